@@ -20,7 +20,7 @@ pub struct Source {
     pub port: u32,
 }
 
-/// Bit of an id that tells one-sided operations (`RmaOps`, the upper half of ids) from sends, receives and
+/// Bit of an id that tells one-sided operations (`RmaTable`, the upper half of ids) from sends, receives and
 /// reads of message data (the lower half).
 const RMA_ID: u32 = 1 << 31;
 

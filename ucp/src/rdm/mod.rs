@@ -25,6 +25,7 @@ mod handlers;
 mod ids;
 mod op;
 mod peers;
+mod pending;
 mod protocols;
 mod rails;
 mod send;
@@ -46,41 +47,32 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-
-use ucs::coll::slots::{SlotId, Slots};
+use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
 use crate::wire::rtm::Short;
 use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
-use io::{Rdma, ReceiveSink, Reg, Wire};
-use op::rma_ops::RmaOps;
-use op::rma_read::RmaRead;
-use op::rx::{RxEntry, RxOp, Unexpected};
-use op::table::{Receives, Sends, Table};
-use op::tx::TxOp;
-use peers::lookup::PeerLookup;
-use peers::peer::{PartialMsg, PeerFlags, Peers};
+use io::{Rdma, ReceiveSink, Wire};
+use peers::peer::{PartialMsg, PeerFlags};
 use protocol::{Arrival, HandlerKind};
 use protocols::zcopy_recv::ZcopyRecv;
 use protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
     write_read, zcopy_recv,
 };
-use recv::held_bytes::HeldBytes;
-use recv::held_packets::HeldPackets;
-use recv::multi_recv::MultiRecv;
-use recv::receives::MatchQueues;
+use recv::Recvs;
 use recv::sequence::{MsgIdUse, MsgOrder, msg_order};
-use rma::PacketOrder;
-use rma::mem::Regions;
-use stats::CountersByPeer;
 use trace::{DropReason, TraceEvent};
+
+use rma::{Reads, RmaOps};
+use send::Sends;
 
 pub use flow::retry::RetryPolicy;
 pub use ids::*;
 pub use op::{ContigBuf, Gather, Payload, Piece, RecvBuf, RecvList, Scatter, SendBuf};
+pub use peers::Peers;
 pub use peers::peer::FailedLane;
+pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
@@ -93,152 +85,72 @@ pub use status::*;
 pub use trace::TraceEvents;
 pub use types::*;
 
-/// The protocol state of one worker.
+/// The protocol state of one worker: its owners, each with a part of the state, and the dispatch between
+/// them.
 ///
 /// Field order in memory: first what every poll reads, then what every short message reads, then the rest. A
 /// program that serves many workers in turn has few cache lines of each.
 #[repr(C)]
 pub struct Engine {
-    /// Peers with work, each once.
-    scheduled: VecDeque<PeerId>,
-    /// Peers that were not ready, each once.
-    backed_off: Vec<PeerId>,
-    /// Failed peers of which packets may still arrive.
-    draining: Vec<PeerId>,
-    /// Registrations of ended operations, to be released.
-    unused_regs: Vec<Reg>,
-    /// Registrations of failed operations, to be revoked.
-    revoked_regs: Vec<Reg>,
-    events: VecDeque<EngineEvent>,
-    held_packets: HeldPackets,
+    pending: Pending,
     /// State of zero-copy receive mode.
     zcopy_recv: Option<Box<ZcopyRecv>>,
-    lookup: PeerLookup,
     peers: Peers,
-    rx: Receives<RxOp>,
-    multi_recvs: Slots<MultiRecv>,
-    match_queues: [MatchQueues; Kind::COUNT],
-    tx: Sends<TxOp>,
-    rx_entries: Table<RxEntry>,
-    rma_reads: Table<RmaRead>,
-    rma_ops: RmaOps,
-    regions: Regions,
-    unexpected: Slots<Unexpected, 24>,
-    wires: Vec<WireState>,
-    /// The caller waits for packets, or probed in vain.
-    arrivals_wanted: bool,
-    /// State of the random generator for back-off delays.
-    rng: u64,
-    /// The first peer that failed with something unfinished since [`Engine::take_failed_peer`].
-    first_failed: Option<(PeerId, PeerError)>,
-    /// A peer over its memory limit, until it has failed.
-    over_limit_peer: Option<PeerId>,
-    /// The send whose call is in progress, and its result if it ended in the call.
-    in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
-    /// Packets of a reorder window while they are dispatched; kept for its memory.
-    in_order_buf: Vec<HeldBytes>,
-    /// Old values of an atomic while it computes; kept for its memory.
-    old_values: Vec<u8>,
-    cfg: EngineConfig,
-    stats: RdmStats,
-    by_peer: CountersByPeer,
-    trace: TraceEvents,
-}
-
-struct WireState {
-    /// Our address on it.
-    me: RawAddr,
-    grant: Grant,
-    order: PacketOrder,
-    rdma: Rdma,
-    /// Wires of the same rail set, in order.
-    rail_wires: rails::rail_plan::RailList<WireId>,
-    /// The queue pair has failed. Only used with rail wires.
-    down: bool,
+    recvs: Recvs,
+    sends: Sends,
+    rma: RmaOps,
+    reads: Reads,
 }
 
 impl Engine {
     /// Makes an engine without wires and peers.
     pub fn new(cfg: EngineConfig) -> Engine {
         Engine {
-            cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
-            wires: Vec::new(),
-            lookup: PeerLookup::new(),
-            peers: Peers::default(),
-            tx: Sends::new(),
-            rx: Receives::new(),
-            rx_entries: Table::new(),
-            rma_reads: Table::new(),
-            rma_ops: RmaOps::new(),
-            regions: Regions::new(cfg.nonce),
-            multi_recvs: Slots::new(),
-            unexpected: Slots::new(),
+            pending: Pending::new(&cfg),
             zcopy_recv: None,
-            match_queues: Default::default(),
-            held_packets: HeldPackets::new(cfg.unexpected_max),
-            scheduled: VecDeque::new(),
-            arrivals_wanted: false,
-            backed_off: Vec::new(),
-            rng: u64::from(cfg.nonce),
-            draining: Vec::new(),
-            first_failed: None,
-            over_limit_peer: None,
-            in_call: None,
-            events: VecDeque::new(),
-            in_order_buf: Vec::new(),
-            unused_regs: Vec::new(),
-            revoked_regs: Vec::new(),
-            old_values: Vec::new(),
-            stats: RdmStats::default(),
-            by_peer: CountersByPeer::default(),
-            trace: TraceEvents::default(),
+            peers: Peers::new(cfg),
+            recvs: Recvs::default(),
+            sends: Sends::default(),
+            rma: RmaOps::new(cfg.nonce),
+            reads: Reads::default(),
         }
     }
 
     /// Returns the engine's limits.
     pub fn config(&self) -> &EngineConfig {
-        &self.cfg
+        &self.peers.cfg
     }
 
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
-        let (grant, order, rdma) = (Grant::Window, PacketOrder::None, Rdma::NONE);
-        self.wires.push(WireState {
-            me,
-            grant,
-            order,
-            rdma,
-            rail_wires: rails::rail_plan::RailList::new(),
-            down: false,
-        });
-        WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
+        self.peers.wires.add(me)
     }
 
     /// Sets how much a CTS grants to senders on `wire`; [`Grant::Window`] by default.
     pub fn set_grant(&mut self, wire: WireId, grant: Grant) {
-        self.wires[usize::from(wire.0)].grant = grant;
+        self.peers.wires[wire].grant = grant;
     }
 
     /// Sets the RDMA capabilities of `wire`; [`Rdma::NONE`] by default. Call it before the first packet.
     pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
-        self.wires[usize::from(wire.0)].rdma = rdma;
+        self.peers.wires[wire].rdma = rdma;
     }
 
     /// Returns the features of a peer's HANDSHAKE, once it has arrived.
     #[inline]
     pub fn features(&self, peer: PeerId) -> Option<Features> {
-        let peer = self.peers.get(peer)?;
+        let peer = self.peers.table.get(peer)?;
         peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features)
     }
 
     /// Returns the peer that has this source now.
     pub fn peer_at(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
-        self.lookup.current(wire, from)
+        self.peers.lookup.current(wire, from)
     }
 
     /// Returns the RDMA capabilities of a peer's wire.
     pub fn rdma(&self, peer: PeerId) -> Rdma {
-        self.peers.get(peer).map_or(Rdma::NONE, |peer| self.wires[usize::from(peer.wire.0)].rdma)
+        self.peers.table.get(peer).map_or(Rdma::NONE, |peer| self.peers.wires[peer.wire].rdma)
     }
 
     /// Handles a packet that has arrived on `wire`. Malformed packets are counted and dropped. // HOT
@@ -261,8 +173,8 @@ impl Engine {
         packet: &[u8],
     ) -> bool {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
-        let Some(peer) = self.lookup.current(wire, from) else { return false };
-        let sender = &mut self.peers[peer];
+        let Some(peer) = self.peers.lookup.current(wire, from) else { return false };
+        let sender = &mut self.peers.table[peer];
         let in_order =
             sender.flags & (PeerFlags::SEEN | PeerFlags::FAILED | PeerFlags::REORDERING) == PeerFlags::SEEN;
         if !in_order || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
@@ -272,7 +184,7 @@ impl Engine {
         let carry = sender.short.received.count(payload.len());
         if !eager::recv_short(self, to, peer, &hdr, payload) {
             // The general path handles it again.
-            let sender = &mut self.peers[peer];
+            let sender = &mut self.peers.table[peer];
             sender.next_rx = hdr.msg_id;
             sender.short.received.undo(payload.len());
             return false;
@@ -297,15 +209,15 @@ impl Engine {
             Ok(peer) => peer,
             Err(why) => return self.count_drop(why, ty, from),
         };
-        self.stats.rx_pkts[usize::from(ty)] += 1;
-        self.by_peer.of(peer).rx_pkts += 1;
-        if !self.peers[peer].flags.intersects(PeerFlags::SEEN | PeerFlags::FAILED) {
+        self.peers.counters.stats.rx_pkts[usize::from(ty)] += 1;
+        self.peers.counters.by_peer.of(peer).rx_pkts += 1;
+        if !self.peers.table[peer].flags.intersects(PeerFlags::SEEN | PeerFlags::FAILED) {
             handshake::queue_handshake(self, w, peer);
         }
         let handler = &handlers::TABLE[usize::from(ty)];
         match (handler.id_use, parsed.msg_id()) {
             (Some(id_use), Some(msg_id)) => {
-                let order = msg_order(self.peers[peer].next_rx, msg_id);
+                let order = msg_order(self.peers.table[peer].next_rx, msg_id);
                 let arrival = Arrival { peer, handler, packet: parsed, order };
                 self.on_ordered(w, &arrival, id_use, msg_id, packet);
             }
@@ -314,7 +226,7 @@ impl Engine {
                 self.dispatch(w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next });
             }
         }
-        if let Some(over_limit_peer) = self.over_limit_peer.take() {
+        if let Some(over_limit_peer) = self.peers.over_limit_peer.take() {
             self.force_close_with(w, over_limit_peer, PeerError::OverLimit);
             self.schedule(over_limit_peer);
         }
@@ -332,9 +244,9 @@ impl Engine {
     ) {
         match a.order {
             MsgOrder::Next => {
-                self.peers[a.peer].next_rx = msg_id.wrapping_add(1);
+                self.peers.table[a.peer].next_rx = msg_id.wrapping_add(1);
                 self.dispatch(w, a);
-                if self.peers[a.peer].flags.contains(PeerFlags::REORDERING) {
+                if self.peers.table[a.peer].flags.contains(PeerFlags::REORDERING) {
                     self.dispatch_in_order(w, a.peer);
                 }
             }
@@ -342,22 +254,25 @@ impl Engine {
             // [M4.5]
             MsgOrder::Past => self.drop_packet(a, DropReason::Duplicate),
             // The messages before it will not arrive.
-            MsgOrder::Early if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+            MsgOrder::Early if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
                 self.refuse_closed(a)
             }
-            MsgOrder::Early if self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
+            MsgOrder::Early if self.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
                 self.drop_packet(a, DropReason::PeerFailed);
             }
             MsgOrder::Early
-                if !self.held_packets.has_reorder_room(bytes.len(), self.cfg.unexpected_hard_max) =>
+                if !self
+                    .pending
+                    .held_packets
+                    .has_reorder_room(bytes.len(), self.peers.cfg.unexpected_hard_max) =>
             {
                 self.refuse_over_limit(a);
             }
             MsgOrder::Early => {
-                let from = &mut self.peers[a.peer];
+                let from = &mut self.peers.table[a.peer];
                 from.flags |= PeerFlags::REORDERING;
-                if from.queue_mut().reorder.keep(&mut self.held_packets, msg_id, id_use, bytes) {
-                    self.stats.rare.out_of_order += 1;
+                if from.queue_mut().reorder.keep(&mut self.pending.held_packets, msg_id, id_use, bytes) {
+                    self.peers.counters.stats.rare.out_of_order += 1;
                 } else {
                     self.drop_packet(a, DropReason::Duplicate);
                 }
@@ -367,9 +282,9 @@ impl Engine {
 
     /// Dispatches packets of the reorder window that are in order now.
     fn dispatch_in_order<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
-        let mut ready = std::mem::take(&mut self.in_order_buf);
+        let mut ready = std::mem::take(&mut self.recvs.in_order_buf);
         loop {
-            let from = &mut self.peers[peer];
+            let from = &mut self.peers.table[peer];
             let next = from.next_rx;
             let Some(queue) = &mut from.queue else { break };
             if !queue.reorder.take(next, &mut ready) {
@@ -384,16 +299,16 @@ impl Engine {
                     self.dispatch(w, &Arrival { peer, handler, packet: &packet, order });
                 }
                 order = MsgOrder::Past;
-                self.held_packets.release_reordered(held);
+                self.pending.held_packets.release_reordered(held);
             }
         }
-        self.in_order_buf = ready;
+        self.recvs.in_order_buf = ready;
     }
 
     #[inline]
     fn dispatch<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.handler.kind {
-            _ if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => self.refuse_closed(a),
+            _ if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => self.refuse_closed(a),
             // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
             HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
                 if self.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
@@ -402,10 +317,10 @@ impl Engine {
             }
             // Whole messages of a failed peer are received; others would never end.
             HandlerKind::Eager => eager::on_recv(self, w, a),
-            HandlerKind::Medium if !self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
+            HandlerKind::Medium if !self.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
                 medium::on_recv(self, w, a)
             }
-            _ if self.peers[a.peer].flags.contains(PeerFlags::FAILED) => self.recv_from_failed(w, a),
+            _ if self.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => self.recv_from_failed(w, a),
             HandlerKind::Medium => medium::on_recv(self, w, a),
             HandlerKind::LongCts => longcts::on_recv(self, w, a),
             HandlerKind::LongRead => longread::on_recv(self, w, a),
@@ -434,7 +349,7 @@ impl Engine {
 
     #[cold]
     fn drop_packet(&mut self, a: &Arrival<'_>, why: DropReason) {
-        let from = self.peers[a.peer].from();
+        let from = self.peers.table[a.peer].from();
         self.count_drop(why, a.handler.ty.0, from);
     }
 
@@ -442,14 +357,14 @@ impl Engine {
     /// rest is dropped.
     #[cold]
     fn recv_from_failed<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
-        let peer = &self.peers[a.peer];
+        let peer = &self.peers.table[a.peer];
         let follows = |msg_id| match peer.queue.as_ref().and_then(|queue| queue.partial_msgs.get(msg_id)) {
-            Some(&PartialMsg::Rx(rx)) => self.rx.get(rx).is_some(),
+            Some(&PartialMsg::Rx(rx)) => self.recvs.table.get(rx).is_some(),
             _ => false,
         };
         match a.packet {
             _ if peer.flags.contains(PeerFlags::DRAINED) => self.drop_of_failed(a),
-            Packet::CtsData(hdr, _) if self.rx.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
+            Packet::CtsData(hdr, _) if self.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
                 longcts::on_recv(self, w, a);
             }
             Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
@@ -464,33 +379,33 @@ impl Engine {
     #[cold]
     fn drop_of_failed(&mut self, a: &Arrival<'_>) {
         if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
-            self.peers[a.peer].flags |= PeerFlags::STREAM_BROKEN;
+            self.peers.table[a.peer].flags |= PeerFlags::STREAM_BROKEN;
         }
         self.drop_packet(a, DropReason::PeerFailed);
     }
 
     #[cold]
     fn count_drop(&mut self, why: DropReason, ty: u8, from: Source) {
-        self.stats.count_drop(why);
-        self.trace.push(TraceEvent::Dropped { why, ty, from });
+        self.peers.counters.stats.count_drop(why);
+        self.peers.counters.trace.push(TraceEvent::Dropped { why, ty, from });
     }
 
     /// Takes the oldest event. // HOT
     #[inline]
     pub fn take_event(&mut self) -> Option<EngineEvent> {
-        self.events.pop_front()
+        self.pending.events.pop_front()
     }
 
     /// True if events wait to be taken. // HOT
     #[inline(always)]
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.pending.events.is_empty()
     }
 
     /// True if an unexpected message of this kind waits. // HOT
     #[inline(always)]
     pub fn has_unexpected(&self, kind: Kind) -> bool {
-        !self.match_queues[kind as usize].unexpected.is_empty()
+        !self.recvs.match_queues[kind as usize].unexpected.is_empty()
     }
 
     /// True if nothing waits for room, a deadline, a draining wire or memory: the engine only needs packets.
@@ -503,21 +418,23 @@ impl Engine {
     /// Zero if nothing waits: one branch for all, since every poll asks. // HOT
     #[inline(always)]
     fn pending(&self) -> usize {
-        let peers = self.scheduled.len() | self.backed_off.len() | self.draining.len();
-        peers | self.unused_regs.len() | self.revoked_regs.len()
+        let peers =
+            self.pending.scheduled.len() | self.pending.backed_off.len() | self.pending.draining.len();
+        peers | self.pending.unused_regs.len() | self.pending.revoked_regs.len()
     }
 
     /// True if the engine is idle, no event waits to be taken, and no active message waits for a receive.
     /// // HOT
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
-        let undelivered = self.events.len() | self.match_queues[Kind::Am as usize].unexpected.len();
+        let undelivered =
+            self.pending.events.len() | self.recvs.match_queues[Kind::Am as usize].unexpected.len();
         undelivered | self.pending() == 0 && !self.is_over_limit()
     }
 
     /// Takes the oldest trace event.
     pub fn take_trace_event(&mut self) -> Option<TraceEvent> {
-        self.trace.take()
+        self.peers.counters.trace.take()
     }
 
     /// True if this engine handles packets of this type; others are counted and dropped.
@@ -528,19 +445,19 @@ impl Engine {
     /// True if something waits for room on a wire.
     #[inline]
     pub fn waits_for_room(&self) -> bool {
-        !self.scheduled.is_empty()
+        !self.pending.scheduled.is_empty()
     }
 
     /// Iterates over all peers with their counters.
     pub fn peers_with_stats(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
-        self.peers.iter().map(|(id, peer)| {
-            let view = peer.view(self.wires[usize::from(peer.wire.0)].rdma);
+        self.peers.table.iter().map(|(id, peer)| {
+            let view = peer.view(self.peers.wires[peer.wire].rdma);
             (id, view, self.peer_stats(id))
         })
     }
 
     /// Bytes held of unexpected messages and reorder windows.
     pub fn held_bytes(&self) -> usize {
-        self.held_packets.in_use()
+        self.pending.held_packets.in_use()
     }
 }

@@ -56,17 +56,17 @@ impl Engine {
     /// Counts what is held.
     pub fn snapshot(&self) -> EngineSnapshot {
         let mut snapshot = EngineSnapshot {
-            sends: self.tx.len(),
-            receives: self.rx.len(),
-            rx_entries: self.rx_entries.len(),
-            rma_reads: self.rma_reads.len(),
-            rma_ops: self.rma_ops.len(),
-            unexpected: self.unexpected.len(),
-            held_bytes: self.held_packets.in_use(),
-            queued_events: self.events.len(),
+            sends: self.sends.table.len(),
+            receives: self.recvs.table.len(),
+            rx_entries: self.recvs.entries.len(),
+            rma_reads: self.reads.table.len(),
+            rma_ops: self.rma.table.len(),
+            unexpected: self.recvs.unexpected.len(),
+            held_bytes: self.pending.held_packets.in_use(),
+            queued_events: self.pending.events.len(),
             ..EngineSnapshot::EMPTY
         };
-        for (_, peer) in self.peers.iter() {
+        for (_, peer) in self.peers.table.iter() {
             snapshot.queued_ctl += usize::from(peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED));
             let Some(queue) = &peer.queue else { continue };
             // Error packets to a peer that was closed by force are not counted: nobody waits for them.

@@ -4,7 +4,7 @@
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::Protocol;
 use crate::rdm::rma::args::RmaProtocol;
-use crate::rdm::trace::DropReason;
+use crate::rdm::trace::{DropReason, TraceEvents};
 
 ucs::counters! {
     /// Rare events.
@@ -180,6 +180,16 @@ impl CountersByPeer {
             *self.of(peer) = PeerStats::default();
         }
     }
+}
+
+/// The counters of an engine, those of each peer, and the trace events.
+#[derive(Debug, Default)]
+pub(in crate::rdm) struct Counters {
+    /// Counters of the engine, without the short ones of its peers.
+    pub stats: RdmStats,
+    /// Counters by peer, without the short ones.
+    pub by_peer: CountersByPeer,
+    pub trace: TraceEvents,
 }
 
 /// All counters of one engine.

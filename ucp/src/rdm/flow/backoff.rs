@@ -33,7 +33,7 @@ impl Engine {
     }
 
     fn on_returned(&mut self, now: Nanos, to: PeerId, packet: &[u8], target: ResendTo) {
-        let Some(peer) = self.peers.get(to) else { return };
+        let Some(peer) = self.peers.table.get(to) else { return };
         // A peer closed by force still gets its errors.
         let error_types = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
         let is_error =
@@ -44,9 +44,9 @@ impl Engine {
             self.resend_on_main_lane(to, packet);
             return;
         }
-        self.stats.rare.not_ready += 1;
+        self.peers.counters.stats.rare.not_ready += 1;
         self.queue_resend(now, to, packet, target);
-        if let Some(returned) = &mut self.peers[to].queue_mut().backoff.returned {
+        if let Some(returned) = &mut self.peers.table[to].queue_mut().backoff.returned {
             *returned += 1;
         }
     }
@@ -54,21 +54,21 @@ impl Engine {
     /// Queues a packet that came back from a failed lane, before anything new, for the peer's current lane.
     #[cold]
     pub(in crate::rdm) fn resend_on_lane(&mut self, to: PeerId, packet: &[u8]) {
-        self.stats.rare.sent_elsewhere += 1;
+        self.peers.counters.stats.rare.sent_elsewhere += 1;
         self.queue_resend(Nanos(0), to, packet, ResendTo::MainQp);
         self.schedule(to);
     }
 
     fn queue_resend(&mut self, now: Nanos, to: PeerId, packet: &[u8], target: ResendTo) {
-        let held = self.held_packets.copy(packet);
-        let peer = &mut self.peers[to];
+        let held = self.pending.held_packets.copy(packet);
+        let peer = &mut self.peers.table[to];
         let first = !peer.flags.contains(PeerFlags::BACKED_OFF);
         peer.flags |= PeerFlags::BACKED_OFF;
         let backoff = &mut peer.queue_mut().backoff;
         backoff.packets.push_back((held, target));
         if first {
             backoff.until = now;
-            self.backed_off.push(to);
+            self.pending.backed_off.push(to);
         }
     }
 
@@ -76,23 +76,23 @@ impl Engine {
     /// handed back.
     #[cold]
     pub fn on_peer_flushed(&mut self, now: Nanos, to: PeerId) {
-        let retry = self.cfg.retry;
-        if self.peers.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::BACKED_OFF)) {
+        let retry = self.peers.cfg.retry;
+        if self.peers.table.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::BACKED_OFF)) {
             return;
         }
-        let backoff = &mut self.peers[to].queue_mut().backoff;
+        let backoff = &mut self.peers.table[to].queue_mut().backoff;
         match backoff.returned.take() {
             None => {}
             Some(0) => {
                 (backoff.delay, backoff.until) = (Duration::ZERO, now);
                 if backoff.packets.is_empty() {
-                    self.peers[to].flags.remove(PeerFlags::BACKED_OFF);
-                    self.backed_off.retain(|&peer| peer != to);
+                    self.peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
+                    self.pending.backed_off.retain(|&peer| peer != to);
                     self.schedule(to);
                 }
             }
             Some(_) => {
-                backoff.delay = retry.after(backoff.delay, &mut self.rng);
+                backoff.delay = retry.after(backoff.delay, &mut self.pending.rng);
                 backoff.until = now + backoff.delay;
             }
         }
@@ -102,10 +102,10 @@ impl Engine {
     #[cold]
     pub(in crate::rdm) fn resend_due<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         let mut sent = 0;
-        for n in (0..self.backed_off.len()).rev() {
+        for n in (0..self.pending.backed_off.len()).rev() {
             // An error ends the back-off and removes the list entry.
-            let Some(&to) = self.backed_off.get(n) else { continue };
-            let backoff = &self.peers[to].queue_mut().backoff;
+            let Some(&to) = self.pending.backed_off.get(n) else { continue };
+            let backoff = &self.peers.table[to].queue_mut().backoff;
             if backoff.returned.is_none() && now >= backoff.until && !self.forward_now(w, to) {
                 sent += self.resend_to(w, now, to);
             }
@@ -115,8 +115,8 @@ impl Engine {
 
     fn resend_to<W: Wire>(&mut self, w: &mut W, now: Nanos, to: PeerId) -> usize {
         let mut sent = 0;
-        for _ in 0..self.cfg.burst {
-            let Some(queue) = &mut self.peers[to].queue else { break };
+        for _ in 0..self.peers.cfg.burst {
+            let Some(queue) = &mut self.peers.table[to].queue else { break };
             let Some((held, target)) = queue.backoff.packets.front() else { break };
             let bytes = held.bytes();
             let fill = |slot: &mut [u8]| {
@@ -131,13 +131,13 @@ impl Engine {
             match posted {
                 Ok(_) => {
                     if let Some((held, _)) = queue.backoff.packets.pop_front() {
-                        self.held_packets.release(held);
+                        self.pending.held_packets.release(held);
                     }
-                    self.stats.rare.sent_again += 1;
+                    self.peers.counters.stats.rare.sent_again += 1;
                     sent += 1;
                 }
                 Err(NotPosted::Full) => {
-                    self.stats.rare.full += 1;
+                    self.peers.counters.stats.rare.full += 1;
                     break;
                 }
                 Err(NotPosted::Peer(fault)) => {
@@ -149,7 +149,7 @@ impl Engine {
             }
         }
         if sent > 0 {
-            self.peers[to].queue_mut().backoff.returned = Some(0);
+            self.peers.table[to].queue_mut().backoff.returned = Some(0);
             if w.flush_peer(to) == Flushed::Now {
                 self.on_peer_flushed(now, to);
             }
@@ -159,13 +159,13 @@ impl Engine {
 
     /// Ends the back-off of a peer that ends. Data of a further lane goes over the main one.
     pub(in crate::rdm) fn end_backoff(&mut self, to: PeerId) {
-        if self.peers[to].flags.contains(PeerFlags::BACKED_OFF) {
-            self.peers[to].flags.remove(PeerFlags::BACKED_OFF);
-            self.backed_off.retain(|&peer| peer != to);
-            let backoff = self.peers[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
+        if self.peers.table[to].flags.contains(PeerFlags::BACKED_OFF) {
+            self.peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
+            self.pending.backed_off.retain(|&peer| peer != to);
+            let backoff = self.peers.table[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
             for (held, _) in backoff.into_iter().flat_map(|backoff| backoff.packets) {
                 self.resend_on_main_lane(to, held.bytes());
-                self.held_packets.release(held);
+                self.pending.held_packets.release(held);
             }
         }
     }
@@ -178,7 +178,7 @@ impl Engine {
                 let is_backed_off = |peer: &Peer| {
                     peer.flags & (PeerFlags::BACKED_OFF | PeerFlags::FORCE_CLOSED) == PeerFlags::BACKED_OFF
                 };
-                let is_backed_off = |id: PeerId| self.peers.get(id).is_some_and(is_backed_off);
+                let is_backed_off = |id: PeerId| self.peers.table.get(id).is_some_and(is_backed_off);
                 is_backed_off(id) || self.further_lanes(id).iter().any(|&lane| is_backed_off(lane))
             }
             None => self.is_any_backed_off(),
@@ -187,18 +187,21 @@ impl Engine {
 
     /// True if packets wait to be sent again, other than errors to peers closed by force.
     pub(in crate::rdm) fn is_any_backed_off(&self) -> bool {
-        self.backed_off.iter().any(|&peer| !self.peers[peer].flags.contains(PeerFlags::FORCE_CLOSED))
+        self.pending
+            .backed_off
+            .iter()
+            .any(|&peer| !self.peers.table[peer].flags.contains(PeerFlags::FORCE_CLOSED))
     }
 
     /// True if the engine needs exact times: some peer's delay is measured. // HOT
     #[inline(always)]
     pub fn needs_time(&self) -> bool {
-        !self.backed_off.is_empty()
+        !self.pending.backed_off.is_empty()
     }
 
     /// Returns the latest time of the next [`Engine::resume`], if there is one.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let waiting = self.backed_off.iter().filter_map(|&to| self.peers[to].queue.as_ref());
+        let waiting = self.pending.backed_off.iter().filter_map(|&to| self.peers.table[to].queue.as_ref());
         waiting.filter(|queue| queue.backoff.returned.is_none()).map(|queue| queue.backoff.until).min()
     }
 }

@@ -33,8 +33,8 @@ pub(in crate::rdm) const fn ends_quantum(sent: usize, mtu: usize) -> bool {
 
 /// Bytes to grant to `to` when `missing` are outstanding.
 pub(in crate::rdm) fn grant<W: Wire>(e: &Engine, w: &W, to: PeerId, missing: u64) -> u64 {
-    let credits = u64::from(e.cfg.cts_credits.max(1));
-    match e.wires[usize::from(e.peers[to].wire.0)].grant {
+    let credits = u64::from(e.peers.cfg.cts_credits.max(1));
+    match e.peers.wires[e.peers.table[to].wire].grant {
         Grant::Window => missing.min(credits * data_per_packet(w.mtu(to)).max(1) as u64),
         Grant::Whole => missing,
     }
@@ -50,10 +50,10 @@ pub(in crate::rdm) fn push_cts<W: Wire>(
     let fields = if is_rma_id(id) { rma_cts(e, to, id) } else { rx_cts(e, to, id) };
     let Some((send_id, missing, of)) = fields else { return Ok(()) };
     let grant = grant(e, w, to, missing);
-    let connid = Some(e.own_addr(&e.peers[to]).connid);
+    let connid = Some(e.own_addr(&e.peers.table[to]).connid);
     let hdr = Cts { of, send_id, recv_id: id.raw(), recv_length: grant, connid };
     e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.window = grant;
     } else if let Some((_, rxe)) = e.rxe(id) {
         rxe.window = grant;
@@ -71,7 +71,7 @@ fn rx_cts(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> 
 
 /// Returns the fields of a CTS for a write to us, or for a read of ours.
 fn rma_cts(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
-    let rma = e.rma_ops.get(id).filter(|rma| rma.peer == to && rma.window == 0)?;
+    let rma = e.rma.table.get(id).filter(|rma| rma.peer == to && rma.window == 0)?;
     let of = match rma.job {
         Job::Store(_) => CtsFor::Send,
         // [M8.6]
@@ -113,7 +113,7 @@ impl Segment {
 /// Returns our connid for CTSDATA to `to`, if that peer asks for it.
 #[inline]
 pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     (peer.hdr() == ReqHdr::Connid).then(|| e.own_addr(peer).connid)
 }
 

@@ -23,16 +23,16 @@ pub struct CompactRmaOp {
 }
 
 /// One-sided operations by id. The top bit of an id tells them from sends and receives.
-pub struct RmaOps {
+pub struct RmaTable {
     ids: Ids,
     /// By index of the id. A free slot is [blank](RmaOp::blank) but for compact fields, or
     /// [stale](RmaOp::stale).
     chunks: Vec<Box<[RmaOp]>>,
 }
 
-impl RmaOps {
-    pub const fn new() -> RmaOps {
-        RmaOps { ids: Slots::new(), chunks: Vec::new() }
+impl RmaTable {
+    pub const fn new() -> RmaTable {
+        RmaTable { ids: Slots::new(), chunks: Vec::new() }
     }
 
     pub const fn len(&self) -> usize {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn ids_go_stale_on_removal() {
-        let mut ones = RmaOps::new();
+        let mut ones = RmaTable::new();
         let ids: Vec<_> = (0..200).map(|user| ones.insert_compact(compact(user)).unwrap()).collect();
         assert!(ids.iter().all(|&id| is_rma_id(id)));
         assert_eq!(ones.len(), 200);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn compact_operation_is_reset_on_slot_reuse() {
-        let mut ones = RmaOps::new();
+        let mut ones = RmaTable::new();
         for by_remove in [false, true] {
             let mut long =
                 RmaOp::new(PeerId(9), Job::Response(Default::default()), RmaProtocol::DirectWrite, 1 << 20);
@@ -184,10 +184,10 @@ mod tests {
             }
             let id = ones.insert_compact(compact(1)).unwrap();
             let got = format!("{:?}", ones.get(id).unwrap());
-            let mut fresh = RmaOps::new();
+            let mut fresh = RmaTable::new();
             let id = fresh.insert_compact(compact(1)).unwrap();
             assert_eq!(got, format!("{:?}", fresh.get(id).unwrap()));
-            ones = RmaOps::new();
+            ones = RmaTable::new();
         }
     }
 

@@ -10,18 +10,18 @@ use crate::rdm::recv::matching::{MatchEntry, MatchStore};
 pub type Table<T> = Slots<T, 20, LOWER>;
 
 /// Sends by id. Sends and receives share no id, since a PEER_ERROR names either by its id alone.
-pub type Sends<T> = Slots<T, 20, LOWER_EVEN>;
+pub type SendTable<T> = Slots<T, 20, LOWER_EVEN>;
 
-pub type Receives<T> = Slots<T, 20, LOWER_ODD>;
+pub type RecvTable<T> = Slots<T, 20, LOWER_ODD>;
 
 /// Returns the index of a receive in its table, by which the queues of posted receives name it.
 #[inline(always)]
 pub fn index_of(receive: SlotId) -> u32 {
-    Receives::<()>::index_of(receive) as u32
+    RecvTable::<()>::index_of(receive) as u32
 }
 
 /// Queues only ask for receives that were queued, and that leave the table after the queue.
-impl MatchStore for Receives<RxOp> {
+impl MatchStore for RecvTable<RxOp> {
     #[inline(always)]
     fn entry(&self, at: u32) -> &MatchEntry {
         &self.at(at as usize).expect("a posted receive is in its table").entry

@@ -94,35 +94,35 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(in crate::rdm) fn carry_sent(&mut self, to: PeerId, sum: Carry) {
-        self.stats.add_sent(sum);
-        self.by_peer.of(to).add_sent(sum);
+        self.peers.counters.stats.add_sent(sum);
+        self.peers.counters.by_peer.of(to).add_sent(sum);
     }
 
     /// Adds a carry of messages received to the wide counters.
     #[cold]
     #[inline(never)]
     pub(in crate::rdm) fn carry_received(&mut self, from: PeerId, sum: Carry) {
-        self.stats.add_received(sum);
-        self.by_peer.of(from).add_received(sum);
+        self.peers.counters.stats.add_received(sum);
+        self.peers.counters.by_peer.of(from).add_received(sum);
     }
 
     /// Resets the counters of a slot for another peer; the engine keeps the sum of the old one.
     pub(in crate::rdm) fn forget_counters(&mut self, peer: PeerId, before: ShortCounters) {
-        self.stats.add(before);
-        self.by_peer.forget(peer);
+        self.peers.counters.stats.add(before);
+        self.peers.counters.by_peer.forget(peer);
     }
 
     /// Returns all counters since the engine was made. Goes over all peers.
     pub fn stats(&self) -> RdmStats {
-        let mut all = self.stats.clone();
-        self.peers.all_short_counters().for_each(|short| all.add(short));
+        let mut all = self.peers.counters.stats.clone();
+        self.peers.table.all_short_counters().for_each(|short| all.add(short));
         all
     }
 
     /// Returns the traffic with one peer since it was added.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
-        let mut stats = self.by_peer.get(peer);
-        let ShortCounters { sent, received } = self.peers.short(peer);
+        let mut stats = self.peers.counters.by_peer.get(peer);
+        let ShortCounters { sent, received } = self.peers.table.short(peer);
         stats.add_sent(sent.sum());
         stats.add_received(received.sum());
         stats

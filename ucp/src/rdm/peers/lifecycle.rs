@@ -33,13 +33,13 @@ impl Engine {
     /// connid (its queue pair number was reused); the old one stays usable until removed.
     // [M2.1]
     pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        if let Some(known) = self.lookup.current(wire, from)
-            && self.peers[known].addr == addr
+        if let Some(known) = self.peers.lookup.current(wire, from)
+            && self.peers.table[known].addr == addr
         {
             return known;
         }
-        if let Some(known) = self.lookup.previous(wire, from, addr.connid)
-            && self.peers[known].addr == addr
+        if let Some(known) = self.peers.lookup.previous(wire, from, addr.connid)
+            && self.peers.table[known].addr == addr
         {
             return known;
         }
@@ -48,13 +48,13 @@ impl Engine {
 
     // [M2.5]
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        let own_connid = self.wires[usize::from(wire.0)].me.connid;
-        let (new, before) = self.peers.add(Peer::new(wire, addr, from, own_connid));
+        let own_connid = self.peers.wires[wire].me.connid;
+        let (new, before) = self.peers.table.add(Peer::new(wire, addr, from, own_connid));
         self.forget_counters(new, before);
-        let peers = &self.peers;
-        if let Some(old) = self.lookup.insert(wire, from, new, |old| peers[old].addr.connid) {
-            self.stats.rare.peers_displaced += 1;
-            self.trace.push(TraceEvent::PeerDisplaced { old, new });
+        let peers = &self.peers.table;
+        if let Some(old) = self.peers.lookup.insert(wire, from, new, |old| peers[old].addr.connid) {
+            self.peers.counters.stats.rare.peers_displaced += 1;
+            self.peers.counters.trace.push(TraceEvent::PeerDisplaced { old, new });
         }
         new
     }
@@ -69,8 +69,8 @@ impl Engine {
         from: Source,
         packet: &Packet<'_>,
     ) -> Result<PeerId, DropReason> {
-        if let Some(peer) = self.lookup.current(wire, from)
-            && packet.sender_connid().is_none_or(|connid| connid == self.peers[peer].addr.connid)
+        if let Some(peer) = self.peers.lookup.current(wire, from)
+            && packet.sender_connid().is_none_or(|connid| connid == self.peers.table[peer].addr.connid)
         {
             return Ok(peer);
         }
@@ -87,7 +87,7 @@ impl Engine {
         packet: &Packet<'_>,
     ) -> Result<PeerId, DropReason> {
         if let Some(connid) = packet.sender_connid()
-            && let Some(peer) = self.lookup.previous(wire, from, connid)
+            && let Some(peer) = self.peers.lookup.previous(wire, from, connid)
         {
             return Ok(peer);
         }
@@ -98,7 +98,7 @@ impl Engine {
         let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
             return Err(DropReason::UnknownSender);
         };
-        if self.peers.len() >= self.cfg.max_peers as usize {
+        if self.peers.table.len() >= self.peers.cfg.max_peers as usize {
             return Err(DropReason::NoPath);
         }
         let peer = self.add_new(wire, addr, from);
@@ -107,8 +107,8 @@ impl Engine {
             self.remove_peer(w, peer);
             return Err(DropReason::NoPath);
         }
-        self.stats.rare.peers_found += 1;
-        self.trace.push(TraceEvent::PeerFound(peer));
+        self.peers.counters.stats.rare.peers_found += 1;
+        self.peers.counters.trace.push(TraceEvent::PeerFound(peer));
         // It may have sent, flushed and exited: its messages have arrived.
         if let Err(fault) = connected {
             self.fail_peer(w, peer, fault);
@@ -119,8 +119,8 @@ impl Engine {
     /// Fails a peer of which nothing more can arrive: all its operations end with the error. Whole messages
     /// of it can still be received.
     pub fn on_peer_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
-        if self.peers.get(peer).is_some() {
-            self.draining.retain(|&draining| draining != peer);
+        if self.peers.table.get(peer).is_some() {
+            self.pending.draining.retain(|&draining| draining != peer);
             self.end_drain(w, peer);
             self.fail(w, peer, fault, EndScope::All);
         }
@@ -129,7 +129,7 @@ impl Engine {
     /// Fails a peer that did not answer a keepalive. What needs an answer ends now, the rest when the wire
     /// has [drained](Engine::on_wire_drained).
     pub fn on_keepalive_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
-        if self.peers.get(peer).is_some() {
+        if self.peers.table.get(peer).is_some() {
             self.fail_peer(w, peer, fault);
         }
     }
@@ -139,19 +139,19 @@ impl Engine {
     /// error is ignored and the next packet of the peer makes us send a HANDSHAKE again.
     // [M10.2]
     pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
-        let Some(peer) = self.peers.get(id) else { return };
+        let Some(peer) = self.peers.table.get(id) else { return };
         // The message was longer than the user receive: truncated, not an error of the peer.
         if fault == PeerError::TOO_LONG && peer.flags.contains(PeerFlags::USER_QP_ONLY) {
-            self.stats.rare.truncated += 1;
+            self.peers.counters.stats.rare.truncated += 1;
             return;
         }
         // A returned packet may be of a completed message. Ordered wires return nothing.
-        let returns_packets = self.wires[usize::from(peer.wire.0)].order == PacketOrder::None;
+        let returns_packets = self.peers.wires[peer.wire].order == PacketOrder::None;
         if returns_packets
             && peer.flags & (PeerFlags::UNCONFIRMED | PeerFlags::FORCE_CLOSED) == PeerFlags::UNCONFIRMED
             && !peer.is_further_lane()
         {
-            self.first_failed.get_or_insert((id, fault));
+            self.peers.first_failed.get_or_insert((id, fault));
         }
         self.on_probe_error(w, id, fault);
         self.fail_main_peer(w, id, fault);
@@ -159,12 +159,12 @@ impl Engine {
 
     /// Handles an error found by a probe, which says nothing about what was sent.
     pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
-        let Some(peer) = self.peers.get(id) else { return };
+        let Some(peer) = self.peers.table.get(id) else { return };
         let only_handshake_sent =
             peer.flags.intersection(PeerFlags::POSTED | PeerFlags::REQUESTED) == PeerFlags::POSTED;
         if only_handshake_sent && peer.outstanding == 0 && !self.is_awaited(id) {
-            self.stats.rare.handshakes_lost += 1;
-            self.peers[id].flags.remove(PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED);
+            self.peers.counters.stats.rare.handshakes_lost += 1;
+            self.peers.table[id].flags.remove(PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED);
             return;
         }
         self.fail_peer(w, id, fault);
@@ -174,19 +174,19 @@ impl Engine {
     /// further packets are dropped. Messages and stream data that have arrived can still be received, bodies
     /// of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let lost = self.first_failed;
+        let lost = self.peers.first_failed;
         let others = self.other_aliases(id);
         self.force_close_with(w, id, PeerError::Gone);
         others.into_iter().for_each(|other| self.force_close_with(w, other, PeerError::Gone));
         // Operations aborted here do not count as lost.
-        self.first_failed = lost;
+        self.peers.first_failed = lost;
     }
 
     pub(in crate::rdm) fn force_close_with<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         self.abort_all(w, id);
         self.on_peer_error(w, id, fault);
-        if self.peers.get(id).is_some() {
-            self.peers[id].flags |= PeerFlags::FORCE_CLOSED;
+        if self.peers.table.get(id).is_some() {
+            self.peers.table[id].flags |= PeerFlags::FORCE_CLOSED;
             self.drop_all_unexpected(w, id, Kind::AmData);
         }
     }
@@ -196,31 +196,31 @@ impl Engine {
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => op.entry.source() == Some(id),
-            RxState::Matched(rxe) => self.rx_entries.get(rxe).is_some_and(|i| i.envelope.from == id),
+            RxState::Matched(rxe) => self.recvs.entries.get(rxe).is_some_and(|i| i.envelope.from == id),
             RxState::OnDevice(_) => false,
         };
         let is_incomplete = |held: &Unexpected| {
             let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
             held.envelope.from == id && missing
         };
-        self.peers[id].flags.contains(PeerFlags::REORDERING)
-            || self.rx.iter().any(|(_, op)| needs_it(op))
-            || self.unexpected.iter().any(|(_, held)| is_incomplete(held))
-            || self.rma_ops.iter().any(|(_, rma)| rma.peer == id)
+        self.peers.table[id].flags.contains(PeerFlags::REORDERING)
+            || self.recvs.table.iter().any(|(_, op)| needs_it(op))
+            || self.recvs.unexpected.iter().any(|(_, held)| is_incomplete(held))
+            || self.rma.table.iter().any(|(_, rma)| rma.peer == id)
     }
 
     /// Notes that the caller waits for this peer in a way that the engine does not see, so that its loss is
     /// reported.
     pub fn mark_awaited(&mut self, id: PeerId) {
-        if self.peers.get(id).is_some() {
-            self.peers[id].flags |= PeerFlags::REQUESTED;
+        if self.peers.table.get(id).is_some() {
+            self.peers.table[id].flags |= PeerFlags::REQUESTED;
         }
     }
 
     /// Returns the error after which nothing of this peer can arrive any more.
     #[cold]
     pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
-        let peer = self.peers.get(id)?;
+        let peer = self.peers.table.get(id)?;
         match peer.fault {
             Some(fault) => peer.flags.contains(PeerFlags::DRAINED).then_some(OpError::Peer(id, fault)),
             // Alive, but it has aborted a part of its stream.
@@ -231,22 +231,23 @@ impl Engine {
     /// True if [`Engine::on_wire_drained`] has anything to do. // HOT
     #[inline(always)]
     pub fn is_draining(&self) -> bool {
-        !self.draining.is_empty()
+        !self.pending.draining.is_empty()
     }
 
     /// Ends the draining of failed peers on a wire that has nothing more to hand over: their incomplete
     /// messages end.
     #[cold]
     pub fn on_wire_drained<W: Wire>(&mut self, w: &mut W, wire: WireId) {
-        let (drained, draining) =
-            std::mem::take(&mut self.draining).into_iter().partition(|&id| self.peers[id].wire == wire);
-        self.draining = draining;
+        let (drained, draining) = std::mem::take(&mut self.pending.draining)
+            .into_iter()
+            .partition(|&id| self.peers.table[id].wire == wire);
+        self.pending.draining = draining;
         let drained: Vec<PeerId> = drained;
         drained.into_iter().for_each(|id| self.end_drain(w, id));
     }
 
     fn end_drain<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.peers.table[id];
         if let Some(fault) = peer.fault
             && !peer.flags.contains(PeerFlags::DRAINED)
         {
@@ -263,48 +264,48 @@ impl Engine {
 
     // [M10.1]
     fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.peers.table[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return self.end_backoff(id);
         }
         let unfinished =
             peer.outstanding > 0 || peer.flags.intersects(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
         if unfinished && !peer.is_further_lane() {
-            self.first_failed.get_or_insert((id, fault));
+            self.peers.first_failed.get_or_insert((id, fault));
         }
         peer.flags |= PeerFlags::FAILED;
         peer.fault = Some(fault);
         match scope {
             EndScope::All => peer.flags |= PeerFlags::DRAINED,
-            EndScope::NeedsReply => self.draining.push(id),
+            EndScope::NeedsReply => self.pending.draining.push(id),
         }
         let wire = peer.wire;
         self.mark_wire_down(wire, fault);
-        self.stats.rare.peers_failed += 1;
-        self.trace.push(TraceEvent::PeerFailed(id, fault));
+        self.peers.counters.stats.rare.peers_failed += 1;
+        self.peers.counters.trace.push(TraceEvent::PeerFailed(id, fault));
         if fault.is_lane_failure() {
             self.announce_lane_failure(w, id);
         }
         self.end_ops(w, id, OpError::Peer(id, fault), scope);
         self.drop_forwards(id);
-        self.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
+        self.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
     }
 
     /// Removes a peer: its operations end as cancelled. Whole messages of it can still be received; its slot
     /// is reused once they are gone.
     pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let Some(peer) = self.peers.get(id) else { return };
+        let Some(peer) = self.peers.table.get(id) else { return };
         let failed = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
         let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
         self.end_ops(w, id, OpError::Cancelled, EndScope::All);
-        self.draining.retain(|&draining| draining != id);
-        self.lookup.remove(wire, from, connid, id);
-        failed.iter().for_each(|failed| self.lookup.remove(failed.wire, failed.from, connid, id));
-        self.scheduled.retain(|&listed| listed != id);
-        let peer = &mut self.peers[id];
+        self.pending.draining.retain(|&draining| draining != id);
+        self.peers.lookup.remove(wire, from, connid, id);
+        failed.iter().for_each(|failed| self.peers.lookup.remove(failed.wire, failed.from, connid, id));
+        self.pending.scheduled.retain(|&listed| listed != id);
+        let peer = &mut self.peers.table[id];
         peer.flags = PeerFlags::REMOVED;
         if peer.unexpected == 0 {
-            self.peers.free(id);
+            self.peers.table.free(id);
         }
     }
 
@@ -313,38 +314,40 @@ impl Engine {
         let is_ended = |protocol: Protocol| {
             scope == EndScope::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
         };
-        let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
+        let sends: Vec<_> =
+            self.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
         sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
         self.end_rma_ops(w, id, error);
 
-        let needs_it = |op: &RxOp| match op.state {
-            RxState::Posted => scope == EndScope::All && op.entry.source() == Some(id),
-            RxState::Matched(rxe) => self
-                .rx_entries
-                .get(rxe)
-                .is_some_and(|rxe| rxe.envelope.from == id && (scope == EndScope::All || !rxe.is_all_sent())),
-            RxState::OnDevice(_) => false,
-        };
-        let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
+        let needs_it =
+            |op: &RxOp| match op.state {
+                RxState::Posted => scope == EndScope::All && op.entry.source() == Some(id),
+                RxState::Matched(rxe) => self.recvs.entries.get(rxe).is_some_and(|rxe| {
+                    rxe.envelope.from == id && (scope == EndScope::All || !rxe.is_all_sent())
+                }),
+                RxState::OnDevice(_) => false,
+            };
+        let receives: Vec<_> =
+            self.recvs.table.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
         let lost = self.stream_msg_ids(&receives);
         for id in receives {
             let rma_read = self.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
             if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
                 continue;
             }
-            if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = self.rx.get(id) {
+            if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = self.recvs.table.get(id) {
                 self.close_multi(multi, Err(error));
                 continue;
             }
-            let Some(&RxOp { state, kind, .. }) = self.rx.get(id) else { continue };
+            let Some(&RxOp { state, kind, .. }) = self.recvs.table.get(id) else { continue };
             match state {
-                RxState::Posted => {
-                    self.match_queues[kind as usize].expected.remove(&mut self.rx, index_of(id))
-                }
-                RxState::Matched(rxe) => drop(self.rx_entries.remove(rxe)),
+                RxState::Posted => self.recvs.match_queues[kind as usize]
+                    .expected
+                    .remove(&mut self.recvs.table, index_of(id)),
+                RxState::Matched(rxe) => drop(self.recvs.entries.remove(rxe)),
                 RxState::OnDevice(_) => {}
             }
-            let Some(op) = self.rx.remove(id) else { continue };
+            let Some(op) = self.recvs.table.remove(id) else { continue };
             self.notify_rx_end(&op, Err(error));
         }
 
@@ -352,24 +355,24 @@ impl Engine {
             let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
             held.envelope.from == id && missing && is_ended(held.envelope.protocol)
         };
-        let incomplete = self.unexpected.iter().filter(|(_, held)| is_incomplete(held));
+        let incomplete = self.recvs.unexpected.iter().filter(|(_, held)| is_incomplete(held));
         let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
         self.break_stream(id, lost, &mut incomplete);
         for held in incomplete {
-            let Some(held) = self.unexpected.remove(held) else { continue };
+            let Some(held) = self.recvs.unexpected.remove(held) else { continue };
             if let Some(index) = held.queued {
-                self.match_queues[held.kind as usize].unexpected.remove(index);
+                self.recvs.match_queues[held.kind as usize].unexpected.remove(index);
             }
-            held.segments.drain(|_, bytes| self.held_packets.release_unexpected(bytes));
-            self.held_packets.remove_unexpected();
+            held.segments.drain(|_, bytes| self.pending.held_packets.release_unexpected(bytes));
+            self.pending.held_packets.remove_unexpected();
             if let Some(rma_read) = held.rma_read {
                 self.stop_rma_read(w, rma_read, error);
             }
-            self.peers[id].unexpected -= 1;
+            self.peers.table[id].unexpected -= 1;
         }
 
         self.end_backoff(id);
-        let peer = &mut self.peers[id];
+        let peer = &mut self.peers.table[id];
         peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);
         if scope == EndScope::NeedsReply {
             if let Some(queue) = &mut peer.queue {
@@ -380,15 +383,15 @@ impl Engine {
                 queue.reads.clear();
                 // Packets of ended messages are dropped.
                 queue.partial_msgs.retain(|_, part| match *part {
-                    PartialMsg::Rx(rx) => self.rx.get(rx).is_some(),
-                    PartialMsg::Unexpected(held) => self.unexpected.get(held).is_some(),
+                    PartialMsg::Rx(rx) => self.recvs.table.get(rx).is_some(),
+                    PartialMsg::Unexpected(held) => self.recvs.unexpected.get(held).is_some(),
                 });
             }
             return;
         }
         peer.flags.remove(PeerFlags::REORDERING);
         if let Some(mut queue) = peer.queue.take() {
-            queue.reorder.clear(&mut self.held_packets);
+            queue.reorder.clear(&mut self.pending.held_packets);
             // Data that the further lane was to carry may still come back.
             if queue.further_lane_of.is_some() {
                 peer.queue_mut().further_lane_of = queue.further_lane_of;
@@ -419,45 +422,48 @@ impl Engine {
         incomplete: &mut Vec<SlotId>,
     ) {
         let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
-        let held =
-            incomplete.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
+        let held = incomplete
+            .iter()
+            .filter_map(|&held| self.recvs.unexpected.get(held))
+            .filter(|held| of_stream(held));
         lost.extend(held.map(|held| held.envelope.msg_id));
         let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
             return;
         };
-        self.peers[id].flags |= PeerFlags::STREAM_BROKEN;
+        self.peers.table[id].flags |= PeerFlags::STREAM_BROKEN;
         let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
-        let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
+        let all = self.recvs.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
         let more: Vec<_> = all.filter(|held| !incomplete.contains(held)).collect();
         incomplete.extend(more);
     }
 
     /// Returns the public view of a peer.
     pub fn peer_info(&self, peer: PeerId) -> Option<PeerView> {
-        self.peers.get(peer).map(|peer| peer.view(self.wires[usize::from(peer.wire.0)].rdma))
+        self.peers.table.get(peer).map(|peer| peer.view(self.peers.wires[peer.wire].rdma))
     }
 
     /// Returns the error of a failed peer.
     pub fn peer_error(&self, peer: PeerId) -> Option<PeerError> {
-        self.peers.get(peer)?.fault
+        self.peers.table.get(peer)?.fault
     }
 
     /// Takes the first peer that failed with unfinished or unacknowledged operations since the last call.
     /// Peers closed by force do not count.
     pub fn take_failed_peer(&mut self) -> Option<(PeerId, PeerError)> {
-        self.first_failed.take()
+        self.peers.first_failed.take()
     }
 
     /// True when everything sent to `peer` (to all, if `None`) is acknowledged as far as its protocol asks,
     /// and no control packet is queued.
     pub fn is_flushed(&self, peer: Option<PeerId>) -> bool {
         match peer {
-            Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),
+            Some(id) => self.peers.table.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),
             None => {
-                self.tx.is_empty()
-                    && (self.rma_ops.is_empty() || !self.rma_ops.iter().any(|(_, rma)| rma.is_ours()))
+                self.sends.table.is_empty()
+                    && (self.rma.table.is_empty() || !self.rma.table.iter().any(|(_, rma)| rma.is_ours()))
                     && !self.is_any_backed_off()
-                    && (self.scheduled.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
+                    && (self.pending.scheduled.is_empty()
+                        || self.peers.table.iter().all(|(_, p)| p.is_idle()))
             }
         }
     }

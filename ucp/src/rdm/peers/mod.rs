@@ -1,8 +1,66 @@
 //! Peers: how a packet's source is resolved to one, its state and queues, how it comes, fails and goes, its
-//! counters.
+//! counters, and our wires to them.
 
 pub(super) mod aliases;
 pub(super) mod counters;
 pub(super) mod lifecycle;
 pub(super) mod lookup;
 pub(super) mod peer;
+pub(super) mod wires;
+
+use crate::rdm::ids::PeerId;
+use crate::rdm::stats::Counters;
+use crate::rdm::status::PeerError;
+use crate::rdm::types::EngineConfig;
+use lookup::PeerLookup;
+use peer::{Peer, PeerTable};
+use wires::Wires;
+
+/// The peers of an engine, our wires to them, and the counters of the traffic with them.
+///
+/// Field order in memory: a short message reads the first two.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Peers {
+    pub(in crate::rdm) lookup: PeerLookup,
+    pub(in crate::rdm) table: PeerTable,
+    /// Apart, since they are many cache lines that a short message does not touch.
+    pub(in crate::rdm) counters: Box<Counters>,
+    pub(in crate::rdm) wires: Wires,
+    /// The first peer that failed with something unfinished since [`Peers::take_failed_peer`].
+    pub(in crate::rdm) first_failed: Option<(PeerId, PeerError)>,
+    /// A peer over its memory limit, until it has failed.
+    pub(in crate::rdm) over_limit_peer: Option<PeerId>,
+    /// The engine's limits.
+    pub(in crate::rdm) cfg: EngineConfig,
+}
+
+impl Peers {
+    pub(in crate::rdm) fn new(cfg: EngineConfig) -> Peers {
+        Peers {
+            lookup: PeerLookup::new(),
+            table: PeerTable::default(),
+            counters: Box::default(),
+            wires: Wires::default(),
+            first_failed: None,
+            over_limit_peer: None,
+            cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
+        }
+    }
+}
+
+/// Indexes slots that the engine has looked up, perhaps of removed peers.
+impl std::ops::Index<PeerId> for Peers {
+    type Output = Peer;
+    #[inline]
+    fn index(&self, id: PeerId) -> &Peer {
+        &self.table[id]
+    }
+}
+
+impl std::ops::IndexMut<PeerId> for Peers {
+    #[inline]
+    fn index_mut(&mut self, id: PeerId) -> &mut Peer {
+        &mut self.table[id]
+    }
+}

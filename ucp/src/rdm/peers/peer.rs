@@ -93,7 +93,7 @@ pub struct Peer {
     pub addr: RawAddr,
     /// Our connid on the home wire.
     pub own_connid: u32,
-    pub short: ShortCounters,
+    pub(in crate::rdm) short: ShortCounters,
     /// Feature word of the peer, valid once its HANDSHAKE has arrived.
     pub features: Features,
     /// Why it failed.
@@ -289,14 +289,14 @@ impl Peer {
     }
 }
 
-/// All peers, by index.
+/// The slots of all peers, by index.
 #[derive(Debug, Default)]
-pub struct Peers {
+pub struct PeerTable {
     list: Vec<Peer>,
     free: Vec<PeerId>,
 }
 
-impl Peers {
+impl PeerTable {
     pub fn len(&self) -> usize {
         self.list.len() - self.free.len()
     }
@@ -354,7 +354,7 @@ impl Peers {
 }
 
 /// Indexes slots that the engine has looked up, perhaps of removed peers.
-impl std::ops::Index<PeerId> for Peers {
+impl std::ops::Index<PeerId> for PeerTable {
     type Output = Peer;
     #[inline]
     fn index(&self, id: PeerId) -> &Peer {
@@ -362,7 +362,7 @@ impl std::ops::Index<PeerId> for Peers {
     }
 }
 
-impl std::ops::IndexMut<PeerId> for Peers {
+impl std::ops::IndexMut<PeerId> for PeerTable {
     #[inline]
     fn index_mut(&mut self, id: PeerId) -> &mut Peer {
         &mut self.list[id.0 as usize]

@@ -38,7 +38,7 @@ const fn rta(ty: PktType) -> PacketHandler {
 
 /// Sends the request at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
     let Job::Atomic(what) = &rma.job else { return SendProgress::Done };
     let to = rma.peer;
     let (kind, ty) = match (rma.protocol, rma.ack) {
@@ -47,8 +47,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         (_, Ack::No) => (RtaKind::Write, PktType::WRITE_RTA),
         _ => (RtaKind::DcWrite { send_id: id.raw() }, PktType::DC_WRITE_RTA),
     };
-    let msg_id = e.peers[to].next_tx;
-    let opts = e.req_opts(&e.peers[to], None);
+    let msg_id = e.peers.table[to].next_tx;
+    let opts = e.req_opts(&e.peers.table[to], None);
     let (datatype, op) = (what.ty.into(), what.op.into());
     let hdr = Rta { kind, msg_id, rma_iov: rma.remote, datatype, op, opts };
     let max = header_len(ty, rma.remote.count(), &opts) + what.operands.len();
@@ -64,7 +64,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = e.posted(to, ty, sent) {
         return refused.into();
     }
-    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
     e.rma_all_sent(id);
     SendProgress::Done
 }
@@ -80,7 +80,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     a: &mut AtomicArgs,
 ) -> Option<SlotId> {
     let (connid, &[iov]) = (e.fast_path_connid(to)?, a.remote.as_slice()) else { return None };
-    let (msg_id, datatype, op) = (e.peers[to].next_tx, a.ty, a.op);
+    let (msg_id, datatype, op) = (e.peers.table[to].next_tx, a.ty, a.op);
     let hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
     let (max, mtu) = (Short::wire_len() + a.operand.len(), w.mtu(to));
     if max > mtu || AtomRsp::LEN as u64 + iov.len >= mtu as u64 {
@@ -99,10 +99,10 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])
     })?;
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.result = a.result.take().and_then(Scatter::into_one);
     }
-    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
     Some(id)
 }
 
@@ -118,13 +118,13 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
     let Some(peer) = e.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
-    let sender = &e.peers[peer];
+    let sender = &e.peers.table[peer];
     let (op, ty) = (hdr.op, hdr.datatype);
     let in_order = hdr.msg_id == sender.next_rx && !sender.flags.contains(PeerFlags::REORDERING);
     if !in_order || !e.may_send_ctl(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
         return false;
     }
-    let Some(spans) = e.regions.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
+    let Some(spans) = e.rma.regions.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
     let computation = Computation { op, ty, spans: &spans, payload };
     if !computation.has_valid_lengths(Form::Fetch) || !computation.has_room(w.mtu(peer)) {
         return false;
@@ -134,10 +134,10 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
         Response::Lost(fault) => e.fail_peer(w, peer, fault),
         Response::Yes => {}
     }
-    e.peers[peer].next_rx = hdr.msg_id.wrapping_add(1);
+    e.peers.table[peer].next_rx = hdr.msg_id.wrapping_add(1);
     e.count_fast_path(peer, PktType::FETCH_RTA);
-    e.stats.count_served(RmaProtocol::FetchAtomic, spans.len());
-    e.by_peer.served(peer, RmaProtocol::FetchAtomic, spans.len());
+    e.peers.counters.stats.count_served(RmaProtocol::FetchAtomic, spans.len());
+    e.peers.counters.by_peer.served(peer, RmaProtocol::FetchAtomic, spans.len());
     true
 }
 
@@ -261,20 +261,20 @@ fn compute_and_respond<W: Wire>(
             let mut rma = RmaOp::new(a.peer, Job::Response(Default::default()), protocol, len);
             rma.remote_id = Some(recv_id);
             let Some(id) = e.insert_served(w, a, rma) else { return };
-            let mut old = std::mem::take(&mut e.old_values);
+            let mut old = std::mem::take(&mut e.rma.old_values);
             old.clear();
             old.resize(len as usize, 0);
             computation.compute(&mut old);
-            let held = e.held_packets.copy(&old);
-            e.old_values = old;
-            if let Some(rma) = e.rma_ops.get_mut(id) {
+            let held = e.pending.held_packets.copy(&old);
+            e.rma.old_values = old;
+            if let Some(rma) = e.rma.table.get_mut(id) {
                 rma.job = Job::Response(held);
             }
             e.send_ctl(w, a.peer, Ctl::AtomRsp(id));
         }
     }
-    e.stats.count_served(protocol, len);
-    e.by_peer.served(a.peer, protocol, len);
+    e.peers.counters.stats.count_served(protocol, len);
+    e.peers.counters.by_peer.served(a.peer, protocol, len);
 }
 
 /// Result of sending a response.
@@ -298,7 +298,7 @@ fn send_response<W: Wire>(
     computation: &Computation<'_>,
 ) -> Response {
     let len = computation.spans.len();
-    let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own_addr(&e.peers[to]).connid) };
+    let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
     let mut computed = false;
     let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
@@ -321,8 +321,8 @@ pub(in crate::rdm) fn push_response<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(RmaOp { job: Job::Response(old), remote_id, .. }) = e.rma_ops.get(id) else { return Ok(()) };
-    let connid = Some(e.own_addr(&e.peers[to]).connid);
+    let Some(RmaOp { job: Job::Response(old), remote_id, .. }) = e.rma.table.get(id) else { return Ok(()) };
+    let connid = Some(e.own_addr(&e.peers.table[to]).connid);
     let hdr = AtomRsp { recv_id: remote_id.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
     let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::Packet, |slot| {
         let at = hdr.write(slot);
@@ -346,7 +346,7 @@ fn on_response(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
 #[inline]
 fn finish_fetch(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
     let id = SlotId::from_raw(hdr.recv_id);
-    let rma = match e.rma_ops.get_mut(id) {
+    let rma = match e.rma.table.get_mut(id) {
         Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent => rma,
         _ => return Err(DropReason::BadId),
     };

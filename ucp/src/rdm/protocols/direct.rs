@@ -30,7 +30,7 @@ enum PostError {
 /// poll anyway, nor in several pieces, as only one operation brings the data.
 pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(e: &Engine, w: &W, rma: &RmaOp) -> bool {
     let Job::Put(local) = &rma.job else { return false };
-    let opts = e.req_opts(&e.peers[rma.peer], rma.cq_data);
+    let opts = e.req_opts(&e.peers.table[rma.peer], rma.cq_data);
     let header = header_len(PktType::DC_EAGER_RTW, rma.remote.count(), &opts) as u64;
     let one_piece = |lens: &mut dyn Iterator<Item = u64>| lens.filter(|&len| len > 0).count() == 1;
     one_piece(&mut local.pieces().iter().map(|buf| buf.len() as u64))
@@ -40,16 +40,16 @@ pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(e: &Engine, w: &W, rma: &RmaOp)
 
 /// Posts the next piece of the operation at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
     let to = rma.peer;
-    let wire = e.peers[to].wire;
-    let rdma = e.wires[usize::from(wire.0)].rdma;
+    let wire = e.peers.table[to].wire;
+    let rdma = e.peers.wires[wire].rdma;
     let max = if rma.protocol == RmaProtocol::DirectWrite { rdma.write } else { rdma.read };
     if rma.len > 0 && max == 0 {
         return by_packets(e, id);
     }
     if rma.failed.is_some() {
-        if let Some(rma) = e.rma_ops.get_mut(id) {
+        if let Some(rma) = e.rma.table.get_mut(id) {
             rma.state = RmaState::AllSent;
         }
         return SendProgress::Done;
@@ -70,7 +70,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             }
             Err(PostError::Posted(refused)) => return refused.into(),
         };
-        let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+        let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
         (rma.state, rma.wire) = (RmaState::Moving, Some(wire));
         rma.sent += posted.1 as u64;
         rma.in_flight += u32::from(posted.0 == Posted::Pending);
@@ -78,11 +78,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             return SendProgress::Sent;
         }
     }
-    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
     rma.state = RmaState::AllSent;
     let (protocol, len, done, peer) = (rma.protocol, rma.len, rma.in_flight == 0, rma.peer);
-    e.stats.count_rma(protocol, len);
-    e.by_peer.initiated(peer, protocol, len);
+    e.peers.counters.stats.count_rma(protocol, len);
+    e.peers.counters.by_peer.initiated(peer, protocol, len);
     if done {
         e.finish_rma(id, Ok(()));
         e.release_regs(w);
@@ -92,22 +92,22 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 
 /// Cuts the operation into pieces for several rails, which the grant queue posts in turn; or uses one wire.
 fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
     let (to, len, direction, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
     let (Some(mut rail_plan), Some(local)) = (rma.rail_plan.take(), local) else { return SendProgress::Sent };
     e.trigger_rails(w, to);
-    let cut = e.cut_pieces(&mut rail_plan, (0, len), direction, e.cfg.rma_chunk);
+    let cut = e.cut_pieces(&mut rail_plan, (0, len), direction, e.peers.cfg.rma_chunk);
     if !cut || e.register_stripes(w, &mut rail_plan, direction, local) < 2 {
         rail_plan.take_regs().for_each(|reg| w.release(reg));
         return SendProgress::Sent;
     }
-    e.stats.rare.striped += 1;
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    e.peers.counters.stats.rare.striped += 1;
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.rail_plan = Some(rail_plan);
         rma.state = RmaState::Moving;
         rma.in_data_queue = true;
     }
-    e.peers[to].queue_mut().grants.push_back(id);
+    e.peers.table[to].queue_mut().grants.push_back(id);
     SendProgress::Done
 }
 
@@ -127,7 +127,7 @@ fn local_of(rma: &RmaOp) -> Option<Piece> {
 
 /// Posts the next piece of an operation over several rails.
 pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
     let (direction, remote) = (direction_of(rma), rma.remote.as_slice().first().map_or(0, |iov| iov.addr));
     if rma.failed.is_some() {
         rma.in_data_queue = false;
@@ -137,7 +137,7 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
         return SendProgress::Done;
     };
     let striped = e.post_stripe(w, &mut rail_plan, id, direction, (local, remote));
-    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
     let done = rail_plan.all_posted();
     rma.rail_plan = Some(rail_plan);
     let push = match striped {
@@ -164,22 +164,22 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
 
 /// Ends a striped operation if nothing is in flight and nothing is left to post.
 fn settle_stripes(e: &mut Engine, id: SlotId) {
-    let Some(rma) = e.rma_ops.get(id) else { return };
+    let Some(rma) = e.rma.table.get(id) else { return };
     let done = rma.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
     let (protocol, len, failed, peer) = (rma.protocol, rma.len, rma.failed, rma.peer);
     if rma.in_flight > 0 || !done && failed.is_none() {
         return;
     }
     if failed.is_none() {
-        e.stats.count_rma(protocol, len);
-        e.by_peer.initiated(peer, protocol, len);
+        e.peers.counters.stats.count_rma(protocol, len);
+        e.peers.counters.by_peer.initiated(peer, protocol, len);
     }
     e.finish_rma(id, failed.map_or(Ok(()), Err));
 }
 
 /// Handles the end of a piece: done, or posted over another rail. A refused key ends the operation.
 fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    let Some(rma) = e.rma.table.get_mut(id) else { return };
     let (peer, detached, Some(mut rail_plan)) = (rma.peer, rma.detached, rma.rail_plan.take()) else {
         return;
     };
@@ -189,14 +189,14 @@ fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, resu
         _ => {}
     }
     let lost = e.end_stripe(w, &mut rail_plan, part, result);
-    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    let Some(rma) = e.rma.table.get_mut(id) else { return };
     if let Some(fault) = lost {
         rma.failed.get_or_insert(OpError::Peer(peer, fault));
     }
     let more = !rail_plan.all_posted() && rma.failed.is_none();
     rma.rail_plan = Some(rail_plan);
     if more && !std::mem::replace(&mut rma.in_data_queue, true) {
-        e.peers[peer].queue_mut().grants.push_back(id);
+        e.peers.table[peer].queue_mut().grants.push_back(id);
         e.drive(w, peer);
     }
     settle_stripes(e, id);
@@ -209,7 +209,7 @@ fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, resu
 /// Starts over by packets when memory cannot be registered, once nothing is in flight. The device's part is
 /// repeated with the same bytes.
 fn restart_by_packets<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
     if rma.in_flight > 0 {
         return SendProgress::Full;
     }
@@ -220,10 +220,10 @@ fn restart_by_packets<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendPro
 
 /// Continues by packets: the target accepts the device's key there too.
 fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
-    if e.cfg.emulation == Emulation::Refused {
+    if e.peers.cfg.emulation == Emulation::Refused {
         return SendProgress::Fail(OpError::Emulated);
     }
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.go_by_packets();
     }
     SendProgress::Sent
@@ -232,7 +232,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
 /// Posts one piece that is contiguous at both ends, at most `max` bytes. Returns its length.
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), PostError> {
     let no_rdma = PostError::Posted(NotPosted::Peer(PeerError::NO_RDMA));
-    let Some(rma) = e.rma_ops.get_mut(id) else { return Err(no_rdma) };
+    let Some(rma) = e.rma.table.get_mut(id) else { return Err(no_rdma) };
     let (to, token) = (rma.peer, TxToken::RmaOp { id, part: 0 });
     let (remote, contiguous) = remote_at(rma);
     let local = match &rma.job {
@@ -252,7 +252,7 @@ fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Pos
     if rma.regs[n].is_none() {
         let for_what =
             if matches!(rma.job, Job::Get(_)) { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
-        let reg = w.register(e.peers[to].wire, piece, for_what).map_err(|_| PostError::Unregistered)?;
+        let reg = w.register(e.peers.table[to].wire, piece, for_what).map_err(|_| PostError::Unregistered)?;
         rma.regs[n] = Some(reg);
     }
     let Some(reg) = &rma.regs[n] else { return Err(no_rdma) };
@@ -313,14 +313,14 @@ fn remote_at(rma: &RmaOp) -> (Remote, usize) {
 // [M8.10] [M10.5]
 #[cold]
 fn on_rnr<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    let Some(rma) = e.rma.table.get_mut(id) else { return };
     let to = rma.peer;
     (rma.sent, rma.state) = (0, RmaState::Queued);
-    e.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
+    e.pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
     rma.go_by_packets();
-    e.stats.rare.not_ready += 1;
+    e.peers.counters.stats.rare.not_ready += 1;
     e.release_regs(w);
-    let peer = &mut e.peers[to];
+    let peer = &mut e.peers.table[to];
     peer.flags |= PeerFlags::SENDS_QUEUED;
     peer.queue_mut().sends.push_front(id);
     e.drive(w, to);
@@ -334,14 +334,14 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     part: u32,
     result: Result<(), PeerError>,
 ) {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    let Some(rma) = e.rma.table.get_mut(id) else { return };
     rma.in_flight = rma.in_flight.saturating_sub(1);
     if rma.rail_plan.is_some() {
         return on_stripe_end(e, w, id, part, result);
     }
     let (peer, all_sent) = (rma.peer, rma.state == RmaState::AllSent);
     if result == Err(PeerError::NOT_READY) && rma.cq_data.is_some() && !rma.detached {
-        return match e.cfg.emulation {
+        return match e.peers.cfg.emulation {
             Emulation::Allowed => on_rnr(e, w, id),
             Emulation::Refused => {
                 e.finish_rma(id, Err(OpError::Emulated));
@@ -379,21 +379,21 @@ pub(in crate::rdm) fn on_end<W: Wire>(
 // [M11.10]
 fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
     let repeatable = |rma: &RmaOp| rma.cq_data.is_none() && !rma.detached;
-    e.rma_ops.get(id).is_some_and(|rma| repeatable(rma) && e.survives(rma.peer, fault))
-        && e.cfg.emulation == Emulation::Allowed
+    e.rma.table.get(id).is_some_and(|rma| repeatable(rma) && e.survives(rma.peer, fault))
+        && e.peers.cfg.emulation == Emulation::Allowed
 }
 
 /// Repeats an operation by packets; nothing of it is in flight.
 #[cold]
 fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    let Some(rma) = e.rma.table.get_mut(id) else { return };
     (rma.failed, rma.sent) = (None, 0);
-    e.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
+    e.pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
     rma.go_by_packets();
     let (to, queued) = (rma.peer, rma.state != RmaState::AllSent);
     rma.state = RmaState::Queued;
     if !queued {
-        let peer = &mut e.peers[to];
+        let peer = &mut e.peers.table[to];
         peer.flags |= PeerFlags::SENDS_QUEUED;
         peer.queue_mut().sends.push_front(id);
     }

@@ -61,7 +61,7 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
     (class, tag): (MsgClass, u64),
     body: B,
 ) -> bool {
-    let Some(peer) = e.peers.get_mut(to) else { return false };
+    let Some(peer) = e.peers.table.get_mut(to) else { return false };
     // The general path sends the first request to a peer and sets its flags.
     let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED | PeerFlags::CONNID_HEADER;
     let is_ready = peer.flags & (PeerFlags::BLOCKED | PeerFlags::REMOVED | ready) == ready;
@@ -90,7 +90,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     class: MsgClass,
     s: &SendArgs,
 ) -> Option<Result<(), NotPosted>> {
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     let kind = Kind::of(s.tag, class);
     let max = Protocol::Eager.header_len(kind, peer.hdr(), s.cq_data.is_some()) + s.buf.len();
     if max > w.mtu(to) {
@@ -109,19 +109,19 @@ pub(in crate::rdm) fn start<W: Wire>(
         at + buf.copy_to(0, &mut slot[at..])
     });
     if posted.is_ok() {
-        let peer = &mut e.peers[to];
+        let peer = &mut e.peers.table[to];
         peer.next_tx = peer.next_tx.wrapping_add(1);
-        e.stats.count_sent(Protocol::Eager, buf.len());
-        e.by_peer.of(to).tx_bytes += buf.len() as u64;
+        e.peers.counters.stats.count_sent(Protocol::Eager, buf.len());
+        e.peers.counters.by_peer.of(to).tx_bytes += buf.len() as u64;
     }
     Some(posted)
 }
 
 /// Sends the op at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     let max = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some()) + buf.len();
     if max > w.mtu(to) {
         return SendProgress::Switch(Protocol::Medium.with(protocol.sync()));
@@ -138,7 +138,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = posted {
         return refused.into();
     }
-    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
     e.all_sent(w, id);
     SendProgress::Done
 }
@@ -151,7 +151,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     let envelope = envelope(a.peer, rtm);
     match e.take_expected(rtm, a.peer) {
         Some(id) => {
-            let Some(mut op) = e.rx.remove(id) else { return };
+            let Some(mut op) = e.recvs.table.remove(id) else { return };
             op.buf.put(0, rtm.payload);
             e.end_rx(w, op, &envelope);
         }
@@ -176,19 +176,19 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
 ) -> bool {
     let (tag, len) = (hdr.tag, payload.len());
     let first = if hdr.class == MsgClass::Message {
-        if !e.multi_recvs.is_empty() {
+        if !e.recvs.multi_recvs.is_empty() {
             return false;
         }
         take_first_expected(e, tag, from, payload)
     } else {
         let kind = Kind::of(Some(tag), hdr.class);
-        if e.events.is_empty()
-            && e.match_queues[kind as usize].unexpected.is_empty()
+        if e.pending.events.is_empty()
+            && e.recvs.match_queues[kind as usize].unexpected.is_empty()
             && to.deliver(hdr.class, from, tag, payload)
         {
             return true;
         }
-        if !e.multi_recvs.is_empty() {
+        if !e.recvs.multi_recvs.is_empty() {
             return false;
         }
         None
@@ -197,9 +197,9 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
         Some(user) => user,
         None => match take_expected_short(e, hdr.class, tag, from, payload) {
             Some((room, user)) if len > room => {
-                e.stats.rare.truncated += 1;
+                e.peers.counters.stats.rare.truncated += 1;
                 let result = Err(OpError::Truncated { len: len as u64, room });
-                e.events.push_back(EngineEvent::RecvDone { user, result });
+                e.pending.events.push_back(EngineEvent::RecvDone { user, result });
                 return true;
             }
             Some((_, user)) => user,
@@ -209,7 +209,7 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
     let status = RecvStatus { len, tag, from, cq_data: None };
     // A caller that polls its request finds the status there; others get an event.
     if !to.received(user, status) {
-        e.events.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
+        e.pending.events.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
     }
     true
 }
@@ -218,8 +218,8 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
 /// enough. Returns the user value of the receive. // HOT
 #[inline(always)]
 fn take_first_expected(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
-    let first = e.match_queues[Kind::Tagged as usize].expected.first(tag)?;
-    let mut receive = e.rx.occupied(first.at as usize)?;
+    let first = e.recvs.match_queues[Kind::Tagged as usize].expected.first(tag)?;
+    let mut receive = e.recvs.table.occupied(first.at as usize)?;
     let op = receive.element();
     let target = op.buf.contig_target(payload.len())?;
     first.take(&op.entry, tag, from)?;
@@ -240,9 +240,9 @@ fn take_expected_short(
     payload: &[u8],
 ) -> Option<(usize, u64)> {
     let kind = Kind::of(Some(tag), class);
-    let from = Aliases::new(&e.peers, &e.lookup, &e.wires, kind).sender(from);
-    let at = e.match_queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
-    let mut receive = e.rx.occupied(at as usize)?;
+    let from = Aliases::new(&e.peers, kind).sender(from);
+    let at = e.recvs.match_queues[kind as usize].expected.take(&mut e.recvs.table, tag, from)?;
+    let mut receive = e.recvs.table.occupied(at as usize)?;
     let op = receive.element();
     let of = (op.buf.put(0, payload), op.user);
     receive.end();

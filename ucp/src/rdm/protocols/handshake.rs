@@ -22,8 +22,8 @@ const fn handler(ty: PktType) -> PacketHandler {
 // [M3.1]
 #[cold]
 pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
-    e.peers[id].flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
-    if e.peers[id].flags.contains(PeerFlags::BACKED_OFF) {
+    e.peers.table[id].flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
+    if e.peers.table[id].flags.contains(PeerFlags::BACKED_OFF) {
         return;
     }
     match push(e, w, id) {
@@ -36,8 +36,8 @@ pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: Pe
 
 /// Sends the queued HANDSHAKE.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    let peer = &e.peers[id];
-    let wire = &e.wires[usize::from(peer.wire.0)];
+    let peer = &e.peers.table[id];
+    let wire = &e.peers.wires[peer.wire];
     let mut word = ours(wire.rdma);
     // [M11.3]
     word.set(Features::RAILS, !wire.rail_wires.is_empty());
@@ -45,32 +45,32 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     // [M5.12]
     word.set(Features::USER_RECV_QP, user_qp.is_some());
     // [M3.11]
-    word.set(Features::CONST_HDR_LEN, e.cfg.req_len == ReqLen::Constant);
-    word.remove(e.cfg.withhold);
-    let mut hdr = Handshake::new(word, e.own_addr(peer).connid, e.cfg.device_version);
+    word.set(Features::CONST_HDR_LEN, e.peers.cfg.req_len == ReqLen::Constant);
+    word.remove(e.peers.cfg.withhold);
+    let mut hdr = Handshake::new(word, e.own_addr(peer).connid, e.peers.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
     e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
-    e.peers[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
+    e.peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
     Ok(())
 }
 
 /// Requests the peer's HANDSHAKE with an empty write, unless a packet was sent that brings it anyway.
 // [M3.8]
 pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    if e.peers[id].flags.contains(PeerFlags::POSTED) {
+    if e.peers.table[id].flags.contains(PeerFlags::POSTED) {
         return Ok(());
     }
     push_trigger(e, w, id)
 }
 
 fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    let hdr = rtw::Eager::trigger(*e.own_addr(&e.peers[id]));
+    let hdr = rtw::Eager::trigger(*e.own_addr(&e.peers.table[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // The loss of a trigger is no error; the loss of earlier packets is.
     let sent = e.is_unflushed(w, id);
     e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    e.peers[id].flags.set(PeerFlags::UNCONFIRMED, sent);
-    e.stats.rare.triggers += 1;
+    e.peers.table[id].flags.set(PeerFlags::UNCONFIRMED, sent);
+    e.peers.counters.stats.rare.triggers += 1;
     Ok(())
 }
 
@@ -84,26 +84,29 @@ impl Engine {
         };
         let unsent_errors =
             |peer: &Peer| peer.queue.as_ref().is_some_and(|queue| !queue.unsent_errors.is_empty());
-        self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || unsent_errors(peer)))
+        self.peers
+            .table
+            .get(peer)
+            .is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || unsent_errors(peer)))
     }
 
     /// Iterates over peers whose HANDSHAKE operations wait for, once per operation.
     pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let of_sends = self.tx.iter().map(|(_, op)| op.peer);
-        let of_others = self.rma_ops.iter().map(|(_, rma)| rma.peer);
+        let of_sends = self.sends.table.iter().map(|(_, op)| op.peer);
+        let of_others = self.rma.table.iter().map(|(_, rma)| rma.peer);
         of_sends.chain(of_others).filter(|&peer| self.awaits_handshake(peer))
     }
 
     /// True if packets of ours may be in flight to this peer.
     pub(in crate::rdm) fn is_unflushed<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
-        let peer = &self.peers[id];
+        let peer = &self.peers.table[id];
         let ended = peer.outstanding == 0 && !peer.flags.contains(PeerFlags::BACKED_OFF);
         peer.flags.contains(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
     }
 
     /// Sends an empty write: the wire reports an error if the peer is dead. False: no room.
     pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
-        if self.peers.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
+        if self.peers.table.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
             return true;
         }
         match push_trigger(self, w, peer) {
@@ -120,7 +123,7 @@ impl Engine {
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Handshake(shake) => {
-            let peer = &mut e.peers[a.peer];
+            let peer = &mut e.peers.table[a.peer];
             peer.features = shake.features();
             peer.set_hdr(ReqHdr::after(peer.features));
             peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
@@ -128,7 +131,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             if peer.flags.contains(PeerFlags::USER_QP_ONLY) {
                 e.refuse_announced(w, a.peer);
             }
-            e.trace.push(TraceEvent::Handshake(a.peer));
+            e.peers.counters.trace.push(TraceEvent::Handshake(a.peer));
             e.send_unsent_errors(w, a.peer);
             e.trigger_rails(w, a.peer);
             e.announce_lanes(w, a.peer);

@@ -41,9 +41,9 @@ const fn ctl(ty: PktType) -> PacketHandler {
 /// Sends the first packet of the op at the head of its peer's queue.
 // [M5.4]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if buf.len() <= capacity {
@@ -64,7 +64,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         delivery,
         msg_length: buf.len() as u64,
         send_id: id.raw(),
-        credit_request: e.cfg.cts_credits,
+        credit_request: e.peers.cfg.cts_credits,
         cause: Cause::Fresh,
         opts: e.req_opts(peer, op.cq_data).of_class(op.class),
     };
@@ -76,8 +76,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = posted {
         return refused.into();
     }
-    e.peers[to].next_tx = msg_id.wrapping_add(1);
-    if let Some(op) = e.tx.get_mut(id) {
+    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
+    if let Some(op) = e.sends.table.get_mut(id) {
         op.msg_id = msg_id;
         op.sent = capacity;
         op.state = TxState::Granted;
@@ -88,7 +88,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
 // [M3.6]
 pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (to, buf, at_byte) = (op.peer, op.buf, op.sent);
     let granted = Granted {
         to,
@@ -105,7 +105,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
         Ok(len) => len,
         Err(push) => return push,
     };
-    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
     op.sent += len;
     op.window -= len;
     if op.window > 0 {
@@ -145,7 +145,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             e.hold_unexpected(a, rtm, envelope, 0, received);
         }
         Some(id) => {
-            if let Some(op) = e.rx.get_mut(id) {
+            if let Some(op) = e.recvs.table.get_mut(id) {
                 op.buf.put(0, rtm.payload);
             }
             if whole {
@@ -164,7 +164,7 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     if is_rma_id(id) {
         return e.on_rma_cts(w, a, cts);
     }
-    let op = match e.tx.get_mut(id) {
+    let op = match e.sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
         _ => return e.drop_packet(a, DropReason::BadId),
     };
@@ -175,7 +175,7 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     op.window = (op.buf.len() - op.sent).min(usize::try_from(cts.recv_length).unwrap_or(usize::MAX));
     op.recv_id = Some(cts.recv_id);
     if !std::mem::replace(&mut op.in_data_queue, true) {
-        e.peers[a.peer].queue_mut().grants.push_back(id);
+        e.peers.table[a.peer].queue_mut().grants.push_back(id);
     }
     e.trigger_rails(w, a.peer);
     e.drive(w, a.peer);

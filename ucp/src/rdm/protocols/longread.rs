@@ -34,11 +34,11 @@ const fn handler(ty: PktType, id_use: Option<MsgIdUse>) -> PacketHandler {
 /// Sends the next packet of the send at the head of its peer's queue.
 // [M3.7]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, buf, state, sync) = (op.peer, op.protocol, op.buf, op.state, op.sync);
     let eager = Protocol::Eager.with(sync);
     let fits_eager =
-        eager.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
+        eager.header_len(op.kind(), e.peers.table[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
     let fallback = SendProgress::Switch(if fits_eager { eager } else { Protocol::LongCts.with(sync) });
     if state == TxState::Queued {
         if !e.may_be_read(to, Protocol::LongRead) || buf.is_empty() {
@@ -49,7 +49,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             return SendProgress::Switch(Protocol::LongRead);
         }
     }
-    let header = protocol.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some());
+    let header = protocol.header_len(op.kind(), e.peers.table[to].hdr(), op.cq_data.is_some());
     // Room for the memory's name and one byte.
     let iov_capacity = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
     if iov_capacity == 0 {
@@ -57,8 +57,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     // Several pieces are sent in packets, which gather them.
     let Some(piece) = buf.piece() else { return fallback };
-    let wire = e.peers[to].wire;
-    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
+    let wire = e.peers.table[to].wire;
+    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
     let key = match &op.reg {
         Some(reg) => reg.key,
         // [M7.8]
@@ -66,13 +66,13 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             Ok(reg) => {
                 let key = reg.key;
                 op.reg = Some(reg);
-                e.peers[to].queue_mut().exposed += 1;
+                e.peers.table[to].queue_mut().exposed += 1;
                 key
             }
             Err(_) => return fallback,
         },
     };
-    let address = e.tx.get(id).and_then(|op| w.rma_address(op.reg.as_ref()?));
+    let address = e.sends.table.get(id).and_then(|op| w.rma_address(op.reg.as_ref()?));
     let iov = RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key };
     let iov = match address {
         Some(_) if iov_capacity < MAX_IOV => return fallback,
@@ -90,15 +90,15 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 /// One runting message to a peer at a time, with a head shorter than the message.
 // [M7.9]
 fn may_runt(e: &Engine, to: PeerId, id: SlotId, len: usize) -> bool {
-    let own = u32::from(e.tx.get(id).is_some_and(|op| op.reg.is_some()));
-    let exposed = e.peers[to].queue.as_ref().map_or(0, |queue| queue.exposed);
-    exposed == own && e.cfg.runt_size > 0 && e.cfg.runt_size < len
+    let own = u32::from(e.sends.table.get(id).is_some_and(|op| op.reg.is_some()));
+    let exposed = e.peers.table[to].queue.as_ref().map_or(0, |queue| queue.exposed);
+    exposed == own && e.peers.cfg.runt_size > 0 && e.peers.cfg.runt_size < len
 }
 
 fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, max: usize) -> SendProgress {
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (to, tag) = (op.peer, op.tag);
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     let hdr = LongRead {
         msg_id: peer.next_tx,
         tag,
@@ -111,8 +111,8 @@ fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, ma
     if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    e.peers[to].next_tx = hdr.msg_id.wrapping_add(1);
-    if let Some(op) = e.tx.get_mut(id) {
+    e.peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
+    if let Some(op) = e.sends.table.get_mut(id) {
         op.msg_id = hdr.msg_id;
         op.state = TxState::Exposed;
     }
@@ -127,10 +127,10 @@ fn push_runt<W: Wire>(
     header: usize,
     capacity: usize,
 ) -> SendProgress {
-    let runt = e.cfg.runt_size;
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let runt = e.peers.cfg.runt_size;
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (to, tag, buf, at_byte, first) = (op.peer, op.tag, op.buf, op.sent, op.state == TxState::Queued);
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     let len = (runt - at_byte).min(capacity);
     let hdr = RuntRead {
         msg_id: if first { peer.next_tx } else { op.msg_id },
@@ -151,9 +151,9 @@ fn push_runt<W: Wire>(
         return refused.into();
     }
     if first {
-        e.peers[to].next_tx = hdr.msg_id.wrapping_add(1);
+        e.peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
     }
-    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
     op.msg_id = hdr.msg_id;
     op.sent += len;
     if first {
@@ -209,7 +209,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     // A message that is all head is not read.
     let rma_read = match runt == len && protocol == Protocol::RuntRead {
         true => None,
-        false => match e.rma_reads.insert(RmaRead::new(a.peer, iov, runt)) {
+        false => match e.reads.table.insert(RmaRead::new(a.peer, iov, runt)) {
             Ok(rma_read) => Some(rma_read),
             Err(_) => return e.drop_packet(a, DropReason::NoRoom),
         },
@@ -217,7 +217,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     let (missing, whole) = (received.bytes() < runt, rma_read.is_none() && received.bytes() == len);
     match e.take_expected(rtm, a.peer) {
         Some(id) => {
-            if let Some(op) = e.rx.get_mut(id) {
+            if let Some(op) = e.recvs.table.get_mut(id) {
                 op.buf.put(at, rtm.payload);
             }
             if whole {
@@ -225,7 +225,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             }
             e.begin_rx(id, envelope, received);
             if missing {
-                e.peers[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
+                e.peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
             }
             if let Some(rma_read) = rma_read {
                 e.start_rma_read(w, rma_read, id);
@@ -233,14 +233,17 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
         }
         None => match e.hold_unexpected(a, rtm, envelope, at, received) {
             Some(id) => {
-                if let Some(held) = e.unexpected.get_mut(id) {
+                if let Some(held) = e.recvs.unexpected.get_mut(id) {
                     held.rma_read = rma_read;
                 }
                 if missing {
-                    e.peers[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Unexpected(id));
+                    e.peers.table[a.peer]
+                        .queue_mut()
+                        .partial_msgs
+                        .insert(rtm.msg_id, PartialMsg::Unexpected(id));
                 }
             }
-            None => drop(rma_read.and_then(|rma_read| e.rma_reads.remove(rma_read))),
+            None => drop(rma_read.and_then(|rma_read| e.reads.table.remove(rma_read))),
         },
     }
 }
@@ -256,7 +259,8 @@ fn on_further<W: Wire>(
     at: u64,
 ) {
     let len = rtm.payload.len() as u64;
-    let part = e.peers[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+    let part =
+        e.peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
     if !runt_agrees(e, part, runt) {
         return e.drop_packet(a, DropReason::BadSegment);
     }
@@ -291,18 +295,18 @@ fn on_further<W: Wire>(
         }
         Some(PartialMsg::Unexpected(_)) if !e.reserve_unexpected(a, rtm) => return,
         Some(PartialMsg::Unexpected(id)) => {
-            let Some(held) = e.unexpected.get_mut(id) else {
+            let Some(held) = e.recvs.unexpected.get_mut(id) else {
                 return e.drop_packet(a, DropReason::BadSegment);
             };
             let fits = held.envelope.protocol == Protocol::RuntRead && held.envelope.len == msg_length;
             if !fits || !held.received.add(at, len) {
                 return e.drop_packet(a, DropReason::BadSegment);
             }
-            held.segments.push(at, e.held_packets.copy_unexpected(rtm.payload));
+            held.segments.push(at, e.pending.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == runt
         }
     };
-    if head_complete && let Some(queue) = &mut e.peers[a.peer].queue {
+    if head_complete && let Some(queue) = &mut e.peers.table[a.peer].queue {
         queue.partial_msgs.remove(&rtm.msg_id);
     }
 }
@@ -311,10 +315,10 @@ fn on_further<W: Wire>(
 fn runt_agrees(e: &mut Engine, part: Option<PartialMsg>, runt: u64) -> bool {
     let rma_read = match part {
         Some(PartialMsg::Rx(id)) => e.rxe(id).and_then(|(_, rxe)| rxe.rma_read),
-        Some(PartialMsg::Unexpected(id)) => e.unexpected.get(id).and_then(|held| held.rma_read),
+        Some(PartialMsg::Unexpected(id)) => e.recvs.unexpected.get(id).and_then(|held| held.rma_read),
         None => None,
     };
-    rma_read.and_then(|rma_read| e.rma_reads.get(rma_read)).is_none_or(|rma_read| rma_read.from == runt)
+    rma_read.and_then(|rma_read| e.reads.table.get(rma_read)).is_none_or(|rma_read| rma_read.from == runt)
 }
 
 /// Ends a message or write that the peer has read.
@@ -324,7 +328,7 @@ fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
     if is_rma_id(id) {
         return e.on_rma_eor(a, id);
     }
-    match e.tx.get_mut(id) {
+    match e.sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => {
             if let Some(reg) = &op.reg {
                 w.on_offer_result(a.peer, reg, op.buf.len(), true);
@@ -349,18 +353,18 @@ pub(in crate::rdm) fn push_eor<W: Wire>(
     send_id: u32,
     recv_id: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = Eor { send_id, recv_id, connid: Some(e.own_addr(&e.peers[to]).connid) };
+    let hdr = Eor { send_id, recv_id, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
     e.post(w, to, PktType::EOR, Eor::LEN, |slot| hdr.write(slot))
 }
 
 impl Engine {
     /// Completes a message that was read.
     fn finish_read_send<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(op) = self.tx.get(id) else { return };
+        let Some(op) = self.sends.table.get(id) else { return };
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
         debug_assert!(protocol.sync() == Sync::No);
-        self.stats.count_sent(protocol, len);
-        self.by_peer.of(to).tx_bytes += len as u64;
+        self.peers.counters.stats.count_sent(protocol, len);
+        self.peers.counters.by_peer.of(to).tx_bytes += len as u64;
         self.finish_tx(w, id, Ok(()));
     }
 }

@@ -37,9 +37,9 @@ fn segment(left: usize, capacity: usize) -> usize {
 
 /// Sends the next packet of the op at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, tag, buf, at_byte) = (op.peer, op.protocol, op.tag, op.buf, op.sent);
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if capacity == 0 {
@@ -67,9 +67,9 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return refused.into();
     }
     if first {
-        e.peers[to].next_tx = msg_id.wrapping_add(1);
+        e.peers.table[to].next_tx = msg_id.wrapping_add(1);
     }
-    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
     op.msg_id = msg_id;
     op.state = TxState::Sending;
     op.sent += len;
@@ -104,7 +104,7 @@ fn on_first<W: Wire>(
     let whole = received.bytes() == envelope.len;
     let part = match e.take_expected(rtm, a.peer) {
         Some(id) => {
-            if let Some(op) = e.rx.get_mut(id) {
+            if let Some(op) = e.recvs.table.get_mut(id) {
                 op.buf.put(seg_offset, rtm.payload);
             }
             if whole {
@@ -118,7 +118,7 @@ fn on_first<W: Wire>(
             _ => return,
         },
     };
-    e.peers[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, part);
+    e.peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, part);
 }
 
 // [M5.3]
@@ -130,10 +130,11 @@ fn on_further<W: Wire>(
     msg_length: u64,
     seg_offset: u64,
 ) {
-    let part = e.peers[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+    let part =
+        e.peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
     let len = rtm.payload.len() as u64;
     let whole = match part {
-        None if e.peers[a.peer].flags.contains(PeerFlags::FAILED) => return e.drop_of_failed(a),
+        None if e.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => return e.drop_of_failed(a),
         None => return e.drop_packet(a, DropReason::Duplicate),
         // Kept, it would cost memory that no length bounds.
         Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
@@ -151,17 +152,17 @@ fn on_further<W: Wire>(
         }
         Some(PartialMsg::Unexpected(_)) if !e.reserve_unexpected(a, rtm) => return,
         Some(PartialMsg::Unexpected(id)) => {
-            let Some(held) = e.unexpected.get_mut(id) else {
+            let Some(held) = e.recvs.unexpected.get_mut(id) else {
                 return e.drop_packet(a, DropReason::BadSegment);
             };
             if held.envelope.len != msg_length || !held.received.add(seg_offset, len) {
                 return e.drop_packet(a, DropReason::BadSegment);
             }
-            held.segments.push(seg_offset, e.held_packets.copy_unexpected(rtm.payload));
+            held.segments.push(seg_offset, e.pending.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == msg_length
         }
     };
-    if whole && let Some(queue) = &mut e.peers[a.peer].queue {
+    if whole && let Some(queue) = &mut e.peers.table[a.peer].queue {
         queue.partial_msgs.remove(&rtm.msg_id);
     }
 }

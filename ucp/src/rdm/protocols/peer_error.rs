@@ -47,9 +47,9 @@ pub(in crate::rdm) fn push<W: Wire>(
     what: ErrorRef,
     code: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = ctl::PeerError { what, prov_errno: code, connid: Some(e.own_addr(&e.peers[to]).connid) };
+    let hdr = ctl::PeerError { what, prov_errno: code, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
     e.post(w, to, PktType::PEER_ERROR, ctl::PeerError::LEN, |slot| hdr.write(slot))?;
-    e.stats.rare.errors_sent += 1;
+    e.peers.counters.stats.rare.errors_sent += 1;
     Ok(())
 }
 
@@ -66,7 +66,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         ErrorRef::Msg(id) | ErrorRef::Skip(id) => e.end_message(w, a.peer, id, error),
     };
     match known {
-        true => e.stats.rare.errors_received += 1,
+        true => e.peers.counters.stats.rare.errors_received += 1,
         false => e.drop_packet(a, DropReason::BadId),
     }
 }
@@ -105,7 +105,7 @@ impl Engine {
         why: OpError,
     ) {
         let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
-        let peer = &mut self.peers[to];
+        let peer = &mut self.peers.table[to];
         if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
             // A request may overtake its sender's HANDSHAKE.
             let waits = !peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED)
@@ -121,9 +121,9 @@ impl Engine {
     /// Sends the errors that waited for the peer's HANDSHAKE.
     // [M10.3]
     pub(in crate::rdm) fn send_unsent_errors<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        let Some(queue) = &mut self.peers[to].queue else { return };
+        let Some(queue) = &mut self.peers.table[to].queue else { return };
         let unsent_errors = std::mem::take(&mut queue.unsent_errors);
-        if supports_peer_error(self.peers[to].features) {
+        if supports_peer_error(self.peers.table[to].features) {
             unsent_errors
                 .into_iter()
                 .for_each(|(what, code)| self.send_ctl(w, to, Ctl::Error { what, code }));
@@ -136,15 +136,15 @@ impl Engine {
     #[cold]
     pub(in crate::rdm) fn refuse_closed(&mut self, a: &Arrival<'_>) {
         if let Packet::Handshake(shake) = a.packet {
-            let peer = &mut self.peers[a.peer];
+            let peer = &mut self.peers.table[a.peer];
             peer.features = shake.features();
             peer.set_hdr(ReqHdr::after(shake.features()));
             peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
         } else {
             self.drop_packet(a, DropReason::PeerFailed);
-            let over_limit = self.peers[a.peer].fault == Some(PeerError::OverLimit);
+            let over_limit = self.peers.table[a.peer].fault == Some(PeerError::OverLimit);
             self.queue_refusal(a, if over_limit { NO_ROOM } else { ABORTED });
-            let peer = &mut self.peers[a.peer];
+            let peer = &mut self.peers.table[a.peer];
             // Also after a repeated trigger.
             if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
                 peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
@@ -156,15 +156,15 @@ impl Engine {
     /// Drops a packet that exceeds the memory limit, and closes its sender, which gets an error.
     #[cold]
     pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
-        self.peers[a.peer].flags |= PeerFlags::FORCE_CLOSED;
-        self.over_limit_peer = Some(a.peer);
+        self.peers.table[a.peer].flags |= PeerFlags::FORCE_CLOSED;
+        self.peers.over_limit_peer = Some(a.peer);
         self.drop_packet(a, DropReason::NoRoom);
         self.queue_refusal(a, NO_ROOM);
     }
 
     fn queue_refusal(&mut self, a: &Arrival<'_>, code: u32) {
         let Some(id) = requester_id(a.packet).filter(|_| a.order != MsgOrder::Past) else { return };
-        let unsent_errors = &mut self.peers[a.peer].queue_mut().unsent_errors;
+        let unsent_errors = &mut self.peers.table[a.peer].queue_mut().unsent_errors;
         if unsent_errors.len() < MAX_UNSENT_ERRORS {
             unsent_errors.push((ErrorRef::Op(id), code));
         }
@@ -176,15 +176,15 @@ impl Engine {
         w: &mut W,
         id: PeerId,
     ) -> Option<Result<(), NotPosted>> {
-        let supported = supports_peer_error(self.peers[id].features);
-        let unsent_errors = &mut self.peers[id].queue.as_mut()?.unsent_errors;
+        let supported = supports_peer_error(self.peers.table[id].features);
+        let unsent_errors = &mut self.peers.table[id].queue.as_mut()?.unsent_errors;
         if !supported {
             unsent_errors.clear();
         }
         let (what, code) = *unsent_errors.last()?;
         let sent = push(self, w, id, what, code);
         if sent != Err(NotPosted::Full)
-            && let Some(queue) = &mut self.peers[id].queue
+            && let Some(queue) = &mut self.peers.table[id].queue
         {
             queue.unsent_errors.pop();
         }
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     fn can_send_error(&self, to: PeerId) -> bool {
-        let peer = &self.peers[to];
+        let peer = &self.peers.table[to];
         peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && supports_peer_error(peer.features)
     }
 
@@ -217,15 +217,15 @@ impl Engine {
 
     /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
     pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
-        let sends = self.tx.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-        let rma_ops = self.rma_ops.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
+        let sends = self.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
+        let rma_ops = self.rma.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
         for id in sends.chain(rma_ops).collect::<Vec<_>>() {
             self.abort(w, OpId(id));
         }
     }
 
     fn abort_send<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
-        let Some(op) = self.tx.get(id) else { return false };
+        let Some(op) = self.sends.table.get(id) else { return false };
         let (to, msg_id) = (op.peer, op.msg_id);
         let what = match (op.state, op.recv_id) {
             (TxState::Queued | TxState::AllSent | TxState::Ended, _) => return false,
@@ -242,7 +242,7 @@ impl Engine {
     }
 
     fn abort_rma<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
-        let Some(rma) = self.rma_ops.get(id) else { return false };
+        let Some(rma) = self.rma.table.get(id) else { return false };
         let in_progress =
             rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
         let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
@@ -260,7 +260,7 @@ impl Engine {
         if is_rma_id(id) {
             return self.end_named_rma(w, from, id, error);
         }
-        if self.tx.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
+        if self.sends.table.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
             self.finish_tx(w, id, Err(error));
             return true;
         }
@@ -272,7 +272,7 @@ impl Engine {
     }
 
     fn end_named_rma<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
-        let Some(rma) = self.rma_ops.get(id) else { return false };
+        let Some(rma) = self.rma.table.get(id) else { return false };
         // The peer cannot know of RDMA operations, of unsent ones, or of the id of a response.
         let unknown = rma.in_flight > 0 || rma.detached || rma.state == RmaState::Queued;
         if rma.peer != from || unknown || matches!(rma.job, Job::Response(_)) {
@@ -280,7 +280,7 @@ impl Engine {
         }
         let rma_read = rma.rma_read;
         if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
-            if let Some(rma) = self.rma_ops.get_mut(id) {
+            if let Some(rma) = self.rma.table.get_mut(id) {
                 rma.detached = true;
             }
             return true;
@@ -291,11 +291,11 @@ impl Engine {
 
     /// Ends a message, however much of it has arrived; one that has not is skipped.
     fn end_message<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32, error: OpError) -> bool {
-        let order = msg_order(self.peers[from].next_rx, msg_id);
+        let order = msg_order(self.peers.table[from].next_rx, msg_id);
         if order != MsgOrder::Past {
             self.end_stream_before(w, from, msg_id);
         }
-        let peer = &mut self.peers[from];
+        let peer = &mut self.peers.table[from];
         match order {
             MsgOrder::Next => {
                 peer.next_rx = msg_id.wrapping_add(1);
@@ -306,7 +306,7 @@ impl Engine {
             }
             MsgOrder::Early => {
                 peer.flags |= PeerFlags::REORDERING;
-                peer.queue_mut().reorder.skip(&mut self.held_packets, msg_id);
+                peer.queue_mut().reorder.skip(&mut self.pending.held_packets, msg_id);
                 return true;
             }
             MsgOrder::Past => {}
@@ -314,7 +314,7 @@ impl Engine {
         match self.find_message(from, msg_id) {
             Some(PartialMsg::Rx(rx)) => self.fail_matched(w, rx, error),
             Some(PartialMsg::Unexpected(held)) => {
-                if self.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
+                if self.recvs.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
                     self.end_stream_before(w, from, msg_id);
                 }
                 self.drop_unexpected(w, held, error);
@@ -336,29 +336,31 @@ impl Engine {
     // [M11.7]
     pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
         self.drop_all_unexpected(w, from, Kind::Stream);
-        if self.peers.get(from).is_some() {
-            self.peers[from].flags |= PeerFlags::STREAM_BROKEN;
+        if self.peers.table.get(from).is_some() {
+            self.peers.table[from].flags |= PeerFlags::STREAM_BROKEN;
         }
     }
 
     /// Drops a peer's unexpected messages of one kind.
     pub(in crate::rdm) fn drop_all_unexpected<W: Wire>(&mut self, w: &mut W, from: PeerId, kind: Kind) {
         let is_one = |held: &Unexpected| held.kind == kind && held.envelope.from == from;
-        let all: Vec<_> = self.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
+        let all: Vec<_> =
+            self.recvs.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Cancelled));
     }
 
     /// Finds an incomplete message of this peer.
     fn find_message(&self, from: PeerId, msg_id: u32) -> Option<PartialMsg> {
         let parts =
-            self.peers[from].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&msg_id).copied());
+            self.peers.table[from].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&msg_id).copied());
         let matched = || {
-            let of = |id| self.rx_entries.get(id).map(|rxe| (rxe.envelope.from, rxe.envelope.msg_id));
-            let mut all = self.rx.iter().filter(|(_, op)| op.rxe().and_then(of) == Some((from, msg_id)));
+            let of = |id| self.recvs.entries.get(id).map(|rxe| (rxe.envelope.from, rxe.envelope.msg_id));
+            let mut all =
+                self.recvs.table.iter().filter(|(_, op)| op.rxe().and_then(of) == Some((from, msg_id)));
             all.next().map(|(id, _)| PartialMsg::Rx(id))
         };
         let held = || {
-            let mut all = self.unexpected.iter().filter(|(_, held)| {
+            let mut all = self.recvs.unexpected.iter().filter(|(_, held)| {
                 let envelope = &held.envelope;
                 let missing = held.received.bytes() < envelope.len || held.rma_read.is_some();
                 envelope.from == from && envelope.msg_id == msg_id && missing
@@ -381,12 +383,12 @@ impl Engine {
 
     /// Drops an unexpected message that is aborted.
     fn drop_unexpected<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
-        let Some(held) = self.unexpected.remove(id) else { return };
+        let Some(held) = self.recvs.unexpected.remove(id) else { return };
         let (from, msg_id) = (held.envelope.from, held.envelope.msg_id);
         if let Some(index) = held.queued {
-            self.match_queues[held.kind as usize].unexpected.remove(index);
+            self.recvs.match_queues[held.kind as usize].unexpected.remove(index);
         }
-        held.segments.drain(|_, bytes| self.held_packets.release_unexpected(bytes));
+        held.segments.drain(|_, bytes| self.pending.held_packets.release_unexpected(bytes));
         if let Some(rma_read) = held.rma_read {
             self.stop_rma_read(w, rma_read, error);
         }
@@ -395,7 +397,7 @@ impl Engine {
     }
 
     fn forget_partial_msg(&mut self, from: PeerId, msg_id: u32, part: PartialMsg) {
-        if let Some(queue) = &mut self.peers[from].queue
+        if let Some(queue) = &mut self.peers.table[from].queue
             && queue.partial_msgs.get(&msg_id) == Some(&part)
         {
             queue.partial_msgs.remove(&msg_id);

@@ -28,7 +28,7 @@ const fn handler(ty: PktType) -> PacketHandler {
 
 /// Sends the request of the read at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
     let (to, len) = (rma.peer, rma.len);
     // Strictly less: that is how libfabric tells the two.
     let short = len < w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
@@ -51,13 +51,13 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         msg_length: len,
         recv_id: id.raw(),
         recv_length: u32::try_from(window).unwrap_or(u32::MAX),
-        opts: e.req_opts(&e.peers[to], None),
+        opts: e.req_opts(&e.peers.table[to], None),
     };
     let max = header_len(ty, hdr.rma_iov.count(), &hdr.opts);
     if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.protocol = protocol;
         rma.window = window;
         rma.state = RmaState::Moving;
@@ -103,32 +103,32 @@ pub(in crate::rdm) fn push_response<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(rma) = e.rma_ops.get(id) else { return Ok(()) };
+    let Some(rma) = e.rma.table.get(id) else { return Ok(()) };
     let capacity = w.mtu(to).saturating_sub(ReadRsp::LEN);
     let len = capacity.min(usize::try_from(rma.window).unwrap_or(usize::MAX));
     let hdr = ReadRsp {
         recv_id: rma.remote_id.unwrap_or(0),
         send_id: id.raw(),
         seg_length: len as u64,
-        connid: Some(e.own_addr(&e.peers[to]).connid),
+        connid: Some(e.own_addr(&e.peers.table[to]).connid),
     };
     let sent = w.send(to, ReadRsp::LEN + len, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         at + rma.copy_to(0, &mut slot[at..at + len])
     });
     e.posted(to, PktType::READRSP, sent)?;
-    let Some(rma) = e.rma_ops.get_mut(id) else { return Ok(()) };
+    let Some(rma) = e.rma.table.get_mut(id) else { return Ok(()) };
     rma.sent = len as u64;
     // [M8.5]
     rma.window -= len as u64;
     let (protocol, total, peer) = (rma.protocol, rma.len, rma.peer);
     if rma.sent == total {
-        e.rma_ops.remove(id);
-        e.stats.count_served(protocol, total);
-        e.by_peer.served(peer, protocol, total);
+        e.rma.table.remove(id);
+        e.peers.counters.stats.count_served(protocol, total);
+        e.peers.counters.by_peer.served(peer, protocol, total);
     } else if rma.window > 0 {
         rma.in_data_queue = true;
-        e.peers[to].queue_mut().grants.push_back(id);
+        e.peers.table[to].queue_mut().grants.push_back(id);
         e.schedule(to);
     }
     Ok(())
@@ -137,7 +137,7 @@ pub(in crate::rdm) fn push_response<W: Wire>(
 /// The first data, or all, of a read of ours.
 fn on_response<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
-    match e.rma_ops.get_mut(id) {
+    match e.rma.table.get_mut(id) {
         Some(rma) if rma.peer == a.peer && matches!(rma.job, Job::Get(_)) && rma.remote_id.is_none() => {
             rma.remote_id = Some(hdr.send_id);
         }

@@ -27,10 +27,10 @@ pub(in crate::rdm) fn push<W: Wire>(
     (send_id, recv_id): (u32, u32),
     not_now: bool,
 ) -> Result<(), NotPosted> {
-    let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own_addr(&e.peers[to]).connid) };
+    let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
     e.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
-    e.stats.rare.nacks_sent += 1;
-    e.stats.rare.declined += u64::from(not_now);
+    e.peers.counters.stats.rare.nacks_sent += 1;
+    e.peers.counters.stats.rare.declined += u64::from(not_now);
     Ok(())
 }
 
@@ -42,7 +42,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     if is_rma_id(id) {
         return e.on_rma_nack(w, a, id);
     }
-    let op = match e.tx.get_mut(id) {
+    let op = match e.sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
         _ => return e.drop_packet(a, DropReason::BadId),
     };
@@ -55,10 +55,10 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     {
         match nack.not_now {
             true => w.on_offer_result(a.peer, reg, op.buf.len(), false),
-            false => e.peers[a.peer].flags.insert(PeerFlags::READ_DENIED),
+            false => e.peers.table[a.peer].flags.insert(PeerFlags::READ_DENIED),
         }
     }
-    e.stats.rare.nacks_received += 1;
+    e.peers.counters.stats.rare.nacks_received += 1;
     e.revoke_send_regs(w, id, W::release);
     e.send_ctl(w, a.peer, Ctl::Reannounce(id));
 }
@@ -70,7 +70,7 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let op = match e.tx.get(id) {
+    let op = match e.sends.table.get(id) {
         Some(op) if op.peer == to && op.state == TxState::Nacked => op,
         _ => return Ok(()),
     };
@@ -78,20 +78,20 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
         Protocol::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
         _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
     };
-    let peer = &e.peers[to];
+    let peer = &e.peers.table[to];
     let hdr = LongCts {
         msg_id: op.msg_id,
         tag: op.tag,
         delivery,
         msg_length: op.buf.len() as u64,
         send_id: id.raw(),
-        credit_request: e.cfg.cts_credits,
+        credit_request: e.peers.cfg.cts_credits,
         cause: Cause::ReadNack,
         opts: e.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let max = op.protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     e.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
-    if let Some(op) = e.tx.get_mut(id) {
+    if let Some(op) = e.sends.table.get_mut(id) {
         op.state = TxState::Granted;
     }
     Ok(())
@@ -109,8 +109,10 @@ impl Engine {
         len: u64,
         send_id: u32,
     ) {
-        let part =
-            self.peers[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+        let part = self.peers.table[a.peer]
+            .queue
+            .as_ref()
+            .and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
         let Some(PartialMsg::Rx(rx)) = part else { return self.drop_packet(a, DropReason::BadId) };
         match self.rxe(rx) {
             Some((_, rxe)) if rxe.nack && rxe.envelope.len == len && rtm.payload.is_empty() => {
@@ -121,7 +123,7 @@ impl Engine {
             }
             _ => return self.drop_packet(a, DropReason::BadSegment),
         }
-        if let Some(queue) = &mut self.peers[a.peer].queue {
+        if let Some(queue) = &mut self.peers.table[a.peer].queue {
             queue.partial_msgs.remove(&rtm.msg_id);
         }
         self.send_ctl(w, a.peer, Ctl::Cts(rx));

@@ -25,7 +25,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     send_id: u32,
     msg_id: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = Receipt { send_id, msg_id, connid: Some(e.own_addr(&e.peers[to]).connid) };
+    let hdr = Receipt { send_id, msg_id, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
     e.post(w, to, PktType::RECEIPT, Receipt::LEN, |slot| hdr.write(slot))
 }
 
@@ -57,7 +57,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         }
         return;
     }
-    match e.tx.get(id) {
+    match e.sends.table.get(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::AllSent && op.protocol.sync() == Sync::Yes => {
             e.finish_tx(w, id, Ok(()));
         }

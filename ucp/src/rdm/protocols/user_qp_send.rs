@@ -17,7 +17,7 @@ use crate::rdm::status::PeerError;
 /// Sends the message at the head of its peer's queue, or fails if the peer does not take it.
 // [M5.10] [M5.11]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
     let (to, buf) = (op.peer, op.buf);
     let max = w.mtu(to);
     if let Err(error) = fits(op, max) {
@@ -29,19 +29,19 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return to_self(e, w, id);
     }
     let Ok(imm) = imm else { return SendProgress::Fail(OpError::Unsupported) };
-    let peer = &mut e.peers[to];
+    let peer = &mut e.peers.table[to];
     let Some(qp) = peer.queue.as_ref().and_then(|queue| queue.user_qp) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
     match w.send_to_user_qp(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
         Ok(_) => {
             peer.flags |= PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED;
-            e.by_peer.of(to).tx_pkts += 1;
+            e.peers.counters.by_peer.of(to).tx_pkts += 1;
             e.all_sent(w, id);
             SendProgress::Done
         }
         Err(NotPosted::Full) => {
-            e.stats.rare.full += 1;
+            e.peers.counters.stats.rare.full += 1;
             SendProgress::Full
         }
         Err(NotPosted::Peer(PeerError::NO_RDMA)) => SendProgress::Fail(OpError::Unsupported),
@@ -59,8 +59,11 @@ impl Engine {
         let long = |op: &TxOp| {
             matches!(op.protocol.plain(), Protocol::LongCts | Protocol::LongRead | Protocol::RuntRead)
         };
-        let announced =
-            self.tx.iter().filter(|(_, op)| op.peer == to && op.state != TxState::Queued && long(op));
+        let announced = self
+            .sends
+            .table
+            .iter()
+            .filter(|(_, op)| op.peer == to && op.state != TxState::Queued && long(op));
         for (id, len) in announced.map(|(id, op)| (id, op.buf.len())).collect::<Vec<_>>() {
             self.finish_tx(w, id, Err(OpError::TooLong { len, max }));
         }
@@ -70,10 +73,10 @@ impl Engine {
 /// Queues a message to ourselves behind those that came in packets, as two ways to the same receives could
 /// not be told apart.
 fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
     // The limit of unexpected messages applies.
-    if !e.held_packets.has_unexpected_room(buf.len(), e.cfg.unexpected_hard_max) {
+    if !e.pending.held_packets.has_unexpected_room(buf.len(), e.peers.cfg.unexpected_hard_max) {
         return SendProgress::Full;
     }
     let len = buf.len() as u64;

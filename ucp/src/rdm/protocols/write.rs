@@ -38,7 +38,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     to: PeerId,
     p: &PutArgs,
 ) -> Option<Result<(), NotPosted>> {
-    let opts = e.req_opts(&e.peers[to], p.cq_data);
+    let opts = e.req_opts(&e.peers.table[to], p.cq_data);
     let len = p.local.len();
     let max = header_len(PktType::EAGER_RTW, p.remote.count(), &opts) + len;
     if max > w.mtu(to) {
@@ -50,9 +50,9 @@ pub(in crate::rdm) fn start<W: Wire>(
         at + p.local.copy_to(0, &mut slot[at..])
     });
     if posted.is_ok() {
-        e.peers[to].flags |= PeerFlags::UNACKED;
-        e.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
-        e.by_peer.initiated(to, RmaProtocol::EagerWrite, len as u64);
+        e.peers.table[to].flags |= PeerFlags::UNACKED;
+        e.peers.counters.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
+        e.peers.counters.by_peer.initiated(to, RmaProtocol::EagerWrite, len as u64);
     }
     Some(posted)
 }
@@ -70,7 +70,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
 ) -> Option<SlotId> {
     let &[iov] = p.remote.as_slice() else { return None };
     let connid = e.fast_path_connid(to)?;
-    let able = e.peers[to].features.contains(Features::DELIVERY_COMPLETE);
+    let able = e.peers.table[to].features.contains(Features::DELIVERY_COMPLETE);
     if p.protocol != RmaProtocol::EagerWrite || p.cq_data.is_some() || !able {
         return None;
     }
@@ -98,7 +98,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
     let Some(peer) = e.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
-    if !e.regions.put(wire, &hdr.iov, payload) {
+    if !e.rma.regions.put(wire, &hdr.iov, payload) {
         return false;
     }
     e.count_fast_path(peer, PktType::DC_EAGER_RTW);
@@ -108,9 +108,9 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
 
 /// Sends the first or only packet of the write at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
     let to = rma.peer;
-    let opts = e.req_opts(&e.peers[to], rma.cq_data);
+    let opts = e.req_opts(&e.peers.table[to], rma.cq_data);
     let acked = rma.ack != Ack::No;
     let mtu = w.mtu(to);
     let eager = if acked { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
@@ -146,7 +146,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         delivery,
         msg_length: rma.len,
         send_id: id.raw(),
-        credit_request: e.cfg.cts_credits,
+        credit_request: e.peers.cfg.cts_credits,
         opts,
     };
     let sent = w.send(to, header + capacity, TxToken::Packet, |slot| {
@@ -156,7 +156,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = e.posted(to, long, sent) {
         return refused.into();
     }
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.protocol = RmaProtocol::LongCtsWrite;
         rma.sent = capacity as u64;
         rma.state = RmaState::Moving;
@@ -166,7 +166,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 
 /// Continues by another protocol.
 fn switch_protocol(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
-    match e.rma_ops.get_mut(id) {
+    match e.rma.table.get_mut(id) {
         Some(rma) if rma.protocol != protocol => {
             rma.protocol = protocol;
             SendProgress::Sent
@@ -181,7 +181,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     let Packet::Rtw(rtw) = a.packet else { return };
     // [M3.9]
     if rtw.is_trigger() {
-        e.stats.rare.triggered += 1;
+        e.peers.counters.stats.rare.triggered += 1;
         return e.on_trigger(w, a.peer, &rtw.opts);
     }
     let Some(spans) = e.resolve_request(w, a, &rtw.rma_iov, Access::WRITE) else { return };

@@ -23,9 +23,9 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 /// Sends the request of the write at the head of its peer's queue.
 // [M8.8]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
     let (to, remote, len, cq_data) = (rma.peer, rma.remote, rma.len, rma.cq_data);
-    let opts = e.req_opts(&e.peers[to], cq_data);
+    let opts = e.req_opts(&e.peers.table[to], cq_data);
     let header = header_len(PktType::LONGREAD_RTW, remote.count(), &opts);
     let max = header + MAX_IOV * RmaIov::LEN;
     let eager = header_len(PktType::DC_EAGER_RTW, remote.count(), &opts) as u64;
@@ -42,7 +42,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = e.post(w, to, PktType::LONGREAD_RTW, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.state = RmaState::BeingRead;
     }
     SendProgress::Done
@@ -50,7 +50,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 
 /// Continues by packets.
 fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
-    if let Some(rma) = e.rma_ops.get_mut(id) {
+    if let Some(rma) = e.rma.table.get_mut(id) {
         rma.go_by_packets();
     }
     SendProgress::Sent
@@ -58,9 +58,9 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
 
 /// Registers the pieces of a write that are not registered yet. Returns their names.
 fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegError> {
-    let Some(rma) = e.rma_ops.get_mut(id) else { return Err(RegError::Refused) };
+    let Some(rma) = e.rma.table.get_mut(id) else { return Err(RegError::Refused) };
     let Job::Put(local) = &rma.job else { return Err(RegError::Refused) };
-    let wire = e.peers[rma.peer].wire;
+    let wire = e.peers.table[rma.peer].wire;
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
     for (buf, reg) in local.pieces().iter().zip(&mut rma.regs).filter(|(buf, _)| !buf.is_empty()) {
         let piece = buf.piece().ok_or(RegError::Refused)?;
@@ -83,7 +83,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     if read_iov.total().is_none_or(|total| total < len) {
         return e.refuse_request(w, a, DropReason::BadSegment);
     }
-    let Ok(rma_read) = e.rma_reads.insert(RmaRead::new(a.peer, read_iov, 0)) else {
+    let Ok(rma_read) = e.reads.table.insert(RmaRead::new(a.peer, read_iov, 0)) else {
         return e.refuse_request(w, a, DropReason::NoRoom);
     };
     let mut rma = RmaOp::new(a.peer, Job::Store(spans), RmaProtocol::LongReadWrite, len);
@@ -92,7 +92,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     rma.cq_data = rtw.opts.cq_data;
     match e.insert_served(w, a, rma) {
         Some(id) => e.start_read_of_write(w, rma_read, id),
-        None => drop(e.rma_reads.remove(rma_read)),
+        None => drop(e.reads.table.remove(rma_read)),
     }
 }
 
@@ -103,8 +103,8 @@ impl Engine {
         let Some((protocol, len)) = self.being_read(a, id) else {
             return self.drop_packet(a, DropReason::BadId);
         };
-        self.stats.count_rma(protocol, len);
-        self.by_peer.initiated(a.peer, protocol, len);
+        self.peers.counters.stats.count_rma(protocol, len);
+        self.peers.counters.by_peer.initiated(a.peer, protocol, len);
         self.finish_rma(id, Ok(()));
     }
 
@@ -114,17 +114,17 @@ impl Engine {
         if self.being_read(a, id).is_none() {
             return self.drop_packet(a, DropReason::BadId);
         }
-        self.stats.rare.nacks_received += 1;
+        self.peers.counters.stats.rare.nacks_received += 1;
         self.revoke_rma_regs(w, id);
-        let acknowledges = self.peers[a.peer].features.contains(Features::DELIVERY_COMPLETE);
-        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        let acknowledges = self.peers.table[a.peer].features.contains(Features::DELIVERY_COMPLETE);
+        let Some(rma) = self.rma.table.get_mut(id) else { return };
         (rma.state, rma.protocol) = (RmaState::Nacked, RmaProtocol::LongCtsWrite);
         match rma.ack {
             Ack::Wanted if !acknowledges => return self.finish_rma(id, Err(OpError::Unsupported)),
             Ack::IfAble if !acknowledges => rma.ack = Ack::No,
             _ => {}
         }
-        let peer = &mut self.peers[a.peer];
+        let peer = &mut self.peers.table[a.peer];
         peer.queue_mut().sends.push_front(id);
         peer.flags |= PeerFlags::SENDS_QUEUED;
         self.drive(w, a.peer);
@@ -132,14 +132,14 @@ impl Engine {
 
     /// Finds one of our writes that this peer may be reading.
     fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaProtocol, u64)> {
-        let rma = self.rma_ops.get(id)?;
+        let rma = self.rma.table.get(id)?;
         let ours = rma.is_ours() && rma.peer == a.peer && rma.state == RmaState::BeingRead;
         ours.then_some((rma.protocol, rma.len))
     }
 
     /// Ends the target's right to read a write.
     fn revoke_rma_regs<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        let Some(rma) = self.rma.table.get_mut(id) else { return };
         rma.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
     }
 }

@@ -72,11 +72,11 @@ impl Engine {
     /// the only one. Returns this worker as a peer of itself, over which messages in packets are forwarded.
     // [M5.12]
     pub fn enable_zcopy_recv(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
-        let own = &self.wires[usize::from(wire.0)];
-        let features = ours(own.rdma).difference(self.cfg.withhold) | Features::USER_RECV_QP;
-        let (me, before) = self.peers.add(Peer::new(wire, own.me, from, own.me.connid));
+        let own = &self.peers.wires[wire];
+        let features = ours(own.rdma).difference(self.peers.cfg.withhold) | Features::USER_RECV_QP;
+        let (me, before) = self.peers.table.add(Peer::new(wire, own.me, from, own.me.connid));
         self.forget_counters(me, before);
-        let peer = &mut self.peers[me];
+        let peer = &mut self.peers.table[me];
         peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::USER_QP_ONLY;
         peer.features = features;
         peer.set_hdr(ReqHdr::after(features));
@@ -107,7 +107,7 @@ impl Engine {
             return Started::Failed(OpError::Invalid);
         }
         let Some(piece) = r.buf.piece() else { return Started::Failed(OpError::Unsupported) };
-        if self.rx.is_full() {
+        if self.recvs.table.is_full() {
             return Started::Failed(OpError::NoResource);
         }
         let reg = match w.register(mode.wire, piece, RegAccess::LOCAL_WRITE) {
@@ -123,7 +123,7 @@ impl Engine {
             }
         };
         let op = RxOp::begun(r.buf, r.user, Kind::Untagged);
-        let Ok(id) = self.rx.insert(RxOp { state: RxState::OnDevice(reg), ..op }) else {
+        let Ok(id) = self.recvs.table.insert(RxOp { state: RxState::OnDevice(reg), ..op }) else {
             return Started::Failed(OpError::NoResource);
         };
         mode.waiting.push_back(id);
@@ -137,7 +137,7 @@ impl Engine {
         while let Some(mode) = &mut self.zcopy_recv
             && let Some(&id) = mode.waiting.front()
         {
-            let receive = self.rx.get(id).and_then(|op| match op.state {
+            let receive = self.recvs.table.get(id).and_then(|op| match op.state {
                 RxState::OnDevice(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
                 _ => None,
             });
@@ -164,21 +164,21 @@ impl Engine {
     // [M5.12]
     pub fn on_user_recv<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: UserRecvEnd) {
         let id = SlotId::from_raw(receive);
-        let (Some(mode), Some(op)) = (&mut self.zcopy_recv, self.rx.get(id)) else { return };
+        let (Some(mode), Some(op)) = (&mut self.zcopy_recv, self.recvs.table.get(id)) else { return };
         mode.posted -= 1;
         mode.forward_delay = Duration::ZERO;
         if std::mem::take(&mut mode.forward_backed_off) {
             let me = mode.me;
-            self.backed_off.retain(|&peer| peer != me);
+            self.pending.backed_off.retain(|&peer| peer != me);
         }
         let room = op.buf.len();
         // Messages from our own queue pair are forwarded ones.
-        let is_forwarded = end.from == self.peers[mode.me].from();
+        let is_forwarded = end.from == self.peers.table[mode.me].from();
         let forwarded = if is_forwarded { mode.forwards.pop_front() } else { None };
         mode.forwarding &= forwarded.is_none();
         let from = match &forwarded {
             Some((envelope, _)) => envelope.from,
-            None => self.lookup.current(wire, end.from).unwrap_or(UNKNOWN_PEER),
+            None => self.peers.lookup.current(wire, end.from).unwrap_or(UNKNOWN_PEER),
         };
         let result = match (end.result, &forwarded) {
             (Ok(()) | Err(PeerError::TOO_LONG), Some((envelope, _))) => envelope.status(room),
@@ -193,7 +193,7 @@ impl Engine {
         };
         match forwarded {
             Some((envelope, held)) => {
-                self.held_packets.release_unexpected(held);
+                self.pending.held_packets.release_unexpected(held);
                 self.forget_unexpected(envelope.from);
                 self.count_received(&envelope, result.is_err());
                 self.send_receipt(w, &envelope);
@@ -206,17 +206,17 @@ impl Engine {
     }
 
     fn count_user_recv(&mut self, from: PeerId, len: usize, failed: bool) {
-        self.stats.count_received(Protocol::UserQp, len);
-        self.stats.rare.truncated += u64::from(failed);
+        self.peers.counters.stats.count_received(Protocol::UserQp, len);
+        self.peers.counters.stats.rare.truncated += u64::from(failed);
         if from != UNKNOWN_PEER {
-            let counters = self.by_peer.of(from);
+            let counters = self.peers.counters.by_peer.of(from);
             (counters.rx_pkts, counters.rx_bytes) = (counters.rx_pkts + 1, counters.rx_bytes + len as u64);
         }
     }
 
     /// Ends a receive and its registration.
     fn end_user_recv<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
-        let Some(op) = self.rx.remove(id) else { return };
+        let Some(op) = self.recvs.table.remove(id) else { return };
         if let (RxState::OnDevice(reg), Some(mode)) = (op.state, &mut self.zcopy_recv)
             && let Some(reg) = mode.regs.remove(reg)
         {
@@ -224,7 +224,7 @@ impl Engine {
         }
         match result {
             Ok(status) if w.received(op.user, status) => {}
-            result => self.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
+            result => self.pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
         }
     }
 
@@ -256,7 +256,7 @@ impl Engine {
         }
         while let Some((envelope, held)) = self.zcopy_recv.as_mut().and_then(|mode| mode.forwards.pop_front())
         {
-            self.held_packets.release_unexpected(held);
+            self.pending.held_packets.release_unexpected(held);
             self.forget_unexpected(envelope.from);
         }
     }
@@ -266,10 +266,10 @@ impl Engine {
     pub(in crate::rdm) fn forward_again(&mut self, now: Nanos, to: PeerId) -> bool {
         let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
         (mode.forwarding, mode.forward_delay) =
-            (false, self.cfg.retry.after(mode.forward_delay, &mut self.rng));
-        self.peers[to].queue_mut().backoff.until = now + mode.forward_delay;
+            (false, self.peers.cfg.retry.after(mode.forward_delay, &mut self.pending.rng));
+        self.peers.table[to].queue_mut().backoff.until = now + mode.forward_delay;
         if !std::mem::replace(&mut mode.forward_backed_off, true) {
-            self.backed_off.push(to);
+            self.pending.backed_off.push(to);
         }
         true
     }
@@ -278,26 +278,28 @@ impl Engine {
     pub(in crate::rdm) fn forward_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
         let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
         mode.forward_backed_off = false;
-        self.backed_off.retain(|&peer| peer != to);
+        self.pending.backed_off.retain(|&peer| peer != to);
         self.forward_next(w);
         true
     }
 
     /// True if the peer is this worker, in this mode.
     pub(in crate::rdm) fn is_zcopy_self(&self, to: PeerId) -> bool {
-        self.zcopy_recv.as_ref().is_some_and(|mode| self.peers[mode.me].from() == self.peers[to].from())
+        self.zcopy_recv
+            .as_ref()
+            .is_some_and(|mode| self.peers.table[mode.me].from() == self.peers.table[to].from())
     }
 
     /// Keeps a message until it can be forwarded.
     pub(in crate::rdm) fn queue_forward<W: Wire>(&mut self, w: &mut W, envelope: Envelope, bytes: &[u8]) {
         let Some(mode) = &mut self.zcopy_recv else { return };
-        if self.peers[mode.me].fault.is_some() {
+        if self.peers.table[mode.me].fault.is_some() {
             return;
         }
-        mode.forwards.push_back((envelope, self.held_packets.copy_unexpected(bytes)));
-        self.peers[envelope.from].unexpected += 1;
-        self.held_packets.add_unexpected();
-        self.stats.rare.over_limit += u64::from(self.is_over_limit());
+        mode.forwards.push_back((envelope, self.pending.held_packets.copy_unexpected(bytes)));
+        self.peers.table[envelope.from].unexpected += 1;
+        self.pending.held_packets.add_unexpected();
+        self.peers.counters.stats.rare.over_limit += u64::from(self.is_over_limit());
         self.forward_next(w);
     }
 }
@@ -329,7 +331,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
         cq_data: rtm.opts.cq_data,
         send_id: rtm.receipt.unwrap_or(0),
     };
-    e.stats.rare.passed_on += 1;
+    e.peers.counters.stats.rare.passed_on += 1;
     e.queue_forward(w, envelope, rtm.payload);
 }
 

@@ -68,7 +68,7 @@ impl Engine {
     #[cold]
     pub fn on_lane_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: PeerError) {
         self.mark_wire_down(wire, fault);
-        let Some(known) = self.peers.get(peer) else { return };
+        let Some(known) = self.peers.table.get(peer) else { return };
         if known.wire == wire && !self.try_failover(w, peer, fault) {
             // Packets of a lost further lane come back and are sent elsewhere.
             match self.main_of(peer) {
@@ -89,7 +89,7 @@ impl Engine {
         (wire, fault): (WireId, PeerError),
         packet: &[u8],
     ) {
-        if self.peers.get(peer).is_some()
+        if self.peers.table.get(peer).is_some()
             && let Some(main) = self.main_of(peer)
         {
             self.on_lane_error(w, main, wire, fault);
@@ -99,7 +99,7 @@ impl Engine {
             return;
         }
         let moved = |known: &Peer| known.wire != wire && !known.flags.contains(PeerFlags::FAILED);
-        if !self.peers.get(peer).is_some_and(moved) {
+        if !self.peers.table.get(peer).is_some_and(moved) {
             return;
         }
         match Resend::of(packet) {
@@ -113,16 +113,16 @@ impl Engine {
     /// Ends an operation of ours that may have taken effect. One that the target has answered goes on.
     fn end_uncertain<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
         let is_uncertain = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && rma.remote_id.is_none();
-        if is_rma_id(id) && self.rma_ops.get(id).is_some_and(is_uncertain) {
-            self.peers[peer].queue_mut().uncertain_ops.push(id);
+        if is_rma_id(id) && self.rma.table.get(id).is_some_and(is_uncertain) {
+            self.peers.table[peer].queue_mut().uncertain_ops.push(id);
             self.finish_uncertain(id, peer, fault);
             self.release_regs(w);
         }
     }
 
     pub(in crate::rdm) fn finish_uncertain(&mut self, id: SlotId, peer: PeerId, fault: PeerError) {
-        self.stats.rare.unsure += 1;
-        self.trace.push(TraceEvent::Uncertain(peer, fault));
+        self.peers.counters.stats.rare.unsure += 1;
+        self.peers.counters.trace.push(TraceEvent::Uncertain(peer, fault));
         self.finish_rma(id, Err(OpError::Peer(peer, fault)));
     }
 
@@ -138,7 +138,7 @@ impl Engine {
         remote_id: u32,
     ) {
         self.drop_packet(a, DropReason::BadId);
-        let queue = self.peers[a.peer].queue.as_ref();
+        let queue = self.peers.table[a.peer].queue.as_ref();
         if queue.is_some_and(|queue| queue.uncertain_ops.contains(&ours)) {
             self.send_error(w, a.peer, ErrorRef::Op(remote_id), OpError::Cancelled);
         }
@@ -146,19 +146,19 @@ impl Engine {
 
     /// Marks a wire unusable if the error is one of our NIC.
     pub(in crate::rdm) fn mark_wire_down(&mut self, wire: WireId, fault: PeerError) {
-        self.wires[usize::from(wire.0)].down |= fault.is_local_lane();
+        self.peers.wires[wire].down |= fault.is_local_lane();
     }
 
     /// Whether a peer continues after this error, over another lane or because it has moved already.
     pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
-        let moved = self.peers.get(peer).is_some() && self.has_failed_over(peer);
+        let moved = self.peers.table.get(peer).is_some() && self.has_failed_over(peer);
         fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
     }
 
     /// Whether a peer has left the pair of NICs on which it was met.
     #[inline]
     pub(in crate::rdm) fn has_failed_over(&self, peer: PeerId) -> bool {
-        self.peers[peer].wire != self.peers[peer].home
+        self.peers.table[peer].wire != self.peers.table[peer].home
     }
 
     /// Returns the further lane that a peer would fail over to.
@@ -171,11 +171,11 @@ impl Engine {
         let is_up = |peer: &&Peer| {
             peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
         };
-        let known = self.peers.get(id).filter(is_up);
+        let known = self.peers.table.get(id).filter(is_up);
         let known = known.and_then(|peer| Some((peer, peer.queue.as_deref()?)));
         known.into_iter().flat_map(move |(peer, queue)| {
             queue.rails.iter().copied().filter(move |&rail| {
-                let Some(lane) = self.peers.get(rail) else { return false };
+                let Some(lane) = self.peers.table.get(rail) else { return false };
                 // The peer identifies us there only if one of the two lanes was announced on the other.
                 let knows = |of: &PeerQueue| {
                     of.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr)
@@ -184,7 +184,7 @@ impl Engine {
                     lane.queue.as_ref().is_some_and(|of| of.further_lane_of == Some(id) && knows(of));
                 let is_untried = lane.wire != peer.wire
                     && queue.failed_lanes.iter().all(|failed| failed.wire != lane.wire);
-                is_own_lane && is_untried && is_up(&lane) && !self.wires[usize::from(lane.wire.0)].down
+                is_own_lane && is_untried && is_up(&lane) && !self.peers.wires[lane.wire].down
             })
         })
     }
@@ -197,13 +197,13 @@ impl Engine {
         wire: WireId,
         fault: PeerError,
     ) -> bool {
-        let Some(known) = self.peers.get(peer) else { return false };
+        let Some(known) = self.peers.table.get(peer) else { return false };
         known.wire != wire || self.try_failover(w, peer, fault)
     }
 
     /// Fails a peer over after a liveness check lost the lane. False if there is no other lane.
     pub fn fail_over<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
-        self.peers.get(peer).is_some() && self.try_failover(w, peer, fault)
+        self.peers.table.get(peer).is_some() && self.try_failover(w, peer, fault)
     }
 
     /// Fails over to another lane; false if there is none.
@@ -222,23 +222,23 @@ impl Engine {
     /// Moves the peer to the lane of `rail`. False if it cannot be reached; then it is no rail any more.
     fn move_to_lane<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
         let (wire, from, addr) = {
-            let lane = &self.peers[rail];
+            let lane = &self.peers.table[rail];
             (lane.wire, lane.from(), lane.addr)
         };
         if let Err(fault) = w.reroute(id, rail, &addr) {
             self.fail_peer(w, rail, fault);
             return false;
         }
-        let peer = &self.peers[id];
+        let peer = &self.peers.table[id];
         let addr_now = self.current_lane(peer);
         let failed = FailedLane { wire: peer.wire, addr: addr_now, from: peer.from(), fault };
-        let peer = &mut self.peers[id];
+        let peer = &mut self.peers.table[id];
         let _ = peer.queue_mut().failed_lanes.try_push(failed);
         peer.wire = wire;
         peer.set_from(from);
         self.add_source(id, wire, from);
-        self.stats.rare.peers_moved += 1;
-        self.trace.push(TraceEvent::PeerMoved(id, fault));
+        self.peers.counters.stats.rare.peers_moved += 1;
+        self.peers.counters.trace.push(TraceEvent::PeerMoved(id, fault));
         self.send_ctl(w, id, Ctl::LaneChanged);
         self.schedule(id);
         true
@@ -250,16 +250,16 @@ impl Engine {
             return peer.addr;
         }
         let rails = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails);
-        let lanes = rails.iter().map(|&rail| &self.peers[rail]);
+        let lanes = rails.iter().map(|&rail| &self.peers.table[rail]);
         lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
     }
 
     /// Tells a peer over its further lanes that we lost the way to it and have no other.
     // [M11.9]
     pub(in crate::rdm) fn announce_lane_failure<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let Some(queue) = &self.peers[id].queue else { return };
+        let Some(queue) = &self.peers.table[id].queue else { return };
         for rail in queue.rails.clone() {
-            let Some(lane) = self.peers.get(rail) else { continue };
+            let Some(lane) = self.peers.table.get(rail) else { continue };
             let is_own_lane = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
             if is_own_lane
                 && lane.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
@@ -272,50 +272,62 @@ impl Engine {
 
     /// Attributes packets of this source to the peer, unless their connid names another.
     fn add_source(&mut self, id: PeerId, wire: WireId, from: Source) {
-        let peers = &self.peers;
-        self.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
+        let peers = &self.peers.table;
+        self.peers.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
     }
 
     /// Returns the abandoned lanes of a peer, oldest first.
     pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
-        self.peers.get(peer).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.failed_lanes)
+        self.peers
+            .table
+            .get(peer)
+            .and_then(|peer| peer.queue.as_ref())
+            .map_or(&[], |queue| &queue.failed_lanes)
     }
 
     /// Records `rail` as a further lane of the worker of `main`. False if known already, or impossible.
     pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
-        let (Some(first), Some(lane)) = (self.peers.get(main), self.peers.get(rail)) else { return false };
+        let (Some(first), Some(lane)) = (self.peers.table.get(main), self.peers.table.get(rail)) else {
+            return false;
+        };
         let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
         let is_up =
-            |id: PeerId| self.peers.get(id).is_some_and(|peer| !peer.flags.contains(PeerFlags::FAILED));
+            |id: PeerId| self.peers.table.get(id).is_some_and(|peer| !peer.flags.contains(PeerFlags::FAILED));
         let known = of(lane) == Some(main);
         if main == rail || known || of(first).is_some_and(is_up) || of(lane).is_some_and(is_up) {
             return false;
         }
-        let rails = &mut self.peers[main].queue_mut().rails;
+        let rails = &mut self.peers.table[main].queue_mut().rails;
         if !rails.contains(&rail) && rails.try_push(rail).is_err() {
             return false;
         }
-        self.peers[main].queue_mut().further_lane_of = None;
-        self.peers[rail].queue_mut().further_lane_of = Some(main);
+        self.peers.table[main].queue_mut().further_lane_of = None;
+        self.peers.table[rail].queue_mut().further_lane_of = Some(main);
         true
     }
 
     /// Tells a lane's worker, over both lanes of each pair, that our other lane is of the same worker.
     // [M11.8]
     pub(in crate::rdm) fn announce_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
-        let Some(queue) = &self.peers[lane].queue else { return };
+        let Some(queue) = &self.peers.table[lane].queue else { return };
         let pairs: RailList<_> = match queue.further_lane_of {
             Some(main) => [(main, lane)].into_iter().collect(),
             None => queue.rails.iter().map(|&rail| (lane, rail)).collect(),
         };
         for (main, rail) in pairs {
             let met = |id: PeerId| {
-                self.peers.get(id).is_some_and(|peer| peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED))
+                self.peers
+                    .table
+                    .get(id)
+                    .is_some_and(|peer| peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED))
             };
-            let is_own_lane =
-                self.peers[rail].queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(main));
-            let ours = Features::CONNID.difference(self.cfg.withhold);
-            let knows = supports_failover(ours, self.peers[main].features) && !self.has_failed_over(main);
+            let is_own_lane = self.peers.table[rail]
+                .queue
+                .as_ref()
+                .is_some_and(|queue| queue.further_lane_of == Some(main));
+            let ours = Features::CONNID.difference(self.peers.cfg.withhold);
+            let knows =
+                supports_failover(ours, self.peers.table[main].features) && !self.has_failed_over(main);
             if is_own_lane && knows && met(main) && met(rail) {
                 self.send_ctl(w, main, Ctl::AnnounceLane(rail));
                 self.send_ctl(w, rail, Ctl::AnnounceLane(main));
@@ -333,7 +345,7 @@ impl Engine {
         from: Source,
         packet: &Packet<'_>,
     ) -> Option<PeerId> {
-        let lane = self.lookup.known(wire, from)?;
+        let lane = self.peers.lookup.known(wire, from)?;
         if let Packet::Rtw(rtw) = packet
             && rtw.is_trigger()
             && let (Some(addr), Some(role)) = (rtw.opts.raw_addr, rtw.opts.cq_data)
@@ -341,21 +353,21 @@ impl Engine {
             self.on_lane_announced(w, (wire, lane), addr, role);
             return Some(lane);
         }
-        let main = self.peers[lane].queue.as_ref()?.further_lane_of?;
-        if self.peers.get(main)?.addr.connid != packet.sender_connid()? {
+        let main = self.peers.table[lane].queue.as_ref()?.further_lane_of?;
+        if self.peers.table.get(main)?.addr.connid != packet.sender_connid()? {
             return None;
         }
-        if self.peers[main].flags.contains(PeerFlags::FAILED) {
+        if self.peers.table[main].flags.contains(PeerFlags::FAILED) {
             // We cannot follow, and the peer does not know that.
             self.send_ctl(w, lane, Ctl::LaneFailed(main));
             return Some(main);
         }
         // The peer has failed over, so it knows both lanes; we need not detect the loss ourselves.
-        let (addr, named) = (self.peers[main].addr, &mut self.peers[lane].queue_mut().announced);
+        let (addr, named) = (self.peers.table[main].addr, &mut self.peers.table[lane].queue_mut().announced);
         if !named.contains(&addr) {
             let _ = named.try_push(addr);
         }
-        let met = self.peers[lane].flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
+        let met = self.peers.table[lane].flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
             == PeerFlags::HANDSHAKE_RECEIVED;
         if met && !self.has_failed_over(main) && self.next_lane(main).is_some() {
             self.move_to_lane(w, main, lane, PeerError::Unreachable);
@@ -368,7 +380,7 @@ impl Engine {
     /// Handles a trigger of a peer that has failed over to this lane, which may report that it could not.
     // [M11.9]
     pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
-        let is_own_lane = opts.raw_addr == Some(self.peers[from].addr);
+        let is_own_lane = opts.raw_addr == Some(self.peers.table[from].addr);
         if is_own_lane && opts.cq_data == Some(role::LOST) && self.has_failed_over(from) {
             self.on_send_error(w, from, PeerError::Gone);
         }
@@ -383,19 +395,22 @@ impl Engine {
         role: u64,
     ) {
         let source = Source { node: addr.node(), port: u32::from(addr.qpn) };
-        let named = &mut self.peers[lane].queue_mut().announced;
+        let named = &mut self.peers.table[lane].queue_mut().announced;
         if !named.contains(&addr) && named.try_push(addr).is_err() {
             return;
         }
-        let main = self.peers[lane].queue_mut().further_lane_of.filter(|main| self.peers[*main].addr == addr);
+        let main = self.peers.table[lane]
+            .queue_mut()
+            .further_lane_of
+            .filter(|main| self.peers.table[*main].addr == addr);
         if let (role::LOST, Some(main)) = (role, main) {
             return self.on_send_error(w, main, PeerError::Gone);
         }
-        let rail_wires = self.wires[usize::from(wire.0)].rail_wires.clone();
-        let other = rail_wires.iter().find_map(|wire| self.lookup.known(*wire, source));
-        let Some(other) = other.filter(|other| self.peers[*other].addr == addr) else { return };
-        let me = self.peers[lane].addr;
-        if !self.peers[other].queue.as_ref().is_some_and(|queue| queue.announced.contains(&me)) {
+        let rail_wires = self.peers.wires[wire].rail_wires.clone();
+        let other = rail_wires.iter().find_map(|wire| self.peers.lookup.known(*wire, source));
+        let Some(other) = other.filter(|other| self.peers.table[*other].addr == addr) else { return };
+        let me = self.peers.table[lane].addr;
+        if !self.peers.table[other].queue.as_ref().is_some_and(|queue| queue.announced.contains(&me)) {
             return;
         }
         let (main, rail) = match role {
@@ -417,7 +432,8 @@ pub(in crate::rdm) fn push_announce_lane<W: Wire>(
     to: PeerId,
     other: PeerId,
 ) -> Result<(), NotPosted> {
-    let is_further = e.peers.get(other).and_then(|peer| peer.queue.as_ref()?.further_lane_of) == Some(to);
+    let is_further =
+        e.peers.table.get(other).and_then(|peer| peer.queue.as_ref()?.further_lane_of) == Some(to);
     push_announcement(e, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
 }
 
@@ -450,13 +466,13 @@ fn push_announcement<W: Wire>(
     other: PeerId,
     role: Option<u64>,
 ) -> Result<(), NotPosted> {
-    let Some(peer) = e.peers.get(other) else { return Ok(()) };
+    let Some(peer) = e.peers.table.get(other) else { return Ok(()) };
     let mut hdr = rtw::Eager::trigger(*e.own_addr(peer));
     hdr.opts.cq_data = role;
     let len = header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // The loss of a trigger does no harm.
     let sent = e.is_unflushed(w, to);
     e.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    e.peers[to].flags.set(PeerFlags::UNCONFIRMED, sent);
+    e.peers.table[to].flags.set(PeerFlags::UNCONFIRMED, sent);
     Ok(())
 }

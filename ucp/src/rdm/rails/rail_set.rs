@@ -54,17 +54,17 @@ impl Engine {
     pub fn set_rails(&mut self, wires: &[WireId]) {
         for (n, wire) in wires.iter().enumerate() {
             let rail_wires = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
-            self.wires[usize::from(wire.0)].rail_wires = rail_wires.collect();
+            self.peers.wires[*wire].rail_wires = rail_wires.collect();
         }
     }
 
     /// Declares the further lanes of the worker of `to`; announced once `to` is met, if it supports rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
-        let Some(peer) = self.peers.get(to) else { return };
+        let Some(peer) = self.peers.table.get(to) else { return };
         if rails.is_empty() || peer.flags.contains(PeerFlags::FAILED) {
             return;
         }
-        let known = &mut self.peers[to].queue_mut().rails;
+        let known = &mut self.peers.table[to].queue_mut().rails;
         known.clear();
         known.extend(rails.iter().copied().take(MAX_RAILS - 1));
         for rail in rails.iter().take(MAX_RAILS - 1) {
@@ -80,11 +80,11 @@ impl Engine {
         key: u64,
         keys: &RailKeys,
     ) -> Option<Box<RailPlan>> {
-        let peer = self.peers.get(to)?;
+        let peer = self.peers.table.get(to)?;
         let rails = &peer.queue.as_ref()?.rails;
         let rails = rails.iter().zip(keys).filter(|(rail, _)| !self.shares_wire(**rail, to));
         let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
-        let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
+        let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.peers.cfg.rma_rails));
         Some(Box::new(RailPlan::new(all)))
     }
 
@@ -94,20 +94,22 @@ impl Engine {
             return Some(key);
         }
         let rails = &peer.queue.as_ref()?.rails;
-        let at = rails.iter().position(|rail| self.peers[*rail].wire == peer.wire)?;
+        let at = rails.iter().position(|rail| self.peers.table[*rail].wire == peer.wire)?;
         keys[at]
     }
 
     /// Ranks the lane by `wire` to `addr` among alternatives.
     pub fn lane_rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> LaneRank {
-        let own = &self.wires[usize::from(wire.0)];
+        let own = &self.peers.wires[wire];
         if own.rail_wires.is_empty() {
             return LaneRank::Any;
         }
-        let Some(id) = self.lookup.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr) else {
+        let Some(id) =
+            self.peers.lookup.known(wire, from).filter(|peer| self.peers.table[*peer].addr == *addr)
+        else {
             return if own.down { LaneRank::Lost } else { LaneRank::Any };
         };
-        let peer = &self.peers[id];
+        let peer = &self.peers.table[id];
         if peer.flags.contains(PeerFlags::FAILED) {
             // A peer that was force-closed or has exited keeps its lane: no NIC was lost.
             let keeps_lane = peer.flags.contains(PeerFlags::FORCE_CLOSED)
@@ -124,21 +126,25 @@ impl Engine {
 
     /// Returns how many rails of a peer are usable now, its own wire included.
     pub fn rails(&self, to: PeerId) -> usize {
-        let rails =
-            self.peers.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[][..], |queue| &queue.rails);
+        let rails = self
+            .peers
+            .table
+            .get(to)
+            .and_then(|peer| peer.queue.as_ref())
+            .map_or(&[][..], |queue| &queue.rails);
         1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
 
     /// Requests the HANDSHAKE of each rail not yet asked. Without room, the next long transfer retries.
     // [M11.3]
     pub(in crate::rdm) fn trigger_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        let peer = &self.peers[to];
+        let peer = &self.peers.table[to];
         if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) || !supports_rails(peer.features) {
             return;
         }
         let Some(queue) = &peer.queue else { return };
         for rail in queue.rails.clone() {
-            let Some(peer) = self.peers.get(rail) else { continue };
+            let Some(peer) = self.peers.table.get(rail) else { continue };
             if !peer.flags.intersects(PeerFlags::POSTED | PeerFlags::FAILED)
                 && let Err(NotPosted::Peer(fault)) = handshake::trigger(self, w, rail)
             {
@@ -148,8 +154,8 @@ impl Engine {
     }
 
     fn is_rail(&self, rail: PeerId, direction: Direction) -> bool {
-        let Some(peer) = self.peers.get(rail) else { return false };
-        let rdma = self.wires[usize::from(peer.wire.0)].rdma;
+        let Some(peer) = self.peers.table.get(rail) else { return false };
+        let rdma = self.peers.wires[peer.wire].rdma;
         let met =
             peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && !peer.flags.contains(PeerFlags::FAILED);
         met && match direction {
@@ -162,30 +168,33 @@ impl Engine {
     // [M11.4]
     pub(in crate::rdm) fn offer_rails<W: Wire>(&mut self, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
         let main_only = Iovs::one(iov);
-        let Some(op) = self.tx.get(id) else { return main_only };
-        let peer = &self.peers[op.peer];
-        let wire = &self.wires[usize::from(peer.wire.0)];
-        let enough = iov.len / self.cfg.rndv_chunk.max(1) >= 2;
-        if wire.rail_wires.is_empty() || !enough || self.cfg.rndv_rails < 2 || !supports_rails(peer.features)
+        let Some(op) = self.sends.table.get(id) else { return main_only };
+        let peer = &self.peers.table[op.peer];
+        let wire = &self.peers.wires[peer.wire];
+        let enough = iov.len / self.peers.cfg.rndv_chunk.max(1) >= 2;
+        if wire.rail_wires.is_empty()
+            || !enough
+            || self.peers.cfg.rndv_rails < 2
+            || !supports_rails(peer.features)
         {
             return main_only;
         }
         if op.rails.is_none() {
             let Some(piece) = op.buf.piece() else { return main_only };
             let rail_wires = wire.rail_wires.clone();
-            let rail_wires = rail_wires.into_iter().take(usize::from(self.cfg.rndv_rails) - 1);
+            let rail_wires = rail_wires.into_iter().take(usize::from(self.peers.cfg.rndv_rails) - 1);
             let regs: RailList<_> = rail_wires
                 .filter_map(|wire| Some((wire, w.register(wire, piece, RegAccess::REMOTE_READ).ok()?)))
                 .collect();
-            let Some(op) = self.tx.get_mut(id) else { return main_only };
+            let Some(op) = self.sends.table.get_mut(id) else { return main_only };
             op.rails = Some(Box::new(regs));
             let to = op.peer;
             self.trigger_rails(w, to);
         }
-        let Some(regs) = self.tx.get(id).and_then(|op| op.rails.as_ref()) else { return main_only };
+        let Some(regs) = self.sends.table.get(id).and_then(|op| op.rails.as_ref()) else { return main_only };
         let mut all = ArrayVec::<RmaIov, MAX_RAILS>::from_iter([iov]);
         let name = |(wire, reg): &(WireId, Reg)| {
-            let me = &self.wires[usize::from(wire.0)].me;
+            let me = &self.peers.wires[*wire].me;
             let key = u32::try_from(reg.key).ok()?;
             Some(RmaIov { addr: me.node(), len: 0, key: named_key(me.connid, me.qpn, key) })
         };
@@ -197,9 +206,9 @@ impl Engine {
     /// we have met. The lane without a name holds `iovs` itself.
     // [M11.5]
     pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(RailPlan, u64)> {
-        let peer = &self.peers[from];
-        let rail_wires = &self.wires[usize::from(peer.wire.0)].rail_wires;
-        if rail_wires.is_empty() || self.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
+        let peer = &self.peers.table[from];
+        let rail_wires = &self.peers.wires[peer.wire].rail_wires;
+        if rail_wires.is_empty() || self.peers.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
             return None;
         }
         let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
@@ -214,8 +223,9 @@ impl Engine {
             let key = iov.key & u64::from(u32::MAX);
             if is(&here) && (here.node(), u32::from(here.qpn)) == (source.node, source.port) {
                 key_here = Some(key);
-            } else if let Some(rail) = rail_wires.iter().find_map(|wire| self.lookup.known(*wire, source))
-                && is(&self.peers[rail].addr)
+            } else if let Some(rail) =
+                rail_wires.iter().find_map(|wire| self.peers.lookup.known(*wire, source))
+                && is(&self.peers.table[rail].addr)
                 && rail != from
                 && self.is_rail(rail, Direction::Read)
             {
@@ -232,12 +242,12 @@ impl Engine {
             return None;
         }
         let main = (from, key_here.unwrap_or(memory.key));
-        let rails = [main].into_iter().chain(rails).take(usize::from(self.cfg.rndv_rails));
+        let rails = [main].into_iter().chain(rails).take(usize::from(self.peers.cfg.rndv_rails));
         Some((RailPlan::new(rails), memory.addr))
     }
 
     fn shares_wire(&self, a: PeerId, b: PeerId) -> bool {
-        self.peers[a].wire == self.peers[b].wire
+        self.peers.table[a].wire == self.peers.table[b].wire
     }
 
     /// Cuts a transfer into pieces of at least `least` bytes for its rails. False: it goes over one lane.
@@ -259,9 +269,9 @@ impl Engine {
     }
 
     fn longest_piece(&self, rail_plan: &RailPlan, direction: Direction) -> u64 {
-        let rdma = self.wires[usize::from(self.peers[rail_plan.main()].wire.0)].rdma;
+        let rdma = self.peers.wires[self.peers.table[rail_plan.main()].wire].rdma;
         match direction {
-            Direction::Read => rdma.read.min(self.cfg.read_segment.max(1)),
+            Direction::Read => rdma.read.min(self.peers.cfg.read_segment.max(1)),
             Direction::Write => rdma.write,
         }
     }
@@ -292,7 +302,7 @@ impl Engine {
         let (first, len) = rail_plan.range();
         let rail = rail_plan.rail_mut(n);
         if rail.reg.is_none() {
-            let wire = self.peers[rail.peer].wire;
+            let wire = self.peers.table[rail.peer].wire;
             let for_what =
                 if direction == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
             match w.register(wire, local.part(first as usize, len as usize), for_what) {
@@ -340,7 +350,7 @@ impl Engine {
                     if how == Posted::Done {
                         rail_plan.ended(pick.part(), Ok(()));
                     }
-                    self.stats.rare.pieces += 1;
+                    self.peers.counters.stats.rare.pieces += 1;
                     return PiecePost::Posted(how);
                 }
                 Err(NotPosted::Full) => full |= 1 << pick.rail,
@@ -379,7 +389,7 @@ impl Engine {
         if fault.is_local() {
             return None;
         }
-        self.stats.rare.rails_lost += 1;
+        self.peers.counters.stats.rare.rails_lost += 1;
         let rail = rail_plan.rail(n).peer;
         if !fault.is_peer_failure() && !fault.is_local_lane() {
             return None;

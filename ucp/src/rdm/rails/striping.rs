@@ -88,7 +88,7 @@ impl Engine {
         sent: SentSegment,
     ) -> Result<usize, SendProgress> {
         let SentSegment { lane, len, result } = sent;
-        self.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
+        self.peers.counters.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
         match self.posted(lane, PktType::CTSDATA, result) {
             Ok(()) => Ok(len),
             Err(NotPosted::Peer(fault)) if lane != to => {
@@ -108,12 +108,12 @@ impl Engine {
     /// Returns the further lanes of a peer, which are peers of their own.
     #[inline]
     pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
-        self.peers.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.rails)
+        self.peers.table.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.rails)
     }
 
     /// Whether this peer is a further lane of another.
     pub fn is_further_lane(&self, lane: PeerId) -> bool {
-        self.peers.get(lane).is_some() && self.main_of(lane).is_some()
+        self.peers.table.get(lane).is_some() && self.main_of(lane).is_some()
     }
 
     /// Returns the lanes of an operation: the peer's own, and further ones while there are bytes for each.
@@ -121,11 +121,11 @@ impl Engine {
     #[inline(never)]
     fn lanes_for(&self, g: &Granted) -> Lanes {
         let (most, least) = match g.kind {
-            TransferKind::Message => (self.cfg.rndv_rails, self.cfg.rndv_chunk),
-            TransferKind::Memory => (self.cfg.rma_rails, self.cfg.rma_chunk),
+            TransferKind::Message => (self.peers.cfg.rndv_rails, self.peers.cfg.rndv_chunk),
+            TransferKind::Memory => (self.peers.cfg.rma_rails, self.peers.cfg.rma_chunk),
         };
         let wanted = rails_for(g.total, least, usize::from(most));
-        let ready = |lane: &PeerId| !self.peers[*lane].flags.contains(PeerFlags::BACKED_OFF);
+        let ready = |lane: &PeerId| !self.peers.table[*lane].flags.contains(PeerFlags::BACKED_OFF);
         let further = self.usable_lanes(g.to).filter(ready);
         [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
     }
@@ -139,7 +139,7 @@ impl Engine {
 
     #[inline]
     pub(in crate::rdm) fn main_of(&self, lane: PeerId) -> Option<PeerId> {
-        let main = self.peers[lane].further_lane_of()?;
+        let main = self.peers.table[lane].further_lane_of()?;
         self.further_lanes(main).contains(&lane).then_some(main)
     }
 
@@ -149,7 +149,7 @@ impl Engine {
     pub(in crate::rdm) fn resend_on_main_lane(&mut self, lane: PeerId, packet: &[u8]) -> bool {
         let Some(main) = self.main_of(lane) else { return false };
         let Ok(Packet::CtsData(hdr, payload)) = wire::parse(packet) else { return false };
-        if !self.peers[main].flags.contains(PeerFlags::FAILED) {
+        if !self.peers.table[main].flags.contains(PeerFlags::FAILED) {
             let hdr = CtsData { connid: window::data_connid(self, main), ..hdr };
             let mut bytes = vec![0; CtsData::header_len(hdr.connid)];
             hdr.write(&mut bytes);
@@ -162,7 +162,7 @@ impl Engine {
     /// Fails the main peer if a further lane's packet is lost: which bytes it has is unknown.
     #[cold]
     pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
-        if self.peers[lane].flags.contains(PeerFlags::UNCONFIRMED)
+        if self.peers.table[lane].flags.contains(PeerFlags::UNCONFIRMED)
             && let Some(main) = self.main_of(lane)
         {
             self.fail_peer(w, main, fault);

@@ -7,3 +7,45 @@ pub(super) mod multi_recv;
 pub(super) mod receives;
 pub(super) mod reorder;
 pub(super) mod sequence;
+
+use ucs::coll::slots::Slots;
+
+use crate::rdm::op::rx::{RxEntry, RxOp, Unexpected};
+use crate::rdm::op::table::{RecvTable, Table};
+use crate::rdm::protocol::Kind;
+use held_bytes::HeldBytes;
+use multi_recv::MultiRecv;
+use receives::MatchQueues;
+
+/// Receives and unexpected messages.
+///
+/// Field order in memory: a short message reads the first three.
+#[repr(C)]
+pub(in crate::rdm) struct Recvs {
+    /// Receives that are posted or not complete.
+    pub table: RecvTable<RxOp>,
+    pub multi_recvs: Slots<MultiRecv>,
+    /// Posted receives and unexpected messages, by kind.
+    pub match_queues: [MatchQueues; Kind::COUNT],
+    /// Receives of which some packets have come.
+    pub entries: Table<RxEntry>,
+    pub unexpected: Slots<Unexpected, 24>,
+    /// The caller waits for packets, or probed in vain.
+    pub arrivals_wanted: bool,
+    /// Packets of a reorder window while they are dispatched; kept for its memory.
+    pub in_order_buf: Vec<HeldBytes>,
+}
+
+impl Default for Recvs {
+    fn default() -> Recvs {
+        Recvs {
+            table: RecvTable::new(),
+            multi_recvs: Slots::new(),
+            match_queues: Default::default(),
+            entries: Table::new(),
+            unexpected: Slots::new(),
+            arrivals_wanted: false,
+            in_order_buf: Vec::new(),
+        }
+    }
+}

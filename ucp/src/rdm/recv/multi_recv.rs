@@ -60,26 +60,26 @@ impl Engine {
             posted: None,
             end: Ok(()),
         };
-        let multi = self.multi_recvs.insert(multi).map_err(|_| OpError::NoResource)?;
+        let multi = self.recvs.multi_recvs.insert(multi).map_err(|_| OpError::NoResource)?;
         let make = |entry| RxOp {
             role: RecvRole::Multi(multi),
             ..RxOp::posted(RecvBuf::EMPTY, r.user, entry, kind)
         };
         let Some(id) = self.post_expected(kind, pattern, make) else {
-            self.multi_recvs.remove(multi);
+            self.recvs.multi_recvs.remove(multi);
             return Err(OpError::NoResource);
         };
-        if let Some(multi) = self.multi_recvs.get_mut(multi) {
+        if let Some(multi) = self.recvs.multi_recvs.get_mut(multi) {
             multi.posted = Some(id);
         }
-        while self.multi_recvs.get(multi).is_some_and(|multi| multi.posted.is_some())
+        while self.recvs.multi_recvs.get(multi).is_some_and(|multi| multi.posted.is_some())
             && let Some(held) = self.find_unexpected(kind, &pattern)
         {
-            if self.rx.is_full() {
+            if self.recvs.table.is_full() {
                 self.close_multi(multi, Err(OpError::NoResource));
                 break;
             }
-            let Some(len) = self.unexpected.get(held).map(|held| held.envelope.len) else { break };
+            let Some(len) = self.recvs.unexpected.get(held).map(|held| held.envelope.len) else { break };
             let Some((buf, role)) = self.reserve_multi(multi, len) else { break };
             match self.recv_unexpected(w, held, buf, r.user, role) {
                 Started::Done(status) => self.end_multi_message(role, Ok(status)),
@@ -101,25 +101,25 @@ impl Engine {
         rtm: &Rtm<'_>,
         from: PeerId,
     ) -> Option<SlotId> {
-        let expected = &mut self.match_queues[kind as usize].expected;
-        let from = Aliases::new(&self.peers, &self.lookup, &self.wires, kind).sender(from);
-        let at = expected.find(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
-        let id = self.rx.id_at(at as usize)?;
-        let Some(&RxOp { role: RecvRole::Multi(multi), user, .. }) = self.rx.get(id) else {
-            expected.remove(&mut self.rx, at);
+        let expected = &mut self.recvs.match_queues[kind as usize].expected;
+        let from = Aliases::new(&self.peers, kind).sender(from);
+        let at = expected.find(&mut self.recvs.table, rtm.tag.unwrap_or(0), from)?;
+        let id = self.recvs.table.id_at(at as usize)?;
+        let Some(&RxOp { role: RecvRole::Multi(multi), user, .. }) = self.recvs.table.get(id) else {
+            expected.remove(&mut self.recvs.table, at);
             return Some(id);
         };
-        if self.rx.is_full() {
+        if self.recvs.table.is_full() {
             self.close_multi(multi, Err(OpError::NoResource));
             return None;
         }
         let (buf, role) = self.reserve_multi(multi, msg_len(rtm))?;
-        self.rx.insert(RxOp { role, ..RxOp::begun(buf, user, kind) }).ok()
+        self.recvs.table.insert(RxOp { role, ..RxOp::begun(buf, user, kind) }).ok()
     }
 
     /// Reserves buffer for a message of `len` bytes. Closes the multi-receive if too little is left.
     fn reserve_multi(&mut self, id: SlotId, len: u64) -> Option<(RecvBuf, RecvRole)> {
-        let multi = self.multi_recvs.get_mut(id)?;
+        let multi = self.recvs.multi_recvs.get_mut(id)?;
         let (at, left) = (multi.used, multi.buf.len() - multi.used);
         let len = usize::try_from(len).map_or(left, |len| len.min(left));
         let buf = multi.buf.part(at, len);
@@ -133,12 +133,14 @@ impl Engine {
 
     /// Closes a multi-receive: it takes no more messages.
     pub(in crate::rdm) fn close_multi(&mut self, id: SlotId, end: Result<(), OpError>) {
-        let Some(multi) = self.multi_recvs.get_mut(id) else { return };
+        let Some(multi) = self.recvs.multi_recvs.get_mut(id) else { return };
         let Some(posted) = multi.posted.take() else { return };
         multi.end = end;
-        if self.rx.contains(posted) {
-            self.match_queues[multi.kind as usize].expected.remove(&mut self.rx, index_of(posted));
-            self.rx.remove(posted);
+        if self.recvs.table.contains(posted) {
+            self.recvs.match_queues[multi.kind as usize]
+                .expected
+                .remove(&mut self.recvs.table, index_of(posted));
+            self.recvs.table.remove(posted);
         }
         self.finish_multi_if_done(id);
     }
@@ -150,18 +152,18 @@ impl Engine {
         result: Result<crate::rdm::RecvStatus, OpError>,
     ) {
         let RecvRole::Part(id, at) = role else { return };
-        let Some(multi) = self.multi_recvs.get_mut(id) else { return };
+        let Some(multi) = self.recvs.multi_recvs.get_mut(id) else { return };
         multi.in_progress -= 1;
-        self.events.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
+        self.pending.events.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
         self.finish_multi_if_done(id);
     }
 
     fn finish_multi_if_done(&mut self, id: SlotId) {
-        let Some(multi) = self.multi_recvs.get(id) else { return };
+        let Some(multi) = self.recvs.multi_recvs.get(id) else { return };
         if multi.in_progress == 0 && multi.posted.is_none() {
             let result = multi.end.map(|()| multi.used);
-            self.events.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
-            self.multi_recvs.remove(id);
+            self.pending.events.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
+            self.recvs.multi_recvs.remove(id);
         }
     }
 }

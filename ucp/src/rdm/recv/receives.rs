@@ -38,14 +38,15 @@ impl Engine {
         let kind = r.kind.kind();
         let is_open = |from| {
             self.peers
+                .table
                 .get(from)
                 .is_none_or(|peer| !peer.flags.intersects(PeerFlags::DRAINED | PeerFlags::STREAM_BROKEN))
         };
         let can_arrive = r.from.is_none_or(is_open);
         if !can_arrive
             || self.zcopy_recv.is_some()
-            || !self.match_queues[kind as usize].unexpected.is_empty()
-            || self.rx.is_full()
+            || !self.recvs.match_queues[kind as usize].unexpected.is_empty()
+            || self.recvs.table.is_full()
         {
             return Err(r);
         }
@@ -64,7 +65,7 @@ impl Engine {
         make: impl FnOnce(MatchEntry) -> RxOp,
     ) -> Option<SlotId> {
         let mut posted = None;
-        self.match_queues[kind as usize].expected.push(&mut self.rx, pattern, |rx, entry| {
+        self.recvs.match_queues[kind as usize].expected.push(&mut self.recvs.table, pattern, |rx, entry| {
             posted = rx.insert(make(entry)).ok();
             posted.map(index_of)
         });
@@ -95,43 +96,44 @@ impl Engine {
     /// multi-receive takes no more messages; those it has matched go on.
     // [M5.8]
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
-        let Some(rx) = self.rx.get(op.0) else { return false };
+        let Some(rx) = self.recvs.table.get(op.0) else { return false };
         let RxState::Posted = rx.state else { return false };
         if let RecvRole::Multi(multi) = rx.role {
             self.close_multi(multi, Err(OpError::Cancelled));
             return true;
         }
         let (user, kind) = (rx.user, rx.kind);
-        self.match_queues[kind as usize].expected.remove(&mut self.rx, index_of(op.0));
-        self.rx.remove(op.0);
-        self.events.push_back(EngineEvent::RecvDone { user, result: Err(OpError::Cancelled) });
+        self.recvs.match_queues[kind as usize].expected.remove(&mut self.recvs.table, index_of(op.0));
+        self.recvs.table.remove(op.0);
+        self.pending.events.push_back(EngineEvent::RecvDone { user, result: Err(OpError::Cancelled) });
         true
     }
 
     /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
     /// nobody wants it.
     pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
-        let rx = self.rx.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
+        let rx =
+            self.recvs.table.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
         let Pattern { tag, mask, from } = rx.entry.pattern();
         Some((RecvKind::Class { class: MsgClass::AmData, tag, mask }, from))
     }
 
     /// True while a receive waits for a message.
     pub fn is_posted(&self, op: OpId) -> bool {
-        self.rx.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
+        self.recvs.table.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
     }
 
     /// Finds the oldest message that has arrived and that a receive with these arguments would get.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
         let Some(id) = self.find_unexpected(kind.kind(), &kind.pattern(from)) else {
-            self.arrivals_wanted = true;
+            self.recvs.arrivals_wanted = true;
             return None;
         };
-        let held = self.unexpected.get_mut(id)?;
+        let held = self.recvs.unexpected.get_mut(id)?;
         if take == ProbeRemove::Yes
             && let Some(index) = held.queued.take()
         {
-            self.match_queues[kind.kind() as usize].unexpected.remove(index);
+            self.recvs.match_queues[kind.kind() as usize].unexpected.remove(index);
         }
         let Envelope { len, tag, from, .. } = held.envelope;
         Some(Probed { handle: MsgHandle(id), len, tag, from })
@@ -140,7 +142,7 @@ impl Engine {
     /// Finds the oldest unexpected message that fits.
     #[inline]
     pub(in crate::rdm) fn find_unexpected(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
-        let unexpected = &self.match_queues[kind as usize].unexpected;
+        let unexpected = &self.recvs.match_queues[kind as usize].unexpected;
         let aliases = self.aliases(kind);
         unexpected.find(pattern, |from| aliases.sender(from))
     }
@@ -153,7 +155,7 @@ impl Engine {
         buf: RecvBuf,
         user: u64,
     ) -> Started<RecvStatus> {
-        match self.unexpected.get(msg.0) {
+        match self.recvs.unexpected.get(msg.0) {
             Some(Unexpected { queued: None, .. }) => {
                 self.recv_unexpected(w, msg.0, buf, user, RecvRole::Single)
             }
@@ -170,18 +172,18 @@ impl Engine {
         user: u64,
         role: RecvRole,
     ) -> Started<RecvStatus> {
-        if self.rx.is_full() {
+        if self.recvs.table.is_full() {
             return Started::Failed(OpError::NoResource);
         }
-        let Some(held) = self.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
+        let Some(held) = self.recvs.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
         let envelope = held.envelope;
         let kind = held.kind;
         if let Some(index) = held.queued {
-            self.match_queues[kind as usize].unexpected.remove(index);
+            self.recvs.match_queues[kind as usize].unexpected.remove(index);
         }
         held.segments.drain(|at, bytes| {
             buf.put(at, bytes.bytes());
-            self.held_packets.release_unexpected(bytes);
+            self.pending.held_packets.release_unexpected(bytes);
         });
         self.forget_unexpected(envelope.from);
         if held.received.bytes() == envelope.len && held.rma_read.is_none() {
@@ -194,7 +196,7 @@ impl Engine {
             };
         }
         let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
-        let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        let Ok(rx) = self.recvs.table.insert(op) else { return Started::Failed(OpError::NoResource) };
         self.begin_rx(rx, envelope, held.received);
         if envelope.protocol.plain() == Protocol::LongCts {
             self.send_ctl(w, envelope.from, Ctl::Cts(rx));
@@ -209,7 +211,7 @@ impl Engine {
 
     /// Returns the entry for further packets of a message.
     fn partial_msg(&mut self, envelope: &Envelope) -> Option<&mut PartialMsg> {
-        self.peers[envelope.from].queue.as_mut()?.partial_msgs.get_mut(&envelope.msg_id)
+        self.peers.table[envelope.from].queue.as_mut()?.partial_msgs.get_mut(&envelope.msg_id)
     }
 
     /// Takes the receive that matches this message out of its queue; it stays in the table. // HOT
@@ -217,12 +219,16 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
         let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if !self.multi_recvs.is_empty() {
+        if !self.recvs.multi_recvs.is_empty() {
             return self.take_expected_multi(kind, rtm, from);
         }
-        let from = Aliases::new(&self.peers, &self.lookup, &self.wires, kind).sender(from);
-        let at = self.match_queues[kind as usize].expected.take(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
-        self.rx.id_at(at as usize)
+        let from = Aliases::new(&self.peers, kind).sender(from);
+        let at = self.recvs.match_queues[kind as usize].expected.take(
+            &mut self.recvs.table,
+            rtm.tag.unwrap_or(0),
+            from,
+        )?;
+        self.recvs.table.id_at(at as usize)
     }
 
     /// Keeps the first packet of an unexpected message.
@@ -235,7 +241,7 @@ impl Engine {
         at: u64,
         received: ReceivedRanges,
     ) -> Option<SlotId> {
-        if self.unexpected.is_full() {
+        if self.recvs.unexpected.is_full() {
             self.drop_packet(a, DropReason::NoRoom);
             return None;
         }
@@ -243,30 +249,34 @@ impl Engine {
             return None;
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if kind == Kind::Stream && self.peers[a.peer].flags.contains(PeerFlags::STREAM_BROKEN) {
+        if kind == Kind::Stream && self.peers.table[a.peer].flags.contains(PeerFlags::STREAM_BROKEN) {
             self.drop_packet(a, DropReason::PeerFailed);
             return None;
         }
-        let segments = Segments::One(at, self.held_packets.copy_unexpected(rtm.payload));
+        let segments = Segments::One(at, self.pending.held_packets.copy_unexpected(rtm.payload));
         let id = self
+            .recvs
             .unexpected
             .insert(Unexpected { envelope, kind, queued: None, segments, received, rma_read: None })
             .ok()?;
-        let index = self.match_queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
-        if let Some(held) = self.unexpected.get_mut(id) {
+        let index = self.recvs.match_queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
+        if let Some(held) = self.recvs.unexpected.get_mut(id) {
             held.queued = Some(index);
         }
-        self.peers[envelope.from].unexpected += 1;
-        self.stats.rare.unexpected += 1;
-        self.held_packets.add_unexpected();
-        self.stats.rare.over_limit += u64::from(self.is_over_limit());
+        self.peers.table[envelope.from].unexpected += 1;
+        self.peers.counters.stats.rare.unexpected += 1;
+        self.pending.held_packets.add_unexpected();
+        self.peers.counters.stats.rare.over_limit += u64::from(self.is_over_limit());
         Some(id)
     }
 
     /// Checks the memory limit for one more packet of unexpected messages. If it is reached, the sender is
     /// closed, as its next message would overtake the dropped one.
     pub(in crate::rdm) fn reserve_unexpected(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
-        let fits = self.held_packets.has_unexpected_room(rtm.payload.len(), self.cfg.unexpected_hard_max);
+        let fits = self
+            .pending
+            .held_packets
+            .has_unexpected_room(rtm.payload.len(), self.peers.cfg.unexpected_hard_max);
         if !fits {
             self.refuse_over_limit(a);
         }
@@ -277,11 +287,11 @@ impl Engine {
     pub(in crate::rdm) fn begin_rx(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
         // It fits: each entry belongs to one receive, and both tables hold as many.
         let Ok(rxe) =
-            self.rx_entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
+            self.recvs.entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
         else {
             return;
         };
-        if let Some(op) = self.rx.get_mut(id) {
+        if let Some(op) = self.recvs.table.get_mut(id) {
             op.state = RxState::Matched(rxe);
         }
     }
@@ -289,26 +299,26 @@ impl Engine {
     /// Returns a matched receive and its receive entry. // HOT
     #[inline]
     pub(in crate::rdm) fn rxe(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut RxEntry)> {
-        let op = self.rx.get_mut(id)?;
-        let rxe = self.rx_entries.get_mut(op.rxe()?)?;
+        let op = self.recvs.table.get_mut(id)?;
+        let rxe = self.recvs.entries.get_mut(op.rxe()?)?;
         Some((op, rxe))
     }
 
     /// Completes receive `id`: all bytes have arrived. // HOT
     #[inline]
     pub(in crate::rdm) fn finish_rx<W: Wire>(&mut self, w: &mut W, id: SlotId, envelope: &Envelope) {
-        let Some(op) = self.rx.remove(id) else { return };
+        let Some(op) = self.recvs.table.remove(id) else { return };
         if let Some(rxe) = op.rxe() {
-            self.rx_entries.remove(rxe);
+            self.recvs.entries.remove(rxe);
         }
         self.end_rx(w, op, envelope);
     }
 
     /// Ends a matched receive with an error.
     pub(in crate::rdm) fn fail_rx(&mut self, id: SlotId, error: OpError) {
-        let Some(op) = self.rx.remove(id) else { return };
+        let Some(op) = self.recvs.table.remove(id) else { return };
         if let Some(rxe) = op.rxe() {
-            self.rx_entries.remove(rxe);
+            self.recvs.entries.remove(rxe);
         }
         self.notify_rx_end(&op, Err(error));
     }
@@ -317,7 +327,9 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn notify_rx_end(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
         match op.role {
-            RecvRole::Single => self.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
+            RecvRole::Single => {
+                self.pending.events.push_back(EngineEvent::RecvDone { user: op.user, result })
+            }
             role => self.end_multi_message(role, result),
         }
     }
@@ -342,20 +354,20 @@ impl Engine {
 
     #[inline]
     pub(in crate::rdm) fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
-        self.stats.count_received(envelope.protocol, envelope.len as usize);
-        self.by_peer.of(envelope.from).rx_bytes += envelope.len;
-        self.stats.rare.truncated += u64::from(truncated);
+        self.peers.counters.stats.count_received(envelope.protocol, envelope.len as usize);
+        self.peers.counters.by_peer.of(envelope.from).rx_bytes += envelope.len;
+        self.peers.counters.stats.rare.truncated += u64::from(truncated);
     }
 
     /// True if unexpected messages use more memory than their limit. // HOT
     #[inline(always)]
     pub fn is_over_limit(&self) -> bool {
-        self.held_packets.is_over_limit()
+        self.pending.held_packets.is_over_limit()
     }
 
     /// Returns the memory of unexpected messages, bytes.
     pub fn unexpected_bytes(&self) -> usize {
-        self.held_packets.unexpected()
+        self.pending.held_packets.unexpected()
     }
 
     /// True if the wires may be left unpolled, so that they hold senders back: unexpected messages use more
@@ -363,30 +375,30 @@ impl Engine {
     /// [`Engine::expect_arrivals`] or probed in vain since the last call.
     #[cold]
     pub fn may_stop_polling(&mut self) -> bool {
-        let wanted = std::mem::take(&mut self.arrivals_wanted);
-        let busy = !self.rx.is_empty()
-            || !self.tx.is_empty()
-            || !self.rma_ops.is_empty()
-            || !self.regions.is_empty();
-        let pending = [&self.backed_off, &self.draining].iter().any(|list| !list.is_empty());
-        let pending = pending || !self.scheduled.is_empty() || !self.events.is_empty();
+        let wanted = std::mem::take(&mut self.recvs.arrivals_wanted);
+        let busy = !self.recvs.table.is_empty()
+            || !self.sends.table.is_empty()
+            || !self.rma.table.is_empty()
+            || !self.rma.regions.is_empty();
+        let pending = [&self.pending.backed_off, &self.pending.draining].iter().any(|list| !list.is_empty());
+        let pending = pending || !self.pending.scheduled.is_empty() || !self.pending.events.is_empty();
         let stop = self.is_over_limit() && !wanted && !busy && !pending;
-        self.stats.rare.rests += u64::from(stop);
+        self.peers.counters.stats.rare.rests += u64::from(stop);
         stop
     }
 
     /// Notes that the caller waits for packets: the wires keep being polled.
     pub fn expect_arrivals(&mut self) {
-        self.arrivals_wanted = true;
+        self.recvs.arrivals_wanted = true;
     }
 
     /// Notes that an unexpected message of this peer is gone.
     pub(in crate::rdm) fn forget_unexpected(&mut self, from: PeerId) {
-        self.held_packets.remove_unexpected();
-        let peer = &mut self.peers[from];
+        self.pending.held_packets.remove_unexpected();
+        let peer = &mut self.peers.table[from];
         peer.unexpected -= 1;
         if peer.unexpected == 0 && peer.flags.contains(PeerFlags::REMOVED) {
-            self.peers.free(from);
+            self.peers.table.free(from);
         }
     }
 }

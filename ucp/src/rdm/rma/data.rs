@@ -30,7 +30,7 @@ impl Engine {
         iovs: &Iovs,
         need: Access,
     ) -> Option<Spans> {
-        let spans = self.regions.resolve(self.peers[a.peer].home, iovs, need);
+        let spans = self.rma.regions.resolve(self.peers.table[a.peer].home, iovs, need);
         if spans.is_none() {
             self.refuse_request(w, a, DropReason::BadAccess);
         }
@@ -39,7 +39,7 @@ impl Engine {
 
     /// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
     pub(in crate::rdm) fn push_rma_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(rma) = self.rma_ops.get(id) else { return SendProgress::Done };
+        let Some(rma) = self.rma.table.get(id) else { return SendProgress::Done };
         if rma.rail_plan.is_some() {
             return direct::push_stripes(self, w, id);
         }
@@ -54,7 +54,7 @@ impl Engine {
             Ok(len) => len,
             Err(push) => return push,
         };
-        let Some(rma) = self.rma_ops.get_mut(id) else { return SendProgress::Done };
+        let Some(rma) = self.rma.table.get_mut(id) else { return SendProgress::Done };
         rma.sent += len as u64;
         rma.window -= len as u64;
         if rma.window > 0 {
@@ -65,9 +65,9 @@ impl Engine {
             match rma.job {
                 Job::Load(_) => {
                     let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
-                    self.rma_ops.remove(id);
-                    self.stats.count_served(protocol, len);
-                    self.by_peer.served(peer, protocol, len);
+                    self.rma.table.remove(id);
+                    self.peers.counters.stats.count_served(protocol, len);
+                    self.peers.counters.by_peer.served(peer, protocol, len);
                 }
                 _ => self.rma_all_sent(id),
             }
@@ -78,7 +78,7 @@ impl Engine {
     /// Handles a grant for our write, or for a read that we serve.
     pub(in crate::rdm) fn on_rma_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
         let id = SlotId::from_raw(cts.send_id);
-        let rma = match self.rma_ops.get_mut(id) {
+        let rma = match self.rma.table.get_mut(id) {
             Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
             _ => return self.on_late_answer(w, a, id, cts.recv_id),
         };
@@ -96,7 +96,7 @@ impl Engine {
         rma.window = cts.recv_length.min(rma.len - rma.sent);
         rma.remote_id = Some(cts.recv_id);
         if !std::mem::replace(&mut rma.in_data_queue, true) {
-            self.peers[a.peer].queue_mut().grants.push_back(id);
+            self.peers.table[a.peer].queue_mut().grants.push_back(id);
         }
         self.trigger_rails(w, a.peer);
         self.drive(w, a.peer);
@@ -112,7 +112,7 @@ impl Engine {
         payload: &[u8],
     ) {
         let moved = self.has_failed_over(a.peer);
-        let rma = match self.rma_ops.get_mut(id) {
+        let rma = match self.rma.table.get_mut(id) {
             Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
             _ => return self.drop_packet(a, DropReason::BadId),
         };
@@ -130,8 +130,8 @@ impl Engine {
                 Job::Store(_) => self.finish_stored(w, id),
                 _ => {
                     let (protocol, len) = (rma.protocol, rma.len);
-                    self.stats.count_rma(protocol, len);
-                    self.by_peer.initiated(a.peer, protocol, len);
+                    self.peers.counters.stats.count_rma(protocol, len);
+                    self.peers.counters.by_peer.initiated(a.peer, protocol, len);
                     self.finish_rma(id, Ok(()));
                 }
             };
@@ -143,7 +143,7 @@ impl Engine {
 
     /// Ends a write to us in several packets.
     fn finish_stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma_ops.remove(id) else { return };
+        let Some(rma) = self.rma.table.remove(id) else { return };
         let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
         self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt);
     }
@@ -158,11 +158,11 @@ impl Engine {
         cq_data: Option<u64>,
         receipt: Option<u32>,
     ) {
-        self.stats.count_served(protocol, len);
-        self.by_peer.served(from, protocol, len);
+        self.peers.counters.stats.count_served(protocol, len);
+        self.peers.counters.by_peer.served(from, protocol, len);
         // [M8.10]
         if let Some(cq_data) = cq_data {
-            self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
+            self.pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
         }
         if let Some(send_id) = receipt {
             self.send_ctl(w, from, Ctl::Receipt { send_id, msg_id: 0 });
@@ -172,10 +172,10 @@ impl Engine {
     /// Handles immediate data of a peer's RDMA write to our memory.
     // [M8.10]
     pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
-        match self.lookup.current(wire, from) {
+        match self.peers.lookup.current(wire, from) {
             Some(peer) => {
                 // From a further lane only after a failover.
-                let main = self.peers[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
+                let main = self.peers.table[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
                 self.on_rdma_write(main.unwrap_or(peer), len, word);
             }
             None => self.count_drop(DropReason::UnknownSender, 0, from),
@@ -183,15 +183,15 @@ impl Engine {
     }
 
     fn on_rdma_write(&mut self, from: PeerId, len: u64, word: u32) {
-        self.stats.count_served(RmaProtocol::DirectWrite, len);
-        self.by_peer.served(from, RmaProtocol::DirectWrite, len);
-        self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
+        self.peers.counters.stats.count_served(RmaProtocol::DirectWrite, len);
+        self.peers.counters.by_peer.served(from, RmaProtocol::DirectWrite, len);
+        self.pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 
     /// Handles the acknowledgement of a write. False: the operation does not expect one. // HOT
     #[inline]
     pub(in crate::rdm) fn on_ack(&mut self, peer: PeerId, id: SlotId) -> bool {
-        match self.rma_ops.get(id) {
+        match self.rma.table.get(id) {
             Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent && rma.ack != Ack::No => {
                 self.finish_rma(id, Ok(()));
                 true
@@ -207,7 +207,7 @@ impl Engine {
         a: &Arrival<'_>,
         rma: RmaOp,
     ) -> Option<SlotId> {
-        let id = self.rma_ops.insert(rma);
+        let id = self.rma.table.insert(rma);
         if id.is_none() {
             self.refuse_request(w, a, DropReason::NoRoom);
         }

@@ -43,8 +43,8 @@ impl Engine {
         from: Source,
         connid: Option<u32>,
     ) -> Option<PeerId> {
-        let id = self.lookup.current(wire, from)?;
-        let peer = &self.peers[id];
+        let id = self.peers.lookup.current(wire, from)?;
+        let peer = &self.peers.table[id];
         let plain = peer.flags & (PeerFlags::SEEN | PeerFlags::FAILED) == PeerFlags::SEEN;
         (plain && connid.is_none_or(|connid| connid == peer.addr.connid)).then_some(id)
     }
@@ -52,19 +52,19 @@ impl Engine {
     /// Counts a packet of a peer. // HOT
     #[inline]
     pub(in crate::rdm) fn count_fast_path(&mut self, peer: PeerId, ty: PktType) {
-        self.stats.rx_pkts[usize::from(ty.0)] += 1;
-        self.by_peer.of(peer).rx_pkts += 1;
+        self.peers.counters.stats.rx_pkts[usize::from(ty.0)] += 1;
+        self.peers.counters.by_peer.of(peer).rx_pkts += 1;
     }
 
     /// Returns the connid for a request that may be sent at once: the peer is known, has not failed, and
     /// nothing is queued to it. // HOT
     #[inline]
     pub(in crate::rdm) fn fast_path_connid(&self, to: PeerId) -> Option<u32> {
-        let peer = self.peers.get(to)?;
+        let peer = self.peers.table.get(to)?;
         let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::HANDSHAKE_RECEIVED;
         let is_ready = peer.flags & (PeerFlags::BLOCKED | ready) == ready;
         match peer.hdr() {
-            _ if !is_ready || self.cfg.emulation == Emulation::Refused => None,
+            _ if !is_ready || self.peers.cfg.emulation == Emulation::Refused => None,
             ReqHdr::Connid => Some(peer.own_connid),
             ReqHdr::RawAddr | ReqHdr::Bare => None,
         }
@@ -81,17 +81,17 @@ impl Engine {
         fill: impl FnOnce(u32, &mut [u8]) -> usize,
     ) -> Option<SlotId> {
         let (to, protocol, len) = (rma.peer, rma.protocol, rma.len);
-        let id = self.rma_ops.insert_compact(rma)?;
+        let id = self.rma.table.insert_compact(rma)?;
         if w.send(to, max, TxToken::Packet, |slot| fill(id.raw(), slot)).is_err() {
-            self.rma_ops.discard(id);
+            self.rma.table.discard(id);
             return None;
         }
-        let peer = &mut self.peers[to];
+        let peer = &mut self.peers.table[to];
         peer.outstanding += 1;
         peer.queue_mut().open_rma += 1;
-        self.stats.tx_pkts[usize::from(ty.0)] += 1;
-        self.stats.count_rma(protocol, len);
-        let of_peer = self.by_peer.of(to);
+        self.peers.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
+        self.peers.counters.stats.count_rma(protocol, len);
+        let of_peer = self.peers.counters.by_peer.of(to);
         (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + len);
         Some(id)
     }

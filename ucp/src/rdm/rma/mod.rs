@@ -10,3 +10,38 @@ pub(super) mod progress;
 pub(super) mod remote_read;
 
 pub use args::*;
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::op::rma_ops::RmaTable;
+use crate::rdm::op::rma_read::RmaRead;
+use crate::rdm::op::table::Table;
+use crate::rdm::status::OpError;
+use mem::Regions;
+
+/// One-sided operations, ours and those of peers, and the memory that peers may reach.
+pub(in crate::rdm) struct RmaOps {
+    pub table: RmaTable,
+    pub regions: Regions,
+    /// The operation whose call is in progress, and its result if it ended in the call.
+    pub in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
+    /// Old values of an atomic while it computes; kept for its memory.
+    pub old_values: Vec<u8>,
+}
+
+impl RmaOps {
+    pub fn new(nonce: u32) -> RmaOps {
+        RmaOps { table: RmaTable::new(), regions: Regions::new(nonce), in_call: None, old_values: Vec::new() }
+    }
+}
+
+/// Reads of peers' memory: of messages, and of peers' writes to us.
+pub(in crate::rdm) struct Reads {
+    pub table: Table<RmaRead>,
+}
+
+impl Default for Reads {
+    fn default() -> Reads {
+        Reads { table: Table::new() }
+    }
+}

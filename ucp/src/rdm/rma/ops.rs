@@ -29,22 +29,22 @@ pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
 impl Engine {
     /// Offers a region to peers, by packets. `None`: too many regions.
     pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
-        self.regions.add(region)
+        self.rma.regions.add(region)
     }
 
     /// Lets peers name the region of `key` by the device's key too, in packets on `wire`.
     pub fn add_device_key(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
-        self.regions.also(key, wire, device_key)
+        self.rma.regions.also(key, wire, device_key)
     }
 
     /// Withdraws a region: no request and no device accesses it from now on. Operations of peers that use it
     /// end with an error.
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
-        let Some(region) = self.regions.remove(key) else { return false };
+        let Some(region) = self.rma.regions.remove(key) else { return false };
         let users: Vec<_> =
-            self.rma_ops.iter().filter(|(_, rma)| rma.uses(region)).map(|(id, _)| id).collect();
+            self.rma.table.iter().filter(|(_, rma)| rma.uses(region)).map(|(id, _)| id).collect();
         for id in users {
-            let Some(rma) = self.rma_ops.remove(id) else { continue };
+            let Some(rma) = self.rma.table.remove(id) else { continue };
             if let Some(rma_read) = rma.rma_read {
                 self.drop_rma_read(w, rma_read);
             }
@@ -57,18 +57,18 @@ impl Engine {
 
     /// Returns the policy for one-sided operations that no device does.
     pub fn emulation(&self) -> Emulation {
-        self.cfg.emulation
+        self.peers.cfg.emulation
     }
 
     /// Starts a put. // HOT
     #[inline]
     pub fn put<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs) -> Started<()> {
-        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        let Some(peer) = self.peers.table.get(to) else { return Started::Failed(OpError::Unknown) };
         if p.remote.count() == 0 || p.remote.total() != Some(p.local.len() as u64) {
             return Started::Failed(OpError::Invalid);
         }
         let plain = p.protocol == RmaProtocol::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
-        let plain = plain && self.cfg.emulation == Emulation::Allowed;
+        let plain = plain && self.peers.cfg.emulation == Emulation::Allowed;
         if plain
             && !peer.flags.intersects(PeerFlags::BLOCKED)
             && let Some(Ok(())) = write::start(self, w, to, &p)
@@ -127,7 +127,8 @@ impl Engine {
 
     /// Plans the rails of an operation on one piece.
     fn plan_rma_rails(&self, to: PeerId, rma: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
-        let Some(key) = self.peers.get(to).and_then(|peer| self.key_on_current_lane(peer, iov.key, keys))
+        let Some(key) =
+            self.peers.table.get(to).and_then(|peer| self.key_on_current_lane(peer, iov.key, keys))
         else {
             return;
         };
@@ -173,7 +174,7 @@ impl Engine {
         {
             return Started::Failed(OpError::Invalid);
         }
-        if self.peers.get(to).is_none() {
+        if self.peers.table.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
         let ack = if a.result.is_none() { self.ack_for(to, a.sync) } else { Ack::No };
@@ -189,13 +190,13 @@ impl Engine {
     }
 
     fn start_rma<W: Wire>(&mut self, w: &mut W, to: PeerId, rma: RmaOp) -> Started<()> {
-        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        let Some(peer) = self.peers.table.get(to) else { return Started::Failed(OpError::Unknown) };
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(to, fault));
         }
         let notified = rma.notified;
-        let Some(id) = self.rma_ops.insert(rma) else { return Started::Failed(OpError::NoResource) };
-        let peer = &mut self.peers[to];
+        let Some(id) = self.rma.table.insert(rma) else { return Started::Failed(OpError::NoResource) };
+        let peer = &mut self.peers.table[to];
         peer.outstanding += 1;
         peer.queue_mut().sends.push_back(id);
         if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
@@ -204,9 +205,9 @@ impl Engine {
         }
         peer.flags |= PeerFlags::SENDS_QUEUED;
         // No callback runs in here, so calls do not nest.
-        self.in_call = (!notified).then_some((id, None));
+        self.rma.in_call = (!notified).then_some((id, None));
         self.drive(w, to);
-        match self.in_call.take() {
+        match self.rma.in_call.take() {
             Some((_, Some(Ok(())))) => Started::Done(()),
             Some((_, Some(Err(error)))) => Started::Failed(error),
             _ => Started::Pending(OpId(id)),
@@ -216,7 +217,7 @@ impl Engine {
     /// Cancels an operation of which no packet has gone out; its event says `Cancelled`. False: too late, but
     /// see [`Engine::abort`].
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
-        match self.rma_ops.get(op.0) {
+        match self.rma.table.get(op.0) {
             Some(rma) if rma.state == RmaState::Queued && rma.is_ours() && !rma.notified => {
                 self.finish_rma(op.0, Err(OpError::Cancelled));
                 true
@@ -232,10 +233,10 @@ impl Engine {
         if scope == FenceScope::Memory {
             self.request_acks(w, Some(to));
         }
-        let Some(peer) = self.peers.get(to) else { return };
+        let Some(peer) = self.peers.table.get(to) else { return };
         let busy = peer.queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
         if (busy || peer.flags.contains(PeerFlags::SENDS_QUEUED)) && !peer.flags.contains(PeerFlags::FAILED) {
-            let peer = &mut self.peers[to];
+            let peer = &mut self.peers.table[to];
             peer.flags |= PeerFlags::SENDS_QUEUED;
             peer.queue_mut().sends.push_back(FENCE);
             self.schedule(to);
@@ -246,7 +247,7 @@ impl Engine {
     /// fences. // HOT
     #[inline]
     pub fn may_bypass_queue(&self, to: PeerId) -> bool {
-        self.peers.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
+        self.peers.table.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
     }
 
     /// Requests an acknowledgement of every write that is complete here, from `to` or from all peers.
@@ -255,7 +256,7 @@ impl Engine {
         match to {
             Some(to) => self.request_ack(w, to),
             None => {
-                for n in 0..self.peers.slots() {
+                for n in 0..self.peers.table.slots() {
                     self.request_ack(w, PeerId(n));
                 }
             }
@@ -263,31 +264,31 @@ impl Engine {
     }
 
     fn request_ack<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        if self.peers.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::UNACKED)) {
+        if self.peers.table.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::UNACKED)) {
             return;
         }
         let mut rma = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
         (rma.remote, rma.ack, rma.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
         // Without a slot the flag stays, and a later flush tries again.
         if !matches!(self.start_rma(w, to, rma), Started::Failed(OpError::NoResource)) {
-            self.peers[to].flags.remove(PeerFlags::UNACKED);
+            self.peers.table[to].flags.remove(PeerFlags::UNACKED);
         }
     }
 
     /// Sets the packet order of `wire`; [`PacketOrder::None`] by default.
     pub fn set_packet_order(&mut self, wire: WireId, order: PacketOrder) {
-        self.wires[usize::from(wire.0)].order = order;
+        self.peers.wires[wire].order = order;
     }
 
     #[inline]
     fn keeps_order(&self, to: PeerId) -> bool {
-        self.wires[usize::from(self.peers[to].wire.0)].order == PacketOrder::Kept
+        self.peers.wires[self.peers.table[to].wire].order == PacketOrder::Kept
     }
 
     fn ack_for(&self, to: PeerId, sync: Sync) -> Ack {
         match sync {
             Sync::Yes => Ack::Wanted,
-            Sync::No if self.peers.get(to).is_none() || self.keeps_order(to) => Ack::No,
+            Sync::No if self.peers.table.get(to).is_none() || self.keeps_order(to) => Ack::No,
             Sync::No => Ack::IfAble,
         }
     }
@@ -303,21 +304,21 @@ pub(in crate::rdm) const fn is_rma_entry(op: SlotId) -> bool {
 impl Engine {
     /// Sets what a peer's HANDSHAKE is to have said.
     pub fn set_features(&mut self, peer: PeerId, features: crate::wire::Features) {
-        self.peers[peer].features = features;
+        self.peers.table[peer].features = features;
     }
 
     /// Sets whether one-sided operations may go by packets.
     pub fn set_emulation(&mut self, emulation: Emulation) {
-        self.cfg.emulation = emulation;
+        self.peers.cfg.emulation = emulation;
     }
 
     /// The next `msg_id` of a peer.
     pub fn next_rx(&self, peer: PeerId) -> u32 {
-        self.peers[peer].next_rx
+        self.peers.table[peer].next_rx
     }
 
     /// Nothing one-sided is kept, at either end, and no bytes.
     pub fn quiet(&self) -> bool {
-        self.rma_ops.is_empty() && self.rma_reads.is_empty() && self.held_packets.in_use() == 0
+        self.rma.table.is_empty() && self.reads.table.is_empty() && self.pending.held_packets.in_use() == 0
     }
 }

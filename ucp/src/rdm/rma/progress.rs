@@ -20,8 +20,9 @@ use crate::wire::Features;
 impl Engine {
     /// Does one step for the operation or fence at the head of a peer's queue.
     pub(in crate::rdm) fn step_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
-        let Some(rma) = self.rma_ops.get(op) else {
-            let waits = op == FENCE && self.peers[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
+        let Some(rma) = self.rma.table.get(op) else {
+            let waits =
+                op == FENCE && self.peers.table[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
             if waits {
                 return Step::Idle;
             }
@@ -31,7 +32,7 @@ impl Engine {
         let queued = rma.protocol;
         let push = match self.may_start_rma(w, id, op) {
             Some(push) => push,
-            None => match self.rma_ops.get(op).map_or(queued, |rma| rma.protocol) {
+            None => match self.rma.table.get(op).map_or(queued, |rma| rma.protocol) {
                 RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => write::push(self, w, op),
                 RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => read::push(self, w, op),
                 RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
@@ -48,10 +49,10 @@ impl Engine {
             SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
             SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
                 self.pop_send(id);
-                if let Some(rma) = self.rma_ops.get_mut(op)
+                if let Some(rma) = self.rma.table.get_mut(op)
                     && !std::mem::replace(&mut rma.fence_counted, true)
                 {
-                    self.peers[id].queue_mut().open_rma += 1;
+                    self.peers.table[id].queue_mut().open_rma += 1;
                 }
                 self.rma_left_queue(w, id, op, push)
             }
@@ -59,7 +60,7 @@ impl Engine {
     }
 
     fn pop_send(&mut self, id: PeerId) {
-        if let Some(queue) = &mut self.peers[id].queue {
+        if let Some(queue) = &mut self.peers.table[id].queue {
             queue.sends.pop_front();
         }
     }
@@ -67,14 +68,14 @@ impl Engine {
     /// Checks what needs the peer's HANDSHAKE: acknowledged forms and RDMA. `None`: go on.
     // [M3.7] [M8.9]
     fn may_start_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
-        let rma = self.rma_ops.get(op).filter(|rma| rma.state == RmaState::Queued)?;
+        let rma = self.rma.table.get(op).filter(|rma| rma.state == RmaState::Queued)?;
         if rma.len == 0 && rma.cq_data.is_none() && !rma.protocol.is_emulated() {
             return None;
         }
         let by_device = self.by_device(w, rma);
-        let refused = self.cfg.emulation == Emulation::Refused;
-        let peer = &self.peers[id];
-        let rma = self.rma_ops.get_mut(op)?;
+        let refused = self.peers.cfg.emulation == Emulation::Refused;
+        let peer = &self.peers.table[id];
+        let rma = self.rma.table.get_mut(op)?;
         // Flush writes are not emulation, nor are operations without bytes.
         if refused && !rma.notified && rma.len > 0 && (rma.protocol.is_emulated() || !by_device) {
             return Some(SendProgress::Fail(OpError::Emulated));
@@ -103,7 +104,7 @@ impl Engine {
 
     /// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
     fn by_device<W: Wire>(&self, w: &W, rma: &RmaOp) -> bool {
-        let (peer, rdma) = (&self.peers[rma.peer], self.rdma(rma.peer));
+        let (peer, rdma) = (&self.peers.table[rma.peer], self.rdma(rma.peer));
         let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
         // The key is of the home device, unless one of the current device is known.
         let key_fits = !self.has_failed_over(rma.peer)
@@ -142,18 +143,18 @@ impl Engine {
 
     /// Notes that the wire has taken the last byte of a write, or the request of an atomic. // HOT
     pub(in crate::rdm) fn rma_all_sent(&mut self, id: SlotId) {
-        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        let Some(rma) = self.rma.table.get_mut(id) else { return };
         rma.state = RmaState::AllSent;
         let (protocol, len, ack, peer) = (rma.protocol, rma.len, rma.ack, rma.peer);
         let waits = matches!(&rma.job, Job::Atomic(Atomic { result: Some(_), .. }));
-        self.stats.count_rma(protocol, len);
-        self.by_peer.initiated(peer, protocol, len);
+        self.peers.counters.stats.count_rma(protocol, len);
+        self.peers.counters.by_peer.initiated(peer, protocol, len);
         match ack {
             _ if waits => {}
             Ack::Wanted => {}
             Ack::IfAble => self.complete_locally(id),
             Ack::No => {
-                self.peers[peer].flags |= PeerFlags::UNACKED;
+                self.peers.table[peer].flags |= PeerFlags::UNACKED;
                 self.finish_rma(id, Ok(()));
             }
         }
@@ -161,7 +162,7 @@ impl Engine {
 
     /// Completes an operation for the caller; the acknowledgement is still to come.
     fn complete_locally(&mut self, id: SlotId) {
-        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        let Some(rma) = self.rma.table.get_mut(id) else { return };
         if !std::mem::replace(&mut rma.notified, true) {
             let user = rma.user;
             self.report_end(id, user, Ok(()));
@@ -169,17 +170,18 @@ impl Engine {
     }
 
     fn report_end(&mut self, id: SlotId, user: u64, result: Result<(), OpError>) {
-        match &mut self.in_call {
+        match &mut self.rma.in_call {
             Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
-            _ => self.events.push_back(EngineEvent::RmaDone { user, result }),
+            _ => self.pending.events.push_back(EngineEvent::RmaDone { user, result }),
         }
     }
 
     /// Ends an operation. Its ids in queues become stale.
     pub(in crate::rdm) fn finish_rma(&mut self, id: SlotId, result: Result<(), OpError>) {
-        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        let Some(rma) = self.rma.table.get_mut(id) else { return };
         // A peer may still read it.
-        let ended = if result.is_ok() { &mut self.unused_regs } else { &mut self.revoked_regs };
+        let ended =
+            if result.is_ok() { &mut self.pending.unused_regs } else { &mut self.pending.revoked_regs };
         if !rma.compact {
             ended.extend(rma.regs.iter_mut().filter_map(Option::take));
             ended.extend(rma.rail_plan.iter_mut().flat_map(|rail_plan| rail_plan.take_regs()));
@@ -187,12 +189,12 @@ impl Engine {
         let (ours, detached, counted, notified) =
             (rma.is_ours(), rma.detached, rma.fence_counted, rma.notified);
         let (peer_id, user) = (rma.peer, rma.user);
-        self.rma_ops.discard(id);
+        self.rma.table.discard(id);
         if !ours {
             return;
         }
         if !detached {
-            let peer = &mut self.peers[peer_id];
+            let peer = &mut self.peers.table[peer_id];
             peer.outstanding -= 1;
             if counted && let Some(queue) = &mut peer.queue {
                 queue.open_rma -= 1;
@@ -209,15 +211,16 @@ impl Engine {
 
     /// Releases registrations of ended operations, before their events are taken.
     pub(in crate::rdm) fn release_regs<W: Wire>(&mut self, w: &mut W) {
-        self.unused_regs.drain(..).for_each(|reg| w.release(reg));
-        self.revoked_regs.drain(..).for_each(|reg| w.revoke(reg));
+        self.pending.unused_regs.drain(..).for_each(|reg| w.release(reg));
+        self.pending.revoked_regs.drain(..).for_each(|reg| w.revoke(reg));
     }
 
     /// Ends all operations with a peer, at either end.
     pub(in crate::rdm) fn end_rma_ops<W: Wire>(&mut self, w: &mut W, peer: PeerId, error: OpError) {
-        let ids: Vec<_> = self.rma_ops.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id).collect();
+        let ids: Vec<_> =
+            self.rma.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id).collect();
         for id in ids {
-            let Some(rma) = self.rma_ops.get_mut(id) else { continue };
+            let Some(rma) = self.rma.table.get_mut(id) else { continue };
             if rma.detached {
                 continue;
             }
@@ -225,18 +228,18 @@ impl Engine {
                 // The device still uses the caller's memory: the event follows later.
                 rma.detached = true;
                 rma.failed.get_or_insert(error);
-                self.peers[peer].outstanding -= 1;
+                self.peers.table[peer].outstanding -= 1;
                 continue;
             }
             let rma_read = rma.rma_read;
             if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
                 // The device still writes to our memory: kept until that is withdrawn.
-                if let Some(rma) = self.rma_ops.get_mut(id) {
+                if let Some(rma) = self.rma.table.get_mut(id) {
                     rma.detached = true;
                 }
                 continue;
             }
-            match self.rma_ops.get(id).map(|rma| &rma.job) {
+            match self.rma.table.get(id).map(|rma| &rma.job) {
                 Some(Job::Response(_)) => self.drop_response(id),
                 _ => self.finish_rma(id, Err(error)),
             }
@@ -245,8 +248,8 @@ impl Engine {
 
     /// Drops a response that the peer does not wait for any more.
     pub(in crate::rdm) fn drop_response(&mut self, id: SlotId) {
-        if let Some(RmaOp { job: Job::Response(bytes), .. }) = self.rma_ops.remove(id) {
-            self.held_packets.release(bytes);
+        if let Some(RmaOp { job: Job::Response(bytes), .. }) = self.rma.table.remove(id) {
+            self.pending.held_packets.release(bytes);
         }
     }
 }

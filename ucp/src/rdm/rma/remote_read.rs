@@ -31,21 +31,21 @@ impl Engine {
         let total = rxe.envelope.len;
         let end = total.min(op.buf.len() as u64);
         let whole = op.buf.piece().is_some();
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
         rma_read.to = Some(rx);
         // [M7.4]
         rma_read.end = end.max(rma_read.from);
         let (peer, iov, from, end) = (rma_read.peer, rma_read.iov, rma_read.from, rma_read.end);
         if self.prefers_packets(w, id, total) {
-            if let Some(rma_read) = self.rma_reads.get_mut(id) {
+            if let Some(rma_read) = self.reads.table.get_mut(id) {
                 rma_read.stop = Some(Stop::Declined);
             }
         } else if whole
             && let Some((mut rail_plan, at)) = self.named_rails(peer, &iov)
-            && self.cut_pieces(&mut rail_plan, (from, end), Direction::Read, self.cfg.rndv_chunk)
-            && let Some(rma_read) = self.rma_reads.get_mut(id)
+            && self.cut_pieces(&mut rail_plan, (from, end), Direction::Read, self.peers.cfg.rndv_chunk)
+            && let Some(rma_read) = self.reads.table.get_mut(id)
         {
-            self.stats.rare.striped += 1;
+            self.peers.counters.stats.rare.striped += 1;
             rma_read.rail_plan = Some(Box::new((rail_plan, at)));
         }
         self.queue_rma_read(id);
@@ -55,7 +55,8 @@ impl Engine {
     /// Starts the RMA read of a peer's write to our memory.
     // [M8.8]
     pub(in crate::rdm) fn start_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId, rma: SlotId) {
-        let (Some(write), Some(rma_read)) = (self.rma_ops.get_mut(rma), self.rma_reads.get_mut(id)) else {
+        let (Some(write), Some(rma_read)) = (self.rma.table.get_mut(rma), self.reads.table.get_mut(id))
+        else {
             return;
         };
         write.rma_read = Some(id);
@@ -70,21 +71,21 @@ impl Engine {
     /// supports READ_NACK.
     // [M11.14]
     fn prefers_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
-        let Some(rma_read) = self.rma_reads.get(id).filter(|rma_read| rma_read.from == 0) else {
+        let Some(rma_read) = self.reads.table.get(id).filter(|rma_read| rma_read.from == 0) else {
             return false;
         };
         let Some(address) = rma_read.rma_address() else { return false };
-        let peer = &self.peers[rma_read.peer];
+        let peer = &self.peers.table[rma_read.peer];
         let has_nack =
             peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
         has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
     }
 
     fn queue_rma_read(&mut self, id: SlotId) {
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
         if !std::mem::replace(&mut rma_read.queued, true) {
             let peer = rma_read.peer;
-            self.peers[peer].queue_mut().reads.push_back(id);
+            self.peers.table[peer].queue_mut().reads.push_back(id);
         }
     }
 
@@ -96,7 +97,7 @@ impl Engine {
         to: PeerId,
         id: SlotId,
     ) -> SendProgress {
-        let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
+        let Some(rma_read) = self.reads.table.get(id) else { return SendProgress::Done };
         if rma_read.stop.is_some() || rma_read.all_posted() {
             return self.finish_if_idle(w, id);
         }
@@ -106,15 +107,15 @@ impl Engine {
         if let Some(push) = self.push_rma_lane(w, to, id) {
             return push;
         }
-        let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
+        let Some(rma_read) = self.reads.table.get(id) else { return SendProgress::Done };
         if rma_read.in_flight == IN_FLIGHT {
             // The end of one of them queues it again.
             return SendProgress::Done;
         }
-        let wire = self.peers[to].wire;
-        let max = self.wires[usize::from(wire.0)].rdma.read.min(self.cfg.read_segment.max(1));
+        let wire = self.peers.table[to].wire;
+        let max = self.peers.wires[wire].rdma.read.min(self.peers.cfg.read_segment.max(1));
         let Some((n, piece, into)) = self.read_to(rma_read) else { return self.finish_if_idle(w, id) };
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
         if let Some(place @ None) = rma_read.regs.get_mut(n)
             && max > 0
         {
@@ -124,7 +125,7 @@ impl Engine {
             *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | exclusive).ok();
         }
         let reg = rma_read.regs.get(n).and_then(Option::as_ref);
-        let peer = &self.peers[to];
+        let peer = &self.peers.table[to];
         let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
         // Such a sender waits until its memory is read (libfabric before 1.20).
         let must = met && !peer.features.contains(Features::READ_NACK);
@@ -153,19 +154,19 @@ impl Engine {
             Ok(how) => {
                 rma_read.at += len;
                 rma_read.in_flight += u32::from(how == Posted::Pending);
-                self.stats.rare.reads += 1;
+                self.peers.counters.stats.rare.reads += 1;
                 match rma_read.at == rma_read.end {
                     true => self.finish_if_idle(w, id),
                     false => SendProgress::Sent,
                 }
             }
             Err(NotPosted::Full) => {
-                self.stats.rare.full += 1;
+                self.peers.counters.stats.rare.full += 1;
                 SendProgress::Full
             }
             Err(NotPosted::Peer(fault)) => {
                 let stop = self.stop_for(to, fault);
-                let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+                let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
                 rma_read.stop = Some(stop);
                 self.finish_if_idle(w, id)
             }
@@ -175,31 +176,31 @@ impl Engine {
     /// Reads the next piece over the RMA-only lane that its owner named, if there is one.
     // [M11.13]
     fn push_rma_lane<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
-        let rma_read = self.rma_reads.get(id)?;
+        let rma_read = self.reads.table.get(id)?;
         let address = rma_read.rma_address()?;
         let (Some((_, piece, into)), Some((remote, contiguous))) = (self.read_to(rma_read), rma_read.next())
         else {
             return Some(self.finish_if_idle(w, id));
         };
         let dest_left = (piece.len() - into) as u64;
-        let most = contiguous.min(self.cfg.read_segment.max(1));
+        let most = contiguous.min(self.peers.cfg.read_segment.max(1));
         let len = most.min(rma_read.end - rma_read.at).min(dest_left);
         let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &address)?;
         let stop = match read {
             Ok(()) => None,
             Err(NotPosted::Full) => {
-                self.stats.rare.full += 1;
+                self.peers.counters.stats.rare.full += 1;
                 return Some(SendProgress::Full);
             }
             Err(NotPosted::Peer(fault)) => Some(self.stop_for(to, fault)),
         };
-        let rma_read = self.rma_reads.get_mut(id)?;
+        let rma_read = self.reads.table.get_mut(id)?;
         match stop {
             None => rma_read.at += len,
             stop => rma_read.stop = stop,
         }
         let done = rma_read.stop.is_some() || rma_read.at == rma_read.end;
-        self.stats.rare.reads += u64::from(stop.is_none());
+        self.peers.counters.stats.rare.reads += u64::from(stop.is_none());
         Some(if done { self.finish_if_idle(w, id) } else { SendProgress::Sent })
     }
 
@@ -208,12 +209,12 @@ impl Engine {
     fn read_to(&self, rma_read: &RmaRead) -> Option<(usize, Piece, usize)> {
         let to = rma_read.to?;
         if is_rma_id(to) {
-            return match &self.rma_ops.get(to)?.job {
+            return match &self.rma.table.get(to)?.job {
                 Job::Store(spans) => spans.piece_at(rma_read.at),
                 _ => None,
             };
         }
-        let buf = &self.rx.get(to)?.buf;
+        let buf = &self.recvs.table.get(to)?.buf;
         if let Some(list) = buf.list() {
             let few = list.pieces().len() <= MAX_IOV;
             let (n, piece, into) = list.piece_at(rma_read.at)?;
@@ -227,21 +228,21 @@ impl Engine {
 
     /// Posts the next piece of a read over several rails.
     fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
         let (Some(rx), Some(mut rail_plan)) = (rma_read.to, rma_read.rail_plan.take()) else {
             return SendProgress::Done;
         };
-        let striped = match self.rx.get(rx).and_then(|op| op.buf.piece()) {
+        let striped = match self.recvs.table.get(rx).and_then(|op| op.buf.piece()) {
             Some(piece) => self.post_stripe(w, &mut rail_plan.0, id, Direction::Read, (piece, rail_plan.1)),
             None => PiecePost::Lost(PeerError::NO_RDMA),
         };
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
         let done = rail_plan.0.all_posted();
         rma_read.rail_plan = Some(rail_plan);
         match striped {
             PiecePost::Posted(how) => {
                 rma_read.in_flight += u32::from(how == Posted::Pending);
-                self.stats.rare.reads += 1;
+                self.peers.counters.stats.rare.reads += 1;
                 match done {
                     true => self.finish_if_idle(w, id),
                     false => SendProgress::Sent,
@@ -249,7 +250,7 @@ impl Engine {
             }
             PiecePost::Enough => SendProgress::Done,
             PiecePost::Full => {
-                self.stats.rare.full += 1;
+                self.peers.counters.stats.rare.full += 1;
                 SendProgress::Full
             }
             PiecePost::Lost(_) => {
@@ -271,21 +272,21 @@ impl Engine {
         part: u32,
         result: Result<(), PeerError>,
     ) {
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
         rma_read.in_flight = rma_read.in_flight.saturating_sub(1);
         let peer = rma_read.peer;
-        self.stats.rare.read_errors += u64::from(result.is_err());
+        self.peers.counters.stats.rare.read_errors += u64::from(result.is_err());
         let stop = match rma_read.rail_plan.take() {
             None => result.err().map(|fault| self.stop_for(peer, fault)),
             Some(mut rail_plan) => {
                 let failed = self.end_stripe(w, &mut rail_plan.0, part, result);
-                if let Some(rma_read) = self.rma_reads.get_mut(id) {
+                if let Some(rma_read) = self.reads.table.get_mut(id) {
                     rma_read.rail_plan = Some(rail_plan);
                 }
                 failed.map(Stop::PeerError)
             }
         };
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
         rma_read.stop = rma_read.stop.or(stop);
         if rma_read.stop.is_some() || rma_read.all_posted() {
             match self.finish_if_idle(w, id) {
@@ -305,7 +306,7 @@ impl Engine {
 
     /// Finishes a read of which nothing more is to be posted, once nothing is in flight.
     fn finish_if_idle<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
+        let Some(rma_read) = self.reads.table.get(id) else { return SendProgress::Done };
         if rma_read.in_flight > 0 {
             return SendProgress::Done;
         }
@@ -317,7 +318,7 @@ impl Engine {
             Some(Stop::Declined) => self.nack_rma_read(w, id, true),
             Some(Stop::Nack) if self.retry_over_rails(id) => return SendProgress::Sent,
             Some(Stop::Nack) => {
-                let peer = &self.peers[peer];
+                let peer = &self.peers.table[peer];
                 if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
                     return SendProgress::AwaitHandshake;
                 }
@@ -336,10 +337,11 @@ impl Engine {
     /// names none, or they were tried.
     // [M11.6]
     fn retry_over_rails(&mut self, id: SlotId) -> bool {
-        let Some(rma_read) = self.rma_reads.get(id) else { return false };
+        let Some(rma_read) = self.reads.table.get(id) else { return false };
         let range = (rma_read.from, rma_read.end);
         // Receives in several pieces use one lane.
-        let whole = rma_read.to.and_then(|rx| self.rx.get(rx)).is_some_and(|op| op.buf.piece().is_some());
+        let whole =
+            rma_read.to.and_then(|rx| self.recvs.table.get(rx)).is_some_and(|op| op.buf.piece().is_some());
         if rma_read.rail_plan.is_some() || rma_read.to.is_none_or(is_rma_id) || !whole {
             return false;
         }
@@ -347,9 +349,9 @@ impl Engine {
         if !self.cut_pieces_again(&mut rail_plan, range) {
             return false;
         }
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return false };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return false };
         (rma_read.rail_plan, rma_read.stop) = (Some(Box::new((rail_plan, at))), None);
-        self.stats.rare.rails_lost += 1;
+        self.peers.counters.stats.rare.rails_lost += 1;
         true
     }
 
@@ -374,7 +376,7 @@ impl Engine {
     /// Sends EOR after a peer's write was read as a whole.
     // [M8.8]
     fn end_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma_ops.remove(id) else { return };
+        let Some(rma) = self.rma.table.remove(id) else { return };
         let send_id = rma.remote_id.unwrap_or(0);
         self.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
         self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, None);
@@ -386,7 +388,7 @@ impl Engine {
         let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
         if is_rma_id(rx) {
             // What comes instead is a write of its own. [M7.7]
-            let send_id = self.rma_ops.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
+            let send_id = self.rma.table.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
             return self.send_ctl(w, rma_read.peer, nack);
         }
@@ -395,7 +397,7 @@ impl Engine {
         rxe.nack = true;
         let (msg_id, send_id) = (rxe.envelope.msg_id, rxe.envelope.send_id);
         let complete = rxe.received.bytes() == rma_read.from;
-        self.peers[rma_read.peer].queue_mut().partial_msgs.insert(msg_id, PartialMsg::Rx(rx));
+        self.peers.table[rma_read.peer].queue_mut().partial_msgs.insert(msg_id, PartialMsg::Rx(rx));
         if complete {
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
             self.send_ctl(w, rma_read.peer, nack);
@@ -405,12 +407,12 @@ impl Engine {
     /// Ends a read whose sender does not support READ_NACK; the sender gets an error if it supports
     /// PEER_ERROR.
     fn refuse_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let (peer, to) = match self.rma_reads.get(id) {
+        let (peer, to) = match self.reads.table.get(id) {
             Some(rma_read) => (rma_read.peer, rma_read.to.unwrap_or(SlotId::NONE)),
             None => return,
         };
         let send_id = match is_rma_id(to) {
-            true => self.rma_ops.get(to).and_then(|rma| rma.remote_id),
+            true => self.rma.table.get(to).and_then(|rma| rma.remote_id),
             false => self.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
         };
         self.fail_rma_read(w, id, OpError::Unsupported);
@@ -422,13 +424,13 @@ impl Engine {
     fn fail_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
         let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
         if is_rma_id(rx) {
-            self.rma_ops.remove(rx);
+            self.rma.table.remove(rx);
             return;
         }
         if let Some((_, rxe)) = self.rxe(rx) {
             rxe.rma_read = None;
             let msg_id = rxe.envelope.msg_id;
-            if let Some(queue) = &mut self.peers[rma_read.peer].queue
+            if let Some(queue) = &mut self.peers.table[rma_read.peer].queue
                 && queue.partial_msgs.get(&msg_id) == Some(&PartialMsg::Rx(rx))
             {
                 queue.partial_msgs.remove(&msg_id);
@@ -439,7 +441,7 @@ impl Engine {
 
     /// Removes a read and releases its registrations. Returns what it was for.
     fn take_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(RmaRead, SlotId)> {
-        let mut rma_read = self.rma_reads.remove(id)?;
+        let mut rma_read = self.reads.table.remove(id)?;
         rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
         let striped = rma_read.rail_plan.as_mut().map(|rail_plan| rail_plan.0.take_regs());
         striped.into_iter().flatten().for_each(|reg| w.release(reg));
@@ -450,7 +452,7 @@ impl Engine {
     /// Stops a read. False: the device still writes, and the receive ends with `error` once it no longer
     /// does.
     pub(in crate::rdm) fn stop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) -> bool {
-        match self.rma_reads.get_mut(id) {
+        match self.reads.table.get_mut(id) {
             Some(rma_read) if rma_read.in_flight > 0 => {
                 rma_read.stop = Some(Stop::Fail(error));
                 false
@@ -473,7 +475,7 @@ impl Engine {
 
     /// Drops the read of a write whose memory is withdrawn: its registrations end at once.
     pub(in crate::rdm) fn drop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
         rma_read.to = None;
         rma_read.stop = Some(Stop::Fail(OpError::Access(rma_read.peer)));
         if rma_read.in_flight == 0 {
@@ -485,21 +487,21 @@ impl Engine {
 
     /// True if a peer has never been denied a read over the RMA-only lane.
     pub fn can_read_us(&self, to: PeerId) -> bool {
-        self.peers.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
+        self.peers.table.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
     }
 
     /// True if messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM
     /// v4 3.4), and READ_NACK is possible if the peer may fail over.
     // [M3.7]
     pub(in crate::rdm) fn may_be_read(&self, to: PeerId, protocol: Protocol) -> bool {
-        let peer = &self.peers[to];
+        let peer = &self.peers.table[to];
         let needs = match protocol {
             Protocol::RuntRead => Features::RDMA_READ.union(Features::RUNT_READ),
             _ => Features::RDMA_READ,
         };
-        let wire = &self.wires[usize::from(peer.wire.0)];
+        let wire = &self.peers.wires[peer.wire];
         let never_moves = wire.rail_wires.is_empty() || !supports_rails(peer.features);
-        let has_nack = never_moves || !self.cfg.withhold.contains(Features::READ_NACK);
+        let has_nack = never_moves || !self.peers.cfg.withhold.contains(Features::READ_NACK);
         wire.rdma.read > 0
             && has_nack
             && peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)

@@ -21,7 +21,7 @@ impl Engine {
         tag: u64,
         message: ContigBuf,
     ) -> bool {
-        let Some(peer) = self.peers.get(own) else { return false };
+        let Some(peer) = self.peers.table.get(own) else { return false };
         // The first message introduces the two ends.
         let known = PeerFlags::SEEN | PeerFlags::POSTED;
         let is_ready =
@@ -32,7 +32,7 @@ impl Engine {
         }
         let hdr = Short { msg_id: peer.next_rx, tag, connid: peer.own_connid, class: MsgClass::Message };
         let delivered = eager::recv_short(self, to, own, &hdr, message.bytes());
-        self.stats.rare.passed_to_self += u64::from(delivered);
+        self.peers.counters.stats.rare.passed_to_self += u64::from(delivered);
         delivered
     }
 }

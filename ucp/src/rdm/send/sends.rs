@@ -69,7 +69,7 @@ impl Engine {
         class: MsgClass,
         s: SendArgs,
     ) -> Started<()> {
-        if self.peers.get(to).is_none() {
+        if self.peers.table.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
         if self.send_now(w, to, class, &s) { Started::Done(()) } else { self.send_queued(w, to, class, s) }
@@ -78,7 +78,7 @@ impl Engine {
     /// Sends in one packet within the call, if possible. // HOT
     #[inline]
     fn send_now<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: &SendArgs) -> bool {
-        let peer = &self.peers[to];
+        let peer = &self.peers.table[to];
         let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
         let accepted = match class {
             MsgClass::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
@@ -92,7 +92,7 @@ impl Engine {
 
     #[inline(never)]
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
-        let peer = &self.peers[to];
+        let peer = &self.peers.table[to];
         if peer.flags.contains(PeerFlags::SENDS_QUEUED)
             && peer.outstanding.is_multiple_of(ROOM_CHECK_INTERVAL)
         {
@@ -102,7 +102,7 @@ impl Engine {
                 return Started::Done(());
             }
         }
-        let peer = &mut self.peers[to];
+        let peer = &mut self.peers.table[to];
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(to, fault));
         }
@@ -136,7 +136,7 @@ impl Engine {
             state: TxState::Queued,
             in_data_queue: false,
         };
-        let Ok(id) = self.tx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        let Ok(id) = self.sends.table.insert(op) else { return Started::Failed(OpError::NoResource) };
         peer.outstanding += 1;
         peer.queue_mut().sends.push_back(id);
         if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
@@ -144,9 +144,9 @@ impl Engine {
             return Started::Pending(OpId(id));
         }
         peer.flags |= PeerFlags::SENDS_QUEUED;
-        self.in_call = Some((id, None));
+        self.sends.in_call = Some((id, None));
         self.drive(w, to);
-        match self.in_call.take() {
+        match self.sends.in_call.take() {
             Some((_, Some(Ok(())))) => Started::Done(()),
             Some((_, Some(Err(error)))) => Started::Failed(error),
             _ => Started::Pending(OpId(id)),
@@ -156,7 +156,7 @@ impl Engine {
     /// Cancels a send of which no packet has gone out; its event says `Cancelled`. False: too late, but see
     /// [`Engine::abort`].
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
-        match self.tx.get(op.0) {
+        match self.sends.table.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
                 self.finish_tx(w, op.0, Err(OpError::Cancelled));
                 true
@@ -169,10 +169,10 @@ impl Engine {
     /// number of steps done. // HOT
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
-        if !self.unused_regs.is_empty() || !self.revoked_regs.is_empty() {
+        if !self.pending.unused_regs.is_empty() || !self.pending.revoked_regs.is_empty() {
             self.release_regs(w);
         }
-        if self.scheduled.is_empty() && self.backed_off.is_empty() {
+        if self.pending.scheduled.is_empty() && self.pending.backed_off.is_empty() {
             return 0;
         }
         self.resume_listed(w, now)
@@ -180,10 +180,10 @@ impl Engine {
 
     #[inline(never)]
     fn resume_listed<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
-        let mut steps = if self.backed_off.is_empty() { 0 } else { self.resend_due(w, now) };
-        for _ in 0..self.scheduled.len() {
-            let Some(peer) = self.scheduled.pop_front() else { break };
-            self.peers[peer].flags.remove(PeerFlags::SCHEDULED);
+        let mut steps = if self.pending.backed_off.is_empty() { 0 } else { self.resend_due(w, now) };
+        for _ in 0..self.pending.scheduled.len() {
+            let Some(peer) = self.pending.scheduled.pop_front() else { break };
+            self.peers.table[peer].flags.remove(PeerFlags::SCHEDULED);
             steps += self.drive(w, peer);
         }
         if self.zcopy_recv.is_some() {
@@ -204,7 +204,7 @@ impl Engine {
 
     /// Does up to a burst of steps for `peer`, and schedules it again if there is more to do.
     pub(in crate::rdm) fn drive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
-        for step in 0..self.cfg.burst {
+        for step in 0..self.peers.cfg.burst {
             match self.step(w, peer, step) {
                 Step::Done => {}
                 Step::Idle => return step as usize,
@@ -215,13 +215,13 @@ impl Engine {
             }
         }
         self.schedule(peer);
-        self.cfg.burst as usize
+        self.peers.cfg.burst as usize
     }
 
     /// Does one step: while the peer is backed off, reads only, which need no receive of it. Otherwise our
     /// HANDSHAKE, then control packets, then new messages, granted data and reads in turn.
     fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, round: u32) -> Step {
-        let peer = &self.peers[id];
+        let peer = &self.peers.table[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return self.step_failed(w, id);
         }
@@ -236,7 +236,7 @@ impl Engine {
         if let Some(&ctl) = queue.ctl.front() {
             let sent = self.push_ctl(w, id, ctl);
             if sent.is_ok()
-                && let Some(queue) = &mut self.peers[id].queue
+                && let Some(queue) = &mut self.peers.table[id].queue
             {
                 queue.ctl.pop_front();
             }
@@ -257,7 +257,7 @@ impl Engine {
     // [M10.7]
     #[cold]
     fn step_failed<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let flags = self.peers[id].flags;
+        let flags = self.peers.table[id].flags;
         if flags.contains(PeerFlags::BACKED_OFF) {
             return Step::Idle;
         }
@@ -276,7 +276,7 @@ impl Engine {
             Some(Ok(())) => Step::Done,
             Some(Err(NotPosted::Full)) => Step::Full,
             Some(Err(NotPosted::Peer(_))) => {
-                self.peers[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
+                self.peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
                 Step::Idle
             }
             None => Step::Idle,
@@ -284,10 +284,10 @@ impl Engine {
     }
 
     fn step_reads<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let reads = |e: &mut Self| e.peers[id].queue.as_mut().and_then(|queue| queue.reads.pop_front());
+        let reads = |e: &mut Self| e.peers.table[id].queue.as_mut().and_then(|queue| queue.reads.pop_front());
         let Some(rma_read) = reads(self) else { return Step::Idle };
         let push = self.push_rma_read(w, id, rma_read);
-        if let Some(queue) = &mut self.peers[id].queue {
+        if let Some(queue) = &mut self.peers.table[id].queue {
             match push {
                 SendProgress::Sent => queue.reads.push_back(rma_read),
                 SendProgress::Full | SendProgress::AwaitHandshake => queue.reads.push_front(rma_read),
@@ -299,7 +299,7 @@ impl Engine {
             SendProgress::AwaitHandshake => Step::Idle,
             SendProgress::Sent => Step::Done,
             _ => {
-                if let Some(rma_read) = self.rma_reads.get_mut(rma_read) {
+                if let Some(rma_read) = self.reads.table.get_mut(rma_read) {
                     rma_read.queued = false;
                 }
                 Step::Done
@@ -308,21 +308,23 @@ impl Engine {
     }
 
     fn step_sends<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let Some(queue) = &mut self.peers[id].queue else { return Step::Idle };
+        let Some(queue) = &mut self.peers.table[id].queue else { return Step::Idle };
         let Some(&op) = queue.sends.front() else {
-            self.peers[id].flags.remove(PeerFlags::SENDS_QUEUED);
+            self.peers.table[id].flags.remove(PeerFlags::SENDS_QUEUED);
             return Step::Idle;
         };
         if is_rma_entry(op) {
             return self.step_rma(w, id, op);
         }
-        let Some((protocol, kind)) = self.tx.get(op).map(|tx| (tx.protocol, tx.kind())) else {
+        let Some((protocol, kind)) = self.sends.table.get(op).map(|tx| (tx.protocol, tx.kind())) else {
             // Cancelled.
             queue.sends.pop_front();
             return Step::Done;
         };
         let push = match self.may_start(w, id, protocol, kind) {
-            _ if self.peers[id].flags.contains(PeerFlags::USER_QP_ONLY) => user_qp_send::push(self, w, op),
+            _ if self.peers.table[id].flags.contains(PeerFlags::USER_QP_ONLY) => {
+                user_qp_send::push(self, w, op)
+            }
             Some(push) => push,
             None => match protocol.plain() {
                 Protocol::Eager => eager::push(self, w, op),
@@ -334,7 +336,7 @@ impl Engine {
         match push {
             SendProgress::Sent => Step::Done,
             SendProgress::Switch(protocol) => {
-                if let Some(tx) = self.tx.get_mut(op) {
+                if let Some(tx) = self.sends.table.get_mut(op) {
                     tx.protocol = protocol;
                 }
                 Step::Done
@@ -343,7 +345,7 @@ impl Engine {
             SendProgress::Full => Step::Full,
             SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
             SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
-                if let Some(queue) = &mut self.peers[id].queue {
+                if let Some(queue) = &mut self.peers.table[id].queue {
                     queue.sends.pop_front();
                 }
                 self.send_left_queue(w, id, op, push)
@@ -352,7 +354,7 @@ impl Engine {
     }
 
     fn step_grants<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.peers.table[id];
         if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
             return Step::Idle;
         }
@@ -360,12 +362,12 @@ impl Engine {
             return Step::Idle;
         };
         let (push, sent) = if is_rma_id(op) {
-            (self.push_rma_data(w, op), self.rma_ops.get(op).map_or(0, |rma| rma.sent as usize))
+            (self.push_rma_data(w, op), self.rma.table.get(op).map_or(0, |rma| rma.sent as usize))
         } else {
-            (longcts::push_data(self, w, op), self.tx.get(op).map_or(0, |tx| tx.sent))
+            (longcts::push_data(self, w, op), self.sends.table.get(op).map_or(0, |tx| tx.sent))
         };
         let quantum_ends = window::ends_quantum(sent, w.mtu(id));
-        if let Some(queue) = &mut self.peers[id].queue {
+        if let Some(queue) = &mut self.peers.table[id].queue {
             match push {
                 // Round robin, but not packet by packet: caches prefer one message.
                 SendProgress::Sent if quantum_ends => queue.grants.push_back(op),
@@ -377,7 +379,7 @@ impl Engine {
         match push {
             SendProgress::Full => Step::Full,
             SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => {
-                self.peers[id].queue_mut().grants.push_front(op);
+                self.peers.table[id].queue_mut().grants.push_front(op);
                 Step::Done
             }
             push if is_rma_id(op) => self.rma_left_queue(w, id, op, push),
@@ -388,7 +390,8 @@ impl Engine {
     /// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
     #[inline(always)]
     fn waits_for_handshake(&self, peer: &Peer) -> bool {
-        self.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
+        self.peers.cfg.first_contact == FirstContact::Wait
+            && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
     }
 
     /// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and
@@ -401,7 +404,7 @@ impl Engine {
         protocol: Protocol,
         kind: Kind,
     ) -> Option<SendProgress> {
-        let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.peers[id]);
+        let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.peers.table[id]);
         let needs = match (kind, protocol.sync()) {
             (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
             (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
@@ -409,7 +412,7 @@ impl Engine {
             (_, Sync::No) => Features::CLASSES,
             (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
         };
-        let peer = &self.peers[id];
+        let peer = &self.peers.table[id];
         if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
             return Some(match handshake::trigger(self, w, id) {
                 Ok(()) => SendProgress::AwaitHandshake,
@@ -446,7 +449,7 @@ impl Engine {
     /// True if a control packet may be sent to the peer now. // HOT
     #[inline]
     pub(in crate::rdm) fn may_send_ctl(&self, id: PeerId) -> bool {
-        let peer = &self.peers[id];
+        let peer = &self.peers.table[id];
         let first = peer.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
         first
             && !peer.flags.intersects(
@@ -456,7 +459,7 @@ impl Engine {
 
     /// Sends a control packet, or queues it behind others.
     pub(in crate::rdm) fn send_ctl<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
-        if self.peers[id].flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
+        if self.peers.table[id].flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return;
         }
         if self.may_send_ctl(id) {
@@ -467,7 +470,7 @@ impl Engine {
                 Err(NotPosted::Peer(fault)) => return self.fail_peer(w, id, fault),
             }
         }
-        self.peers[id].queue_mut().ctl.push_back(ctl);
+        self.peers.table[id].queue_mut().ctl.push_back(ctl);
         self.schedule(id);
     }
 
@@ -492,10 +495,10 @@ impl Engine {
     /// Schedules a peer for [`resume`](Self::resume).
     #[inline]
     pub(in crate::rdm) fn schedule(&mut self, id: PeerId) {
-        let flags = &mut self.peers[id].flags;
+        let flags = &mut self.peers.table[id].flags;
         if !flags.contains(PeerFlags::SCHEDULED) {
             *flags |= PeerFlags::SCHEDULED;
-            self.scheduled.push_back(id);
+            self.pending.scheduled.push_back(id);
         }
     }
 
@@ -523,8 +526,8 @@ impl Engine {
     ) -> Result<(), NotPosted> {
         match sent {
             Ok(_) => {
-                self.stats.tx_pkts[usize::from(ty.0)] += 1;
-                self.by_peer.of(to).tx_pkts += 1;
+                self.peers.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
+                self.peers.counters.by_peer.of(to).tx_pkts += 1;
                 // [M10.2]
                 let flags = match ty {
                     PktType::HANDSHAKE => PeerFlags::POSTED,
@@ -533,11 +536,11 @@ impl Engine {
                     }
                     _ => PeerFlags::POSTED.union(PeerFlags::REQUESTED),
                 };
-                self.peers[to].flags |= flags;
+                self.peers.table[to].flags |= flags;
                 Ok(())
             }
             Err(refused) => {
-                self.stats.rare.full += u64::from(refused == NotPosted::Full);
+                self.peers.counters.stats.rare.full += u64::from(refused == NotPosted::Full);
                 Err(refused)
             }
         }
@@ -557,17 +560,17 @@ impl Engine {
     /// Returns our address on the home wire of this peer.
     #[inline]
     pub(in crate::rdm) fn own_addr(&self, peer: &Peer) -> &RawAddr {
-        &self.wires[usize::from(peer.home.0)].me
+        &self.peers.wires[peer.home].me
     }
 
     /// Notes that the wire has taken the last byte of a send: it is complete unless it waits for a RECEIPT.
     pub(in crate::rdm) fn all_sent<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(op) = self.tx.get_mut(id) else { return };
+        let Some(op) = self.sends.table.get_mut(id) else { return };
         op.state = TxState::AllSent;
         op.sent = op.buf.len();
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
-        self.stats.count_sent(protocol, len);
-        self.by_peer.of(to).tx_bytes += len as u64;
+        self.peers.counters.stats.count_sent(protocol, len);
+        self.peers.counters.by_peer.of(to).tx_bytes += len as u64;
         if protocol.sync() == Sync::No {
             self.finish_tx(w, id, Ok(()));
         }
@@ -581,21 +584,21 @@ impl Engine {
             // The peer may still read it.
             Err(_) => self.revoke_send_regs(w, id, W::revoke),
         }
-        let Some(op) = self.tx.remove(id) else { return };
-        self.peers[op.peer].outstanding -= 1;
-        match &mut self.in_call {
+        let Some(op) = self.sends.table.remove(id) else { return };
+        self.peers.table[op.peer].outstanding -= 1;
+        match &mut self.sends.in_call {
             Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
-            _ => self.events.push_back(EngineEvent::SendDone { user: op.user, result }),
+            _ => self.pending.events.push_back(EngineEvent::SendDone { user: op.user, result }),
         }
     }
 
     /// Ends the peer's right to read a message, by [`Wire::release`] or [`Wire::revoke`].
     pub(in crate::rdm) fn revoke_send_regs<W: Wire>(&mut self, w: &mut W, id: SlotId, end: fn(&mut W, Reg)) {
-        let Some(op) = self.tx.get_mut(id) else { return };
+        let Some(op) = self.sends.table.get_mut(id) else { return };
         let Some(reg) = op.reg.take() else { return };
         end(w, reg);
         op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| end(w, reg));
-        if let Some(queue) = &mut self.peers[op.peer].queue {
+        if let Some(queue) = &mut self.peers.table[op.peer].queue {
             queue.exposed -= 1;
         }
     }

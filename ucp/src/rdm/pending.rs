@@ -1,0 +1,48 @@
+//! Work that waits, and events: what every poll asks for first, in few cache lines.
+
+use std::collections::VecDeque;
+
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Reg;
+use crate::rdm::recv::held_packets::HeldPackets;
+use crate::rdm::types::{EngineConfig, EngineEvent};
+
+/// Lists of work that waits for room, time, a wire or memory, the events to be taken, and the packet bytes
+/// that are kept.
+///
+/// Field order in memory: every poll reads the lengths down to the limits of `held_packets`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Pending {
+    /// Peers with work, each once.
+    pub(in crate::rdm) scheduled: VecDeque<PeerId>,
+    /// Peers that were not ready, each once.
+    pub(in crate::rdm) backed_off: Vec<PeerId>,
+    /// Failed peers of which packets may still arrive.
+    pub(in crate::rdm) draining: Vec<PeerId>,
+    /// Registrations of ended operations, to be released.
+    pub(in crate::rdm) unused_regs: Vec<Reg>,
+    /// Registrations of failed operations, to be revoked.
+    pub(in crate::rdm) revoked_regs: Vec<Reg>,
+    /// Events, oldest first.
+    pub(in crate::rdm) events: VecDeque<EngineEvent>,
+    /// Bytes of packets that wait or were not matched.
+    pub(in crate::rdm) held_packets: HeldPackets,
+    /// State of the random generator for back-off delays.
+    pub(in crate::rdm) rng: u64,
+}
+
+impl Pending {
+    pub(in crate::rdm) fn new(cfg: &EngineConfig) -> Pending {
+        Pending {
+            scheduled: VecDeque::new(),
+            backed_off: Vec::new(),
+            draining: Vec::new(),
+            unused_regs: Vec::new(),
+            revoked_regs: Vec::new(),
+            events: VecDeque::new(),
+            held_packets: HeldPackets::new(cfg.unexpected_max),
+            rng: u64::from(cfg.nonce),
+        }
+    }
+}

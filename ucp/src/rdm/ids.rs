@@ -11,6 +11,10 @@ pub struct PeerId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct WireId(pub u8);
 
+/// A memory domain: wires of the same one know memory by the same device keys.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct DomainId(pub u8);
+
 /// Source of a packet, as the wire knows it (see `uct::api::SrcAddr`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub struct Source {

@@ -47,6 +47,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
@@ -78,6 +80,7 @@ pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;
 pub use rma::mem::{Access, MemKey, Region};
+pub use rma::mem_table::MemTable;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
 pub use snapshot::EngineSnapshot;
 pub use stats::{PeerStats, RdmStats};
@@ -103,15 +106,20 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Makes an engine without wires and peers.
+    /// Makes an engine without wires and peers, with a memory table of its own.
     pub fn new(cfg: EngineConfig) -> Engine {
+        Engine::with_memory(cfg, Arc::new(MemTable::new(cfg.nonce)))
+    }
+
+    /// Makes an engine without wires and peers, which serves the memory of this table.
+    pub fn with_memory(cfg: EngineConfig, memory: Arc<MemTable>) -> Engine {
         Engine {
             pending: Pending::new(&cfg),
             zcopy_recv: None,
             peers: Peers::new(cfg),
             recvs: Recvs::default(),
             sends: Sends::default(),
-            rma: RmaOps::new(cfg.nonce),
+            rma: RmaOps::new(memory),
             reads: Reads::default(),
         }
     }
@@ -124,6 +132,11 @@ impl Engine {
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
         self.peers.wires.add(me)
+    }
+
+    /// Sets the memory domain of `wire`; one of its own, with the wire's number, by default.
+    pub fn set_domain(&mut self, wire: WireId, domain: DomainId) {
+        self.peers.wires[wire].domain = domain;
     }
 
     /// Sets how much a CTS grants to senders on `wire`; [`Grant::Window`] by default.
@@ -198,6 +211,11 @@ impl Engine {
     /// Handles any packet. Out of line, so that the fast path needs little stack.
     #[inline(never)]
     fn on_packet_general<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
+        self.in_memory(w, |e, w| e.handle_packet(w, wire, from, packet));
+    }
+
+    #[inline(always)]
+    fn handle_packet<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
         // By reference: a parsed packet is large, and a move costs more than the parse.
         let parsed = wire::parse(packet);
         let parsed = match &parsed {

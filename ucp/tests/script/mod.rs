@@ -15,9 +15,9 @@ use ucp::rdm::io::{PeerError, PeerId, Source};
 use ucp::rdm::rma::FenceScope;
 use ucp::rdm::rma::mem::{Access, Region};
 use ucp::rdm::{
-    AtomicArgs, Engine, EngineConfig, EngineEvent, EngineSnapshot, Gather, GetArgs, MemKey, MsgHandle, OpId,
-    ProbeRemove, Protocol, PutArgs, RecvArgs, RecvBuf, RecvKind, RmaProtocol, Scatter, SendArgs, SendBuf,
-    Started, Sync, UserRecvEnd, WireId,
+    AtomicArgs, DomainId, Engine, EngineConfig, EngineEvent, EngineSnapshot, Gather, GetArgs, MemKey,
+    MsgHandle, OpId, ProbeRemove, Protocol, PutArgs, RecvArgs, RecvBuf, RecvKind, RmaProtocol, Scatter,
+    SendArgs, SendBuf, Started, Sync, UserRecvEnd, WireId,
 };
 use ucp::wire::{AtomicOp, Datatype, EfaStatus, Iovs, MsgClass, RawAddr, RmaIov, UserRecvQp};
 use ucs::time::Nanos;
@@ -117,7 +117,7 @@ impl Live {
             let key = region.and_then(|region| engine.add_memory(region));
             keys.extend(key);
             // The engine knows the device's key too: a peer may guess it.
-            key.map(|key| engine.add_device_key(key, wire, 5 + n as u64));
+            key.map(|key| engine.memory().add_device_key(key, DomainId(wire.0), 5 + n as u64));
         }
         Live {
             engine,

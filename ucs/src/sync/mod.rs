@@ -3,6 +3,7 @@
 
 mod cell;
 mod prefetch;
+mod rcu;
 mod recursive_lock;
 mod scalar_load;
 mod spin;
@@ -11,6 +12,7 @@ mod spin_hint;
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
 pub use prefetch::{load_fence, prefetch_read, prefetch_write};
+pub use rcu::{Rcu, RcuReader};
 pub use recursive_lock::{
     LockError, LockResult, RecursiveGuard, RecursiveLock, ThreadKey, ThreadMode, this_thread,
 };

@@ -237,6 +237,18 @@ impl WorkerCore {
     /// Does the work that a fast poll left. Returns the number of events, including the fast poll's.
     #[inline(never)]
     pub(crate) fn poll(&mut self, work: PollWork, am_queue: &AmQueue) -> usize {
+        // Devices progress in a poll, and access memory that another thread may withdraw.
+        let (engine, mut wire, _) = self.split();
+        let entered = engine.enter_memory(&mut wire);
+        let events = self.poll_in_memory(work, am_queue);
+        if entered {
+            self.engine.leave_memory();
+        }
+        events
+    }
+
+    #[inline(always)]
+    fn poll_in_memory(&mut self, work: PollWork, am_queue: &AmQueue) -> usize {
         let mut events = match work {
             PollWork::All => return self.poll_all(am_queue),
             PollWork::Events => 1,

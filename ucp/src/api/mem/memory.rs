@@ -12,7 +12,7 @@ use crate::api::rma::rkey::Packer;
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{self, LaneIdx, connid};
-use crate::rdm::{Access, MemKey, Region};
+use crate::rdm::{Access, DomainId, MemKey, Region};
 use crate::select::RemoteMem;
 
 /// Error of allocating or registering memory.
@@ -111,7 +111,7 @@ impl Worker {
             core.regs.own(*at, mem);
             let lane = &core.lanes[usize::from(at.0)];
             if let Some(device) = lane::device_key(&lane.iface, mem) {
-                core.engine.add_device_key(key, lane.wire, device);
+                core.engine.memory().add_device_key(key, DomainId(lane.wire.0), device);
             }
         }
         Ok(Mem { worker: self.clone(), key, addr, len, access, regs, rma_only })

@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use crate::rdm::ids::WireId;
+use crate::rdm::ids::{DomainId, WireId};
 use crate::rdm::io::Rdma;
 use crate::rdm::rails::rail_plan::RailList;
 use crate::rdm::rma::args::PacketOrder;
@@ -14,6 +14,8 @@ use crate::wire::RawAddr;
 pub(in crate::rdm) struct WireState {
     /// Our address on it.
     pub me: RawAddr,
+    /// Memory domain of its device keys.
+    pub domain: DomainId,
     /// How much a CTS grants to senders on it.
     pub grant: Grant,
     /// Order of packets on it.
@@ -34,8 +36,10 @@ impl Wires {
     /// Adds a wire on which `me` is our address.
     pub fn add(&mut self, me: RawAddr) -> WireId {
         let (grant, order, rdma) = (Grant::Window, PacketOrder::None, Rdma::NONE);
-        self.0.push(WireState { me, grant, order, rdma, rail_wires: RailList::new(), down: false });
-        WireId(u8::try_from(self.0.len() - 1).expect("at most 256 wires"))
+        let id = WireId(u8::try_from(self.0.len()).expect("at most 256 wires"));
+        let (domain, rail_wires) = (DomainId(id.0), RailList::new());
+        self.0.push(WireState { me, domain, grant, order, rdma, rail_wires, down: false });
+        id
     }
 
     /// Number of wires.

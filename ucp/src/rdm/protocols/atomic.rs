@@ -124,7 +124,8 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
     if !in_order || !e.may_send_ctl(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
         return false;
     }
-    let Some(spans) = e.rma.regions.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
+    let domain = e.peers.wires[wire].domain;
+    let Some(spans) = e.rma.regions.resolve_one(domain, &hdr.iov, Access::ATOMIC) else { return false };
     let computation = Computation { op, ty, spans: &spans, payload };
     if !computation.has_valid_lengths(Form::Fetch) || !computation.has_room(w.mtu(peer)) {
         return false;

@@ -98,7 +98,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
     let Some(peer) = e.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
-    if !e.rma.regions.put(wire, &hdr.iov, payload) {
+    if !e.rma.regions.put(e.peers.wires[wire].domain, &hdr.iov, payload) {
         return false;
     }
     e.count_fast_path(peer, PktType::DC_EAGER_RTW);

@@ -379,7 +379,7 @@ impl Engine {
         let busy = !self.recvs.table.is_empty()
             || !self.sends.table.is_empty()
             || !self.rma.table.is_empty()
-            || !self.rma.regions.is_empty();
+            || !self.memory().is_empty();
         let pending = [&self.pending.backed_off, &self.pending.draining].iter().any(|list| !list.is_empty());
         let pending = pending || !self.pending.scheduled.is_empty() || !self.pending.events.is_empty();
         let stop = self.is_over_limit() && !wanted && !busy && !pending;

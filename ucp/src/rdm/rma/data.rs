@@ -5,7 +5,7 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
-use crate::rdm::ids::WireId;
+use crate::rdm::ids::{DomainId, WireId};
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::Wire;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
@@ -22,6 +22,12 @@ use crate::wire::Iovs;
 use crate::wire::ctl::{Cts, CtsFor};
 
 impl Engine {
+    /// Returns the memory domain that a peer's requests name device keys of. // HOT
+    #[inline]
+    pub(in crate::rdm) fn domain_of(&self, peer: PeerId) -> DomainId {
+        self.peers.wires[self.peers.table[peer].home].domain
+    }
+
     /// Resolves the memory of a request, or refuses it.
     pub(in crate::rdm) fn resolve_request<W: Wire>(
         &mut self,
@@ -30,7 +36,7 @@ impl Engine {
         iovs: &Iovs,
         need: Access,
     ) -> Option<Spans> {
-        let spans = self.rma.regions.resolve(self.peers.table[a.peer].home, iovs, need);
+        let spans = self.rma.regions.resolve(self.domain_of(a.peer), iovs, need);
         if spans.is_none() {
             self.refuse_request(w, a, DropReason::BadAccess);
         }

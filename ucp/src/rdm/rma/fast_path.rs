@@ -26,9 +26,13 @@ impl Engine {
         packet: &[u8],
     ) -> bool {
         match packet.first().map(|&ty| PktType(ty)) {
-            Some(PktType::DC_EAGER_RTW) => write::recv_short(self, w, wire, from, packet),
+            Some(PktType::DC_EAGER_RTW) => {
+                self.in_memory(w, |e, w| write::recv_short(e, w, wire, from, packet))
+            }
             Some(PktType::RECEIPT) => receipt::recv_short(self, wire, from, packet),
-            Some(PktType::FETCH_RTA) => atomic::recv_short(self, w, wire, from, packet),
+            Some(PktType::FETCH_RTA) => {
+                self.in_memory(w, |e, w| atomic::recv_short(e, w, wire, from, packet))
+            }
             Some(PktType::ATOMRSP) => atomic::recv_short_response(self, wire, from, packet),
             _ => false,
         }

@@ -1,9 +1,8 @@
-//! Memory that peers may reach: regions by key, and the checked pieces of them that a request names. Nothing
-//! else in the engine writes or reads a region, and nothing here does without a check of key, range and
-//! rights.
+//! Memory that peers may access: regions, and the checked pieces of them that a request names. Nothing else in
+//! the engine writes or reads a region, and nothing here does without a check of range and rights.
 //!
 //! A key of ours is a number above 32 bits, for packets only. Where a device has registered the region too,
-//! its 32-bit key names it as well, on that device's wire (RDM v4 6.4, wire facts).
+//! its 32-bit key names it as well, on that device's wires (RDM v4 6.4, wire facts).
 
 #![allow(unsafe_code)]
 
@@ -12,14 +11,11 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
-use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
-use ucs::coll::slots::{SlotId, Slots};
+use ucs::coll::slots::SlotId;
 
-use crate::rdm::ids::WireId;
 use crate::rdm::op::Piece;
 use crate::rdm::op::buf::{for_each_overlap, piece_at};
-use crate::wire::{Iovs, MAX_IOV, RmaIov};
+use crate::wire::MAX_IOV;
 
 bitflags! {
     /// Access that peers have to a region.
@@ -46,16 +42,18 @@ pub struct Region {
     access: Access,
 }
 
-// SAFETY: `new` promises that the bytes may be used from whichever thread drives the engine.
+// SAFETY: `new` promises that the bytes may be used from whichever threads drive engines.
 unsafe impl Send for Region {}
+// SAFETY: as above; a region itself never changes.
+unsafe impl Sync for Region {}
 
 impl Region {
     /// The `len` bytes at `ptr`, for `access`. `None` if `ptr` is null or the range wraps.
     /// # Safety
     /// They stay valid for reads, and for writes if `access` has more than [`Access::READ`], until the region
-    /// is removed from the engine or the engine is dropped; meanwhile nobody holds a Rust reference to bytes
-    /// that a peer may write, and whoever looks at them uses volatile or atomic accesses, or agrees with the
-    /// peers on when.
+    /// is removed from its table or the table and its engines are dropped. Meanwhile nobody holds a Rust
+    /// reference to bytes that a peer may write: the program uses volatile or atomic accesses, or agrees with
+    /// the peers on when.
     pub unsafe fn new(ptr: *mut u8, len: usize, access: Access) -> Option<Region> {
         ptr.addr().checked_add(len)?;
         Some(Region { ptr: NonNull::new(ptr)?, len, access })
@@ -66,120 +64,22 @@ impl Region {
         self.ptr.addr().get() as u64
     }
 
-    /// The piece at the address `addr`, if it lies inside and `need` is allowed. // HOT
+    /// Returns the piece at the address `addr`, if it lies inside and `need` is permitted. // HOT
     #[inline]
-    fn piece(&self, addr: u64, len: u64, need: Access) -> Option<(NonNull<u8>, usize)> {
+    pub(super) fn span(&self, addr: u64, len: u64, need: Access, region: SlotId) -> Option<Span> {
         // An address below the region wraps to a huge offset.
         let offset = addr.wrapping_sub(self.addr());
         if offset > self.len as u64 || len > self.len as u64 - offset || !self.access.contains(need) {
             return None;
         }
         // SAFETY: offset <= len, checked above, so the result is inside the region or one past its end.
-        Some((unsafe { self.ptr.add(offset as usize) }, len as usize))
-    }
-}
-
-/// All regions of an engine.
-#[derive(Debug)]
-pub struct Regions {
-    slots: Slots<Region>,
-    /// High half of every key: tells keys of another life of this process, or of another worker.
-    nonce: u32,
-    devices: HashMap<(WireId, u64), SlotId, FxBuildHasher>,
-}
-
-impl Regions {
-    /// None.
-    pub fn new(nonce: u32) -> Regions {
-        Regions { slots: Slots::new(), nonce: nonce | 1 << 31, devices: HashMap::default() }
-    }
-
-    /// True when no memory is offered.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
-    /// Adds one; `None` if there are too many.
-    pub fn add(&mut self, region: Region) -> Option<MemKey> {
-        let id = self.slots.insert(region).ok()?;
-        Some(MemKey(u64::from(self.nonce) << 32 | u64::from(id.raw())))
-    }
-
-    /// On `wire`, the region of `key` is also named by the device's key. False if there is no such region.
-    pub fn also(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
-        match self.id(key.0) {
-            Some(id) => self.devices.insert((wire, device_key), id).is_none(),
-            None => false,
-        }
-    }
-
-    /// Removes one, and all its names. Answers what pieces of it are marked with.
-    pub fn remove(&mut self, key: MemKey) -> Option<SlotId> {
-        let id = self.id(key.0)?;
-        self.slots.remove(id)?;
-        self.devices.retain(|_, named| *named != id);
-        Some(id)
-    }
-
-    fn id(&self, key: u64) -> Option<SlotId> {
-        let id = SlotId::from_raw(key as u32);
-        ((key >> 32) as u32 == self.nonce && self.slots.contains(id)).then_some(id)
-    }
-
-    /// The memory that a request from `wire` names, if every piece of it is inside a region and `need` is
-    /// allowed. A piece without bytes needs no region. // HOT
-    // [M8.1] [M8.11]
-    #[inline]
-    pub fn resolve(&self, wire: WireId, iovs: &Iovs, need: Access) -> Option<Spans> {
-        let mut spans = Spans { list: ArrayVec::new(), len: 0 };
-        for iov in iovs.as_slice() {
-            let span = self.span(wire, iov, need)?;
-            spans.len = spans.len.checked_add(span.len as u64)?;
-            spans.list.try_push(span).ok()?;
-        }
-        Some(spans)
-    }
-
-    /// Resolves one piece of memory. // HOT
-    #[inline]
-    pub fn resolve_one(&self, wire: WireId, iov: &RmaIov, need: Access) -> Option<Spans> {
-        let mut spans = Spans { list: ArrayVec::new(), len: iov.len };
-        spans.list.push(self.span(wire, iov, need)?);
-        Some(spans)
-    }
-
-    /// Writes `bytes` to one piece, if that may be done and they are as many. // HOT
-    #[inline]
-    pub fn put(&self, wire: WireId, iov: &RmaIov, bytes: &[u8]) -> bool {
-        match self.span(wire, iov, Access::WRITE) {
-            Some(span) if span.len == bytes.len() => {
-                // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`), and has
-                // as many; `bytes` is packet memory, which is no region.
-                unsafe { copy(bytes.as_ptr(), span.ptr.as_ptr(), bytes.len()) };
-                true
-            }
-            _ => false,
-        }
-    }
-
-    #[inline]
-    fn span(&self, wire: WireId, iov: &RmaIov, need: Access) -> Option<Span> {
-        if iov.len == 0 {
-            return Some(Span { ptr: NonNull::dangling(), len: 0, region: SlotId::NONE });
-        }
-        let region = match (iov.key >> 32) as u32 {
-            0 => *self.devices.get(&(wire, iov.key))?,
-            nonce if nonce == self.nonce => SlotId::from_raw(iov.key as u32),
-            _ => return None,
-        };
-        let (ptr, len) = self.slots.get(region)?.piece(iov.addr, iov.len, need)?;
-        Some(Span { ptr, len, region })
+        Some(Span { ptr: unsafe { self.ptr.add(offset as usize) }, len: len as usize, region })
     }
 }
 
 /// A piece of a region.
 #[derive(Clone, Debug)]
-struct Span {
+pub(super) struct Span {
     ptr: NonNull<u8>,
     len: usize,
     region: SlotId,
@@ -188,8 +88,25 @@ struct Span {
 // SAFETY: a piece of a `Region`, which may be used from any one thread.
 unsafe impl Send for Span {}
 
-/// Checked pieces of regions, as one run of bytes. Good until one of its regions is removed: the engine drops
-/// what [uses](Spans::uses) it then.
+impl Span {
+    /// No bytes, of no region.
+    pub(super) const EMPTY: Span = Span { ptr: NonNull::dangling(), len: 0, region: SlotId::NONE };
+
+    /// Writes `bytes`; false if the piece has another length. // HOT
+    #[inline]
+    pub(super) fn put(&self, bytes: &[u8]) -> bool {
+        if self.len != bytes.len() {
+            return false;
+        }
+        // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`), and has as many;
+        // `bytes` is packet memory, which is no region.
+        unsafe { copy(bytes.as_ptr(), self.ptr.as_ptr(), bytes.len()) };
+        true
+    }
+}
+
+/// Checked pieces of regions, as one run of bytes. Valid until one of its regions is removed: the engine then
+/// ends the operations that [use](Spans::uses) it, before it touches any.
 #[derive(Clone, Debug)]
 pub struct Spans {
     list: ArrayVec<Span, MAX_IOV>,
@@ -197,6 +114,12 @@ pub struct Spans {
 }
 
 impl Spans {
+    /// The pieces of `list`, `len` bytes in all.
+    #[inline]
+    pub(super) fn new(list: ArrayVec<Span, MAX_IOV>, len: u64) -> Spans {
+        Spans { list, len }
+    }
+
     /// Bytes in all.
     #[inline]
     pub const fn len(&self) -> u64 {
@@ -221,7 +144,7 @@ impl Spans {
     /// The piece that byte `at` of the run lies in, for the device, its number, and how far into it.
     pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
         // SAFETY: the bytes of a region stay valid until it is removed (`Region::new`), and the engine
-        // releases what it has registered of it then (`Engine::remove_memory`).
+        // releases what it has registered of it then (`Engine::follow_memory`).
         let piece = |span: &Span| unsafe { Piece::new(span.ptr.as_ptr(), span.len) };
         piece_at(self.list.iter().filter_map(piece), at)
     }

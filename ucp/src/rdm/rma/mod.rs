@@ -5,11 +5,15 @@ pub mod args;
 mod data;
 mod fast_path;
 pub mod mem;
+pub mod mem_table;
 pub(super) mod ops;
 pub(super) mod progress;
+pub(super) mod regions;
 pub(super) mod remote_read;
 
 pub use args::*;
+
+use std::sync::Arc;
 
 use ucs::coll::slots::SlotId;
 
@@ -17,7 +21,8 @@ use crate::rdm::op::rma_ops::RmaTable;
 use crate::rdm::op::rma_read::RmaRead;
 use crate::rdm::op::table::Table;
 use crate::rdm::status::OpError;
-use mem::Regions;
+use mem_table::MemTable;
+use regions::Regions;
 
 /// One-sided operations, ours and those of peers, and the memory that peers may reach.
 pub(in crate::rdm) struct RmaOps {
@@ -30,8 +35,9 @@ pub(in crate::rdm) struct RmaOps {
 }
 
 impl RmaOps {
-    pub fn new(nonce: u32) -> RmaOps {
-        RmaOps { table: RmaTable::new(), regions: Regions::new(nonce), in_call: None, old_values: Vec::new() }
+    pub fn new(memory: Arc<MemTable>) -> RmaOps {
+        let regions = Regions::new(memory);
+        RmaOps { table: RmaTable::new(), regions, in_call: None, old_values: Vec::new() }
     }
 }
 

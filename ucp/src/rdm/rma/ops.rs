@@ -3,13 +3,14 @@
 //! ([`Engine::request_acks`]) tells that it has arrived; elsewhere each write is acknowledged by itself, in
 //! the DC form of its packet.
 
+use std::sync::Arc;
+
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::amo;
-use crate::rdm::ids::PeerId;
-use crate::rdm::ids::WireId;
 use crate::rdm::ids::{OpId, is_rma_id};
+use crate::rdm::ids::{PeerId, WireId};
 use crate::rdm::io::Wire;
 use crate::rdm::op::Gather;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState};
@@ -18,6 +19,7 @@ use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{MemKey, Region};
+use crate::rdm::rma::mem_table::MemTable;
 use crate::rdm::status::OpError;
 use crate::rdm::types::{Emulation, Started};
 use crate::wire::ctl::ErrorRef;
@@ -27,32 +29,72 @@ use crate::wire::{AtomicOp, Iovs, RmaIov};
 pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
 
 impl Engine {
-    /// Offers a region to peers, by packets. `None`: too many regions.
-    pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
-        self.rma.regions.add(region)
+    /// Returns the memory that this engine serves, shared by the workers of a context.
+    pub fn memory(&self) -> &Arc<MemTable> {
+        self.rma.regions.table()
     }
 
-    /// Lets peers name the region of `key` by the device's key too, in packets on `wire`.
-    pub fn add_device_key(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
-        self.rma.regions.also(key, wire, device_key)
+    /// Offers a region to peers. `None`: too many regions.
+    pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
+        self.memory().add(region)
     }
 
     /// Withdraws a region: no request and no device accesses it from now on. Operations of peers that use it
-    /// end with an error.
+    /// end with an error, at this engine now, at others of the table when they progress.
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
-        let Some(region) = self.rma.regions.remove(key) else { return false };
-        let users: Vec<_> =
-            self.rma.table.iter().filter(|(_, rma)| rma.uses(region)).map(|(id, _)| id).collect();
-        for id in users {
-            let Some(rma) = self.rma.table.remove(id) else { continue };
-            if let Some(rma_read) = rma.rma_read {
-                self.drop_rma_read(w, rma_read);
-            }
-            if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
-                self.send_error(w, rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
+        let removed = self.memory().remove(key);
+        self.in_memory(w, |_, _| ());
+        removed
+    }
+
+    /// Runs `work` in a section in which memory of the table stays valid; see [`Engine::enter_memory`]. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn in_memory<W: Wire, R>(
+        &mut self,
+        w: &mut W,
+        work: impl FnOnce(&mut Self, &mut W) -> R,
+    ) -> R {
+        let entered = self.enter_memory(w);
+        let result = work(self, w);
+        if entered {
+            self.leave_memory();
+        }
+        result
+    }
+
+    /// Begins a section in which memory of the table stays valid, for devices too: follows the table, and
+    /// another thread that withdraws memory waits for the section's end. False: one is under way. // HOT
+    #[inline(always)]
+    #[must_use]
+    pub fn enter_memory<W: Wire>(&mut self, w: &mut W) -> bool {
+        let entered = self.rma.regions.enter();
+        if entered && self.rma.regions.is_stale() {
+            self.follow_memory(w);
+        }
+        entered
+    }
+
+    /// Ends a section that [`Engine::enter_memory`] has begun. // HOT
+    #[inline(always)]
+    pub fn leave_memory(&self) {
+        self.rma.regions.leave();
+    }
+
+    /// Ends the operations of peers that use withdrawn memory.
+    #[cold]
+    fn follow_memory<W: Wire>(&mut self, w: &mut W) {
+        for region in self.rma.regions.update() {
+            let uses = self.rma.table.iter().filter(|(_, rma)| rma.uses(region));
+            for id in uses.map(|(id, _)| id).collect::<Vec<_>>() {
+                let Some(rma) = self.rma.table.remove(id) else { continue };
+                if let Some(rma_read) = rma.rma_read {
+                    self.drop_rma_read(w, rma_read);
+                }
+                if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
+                    self.send_error(w, rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
+                }
             }
         }
-        true
     }
 
     /// Returns the policy for one-sided operations that no device does.

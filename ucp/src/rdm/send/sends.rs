@@ -204,6 +204,10 @@ impl Engine {
 
     /// Does up to a burst of steps for `peer`, and schedules it again if there is more to do.
     pub(in crate::rdm) fn drive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
+        self.in_memory(w, |e, w| e.drive_steps(w, peer))
+    }
+
+    fn drive_steps<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
         for step in 0..self.peers.cfg.burst {
             match self.step(w, peer, step) {
                 Step::Done => {}

@@ -369,7 +369,7 @@ fn immediate_data_without_a_receive_go_by_packets() {
         let region = unsafe { Region::new(room.as_mut_ptr(), room.len(), Access::all()) }.unwrap();
         let (wire, target) = (pair.net.nodes[1].wire, &mut pair.net.nodes[1].engine);
         let key = target.add_memory(region).unwrap();
-        assert!(target.add_device_key(key, wire, KEY));
+        assert!(target.memory().add_device_key(key, DomainId(wire.0), KEY));
         pair.net.nodes[0].engine.set_emulation(emulation);
         let remote = Iovs::one(RmaIov { addr: region.addr(), len: 5000, key: KEY });
         assert!(matches!(pair.put_with_data(&bytes, remote, Some(0xbead)), Started::Pending(_)));

@@ -403,7 +403,7 @@ impl Rig {
         let region = unsafe { Memory::new(piece.ptr(), bytes.len(), Access::all()) }.unwrap();
         let key = self.engines[host].add_memory(region).unwrap();
         for (nic, device_key) in keys.iter().enumerate() {
-            self.engines[host].add_device_key(key, WireId(nic as u8), *device_key);
+            self.engines[host].memory().add_device_key(key, DomainId(nic as u8), *device_key);
         }
         let rails: RailKeys = std::array::from_fn(|n| keys.get(n + 1).copied());
         (RmaIov { addr, len, key: keys[0] }, rails)

@@ -3,10 +3,21 @@
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::wire::RmaIov;
+use std::sync::Arc;
 
-const WIRE: WireId = WireId(0);
+use super::*;
+use crate::rdm::ids::DomainId;
+use crate::rdm::rma::mem_table::MemTable;
+use crate::rdm::rma::regions::Regions;
+use crate::wire::{Iovs, RmaIov};
+
+const DOMAIN: DomainId = DomainId(0);
+
+fn table(nonce: u32) -> (Arc<MemTable>, Regions) {
+    let table = Arc::new(MemTable::new(nonce));
+    let regions = Regions::new(table.clone());
+    (table, regions)
+}
 
 fn region(bytes: &mut [u8], access: Access) -> Region {
     // SAFETY: the tests keep `bytes` and do not touch it while the region is used.
@@ -16,24 +27,28 @@ fn region(bytes: &mut [u8], access: Access) -> Region {
 #[test]
 fn stale_and_foreign_keys_are_rejected() {
     let mut bytes = [0u8; 16];
-    let mut regions = Regions::new(7);
+    let (table, mut regions) = table(7);
     let region = region(&mut bytes, Access::READ);
-    let key = regions.add(region).unwrap();
+    let key = table.add(region).unwrap();
     assert!(key.0 > u64::from(u32::MAX));
+    regions.update();
     let iov = |key| Iovs::one(RmaIov { addr: region.addr(), len: 16, key });
-    assert!(regions.resolve(WIRE, &iov(key.0), Access::READ).is_some());
-    assert!(regions.resolve(WIRE, &iov(key.0), Access::WRITE).is_none());
-    assert!(regions.resolve(WIRE, &iov(key.0 & 0xffff_ffff), Access::READ).is_none());
-    assert!(regions.resolve(WIRE, &iov(key.0 ^ 1 << 40), Access::READ).is_none());
-    assert!(regions.also(key, WIRE, 5));
-    let spans = regions.resolve(WIRE, &iov(5), Access::READ).unwrap();
-    assert!(regions.resolve(WireId(1), &iov(5), Access::READ).is_none());
-    assert!(spans.uses(regions.remove(key).unwrap()));
-    assert!(regions.resolve(WIRE, &iov(5), Access::READ).is_none());
-    let again = regions.add(region).unwrap();
+    assert!(regions.resolve(DOMAIN, &iov(key.0), Access::READ).is_some());
+    assert!(regions.resolve(DOMAIN, &iov(key.0), Access::WRITE).is_none());
+    assert!(regions.resolve(DOMAIN, &iov(key.0 & 0xffff_ffff), Access::READ).is_none());
+    assert!(regions.resolve(DOMAIN, &iov(key.0 ^ 1 << 40), Access::READ).is_none());
+    assert!(table.add_device_key(key, DOMAIN, 5));
+    regions.update();
+    let spans = regions.resolve(DOMAIN, &iov(5), Access::READ).unwrap();
+    assert!(regions.resolve(DomainId(1), &iov(5), Access::READ).is_none());
+    assert!(table.remove(key));
+    assert!(regions.update().into_iter().all(|gone| spans.uses(gone)));
+    assert!(regions.resolve(DOMAIN, &iov(5), Access::READ).is_none());
+    let again = table.add(region).unwrap();
     assert_ne!(again, key);
-    assert!(regions.resolve(WIRE, &iov(key.0), Access::READ).is_none());
-    assert!(regions.remove(key).is_none());
+    regions.update();
+    assert!(regions.resolve(DOMAIN, &iov(key.0), Access::READ).is_none());
+    assert!(!table.remove(key));
 }
 
 #[test]
@@ -41,14 +56,15 @@ fn atomics_change_unaligned_elements_in_every_piece() {
     fn with<const N: usize>() {
         for shift in 0..9 {
             let mut bytes = [1u8; 80];
-            let mut regions = Regions::new(0);
+            let (table, mut regions) = table(0);
             let region = region(&mut bytes, Access::all());
-            let key = regions.add(region).unwrap().0;
+            let key = table.add(region).unwrap().0;
+            regions.update();
             // Two pieces of one element and of two, and less than one that is left.
             let iov =
                 |at: usize, len: usize| RmaIov { addr: region.addr() + at as u64, len: len as u64, key };
             let iovs = Iovs::try_from([iov(shift, N), iov(40 + shift, 2 * N - 1)].as_slice()).unwrap();
-            let spans = regions.resolve(WIRE, &iovs, Access::ATOMIC).unwrap();
+            let spans = regions.resolve(DOMAIN, &iovs, Access::ATOMIC).unwrap();
             let (mut old, operands) = (vec![0; 2 * N], [2; 64]);
             let all = |now: [u8; N], with: [u8; N], than: [u8; N]| {
                 assert_eq!((with, than), ([2; N], [0; N]));
@@ -93,9 +109,10 @@ proptest! {
         let base = bytes.as_mut_ptr();
         // SAFETY: the middle third of `bytes`, which is not looked at while the region is used.
         let middle = unsafe { Region::new(base.wrapping_add(64), 64, Access::all()) }.unwrap();
-        let mut regions = Regions::new(3);
-        let key = regions.add(middle).unwrap().0;
-        regions.also(MemKey(key), WIRE, 77);
+        let (table, mut regions) = table(3);
+        let key = table.add(middle).unwrap().0;
+        table.add_device_key(MemKey(key), DOMAIN, 77);
+        regions.update();
         let keys = [key, 77, key + 1, 0];
         let mut iovs = Vec::new();
         for (addr, len, which) in picks {
@@ -108,7 +125,7 @@ proptest! {
             let (low, high) = (u128::from(middle.addr()), u128::from(middle.addr()) + 64);
             iov.len == 0 || ((iov.key == key || iov.key == 77) && from >= low && to <= high)
         };
-        let spans = regions.resolve(WIRE, &iovs, Access::WRITE);
+        let spans = regions.resolve(DOMAIN, &iovs, Access::WRITE);
         prop_assert_eq!(spans.is_some(), iovs.as_slice().iter().all(fits));
         if let Some(spans) = spans {
             spans.put(at, &data);

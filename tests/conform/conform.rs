@@ -82,7 +82,7 @@ conform_suite!(efa_inproc_rough, || {
     Pair::ticking(a, b, move || fabric.advance(1000))
 });
 
-// `self` is one thread's memory and has no shared form; threads of a process share `posix`.
+threads_suite!(loopback_threads, || SharedPair::with_itself(threads::open("self", "memory")));
 threads_suite!(posix_threads, || SharedPair::new(
     threads::open("posix", "memory"),
     threads::open("posix", "memory")
@@ -108,7 +108,7 @@ threads_suite!(efa_threads, || SharedPair::new(
 
 const PEER: &str = env!("CARGO_BIN_EXE_peer");
 
-// `self` is one thread: no peer can fail.
+// `self` is one process: no peer can fail.
 peer_failure_suite!(posix_peer_failure, || FailingPeer::in_process(PEER, "posix", "memory"));
 peer_failure_suite!(posix_gated_peer_failure, || FailingPeer::wrapped(PEER, "posix", "memory", |iface| {
     Locked::new(iface, ThreadMode::Multi)

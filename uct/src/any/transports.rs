@@ -16,7 +16,9 @@ struct Transport {
 const TRANSPORTS: &[Transport] = &[
     Transport {
         tl: loopback::TL,
-        list: |_| Ok(vec![resource(loopback::TL, loopback::DEV, DevKind::Loopback, "memory of one thread")]),
+        list: |_| {
+            Ok(vec![resource(loopback::TL, loopback::DEV, DevKind::Loopback, "memory of this process")])
+        },
         open_md: |_, _| Ok(Md::Loopback(loopback::Md::open())),
         tables: &[&loopback::Config::DESC],
     },
@@ -55,7 +57,7 @@ fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     Ok(all)
 }
 
-/// The configuration of `cma`, with the socket directory of `posix`, so that each can name the other's memory.
+/// The configuration of `cma`, with the socket directory of `posix`: each can name the other's memory.
 fn cma_config(source: &Source) -> Result<cma::Config, OpenError> {
     let mut config: cma::Config = load(source)?;
     if config.socket_dir.is_empty() {
@@ -135,6 +137,16 @@ pub fn open_iface(md: &Md, source: &Source) -> Result<Iface, OpenError> {
         #[cfg(feature = "verbs")]
         Md::EfaVerbs(md) => efa::Iface::open_on(md, &efa::Params::from_source(source)?)?.into(),
     })
+}
+
+/// Opens an interface for threads that use it, and all that is made from it, one at a time under a lock.
+/// Unlike one of [`open_iface`], an interface of `self` exchanges messages with itself only: others of its
+/// thread do not have the lock.
+pub fn open_iface_for_threads(md: &Md, source: &Source) -> Result<Iface, OpenError> {
+    match md {
+        Md::Loopback(md) => Ok(loopback::Iface::open_private_on(md, &load(source)?)?.into()),
+        md => open_iface(md, source),
+    }
 }
 
 /// Opens a memory domain of transport `tl` on device `dev`, for interfaces that [`open_iface`] opens.

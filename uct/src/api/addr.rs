@@ -38,6 +38,11 @@ pub enum ConnectError {
     /// Somebody lives at that address, but does not answer: stopped, perhaps.
     #[error("peer does not answer (is its process stopped?)")]
     NoAnswer,
+    /// The peer is an interface of this process that only its own thread, or the holder of its lock, may use.
+    #[error(
+        "peer is an interface of another thread or lock, which this transport does not reach (posix does)"
+    )]
+    OtherThread,
     /// The peer speaks another version of this transport's layout.
     #[error("peer speaks layout version {theirs}, we speak {ours}")]
     Version {

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use super::mem_ptr::MemPtr;
 use super::{atomic128, check, iov};
 use crate::api::{
     Access, AtomicCaps, AtomicOp, AtomicOps, Error, Iov, Op, Outcome, Refused, RemoteIov, RmaLimits, Sent,
@@ -51,7 +52,7 @@ impl Range {
 #[derive(Debug)]
 pub struct Window {
     bounds: Range,
-    local: *mut u8,
+    local: MemPtr,
 }
 
 impl Window {
@@ -59,11 +60,16 @@ impl Window {
     /// # Safety
     /// `local` must be valid for reads and writes of `len` bytes as long as operations go through the window.
     pub unsafe fn new(remote: u64, len: usize, local: *mut u8, access: Access) -> Self {
-        Window { bounds: Range::new(remote, len, access), local }
+        Window { bounds: Range::new(remote, len, access), local: MemPtr(local) }
     }
 
     pub fn range(&self) -> (u64, usize) {
         self.bounds.range()
+    }
+
+    /// Where the window is mapped here.
+    pub fn start(&self) -> *mut u8 {
+        self.local.0
     }
 
     pub fn bounds(&self) -> &Range {
@@ -77,7 +83,7 @@ impl Window {
     /// Local address of `len` bytes at `remote`, if covered and allowed. // HOT
     #[inline(always)]
     pub fn at(&self, remote: u64, len: usize, need: Access) -> Result<*mut u8, Error> {
-        Ok(self.local.wrapping_add(self.bounds.offset(remote, len, need)?))
+        Ok(self.local.0.wrapping_add(self.bounds.offset(remote, len, need)?))
     }
 }
 

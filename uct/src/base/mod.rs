@@ -9,6 +9,7 @@ pub mod direct;
 pub mod ep_table;
 pub mod inline_closure;
 pub mod iov;
+pub mod mem_ptr;
 pub mod op_pool;
 pub mod pending;
 pub mod rcache;

@@ -9,7 +9,6 @@ use crate::base::direct::{Range, Window};
 use crate::host;
 use crate::host::fd_server::{FdServer, Name, ProcKey, SocketNamespace};
 use crate::host::{RemoteSegment, Watch};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
@@ -35,7 +34,7 @@ const _: () = assert!(KEY_LEN == 40);
 /// The memory domain of `cma`. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub struct Md {
-    attr: Rc<MdAttr>,
+    attr: Arc<MdAttr>,
     shared_mem: host::Md,
     owner: ProcKey,
     map_allocated: bool,
@@ -55,7 +54,7 @@ pub struct Rkey {
 #[derive(Debug)]
 enum KeyMemory {
     Syscall(Range),
-    Mapped(Window, #[expect(dead_code, reason = "keeps the window mapped")] Rc<RemoteSegment>),
+    Mapped(Window, #[expect(dead_code, reason = "keeps the window mapped")] Arc<RemoteSegment>),
 }
 
 impl Md {
@@ -84,7 +83,7 @@ impl Md {
             rkey_needs_alloc: false,
             ..api::Md::attr(&shared_mem).clone()
         };
-        Md { attr: Rc::new(attr), shared_mem, owner, map_allocated }
+        Md { attr: Arc::new(attr), shared_mem, owner, map_allocated }
     }
 
     pub(super) fn server(&self) -> &Arc<FdServer> {

@@ -5,15 +5,14 @@
 
 #![allow(unsafe_code)]
 
+use super::allocations::{Allocated, Allocations};
 use super::fd_server::{Export, ExportKind, FdServer, MemRange, Name};
 use super::remote_segment::{RemoteSegment, RemoteSegments, Watch};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::alloc::{self, by_methods};
 use crate::base::direct::Window;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use crate::base::mem_ptr::MemPtr;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use ucs::mem::{FixedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
@@ -36,32 +35,25 @@ const _: () = assert!(KEY_LEN == 32);
 /// A memory domain of shared memory. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub struct Md {
-    inner: Rc<Inner>,
+    inner: Arc<Inner>,
 }
 
 struct Inner {
     attr: MdAttr,
     remote_segments: RemoteSegments,
-    allocations: RefCell<BTreeMap<usize, Allocated>>,
+    allocations: Allocations,
 }
 
 /// Registered memory.
 #[derive(Debug)]
 pub struct Mem {
-    addr: *mut u8,
+    addr: MemPtr,
     len: usize,
     access: Access,
     /// Name of the allocation it lies in, if peers may use that with these rights.
     name: Option<Name>,
     /// The allocation; `None` if the caller owns the memory.
     shared: Option<Shared>,
-}
-
-#[derive(Clone, Copy)]
-struct Allocated {
-    len: usize,
-    access: Access,
-    name: Name,
 }
 
 struct Shared {
@@ -76,7 +68,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Rkey {
     window: Window,
-    _segment: Rc<RemoteSegment>,
+    _segment: Arc<RemoteSegment>,
 }
 
 impl Md {
@@ -98,26 +90,12 @@ impl Md {
             rkey_len: KEY_LEN,
             max_reg: None,
         };
-        let allocations = RefCell::default();
-        Md {
-            inner: Rc::new(Inner {
-                attr,
-                remote_segments: RemoteSegments::new(server, watch, answer_timeout),
-                allocations,
-            }),
-        }
+        let remote_segments = RemoteSegments::new(server, watch, answer_timeout);
+        Md { inner: Arc::new(Inner { attr, remote_segments, allocations: Allocations::default() }) }
     }
 
     pub(crate) fn remote_segments(&self) -> &RemoteSegments {
         &self.inner.remote_segments
-    }
-
-    /// The allocation that contains a whole range.
-    fn allocation(&self, addr: usize, len: usize) -> Option<Allocated> {
-        let allocations = self.inner.allocations.borrow();
-        let (first, it) = allocations.range(..=addr).next_back()?;
-        let into = addr - first;
-        (into < it.len && len <= it.len - into).then_some(*it)
     }
 }
 
@@ -129,12 +107,15 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(md) = self.md.upgrade() {
-            md.allocations.borrow_mut().remove(&self.at().addr());
+        // After a fork the memory is the parent's, which may go on, and a lock may be held for ever.
+        if !self.export.server().is_ours() {
+            return;
         }
-        // Peers keep the mapping but lose the pages. Not of huge pages, which may run out for later readers,
-        // nor after a fork, since the parent may go on.
-        if self.export.server().is_ours() && self.method != AllocMethod::Huge {
+        if let Some(md) = self.md.upgrade() {
+            md.allocations.remove(self.at().addr());
+        }
+        // Peers keep the mapping but lose the pages. Not of huge pages, which may run out for later readers.
+        if self.method != AllocMethod::Huge {
             self.map.discard();
         }
     }
@@ -171,15 +152,15 @@ impl api::Md for Md {
             let map = Arc::new(file);
             let export = server.export(server.new_name(), map.clone(), ExportKind::Memory(range));
             let (len, access, name) = (req.len, req.access, export.name());
-            self.inner.allocations.borrow_mut().insert(addr.addr(), Allocated { len, access, name });
-            let shared = Shared { export, map, fixed, method, md: Rc::downgrade(&self.inner) };
-            Ok(Mem { addr, len, access, name: Some(name), shared: Some(shared) })
+            self.inner.allocations.insert(addr.addr(), Allocated { len, access, name });
+            let shared = Shared { export, map, fixed, method, md: Arc::downgrade(&self.inner) };
+            Ok(Mem { addr: MemPtr(addr), len, access, name: Some(name), shared: Some(shared) })
         })
     }
 
     #[inline]
     fn has_allocated(&self, addr: *const u8, len: usize) -> bool {
-        self.allocation(addr.addr(), len).is_some()
+        self.inner.allocations.containing(addr.addr(), len).is_some()
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
@@ -187,19 +168,20 @@ impl api::Md for Md {
             return Err(Error::InvalidParam("registration of no memory"));
         }
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let by_this_domain = || self.allocation(addr.addr(), len).map(|it| (it.name, it.access));
+        let allocation = || self.inner.allocations.containing(addr.addr(), len);
+        let by_this_domain = || allocation().map(|it| (it.name, it.access));
         let in_process = || self.inner.remote_segments.server().memory_at(addr.addr() as u64, len as u64);
         let allocated = match remote.is_empty() {
             true => None,
             false => by_this_domain().or_else(in_process).filter(|(_, access)| access.contains(remote)),
         };
-        Ok(Mem { addr, len, access, name: allocated.map(|(name, _)| name), shared: None })
+        Ok(Mem { addr: MemPtr(addr), len, access, name: allocated.map(|(name, _)| name), shared: None })
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
         let key = PackedKey {
             name: self.mr_key(mem)?.into(),
-            addr: (mem.addr.addr() as u64).into(),
+            addr: (mem.addr.0.addr() as u64).into(),
             len: (mem.len as u64).into(),
             access: mem.access.bits().into(),
             magic: KEY_MAGIC.into(),
@@ -259,7 +241,7 @@ impl api::Rkey for Rkey {
 
 impl api::Memory for Mem {
     fn addr(&self) -> *mut u8 {
-        self.addr
+        self.addr.0
     }
 
     fn len(&self) -> usize {

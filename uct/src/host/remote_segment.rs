@@ -6,19 +6,20 @@
 
 use super::fd_server::{
     Alarm, ExportKind, FdServer, Fetched, MemRange, Name, ProcKey, ProcWatch, Query, QueryResult, as_error,
+    lock,
 };
+use super::recent_segments;
 use crate::api::{Access, ConnectError, Error};
 use crate::base::direct::Window;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use rustc_hash::FxBuildHasher;
-use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use ucs::mem::{MemError, SharedMap};
 
-/// Most cached segments; the least recently used makes room.
+/// Most cached segments; one not used lately makes room.
 pub const MAX_CACHED: usize = 256;
 /// Most open queries: each takes a descriptor, and one more for a process not watched yet.
 const MAX_QUERIES: usize = 32;
@@ -28,13 +29,10 @@ const MAX_QUERIES: usize = 32;
 pub struct RemoteSegment {
     map: SharedMap,
     range: MemRange,
+    /// Named by its MR key since another segment last had to make room.
+    in_use: AtomicBool,
     /// Kept with the segment, so that a later endpoint knows of a death.
     watch: Option<Arc<ProcWatch>>,
-}
-
-struct CachedSegment {
-    segment: Rc<RemoteSegment>,
-    last_used: Cell<u64>,
 }
 
 /// Whether the interfaces of a domain hear of the death of owners of mapped memory.
@@ -62,15 +60,30 @@ impl Listener {
 }
 
 pub struct RemoteSegments {
+    /// Distinguishes the domains of a process.
+    id: u64,
     server: Arc<FdServer>,
     watch: Watch,
-    listeners: RefCell<Vec<Listener>>,
-    segments: RefCell<HashMap<Name, Weak<RemoteSegment>, FxBuildHasher>>,
-    cached: RefCell<HashMap<Name, CachedSegment, FxBuildHasher>>,
-    use_count: Cell<u64>,
-    /// Open queries, of MR keys and of calls that waited in vain.
-    queries: RefCell<HashMap<Name, Box<Query>, FxBuildHasher>>,
     answer_timeout: Duration,
+    /// Not held while a peer is waited for.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    listeners: Vec<Listener>,
+    segments: HashMap<Name, Weak<RemoteSegment>, FxBuildHasher>,
+    /// Segments named by MR keys, kept mapped.
+    cached: HashMap<Name, CachedSegment, FxBuildHasher>,
+    cache_count: u64,
+    /// Open queries, of MR keys and of calls that waited in vain.
+    queries: HashMap<Name, Box<Query>, FxBuildHasher>,
+}
+
+struct CachedSegment {
+    segment: Arc<RemoteSegment>,
+    /// When it was cached, or was found in use when another had to make room.
+    since: u64,
 }
 
 impl RemoteSegment {
@@ -102,19 +115,46 @@ fn access(range: &MemRange) -> Access {
     Access::from_bits_truncate(range.access.get())
 }
 
+impl State {
+    fn find(&self, name: Name) -> Option<Arc<RemoteSegment>> {
+        self.segments.get(&name).and_then(Weak::upgrade)
+    }
+
+    fn keep_query(&mut self, name: Name, query: Box<Query>) {
+        if self.queries.len() >= MAX_QUERIES {
+            self.queries.clear();
+        }
+        self.queries.insert(name, query);
+    }
+
+    fn insert(&mut self, name: Name, segment: &Arc<RemoteSegment>) {
+        if self.segments.len() == self.segments.capacity() {
+            self.segments.retain(|_, segment| segment.strong_count() > 0);
+        }
+        self.segments.insert(name, Arc::downgrade(segment));
+    }
+
+    /// Caches a segment. One that no thread has used for long makes room.
+    fn cache(&mut self, name: Name, segment: &Arc<RemoteSegment>) {
+        while self.cached.len() >= MAX_CACHED && !self.cached.contains_key(&name) {
+            let Some((&oldest, it)) = self.cached.iter_mut().min_by_key(|(_, it)| it.since) else { break };
+            if it.segment.in_use.swap(false, Ordering::Relaxed) {
+                self.cache_count += 1;
+                it.since = self.cache_count;
+            } else {
+                self.cached.remove(&oldest);
+            }
+        }
+        self.cache_count += 1;
+        self.cached.insert(name, CachedSegment { segment: segment.clone(), since: self.cache_count });
+    }
+}
+
 impl RemoteSegments {
     pub fn new(server: Arc<FdServer>, watch: Watch, answer_timeout: Duration) -> RemoteSegments {
-        let (segments, cached, queries) = (RefCell::default(), RefCell::default(), RefCell::default());
-        RemoteSegments {
-            server,
-            watch,
-            listeners: RefCell::default(),
-            segments,
-            cached,
-            use_count: Cell::new(0),
-            queries,
-            answer_timeout,
-        }
+        static DOMAINS: AtomicU64 = AtomicU64::new(0);
+        let id = DOMAINS.fetch_add(1, Ordering::Relaxed);
+        RemoteSegments { id, server, watch, answer_timeout, state: Mutex::default() }
     }
 
     pub fn server(&self) -> &Arc<FdServer> {
@@ -123,170 +163,154 @@ impl RemoteSegments {
 
     /// The segment of a name, mapped as long as the result lives. Waits for the fd server of its owner up to
     /// the answer timeout; if that expires, later calls for the owner do not wait until it has answered.
-    pub fn map(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
-        if let Some(segment) = self.segments.borrow().get(&name).and_then(Weak::upgrade) {
-            return Ok(segment);
+    pub fn map(&self, name: Name) -> Result<Arc<RemoteSegment>, Error> {
+        let known = lock(&self.state).find(name);
+        match known {
+            Some(segment) => Ok(segment),
+            None => self.add(name, self.fetch(name).map_err(as_error)?),
         }
-        let fetched = self.fetch(name).map_err(as_error)?;
-        self.insert_segment(name, fetched)
     }
 
     fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
         let wait = if self.is_unresponsive(name.owner()) { Duration::ZERO } else { self.answer_timeout };
-        let earlier = self.queries.borrow_mut().remove(&name);
+        let earlier = lock(&self.state).queries.remove(&name);
         let query = earlier.map_or_else(|| self.server.query([name], self.answer_timeout), Ok)?;
         match self.server.wait(query, wait)? {
             QueryResult::Answered(mut all) => {
                 all.pop().map_or(Err(ConnectError::Malformed), |(_, received)| received)
             }
             QueryResult::Pending(query) => {
-                self.keep_query(name, query);
+                lock(&self.state).keep_query(name, query);
                 Err(ConnectError::NoAnswer)
             }
         }
     }
 
     fn is_unresponsive(&self, owner: ProcKey) -> bool {
-        let mut queries = self.queries.borrow_mut();
-        let overdue = queries.extract_if(|name, queries| name.owner() == owner && queries.is_overdue());
-        let overdue: Vec<_> = overdue.collect();
+        let overdue = |name: &Name, query: &mut Box<Query>| name.owner() == owner && query.is_overdue();
+        let overdue: Vec<_> = lock(&self.state).queries.extract_if(overdue).collect();
+        let mut unresponsive = false;
         for (name, query) in overdue {
             // Any result shows that it answers again.
             if let Ok(QueryResult::Pending(query)) = self.server.wait(query, Duration::ZERO) {
-                queries.insert(name, query);
-                return true;
+                lock(&self.state).keep_query(name, query);
+                unresponsive = true;
             }
         }
-        false
+        unresponsive
     }
 
-    fn keep_query(&self, name: Name, query: Box<Query>) {
-        let mut queries = self.queries.borrow_mut();
-        if queries.len() == MAX_QUERIES {
-            queries.clear();
-        }
-        queries.insert(name, query);
-    }
-
-    fn insert_segment(
-        &self,
-        name: Name,
-        Fetched { mem, kind, watch }: Fetched,
-    ) -> Result<Rc<RemoteSegment>, Error> {
+    /// Maps what was fetched, unless another thread has meanwhile.
+    fn add(&self, name: Name, Fetched { mem, kind, watch }: Fetched) -> Result<Arc<RemoteSegment>, Error> {
         // The segment of an interface is not the program's memory.
         let ExportKind::Memory(range) = kind else { return Err(Error::RemoteAccess) };
         let len = usize::try_from(range.len.get()).map_err(|_| Error::RemoteAccess)?;
         let writes = access(&range).intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let map = SharedMap::from_fd(mem, len, writes).map_err(map_error)?;
-        let watch = self.watch(name.owner(), watch);
-        let segment = Rc::new(RemoteSegment { map, range, watch });
-        let mut segments = self.segments.borrow_mut();
-        if segments.len() == segments.capacity() {
-            segments.retain(|_, segment| segment.strong_count() > 0);
+        let watched = self.watch == Watch::Owners && name.owner() != self.server.key();
+        let watch = watched.then_some(watch);
+        let mut state = lock(&self.state);
+        if let Some(segment) = state.find(name) {
+            return Ok(segment);
         }
-        segments.insert(name, Rc::downgrade(&segment));
+        if let Some(watch) = &watch {
+            state.listeners.iter_mut().for_each(|listener| listener.listen(name.owner(), watch));
+        }
+        let segment = Arc::new(RemoteSegment { map, range, in_use: AtomicBool::new(false), watch });
+        state.insert(name, &segment);
         Ok(segment)
-    }
-
-    fn watch(&self, owner: ProcKey, watch: Arc<ProcWatch>) -> Option<Arc<ProcWatch>> {
-        if self.watch == Watch::Nothing || owner == self.server.key() {
-            return None;
-        }
-        self.listeners.borrow_mut().iter_mut().for_each(|listener| listener.listen(owner, &watch));
-        Some(watch)
     }
 
     /// Raises `alarm` when the owner of a segment dies, whoever has mapped it, until
     /// [`remove_alarm`](RemoteSegments::remove_alarm).
     pub fn add_alarm(&self, alarm: Arc<Alarm>) {
         let mut new = Listener { alarm, watches: HashMap::default() };
-        for (name, segment) in &*self.segments.borrow() {
+        let mut state = lock(&self.state);
+        for (name, segment) in &state.segments {
             if let Some(watch) = segment.upgrade().and_then(|segment| segment.watch.clone()) {
                 new.listen(name.owner(), &watch);
             }
         }
-        self.listeners.borrow_mut().push(new);
+        state.listeners.push(new);
     }
 
     pub fn remove_alarm(&self, alarm: &Arc<Alarm>) {
-        self.listeners.borrow_mut().retain(|listener| !Arc::ptr_eq(&listener.alarm, alarm));
+        // In a forked child another thread of the parent may hold the lock for ever.
+        if self.server.is_ours() {
+            lock(&self.state).listeners.retain(|listener| !Arc::ptr_eq(&listener.alarm, alarm));
+        }
     }
 
     /// The segment of an MR key, from the cache if it is there. Does not wait: [`Error::NotReady`] until the
-    /// owner has answered, [`Error::Unreachable`] if it takes too long.
+    /// owner has answered, [`Error::Unreachable`] if it takes too long. // HOT
     #[inline]
-    pub fn by_mr_key(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
-        let now = self.use_count.get();
-        self.use_count.set(now + 1);
-        if let Some(cached) = self.cached.borrow().get(&name) {
-            cached.last_used.set(now);
-            return Ok(cached.segment.clone());
+    pub fn by_mr_key(&self, name: Name) -> Result<Arc<RemoteSegment>, Error> {
+        let Some(segment) = recent_segments::find(self.id, name) else { return self.by_new_mr_key(name) };
+        if !segment.in_use.load(Ordering::Relaxed) {
+            segment.in_use.store(true, Ordering::Relaxed);
         }
-        self.cache(name, now)
+        Ok(segment)
     }
 
     #[cold]
-    fn cache(&self, name: Name, now: u64) -> Result<Rc<RemoteSegment>, Error> {
-        let there = self.segments.borrow().get(&name).and_then(Weak::upgrade);
-        let segment = match there {
+    fn by_new_mr_key(&self, name: Name) -> Result<Arc<RemoteSegment>, Error> {
+        let known = lock(&self.state).find(name);
+        let segment = match known {
             Some(segment) => segment,
             None => self.poll_query(name)?,
         };
-        let mut cached = self.cached.borrow_mut();
-        if cached.len() == MAX_CACHED
-            && let Some(oldest) =
-                cached.iter().min_by_key(|(_, cached)| cached.last_used.get()).map(|(name, _)| *name)
-        {
-            cached.remove(&oldest);
-        }
-        cached.insert(name, CachedSegment { segment: segment.clone(), last_used: Cell::new(now) });
+        lock(&self.state).cache(name, &segment);
+        recent_segments::insert(self.id, name, &segment);
         Ok(segment)
     }
 
     /// Queries a name, or receives the reply of an earlier query.
-    fn poll_query(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
+    fn poll_query(&self, name: Name) -> Result<Arc<RemoteSegment>, Error> {
         // A missing name does not mean that the process is gone.
         let query_error = |e| match e {
             ConnectError::Gone => Error::RemoteAccess,
             e => as_error(e),
         };
-        let earlier = self.queries.borrow_mut().remove(&name);
+        let earlier = lock(&self.state).queries.remove(&name);
         let Some(query) = earlier else {
-            self.keep_query(name, self.server.query([name], self.answer_timeout).map_err(query_error)?);
+            let query = self.server.query([name], self.answer_timeout).map_err(query_error)?;
+            lock(&self.state).keep_query(name, query);
             return Err(Error::NotReady);
         };
         let fetched = match self.server.wait(query, Duration::ZERO).map_err(query_error)? {
             QueryResult::Pending(query) => {
                 let overdue = query.is_overdue();
-                self.keep_query(name, query);
+                lock(&self.state).keep_query(name, query);
                 return Err(if overdue { Error::Unreachable } else { Error::NotReady });
             }
             QueryResult::Answered(mut all) => {
                 all.pop().map_or(Err(ConnectError::Malformed), |(_, received)| received)
             }
         };
-        let fetched = fetched.map_err(query_error)?;
-        self.insert_segment(name, fetched)
+        self.add(name, fetched.map_err(query_error)?)
     }
 
     /// Takes the dead processes that the interface of `alarm` has not heard of, to be
     /// [forgotten](RemoteSegments::forget).
     pub fn take_dead(&self, alarm: &Arc<Alarm>) -> Vec<(ProcKey, Arc<ProcWatch>)> {
-        let mut listeners = self.listeners.borrow_mut();
-        let listener = listeners.iter_mut().find(|listener| Arc::ptr_eq(&listener.alarm, alarm));
+        let mut state = lock(&self.state);
+        let listener = state.listeners.iter_mut().find(|listener| Arc::ptr_eq(&listener.alarm, alarm));
         let dead =
             |listener: &mut Listener| listener.watches.extract_if(|_, watch| watch.is_dead()).collect();
         listener.map_or_else(Vec::new, dead)
     }
 
+    /// Lets go of the segments and queries of a process that has died. Keys keep their segments.
     pub fn forget(&self, owner: ProcKey) {
-        self.cached.borrow_mut().retain(|name, _| name.owner() != owner);
-        self.queries.borrow_mut().retain(|name, _| name.owner() != owner);
+        let mut state = lock(&self.state);
+        state.cached.retain(|name, _| name.owner() != owner);
+        state.queries.retain(|name, _| name.owner() != owner);
     }
 
     #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {
-        (self.cached.borrow().len(), self.queries.borrow().len())
+        let state = lock(&self.state);
+        (state.cached.len(), state.queries.len())
     }
 }
 

@@ -142,9 +142,7 @@ impl api::Ep for Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> Outcome<usize> {
-        let window = rkey.window()?;
-        let _mapped = rkey.keep_mapped();
-        direct::put_bcopy(window, max, pack, remote)
+        direct::put_bcopy(rkey.window()?, max, pack, remote)
     }
 
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
@@ -164,9 +162,7 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
-        let window = rkey.window()?;
-        let _mapped = rkey.keep_mapped();
-        direct::get_bcopy(window, len, unpack, remote)
+        direct::get_bcopy(rkey.window()?, len, unpack, remote)
     }
 
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {

@@ -14,14 +14,15 @@ use crate::base::reentry::ReentryGuard;
 use crate::base::retry_sleep::RetrySleep;
 use crate::base::{check, direct};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use ucs::sys::fd::EventFd;
 
 ucs::config_table! {
-    /// Transport `self`: messages within one thread.
+    /// Transport `self`: messages between interfaces of one thread, memory of the process.
     pub struct Config, prefix "UCX_SELF_" {
         /// Messages that may be queued before a send finds no resource.
         pub fifo_size: usize = "256", key "FIFO_SIZE", unit "messages", range 1..=65536;
@@ -37,6 +38,22 @@ ucs::config_table! {
 thread_local! {
     /// Live interfaces of this thread by id: what an address can be connected to.
     static IFACES: RefCell<HashMap<u64, Weak<Inner>>> = RefCell::default();
+}
+
+/// Live interfaces of the process by id.
+static ALL: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+fn all() -> MutexGuard<'static, BTreeSet<u64>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which interfaces reach an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reach {
+    /// Those of its thread.
+    Thread,
+    /// It alone.
+    Itself,
 }
 
 /// An interface of `self`. Cloning gives another handle to the same one.
@@ -66,6 +83,10 @@ impl Drop for Handle {
         self.handles.set(self.handles.get() - 1);
         if self.handles.get() == 0 {
             let _ = IFACES.try_with(|all| all.borrow_mut().remove(&self.id));
+            // In a forked child another thread of the parent may hold the lock for ever.
+            if self.pid == std::process::id() {
+                all().remove(&self.id);
+            }
             self.queue.close();
         }
     }
@@ -82,6 +103,8 @@ impl Deref for Handle {
 
 pub(super) struct Inner {
     pub(super) id: u64,
+    pid: u32,
+    reach: Reach,
     pub(super) attr: IfaceAttr,
     md: Md,
     queue: Queue,
@@ -110,11 +133,23 @@ impl Iface {
 
     /// Opens an interface of the calling thread on a memory domain that other interfaces may share.
     pub fn open_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
+        Self::open_with(md, config, Reach::Thread)
+    }
+
+    /// Opens an interface that sends messages to itself only, and to which no other sends any. It shares
+    /// nothing that a lock around it and what is made from it does not cover.
+    pub fn open_private_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
+        Self::open_with(md, config, Reach::Itself)
+    }
+
+    fn open_with(md: &Md, config: &Config, reach: Reach) -> Result<Self, OpenError> {
         let id = super::new_id();
         let slots =
             Slots::new(config.seg_size, config.fifo_size as u32).map_err(|e| OpenError::memory(TL, &e))?;
         let inner = Rc::new(Inner {
             id,
+            pid: std::process::id(),
+            reach,
             attr: attr(config.seg_size - 1, config.fifo_size),
             md: md.clone(),
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
@@ -127,7 +162,10 @@ impl Iface {
             retry_sleep: RetrySleep::default(),
             handles: Cell::default(),
         });
-        IFACES.with_borrow_mut(|all| all.insert(id, Rc::downgrade(&inner)));
+        all().insert(id);
+        if reach == Reach::Thread {
+            IFACES.with_borrow_mut(|all| all.insert(id, Rc::downgrade(&inner)));
+        }
         Ok(Iface { inner: Handle::new(inner) })
     }
 
@@ -173,12 +211,20 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
     }
 }
 
-impl Inner {
-    fn lookup(iface: &[u8]) -> Result<Rc<Inner>, ConnectError> {
+impl Handle {
+    /// The interface of an address, if messages from here may go there.
+    fn lookup(&self, iface: &[u8]) -> Result<Rc<Inner>, ConnectError> {
         let id = u64::from_le_bytes(iface.try_into().map_err(|_| ConnectError::Malformed)?);
-        IFACES.with_borrow(|all| all.get(&id).and_then(Weak::upgrade)).ok_or(ConnectError::Gone)
+        if id == self.id {
+            return Ok(self.0.clone());
+        }
+        let of_thread = || IFACES.with_borrow(|all| all.get(&id).and_then(Weak::upgrade));
+        let found = if self.reach == Reach::Thread { of_thread() } else { None };
+        found.ok_or_else(|| if all().contains(&id) { ConnectError::OtherThread } else { ConnectError::Gone })
     }
+}
 
+impl Inner {
     pub(super) fn has_room(&self) -> bool {
         self.queue.has_room()
     }
@@ -386,11 +432,11 @@ impl api::Iface for Iface {
     }
 
     fn reachable(&self, _device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        Inner::lookup(iface).map(drop)
+        self.inner.lookup(iface).map(drop)
     }
 
     fn connect(&self, _device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
-        Ok(Ep::new(self.inner.clone(), Inner::lookup(iface)?))
+        Ok(Ep::new(self.inner.clone(), self.inner.lookup(iface)?))
     }
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {

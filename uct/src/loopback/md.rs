@@ -1,34 +1,43 @@
-//! Memory domain of `self`: registrations in a list of the thread. A key dies with its registration.
+//! Memory domain of `self`: registrations of the process. A key dies with its registration.
 
 #![allow(unsafe_code)]
 
 use super::TL;
-use super::regions::Region;
+use super::regions::{Region, Registration, this_process};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
 use crate::base::alloc::{self, Backing, by_methods};
 use crate::base::direct::Window;
-use std::rc::Rc;
+use std::sync::Arc;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-const RKEY_LEN: usize = 8;
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct PackedKey {
+    number: U64,
+    process: U64,
+}
+
+const RKEY_LEN: usize = size_of::<PackedKey>();
+const _: () = assert!(RKEY_LEN == 16);
 
 /// The memory domain of `self`.
 #[derive(Clone, Debug)]
 pub struct Md {
-    attr: Rc<MdAttr>,
+    attr: Arc<MdAttr>,
 }
 
 /// Registered memory.
 #[derive(Debug)]
 pub struct Mem {
-    addr: *mut u8,
-    region: Rc<Region>,
+    region: Registration,
     method: Option<AllocMethod>,
 }
 
 /// An unpacked key.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Rkey {
-    region: Rc<Region>,
+    region: Region,
 }
 
 impl Default for Md {
@@ -38,10 +47,10 @@ impl Default for Md {
 }
 
 impl Md {
-    /// Opens a domain. Keys are good in all domains of the thread.
+    /// Opens a domain. Keys are good in all domains of the process.
     pub fn open() -> Self {
         Md {
-            attr: Rc::new(MdAttr {
+            attr: Arc::new(MdAttr {
                 component: TL,
                 can_alloc: true,
                 can_register: true,
@@ -62,12 +71,12 @@ impl Md {
         len: usize,
         access: Access,
         backing: Option<Backing>,
-    ) -> Rc<Region> {
-        // SAFETY: the memory is valid until the registration is dropped, which closes the region, or for as
-        // long as its backing lives.
+    ) -> Result<Registration, Error> {
+        // SAFETY: the memory is valid until the registration is dropped and operations on it are over, or for
+        // as long as its backing lives.
         let window = unsafe { Window::new(addr.addr() as u64, len, addr, access) };
         // SAFETY: as above.
-        unsafe { Region::open(window, backing) }
+        unsafe { Registration::open(window, backing) }
     }
 }
 
@@ -86,8 +95,8 @@ impl api::Md for Md {
             let backing = alloc::backing(req, how)?;
             let addr = backing.as_ptr();
             // SAFETY: the memory is valid for its length as long as its backing lives.
-            let region = unsafe { self.region(addr, req.len, req.access, Some(backing)) };
-            Ok(Mem { addr, region, method: Some(method) })
+            let region = unsafe { self.region(addr, req.len, req.access, Some(backing)) }?;
+            Ok(Mem { region, method: Some(method) })
         })
     }
 
@@ -96,21 +105,26 @@ impl api::Md for Md {
             return Err(Error::InvalidParam("registration of no memory"));
         }
         // SAFETY: the caller's promise is the same.
-        let region = unsafe { self.region(addr, len, access, None) };
-        Ok(Mem { addr, region, method: None })
+        let region = unsafe { self.region(addr, len, access, None) }?;
+        Ok(Mem { region, method: None })
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
-        Ok(mem.region.key().to_le_bytes().into_iter().collect())
+        let key = PackedKey { number: mem.region.number().into(), process: this_process().into() };
+        Ok(key.as_bytes().iter().copied().collect())
     }
 
     fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
-        let key = packed.try_into().map_err(|_| Error::InvalidParam("not a key of this transport"))?;
-        Ok(Rkey { region: Region::of(u64::from_le_bytes(key))? })
+        let malformed = |_| Error::InvalidParam("not a key of this transport");
+        let key = PackedKey::read_from_bytes(packed).map_err(malformed)?;
+        if key.process.get() != this_process() {
+            return Err(Error::RemoteAccess);
+        }
+        Ok(Rkey { region: Region::of(key.number.get())? })
     }
 
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
-        Ok(mem.region.mr_key())
+        Ok(mem.region.number())
     }
 
     fn rkey_from_mr_key(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
@@ -128,11 +142,6 @@ impl Rkey {
     pub(super) fn window(&self) -> Result<&Window, Error> {
         self.region.window()
     }
-
-    /// Keeps the memory mapped for a closure that is shown a part of it, which may let go of it.
-    pub(super) fn keep_mapped(&self) -> Option<Rc<Backing>> {
-        self.region.keep_mapped()
-    }
 }
 
 impl api::Rkey for Rkey {
@@ -143,7 +152,7 @@ impl api::Rkey for Rkey {
 
 impl api::Memory for Mem {
     fn addr(&self) -> *mut u8 {
-        self.addr
+        self.region.any_window().start()
     }
 
     fn len(&self) -> usize {
@@ -156,11 +165,5 @@ impl api::Memory for Mem {
 
     fn access(&self) -> Access {
         self.region.any_window().access()
-    }
-}
-
-impl Drop for Mem {
-    fn drop(&mut self) {
-        self.region.close();
     }
 }

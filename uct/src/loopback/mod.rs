@@ -1,6 +1,9 @@
-//! Transport `self`, device `memory`: interfaces of one thread. The transport to read first. A message is
-//! copied into a slot of the receiver's pool and delivered by its poll. Put, get and atomics act on memory
-//! directly. No system calls on the data path.
+//! Transport `self`, device `memory`: this process. The transport to read first. A message is copied into a
+//! slot of the receiver's pool and delivered by its poll. Put, get and atomics act on memory directly. No
+//! system calls on the data path.
+//!
+//! Messages stay among the interfaces of one thread; an interface that threads share under a lock sends to
+//! itself only. Memory and keys belong to the process: any thread uses a key that another has made.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -9,6 +12,7 @@
 //! | `slots.rs` | memory of messages until they are delivered or released |
 //! | `ep.rs` | sending, and remote memory |
 //! | `md.rs` | memory, and keys that die with their registration |
+//! | `regions.rs` | the registrations of the process |
 
 mod ep;
 mod iface;

@@ -172,10 +172,65 @@ fn mr_keys_die_with_their_registration() {
     assert_ne!(iface.md().mr_key(&next), Ok(word), "no number comes twice");
     assert_eq!(ep.put_short(&[1; 8], at, &rkey), Err(Refused::Failed(Error::RemoteAccess)));
     assert_eq!(iface.md().rkey_from_mr_key(word, at, 64).unwrap_err(), Error::RemoteAccess);
-    let there = std::thread::spawn(move || {
-        Iface::open(&Config::default()).unwrap().md().rkey_from_mr_key(word + 1, at, 64).is_err()
+}
+
+#[test]
+fn memory_is_of_the_process() {
+    let (iface, ep) = pair(Default::default());
+    let md = iface.md().clone();
+    let made = std::thread::spawn(move || {
+        let mem = md.alloc(&AllocReq::new(64, "test")).unwrap();
+        (md.pack_rkey(&mem).unwrap(), md.mr_key(&mem).unwrap(), mem)
     });
-    assert!(there.join().unwrap(), "it is this thread's");
+    let (packed, word, mem) = made.join().unwrap();
+    let at = mem.addr().addr() as u64;
+    let [by_pack, by_word] = [iface.md().unpack_rkey(&packed), iface.md().rkey_from_mr_key(word, at, 64)];
+    let (by_pack, by_word) = (by_pack.unwrap(), by_word.unwrap());
+    assert_eq!(ep.put_short(&[7; 8], at, &by_pack), Ok(Sent::Done));
+    let mut got = [0; 8];
+    assert_eq!((ep.get_short(&mut got, at, &by_word), got), (Ok(Sent::Done), [7; 8]));
+    let drops = std::thread::spawn(move || drop(mem));
+    drops.join().unwrap();
+    assert_eq!(ep.put_short(&[7; 8], at, &by_pack), Err(Refused::Failed(Error::RemoteAccess)));
+    assert!(iface.md().unpack_rkey(&packed).is_err());
+}
+
+#[test]
+fn a_put_goes_on_while_another_thread_ends_the_registration() {
+    let (iface, ep) = pair(Default::default());
+    for _ in 0..200 {
+        let mem = iface.md().alloc(&AllocReq::new(1 << 16, "test")).unwrap();
+        let rkey = iface.md().unpack_rkey(&iface.md().pack_rkey(&mem).unwrap()).unwrap();
+        let at = mem.addr().addr() as u64;
+        let drops = std::thread::spawn(move || drop(mem));
+        let refused = Err(Refused::Failed(Error::RemoteAccess));
+        while ep.put_short(&[1; 1 << 16], at, &rkey) != refused {}
+        drops.join().unwrap();
+    }
+}
+
+#[test]
+fn messages_do_not_reach_another_thread() {
+    let (iface, _ep) = pair(Default::default());
+    let addr = iface.iface_addr();
+    let there = std::thread::spawn(move || {
+        let (there, _) = pair(Default::default());
+        (there.reachable(&[], &addr), there.connect(&[], &addr).err())
+    });
+    let refused = ConnectError::OtherThread;
+    assert_eq!(there.join().unwrap(), (Err(refused), Some(refused)));
+}
+
+#[test]
+fn a_private_interface_reaches_itself_only() {
+    let (other, _ep) = pair(Default::default());
+    let private = Iface::open_private_on(other.md(), &Config::default()).unwrap();
+    assert_eq!(private.reachable(&[], &private.iface_addr()), Ok(()));
+    assert_eq!(private.reachable(&[], &other.iface_addr()), Err(ConnectError::OtherThread));
+    assert_eq!(other.reachable(&[], &private.iface_addr()), Err(ConnectError::OtherThread));
+    let addr = private.iface_addr();
+    drop(private);
+    assert_eq!(other.reachable(&[], &addr), Err(ConnectError::Gone));
 }
 
 #[test]

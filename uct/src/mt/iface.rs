@@ -84,7 +84,7 @@ pub(super) struct Shared {
 
 // SAFETY: fields with interior mutability are used inside the lock (`wakeup` is locked or atomic outside);
 // attributes and addresses never change. `iface` shares state only with objects made here, which follow the
-// same rule, and with no thread local (`open` lets only such transports in). Handlers are `Send`.
+// same rule, and with its domain, which is `Send` and `Sync` (`open_iface_for_threads`). Handlers are `Send`.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -200,14 +200,15 @@ impl Sink for HandlerSink<'_> {
 }
 
 impl Iface {
-    /// Opens transport `tl` on device `dev`. `self` is refused: it is one thread's memory.
+    /// Opens transport `tl` on device `dev`, with a memory domain of its own.
     pub fn open(tl: &str, dev: &str, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
-        let iface = any::open(tl, dev, source)?;
-        if matches!(iface, any::Iface::Loopback(..)) {
-            let text =
-                "transport 'self' is the memory of one thread; open 'posix' to share an interface".into();
-            return Err(OpenError::Config(text));
-        }
+        Iface::open_on(&any::open_md(tl, dev, source)?, source, mode)
+    }
+
+    /// Opens an interface on a memory domain that other interfaces may share. One of `self` exchanges
+    /// messages with itself only.
+    pub fn open_on(md: &any::Md, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
+        let iface = any::open_iface_for_threads(md, source)?;
         let mut attr = iface.attr().clone();
         // User receives are reported to sinks only, and threads have handlers.
         attr.caps.remove(api::Caps::USER_RECV);

@@ -9,8 +9,8 @@
 //!
 //! Each interface has its own lock. Handlers and completions run inside, and may send on the interface.
 //!
-//! Soundness: an interface is made here by name, and all that shares its state is reached only through the
-//! lock; no admitted transport keeps thread locals (`self` does, and is refused).
+//! Soundness: an interface is made here, and all that shares its state is reached only through the lock; what
+//! it shares with other interfaces, its memory domain, is for any thread.
 
 mod comp;
 mod ep;

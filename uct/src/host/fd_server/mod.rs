@@ -111,7 +111,8 @@ pub struct Fetched {
     pub watch: Arc<ProcWatch>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks. What is behind these locks is consistent between any two statements, also after a panic.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

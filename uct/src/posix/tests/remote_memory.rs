@@ -6,7 +6,7 @@ use super::super::{Config, Iface, Md, Mem, Rkey};
 use crate::api::{self, Access, AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Op, Sent};
 use crate::host::fd_server::Name;
 use crate::host::{MAX_CACHED, RemoteSegments};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ucs::config::{Source, Table};
 
@@ -113,7 +113,7 @@ fn mr_key_cache_is_bounded() {
     remote_segments.forget(Name(words[0]).owner());
     assert_eq!(remote_segments.counts(), (0, 0));
     let map = remote_segments.map(Name(words[1])).unwrap();
-    assert!(Rc::strong_count(&map) >= 2);
+    assert!(Arc::strong_count(&map) >= 2);
     drop(held);
 }
 

@@ -42,7 +42,6 @@
 
 #![cfg_attr(not(test), deny(unsafe_code))]
 
-#[cfg(feature = "lanes")]
 mod address;
 #[cfg(feature = "lanes")]
 mod api;
@@ -54,7 +53,6 @@ pub mod select;
 mod token;
 pub mod wire;
 
-#[cfg(feature = "lanes")]
 pub use address::{Address, AddressError};
 #[cfg(feature = "lanes")]
 pub use api::*;

@@ -116,8 +116,8 @@ impl RmaOnlyLane {
 
     /// Returns access to the memory of the worker at `address`; empty if it is not another process of this
     /// host.
-    pub(crate) fn ep_to(&self, lane: &Iface, process: u64, address: &Address) -> RmaOnlyEp {
-        if lane.attr().kind != DevKind::Shm || address.process == process {
+    pub(crate) fn ep_to(&self, lane: &Iface, process: u32, address: &Address) -> RmaOnlyEp {
+        if lane.attr().kind != DevKind::Shm || address.id.process == process {
             return RmaOnlyEp::none();
         }
         let entry = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl);

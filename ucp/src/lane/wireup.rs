@@ -21,7 +21,7 @@ pub(crate) struct Route<'a> {
 /// Returns all routes to `address` from the process `here`, cheapest first; ties go to the lane opened first.
 pub(crate) fn routes<'a>(
     lanes: &[WorkerIface],
-    here: u64,
+    here: u32,
     address: &'a Address,
 ) -> Result<Vec<Route<'a>>, ConnectError> {
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) fn routes<'a>(
     for (at, lane) in lanes.iter().enumerate() {
         let attr = lane.iface.attr();
         for entry in address.entries.iter().filter(|e| e.tl() == attr.tl) {
-            if attr.kind == DevKind::Loopback && address.process != here {
+            if attr.kind == DevKind::Loopback && address.id.process != here {
                 tried.push((attr.tl, WireRefusal::Op(uct::api::Error::Unreachable)));
                 continue;
             }

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use super::proc::pid;
 
-/// Equal exactly for processes of one boot and one pid namespace.
+/// Equal for processes of one boot, which the high 32 bits name, and one pid namespace, which the low ones
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HostKey(pub u64);
 
@@ -24,9 +25,8 @@ impl HostKey {
     }
 
     fn of(boot: &str, pid_namespace: u64) -> HostKey {
-        let mut hash = fnv(0xcbf2_9ce4_8422_2325, boot.trim().as_bytes());
-        hash = fnv(hash, &pid_namespace.to_le_bytes());
-        HostKey(mix(hash))
+        let scope = stable_key("pid", &[pid_namespace]);
+        HostKey(stable_key(boot.trim(), &[]) << 32 | scope & u64::from(u32::MAX))
     }
 }
 

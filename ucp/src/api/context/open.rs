@@ -1,6 +1,7 @@
 //! Contexts: configuration and transports, from which workers are made. Opens no device; workers do.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
@@ -8,10 +9,12 @@ use ucs::time::Clock;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::rcache::Limits;
 
+use crate::address::{WorkerId, lane_connid, nonce_of};
 use crate::api::context::calibrate::{self, Calibration};
 use crate::api::context::config::{Config, choose_resources, choose_rma_only};
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
+use crate::api::core::process::process;
 use crate::api::core::report::StatsDump;
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
@@ -99,17 +102,19 @@ impl Context {
             Some(_) if self.config.kernel_copy.method_may_change() => CopyPolicy::Estimated,
             _ => self.config.kernel_copy,
         };
-        if let Some(rma_only) = RmaOnlyLane::open(&self.rma_only, &source, nonce(), policy) {
-            let mut core = worker.core();
+        let mut core = worker.core();
+        let connid = lane_connid(core.id.nonce, core.lanes.len());
+        if let Some(rma_only) = RmaOnlyLane::open(&self.rma_only, &source, connid, policy) {
             core.ep_configs.set_kernel_costs(rma_only.attr(), self.calibration());
             core.rma_only = Some(rma_only);
         }
+        drop(core);
         Ok(worker)
     }
 
     /// Creates a worker on interfaces that the caller opened. The worker uses all their active message ids.
     pub fn worker_on(&self, ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
-        self.make_worker(ifaces, WorkerClock::System, nonce())
+        self.make_worker(ifaces, WorkerClock::System, None)
     }
 
     /// Creates a worker as [`Context::worker_on`], with its own `clock` and `seed`: equal calls give equal
@@ -120,14 +125,14 @@ impl Context {
         clock: Box<dyn Clock>,
         seed: u32,
     ) -> Result<Worker, OpenError> {
-        self.make_worker(ifaces, WorkerClock::Simulated(clock), seed)
+        self.make_worker(ifaces, WorkerClock::Simulated(clock), Some(seed))
     }
 
     fn make_worker(
         &self,
         mut ifaces: Vec<Iface>,
         clock: WorkerClock,
-        nonce: u32,
+        seed: Option<u32>,
     ) -> Result<Worker, OpenError> {
         ifaces.sort_by_key(|iface| match iface.attr().kind {
             DevKind::Shm => 0,
@@ -152,8 +157,9 @@ impl Context {
         };
         // A worker checks its limit before a poll, so one poll may exceed it.
         let poll = self.config.progress_batch * MAX_HELD_PACKET;
+        let id = worker_id(&ifaces, seed);
         let mut engine = Engine::new(EngineConfig {
-            nonce,
+            nonce: id.nonce,
             runt_size: self.config.runt_size,
             read_segment: self.config.read_segment as u64,
             unexpected_max: self.config.unexp_mem,
@@ -180,7 +186,7 @@ impl Context {
                     attr.tl
                 )));
             }
-            let (form, raw) = WorkerIface::identity(&iface, lane_nonce(nonce, at))?;
+            let (form, raw) = WorkerIface::identity(&iface, lane_connid(id.nonce, at))?;
             let wire = engine.add_wire(RawAddr::from_bytes(&raw));
             // Mapped memory blocks the sender when full and loses nothing.
             if iface.attr().kind != DevKind::Net {
@@ -212,6 +218,7 @@ impl Context {
         let regs = RegTable::new(self.config.rcache, rcache_limits);
         let mut core =
             WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
+        core.id = id;
         if self.config.zcopy_recv {
             enable_zcopy_recv(&mut core).map_err(OpenError::Config)?;
         }
@@ -265,13 +272,22 @@ fn event_set(lanes: &[WorkerIface]) -> Option<Epoll> {
     Some(all)
 }
 
-/// Derives a nonce for each lane.
-fn lane_nonce(nonce: u32, at: usize) -> u32 {
-    (nonce ^ (at as u32 + 1).wrapping_mul(0x9e37_79b9)) >> 1
+/// Identity of a new worker. The uid is the id of its loopback interface, if it has one, so that the packed
+/// address contains that once.
+fn worker_id(ifaces: &[Iface], seed: Option<u32>) -> WorkerId {
+    let loopback = ifaces.iter().find(|iface| iface.attr().kind == DevKind::Loopback);
+    let id =
+        loopback.and_then(|iface| Some(u64::from_le_bytes(iface.iface_addr().as_slice().try_into().ok()?)));
+    let uid = id.unwrap_or_else(|| match seed {
+        Some(seed) => (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        None => random_id(),
+    });
+    WorkerId { uid: uid.max(1), nonce: seed.unwrap_or_else(|| nonce_of(uid)), process: process() }
 }
 
-/// 31 random bits that distinguish incarnations of an interface id. Not a secret.
-fn nonce() -> u32 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    (RandomState::new().build_hasher().finish() as u32) >> 1
+/// A random number, different in forked children, too. Not a secret.
+fn random_id() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }

@@ -9,6 +9,7 @@ use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 
+use crate::address::WorkerId;
 use crate::api::am::queue::AmQueue;
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
@@ -17,7 +18,6 @@ use crate::api::core::error::Error;
 use crate::api::core::flushes::Flush;
 use crate::api::core::keepalive::KeepaliveTimer;
 use crate::api::core::multi_recvs::MultiRecvs;
-use crate::api::core::process::process;
 use crate::api::core::report::{Report, StatsDump};
 use crate::api::core::requests::{Action, Ended, Requests, Role};
 use crate::api::core::sink::CompletionSink;
@@ -81,8 +81,8 @@ pub(crate) struct WorkerCore {
     pub streams: Streams,
     now: Nanos,
     pub batch: usize,
-    /// Identifier of this process in addresses.
-    pub process: u64,
+    /// Identity of this worker in addresses.
+    pub id: WorkerId,
     /// Kernel access to memory of processes on this host.
     pub rma_only: Option<RmaOnlyLane>,
     /// Dropped after the lanes: memory stays registered while a device may access it.
@@ -119,7 +119,7 @@ impl WorkerCore {
             engine,
             peer_eps: PeerEps::default(),
             lanes,
-            process: process(),
+            id: WorkerId::default(),
             rma_only: None,
             regs,
             reqs: Requests::new(),

@@ -68,7 +68,7 @@ impl Worker {
     /// Creates an endpoint to the worker at `address`. The peer learns of this worker from its first packet.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
-        let mut routes = routes(&core.lanes, core.process, address)?;
+        let mut routes = routes(&core.lanes, core.id.process, address)?;
         routes.sort_by_key(|route| core.rank(route));
         let mut tried = Vec::new();
         let (mut peer, mut rails) = (None, Rails::new());
@@ -96,7 +96,7 @@ impl Worker {
         let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
         let rma_only_ep =
             lanes.first().zip(core.rma_only.as_ref()).map_or_else(RmaOnlyEp::none, |(at, rma_only)| {
-                rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.process, address)
+                rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.id.process, address)
             });
         Ok(self.make_ep(&mut core, peer, (lanes, rails, rma_only_ep), params))
     }

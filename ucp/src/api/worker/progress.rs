@@ -11,7 +11,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use ucs::sys::fd::Epoll;
 use ucs::time::Nanos;
-use uct::api::{Caps, Events, Iface as _, IfaceAttr};
+use uct::api::{Caps, DevKind, Events, Iface as _, IfaceAttr};
 
 use crate::address::{Address, Entry};
 use crate::api::core::error::Error;
@@ -198,14 +198,15 @@ impl Worker {
     /// Address by which peers connect to this worker.
     pub fn address(&self) -> Address {
         let core = self.core();
-        let entries = core.lanes.iter().map(|lane| Entry {
-            tl: ArrayVec::try_from(lane.iface.attr().tl.as_bytes()).unwrap_or_default(),
-            connid: connid(&lane.raw),
-            device: lane.iface.device_addr(),
-            iface: lane.iface.iface_addr(),
-        });
-        let rma_only = core.rma_only.iter().map(RmaOnlyLane::entry);
-        Address { process: core.process, entries: entries.chain(rma_only).collect() }
+        let mut address = address_of(&core, |_| true);
+        address.entries.extend(core.rma_only.iter().map(RmaOnlyLane::entry));
+        address
+    }
+
+    /// Address by which peers of other hosts connect to this worker: network lanes only. Peers of this host
+    /// connect by it, too, over the network. Without a network lane, nobody can.
+    pub fn address_net(&self) -> Address {
+        address_of(&self.core(), |attr| attr.kind == DevKind::Net)
     }
 
     /// Attributes of every lane, in polling order.
@@ -288,6 +289,18 @@ impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("address", &format_args!("{}", self.address())).finish_non_exhaustive()
     }
+}
+
+/// Address of a worker with the lanes that `is_wanted` selects.
+fn address_of(core: &WorkerCore, is_wanted: impl Fn(&IfaceAttr) -> bool) -> Address {
+    let lanes = core.lanes.iter().filter(|lane| is_wanted(lane.iface.attr()));
+    let entries = lanes.map(|lane| Entry {
+        tl: ArrayVec::try_from(lane.iface.attr().tl.as_bytes()).unwrap_or_default(),
+        connid: connid(&lane.raw),
+        device: lane.iface.device_addr(),
+        iface: lane.iface.iface_addr(),
+    });
+    Address { id: core.id, entries: entries.collect() }
 }
 
 struct Flag(AtomicBool);

@@ -105,7 +105,7 @@ impl EnginePair {
         let side = |me: u8, other: u8| {
             let mut engine = Engine::new(EngineConfig::default());
             let wire = engine.add_wire(addr(me).0);
-            let peer = engine.add_peer(wire, addr(other).0, addr(other).1);
+            let peer = engine.peers_mut().add(wire, addr(other).0, addr(other).1);
             Side { engine, wire, peer, source: addr(me).1 }
         };
         let scratch = vec![0; MTU];

@@ -72,7 +72,7 @@ fn end(me: u8, you: u8) -> End {
     let source = |n: u8| Source { node: u64::from(n), port: u32::from(n) };
     let mut engine = Engine::new(EngineConfig::default());
     let wire = engine.add_wire(address(me));
-    let peer = engine.add_peer(wire, address(you), source(you));
+    let peer = engine.peers_mut().add(wire, address(you), source(you));
     End { engine, line: Line::new(), peer, source: source(me) }
 }
 
@@ -80,7 +80,7 @@ fn pump(a: &mut End, b: &mut End, backwards: bool) {
     loop {
         for turn in 0..2 {
             let (from, to) = if turn == 0 { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
-            let wire = to.engine.peer_info(to.peer).expect("known").wire;
+            let wire = to.engine.peers().info(to.peer).expect("known").wire;
             let used = std::mem::take(&mut from.line.used);
             for n in 0..used {
                 let n = if backwards { used - 1 - n } else { n };
@@ -125,7 +125,7 @@ fn warm_engine_allocates_nothing() {
             pump(&mut a, &mut b, backwards);
         }
         while a.engine.take_event().is_some() || b.engine.take_event().is_some() {}
-        assert!(a.engine.is_flushed(None) && b.engine.held_bytes() == 0);
+        assert!(a.engine.is_flushed(None) && b.engine.pending().held_bytes() == 0);
     };
     for (expected, backwards) in [(true, false), (false, false), (true, true), (false, true)] {
         let medium = (expected && !backwards).then_some((Protocol::Medium, 20_000));

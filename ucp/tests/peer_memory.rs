@@ -61,7 +61,7 @@ fn memory_of_a_named_peer() {
     let mut engine = Engine::new(EngineConfig::default());
     let wire = engine.add_wire(addr(1 << 24));
     let each = per_peer(|n| {
-        engine.add_peer(wire, addr(n), source(n));
+        engine.peers_mut().add(wire, addr(n), source(n));
     });
     println!("engine, named: {each} bytes a peer");
     assert!((100..=MOST).contains(&each), "{each} bytes");
@@ -90,7 +90,7 @@ fn memory_of_a_connected_peer() {
         while engine.take_event().is_some() || engine.take_trace_event().is_some() {}
     });
     assert_eq!(engine.snapshot(), ucp::rdm::EngineSnapshot::EMPTY);
-    assert!(engine.peer_info(PeerId(PEERS - 1)).is_some_and(|view| view.features == Some(word)));
+    assert!(engine.peers().info(PeerId(PEERS - 1)).is_some_and(|view| view.features == Some(word)));
     println!("engine, met: {each} bytes a peer");
     assert!((100..=MOST).contains(&each), "{each} bytes");
 }

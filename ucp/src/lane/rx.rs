@@ -67,7 +67,7 @@ impl<S> PollSink<'_, S> {
     fn record_packet_time(&mut self, from: Source, len: usize, start: NonZero<u64>) {
         let end = ticks();
         if let Some(rma_only) = self.bound.rma_only
-            && let Some(peer) = self.engine.peer_at(self.wire, from)
+            && let Some(peer) = self.engine.peers_mut().at(self.wire, from)
         {
             rma_only.record_packet(peer, len, start.get(), end);
         }

@@ -52,6 +52,7 @@ use std::sync::Arc;
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
+use crate::rdm::stats::Counters;
 use crate::wire::rtm::Short;
 use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
 use io::{Rdma, ReceiveSink, Wire};
@@ -101,7 +102,7 @@ pub struct Engine {
     peers: Peers,
     recvs: Recvs,
     sends: Sends,
-    rma: RmaOps,
+    rma_ops: RmaOps,
     reads: Reads,
 }
 
@@ -119,7 +120,7 @@ impl Engine {
             peers: Peers::new(cfg),
             recvs: Recvs::default(),
             sends: Sends::default(),
-            rma: RmaOps::new(memory),
+            rma_ops: RmaOps::new(memory),
             reads: Reads::default(),
         }
     }
@@ -149,21 +150,22 @@ impl Engine {
         self.peers.wires[wire].rdma = rdma;
     }
 
-    /// Returns the features of a peer's HANDSHAKE, once it has arrived.
+    /// Returns the work that waits: what every poll asks.
+    #[inline(always)]
+    pub fn pending(&self) -> &Pending {
+        &self.pending
+    }
+
+    /// Returns the peers.
     #[inline]
-    pub fn features(&self, peer: PeerId) -> Option<Features> {
-        let peer = self.peers.table.get(peer)?;
-        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features)
+    pub fn peers(&self) -> &Peers {
+        &self.peers
     }
 
-    /// Returns the peer that has this source now.
-    pub fn peer_at(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
-        self.peers.lookup.current(wire, from)
-    }
-
-    /// Returns the RDMA capabilities of a peer's wire.
-    pub fn rdma(&self, peer: PeerId) -> Rdma {
-        self.peers.table.get(peer).map_or(Rdma::NONE, |peer| self.peers.wires[peer.wire].rdma)
+    /// Returns the peers, to add one or to note something about one.
+    #[inline]
+    pub fn peers_mut(&mut self) -> &mut Peers {
+        &mut self.peers
     }
 
     /// Handles a packet that has arrived on `wire`. Malformed packets are counted and dropped. // HOT
@@ -195,7 +197,7 @@ impl Engine {
         }
         sender.next_rx = hdr.msg_id.wrapping_add(1);
         let carry = sender.short.received.count(payload.len());
-        if !eager::recv_short(self, to, peer, &hdr, payload) {
+        if !eager::recv_short(&mut self.recvs, &mut self.peers, &mut self.pending, to, peer, &hdr, payload) {
             // The general path handles it again.
             let sender = &mut self.peers.table[peer];
             sender.next_rx = hdr.msg_id;
@@ -203,7 +205,7 @@ impl Engine {
             return false;
         }
         if let Some(sum) = carry {
-            self.carry_received(peer, sum);
+            self.peers.counters.carry_received(peer, sum);
         }
         true
     }
@@ -220,12 +222,12 @@ impl Engine {
         let parsed = wire::parse(packet);
         let parsed = match &parsed {
             Ok(parsed) => parsed,
-            Err(reject) => return self.refuse(from, packet, *reject),
+            Err(reject) => return self.peers.counters.count_reject(from, packet, *reject),
         };
         let ty = packet[0];
         let peer = match self.identify(w, wire, from, parsed) {
             Ok(peer) => peer,
-            Err(why) => return self.count_drop(why, ty, from),
+            Err(why) => return self.peers.counters.count_drop(why, ty, from),
         };
         self.peers.counters.stats.rx_pkts[usize::from(ty)] += 1;
         self.peers.counters.by_peer.of(peer).rx_pkts += 1;
@@ -240,13 +242,14 @@ impl Engine {
                 self.on_ordered(w, &arrival, id_use, msg_id, packet);
             }
             _ => {
-                let peer = if matches!(parsed, Packet::CtsData(..)) { self.owner(peer) } else { peer };
+                let peer =
+                    if matches!(parsed, Packet::CtsData(..)) { self.peers.table.owner(peer) } else { peer };
                 self.dispatch(w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next });
             }
         }
         if let Some(over_limit_peer) = self.peers.over_limit_peer.take() {
             self.force_close_with(w, over_limit_peer, PeerError::OverLimit);
-            self.schedule(over_limit_peer);
+            self.pending.schedule(&mut self.peers, over_limit_peer);
         }
     }
 
@@ -270,13 +273,13 @@ impl Engine {
             }
             MsgOrder::Past if id_use != MsgIdUse::Single => self.dispatch(w, a),
             // [M4.5]
-            MsgOrder::Past => self.drop_packet(a, DropReason::Duplicate),
+            MsgOrder::Past => self.peers.drop_packet(a, DropReason::Duplicate),
             // The messages before it will not arrive.
             MsgOrder::Early if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
-                self.refuse_closed(a)
+                self.peers.refuse_closed(&mut self.pending, a)
             }
             MsgOrder::Early if self.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
-                self.drop_packet(a, DropReason::PeerFailed);
+                self.peers.drop_packet(a, DropReason::PeerFailed);
             }
             MsgOrder::Early
                 if !self
@@ -284,7 +287,7 @@ impl Engine {
                     .held_packets
                     .has_reorder_room(bytes.len(), self.peers.cfg.unexpected_hard_max) =>
             {
-                self.refuse_over_limit(a);
+                self.peers.refuse_over_limit(a);
             }
             MsgOrder::Early => {
                 let from = &mut self.peers.table[a.peer];
@@ -292,7 +295,7 @@ impl Engine {
                 if from.queue_mut().reorder.keep(&mut self.pending.held_packets, msg_id, id_use, bytes) {
                     self.peers.counters.stats.rare.out_of_order += 1;
                 } else {
-                    self.drop_packet(a, DropReason::Duplicate);
+                    self.peers.drop_packet(a, DropReason::Duplicate);
                 }
             }
         }
@@ -326,7 +329,9 @@ impl Engine {
     #[inline]
     fn dispatch<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.handler.kind {
-            _ if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => self.refuse_closed(a),
+            _ if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+                self.peers.refuse_closed(&mut self.pending, a)
+            }
             // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
             HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
                 if self.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
@@ -345,30 +350,15 @@ impl Engine {
             HandlerKind::ReadNack => read_nack::on_recv(self, w, a),
             HandlerKind::PeerError => peer_error::on_recv(self, w, a),
             HandlerKind::Handshake => handshake::on_recv(self, w, a),
-            HandlerKind::Receipt => receipt::on_recv(self, w, a),
+            HandlerKind::Receipt => {
+                receipt::on_recv(&mut self.sends, &mut self.rma_ops, &mut self.peers, &mut self.pending, w, a)
+            }
             HandlerKind::Write => write::on_recv(self, w, a),
             HandlerKind::WriteRead => write_read::on_recv(self, w, a),
             HandlerKind::Read => read::on_recv(self, w, a),
             HandlerKind::Atomic => atomic::on_recv(self, w, a),
-            HandlerKind::None => self.drop_packet(a, DropReason::Unsupported),
+            HandlerKind::None => self.peers.drop_packet(a, DropReason::Unsupported),
         }
-    }
-
-    #[cold]
-    fn refuse(&mut self, from: Source, packet: &[u8], reject: ParseError) {
-        let why = match reject {
-            ParseError::UnknownType(_) | ParseError::ReservedType(_) | ParseError::NeverSent(_) => {
-                DropReason::Unsupported
-            }
-            _ => DropReason::Malformed,
-        };
-        self.count_drop(why, packet.first().copied().unwrap_or(0), from);
-    }
-
-    #[cold]
-    fn drop_packet(&mut self, a: &Arrival<'_>, why: DropReason) {
-        let from = self.peers.table[a.peer].from();
-        self.count_drop(why, a.handler.ty.0, from);
     }
 
     /// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
@@ -381,31 +371,15 @@ impl Engine {
             _ => false,
         };
         match a.packet {
-            _ if peer.flags.contains(PeerFlags::DRAINED) => self.drop_of_failed(a),
+            _ if peer.flags.contains(PeerFlags::DRAINED) => self.peers.drop_of_failed(a),
             Packet::CtsData(hdr, _) if self.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
                 longcts::on_recv(self, w, a);
             }
             Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
                 longread::on_recv(self, w, a);
             }
-            _ => self.drop_of_failed(a),
+            _ => self.peers.drop_of_failed(a),
         }
-    }
-
-    /// Drops a packet that needs its failed sender. A stream breaks at a piece lost this way.
-    // [M11.7]
-    #[cold]
-    fn drop_of_failed(&mut self, a: &Arrival<'_>) {
-        if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
-            self.peers.table[a.peer].flags |= PeerFlags::STREAM_BROKEN;
-        }
-        self.drop_packet(a, DropReason::PeerFailed);
-    }
-
-    #[cold]
-    fn count_drop(&mut self, why: DropReason, ty: u8, from: Source) {
-        self.peers.counters.stats.count_drop(why);
-        self.peers.counters.trace.push(TraceEvent::Dropped { why, ty, from });
     }
 
     /// Takes the oldest event. // HOT
@@ -426,28 +400,13 @@ impl Engine {
         !self.recvs.match_queues[kind as usize].unexpected.is_empty()
     }
 
-    /// True if nothing waits for room, a deadline, a draining wire or memory: the engine only needs packets.
-    /// // HOT
-    #[inline(always)]
-    pub fn is_idle(&self) -> bool {
-        self.pending() == 0 && !self.is_over_limit()
-    }
-
-    /// Zero if nothing waits: one branch for all, since every poll asks. // HOT
-    #[inline(always)]
-    fn pending(&self) -> usize {
-        let peers =
-            self.pending.scheduled.len() | self.pending.backed_off.len() | self.pending.draining.len();
-        peers | self.pending.unused_regs.len() | self.pending.revoked_regs.len()
-    }
-
     /// True if the engine is idle, no event waits to be taken, and no active message waits for a receive.
     /// // HOT
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
         let undelivered =
             self.pending.events.len() | self.recvs.match_queues[Kind::Am as usize].unexpected.len();
-        undelivered | self.pending() == 0 && !self.is_over_limit()
+        undelivered | self.pending.waiting() == 0 && !self.pending.is_over_limit()
     }
 
     /// Takes the oldest trace event.
@@ -459,23 +418,93 @@ impl Engine {
     pub fn handles(ty: PktType) -> bool {
         handlers::TABLE[usize::from(ty.0)].kind != HandlerKind::None
     }
+}
+
+impl Pending {
+    /// Bytes held of unexpected messages and reorder windows.
+    pub fn held_bytes(&self) -> usize {
+        self.held_packets.in_use()
+    }
 
     /// True if something waits for room on a wire.
     #[inline]
     pub fn waits_for_room(&self) -> bool {
-        !self.pending.scheduled.is_empty()
+        !self.scheduled.is_empty()
+    }
+
+    /// Zero if nothing waits: one branch for all, since every poll asks. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn waiting(&self) -> usize {
+        let peers = self.scheduled.len() | self.backed_off.len() | self.draining.len();
+        peers | self.unused_regs.len() | self.revoked_regs.len()
+    }
+
+    /// True if nothing waits for room, a deadline, a draining wire or memory: the engine only needs packets.
+    /// // HOT
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        self.waiting() == 0 && !self.is_over_limit()
+    }
+}
+
+impl Peers {
+    #[cold]
+    pub(in crate::rdm) fn drop_packet(&mut self, a: &Arrival<'_>, why: DropReason) {
+        let from = self.table[a.peer].from();
+        self.counters.count_drop(why, a.handler.ty.0, from);
+    }
+
+    /// Returns the RDMA capabilities of a peer's wire.
+    pub fn rdma(&self, peer: PeerId) -> Rdma {
+        self.table.get(peer).map_or(Rdma::NONE, |peer| self.wires[peer.wire].rdma)
+    }
+
+    /// Drops a packet that needs its failed sender. A stream breaks at a piece lost this way.
+    // [M11.7]
+    #[cold]
+    pub(in crate::rdm) fn drop_of_failed(&mut self, a: &Arrival<'_>) {
+        if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
+            self.table[a.peer].flags |= PeerFlags::STREAM_BROKEN;
+        }
+        self.drop_packet(a, DropReason::PeerFailed);
+    }
+
+    /// Returns the features of a peer's HANDSHAKE, once it has arrived.
+    #[inline]
+    pub fn features(&self, peer: PeerId) -> Option<Features> {
+        let peer = self.table.get(peer)?;
+        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features)
+    }
+
+    /// Returns the peer that has this source now.
+    pub fn at(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
+        self.lookup.current(wire, from)
     }
 
     /// Iterates over all peers with their counters.
-    pub fn peers_with_stats(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
-        self.peers.table.iter().map(|(id, peer)| {
-            let view = peer.view(self.peers.wires[peer.wire].rdma);
+    pub fn iter_with_stats(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
+        self.table.iter().map(|(id, peer)| {
+            let view = peer.view(self.wires[peer.wire].rdma);
             (id, view, self.peer_stats(id))
         })
     }
+}
 
-    /// Bytes held of unexpected messages and reorder windows.
-    pub fn held_bytes(&self) -> usize {
-        self.pending.held_packets.in_use()
+impl Counters {
+    #[cold]
+    pub(in crate::rdm) fn count_drop(&mut self, why: DropReason, ty: u8, from: Source) {
+        self.stats.count_drop(why);
+        self.trace.push(TraceEvent::Dropped { why, ty, from });
+    }
+
+    #[cold]
+    pub(in crate::rdm) fn count_reject(&mut self, from: Source, packet: &[u8], reject: ParseError) {
+        let why = match reject {
+            ParseError::UnknownType(_) | ParseError::ReservedType(_) | ParseError::NeverSent(_) => {
+                DropReason::Unsupported
+            }
+            _ => DropReason::Malformed,
+        };
+        self.count_drop(why, packet.first().copied().unwrap_or(0), from);
     }
 }

@@ -60,7 +60,7 @@ impl Engine {
             receives: self.recvs.table.len(),
             rx_entries: self.recvs.entries.len(),
             rma_reads: self.reads.table.len(),
-            rma_ops: self.rma.table.len(),
+            rma_ops: self.rma_ops.table.len(),
             unexpected: self.recvs.unexpected.len(),
             held_bytes: self.pending.held_packets.in_use(),
             queued_events: self.pending.events.len(),

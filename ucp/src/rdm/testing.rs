@@ -413,7 +413,7 @@ impl Net {
     pub fn peer(&mut self, me: usize, you: usize) -> PeerId {
         let addr = self.nodes[you].addr;
         let node = &mut self.nodes[me];
-        let peer = node.engine.add_peer(node.wire, addr, source(&addr));
+        let peer = node.engine.peers_mut().add(node.wire, addr, source(&addr));
         set_path(&mut node.paths, peer, you);
         peer
     }
@@ -511,7 +511,11 @@ impl Net {
 
     /// Advances time to the next deadline of an engine; false if there is none.
     pub fn wait(&mut self) -> bool {
-        let next = self.nodes.iter().filter_map(|node| node.engine.next_deadline()).min();
+        let next = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.engine.pending().next_deadline(node.engine.peers()))
+            .min();
         self.now = self.now.max(next.unwrap_or_default());
         next.is_some()
     }

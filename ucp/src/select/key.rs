@@ -78,7 +78,7 @@ pub enum RecvMode {
     ZeroCopy,
 }
 
-/// Capabilities of a peer (see `Engine::peer_info`).
+/// Capabilities of a peer (see `Peers::info`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct PeerCaps {
     /// Identity header in REQ packets to it.

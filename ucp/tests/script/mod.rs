@@ -105,7 +105,7 @@ impl Live {
         if setting & 0x40 == 0 {
             engine.set_rdma(wire, Device::rdma());
         }
-        let peers = [2, 3].map(|n| engine.add_peer(wire, addr(n), source(n)));
+        let peers = [2, 3].map(|n| engine.peers_mut().add(wire, addr(n), source(n)));
         let qp = UserRecvQp { qpn: 9, qkey: 9 };
         let me = (setting & 0x80 != 0).then(|| engine.enable_zcopy_recv(wire, qp, source(1)));
         let mut shared: Vec<Vec<u8>> = vec![vec![FILL; ROOM + 2 * GUARD]; 2];
@@ -453,7 +453,7 @@ pub fn run(script: &[u8], allocated: impl Fn() -> usize) {
         let may = FIXED + PER_BYTE * live.come + 2 * lent;
         let costs = allocated().saturating_sub(before);
         assert!(costs <= may, "{costs} bytes allocated, {} have come", live.come);
-        assert!(live.engine.held_bytes() <= live.come, "more is held than has come");
+        assert!(live.engine.pending().held_bytes() <= live.come, "more is held than has come");
     }
     live.finish();
     live.look();

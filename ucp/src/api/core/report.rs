@@ -31,12 +31,12 @@ impl Report {
     pub(crate) fn of(engine: &Engine, lanes: &[WorkerIface], rma_only: Option<&RmaOnlyLane>) -> Report {
         use uct::api::Iface as _;
         Report {
-            stats: engine.stats(),
-            peers: engine.peers_with_stats().collect(),
+            stats: engine.peers().stats(),
+            peers: engine.peers().iter_with_stats().collect(),
             transports: lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
             copy_times: copy_times(rma_only),
-            held: engine.held_bytes(),
-            unexpected: engine.unexpected_bytes(),
+            held: engine.pending().held_bytes(),
+            unexpected: engine.pending().unexpected_bytes(),
         }
     }
 }

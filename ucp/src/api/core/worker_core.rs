@@ -257,7 +257,7 @@ impl WorkerCore {
         if events > 0 && self.streams.has_waiters() {
             self.progress_streams();
         }
-        if !self.engine.is_idle() {
+        if !self.engine.pending().is_idle() {
             events += self.resume(self.now);
         }
         events
@@ -280,12 +280,12 @@ impl WorkerCore {
 
     fn poll_all(&mut self, am_queue: &AmQueue) -> usize {
         let now = self.coarse_now();
-        if self.engine.is_over_limit() && self.may_stop_polling() {
+        if self.engine.pending().is_over_limit() && self.may_stop_polling() {
             return 0;
         }
         let mut events = 0;
         for at in 0..self.lanes.len() {
-            if !self.lanes[at].iface.is_idle() || self.engine.is_draining() {
+            if !self.lanes[at].iface.is_idle() || self.engine.pending().is_draining() {
                 events += self.poll_lane(at, self.batch, now, am_queue);
             }
         }
@@ -326,7 +326,7 @@ impl WorkerCore {
         let mut sink =
             PollSink { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
         let taken = lane.iface.poll(max, &mut sink);
-        if taken == 0 && sink.engine.is_draining() {
+        if taken == 0 && sink.engine.pending().is_draining() {
             sink.engine.on_wire_drained(&mut sink.bound, lane.wire);
         }
         taken
@@ -335,7 +335,7 @@ impl WorkerCore {
     /// Time of the last clock reading; exact only while the engine has a deadline.
     #[inline]
     fn coarse_now(&mut self) -> Nanos {
-        if self.calls_to_clock == 0 || self.engine.needs_time() {
+        if self.calls_to_clock == 0 || self.engine.pending().needs_time() {
             if self.calls_to_clock == 0 {
                 self.calls_to_clock = CLOCK_EVERY;
             }
@@ -355,14 +355,18 @@ impl WorkerCore {
     #[inline(always)]
     pub(crate) fn has_no_notifications(&self) -> bool {
         let engine = &self.engine;
-        let quiet = !engine.has_events() && !engine.has_unexpected(Kind::Am) && !engine.is_over_limit();
+        let quiet =
+            !engine.has_events() && !engine.has_unexpected(Kind::Am) && !engine.pending().is_over_limit();
         quiet && self.streams.is_idle() && self.flushes.is_empty()
     }
 
     /// Whether progress has events to deliver without further arrivals.
     pub(crate) fn has_completions(&self) -> bool {
         let engine = &self.engine;
-        engine.has_events() || engine.is_draining() || !self.streams.is_idle() || !self.flushed.is_empty()
+        engine.has_events()
+            || engine.pending().is_draining()
+            || !self.streams.is_idle()
+            || !self.flushed.is_empty()
     }
 
     pub(crate) fn now(&self) -> Nanos {
@@ -440,7 +444,7 @@ impl WorkerCore {
             .filter(|ep| ep.peer == peer && ep.fail(error))
             .collect();
         // Operations of a failed further lane fall back to another lane.
-        if !self.engine.is_further_lane(peer) {
+        if !self.engine.peers().is_further_lane(peer) {
             self.peer_eps.forget(peer);
         }
         if let Some(rma_only) = &self.rma_only {
@@ -469,7 +473,7 @@ impl WorkerCore {
             ep.begin_connecting()?;
         }
         let addr = RawAddr::from_bytes(&route.raw);
-        let peer = self.engine.add_peer(lane.wire, addr, source(&route.raw));
+        let peer = self.engine.peers_mut().add(lane.wire, addr, source(&route.raw));
         if self.peer_eps.get(peer).is_none() {
             self.peer_eps.set(peer, route.lane, ep);
         }
@@ -485,14 +489,18 @@ impl WorkerCore {
 
     /// Whether an operation may be waiting for lane resources.
     pub(crate) fn waits_for_resources(&self) -> bool {
-        self.engine.waits_for_room() || self.flushes.iter().any(Flush::waits_for_lane)
+        self.engine.pending().waits_for_room() || self.flushes.iter().any(Flush::waits_for_lane)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
         let check = self.keepalive.next_check().filter(|_| self.peer_eps.slots() > 0);
         let request = self.engine.awaited_handshakes().next().map(|_| self.keepalive.next_request());
-        closes.chain(self.engine.next_deadline()).chain(check).chain(request).min()
+        closes
+            .chain(self.engine.pending().next_deadline(self.engine.peers()))
+            .chain(check)
+            .chain(request)
+            .min()
     }
 
     /// Cancels an operation. Returns true if it completes with [`Error::Cancelled`].

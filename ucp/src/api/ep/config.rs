@@ -32,7 +32,7 @@ impl WorkerCore {
         WireCaps {
             mtu,
             reads: reads(rdma),
-            reads_allocated: reads(self.engine.rdma(peer)),
+            reads_allocated: reads(self.engine.peers().rdma(peer)),
             kernel: kernel.map(|[_, get]| get),
             costs,
         }
@@ -47,10 +47,10 @@ impl WorkerCore {
             // Reads that need allocated memory serve messages only.
             rdma: match lane {
                 Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
-                _ => self.engine.rdma(peer),
+                _ => self.engine.peers().rdma(peer),
             },
             order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
-            emulation: self.engine.emulation(),
+            emulation: self.engine.peers().emulation(),
             costs: lane.and_then(|at| self.ep_configs.costs.get(at).copied()).unwrap_or_default(),
             // Kernel copies reach only processes that shared memory reaches.
             kernel: self

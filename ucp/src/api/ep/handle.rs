@@ -104,7 +104,7 @@ impl Worker {
     /// Creates an endpoint to a peer that has sent its address.
     pub(crate) fn ep_to(&self, peer: PeerId) -> Option<Ep> {
         let mut core = self.core();
-        let view = core.engine.peer_info(peer).filter(|view| view.fault.is_none())?;
+        let view = core.engine.peers().info(peer).filter(|view| view.fault.is_none())?;
         core.peer_eps.get(peer)?;
         let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
         let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
@@ -177,7 +177,7 @@ impl Ep {
 
     /// Engine's view of the peer: handshake, features, outstanding operations. `None` once it is removed.
     pub fn peer_view(&self) -> Option<PeerView> {
-        self.worker.core().engine.peer_info(self.state.peer)
+        self.worker.core().engine.peers().info(self.state.peer)
     }
 
     // HOT

@@ -24,7 +24,7 @@ impl Ep {
     /// Whether the peer's kernel may read local memory: judged by ours, unless the peer reports otherwise.
     fn lets_kernel_read(&self, core: &WorkerCore) -> bool {
         self.tables().has_kernel_copy()
-            && core.engine.can_read_us(self.peer())
+            && core.engine.peers().can_read_us(self.peer())
             && self.rma_only_ep(core).is_some()
     }
 
@@ -119,7 +119,7 @@ impl EpProtocols<'_> {
 
     fn key(&self, kind: Kind, sync: Sync) -> SelectKey {
         let core = self.ep.worker().core();
-        let features = core.engine.peer_info(self.ep.peer()).and_then(|view| view.features);
+        let features = core.engine.peers().info(self.ep.peer()).and_then(|view| view.features);
         let recv_mode = match features {
             Some(features) if wants_user_qp(features) => RecvMode::ZeroCopy,
             _ => RecvMode::Packets,

@@ -69,12 +69,12 @@ impl WorkerCore {
     /// Rank of a route apart from its cost: prefers the lane in use after failover, avoids failed lanes.
     pub(crate) fn rank(&self, route: &Route<'_>) -> LaneRank {
         let wire = self.lanes[usize::from(route.lane.0)].wire;
-        self.engine.lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
+        self.engine.peers().lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
     }
 
     pub(crate) fn rail_keys(&self, rails: &Rails, packed: &PackedRkey<'_>) -> RailKeys {
         std::array::from_fn(|n| {
-            let connid = self.engine.peer_info(*rails.get(n)?)?.addr.connid;
+            let connid = self.engine.peers().info(*rails.get(n)?)?.addr.connid;
             let (.., device_key) = packed.lanes.iter().find(|(id, ..)| *id == connid)?;
             *device_key
         })
@@ -105,7 +105,7 @@ impl EpProtocols<'_> {
     /// NICs for long transfers to this peer. The first carries everything else; failed lanes come last.
     pub fn rails(&self) -> Vec<Rail> {
         let core = self.ep.worker().core();
-        let view = |peer: PeerId| core.engine.peer_info(peer);
+        let view = |peer: PeerId| core.engine.peers().info(peer);
         let device = |wire: WireId| {
             let lane = core.lanes.iter().find(|lane| lane.wire == wire)?;
             Some(lane.iface.attr().dev.clone())
@@ -119,12 +119,12 @@ impl EpProtocols<'_> {
         // After failover, the peer's address is that of the further lane in use.
         let (in_use, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
         let first = PeerView { addr: in_use.first().map_or(main.addr, |view| view.addr), ..main };
-        let failed = core.engine.failed_lanes(self.ep.peer()).iter().filter_map(|failed| {
+        let failed = core.engine.peers().failed_lanes(self.ep.peer()).iter().filter_map(|failed| {
             let device = device(failed.wire)?;
             Some(Rail { device, peer: failed.addr, has_handshake: true, fault: Some(failed.fault) })
         });
         let others = others.into_iter().filter(|view| {
-            core.engine.failed_lanes(self.ep.peer()).iter().all(|failed| failed.wire != view.wire)
+            core.engine.peers().failed_lanes(self.ep.peer()).iter().all(|failed| failed.wire != view.wire)
         });
         [first].into_iter().chain(others).filter_map(rail).chain(failed).collect()
     }

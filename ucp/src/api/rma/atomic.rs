@@ -143,7 +143,11 @@ impl EpProtocols<'_> {
     /// Verdicts on mapped memory, device and packets, in this order. `UCX_EMULATION=n` may exclude all.
     pub fn explain_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<[AtomicVerdict; 3]> {
         let mapped = self.rma_method(rkey) == RmaMethod::Mapped;
-        Some(explain_atomic(mapped, self.native_atomic(op, ty)?, self.ep.worker().core().engine.emulation()))
+        Some(explain_atomic(
+            mapped,
+            self.native_atomic(op, ty)?,
+            self.ep.worker().core().engine.peers().emulation(),
+        ))
     }
 
     fn native_atomic(&self, op: AtomicOp, ty: Datatype) -> Option<bool> {

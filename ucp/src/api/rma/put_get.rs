@@ -90,7 +90,7 @@ impl EpProtocols<'_> {
     /// [`Self::rma_method_for`].
     pub fn rma_method(&self, rkey: &Rkey) -> RmaMethod {
         let core = self.ep.worker().core();
-        let rdma = core.engine.rdma(self.ep.peer());
+        let rdma = core.engine.peers().rdma(self.ep.peer());
         if rkey.mapped().is_some() {
             RmaMethod::Mapped
         } else if rkey.rma_only.is_some() && self.ep.rma_only_ep(&core).is_some() {
@@ -144,7 +144,7 @@ impl EpProtocols<'_> {
         len: usize,
     ) -> RmaCandidates {
         let core = self.ep.worker().core();
-        let peer = core.engine.peer_info(self.ep.peer());
+        let peer = core.engine.peers().info(self.ep.peer());
         let hdr = peer.map_or(ReqHdr::FIRST, |peer| peer.hdr);
         let features = peer.and_then(|peer| peer.features);
         let wire = core.rma_wire(self.ep.peer());
@@ -163,7 +163,7 @@ impl Ep {
         rkey: &'a Rkey,
     ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
         let key = rkey.mapped()?;
-        if !core.engine.may_bypass_queue(self.peer()) {
+        if !core.engine.peers().may_bypass_queue(self.peer()) {
             return None;
         }
         Some((&core.peer_eps.get(self.peer())?.ep, key))
@@ -181,7 +181,7 @@ impl Ep {
         if self.rma_tables().backend(op, sync, len) == RmaBackend::Engine {
             return None;
         }
-        let (ep, _) = self.rma_only_ep(core).filter(|_| core.engine.may_bypass_queue(self.peer()))?;
+        let (ep, _) = self.rma_only_ep(core).filter(|_| core.engine.peers().may_bypass_queue(self.peer()))?;
         Some((ep, key))
     }
 
@@ -420,7 +420,7 @@ impl WorkerCore {
     // HOT
     #[inline]
     fn device_write(&self, ep: &Ep, remote_mem: RemoteMem, len: usize, p: &RmaParams) -> DeviceRdma {
-        let (rdma, features) = (self.engine.rdma(ep.peer()), self.engine.features(ep.peer()));
+        let (rdma, features) = (self.engine.peers().rdma(ep.peer()), self.engine.peers().features(ep.peer()));
         match direct_write(rdma, features, len as u64, p.cq_data) {
             Err(_) => DeviceRdma::No,
             Ok(()) if p.cq_data.is_some() || !acknowledges(features) => DeviceRdma::Only,

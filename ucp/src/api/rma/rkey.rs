@@ -135,7 +135,7 @@ impl Ep {
     pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
         let parsed = parse(packed)?;
         let core = self.worker().core();
-        let connid = core.engine.peer_info(self.peer()).map(|peer| peer.addr.connid);
+        let connid = core.engine.peers().info(self.peer()).map(|peer| peer.addr.connid);
         let at = parsed.lanes.iter().position(|(id, ..)| Some(*id) == connid);
         let remote_mem = match at {
             Some(nth) if parsed.allocated & allocated_bit(nth) != 0 => RemoteMem::Allocated,

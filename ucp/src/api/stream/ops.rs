@@ -50,7 +50,7 @@ impl WorkerCore {
         done: Option<Callback>,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
-        self.engine.mark_awaited(peer);
+        self.engine.peers_mut().mark_awaited(peer);
         let id = self.reqs.start(Role::Stream(peer), done);
         let len = buf.len();
         let stream = self.streams.by_peer.entry(peer).or_default();
@@ -59,7 +59,10 @@ impl WorkerCore {
         if !self.streams.peers_with_waiters.contains(&peer) {
             self.streams.peers_with_waiters.push(peer);
         }
-        if !must_wait || self.engine.has_unexpected(Kind::Stream) || self.engine.drain_error(peer).is_some() {
+        if !must_wait
+            || self.engine.has_unexpected(Kind::Stream)
+            || self.engine.peers().drain_error(peer).is_some()
+        {
             self.progress_streams();
         }
         Ok(id)
@@ -90,7 +93,7 @@ impl WorkerCore {
                 false => self.engine.probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes),
             };
             let Some(probed) = probed else {
-                let peer_error = || self.engine.drain_error(peer).map(Error::from);
+                let peer_error = || self.engine.peers().drain_error(peer).map(Error::from);
                 if let Some(error) = stream.error.or_else(peer_error) {
                     let failed = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
                     self.streams.ended.extend(failed);
@@ -126,7 +129,7 @@ impl WorkerCore {
 
     /// Returns the bytes of the next message, or starts to receive it.
     fn read_stream_data(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
-        self.engine.mark_awaited(peer);
+        self.engine.peers_mut().mark_awaited(peer);
         let stream = self.streams.by_peer.entry(peer).or_default();
         if stream.inflight.is_none()
             && stream.waiters.is_empty()
@@ -144,7 +147,7 @@ impl WorkerCore {
             return Ok(Some(StreamData { bytes, offset }));
         }
         let error = stream.error;
-        match error.or_else(|| self.engine.drain_error(peer).map(Error::from)) {
+        match error.or_else(|| self.engine.peers().drain_error(peer).map(Error::from)) {
             None => Ok(None),
             Some(error) => {
                 self.fail_stream(peer, error);

@@ -24,12 +24,12 @@ pub struct Diagnostics<'a> {
 impl Diagnostics<'_> {
     /// Memory of unexpected messages and of reordered packets, bytes.
     pub fn held_bytes(&self) -> usize {
-        self.worker.core().engine.held_bytes()
+        self.worker.core().engine.pending().held_bytes()
     }
 
     /// Memory of unexpected messages, bytes, as limited by `UCX_UNEXP_MEM`.
     pub fn unexpected_bytes(&self) -> usize {
-        self.worker.core().engine.unexpected_bytes()
+        self.worker.core().engine.pending().unexpected_bytes()
     }
 
     /// Contents of the protocol engine.
@@ -59,12 +59,12 @@ impl Diagnostics<'_> {
 
     /// Engine's view of a peer, also of one without endpoint. `None` once the peer is removed.
     pub fn peer_view(&self, peer: PeerId) -> Option<PeerView> {
-        self.worker.core().engine.peer_info(peer)
+        self.worker.core().engine.peers().info(peer)
     }
 
     /// Traffic to and from a peer.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
-        self.worker.core().engine.peer_stats(peer)
+        self.worker.core().engine.peers().peer_stats(peer)
     }
 
     /// Remote writes discarded because the queue of [`Worker::take_remote_write`] was full.

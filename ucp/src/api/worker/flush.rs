@@ -42,7 +42,7 @@ impl WorkerCore {
     }
 
     fn take_failed_peer_error(&mut self) -> Option<Error> {
-        self.engine.take_failed_peer().map(|(peer, fault)| Error::of_peer(peer, fault))
+        self.engine.peers_mut().take_failed().map(|(peer, fault)| Error::of_peer(peer, fault))
     }
 
     #[cold]
@@ -78,7 +78,7 @@ impl WorkerCore {
         let peer = flush.peer();
         // Check the engine first: it drops the packets of a failed peer without acknowledgement.
         if let (Some(peer), false) = (peer, matches!(flush.stage, Stage::Ended))
-            && let Some(fault) = self.engine.peer_error(peer)
+            && let Some(fault) = self.engine.peers().peer_error(peer)
         {
             flush.result = Err(Error::of_peer(peer, fault));
             flush.stage = Stage::Ended;
@@ -96,7 +96,7 @@ impl WorkerCore {
                 flush.stage = Stage::Ended;
             } else if *waiting == 0 && *next == usize::MAX {
                 // A backed-off peer's packets, returned by the lane, are not delivered.
-                let back = self.engine.is_backed_off(peer);
+                let back = self.engine.pending().is_backed_off(self.engine.peers(), peer);
                 flush.stage = if back { Stage::Protocol } else { Stage::Ended };
             }
         }
@@ -122,7 +122,8 @@ impl WorkerCore {
         }
         let Some(path) = self.peer_eps.get(peer) else { return Err(Error::PeerGone(peer)) };
         // After failover, packets on the old and further lanes may come back; their loss is not the peer's.
-        let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.peer_eps.get(lane));
+        let further =
+            self.engine.peers().further_lanes(peer).iter().filter_map(|&lane| self.peer_eps.get(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.peer_eps.abandoned(peer).chain(further).chain([&path.ep]).skip(*next) {
             let outcome = ep.flush(CompletionToken::Flush(id).comp());

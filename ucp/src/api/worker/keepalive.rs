@@ -64,7 +64,7 @@ impl WorkerCore {
     fn check_peer(&mut self, peer: PeerId) -> bool {
         let Some(path) = self.peer_eps.get(peer) else { return true };
         // A device would answer for its process: before the handshake, ask the process.
-        if self.engine.awaits_handshake(peer) {
+        if self.engine.peers().awaits_handshake(peer) {
             let (engine, mut wire, _) = self.split();
             return engine.send_keepalive(&mut wire, peer);
         }

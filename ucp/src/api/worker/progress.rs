@@ -216,7 +216,7 @@ impl Worker {
 
     /// Counters of the protocol engine, by packet type and protocol.
     pub fn stats(&self) -> RdmStats {
-        self.core().engine.stats()
+        self.core().engine.peers().stats()
     }
 
     /// Takes the next trace event: peers found and lost, packets dropped and why.

@@ -10,7 +10,9 @@ use crate::rdm::Engine;
 use crate::rdm::flow::retry::ResendTo;
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{Flushed, NotPosted, Wire};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::status::PeerError;
 use crate::wire::PktType;
 
@@ -20,7 +22,7 @@ impl Engine {
     // [M10.5]
     #[cold]
     pub fn on_rnr(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
-        self.on_returned(now, to, packet, ResendTo::MainQp);
+        self.pending.on_returned(&mut self.peers, now, to, packet, ResendTo::MainQp);
     }
 
     /// Takes back a message without a header, as [`Engine::on_rnr`] does.
@@ -28,47 +30,7 @@ impl Engine {
     #[cold]
     pub fn on_rnr_user_qp(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
         if !self.forward_again(now, to) {
-            self.on_returned(now, to, data, ResendTo::UserQp(imm));
-        }
-    }
-
-    fn on_returned(&mut self, now: Nanos, to: PeerId, packet: &[u8], target: ResendTo) {
-        let Some(peer) = self.peers.table.get(to) else { return };
-        // A peer closed by force still gets its errors.
-        let error_types = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
-        let is_error =
-            target == ResendTo::MainQp && packet.first().is_some_and(|ty| error_types.contains(ty));
-        if peer.flags.contains(PeerFlags::FAILED)
-            && !(is_error && peer.flags.contains(PeerFlags::FORCE_CLOSED))
-        {
-            self.resend_on_main_lane(to, packet);
-            return;
-        }
-        self.peers.counters.stats.rare.not_ready += 1;
-        self.queue_resend(now, to, packet, target);
-        if let Some(returned) = &mut self.peers.table[to].queue_mut().backoff.returned {
-            *returned += 1;
-        }
-    }
-
-    /// Queues a packet that came back from a failed lane, before anything new, for the peer's current lane.
-    #[cold]
-    pub(in crate::rdm) fn resend_on_lane(&mut self, to: PeerId, packet: &[u8]) {
-        self.peers.counters.stats.rare.sent_elsewhere += 1;
-        self.queue_resend(Nanos(0), to, packet, ResendTo::MainQp);
-        self.schedule(to);
-    }
-
-    fn queue_resend(&mut self, now: Nanos, to: PeerId, packet: &[u8], target: ResendTo) {
-        let held = self.pending.held_packets.copy(packet);
-        let peer = &mut self.peers.table[to];
-        let first = !peer.flags.contains(PeerFlags::BACKED_OFF);
-        peer.flags |= PeerFlags::BACKED_OFF;
-        let backoff = &mut peer.queue_mut().backoff;
-        backoff.packets.push_back((held, target));
-        if first {
-            backoff.until = now;
-            self.pending.backed_off.push(to);
+            self.pending.on_returned(&mut self.peers, now, to, data, ResendTo::UserQp(imm));
         }
     }
 
@@ -88,7 +50,7 @@ impl Engine {
                 if backoff.packets.is_empty() {
                     self.peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
                     self.pending.backed_off.retain(|&peer| peer != to);
-                    self.schedule(to);
+                    self.pending.schedule(&mut self.peers, to);
                 }
             }
             Some(_) => {
@@ -156,52 +118,105 @@ impl Engine {
         }
         sent
     }
+}
 
-    /// Ends the back-off of a peer that ends. Data of a further lane goes over the main one.
-    pub(in crate::rdm) fn end_backoff(&mut self, to: PeerId) {
-        if self.peers.table[to].flags.contains(PeerFlags::BACKED_OFF) {
-            self.peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
-            self.pending.backed_off.retain(|&peer| peer != to);
-            let backoff = self.peers.table[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
-            for (held, _) in backoff.into_iter().flat_map(|backoff| backoff.packets) {
-                self.resend_on_main_lane(to, held.bytes());
-                self.pending.held_packets.release(held);
-            }
-        }
+impl Pending {
+    /// True if the engine needs exact times: some peer's delay is measured. // HOT
+    #[inline(always)]
+    pub fn needs_time(&self) -> bool {
+        !self.backed_off.is_empty()
+    }
+
+    /// True if packets wait to be sent again, other than errors to peers closed by force.
+    pub(in crate::rdm) fn is_any_backed_off(&self, peers: &Peers) -> bool {
+        self.backed_off.iter().any(|&peer| !peers.table[peer].flags.contains(PeerFlags::FORCE_CLOSED))
     }
 
     /// True if packets to this peer (to any, if `None`) have come back and not been delivered since.
-    pub fn is_backed_off(&self, peer: Option<PeerId>) -> bool {
+    pub fn is_backed_off(&self, peers: &Peers, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => {
                 // Errors to a peer closed by force do not count.
                 let is_backed_off = |peer: &Peer| {
                     peer.flags & (PeerFlags::BACKED_OFF | PeerFlags::FORCE_CLOSED) == PeerFlags::BACKED_OFF
                 };
-                let is_backed_off = |id: PeerId| self.peers.table.get(id).is_some_and(is_backed_off);
-                is_backed_off(id) || self.further_lanes(id).iter().any(|&lane| is_backed_off(lane))
+                let is_backed_off = |id: PeerId| peers.table.get(id).is_some_and(is_backed_off);
+                is_backed_off(id) || peers.table.further_lanes(id).iter().any(|&lane| is_backed_off(lane))
             }
-            None => self.is_any_backed_off(),
+            None => self.is_any_backed_off(peers),
         }
     }
 
-    /// True if packets wait to be sent again, other than errors to peers closed by force.
-    pub(in crate::rdm) fn is_any_backed_off(&self) -> bool {
-        self.pending
-            .backed_off
-            .iter()
-            .any(|&peer| !self.peers.table[peer].flags.contains(PeerFlags::FORCE_CLOSED))
-    }
-
-    /// True if the engine needs exact times: some peer's delay is measured. // HOT
-    #[inline(always)]
-    pub fn needs_time(&self) -> bool {
-        !self.pending.backed_off.is_empty()
-    }
-
     /// Returns the latest time of the next [`Engine::resume`], if there is one.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        let waiting = self.pending.backed_off.iter().filter_map(|&to| self.peers.table[to].queue.as_ref());
+    pub fn next_deadline(&self, peers: &Peers) -> Option<Nanos> {
+        let waiting = self.backed_off.iter().filter_map(|&to| peers.table[to].queue.as_ref());
         waiting.filter(|queue| queue.backoff.returned.is_none()).map(|queue| queue.backoff.until).min()
+    }
+
+    pub(in crate::rdm) fn queue_resend(
+        &mut self,
+        peers: &mut Peers,
+        now: Nanos,
+        to: PeerId,
+        packet: &[u8],
+        target: ResendTo,
+    ) {
+        let held = self.held_packets.copy(packet);
+        let peer = &mut peers.table[to];
+        let first = !peer.flags.contains(PeerFlags::BACKED_OFF);
+        peer.flags |= PeerFlags::BACKED_OFF;
+        let backoff = &mut peer.queue_mut().backoff;
+        backoff.packets.push_back((held, target));
+        if first {
+            backoff.until = now;
+            self.backed_off.push(to);
+        }
+    }
+
+    /// Queues a packet that came back from a failed lane, before anything new, for the peer's current lane.
+    #[cold]
+    pub(in crate::rdm) fn resend_on_lane(&mut self, peers: &mut Peers, to: PeerId, packet: &[u8]) {
+        peers.counters.stats.rare.sent_elsewhere += 1;
+        self.queue_resend(peers, Nanos(0), to, packet, ResendTo::MainQp);
+        self.schedule(peers, to);
+    }
+
+    pub(in crate::rdm) fn on_returned(
+        &mut self,
+        peers: &mut Peers,
+        now: Nanos,
+        to: PeerId,
+        packet: &[u8],
+        target: ResendTo,
+    ) {
+        let Some(peer) = peers.table.get(to) else { return };
+        // A peer closed by force still gets its errors.
+        let error_types = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
+        let is_error =
+            target == ResendTo::MainQp && packet.first().is_some_and(|ty| error_types.contains(ty));
+        if peer.flags.contains(PeerFlags::FAILED)
+            && !(is_error && peer.flags.contains(PeerFlags::FORCE_CLOSED))
+        {
+            self.resend_on_main_lane(peers, to, packet);
+            return;
+        }
+        peers.counters.stats.rare.not_ready += 1;
+        self.queue_resend(peers, now, to, packet, target);
+        if let Some(returned) = &mut peers.table[to].queue_mut().backoff.returned {
+            *returned += 1;
+        }
+    }
+
+    /// Ends the back-off of a peer that ends. Data of a further lane goes over the main one.
+    pub(in crate::rdm) fn end_backoff(&mut self, peers: &mut Peers, to: PeerId) {
+        if peers.table[to].flags.contains(PeerFlags::BACKED_OFF) {
+            peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
+            self.backed_off.retain(|&peer| peer != to);
+            let backoff = peers.table[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
+            for (held, _) in backoff.into_iter().flat_map(|backoff| backoff.packets) {
+                self.resend_on_main_lane(peers, to, held.bytes());
+                self.held_packets.release(held);
+            }
+        }
     }
 }

@@ -3,12 +3,14 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::features::ReqHdr;
 use crate::rdm::ids::{PeerId, TxToken, is_rma_id};
 use crate::rdm::io::{NotPosted, Posted, Wire};
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rma_op::Job;
+use crate::rdm::peers::Peers;
+use crate::rdm::recv::Recvs;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::Grant;
 use crate::wire::PktType;
@@ -32,9 +34,9 @@ pub(in crate::rdm) const fn ends_quantum(sent: usize, mtu: usize) -> bool {
 }
 
 /// Bytes to grant to `to` when `missing` are outstanding.
-pub(in crate::rdm) fn grant<W: Wire>(e: &Engine, w: &W, to: PeerId, missing: u64) -> u64 {
-    let credits = u64::from(e.peers.cfg.cts_credits.max(1));
-    match e.peers.wires[e.peers.table[to].wire].grant {
+pub(in crate::rdm) fn grant<W: Wire>(peers: &Peers, w: &W, to: PeerId, missing: u64) -> u64 {
+    let credits = u64::from(peers.cfg.cts_credits.max(1));
+    match peers.wires[peers.table[to].wire].grant {
         Grant::Window => missing.min(credits * data_per_packet(w.mtu(to)).max(1) as u64),
         Grant::Whole => missing,
     }
@@ -42,36 +44,38 @@ pub(in crate::rdm) fn grant<W: Wire>(e: &Engine, w: &W, to: PeerId, missing: u64
 
 /// Sends the CTS of receive, write or read `id`; nothing if it is gone.
 pub(in crate::rdm) fn push_cts<W: Wire>(
-    e: &mut Engine,
+    recvs: &mut Recvs,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let fields = if is_rma_id(id) { rma_cts(e, to, id) } else { rx_cts(e, to, id) };
+    let fields = if is_rma_id(id) { rma_cts(rma_ops, to, id) } else { rx_cts(recvs, to, id) };
     let Some((send_id, missing, of)) = fields else { return Ok(()) };
-    let grant = grant(e, w, to, missing);
-    let connid = Some(e.own_addr(&e.peers.table[to]).connid);
+    let grant = grant(peers, w, to, missing);
+    let connid = Some(peers.wires.own_addr(&peers.table[to]).connid);
     let hdr = Cts { of, send_id, recv_id: id.raw(), recv_length: grant, connid };
-    e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
-    if let Some(rma) = e.rma.table.get_mut(id) {
+    peers.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.window = grant;
-    } else if let Some((_, rxe)) = e.rxe(id) {
+    } else if let Some((_, rxe)) = recvs.rxe(id) {
         rxe.window = grant;
     }
     Ok(())
 }
 
 /// Returns the fields of a CTS for a message whose window is used up.
-fn rx_cts(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
-    let (_, rxe) = e.rxe(id)?;
+fn rx_cts(recvs: &mut Recvs, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let (_, rxe) = recvs.rxe(id)?;
     let envelope = &rxe.envelope;
     let fields = (envelope.send_id, envelope.len - rxe.received.bytes(), CtsFor::Send);
     (envelope.from == to && rxe.window == 0).then_some(fields)
 }
 
 /// Returns the fields of a CTS for a write to us, or for a read of ours.
-fn rma_cts(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
-    let rma = e.rma.table.get(id).filter(|rma| rma.peer == to && rma.window == 0)?;
+fn rma_cts(rma_ops: &RmaOps, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let rma = rma_ops.table.get(id).filter(|rma| rma.peer == to && rma.window == 0)?;
     let of = match rma.job {
         Job::Store(_) => CtsFor::Send,
         // [M8.6]
@@ -93,7 +97,7 @@ pub(in crate::rdm) struct Segment {
 }
 
 impl Segment {
-    /// Sends it: `fill` copies the bytes. Returns the wire's result, for `Engine::posted`. // HOT
+    /// Sends it: `fill` copies the bytes. Returns the wire's result, for `Peers::posted`. // HOT
     #[inline]
     pub fn send<W: Wire>(
         self,
@@ -112,9 +116,9 @@ impl Segment {
 
 /// Returns our connid for CTSDATA to `to`, if that peer asks for it.
 #[inline]
-pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
-    let peer = &e.peers.table[to];
-    (peer.hdr() == ReqHdr::Connid).then(|| e.own_addr(peer).connid)
+pub(in crate::rdm) fn data_connid(peers: &Peers, to: PeerId) -> Option<u32> {
+    let peer = &peers.table[to];
+    (peer.hdr() == ReqHdr::Connid).then(|| peers.wires.own_addr(peer).connid)
 }
 
 /// Checks that `len` bytes at `at` of `total` lie in the window and none of them is a duplicate, and notes

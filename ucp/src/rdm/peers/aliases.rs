@@ -2,7 +2,6 @@
 //! the engine. A receive that takes messages of one peer takes those of its aliases too, and a peer that is
 //! closed by force is closed under all aliases. Called where messages are matched and peers closed.
 
-use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Peer;
@@ -67,22 +66,22 @@ impl<'a> Aliases<'a> {
     }
 }
 
-impl Engine {
+impl Peers {
+    /// Returns the aliases for messages of this kind.
+    #[inline]
+    pub(in crate::rdm) fn aliases(&self, kind: Kind) -> Aliases<'_> {
+        Aliases::new(self, kind)
+    }
+
     /// Returns the other peers of a peer's worker, without further lanes.
     pub(in crate::rdm) fn other_aliases(&self, id: PeerId) -> Vec<PeerId> {
-        if self.peers.wires.len() < 2 {
+        if self.wires.len() < 2 {
             return Vec::new();
         }
         let aliases = self.aliases(Kind::Tagged);
         let other = |(other, peer): &(PeerId, &Peer)| {
             *other != id && !peer.is_further_lane() && aliases.is_same_worker(*other, id)
         };
-        self.peers.table.iter().filter(other).map(|(other, _)| other).collect()
-    }
-
-    /// Returns the aliases for messages of this kind.
-    #[inline]
-    pub(in crate::rdm) fn aliases(&self, kind: Kind) -> Aliases<'_> {
-        Aliases::new(&self.peers, kind)
+        self.table.iter().filter(other).map(|(other, _)| other).collect()
     }
 }

@@ -2,9 +2,10 @@
 //! peer. Overflow is carried to the wide counters of engine and peer; readers get the sum. Only used by
 //! `protocols::eager` and `Engine::recv_short`.
 
-use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
+use crate::rdm::peers::Peers;
 use crate::rdm::protocol::Protocol;
+use crate::rdm::stats::Counters;
 use crate::rdm::stats::{PeerStats, RdmStats};
 use crate::wire::PktType;
 
@@ -89,43 +90,45 @@ impl PeerStats {
     }
 }
 
-impl Engine {
+impl Peers {
+    /// Returns the traffic with one peer since it was added.
+    pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
+        let mut stats = self.counters.by_peer.get(peer);
+        let ShortCounters { sent, received } = self.table.short(peer);
+        stats.add_sent(sent.sum());
+        stats.add_received(received.sum());
+        stats
+    }
+
+    /// Returns all counters since the engine was made. Goes over all peers.
+    pub fn stats(&self) -> RdmStats {
+        let mut all = self.counters.stats.clone();
+        self.table.all_short_counters().for_each(|short| all.add(short));
+        all
+    }
+}
+
+impl Counters {
     /// Adds a carry of messages sent to the wide counters.
     #[cold]
     #[inline(never)]
     pub(in crate::rdm) fn carry_sent(&mut self, to: PeerId, sum: Carry) {
-        self.peers.counters.stats.add_sent(sum);
-        self.peers.counters.by_peer.of(to).add_sent(sum);
+        self.stats.add_sent(sum);
+        self.by_peer.of(to).add_sent(sum);
     }
 
     /// Adds a carry of messages received to the wide counters.
     #[cold]
     #[inline(never)]
     pub(in crate::rdm) fn carry_received(&mut self, from: PeerId, sum: Carry) {
-        self.peers.counters.stats.add_received(sum);
-        self.peers.counters.by_peer.of(from).add_received(sum);
+        self.stats.add_received(sum);
+        self.by_peer.of(from).add_received(sum);
     }
 
     /// Resets the counters of a slot for another peer; the engine keeps the sum of the old one.
-    pub(in crate::rdm) fn forget_counters(&mut self, peer: PeerId, before: ShortCounters) {
-        self.peers.counters.stats.add(before);
-        self.peers.counters.by_peer.forget(peer);
-    }
-
-    /// Returns all counters since the engine was made. Goes over all peers.
-    pub fn stats(&self) -> RdmStats {
-        let mut all = self.peers.counters.stats.clone();
-        self.peers.table.all_short_counters().for_each(|short| all.add(short));
-        all
-    }
-
-    /// Returns the traffic with one peer since it was added.
-    pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
-        let mut stats = self.peers.counters.by_peer.get(peer);
-        let ShortCounters { sent, received } = self.peers.table.short(peer);
-        stats.add_sent(sent.sum());
-        stats.add_received(received.sum());
-        stats
+    pub(in crate::rdm) fn forget(&mut self, peer: PeerId, before: ShortCounters) {
+        self.stats.add(before);
+        self.by_peer.forget(peer);
     }
 }
 

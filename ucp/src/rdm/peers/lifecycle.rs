@@ -7,9 +7,13 @@ use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::Wire;
 use crate::rdm::op::rx::{RecvRole, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::index_of;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{PartialMsg, Peer, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::protocols::peer_error::ABORTED;
+use crate::rdm::recv::Recvs;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::PacketOrder;
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
@@ -28,37 +32,6 @@ enum EndScope {
 }
 
 impl Engine {
-    /// Adds a peer: its wire, address, and the source of its packets. The same address on the same wire is
-    /// the same peer, also if it introduced itself before. A peer takes over the source of one with another
-    /// connid (its queue pair number was reused); the old one stays usable until removed.
-    // [M2.1]
-    pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        if let Some(known) = self.peers.lookup.current(wire, from)
-            && self.peers.table[known].addr == addr
-        {
-            return known;
-        }
-        if let Some(known) = self.peers.lookup.previous(wire, from, addr.connid)
-            && self.peers.table[known].addr == addr
-        {
-            return known;
-        }
-        self.add_new(wire, addr, from)
-    }
-
-    // [M2.5]
-    fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        let own_connid = self.peers.wires[wire].me.connid;
-        let (new, before) = self.peers.table.add(Peer::new(wire, addr, from, own_connid));
-        self.forget_counters(new, before);
-        let peers = &self.peers.table;
-        if let Some(old) = self.peers.lookup.insert(wire, from, new, |old| peers[old].addr.connid) {
-            self.peers.counters.stats.rare.peers_displaced += 1;
-            self.peers.counters.trace.push(TraceEvent::PeerDisplaced { old, new });
-        }
-        new
-    }
-
     /// Resolves the sender of a packet. Unknown senders that bring their address become peers. // HOT
     // [M2.3]
     #[inline]
@@ -101,7 +74,7 @@ impl Engine {
         if self.peers.table.len() >= self.peers.cfg.max_peers as usize {
             return Err(DropReason::NoPath);
         }
-        let peer = self.add_new(wire, addr, from);
+        let peer = self.peers.add_new(wire, addr, from);
         let connected = w.connect(peer, from, &addr);
         if connected == Err(PeerError::Unreachable) {
             self.remove_peer(w, peer);
@@ -162,7 +135,10 @@ impl Engine {
         let Some(peer) = self.peers.table.get(id) else { return };
         let only_handshake_sent =
             peer.flags.intersection(PeerFlags::POSTED | PeerFlags::REQUESTED) == PeerFlags::POSTED;
-        if only_handshake_sent && peer.outstanding == 0 && !self.is_awaited(id) {
+        if only_handshake_sent
+            && peer.outstanding == 0
+            && !self.recvs.is_awaited(&self.peers, &self.rma_ops, id)
+        {
             self.peers.counters.stats.rare.handshakes_lost += 1;
             self.peers.table[id].flags.remove(PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED);
             return;
@@ -175,7 +151,7 @@ impl Engine {
     /// of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.peers.first_failed;
-        let others = self.other_aliases(id);
+        let others = self.peers.other_aliases(id);
         self.force_close_with(w, id, PeerError::Gone);
         others.into_iter().for_each(|other| self.force_close_with(w, other, PeerError::Gone));
         // Operations aborted here do not count as lost.
@@ -187,51 +163,15 @@ impl Engine {
         self.on_peer_error(w, id, fault);
         if self.peers.table.get(id).is_some() {
             self.peers.table[id].flags |= PeerFlags::FORCE_CLOSED;
-            self.drop_all_unexpected(w, id, Kind::AmData);
+            self.recvs.drop_all_unexpected(
+                &mut self.reads,
+                &mut self.peers,
+                &mut self.pending,
+                w,
+                id,
+                Kind::AmData,
+            );
         }
-    }
-
-    /// True if a receive, or an operation of the peer, waits for its packets; packets in its reorder window
-    /// count.
-    fn is_awaited(&self, id: PeerId) -> bool {
-        let needs_it = |op: &RxOp| match op.state {
-            RxState::Posted => op.entry.source() == Some(id),
-            RxState::Matched(rxe) => self.recvs.entries.get(rxe).is_some_and(|i| i.envelope.from == id),
-            RxState::OnDevice(_) => false,
-        };
-        let is_incomplete = |held: &Unexpected| {
-            let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
-            held.envelope.from == id && missing
-        };
-        self.peers.table[id].flags.contains(PeerFlags::REORDERING)
-            || self.recvs.table.iter().any(|(_, op)| needs_it(op))
-            || self.recvs.unexpected.iter().any(|(_, held)| is_incomplete(held))
-            || self.rma.table.iter().any(|(_, rma)| rma.peer == id)
-    }
-
-    /// Notes that the caller waits for this peer in a way that the engine does not see, so that its loss is
-    /// reported.
-    pub fn mark_awaited(&mut self, id: PeerId) {
-        if self.peers.table.get(id).is_some() {
-            self.peers.table[id].flags |= PeerFlags::REQUESTED;
-        }
-    }
-
-    /// Returns the error after which nothing of this peer can arrive any more.
-    #[cold]
-    pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
-        let peer = self.peers.table.get(id)?;
-        match peer.fault {
-            Some(fault) => peer.flags.contains(PeerFlags::DRAINED).then_some(OpError::Peer(id, fault)),
-            // Alive, but it has aborted a part of its stream.
-            None => peer.flags.contains(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
-        }
-    }
-
-    /// True if [`Engine::on_wire_drained`] has anything to do. // HOT
-    #[inline(always)]
-    pub fn is_draining(&self) -> bool {
-        !self.pending.draining.is_empty()
     }
 
     /// Ends the draining of failed peers on a wire that has nothing more to hand over: their incomplete
@@ -266,7 +206,7 @@ impl Engine {
     fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
         let peer = &mut self.peers.table[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
-            return self.end_backoff(id);
+            return self.pending.end_backoff(&mut self.peers, id);
         }
         let unfinished =
             peer.outstanding > 0 || peer.flags.intersects(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
@@ -316,8 +256,10 @@ impl Engine {
         };
         let sends: Vec<_> =
             self.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
-        sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
-        self.end_rma_ops(w, id, error);
+        sends
+            .into_iter()
+            .for_each(|op| self.sends.finish(&mut self.peers, &mut self.pending, w, op, Err(error)));
+        self.rma_ops.end_of_peer(&mut self.reads, &mut self.peers, &mut self.pending, w, id, error);
 
         let needs_it =
             |op: &RxOp| match op.state {
@@ -329,14 +271,14 @@ impl Engine {
             };
         let receives: Vec<_> =
             self.recvs.table.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
-        let lost = self.stream_msg_ids(&receives);
+        let lost = self.recvs.stream_msg_ids(&receives);
         for id in receives {
-            let rma_read = self.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
-            if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
+            let rma_read = self.recvs.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
+            if rma_read.is_some_and(|rma_read| !self.reads.stop(w, rma_read, error)) {
                 continue;
             }
             if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = self.recvs.table.get(id) {
-                self.close_multi(multi, Err(error));
+                self.recvs.close_multi(&mut self.pending, multi, Err(error));
                 continue;
             }
             let Some(&RxOp { state, kind, .. }) = self.recvs.table.get(id) else { continue };
@@ -348,7 +290,7 @@ impl Engine {
                 RxState::OnDevice(_) => {}
             }
             let Some(op) = self.recvs.table.remove(id) else { continue };
-            self.notify_rx_end(&op, Err(error));
+            self.recvs.notify_end(&mut self.pending, &op, Err(error));
         }
 
         let is_incomplete = |held: &Unexpected| {
@@ -357,7 +299,7 @@ impl Engine {
         };
         let incomplete = self.recvs.unexpected.iter().filter(|(_, held)| is_incomplete(held));
         let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
-        self.break_stream(id, lost, &mut incomplete);
+        self.recvs.break_stream(&mut self.peers, id, lost, &mut incomplete);
         for held in incomplete {
             let Some(held) = self.recvs.unexpected.remove(held) else { continue };
             if let Some(index) = held.queued {
@@ -366,12 +308,12 @@ impl Engine {
             held.segments.drain(|_, bytes| self.pending.held_packets.release_unexpected(bytes));
             self.pending.held_packets.remove_unexpected();
             if let Some(rma_read) = held.rma_read {
-                self.stop_rma_read(w, rma_read, error);
+                self.reads.stop(w, rma_read, error);
             }
             self.peers.table[id].unexpected -= 1;
         }
 
-        self.end_backoff(id);
+        self.pending.end_backoff(&mut self.peers, id);
         let peer = &mut self.peers.table[id];
         peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);
         if scope == EndScope::NeedsReply {
@@ -399,8 +341,29 @@ impl Engine {
         }
     }
 
+    /// True when everything sent to `peer` (to all, if `None`) is acknowledged as far as its protocol asks,
+    /// and no control packet is queued.
+    pub fn is_flushed(&self, peer: Option<PeerId>) -> bool {
+        match peer {
+            Some(id) => {
+                self.peers.table.get(id).is_none_or(Peer::is_idle)
+                    && !self.pending.is_backed_off(&self.peers, peer)
+            }
+            None => {
+                self.sends.table.is_empty()
+                    && (self.rma_ops.table.is_empty()
+                        || !self.rma_ops.table.iter().any(|(_, rma)| rma.is_ours()))
+                    && !self.pending.is_any_backed_off(&self.peers)
+                    && (self.pending.scheduled.is_empty()
+                        || self.peers.table.iter().all(|(_, p)| p.is_idle()))
+            }
+        }
+    }
+}
+
+impl Recvs {
     /// Returns the `msg_id`s of the stream pieces among these receives.
-    fn stream_msg_ids(&mut self, receives: &[SlotId]) -> Vec<u32> {
+    pub(in crate::rdm) fn stream_msg_ids(&mut self, receives: &[SlotId]) -> Vec<u32> {
         let mut ids = Vec::new();
         for &id in receives {
             if let Some((op, rxe)) = self.rxe(id)
@@ -417,54 +380,116 @@ impl Engine {
     // [M11.7]
     pub(in crate::rdm) fn break_stream(
         &mut self,
+        peers: &mut Peers,
         id: PeerId,
         mut lost: Vec<u32>,
         incomplete: &mut Vec<SlotId>,
     ) {
         let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
-        let held = incomplete
-            .iter()
-            .filter_map(|&held| self.recvs.unexpected.get(held))
-            .filter(|held| of_stream(held));
+        let held =
+            incomplete.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
         lost.extend(held.map(|held| held.envelope.msg_id));
         let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
             return;
         };
-        self.peers.table[id].flags |= PeerFlags::STREAM_BROKEN;
+        peers.table[id].flags |= PeerFlags::STREAM_BROKEN;
         let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
-        let all = self.recvs.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
+        let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
         let more: Vec<_> = all.filter(|held| !incomplete.contains(held)).collect();
         incomplete.extend(more);
     }
 
-    /// Returns the public view of a peer.
-    pub fn peer_info(&self, peer: PeerId) -> Option<PeerView> {
-        self.peers.table.get(peer).map(|peer| peer.view(self.peers.wires[peer.wire].rdma))
+    /// True if a receive, or an operation of the peer, waits for its packets; packets in its reorder window
+    /// count.
+    pub(in crate::rdm) fn is_awaited(&self, peers: &Peers, rma_ops: &RmaOps, id: PeerId) -> bool {
+        let needs_it = |op: &RxOp| match op.state {
+            RxState::Posted => op.entry.source() == Some(id),
+            RxState::Matched(rxe) => self.entries.get(rxe).is_some_and(|i| i.envelope.from == id),
+            RxState::OnDevice(_) => false,
+        };
+        let is_incomplete = |held: &Unexpected| {
+            let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
+            held.envelope.from == id && missing
+        };
+        peers.table[id].flags.contains(PeerFlags::REORDERING)
+            || self.table.iter().any(|(_, op)| needs_it(op))
+            || self.unexpected.iter().any(|(_, held)| is_incomplete(held))
+            || rma_ops.table.iter().any(|(_, rma)| rma.peer == id)
+    }
+}
+
+impl Pending {
+    /// True if [`Engine::on_wire_drained`] has anything to do. // HOT
+    #[inline(always)]
+    pub fn is_draining(&self) -> bool {
+        !self.draining.is_empty()
+    }
+}
+
+impl Peers {
+    // [M2.5]
+    pub(in crate::rdm) fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
+        let own_connid = self.wires[wire].me.connid;
+        let (new, before) = self.table.add(Peer::new(wire, addr, from, own_connid));
+        self.counters.forget(new, before);
+        let peers = &self.table;
+        if let Some(old) = self.lookup.insert(wire, from, new, |old| peers[old].addr.connid) {
+            self.counters.stats.rare.peers_displaced += 1;
+            self.counters.trace.push(TraceEvent::PeerDisplaced { old, new });
+        }
+        new
+    }
+
+    /// Adds a peer: its wire, address, and the source of its packets. The same address on the same wire is
+    /// the same peer, also if it introduced itself before. A peer takes over the source of one with another
+    /// connid (its queue pair number was reused); the old one stays usable until removed.
+    // [M2.1]
+    pub fn add(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
+        if let Some(known) = self.lookup.current(wire, from)
+            && self.table[known].addr == addr
+        {
+            return known;
+        }
+        if let Some(known) = self.lookup.previous(wire, from, addr.connid)
+            && self.table[known].addr == addr
+        {
+            return known;
+        }
+        self.add_new(wire, addr, from)
+    }
+
+    /// Returns the error after which nothing of this peer can arrive any more.
+    #[cold]
+    pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
+        let peer = self.table.get(id)?;
+        match peer.fault {
+            Some(fault) => peer.flags.contains(PeerFlags::DRAINED).then_some(OpError::Peer(id, fault)),
+            // Alive, but it has aborted a part of its stream.
+            None => peer.flags.contains(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
+        }
+    }
+
+    /// Notes that the caller waits for this peer in a way that the engine does not see, so that its loss is
+    /// reported.
+    pub fn mark_awaited(&mut self, id: PeerId) {
+        if self.table.get(id).is_some() {
+            self.table[id].flags |= PeerFlags::REQUESTED;
+        }
     }
 
     /// Returns the error of a failed peer.
     pub fn peer_error(&self, peer: PeerId) -> Option<PeerError> {
-        self.peers.table.get(peer)?.fault
+        self.table.get(peer)?.fault
+    }
+
+    /// Returns the public view of a peer.
+    pub fn info(&self, peer: PeerId) -> Option<PeerView> {
+        self.table.get(peer).map(|peer| peer.view(self.wires[peer.wire].rdma))
     }
 
     /// Takes the first peer that failed with unfinished or unacknowledged operations since the last call.
     /// Peers closed by force do not count.
-    pub fn take_failed_peer(&mut self) -> Option<(PeerId, PeerError)> {
-        self.peers.first_failed.take()
-    }
-
-    /// True when everything sent to `peer` (to all, if `None`) is acknowledged as far as its protocol asks,
-    /// and no control packet is queued.
-    pub fn is_flushed(&self, peer: Option<PeerId>) -> bool {
-        match peer {
-            Some(id) => self.peers.table.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),
-            None => {
-                self.sends.table.is_empty()
-                    && (self.rma.table.is_empty() || !self.rma.table.iter().any(|(_, rma)| rma.is_ours()))
-                    && !self.is_any_backed_off()
-                    && (self.pending.scheduled.is_empty()
-                        || self.peers.table.iter().all(|(_, p)| p.is_idle()))
-            }
-        }
+    pub fn take_failed(&mut self) -> Option<(PeerId, PeerError)> {
+        self.first_failed.take()
     }
 }

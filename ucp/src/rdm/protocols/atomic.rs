@@ -11,9 +11,12 @@ use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::Scatter;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Ctl, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::recv::sequence::MsgIdUse;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::{AtomicArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Spans};
 use crate::rdm::status::OpError;
@@ -37,8 +40,14 @@ const fn rta(ty: PktType) -> PacketHandler {
 }
 
 /// Sends the request at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma) = rma_ops.table.get(id) else { return SendProgress::Done };
     let Job::Atomic(what) = &rma.job else { return SendProgress::Done };
     let to = rma.peer;
     let (kind, ty) = match (rma.protocol, rma.ack) {
@@ -47,8 +56,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         (_, Ack::No) => (RtaKind::Write, PktType::WRITE_RTA),
         _ => (RtaKind::DcWrite { send_id: id.raw() }, PktType::DC_WRITE_RTA),
     };
-    let msg_id = e.peers.table[to].next_tx;
-    let opts = e.req_opts(&e.peers.table[to], None);
+    let msg_id = peers.table[to].next_tx;
+    let opts = peers.wires.req_opts(&peers.table[to], None);
     let (datatype, op) = (what.ty.into(), what.op.into());
     let hdr = Rta { kind, msg_id, rma_iov: rma.remote, datatype, op, opts };
     let max = header_len(ty, rma.remote.count(), &opts) + what.operands.len();
@@ -61,11 +70,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         // [M9.1]
         at + what.operands.copy_to(&mut slot[at..])
     });
-    if let Err(refused) = e.posted(to, ty, sent) {
+    if let Err(refused) = peers.posted(to, ty, sent) {
         return refused.into();
     }
-    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
-    e.rma_all_sent(id);
+    peers.table[to].next_tx = msg_id.wrapping_add(1);
+    rma_ops.all_sent(peers, pending, id);
     SendProgress::Done
 }
 
@@ -74,13 +83,14 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 // [M9.1]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(
-    e: &mut Engine,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     a: &mut AtomicArgs,
 ) -> Option<SlotId> {
-    let (connid, &[iov]) = (e.fast_path_connid(to)?, a.remote.as_slice()) else { return None };
-    let (msg_id, datatype, op) = (e.peers.table[to].next_tx, a.ty, a.op);
+    let (connid, &[iov]) = (peers.fast_path_connid(to)?, a.remote.as_slice()) else { return None };
+    let (msg_id, datatype, op) = (peers.table[to].next_tx, a.ty, a.op);
     let hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
     let (max, mtu) = (Short::wire_len() + a.operand.len(), w.mtu(to));
     if max > mtu || AtomRsp::LEN as u64 + iov.len >= mtu as u64 {
@@ -95,14 +105,14 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         ack: Ack::No,
         len: iov.len,
     };
-    let id = e.send_short_rma(w, (PktType::FETCH_RTA, max), rma, |recv_id, slot| {
+    let id = rma_ops.send_short(peers, w, (PktType::FETCH_RTA, max), rma, |recv_id, slot| {
         let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])
     })?;
-    if let Some(rma) = e.rma.table.get_mut(id) {
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.result = a.result.take().and_then(Scatter::into_one);
     }
-    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
+    peers.table[to].next_tx = msg_id.wrapping_add(1);
     Some(id)
 }
 
@@ -117,26 +127,30 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
     packet: &[u8],
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
-    let Some(peer) = e.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
+    let Some(peer) = e.peers.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
     let sender = &e.peers.table[peer];
     let (op, ty) = (hdr.op, hdr.datatype);
     let in_order = hdr.msg_id == sender.next_rx && !sender.flags.contains(PeerFlags::REORDERING);
-    if !in_order || !e.may_send_ctl(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
+    if !in_order
+        || !e.peers.table.may_send_ctl(peer)
+        || !amo::has_form(op, Form::Fetch)
+        || !amo::has_type(op, ty)
+    {
         return false;
     }
     let domain = e.peers.wires[wire].domain;
-    let Some(spans) = e.rma.regions.resolve_one(domain, &hdr.iov, Access::ATOMIC) else { return false };
+    let Some(spans) = e.rma_ops.regions.resolve_one(domain, &hdr.iov, Access::ATOMIC) else { return false };
     let computation = Computation { op, ty, spans: &spans, payload };
     if !computation.has_valid_lengths(Form::Fetch) || !computation.has_room(w.mtu(peer)) {
         return false;
     }
-    match send_response(e, w, peer, hdr.recv_id, &computation) {
+    match send_response(&mut e.peers, w, peer, hdr.recv_id, &computation) {
         Response::No => return false,
         Response::Lost(fault) => e.fail_peer(w, peer, fault),
         Response::Yes => {}
     }
     e.peers.table[peer].next_rx = hdr.msg_id.wrapping_add(1);
-    e.count_fast_path(peer, PktType::FETCH_RTA);
+    e.peers.counters.count_fast_path(peer, PktType::FETCH_RTA);
     e.peers.counters.stats.count_served(RmaProtocol::FetchAtomic, spans.len());
     e.peers.counters.by_peer.served(peer, RmaProtocol::FetchAtomic, spans.len());
     true
@@ -145,13 +159,20 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
 /// Fast path: takes the response to an atomic of ours. False: it is another packet, and nothing has happened.
 /// // HOT
 #[inline]
-pub(in crate::rdm) fn recv_short_response(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
+pub(in crate::rdm) fn recv_short_response(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    wire: WireId,
+    from: Source,
+    packet: &[u8],
+) -> bool {
     let Some((hdr, payload)) = AtomRsp::read(packet) else { return false };
-    let Some(peer) = e.fast_path_sender(wire, from, hdr.connid) else { return false };
-    if finish_fetch(e, peer, &hdr, payload).is_err() {
+    let Some(peer) = peers.fast_path_sender(wire, from, hdr.connid) else { return false };
+    if finish_fetch(rma_ops, peers, pending, peer, &hdr, payload).is_err() {
         return false;
     }
-    e.count_fast_path(peer, PktType::ATOMRSP);
+    peers.counters.count_fast_path(peer, PktType::ATOMRSP);
     true
 }
 
@@ -159,7 +180,9 @@ pub(in crate::rdm) fn recv_short_response(e: &mut Engine, wire: WireId, from: So
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Rta(rta, payload) => on_request(e, w, a, rta, payload),
-        Packet::AtomRsp(hdr, payload) => on_response(e, a, hdr, payload),
+        Packet::AtomRsp(hdr, payload) => {
+            on_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, a, hdr, payload)
+        }
         _ => {}
     }
 }
@@ -252,8 +275,11 @@ fn compute_and_respond<W: Wire>(
     computation: &Computation<'_>,
 ) {
     let len = computation.spans.len();
-    let response =
-        if e.may_send_ctl(a.peer) { send_response(e, w, a.peer, recv_id, computation) } else { Response::No };
+    let response = if e.peers.table.may_send_ctl(a.peer) {
+        send_response(&mut e.peers, w, a.peer, recv_id, computation)
+    } else {
+        Response::No
+    };
     match response {
         Response::Yes => {}
         Response::Lost(fault) => return e.fail_peer(w, a.peer, fault),
@@ -262,13 +288,13 @@ fn compute_and_respond<W: Wire>(
             let mut rma = RmaOp::new(a.peer, Job::Response(Default::default()), protocol, len);
             rma.remote_id = Some(recv_id);
             let Some(id) = e.insert_served(w, a, rma) else { return };
-            let mut old = std::mem::take(&mut e.rma.old_values);
+            let mut old = std::mem::take(&mut e.rma_ops.old_values);
             old.clear();
             old.resize(len as usize, 0);
             computation.compute(&mut old);
             let held = e.pending.held_packets.copy(&old);
-            e.rma.old_values = old;
-            if let Some(rma) = e.rma.table.get_mut(id) {
+            e.rma_ops.old_values = old;
+            if let Some(rma) = e.rma_ops.table.get_mut(id) {
                 rma.job = Job::Response(held);
             }
             e.send_ctl(w, a.peer, Ctl::AtomRsp(id));
@@ -292,14 +318,15 @@ enum Response {
 // [M9.3]
 #[inline]
 fn send_response<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     recv_id: u32,
     computation: &Computation<'_>,
 ) -> Response {
     let len = computation.spans.len();
-    let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
+    let hdr =
+        AtomRsp { recv_id, seg_length: len, connid: Some(peers.wires.own_addr(&peers.table[to]).connid) };
     let mut computed = false;
     let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
@@ -308,7 +335,7 @@ fn send_response<W: Wire>(
         computed = true;
         end
     });
-    match e.posted(to, PktType::ATOMRSP, sent) {
+    match peers.posted(to, PktType::ATOMRSP, sent) {
         Ok(()) => Response::Yes,
         Err(NotPosted::Peer(fault)) if computed => Response::Lost(fault),
         Err(_) => Response::No,
@@ -317,13 +344,15 @@ fn send_response<W: Wire>(
 
 /// Sends a queued response.
 pub(in crate::rdm) fn push_response<W: Wire>(
-    e: &mut Engine,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
     w: &mut W,
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(RmaOp { job: Job::Response(old), remote_id, .. }) = e.rma.table.get(id) else { return Ok(()) };
-    let connid = Some(e.own_addr(&e.peers.table[to]).connid);
+    let Some(RmaOp { job: Job::Response(old), remote_id, .. }) = rma_ops.table.get(id) else { return Ok(()) };
+    let connid = Some(peers.wires.own_addr(&peers.table[to]).connid);
     let hdr = AtomRsp { recv_id: remote_id.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
     let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::Packet, |slot| {
         let at = hdr.write(slot);
@@ -331,23 +360,37 @@ pub(in crate::rdm) fn push_response<W: Wire>(
         slot[at..end].copy_from_slice(old.bytes());
         end
     });
-    e.posted(to, PktType::ATOMRSP, sent)?;
-    e.drop_response(id);
+    peers.posted(to, PktType::ATOMRSP, sent)?;
+    rma_ops.drop_response(pending, id);
     Ok(())
 }
 
 /// Handles a response to an atomic of ours.
-fn on_response(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
-    if let Err(why) = finish_fetch(e, a.peer, hdr, payload) {
-        e.drop_packet(a, why);
+fn on_response(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+    hdr: &AtomRsp,
+    payload: &[u8],
+) {
+    if let Err(why) = finish_fetch(rma_ops, peers, pending, a.peer, hdr, payload) {
+        peers.drop_packet(a, why);
     }
 }
 
 /// Ends the atomic that these old values belong to. // HOT
 #[inline]
-fn finish_fetch(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
+fn finish_fetch(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    peer: PeerId,
+    hdr: &AtomRsp,
+    payload: &[u8],
+) -> Result<(), DropReason> {
     let id = SlotId::from_raw(hdr.recv_id);
-    let rma = match e.rma.table.get_mut(id) {
+    let rma = match rma_ops.table.get_mut(id) {
         Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent => rma,
         _ => return Err(DropReason::BadId),
     };
@@ -360,6 +403,6 @@ fn finish_fetch(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> 
         }
         _ => return Err(DropReason::BadId),
     }
-    e.finish_rma(id, Ok(()));
+    rma_ops.finish(peers, pending, id, Ok(()));
     Ok(())
 }

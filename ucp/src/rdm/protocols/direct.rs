@@ -9,9 +9,12 @@ use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, RegAccess, Remote, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_set::{Direction, PiecePost};
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
@@ -28,9 +31,9 @@ enum PostError {
 
 /// True if the device does a write with data for its target: not if it fits a packet, as the target has to
 /// poll anyway, nor in several pieces, as only one operation brings the data.
-pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(e: &Engine, w: &W, rma: &RmaOp) -> bool {
+pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(peers: &Peers, w: &W, rma: &RmaOp) -> bool {
     let Job::Put(local) = &rma.job else { return false };
-    let opts = e.req_opts(&e.peers.table[rma.peer], rma.cq_data);
+    let opts = peers.wires.req_opts(&peers.table[rma.peer], rma.cq_data);
     let header = header_len(PktType::DC_EAGER_RTW, rma.remote.count(), &opts) as u64;
     let one_piece = |lens: &mut dyn Iterator<Item = u64>| lens.filter(|&len| len > 0).count() == 1;
     one_piece(&mut local.pieces().iter().map(|buf| buf.len() as u64))
@@ -40,37 +43,37 @@ pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(e: &Engine, w: &W, rma: &RmaOp)
 
 /// Posts the next piece of the operation at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma_ops.table.get(id) else { return SendProgress::Done };
     let to = rma.peer;
     let wire = e.peers.table[to].wire;
     let rdma = e.peers.wires[wire].rdma;
     let max = if rma.protocol == RmaProtocol::DirectWrite { rdma.write } else { rdma.read };
     if rma.len > 0 && max == 0 {
-        return by_packets(e, id);
+        return by_packets(&mut e.rma_ops, &e.peers, id);
     }
     if rma.failed.is_some() {
-        if let Some(rma) = e.rma.table.get_mut(id) {
+        if let Some(rma) = e.rma_ops.table.get_mut(id) {
             rma.state = RmaState::AllSent;
         }
         return SendProgress::Done;
     }
     if rma.state == RmaState::Moving && rma.wire != Some(wire) {
         // The key is of another device.
-        return restart_by_packets(e, w, id);
+        return restart_by_packets(&mut e.rma_ops, &e.peers, w, id);
     }
     if rma.rail_plan.is_some() && rma.state == RmaState::Queued {
         return start_stripes(e, w, id);
     }
     if rma.sent < rma.len {
-        let posted = match post(e, w, id, max) {
+        let posted = match post(&mut e.rma_ops, &e.peers, w, id, max) {
             Ok(posted) => posted,
-            Err(PostError::Unregistered) => return restart_by_packets(e, w, id),
+            Err(PostError::Unregistered) => return restart_by_packets(&mut e.rma_ops, &e.peers, w, id),
             Err(PostError::Posted(NotPosted::Peer(PeerError::ACCESS))) => {
                 return SendProgress::Fail(OpError::Access(to));
             }
             Err(PostError::Posted(refused)) => return refused.into(),
         };
-        let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
+        let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
         (rma.state, rma.wire) = (RmaState::Moving, Some(wire));
         rma.sent += posted.1 as u64;
         rma.in_flight += u32::from(posted.0 == Posted::Pending);
@@ -78,31 +81,31 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             return SendProgress::Sent;
         }
     }
-    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
     rma.state = RmaState::AllSent;
     let (protocol, len, done, peer) = (rma.protocol, rma.len, rma.in_flight == 0, rma.peer);
     e.peers.counters.stats.count_rma(protocol, len);
     e.peers.counters.by_peer.initiated(peer, protocol, len);
     if done {
-        e.finish_rma(id, Ok(()));
-        e.release_regs(w);
+        e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Ok(()));
+        e.pending.release_regs(w);
     }
     SendProgress::Done
 }
 
 /// Cuts the operation into pieces for several rails, which the grant queue posts in turn; or uses one wire.
 fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let (to, len, direction, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
     let (Some(mut rail_plan), Some(local)) = (rma.rail_plan.take(), local) else { return SendProgress::Sent };
     e.trigger_rails(w, to);
-    let cut = e.cut_pieces(&mut rail_plan, (0, len), direction, e.peers.cfg.rma_chunk);
-    if !cut || e.register_stripes(w, &mut rail_plan, direction, local) < 2 {
+    let cut = e.peers.cut_pieces(&mut rail_plan, (0, len), direction, e.peers.cfg.rma_chunk);
+    if !cut || e.peers.register_stripes(w, &mut rail_plan, direction, local) < 2 {
         rail_plan.take_regs().for_each(|reg| w.release(reg));
         return SendProgress::Sent;
     }
     e.peers.counters.stats.rare.striped += 1;
-    if let Some(rma) = e.rma.table.get_mut(id) {
+    if let Some(rma) = e.rma_ops.table.get_mut(id) {
         rma.rail_plan = Some(rail_plan);
         rma.state = RmaState::Moving;
         rma.in_data_queue = true;
@@ -127,7 +130,7 @@ fn local_of(rma: &RmaOp) -> Option<Piece> {
 
 /// Posts the next piece of an operation over several rails.
 pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let (direction, remote) = (direction_of(rma), rma.remote.as_slice().first().map_or(0, |iov| iov.addr));
     if rma.failed.is_some() {
         rma.in_data_queue = false;
@@ -137,7 +140,7 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
         return SendProgress::Done;
     };
     let striped = e.post_stripe(w, &mut rail_plan, id, direction, (local, remote));
-    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let done = rail_plan.all_posted();
     rma.rail_plan = Some(rail_plan);
     let push = match striped {
@@ -157,29 +160,29 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
         return push;
     }
     rma.in_data_queue = false;
-    settle_stripes(e, id);
-    e.release_regs(w);
+    settle_stripes(&mut e.rma_ops, &mut e.peers, &mut e.pending, id);
+    e.pending.release_regs(w);
     push
 }
 
 /// Ends a striped operation if nothing is in flight and nothing is left to post.
-fn settle_stripes(e: &mut Engine, id: SlotId) {
-    let Some(rma) = e.rma.table.get(id) else { return };
+fn settle_stripes(rma_ops: &mut RmaOps, peers: &mut Peers, pending: &mut Pending, id: SlotId) {
+    let Some(rma) = rma_ops.table.get(id) else { return };
     let done = rma.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
     let (protocol, len, failed, peer) = (rma.protocol, rma.len, rma.failed, rma.peer);
     if rma.in_flight > 0 || !done && failed.is_none() {
         return;
     }
     if failed.is_none() {
-        e.peers.counters.stats.count_rma(protocol, len);
-        e.peers.counters.by_peer.initiated(peer, protocol, len);
+        peers.counters.stats.count_rma(protocol, len);
+        peers.counters.by_peer.initiated(peer, protocol, len);
     }
-    e.finish_rma(id, failed.map_or(Ok(()), Err));
+    rma_ops.finish(peers, pending, id, failed.map_or(Ok(()), Err));
 }
 
 /// Handles the end of a piece: done, or posted over another rail. A refused key ends the operation.
 fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
-    let Some(rma) = e.rma.table.get_mut(id) else { return };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
     let (peer, detached, Some(mut rail_plan)) = (rma.peer, rma.detached, rma.rail_plan.take()) else {
         return;
     };
@@ -189,7 +192,7 @@ fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, resu
         _ => {}
     }
     let lost = e.end_stripe(w, &mut rail_plan, part, result);
-    let Some(rma) = e.rma.table.get_mut(id) else { return };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
     if let Some(fault) = lost {
         rma.failed.get_or_insert(OpError::Peer(peer, fault));
     }
@@ -199,40 +202,46 @@ fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, resu
         e.peers.table[peer].queue_mut().grants.push_back(id);
         e.drive(w, peer);
     }
-    settle_stripes(e, id);
+    settle_stripes(&mut e.rma_ops, &mut e.peers, &mut e.pending, id);
     if let (Some(fault), false) = (lost, detached) {
         e.fail_peer(w, peer, fault);
     }
-    e.release_regs(w);
+    e.pending.release_regs(w);
 }
 
 /// Starts over by packets when memory cannot be registered, once nothing is in flight. The device's part is
 /// repeated with the same bytes.
-fn restart_by_packets<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get_mut(id) else { return SendProgress::Done };
+fn restart_by_packets<W: Wire>(rma_ops: &mut RmaOps, peers: &Peers, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
     if rma.in_flight > 0 {
         return SendProgress::Full;
     }
     (rma.sent, rma.state) = (0, RmaState::Queued);
     rma.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
-    by_packets(e, id)
+    by_packets(rma_ops, peers, id)
 }
 
 /// Continues by packets: the target accepts the device's key there too.
-fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
-    if e.peers.cfg.emulation == Emulation::Refused {
+fn by_packets(rma_ops: &mut RmaOps, peers: &Peers, id: SlotId) -> SendProgress {
+    if peers.cfg.emulation == Emulation::Refused {
         return SendProgress::Fail(OpError::Emulated);
     }
-    if let Some(rma) = e.rma.table.get_mut(id) {
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.go_by_packets();
     }
     SendProgress::Sent
 }
 
 /// Posts one piece that is contiguous at both ends, at most `max` bytes. Returns its length.
-fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), PostError> {
+fn post<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &Peers,
+    w: &mut W,
+    id: SlotId,
+    max: u64,
+) -> Result<(Posted, usize), PostError> {
     let no_rdma = PostError::Posted(NotPosted::Peer(PeerError::NO_RDMA));
-    let Some(rma) = e.rma.table.get_mut(id) else { return Err(no_rdma) };
+    let Some(rma) = rma_ops.table.get_mut(id) else { return Err(no_rdma) };
     let (to, token) = (rma.peer, TxToken::RmaOp { id, part: 0 });
     let (remote, contiguous) = remote_at(rma);
     let local = match &rma.job {
@@ -252,7 +261,7 @@ fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Pos
     if rma.regs[n].is_none() {
         let for_what =
             if matches!(rma.job, Job::Get(_)) { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
-        let reg = w.register(e.peers.table[to].wire, piece, for_what).map_err(|_| PostError::Unregistered)?;
+        let reg = w.register(peers.table[to].wire, piece, for_what).map_err(|_| PostError::Unregistered)?;
         rma.regs[n] = Some(reg);
     }
     let Some(reg) = &rma.regs[n] else { return Err(no_rdma) };
@@ -313,13 +322,13 @@ fn remote_at(rma: &RmaOp) -> (Remote, usize) {
 // [M8.10] [M10.5]
 #[cold]
 fn on_rnr<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(rma) = e.rma.table.get_mut(id) else { return };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
     let to = rma.peer;
     (rma.sent, rma.state) = (0, RmaState::Queued);
     e.pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
     rma.go_by_packets();
     e.peers.counters.stats.rare.not_ready += 1;
-    e.release_regs(w);
+    e.pending.release_regs(w);
     let peer = &mut e.peers.table[to];
     peer.flags |= PeerFlags::SENDS_QUEUED;
     peer.queue_mut().sends.push_front(id);
@@ -334,7 +343,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     part: u32,
     result: Result<(), PeerError>,
 ) {
-    let Some(rma) = e.rma.table.get_mut(id) else { return };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
     rma.in_flight = rma.in_flight.saturating_sub(1);
     if rma.rail_plan.is_some() {
         return on_stripe_end(e, w, id, part, result);
@@ -344,8 +353,8 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         return match e.peers.cfg.emulation {
             Emulation::Allowed => on_rnr(e, w, id),
             Emulation::Refused => {
-                e.finish_rma(id, Err(OpError::Emulated));
-                e.release_regs(w);
+                e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(OpError::Emulated));
+                e.pending.release_regs(w);
             }
         };
     }
@@ -355,38 +364,40 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     }
     let (in_flight, failed, detached) = (rma.in_flight, rma.failed, rma.detached);
     match failed {
-        Some(OpError::Peer(_, fault)) if in_flight == 0 && may_repeat(e, id, fault) => repeat(e, w, id),
-        Some(OpError::Peer(peer, fault)) if in_flight == 0 && e.survives(peer, fault) => {
-            e.finish_uncertain(id, peer, fault);
+        Some(OpError::Peer(_, fault)) if in_flight == 0 && may_repeat(&e.rma_ops, &e.peers, id, fault) => {
+            repeat(e, w, id)
+        }
+        Some(OpError::Peer(peer, fault)) if in_flight == 0 && e.peers.survives(peer, fault) => {
+            e.rma_ops.finish_uncertain(&mut e.peers, &mut e.pending, id, peer, fault);
         }
         // An id left in the queue becomes stale.
-        Some(error) if in_flight == 0 => e.finish_rma(id, Err(error)),
-        None if in_flight == 0 && all_sent => e.finish_rma(id, Ok(())),
+        Some(error) if in_flight == 0 => e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(error)),
+        None if in_flight == 0 && all_sent => e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Ok(())),
         _ => {}
     }
     if let (Err(fault), false) = (result, detached)
         && fault != PeerError::ACCESS
         && !fault.is_local()
-        && !e.survives(peer, fault)
+        && !e.peers.survives(peer, fault)
     {
         e.fail_peer(w, peer, fault);
     }
-    e.release_regs(w);
+    e.pending.release_regs(w);
 }
 
 /// True if a failed operation is repeated by packets: the peer fails over, and writing the same bytes twice
 /// does no harm. Immediate data would arrive twice.
 // [M11.10]
-fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
+fn may_repeat(rma_ops: &RmaOps, peers: &Peers, id: SlotId, fault: PeerError) -> bool {
     let repeatable = |rma: &RmaOp| rma.cq_data.is_none() && !rma.detached;
-    e.rma.table.get(id).is_some_and(|rma| repeatable(rma) && e.survives(rma.peer, fault))
-        && e.peers.cfg.emulation == Emulation::Allowed
+    rma_ops.table.get(id).is_some_and(|rma| repeatable(rma) && peers.survives(rma.peer, fault))
+        && peers.cfg.emulation == Emulation::Allowed
 }
 
 /// Repeats an operation by packets; nothing of it is in flight.
 #[cold]
 fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(rma) = e.rma.table.get_mut(id) else { return };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
     (rma.failed, rma.sent) = (None, 0);
     e.pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
     rma.go_by_packets();
@@ -397,6 +408,6 @@ fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
         peer.flags |= PeerFlags::SENDS_QUEUED;
         peer.queue_mut().sends.push_front(id);
     }
-    e.release_regs(w);
+    e.pending.release_regs(w);
     e.drive(w, to);
 }

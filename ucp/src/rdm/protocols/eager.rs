@@ -10,10 +10,14 @@ use crate::rdm::io::{NotPosted, PacketWriter, ReceiveSink, Wire};
 use crate::rdm::op::Payload;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Protocol, SendProgress};
+use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::MsgIdUse;
+use crate::rdm::send::Sends;
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::types::{EngineEvent, SendArgs};
 use crate::wire::rtm::{Eager, Rtm, Short};
@@ -55,13 +59,13 @@ impl<B: Payload> PacketWriter for ShortMessage<'_, B> {
 // [M4.1] [M4.2]
 #[inline(always)]
 pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     (class, tag): (MsgClass, u64),
     body: B,
 ) -> bool {
-    let Some(peer) = e.peers.table.get_mut(to) else { return false };
+    let Some(peer) = peers.table.get_mut(to) else { return false };
     // The general path sends the first request to a peer and sets its flags.
     let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED | PeerFlags::CONNID_HEADER;
     let is_ready = peer.flags & (PeerFlags::BLOCKED | PeerFlags::REMOVED | ready) == ready;
@@ -74,7 +78,7 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
     }
     peer.next_tx = peer.next_tx.wrapping_add(1);
     if let Some(sum) = peer.short.sent.count(body.size()) {
-        e.carry_sent(to, sum);
+        peers.counters.carry_sent(to, sum);
     }
     true
 }
@@ -84,13 +88,13 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
 // [M4.1] [M4.2]
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     class: MsgClass,
     s: &SendArgs,
 ) -> Option<Result<(), NotPosted>> {
-    let peer = &e.peers.table[to];
+    let peer = &peers.table[to];
     let kind = Kind::of(s.tag, class);
     let max = Protocol::Eager.header_len(kind, peer.hdr(), s.cq_data.is_some()) + s.buf.len();
     if max > w.mtu(to) {
@@ -100,46 +104,52 @@ pub(in crate::rdm) fn start<W: Wire>(
         msg_id: peer.next_tx,
         tag: s.tag,
         receipt: None,
-        opts: e.req_opts(peer, s.cq_data).of_class(class),
+        opts: peers.wires.req_opts(peer, s.cq_data).of_class(class),
     };
     let ty = if s.tag.is_some() { PktType::EAGER_TAGRTM } else { PktType::EAGER_MSGRTM };
     let buf = s.buf;
-    let posted = e.post(w, to, ty, max, |slot| {
+    let posted = peers.post(w, to, ty, max, |slot| {
         let at = hdr.write(slot);
         at + buf.copy_to(0, &mut slot[at..])
     });
     if posted.is_ok() {
-        let peer = &mut e.peers.table[to];
+        let peer = &mut peers.table[to];
         peer.next_tx = peer.next_tx.wrapping_add(1);
-        e.peers.counters.stats.count_sent(Protocol::Eager, buf.len());
-        e.peers.counters.by_peer.of(to).tx_bytes += buf.len() as u64;
+        peers.counters.stats.count_sent(Protocol::Eager, buf.len());
+        peers.counters.by_peer.of(to).tx_bytes += buf.len() as u64;
     }
     Some(posted)
 }
 
 /// Sends the op at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
-    let peer = &e.peers.table[to];
+    let peer = &peers.table[to];
     let max = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some()) + buf.len();
     if max > w.mtu(to) {
         return SendProgress::Switch(Protocol::Medium.with(protocol.sync()));
     }
     let receipt = (protocol == Protocol::DcEager).then_some(id.raw());
     let msg_id = peer.next_tx;
-    let hdr = Eager { msg_id, tag, receipt, opts: e.req_opts(peer, op.cq_data).of_class(op.class) };
+    let hdr = Eager { msg_id, tag, receipt, opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class) };
     let plain = if receipt.is_some() { PktType::DC_EAGER_MSGRTM } else { PktType::EAGER_MSGRTM };
     let ty = PktType(plain.0 + tag.is_some() as u8);
-    let posted = e.post(w, to, ty, max, |slot| {
+    let posted = peers.post(w, to, ty, max, |slot| {
         let at = hdr.write(slot);
         at + buf.copy_to(0, &mut slot[at..])
     });
     if let Err(refused) = posted {
         return refused.into();
     }
-    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
-    e.all_sent(w, id);
+    peers.table[to].next_tx = msg_id.wrapping_add(1);
+    sends.all_sent(peers, pending, w, id);
     SendProgress::Done
 }
 
@@ -149,7 +159,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtm(rtm) = a.packet else { return };
     let envelope = envelope(a.peer, rtm);
-    match e.take_expected(rtm, a.peer) {
+    match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
         Some(id) => {
             let Some(mut op) = e.recvs.table.remove(id) else { return };
             op.buf.put(0, rtm.payload);
@@ -158,7 +168,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         None => {
             let mut received = ReceivedRanges::new();
             received.add(0, envelope.len);
-            e.hold_unexpected(a, rtm, envelope, 0, received);
+            e.recvs.hold_unexpected(&mut e.peers, &mut e.pending, a, rtm, envelope, 0, received);
         }
     }
 }
@@ -168,7 +178,9 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 // [M5.1] [M11.2]
 #[inline(always)]
 pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
-    e: &mut Engine,
+    recvs: &mut Recvs,
+    peers: &mut Peers,
+    pending: &mut Pending,
     to: &mut I,
     from: PeerId,
     hdr: &Short,
@@ -176,30 +188,30 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
 ) -> bool {
     let (tag, len) = (hdr.tag, payload.len());
     let first = if hdr.class == MsgClass::Message {
-        if !e.recvs.multi_recvs.is_empty() {
+        if !recvs.multi_recvs.is_empty() {
             return false;
         }
-        take_first_expected(e, tag, from, payload)
+        take_first_expected(recvs, tag, from, payload)
     } else {
         let kind = Kind::of(Some(tag), hdr.class);
-        if e.pending.events.is_empty()
-            && e.recvs.match_queues[kind as usize].unexpected.is_empty()
+        if pending.events.is_empty()
+            && recvs.match_queues[kind as usize].unexpected.is_empty()
             && to.deliver(hdr.class, from, tag, payload)
         {
             return true;
         }
-        if !e.recvs.multi_recvs.is_empty() {
+        if !recvs.multi_recvs.is_empty() {
             return false;
         }
         None
     };
     let user = match first {
         Some(user) => user,
-        None => match take_expected_short(e, hdr.class, tag, from, payload) {
+        None => match take_expected_short(recvs, peers, hdr.class, tag, from, payload) {
             Some((room, user)) if len > room => {
-                e.peers.counters.stats.rare.truncated += 1;
+                peers.counters.stats.rare.truncated += 1;
                 let result = Err(OpError::Truncated { len: len as u64, room });
-                e.pending.events.push_back(EngineEvent::RecvDone { user, result });
+                pending.events.push_back(EngineEvent::RecvDone { user, result });
                 return true;
             }
             Some((_, user)) => user,
@@ -209,7 +221,7 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
     let status = RecvStatus { len, tag, from, cq_data: None };
     // A caller that polls its request finds the status there; others get an event.
     if !to.received(user, status) {
-        e.pending.events.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
+        pending.events.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
     }
     true
 }
@@ -217,9 +229,9 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
 /// Receives a tagged message into the first receive of its list, if that matches and is contiguous and long
 /// enough. Returns the user value of the receive. // HOT
 #[inline(always)]
-fn take_first_expected(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
-    let first = e.recvs.match_queues[Kind::Tagged as usize].expected.first(tag)?;
-    let mut receive = e.recvs.table.occupied(first.at as usize)?;
+fn take_first_expected(recvs: &mut Recvs, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
+    let first = recvs.match_queues[Kind::Tagged as usize].expected.first(tag)?;
+    let mut receive = recvs.table.occupied(first.at as usize)?;
     let op = receive.element();
     let target = op.buf.contig_target(payload.len())?;
     first.take(&op.entry, tag, from)?;
@@ -233,16 +245,17 @@ fn take_first_expected(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -
 /// Returns the length of the receive and its user value.
 #[inline(never)]
 fn take_expected_short(
-    e: &mut Engine,
+    recvs: &mut Recvs,
+    peers: &Peers,
     class: MsgClass,
     tag: u64,
     from: PeerId,
     payload: &[u8],
 ) -> Option<(usize, u64)> {
     let kind = Kind::of(Some(tag), class);
-    let from = Aliases::new(&e.peers, kind).sender(from);
-    let at = e.recvs.match_queues[kind as usize].expected.take(&mut e.recvs.table, tag, from)?;
-    let mut receive = e.recvs.table.occupied(at as usize)?;
+    let from = Aliases::new(peers, kind).sender(from);
+    let at = recvs.match_queues[kind as usize].expected.take(&mut recvs.table, tag, from)?;
+    let mut receive = recvs.table.occupied(at as usize)?;
     let op = receive.element();
     let of = (op.buf.put(0, payload), op.user);
     receive.end();

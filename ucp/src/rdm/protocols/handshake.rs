@@ -6,8 +6,11 @@ use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::{Flushed, NotPosted, Wire};
+use crate::rdm::peers::Peers;
+use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
+use crate::rdm::protocols::zcopy_recv::ZcopyRecv;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::ReqLen;
 use crate::wire::{Features, Handshake, Packet, PktType, rtw};
@@ -26,55 +29,83 @@ pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: Pe
     if e.peers.table[id].flags.contains(PeerFlags::BACKED_OFF) {
         return;
     }
-    match push(e, w, id) {
+    match push(&mut e.peers, &e.zcopy_recv, w, id) {
         Ok(()) => {}
-        Err(NotPosted::Full) => e.schedule(id),
+        Err(NotPosted::Full) => e.pending.schedule(&mut e.peers, id),
         // A peer that left may have sent more: the HANDSHAKE counts as lost.
         Err(NotPosted::Peer(fault)) => e.on_send_error(w, id, fault),
     }
 }
 
 /// Sends the queued HANDSHAKE.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    let peer = &e.peers.table[id];
-    let wire = &e.peers.wires[peer.wire];
+pub(in crate::rdm) fn push<W: Wire>(
+    peers: &mut Peers,
+    zcopy_recv: &Option<Box<ZcopyRecv>>,
+    w: &mut W,
+    id: PeerId,
+) -> Result<(), NotPosted> {
+    let peer = &peers.table[id];
+    let wire = &peers.wires[peer.wire];
     let mut word = ours(wire.rdma);
     // [M11.3]
     word.set(Features::RAILS, !wire.rail_wires.is_empty());
-    let user_qp = e.zcopy_recv.as_ref().map(|mode| mode.qp);
+    let user_qp = zcopy_recv.as_ref().map(|mode| mode.qp);
     // [M5.12]
     word.set(Features::USER_RECV_QP, user_qp.is_some());
     // [M3.11]
-    word.set(Features::CONST_HDR_LEN, e.peers.cfg.req_len == ReqLen::Constant);
-    word.remove(e.peers.cfg.withhold);
-    let mut hdr = Handshake::new(word, e.own_addr(peer).connid, e.peers.cfg.device_version);
+    word.set(Features::CONST_HDR_LEN, peers.cfg.req_len == ReqLen::Constant);
+    word.remove(peers.cfg.withhold);
+    let mut hdr = Handshake::new(word, peers.wires.own_addr(peer).connid, peers.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
-    e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
-    e.peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
+    peers.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
+    peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
     Ok(())
 }
 
 /// Requests the peer's HANDSHAKE with an empty write, unless a packet was sent that brings it anyway.
 // [M3.8]
-pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    if e.peers.table[id].flags.contains(PeerFlags::POSTED) {
+pub(in crate::rdm) fn trigger<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
+    if peers.table[id].flags.contains(PeerFlags::POSTED) {
         return Ok(());
     }
-    push_trigger(e, w, id)
+    push_trigger(peers, w, id)
 }
 
-fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    let hdr = rtw::Eager::trigger(*e.own_addr(&e.peers.table[id]));
+fn push_trigger<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
+    let hdr = rtw::Eager::trigger(*peers.wires.own_addr(&peers.table[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // The loss of a trigger is no error; the loss of earlier packets is.
-    let sent = e.is_unflushed(w, id);
-    e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    e.peers.table[id].flags.set(PeerFlags::UNCONFIRMED, sent);
-    e.peers.counters.stats.rare.triggers += 1;
+    let sent = peers.table.is_unflushed(w, id);
+    peers.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
+    peers.table[id].flags.set(PeerFlags::UNCONFIRMED, sent);
+    peers.counters.stats.rare.triggers += 1;
     Ok(())
 }
 
 impl Engine {
+    /// Iterates over peers whose HANDSHAKE operations wait for, once per operation.
+    pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let of_sends = self.sends.table.iter().map(|(_, op)| op.peer);
+        let of_others = self.rma_ops.table.iter().map(|(_, rma)| rma.peer);
+        of_sends.chain(of_others).filter(|&peer| self.peers.awaits_handshake(peer))
+    }
+
+    /// Sends an empty write: the wire reports an error if the peer is dead. False: no room.
+    pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
+        if self.peers.table.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
+            return true;
+        }
+        match push_trigger(&mut self.peers, w, peer) {
+            Ok(()) => {}
+            Err(NotPosted::Full) => return false,
+            Err(NotPosted::Peer(fault)) if self.try_failover(w, peer, fault) => {}
+            Err(NotPosted::Peer(fault)) => self.fail_peer(w, peer, fault),
+        }
+        true
+    }
+}
+
+impl Peers {
     /// True if an operation waits for a HANDSHAKE of this peer that may have been lost:
     /// [`send_keepalive`](Engine::send_keepalive) brings another.
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
@@ -84,38 +115,16 @@ impl Engine {
         };
         let unsent_errors =
             |peer: &Peer| peer.queue.as_ref().is_some_and(|queue| !queue.unsent_errors.is_empty());
-        self.peers
-            .table
-            .get(peer)
-            .is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || unsent_errors(peer)))
+        self.table.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || unsent_errors(peer)))
     }
+}
 
-    /// Iterates over peers whose HANDSHAKE operations wait for, once per operation.
-    pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let of_sends = self.sends.table.iter().map(|(_, op)| op.peer);
-        let of_others = self.rma.table.iter().map(|(_, rma)| rma.peer);
-        of_sends.chain(of_others).filter(|&peer| self.awaits_handshake(peer))
-    }
-
+impl PeerTable {
     /// True if packets of ours may be in flight to this peer.
     pub(in crate::rdm) fn is_unflushed<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
-        let peer = &self.peers.table[id];
+        let peer = &self[id];
         let ended = peer.outstanding == 0 && !peer.flags.contains(PeerFlags::BACKED_OFF);
         peer.flags.contains(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
-    }
-
-    /// Sends an empty write: the wire reports an error if the peer is dead. False: no room.
-    pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
-        if self.peers.table.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
-            return true;
-        }
-        match push_trigger(self, w, peer) {
-            Ok(()) => {}
-            Err(NotPosted::Full) => return false,
-            Err(NotPosted::Peer(fault)) if self.try_failover(w, peer, fault) => {}
-            Err(NotPosted::Peer(fault)) => self.fail_peer(w, peer, fault),
-        }
-        true
     }
 }
 
@@ -129,7 +138,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
             learn_user_qp(peer, shake);
             if peer.flags.contains(PeerFlags::USER_QP_ONLY) {
-                e.refuse_announced(w, a.peer);
+                e.sends.refuse_announced(&mut e.peers, &mut e.pending, w, a.peer);
             }
             e.peers.counters.trace.push(TraceEvent::Handshake(a.peer));
             e.send_unsent_errors(w, a.peer);
@@ -137,7 +146,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             e.announce_lanes(w, a.peer);
             e.drive(w, a.peer);
         }
-        _ => e.drop_packet(a, DropReason::Unsupported),
+        _ => e.peers.drop_packet(a, DropReason::Unsupported),
     }
 }
 

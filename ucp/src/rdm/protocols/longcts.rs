@@ -8,6 +8,8 @@ use crate::rdm::flow::window;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::Wire;
 use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::peers::Peers;
+use crate::rdm::send::Sends;
 
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
@@ -40,10 +42,15 @@ const fn ctl(ty: PktType) -> PacketHandler {
 
 /// Sends the first packet of the op at the head of its peer's queue.
 // [M5.4]
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
-    let peer = &e.peers.table[to];
+    let peer = &peers.table[to];
     let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if buf.len() <= capacity {
@@ -64,20 +71,20 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         delivery,
         msg_length: buf.len() as u64,
         send_id: id.raw(),
-        credit_request: e.peers.cfg.cts_credits,
+        credit_request: peers.cfg.cts_credits,
         cause: Cause::Fresh,
-        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
+        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let ty = PktType(plain.0 + tag.is_some() as u8);
-    let posted = e.post(w, to, ty, header + capacity, |slot| {
+    let posted = peers.post(w, to, ty, header + capacity, |slot| {
         let at = hdr.write(slot);
         at + buf.copy_to(0, &mut slot[at..at + capacity])
     });
     if let Err(refused) = posted {
         return refused.into();
     }
-    e.peers.table[to].next_tx = msg_id.wrapping_add(1);
-    if let Some(op) = e.sends.table.get_mut(id) {
+    peers.table[to].next_tx = msg_id.wrapping_add(1);
+    if let Some(op) = sends.table.get_mut(id) {
         op.msg_id = msg_id;
         op.sent = capacity;
         op.state = TxState::Granted;
@@ -98,7 +105,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
         total: buf.len() as u64,
         kind: TransferKind::Message,
     };
-    let Some(sent) = e.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
+    let Some(sent) = e.peers.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
     let len = match e.count_granted(w, to, sent) {
@@ -113,7 +120,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
     }
     op.in_data_queue = false;
     if op.sent == buf.len() {
-        e.all_sent(w, id);
+        e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
     }
     SendProgress::Done
 }
@@ -132,7 +139,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     let RtmBody::LongCts { msg_length, send_id, cause, .. } = rtm.body else { return };
     match (cause, a.order) {
-        (Cause::Fresh, MsgOrder::Past) => return e.drop_packet(a, DropReason::Duplicate),
+        (Cause::Fresh, MsgOrder::Past) => return e.peers.drop_packet(a, DropReason::Duplicate),
         (Cause::Fresh, _) => {}
         (Cause::ReadNack, _) => return e.on_reannouncement(w, a, rtm, msg_length, send_id),
     }
@@ -140,9 +147,9 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     let mut received = ReceivedRanges::new();
     received.add(0, rtm.payload.len() as u64);
     let whole = received.bytes() == msg_length;
-    match e.take_expected(rtm, a.peer) {
+    match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
         None => {
-            e.hold_unexpected(a, rtm, envelope, 0, received);
+            e.recvs.hold_unexpected(&mut e.peers, &mut e.pending, a, rtm, envelope, 0, received);
         }
         Some(id) => {
             if let Some(op) = e.recvs.table.get_mut(id) {
@@ -151,7 +158,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin_rx(id, envelope, received);
+            e.recvs.begin(id, envelope, received);
             e.send_ctl(w, a.peer, Ctl::Cts(id));
         }
     }
@@ -166,10 +173,10 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     }
     let op = match e.sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
-        _ => return e.drop_packet(a, DropReason::BadId),
+        _ => return e.peers.drop_packet(a, DropReason::BadId),
     };
     if cts.recv_length == 0 {
-        return e.drop_packet(a, DropReason::BadWindow);
+        return e.peers.drop_packet(a, DropReason::BadWindow);
     }
     // Replaces what was left, of which there is none from a peer that keeps to the rules.
     op.window = (op.buf.len() - op.sent).min(usize::try_from(cts.recv_length).unwrap_or(usize::MAX));
@@ -187,17 +194,17 @@ fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, p
     if is_rma_id(id) {
         return e.recv_rma_data(w, a, id, hdr.seg_offset, payload);
     }
-    let moved = e.has_failed_over(a.peer);
-    let (op, rxe) = match e.rxe(id) {
+    let moved = e.peers.table.has_failed_over(a.peer);
+    let (op, rxe) = match e.recvs.rxe(id) {
         Some((op, rxe)) if rxe.envelope.from == a.peer => (op, rxe),
-        _ => return e.drop_packet(a, DropReason::BadId),
+        _ => return e.peers.drop_packet(a, DropReason::BadId),
     };
     let (at, len, total) = (hdr.seg_offset, payload.len() as u64, rxe.envelope.len);
     if rxe.envelope.protocol.plain() != Protocol::LongCts {
-        return e.drop_packet(a, DropReason::BadId);
+        return e.peers.drop_packet(a, DropReason::BadId);
     }
     if let Err(why) = window::admit(&mut rxe.received, &mut rxe.window, total, at, len, moved) {
-        return e.drop_packet(a, why);
+        return e.peers.drop_packet(a, why);
     }
     op.buf.put(at, payload);
     if rxe.received.bytes() == total {

@@ -7,6 +7,12 @@ use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::{NotPosted, RegAccess, Wire};
 use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::peers::Peers;
+use crate::rdm::pending::Pending;
+use crate::rdm::recv::Recvs;
+use crate::rdm::rma::Reads;
+use crate::rdm::rma::RmaOps;
+use crate::rdm::send::Sends;
 
 use crate::rdm::op::rma_read::RmaRead;
 use crate::rdm::op::rx::Envelope;
@@ -41,10 +47,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         eager.header_len(op.kind(), e.peers.table[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
     let fallback = SendProgress::Switch(if fits_eager { eager } else { Protocol::LongCts.with(sync) });
     if state == TxState::Queued {
-        if !e.may_be_read(to, Protocol::LongRead) || buf.is_empty() {
+        if !e.peers.may_be_read(to, Protocol::LongRead) || buf.is_empty() {
             return fallback;
         }
-        if protocol == Protocol::RuntRead && !(e.may_be_read(to, protocol) && may_runt(e, to, id, buf.len()))
+        if protocol == Protocol::RuntRead
+            && !(e.peers.may_be_read(to, protocol) && may_runt(&e.sends, &e.peers, to, id, buf.len()))
         {
             return SendProgress::Switch(Protocol::LongRead);
         }
@@ -82,37 +89,46 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     };
     let header = header + iov.wire_len();
     match protocol {
-        Protocol::RuntRead => push_runt(e, w, id, iov, header, w.mtu(to) - header),
-        _ => push_whole(e, w, id, iov, header),
+        Protocol::RuntRead => {
+            push_runt(&mut e.sends, &mut e.peers, &mut e.pending, w, id, iov, header, w.mtu(to) - header)
+        }
+        _ => push_whole(&mut e.sends, &mut e.peers, w, id, iov, header),
     }
 }
 
 /// One runting message to a peer at a time, with a head shorter than the message.
 // [M7.9]
-fn may_runt(e: &Engine, to: PeerId, id: SlotId, len: usize) -> bool {
-    let own = u32::from(e.sends.table.get(id).is_some_and(|op| op.reg.is_some()));
-    let exposed = e.peers.table[to].queue.as_ref().map_or(0, |queue| queue.exposed);
-    exposed == own && e.peers.cfg.runt_size > 0 && e.peers.cfg.runt_size < len
+fn may_runt(sends: &Sends, peers: &Peers, to: PeerId, id: SlotId, len: usize) -> bool {
+    let own = u32::from(sends.table.get(id).is_some_and(|op| op.reg.is_some()));
+    let exposed = peers.table[to].queue.as_ref().map_or(0, |queue| queue.exposed);
+    exposed == own && peers.cfg.runt_size > 0 && peers.cfg.runt_size < len
 }
 
-fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, max: usize) -> SendProgress {
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+fn push_whole<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    w: &mut W,
+    id: SlotId,
+    read_iov: Iovs,
+    max: usize,
+) -> SendProgress {
+    let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let (to, tag) = (op.peer, op.tag);
-    let peer = &e.peers.table[to];
+    let peer = &peers.table[to];
     let hdr = LongRead {
         msg_id: peer.next_tx,
         tag,
         msg_length: op.buf.len() as u64,
         send_id: id.raw(),
         read_iov,
-        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
+        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let ty = PktType(PktType::LONGREAD_MSGRTM.0 + tag.is_some() as u8);
-    if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
+    if let Err(refused) = peers.post(w, to, ty, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    e.peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
-    if let Some(op) = e.sends.table.get_mut(id) {
+    peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
+    if let Some(op) = sends.table.get_mut(id) {
         op.msg_id = hdr.msg_id;
         op.state = TxState::Exposed;
     }
@@ -120,17 +136,19 @@ fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, ma
 }
 
 fn push_runt<W: Wire>(
-    e: &mut Engine,
+    sends: &mut Sends,
+    peers: &mut Peers,
+    pending: &mut Pending,
     w: &mut W,
     id: SlotId,
     read_iov: Iovs,
     header: usize,
     capacity: usize,
 ) -> SendProgress {
-    let runt = e.peers.cfg.runt_size;
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+    let runt = peers.cfg.runt_size;
+    let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let (to, tag, buf, at_byte, first) = (op.peer, op.tag, op.buf, op.sent, op.state == TxState::Queued);
-    let peer = &e.peers.table[to];
+    let peer = &peers.table[to];
     let len = (runt - at_byte).min(capacity);
     let hdr = RuntRead {
         msg_id: if first { peer.next_tx } else { op.msg_id },
@@ -140,10 +158,10 @@ fn push_runt<W: Wire>(
         seg_offset: at_byte as u64,
         runt_length: runt as u64,
         read_iov,
-        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
+        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let ty = PktType(PktType::RUNTREAD_MSGRTM.0 + tag.is_some() as u8);
-    let posted = e.post(w, to, ty, header + len, |slot| {
+    let posted = peers.post(w, to, ty, header + len, |slot| {
         let at = hdr.write(slot);
         at + buf.copy_to(at_byte, &mut slot[at..at + len])
     });
@@ -151,9 +169,9 @@ fn push_runt<W: Wire>(
         return refused.into();
     }
     if first {
-        e.peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
+        peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
     }
-    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
     op.msg_id = hdr.msg_id;
     op.sent += len;
     if first {
@@ -163,7 +181,7 @@ fn push_runt<W: Wire>(
         return SendProgress::Sent;
     }
     match op.state {
-        TxState::Ended => e.finish_read_send(w, id),
+        TxState::Ended => sends.finish_read(peers, pending, w, id),
         _ => op.state = TxState::Exposed,
     }
     SendProgress::Done
@@ -173,7 +191,7 @@ fn push_runt<W: Wire>(
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Rtm(rtm) => on_rtm(e, w, a, rtm),
-        Packet::Eor(eor) => on_eor(e, w, a, eor),
+        Packet::Eor(eor) => on_eor(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a, eor),
         _ => {}
     }
 }
@@ -193,7 +211,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     }
     // [M7.10]
     if iov.total().is_none_or(|total| total < len) {
-        return e.drop_packet(a, DropReason::BadSegment);
+        return e.peers.drop_packet(a, DropReason::BadSegment);
     }
     let envelope = Envelope {
         len,
@@ -211,11 +229,11 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
         true => None,
         false => match e.reads.table.insert(RmaRead::new(a.peer, iov, runt)) {
             Ok(rma_read) => Some(rma_read),
-            Err(_) => return e.drop_packet(a, DropReason::NoRoom),
+            Err(_) => return e.peers.drop_packet(a, DropReason::NoRoom),
         },
     };
     let (missing, whole) = (received.bytes() < runt, rma_read.is_none() && received.bytes() == len);
-    match e.take_expected(rtm, a.peer) {
+    match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
         Some(id) => {
             if let Some(op) = e.recvs.table.get_mut(id) {
                 op.buf.put(at, rtm.payload);
@@ -223,7 +241,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin_rx(id, envelope, received);
+            e.recvs.begin(id, envelope, received);
             if missing {
                 e.peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
             }
@@ -231,7 +249,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
                 e.start_rma_read(w, rma_read, id);
             }
         }
-        None => match e.hold_unexpected(a, rtm, envelope, at, received) {
+        None => match e.recvs.hold_unexpected(&mut e.peers, &mut e.pending, a, rtm, envelope, at, received) {
             Some(id) => {
                 if let Some(held) = e.recvs.unexpected.get_mut(id) {
                     held.rma_read = rma_read;
@@ -261,14 +279,14 @@ fn on_further<W: Wire>(
     let len = rtm.payload.len() as u64;
     let part =
         e.peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
-    if !runt_agrees(e, part, runt) {
-        return e.drop_packet(a, DropReason::BadSegment);
+    if !runt_agrees(&mut e.recvs, &e.reads, part, runt) {
+        return e.peers.drop_packet(a, DropReason::BadSegment);
     }
     let head_complete = match part {
-        None => return e.drop_packet(a, DropReason::Duplicate),
-        Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
+        None => return e.peers.drop_packet(a, DropReason::Duplicate),
+        Some(_) if len == 0 => return e.peers.drop_packet(a, DropReason::BadSegment),
         Some(PartialMsg::Rx(id)) => {
-            let fits = match e.rxe(id) {
+            let fits = match e.recvs.rxe(id) {
                 Some((op, rxe)) => {
                     let fits = rxe.envelope.protocol == Protocol::RuntRead && rxe.envelope.len == msg_length;
                     let fits = fits && rxe.received.add(at, len);
@@ -280,7 +298,7 @@ fn on_further<W: Wire>(
                 None => None,
             };
             let Some((arrived, envelope, rma_read, nack)) = fits else {
-                return e.drop_packet(a, DropReason::BadSegment);
+                return e.peers.drop_packet(a, DropReason::BadSegment);
             };
             if arrived == msg_length {
                 e.finish_rx(w, id, &envelope);
@@ -293,14 +311,14 @@ fn on_further<W: Wire>(
             // During the read the head has arrived; after it, everything.
             arrived == msg_length || rma_read.is_some() && arrived == runt
         }
-        Some(PartialMsg::Unexpected(_)) if !e.reserve_unexpected(a, rtm) => return,
+        Some(PartialMsg::Unexpected(_)) if !e.peers.reserve_unexpected(&mut e.pending, a, rtm) => return,
         Some(PartialMsg::Unexpected(id)) => {
             let Some(held) = e.recvs.unexpected.get_mut(id) else {
-                return e.drop_packet(a, DropReason::BadSegment);
+                return e.peers.drop_packet(a, DropReason::BadSegment);
             };
             let fits = held.envelope.protocol == Protocol::RuntRead && held.envelope.len == msg_length;
             if !fits || !held.received.add(at, len) {
-                return e.drop_packet(a, DropReason::BadSegment);
+                return e.peers.drop_packet(a, DropReason::BadSegment);
             }
             held.segments.push(at, e.pending.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == runt
@@ -312,28 +330,36 @@ fn on_further<W: Wire>(
 }
 
 /// True if the head ends where the first packet said.
-fn runt_agrees(e: &mut Engine, part: Option<PartialMsg>, runt: u64) -> bool {
+fn runt_agrees(recvs: &mut Recvs, reads: &Reads, part: Option<PartialMsg>, runt: u64) -> bool {
     let rma_read = match part {
-        Some(PartialMsg::Rx(id)) => e.rxe(id).and_then(|(_, rxe)| rxe.rma_read),
-        Some(PartialMsg::Unexpected(id)) => e.recvs.unexpected.get(id).and_then(|held| held.rma_read),
+        Some(PartialMsg::Rx(id)) => recvs.rxe(id).and_then(|(_, rxe)| rxe.rma_read),
+        Some(PartialMsg::Unexpected(id)) => recvs.unexpected.get(id).and_then(|held| held.rma_read),
         None => None,
     };
-    rma_read.and_then(|rma_read| e.reads.table.get(rma_read)).is_none_or(|rma_read| rma_read.from == runt)
+    rma_read.and_then(|rma_read| reads.table.get(rma_read)).is_none_or(|rma_read| rma_read.from == runt)
 }
 
 /// Ends a message or write that the peer has read.
 // [M7.2]
-fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
+fn on_eor<W: Wire>(
+    sends: &mut Sends,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+    eor: &Eor,
+) {
     let id = SlotId::from_raw(eor.send_id);
     if is_rma_id(id) {
-        return e.on_rma_eor(a, id);
+        return rma_ops.on_eor(peers, pending, a, id);
     }
-    match e.sends.table.get_mut(id) {
+    match sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => {
             if let Some(reg) = &op.reg {
                 w.on_offer_result(a.peer, reg, op.buf.len(), true);
             }
-            e.finish_read_send(w, id);
+            sends.finish_read(peers, pending, w, id);
         }
         // Packets of the head still wait for room: the read has overtaken them.
         Some(op)
@@ -341,30 +367,36 @@ fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
         {
             op.state = TxState::Ended;
         }
-        _ => e.drop_packet(a, DropReason::BadId),
+        _ => peers.drop_packet(a, DropReason::BadId),
     }
 }
 
 /// Sends an EOR.
 pub(in crate::rdm) fn push_eor<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     send_id: u32,
     recv_id: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = Eor { send_id, recv_id, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
-    e.post(w, to, PktType::EOR, Eor::LEN, |slot| hdr.write(slot))
+    let hdr = Eor { send_id, recv_id, connid: Some(peers.wires.own_addr(&peers.table[to]).connid) };
+    peers.post(w, to, PktType::EOR, Eor::LEN, |slot| hdr.write(slot))
 }
 
-impl Engine {
+impl Sends {
     /// Completes a message that was read.
-    fn finish_read_send<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(op) = self.sends.table.get(id) else { return };
+    pub(in crate::rdm) fn finish_read<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        id: SlotId,
+    ) {
+        let Some(op) = self.table.get(id) else { return };
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
         debug_assert!(protocol.sync() == Sync::No);
-        self.peers.counters.stats.count_sent(protocol, len);
-        self.peers.counters.by_peer.of(to).tx_bytes += len as u64;
-        self.finish_tx(w, id, Ok(()));
+        peers.counters.stats.count_sent(protocol, len);
+        peers.counters.by_peer.of(to).tx_bytes += len as u64;
+        self.finish(peers, pending, w, id, Ok(()));
     }
 }

@@ -9,9 +9,12 @@ use crate::rdm::io::Wire;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{PartialMsg, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
+use crate::rdm::send::Sends;
 use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
 use crate::wire::rtm::{Medium, Rtm, RtmBody};
@@ -36,10 +39,16 @@ fn segment(left: usize, capacity: usize) -> usize {
 }
 
 /// Sends the next packet of the op at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, tag, buf, at_byte) = (op.peer, op.protocol, op.tag, op.buf, op.sent);
-    let peer = &e.peers.table[to];
+    let peer = &peers.table[to];
     let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if capacity == 0 {
@@ -55,11 +64,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         receipt,
         msg_length: buf.len() as u64,
         seg_offset: at_byte as u64,
-        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
+        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let plain = if receipt.is_some() { PktType::DC_MEDIUM_MSGRTM } else { PktType::MEDIUM_MSGRTM };
     let ty = PktType(plain.0 + tag.is_some() as u8);
-    let posted = e.post(w, to, ty, header + len, |slot| {
+    let posted = peers.post(w, to, ty, header + len, |slot| {
         let at = hdr.write(slot);
         at + buf.copy_to(at_byte, &mut slot[at..at + len])
     });
@@ -67,16 +76,16 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return refused.into();
     }
     if first {
-        e.peers.table[to].next_tx = msg_id.wrapping_add(1);
+        peers.table[to].next_tx = msg_id.wrapping_add(1);
     }
-    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
     op.msg_id = msg_id;
     op.state = TxState::Sending;
     op.sent += len;
     if op.sent < buf.len() {
         return SendProgress::Sent;
     }
-    e.all_sent(w, id);
+    sends.all_sent(peers, pending, w, id);
     SendProgress::Done
 }
 
@@ -102,7 +111,7 @@ fn on_first<W: Wire>(
     let mut received = ReceivedRanges::new();
     received.add(seg_offset, rtm.payload.len() as u64);
     let whole = received.bytes() == envelope.len;
-    let part = match e.take_expected(rtm, a.peer) {
+    let part = match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
         Some(id) => {
             if let Some(op) = e.recvs.table.get_mut(id) {
                 op.buf.put(seg_offset, rtm.payload);
@@ -110,10 +119,18 @@ fn on_first<W: Wire>(
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin_rx(id, envelope, received);
+            e.recvs.begin(id, envelope, received);
             PartialMsg::Rx(id)
         }
-        None => match e.hold_unexpected(a, rtm, envelope, seg_offset, received) {
+        None => match e.recvs.hold_unexpected(
+            &mut e.peers,
+            &mut e.pending,
+            a,
+            rtm,
+            envelope,
+            seg_offset,
+            received,
+        ) {
             Some(id) if !whole => PartialMsg::Unexpected(id),
             _ => return,
         },
@@ -134,14 +151,16 @@ fn on_further<W: Wire>(
         e.peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
     let len = rtm.payload.len() as u64;
     let whole = match part {
-        None if e.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => return e.drop_of_failed(a),
-        None => return e.drop_packet(a, DropReason::Duplicate),
+        None if e.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => return e.peers.drop_of_failed(a),
+        None => return e.peers.drop_packet(a, DropReason::Duplicate),
         // Kept, it would cost memory that no length bounds.
-        Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
+        Some(_) if len == 0 => return e.peers.drop_packet(a, DropReason::BadSegment),
         Some(PartialMsg::Rx(id)) => {
-            let Some((op, rxe)) = e.rxe(id) else { return e.drop_packet(a, DropReason::BadSegment) };
+            let Some((op, rxe)) = e.recvs.rxe(id) else {
+                return e.peers.drop_packet(a, DropReason::BadSegment);
+            };
             if rxe.envelope.len != msg_length || !rxe.received.add(seg_offset, len) {
-                return e.drop_packet(a, DropReason::BadSegment);
+                return e.peers.drop_packet(a, DropReason::BadSegment);
             }
             op.buf.put(seg_offset, rtm.payload);
             let (whole, envelope) = (rxe.received.bytes() == msg_length, rxe.envelope);
@@ -150,13 +169,13 @@ fn on_further<W: Wire>(
             }
             whole
         }
-        Some(PartialMsg::Unexpected(_)) if !e.reserve_unexpected(a, rtm) => return,
+        Some(PartialMsg::Unexpected(_)) if !e.peers.reserve_unexpected(&mut e.pending, a, rtm) => return,
         Some(PartialMsg::Unexpected(id)) => {
             let Some(held) = e.recvs.unexpected.get_mut(id) else {
-                return e.drop_packet(a, DropReason::BadSegment);
+                return e.peers.drop_packet(a, DropReason::BadSegment);
             };
             if held.envelope.len != msg_length || !held.received.add(seg_offset, len) {
-                return e.drop_packet(a, DropReason::BadSegment);
+                return e.peers.drop_packet(a, DropReason::BadSegment);
             }
             held.segments.push(seg_offset, e.pending.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == msg_length

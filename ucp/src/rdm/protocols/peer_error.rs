@@ -12,9 +12,15 @@ use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rma_op::{Job, RmaState};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
+use crate::rdm::peers::Peers;
+use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler};
+use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::{MsgOrder, msg_order};
+use crate::rdm::rma::Reads;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::DropReason;
@@ -41,15 +47,19 @@ const MAX_UNSENT_ERRORS: usize = 4096;
 
 /// Sends a PEER_ERROR.
 pub(in crate::rdm) fn push<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     what: ErrorRef,
     code: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = ctl::PeerError { what, prov_errno: code, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
-    e.post(w, to, PktType::PEER_ERROR, ctl::PeerError::LEN, |slot| hdr.write(slot))?;
-    e.peers.counters.stats.rare.errors_sent += 1;
+    let hdr = ctl::PeerError {
+        what,
+        prov_errno: code,
+        connid: Some(peers.wires.own_addr(&peers.table[to]).connid),
+    };
+    peers.post(w, to, PktType::PEER_ERROR, ctl::PeerError::LEN, |slot| hdr.write(slot))?;
+    peers.counters.stats.rare.errors_sent += 1;
     Ok(())
 }
 
@@ -67,7 +77,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     };
     match known {
         true => e.peers.counters.stats.rare.errors_received += 1,
-        false => e.drop_packet(a, DropReason::BadId),
+        false => e.peers.drop_packet(a, DropReason::BadId),
     }
 }
 
@@ -130,77 +140,11 @@ impl Engine {
         }
     }
 
-    /// Refuses a packet of a peer closed by force: an error if it waits for an answer, after our HANDSHAKE if
-    /// it has not got that.
-    // [M10.7]
-    #[cold]
-    pub(in crate::rdm) fn refuse_closed(&mut self, a: &Arrival<'_>) {
-        if let Packet::Handshake(shake) = a.packet {
-            let peer = &mut self.peers.table[a.peer];
-            peer.features = shake.features();
-            peer.set_hdr(ReqHdr::after(shake.features()));
-            peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
-        } else {
-            self.drop_packet(a, DropReason::PeerFailed);
-            let over_limit = self.peers.table[a.peer].fault == Some(PeerError::OverLimit);
-            self.queue_refusal(a, if over_limit { NO_ROOM } else { ABORTED });
-            let peer = &mut self.peers.table[a.peer];
-            // Also after a repeated trigger.
-            if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-                peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
-            }
-        }
-        self.schedule(a.peer);
-    }
-
-    /// Drops a packet that exceeds the memory limit, and closes its sender, which gets an error.
-    #[cold]
-    pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
-        self.peers.table[a.peer].flags |= PeerFlags::FORCE_CLOSED;
-        self.peers.over_limit_peer = Some(a.peer);
-        self.drop_packet(a, DropReason::NoRoom);
-        self.queue_refusal(a, NO_ROOM);
-    }
-
-    fn queue_refusal(&mut self, a: &Arrival<'_>, code: u32) {
-        let Some(id) = requester_id(a.packet).filter(|_| a.order != MsgOrder::Past) else { return };
-        let unsent_errors = &mut self.peers.table[a.peer].queue_mut().unsent_errors;
-        if unsent_errors.len() < MAX_UNSENT_ERRORS {
-            unsent_errors.push((ErrorRef::Op(id), code));
-        }
-    }
-
-    /// Sends the next waiting error of a peer closed by force.
-    pub(in crate::rdm) fn push_unsent_error<W: Wire>(
-        &mut self,
-        w: &mut W,
-        id: PeerId,
-    ) -> Option<Result<(), NotPosted>> {
-        let supported = supports_peer_error(self.peers.table[id].features);
-        let unsent_errors = &mut self.peers.table[id].queue.as_mut()?.unsent_errors;
-        if !supported {
-            unsent_errors.clear();
-        }
-        let (what, code) = *unsent_errors.last()?;
-        let sent = push(self, w, id, what, code);
-        if sent != Err(NotPosted::Full)
-            && let Some(queue) = &mut self.peers.table[id].queue
-        {
-            queue.unsent_errors.pop();
-        }
-        Some(sent)
-    }
-
-    fn can_send_error(&self, to: PeerId) -> bool {
-        let peer = &self.peers.table[to];
-        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && supports_peer_error(peer.features)
-    }
-
     /// Refuses a request of a peer: counted here, and reported to a peer that supports PEER_ERROR.
     // [M8.1]
     #[cold]
     pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: DropReason) {
-        self.drop_packet(a, why);
+        self.peers.drop_packet(a, why);
         let error = if why == DropReason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
         if let Some(id) = requester_id(a.packet) {
             self.send_error(w, a.peer, ErrorRef::Op(id), error);
@@ -218,7 +162,7 @@ impl Engine {
     /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
     pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
         let sends = self.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-        let rma_ops = self.rma.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
+        let rma_ops = self.rma_ops.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
         for id in sends.chain(rma_ops).collect::<Vec<_>>() {
             self.abort(w, OpId(id));
         }
@@ -233,67 +177,64 @@ impl Engine {
             (TxState::Granted, None) => ErrorRef::Skip(msg_id),
             (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => ErrorRef::Msg(msg_id),
         };
-        if !self.can_send_error(to) {
+        if !self.peers.table.can_send_error(to) {
             return false;
         }
         self.send_error(w, to, what, OpError::Cancelled);
-        self.finish_tx(w, id, Err(OpError::Cancelled));
+        self.sends.finish(&mut self.peers, &mut self.pending, w, id, Err(OpError::Cancelled));
         true
     }
 
     fn abort_rma<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
-        let Some(rma) = self.rma.table.get(id) else { return false };
+        let Some(rma) = self.rma_ops.table.get(id) else { return false };
         let in_progress =
             rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
         let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
         let to = rma.peer;
-        if !self.can_send_error(to) {
+        if !self.peers.table.can_send_error(to) {
             return false;
         }
         self.send_error(w, to, ErrorRef::Op(remote_id), OpError::Cancelled);
-        self.finish_rma(id, Err(OpError::Cancelled));
+        self.rma_ops.finish(&mut self.peers, &mut self.pending, id, Err(OpError::Cancelled));
         true
     }
 
     /// Ends our operation `id`, if the peer takes part in it and may know the id.
     fn end_named<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
         if is_rma_id(id) {
-            return self.end_named_rma(w, from, id, error);
+            return self.rma_ops.end_named(
+                &mut self.reads,
+                &mut self.peers,
+                &mut self.pending,
+                w,
+                from,
+                id,
+                error,
+            );
         }
         if self.sends.table.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
-            self.finish_tx(w, id, Err(error));
+            self.sends.finish(&mut self.peers, &mut self.pending, w, id, Err(error));
             return true;
         }
-        let matched = self.rxe(id).is_some_and(|(_, rxe)| rxe.envelope.from == from);
+        let matched = self.recvs.rxe(id).is_some_and(|(_, rxe)| rxe.envelope.from == from);
         if matched {
-            self.fail_matched(w, id, error);
+            self.recvs.fail_matched(&mut self.reads, &mut self.peers, &mut self.pending, w, id, error);
         }
         matched
-    }
-
-    fn end_named_rma<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
-        let Some(rma) = self.rma.table.get(id) else { return false };
-        // The peer cannot know of RDMA operations, of unsent ones, or of the id of a response.
-        let unknown = rma.in_flight > 0 || rma.detached || rma.state == RmaState::Queued;
-        if rma.peer != from || unknown || matches!(rma.job, Job::Response(_)) {
-            return false;
-        }
-        let rma_read = rma.rma_read;
-        if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
-            if let Some(rma) = self.rma.table.get_mut(id) {
-                rma.detached = true;
-            }
-            return true;
-        }
-        self.finish_rma(id, Err(error));
-        true
     }
 
     /// Ends a message, however much of it has arrived; one that has not is skipped.
     fn end_message<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32, error: OpError) -> bool {
         let order = msg_order(self.peers.table[from].next_rx, msg_id);
         if order != MsgOrder::Past {
-            self.end_stream_before(w, from, msg_id);
+            self.recvs.end_stream_before(
+                &mut self.reads,
+                &mut self.peers,
+                &mut self.pending,
+                w,
+                from,
+                msg_id,
+            );
         }
         let peer = &mut self.peers.table[from];
         match order {
@@ -311,56 +252,98 @@ impl Engine {
             }
             MsgOrder::Past => {}
         }
-        match self.find_message(from, msg_id) {
-            Some(PartialMsg::Rx(rx)) => self.fail_matched(w, rx, error),
+        match self.recvs.find_message(&self.peers, from, msg_id) {
+            Some(PartialMsg::Rx(rx)) => {
+                self.recvs.fail_matched(&mut self.reads, &mut self.peers, &mut self.pending, w, rx, error)
+            }
             Some(PartialMsg::Unexpected(held)) => {
                 if self.recvs.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
-                    self.end_stream_before(w, from, msg_id);
+                    self.recvs.end_stream_before(
+                        &mut self.reads,
+                        &mut self.peers,
+                        &mut self.pending,
+                        w,
+                        from,
+                        msg_id,
+                    );
                 }
-                self.drop_unexpected(w, held, error);
+                self.recvs.drop_unexpected(
+                    &mut self.reads,
+                    &mut self.peers,
+                    &mut self.pending,
+                    w,
+                    held,
+                    error,
+                );
             }
             None => return false,
         }
         true
     }
 
-    /// Breaks a peer's stream before a message that is, or may be, a piece of it.
-    // [M11.7]
-    fn end_stream_before<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32) {
-        let mut behind = Vec::new();
-        self.break_stream(from, vec![msg_id], &mut behind);
-        behind.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Aborted(from, ABORTED)));
-    }
-
     /// Ends a peer's stream: what has arrived of it and what arrives is dropped.
     // [M11.7]
     pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
-        self.drop_all_unexpected(w, from, Kind::Stream);
+        self.recvs.drop_all_unexpected(
+            &mut self.reads,
+            &mut self.peers,
+            &mut self.pending,
+            w,
+            from,
+            Kind::Stream,
+        );
         if self.peers.table.get(from).is_some() {
             self.peers.table[from].flags |= PeerFlags::STREAM_BROKEN;
         }
     }
+}
 
-    /// Drops a peer's unexpected messages of one kind.
-    pub(in crate::rdm) fn drop_all_unexpected<W: Wire>(&mut self, w: &mut W, from: PeerId, kind: Kind) {
-        let is_one = |held: &Unexpected| held.kind == kind && held.envelope.from == from;
-        let all: Vec<_> =
-            self.recvs.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
-        all.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Cancelled));
+impl RmaOps {
+    pub(in crate::rdm) fn end_named<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        from: PeerId,
+        id: SlotId,
+        error: OpError,
+    ) -> bool {
+        let Some(rma) = self.table.get(id) else { return false };
+        // The peer cannot know of RDMA operations, of unsent ones, or of the id of a response.
+        let unknown = rma.in_flight > 0 || rma.detached || rma.state == RmaState::Queued;
+        if rma.peer != from || unknown || matches!(rma.job, Job::Response(_)) {
+            return false;
+        }
+        let rma_read = rma.rma_read;
+        if rma_read.is_some_and(|rma_read| !reads.stop(w, rma_read, error)) {
+            if let Some(rma) = self.table.get_mut(id) {
+                rma.detached = true;
+            }
+            return true;
+        }
+        self.finish(peers, pending, id, Err(error));
+        true
     }
+}
 
+impl Recvs {
     /// Finds an incomplete message of this peer.
-    fn find_message(&self, from: PeerId, msg_id: u32) -> Option<PartialMsg> {
+    pub(in crate::rdm) fn find_message(
+        &self,
+        peers: &Peers,
+        from: PeerId,
+        msg_id: u32,
+    ) -> Option<PartialMsg> {
         let parts =
-            self.peers.table[from].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&msg_id).copied());
+            peers.table[from].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&msg_id).copied());
         let matched = || {
-            let of = |id| self.recvs.entries.get(id).map(|rxe| (rxe.envelope.from, rxe.envelope.msg_id));
-            let mut all =
-                self.recvs.table.iter().filter(|(_, op)| op.rxe().and_then(of) == Some((from, msg_id)));
+            let of = |id| self.entries.get(id).map(|rxe| (rxe.envelope.from, rxe.envelope.msg_id));
+            let mut all = self.table.iter().filter(|(_, op)| op.rxe().and_then(of) == Some((from, msg_id)));
             all.next().map(|(id, _)| PartialMsg::Rx(id))
         };
         let held = || {
-            let mut all = self.recvs.unexpected.iter().filter(|(_, held)| {
+            let mut all = self.unexpected.iter().filter(|(_, held)| {
                 let envelope = &held.envelope;
                 let missing = held.received.bytes() < envelope.len || held.rma_read.is_some();
                 envelope.from == from && envelope.msg_id == msg_id && missing
@@ -370,37 +353,156 @@ impl Engine {
         parts.or_else(matched).or_else(held)
     }
 
-    /// Ends a matched receive whose message is aborted.
-    fn fail_matched<W: Wire>(&mut self, w: &mut W, rx: SlotId, error: OpError) {
-        let Some((_, rxe)) = self.rxe(rx) else { return };
-        let (from, msg_id, rma_read) = (rxe.envelope.from, rxe.envelope.msg_id, rxe.rma_read);
-        self.forget_partial_msg(from, msg_id, PartialMsg::Rx(rx));
-        if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
-            return;
-        }
-        self.fail_rx(rx, error);
-    }
-
     /// Drops an unexpected message that is aborted.
-    fn drop_unexpected<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
-        let Some(held) = self.recvs.unexpected.remove(id) else { return };
+    pub(in crate::rdm) fn drop_unexpected<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        id: SlotId,
+        error: OpError,
+    ) {
+        let Some(held) = self.unexpected.remove(id) else { return };
         let (from, msg_id) = (held.envelope.from, held.envelope.msg_id);
         if let Some(index) = held.queued {
-            self.recvs.match_queues[held.kind as usize].unexpected.remove(index);
+            self.match_queues[held.kind as usize].unexpected.remove(index);
         }
-        held.segments.drain(|_, bytes| self.pending.held_packets.release_unexpected(bytes));
+        held.segments.drain(|_, bytes| pending.held_packets.release_unexpected(bytes));
         if let Some(rma_read) = held.rma_read {
-            self.stop_rma_read(w, rma_read, error);
+            reads.stop(w, rma_read, error);
         }
-        self.forget_partial_msg(from, msg_id, PartialMsg::Unexpected(id));
-        self.forget_unexpected(from);
+        peers.table.forget_partial_msg(from, msg_id, PartialMsg::Unexpected(id));
+        peers.forget_unexpected(pending, from);
     }
 
-    fn forget_partial_msg(&mut self, from: PeerId, msg_id: u32, part: PartialMsg) {
-        if let Some(queue) = &mut self.peers.table[from].queue
+    /// Drops a peer's unexpected messages of one kind.
+    pub(in crate::rdm) fn drop_all_unexpected<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        from: PeerId,
+        kind: Kind,
+    ) {
+        let is_one = |held: &Unexpected| held.kind == kind && held.envelope.from == from;
+        let all: Vec<_> = self.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| self.drop_unexpected(reads, peers, pending, w, id, OpError::Cancelled));
+    }
+
+    /// Breaks a peer's stream before a message that is, or may be, a piece of it.
+    // [M11.7]
+    pub(in crate::rdm) fn end_stream_before<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        from: PeerId,
+        msg_id: u32,
+    ) {
+        let mut behind = Vec::new();
+        self.break_stream(peers, from, vec![msg_id], &mut behind);
+        behind.into_iter().for_each(|id| {
+            self.drop_unexpected(reads, peers, pending, w, id, OpError::Aborted(from, ABORTED))
+        });
+    }
+
+    /// Ends a matched receive whose message is aborted.
+    pub(in crate::rdm) fn fail_matched<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        rx: SlotId,
+        error: OpError,
+    ) {
+        let Some((_, rxe)) = self.rxe(rx) else { return };
+        let (from, msg_id, rma_read) = (rxe.envelope.from, rxe.envelope.msg_id, rxe.rma_read);
+        peers.table.forget_partial_msg(from, msg_id, PartialMsg::Rx(rx));
+        if rma_read.is_some_and(|rma_read| !reads.stop(w, rma_read, error)) {
+            return;
+        }
+        self.fail(pending, rx, error);
+    }
+}
+
+impl Peers {
+    /// Sends the next waiting error of a peer closed by force.
+    pub(in crate::rdm) fn push_unsent_error<W: Wire>(
+        &mut self,
+        w: &mut W,
+        id: PeerId,
+    ) -> Option<Result<(), NotPosted>> {
+        let supported = supports_peer_error(self.table[id].features);
+        let unsent_errors = &mut self.table[id].queue.as_mut()?.unsent_errors;
+        if !supported {
+            unsent_errors.clear();
+        }
+        let (what, code) = *unsent_errors.last()?;
+        let sent = push(self, w, id, what, code);
+        if sent != Err(NotPosted::Full)
+            && let Some(queue) = &mut self.table[id].queue
+        {
+            queue.unsent_errors.pop();
+        }
+        Some(sent)
+    }
+
+    /// Drops a packet that exceeds the memory limit, and closes its sender, which gets an error.
+    #[cold]
+    pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
+        self.table[a.peer].flags |= PeerFlags::FORCE_CLOSED;
+        self.over_limit_peer = Some(a.peer);
+        self.drop_packet(a, DropReason::NoRoom);
+        self.table.queue_refusal(a, NO_ROOM);
+    }
+
+    /// Refuses a packet of a peer closed by force: an error if it waits for an answer, after our HANDSHAKE if
+    /// it has not got that.
+    // [M10.7]
+    #[cold]
+    pub(in crate::rdm) fn refuse_closed(&mut self, pending: &mut Pending, a: &Arrival<'_>) {
+        if let Packet::Handshake(shake) = a.packet {
+            let peer = &mut self.table[a.peer];
+            peer.features = shake.features();
+            peer.set_hdr(ReqHdr::after(shake.features()));
+            peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
+        } else {
+            self.drop_packet(a, DropReason::PeerFailed);
+            let over_limit = self.table[a.peer].fault == Some(PeerError::OverLimit);
+            self.table.queue_refusal(a, if over_limit { NO_ROOM } else { ABORTED });
+            let peer = &mut self.table[a.peer];
+            // Also after a repeated trigger.
+            if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+                peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
+            }
+        }
+        pending.schedule(self, a.peer);
+    }
+}
+
+impl PeerTable {
+    pub(in crate::rdm) fn forget_partial_msg(&mut self, from: PeerId, msg_id: u32, part: PartialMsg) {
+        if let Some(queue) = &mut self[from].queue
             && queue.partial_msgs.get(&msg_id) == Some(&part)
         {
             queue.partial_msgs.remove(&msg_id);
         }
+    }
+
+    pub(in crate::rdm) fn queue_refusal(&mut self, a: &Arrival<'_>, code: u32) {
+        let Some(id) = requester_id(a.packet).filter(|_| a.order != MsgOrder::Past) else { return };
+        let unsent_errors = &mut self[a.peer].queue_mut().unsent_errors;
+        if unsent_errors.len() < MAX_UNSENT_ERRORS {
+            unsent_errors.push((ErrorRef::Op(id), code));
+        }
+    }
+
+    pub(in crate::rdm) fn can_send_error(&self, to: PeerId) -> bool {
+        let peer = &self[to];
+        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && supports_peer_error(peer.features)
     }
 }

@@ -9,8 +9,11 @@ use crate::rdm::flow::window;
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rma_op::{Job, RmaOp, RmaState};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Ctl;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
 use crate::rdm::status::OpError;
@@ -27,8 +30,13 @@ const fn handler(ty: PktType) -> PacketHandler {
 }
 
 /// Sends the request of the read at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma) = rma_ops.table.get(id) else { return SendProgress::Done };
     let (to, len) = (rma.peer, rma.len);
     // Strictly less: that is how libfabric tells the two.
     let short = len < w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
@@ -43,7 +51,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     // The answer's first packet counts, so the window holds it at least; its field has 32 bits.
     let window = match short {
         true => len,
-        false => window::grant(e, w, to, len).max(first.min(len)).min(u64::from(u32::MAX)),
+        false => window::grant(peers, w, to, len).max(first.min(len)).min(u64::from(u32::MAX)),
     };
     let hdr = Rtr {
         kind,
@@ -51,13 +59,13 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         msg_length: len,
         recv_id: id.raw(),
         recv_length: u32::try_from(window).unwrap_or(u32::MAX),
-        opts: e.req_opts(&e.peers.table[to], None),
+        opts: peers.wires.req_opts(&peers.table[to], None),
     };
     let max = header_len(ty, hdr.rma_iov.count(), &hdr.opts);
-    if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
+    if let Err(refused) = peers.post(w, to, ty, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(rma) = e.rma.table.get_mut(id) {
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.protocol = protocol;
         rma.window = window;
         rma.state = RmaState::Moving;
@@ -98,38 +106,40 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
 
 /// Sends the first packet of an answer; nothing if the memory is gone meanwhile.
 pub(in crate::rdm) fn push_response<W: Wire>(
-    e: &mut Engine,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
     w: &mut W,
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(rma) = e.rma.table.get(id) else { return Ok(()) };
+    let Some(rma) = rma_ops.table.get(id) else { return Ok(()) };
     let capacity = w.mtu(to).saturating_sub(ReadRsp::LEN);
     let len = capacity.min(usize::try_from(rma.window).unwrap_or(usize::MAX));
     let hdr = ReadRsp {
         recv_id: rma.remote_id.unwrap_or(0),
         send_id: id.raw(),
         seg_length: len as u64,
-        connid: Some(e.own_addr(&e.peers.table[to]).connid),
+        connid: Some(peers.wires.own_addr(&peers.table[to]).connid),
     };
     let sent = w.send(to, ReadRsp::LEN + len, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         at + rma.copy_to(0, &mut slot[at..at + len])
     });
-    e.posted(to, PktType::READRSP, sent)?;
-    let Some(rma) = e.rma.table.get_mut(id) else { return Ok(()) };
+    peers.posted(to, PktType::READRSP, sent)?;
+    let Some(rma) = rma_ops.table.get_mut(id) else { return Ok(()) };
     rma.sent = len as u64;
     // [M8.5]
     rma.window -= len as u64;
     let (protocol, total, peer) = (rma.protocol, rma.len, rma.peer);
     if rma.sent == total {
-        e.rma.table.remove(id);
-        e.peers.counters.stats.count_served(protocol, total);
-        e.peers.counters.by_peer.served(peer, protocol, total);
+        rma_ops.table.remove(id);
+        peers.counters.stats.count_served(protocol, total);
+        peers.counters.by_peer.served(peer, protocol, total);
     } else if rma.window > 0 {
         rma.in_data_queue = true;
-        e.peers.table[to].queue_mut().grants.push_back(id);
-        e.schedule(to);
+        peers.table[to].queue_mut().grants.push_back(id);
+        pending.schedule(peers, to);
     }
     Ok(())
 }
@@ -137,7 +147,7 @@ pub(in crate::rdm) fn push_response<W: Wire>(
 /// The first data, or all, of a read of ours.
 fn on_response<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
-    match e.rma.table.get_mut(id) {
+    match e.rma_ops.table.get_mut(id) {
         Some(rma) if rma.peer == a.peer && matches!(rma.job, Job::Get(_)) && rma.remote_id.is_none() => {
             rma.remote_id = Some(hdr.send_id);
         }

@@ -7,6 +7,8 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::peers::Peers;
+use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
@@ -21,16 +23,17 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 
 /// Sends a READ_NACK.
 pub(in crate::rdm) fn push<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     (send_id, recv_id): (u32, u32),
     not_now: bool,
 ) -> Result<(), NotPosted> {
-    let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
-    e.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
-    e.peers.counters.stats.rare.nacks_sent += 1;
-    e.peers.counters.stats.rare.declined += u64::from(not_now);
+    let hdr =
+        ReadNack { send_id, recv_id, not_now, connid: Some(peers.wires.own_addr(&peers.table[to]).connid) };
+    peers.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
+    peers.counters.stats.rare.nacks_sent += 1;
+    peers.counters.stats.rare.declined += u64::from(not_now);
     Ok(())
 }
 
@@ -44,7 +47,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
     let op = match e.sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
-        _ => return e.drop_packet(a, DropReason::BadId),
+        _ => return e.peers.drop_packet(a, DropReason::BadId),
     };
     op.state = TxState::Nacked;
     op.protocol = Protocol::LongCts.with(op.sync);
@@ -59,18 +62,19 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         }
     }
     e.peers.counters.stats.rare.nacks_received += 1;
-    e.revoke_send_regs(w, id, W::release);
+    e.sends.revoke_regs(&mut e.peers, w, id, W::release);
     e.send_ctl(w, a.peer, Ctl::Reannounce(id));
 }
 
 /// Announces a message once more, to be sent.
 pub(in crate::rdm) fn push_reannouncement<W: Wire>(
-    e: &mut Engine,
+    sends: &mut Sends,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let op = match e.sends.table.get(id) {
+    let op = match sends.table.get(id) {
         Some(op) if op.peer == to && op.state == TxState::Nacked => op,
         _ => return Ok(()),
     };
@@ -78,20 +82,20 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
         Protocol::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
         _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
     };
-    let peer = &e.peers.table[to];
+    let peer = &peers.table[to];
     let hdr = LongCts {
         msg_id: op.msg_id,
         tag: op.tag,
         delivery,
         msg_length: op.buf.len() as u64,
         send_id: id.raw(),
-        credit_request: e.peers.cfg.cts_credits,
+        credit_request: peers.cfg.cts_credits,
         cause: Cause::ReadNack,
-        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
+        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let max = op.protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
-    e.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
-    if let Some(op) = e.sends.table.get_mut(id) {
+    peers.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
+    if let Some(op) = sends.table.get_mut(id) {
         op.state = TxState::Granted;
     }
     Ok(())
@@ -113,15 +117,15 @@ impl Engine {
             .queue
             .as_ref()
             .and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
-        let Some(PartialMsg::Rx(rx)) = part else { return self.drop_packet(a, DropReason::BadId) };
-        match self.rxe(rx) {
+        let Some(PartialMsg::Rx(rx)) = part else { return self.peers.drop_packet(a, DropReason::BadId) };
+        match self.recvs.rxe(rx) {
             Some((_, rxe)) if rxe.nack && rxe.envelope.len == len && rtm.payload.is_empty() => {
                 rxe.nack = false;
                 rxe.envelope.send_id = send_id;
                 let protocol = if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts };
                 rxe.envelope.protocol = protocol;
             }
-            _ => return self.drop_packet(a, DropReason::BadSegment),
+            _ => return self.peers.drop_packet(a, DropReason::BadSegment),
         }
         if let Some(queue) = &mut self.peers.table[a.peer].queue {
             queue.partial_msgs.remove(&rtm.msg_id);

@@ -3,10 +3,13 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::ids::{WireId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::peers::Peers;
+use crate::rdm::pending::Pending;
+use crate::rdm::rma::RmaOps;
+use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::TxState;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Sync};
@@ -19,48 +22,62 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 
 /// Sends a RECEIPT.
 pub(in crate::rdm) fn push<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     send_id: u32,
     msg_id: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = Receipt { send_id, msg_id, connid: Some(e.own_addr(&e.peers.table[to]).connid) };
-    e.post(w, to, PktType::RECEIPT, Receipt::LEN, |slot| hdr.write(slot))
+    let hdr = Receipt { send_id, msg_id, connid: Some(peers.wires.own_addr(&peers.table[to]).connid) };
+    peers.post(w, to, PktType::RECEIPT, Receipt::LEN, |slot| hdr.write(slot))
 }
 
 /// Fast path: takes the RECEIPT of a write or atomic of ours. False: it is another packet, and nothing has
 /// happened. // HOT
 #[inline]
-pub(in crate::rdm) fn recv_short(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
+pub(in crate::rdm) fn recv_short(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    wire: WireId,
+    from: Source,
+    packet: &[u8],
+) -> bool {
     let Some(hdr) = Receipt::read(packet) else { return false };
     let id = SlotId::from_raw(hdr.send_id);
     if !is_rma_id(id) {
         return false;
     }
-    let Some(peer) = e.fast_path_sender(wire, from, hdr.connid) else { return false };
-    if !e.on_ack(peer, id) {
+    let Some(peer) = peers.fast_path_sender(wire, from, hdr.connid) else { return false };
+    if !rma_ops.on_ack(peers, pending, peer, id) {
         return false;
     }
-    e.count_fast_path(peer, PktType::RECEIPT);
+    peers.counters.count_fast_path(peer, PktType::RECEIPT);
     true
 }
 
 /// Ends a send that the receiver has acknowledged. A RECEIPT before the last byte is sent is refused.
 // [M6.2]
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+pub(in crate::rdm) fn on_recv<W: Wire>(
+    sends: &mut Sends,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+) {
     let Packet::Receipt(receipt) = a.packet else { return };
     let id = SlotId::from_raw(receipt.send_id);
     if is_rma_id(id) {
-        if !e.on_ack(a.peer, id) {
-            e.drop_packet(a, DropReason::BadId);
+        if !rma_ops.on_ack(peers, pending, a.peer, id) {
+            peers.drop_packet(a, DropReason::BadId);
         }
         return;
     }
-    match e.sends.table.get(id) {
+    match sends.table.get(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::AllSent && op.protocol.sync() == Sync::Yes => {
-            e.finish_tx(w, id, Ok(()));
+            sends.finish(peers, pending, w, id, Ok(()));
         }
-        _ => e.drop_packet(a, DropReason::BadId),
+        _ => peers.drop_packet(a, DropReason::BadId),
     }
 }

@@ -9,8 +9,11 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::{TxOp, TxState};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
+use crate::rdm::send::Sends;
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 
@@ -37,7 +40,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         Ok(_) => {
             peer.flags |= PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED;
             e.peers.counters.by_peer.of(to).tx_pkts += 1;
-            e.all_sent(w, id);
+            e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
             SendProgress::Done
         }
         Err(NotPosted::Full) => {
@@ -49,23 +52,26 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
 }
 
-impl Engine {
+impl Sends {
     /// Ends announced messages to a peer that turned out to be in zero-copy receive mode: it will neither
     /// grant nor read them.
     // [M5.11]
     #[cold]
-    pub(in crate::rdm) fn refuse_announced<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+    pub(in crate::rdm) fn refuse_announced<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        to: PeerId,
+    ) {
         let max = w.mtu(to);
         let long = |op: &TxOp| {
             matches!(op.protocol.plain(), Protocol::LongCts | Protocol::LongRead | Protocol::RuntRead)
         };
-        let announced = self
-            .sends
-            .table
-            .iter()
-            .filter(|(_, op)| op.peer == to && op.state != TxState::Queued && long(op));
+        let announced =
+            self.table.iter().filter(|(_, op)| op.peer == to && op.state != TxState::Queued && long(op));
         for (id, len) in announced.map(|(id, op)| (id, op.buf.len())).collect::<Vec<_>>() {
-            self.finish_tx(w, id, Err(OpError::TooLong { len, max }));
+            self.finish(peers, pending, w, id, Err(OpError::TooLong { len, max }));
         }
     }
 }
@@ -84,7 +90,7 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let mut bytes = vec![0; buf.len()];
     buf.copy_to(0, &mut bytes);
     e.queue_forward(w, envelope, &bytes);
-    e.all_sent(w, id);
+    e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
     SendProgress::Done
 }
 

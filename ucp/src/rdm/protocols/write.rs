@@ -11,8 +11,11 @@ use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Ctl, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::{PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
 use crate::rdm::status::OpError;
@@ -33,26 +36,26 @@ const fn handler(ty: PktType) -> PacketHandler {
 /// Writes in one packet without acknowledgement. `None`: it does not fit. // HOT
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     p: &PutArgs,
 ) -> Option<Result<(), NotPosted>> {
-    let opts = e.req_opts(&e.peers.table[to], p.cq_data);
+    let opts = peers.wires.req_opts(&peers.table[to], p.cq_data);
     let len = p.local.len();
     let max = header_len(PktType::EAGER_RTW, p.remote.count(), &opts) + len;
     if max > w.mtu(to) {
         return None;
     }
     let hdr = Eager { rma_iov: p.remote, receipt: None, opts };
-    let posted = e.post(w, to, PktType::EAGER_RTW, max, |slot| {
+    let posted = peers.post(w, to, PktType::EAGER_RTW, max, |slot| {
         let at = hdr.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])
     });
     if posted.is_ok() {
-        e.peers.table[to].flags |= PeerFlags::UNACKED;
-        e.peers.counters.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
-        e.peers.counters.by_peer.initiated(to, RmaProtocol::EagerWrite, len as u64);
+        peers.table[to].flags |= PeerFlags::UNACKED;
+        peers.counters.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
+        peers.counters.by_peer.initiated(to, RmaProtocol::EagerWrite, len as u64);
     }
     Some(posted)
 }
@@ -62,15 +65,16 @@ pub(in crate::rdm) fn start<W: Wire>(
 // [M3.7] [M8.9]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(
-    e: &mut Engine,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     p: &PutArgs,
     ack: Ack,
 ) -> Option<SlotId> {
     let &[iov] = p.remote.as_slice() else { return None };
-    let connid = e.fast_path_connid(to)?;
-    let able = e.peers.table[to].features.contains(Features::DELIVERY_COMPLETE);
+    let connid = peers.fast_path_connid(to)?;
+    let able = peers.table[to].features.contains(Features::DELIVERY_COMPLETE);
     if p.protocol != RmaProtocol::EagerWrite || p.cq_data.is_some() || !able {
         return None;
     }
@@ -80,7 +84,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return None;
     }
     let rma = CompactRmaOp { peer: to, user: p.user, protocol: RmaProtocol::EagerWrite, ack, len: iov.len };
-    e.send_short_rma(w, (PktType::DC_EAGER_RTW, max), rma, |send_id, slot| {
+    rma_ops.send_short(peers, w, (PktType::DC_EAGER_RTW, max), rma, |send_id, slot| {
         let at = Short { send_id, ..hdr }.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])
     })
@@ -97,20 +101,26 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
     packet: &[u8],
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
-    let Some(peer) = e.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
-    if !e.rma.regions.put(e.peers.wires[wire].domain, &hdr.iov, payload) {
+    let Some(peer) = e.peers.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
+    if !e.rma_ops.regions.put(e.peers.wires[wire].domain, &hdr.iov, payload) {
         return false;
     }
-    e.count_fast_path(peer, PktType::DC_EAGER_RTW);
+    e.peers.counters.count_fast_path(peer, PktType::DC_EAGER_RTW);
     e.finish_served_write(w, peer, RmaProtocol::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
     true
 }
 
 /// Sends the first or only packet of the write at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma) = rma_ops.table.get(id) else { return SendProgress::Done };
     let to = rma.peer;
-    let opts = e.req_opts(&e.peers.table[to], rma.cq_data);
+    let opts = peers.wires.req_opts(&peers.table[to], rma.cq_data);
     let acked = rma.ack != Ack::No;
     let mtu = w.mtu(to);
     let eager = if acked { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
@@ -122,10 +132,10 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             let at = hdr.write(slot);
             at + rma.copy_to(0, &mut slot[at..])
         });
-        if let Err(refused) = e.posted(to, eager, sent) {
+        if let Err(refused) = peers.posted(to, eager, sent) {
             return refused.into();
         }
-        e.rma_all_sent(id);
+        rma_ops.all_sent(peers, pending, id);
         return SendProgress::Done;
     }
     let (long, delivery) = match acked {
@@ -136,7 +146,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     let capacity = mtu.saturating_sub(header);
     if rma.len <= capacity as u64 {
         // The first packet must not be the whole write: it fits an eager one.
-        return switch_protocol(e, id, RmaProtocol::EagerWrite);
+        return switch_protocol(rma_ops, id, RmaProtocol::EagerWrite);
     }
     if window::data_per_packet(mtu) == 0 {
         return SendProgress::Fail(OpError::Unsupported);
@@ -146,17 +156,17 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         delivery,
         msg_length: rma.len,
         send_id: id.raw(),
-        credit_request: e.peers.cfg.cts_credits,
+        credit_request: peers.cfg.cts_credits,
         opts,
     };
     let sent = w.send(to, header + capacity, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         at + rma.copy_to(0, &mut slot[at..at + capacity])
     });
-    if let Err(refused) = e.posted(to, long, sent) {
+    if let Err(refused) = peers.posted(to, long, sent) {
         return refused.into();
     }
-    if let Some(rma) = e.rma.table.get_mut(id) {
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.protocol = RmaProtocol::LongCtsWrite;
         rma.sent = capacity as u64;
         rma.state = RmaState::Moving;
@@ -165,8 +175,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 }
 
 /// Continues by another protocol.
-fn switch_protocol(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
-    match e.rma.table.get_mut(id) {
+fn switch_protocol(rma_ops: &mut RmaOps, id: SlotId, protocol: RmaProtocol) -> SendProgress {
+    match rma_ops.table.get_mut(id) {
         Some(rma) if rma.protocol != protocol => {
             rma.protocol = protocol;
             SendProgress::Sent

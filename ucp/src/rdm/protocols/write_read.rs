@@ -8,8 +8,11 @@ use crate::rdm::Engine;
 use crate::rdm::io::{RegAccess, RegError, Wire};
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_read::RmaRead;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
 use crate::rdm::status::OpError;
@@ -22,45 +25,50 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 
 /// Sends the request of the write at the head of its peer's queue.
 // [M8.8]
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma) = rma_ops.table.get(id) else { return SendProgress::Done };
     let (to, remote, len, cq_data) = (rma.peer, rma.remote, rma.len, rma.cq_data);
-    let opts = e.req_opts(&e.peers.table[to], cq_data);
+    let opts = peers.wires.req_opts(&peers.table[to], cq_data);
     let header = header_len(PktType::LONGREAD_RTW, remote.count(), &opts);
     let max = header + MAX_IOV * RmaIov::LEN;
     let eager = header_len(PktType::DC_EAGER_RTW, remote.count(), &opts) as u64;
     let one_packet = eager.saturating_add(len) <= w.mtu(to) as u64;
-    if one_packet || max > w.mtu(to) || !e.may_be_read(to, Protocol::LongRead) {
-        return by_packets(e, id);
+    if one_packet || max > w.mtu(to) || !peers.may_be_read(to, Protocol::LongRead) {
+        return by_packets(rma_ops, id);
     }
     // [M7.8]
-    let Ok(read_iov) = expose(e, w, id) else {
-        e.revoke_rma_regs(w, id);
-        return by_packets(e, id);
+    let Ok(read_iov) = expose(rma_ops, peers, w, id) else {
+        rma_ops.release_own_regs(w, id);
+        return by_packets(rma_ops, id);
     };
     let hdr = LongRead { rma_iov: remote, msg_length: len, send_id: id.raw(), read_iov, opts };
-    if let Err(refused) = e.post(w, to, PktType::LONGREAD_RTW, max, |slot| hdr.write(slot)) {
+    if let Err(refused) = peers.post(w, to, PktType::LONGREAD_RTW, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(rma) = e.rma.table.get_mut(id) {
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.state = RmaState::BeingRead;
     }
     SendProgress::Done
 }
 
 /// Continues by packets.
-fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
-    if let Some(rma) = e.rma.table.get_mut(id) {
+fn by_packets(rma_ops: &mut RmaOps, id: SlotId) -> SendProgress {
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.go_by_packets();
     }
     SendProgress::Sent
 }
 
 /// Registers the pieces of a write that are not registered yet. Returns their names.
-fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegError> {
-    let Some(rma) = e.rma.table.get_mut(id) else { return Err(RegError::Refused) };
+fn expose<W: Wire>(rma_ops: &mut RmaOps, peers: &Peers, w: &mut W, id: SlotId) -> Result<Iovs, RegError> {
+    let Some(rma) = rma_ops.table.get_mut(id) else { return Err(RegError::Refused) };
     let Job::Put(local) = &rma.job else { return Err(RegError::Refused) };
-    let wire = e.peers.table[rma.peer].wire;
+    let wire = peers.table[rma.peer].wire;
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
     for (buf, reg) in local.pieces().iter().zip(&mut rma.regs).filter(|(buf, _)| !buf.is_empty()) {
         let piece = buf.piece().ok_or(RegError::Refused)?;
@@ -97,30 +105,26 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 }
 
 impl Engine {
-    /// Ends one of our writes that the target has read.
-    // [M8.8]
-    pub(in crate::rdm) fn on_rma_eor(&mut self, a: &Arrival<'_>, id: SlotId) {
-        let Some((protocol, len)) = self.being_read(a, id) else {
-            return self.drop_packet(a, DropReason::BadId);
-        };
-        self.peers.counters.stats.count_rma(protocol, len);
-        self.peers.counters.by_peer.initiated(a.peer, protocol, len);
-        self.finish_rma(id, Ok(()));
-    }
-
     /// Starts a write over that the target cannot read, before all that waits.
     // [M7.7]
     pub(in crate::rdm) fn on_rma_nack<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, id: SlotId) {
-        if self.being_read(a, id).is_none() {
-            return self.drop_packet(a, DropReason::BadId);
+        if self.rma_ops.being_read(a, id).is_none() {
+            return self.peers.drop_packet(a, DropReason::BadId);
         }
         self.peers.counters.stats.rare.nacks_received += 1;
-        self.revoke_rma_regs(w, id);
+        self.rma_ops.release_own_regs(w, id);
         let acknowledges = self.peers.table[a.peer].features.contains(Features::DELIVERY_COMPLETE);
-        let Some(rma) = self.rma.table.get_mut(id) else { return };
+        let Some(rma) = self.rma_ops.table.get_mut(id) else { return };
         (rma.state, rma.protocol) = (RmaState::Nacked, RmaProtocol::LongCtsWrite);
         match rma.ack {
-            Ack::Wanted if !acknowledges => return self.finish_rma(id, Err(OpError::Unsupported)),
+            Ack::Wanted if !acknowledges => {
+                return self.rma_ops.finish(
+                    &mut self.peers,
+                    &mut self.pending,
+                    id,
+                    Err(OpError::Unsupported),
+                );
+            }
             Ack::IfAble if !acknowledges => rma.ack = Ack::No,
             _ => {}
         }
@@ -129,17 +133,36 @@ impl Engine {
         peer.flags |= PeerFlags::SENDS_QUEUED;
         self.drive(w, a.peer);
     }
+}
 
+impl RmaOps {
     /// Finds one of our writes that this peer may be reading.
-    fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaProtocol, u64)> {
-        let rma = self.rma.table.get(id)?;
+    pub(in crate::rdm) fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaProtocol, u64)> {
+        let rma = self.table.get(id)?;
         let ours = rma.is_ours() && rma.peer == a.peer && rma.state == RmaState::BeingRead;
         ours.then_some((rma.protocol, rma.len))
     }
 
     /// Ends the target's right to read a write.
-    fn revoke_rma_regs<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma.table.get_mut(id) else { return };
+    pub(in crate::rdm) fn release_own_regs<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(rma) = self.table.get_mut(id) else { return };
         rma.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+    }
+
+    /// Ends one of our writes that the target has read.
+    // [M8.8]
+    pub(in crate::rdm) fn on_eor(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        a: &Arrival<'_>,
+        id: SlotId,
+    ) {
+        let Some((protocol, len)) = self.being_read(a, id) else {
+            return peers.drop_packet(a, DropReason::BadId);
+        };
+        peers.counters.stats.count_rma(protocol, len);
+        peers.counters.by_peer.initiated(a.peer, protocol, len);
+        self.finish(peers, pending, id, Ok(()));
     }
 }

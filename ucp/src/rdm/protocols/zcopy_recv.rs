@@ -20,6 +20,7 @@ use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::sequence::MsgOrder;
+use crate::rdm::stats::Counters;
 use crate::rdm::status::PeerError;
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::trace::DropReason;
@@ -75,7 +76,7 @@ impl Engine {
         let own = &self.peers.wires[wire];
         let features = ours(own.rdma).difference(self.peers.cfg.withhold) | Features::USER_RECV_QP;
         let (me, before) = self.peers.table.add(Peer::new(wire, own.me, from, own.me.connid));
-        self.forget_counters(me, before);
+        self.peers.counters.forget(me, before);
         let peer = &mut self.peers.table[me];
         peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::USER_QP_ONLY;
         peer.features = features;
@@ -194,24 +195,15 @@ impl Engine {
         match forwarded {
             Some((envelope, held)) => {
                 self.pending.held_packets.release_unexpected(held);
-                self.forget_unexpected(envelope.from);
-                self.count_received(&envelope, result.is_err());
+                self.peers.forget_unexpected(&mut self.pending, envelope.from);
+                self.peers.counters.count_received(&envelope, result.is_err());
                 self.send_receipt(w, &envelope);
             }
-            None => self.count_user_recv(from, end.len, result.is_err()),
+            None => self.peers.counters.count_user_recv(from, end.len, result.is_err()),
         }
         self.end_user_recv(w, id, result);
         self.post_waiting(w);
         self.forward_next(w);
-    }
-
-    fn count_user_recv(&mut self, from: PeerId, len: usize, failed: bool) {
-        self.peers.counters.stats.count_received(Protocol::UserQp, len);
-        self.peers.counters.stats.rare.truncated += u64::from(failed);
-        if from != UNKNOWN_PEER {
-            let counters = self.peers.counters.by_peer.of(from);
-            (counters.rx_pkts, counters.rx_bytes) = (counters.rx_pkts + 1, counters.rx_bytes + len as u64);
-        }
     }
 
     /// Ends a receive and its registration.
@@ -243,7 +235,7 @@ impl Engine {
         });
         match sent {
             Ok(_) => mode.forwarding = true,
-            Err(NotPosted::Full) => self.schedule(me),
+            Err(NotPosted::Full) => self.pending.schedule(&mut self.peers, me),
             Err(NotPosted::Peer(fault)) => self.on_peer_error(w, me, fault),
         }
     }
@@ -257,7 +249,7 @@ impl Engine {
         while let Some((envelope, held)) = self.zcopy_recv.as_mut().and_then(|mode| mode.forwards.pop_front())
         {
             self.pending.held_packets.release_unexpected(held);
-            self.forget_unexpected(envelope.from);
+            self.peers.forget_unexpected(&mut self.pending, envelope.from);
         }
     }
 
@@ -299,8 +291,19 @@ impl Engine {
         mode.forwards.push_back((envelope, self.pending.held_packets.copy_unexpected(bytes)));
         self.peers.table[envelope.from].unexpected += 1;
         self.pending.held_packets.add_unexpected();
-        self.peers.counters.stats.rare.over_limit += u64::from(self.is_over_limit());
+        self.peers.counters.stats.rare.over_limit += u64::from(self.pending.is_over_limit());
         self.forward_next(w);
+    }
+}
+
+impl Counters {
+    pub(in crate::rdm) fn count_user_recv(&mut self, from: PeerId, len: usize, failed: bool) {
+        self.stats.count_received(Protocol::UserQp, len);
+        self.stats.rare.truncated += u64::from(failed);
+        if from != UNKNOWN_PEER {
+            let counters = self.by_peer.of(from);
+            (counters.rx_pkts, counters.rx_bytes) = (counters.rx_pkts + 1, counters.rx_bytes + len as u64);
+        }
     }
 }
 
@@ -312,14 +315,14 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
     let whole =
         matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == MsgClass::Message;
     if !whole {
-        e.drop_packet(a, DropReason::Unsupported);
+        e.peers.drop_packet(a, DropReason::Unsupported);
         // Once per message.
         if let Some(id) = sender_id(rtm).filter(|_| a.order != MsgOrder::Past) {
             e.send_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
         }
         return;
     }
-    if !e.reserve_unexpected(a, rtm) {
+    if !e.peers.reserve_unexpected(&mut e.pending, a, rtm) {
         return;
     }
     let envelope = Envelope {

@@ -10,9 +10,13 @@ use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::ids::{WireId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rma_op::RmaOp;
+use crate::rdm::peers::Peers;
+use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Ctl, FailedLane, Peer, PeerFlags, PeerQueue};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Arrival;
 use crate::rdm::rails::rail_plan::RailList;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::{DropReason, TraceEvent};
@@ -71,7 +75,7 @@ impl Engine {
         let Some(known) = self.peers.table.get(peer) else { return };
         if known.wire == wire && !self.try_failover(w, peer, fault) {
             // Packets of a lost further lane come back and are sent elsewhere.
-            match self.main_of(peer) {
+            match self.peers.table.main_of(peer) {
                 Some(_) => self.on_probe_error(w, peer, fault),
                 None => self.on_send_error(w, peer, fault),
             }
@@ -90,12 +94,12 @@ impl Engine {
         packet: &[u8],
     ) {
         if self.peers.table.get(peer).is_some()
-            && let Some(main) = self.main_of(peer)
+            && let Some(main) = self.peers.table.main_of(peer)
         {
             self.on_lane_error(w, main, wire, fault);
         }
         self.on_lane_error(w, peer, wire, fault);
-        if self.resend_on_main_lane(peer, packet) {
+        if self.pending.resend_on_main_lane(&mut self.peers, peer, packet) {
             return;
         }
         let moved = |known: &Peer| known.wire != wire && !known.flags.contains(PeerFlags::FAILED);
@@ -103,27 +107,18 @@ impl Engine {
             return;
         }
         match Resend::of(packet) {
-            Resend::Safe => self.resend_on_lane(peer, packet),
+            Resend::Safe => self.pending.resend_on_lane(&mut self.peers, peer, packet),
             Resend::Unneeded => {}
-            Resend::EndOp(id) => self.end_uncertain(w, peer, SlotId::from_raw(id), fault),
+            Resend::EndOp(id) => self.rma_ops.end_uncertain(
+                &mut self.peers,
+                &mut self.pending,
+                w,
+                peer,
+                SlotId::from_raw(id),
+                fault,
+            ),
             Resend::Unsafe => self.on_send_error(w, peer, fault),
         }
-    }
-
-    /// Ends an operation of ours that may have taken effect. One that the target has answered goes on.
-    fn end_uncertain<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
-        let is_uncertain = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && rma.remote_id.is_none();
-        if is_rma_id(id) && self.rma.table.get(id).is_some_and(is_uncertain) {
-            self.peers.table[peer].queue_mut().uncertain_ops.push(id);
-            self.finish_uncertain(id, peer, fault);
-            self.release_regs(w);
-        }
-    }
-
-    pub(in crate::rdm) fn finish_uncertain(&mut self, id: SlotId, peer: PeerId, fault: PeerError) {
-        self.peers.counters.stats.rare.unsure += 1;
-        self.peers.counters.trace.push(TraceEvent::Uncertain(peer, fault));
-        self.finish_rma(id, Err(OpError::Peer(peer, fault)));
     }
 
     /// Handles a peer's answer to an operation of ours that expects none or is over. If the operation ended
@@ -137,7 +132,7 @@ impl Engine {
         ours: SlotId,
         remote_id: u32,
     ) {
-        self.drop_packet(a, DropReason::BadId);
+        self.peers.drop_packet(a, DropReason::BadId);
         let queue = self.peers.table[a.peer].queue.as_ref();
         if queue.is_some_and(|queue| queue.uncertain_ops.contains(&ours)) {
             self.send_error(w, a.peer, ErrorRef::Op(remote_id), OpError::Cancelled);
@@ -147,46 +142,6 @@ impl Engine {
     /// Marks a wire unusable if the error is one of our NIC.
     pub(in crate::rdm) fn mark_wire_down(&mut self, wire: WireId, fault: PeerError) {
         self.peers.wires[wire].down |= fault.is_local_lane();
-    }
-
-    /// Whether a peer continues after this error, over another lane or because it has moved already.
-    pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
-        let moved = self.peers.table.get(peer).is_some() && self.has_failed_over(peer);
-        fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
-    }
-
-    /// Whether a peer has left the pair of NICs on which it was met.
-    #[inline]
-    pub(in crate::rdm) fn has_failed_over(&self, peer: PeerId) -> bool {
-        self.peers.table[peer].wire != self.peers.table[peer].home
-    }
-
-    /// Returns the further lane that a peer would fail over to.
-    pub(in crate::rdm) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
-        self.usable_lanes(id).next()
-    }
-
-    /// Further lanes over which the peer knows us, without failed ones and the one in use.
-    pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
-        let is_up = |peer: &&Peer| {
-            peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
-        };
-        let known = self.peers.table.get(id).filter(is_up);
-        let known = known.and_then(|peer| Some((peer, peer.queue.as_deref()?)));
-        known.into_iter().flat_map(move |(peer, queue)| {
-            queue.rails.iter().copied().filter(move |&rail| {
-                let Some(lane) = self.peers.table.get(rail) else { return false };
-                // The peer identifies us there only if one of the two lanes was announced on the other.
-                let knows = |of: &PeerQueue| {
-                    of.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr)
-                };
-                let is_own_lane =
-                    lane.queue.as_ref().is_some_and(|of| of.further_lane_of == Some(id) && knows(of));
-                let is_untried = lane.wire != peer.wire
-                    && queue.failed_lanes.iter().all(|failed| failed.wire != lane.wire);
-                is_own_lane && is_untried && is_up(&lane) && !self.peers.wires[lane.wire].down
-            })
-        })
     }
 
     /// Fails a peer over if it still uses `wire`. True if it uses another lane afterwards.
@@ -211,7 +166,7 @@ impl Engine {
         if !fault.is_lane_failure() {
             return false;
         }
-        while let Some(rail) = self.next_lane(id) {
+        while let Some(rail) = self.peers.next_lane(id) {
             if self.move_to_lane(w, id, rail, fault) {
                 return true;
             }
@@ -230,28 +185,18 @@ impl Engine {
             return false;
         }
         let peer = &self.peers.table[id];
-        let addr_now = self.current_lane(peer);
+        let addr_now = self.peers.table.current_lane(peer);
         let failed = FailedLane { wire: peer.wire, addr: addr_now, from: peer.from(), fault };
         let peer = &mut self.peers.table[id];
         let _ = peer.queue_mut().failed_lanes.try_push(failed);
         peer.wire = wire;
         peer.set_from(from);
-        self.add_source(id, wire, from);
+        self.peers.add_source(id, wire, from);
         self.peers.counters.stats.rare.peers_moved += 1;
         self.peers.counters.trace.push(TraceEvent::PeerMoved(id, fault));
         self.send_ctl(w, id, Ctl::LaneChanged);
-        self.schedule(id);
+        self.pending.schedule(&mut self.peers, id);
         true
-    }
-
-    /// Returns the lane of its worker that a peer uses now.
-    pub(in crate::rdm) fn current_lane(&self, peer: &Peer) -> RawAddr {
-        if peer.wire == peer.home {
-            return peer.addr;
-        }
-        let rails = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails);
-        let lanes = rails.iter().map(|&rail| &self.peers.table[rail]);
-        lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
     }
 
     /// Tells a peer over its further lanes that we lost the way to it and have no other.
@@ -268,42 +213,6 @@ impl Engine {
                 self.send_ctl(w, rail, Ctl::LaneFailed(id));
             }
         }
-    }
-
-    /// Attributes packets of this source to the peer, unless their connid names another.
-    fn add_source(&mut self, id: PeerId, wire: WireId, from: Source) {
-        let peers = &self.peers.table;
-        self.peers.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
-    }
-
-    /// Returns the abandoned lanes of a peer, oldest first.
-    pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
-        self.peers
-            .table
-            .get(peer)
-            .and_then(|peer| peer.queue.as_ref())
-            .map_or(&[], |queue| &queue.failed_lanes)
-    }
-
-    /// Records `rail` as a further lane of the worker of `main`. False if known already, or impossible.
-    pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
-        let (Some(first), Some(lane)) = (self.peers.table.get(main), self.peers.table.get(rail)) else {
-            return false;
-        };
-        let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
-        let is_up =
-            |id: PeerId| self.peers.table.get(id).is_some_and(|peer| !peer.flags.contains(PeerFlags::FAILED));
-        let known = of(lane) == Some(main);
-        if main == rail || known || of(first).is_some_and(is_up) || of(lane).is_some_and(is_up) {
-            return false;
-        }
-        let rails = &mut self.peers.table[main].queue_mut().rails;
-        if !rails.contains(&rail) && rails.try_push(rail).is_err() {
-            return false;
-        }
-        self.peers.table[main].queue_mut().further_lane_of = None;
-        self.peers.table[rail].queue_mut().further_lane_of = Some(main);
-        true
     }
 
     /// Tells a lane's worker, over both lanes of each pair, that our other lane is of the same worker.
@@ -326,8 +235,8 @@ impl Engine {
                 .as_ref()
                 .is_some_and(|queue| queue.further_lane_of == Some(main));
             let ours = Features::CONNID.difference(self.peers.cfg.withhold);
-            let knows =
-                supports_failover(ours, self.peers.table[main].features) && !self.has_failed_over(main);
+            let knows = supports_failover(ours, self.peers.table[main].features)
+                && !self.peers.table.has_failed_over(main);
             if is_own_lane && knows && met(main) && met(rail) {
                 self.send_ctl(w, main, Ctl::AnnounceLane(rail));
                 self.send_ctl(w, rail, Ctl::AnnounceLane(main));
@@ -369,10 +278,10 @@ impl Engine {
         }
         let met = self.peers.table[lane].flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
             == PeerFlags::HANDSHAKE_RECEIVED;
-        if met && !self.has_failed_over(main) && self.next_lane(main).is_some() {
+        if met && !self.peers.table.has_failed_over(main) && self.peers.next_lane(main).is_some() {
             self.move_to_lane(w, main, lane, PeerError::Unreachable);
         } else {
-            self.add_source(main, wire, from);
+            self.peers.add_source(main, wire, from);
         }
         Some(main)
     }
@@ -381,7 +290,7 @@ impl Engine {
     // [M11.9]
     pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
         let is_own_lane = opts.raw_addr == Some(self.peers.table[from].addr);
-        if is_own_lane && opts.cq_data == Some(role::LOST) && self.has_failed_over(from) {
+        if is_own_lane && opts.cq_data == Some(role::LOST) && self.peers.table.has_failed_over(from) {
             self.on_send_error(w, from, PeerError::Gone);
         }
     }
@@ -418,61 +327,178 @@ impl Engine {
             role::FURTHER => (lane, other),
             _ => return,
         };
-        if self.attach(main, rail) {
+        if self.peers.table.attach(main, rail) {
             self.announce_lanes(w, rail);
         }
+    }
+}
+
+impl RmaOps {
+    pub(in crate::rdm) fn finish_uncertain(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        id: SlotId,
+        peer: PeerId,
+        fault: PeerError,
+    ) {
+        peers.counters.stats.rare.unsure += 1;
+        peers.counters.trace.push(TraceEvent::Uncertain(peer, fault));
+        self.finish(peers, pending, id, Err(OpError::Peer(peer, fault)));
+    }
+
+    /// Ends an operation of ours that may have taken effect. One that the target has answered goes on.
+    pub(in crate::rdm) fn end_uncertain<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        peer: PeerId,
+        id: SlotId,
+        fault: PeerError,
+    ) {
+        let is_uncertain = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && rma.remote_id.is_none();
+        if is_rma_id(id) && self.table.get(id).is_some_and(is_uncertain) {
+            peers.table[peer].queue_mut().uncertain_ops.push(id);
+            self.finish_uncertain(peers, pending, id, peer, fault);
+            pending.release_regs(w);
+        }
+    }
+}
+
+impl Peers {
+    /// Attributes packets of this source to the peer, unless their connid names another.
+    pub(in crate::rdm) fn add_source(&mut self, id: PeerId, wire: WireId, from: Source) {
+        let peers = &self.table;
+        self.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
+    }
+
+    /// Returns the abandoned lanes of a peer, oldest first.
+    pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
+        self.table.get(peer).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.failed_lanes)
+    }
+
+    /// Further lanes over which the peer knows us, without failed ones and the one in use.
+    pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
+        let is_up = |peer: &&Peer| {
+            peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
+        };
+        let known = self.table.get(id).filter(is_up);
+        let known = known.and_then(|peer| Some((peer, peer.queue.as_deref()?)));
+        known.into_iter().flat_map(move |(peer, queue)| {
+            queue.rails.iter().copied().filter(move |&rail| {
+                let Some(lane) = self.table.get(rail) else { return false };
+                // The peer identifies us there only if one of the two lanes was announced on the other.
+                let knows = |of: &PeerQueue| {
+                    of.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr)
+                };
+                let is_own_lane =
+                    lane.queue.as_ref().is_some_and(|of| of.further_lane_of == Some(id) && knows(of));
+                let is_untried = lane.wire != peer.wire
+                    && queue.failed_lanes.iter().all(|failed| failed.wire != lane.wire);
+                is_own_lane && is_untried && is_up(&lane) && !self.wires[lane.wire].down
+            })
+        })
+    }
+
+    /// Returns the further lane that a peer would fail over to.
+    pub(in crate::rdm) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
+        self.usable_lanes(id).next()
+    }
+
+    /// Whether a peer continues after this error, over another lane or because it has moved already.
+    pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
+        let moved = self.table.get(peer).is_some() && self.table.has_failed_over(peer);
+        fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
+    }
+}
+
+impl PeerTable {
+    /// Whether a peer has left the pair of NICs on which it was met.
+    #[inline]
+    pub(in crate::rdm) fn has_failed_over(&self, peer: PeerId) -> bool {
+        self[peer].wire != self[peer].home
+    }
+
+    /// Returns the lane of its worker that a peer uses now.
+    pub(in crate::rdm) fn current_lane(&self, peer: &Peer) -> RawAddr {
+        if peer.wire == peer.home {
+            return peer.addr;
+        }
+        let rails = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails);
+        let lanes = rails.iter().map(|&rail| &self[rail]);
+        lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
+    }
+
+    /// Records `rail` as a further lane of the worker of `main`. False if known already, or impossible.
+    pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
+        let (Some(first), Some(lane)) = (self.get(main), self.get(rail)) else {
+            return false;
+        };
+        let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
+        let is_up = |id: PeerId| self.get(id).is_some_and(|peer| !peer.flags.contains(PeerFlags::FAILED));
+        let known = of(lane) == Some(main);
+        if main == rail || known || of(first).is_some_and(is_up) || of(lane).is_some_and(is_up) {
+            return false;
+        }
+        let rails = &mut self[main].queue_mut().rails;
+        if !rails.contains(&rail) && rails.try_push(rail).is_err() {
+            return false;
+        }
+        self[main].queue_mut().further_lane_of = None;
+        self[rail].queue_mut().further_lane_of = Some(main);
+        true
     }
 }
 
 /// Tells the peer `to` that our lane on which `other` was met is of the same worker as its own.
 // [M11.8]
 pub(in crate::rdm) fn push_announce_lane<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     other: PeerId,
 ) -> Result<(), NotPosted> {
-    let is_further =
-        e.peers.table.get(other).and_then(|peer| peer.queue.as_ref()?.further_lane_of) == Some(to);
-    push_announcement(e, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
+    let is_further = peers.table.get(other).and_then(|peer| peer.queue.as_ref()?.further_lane_of) == Some(to);
+    push_announcement(peers, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
 }
 
 /// Tells the peer `to` that we have lost the lane to `other`, the first lane of its worker.
 // [M11.9]
 pub(in crate::rdm) fn push_lane_failed<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     other: PeerId,
 ) -> Result<(), NotPosted> {
-    push_announcement(e, w, to, other, Some(role::LOST))
+    push_announcement(peers, w, to, other, Some(role::LOST))
 }
 
 /// Writes the first packet to a peer over its new lane, which lets it follow or report a loss.
 // [M11.9]
 pub(in crate::rdm) fn push_lane_changed<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
 ) -> Result<(), NotPosted> {
-    push_announcement(e, w, to, to, None)
+    push_announcement(peers, w, to, to, None)
 }
 
 /// Writes a trigger with the address of our lane on which `other` was met, and its role.
 fn push_announcement<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     to: PeerId,
     other: PeerId,
     role: Option<u64>,
 ) -> Result<(), NotPosted> {
-    let Some(peer) = e.peers.table.get(other) else { return Ok(()) };
-    let mut hdr = rtw::Eager::trigger(*e.own_addr(peer));
+    let Some(peer) = peers.table.get(other) else { return Ok(()) };
+    let mut hdr = rtw::Eager::trigger(*peers.wires.own_addr(peer));
     hdr.opts.cq_data = role;
     let len = header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // The loss of a trigger does no harm.
-    let sent = e.is_unflushed(w, to);
-    e.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    e.peers.table[to].flags.set(PeerFlags::UNCONFIRMED, sent);
+    let sent = peers.table.is_unflushed(w, to);
+    peers.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
+    peers.table[to].flags.set(PeerFlags::UNCONFIRMED, sent);
     Ok(())
 }

@@ -10,6 +10,8 @@ use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, RegAccess, Remote, Wire};
 use crate::rdm::op::Piece;
+use crate::rdm::peers::Peers;
+use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocols::handshake;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, RailList, RailPlan};
@@ -68,71 +70,9 @@ impl Engine {
         known.clear();
         known.extend(rails.iter().copied().take(MAX_RAILS - 1));
         for rail in rails.iter().take(MAX_RAILS - 1) {
-            self.attach(to, *rail);
+            self.peers.table.attach(to, *rail);
         }
         self.trigger_rails(w, to);
-    }
-
-    /// Plans a put or get over the peer's own wire with `key`, and its rails with `keys`, in their set order.
-    pub(in crate::rdm) fn linked_rails(
-        &self,
-        to: PeerId,
-        key: u64,
-        keys: &RailKeys,
-    ) -> Option<Box<RailPlan>> {
-        let peer = self.peers.table.get(to)?;
-        let rails = &peer.queue.as_ref()?.rails;
-        let rails = rails.iter().zip(keys).filter(|(rail, _)| !self.shares_wire(**rail, to));
-        let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
-        let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.peers.cfg.rma_rails));
-        Some(Box::new(RailPlan::new(all)))
-    }
-
-    /// Returns the key of a peer's memory on its present lane, if known.
-    pub(in crate::rdm) fn key_on_current_lane(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
-        if peer.wire == peer.home {
-            return Some(key);
-        }
-        let rails = &peer.queue.as_ref()?.rails;
-        let at = rails.iter().position(|rail| self.peers.table[*rail].wire == peer.wire)?;
-        keys[at]
-    }
-
-    /// Ranks the lane by `wire` to `addr` among alternatives.
-    pub fn lane_rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> LaneRank {
-        let own = &self.peers.wires[wire];
-        if own.rail_wires.is_empty() {
-            return LaneRank::Any;
-        }
-        let Some(id) =
-            self.peers.lookup.known(wire, from).filter(|peer| self.peers.table[*peer].addr == *addr)
-        else {
-            return if own.down { LaneRank::Lost } else { LaneRank::Any };
-        };
-        let peer = &self.peers.table[id];
-        if peer.flags.contains(PeerFlags::FAILED) {
-            // A peer that was force-closed or has exited keeps its lane: no NIC was lost.
-            let keeps_lane = peer.flags.contains(PeerFlags::FORCE_CLOSED)
-                || !peer.fault.is_some_and(PeerError::is_lane_failure);
-            return if keeps_lane { LaneRank::Any } else { LaneRank::Lost };
-        }
-        // A peer that has failed over, or can, is still found by its first lane.
-        match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
-            true if peer.flags.contains(PeerFlags::POSTED) && !peer.is_further_lane() => LaneRank::Known,
-            true => LaneRank::Any,
-            false => LaneRank::Lost,
-        }
-    }
-
-    /// Returns how many rails of a peer are usable now, its own wire included.
-    pub fn rails(&self, to: PeerId) -> usize {
-        let rails = self
-            .peers
-            .table
-            .get(to)
-            .and_then(|peer| peer.queue.as_ref())
-            .map_or(&[][..], |queue| &queue.rails);
-        1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
 
     /// Requests the HANDSHAKE of each rail not yet asked. Without room, the next long transfer retries.
@@ -146,21 +86,10 @@ impl Engine {
         for rail in queue.rails.clone() {
             let Some(peer) = self.peers.table.get(rail) else { continue };
             if !peer.flags.intersects(PeerFlags::POSTED | PeerFlags::FAILED)
-                && let Err(NotPosted::Peer(fault)) = handshake::trigger(self, w, rail)
+                && let Err(NotPosted::Peer(fault)) = handshake::trigger(&mut self.peers, w, rail)
             {
                 self.fail_peer(w, rail, fault);
             }
-        }
-    }
-
-    fn is_rail(&self, rail: PeerId, direction: Direction) -> bool {
-        let Some(peer) = self.peers.table.get(rail) else { return false };
-        let rdma = self.peers.wires[peer.wire].rdma;
-        let met =
-            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && !peer.flags.contains(PeerFlags::FAILED);
-        met && match direction {
-            Direction::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
-            Direction::Write => rdma.write > 0,
         }
     }
 
@@ -202,117 +131,6 @@ impl Engine {
         Iovs::try_from(all.as_slice()).unwrap_or(main_only)
     }
 
-    /// Plans the read of memory that a request of `from` names: its present lane, and those named rails that
-    /// we have met. The lane without a name holds `iovs` itself.
-    // [M11.5]
-    pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(RailPlan, u64)> {
-        let peer = &self.peers.table[from];
-        let rail_wires = &self.peers.wires[peer.wire].rail_wires;
-        if rail_wires.is_empty() || self.peers.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
-            return None;
-        }
-        let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
-            iovs.as_slice().iter().copied().partition(|iov| iov.len == 0);
-        let [memory] = memory.as_slice() else { return None };
-        let here = self.current_lane(peer);
-        let mut key_here = None;
-        let mut rails = RailList::<(PeerId, u64)>::new();
-        for iov in &named {
-            let source = Source { node: iov.addr, port: u32::from((iov.key >> 32) as u16) };
-            let is = |lane: &RawAddr| lane.connid as u16 == (iov.key >> 48) as u16;
-            let key = iov.key & u64::from(u32::MAX);
-            if is(&here) && (here.node(), u32::from(here.qpn)) == (source.node, source.port) {
-                key_here = Some(key);
-            } else if let Some(rail) =
-                rail_wires.iter().find_map(|wire| self.peers.lookup.known(*wire, source))
-                && is(&self.peers.table[rail].addr)
-                && rail != from
-                && self.is_rail(rail, Direction::Read)
-            {
-                let _ = rails.try_push((rail, key));
-            }
-        }
-        if key_here.is_some() {
-            let known = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails).iter().copied();
-            let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
-            let other =
-                others.find(|rail| self.is_rail(*rail, Direction::Read) && !self.shares_wire(*rail, from));
-            let _ = other.map(|other| rails.try_push((other, memory.key)));
-        } else if rails.is_empty() {
-            return None;
-        }
-        let main = (from, key_here.unwrap_or(memory.key));
-        let rails = [main].into_iter().chain(rails).take(usize::from(self.peers.cfg.rndv_rails));
-        Some((RailPlan::new(rails), memory.addr))
-    }
-
-    fn shares_wire(&self, a: PeerId, b: PeerId) -> bool {
-        self.peers.table[a].wire == self.peers.table[b].wire
-    }
-
-    /// Cuts a transfer into pieces of at least `least` bytes for its rails. False: it goes over one lane.
-    pub(in crate::rdm) fn cut_pieces(
-        &self,
-        rail_plan: &mut RailPlan,
-        (from, end): (u64, u64),
-        direction: Direction,
-        least: u64,
-    ) -> bool {
-        let most = self.longest_piece(rail_plan, direction);
-        rail_plan.cut(from, end, least, most, |rail| self.is_rail(rail, direction))
-    }
-
-    /// Cuts a read that one rail has failed for the remaining rails. False if there is none.
-    pub(in crate::rdm) fn cut_pieces_again(&self, rail_plan: &mut RailPlan, (from, end): (u64, u64)) -> bool {
-        let most = self.longest_piece(rail_plan, Direction::Read);
-        rail_plan.cut_again(from, end, most, |rail| self.is_rail(rail, Direction::Read))
-    }
-
-    fn longest_piece(&self, rail_plan: &RailPlan, direction: Direction) -> u64 {
-        let rdma = self.peers.wires[self.peers.table[rail_plan.main()].wire].rdma;
-        match direction {
-            Direction::Read => rdma.read.min(self.peers.cfg.read_segment.max(1)),
-            Direction::Write => rdma.write,
-        }
-    }
-
-    /// Registers our memory on the wire of every rail. Returns how many rails remain.
-    pub(in crate::rdm) fn register_stripes<W: Wire>(
-        &mut self,
-        w: &mut W,
-        rail_plan: &mut RailPlan,
-        direction: Direction,
-        local: Piece,
-    ) -> usize {
-        let mut registered = 0;
-        for n in 0..rail_plan.rails() {
-            registered += usize::from(self.register_rail(w, rail_plan, n, direction, local));
-        }
-        registered
-    }
-
-    fn register_rail<W: Wire>(
-        &self,
-        w: &mut W,
-        rail_plan: &mut RailPlan,
-        n: usize,
-        direction: Direction,
-        local: Piece,
-    ) -> bool {
-        let (first, len) = rail_plan.range();
-        let rail = rail_plan.rail_mut(n);
-        if rail.reg.is_none() {
-            let wire = self.peers.table[rail.peer].wire;
-            let for_what =
-                if direction == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
-            match w.register(wire, local.part(first as usize, len as usize), for_what) {
-                Ok(reg) => rail.reg = Some(reg),
-                Err(_) => rail_plan.lose(n, PeerError::NO_RDMA),
-            }
-        }
-        rail_plan.rail(n).reg.is_some()
-    }
-
     /// Posts the next piece to the idlest rail with room. `local` is all of our memory, `remote` its address
     /// there.
     pub(in crate::rdm) fn post_stripe<W: Wire>(
@@ -332,7 +150,7 @@ impl Engine {
                     (None, _) => PiecePost::Full,
                 };
             };
-            if !self.register_rail(w, rail_plan, pick.rail, direction, local) {
+            if !self.peers.register_rail(w, rail_plan, pick.rail, direction, local) {
                 continue;
             }
             let rail = rail_plan.rail(pick.rail);
@@ -396,9 +214,190 @@ impl Engine {
         }
         if rail == rail_plan.main() {
             // If another lane exists, the first packet that comes back moves the peer to it.
-            return (fault.is_peer_failure() && !self.survives(rail, fault)).then_some(fault);
+            return (fault.is_peer_failure() && !self.peers.survives(rail, fault)).then_some(fault);
         }
         self.fail_peer(w, rail, fault);
         None
+    }
+}
+
+impl Peers {
+    pub(in crate::rdm) fn is_rail(&self, rail: PeerId, direction: Direction) -> bool {
+        let Some(peer) = self.table.get(rail) else { return false };
+        let rdma = self.wires[peer.wire].rdma;
+        let met =
+            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && !peer.flags.contains(PeerFlags::FAILED);
+        met && match direction {
+            Direction::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
+            Direction::Write => rdma.write > 0,
+        }
+    }
+
+    pub(in crate::rdm) fn longest_piece(&self, rail_plan: &RailPlan, direction: Direction) -> u64 {
+        let rdma = self.wires[self.table[rail_plan.main()].wire].rdma;
+        match direction {
+            Direction::Read => rdma.read.min(self.cfg.read_segment.max(1)),
+            Direction::Write => rdma.write,
+        }
+    }
+
+    /// Cuts a transfer into pieces of at least `least` bytes for its rails. False: it goes over one lane.
+    pub(in crate::rdm) fn cut_pieces(
+        &self,
+        rail_plan: &mut RailPlan,
+        (from, end): (u64, u64),
+        direction: Direction,
+        least: u64,
+    ) -> bool {
+        let most = self.longest_piece(rail_plan, direction);
+        rail_plan.cut(from, end, least, most, |rail| self.is_rail(rail, direction))
+    }
+
+    /// Cuts a read that one rail has failed for the remaining rails. False if there is none.
+    pub(in crate::rdm) fn cut_pieces_again(&self, rail_plan: &mut RailPlan, (from, end): (u64, u64)) -> bool {
+        let most = self.longest_piece(rail_plan, Direction::Read);
+        rail_plan.cut_again(from, end, most, |rail| self.is_rail(rail, Direction::Read))
+    }
+
+    /// Ranks the lane by `wire` to `addr` among alternatives.
+    pub fn lane_rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> LaneRank {
+        let own = &self.wires[wire];
+        if own.rail_wires.is_empty() {
+            return LaneRank::Any;
+        }
+        let Some(id) = self.lookup.known(wire, from).filter(|peer| self.table[*peer].addr == *addr) else {
+            return if own.down { LaneRank::Lost } else { LaneRank::Any };
+        };
+        let peer = &self.table[id];
+        if peer.flags.contains(PeerFlags::FAILED) {
+            // A peer that was force-closed or has exited keeps its lane: no NIC was lost.
+            let keeps_lane = peer.flags.contains(PeerFlags::FORCE_CLOSED)
+                || !peer.fault.is_some_and(PeerError::is_lane_failure);
+            return if keeps_lane { LaneRank::Any } else { LaneRank::Lost };
+        }
+        // A peer that has failed over, or can, is still found by its first lane.
+        match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
+            true if peer.flags.contains(PeerFlags::POSTED) && !peer.is_further_lane() => LaneRank::Known,
+            true => LaneRank::Any,
+            false => LaneRank::Lost,
+        }
+    }
+
+    /// Plans a put or get over the peer's own wire with `key`, and its rails with `keys`, in their set order.
+    pub(in crate::rdm) fn linked_rails(
+        &self,
+        to: PeerId,
+        key: u64,
+        keys: &RailKeys,
+    ) -> Option<Box<RailPlan>> {
+        let peer = self.table.get(to)?;
+        let rails = &peer.queue.as_ref()?.rails;
+        let rails = rails.iter().zip(keys).filter(|(rail, _)| !self.table.shares_wire(**rail, to));
+        let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
+        let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
+        Some(Box::new(RailPlan::new(all)))
+    }
+
+    /// Plans the read of memory that a request of `from` names: its present lane, and those named rails that
+    /// we have met. The lane without a name holds `iovs` itself.
+    // [M11.5]
+    pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(RailPlan, u64)> {
+        let peer = &self.table[from];
+        let rail_wires = &self.wires[peer.wire].rail_wires;
+        if rail_wires.is_empty() || self.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
+            return None;
+        }
+        let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
+            iovs.as_slice().iter().copied().partition(|iov| iov.len == 0);
+        let [memory] = memory.as_slice() else { return None };
+        let here = self.table.current_lane(peer);
+        let mut key_here = None;
+        let mut rails = RailList::<(PeerId, u64)>::new();
+        for iov in &named {
+            let source = Source { node: iov.addr, port: u32::from((iov.key >> 32) as u16) };
+            let is = |lane: &RawAddr| lane.connid as u16 == (iov.key >> 48) as u16;
+            let key = iov.key & u64::from(u32::MAX);
+            if is(&here) && (here.node(), u32::from(here.qpn)) == (source.node, source.port) {
+                key_here = Some(key);
+            } else if let Some(rail) = rail_wires.iter().find_map(|wire| self.lookup.known(*wire, source))
+                && is(&self.table[rail].addr)
+                && rail != from
+                && self.is_rail(rail, Direction::Read)
+            {
+                let _ = rails.try_push((rail, key));
+            }
+        }
+        if key_here.is_some() {
+            let known = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails).iter().copied();
+            let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
+            let other = others
+                .find(|rail| self.is_rail(*rail, Direction::Read) && !self.table.shares_wire(*rail, from));
+            let _ = other.map(|other| rails.try_push((other, memory.key)));
+        } else if rails.is_empty() {
+            return None;
+        }
+        let main = (from, key_here.unwrap_or(memory.key));
+        let rails = [main].into_iter().chain(rails).take(usize::from(self.cfg.rndv_rails));
+        Some((RailPlan::new(rails), memory.addr))
+    }
+
+    /// Returns how many rails of a peer are usable now, its own wire included.
+    pub fn rails(&self, to: PeerId) -> usize {
+        let rails =
+            self.table.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[][..], |queue| &queue.rails);
+        1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
+    }
+
+    pub(in crate::rdm) fn register_rail<W: Wire>(
+        &self,
+        w: &mut W,
+        rail_plan: &mut RailPlan,
+        n: usize,
+        direction: Direction,
+        local: Piece,
+    ) -> bool {
+        let (first, len) = rail_plan.range();
+        let rail = rail_plan.rail_mut(n);
+        if rail.reg.is_none() {
+            let wire = self.table[rail.peer].wire;
+            let for_what =
+                if direction == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
+            match w.register(wire, local.part(first as usize, len as usize), for_what) {
+                Ok(reg) => rail.reg = Some(reg),
+                Err(_) => rail_plan.lose(n, PeerError::NO_RDMA),
+            }
+        }
+        rail_plan.rail(n).reg.is_some()
+    }
+
+    /// Registers our memory on the wire of every rail. Returns how many rails remain.
+    pub(in crate::rdm) fn register_stripes<W: Wire>(
+        &mut self,
+        w: &mut W,
+        rail_plan: &mut RailPlan,
+        direction: Direction,
+        local: Piece,
+    ) -> usize {
+        let mut registered = 0;
+        for n in 0..rail_plan.rails() {
+            registered += usize::from(self.register_rail(w, rail_plan, n, direction, local));
+        }
+        registered
+    }
+}
+
+impl PeerTable {
+    /// Returns the key of a peer's memory on its present lane, if known.
+    pub(in crate::rdm) fn key_on_current_lane(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
+        if peer.wire == peer.home {
+            return Some(key);
+        }
+        let rails = &peer.queue.as_ref()?.rails;
+        let at = rails.iter().position(|rail| self[*rail].wire == peer.wire)?;
+        keys[at]
+    }
+
+    pub(in crate::rdm) fn shares_wire(&self, a: PeerId, b: PeerId) -> bool {
+        self[a].wire == self[b].wire
     }
 }

@@ -7,7 +7,10 @@ use crate::rdm::Engine;
 use crate::rdm::flow::window::{self, Segment};
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::{NotPosted, Posted, Wire};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::peers::peer::PeerTable;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, rails_for};
 use crate::rdm::status::PeerError;
@@ -45,6 +48,86 @@ pub(in crate::rdm) struct SentSegment {
 type Lanes = ArrayVec<PeerId, MAX_RAILS>;
 
 impl Engine {
+    /// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
+    #[inline]
+    pub(in crate::rdm) fn count_granted<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        sent: SentSegment,
+    ) -> Result<usize, SendProgress> {
+        let SentSegment { lane, len, result } = sent;
+        self.peers.counters.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
+        match self.peers.posted(lane, PktType::CTSDATA, result) {
+            Ok(()) => Ok(len),
+            Err(NotPosted::Peer(fault)) if lane != to => {
+                self.fail_peer(w, lane, fault);
+                Err(SendProgress::Sent)
+            }
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// Fails the main peer if a further lane's packet is lost: which bytes it has is unknown.
+    #[cold]
+    pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
+        if self.peers.table[lane].flags.contains(PeerFlags::UNCONFIRMED)
+            && let Some(main) = self.peers.table.main_of(lane)
+        {
+            self.fail_peer(w, main, fault);
+        }
+    }
+}
+
+impl Pending {
+    /// Sends a packet of a lost further lane over the first. False if not granted data, or the peer is gone.
+    // [M11.12]
+    #[cold]
+    pub(in crate::rdm) fn resend_on_main_lane(
+        &mut self,
+        peers: &mut Peers,
+        lane: PeerId,
+        packet: &[u8],
+    ) -> bool {
+        let Some(main) = peers.table.main_of(lane) else { return false };
+        let Ok(Packet::CtsData(hdr, payload)) = wire::parse(packet) else { return false };
+        if !peers.table[main].flags.contains(PeerFlags::FAILED) {
+            let hdr = CtsData { connid: window::data_connid(peers, main), ..hdr };
+            let mut bytes = vec![0; CtsData::header_len(hdr.connid)];
+            hdr.write(&mut bytes);
+            bytes.extend_from_slice(payload);
+            self.resend_on_lane(peers, main, &bytes);
+        }
+        true
+    }
+}
+
+impl Peers {
+    /// Returns the further lanes of a peer, which are peers of their own.
+    #[inline]
+    pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
+        self.table.further_lanes(to)
+    }
+
+    /// Whether this peer is a further lane of another.
+    pub fn is_further_lane(&self, lane: PeerId) -> bool {
+        self.table.get(lane).is_some() && self.table.main_of(lane).is_some()
+    }
+
+    /// Returns the lanes of an operation: the peer's own, and further ones while there are bytes for each.
+    // [M11.11]
+    #[inline(never)]
+    pub(in crate::rdm) fn lanes_for(&self, g: &Granted) -> Lanes {
+        let (most, least) = match g.kind {
+            TransferKind::Message => (self.cfg.rndv_rails, self.cfg.rndv_chunk),
+            TransferKind::Memory => (self.cfg.rma_rails, self.cfg.rma_chunk),
+        };
+        let wanted = rails_for(g.total, least, usize::from(most));
+        let ready = |lane: &PeerId| !self.table[*lane].flags.contains(PeerFlags::BACKED_OFF);
+        let further = self.usable_lanes(g.to).filter(ready);
+        [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
+    }
+
     /// Sends the next packet of a grant over the next lane with room; `None` if no packet holds data. // HOT
     // [M5.6] [M11.11]
     pub(in crate::rdm) fn post_granted<W: Wire>(
@@ -63,7 +146,7 @@ impl Engine {
         if window == 0 || per_packet == 0 {
             return None;
         }
-        if !self.has_further(g.to) {
+        if !self.table.has_further(g.to) {
             return Some(send(g.to, per_packet));
         }
         let lanes = self.lanes_for(&g);
@@ -78,56 +161,25 @@ impl Engine {
         }
         sent
     }
+}
 
-    /// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
+impl PeerTable {
+    /// Returns the further lanes of a peer, which are peers of their own.
     #[inline]
-    pub(in crate::rdm) fn count_granted<W: Wire>(
-        &mut self,
-        w: &mut W,
-        to: PeerId,
-        sent: SentSegment,
-    ) -> Result<usize, SendProgress> {
-        let SentSegment { lane, len, result } = sent;
-        self.peers.counters.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
-        match self.posted(lane, PktType::CTSDATA, result) {
-            Ok(()) => Ok(len),
-            Err(NotPosted::Peer(fault)) if lane != to => {
-                self.fail_peer(w, lane, fault);
-                Err(SendProgress::Sent)
-            }
-            Err(refused) => Err(refused.into()),
-        }
+    pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
+        self.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.rails)
     }
 
     /// Whether a peer has further lanes, met or not. // HOT
     #[inline]
-    fn has_further(&self, to: PeerId) -> bool {
+    pub(in crate::rdm) fn has_further(&self, to: PeerId) -> bool {
         !self.further_lanes(to).is_empty()
     }
 
-    /// Returns the further lanes of a peer, which are peers of their own.
     #[inline]
-    pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
-        self.peers.table.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.rails)
-    }
-
-    /// Whether this peer is a further lane of another.
-    pub fn is_further_lane(&self, lane: PeerId) -> bool {
-        self.peers.table.get(lane).is_some() && self.main_of(lane).is_some()
-    }
-
-    /// Returns the lanes of an operation: the peer's own, and further ones while there are bytes for each.
-    // [M11.11]
-    #[inline(never)]
-    fn lanes_for(&self, g: &Granted) -> Lanes {
-        let (most, least) = match g.kind {
-            TransferKind::Message => (self.peers.cfg.rndv_rails, self.peers.cfg.rndv_chunk),
-            TransferKind::Memory => (self.peers.cfg.rma_rails, self.peers.cfg.rma_chunk),
-        };
-        let wanted = rails_for(g.total, least, usize::from(most));
-        let ready = |lane: &PeerId| !self.peers.table[*lane].flags.contains(PeerFlags::BACKED_OFF);
-        let further = self.usable_lanes(g.to).filter(ready);
-        [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
+    pub(in crate::rdm) fn main_of(&self, lane: PeerId) -> Option<PeerId> {
+        let main = self[lane].further_lane_of()?;
+        self.further_lanes(main).contains(&lane).then_some(main)
     }
 
     /// Returns the peer whose granted data arrive on this lane: the first lane if it is a further one. // HOT
@@ -135,37 +187,5 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn owner(&self, lane: PeerId) -> PeerId {
         self.main_of(lane).unwrap_or(lane)
-    }
-
-    #[inline]
-    pub(in crate::rdm) fn main_of(&self, lane: PeerId) -> Option<PeerId> {
-        let main = self.peers.table[lane].further_lane_of()?;
-        self.further_lanes(main).contains(&lane).then_some(main)
-    }
-
-    /// Sends a packet of a lost further lane over the first. False if not granted data, or the peer is gone.
-    // [M11.12]
-    #[cold]
-    pub(in crate::rdm) fn resend_on_main_lane(&mut self, lane: PeerId, packet: &[u8]) -> bool {
-        let Some(main) = self.main_of(lane) else { return false };
-        let Ok(Packet::CtsData(hdr, payload)) = wire::parse(packet) else { return false };
-        if !self.peers.table[main].flags.contains(PeerFlags::FAILED) {
-            let hdr = CtsData { connid: window::data_connid(self, main), ..hdr };
-            let mut bytes = vec![0; CtsData::header_len(hdr.connid)];
-            hdr.write(&mut bytes);
-            bytes.extend_from_slice(payload);
-            self.resend_on_lane(main, &bytes);
-        }
-        true
-    }
-
-    /// Fails the main peer if a further lane's packet is lost: which bytes it has is unknown.
-    #[cold]
-    pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
-        if self.peers.table[lane].flags.contains(PeerFlags::UNCONFIRMED)
-            && let Some(main) = self.main_of(lane)
-        {
-            self.fail_peer(w, main, fault);
-        }
     }
 }

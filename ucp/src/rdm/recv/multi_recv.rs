@@ -13,8 +13,11 @@ use crate::rdm::io::Wire;
 use crate::rdm::op::RecvBuf;
 use crate::rdm::op::rx::{RecvRole, RxOp};
 use crate::rdm::op::table::index_of;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::aliases::Aliases;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Kind;
+use crate::rdm::recv::Recvs;
 use crate::rdm::status::OpError;
 use crate::rdm::types::{EngineEvent, RecvArgs, Started};
 use crate::wire::rtm::{Rtm, RtmBody};
@@ -65,7 +68,7 @@ impl Engine {
             role: RecvRole::Multi(multi),
             ..RxOp::posted(RecvBuf::EMPTY, r.user, entry, kind)
         };
-        let Some(id) = self.post_expected(kind, pattern, make) else {
+        let Some(id) = self.recvs.post_expected(kind, pattern, make) else {
             self.recvs.multi_recvs.remove(multi);
             return Err(OpError::NoResource);
         };
@@ -73,98 +76,111 @@ impl Engine {
             multi.posted = Some(id);
         }
         while self.recvs.multi_recvs.get(multi).is_some_and(|multi| multi.posted.is_some())
-            && let Some(held) = self.find_unexpected(kind, &pattern)
+            && let Some(held) = self.recvs.find_unexpected(&self.peers, kind, &pattern)
         {
             if self.recvs.table.is_full() {
-                self.close_multi(multi, Err(OpError::NoResource));
+                self.recvs.close_multi(&mut self.pending, multi, Err(OpError::NoResource));
                 break;
             }
             let Some(len) = self.recvs.unexpected.get(held).map(|held| held.envelope.len) else { break };
-            let Some((buf, role)) = self.reserve_multi(multi, len) else { break };
+            let Some((buf, role)) = self.recvs.reserve_multi(&mut self.pending, multi, len) else { break };
             match self.recv_unexpected(w, held, buf, r.user, role) {
-                Started::Done(status) => self.end_multi_message(role, Ok(status)),
-                Started::Failed(error) => self.end_multi_message(role, Err(error)),
+                Started::Done(status) => self.recvs.end_multi_message(&mut self.pending, role, Ok(status)),
+                Started::Failed(error) => self.recvs.end_multi_message(&mut self.pending, role, Err(error)),
                 Started::Pending(_) => {}
             }
         }
         // What has come of it is taken; nothing more will come.
-        if let Some(error) = r.from.and_then(|from| self.drain_error(from)) {
-            self.close_multi(multi, Err(error));
+        if let Some(error) = r.from.and_then(|from| self.peers.drain_error(from)) {
+            self.recvs.close_multi(&mut self.pending, multi, Err(error));
         }
         Ok(OpId(id))
     }
+}
 
-    /// Takes the receive that matches this message, when there are multi-receives.
-    pub(in crate::rdm) fn take_expected_multi(
-        &mut self,
-        kind: Kind,
-        rtm: &Rtm<'_>,
-        from: PeerId,
-    ) -> Option<SlotId> {
-        let expected = &mut self.recvs.match_queues[kind as usize].expected;
-        let from = Aliases::new(&self.peers, kind).sender(from);
-        let at = expected.find(&mut self.recvs.table, rtm.tag.unwrap_or(0), from)?;
-        let id = self.recvs.table.id_at(at as usize)?;
-        let Some(&RxOp { role: RecvRole::Multi(multi), user, .. }) = self.recvs.table.get(id) else {
-            expected.remove(&mut self.recvs.table, at);
-            return Some(id);
-        };
-        if self.recvs.table.is_full() {
-            self.close_multi(multi, Err(OpError::NoResource));
-            return None;
+impl Recvs {
+    pub(in crate::rdm) fn finish_multi_if_done(&mut self, pending: &mut Pending, id: SlotId) {
+        let Some(multi) = self.multi_recvs.get(id) else { return };
+        if multi.in_progress == 0 && multi.posted.is_none() {
+            let result = multi.end.map(|()| multi.used);
+            pending.events.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
+            self.multi_recvs.remove(id);
         }
-        let (buf, role) = self.reserve_multi(multi, msg_len(rtm))?;
-        self.recvs.table.insert(RxOp { role, ..RxOp::begun(buf, user, kind) }).ok()
+    }
+
+    /// Closes a multi-receive: it takes no more messages.
+    pub(in crate::rdm) fn close_multi(
+        &mut self,
+        pending: &mut Pending,
+        id: SlotId,
+        end: Result<(), OpError>,
+    ) {
+        let Some(multi) = self.multi_recvs.get_mut(id) else { return };
+        let Some(posted) = multi.posted.take() else { return };
+        multi.end = end;
+        if self.table.contains(posted) {
+            self.match_queues[multi.kind as usize].expected.remove(&mut self.table, index_of(posted));
+            self.table.remove(posted);
+        }
+        self.finish_multi_if_done(pending, id);
+    }
+
+    /// Ends the receive of one message.
+    pub(in crate::rdm) fn end_multi_message(
+        &mut self,
+        pending: &mut Pending,
+        role: RecvRole,
+        result: Result<crate::rdm::RecvStatus, OpError>,
+    ) {
+        let RecvRole::Part(id, at) = role else { return };
+        let Some(multi) = self.multi_recvs.get_mut(id) else { return };
+        multi.in_progress -= 1;
+        pending.events.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
+        self.finish_multi_if_done(pending, id);
     }
 
     /// Reserves buffer for a message of `len` bytes. Closes the multi-receive if too little is left.
-    fn reserve_multi(&mut self, id: SlotId, len: u64) -> Option<(RecvBuf, RecvRole)> {
-        let multi = self.recvs.multi_recvs.get_mut(id)?;
+    pub(in crate::rdm) fn reserve_multi(
+        &mut self,
+        pending: &mut Pending,
+        id: SlotId,
+        len: u64,
+    ) -> Option<(RecvBuf, RecvRole)> {
+        let multi = self.multi_recvs.get_mut(id)?;
         let (at, left) = (multi.used, multi.buf.len() - multi.used);
         let len = usize::try_from(len).map_or(left, |len| len.min(left));
         let buf = multi.buf.part(at, len);
         multi.used += len;
         multi.in_progress += 1;
         if left - len < multi.min_len {
-            self.close_multi(id, Ok(()));
+            self.close_multi(pending, id, Ok(()));
         }
         Some((buf, RecvRole::Part(id, at)))
     }
 
-    /// Closes a multi-receive: it takes no more messages.
-    pub(in crate::rdm) fn close_multi(&mut self, id: SlotId, end: Result<(), OpError>) {
-        let Some(multi) = self.recvs.multi_recvs.get_mut(id) else { return };
-        let Some(posted) = multi.posted.take() else { return };
-        multi.end = end;
-        if self.recvs.table.contains(posted) {
-            self.recvs.match_queues[multi.kind as usize]
-                .expected
-                .remove(&mut self.recvs.table, index_of(posted));
-            self.recvs.table.remove(posted);
-        }
-        self.finish_multi_if_done(id);
-    }
-
-    /// Ends the receive of one message.
-    pub(in crate::rdm) fn end_multi_message(
+    /// Takes the receive that matches this message, when there are multi-receives.
+    pub(in crate::rdm) fn take_expected_multi(
         &mut self,
-        role: RecvRole,
-        result: Result<crate::rdm::RecvStatus, OpError>,
-    ) {
-        let RecvRole::Part(id, at) = role else { return };
-        let Some(multi) = self.recvs.multi_recvs.get_mut(id) else { return };
-        multi.in_progress -= 1;
-        self.pending.events.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
-        self.finish_multi_if_done(id);
-    }
-
-    fn finish_multi_if_done(&mut self, id: SlotId) {
-        let Some(multi) = self.recvs.multi_recvs.get(id) else { return };
-        if multi.in_progress == 0 && multi.posted.is_none() {
-            let result = multi.end.map(|()| multi.used);
-            self.pending.events.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
-            self.recvs.multi_recvs.remove(id);
+        peers: &Peers,
+        pending: &mut Pending,
+        kind: Kind,
+        rtm: &Rtm<'_>,
+        from: PeerId,
+    ) -> Option<SlotId> {
+        let expected = &mut self.match_queues[kind as usize].expected;
+        let from = Aliases::new(peers, kind).sender(from);
+        let at = expected.find(&mut self.table, rtm.tag.unwrap_or(0), from)?;
+        let id = self.table.id_at(at as usize)?;
+        let Some(&RxOp { role: RecvRole::Multi(multi), user, .. }) = self.table.get(id) else {
+            expected.remove(&mut self.table, at);
+            return Some(id);
+        };
+        if self.table.is_full() {
+            self.close_multi(pending, multi, Err(OpError::NoResource));
+            return None;
         }
+        let (buf, role) = self.reserve_multi(pending, multi, msg_len(rtm))?;
+        self.table.insert(RxOp { role, ..RxOp::begun(buf, user, kind) }).ok()
     }
 }
 

@@ -12,10 +12,15 @@ use crate::rdm::op::RecvBuf;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::{Envelope, RecvRole, RxEntry, RxOp, RxState, Segments, Unexpected};
 use crate::rdm::op::table::index_of;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::aliases::Aliases;
+use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Kind, Protocol, Sync};
+use crate::rdm::recv::Recvs;
 use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
+use crate::rdm::stats::Counters;
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::{EngineEvent, ProbeRemove, Probed, RecvArgs, RecvKind, Started};
@@ -31,6 +36,17 @@ pub(in crate::rdm) struct MatchQueues {
 }
 
 impl Engine {
+    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
+    /// nobody wants it.
+    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
+        self.recvs.awaits_data(op)
+    }
+
+    /// True while a receive waits for a message.
+    pub fn is_posted(&self, op: OpId) -> bool {
+        self.recvs.is_posted(op)
+    }
+
     /// Posts a receive if no message of its kind waits for one. Otherwise returns it, and nothing has
     /// happened: call [`Engine::recv`]. // HOT
     #[inline(always)]
@@ -51,25 +67,10 @@ impl Engine {
             return Err(r);
         }
         let RecvArgs { buf, user, .. } = r;
-        let posted =
-            self.post_expected(kind, r.kind.pattern(r.from), |entry| RxOp::posted(buf, user, entry, kind));
+        let posted = self
+            .recvs
+            .post_expected(kind, r.kind.pattern(r.from), |entry| RxOp::posted(buf, user, entry, kind));
         Ok(OpId(posted.expect("the table is not full")))
-    }
-
-    /// Inserts a receive into its table and queue. `None`: the table is full. // HOT
-    #[inline(always)]
-    pub(in crate::rdm) fn post_expected(
-        &mut self,
-        kind: Kind,
-        pattern: Pattern,
-        make: impl FnOnce(MatchEntry) -> RxOp,
-    ) -> Option<SlotId> {
-        let mut posted = None;
-        self.recvs.match_queues[kind as usize].expected.push(&mut self.recvs.table, pattern, |rx, entry| {
-            posted = rx.insert(make(entry)).ok();
-            posted.map(index_of)
-        });
-        posted
     }
 
     /// Posts a receive. A message that has arrived as a whole completes it at once.
@@ -78,14 +79,14 @@ impl Engine {
             return self.post_user_recv(w, r);
         }
         let pattern = r.kind.pattern(r.from);
-        if let Some(id) = self.find_unexpected(r.kind.kind(), &pattern) {
+        if let Some(id) = self.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
             return self.recv_unexpected(w, id, r.buf, r.user, RecvRole::Single);
         }
-        if let Some(error) = r.from.and_then(|from| self.drain_error(from)) {
+        if let Some(error) = r.from.and_then(|from| self.peers.drain_error(from)) {
             return Started::Failed(error);
         }
         let kind = r.kind.kind();
-        match self.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
+        match self.recvs.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
             Some(id) => Started::Pending(OpId(id)),
             None => Started::Failed(OpError::NoResource),
         }
@@ -99,7 +100,7 @@ impl Engine {
         let Some(rx) = self.recvs.table.get(op.0) else { return false };
         let RxState::Posted = rx.state else { return false };
         if let RecvRole::Multi(multi) = rx.role {
-            self.close_multi(multi, Err(OpError::Cancelled));
+            self.recvs.close_multi(&mut self.pending, multi, Err(OpError::Cancelled));
             return true;
         }
         let (user, kind) = (rx.user, rx.kind);
@@ -109,23 +110,9 @@ impl Engine {
         true
     }
 
-    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
-    /// nobody wants it.
-    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
-        let rx =
-            self.recvs.table.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
-        let Pattern { tag, mask, from } = rx.entry.pattern();
-        Some((RecvKind::Class { class: MsgClass::AmData, tag, mask }, from))
-    }
-
-    /// True while a receive waits for a message.
-    pub fn is_posted(&self, op: OpId) -> bool {
-        self.recvs.table.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
-    }
-
     /// Finds the oldest message that has arrived and that a receive with these arguments would get.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
-        let Some(id) = self.find_unexpected(kind.kind(), &kind.pattern(from)) else {
+        let Some(id) = self.recvs.find_unexpected(&self.peers, kind.kind(), &kind.pattern(from)) else {
             self.recvs.arrivals_wanted = true;
             return None;
         };
@@ -137,14 +124,6 @@ impl Engine {
         }
         let Envelope { len, tag, from, .. } = held.envelope;
         Some(Probed { handle: MsgHandle(id), len, tag, from })
-    }
-
-    /// Finds the oldest unexpected message that fits.
-    #[inline]
-    pub(in crate::rdm) fn find_unexpected(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
-        let unexpected = &self.recvs.match_queues[kind as usize].unexpected;
-        let aliases = self.aliases(kind);
-        unexpected.find(pattern, |from| aliases.sender(from))
     }
 
     /// Receives a message that a probe has removed from the queue.
@@ -185,10 +164,10 @@ impl Engine {
             buf.put(at, bytes.bytes());
             self.pending.held_packets.release_unexpected(bytes);
         });
-        self.forget_unexpected(envelope.from);
+        self.peers.forget_unexpected(&mut self.pending, envelope.from);
         if held.received.bytes() == envelope.len && held.rma_read.is_none() {
             let status = envelope.status(buf.len());
-            self.count_received(&envelope, status.is_err());
+            self.peers.counters.count_received(&envelope, status.is_err());
             self.send_receipt(w, &envelope);
             return match status {
                 Ok(status) => Started::Done(status),
@@ -197,111 +176,16 @@ impl Engine {
         }
         let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
         let Ok(rx) = self.recvs.table.insert(op) else { return Started::Failed(OpError::NoResource) };
-        self.begin_rx(rx, envelope, held.received);
+        self.recvs.begin(rx, envelope, held.received);
         if envelope.protocol.plain() == Protocol::LongCts {
             self.send_ctl(w, envelope.from, Ctl::Cts(rx));
-        } else if let Some(part) = self.partial_msg(&envelope) {
+        } else if let Some(part) = self.peers.table.partial_msg(&envelope) {
             *part = PartialMsg::Rx(rx);
         }
         if let Some(rma_read) = held.rma_read {
             self.start_rma_read(w, rma_read, rx);
         }
         Started::Pending(OpId(rx))
-    }
-
-    /// Returns the entry for further packets of a message.
-    fn partial_msg(&mut self, envelope: &Envelope) -> Option<&mut PartialMsg> {
-        self.peers.table[envelope.from].queue.as_mut()?.partial_msgs.get_mut(&envelope.msg_id)
-    }
-
-    /// Takes the receive that matches this message out of its queue; it stays in the table. // HOT
-    // [M11.2]
-    #[inline]
-    pub(in crate::rdm) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
-        let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if !self.recvs.multi_recvs.is_empty() {
-            return self.take_expected_multi(kind, rtm, from);
-        }
-        let from = Aliases::new(&self.peers, kind).sender(from);
-        let at = self.recvs.match_queues[kind as usize].expected.take(
-            &mut self.recvs.table,
-            rtm.tag.unwrap_or(0),
-            from,
-        )?;
-        self.recvs.table.id_at(at as usize)
-    }
-
-    /// Keeps the first packet of an unexpected message.
-    // [M5.9]
-    pub(in crate::rdm) fn hold_unexpected(
-        &mut self,
-        a: &Arrival<'_>,
-        rtm: &Rtm<'_>,
-        envelope: Envelope,
-        at: u64,
-        received: ReceivedRanges,
-    ) -> Option<SlotId> {
-        if self.recvs.unexpected.is_full() {
-            self.drop_packet(a, DropReason::NoRoom);
-            return None;
-        }
-        if !self.reserve_unexpected(a, rtm) {
-            return None;
-        }
-        let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if kind == Kind::Stream && self.peers.table[a.peer].flags.contains(PeerFlags::STREAM_BROKEN) {
-            self.drop_packet(a, DropReason::PeerFailed);
-            return None;
-        }
-        let segments = Segments::One(at, self.pending.held_packets.copy_unexpected(rtm.payload));
-        let id = self
-            .recvs
-            .unexpected
-            .insert(Unexpected { envelope, kind, queued: None, segments, received, rma_read: None })
-            .ok()?;
-        let index = self.recvs.match_queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
-        if let Some(held) = self.recvs.unexpected.get_mut(id) {
-            held.queued = Some(index);
-        }
-        self.peers.table[envelope.from].unexpected += 1;
-        self.peers.counters.stats.rare.unexpected += 1;
-        self.pending.held_packets.add_unexpected();
-        self.peers.counters.stats.rare.over_limit += u64::from(self.is_over_limit());
-        Some(id)
-    }
-
-    /// Checks the memory limit for one more packet of unexpected messages. If it is reached, the sender is
-    /// closed, as its next message would overtake the dropped one.
-    pub(in crate::rdm) fn reserve_unexpected(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
-        let fits = self
-            .pending
-            .held_packets
-            .has_unexpected_room(rtm.payload.len(), self.peers.cfg.unexpected_hard_max);
-        if !fits {
-            self.refuse_over_limit(a);
-        }
-        fits
-    }
-
-    /// Makes a receive entry for receive `id`, which has matched a message with more packets to come.
-    pub(in crate::rdm) fn begin_rx(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
-        // It fits: each entry belongs to one receive, and both tables hold as many.
-        let Ok(rxe) =
-            self.recvs.entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
-        else {
-            return;
-        };
-        if let Some(op) = self.recvs.table.get_mut(id) {
-            op.state = RxState::Matched(rxe);
-        }
-    }
-
-    /// Returns a matched receive and its receive entry. // HOT
-    #[inline]
-    pub(in crate::rdm) fn rxe(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut RxEntry)> {
-        let op = self.recvs.table.get_mut(id)?;
-        let rxe = self.recvs.entries.get_mut(op.rxe()?)?;
-        Some((op, rxe))
     }
 
     /// Completes receive `id`: all bytes have arrived. // HOT
@@ -314,32 +198,12 @@ impl Engine {
         self.end_rx(w, op, envelope);
     }
 
-    /// Ends a matched receive with an error.
-    pub(in crate::rdm) fn fail_rx(&mut self, id: SlotId, error: OpError) {
-        let Some(op) = self.recvs.table.remove(id) else { return };
-        if let Some(rxe) = op.rxe() {
-            self.recvs.entries.remove(rxe);
-        }
-        self.notify_rx_end(&op, Err(error));
-    }
-
-    /// Reports the end of a receive that has left its table. // HOT
-    #[inline]
-    pub(in crate::rdm) fn notify_rx_end(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
-        match op.role {
-            RecvRole::Single => {
-                self.pending.events.push_back(EngineEvent::RecvDone { user: op.user, result })
-            }
-            role => self.end_multi_message(role, result),
-        }
-    }
-
     /// Ends a receive that has left its table with this message. // HOT
     #[inline]
     pub(in crate::rdm) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
         let result = envelope.status(op.buf.len());
-        self.notify_rx_end(&op, result);
-        self.count_received(envelope, result.is_err());
+        self.recvs.notify_end(&mut self.pending, &op, result);
+        self.peers.counters.count_received(envelope, result.is_err());
         self.send_receipt(w, envelope);
     }
 
@@ -352,24 +216,6 @@ impl Engine {
         }
     }
 
-    #[inline]
-    pub(in crate::rdm) fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
-        self.peers.counters.stats.count_received(envelope.protocol, envelope.len as usize);
-        self.peers.counters.by_peer.of(envelope.from).rx_bytes += envelope.len;
-        self.peers.counters.stats.rare.truncated += u64::from(truncated);
-    }
-
-    /// True if unexpected messages use more memory than their limit. // HOT
-    #[inline(always)]
-    pub fn is_over_limit(&self) -> bool {
-        self.pending.held_packets.is_over_limit()
-    }
-
-    /// Returns the memory of unexpected messages, bytes.
-    pub fn unexpected_bytes(&self) -> usize {
-        self.pending.held_packets.unexpected()
-    }
-
     /// True if the wires may be left unpolled, so that they hold senders back: unexpected messages use more
     /// than their limit, no operation is under way, no memory is offered, and nobody has called
     /// [`Engine::expect_arrivals`] or probed in vain since the last call.
@@ -378,11 +224,11 @@ impl Engine {
         let wanted = std::mem::take(&mut self.recvs.arrivals_wanted);
         let busy = !self.recvs.table.is_empty()
             || !self.sends.table.is_empty()
-            || !self.rma.table.is_empty()
+            || !self.rma_ops.table.is_empty()
             || !self.memory().is_empty();
         let pending = [&self.pending.backed_off, &self.pending.draining].iter().any(|list| !list.is_empty());
         let pending = pending || !self.pending.scheduled.is_empty() || !self.pending.events.is_empty();
-        let stop = self.is_over_limit() && !wanted && !busy && !pending;
+        let stop = self.pending.is_over_limit() && !wanted && !busy && !pending;
         self.peers.counters.stats.rare.rests += u64::from(stop);
         stop
     }
@@ -391,14 +237,208 @@ impl Engine {
     pub fn expect_arrivals(&mut self) {
         self.recvs.arrivals_wanted = true;
     }
+}
 
+impl Recvs {
+    /// Returns a matched receive and its receive entry. // HOT
+    #[inline]
+    pub(in crate::rdm) fn rxe(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut RxEntry)> {
+        let op = self.table.get_mut(id)?;
+        let rxe = self.entries.get_mut(op.rxe()?)?;
+        Some((op, rxe))
+    }
+
+    /// Makes a receive entry for receive `id`, which has matched a message with more packets to come.
+    pub(in crate::rdm) fn begin(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
+        // It fits: each entry belongs to one receive, and both tables hold as many.
+        let Ok(rxe) =
+            self.entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
+        else {
+            return;
+        };
+        if let Some(op) = self.table.get_mut(id) {
+            op.state = RxState::Matched(rxe);
+        }
+    }
+
+    /// Inserts a receive into its table and queue. `None`: the table is full. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn post_expected(
+        &mut self,
+        kind: Kind,
+        pattern: Pattern,
+        make: impl FnOnce(MatchEntry) -> RxOp,
+    ) -> Option<SlotId> {
+        let mut posted = None;
+        self.match_queues[kind as usize].expected.push(&mut self.table, pattern, |rx, entry| {
+            posted = rx.insert(make(entry)).ok();
+            posted.map(index_of)
+        });
+        posted
+    }
+
+    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
+    /// nobody wants it.
+    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
+        let rx = self.table.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
+        let Pattern { tag, mask, from } = rx.entry.pattern();
+        Some((RecvKind::Class { class: MsgClass::AmData, tag, mask }, from))
+    }
+
+    /// True while a receive waits for a message.
+    pub fn is_posted(&self, op: OpId) -> bool {
+        self.table.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
+    }
+
+    /// Reports the end of a receive that has left its table. // HOT
+    #[inline]
+    pub(in crate::rdm) fn notify_end(
+        &mut self,
+        pending: &mut Pending,
+        op: &RxOp,
+        result: Result<RecvStatus, OpError>,
+    ) {
+        match op.role {
+            RecvRole::Single => pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
+            role => self.end_multi_message(pending, role, result),
+        }
+    }
+
+    /// Ends a matched receive with an error.
+    pub(in crate::rdm) fn fail(&mut self, pending: &mut Pending, id: SlotId, error: OpError) {
+        let Some(op) = self.table.remove(id) else { return };
+        if let Some(rxe) = op.rxe() {
+            self.entries.remove(rxe);
+        }
+        self.notify_end(pending, &op, Err(error));
+    }
+
+    /// Takes the receive that matches this message out of its queue; it stays in the table. // HOT
+    // [M11.2]
+    #[inline]
+    pub(in crate::rdm) fn take_expected(
+        &mut self,
+        peers: &Peers,
+        pending: &mut Pending,
+        rtm: &Rtm<'_>,
+        from: PeerId,
+    ) -> Option<SlotId> {
+        let kind = Kind::of(rtm.tag, rtm.opts.class);
+        if !self.multi_recvs.is_empty() {
+            return self.take_expected_multi(peers, pending, kind, rtm, from);
+        }
+        let from = Aliases::new(peers, kind).sender(from);
+        let at =
+            self.match_queues[kind as usize].expected.take(&mut self.table, rtm.tag.unwrap_or(0), from)?;
+        self.table.id_at(at as usize)
+    }
+
+    /// Finds the oldest unexpected message that fits.
+    #[inline]
+    pub(in crate::rdm) fn find_unexpected(
+        &self,
+        peers: &Peers,
+        kind: Kind,
+        pattern: &Pattern,
+    ) -> Option<SlotId> {
+        let unexpected = &self.match_queues[kind as usize].unexpected;
+        let aliases = peers.aliases(kind);
+        unexpected.find(pattern, |from| aliases.sender(from))
+    }
+
+    /// Keeps the first packet of an unexpected message.
+    // [M5.9]
+    pub(in crate::rdm) fn hold_unexpected(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        a: &Arrival<'_>,
+        rtm: &Rtm<'_>,
+        envelope: Envelope,
+        at: u64,
+        received: ReceivedRanges,
+    ) -> Option<SlotId> {
+        if self.unexpected.is_full() {
+            peers.drop_packet(a, DropReason::NoRoom);
+            return None;
+        }
+        if !peers.reserve_unexpected(pending, a, rtm) {
+            return None;
+        }
+        let kind = Kind::of(rtm.tag, rtm.opts.class);
+        if kind == Kind::Stream && peers.table[a.peer].flags.contains(PeerFlags::STREAM_BROKEN) {
+            peers.drop_packet(a, DropReason::PeerFailed);
+            return None;
+        }
+        let segments = Segments::One(at, pending.held_packets.copy_unexpected(rtm.payload));
+        let id = self
+            .unexpected
+            .insert(Unexpected { envelope, kind, queued: None, segments, received, rma_read: None })
+            .ok()?;
+        let index = self.match_queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
+        if let Some(held) = self.unexpected.get_mut(id) {
+            held.queued = Some(index);
+        }
+        peers.table[envelope.from].unexpected += 1;
+        peers.counters.stats.rare.unexpected += 1;
+        pending.held_packets.add_unexpected();
+        peers.counters.stats.rare.over_limit += u64::from(pending.is_over_limit());
+        Some(id)
+    }
+}
+
+impl Pending {
+    /// True if unexpected messages use more memory than their limit. // HOT
+    #[inline(always)]
+    pub fn is_over_limit(&self) -> bool {
+        self.held_packets.is_over_limit()
+    }
+
+    /// Returns the memory of unexpected messages, bytes.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.held_packets.unexpected()
+    }
+}
+
+impl Peers {
     /// Notes that an unexpected message of this peer is gone.
-    pub(in crate::rdm) fn forget_unexpected(&mut self, from: PeerId) {
-        self.pending.held_packets.remove_unexpected();
-        let peer = &mut self.peers.table[from];
+    pub(in crate::rdm) fn forget_unexpected(&mut self, pending: &mut Pending, from: PeerId) {
+        pending.held_packets.remove_unexpected();
+        let peer = &mut self.table[from];
         peer.unexpected -= 1;
         if peer.unexpected == 0 && peer.flags.contains(PeerFlags::REMOVED) {
-            self.peers.table.free(from);
+            self.table.free(from);
         }
+    }
+
+    /// Checks the memory limit for one more packet of unexpected messages. If it is reached, the sender is
+    /// closed, as its next message would overtake the dropped one.
+    pub(in crate::rdm) fn reserve_unexpected(
+        &mut self,
+        pending: &mut Pending,
+        a: &Arrival<'_>,
+        rtm: &Rtm<'_>,
+    ) -> bool {
+        let fits = pending.held_packets.has_unexpected_room(rtm.payload.len(), self.cfg.unexpected_hard_max);
+        if !fits {
+            self.refuse_over_limit(a);
+        }
+        fits
+    }
+}
+
+impl PeerTable {
+    /// Returns the entry for further packets of a message.
+    pub(in crate::rdm) fn partial_msg(&mut self, envelope: &Envelope) -> Option<&mut PartialMsg> {
+        self[envelope.from].queue.as_mut()?.partial_msgs.get_mut(&envelope.msg_id)
+    }
+}
+
+impl Counters {
+    #[inline]
+    pub(in crate::rdm) fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
+        self.stats.count_received(envelope.protocol, envelope.len as usize);
+        self.by_peer.of(envelope.from).rx_bytes += envelope.len;
+        self.stats.rare.truncated += u64::from(truncated);
     }
 }

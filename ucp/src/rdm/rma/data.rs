@@ -9,10 +9,13 @@ use crate::rdm::ids::{DomainId, WireId};
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::Wire;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Ctl;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, SendProgress};
 use crate::rdm::protocols::direct;
 use crate::rdm::rails::striping::{Granted, TransferKind};
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::{Access, Spans};
 use crate::rdm::status::OpError;
@@ -36,7 +39,7 @@ impl Engine {
         iovs: &Iovs,
         need: Access,
     ) -> Option<Spans> {
-        let spans = self.rma.regions.resolve(self.domain_of(a.peer), iovs, need);
+        let spans = self.rma_ops.regions.resolve(self.domain_of(a.peer), iovs, need);
         if spans.is_none() {
             self.refuse_request(w, a, DropReason::BadAccess);
         }
@@ -45,7 +48,7 @@ impl Engine {
 
     /// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
     pub(in crate::rdm) fn push_rma_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(rma) = self.rma.table.get(id) else { return SendProgress::Done };
+        let Some(rma) = self.rma_ops.table.get(id) else { return SendProgress::Done };
         if rma.rail_plan.is_some() {
             return direct::push_stripes(self, w, id);
         }
@@ -53,14 +56,14 @@ impl Engine {
         let recv_id = rma.remote_id.unwrap_or(0);
         let (window, total, kind) = (rma.window, rma.len, TransferKind::Memory);
         let granted = Granted { to, recv_id, at, window, total, kind };
-        let Some(sent) = self.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
+        let Some(sent) = self.peers.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
             return SendProgress::Fail(OpError::Unsupported);
         };
         let len = match self.count_granted(w, to, sent) {
             Ok(len) => len,
             Err(push) => return push,
         };
-        let Some(rma) = self.rma.table.get_mut(id) else { return SendProgress::Done };
+        let Some(rma) = self.rma_ops.table.get_mut(id) else { return SendProgress::Done };
         rma.sent += len as u64;
         rma.window -= len as u64;
         if rma.window > 0 {
@@ -71,11 +74,11 @@ impl Engine {
             match rma.job {
                 Job::Load(_) => {
                     let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
-                    self.rma.table.remove(id);
+                    self.rma_ops.table.remove(id);
                     self.peers.counters.stats.count_served(protocol, len);
                     self.peers.counters.by_peer.served(peer, protocol, len);
                 }
-                _ => self.rma_all_sent(id),
+                _ => self.rma_ops.all_sent(&mut self.peers, &mut self.pending, id),
             }
         }
         SendProgress::Done
@@ -84,20 +87,20 @@ impl Engine {
     /// Handles a grant for our write, or for a read that we serve.
     pub(in crate::rdm) fn on_rma_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
         let id = SlotId::from_raw(cts.send_id);
-        let rma = match self.rma.table.get_mut(id) {
+        let rma = match self.rma_ops.table.get_mut(id) {
             Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
             _ => return self.on_late_answer(w, a, id, cts.recv_id),
         };
         let of = match rma.job {
             Job::Put(_) => CtsFor::Send,
             Job::Load(_) => CtsFor::Read,
-            _ => return self.drop_packet(a, DropReason::BadId),
+            _ => return self.peers.drop_packet(a, DropReason::BadId),
         };
         if cts.of != of {
-            return self.drop_packet(a, DropReason::BadId);
+            return self.peers.drop_packet(a, DropReason::BadId);
         }
         if cts.recv_length == 0 {
-            return self.drop_packet(a, DropReason::BadWindow);
+            return self.peers.drop_packet(a, DropReason::BadWindow);
         }
         rma.window = cts.recv_length.min(rma.len - rma.sent);
         rma.remote_id = Some(cts.recv_id);
@@ -117,18 +120,18 @@ impl Engine {
         at: u64,
         payload: &[u8],
     ) {
-        let moved = self.has_failed_over(a.peer);
-        let rma = match self.rma.table.get_mut(id) {
+        let moved = self.peers.table.has_failed_over(a.peer);
+        let rma = match self.rma_ops.table.get_mut(id) {
             Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
-            _ => return self.drop_packet(a, DropReason::BadId),
+            _ => return self.peers.drop_packet(a, DropReason::BadId),
         };
         if !matches!(rma.job, Job::Get(_) | Job::Store(_)) {
-            return self.drop_packet(a, DropReason::BadId);
+            return self.peers.drop_packet(a, DropReason::BadId);
         }
         let len = payload.len() as u64;
         // [M8.7]: data of a read need not wait for its READRSP.
         if let Err(why) = window::admit(&mut rma.received, &mut rma.window, rma.len, at, len, moved) {
-            return self.drop_packet(a, why);
+            return self.peers.drop_packet(a, why);
         }
         rma.put(at, payload);
         if rma.received.bytes() == rma.len {
@@ -138,7 +141,7 @@ impl Engine {
                     let (protocol, len) = (rma.protocol, rma.len);
                     self.peers.counters.stats.count_rma(protocol, len);
                     self.peers.counters.by_peer.initiated(a.peer, protocol, len);
-                    self.finish_rma(id, Ok(()));
+                    self.rma_ops.finish(&mut self.peers, &mut self.pending, id, Ok(()));
                 }
             };
         }
@@ -149,7 +152,7 @@ impl Engine {
 
     /// Ends a write to us in several packets.
     fn finish_stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma.table.remove(id) else { return };
+        let Some(rma) = self.rma_ops.table.remove(id) else { return };
         let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
         self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt);
     }
@@ -182,27 +185,9 @@ impl Engine {
             Some(peer) => {
                 // From a further lane only after a failover.
                 let main = self.peers.table[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
-                self.on_rdma_write(main.unwrap_or(peer), len, word);
+                self.peers.on_rdma_write(&mut self.pending, main.unwrap_or(peer), len, word);
             }
-            None => self.count_drop(DropReason::UnknownSender, 0, from),
-        }
-    }
-
-    fn on_rdma_write(&mut self, from: PeerId, len: u64, word: u32) {
-        self.peers.counters.stats.count_served(RmaProtocol::DirectWrite, len);
-        self.peers.counters.by_peer.served(from, RmaProtocol::DirectWrite, len);
-        self.pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
-    }
-
-    /// Handles the acknowledgement of a write. False: the operation does not expect one. // HOT
-    #[inline]
-    pub(in crate::rdm) fn on_ack(&mut self, peer: PeerId, id: SlotId) -> bool {
-        match self.rma.table.get(id) {
-            Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent && rma.ack != Ack::No => {
-                self.finish_rma(id, Ok(()));
-                true
-            }
-            _ => false,
+            None => self.peers.counters.count_drop(DropReason::UnknownSender, 0, from),
         }
     }
 
@@ -213,10 +198,38 @@ impl Engine {
         a: &Arrival<'_>,
         rma: RmaOp,
     ) -> Option<SlotId> {
-        let id = self.rma.table.insert(rma);
+        let id = self.rma_ops.table.insert(rma);
         if id.is_none() {
             self.refuse_request(w, a, DropReason::NoRoom);
         }
         id
+    }
+}
+
+impl RmaOps {
+    /// Handles the acknowledgement of a write. False: the operation does not expect one. // HOT
+    #[inline]
+    pub(in crate::rdm) fn on_ack(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        peer: PeerId,
+        id: SlotId,
+    ) -> bool {
+        match self.table.get(id) {
+            Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent && rma.ack != Ack::No => {
+                self.finish(peers, pending, id, Ok(()));
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Peers {
+    pub(in crate::rdm) fn on_rdma_write(&mut self, pending: &mut Pending, from: PeerId, len: u64, word: u32) {
+        self.counters.stats.count_served(RmaProtocol::DirectWrite, len);
+        self.counters.by_peer.served(from, RmaProtocol::DirectWrite, len);
+        pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 }

@@ -9,8 +9,11 @@ use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::Wire;
 use crate::rdm::op::rma_ops::CompactRmaOp;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::{atomic, receipt, write};
+use crate::rdm::rma::RmaOps;
+use crate::rdm::stats::Counters;
 use crate::rdm::types::Emulation;
 use crate::wire::PktType;
 
@@ -29,12 +32,66 @@ impl Engine {
             Some(PktType::DC_EAGER_RTW) => {
                 self.in_memory(w, |e, w| write::recv_short(e, w, wire, from, packet))
             }
-            Some(PktType::RECEIPT) => receipt::recv_short(self, wire, from, packet),
+            Some(PktType::RECEIPT) => {
+                receipt::recv_short(&mut self.rma_ops, &mut self.peers, &mut self.pending, wire, from, packet)
+            }
             Some(PktType::FETCH_RTA) => {
                 self.in_memory(w, |e, w| atomic::recv_short(e, w, wire, from, packet))
             }
-            Some(PktType::ATOMRSP) => atomic::recv_short_response(self, wire, from, packet),
+            Some(PktType::ATOMRSP) => atomic::recv_short_response(
+                &mut self.rma_ops,
+                &mut self.peers,
+                &mut self.pending,
+                wire,
+                from,
+                packet,
+            ),
             _ => false,
+        }
+    }
+}
+
+impl RmaOps {
+    /// Starts an operation with its only packet, of at most `max` bytes, which `fill` writes. `None`: no
+    /// room, and nothing has happened. // HOT
+    #[inline]
+    pub(in crate::rdm) fn send_short<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        w: &mut W,
+        (ty, max): (PktType, usize),
+        rma: CompactRmaOp,
+        fill: impl FnOnce(u32, &mut [u8]) -> usize,
+    ) -> Option<SlotId> {
+        let (to, protocol, len) = (rma.peer, rma.protocol, rma.len);
+        let id = self.table.insert_compact(rma)?;
+        if w.send(to, max, TxToken::Packet, |slot| fill(id.raw(), slot)).is_err() {
+            self.table.discard(id);
+            return None;
+        }
+        let peer = &mut peers.table[to];
+        peer.outstanding += 1;
+        peer.queue_mut().open_rma += 1;
+        peers.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
+        peers.counters.stats.count_rma(protocol, len);
+        let of_peer = peers.counters.by_peer.of(to);
+        (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + len);
+        Some(id)
+    }
+}
+
+impl Peers {
+    /// Returns the connid for a request that may be sent at once: the peer is known, has not failed, and
+    /// nothing is queued to it. // HOT
+    #[inline]
+    pub(in crate::rdm) fn fast_path_connid(&self, to: PeerId) -> Option<u32> {
+        let peer = self.table.get(to)?;
+        let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::HANDSHAKE_RECEIVED;
+        let is_ready = peer.flags & (PeerFlags::BLOCKED | ready) == ready;
+        match peer.hdr() {
+            _ if !is_ready || self.cfg.emulation == Emulation::Refused => None,
+            ReqHdr::Connid => Some(peer.own_connid),
+            ReqHdr::RawAddr | ReqHdr::Bare => None,
         }
     }
 
@@ -47,56 +104,18 @@ impl Engine {
         from: Source,
         connid: Option<u32>,
     ) -> Option<PeerId> {
-        let id = self.peers.lookup.current(wire, from)?;
-        let peer = &self.peers.table[id];
+        let id = self.lookup.current(wire, from)?;
+        let peer = &self.table[id];
         let plain = peer.flags & (PeerFlags::SEEN | PeerFlags::FAILED) == PeerFlags::SEEN;
         (plain && connid.is_none_or(|connid| connid == peer.addr.connid)).then_some(id)
     }
+}
 
+impl Counters {
     /// Counts a packet of a peer. // HOT
     #[inline]
     pub(in crate::rdm) fn count_fast_path(&mut self, peer: PeerId, ty: PktType) {
-        self.peers.counters.stats.rx_pkts[usize::from(ty.0)] += 1;
-        self.peers.counters.by_peer.of(peer).rx_pkts += 1;
-    }
-
-    /// Returns the connid for a request that may be sent at once: the peer is known, has not failed, and
-    /// nothing is queued to it. // HOT
-    #[inline]
-    pub(in crate::rdm) fn fast_path_connid(&self, to: PeerId) -> Option<u32> {
-        let peer = self.peers.table.get(to)?;
-        let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::HANDSHAKE_RECEIVED;
-        let is_ready = peer.flags & (PeerFlags::BLOCKED | ready) == ready;
-        match peer.hdr() {
-            _ if !is_ready || self.peers.cfg.emulation == Emulation::Refused => None,
-            ReqHdr::Connid => Some(peer.own_connid),
-            ReqHdr::RawAddr | ReqHdr::Bare => None,
-        }
-    }
-
-    /// Starts an operation with its only packet, of at most `max` bytes, which `fill` writes. `None`: no
-    /// room, and nothing has happened. // HOT
-    #[inline]
-    pub(in crate::rdm) fn send_short_rma<W: Wire>(
-        &mut self,
-        w: &mut W,
-        (ty, max): (PktType, usize),
-        rma: CompactRmaOp,
-        fill: impl FnOnce(u32, &mut [u8]) -> usize,
-    ) -> Option<SlotId> {
-        let (to, protocol, len) = (rma.peer, rma.protocol, rma.len);
-        let id = self.rma.table.insert_compact(rma)?;
-        if w.send(to, max, TxToken::Packet, |slot| fill(id.raw(), slot)).is_err() {
-            self.rma.table.discard(id);
-            return None;
-        }
-        let peer = &mut self.peers.table[to];
-        peer.outstanding += 1;
-        peer.queue_mut().open_rma += 1;
-        self.peers.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
-        self.peers.counters.stats.count_rma(protocol, len);
-        let of_peer = self.peers.counters.by_peer.of(to);
-        (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + len);
-        Some(id)
+        self.stats.rx_pkts[usize::from(ty.0)] += 1;
+        self.by_peer.of(peer).rx_pkts += 1;
     }
 }

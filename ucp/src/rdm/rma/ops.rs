@@ -14,6 +14,7 @@ use crate::rdm::ids::{PeerId, WireId};
 use crate::rdm::io::Wire;
 use crate::rdm::op::Gather;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
@@ -31,7 +32,7 @@ pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
 impl Engine {
     /// Returns the memory that this engine serves, shared by the workers of a context.
     pub fn memory(&self) -> &Arc<MemTable> {
-        self.rma.regions.table()
+        self.rma_ops.regions.table()
     }
 
     /// Offers a region to peers. `None`: too many regions.
@@ -67,8 +68,8 @@ impl Engine {
     #[inline(always)]
     #[must_use]
     pub fn enter_memory<W: Wire>(&mut self, w: &mut W) -> bool {
-        let entered = self.rma.regions.enter();
-        if entered && self.rma.regions.is_stale() {
+        let entered = self.rma_ops.regions.enter();
+        if entered && self.rma_ops.regions.is_stale() {
             self.follow_memory(w);
         }
         entered
@@ -77,29 +78,24 @@ impl Engine {
     /// Ends a section that [`Engine::enter_memory`] has begun. // HOT
     #[inline(always)]
     pub fn leave_memory(&self) {
-        self.rma.regions.leave();
+        self.rma_ops.regions.leave();
     }
 
     /// Ends the operations of peers that use withdrawn memory.
     #[cold]
     fn follow_memory<W: Wire>(&mut self, w: &mut W) {
-        for region in self.rma.regions.update() {
-            let uses = self.rma.table.iter().filter(|(_, rma)| rma.uses(region));
+        for region in self.rma_ops.regions.update() {
+            let uses = self.rma_ops.table.iter().filter(|(_, rma)| rma.uses(region));
             for id in uses.map(|(id, _)| id).collect::<Vec<_>>() {
-                let Some(rma) = self.rma.table.remove(id) else { continue };
+                let Some(rma) = self.rma_ops.table.remove(id) else { continue };
                 if let Some(rma_read) = rma.rma_read {
-                    self.drop_rma_read(w, rma_read);
+                    self.reads.withdraw(w, rma_read);
                 }
                 if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
                     self.send_error(w, rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
                 }
             }
         }
-    }
-
-    /// Returns the policy for one-sided operations that no device does.
-    pub fn emulation(&self) -> Emulation {
-        self.peers.cfg.emulation
     }
 
     /// Starts a put. // HOT
@@ -109,17 +105,17 @@ impl Engine {
         if p.remote.count() == 0 || p.remote.total() != Some(p.local.len() as u64) {
             return Started::Failed(OpError::Invalid);
         }
-        let plain = p.protocol == RmaProtocol::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
+        let plain = p.protocol == RmaProtocol::EagerWrite && p.sync == Sync::No && self.peers.keeps_order(to);
         let plain = plain && self.peers.cfg.emulation == Emulation::Allowed;
         if plain
             && !peer.flags.intersects(PeerFlags::BLOCKED)
-            && let Some(Ok(())) = write::start(self, w, to, &p)
+            && let Some(Ok(())) = write::start(&mut self.peers, w, to, &p)
         {
             return Started::Done(());
         }
-        let ack = self.ack_for(to, p.sync);
+        let ack = self.peers.ack_for(to, p.sync);
         if ack != Ack::No
-            && let Some(id) = write::start_short(self, w, to, &p, ack)
+            && let Some(id) = write::start_short(&mut self.rma_ops, &mut self.peers, w, to, &p, ack)
         {
             return if ack == Ack::Wanted { Started::Pending(OpId(id)) } else { Started::Done(()) };
         }
@@ -143,9 +139,9 @@ impl Engine {
             return self.put(w, to, p);
         }
         let mut rma = RmaOp::new(to, Job::Put(p.local), p.protocol, iov.len);
-        rma.ack = self.ack_for(to, p.sync);
+        rma.ack = self.peers.ack_for(to, p.sync);
         (rma.user, rma.remote) = (p.user, p.remote);
-        self.plan_rma_rails(to, &mut rma, *iov, keys);
+        self.peers.plan_rma_rails(to, &mut rma, *iov, keys);
         self.start_rma(w, to, rma)
     }
 
@@ -163,22 +159,8 @@ impl Engine {
         }
         let mut rma = RmaOp::new(to, Job::Get(g.local), g.protocol, iov.len);
         (rma.user, rma.remote) = (g.user, g.remote);
-        self.plan_rma_rails(to, &mut rma, *iov, keys);
+        self.peers.plan_rma_rails(to, &mut rma, *iov, keys);
         self.start_rma(w, to, rma)
-    }
-
-    /// Plans the rails of an operation on one piece.
-    fn plan_rma_rails(&self, to: PeerId, rma: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
-        let Some(key) =
-            self.peers.table.get(to).and_then(|peer| self.key_on_current_lane(peer, iov.key, keys))
-        else {
-            return;
-        };
-        if self.has_failed_over(to) {
-            rma.first_key = Some(iov.key);
-            rma.remote = Iovs::one(RmaIov { key, ..iov });
-        }
-        rma.rail_plan = self.linked_rails(to, key, keys);
     }
 
     /// Starts a get.
@@ -219,9 +201,9 @@ impl Engine {
         if self.peers.table.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
-        let ack = if a.result.is_none() { self.ack_for(to, a.sync) } else { Ack::No };
+        let ack = if a.result.is_none() { self.peers.ack_for(to, a.sync) } else { Ack::No };
         if form == amo::Form::Fetch
-            && let Some(id) = atomic::start_short(self, w, to, &mut a)
+            && let Some(id) = atomic::start_short(&mut self.rma_ops, &mut self.peers, w, to, &mut a)
         {
             return Started::Pending(OpId(id));
         }
@@ -237,19 +219,19 @@ impl Engine {
             return Started::Failed(OpError::Peer(to, fault));
         }
         let notified = rma.notified;
-        let Some(id) = self.rma.table.insert(rma) else { return Started::Failed(OpError::NoResource) };
+        let Some(id) = self.rma_ops.table.insert(rma) else { return Started::Failed(OpError::NoResource) };
         let peer = &mut self.peers.table[to];
         peer.outstanding += 1;
         peer.queue_mut().sends.push_back(id);
         if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
-            self.schedule(to);
+            self.pending.schedule(&mut self.peers, to);
             return Started::Pending(OpId(id));
         }
         peer.flags |= PeerFlags::SENDS_QUEUED;
         // No callback runs in here, so calls do not nest.
-        self.rma.in_call = (!notified).then_some((id, None));
+        self.rma_ops.in_call = (!notified).then_some((id, None));
         self.drive(w, to);
-        match self.rma.in_call.take() {
+        match self.rma_ops.in_call.take() {
             Some((_, Some(Ok(())))) => Started::Done(()),
             Some((_, Some(Err(error)))) => Started::Failed(error),
             _ => Started::Pending(OpId(id)),
@@ -259,9 +241,9 @@ impl Engine {
     /// Cancels an operation of which no packet has gone out; its event says `Cancelled`. False: too late, but
     /// see [`Engine::abort`].
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
-        match self.rma.table.get(op.0) {
+        match self.rma_ops.table.get(op.0) {
             Some(rma) if rma.state == RmaState::Queued && rma.is_ours() && !rma.notified => {
-                self.finish_rma(op.0, Err(OpError::Cancelled));
+                self.rma_ops.finish(&mut self.peers, &mut self.pending, op.0, Err(OpError::Cancelled));
                 true
             }
             _ => false,
@@ -270,7 +252,7 @@ impl Engine {
 
     /// Orders one-sided operations and atomics at the target: those started from now on take effect after
     /// those before. With [`FenceScope::Memory`] this includes RMA that bypasses packets, once
-    /// [`Engine::may_bypass_queue`] allows it.
+    /// [`Peers::may_bypass_queue`](crate::rdm::Peers::may_bypass_queue) allows it.
     pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, scope: FenceScope) {
         if scope == FenceScope::Memory {
             self.request_acks(w, Some(to));
@@ -281,15 +263,8 @@ impl Engine {
             let peer = &mut self.peers.table[to];
             peer.flags |= PeerFlags::SENDS_QUEUED;
             peer.queue_mut().sends.push_back(FENCE);
-            self.schedule(to);
+            self.pending.schedule(&mut self.peers, to);
         }
-    }
-
-    /// True if an operation that uses no packets may go ahead: the peer's queue holds neither operations nor
-    /// fences. // HOT
-    #[inline]
-    pub fn may_bypass_queue(&self, to: PeerId) -> bool {
-        self.peers.table.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
     }
 
     /// Requests an acknowledgement of every write that is complete here, from `to` or from all peers.
@@ -321,18 +296,46 @@ impl Engine {
     pub fn set_packet_order(&mut self, wire: WireId, order: PacketOrder) {
         self.peers.wires[wire].order = order;
     }
+}
 
+impl Peers {
     #[inline]
-    fn keeps_order(&self, to: PeerId) -> bool {
-        self.peers.wires[self.peers.table[to].wire].order == PacketOrder::Kept
+    pub(in crate::rdm) fn keeps_order(&self, to: PeerId) -> bool {
+        self.wires[self.table[to].wire].order == PacketOrder::Kept
     }
 
-    fn ack_for(&self, to: PeerId, sync: Sync) -> Ack {
+    pub(in crate::rdm) fn ack_for(&self, to: PeerId, sync: Sync) -> Ack {
         match sync {
             Sync::Yes => Ack::Wanted,
-            Sync::No if self.peers.table.get(to).is_none() || self.keeps_order(to) => Ack::No,
+            Sync::No if self.table.get(to).is_none() || self.keeps_order(to) => Ack::No,
             Sync::No => Ack::IfAble,
         }
+    }
+
+    /// Returns the policy for one-sided operations that no device does.
+    pub fn emulation(&self) -> Emulation {
+        self.cfg.emulation
+    }
+
+    /// True if an operation that uses no packets may go ahead: the peer's queue holds neither operations nor
+    /// fences. // HOT
+    #[inline]
+    pub fn may_bypass_queue(&self, to: PeerId) -> bool {
+        self.table.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
+    }
+
+    /// Plans the rails of an operation on one piece.
+    pub(in crate::rdm) fn plan_rma_rails(&self, to: PeerId, rma: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
+        let Some(key) =
+            self.table.get(to).and_then(|peer| self.table.key_on_current_lane(peer, iov.key, keys))
+        else {
+            return;
+        };
+        if self.table.has_failed_over(to) {
+            rma.first_key = Some(iov.key);
+            rma.remote = Iovs::one(RmaIov { key, ..iov });
+        }
+        rma.rail_plan = self.linked_rails(to, key, keys);
     }
 }
 
@@ -361,6 +364,8 @@ impl Engine {
 
     /// Nothing one-sided is kept, at either end, and no bytes.
     pub fn quiet(&self) -> bool {
-        self.rma.table.is_empty() && self.reads.table.is_empty() && self.pending.held_packets.in_use() == 0
+        self.rma_ops.table.is_empty()
+            && self.reads.table.is_empty()
+            && self.pending.held_packets.in_use() == 0
     }
 }

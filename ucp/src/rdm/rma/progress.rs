@@ -7,9 +7,14 @@ use crate::rdm::features::{direct_read, direct_write};
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::peers::peer::PeerTable;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::protocols::{atomic, direct, handshake, read, write, write_read};
+use crate::rdm::rma::Reads;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::ops::FENCE;
 use crate::rdm::send::sends::Step;
@@ -20,26 +25,30 @@ use crate::wire::Features;
 impl Engine {
     /// Does one step for the operation or fence at the head of a peer's queue.
     pub(in crate::rdm) fn step_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
-        let Some(rma) = self.rma.table.get(op) else {
+        let Some(rma) = self.rma_ops.table.get(op) else {
             let waits =
                 op == FENCE && self.peers.table[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
             if waits {
                 return Step::Idle;
             }
-            self.pop_send(id);
+            self.peers.table.pop_send(id);
             return Step::Done;
         };
         let queued = rma.protocol;
-        let push = match self.may_start_rma(w, id, op) {
+        let push = match self.rma_ops.may_start(&mut self.peers, w, id, op) {
             Some(push) => push,
-            None => match self.rma.table.get(op).map_or(queued, |rma| rma.protocol) {
-                RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => write::push(self, w, op),
-                RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => read::push(self, w, op),
+            None => match self.rma_ops.table.get(op).map_or(queued, |rma| rma.protocol) {
+                RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => {
+                    write::push(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, op)
+                }
+                RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => {
+                    read::push(&mut self.rma_ops, &mut self.peers, w, op)
+                }
                 RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
-                    atomic::push(self, w, op)
+                    atomic::push(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, op)
                 }
                 RmaProtocol::DirectWrite | RmaProtocol::DirectRead => direct::push(self, w, op),
-                RmaProtocol::LongReadWrite => write_read::push(self, w, op),
+                RmaProtocol::LongReadWrite => write_read::push(&mut self.rma_ops, &mut self.peers, w, op),
             },
         };
         match push {
@@ -48,8 +57,8 @@ impl Engine {
             SendProgress::Full => Step::Full,
             SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
             SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
-                self.pop_send(id);
-                if let Some(rma) = self.rma.table.get_mut(op)
+                self.peers.table.pop_send(id);
+                if let Some(rma) = self.rma_ops.table.get_mut(op)
                     && !std::mem::replace(&mut rma.fence_counted, true)
                 {
                     self.peers.table[id].queue_mut().open_rma += 1;
@@ -59,23 +68,74 @@ impl Engine {
         }
     }
 
-    fn pop_send(&mut self, id: PeerId) {
-        if let Some(queue) = &mut self.peers.table[id].queue {
-            queue.sends.pop_front();
+    /// Ends an operation that left its queue with a failure, and its peer if that is to blame.
+    pub(in crate::rdm) fn rma_left_queue<W: Wire>(
+        &mut self,
+        w: &mut W,
+        id: PeerId,
+        op: SlotId,
+        push: SendProgress,
+    ) -> Step {
+        match push {
+            SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
+                self.fail_peer(w, id, fault)
+            }
+            SendProgress::Fail(error) => {
+                self.rma_ops.finish(&mut self.peers, &mut self.pending, op, Err(error))
+            }
+            _ => {}
+        }
+        Step::Done
+    }
+}
+
+impl RmaOps {
+    pub(in crate::rdm) fn report_end(
+        &mut self,
+        pending: &mut Pending,
+        id: SlotId,
+        user: u64,
+        result: Result<(), OpError>,
+    ) {
+        match &mut self.in_call {
+            Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
+            _ => pending.events.push_back(EngineEvent::RmaDone { user, result }),
+        }
+    }
+
+    /// Completes an operation for the caller; the acknowledgement is still to come.
+    pub(in crate::rdm) fn complete_locally(&mut self, pending: &mut Pending, id: SlotId) {
+        let Some(rma) = self.table.get_mut(id) else { return };
+        if !std::mem::replace(&mut rma.notified, true) {
+            let user = rma.user;
+            self.report_end(pending, id, user, Ok(()));
+        }
+    }
+
+    /// Drops a response that the peer does not wait for any more.
+    pub(in crate::rdm) fn drop_response(&mut self, pending: &mut Pending, id: SlotId) {
+        if let Some(RmaOp { job: Job::Response(bytes), .. }) = self.table.remove(id) {
+            pending.held_packets.release(bytes);
         }
     }
 
     /// Checks what needs the peer's HANDSHAKE: acknowledged forms and RDMA. `None`: go on.
     // [M3.7] [M8.9]
-    fn may_start_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
-        let rma = self.rma.table.get(op).filter(|rma| rma.state == RmaState::Queued)?;
+    pub(in crate::rdm) fn may_start<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        w: &mut W,
+        id: PeerId,
+        op: SlotId,
+    ) -> Option<SendProgress> {
+        let rma = self.table.get(op).filter(|rma| rma.state == RmaState::Queued)?;
         if rma.len == 0 && rma.cq_data.is_none() && !rma.protocol.is_emulated() {
             return None;
         }
-        let by_device = self.by_device(w, rma);
-        let refused = self.peers.cfg.emulation == Emulation::Refused;
-        let peer = &self.peers.table[id];
-        let rma = self.rma.table.get_mut(op)?;
+        let by_device = peers.by_device(w, rma);
+        let refused = peers.cfg.emulation == Emulation::Refused;
+        let peer = &peers.table[id];
+        let rma = self.table.get_mut(op)?;
         // Flush writes are not emulation, nor are operations without bytes.
         if refused && !rma.notified && rma.len > 0 && (rma.protocol.is_emulated() || !by_device) {
             return Some(SendProgress::Fail(OpError::Emulated));
@@ -96,18 +156,123 @@ impl Engine {
             rma.ack = Ack::No;
             return None;
         }
-        Some(match handshake::trigger(self, w, id) {
+        Some(match handshake::trigger(peers, w, id) {
             Ok(()) => SendProgress::AwaitHandshake,
             Err(refused) => refused.into(),
         })
     }
 
+    /// Ends an operation. Its ids in queues become stale.
+    pub(in crate::rdm) fn finish(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        id: SlotId,
+        result: Result<(), OpError>,
+    ) {
+        let Some(rma) = self.table.get_mut(id) else { return };
+        // A peer may still read it.
+        let ended = if result.is_ok() { &mut pending.unused_regs } else { &mut pending.revoked_regs };
+        if !rma.compact {
+            ended.extend(rma.regs.iter_mut().filter_map(Option::take));
+            ended.extend(rma.rail_plan.iter_mut().flat_map(|rail_plan| rail_plan.take_regs()));
+        }
+        let (ours, detached, counted, notified) =
+            (rma.is_ours(), rma.detached, rma.fence_counted, rma.notified);
+        let (peer_id, user) = (rma.peer, rma.user);
+        self.table.discard(id);
+        if !ours {
+            return;
+        }
+        if !detached {
+            let peer = &mut peers.table[peer_id];
+            peer.outstanding -= 1;
+            if counted && let Some(queue) = &mut peer.queue {
+                queue.open_rma -= 1;
+                // A fence may be waiting for this.
+                if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+                    pending.schedule(peers, peer_id);
+                }
+            }
+        }
+        if !notified {
+            self.report_end(pending, id, user, result);
+        }
+    }
+
+    /// Notes that the wire has taken the last byte of a write, or the request of an atomic. // HOT
+    pub(in crate::rdm) fn all_sent(&mut self, peers: &mut Peers, pending: &mut Pending, id: SlotId) {
+        let Some(rma) = self.table.get_mut(id) else { return };
+        rma.state = RmaState::AllSent;
+        let (protocol, len, ack, peer) = (rma.protocol, rma.len, rma.ack, rma.peer);
+        let waits = matches!(&rma.job, Job::Atomic(Atomic { result: Some(_), .. }));
+        peers.counters.stats.count_rma(protocol, len);
+        peers.counters.by_peer.initiated(peer, protocol, len);
+        match ack {
+            _ if waits => {}
+            Ack::Wanted => {}
+            Ack::IfAble => self.complete_locally(pending, id),
+            Ack::No => {
+                peers.table[peer].flags |= PeerFlags::UNACKED;
+                self.finish(peers, pending, id, Ok(()));
+            }
+        }
+    }
+
+    /// Ends all operations with a peer, at either end.
+    pub(in crate::rdm) fn end_of_peer<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        peer: PeerId,
+        error: OpError,
+    ) {
+        let ids: Vec<_> = self.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(rma) = self.table.get_mut(id) else { continue };
+            if rma.detached {
+                continue;
+            }
+            if rma.in_flight > 0 {
+                // The device still uses the caller's memory: the event follows later.
+                rma.detached = true;
+                rma.failed.get_or_insert(error);
+                peers.table[peer].outstanding -= 1;
+                continue;
+            }
+            let rma_read = rma.rma_read;
+            if rma_read.is_some_and(|rma_read| !reads.stop(w, rma_read, error)) {
+                // The device still writes to our memory: kept until that is withdrawn.
+                if let Some(rma) = self.table.get_mut(id) {
+                    rma.detached = true;
+                }
+                continue;
+            }
+            match self.table.get(id).map(|rma| &rma.job) {
+                Some(Job::Response(_)) => self.drop_response(pending, id),
+                _ => self.finish(peers, pending, id, Err(error)),
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Releases registrations of ended operations, before their events are taken.
+    pub(in crate::rdm) fn release_regs<W: Wire>(&mut self, w: &mut W) {
+        self.unused_regs.drain(..).for_each(|reg| w.release(reg));
+        self.revoked_regs.drain(..).for_each(|reg| w.revoke(reg));
+    }
+}
+
+impl Peers {
     /// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
-    fn by_device<W: Wire>(&self, w: &W, rma: &RmaOp) -> bool {
-        let (peer, rdma) = (&self.peers.table[rma.peer], self.rdma(rma.peer));
+    pub(in crate::rdm) fn by_device<W: Wire>(&self, w: &W, rma: &RmaOp) -> bool {
+        let (peer, rdma) = (&self.table[rma.peer], self.rdma(rma.peer));
         let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
         // The key is of the home device, unless one of the current device is known.
-        let key_fits = !self.has_failed_over(rma.peer)
+        let key_fits = !self.table.has_failed_over(rma.peer)
             || rma.first_key.is_some()
             || rma.protocol == RmaProtocol::LongReadWrite;
         rma.len > 0
@@ -122,134 +287,12 @@ impl Engine {
                 _ => false,
             }
     }
+}
 
-    /// Ends an operation that left its queue with a failure, and its peer if that is to blame.
-    pub(in crate::rdm) fn rma_left_queue<W: Wire>(
-        &mut self,
-        w: &mut W,
-        id: PeerId,
-        op: SlotId,
-        push: SendProgress,
-    ) -> Step {
-        match push {
-            SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
-                self.fail_peer(w, id, fault)
-            }
-            SendProgress::Fail(error) => self.finish_rma(op, Err(error)),
-            _ => {}
-        }
-        Step::Done
-    }
-
-    /// Notes that the wire has taken the last byte of a write, or the request of an atomic. // HOT
-    pub(in crate::rdm) fn rma_all_sent(&mut self, id: SlotId) {
-        let Some(rma) = self.rma.table.get_mut(id) else { return };
-        rma.state = RmaState::AllSent;
-        let (protocol, len, ack, peer) = (rma.protocol, rma.len, rma.ack, rma.peer);
-        let waits = matches!(&rma.job, Job::Atomic(Atomic { result: Some(_), .. }));
-        self.peers.counters.stats.count_rma(protocol, len);
-        self.peers.counters.by_peer.initiated(peer, protocol, len);
-        match ack {
-            _ if waits => {}
-            Ack::Wanted => {}
-            Ack::IfAble => self.complete_locally(id),
-            Ack::No => {
-                self.peers.table[peer].flags |= PeerFlags::UNACKED;
-                self.finish_rma(id, Ok(()));
-            }
-        }
-    }
-
-    /// Completes an operation for the caller; the acknowledgement is still to come.
-    fn complete_locally(&mut self, id: SlotId) {
-        let Some(rma) = self.rma.table.get_mut(id) else { return };
-        if !std::mem::replace(&mut rma.notified, true) {
-            let user = rma.user;
-            self.report_end(id, user, Ok(()));
-        }
-    }
-
-    fn report_end(&mut self, id: SlotId, user: u64, result: Result<(), OpError>) {
-        match &mut self.rma.in_call {
-            Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
-            _ => self.pending.events.push_back(EngineEvent::RmaDone { user, result }),
-        }
-    }
-
-    /// Ends an operation. Its ids in queues become stale.
-    pub(in crate::rdm) fn finish_rma(&mut self, id: SlotId, result: Result<(), OpError>) {
-        let Some(rma) = self.rma.table.get_mut(id) else { return };
-        // A peer may still read it.
-        let ended =
-            if result.is_ok() { &mut self.pending.unused_regs } else { &mut self.pending.revoked_regs };
-        if !rma.compact {
-            ended.extend(rma.regs.iter_mut().filter_map(Option::take));
-            ended.extend(rma.rail_plan.iter_mut().flat_map(|rail_plan| rail_plan.take_regs()));
-        }
-        let (ours, detached, counted, notified) =
-            (rma.is_ours(), rma.detached, rma.fence_counted, rma.notified);
-        let (peer_id, user) = (rma.peer, rma.user);
-        self.rma.table.discard(id);
-        if !ours {
-            return;
-        }
-        if !detached {
-            let peer = &mut self.peers.table[peer_id];
-            peer.outstanding -= 1;
-            if counted && let Some(queue) = &mut peer.queue {
-                queue.open_rma -= 1;
-                // A fence may be waiting for this.
-                if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
-                    self.schedule(peer_id);
-                }
-            }
-        }
-        if !notified {
-            self.report_end(id, user, result);
-        }
-    }
-
-    /// Releases registrations of ended operations, before their events are taken.
-    pub(in crate::rdm) fn release_regs<W: Wire>(&mut self, w: &mut W) {
-        self.pending.unused_regs.drain(..).for_each(|reg| w.release(reg));
-        self.pending.revoked_regs.drain(..).for_each(|reg| w.revoke(reg));
-    }
-
-    /// Ends all operations with a peer, at either end.
-    pub(in crate::rdm) fn end_rma_ops<W: Wire>(&mut self, w: &mut W, peer: PeerId, error: OpError) {
-        let ids: Vec<_> =
-            self.rma.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id).collect();
-        for id in ids {
-            let Some(rma) = self.rma.table.get_mut(id) else { continue };
-            if rma.detached {
-                continue;
-            }
-            if rma.in_flight > 0 {
-                // The device still uses the caller's memory: the event follows later.
-                rma.detached = true;
-                rma.failed.get_or_insert(error);
-                self.peers.table[peer].outstanding -= 1;
-                continue;
-            }
-            let rma_read = rma.rma_read;
-            if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
-                // The device still writes to our memory: kept until that is withdrawn.
-                if let Some(rma) = self.rma.table.get_mut(id) {
-                    rma.detached = true;
-                }
-                continue;
-            }
-            match self.rma.table.get(id).map(|rma| &rma.job) {
-                Some(Job::Response(_)) => self.drop_response(id),
-                _ => self.finish_rma(id, Err(error)),
-            }
-        }
-    }
-
-    /// Drops a response that the peer does not wait for any more.
-    pub(in crate::rdm) fn drop_response(&mut self, id: SlotId) {
-        if let Some(RmaOp { job: Job::Response(bytes), .. }) = self.rma.table.remove(id) {
-            self.pending.held_packets.release(bytes);
+impl PeerTable {
+    pub(in crate::rdm) fn pop_send(&mut self, id: PeerId) {
+        if let Some(queue) = &mut self[id].queue {
+            queue.sends.pop_front();
         }
     }
 }

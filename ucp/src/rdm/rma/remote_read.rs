@@ -11,10 +11,15 @@ use crate::rdm::io::{NotPosted, Posted, RegAccess, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::Job;
 use crate::rdm::op::rma_read::{RmaRead, Stop};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Protocol, SendProgress};
 use crate::rdm::protocols::direct;
 use crate::rdm::rails::rail_set::{Direction, PiecePost};
+use crate::rdm::recv::Recvs;
+use crate::rdm::rma::Reads;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::wire::ctl::ErrorRef;
@@ -26,7 +31,7 @@ const IN_FLIGHT: u32 = 4;
 impl Engine {
     /// Starts the RMA read of a message that receive `rx` has matched.
     pub(in crate::rdm) fn start_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, rx: SlotId) {
-        let Some((op, rxe)) = self.rxe(rx) else { return };
+        let Some((op, rxe)) = self.recvs.rxe(rx) else { return };
         rxe.rma_read = Some(id);
         let total = rxe.envelope.len;
         let end = total.min(op.buf.len() as u64);
@@ -36,26 +41,26 @@ impl Engine {
         // [M7.4]
         rma_read.end = end.max(rma_read.from);
         let (peer, iov, from, end) = (rma_read.peer, rma_read.iov, rma_read.from, rma_read.end);
-        if self.prefers_packets(w, id, total) {
+        if self.reads.prefers_packets(&self.peers, w, id, total) {
             if let Some(rma_read) = self.reads.table.get_mut(id) {
                 rma_read.stop = Some(Stop::Declined);
             }
         } else if whole
-            && let Some((mut rail_plan, at)) = self.named_rails(peer, &iov)
-            && self.cut_pieces(&mut rail_plan, (from, end), Direction::Read, self.peers.cfg.rndv_chunk)
+            && let Some((mut rail_plan, at)) = self.peers.named_rails(peer, &iov)
+            && self.peers.cut_pieces(&mut rail_plan, (from, end), Direction::Read, self.peers.cfg.rndv_chunk)
             && let Some(rma_read) = self.reads.table.get_mut(id)
         {
             self.peers.counters.stats.rare.striped += 1;
             rma_read.rail_plan = Some(Box::new((rail_plan, at)));
         }
-        self.queue_rma_read(id);
+        self.reads.queue(&mut self.peers, id);
         self.drive(w, peer);
     }
 
     /// Starts the RMA read of a peer's write to our memory.
     // [M8.8]
     pub(in crate::rdm) fn start_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId, rma: SlotId) {
-        let (Some(write), Some(rma_read)) = (self.rma.table.get_mut(rma), self.reads.table.get_mut(id))
+        let (Some(write), Some(rma_read)) = (self.rma_ops.table.get_mut(rma), self.reads.table.get_mut(id))
         else {
             return;
         };
@@ -63,30 +68,8 @@ impl Engine {
         rma_read.to = Some(rma);
         rma_read.end = write.len;
         let peer = rma_read.peer;
-        self.queue_rma_read(id);
+        self.reads.queue(&mut self.peers, id);
         self.drive(w, peer);
-    }
-
-    /// True if the wire prefers packets to reading this message over the RMA-only lane, and the sender
-    /// supports READ_NACK.
-    // [M11.14]
-    fn prefers_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
-        let Some(rma_read) = self.reads.table.get(id).filter(|rma_read| rma_read.from == 0) else {
-            return false;
-        };
-        let Some(address) = rma_read.rma_address() else { return false };
-        let peer = &self.peers.table[rma_read.peer];
-        let has_nack =
-            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
-        has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
-    }
-
-    fn queue_rma_read(&mut self, id: SlotId) {
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
-        if !std::mem::replace(&mut rma_read.queued, true) {
-            let peer = rma_read.peer;
-            self.peers.table[peer].queue_mut().reads.push_back(id);
-        }
     }
 
     /// Posts the next read at the head of a peer's queue, or finishes it.
@@ -114,7 +97,9 @@ impl Engine {
         }
         let wire = self.peers.table[to].wire;
         let max = self.peers.wires[wire].rdma.read.min(self.peers.cfg.read_segment.max(1));
-        let Some((n, piece, into)) = self.read_to(rma_read) else { return self.finish_if_idle(w, id) };
+        let Some((n, piece, into)) = self.reads.read_to(&self.recvs, &self.rma_ops, rma_read) else {
+            return self.finish_if_idle(w, id);
+        };
         let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
         if let Some(place @ None) = rma_read.regs.get_mut(n)
             && max > 0
@@ -165,7 +150,7 @@ impl Engine {
                 SendProgress::Full
             }
             Err(NotPosted::Peer(fault)) => {
-                let stop = self.stop_for(to, fault);
+                let stop = self.peers.stop_for(to, fault);
                 let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
                 rma_read.stop = Some(stop);
                 self.finish_if_idle(w, id)
@@ -178,7 +163,8 @@ impl Engine {
     fn push_rma_lane<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
         let rma_read = self.reads.table.get(id)?;
         let address = rma_read.rma_address()?;
-        let (Some((_, piece, into)), Some((remote, contiguous))) = (self.read_to(rma_read), rma_read.next())
+        let (Some((_, piece, into)), Some((remote, contiguous))) =
+            (self.reads.read_to(&self.recvs, &self.rma_ops, rma_read), rma_read.next())
         else {
             return Some(self.finish_if_idle(w, id));
         };
@@ -192,7 +178,7 @@ impl Engine {
                 self.peers.counters.stats.rare.full += 1;
                 return Some(SendProgress::Full);
             }
-            Err(NotPosted::Peer(fault)) => Some(self.stop_for(to, fault)),
+            Err(NotPosted::Peer(fault)) => Some(self.peers.stop_for(to, fault)),
         };
         let rma_read = self.reads.table.get_mut(id)?;
         match stop {
@@ -202,28 +188,6 @@ impl Engine {
         let done = rma_read.stop.is_some() || rma_read.at == rma_read.end;
         self.peers.counters.stats.rare.reads += u64::from(stop.is_none());
         Some(if done { self.finish_if_idle(w, id) } else { SendProgress::Sent })
-    }
-
-    /// Returns the destination of the next byte: the number of the piece to register, the piece, and the
-    /// offset in it. Lists with too many pieces are not registered: the number is [`MAX_IOV`].
-    fn read_to(&self, rma_read: &RmaRead) -> Option<(usize, Piece, usize)> {
-        let to = rma_read.to?;
-        if is_rma_id(to) {
-            return match &self.rma.table.get(to)?.job {
-                Job::Store(spans) => spans.piece_at(rma_read.at),
-                _ => None,
-            };
-        }
-        let buf = &self.recvs.table.get(to)?.buf;
-        if let Some(list) = buf.list() {
-            let few = list.pieces().len() <= MAX_IOV;
-            let (n, piece, into) = list.piece_at(rma_read.at)?;
-            return Some((if few { n } else { MAX_IOV }, piece, into));
-        }
-        let dest = buf.piece()?;
-        let from = rma_read.from as usize;
-        let dest = dest.part(from, (rma_read.end - rma_read.from) as usize);
-        Some((0, dest, rma_read.at as usize - from))
     }
 
     /// Posts the next piece of a read over several rails.
@@ -277,7 +241,7 @@ impl Engine {
         let peer = rma_read.peer;
         self.peers.counters.stats.rare.read_errors += u64::from(result.is_err());
         let stop = match rma_read.rail_plan.take() {
-            None => result.err().map(|fault| self.stop_for(peer, fault)),
+            None => result.err().map(|fault| self.peers.stop_for(peer, fault)),
             Some(mut rail_plan) => {
                 let failed = self.end_stripe(w, &mut rail_plan.0, part, result);
                 if let Some(rma_read) = self.reads.table.get_mut(id) {
@@ -291,15 +255,15 @@ impl Engine {
         if rma_read.stop.is_some() || rma_read.all_posted() {
             match self.finish_if_idle(w, id) {
                 // It waits for the peer's HANDSHAKE.
-                SendProgress::AwaitHandshake => self.queue_rma_read(id),
+                SendProgress::AwaitHandshake => self.reads.queue(&mut self.peers, id),
                 SendProgress::Sent => {
-                    self.queue_rma_read(id);
+                    self.reads.queue(&mut self.peers, id);
                     self.drive(w, peer);
                 }
                 _ => {}
             }
         } else {
-            self.queue_rma_read(id);
+            self.reads.queue(&mut self.peers, id);
             self.drive(w, peer);
         }
     }
@@ -314,9 +278,19 @@ impl Engine {
         match stop {
             None => self.end_rma_read(w, id),
             Some(Stop::PeerError(fault)) => self.fail_peer(w, peer, fault),
-            Some(Stop::Fail(error)) => self.fail_rma_read(w, id, error),
+            Some(Stop::Fail(error)) => self.reads.fail(
+                &mut self.recvs,
+                &mut self.rma_ops,
+                &mut self.peers,
+                &mut self.pending,
+                w,
+                id,
+                error,
+            ),
             Some(Stop::Declined) => self.nack_rma_read(w, id, true),
-            Some(Stop::Nack) if self.retry_over_rails(id) => return SendProgress::Sent,
+            Some(Stop::Nack) if self.reads.retry_over_rails(&self.recvs, &mut self.peers, id) => {
+                return SendProgress::Sent;
+            }
             Some(Stop::Nack) => {
                 let peer = &self.peers.table[peer];
                 if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
@@ -333,36 +307,14 @@ impl Engine {
         SendProgress::Done
     }
 
-    /// Repeats a read that failed on the peer's own lane over all rails that the request names. False: it
-    /// names none, or they were tried.
-    // [M11.6]
-    fn retry_over_rails(&mut self, id: SlotId) -> bool {
-        let Some(rma_read) = self.reads.table.get(id) else { return false };
-        let range = (rma_read.from, rma_read.end);
-        // Receives in several pieces use one lane.
-        let whole =
-            rma_read.to.and_then(|rx| self.recvs.table.get(rx)).is_some_and(|op| op.buf.piece().is_some());
-        if rma_read.rail_plan.is_some() || rma_read.to.is_none_or(is_rma_id) || !whole {
-            return false;
-        }
-        let Some((mut rail_plan, at)) = self.named_rails(rma_read.peer, &rma_read.iov) else { return false };
-        if !self.cut_pieces_again(&mut rail_plan, range) {
-            return false;
-        }
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return false };
-        (rma_read.rail_plan, rma_read.stop) = (Some(Box::new((rail_plan, at))), None);
-        self.peers.counters.stats.rare.rails_lost += 1;
-        true
-    }
-
     /// Sends EOR after a complete read. The message is whole unless packets of it are missing.
     // [M7.2]
     fn end_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
+        let Some((rma_read, rx)) = self.reads.take(w, id) else { return };
         if is_rma_id(rx) {
             return self.end_read_of_write(w, rx);
         }
-        let Some((_, rxe)) = self.rxe(rx) else { return };
+        let Some((_, rxe)) = self.recvs.rxe(rx) else { return };
         rxe.rma_read = None;
         let envelope = rxe.envelope;
         let rest = envelope.len - rma_read.from;
@@ -376,7 +328,7 @@ impl Engine {
     /// Sends EOR after a peer's write was read as a whole.
     // [M8.8]
     fn end_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma.table.remove(id) else { return };
+        let Some(rma) = self.rma_ops.table.remove(id) else { return };
         let send_id = rma.remote_id.unwrap_or(0);
         self.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
         self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, None);
@@ -385,14 +337,14 @@ impl Engine {
     /// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
     // [M7.5] [M7.6]
     fn nack_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, not_now: bool) {
-        let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
+        let Some((rma_read, rx)) = self.reads.take(w, id) else { return };
         if is_rma_id(rx) {
             // What comes instead is a write of its own. [M7.7]
-            let send_id = self.rma.table.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
+            let send_id = self.rma_ops.table.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
             return self.send_ctl(w, rma_read.peer, nack);
         }
-        let Some((_, rxe)) = self.rxe(rx) else { return };
+        let Some((_, rxe)) = self.recvs.rxe(rx) else { return };
         rxe.rma_read = None;
         rxe.nack = true;
         let (msg_id, send_id) = (rxe.envelope.msg_id, rxe.envelope.send_id);
@@ -412,36 +364,28 @@ impl Engine {
             None => return,
         };
         let send_id = match is_rma_id(to) {
-            true => self.rma.table.get(to).and_then(|rma| rma.remote_id),
-            false => self.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
+            true => self.rma_ops.table.get(to).and_then(|rma| rma.remote_id),
+            false => self.recvs.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
         };
-        self.fail_rma_read(w, id, OpError::Unsupported);
+        self.reads.fail(
+            &mut self.recvs,
+            &mut self.rma_ops,
+            &mut self.peers,
+            &mut self.pending,
+            w,
+            id,
+            OpError::Unsupported,
+        );
         if let Some(send_id) = send_id {
             self.send_error(w, peer, ErrorRef::Op(send_id), OpError::Unsupported);
         }
     }
+}
 
-    fn fail_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
-        let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
-        if is_rma_id(rx) {
-            self.rma.table.remove(rx);
-            return;
-        }
-        if let Some((_, rxe)) = self.rxe(rx) {
-            rxe.rma_read = None;
-            let msg_id = rxe.envelope.msg_id;
-            if let Some(queue) = &mut self.peers.table[rma_read.peer].queue
-                && queue.partial_msgs.get(&msg_id) == Some(&PartialMsg::Rx(rx))
-            {
-                queue.partial_msgs.remove(&msg_id);
-            }
-        }
-        self.fail_rx(rx, error);
-    }
-
+impl Reads {
     /// Removes a read and releases its registrations. Returns what it was for.
-    fn take_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(RmaRead, SlotId)> {
-        let mut rma_read = self.reads.table.remove(id)?;
+    pub(in crate::rdm) fn take<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(RmaRead, SlotId)> {
+        let mut rma_read = self.table.remove(id)?;
         rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
         let striped = rma_read.rail_plan.as_mut().map(|rail_plan| rail_plan.0.take_regs());
         striped.into_iter().flatten().for_each(|reg| w.release(reg));
@@ -451,60 +395,165 @@ impl Engine {
 
     /// Stops a read. False: the device still writes, and the receive ends with `error` once it no longer
     /// does.
-    pub(in crate::rdm) fn stop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) -> bool {
-        match self.reads.table.get_mut(id) {
+    pub(in crate::rdm) fn stop<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) -> bool {
+        match self.table.get_mut(id) {
             Some(rma_read) if rma_read.in_flight > 0 => {
                 rma_read.stop = Some(Stop::Fail(error));
                 false
             }
             _ => {
-                self.take_rma_read(w, id);
+                self.take(w, id);
                 true
             }
         }
     }
 
-    /// Decides what an error of a read means: the peer failed, or its memory cannot be read.
-    fn stop_for(&self, peer: PeerId, fault: PeerError) -> Stop {
-        if fault.is_peer_failure() && !self.survives(peer, fault) {
-            Stop::PeerError(fault)
-        } else {
-            Stop::Nack
-        }
-    }
-
     /// Drops the read of a write whose memory is withdrawn: its registrations end at once.
-    pub(in crate::rdm) fn drop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
+    pub(in crate::rdm) fn withdraw<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(rma_read) = self.table.get_mut(id) else { return };
         rma_read.to = None;
         rma_read.stop = Some(Stop::Fail(OpError::Access(rma_read.peer)));
         if rma_read.in_flight == 0 {
-            self.take_rma_read(w, id);
+            self.take(w, id);
         } else {
             rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
         }
     }
 
+    pub(in crate::rdm) fn queue(&mut self, peers: &mut Peers, id: SlotId) {
+        let Some(rma_read) = self.table.get_mut(id) else { return };
+        if !std::mem::replace(&mut rma_read.queued, true) {
+            let peer = rma_read.peer;
+            peers.table[peer].queue_mut().reads.push_back(id);
+        }
+    }
+
+    pub(in crate::rdm) fn fail<W: Wire>(
+        &mut self,
+        recvs: &mut Recvs,
+        rma_ops: &mut RmaOps,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        id: SlotId,
+        error: OpError,
+    ) {
+        let Some((rma_read, rx)) = self.take(w, id) else { return };
+        if is_rma_id(rx) {
+            rma_ops.table.remove(rx);
+            return;
+        }
+        if let Some((_, rxe)) = recvs.rxe(rx) {
+            rxe.rma_read = None;
+            let msg_id = rxe.envelope.msg_id;
+            if let Some(queue) = &mut peers.table[rma_read.peer].queue
+                && queue.partial_msgs.get(&msg_id) == Some(&PartialMsg::Rx(rx))
+            {
+                queue.partial_msgs.remove(&msg_id);
+            }
+        }
+        recvs.fail(pending, rx, error);
+    }
+
+    /// Returns the destination of the next byte: the number of the piece to register, the piece, and the
+    /// offset in it. Lists with too many pieces are not registered: the number is [`MAX_IOV`].
+    pub(in crate::rdm) fn read_to(
+        &self,
+        recvs: &Recvs,
+        rma_ops: &RmaOps,
+        rma_read: &RmaRead,
+    ) -> Option<(usize, Piece, usize)> {
+        let to = rma_read.to?;
+        if is_rma_id(to) {
+            return match &rma_ops.table.get(to)?.job {
+                Job::Store(spans) => spans.piece_at(rma_read.at),
+                _ => None,
+            };
+        }
+        let buf = &recvs.table.get(to)?.buf;
+        if let Some(list) = buf.list() {
+            let few = list.pieces().len() <= MAX_IOV;
+            let (n, piece, into) = list.piece_at(rma_read.at)?;
+            return Some((if few { n } else { MAX_IOV }, piece, into));
+        }
+        let dest = buf.piece()?;
+        let from = rma_read.from as usize;
+        let dest = dest.part(from, (rma_read.end - rma_read.from) as usize);
+        Some((0, dest, rma_read.at as usize - from))
+    }
+
+    /// Repeats a read that failed on the peer's own lane over all rails that the request names. False: it
+    /// names none, or they were tried.
+    // [M11.6]
+    pub(in crate::rdm) fn retry_over_rails(&mut self, recvs: &Recvs, peers: &mut Peers, id: SlotId) -> bool {
+        let Some(rma_read) = self.table.get(id) else { return false };
+        let range = (rma_read.from, rma_read.end);
+        // Receives in several pieces use one lane.
+        let whole = rma_read.to.and_then(|rx| recvs.table.get(rx)).is_some_and(|op| op.buf.piece().is_some());
+        if rma_read.rail_plan.is_some() || rma_read.to.is_none_or(is_rma_id) || !whole {
+            return false;
+        }
+        let Some((mut rail_plan, at)) = peers.named_rails(rma_read.peer, &rma_read.iov) else { return false };
+        if !peers.cut_pieces_again(&mut rail_plan, range) {
+            return false;
+        }
+        let Some(rma_read) = self.table.get_mut(id) else { return false };
+        (rma_read.rail_plan, rma_read.stop) = (Some(Box::new((rail_plan, at))), None);
+        peers.counters.stats.rare.rails_lost += 1;
+        true
+    }
+
+    /// True if the wire prefers packets to reading this message over the RMA-only lane, and the sender
+    /// supports READ_NACK.
+    // [M11.14]
+    pub(in crate::rdm) fn prefers_packets<W: Wire>(
+        &mut self,
+        peers: &Peers,
+        w: &mut W,
+        id: SlotId,
+        len: u64,
+    ) -> bool {
+        let Some(rma_read) = self.table.get(id).filter(|rma_read| rma_read.from == 0) else {
+            return false;
+        };
+        let Some(address) = rma_read.rma_address() else { return false };
+        let peer = &peers.table[rma_read.peer];
+        let has_nack =
+            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
+        has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
+    }
+}
+
+impl Peers {
     /// True if a peer has never been denied a read over the RMA-only lane.
     pub fn can_read_us(&self, to: PeerId) -> bool {
-        self.peers.table.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
+        self.table.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
     }
 
     /// True if messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM
     /// v4 3.4), and READ_NACK is possible if the peer may fail over.
     // [M3.7]
     pub(in crate::rdm) fn may_be_read(&self, to: PeerId, protocol: Protocol) -> bool {
-        let peer = &self.peers.table[to];
+        let peer = &self.table[to];
         let needs = match protocol {
             Protocol::RuntRead => Features::RDMA_READ.union(Features::RUNT_READ),
             _ => Features::RDMA_READ,
         };
-        let wire = &self.peers.wires[peer.wire];
+        let wire = &self.wires[peer.wire];
         let never_moves = wire.rail_wires.is_empty() || !supports_rails(peer.features);
-        let has_nack = never_moves || !self.peers.cfg.withhold.contains(Features::READ_NACK);
+        let has_nack = never_moves || !self.cfg.withhold.contains(Features::READ_NACK);
         wire.rdma.read > 0
             && has_nack
             && peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
             && peer.features.contains(needs)
+    }
+
+    /// Decides what an error of a read means: the peer failed, or its memory cannot be read.
+    pub(in crate::rdm) fn stop_for(&self, peer: PeerId, fault: PeerError) -> Stop {
+        if fault.is_peer_failure() && !self.survives(peer, fault) {
+            Stop::PeerError(fault)
+        } else {
+            Stop::Nack
+        }
     }
 }

@@ -11,6 +11,11 @@ use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, Wire};
 use crate::rdm::op::Payload;
+use crate::rdm::peers::Peers;
+use crate::rdm::peers::peer::PeerTable;
+use crate::rdm::peers::wires::Wires;
+use crate::rdm::pending::Pending;
+use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::peer::{Ctl, Peer, PeerFlags};
@@ -56,7 +61,7 @@ impl Engine {
         (class, tag): (MsgClass, u64),
         body: B,
     ) -> bool {
-        eager::start_short(self, w, to, (class, tag), body)
+        eager::start_short(&mut self.peers, w, to, (class, tag), body)
     }
 
     /// Starts a send of this class; classes other than [`MsgClass::Message`] are tagged and wait for the
@@ -72,22 +77,11 @@ impl Engine {
         if self.peers.table.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
-        if self.send_now(w, to, class, &s) { Started::Done(()) } else { self.send_queued(w, to, class, s) }
-    }
-
-    /// Sends in one packet within the call, if possible. // HOT
-    #[inline]
-    fn send_now<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: &SendArgs) -> bool {
-        let peer = &self.peers.table[to];
-        let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
-        let accepted = match class {
-            MsgClass::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
-            _ => supports_classes(peer.features),
-        };
-        plain
-            && accepted
-            && !peer.flags.intersects(PeerFlags::BLOCKED)
-            && matches!(eager::start(self, w, to, class, s), Some(Ok(())))
+        if self.peers.send_now(w, to, class, &s) {
+            Started::Done(())
+        } else {
+            self.send_queued(w, to, class, s)
+        }
     }
 
     #[inline(never)]
@@ -98,7 +92,7 @@ impl Engine {
         {
             // There may be room by now: a sender that only queues would stay on the slow path for good.
             self.drive(w, to);
-            if self.send_now(w, to, class, &s) {
+            if self.peers.send_now(w, to, class, &s) {
                 return Started::Done(());
             }
         }
@@ -140,7 +134,7 @@ impl Engine {
         peer.outstanding += 1;
         peer.queue_mut().sends.push_back(id);
         if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
-            self.schedule(to);
+            self.pending.schedule(&mut self.peers, to);
             return Started::Pending(OpId(id));
         }
         peer.flags |= PeerFlags::SENDS_QUEUED;
@@ -158,7 +152,7 @@ impl Engine {
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         match self.sends.table.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
-                self.finish_tx(w, op.0, Err(OpError::Cancelled));
+                self.sends.finish(&mut self.peers, &mut self.pending, w, op.0, Err(OpError::Cancelled));
                 true
             }
             _ => false,
@@ -170,7 +164,7 @@ impl Engine {
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         if !self.pending.unused_regs.is_empty() || !self.pending.revoked_regs.is_empty() {
-            self.release_regs(w);
+            self.pending.release_regs(w);
         }
         if self.pending.scheduled.is_empty() && self.pending.backed_off.is_empty() {
             return 0;
@@ -213,12 +207,12 @@ impl Engine {
                 Step::Done => {}
                 Step::Idle => return step as usize,
                 Step::Full => {
-                    self.schedule(peer);
+                    self.pending.schedule(&mut self.peers, peer);
                     return step as usize;
                 }
             }
         }
-        self.schedule(peer);
+        self.pending.schedule(&mut self.peers, peer);
         self.peers.cfg.burst as usize
     }
 
@@ -233,7 +227,7 @@ impl Engine {
             return self.step_reads(w, id);
         }
         if peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED) {
-            let sent = handshake::push(self, w, id);
+            let sent = handshake::push(&mut self.peers, &self.zcopy_recv, w, id);
             return self.step_result(w, id, sent);
         }
         let Some(queue) = &peer.queue else { return Step::Idle };
@@ -272,8 +266,10 @@ impl Engine {
                 | PeerFlags::HANDSHAKE_RECEIVED)
         {
             flags if flags.contains(PeerFlags::REMOVED) || !flags.contains(PeerFlags::FORCE_CLOSED) => None,
-            flags if flags.contains(PeerFlags::HANDSHAKE_QUEUED) => Some(handshake::push(self, w, id)),
-            flags if flags.contains(PeerFlags::HANDSHAKE_RECEIVED) => self.push_unsent_error(w, id),
+            flags if flags.contains(PeerFlags::HANDSHAKE_QUEUED) => {
+                Some(handshake::push(&mut self.peers, &self.zcopy_recv, w, id))
+            }
+            flags if flags.contains(PeerFlags::HANDSHAKE_RECEIVED) => self.peers.push_unsent_error(w, id),
             _ => None,
         };
         match sent {
@@ -325,16 +321,16 @@ impl Engine {
             queue.sends.pop_front();
             return Step::Done;
         };
-        let push = match self.may_start(w, id, protocol, kind) {
+        let push = match self.peers.may_start(w, id, protocol, kind) {
             _ if self.peers.table[id].flags.contains(PeerFlags::USER_QP_ONLY) => {
                 user_qp_send::push(self, w, op)
             }
             Some(push) => push,
             None => match protocol.plain() {
-                Protocol::Eager => eager::push(self, w, op),
-                Protocol::Medium => medium::push(self, w, op),
+                Protocol::Eager => eager::push(&mut self.sends, &mut self.peers, &mut self.pending, w, op),
+                Protocol::Medium => medium::push(&mut self.sends, &mut self.peers, &mut self.pending, w, op),
                 Protocol::LongRead | Protocol::RuntRead => longread::push(self, w, op),
-                _ => longcts::push(self, w, op),
+                _ => longcts::push(&mut self.sends, &mut self.peers, w, op),
             },
         };
         match push {
@@ -366,7 +362,7 @@ impl Engine {
             return Step::Idle;
         };
         let (push, sent) = if is_rma_id(op) {
-            (self.push_rma_data(w, op), self.rma.table.get(op).map_or(0, |rma| rma.sent as usize))
+            (self.push_rma_data(w, op), self.rma_ops.table.get(op).map_or(0, |rma| rma.sent as usize))
         } else {
             (longcts::push_data(self, w, op), self.sends.table.get(op).map_or(0, |tx| tx.sent))
         };
@@ -391,48 +387,15 @@ impl Engine {
         }
     }
 
-    /// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
-    #[inline(always)]
-    fn waits_for_handshake(&self, peer: &Peer) -> bool {
-        self.peers.cfg.first_contact == FirstContact::Wait
-            && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
-    }
-
-    /// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and
-    /// untagged messages may wait for it. `None`: go on.
-    // [M3.7] [M11.1]
-    fn may_start<W: Wire>(
-        &mut self,
-        w: &mut W,
-        id: PeerId,
-        protocol: Protocol,
-        kind: Kind,
-    ) -> Option<SendProgress> {
-        let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.peers.table[id]);
-        let needs = match (kind, protocol.sync()) {
-            (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
-            (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
-            (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
-            (_, Sync::No) => Features::CLASSES,
-            (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
-        };
-        let peer = &self.peers.table[id];
-        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-            return Some(match handshake::trigger(self, w, id) {
-                Ok(()) => SendProgress::AwaitHandshake,
-                Err(refused) => refused.into(),
-            });
-        }
-        (!peer.features.contains(needs)).then_some(SendProgress::Fail(OpError::Unsupported))
-    }
-
     /// Ends a send that left its queue with a failure, and its peer if that is to blame.
     fn send_left_queue<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
         match push {
             SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
                 self.fail_peer(w, id, fault)
             }
-            SendProgress::Fail(error) => self.finish_tx(w, op, Err(error)),
+            SendProgress::Fail(error) => {
+                self.sends.finish(&mut self.peers, &mut self.pending, w, op, Err(error))
+            }
             _ => {}
         }
         Step::Done
@@ -450,23 +413,12 @@ impl Engine {
         }
     }
 
-    /// True if a control packet may be sent to the peer now. // HOT
-    #[inline]
-    pub(in crate::rdm) fn may_send_ctl(&self, id: PeerId) -> bool {
-        let peer = &self.peers.table[id];
-        let first = peer.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
-        first
-            && !peer.flags.intersects(
-                PeerFlags::HANDSHAKE_QUEUED | PeerFlags::BACKED_OFF | PeerFlags::FAILED | PeerFlags::REMOVED,
-            )
-    }
-
     /// Sends a control packet, or queues it behind others.
     pub(in crate::rdm) fn send_ctl<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
         if self.peers.table[id].flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return;
         }
-        if self.may_send_ctl(id) {
+        if self.peers.table.may_send_ctl(id) {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
                 Err(NotPosted::Full) => {}
@@ -475,34 +427,135 @@ impl Engine {
             }
         }
         self.peers.table[id].queue_mut().ctl.push_back(ctl);
-        self.schedule(id);
+        self.pending.schedule(&mut self.peers, id);
     }
 
     fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), NotPosted> {
         match ctl {
-            Ctl::Cts(id) => window::push_cts(self, w, to, id),
+            Ctl::Cts(id) => window::push_cts(&mut self.recvs, &mut self.rma_ops, &mut self.peers, w, to, id),
             Ctl::ReadNack { send_id, recv_id, not_now } => {
-                read_nack::push(self, w, to, (send_id, recv_id), not_now)
+                read_nack::push(&mut self.peers, w, to, (send_id, recv_id), not_now)
             }
-            Ctl::AnnounceLane(other) => failover::push_announce_lane(self, w, to, other),
-            Ctl::LaneFailed(other) => failover::push_lane_failed(self, w, to, other),
-            Ctl::LaneChanged => failover::push_lane_changed(self, w, to),
-            Ctl::Reannounce(id) => read_nack::push_reannouncement(self, w, to, id),
-            Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
-            Ctl::Error { what, code } => peer_error::push(self, w, to, what, code),
-            Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
-            Ctl::ReadRsp(id) => read::push_response(self, w, to, id),
-            Ctl::AtomRsp(id) => atomic::push_response(self, w, to, id),
+            Ctl::AnnounceLane(other) => failover::push_announce_lane(&mut self.peers, w, to, other),
+            Ctl::LaneFailed(other) => failover::push_lane_failed(&mut self.peers, w, to, other),
+            Ctl::LaneChanged => failover::push_lane_changed(&mut self.peers, w, to),
+            Ctl::Reannounce(id) => {
+                read_nack::push_reannouncement(&mut self.sends, &mut self.peers, w, to, id)
+            }
+            Ctl::Eor { send_id, recv_id } => longread::push_eor(&mut self.peers, w, to, send_id, recv_id),
+            Ctl::Error { what, code } => peer_error::push(&mut self.peers, w, to, what, code),
+            Ctl::Receipt { send_id, msg_id } => receipt::push(&mut self.peers, w, to, send_id, msg_id),
+            Ctl::ReadRsp(id) => {
+                read::push_response(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, to, id)
+            }
+            Ctl::AtomRsp(id) => {
+                atomic::push_response(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, to, id)
+            }
+        }
+    }
+}
+
+impl Sends {
+    /// Ends the peer's right to read a message, by [`Wire::release`] or [`Wire::revoke`].
+    pub(in crate::rdm) fn revoke_regs<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        w: &mut W,
+        id: SlotId,
+        end: fn(&mut W, Reg),
+    ) {
+        let Some(op) = self.table.get_mut(id) else { return };
+        let Some(reg) = op.reg.take() else { return };
+        end(w, reg);
+        op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| end(w, reg));
+        if let Some(queue) = &mut peers.table[op.peer].queue {
+            queue.exposed -= 1;
         }
     }
 
+    /// Ends a send. Its ids in queues become stale.
+    // [M7.3]
+    pub(in crate::rdm) fn finish<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        id: SlotId,
+        result: Result<(), OpError>,
+    ) {
+        match result {
+            Ok(()) => self.revoke_regs(peers, w, id, W::release),
+            // The peer may still read it.
+            Err(_) => self.revoke_regs(peers, w, id, W::revoke),
+        }
+        let Some(op) = self.table.remove(id) else { return };
+        peers.table[op.peer].outstanding -= 1;
+        match &mut self.in_call {
+            Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
+            _ => pending.events.push_back(EngineEvent::SendDone { user: op.user, result }),
+        }
+    }
+
+    /// Notes that the wire has taken the last byte of a send: it is complete unless it waits for a RECEIPT.
+    pub(in crate::rdm) fn all_sent<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        id: SlotId,
+    ) {
+        let Some(op) = self.table.get_mut(id) else { return };
+        op.state = TxState::AllSent;
+        op.sent = op.buf.len();
+        let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
+        peers.counters.stats.count_sent(protocol, len);
+        peers.counters.by_peer.of(to).tx_bytes += len as u64;
+        if protocol.sync() == Sync::No {
+            self.finish(peers, pending, w, id, Ok(()));
+        }
+    }
+}
+
+impl Pending {
     /// Schedules a peer for [`resume`](Self::resume).
     #[inline]
-    pub(in crate::rdm) fn schedule(&mut self, id: PeerId) {
-        let flags = &mut self.peers.table[id].flags;
+    pub(in crate::rdm) fn schedule(&mut self, peers: &mut Peers, id: PeerId) {
+        let flags = &mut peers.table[id].flags;
         if !flags.contains(PeerFlags::SCHEDULED) {
             *flags |= PeerFlags::SCHEDULED;
-            self.pending.scheduled.push_back(id);
+            self.scheduled.push_back(id);
+        }
+    }
+}
+
+impl Peers {
+    /// Counts a posted packet and updates the peer's flags. // HOT
+    #[inline]
+    pub(in crate::rdm) fn posted(
+        &mut self,
+        to: PeerId,
+        ty: PktType,
+        sent: Result<Posted, NotPosted>,
+    ) -> Result<(), NotPosted> {
+        match sent {
+            Ok(_) => {
+                self.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
+                self.counters.by_peer.of(to).tx_pkts += 1;
+                // [M10.2]
+                let flags = match ty {
+                    PktType::HANDSHAKE => PeerFlags::POSTED,
+                    _ if ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA => {
+                        PeerFlags::POSTED.union(PeerFlags::REQUESTED).union(PeerFlags::UNCONFIRMED)
+                    }
+                    _ => PeerFlags::POSTED.union(PeerFlags::REQUESTED),
+                };
+                self.table[to].flags |= flags;
+                Ok(())
+            }
+            Err(refused) => {
+                self.counters.stats.rare.full += u64::from(refused == NotPosted::Full);
+                Err(refused)
+            }
         }
     }
 
@@ -520,34 +573,80 @@ impl Engine {
         self.posted(to, ty, sent)
     }
 
-    /// Counts a posted packet and updates the peer's flags. // HOT
-    #[inline]
-    pub(in crate::rdm) fn posted(
+    /// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn waits_for_handshake(&self, peer: &Peer) -> bool {
+        self.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
+    }
+
+    /// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and
+    /// untagged messages may wait for it. `None`: go on.
+    // [M3.7] [M11.1]
+    pub(in crate::rdm) fn may_start<W: Wire>(
         &mut self,
-        to: PeerId,
-        ty: PktType,
-        sent: Result<Posted, NotPosted>,
-    ) -> Result<(), NotPosted> {
-        match sent {
-            Ok(_) => {
-                self.peers.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
-                self.peers.counters.by_peer.of(to).tx_pkts += 1;
-                // [M10.2]
-                let flags = match ty {
-                    PktType::HANDSHAKE => PeerFlags::POSTED,
-                    _ if ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA => {
-                        PeerFlags::POSTED.union(PeerFlags::REQUESTED).union(PeerFlags::UNCONFIRMED)
-                    }
-                    _ => PeerFlags::POSTED.union(PeerFlags::REQUESTED),
-                };
-                self.peers.table[to].flags |= flags;
-                Ok(())
-            }
-            Err(refused) => {
-                self.peers.counters.stats.rare.full += u64::from(refused == NotPosted::Full);
-                Err(refused)
-            }
+        w: &mut W,
+        id: PeerId,
+        protocol: Protocol,
+        kind: Kind,
+    ) -> Option<SendProgress> {
+        let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.table[id]);
+        let needs = match (kind, protocol.sync()) {
+            (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
+            (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
+            (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
+            (_, Sync::No) => Features::CLASSES,
+            (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
+        };
+        let peer = &self.table[id];
+        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+            return Some(match handshake::trigger(self, w, id) {
+                Ok(()) => SendProgress::AwaitHandshake,
+                Err(refused) => refused.into(),
+            });
         }
+        (!peer.features.contains(needs)).then_some(SendProgress::Fail(OpError::Unsupported))
+    }
+
+    /// Sends in one packet within the call, if possible. // HOT
+    #[inline]
+    pub(in crate::rdm) fn send_now<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        class: MsgClass,
+        s: &SendArgs,
+    ) -> bool {
+        let peer = &self.table[to];
+        let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
+        let accepted = match class {
+            MsgClass::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
+            _ => supports_classes(peer.features),
+        };
+        plain
+            && accepted
+            && !peer.flags.intersects(PeerFlags::BLOCKED)
+            && matches!(eager::start(self, w, to, class, s), Some(Ok(())))
+    }
+}
+
+impl PeerTable {
+    /// True if a control packet may be sent to the peer now. // HOT
+    #[inline]
+    pub(in crate::rdm) fn may_send_ctl(&self, id: PeerId) -> bool {
+        let peer = &self[id];
+        let first = peer.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
+        first
+            && !peer.flags.intersects(
+                PeerFlags::HANDSHAKE_QUEUED | PeerFlags::BACKED_OFF | PeerFlags::FAILED | PeerFlags::REMOVED,
+            )
+    }
+}
+
+impl Wires {
+    /// Returns our address on the home wire of this peer.
+    #[inline]
+    pub(in crate::rdm) fn own_addr(&self, peer: &Peer) -> &RawAddr {
+        &self[peer.home].me
     }
 
     /// Returns the optional headers of a REQ packet (rule R5 of the wire facts). // HOT
@@ -558,52 +657,6 @@ impl Engine {
             ReqHdr::RawAddr => Opts { raw_addr: Some(*own), cq_data, ..Opts::NONE },
             ReqHdr::Connid => Opts { cq_data, connid: Some(own.connid), ..Opts::NONE },
             ReqHdr::Bare => Opts { cq_data, ..Opts::NONE },
-        }
-    }
-
-    /// Returns our address on the home wire of this peer.
-    #[inline]
-    pub(in crate::rdm) fn own_addr(&self, peer: &Peer) -> &RawAddr {
-        &self.peers.wires[peer.home].me
-    }
-
-    /// Notes that the wire has taken the last byte of a send: it is complete unless it waits for a RECEIPT.
-    pub(in crate::rdm) fn all_sent<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(op) = self.sends.table.get_mut(id) else { return };
-        op.state = TxState::AllSent;
-        op.sent = op.buf.len();
-        let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
-        self.peers.counters.stats.count_sent(protocol, len);
-        self.peers.counters.by_peer.of(to).tx_bytes += len as u64;
-        if protocol.sync() == Sync::No {
-            self.finish_tx(w, id, Ok(()));
-        }
-    }
-
-    /// Ends a send. Its ids in queues become stale.
-    // [M7.3]
-    pub(in crate::rdm) fn finish_tx<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<(), OpError>) {
-        match result {
-            Ok(()) => self.revoke_send_regs(w, id, W::release),
-            // The peer may still read it.
-            Err(_) => self.revoke_send_regs(w, id, W::revoke),
-        }
-        let Some(op) = self.sends.table.remove(id) else { return };
-        self.peers.table[op.peer].outstanding -= 1;
-        match &mut self.sends.in_call {
-            Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
-            _ => self.pending.events.push_back(EngineEvent::SendDone { user: op.user, result }),
-        }
-    }
-
-    /// Ends the peer's right to read a message, by [`Wire::release`] or [`Wire::revoke`].
-    pub(in crate::rdm) fn revoke_send_regs<W: Wire>(&mut self, w: &mut W, id: SlotId, end: fn(&mut W, Reg)) {
-        let Some(op) = self.sends.table.get_mut(id) else { return };
-        let Some(reg) = op.reg.take() else { return };
-        end(w, reg);
-        op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| end(w, reg));
-        if let Some(queue) = &mut self.peers.table[op.peer].queue {
-            queue.exposed -= 1;
         }
     }
 }

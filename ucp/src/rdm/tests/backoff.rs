@@ -26,7 +26,7 @@ fn land(net: &mut Net) {
 }
 
 fn rare(net: &Net) -> crate::rdm::stats::Rare {
-    net.nodes[0].engine.stats().rare
+    net.nodes[0].engine.peers().stats().rare
 }
 
 // [M10.5]
@@ -37,14 +37,18 @@ fn returned_packet_is_retried_with_growing_delay() {
     land(&mut net);
     assert_eq!(rare(&net).not_ready, 1);
     assert!(!net.nodes[0].engine.is_flushed(Some(no_receives)) && !net.nodes[0].engine.is_flushed(None));
-    assert!(net.nodes[0].engine.is_backed_off(Some(no_receives)));
+    assert!(net.nodes[0].engine.pending().is_backed_off(net.nodes[0].engine.peers(), Some(no_receives)));
     let mut tries = Vec::new();
     for _ in 0..9 {
         let before = net.now;
         assert!(net.wait());
         tries.push(net.now.since(before));
         assert_eq!(net.resume(0), 1);
-        assert_eq!(net.nodes[0].engine.next_deadline(), None, "the try has to be decided first");
+        assert_eq!(
+            net.nodes[0].engine.pending().next_deadline(net.nodes[0].engine.peers(),),
+            None,
+            "the try has to be decided first"
+        );
         assert_eq!(net.resume(0), 0, "one try at a time");
         land(&mut net);
     }
@@ -63,7 +67,7 @@ fn returned_packet_is_retried_with_growing_delay() {
     net.nodes[1].no_receives = true;
     net.send(0, no_receives, b"y", Some(2), Protocol::Eager);
     land(&mut net);
-    assert_eq!(net.nodes[0].engine.next_deadline(), Some(net.now));
+    assert_eq!(net.nodes[0].engine.pending().next_deadline(net.nodes[0].engine.peers(),), Some(net.now));
 }
 
 // [M10.5]
@@ -83,10 +87,10 @@ fn unready_peer_gets_no_new_packets_and_others_continue() {
         assert!(net.sent_packets.iter().filter(|f| f.to == 1).count() <= 1, "only what came back");
         land(&mut net);
     }
-    assert_eq!(net.nodes[2].engine.stats().rare.unexpected, 200);
+    assert_eq!(net.nodes[2].engine.peers().stats().rare.unexpected, 200);
     net.nodes[1].no_receives = false;
     net.settle();
-    assert_eq!(net.nodes[1].engine.stats().rare.unexpected, 3);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.unexpected, 3);
     let mut rooms = [[0; 8]; 3];
     let lens: Vec<usize> = rooms
         .iter_mut()
@@ -114,13 +118,13 @@ fn returned_packets_are_retried_in_bursts() {
     }
     net.nodes[1].no_receives = false;
     net.settle();
-    assert_eq!(net.nodes[1].engine.stats().rare.unexpected, 100);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.unexpected, 100);
     for n in 0..100 {
         let mut room = [0; 64];
         assert!(matches!(net.recv(1, &mut room, exact(n), 0), Started::Done(_)));
         assert_eq!(&room[..], &message_bytes(n, 64)[..]);
     }
-    assert_eq!(net.nodes[0].engine.held_bytes(), 0);
+    assert_eq!(net.nodes[0].engine.pending().held_bytes(), 0);
 }
 
 #[test]
@@ -140,12 +144,16 @@ fn returned_control_packets_are_retried() {
             land(&mut net);
             net.wait();
         }
-        assert!(net.nodes[1].engine.stats().rare.not_ready >= 2, "{protocol:?}");
+        assert!(net.nodes[1].engine.peers().stats().rare.not_ready >= 2, "{protocol:?}");
         net.nodes[0].no_receives = false;
         net.settle();
         assert_eq!((net.events(0).len(), net.events(1).len()), (1, 1), "{protocol:?}");
         assert_eq!(room, bytes);
-        assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)], 1, "counted once");
+        assert_eq!(
+            net.nodes[1].engine.peers().stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)],
+            1,
+            "counted once"
+        );
     }
 }
 
@@ -160,11 +168,15 @@ fn failed_peer_ends_its_backoff() {
             false => net.at(0, |e, w| e.on_peer_error(w, no_receives, PeerError::Gone)),
         }
         let engine = &net.nodes[0].engine;
-        assert!(engine.next_deadline().is_none() && !engine.needs_time() && engine.is_flushed(None));
-        assert_eq!(engine.held_bytes(), 0);
+        assert!(
+            engine.pending().next_deadline(engine.peers(),).is_none()
+                && !engine.pending().needs_time()
+                && engine.is_flushed(None)
+        );
+        assert_eq!(engine.pending().held_bytes(), 0);
         let now = net.now;
         net.at(0, |e, _| e.on_rnr(now, no_receives, b"x"));
         net.at(0, |e, _| e.on_peer_flushed(now, no_receives));
-        assert_eq!((net.resume(0), net.nodes[0].engine.held_bytes()), (0, 0));
+        assert_eq!((net.resume(0), net.nodes[0].engine.pending().held_bytes()), (0, 0));
     }
 }

@@ -71,7 +71,7 @@ fn rest_of_a_dropped_piece_is_no_protocol_error() {
         rest += u64::from(net.sent_packets[0].to == 1);
         net.deliver_one();
     }
-    let rare = net.nodes[1].engine.stats().rare;
+    let rare = net.nodes[1].engine.peers().stats().rare;
     assert!(rest > 2);
     assert_eq!((rare.peer_failed, rare.bad_segment, rare.duplicate), (rest, 0, 0));
 }
@@ -129,7 +129,7 @@ fn stream_ends_before_a_cancelled_piece() {
     let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, recv_buf(&mut room), 8));
     assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
     assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
-    assert_eq!(net.nodes[1].engine.drain_error(sender), Some(OpError::Aborted(sender, 4127)));
+    assert_eq!(net.nodes[1].engine.peers().drain_error(sender), Some(OpError::Aborted(sender, 4127)));
     assert_eq!(net.nodes[1].engine.snapshot(), EngineSnapshot::EMPTY);
 }
 
@@ -151,7 +151,7 @@ fn packets_of_a_force_closed_peer_are_dropped() {
     net.settle();
     let engine = &net.nodes[1].engine;
     assert_eq!(engine.snapshot().unexpected, 1, "the first, which came before");
-    assert!(engine.stats().dropped(DropReason::PeerFailed) >= 3);
+    assert!(engine.peers().stats().dropped(DropReason::PeerFailed) >= 3);
 }
 
 // [M11.7]
@@ -207,7 +207,7 @@ fn out_of_order_packet_of_a_dead_peer_is_dropped() {
     net.deliver(&sent_packets[3]);
     net.events(1);
     assert_eq!(net.nodes[1].engine.snapshot(), crate::rdm::EngineSnapshot::EMPTY);
-    assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
+    assert!(net.nodes[1].engine.peers().stats().rare.peer_failed > 0);
 }
 
 #[test]

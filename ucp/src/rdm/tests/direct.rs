@@ -256,7 +256,7 @@ fn refused_part_fails_operation_after_the_rest_ends() {
         [EngineEvent::RmaDone { user: 4, result: Err(OpError::Access(PeerId(0))) }]
     );
     let peer = pair.peer;
-    assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
+    assert_eq!(pair.net.nodes[0].engine.peers().info(peer).unwrap().fault, None);
     assert!(pair.net.nodes[0].engine.is_flushed(None));
 }
 
@@ -335,15 +335,15 @@ fn immediate_data_travel_with_the_device_write() {
     let writer = pair.net.peer(1, 0);
     let want = [EngineEvent::RemoteWrite { from: writer, len: 5000, cq_data: 0xdead_beef }];
     assert_eq!(pair.net.events(1).into_iter().filter(|out| *out == want[0]).count(), 1);
-    assert_eq!(pair.net.nodes[1].engine.stats().served(RmaProtocol::DirectWrite).bytes, 5000);
+    assert_eq!(pair.net.nodes[1].engine.peers().stats().served(RmaProtocol::DirectWrite).bytes, 5000);
     pair.net.nodes[1].engine.on_imm(wire, Source { node: 99, port: 1 }, 5000, 1);
     assert!(pair.net.events(1).is_empty(), "from nobody known");
-    assert_eq!(pair.net.nodes[1].engine.stats().dropped(DropReason::UnknownSender), 1);
+    assert_eq!(pair.net.nodes[1].engine.peers().stats().dropped(DropReason::UnknownSender), 1);
 
     let by_packets = |len: usize, remote: Iovs, word: u64, bits: Features| {
         let mut pair = Pair::new(5000);
         let peer = pair.peer;
-        let met = pair.net.nodes[0].engine.features(peer).unwrap();
+        let met = pair.net.nodes[0].engine.peers().features(peer).unwrap();
         pair.net.nodes[0].engine.set_features(peer, met | bits);
         pair.put_with_data(&bytes[..len], remote, Some(word));
         assert!(pair.device.words.is_empty() && pair.device.in_flight.is_empty());
@@ -381,7 +381,7 @@ fn immediate_data_without_a_receive_go_by_packets() {
         pair.with(|e, w| e.on_sent(w, token, Err(PeerError::NOT_READY)));
         assert_eq!(pair.device.regs, 0);
         pair.net.settle();
-        assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
+        assert_eq!(pair.net.nodes[0].engine.peers().info(peer).unwrap().fault, None);
         assert!(pair.net.nodes[0].engine.is_flushed(None) && pair.net.nodes[0].engine.quiet());
         let told = EngineEvent::RemoteWrite { from: writer, len: 5000, cq_data: 0xbead };
         let heard = pair.net.events(1).into_iter().filter(|out| *out == told).count();

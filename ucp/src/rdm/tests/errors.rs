@@ -27,11 +27,11 @@ fn connected(net_config: NetConfig) -> (Net, PeerId) {
 }
 
 fn sent(net: &Net, node: usize) -> u64 {
-    net.nodes[node].engine.stats().rare.errors_sent
+    net.nodes[node].engine.peers().stats().rare.errors_sent
 }
 
 fn heard(net: &Net, node: usize) -> u64 {
-    net.nodes[node].engine.stats().rare.errors_received
+    net.nodes[node].engine.peers().stats().rare.errors_received
 }
 
 fn forge(net: &mut Net, from: usize, to: usize, what: ErrorRef, prov_errno: u32) {
@@ -45,7 +45,7 @@ fn nothing_left(net: &mut Net) {
         net.resume(node);
         assert!(net.nodes[node].engine.quiet(), "node {node} keeps something");
         assert!(net.nodes[node].engine.is_flushed(None), "node {node} waits for something");
-        assert_eq!(net.nodes[node].engine.held_bytes(), 0);
+        assert_eq!(net.nodes[node].engine.pending().held_bytes(), 0);
     }
     assert_eq!(net.regs(), 0);
 }
@@ -103,7 +103,7 @@ fn operation_refused_by_target_ends_at_requester() {
         let (mut net, peer) = connected(NetConfig { reorder: true, ..NetConfig::RELIABLE });
         let requester = net.peer(1, 0);
         if !knows {
-            let old = net.nodes[1].engine.features(requester).unwrap() - Features::PEER_ERROR;
+            let old = net.nodes[1].engine.peers().features(requester).unwrap() - Features::PEER_ERROR;
             net.nodes[1].engine.set_features(requester, old);
         }
         let target = share(&mut net, 1, 64, Access::READ);
@@ -148,7 +148,7 @@ fn operation_refused_by_target_ends_at_requester() {
         net.at(0, |e, w| e.atomic(w, peer, args));
         wanted += 3;
         net.settle();
-        assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadAccess), wanted);
+        assert_eq!(net.nodes[1].engine.peers().stats().dropped(DropReason::BadAccess), wanted);
         let outs = net.events(0);
         if knows {
             assert_eq!((outs.len() as u64, sent(&net, 1), heard(&net, 0)), (wanted, wanted, wanted));
@@ -194,7 +194,7 @@ fn revoked_memory_ends_the_operations_of_peers() {
 fn message_neither_readable_nor_sendable_ends_at_both_ends() {
     let (mut net, peer) = connected(NetConfig::RELIABLE);
     let sender = net.peer(1, 0);
-    let old = net.nodes[1].engine.features(sender).unwrap() - Features::READ_NACK;
+    let old = net.nodes[1].engine.peers().features(sender).unwrap() - Features::READ_NACK;
     net.nodes[1].engine.set_features(sender, old);
     net.nodes[1].device.no_reg = Some(RegError::Full);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
@@ -334,12 +334,12 @@ fn skipped_message_ids_do_not_block_the_order() {
         assert_eq!((net.events(1).len(), &rooms[0], &rooms[1]), (2, b"once", b"last"));
         net.deliver(&zero);
         net.deliver(&two);
-        assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::Duplicate), 2);
-        assert_eq!((heard(&net, 1), net.nodes[1].engine.held_bytes()), (2, 0));
+        assert_eq!(net.nodes[1].engine.peers().stats().dropped(DropReason::Duplicate), 2);
+        assert_eq!((heard(&net, 1), net.nodes[1].engine.pending().held_bytes()), (2, 0));
         // A complete message is not ended, nor ended twice.
         forge(&mut net, 0, 1, what(due.wrapping_add(1)), 5);
         forge(&mut net, 0, 1, what(due), 5);
-        assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadId), 2);
+        assert_eq!(net.nodes[1].engine.peers().stats().dropped(DropReason::BadId), 2);
         assert!(net.events(1).is_empty());
         still_works(&mut net, peer);
     }
@@ -367,7 +367,7 @@ fn forged_peer_errors_end_nothing() {
     forge(&mut net, 1, 0, ErrorRef::Op(recv.0.raw()), 1);
     forge(&mut net, 1, 0, ErrorRef::Op(send.0.raw() ^ 1 << 25), 1);
     assert!(net.events(0).is_empty() && net.events(1).is_empty());
-    let bad = |net: &Net, node: usize| net.nodes[node].engine.stats().dropped(DropReason::BadId);
+    let bad = |net: &Net, node: usize| net.nodes[node].engine.peers().stats().dropped(DropReason::BadId);
     assert_eq!((bad(&net, 0), bad(&net, 1)), (5, 4));
     let mut rng = Rng(3);
     for _ in 0..2000 {
@@ -394,8 +394,8 @@ fn undeliverable_handshake_fails_only_an_awaited_peer() {
     net.events(1);
     let writer = net.peer(1, 0);
     net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
-    assert_eq!((net.events(1).len(), net.nodes[1].engine.stats().rare.handshakes_lost), (0, 1));
-    assert_eq!(net.nodes[1].engine.peer_info(writer).unwrap().fault, None);
+    assert_eq!((net.events(1).len(), net.nodes[1].engine.peers().stats().rare.handshakes_lost), (0, 1));
+    assert_eq!(net.nodes[1].engine.peers().info(writer).unwrap().fault, None);
     // If the peer is waited for, or was sent anything else, it has failed.
     for asks in [false, true] {
         let mut net = Net::new(2, 1, NetConfig::RELIABLE);
@@ -442,8 +442,12 @@ fn refusal_to_a_cut_off_peer_is_retried() {
             net.wait();
         }
         let engine = &net.nodes[1].engine;
-        assert_eq!((engine.held_bytes() > 0, engine.stats().rare.not_ready), (true, 3));
-        assert!(engine.is_flushed(None) && engine.is_flushed(Some(other)) && !engine.is_backed_off(None));
+        assert_eq!((engine.pending().held_bytes() > 0, engine.peers().stats().rare.not_ready), (true, 3));
+        assert!(
+            engine.is_flushed(None)
+                && engine.is_flushed(Some(other))
+                && !engine.pending().is_backed_off(engine.peers(), None)
+        );
         net.nodes[0].no_receives = false;
         if gone {
             net.at(1, |e, w| e.on_send_error(w, other, PeerError::Gone));
@@ -453,10 +457,10 @@ fn refusal_to_a_cut_off_peer_is_retried() {
             assert_eq!(net.events(0), [EngineEvent::SendDone { user: 3, result: end }]);
         }
         assert_eq!(
-            (net.nodes[1].engine.snapshot(), net.nodes[1].engine.held_bytes()),
+            (net.nodes[1].engine.snapshot(), net.nodes[1].engine.pending().held_bytes()),
             (EngineSnapshot::EMPTY, 0)
         );
-        assert_eq!(net.nodes[1].engine.next_deadline(), None);
+        assert_eq!(net.nodes[1].engine.pending().next_deadline(net.nodes[1].engine.peers(),), None);
     }
 }
 
@@ -471,7 +475,7 @@ fn out_of_order_message_is_dropped_with_its_dead_sender() {
     net.deliver_one();
     let writer = net.peer(1, 0);
     assert_eq!(
-        (net.nodes[1].engine.snapshot().reordering_peers, net.nodes[1].engine.held_bytes() > 0),
+        (net.nodes[1].engine.snapshot().reordering_peers, net.nodes[1].engine.pending().held_bytes() > 0),
         (1, true)
     );
     net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
@@ -479,7 +483,7 @@ fn out_of_order_message_is_dropped_with_its_dead_sender() {
     let wire = net.nodes[1].wire;
     net.at(1, |e, w| e.on_wire_drained(w, wire));
     assert_eq!(
-        (net.nodes[1].engine.snapshot(), net.nodes[1].engine.held_bytes()),
+        (net.nodes[1].engine.snapshot(), net.nodes[1].engine.pending().held_bytes()),
         (EngineSnapshot::EMPTY, 0)
     );
 }
@@ -510,8 +514,8 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
         net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Unreachable));
         net.settle();
         assert!(net.events(0).is_empty());
-        assert_eq!(net.nodes[1].engine.stats().rare.handshakes_lost, lost);
-        assert!(net.nodes[0].engine.awaits_handshake(peer));
+        assert_eq!(net.nodes[1].engine.peers().stats().rare.handshakes_lost, lost);
+        assert!(net.nodes[0].engine.peers().awaits_handshake(peer));
         assert!(net.at(0, |e, w| e.send_keepalive(w, peer)));
         net.deliver_one();
         assert_eq!(net.sent_packets.len(), 1);
@@ -519,11 +523,11 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
     net.settle();
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 3, result: Ok(()) }]);
     assert_eq!(&room, b"hi");
-    assert!(!net.nodes[0].engine.awaits_handshake(peer));
-    let shakes = net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
+    assert!(!net.nodes[0].engine.peers().awaits_handshake(peer));
+    let shakes = net.nodes[1].engine.peers().stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
     assert!(net.at(0, |e, w| e.send_keepalive(w, peer)));
     net.settle();
-    let now = net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
+    let now = net.nodes[1].engine.peers().stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
     assert_eq!((shakes, now), (3, 3), "one that arrived is the last");
 }
 

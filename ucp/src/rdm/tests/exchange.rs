@@ -285,8 +285,8 @@ impl Exchange {
         assert_eq!(self.net.regs(), 0, "registrations are left");
         for (n, node) in self.net.nodes.iter().enumerate() {
             assert!(node.engine.is_flushed(None), "node {n} is not idle");
-            assert_eq!(node.engine.held_bytes(), 0, "node {n} holds bytes");
-            let rare = &node.engine.stats().rare;
+            assert_eq!(node.engine.pending().held_bytes(), 0, "node {n} holds bytes");
+            let rare = &node.engine.peers().stats().rare;
             let bad = rare.malformed + rare.unsupported + rare.duplicate + rare.bad_segment + rare.bad_id;
             assert_eq!(bad + rare.bad_window + rare.unknown_sender + rare.no_path, 0, "{rare:?}");
         }
@@ -310,7 +310,7 @@ fn run_exchanges(
             ..Default::default()
         };
         let net = Exchange::new(seed, nodes, net_config, cfg).run(messages, most);
-        reads += net.nodes.iter().map(|node| node.engine.stats().rare.reads).sum::<u64>();
+        reads += net.nodes.iter().map(|node| node.engine.peers().stats().rare.reads).sum::<u64>();
     }
     assert!(reads > 0, "nothing was read in place");
 }

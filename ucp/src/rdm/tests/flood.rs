@@ -32,16 +32,19 @@ fn memory_of_unexpected_messages_is_counted_and_released() {
     ));
     net.settle();
     let engine = &net.nodes[1].engine;
-    let cost = engine.unexpected_bytes();
+    let cost = engine.pending().unexpected_bytes();
     assert!((100 * 400 + 5000..=101 * 256 + 100 * 512 + 8192).contains(&cost), "{cost}");
-    assert!(engine.is_over_limit());
-    let rare = engine.stats().rare;
+    assert!(engine.pending().is_over_limit());
+    let rare = engine.peers().stats().rare;
     assert!(rare.unexpected == 101 && rare.over_limit > 20 && rare.over_limit < 101, "{rare:?}");
     let mut room = vec![0; 5000];
     for n in 0..101 {
         assert!(matches!(net.recv(1, &mut room, exact(n), 0), Started::Done(_)));
     }
-    assert_eq!((net.nodes[1].engine.unexpected_bytes(), net.nodes[1].engine.held_bytes()), (0, 0));
+    assert_eq!(
+        (net.nodes[1].engine.pending().unexpected_bytes(), net.nodes[1].engine.pending().held_bytes()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -49,12 +52,12 @@ fn messages_of_removed_peer_count_until_received() {
     let (mut net, _) = flooded();
     let peer = net.peer(1, 0);
     net.at(1, |e, w| e.remove_peer(w, peer));
-    assert!(net.nodes[1].engine.is_over_limit());
+    assert!(net.nodes[1].engine.pending().is_over_limit());
     let mut room = [0; 400];
     for n in 0..100 {
         assert!(matches!(net.recv(1, &mut room, exact(n), 0), Started::Done(_)));
     }
-    assert_eq!(net.nodes[1].engine.unexpected_bytes(), 0);
+    assert_eq!(net.nodes[1].engine.pending().unexpected_bytes(), 0);
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn unexpected_messages_never_exceed_the_memory_limit() {
         for n in 0..200 {
             net.send(0, flooded, &body, Some(n), protocol);
             net.settle();
-            assert!(net.nodes[1].engine.unexpected_bytes() <= MOST, "{protocol:?}: after {n}");
+            assert!(net.nodes[1].engine.pending().unexpected_bytes() <= MOST, "{protocol:?}: after {n}");
         }
         net.send(0, flooded, b"too late", Some(777), Protocol::Eager);
         net.settle();
@@ -172,7 +175,7 @@ fn out_of_order_packets_never_exceed_the_memory_limit() {
         for n in 0..200 {
             net.send(0, peer, &body, Some(n), protocol);
             net.settle();
-            most = most.max(net.nodes[1].engine.held_bytes());
+            most = most.max(net.nodes[1].engine.pending().held_bytes());
         }
         assert!((MOST / 2..=MOST).contains(&most), "{protocol:?}: {most}");
         assert!(
@@ -180,7 +183,10 @@ fn out_of_order_packets_never_exceed_the_memory_limit() {
                 .contains(&EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::OverLimit }),
             "{protocol:?}"
         );
-        assert!(net.nodes[1].engine.held_bytes() <= 3, "what waited is given back: all but the first");
+        assert!(
+            net.nodes[1].engine.pending().held_bytes() <= 3,
+            "what waited is given back: all but the first"
+        );
     }
 }
 

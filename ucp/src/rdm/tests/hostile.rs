@@ -159,10 +159,10 @@ fn ids_of_another_peer_are_refused() {
     forge(&mut net, 0, len, &packet);
     let len = Receipt { send_id, ..Receipt::default() }.write(&mut packet);
     forge(&mut net, 0, len, &packet);
-    assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 2);
+    assert_eq!(net.nodes[0].engine.peers().stats().rare.bad_id, 2);
     // The right peer, but data that were never sent cannot have been received.
     net.deliver(&SentPacket { from: 1, to: 0, bytes: packet[..len].to_vec() });
-    assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 3);
+    assert_eq!(net.nodes[0].engine.peers().stats().rare.bad_id, 3);
     assert!(net.sent_packets.is_empty() && net.events(0).is_empty());
 
     let Started::Pending(recv) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
@@ -177,13 +177,13 @@ fn ids_of_another_peer_are_refused() {
         let at = CtsData { recv_id, seg_length, seg_offset, connid: None }.write(&mut packet);
         net.deliver(&SentPacket { from: 0, to: 1, bytes: packet[..at + 8].to_vec() });
     }
-    let rare = net.nodes[1].engine.stats().rare;
+    let rare = net.nodes[1].engine.peers().stats().rare;
     assert_eq!((rare.bad_id, rare.bad_window, rare.bad_segment), (1, 2, 1));
     assert_eq!(net.sent_packets.len(), honest.len());
     net.settle();
     assert_eq!(room, bytes);
     assert_eq!(net.events(0).len(), 1);
-    let type_count = |ty: PktType| net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)];
+    let type_count = |ty: PktType| net.nodes[1].engine.peers().stats().tx_pkts[usize::from(ty.0)];
     assert_eq!(type_count(PktType::RECEIPT), 1);
 }
 
@@ -194,15 +194,15 @@ fn empty_segments_are_not_kept() {
     let peer = net.peer(0, 1);
     net.send(0, peer, &message_bytes(1, 3000), Some(1), Protocol::Medium);
     net.deliver_one();
-    let held = net.nodes[1].engine.held_bytes();
+    let held = net.nodes[1].engine.pending().held_bytes();
     let medium = Medium { tag: Some(1), msg_length: 3000, ..Medium::default() };
     let mut packet = [0; 64];
     for seg_offset in 0..100 {
         let len = Medium { seg_offset, ..medium }.write(&mut packet);
         net.deliver(&SentPacket { from: 0, to: 1, bytes: packet[..len].to_vec() });
     }
-    assert_eq!(net.nodes[1].engine.stats().rare.bad_segment, 100);
-    assert_eq!(net.nodes[1].engine.held_bytes(), held);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.bad_segment, 100);
+    assert_eq!(net.nodes[1].engine.pending().held_bytes(), held);
 }
 
 // [M5.6]
@@ -218,7 +218,7 @@ fn receipt_counts_only_from_the_receiver_and_window_binds_its_sender() {
     let mut packet = [0; 2048];
     let len = Receipt { send_id: send.0.raw(), ..Receipt::default() }.write(&mut packet);
     net.deliver(&SentPacket { from: 2, to: 0, bytes: packet[..len].to_vec() });
-    assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 1);
+    assert_eq!(net.nodes[0].engine.peers().stats().rare.bad_id, 1);
     assert!(net.events(0).is_empty());
     net.deliver(&SentPacket { from: 1, to: 0, bytes: packet[..len].to_vec() });
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
@@ -231,7 +231,7 @@ fn receipt_counts_only_from_the_receiver_and_window_binds_its_sender() {
     let data = CtsData { recv_id: recv.0.raw(), seg_length: 993, seg_offset: 5000, connid: None };
     let at = data.write(&mut packet);
     net.deliver(&SentPacket { from: 0, to: 1, bytes: packet[..at + 993].to_vec() });
-    assert_eq!(net.nodes[1].engine.stats().rare.bad_window, 1);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.bad_window, 1);
     net.settle();
     assert_eq!(room, bytes);
 }

@@ -345,7 +345,7 @@ impl Game {
         assert!(self.unexpected.is_empty());
         assert_eq!(self.sends.0, self.sends.1, "every send has ended");
         let engine = &self.net.nodes[RECEIVER].engine;
-        assert_eq!((engine.held_bytes(), engine.unexpected_bytes()), (0, 0));
+        assert_eq!((engine.pending().held_bytes(), engine.pending().unexpected_bytes()), (0, 0));
         assert!(self.net.regs() == 0 && engine.is_flushed(None));
     }
 }

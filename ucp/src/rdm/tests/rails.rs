@@ -248,7 +248,8 @@ impl Rig {
         let both = nics[0].min(nics[1]);
         let peers: Vec<PeerId> = (0..both)
             .map(|nic| {
-                let peer = rig.engines[0].add_peer(WireId(nic as u8), addrs[1][nic], source(&addrs[1][nic]));
+                let peer =
+                    rig.engines[0].peers_mut().add(WireId(nic as u8), addrs[1][nic], source(&addrs[1][nic]));
                 rig.sides[0].set_path(peer, nic, (1, nic));
                 peer
             })
@@ -381,7 +382,8 @@ impl Rig {
         while still < 100 {
             turns += 1;
             assert!(turns < 200_000, "it never comes to rest");
-            let busy = !self.sent_packets.is_empty() || self.engines.iter().any(Engine::waits_for_room);
+            let busy = !self.sent_packets.is_empty()
+                || self.engines.iter().any(|engine| engine.pending().waits_for_room());
             still = if busy { 0 } else { still + 1 };
             self.turn();
         }
@@ -471,9 +473,9 @@ fn a_long_message_is_read_over_every_lane() {
                 [EngineEvent::RecvDone { result: Ok(RecvStatus { len: LEN, .. }), .. }]
             ));
             assert!(rig.regs() == 0 && room == bytes);
-            let stats = rig.engines[to].stats();
+            let stats = rig.engines[to].peers().stats();
             assert_eq!((stats.rare.striped, stats.rare.rails_lost), (1, 0));
-            assert_eq!(rig.engines[from].stats().rx_pkts[usize::from(PktType::EOR.0)], 1);
+            assert_eq!(rig.engines[from].peers().stats().rx_pkts[usize::from(PktType::EOR.0)], 1);
         }
     }
 }
@@ -558,9 +560,9 @@ fn refusing_lane_is_left_out() {
         rig.settle();
         assert!(room == bytes);
         assert_eq!((rig.events(0).len(), rig.events(1).len(), rig.regs()), (1, 1, 0));
-        let nacks = rig.engines[1].stats().rare.nacks_sent;
+        let nacks = rig.engines[1].peers().stats().rare.nacks_sent;
         assert_eq!(nacks, u64::from(wrong == 2), "{wrong}");
-        assert_eq!(rig.engines[0].peer_info(peer).unwrap().fault, None);
+        assert_eq!(rig.engines[0].peers().info(peer).unwrap().fault, None);
     }
 }
 
@@ -583,7 +585,7 @@ fn puts_and_gets_go_over_every_lane() {
         assert_eq!(rig.regs(), nics, "the target's own are left");
         assert_eq!(rig.done[0][..nics], [2; 4][..nics]);
         assert!(rig.engines[0].is_flushed(None));
-        let stats = rig.engines[0].stats();
+        let stats = rig.engines[0].peers().stats();
         assert_eq!(stats.initiated(RmaProtocol::DirectWrite).bytes, LEN as u64);
         assert_eq!(stats.initiated(RmaProtocol::DirectRead).bytes, LEN as u64);
     }
@@ -598,11 +600,11 @@ fn lane_without_registrations_is_left_out() {
     rig.put(peer, &bytes, there);
     rig.settle();
     assert!(far == bytes);
-    assert_eq!((rig.done[0][1], rig.engines[0].stats().rare.striped), (0, 1));
+    assert_eq!((rig.done[0][1], rig.engines[0].peers().stats().rare.striped), (0, 1));
     rig.sides[0].unwilling = vec![1, 2];
     rig.put(peer, &bytes, there);
     rig.settle();
-    assert_eq!(rig.engines[0].stats().rare.striped, 1);
+    assert_eq!(rig.engines[0].peers().stats().rare.striped, 1);
     assert_eq!((rig.events(0).len(), rig.regs()), (2, 3));
 }
 
@@ -614,7 +616,7 @@ fn refused_key_ends_put() {
     rig.put(peer, &bytes, (iov, [Some(1000), None, None]));
     rig.settle();
     assert_eq!(rig.events(0), [EngineEvent::RmaDone { user: 3, result: Err(OpError::Access(peer)) }]);
-    assert_eq!((rig.engines[0].peer_info(peer).unwrap().fault, rig.regs()), (None, 2));
+    assert_eq!((rig.engines[0].peers().info(peer).unwrap().fault, rig.regs()), (None, 2));
     assert!(rig.engines[0].is_flushed(None));
 }
 
@@ -652,8 +654,8 @@ fn lost_device_loses_no_byte() {
             results.collect::<Vec<_>>()
         };
         let all = [ended(&mine), ended(&remote_id)].concat();
-        lost += rig.engines.iter().map(|e| e.stats().rare.rails_lost).sum::<u64>();
-        moved += rig.engines.iter().map(|e| e.stats().rare.peers_moved).sum::<u64>();
+        lost += rig.engines.iter().map(|e| e.peers().stats().rare.rails_lost).sum::<u64>();
+        moved += rig.engines.iter().map(|e| e.peers().stats().rare.peers_moved).sum::<u64>();
         assert_eq!(all, [Ok(()); 4], "{mine:?} {remote_id:?}");
         assert!(room == bytes && far == bytes && back == other);
         assert_eq!(rig.regs(), 2 * nics, "what is exposed");

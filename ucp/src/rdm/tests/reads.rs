@@ -33,7 +33,7 @@ fn types(net: &Net) -> Vec<PktType> {
 }
 
 fn count(net: &Net, node: usize, ty: PktType) -> u64 {
-    net.nodes[node].engine.stats().tx_pkts[usize::from(ty.0)]
+    net.nodes[node].engine.peers().stats().tx_pkts[usize::from(ty.0)]
 }
 
 fn received(net: &mut Net) -> Option<Result<usize, OpError>> {
@@ -114,7 +114,7 @@ fn runtread_sends_head_while_rest_is_read() {
             net.settle();
             assert_eq!((received(&mut net), &other), (Some(Ok(LEN)), &bytes));
             assert_eq!((net.events(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 2));
-            assert_eq!(net.nodes[1].engine.held_bytes(), 0);
+            assert_eq!(net.nodes[1].engine.pending().held_bytes(), 0);
         }
     }
 }
@@ -198,8 +198,8 @@ fn unreadable_message_is_sent() {
                     Sync::Yes => PktType::DC_LONGCTS_TAGRTM,
                 };
                 assert_eq!((count(&net, 0, again), count(&net, 1, PktType::EOR)), (1, 0));
-                let dropped =
-                    net.nodes[0].engine.stats().rare.bad_id + net.nodes[1].engine.stats().rare.bad_id;
+                let dropped = net.nodes[0].engine.peers().stats().rare.bad_id
+                    + net.nodes[1].engine.peers().stats().rare.bad_id;
                 assert_eq!(dropped, 0);
             }
         }
@@ -286,8 +286,8 @@ fn message_to_self_is_read() {
         assert_eq!((net.events(0).len(), net.regs()), (2, 0));
         assert_eq!(room, bytes);
     }
-    assert_eq!(net.nodes[0].engine.stats().sent(Protocol::LongRead).msgs, 1);
-    assert_eq!(net.nodes[0].engine.stats().received(Protocol::RuntRead).bytes, LEN as u64);
+    assert_eq!(net.nodes[0].engine.peers().stats().sent(Protocol::LongRead).msgs, 1);
+    assert_eq!(net.nodes[0].engine.peers().stats().received(Protocol::RuntRead).bytes, LEN as u64);
 }
 
 /// libfabric before 1.20 knows no READ_NACK: it waits until its message has been read.
@@ -332,10 +332,10 @@ fn requests_that_name_too_little_are_dropped_and_bad_keys_are_nacked() {
         net.deliver(&SentPacket { from: 0, to: 1, bytes });
     };
     claim(&mut net, 1, RmaIov { addr: 4096, len: LEN as u64 - 1, key: 1 });
-    assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadSegment), 1);
+    assert_eq!(net.nodes[1].engine.peers().stats().dropped(DropReason::BadSegment), 1);
     claim(&mut net, 2, RmaIov { addr: u64::MAX - 8, len: LEN as u64, key: u64::MAX });
     net.settle();
     assert_eq!((count(&net, 1, PktType::READ_NACK), net.regs(), received(&mut net)), (1, 0, None));
-    assert_eq!(net.nodes[0].engine.stats().dropped(DropReason::BadId), 1, "nobody has announced it");
+    assert_eq!(net.nodes[0].engine.peers().stats().dropped(DropReason::BadId), 1, "nobody has announced it");
     assert!(room.iter().all(|byte| *byte == 0));
 }

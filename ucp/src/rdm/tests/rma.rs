@@ -175,7 +175,7 @@ fn reads_packet_by_packet() {
     let start = "0 LONGCTS_RTR,1 READRSP,1 CTSDATA,0 CTS,1 CTSDATA,1 CTSDATA,0 CTS,";
     assert!(flow.starts_with(start), "{flow}");
     assert_eq!((net.events(0).len(), &room), (1, &source.bytes));
-    let stats = net.nodes[1].engine.stats();
+    let stats = net.nodes[1].engine.peers().stats();
     assert_eq!(
         (stats.served(RmaProtocol::ShortRead).msgs, stats.served(RmaProtocol::LongCtsRead).bytes),
         (1, 10_000)
@@ -310,7 +310,7 @@ fn requests_beyond_key_rights_are_dropped() {
     let write_only = share(&mut net, 1, 64, Access::WRITE);
     net.meet(0, peer);
     let writer = net.peer(1, 0);
-    let old = net.nodes[1].engine.features(writer).unwrap() - Features::PEER_ERROR;
+    let old = net.nodes[1].engine.peers().features(writer).unwrap() - Features::PEER_ERROR;
     net.nodes[1].engine.set_features(writer, old);
     let beyond = Iovs::try_from([read_only.at(0, 8), read_only.at(60, 5)].as_slice()).unwrap();
     let bytes = [1u8; 13];
@@ -324,7 +324,7 @@ fn requests_beyond_key_rights_are_dropped() {
         net.at(0, |e, w| e.atomic(w, peer, add(iov)));
     }
     net.settle();
-    assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadAccess), 6);
+    assert_eq!(net.nodes[1].engine.peers().stats().dropped(DropReason::BadAccess), 6);
     assert_eq!((&read_only.bytes, &write_only.bytes), (&vec![0; 64], &vec![0; 64]));
     // A refused atomic still takes its turn in the order.
     let mut room = [0; 2];

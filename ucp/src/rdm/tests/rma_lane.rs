@@ -54,7 +54,7 @@ fn request_carries_the_address_that_the_receiver_reads() {
         net.settle();
         assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
         assert_eq!((net.regs(), room), (0, bytes));
-        assert_eq!(net.nodes[1].engine.stats().rare.reads, reads as u64);
+        assert_eq!(net.nodes[1].engine.peers().stats().rare.reads, reads as u64);
     }
 }
 
@@ -92,15 +92,15 @@ fn messages_arrive_for_any_receive_on_a_full_wire() {
 fn receiver_denied_access_gets_one_offer() {
     let (mut net, peer) = connected(NetConfig::RELIABLE, EngineConfig::default());
     net.nodes[1].device.access_denied = true;
-    assert!(net.nodes[0].engine.can_read_us(peer));
+    assert!(net.nodes[0].engine.peers().can_read_us(peer));
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
     net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     net.settle();
     assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
     assert_eq!((net.events(0).len(), net.regs()), (1, 0));
-    assert!(!net.nodes[0].engine.can_read_us(peer), "its user asks, and sends the next in packets");
-    assert_eq!(net.nodes[0].engine.stats().rare.nacks_received, 1);
+    assert!(!net.nodes[0].engine.peers().can_read_us(peer), "its user asks, and sends the next in packets");
+    assert_eq!(net.nodes[0].engine.peers().stats().rare.nacks_received, 1);
 }
 
 // [M11.14]
@@ -116,11 +116,11 @@ fn receiver_declines_each_offer_it_does_not_want() {
         net.settle();
         assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
         assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
-        assert!(net.nodes[0].engine.can_read_us(peer), "it is not kept out");
+        assert!(net.nodes[0].engine.peers().can_read_us(peer), "it is not kept out");
         assert_eq!(net.nodes[0].device.answers.len(), n + 1);
     }
     assert_eq!(net.nodes[0].device.answers, [(LEN, false), (LEN, true), (LEN, false)]);
-    let (sender, receiver) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
+    let (sender, receiver) = (net.nodes[0].engine.peers().stats(), net.nodes[1].engine.peers().stats());
     assert_eq!((receiver.rare.declined, receiver.rare.nacks_sent, sender.rare.nacks_received), (2, 2, 2));
     assert_eq!((net.nodes[1].device.rma_lane_reads, net.regs()), (1, 0));
 }
@@ -149,11 +149,11 @@ fn declined_offers_keep_message_order() {
         net.settle();
         assert_eq!((net.events(1).len(), net.events(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
         assert!(messages == rooms, "seed {seed}");
-        let declined = net.nodes[1].engine.stats().rare.declined;
+        let declined = net.nodes[1].engine.peers().stats().rare.declined;
         let answers = &net.nodes[0].device.answers;
         assert_eq!(answers.len(), 12, "seed {seed}");
         assert_eq!(answers.iter().filter(|(_, read)| !read).count() as u64, declined, "seed {seed}");
-        assert!(net.nodes[0].engine.can_read_us(peer));
+        assert!(net.nodes[0].engine.peers().can_read_us(peer));
     }
 }
 
@@ -165,7 +165,7 @@ fn declined_offer_and_failed_read_are_told_apart() {
     net.recv(1, &mut room, exact(5), 0);
     net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     net.settle();
-    assert!(!net.nodes[0].engine.can_read_us(peer));
+    assert!(!net.nodes[0].engine.peers().can_read_us(peer));
     assert_eq!(net.nodes[0].device.answers, []);
 }
 

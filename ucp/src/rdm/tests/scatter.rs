@@ -142,7 +142,7 @@ proptest! {
 }
 
 fn sent(net: &Net, ty: PktType) -> u64 {
-    net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)]
+    net.nodes[1].engine.peers().stats().tx_pkts[usize::from(ty.0)]
 }
 
 // [M7.1]
@@ -155,7 +155,7 @@ fn few_pieces_are_read_into_in_place_and_many_are_sent() {
             let end = received(&mut net, peer, &message, protocol, false, room.buf());
             assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message));
             let few = pieces <= MAX_IOV;
-            let reads = net.nodes[1].engine.stats().rare.reads;
+            let reads = net.nodes[1].engine.peers().stats().rare.reads;
             assert_eq!((reads > 0, sent(&net, PktType::READ_NACK) > 0), (few, !few), "{pieces}");
             assert_eq!(net.regs(), 0);
         }
@@ -169,7 +169,7 @@ fn read_without_read_nack_fills_any_number_of_pieces() {
         let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
         let from = net.peer(1, 0);
         net.nodes[1].device.copies = copies;
-        let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
+        let old = net.nodes[1].engine.peers().features(from).expect("they have met") - Features::READ_NACK;
         net.nodes[1].engine.set_features(from, old);
         let end = received(&mut net, peer, &message, Protocol::LongRead, false, room.buf());
         assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message), "{copies}");

@@ -90,9 +90,9 @@ fn handshake_goes_once_each_way_and_is_retried() {
     });
     net.settle();
     for node in &net.nodes {
-        assert_eq!(node.engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)], 1);
+        assert_eq!(node.engine.peers().stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)], 1);
     }
-    assert!(net.nodes[0].engine.peer_info(peer).unwrap().features.is_some());
+    assert!(net.nodes[0].engine.peers().info(peer).unwrap().features.is_some());
 }
 
 // [M3.7] [M3.8] [M3.9]
@@ -110,7 +110,7 @@ fn delivery_complete_waits_for_handshake() {
     assert_eq!(net.sent_packets[0].bytes.len(), 48);
     assert_eq!(net.resume(0), 0, "nothing to do but wait");
     net.settle();
-    assert_eq!(net.nodes[1].engine.stats().rare.triggered, 1);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.triggered, 1);
     assert_eq!(net.events(0).len(), 2);
     assert_eq!(&room[..4], b"sync");
 }
@@ -122,8 +122,8 @@ fn no_trigger_after_a_packet() {
     net.send(0, peer, b"b", Some(1), Protocol::DcEager);
     assert_eq!(types(&net), [PktType::EAGER_TAGRTM]);
     net.settle();
-    assert_eq!(net.nodes[0].engine.stats().rare.triggers, 0);
-    assert_eq!(net.nodes[1].engine.stats().rare.unexpected, 2);
+    assert_eq!(net.nodes[0].engine.peers().stats().rare.triggers, 0);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.unexpected, 2);
 }
 
 // [M3.6]
@@ -157,7 +157,7 @@ fn next_grant_follows_used_up_grant() {
     net.settle();
     let first = 1024 - 32 - 40;
     let grants = (20_000usize - first).div_ceil(2 * (1024 - 32)) as u64;
-    assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::CTS.0)], grants);
+    assert_eq!(net.nodes[1].engine.peers().stats().tx_pkts[usize::from(PktType::CTS.0)], grants);
     assert_eq!(room, bytes);
 }
 
@@ -176,7 +176,7 @@ fn wire_with_back_pressure_grants_whole_message() {
         net.send(0, peer, bytes, Some(n as u64), Protocol::LongCts);
     }
     net.settle();
-    assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::CTS.0)], 3);
+    assert_eq!(net.nodes[1].engine.peers().stats().tx_pkts[usize::from(PktType::CTS.0)], 3);
     assert_eq!(rooms, messages);
 }
 
@@ -223,8 +223,8 @@ fn every_protocol_expected_and_unexpected() {
                 let done_later = !matches!(protocol, Protocol::Eager | Protocol::Medium);
                 assert_eq!(net.events(0), vec![sent(1); usize::from(done_later)]);
                 let before = u64::from(protocol == Protocol::Eager);
-                assert_eq!(net.nodes[1].engine.stats().received(protocol).msgs, 1 + before);
-                assert_eq!(net.nodes[0].engine.stats().sent(protocol).bytes, len as u64 + before);
+                assert_eq!(net.nodes[1].engine.peers().stats().received(protocol).msgs, 1 + before);
+                assert_eq!(net.nodes[0].engine.peers().stats().sent(protocol).bytes, len as u64 + before);
             }
         }
     }
@@ -257,7 +257,7 @@ fn short_receive_truncates_and_protocol_completes() {
                 net.nodes[0].engine.is_flushed(None) && net.nodes[1].engine.is_flushed(None),
                 "{protocol:?}"
             );
-            assert_eq!(net.nodes[1].engine.stats().rare.truncated, 1);
+            assert_eq!(net.nodes[1].engine.peers().stats().rare.truncated, 1);
         }
     }
 }
@@ -391,7 +391,7 @@ fn duplicates_are_dropped() {
     for n in [0, 0, 1, 1, 2, 3, 3, 0] {
         net.deliver(&packets[n]);
     }
-    let rare = net.nodes[1].engine.stats().rare;
+    let rare = net.nodes[1].engine.peers().stats().rare;
     assert_eq!((rare.duplicate, rare.bad_segment, rare.unexpected), (3, 1, 2));
     net.send(0, peer, b"next", Some(1), Protocol::Eager);
     net.send(0, peer, b"then", Some(1), Protocol::Eager);
@@ -399,7 +399,7 @@ fn duplicates_are_dropped() {
     for n in [1, 1, 0] {
         net.deliver(&later[n]);
     }
-    let rare = net.nodes[1].engine.stats().rare;
+    let rare = net.nodes[1].engine.peers().stats().rare;
     assert_eq!((rare.duplicate, rare.out_of_order, rare.unexpected), (4, 1, 4));
     let event = std::iter::from_fn(|| net.nodes[1].engine.take_trace_event()).last();
     assert!(
@@ -432,7 +432,7 @@ fn reused_qpn_gets_a_new_peer() {
         let Started::Done(status) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
         assert_eq!((&room, status.from), (text, from));
     }
-    let rare = net.nodes[1].engine.stats().rare;
+    let rare = net.nodes[1].engine.peers().stats().rare;
     assert_eq!((rare.peers_found, rare.peers_displaced), (2, 1));
 }
 
@@ -444,11 +444,11 @@ fn unknown_sender_needs_the_raw_address_header() {
     let known = net.sent_packets.pop().unwrap();
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     net.deliver(&known);
-    assert_eq!(net.nodes[1].engine.stats().rare.unknown_sender, 1);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.unknown_sender, 1);
     assert!(net.sent_packets.is_empty());
     let type_of_nobody = SentPacket { bytes: vec![200, 4, 0, 0], ..known };
     net.deliver(&type_of_nobody);
-    assert_eq!(net.nodes[1].engine.stats().rare.unsupported, 1);
+    assert_eq!(net.nodes[1].engine.peers().stats().rare.unsupported, 1);
 }
 
 #[test]
@@ -470,9 +470,9 @@ fn messages_of_an_exited_peer_arrive_in_order() {
         outs[..],
         [EngineEvent::PeerFailed { fault: PeerError::Gone, .. }, EngineEvent::RecvDone { result: Ok(_), .. }]
     ));
-    let stats = net.nodes[1].engine.stats();
+    let stats = net.nodes[1].engine.peers().stats();
     assert_eq!((stats.rare.no_path, stats.rare.peers_found, stats.rare.peers_failed), (0, 1, 1));
-    assert_eq!(net.nodes[1].engine.held_bytes(), 0);
+    assert_eq!(net.nodes[1].engine.pending().held_bytes(), 0);
 }
 
 #[test]
@@ -502,12 +502,12 @@ fn long_messages_of_an_exited_peer_arrive_if_complete() {
         ]
     ));
     let wire = net.nodes[1].wire;
-    assert!(net.nodes[1].engine.is_draining());
+    assert!(net.nodes[1].engine.pending().is_draining());
     net.at(1, |e, w| e.on_wire_drained(w, wire));
-    assert!(!net.nodes[1].engine.is_draining());
+    assert!(!net.nodes[1].engine.pending().is_draining());
     let error = OpError::Peer(peer, PeerError::Gone);
     assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 3, result: Err(error) }]);
-    assert_eq!(net.nodes[1].engine.held_bytes(), 0);
+    assert_eq!(net.nodes[1].engine.pending().held_bytes(), 0);
 }
 
 #[test]
@@ -617,8 +617,8 @@ fn failed_peer_ends_only_its_own_operations() {
     net.at(1, |e, w| e.on_peer_error(w, gone, PeerError::Gone));
     assert!(net.events(1).is_empty(), "once");
     net.settle();
-    assert_eq!(net.nodes[1].engine.held_bytes(), 0);
-    assert_eq!(net.nodes[1].engine.peer_info(gone).unwrap().fault, Some(PeerError::Gone));
+    assert_eq!(net.nodes[1].engine.pending().held_bytes(), 0);
+    assert_eq!(net.nodes[1].engine.peers().info(gone).unwrap().fault, Some(PeerError::Gone));
 }
 
 #[test]
@@ -628,7 +628,7 @@ fn removed_peer_id_is_reused_after_its_messages_are_gone() {
     net.settle();
     let old = net.peer(1, 0);
     net.at(1, |e, w| e.remove_peer(w, old));
-    assert!(net.nodes[1].engine.peer_info(old).is_none());
+    assert!(net.nodes[1].engine.peers().info(old).is_none());
     assert_eq!(net.send(1, old, b"x", Some(1), Protocol::Eager), Started::Failed(OpError::Unknown));
     let new = net.peer(1, 1);
     assert_ne!(new, old);
@@ -636,7 +636,7 @@ fn removed_peer_id_is_reused_after_its_messages_are_gone() {
     assert!(matches!(net.recv(1, &mut room, ANY, 0), Started::Done(s) if s.from == old));
     let wire = net.nodes[1].wire;
     let other = crate::wire::RawAddr { connid: 5, ..address(0) };
-    assert_eq!(net.nodes[1].engine.add_peer(wire, other, source(&other)), old);
+    assert_eq!(net.nodes[1].engine.peers_mut().add(wire, other, source(&other)), old);
 }
 
 #[test]
@@ -656,8 +656,8 @@ fn late_packets_of_a_failed_peer_leave_nothing_behind() {
     let status = ok(&mut net, 1, 0, 100, 1);
     let failed = EngineEvent::PeerFailed { peer: back, fault: PeerError::Gone };
     assert_eq!(net.events(1), [failed, EngineEvent::RecvDone { user: 1, result: Ok(status) }]);
-    assert!(net.nodes[1].engine.is_flushed(None) && net.nodes[1].engine.held_bytes() == 0);
-    assert!(net.nodes[1].engine.stats().rare.peer_failed > 1);
+    assert!(net.nodes[1].engine.is_flushed(None) && net.nodes[1].engine.pending().held_bytes() == 0);
+    assert!(net.nodes[1].engine.peers().stats().rare.peer_failed > 1);
 }
 
 #[test]

@@ -48,9 +48,11 @@ fn untagged_messages_go_headerless_to_the_user_qp() {
         [(QP, b"bytes".to_vec(), None), (QP, Vec::new(), Some(0xffff_ffff)), (QP, long.clone(), Some(0))];
     assert_eq!(sent(&mut net), expected);
     let engine = &net.nodes[0].engine;
-    let traffic = engine.stats().sent(Protocol::UserQp);
+    let traffic = engine.peers().stats().sent(Protocol::UserQp);
     assert_eq!((traffic.msgs, traffic.bytes), (3, 5 + long.len() as u64));
-    assert!(engine.is_flushed(None) && engine.stats().tx_pkts[usize::from(PktType::EAGER_MSGRTM.0)] == 0);
+    assert!(
+        engine.is_flushed(None) && engine.peers().stats().tx_pkts[usize::from(PktType::EAGER_MSGRTM.0)] == 0
+    );
 }
 
 // [M5.10] [M4.1]
@@ -90,7 +92,7 @@ fn unsupported_sends_are_refused_at_once() {
     )));
     assert_eq!(sent(&mut net), []);
     let engine = &net.nodes[0].engine;
-    assert!(engine.is_flushed(None) && engine.peer_info(peer).unwrap().fault.is_none());
+    assert!(engine.is_flushed(None) && engine.peers().info(peer).unwrap().fault.is_none());
 }
 
 // [M3.8] [M5.10]
@@ -134,13 +136,16 @@ fn returned_message_is_sent_again_unchanged() {
     let (qp, bytes, imm) = sent(&mut net).remove(0);
     let now = net.now;
     net.at(0, |e, _| e.on_rnr_user_qp(now, peer, &bytes, imm));
-    assert!(!net.nodes[0].engine.is_flushed(Some(peer)) && net.nodes[0].engine.is_backed_off(Some(peer)));
+    assert!(
+        !net.nodes[0].engine.is_flushed(Some(peer))
+            && net.nodes[0].engine.pending().is_backed_off(net.nodes[0].engine.peers(), Some(peer))
+    );
     assert!(matches!(net.send_args(0, peer, args(b"behind", None)), Started::Pending(_)));
     while net.resume(0) > 0 {}
     let again = sent(&mut net);
     assert_eq!(again, [(qp, bytes, imm), (QP, b"behind".to_vec(), None)]);
-    assert_eq!(net.nodes[0].engine.stats().rare.sent_again, 1);
-    assert!(net.nodes[0].engine.is_flushed(None) && net.nodes[0].engine.held_bytes() == 0);
+    assert_eq!(net.nodes[0].engine.peers().stats().rare.sent_again, 1);
+    assert!(net.nodes[0].engine.is_flushed(None) && net.nodes[0].engine.pending().held_bytes() == 0);
 }
 
 // [M5.11]
@@ -157,7 +162,7 @@ fn message_begun_in_packets_ends_with_an_error() {
     shake(&mut net, Some(QP), WORD);
     while net.resume(0) > 0 {}
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
-    assert_eq!(net.nodes[0].engine.peer_info(peer).unwrap().outstanding, 0);
+    assert_eq!(net.nodes[0].engine.peers().info(peer).unwrap().outstanding, 0);
 }
 
 /// A long message waits for a grant, which a peer of that mode never sends.

@@ -30,7 +30,7 @@ fn read_args(bytes: &[u8], remote: Iovs) -> PutArgs {
 }
 
 fn count(net: &Net, node: usize, ty: PktType) -> u64 {
-    net.nodes[node].engine.stats().tx_pkts[usize::from(ty.0)]
+    net.nodes[node].engine.peers().stats().tx_pkts[usize::from(ty.0)]
 }
 
 const DONE: [EngineEvent; 1] = [EngineEvent::RmaDone { user: 1, result: Ok(()) }];
@@ -59,7 +59,7 @@ fn long_write_is_request_reads_and_eor() {
         net.settle();
         assert_eq!((net.events(0).as_slice(), net.regs()), (&DONE[..], 0));
         assert!(target.bytes[..8] == [0; 8] && target.bytes[8..] == bytes);
-        let (stats, served) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
+        let (stats, served) = (net.nodes[0].engine.peers().stats(), net.nodes[1].engine.peers().stats());
         assert_eq!(stats.initiated(RmaProtocol::LongReadWrite).bytes, LEN as u64);
         assert_eq!(served.served(RmaProtocol::LongReadWrite).msgs, 1);
         assert!(net.nodes.iter().all(|node| node.engine.is_flushed(None) && node.engine.quiet()));
@@ -162,7 +162,7 @@ fn unreadable_write_is_sent_from_the_first_byte() {
             assert_eq!((net.events(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 0));
             assert_eq!(net.events(1).len(), 1, "its data, once");
             assert!(target.bytes[..4] == [9; 4] && target.bytes[4..] == bytes[4..]);
-            assert_eq!(net.nodes[0].engine.stats().initiated(RmaProtocol::LongCtsWrite).msgs, 1);
+            assert_eq!(net.nodes[0].engine.peers().stats().initiated(RmaProtocol::LongCtsWrite).msgs, 1);
             assert!(net.nodes.iter().all(|node| node.engine.is_flushed(None) && node.engine.quiet()));
         }
     }
@@ -276,14 +276,14 @@ fn forged_requests_and_ends_change_nothing() {
     claim(&mut net, target.iov(0, 100), far(99));
     claim(&mut net, target.iov(1, 100), far(100));
     claim(&mut net, read_only.iov(0, 100), far(100));
-    let stats = net.nodes[1].engine.stats();
+    let stats = net.nodes[1].engine.peers().stats();
     assert_eq!((stats.dropped(DropReason::BadSegment), stats.dropped(DropReason::BadAccess)), (1, 2));
     assert!(net.pending_reads.is_empty() && net.regs() == 0);
     // The device refuses the unknown key; such a write was never announced.
     claim(&mut net, target.iov(0, 100), RmaIov { addr: u64::MAX - 8, len: 100, key: u64::MAX });
     net.settle();
     assert_eq!((count(&net, 1, PktType::READ_NACK), net.regs()), (1, 0));
-    assert_eq!(net.nodes[0].engine.stats().dropped(DropReason::BadId), 4);
+    assert_eq!(net.nodes[0].engine.peers().stats().dropped(DropReason::BadId), 4);
     assert!(target.bytes.iter().all(|&byte| byte == 0));
     claim(&mut net, Iovs::one(RmaIov { addr: 0, len: 0, key: 0 }), far(0));
     assert_eq!(count(&net, 1, PktType::EOR), 1);
@@ -294,7 +294,7 @@ fn forged_requests_and_ends_change_nothing() {
     let bytes = message_bytes(1, LEN);
     let Started::Pending(op) = net.put(0, peer, read_args(&bytes, long.iov(0, LEN))) else { panic!() };
     net.peer(0, 2);
-    let before = net.nodes[0].engine.stats().rare.bad_id;
+    let before = net.nodes[0].engine.peers().stats().rare.bad_id;
     let mut packet = [0; 64];
     for ty in 0..2 {
         let send_id = op.0.raw();
@@ -304,7 +304,7 @@ fn forged_requests_and_ends_change_nothing() {
         };
         net.deliver(&SentPacket { from: 2, to: 0, bytes: packet[..len].to_vec() });
     }
-    assert_eq!(net.nodes[0].engine.stats().rare.bad_id, before + 2);
+    assert_eq!(net.nodes[0].engine.peers().stats().rare.bad_id, before + 2);
     assert!(net.events(0).is_empty());
     net.settle();
     assert_eq!((net.events(0).as_slice(), &long.bytes), (&DONE[..], &bytes));

@@ -165,8 +165,8 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
         assert_eq!((word(&old), word(&far)), (word(&before), word(&before).wrapping_add(1)), "added once");
         for e in &rig.engines {
             assert!(e.is_flushed(None) && e.quiet(), "{:?}", e.snapshot());
-            moved += e.stats().rare.peers_moved;
-            again += e.stats().rare.sent_elsewhere;
+            moved += e.peers().stats().rare.peers_moved;
+            again += e.peers().stats().rare.sent_elsewhere;
         }
         assert_eq!(rig.regs(), nics, "what is exposed");
     }
@@ -193,7 +193,7 @@ fn peer_without_another_lane_fails() {
 #[test]
 fn only_a_lost_nic_is_replaced() {
     let there = addr(1, 0);
-    let rank = |rig: &Rig, nic| rig.engines[0].lane_rank(WireId(nic), &there, source(&there));
+    let rank = |rig: &Rig, nic| rig.engines[0].peers().lane_rank(WireId(nic), &there, source(&there));
     let (rig, _) = Rig::new([2, 2], 1);
     assert_eq!(rank(&rig, 0), LaneRank::Any, "nothing has gone there");
     let (rig, _) = Rig::connected([2, 2], 1);
@@ -201,7 +201,7 @@ fn only_a_lost_nic_is_replaced() {
     let (mut rig, peer) = Rig::connected([2, 2], 1);
     rig.at(0, 0, |e, w| e.force_close(w, peer));
     assert_eq!(rank(&rig, 0), LaneRank::Any, "closed by force");
-    rig.engines[0].add_peer(WireId(1), there, source(&there));
+    rig.engines[0].peers_mut().add(WireId(1), there, source(&there));
     rig.sides[0].set_path(PeerId(2), 1, (1, 0));
     rig.send(0, PeerId(2), b"x", Protocol::Eager);
     assert_eq!((rank(&rig, 0), rank(&rig, 1)), (LaneRank::Any, LaneRank::Known));
@@ -224,7 +224,7 @@ fn receives_match_a_worker_on_any_lane() {
     let stranger = PeerId(99);
     // The peer sends from its second NIC to our first, as after losing its first.
     let (mine, remote_id) = (addr(0, 0), addr(1, 1));
-    let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
+    let back = rig.engines[1].peers_mut().add(WireId(1), mine, source(&mine));
     rig.sides[1].set_path(back, 1, (0, 0));
     let mut rooms = [[0; 1]; 5];
     let recv = |rig: &mut Rig, room: &mut [u8], from, user| {
@@ -242,7 +242,7 @@ fn receives_match_a_worker_on_any_lane() {
     rig.send(1, PeerId(0), b"4", Protocol::Eager);
     rig.settle();
     assert_ne!(found.from, peer);
-    assert_eq!(rig.engines[0].peer_info(found.from).unwrap().addr, remote_id);
+    assert_eq!(rig.engines[0].peers().info(found.from).unwrap().addr, remote_id);
     for (room, name) in [(third, peer), (fourth, found.from)] {
         assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
     }
@@ -268,7 +268,7 @@ fn receives_match_a_worker_on_any_lane() {
 fn force_close_covers_every_lane_of_the_worker() {
     let (mut rig, peer) = Rig::connected([2, 2], 1);
     let mine = addr(0, 0);
-    let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
+    let back = rig.engines[1].peers_mut().add(WireId(1), mine, source(&mine));
     rig.sides[1].set_path(back, 1, (0, 0));
     let mut room = [0; 1];
     rig.recv(0, &mut room);
@@ -396,7 +396,7 @@ fn nic_loss_during_handshakes_ends_every_operation() {
                 rig.dead.push(first);
             }
             for me in 0..2 {
-                if !begun[me] && rig.engines[me].peer_info(peers[me]).is_some() {
+                if !begun[me] && rig.engines[me].peers().info(peers[me]).is_some() {
                     begun[me] = true;
                     rig.send(me, peers[me], &bytes, Protocol::LongCts);
                     let args =
@@ -468,7 +468,7 @@ fn losing_a_further_nic_loses_no_message() {
                 rig.dead.push(lost);
             }
             let me = rig.rng.below(2);
-            let known = rig.engines[me].peer_info(peers[me]).is_some();
+            let known = rig.engines[me].peers().info(peers[me]).is_some();
             if known && sent[me] < MESSAGES && rig.rng.one_in(4) {
                 let (protocol, bytes) = &messages[sent[me]];
                 let user = sent[me] as u64;
@@ -516,8 +516,8 @@ fn losing_a_further_nic_loses_no_message() {
                 }
             }
             assert_eq!((sends, recvs), (MESSAGES, MESSAGES), "{me}: {:?}", rig.engines[me].snapshot());
-            assert!(rig.engines[me].peer_info(peers[me]).unwrap().fault.is_none());
-            let rare = &rig.engines[me].stats().rare;
+            assert!(rig.engines[me].peers().info(peers[me]).unwrap().fault.is_none());
+            let rare = &rig.engines[me].peers().stats().rare;
             lost_on_way += rare.rails_lost + rare.sent_elsewhere;
         }
         assert_eq!(rig.regs(), 0);
@@ -555,9 +555,9 @@ fn caller_error_fails_no_rail() {
             "get of {len}: {why}"
         );
         rig.refusal = None;
-        assert_eq!(rig.engines[0].peer_info(peer).unwrap().fault, None);
-        assert!(rig.engines[0].failed_lanes(peer).is_empty());
-        assert_eq!(rig.engines[0].stats().rare.rails_lost, 0);
+        assert_eq!(rig.engines[0].peers().info(peer).unwrap().fault, None);
+        assert!(rig.engines[0].peers().failed_lanes(peer).is_empty());
+        assert_eq!(rig.engines[0].peers().stats().rare.rails_lost, 0);
         rig.put(peer, &bytes, there);
         rig.settle();
         assert_eq!(rig.events(0), [EngineEvent::RmaDone { user: 3, result: Ok(()) }]);

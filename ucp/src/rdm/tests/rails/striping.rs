@@ -61,7 +61,7 @@ fn granted_data_go_over_every_lane() {
                 assert!(data[..lanes].iter().all(|n| *n > 10), "{nics}: {data:?}");
                 assert_eq!(data[lanes..].iter().sum::<u32>(), 0);
                 let further = data[1..].iter().sum::<u32>();
-                let stats = rig.engines[me].stats();
+                let stats = rig.engines[me].peers().stats();
                 assert_eq!(stats.rare.data_abreast, u64::from(further));
                 assert_eq!((stats.rare.bad_id, stats.rare.bad_window, stats.rare.unknown_sender), (0, 0, 0));
             }
@@ -77,7 +77,7 @@ fn further_lane_carries_only_data_under_its_own_connid() {
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
     let mut seen = [0; 2];
-    while !rig.sent_packets.is_empty() || rig.engines.iter().any(Engine::waits_for_room) {
+    while !rig.sent_packets.is_empty() || rig.engines.iter().any(|engine| engine.pending().waits_for_room()) {
         for sent_packet in &rig.sent_packets {
             let What::Packet(packet) = &sent_packet.what else { panic!("RDMA") };
             let (nic, is_data) = (sent_packet.from.1, packet[0] == PktType::CTSDATA.0);
@@ -117,7 +117,7 @@ fn peer_without_striping_gets_all_over_one_lane() {
             assert!(sent == came);
         }
         for me in 0..2 {
-            assert_eq!((rig.engines[me].stats().rare.data_abreast, rig.data[me][1]), (0, 0), "{n}");
+            assert_eq!((rig.engines[me].peers().stats().rare.data_abreast, rig.data[me][1]), (0, 0), "{n}");
         }
     }
     let (mut rig, peer) = Rig::connected([2, 2], 1);
@@ -173,12 +173,12 @@ fn lost_lane_loses_no_byte() {
         }
         rig.settle();
         let outs = [rig.events(0), rig.events(1)].concat();
-        let unsure = rig.engines.iter().map(|e| e.stats().rare.unsure).sum::<u64>();
+        let unsure = rig.engines.iter().map(|e| e.peers().stats().rare.unsure).sum::<u64>();
         assert_eq!(ended_well(&outs) as u64 + unsure, 6, "{outs:?}");
         assert!(rooms[1] == bytes[0] && rooms[0] == bytes[1]);
         assert!(unsure > 0 || far == write && back == read);
         for e in &rig.engines {
-            let rare = e.stats().rare;
+            let rare = e.peers().stats().rare;
             assert_eq!((rare.bad_window, rare.unknown_sender), (0, 0));
             assert!(e.is_flushed(None) && e.quiet(), "{:?}", e.snapshot());
             elsewhere += rare.sent_elsewhere;
@@ -210,20 +210,24 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
     let lane = back[0].peer;
     rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[0])));
     assert!(
-        rig.engines[0].is_backed_off(Some(peer)) && !rig.engines[0].is_flushed(Some(peer)),
+        rig.engines[0].pending().is_backed_off(rig.engines[0].peers(), Some(peer))
+            && !rig.engines[0].is_flushed(Some(peer)),
         "not delivered yet"
     );
     rig.dead.push((1, 1));
     let way = (WireId(1), PeerError::Unreachable);
     rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[1])));
     rig.at(0, 1, |e, w| e.on_wire_drained(w, WireId(1)));
-    assert_eq!(rig.engines[0].peer_error(lane), Some(PeerError::Unreachable));
+    assert_eq!(rig.engines[0].peers().peer_error(lane), Some(PeerError::Unreachable));
     rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[2])));
     rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[3])));
     rig.settle();
     assert!(room == bytes);
-    assert!(!rig.engines[0].is_backed_off(Some(peer)) && rig.engines[0].is_flushed(Some(peer)));
-    assert!(rig.engines[0].stats().rare.sent_elsewhere >= 4);
+    assert!(
+        !rig.engines[0].pending().is_backed_off(rig.engines[0].peers(), Some(peer))
+            && rig.engines[0].is_flushed(Some(peer))
+    );
+    assert!(rig.engines[0].peers().stats().rare.sent_elsewhere >= 4);
 }
 
 /// A packet that never comes back may have been data, so the peer fails.
@@ -245,10 +249,10 @@ fn packet_lost_for_good_fails_the_peer() {
     let error = OpError::Peer(peer, PeerError::Device(EfaStatus::UnknownPeer));
     assert!(rig.events(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
     let (mut rig, peer) = Rig::connected([2, 2], 1);
-    let lane = rig.engines[0].further_lanes(peer)[0];
+    let lane = rig.engines[0].peers().further_lanes(peer)[0];
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     assert_eq!(
-        (rig.engines[0].peer_error(peer), rig.engines[0].peer_error(lane)),
+        (rig.engines[0].peers().peer_error(peer), rig.engines[0].peers().peer_error(lane)),
         (None, Some(PeerError::Device(EfaStatus::UnknownPeer)))
     );
 }
@@ -286,7 +290,7 @@ fn further_lane_data_name_only_operations_of_its_own_worker() {
     let len = forged.write(&mut packet) + 100;
     let bytes_of = packet[..len].to_vec();
     rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes_of));
-    assert_eq!(rig.engines[1].stats().dropped(DropReason::BadId), 1);
+    assert_eq!(rig.engines[1].peers().stats().dropped(DropReason::BadId), 1);
     rig.settle();
     assert!(room == bytes);
 }

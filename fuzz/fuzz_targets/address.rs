@@ -1,5 +1,5 @@
-//! Reads arbitrary bytes as the address of a worker: no panic; what is read is packed and read again alike, and
-//! the length that an address tells is the length that is read.
+//! Reads arbitrary bytes as the address of a worker: no panic; what is read is packed and read again alike,
+//! and the length that an address tells is the length that is read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

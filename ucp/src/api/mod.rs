@@ -17,9 +17,10 @@ pub use context::calibrate::{CacheError, Calibration, DeviceCosts, DeviceType, K
 pub use context::config::Config;
 pub use context::open::Context;
 pub use core::ep_state::ErrorMode;
-pub use core::error::Error;
+pub use core::error::{ConnectFailure, Error};
 pub use core::report::Report;
 pub use core::requests::{Callback, OpStatus, RequestId};
+pub use ep::connect::EpConnector;
 pub use ep::handle::{CloseMode, Ep, EpParams, SendParams};
 pub use ep::protocols::EpProtocols;
 pub use ep::rails::{Rail, TransferKind};

@@ -20,6 +20,9 @@ pub enum ConnectError {
         /// Ours, comma separated.
         ours: String,
     },
+    /// The endpoint that waited for its peer's address was closed, or has failed.
+    #[error("the endpoint has been closed")]
+    EndpointClosed,
     /// There are common transports, but none reaches the peer.
     #[error("peer is not reachable: {}", Tried(.tried))]
     Unreachable {
@@ -33,6 +36,7 @@ impl ConnectError {
     pub fn status(&self) -> Status {
         match self {
             ConnectError::Address(_) => Status::InvalidAddr,
+            ConnectError::EndpointClosed => Status::NotConnected,
             ConnectError::NoCommonTransport { .. } | ConnectError::Unreachable { .. } => Status::Unreachable,
         }
     }

@@ -1,6 +1,6 @@
 //! State of an endpoint, shared by its handle and the worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
@@ -28,27 +28,130 @@ pub enum ErrorMode {
     Peer(Box<dyn FnMut(Error)>),
 }
 
-pub(crate) struct EpState {
+/// Number of the peer of an endpoint whose peer is not known.
+pub(crate) const NO_PEER: PeerId = PeerId(u32::MAX);
+
+static NO_RAILS: Rails = Rails::new_const();
+
+/// The connection of an endpoint to its peer.
+pub(crate) struct EpLink {
     /// Peer on the lane that carries messages.
-    pub peer: PeerId,
+    pub(crate) peer: PeerId,
     /// Lanes to the peer, cheapest first.
     pub(crate) lanes: ArrayVec<LaneIdx, MAX_LANES>,
     pub(crate) rma_only_ep: RmaOnlyEp,
     pub(crate) rails: Rails,
     pub(crate) tables: Rc<EpConfig>,
-    /// Error of every send, once the endpoint is closed or failed.
-    pub(crate) refusal: Cell<Option<Error>>,
+    pub(crate) to_self: bool,
+}
+
+/// Stage of an endpoint's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LinkStage {
+    /// The peer is not known yet; operations are deferred.
+    Pending,
+    Linked,
+    /// The peer never became known.
+    Failed(Error),
+}
+
+pub(crate) struct EpState {
+    /// Number of the peer, [`NO_PEER`] without a link.
+    peer: Cell<PeerId>,
     /// Bound below which tagged messages may go as one packet within the call; 0 once sends are refused.
     pub(crate) short_below: Cell<usize>,
-    pub(crate) to_self: bool,
+    /// Error of every send, once the endpoint is closed or failed; [`Error::NotConnected`] while pending.
+    pub(crate) refusal: Cell<Option<Error>>,
+    to_self: Cell<bool>,
+    stage: Cell<LinkStage>,
+    /// Tables while there is no link: an estimate.
+    tables: Rc<EpConfig>,
+    link: OnceCell<EpLink>,
     pub(crate) errors: RefCell<ErrorMode>,
 }
 
 impl EpState {
+    /// State of an endpoint whose peer is not known yet.
+    pub(crate) fn pending(tables: Rc<EpConfig>, errors: ErrorMode) -> EpState {
+        EpState {
+            peer: Cell::new(NO_PEER),
+            short_below: Cell::new(0),
+            refusal: Cell::new(Some(Error::NotConnected)),
+            to_self: Cell::new(false),
+            stage: Cell::new(LinkStage::Pending),
+            tables,
+            link: OnceCell::new(),
+            errors: RefCell::new(errors),
+        }
+    }
+
+    /// State of an endpoint with a peer. `short_below` is as the field of this name.
+    pub(crate) fn linked(link: EpLink, short_below: usize, errors: ErrorMode) -> EpState {
+        let state = EpState::pending(link.tables.clone(), errors);
+        state.set_link(link);
+        state.refusal.set(None);
+        state.short_below.set(short_below);
+        state
+    }
+
+    /// Sets the peer of a pending endpoint. Operations are still refused.
+    pub(crate) fn set_link(&self, link: EpLink) {
+        self.peer.set(link.peer);
+        self.to_self.set(link.to_self);
+        self.stage.set(LinkStage::Linked);
+        let first = self.link.set(link).is_ok();
+        debug_assert!(first, "an endpoint has one peer");
+    }
+
+    /// Ends the wait for the peer with an error. Returns true if the failure callback is to be called.
+    pub(crate) fn fail_link(&self, error: Error) -> bool {
+        self.stage.set(LinkStage::Failed(error));
+        self.fail(error)
+    }
+
+    // HOT
+    #[inline(always)]
+    pub(crate) fn peer(&self) -> PeerId {
+        self.peer.get()
+    }
+
+    pub(crate) fn stage(&self) -> LinkStage {
+        self.stage.get()
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.stage.get() == LinkStage::Pending
+    }
+
+    #[inline]
+    pub(crate) fn is_to_self(&self) -> bool {
+        self.to_self.get()
+    }
+
+    // HOT
+    #[inline(always)]
+    pub(crate) fn tables(&self) -> &EpConfig {
+        self.link.get().map_or(&self.tables, |link| &link.tables)
+    }
+
+    #[inline]
+    pub(crate) fn lanes(&self) -> &[LaneIdx] {
+        self.link.get().map_or(&[], |link| &link.lanes)
+    }
+
+    pub(crate) fn rails(&self) -> &Rails {
+        self.link.get().map_or(&NO_RAILS, |link| &link.rails)
+    }
+
+    #[inline]
+    pub(crate) fn rma_only_ep(&self) -> Option<&RmaOnlyEp> {
+        self.link.get().map(|link| &link.rma_only_ep)
+    }
+
     /// Records the peer's failure. Returns true the first time, if a callback is set.
     pub(crate) fn fail(&self, error: Error) -> bool {
         let first = self.failure().is_none();
-        if self.refusal.get().is_none() {
+        if self.refusal.get().is_none_or(|refusal| refusal == Error::NotConnected) {
             self.refuse(error);
         }
         first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
@@ -60,7 +163,7 @@ impl EpState {
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.refusal.get().filter(|e| *e != Error::Closed)
+        self.refusal.get().filter(|e| !matches!(e, Error::Closed | Error::NotConnected))
     }
 
     /// Calls the failure callback, which is user code.

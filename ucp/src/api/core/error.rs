@@ -7,6 +7,28 @@ use crate::rdm::OpError;
 use crate::rdm::io::{PeerError, PeerId};
 use crate::wire::EfaStatus;
 
+/// Why an endpoint without a peer never got one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectFailure {
+    /// Nobody can supply the peer's address any more.
+    #[error("given up")]
+    Cancelled,
+    /// The peer's address is known, but no lane reaches it.
+    #[error("no transport reaches the peer")]
+    Unreachable,
+}
+
+impl ConnectFailure {
+    /// Status code in the C API.
+    pub fn status(self) -> Status {
+        match self {
+            ConnectFailure::Cancelled => Status::Canceled,
+            ConnectFailure::Unreachable => Status::Unreachable,
+        }
+    }
+}
+
 /// Error of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,6 +58,12 @@ pub enum Error {
         /// Longest permitted header, bytes.
         max: usize,
     },
+    /// The peer of the endpoint is not known yet, and this cannot wait for it.
+    #[error("endpoint has no peer yet")]
+    NotConnected,
+    /// The endpoint never got its peer.
+    #[error("endpoint could not be connected: {0}")]
+    ConnectFailed(ConnectFailure),
     /// The endpoint is closed.
     #[error("endpoint is closed")]
     Closed,
@@ -102,7 +130,9 @@ impl Error {
             | Invalid
             | EmulationDisabled
             | Closed
+            | NotConnected
             | NoMessage => Blame::Caller,
+            ConnectFailed(why) => why.status().blame().unwrap_or(Blame::Peer),
             PeerGone(_)
             | Unreachable(_)
             | TimedOut(_)
@@ -126,7 +156,8 @@ impl Error {
             Cancelled => Status::Canceled,
             Invalid => Status::InvalidParam,
             EmulationDisabled => Status::Unsupported,
-            Closed => Status::NotConnected,
+            Closed | NotConnected => Status::NotConnected,
+            ConnectFailed(why) => why.status(),
             NoMessage => Status::NoMessage,
             PeerGone(_) => Status::ConnectionReset,
             Unreachable(_) => Status::Unreachable,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
-use crate::api::core::ep_state::EpState;
+use crate::api::core::ep_state::{EpState, LinkStage};
 use crate::api::core::error::Error;
 
 use crate::rdm::io::PeerId;
@@ -51,7 +51,14 @@ impl Flush {
     pub(crate) fn peer(&self) -> Option<PeerId> {
         match &self.scope {
             FlushScope::Worker => None,
-            FlushScope::Ep(ep) => Some(ep.peer),
+            FlushScope::Ep(ep) => Some(ep.peer()),
+        }
+    }
+
+    pub(crate) fn link_stage(&self) -> LinkStage {
+        match &self.scope {
+            FlushScope::Worker => LinkStage::Linked,
+            FlushScope::Ep(ep) => ep.stage(),
         }
     }
 

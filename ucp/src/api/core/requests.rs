@@ -36,6 +36,16 @@ pub enum OpStatus<T> {
     InProgress(RequestId),
 }
 
+impl OpStatus<()> {
+    /// Status of a send in the form of a receive's.
+    pub(crate) fn with_empty_status(self) -> OpStatus<RecvStatus> {
+        match self {
+            OpStatus::Done(()) => OpStatus::Done(EMPTY_STATUS),
+            OpStatus::InProgress(id) => OpStatus::InProgress(id),
+        }
+    }
+}
+
 /// C-style completion callback. Progress calls it once.
 #[derive(Clone, Copy, Debug)]
 pub struct Callback {
@@ -57,6 +67,10 @@ pub(crate) enum Role {
     Stream(PeerId),
     /// Flush or close; belongs to the worker, not the engine.
     Flush,
+    /// Operation that waits until the peer of its endpoint is known.
+    Deferred,
+    /// Deferred operation that another request carries out now.
+    Forwarded(SlotId),
 }
 
 enum Notify {
@@ -317,6 +331,13 @@ impl Requests {
         match self.get(id)? {
             Slot { stage: Stage::Free | Stage::Ended(_), .. } => None,
             slot => Some(slot.role),
+        }
+    }
+
+    /// Changes the role of a running operation.
+    pub(crate) fn set_role(&mut self, id: SlotId, role: Role) {
+        if let Some(slot) = self.slot(id) {
+            slot.role = role;
         }
     }
 

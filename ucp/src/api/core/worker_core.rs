@@ -12,6 +12,7 @@ use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 use crate::address::WorkerId;
 use crate::api::am::queue::AmQueue;
 use crate::api::core::clock::WorkerClock;
+use crate::api::core::deferred::DeferredOps;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
@@ -88,6 +89,7 @@ pub(crate) struct WorkerCore {
     /// Dropped after the lanes: memory stays registered while a device may access it.
     pub regs: RegTable,
     pub eps: Vec<Weak<EpState>>,
+    pub deferred: DeferredOps,
     pub flushed: Vec<FlushEnd>,
     /// Dropped after engine and lanes, which write to buffers of dropped requests.
     pub multi_recvs: MultiRecvs,
@@ -124,6 +126,7 @@ impl WorkerCore {
             regs,
             reqs: Requests::new(),
             eps: Vec::new(),
+            deferred: DeferredOps::default(),
             flushes: Vec::new(),
             flushed: Vec::new(),
             streams: Streams::default(),
@@ -432,6 +435,11 @@ impl WorkerCore {
         self.reqs.complete(SlotId::from_raw(user as u32), ended)
     }
 
+    /// Ends an operation with the next progress.
+    pub(crate) fn end_later(&mut self, id: SlotId, ended: Ended) {
+        self.streams.ended.push_back((id, ended));
+    }
+
     /// Makes the endpoints of a failed peer refuse operations, and notifies them.
     #[cold]
     fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Action> {
@@ -441,7 +449,7 @@ impl WorkerCore {
             .eps
             .iter()
             .filter_map(Weak::upgrade)
-            .filter(|ep| ep.peer == peer && ep.fail(error))
+            .filter(|ep| ep.peer() == peer && ep.fail(error))
             .collect();
         // Operations of a failed further lane fall back to another lane.
         if !self.engine.peers().is_further_lane(peer) {
@@ -514,6 +522,8 @@ impl WorkerCore {
             Some(Role::Rma(op, _)) => self.engine.cancel_rma(op),
             Some(Role::Stream(peer)) => self.cancel_stream_recv(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
+            Some(Role::Deferred) => self.cancel_deferred(id),
+            Some(Role::Forwarded(id)) => self.cancel(id),
             Some(Role::Announced) | None => false,
         }
     }

@@ -2,27 +2,23 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use ucs::time::Nanos;
-use uct::api::Iface as _;
 
-use crate::address::Address;
 use crate::api::core::ep_config::{EpConfig, table_index};
-use crate::api::core::ep_state::{EpState, ErrorMode, MAX_LANES, Rails};
+use crate::api::core::ep_state::{EpState, ErrorMode, Rails};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::sink::CompletionSink;
-use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::{FlushRequest, SendRequest};
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{ConnectError, LaneIdx, RmaOnlyEp, routes};
+use crate::lane::LaneIdx;
 use crate::rdm::io::PeerId;
 use crate::rdm::{ContigBuf, Payload, PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{CqData, Kind, Protocol, RmaTables, Sync};
@@ -64,105 +60,39 @@ pub struct Ep {
     state: Rc<EpState>,
 }
 
-impl Worker {
-    /// Creates an endpoint to the worker at `address`. The peer learns of this worker from its first packet.
-    pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
-        let mut core = self.core();
-        let mut routes = routes(&core.lanes, core.id.process, address)?;
-        routes.sort_by_key(|route| core.rank(route));
-        let mut tried = Vec::new();
-        let (mut peer, mut rails) = (None, Rails::new());
-        let mut lanes = ArrayVec::new();
-        for route in &routes {
-            if peer.is_none() {
-                match core
-                    .add_peer(route, if routes.len() > 1 { ConnectCheck::Now } else { ConnectCheck::Later })
-                {
-                    Ok(id) => {
-                        rails = core.add_rails(id, route, address);
-                        peer = Some(id);
-                    }
-                    Err(why) => {
-                        let lane = &core.lanes[usize::from(route.lane.0)];
-                        tried.push((lane.iface.attr().tl, why));
-                        continue;
-                    }
-                }
-            }
-            if !lanes.contains(&route.lane) && lanes.try_push(route.lane).is_err() {
-                break;
-            }
-        }
-        let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
-        let rma_only_ep =
-            lanes.first().zip(core.rma_only.as_ref()).map_or_else(RmaOnlyEp::none, |(at, rma_only)| {
-                rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.id.process, address)
-            });
-        Ok(self.make_ep(&mut core, peer, (lanes, rails, rma_only_ep), params))
-    }
-
-    /// Creates an endpoint to a peer that has sent its address.
-    pub(crate) fn ep_to(&self, peer: PeerId) -> Option<Ep> {
-        let mut core = self.core();
-        let view = core.engine.peers().info(peer).filter(|view| view.fault.is_none())?;
-        core.peer_eps.get(peer)?;
-        let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
-        let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
-        Some(self.make_ep(&mut core, peer, (lanes, Rails::new(), RmaOnlyEp::none()), EpParams::default()))
-    }
-
-    fn make_ep(
-        &self,
-        core: &mut WorkerCore,
-        peer: PeerId,
-        (lanes, rails, rma_only_ep): (ArrayVec<LaneIdx, MAX_LANES>, Rails, RmaOnlyEp),
-        params: EpParams,
-    ) -> Ep {
-        let tables = core.tables(peer, self.limits());
-        let default = table_index(Kind::Tagged, Sync::No, CqData::No);
-        let short_below = tables.short_max(default).map_or(0, |max| max.saturating_add(1));
-        let state = Rc::new(EpState {
-            peer,
-            lanes,
-            rma_only_ep,
-            rails,
-            tables,
-            refusal: Cell::new(None),
-            short_below: Cell::new(short_below),
-            to_self: core.is_self(peer),
-            errors: RefCell::new(params.errors),
-        });
-        if core.eps.len() == core.eps.capacity() {
-            core.eps.retain(|ep| ep.strong_count() > 0);
-        }
-        core.eps.push(Rc::downgrade(&state));
-        Ep { worker: self.clone(), state }
-    }
-}
-
 impl Ep {
     /// Worker of the endpoint.
     pub fn worker(&self) -> &Worker {
         &self.worker
     }
 
-    /// Number of the peer at this worker, as in [`crate::rdm::RecvStatus::from`].
+    pub(crate) fn from_state(worker: Worker, state: Rc<EpState>) -> Ep {
+        Ep { worker, state }
+    }
+
+    pub(crate) fn state(&self) -> &Rc<EpState> {
+        &self.state
+    }
+
+    /// Number of the peer at this worker, as in [`crate::rdm::RecvStatus::from`]. `u32::MAX` before the peer
+    /// is known.
+    #[inline]
     pub fn peer(&self) -> PeerId {
-        self.state.peer
+        self.state.peer()
     }
 
     /// Kernel access to the peer's memory.
     pub(crate) fn rma_only_ep(&self, core: &WorkerCore) -> Option<(&crate::lane::Ep, u32)> {
-        self.state.rma_only_ep.get(core.rma_only.as_ref())
+        self.state.rma_only_ep()?.get(core.rma_only.as_ref())
     }
 
     pub(crate) fn further_lanes(&self) -> &Rails {
-        &self.state.rails
+        self.state.rails()
     }
 
     #[inline]
     pub(crate) fn lane(&self) -> Option<LaneIdx> {
-        self.state.lanes.first().copied()
+        self.state.lanes().first().copied()
     }
 
     /// Error with which the endpoint refuses operations. // HOT
@@ -172,30 +102,30 @@ impl Ep {
     }
 
     pub(crate) fn lanes(&self) -> &[LaneIdx] {
-        &self.state.lanes
+        self.state.lanes()
     }
 
     /// Engine's view of the peer: handshake, features, outstanding operations. `None` once it is removed.
     pub fn peer_view(&self) -> Option<PeerView> {
-        self.worker.core().engine.peers().info(self.state.peer)
+        self.worker.core().engine.peers().info(self.state.peer())
     }
 
     // HOT
     #[inline]
     pub(crate) fn tables(&self) -> &EpConfig {
-        &self.state.tables
+        self.state.tables()
     }
 
     // HOT
     #[inline]
     pub(crate) fn rma_tables(&self) -> &RmaTables {
-        &self.state.tables.rma
+        &self.state.tables().rma
     }
 
     /// Longest tagged message sent in one packet, bytes. // HOT
     #[inline]
     pub(crate) fn eager_max(&self) -> usize {
-        self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
+        self.state.tables().send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
     }
 
     /// Sends `len` bytes at `buf`. // HOT
@@ -233,7 +163,7 @@ impl Ep {
     fn send_immediate<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let mut core = self.worker.core_keep_idle();
         let (engine, mut wire, _) = core.split();
-        engine.send_short(&mut wire, self.state.peer, (class, tag), body)
+        engine.send_short(&mut wire, self.state.peer(), (class, tag), body)
     }
 
     #[inline(never)]
@@ -245,9 +175,12 @@ impl Ep {
     #[inline(never)]
     pub(crate) unsafe fn send_any(&self, buf: SendBuf, params: &SendParams) -> Result<OpStatus<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
-            return Err(error);
+            let (params, done) = (SendParams { done: None, ..*params }, params.done);
+            // SAFETY: the caller keeps the bytes valid until completion, which comes after this.
+            let start = move |ep: &Ep| unsafe { ep.send_any(buf, &params) }.map(OpStatus::with_empty_status);
+            return self.defer(error, done, Box::new(start));
         }
-        if self.state.to_self && self.send_to_self(&buf, params) {
+        if self.state.is_to_self() && self.send_to_self(&buf, params) {
             return Ok(OpStatus::Done(()));
         }
         let (kind, cq) = (
@@ -272,7 +205,7 @@ impl Ep {
             streams: &mut core.streams,
             am_queue: &self.worker.am_handlers().queue,
         };
-        let delivered = core.engine.recv_from_self(&mut sink, self.state.peer, tag, message);
+        let delivered = core.engine.recv_from_self(&mut sink, self.state.peer(), tag, message);
         core.idle &= !core.engine.has_events();
         delivered
     }
@@ -302,7 +235,7 @@ impl Ep {
         let (is_allocated, is_kernel_readable) =
             (|| self.is_allocated(&buf), || self.is_kernel_readable(&buf));
         let protocol =
-            self.state.tables.protocol(at, buf.len(), is_allocated, is_kernel_readable, |estimate| {
+            self.state.tables().protocol(at, buf.len(), is_allocated, is_kernel_readable, |estimate| {
                 self.choose_copy_method(buf.len(), estimate)
             });
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
@@ -337,7 +270,7 @@ impl Ep {
             protocol,
             user: u64::from(user.raw()),
         };
-        match engine.send_class(&mut wire, self.state.peer, class, args) {
+        match engine.send_class(&mut wire, self.state.peer(), class, args) {
             EngineStarted::Done(()) => Ok(OpStatus::Done(())),
             EngineStarted::Pending(op) => {
                 let role = if class == MsgClass::AmData { Role::Announced } else { Role::Send(op) };
@@ -387,7 +320,9 @@ impl Ep {
         done: Option<Callback>,
     ) -> Result<OpStatus<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
-            return Err(error);
+            // SAFETY: as in `send_any`.
+            let start = move |ep: &Ep| unsafe { ep.send_class_any(class, tag, buf, None) };
+            return self.defer(error, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
         }
         let at = table_index(Kind::Tagged, Sync::No, CqData::No);
         let params = SendParams { tag: Some(tag), done, ..SendParams::default() };
@@ -434,6 +369,7 @@ impl Ep {
                     assert!(cancelled, "a one-packet send that waits can be cancelled");
                     self.worker.free(id);
                 }
+                Err(Error::NotConnected) => {}
                 Err(e) => return Err(SendRequest::ended(Err(e), LentBuf::new(bytes.into()))),
             }
         }
@@ -482,7 +418,7 @@ impl Ep {
             _ => {
                 let ended = self.state.failure().map_or(Ok(()), Err);
                 self.state.refuse(Error::Closed);
-                self.worker.core().abort_peer_ops(self.state.peer);
+                self.worker.core().abort_ep_ops(&self.state, Error::Cancelled);
                 FlushRequest::ended(ended)
             }
         }
@@ -490,8 +426,13 @@ impl Ep {
 }
 
 impl crate::api::core::worker_core::WorkerCore {
-    pub(crate) fn abort_peer_ops(&mut self, peer: PeerId) {
+    /// Aborts the operations of an endpoint; `deferred` is the error of those that have not begun.
+    pub(crate) fn abort_ep_ops(&mut self, ep: &Rc<EpState>, deferred: Error) {
+        if ep.is_pending() {
+            ep.fail_link(deferred);
+            return self.end_deferred(ep, deferred);
+        }
         let (engine, mut wire, _) = self.split();
-        engine.force_close(&mut wire, peer);
+        engine.force_close(&mut wire, ep.peer());
     }
 }

@@ -1,6 +1,8 @@
-//! Endpoints: sending, protocol queries, multi-rail.
+//! Endpoints: making them, sending, protocol queries, multi-rail.
 
 pub(crate) mod config;
+pub(crate) mod connect;
+pub(crate) mod deferred;
 pub(crate) mod handle;
 pub(crate) mod protocols;
 pub(crate) mod rails;

@@ -178,7 +178,10 @@ impl Ep {
         rkey: &Rkey,
         params: &AtomicParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        self.usable()?;
+        if let Err(refusal) = self.usable() {
+            // SAFETY: this function's contract.
+            return unsafe { self.defer_atomic(refusal, (remote, rkey), params) };
+        }
         let len = params.count.checked_mul(params.ty.size()).ok_or(Error::Invalid)?;
         if !rkey.covers(remote, len as u64, Access::ATOMIC) {
             return Err(Error::RemoteAccess(self.peer()));

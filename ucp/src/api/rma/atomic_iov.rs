@@ -40,7 +40,10 @@ impl Ep {
         remote: &[RemoteIov<'_>],
         params: &AtomicIovParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        self.usable()?;
+        if let Err(refusal) = self.usable() {
+            // SAFETY: this function's contract.
+            return unsafe { self.defer_atomic_iov(refusal, remote, params) };
+        }
         let (remote, _) = remote_iovs(self.peer(), remote, Access::ATOMIC, false)?;
         let len = remote.total().and_then(|len| usize::try_from(len).ok()).ok_or(Error::Invalid)?;
         // SAFETY: the caller keeps the operands valid until completion.

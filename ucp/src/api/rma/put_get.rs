@@ -5,10 +5,12 @@
 
 use crate::api::core::requests::EMPTY_STATUS;
 use std::ptr::NonNull;
+use std::rc::Weak;
 
 use arrayvec::ArrayVec;
 use uct::api::{Comp, Ep as _, Iov as UctIov, Refused, Sent};
 
+use crate::api::core::ep_state::NO_PEER;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
@@ -52,6 +54,12 @@ pub struct Iov {
     pub addr: *mut u8,
     /// Length, bytes.
     pub len: usize,
+}
+
+impl Iov {
+    pub(crate) fn of(addr: *const u8, len: usize) -> Iov {
+        Iov { addr: addr.cast_mut(), len }
+    }
 }
 
 /// Piece of a peer's memory.
@@ -198,7 +206,17 @@ impl Ep {
         rkey: &Rkey,
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
-        self.usable()?;
+        if let Err(refusal) = self.usable() {
+            // SAFETY: this function's contract.
+            return unsafe {
+                self.defer_put(
+                    refusal,
+                    &[Iov::of(buf, len)],
+                    &[RemoteIov { addr: remote, len, rkey }],
+                    params,
+                )
+            };
+        }
         if !rkey.covers(remote, len as u64, Access::WRITE) {
             return Err(Error::RemoteAccess(self.peer()));
         }
@@ -240,7 +258,10 @@ impl Ep {
         remote: &[RemoteIov<'_>],
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
-        self.usable()?;
+        if let Err(refusal) = self.usable() {
+            // SAFETY: this function's contract.
+            return unsafe { self.defer_put(refusal, local, remote, params) };
+        }
         let mut gather = Gather::EMPTY;
         for piece in local {
             // SAFETY: the caller keeps the bytes valid until completion.
@@ -273,7 +294,17 @@ impl Ep {
         rkey: &Rkey,
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        self.usable()?;
+        if let Err(refusal) = self.usable() {
+            // SAFETY: this function's contract.
+            return unsafe {
+                self.defer_get(
+                    refusal,
+                    &[Iov { addr: buf, len }],
+                    &[RemoteIov { addr: remote, len, rkey }],
+                    params,
+                )
+            };
+        }
         if !rkey.covers(remote, len as u64, Access::READ) {
             return Err(Error::RemoteAccess(self.peer()));
         }
@@ -309,7 +340,10 @@ impl Ep {
         remote: &[RemoteIov<'_>],
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        self.usable()?;
+        if let Err(refusal) = self.usable() {
+            // SAFETY: this function's contract.
+            return unsafe { self.defer_get(refusal, local, remote, params) };
+        }
         let mut scatter = Scatter::EMPTY;
         for piece in local {
             // SAFETY: the caller keeps the buffer valid until completion.
@@ -402,6 +436,12 @@ impl Ep {
 
     /// Orders one-sided operations to this peer: later ones take effect after earlier ones.
     pub fn fence(&self) {
+        if self.state().is_pending() {
+            return self.defer_without_request(Box::new(|ep| {
+                ep.fence();
+                Ok(OpStatus::Done(EMPTY_STATUS))
+            }));
+        }
         self.worker().core().fence(self.peer());
     }
 }
@@ -410,8 +450,16 @@ impl Worker {
     /// Orders one-sided operations to each peer: later ones take effect after earlier ones to the same peer.
     pub fn fence(&self) {
         let mut core = self.core();
-        for peer in core.peers() {
+        let eps: Vec<_> = core.eps.iter().filter_map(Weak::upgrade).collect();
+        let mut peers: Vec<_> = eps.iter().map(|ep| ep.peer()).filter(|peer| *peer != NO_PEER).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        for peer in peers {
             core.fence(peer);
+        }
+        drop(core);
+        for ep in eps.into_iter().filter(|ep| ep.is_pending()) {
+            Ep::from_state(self.clone(), ep).fence();
         }
     }
 }
@@ -484,13 +532,6 @@ impl WorkerCore {
         }
         let (engine, mut wire, _) = self.split();
         engine.fence(&mut wire, peer, FenceScope::Memory);
-    }
-
-    fn peers(&self) -> Vec<PeerId> {
-        let mut peers: Vec<_> = self.eps.iter().filter_map(|ep| ep.upgrade()).map(|ep| ep.peer).collect();
-        peers.sort_unstable();
-        peers.dedup();
-        peers
     }
 }
 

@@ -203,6 +203,12 @@ impl Rkey {
         Rkey { device: Some(key), ..Rkey::from_key(key) }
     }
 
+    /// A copy for devices and packets, which does not map the memory.
+    pub(crate) fn unmapped(&self) -> Rkey {
+        let Rkey { key, addr, len, access, device, remote_mem, .. } = *self;
+        Rkey { key, addr, len, access, device, remote_mem, ..Rkey::from_key(key) }
+    }
+
     /// First address, as in the owner's process, and length in bytes.
     pub fn range(&self) -> (u64, u64) {
         (self.addr, self.len)

@@ -5,6 +5,9 @@
 use crate::api::stream::state::InflightRecv;
 use ucs::coll::slots::SlotId;
 
+use std::convert::Infallible;
+
+use crate::api::core::ep_state::LinkStage;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
@@ -254,7 +257,10 @@ impl Ep {
         done: Option<Callback>,
     ) -> Result<OpStatus<()>, Error> {
         if buf.is_empty() {
-            return self.usable().map(OpStatus::Done);
+            return match self.usable() {
+                Ok(()) | Err(Error::NotConnected) => Ok(OpStatus::Done(())),
+                Err(error) => Err(error),
+            };
         }
         // SAFETY: this function's contract.
         unsafe { self.send_class_raw(MsgClass::Stream, 0, buf, done) }
@@ -273,7 +279,32 @@ impl Ep {
     ) -> Result<RequestId, Error> {
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
-        self.worker().core().start_stream_recv(self.peer(), buf, mode, done).map(RequestId)
+        self.start_stream_recv(buf, mode, done)
+    }
+
+    /// Starts a receive, or defers it while the peer is not known.
+    pub(crate) fn start_stream_recv(
+        &self,
+        buf: RecvBuf,
+        mode: StreamRecvMode,
+        done: Option<Callback>,
+    ) -> Result<RequestId, Error> {
+        match self.state().stage() {
+            LinkStage::Linked => {
+                self.worker().core().start_stream_recv(self.peer(), buf, mode, done).map(RequestId)
+            }
+            LinkStage::Failed(error) => Err(error),
+            LinkStage::Pending => {
+                let mut buf = Some(buf);
+                let start = move |ep: &Ep| {
+                    let buf = buf.take().ok_or(Error::Invalid)?;
+                    ep.start_stream_recv(buf, mode, None).map(OpStatus::InProgress)
+                };
+                match self.defer::<Infallible>(Error::NotConnected, done, Box::new(start))? {
+                    OpStatus::InProgress(id) => Ok(id),
+                }
+            }
+        }
     }
 
     /// Receives available stream bytes, at least one. Receives are served in the order in which they start.
@@ -289,7 +320,11 @@ impl Ep {
     /// Returns stream bytes of one send in memory of the library. `None`: none has arrived, or an earlier
     /// receive waits for them. Makes no progress. Fails if the peer or the stream has failed.
     pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
-        self.worker().core().read_stream_data(self.peer())
+        match self.state().stage() {
+            LinkStage::Linked => self.worker().core().read_stream_data(self.peer()),
+            LinkStage::Pending => Ok(None),
+            LinkStage::Failed(error) => Err(error),
+        }
     }
 
     fn stream_recv_with_mode<B: IoBufMut>(&self, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
@@ -297,9 +332,8 @@ impl Ep {
         let (at, len) = lent.memory();
         // SAFETY: the request keeps the container until the receive ends; `IoBufMut` fixes its memory.
         let buf = unsafe { RecvBuf::new(at, len) };
-        let started = self.worker().core().start_stream_recv(self.peer(), buf, mode, None);
-        match started {
-            Ok(id) => RecvRequest::running(self.worker().clone(), id, lent),
+        match self.start_stream_recv(buf, mode, None) {
+            Ok(id) => RecvRequest::running(self.worker().clone(), id.0, lent),
             Err(error) => RecvRequest::ended(Err(error), lent),
         }
     }

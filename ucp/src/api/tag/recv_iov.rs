@@ -158,10 +158,7 @@ impl Ep {
         mode: StreamRecvMode,
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
-        let start = |buf| {
-            let id = self.worker().core().start_stream_recv(self.peer(), buf, mode, done)?;
-            Ok(OpStatus::<Infallible>::InProgress(RequestId(id)))
-        };
+        let start = |buf| self.start_stream_recv(buf, mode, done).map(OpStatus::<Infallible>::InProgress);
         // SAFETY: the caller vouches for the memory until the operation's end.
         let OpStatus::InProgress(id) = unsafe { self.worker().with_recv_list(pieces, start) }?;
         Ok(id)

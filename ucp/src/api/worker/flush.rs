@@ -6,7 +6,7 @@ use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 
-use crate::api::core::ep_state::EpState;
+use crate::api::core::ep_state::{EpState, LinkStage, NO_PEER};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage};
 use crate::api::core::requests::EMPTY_STATUS;
@@ -26,9 +26,12 @@ impl WorkerCore {
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         let id = self.reqs.start(Role::Flush, None);
-        let peer = of.as_ref().map(|ep| ep.peer);
-        let (engine, mut wire, _) = self.split();
-        engine.request_acks(&mut wire, peer);
+        // The acknowledgements of a pending endpoint are requested when it has its peer.
+        if of.as_ref().is_none_or(|ep| !ep.is_pending()) {
+            let peer = of.as_ref().map(|ep| ep.peer());
+            let (engine, mut wire, _) = self.split();
+            engine.request_acks(&mut wire, peer);
+        }
         // A flush of the worker reports earlier peer failures that no such flush has reported.
         let result = match of {
             None if !self.flushes.iter().any(Flush::is_worker_flush) => {
@@ -67,14 +70,42 @@ impl WorkerCore {
                 (&flush.scope, &flush.stage, flush.result)
                 && flush.on_timeout == OnTimeout::AbortOps
             {
-                self.abort_peer_ops(ep.peer);
+                self.abort_ep_ops(ep, Error::TimedOut(None));
             }
         }
         flushes.append(&mut self.flushes);
         self.flushes = flushes;
     }
 
+    /// Requests the acknowledgements that flushes of an endpoint wait for, once it has its peer.
+    pub(crate) fn flush_linked(&mut self, ep: &Rc<EpState>) {
+        let is_flushed = |flush: &Flush| matches!(&flush.scope, FlushScope::Ep(of) if Rc::ptr_eq(of, ep));
+        if self.flushes.iter().any(is_flushed) {
+            let (engine, mut wire, _) = self.split();
+            engine.request_acks(&mut wire, Some(ep.peer()));
+        }
+    }
+
     fn advance(&self, flush: &mut Flush) {
+        match flush.link_stage() {
+            LinkStage::Linked => self.advance_linked(flush),
+            LinkStage::Failed(error) if !matches!(flush.stage, Stage::Ended) => {
+                flush.result = Err(error);
+                flush.stage = Stage::Ended;
+            }
+            LinkStage::Pending | LinkStage::Failed(_) => {}
+        }
+        if flush.deadline != Nanos::NEVER
+            && !matches!(flush.stage, Stage::Ended)
+            && self.now() >= flush.deadline
+        {
+            let peer = flush.peer().filter(|peer| *peer != NO_PEER);
+            flush.result = flush.result.and(Err(Error::TimedOut(peer)));
+            flush.stage = Stage::Ended;
+        }
+    }
+
+    fn advance_linked(&self, flush: &mut Flush) {
         let peer = flush.peer();
         // Check the engine first: it drops the packets of a failed peer without acknowledgement.
         if let (Some(peer), false) = (peer, matches!(flush.stage, Stage::Ended))
@@ -83,7 +114,8 @@ impl WorkerCore {
             flush.result = Err(Error::of_peer(peer, fault));
             flush.stage = Stage::Ended;
         }
-        if matches!(flush.stage, Stage::Protocol) && self.engine.is_flushed(peer) {
+        let is_flushed = || self.engine.is_flushed(peer) && (peer.is_some() || self.deferred.is_empty());
+        if matches!(flush.stage, Stage::Protocol) && is_flushed() {
             flush.stage = Stage::Lanes { next: 0, waiting: 0 };
         }
         if let Stage::Lanes { next, waiting } = &mut flush.stage {
@@ -99,13 +131,6 @@ impl WorkerCore {
                 let back = self.engine.pending().is_backed_off(self.engine.peers(), peer);
                 flush.stage = if back { Stage::Protocol } else { Stage::Ended };
             }
-        }
-        if flush.deadline != Nanos::NEVER
-            && !matches!(flush.stage, Stage::Ended)
-            && self.now() >= flush.deadline
-        {
-            flush.result = flush.result.and(Err(Error::TimedOut(peer)));
-            flush.stage = Stage::Ended;
         }
     }
 

@@ -109,4 +109,12 @@ transports! { $:
     EfaVerbs(efa::Iface<verbs::Device>) if(feature = "verbs");
 }
 
+/// Domains, memory and keys are for any thread.
+const _: () = {
+    const fn is_shared<T: Send + Sync + 'static>() {}
+    is_shared::<Md>();
+    is_shared::<Mem>();
+    is_shared::<Rkey>();
+};
+
 pub(super) use {both, each};

@@ -138,8 +138,9 @@ pub struct MdAttr {
     pub max_reg: Option<usize>,
 }
 
-/// Registered memory: a local key. Dropping it deregisters (and frees, if the domain allocated it).
-pub trait Memory {
+/// Registered memory: a local key, for any thread. Dropping it deregisters (and frees, if the domain
+/// allocated it).
+pub trait Memory: Send + Sync {
     /// First byte.
     fn addr(&self) -> *mut u8;
     /// Length, bytes.
@@ -154,14 +155,15 @@ pub trait Memory {
     fn access(&self) -> Access;
 }
 
-/// An unpacked remote key.
-pub trait Rkey {
+/// An unpacked remote key, for any thread.
+pub trait Rkey: Send + Sync {
     /// The remote range it names: first virtual address in the owner's process, and length.
     fn range(&self) -> (u64, usize);
 }
 
-/// A memory domain.
-pub trait Md {
+/// A memory domain. Interfaces of several threads may be opened on one; what is registered with it serves all
+/// of them.
+pub trait Md: Send + Sync {
     /// Registered memory.
     type Mem: Memory;
     /// Unpacked remote key.
@@ -181,8 +183,9 @@ pub trait Md {
 
     /// Registers memory the caller owns.
     /// # Safety
-    /// The memory stays valid (for writes if `access` has any) until the registration is dropped and no
-    /// closure packs into it; nobody holds a Rust reference to it while a peer may write it.
+    /// The memory stays valid (for writes if `access` has any) until the registration is dropped and all
+    /// operations on it, by any thread of this process, are over; nobody holds a Rust reference to it while a
+    /// peer may write it.
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Self::Mem, Error>;
 
     /// Advises the system about `len` bytes of a registration from `offset` on; a hint.

@@ -16,3 +16,5 @@ pub mod rcache;
 pub mod recv_desc;
 pub mod reentry;
 pub mod retry_sleep;
+#[cfg(not(loom))]
+pub mod thread_bound;

@@ -5,12 +5,12 @@
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, MemKind, Memory, OpenError};
 use crate::base::alloc::{self, Backing, by_methods};
-use std::rc::Rc;
+use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian as le};
 
 /// A device with one protection domain. Clones share it.
 pub struct Md<D: Dev> {
-    inner: Rc<Inner<D>>,
+    inner: Arc<Inner<D>>,
 }
 
 struct Inner<D: Dev> {
@@ -68,7 +68,7 @@ impl<D: Dev> Md<D> {
             rkey_len: RKEY_LEN,
             max_reg: Some(a.max_mr as usize),
         };
-        Ok(Md { inner: Rc::new(Inner { dev, pd, attr }) })
+        Ok(Md { inner: Arc::new(Inner { dev, pd, attr }) })
     }
 
     /// The device.

@@ -6,9 +6,10 @@ use super::*;
 use crate::api::{AllocReq, Iface as _, MdAttr};
 use crate::loopback;
 use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
 use ucs::mem::{MapOpts, Mapping};
 
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -110,7 +111,7 @@ fn overlapping_handles_are_found() {
 
 struct Refusing {
     md: loopback::Md,
-    why: Rc<Cell<Option<Error>>>,
+    why: Arc<Mutex<Option<Error>>>,
 }
 
 impl Md for Refusing {
@@ -126,7 +127,7 @@ impl Md for Refusing {
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<loopback::Mem, Error> {
-        match self.why.get() {
+        match *self.why.lock().unwrap() {
             Some(why) => Err(why),
             // SAFETY: the caller's promise is the same.
             None => unsafe { self.md.register(addr, len, access) },
@@ -138,7 +139,7 @@ impl Md for Refusing {
 fn only_exhaustion_evicts() {
     let _alone = alone();
     let Some(inner) = cache(Limits::default()) else { return };
-    let why = Rc::new(Cell::new(None));
+    let why = Arc::new(Mutex::new(None));
     let md = Refusing { md: inner.md.clone(), why: why.clone() };
     let cache = RegCache::new(md, Limits::default(), Coherence::open());
     let maps: Vec<_> = (0..4).map(|_| map(1)).collect();
@@ -147,11 +148,11 @@ fn only_exhaustion_evicts() {
     maps[..3].iter().for_each(|map| get(map).unwrap());
     let sys = |errno| Error::Sys { call: "ibv_reg_mr", errno: Errno(errno) };
     for error in [sys(libc::EINVAL), sys(libc::EFAULT), sys(libc::EPERM), Error::BadLocalKey] {
-        why.set(Some(error));
+        *why.lock().unwrap() = Some(error);
         assert_eq!(get(&maps[3]), Err(error));
         assert_eq!((cache.stats().count, cache.stats().evicted), (3, 0), "{error}");
     }
-    why.set(Some(sys(libc::ENOMEM)));
+    *why.lock().unwrap() = Some(sys(libc::ENOMEM));
     assert_eq!(get(&maps[3]), Err(sys(libc::ENOMEM)));
     assert_eq!((cache.stats().count, cache.stats().evicted), (0, 3));
 }

@@ -334,12 +334,13 @@ pub trait DevQp {
     fn ring_doorbell(&self);
 }
 
-/// An opened device. Clones share one context, which objects keep alive.
-pub trait Dev: Clone + 'static {
+/// An opened device. Clones share one context, which objects keep alive. Any thread may register memory and
+/// create objects; a queue is used by one thread.
+pub trait Dev: Clone + Send + Sync + 'static {
     /// Protection domain.
-    type Pd: Clone;
+    type Pd: Clone + Send + Sync;
     /// Memory region.
-    type Mr: DevMr;
+    type Mr: DevMr + Send + Sync;
     /// Completion queue.
     type Cq: DevCq;
     /// Queue pair.

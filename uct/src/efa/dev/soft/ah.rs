@@ -5,7 +5,10 @@ use crate::efa::dev::Gid;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use ucs::coll::slots::{SlotId, Slots};
+use zerocopy::FromZeros;
 
 /// An address handle: one number per (protection domain, GID) of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -18,17 +21,24 @@ impl Ah {
     }
 }
 
-/// Packed: one per known GID.
-#[derive(Clone, Copy)]
-#[repr(C, packed(4))]
+/// An address handle as posts read it. Zero: none.
+#[derive(FromZeros)]
+#[repr(C)]
 struct AhEntry {
-    iid: u64,
-    pd: u32,
-    refs: u32,
+    iid: AtomicU64,
+    pd: AtomicU32,
+    number: AtomicU32,
 }
 
+/// The handles of a device. Any thread reads them without a lock.
 pub(super) struct AhTable {
-    entries: Slots<AhEntry>,
+    entries: Box<[AhEntry]>,
+    registry: Mutex<Registry>,
+}
+
+/// Reference counts, and which handle a GID has.
+pub(super) struct Registry {
+    refs: Slots<u32>,
     by_gid: HashTable<SlotId>,
 }
 
@@ -42,50 +52,76 @@ pub(super) enum AhChange {
     RefCount,
 }
 
-impl AhTable {
-    pub(super) fn new(limit: usize) -> AhTable {
-        AhTable { entries: Slots::with_limit(limit), by_gid: HashTable::new() }
+impl AhEntry {
+    fn owner(&self) -> (u32, u64) {
+        (self.pd.load(Ordering::Relaxed), self.iid.load(Ordering::Relaxed))
     }
 
-    pub(super) fn get(&mut self, pd: u32, gid: Gid) -> Result<(Ah, AhChange), Error> {
+    fn set(&self, number: u32, pd: u32, iid: u64) {
+        self.iid.store(iid, Ordering::Relaxed);
+        self.pd.store(pd, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
+    }
+}
+
+impl AhTable {
+    pub(super) fn new(limit: usize) -> AhTable {
+        let entries = <[AhEntry]>::new_box_zeroed_with_elems(limit).expect("memory for address handles");
+        let registry = Registry { refs: Slots::with_limit(limit), by_gid: HashTable::new() };
+        AhTable { entries, registry: Mutex::new(registry) }
+    }
+
+    /// Locks the table for changes.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, id: SlotId) -> &AhEntry {
+        &self.entries[Slots::<u32>::index_of(id)]
+    }
+
+    pub(super) fn get(&self, registry: &mut Registry, pd: u32, gid: Gid) -> Result<(Ah, AhChange), Error> {
         if Gid::link_local(gid.iid()) != gid || gid.iid() == 0 {
             return Err(Error::Unreachable);
         }
-        let is_it = |id: &SlotId| {
-            self.entries.get(*id).is_some_and(|&AhEntry { iid, pd: of, .. }| (of, iid) == (pd, gid.iid()))
-        };
-        if let Some(&id) = self.by_gid.find(hash(pd, gid.iid()), is_it) {
-            self.entries.get_mut(id).expect("index and entries agree").refs += 1;
+        let iid = gid.iid();
+        let is_it = |&id: &SlotId| self.entry(id).owner() == (pd, iid);
+        if let Some(&id) = registry.by_gid.find(hash(pd, iid), is_it) {
+            *registry.refs.get_mut(id).expect("index and entries agree") += 1;
             return Ok((Ah(id), AhChange::RefCount));
         }
-        let entry = AhEntry { pd, iid: gid.iid(), refs: 1 };
-        let id = self.entries.insert(entry).map_err(|_| Error::Exhausted("address handles"))?;
-        let entries = &self.entries;
-        self.by_gid.insert_unique(hash(pd, gid.iid()), id, |&id| {
-            let &AhEntry { pd, iid, .. } = entries.get(id).expect("index and entries agree");
+        let id = registry.refs.insert(1).map_err(|_| Error::Exhausted("address handles"))?;
+        self.entry(id).set(id.raw(), pd, iid);
+        let hash_of = |&id: &SlotId| {
+            let (pd, iid) = self.entry(id).owner();
             hash(pd, iid)
-        });
+        };
+        registry.by_gid.insert_unique(hash(pd, iid), id, hash_of);
         Ok((Ah(id), AhChange::GidSet))
     }
 
     /// Drops a reference; returns the interface id if it was the last.
-    pub(super) fn put(&mut self, pd: u32, ah: Ah) -> Option<u64> {
-        let entry = self.entries.get_mut(ah.0).filter(|entry| entry.pd == pd)?;
-        entry.refs -= 1;
-        if entry.refs > 0 {
+    pub(super) fn put(&self, registry: &mut Registry, pd: u32, ah: Ah) -> Option<u64> {
+        let iid = self.iid(pd, ah)?;
+        let refs = registry.refs.get_mut(ah.0)?;
+        *refs -= 1;
+        if *refs > 0 {
             return None;
         }
-        let entry = self.entries.remove(ah.0)?;
-        if let Ok(bucket) = self.by_gid.find_entry(hash(entry.pd, entry.iid), |&id| id == ah.0) {
+        registry.refs.remove(ah.0)?;
+        if let Ok(bucket) = registry.by_gid.find_entry(hash(pd, iid), |&id| id == ah.0) {
             bucket.remove();
         }
-        Some(entry.iid)
+        self.entry(ah.0).set(0, 0, 0);
+        Some(iid)
     }
 
     /// Interface id of a handle of domain `pd`. // HOT
     #[inline]
     pub(super) fn iid(&self, pd: u32, ah: Ah) -> Option<u64> {
-        self.entries.get(ah.0).filter(|entry| entry.pd == pd).map(|entry| entry.iid)
+        let entry = self.entries.get(Slots::<u32>::index_of(ah.0))?;
+        let there = entry.number.load(Ordering::Relaxed) == ah.number();
+        (there && entry.pd.load(Ordering::Relaxed) == pd).then(|| entry.iid.load(Ordering::Relaxed))
     }
 }
 
@@ -95,21 +131,23 @@ mod tests {
 
     #[test]
     fn one_number_per_domain_and_gid() {
-        let mut t = AhTable::new(2);
+        let t = AhTable::new(2);
+        let get = |pd, gid| t.get(&mut t.lock(), pd, gid);
+        let put = |pd, ah| t.put(&mut t.lock(), pd, ah);
         let (gid, other) = (Gid::link_local(7), Gid::link_local(8));
-        let (a, new) = t.get(1, gid).unwrap();
+        let (a, new) = get(1, gid).unwrap();
         assert_eq!(new, AhChange::GidSet);
-        assert_eq!(t.get(1, gid).unwrap(), (a, AhChange::RefCount));
-        let (b, _) = t.get(2, gid).unwrap();
+        assert_eq!(get(1, gid).unwrap(), (a, AhChange::RefCount));
+        let (b, _) = get(2, gid).unwrap();
         assert_ne!(a, b);
-        assert_eq!(t.get(1, other), Err(Error::Exhausted("address handles")));
+        assert_eq!(get(1, other), Err(Error::Exhausted("address handles")));
         assert_eq!((t.iid(1, a), t.iid(2, a)), (Some(7), None));
-        assert_eq!(t.put(2, a), None);
-        assert_eq!(t.put(1, a), None);
-        assert_eq!(t.put(1, a), Some(7));
-        assert_eq!((t.iid(1, a), t.put(1, a)), (None, None));
-        assert!(t.get(1, other).is_ok());
-        assert_eq!(t.get(1, Gid([1; 16])), Err(Error::Unreachable));
-        assert_eq!(t.get(1, Gid::link_local(0)), Err(Error::Unreachable));
+        assert_eq!(put(2, a), None);
+        assert_eq!(put(1, a), None);
+        assert_eq!(put(1, a), Some(7));
+        assert_eq!((t.iid(1, a), put(1, a)), (None, None));
+        assert!(get(1, other).is_ok());
+        assert_eq!(get(1, Gid([1; 16])), Err(Error::Unreachable));
+        assert_eq!(get(1, Gid::link_local(0)), Err(Error::Unreachable));
     }
 }

@@ -10,7 +10,6 @@ use crate::api::OpenError;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use pcapng::Writer;
-use std::cell::Cell;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -114,6 +113,8 @@ pub(super) struct SentRecord<'a> {
     pub(super) len: u32,
     pub(super) remote: RemoteAddr,
     pub(super) bytes: [&'a [u8]; 2],
+    /// When it was attempted last.
+    pub(super) attempted_at: Option<u64>,
 }
 
 /// A capture file. One per process and name, shared by all devices.
@@ -137,8 +138,7 @@ pub(super) fn wall_clock() -> u64 {
 pub(super) struct Capture {
     file: Arc<CaptureFile>,
     gid: Gid,
-    clock: Box<dyn Fn() -> u64>,
-    attempted_at: Cell<Option<u64>>,
+    clock: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Capture {
@@ -146,7 +146,7 @@ impl Capture {
     pub(super) fn open(
         name: &str,
         gid: Gid,
-        clock: impl Fn() -> u64 + 'static,
+        clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Result<Capture, OpenError> {
         let pid = std::process::id().to_string();
         let path = PathBuf::from(match name.contains("%p") {
@@ -166,12 +166,12 @@ impl Capture {
                 file
             }
         };
-        Ok(Capture { file, gid, clock: Box::new(clock), attempted_at: Cell::new(None) })
+        Ok(Capture { file, gid, clock: Box::new(clock) })
     }
 
-    /// Notes the time of an attempt: a success shows this time, which precedes the receiver's.
-    pub(super) fn mark_attempt(&self) {
-        self.attempted_at.set(Some((self.clock)()));
+    /// Time of the device's clock.
+    pub(super) fn now(&self) -> u64 {
+        (self.clock)()
     }
 
     pub(super) fn record_sent(&self, out: &SentRecord<'_>) {
@@ -192,7 +192,7 @@ impl Capture {
             rkey: out.remote.rkey.into(),
             raddr: out.remote.raddr.into(),
         };
-        let time = self.attempted_at.take().unwrap_or_else(|| (self.clock)());
+        let time = out.attempted_at.unwrap_or_else(|| self.now());
         self.write(time, &hdr, &out.bytes);
     }
 

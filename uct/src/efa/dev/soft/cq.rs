@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
@@ -29,9 +30,12 @@ pub(super) struct CqCore<L: Link> {
     /// Empty polls until the queue counts as idle.
     busy_polls_left: Cell<u32>,
     overruns: Cell<u64>,
+    polls: Cell<u64>,
+    /// The device is down, and so are the queue pairs.
+    failed: Cell<bool>,
     armed: Cell<bool>,
-    pub(super) channel: Option<Rc<L::CompChannel>>,
-    capture: Option<Rc<Capture>>,
+    pub(super) channel: Option<Arc<L::CompChannel>>,
+    capture: Option<Arc<Capture>>,
 }
 
 /// A completion queue. Clones share it.
@@ -51,8 +55,8 @@ impl<L: Link> CqCore<L> {
     pub(super) fn new(
         link: L,
         depth: usize,
-        channel: Option<L::CompChannel>,
-        capture: Option<Rc<Capture>>,
+        channel: Option<Arc<L::CompChannel>>,
+        capture: Option<Arc<Capture>>,
     ) -> Self {
         CqCore {
             link,
@@ -64,8 +68,10 @@ impl<L: Link> CqCore<L> {
             idle_polls: Cell::new(0),
             busy_polls_left: Cell::new(0),
             overruns: Cell::new(0),
+            polls: Cell::new(0),
+            failed: Cell::new(false),
             armed: Cell::new(false),
-            channel: channel.map(Rc::new),
+            channel,
             capture,
         }
     }
@@ -174,6 +180,21 @@ impl<L: Link> CqCore<L> {
         }
     }
 
+    /// Clock by which requests are deferred that complete here.
+    #[inline]
+    pub(super) fn ticks(&self) -> u64 {
+        self.link.ticks(&self.polls)
+    }
+
+    /// Fails the queue pairs of a device that is down, which another thread may have found.
+    #[cold]
+    fn fail(&self) {
+        if !self.failed.replace(true) {
+            self.senders.borrow().iter().for_each(|qp| qp.fail());
+            self.receivers.borrow().iter().for_each(|qp| qp.fail());
+        }
+    }
+
     #[inline]
     fn is_empty(&self) -> bool {
         self.ring.borrow().is_empty() && !self.receivers.borrow().iter().any(|qp| qp.rx.ready())
@@ -212,7 +233,7 @@ impl<L: Link> Cq<L> {
         if cq.deferred.get() == 0 || !cq.link.alive() {
             return false;
         }
-        (0..polls).for_each(|_| cq.link.on_poll());
+        (0..polls).for_each(|_| cq.link.on_poll(&cq.polls));
         cq.progress_deferred();
         cq.deferred.get() != 0
     }
@@ -228,9 +249,12 @@ impl<L: Link> DevCq for Cq<L> {
     #[inline]
     fn poll(&self, out: &mut [Cqe]) -> usize {
         let cq = &*self.0;
-        cq.link.on_poll();
+        cq.link.on_poll(&cq.polls);
         if !cq.link.alive() {
             return 0;
+        }
+        if cq.link.is_down() {
+            cq.fail();
         }
         if cq.deferred.get() != 0 {
             cq.progress_deferred();
@@ -267,11 +291,12 @@ impl<L: Link> DevCq for Cq<L> {
         if cq.busy_polls_left.get() != 0
             || cq.deferred.get() != 0
             || idle_polls >= UPKEEP_EVERY
+            || cq.link.is_down()
             || !cq.is_empty()
         {
             return false;
         }
-        cq.link.on_poll();
+        cq.link.on_poll(&cq.polls);
         cq.idle_polls.set(idle_polls);
         cq.link.alive()
     }
@@ -291,9 +316,10 @@ impl<L: Link> DevCq for Cq<L> {
         // SYNC(arm): the flags are set before the check for claims; a sender claims before it checks the
         // flags. A claim not yet published may come without a signal, which the timer covers.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let has_work = !cq.is_empty() || (cq.link.is_down() && !cq.failed.get());
         let must_retry =
             cq.deferred.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.has_unpublished());
-        let sleep = cq.is_empty() && (!must_retry || channel.timer(RETRY_WAKE_NS));
+        let sleep = !has_work && (!must_retry || channel.timer(RETRY_WAKE_NS));
         if !sleep {
             cq.disarm();
         }

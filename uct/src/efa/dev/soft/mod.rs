@@ -35,28 +35,44 @@ pub use qp::{MAX_RECV_SGE, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
 use crate::api::{Access, ConnectError, Error, OpenError};
+use crate::base::mem_ptr::MemPtr;
 use ah::{AhChange, AhTable};
 use capture::Capture;
 use cq::CqCore;
 use fault_model::FaultModel;
-use link::{Link, RecvQueue, RecvQueueInit};
+use link::{CompChannel, Link, RecvQueue, RecvQueueInit};
 use mr::{Memory, Region};
-use qp::{QpCore, QpParts};
+use qp::QpParts;
 use std::any::Any;
-use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ucs::mem::page::page_size;
 
 /// Counters of events other than immediate success.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Requests deferred: delayed, blocked, partly done, or at a receiver that is not ready.
-    pub deferred: Cell<u64>,
+    pub deferred: Counter,
     /// Requests that found the receiver not ready.
-    pub rnr: Cell<u64>,
+    pub rnr: Counter,
     /// Deferred requests that failed.
-    pub failed: Cell<u64>,
+    pub failed: Counter,
+}
+
+/// A count of events in all threads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Events so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 struct DeviceCore<L: Link> {
@@ -66,23 +82,30 @@ struct DeviceCore<L: Link> {
     seed: u64,
     rnr_interval_ns: u64,
     retry_ticks: u64,
-    ahs: RefCell<AhTable>,
-    next_pd: Cell<u32>,
+    ahs: AhTable,
+    next_pd: AtomicU32,
     /// Queue pair numbers in use, modulo the table size.
-    qpns: RefCell<Vec<bool>>,
+    qpns: Mutex<Vec<bool>>,
     /// Memory this device allocated: address, length, descriptor.
-    alloc_files: RefCell<Vec<(u64, u64, i32)>>,
+    alloc_files: Mutex<Vec<(u64, u64, i32)>>,
     counters: Counters,
-    /// Operations left until the NIC goes down, if planned.
-    ops_until_down: Cell<Option<u64>>,
-    down: Cell<bool>,
-    qps: RefCell<Vec<Weak<QpCore<L>>>>,
-    capture: Option<Rc<Capture>>,
+    /// Operations left until the NIC goes down; [`NEVER`].
+    ops_until_down: AtomicU64,
+    /// Channels of completion queues, signalled when the NIC goes down.
+    channels: Mutex<Vec<Weak<L::CompChannel>>>,
+    capture: Option<Arc<Capture>>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Data behind these locks is consistent between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<L: Link> DeviceCore<L> {
     fn release_qpn(&self, qpn: u16) {
-        let mut qpns = self.qpns.borrow_mut();
+        let mut qpns = lock(&self.qpns);
         let at = usize::from(qpn) % qpns.len();
         qpns[at] = false;
     }
@@ -90,29 +113,25 @@ impl<L: Link> DeviceCore<L> {
     /// Counts an operation toward a planned outage; returns whether the NIC is down.
     #[cold]
     fn count_op(&self) -> bool {
-        if let Some(ops_until_down) = self.ops_until_down.get() {
-            self.ops_until_down.set(ops_until_down.checked_sub(1));
-            if ops_until_down == 0 {
-                self.take_down();
-            }
+        let count = |left: u64| (left != NEVER).then(|| left.checked_sub(1).unwrap_or(NEVER));
+        if self.ops_until_down.fetch_update(Relaxed, Relaxed, count) == Ok(0) {
+            self.take_down();
         }
-        self.down.get()
+        self.link.is_down()
     }
 
+    /// Queue pairs fail when they are used or polled next, each in its thread.
     #[cold]
     fn take_down(&self) {
-        if self.down.replace(true) {
-            return;
+        if self.link.go_down() {
+            tracing::warn!("{} goes down", self.attr.name);
+            lock(&self.channels).iter().filter_map(Weak::upgrade).for_each(|channel| channel.signal());
         }
-        tracing::warn!("{} goes down", self.attr.name);
-        self.link.go_down();
-        let qps: Vec<_> = self.qps.borrow().iter().filter_map(Weak::upgrade).collect();
-        qps.iter().for_each(|qp| qp.fail());
     }
 }
 
 /// An opened software device on link `L`. Clones share its context.
-pub struct Device<L: Link>(Rc<DeviceCore<L>>);
+pub struct Device<L: Link>(Arc<DeviceCore<L>>);
 
 impl<L: Link> Clone for Device<L> {
     fn clone(&self) -> Self {
@@ -126,8 +145,8 @@ pub struct Pd(u32);
 
 /// A memory region. Dropping it makes its keys stale and frees the memory if the device allocated it.
 pub struct Mr<L: Link> {
-    dev: Rc<DeviceCore<L>>,
-    addr: *mut u8,
+    dev: Arc<DeviceCore<L>>,
+    addr: MemPtr,
     len: usize,
     key: u32,
     memory: Option<Memory>,
@@ -141,19 +160,18 @@ impl<L: Link> Device<L> {
             seed,
             rnr_interval_ns: profile.rnr_interval_ns,
             retry_ticks: link.retry_ticks(profile.rnr_interval_ns),
-            ahs: RefCell::new(AhTable::new(profile.attr.max_ah as usize)),
-            next_pd: Cell::new(1),
-            qpns: RefCell::new(vec![false; max_qp]),
-            alloc_files: RefCell::default(),
+            ahs: AhTable::new(profile.attr.max_ah as usize),
+            next_pd: AtomicU32::new(1),
+            qpns: Mutex::new(vec![false; max_qp]),
+            alloc_files: Mutex::default(),
             counters: Counters::default(),
-            ops_until_down: Cell::new(plan.down_after),
-            down: Cell::new(false),
-            qps: RefCell::default(),
-            capture: capture.map(Rc::new),
+            ops_until_down: AtomicU64::new(plan.down_after.unwrap_or(NEVER)),
+            channels: Mutex::default(),
+            capture: capture.map(Arc::new),
             attr: profile.attr,
             link,
         };
-        Device(Rc::new(core))
+        Device(Arc::new(core))
     }
 
     /// Counters so far.
@@ -162,7 +180,7 @@ impl<L: Link> Device<L> {
     }
 
     /// Takes the NIC down for good, as `SOFTEFA_DOWN` does. Outstanding and later requests complete as
-    /// flushed. Peers that sent to it before see
+    /// flushed, from each thread's next post or poll on. Peers that sent to it before see
     /// [`DevStatus::Unresponsive`](crate::efa::dev::DevStatus::Unresponsive), others that it is unreachable.
     pub fn take_down(&self) {
         self.0.take_down();
@@ -170,7 +188,7 @@ impl<L: Link> Device<L> {
 
     /// Whether the NIC is down.
     pub fn is_down(&self) -> bool {
-        self.0.down.get()
+        self.0.link.is_down()
     }
 
     /// The link it is on.
@@ -184,9 +202,10 @@ impl<L: Link> Device<L> {
         }
         let key = self.0.link.regions().insert(region)?;
         if let (Some(_), Some((fd, _))) = (&memory, region.file) {
-            self.0.alloc_files.borrow_mut().push((region.addr, region.len, fd));
+            lock(&self.0.alloc_files).push((region.addr, region.len, fd));
         }
-        Ok(Mr { dev: self.0.clone(), addr: region.addr as *mut u8, len: region.len as usize, key, memory })
+        let addr = MemPtr(region.addr as *mut u8);
+        Ok(Mr { dev: self.0.clone(), addr, len: region.len as usize, key, memory })
     }
 
     fn check_access(&self, access: Access) -> Result<(), Error> {
@@ -217,9 +236,8 @@ impl<L: Link> Dev for Device<L> {
     }
 
     fn alloc_pd(&self) -> Result<Pd, OpenError> {
-        let pd = self.0.next_pd.get();
-        self.0.next_pd.set(pd.checked_add(1).ok_or(Error::Exhausted("protection domains"))?);
-        Ok(Pd(pd))
+        let pd = self.0.next_pd.fetch_update(Relaxed, Relaxed, |pd| pd.checked_add(1));
+        Ok(Pd(pd.map_err(|_| Error::Exhausted("protection domains"))?))
     }
 
     /// Allocates zeroed memory; on the shared-memory link a memory file, into which peers write directly.
@@ -242,7 +260,7 @@ impl<L: Link> Dev for Device<L> {
             return Err(Error::InvalidParam("not a range of memory"));
         }
         // A part of allocated memory is as reachable as the whole.
-        let alloc_files = self.0.alloc_files.borrow();
+        let alloc_files = lock(&self.0.alloc_files);
         // A registration cache registers whole pages.
         let whole_pages = |n: u64| n.next_multiple_of(page_size() as u64);
         let inside = alloc_files
@@ -250,6 +268,7 @@ impl<L: Link> Dev for Device<L> {
             .find(|(a, n, _)| start >= *a && start - a <= whole_pages(*n).saturating_sub(len as u64));
         let file =
             inside.filter(|(_, n, _)| len as u64 <= whole_pages(*n)).map(|(a, _, fd)| (*fd, start - a));
+        drop(alloc_files);
         let access = access | Access::LOCAL_READ;
         self.insert(&Region { addr: start, len: len as u64, access, pd: pd.0, file }, None)
     }
@@ -260,7 +279,12 @@ impl<L: Link> Dev for Device<L> {
             let text = format!("a completion queue has 1 to {max} entries, not {depth}");
             return Err(OpenError::Config(text));
         }
-        let channel = self.0.link.create_channel(channel)?;
+        let channel = self.0.link.create_channel(channel)?.map(Arc::new);
+        if let Some(channel) = &channel {
+            let mut channels = lock(&self.0.channels);
+            channels.retain(|channel| channel.strong_count() > 0);
+            channels.push(Arc::downgrade(channel));
+        }
         let depth = depth.next_power_of_two() as usize;
         Ok(Cq(Rc::new(CqCore::new(self.0.link.clone(), depth, channel, self.0.capture.clone()))))
     }
@@ -273,7 +297,7 @@ impl<L: Link> Dev for Device<L> {
         init: &QpInit,
     ) -> Result<Qp<L>, OpenError> {
         let attr = &self.0.attr;
-        if self.0.down.get() {
+        if self.0.link.is_down() {
             return Err(OpenError::Environment(format!("{} is down", attr.name)));
         }
         let fits = |what: &str, asked: u32, max: u32| {
@@ -301,16 +325,17 @@ impl<L: Link> Dev for Device<L> {
             channel: recv_cq.0.channel.clone(),
         };
         let rx = {
-            let qpns = self.0.qpns.borrow();
+            let mut qpns = lock(&self.0.qpns);
             if !qpns.iter().take(attr.max_qp as usize).any(|used| !used) {
                 return Err(Error::Exhausted("queue pairs").into());
             }
-            self.0.link.open_recv_queue(recv_queue_init, &|qpn| !qpns[usize::from(qpn) % qpns.len()])?
+            let slots = qpns.len();
+            let rx = self.0.link.open_recv_queue(recv_queue_init, &|qpn| !qpns[usize::from(qpn) % slots])?;
+            qpns[usize::from(rx.qpn()) % slots] = true;
+            rx
         };
-        let slots = self.0.qpns.borrow().len();
-        self.0.qpns.borrow_mut()[usize::from(rx.qpn()) % slots] = true;
         let stream = self.0.link.iid() << 16 | u64::from(rx.qpn());
-        let qp = Qp::new(QpParts {
+        Ok(Qp::new(QpParts {
             dev: self.0.clone(),
             pd: pd.0,
             model: FaultModel::new(self.0.plan, self.0.seed, stream),
@@ -326,27 +351,29 @@ impl<L: Link> Dev for Device<L> {
                 QpKind::Srd => 7,
             },
             kind: init.kind,
-        });
-        let mut qps = self.0.qps.borrow_mut();
-        qps.retain(|qp| qp.strong_count() > 0);
-        qps.push(Rc::downgrade(&qp.0));
-        Ok(qp)
+        }))
     }
 
     fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {
-        let (ah, change) = self.0.ahs.borrow_mut().get(pd.0, gid)?;
+        let ahs = &self.0.ahs;
+        let registry = &mut *ahs.lock();
+        let (ah, change) = ahs.get(registry, pd.0, gid)?;
         if change == AhChange::GidSet
             && let Err(e) = self.0.link.set_peer_known(gid.iid(), true)
         {
-            self.0.ahs.borrow_mut().put(pd.0, ah);
+            ahs.put(registry, pd.0, ah);
             return Err(e);
         }
         Ok(ah)
     }
 
     fn destroy_ah(&self, pd: &Pd, ah: Ah) {
-        let gone = self.0.ahs.borrow_mut().put(pd.0, ah);
-        if let Some(iid) = gone {
+        // In a forked child another thread of the parent may hold the lock for ever.
+        if !self.0.link.is_owner_process() {
+            return;
+        }
+        let registry = &mut *self.0.ahs.lock();
+        if let Some(iid) = self.0.ahs.put(registry, pd.0, ah) {
             let _ = self.0.link.set_peer_known(iid, false);
         }
     }
@@ -354,7 +381,7 @@ impl<L: Link> Dev for Device<L> {
 
 impl<L: Link> DevMr for Mr<L> {
     fn addr(&self) -> *mut u8 {
-        self.addr
+        self.addr.0
     }
 
     fn len(&self) -> usize {
@@ -376,11 +403,13 @@ impl<L: Link> DevMr for Mr<L> {
 
 impl<L: Link> Drop for Mr<L> {
     fn drop(&mut self) {
-        if self.dev.link.is_owner_process() {
-            self.dev.link.regions().remove(self.key);
+        // In a forked child the keys are the parent's, and another thread of it may hold a lock for ever.
+        if !self.dev.link.is_owner_process() {
+            return;
         }
+        self.dev.link.regions().remove(self.key);
         if self.memory.is_some() {
-            self.dev.alloc_files.borrow_mut().retain(|(addr, ..)| *addr != self.addr as u64);
+            lock(&self.dev.alloc_files).retain(|(addr, ..)| *addr != self.addr.0 as u64);
         }
     }
 }

@@ -5,10 +5,9 @@
 use super::mr_entry::MrEntry;
 use crate::api::{Access, Error};
 use std::any::Any;
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ucs::mem::{Mapping, SharedMem};
 
 pub(super) use super::mr_entry::Region;
@@ -60,6 +59,11 @@ pub struct MrTableView {
     _memory: Memory,
 }
 
+// SAFETY: the entries consist of atomics and lie in memory that the view keeps.
+unsafe impl Send for MrTableView {}
+// SAFETY: as above.
+unsafe impl Sync for MrTableView {}
+
 /// Bits of a key that select the entry; the others are its generation, never 0.
 const INDEX_BITS: u32 = 16;
 const LAST_GENERATION: u32 = 0xff;
@@ -107,21 +111,21 @@ struct FreeEntries {
     entries: VecDeque<u32>,
 }
 
-/// Key table of one device, the only writer of its entries.
+/// Key table of one device, the only writer of its entries. Threads take turns to write.
 pub struct MrTable {
     pub(in crate::efa::dev::soft) view: MrTableView,
     limit: usize,
-    free: RefCell<FreeEntries>,
+    free: Mutex<FreeEntries>,
 }
 
 impl MrTable {
     pub(super) fn new(view: MrTableView) -> MrTable {
         let limit = view.count;
-        MrTable {
-            view,
-            limit,
-            free: RefCell::new(FreeEntries { uses: Vec::new(), entries: VecDeque::new() }),
-        }
+        MrTable { view, limit, free: Mutex::new(FreeEntries { uses: Vec::new(), entries: VecDeque::new() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FreeEntries> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) const fn bytes(count: usize) -> usize {
@@ -129,13 +133,13 @@ impl MrTable {
     }
 
     pub(super) fn live(&self) -> usize {
-        let free = self.free.borrow();
+        let free = self.lock();
         free.uses.len() - free.entries.len()
     }
 
     /// Adds a region; returns a non-zero 24-bit key that was not used recently.
     pub(super) fn insert(&self, region: &Region) -> Result<u32, Error> {
-        let mut free = self.free.borrow_mut();
+        let free = &mut *self.lock();
         let fresh = free.uses.len() < self.limit;
         let index = match free.entries.len() {
             n if n > RECYCLE_AFTER || (n > 0 && !fresh) => free.entries.pop_front().unwrap_or(0),
@@ -157,8 +161,9 @@ impl MrTable {
     pub(super) fn remove(&self, key: u32) {
         let index = key & ((1 << INDEX_BITS) - 1);
         let Some(entry) = self.view.entry(index as usize) else { return };
+        let mut free = self.lock();
         if entry.clear(key) {
-            self.free.borrow_mut().entries.push_back(index);
+            free.entries.push_back(index);
         }
     }
 

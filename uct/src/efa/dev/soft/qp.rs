@@ -18,6 +18,7 @@ use scatter::Scatter;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -53,7 +54,7 @@ impl<L: Link> PeerCache<L> {
 }
 
 pub(super) struct QpCore<L: Link> {
-    pub(super) dev: Rc<DeviceCore<L>>,
+    pub(super) dev: Arc<DeviceCore<L>>,
     kind: QpKind,
     pub(super) pd: u32,
     pub(super) rx: L::RecvQueue,
@@ -65,8 +66,12 @@ pub(super) struct QpCore<L: Link> {
     /// Accepted requests whose completion was not polled.
     in_flight: Cell<u32>,
     rnr_retry: Cell<u8>,
-    /// Neither fault model nor capture: decides the fast path of every post.
+    /// Neither fault model nor capture.
     unmodified: bool,
+    /// That, and not in the error state: decides the fast path of every post.
+    fast: Cell<bool>,
+    /// When the request being posted was attempted, for the capture.
+    attempted_at: Cell<Option<u64>>,
     model: RefCell<FaultModel>,
     peers: RefCell<PeerCache<L>>,
     deferred: RefCell<VecDeque<DeferredWr>>,
@@ -78,7 +83,7 @@ pub(super) struct QpCore<L: Link> {
 pub struct Qp<L: Link>(pub(super) Rc<QpCore<L>>);
 
 pub(super) struct QpParts<L: Link> {
-    pub(super) dev: Rc<DeviceCore<L>>,
+    pub(super) dev: Arc<DeviceCore<L>>,
     pub(super) pd: u32,
     pub(super) rx: L::RecvQueue,
     pub(super) send_cq: Rc<CqCore<L>>,
@@ -92,8 +97,11 @@ pub(super) struct QpParts<L: Link> {
 
 impl<L: Link> Qp<L> {
     pub(super) fn new(p: QpParts<L>) -> Self {
+        let unmodified = p.model.is_none() && p.dev.capture.is_none();
         let core = Rc::new(QpCore {
-            unmodified: p.model.is_none() && p.dev.capture.is_none(),
+            unmodified,
+            fast: Cell::new(unmodified),
+            attempted_at: Cell::new(None),
             dev: p.dev,
             kind: p.kind,
             pd: p.pd,
@@ -155,7 +163,10 @@ impl<L: Link> Drop for Qp<L> {
         qp.send_cq.deferred.set(qp.send_cq.deferred.get() - deferred);
         qp.send_cq.detach(qp);
         qp.recv_cq.detach(qp);
-        qp.dev.release_qpn(qp.rx.qpn());
+        // In a forked child the numbers are the parent's.
+        if qp.dev.link.is_owner_process() {
+            qp.dev.release_qpn(qp.rx.qpn());
+        }
     }
 }
 
@@ -165,6 +176,7 @@ impl<L: Link> QpCore<L> {
         if self.state.replace(State::Error) == State::Error {
             return;
         }
+        self.fast.set(false);
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
         for w in deferred {
             self.send_cq.deferred.set(self.send_cq.deferred.get() - 1);

@@ -107,6 +107,11 @@ pub(super) struct Context {
     pub(super) software: bool,
 }
 
+// SAFETY: the library's contexts are for any thread; the other fields do not change.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
 impl Context {
     pub(super) fn as_ptr(&self) -> *mut ibv_context {
         self.ptr.as_ptr()

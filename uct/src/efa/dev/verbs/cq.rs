@@ -14,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A completion queue.
 pub struct Cq(pub(super) Rc<CqCore>);
@@ -33,12 +34,12 @@ struct RawCq {
     efa: NonNull<efadv::Cq>,
     /// Whether the library reports arrivals that consumed no receive.
     reports_unsolicited: bool,
-    ctx: Rc<Context>,
+    ctx: Arc<Context>,
 }
 
 struct EventChannel {
     ptr: NonNull<ibv_comp_channel>,
-    _ctx: Rc<Context>,
+    _ctx: Arc<Context>,
 }
 
 /// Fields requested with each completion.
@@ -49,14 +50,14 @@ const WC_FLAGS: u32 = ibv_create_cq_wc_flags::IBV_WC_EX_WITH_BYTE_LEN.0
     | ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SLID.0;
 
 impl RawCq {
-    fn new(ctx: &Rc<Context>, depth: u32, channel: *mut ibv_comp_channel) -> Result<RawCq, Error> {
+    fn new(ctx: &Arc<Context>, depth: u32, channel: *mut ibv_comp_channel) -> Result<RawCq, Error> {
         // An interface is used by one thread; a library that cannot omit its locks fails.
         let made = RawCq::make(ctx, depth, channel, true);
         made.or_else(|_| RawCq::make(ctx, depth, channel, false))
     }
 
     fn make(
-        ctx: &Rc<Context>,
+        ctx: &Arc<Context>,
         depth: u32,
         channel: *mut ibv_comp_channel,
         single_threaded: bool,
@@ -220,7 +221,7 @@ impl Drop for Entry<'_> {
 }
 
 impl EventChannel {
-    fn new(ctx: &Rc<Context>) -> Result<Self, Error> {
+    fn new(ctx: &Arc<Context>) -> Result<Self, Error> {
         // SAFETY: an open device.
         let ptr = unsafe { ibv_create_comp_channel(ctx.as_ptr()) };
         let ptr = NonNull::new(ptr).ok_or_else(|| last_error("ibv_create_comp_channel"))?;
@@ -261,7 +262,7 @@ impl Drop for EventChannel {
 }
 
 impl CqCore {
-    pub(super) fn new(ctx: &Rc<Context>, depth: u32, events: Channel) -> Result<Self, Error> {
+    pub(super) fn new(ctx: &Arc<Context>, depth: u32, events: Channel) -> Result<Self, Error> {
         let channel = match events {
             Channel::With => Some(EventChannel::new(ctx)?),
             Channel::Without => None,
@@ -281,8 +282,8 @@ impl CqCore {
         self.cq.as_ibv_cq()
     }
 
-    pub(super) fn belongs_to(&self, ctx: &Rc<Context>) -> bool {
-        Rc::ptr_eq(&self.cq.ctx, ctx)
+    pub(super) fn belongs_to(&self, ctx: &Arc<Context>) -> bool {
+        Arc::ptr_eq(&self.cq.ctx, ctx)
     }
 
     pub(super) fn attach_sender(&self, qp: &Rc<QpCore>) {

@@ -4,13 +4,14 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `context` | the device list; an opened device and its attributes |
-//! | `pd` | protection domains, address handles, memory regions |
+//! | `ah`, `pd` | address handles; protection domains, memory regions |
 //! | `cq`, `qp`, `wr_builder` | completion queues; queue pairs; building of a send work request |
 //! | `status` | conversion of statuses and errors |
 //! | `efadv` | declarations that rdma-sys lacks |
 
 #![allow(unsafe_code)]
 
+mod ah;
 mod context;
 mod cq;
 mod efadv;
@@ -21,8 +22,9 @@ mod status;
 mod tests;
 mod wr_builder;
 
+pub use ah::Ah;
 pub use cq::Cq;
-pub use pd::{Ah, Mr, Pd};
+pub use pd::{Mr, Pd};
 pub use qp::Qp;
 
 use super::reachability::{self, HostId};
@@ -34,6 +36,7 @@ use pd::PdCore;
 use qp::QpCore;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use ucs::mem::{MapOpts, Mapping, Pages};
 
 /// An EFA device that [`open`] can open.
@@ -49,7 +52,7 @@ pub struct VerbsDevice {
 
 /// An opened device. Clones share its context.
 #[derive(Clone)]
-pub struct Device(Rc<Context>);
+pub struct Device(Arc<Context>);
 
 fn name_of(device: &ListedDevice<'_>) -> String {
     format!("{}:{PORT}", device.name())
@@ -88,7 +91,7 @@ pub fn list() -> Vec<VerbsDevice> {
 pub fn open(name: &str) -> Result<Device, OpenError> {
     let found = DeviceList::new();
     match found.iter().find(|device| name_of(device) == name) {
-        Some(device) => Ok(Device(Rc::new(device.open(name.into())?))),
+        Some(device) => Ok(Device(Arc::new(device.open(name.into())?))),
         None => {
             let known: Vec<String> = list().into_iter().map(|d| d.name).collect();
             let (transport, known) = ("efa".into(), known.join(", "));
@@ -118,7 +121,7 @@ impl Dev for Device {
     }
 
     fn alloc_pd(&self) -> Result<Pd, OpenError> {
-        Ok(Pd(Rc::new(PdCore::new(&self.0)?)))
+        Ok(Pd(Arc::new(PdCore::new(&self.0)?)))
     }
 
     fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr, Error> {

@@ -1,158 +1,78 @@
-//! Protection domains with their address handles, and memory regions. An address handle is an index, looked
-//! up at each post, so a destroyed one is detected.
+//! Protection domains and memory regions.
 
 #![allow(unsafe_code)]
 
-use super::context::{Context, PORT};
-use super::efadv;
-use super::status::{error, last_error};
+use super::ah::{Ah, AhTable};
+use super::context::Context;
+use super::status::last_error;
 use crate::api::{Access, Error};
+use crate::base::mem_ptr::MemPtr;
 use crate::efa::dev::{DevMr, Gid};
 use rdma_sys::*;
-use rustc_hash::FxHashMap;
 use std::any::Any;
-use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::sync::Arc;
-use ucs::Errno;
 use ucs::mem::Mapping;
-
-/// An address handle: an index in its domain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ah(u32);
 
 /// A protection domain. Clones share it.
 #[derive(Clone)]
-pub struct Pd(pub(super) Rc<PdCore>);
+pub struct Pd(pub(super) Arc<PdCore>);
 
 pub(super) struct PdCore {
     ptr: NonNull<ibv_pd>,
-    ahs: RefCell<AhTable>,
-    ctx: Rc<Context>,
+    ahs: ManuallyDrop<AhTable>,
+    ctx: Arc<Context>,
 }
 
-#[derive(Default)]
-struct AhTable {
-    entries: Vec<Option<AhEntry>>,
-    free: Vec<u32>,
-    by_gid: FxHashMap<Gid, u32>,
-    /// GIDs by AHN, by which completions name senders.
-    by_ahn: Vec<Option<Gid>>,
-}
-
-struct AhEntry {
-    ptr: NonNull<ibv_ah>,
-    gid: Gid,
-    ahn: u16,
-    refs: u32,
-}
+// SAFETY: the library's domains are for any thread; the handles have their own synchronisation.
+unsafe impl Send for PdCore {}
+// SAFETY: as above.
+unsafe impl Sync for PdCore {}
 
 impl PdCore {
-    pub(super) fn new(ctx: &Rc<Context>) -> Result<Self, Error> {
+    pub(super) fn new(ctx: &Arc<Context>) -> Result<Self, Error> {
+        let ahs = ManuallyDrop::new(AhTable::new()?);
         // SAFETY: an open device.
         let ptr =
             NonNull::new(unsafe { ibv_alloc_pd(ctx.as_ptr()) }).ok_or_else(|| last_error("ibv_alloc_pd"))?;
-        Ok(PdCore { ptr, ahs: RefCell::default(), ctx: ctx.clone() })
+        Ok(PdCore { ptr, ahs, ctx: ctx.clone() })
     }
 
     pub(super) fn as_ptr(&self) -> *mut ibv_pd {
         self.ptr.as_ptr()
     }
 
-    pub(super) fn belongs_to(&self, ctx: &Rc<Context>) -> bool {
-        Rc::ptr_eq(&self.ctx, ctx)
+    pub(super) fn belongs_to(&self, ctx: &Arc<Context>) -> bool {
+        Arc::ptr_eq(&self.ctx, ctx)
     }
 
     /// Creates the handle of a GID, or adds a reference.
     pub(super) fn create_ah(&self, gid: Gid) -> Result<Ah, Error> {
-        let t = &mut *self.ahs.borrow_mut();
-        if let Some(&at) = t.by_gid.get(&gid) {
-            if let Some(entry) = &mut t.entries[at as usize] {
-                entry.refs += 1;
-            }
-            return Ok(Ah(at));
-        }
-        let (ptr, ahn) = self.make_ah(gid)?;
-        let entry = Some(AhEntry { ptr, gid, ahn, refs: 1 });
-        let at = match t.free.pop() {
-            Some(at) => {
-                t.entries[at as usize] = entry;
-                at
-            }
-            None => {
-                t.entries.push(entry);
-                t.entries.len() as u32 - 1
-            }
-        };
-        t.by_gid.insert(gid, at);
-        let ahn = usize::from(ahn);
-        if t.by_ahn.len() <= ahn {
-            t.by_ahn.resize(ahn + 1, None);
-        }
-        t.by_ahn[ahn] = Some(gid);
-        Ok(Ah(at))
-    }
-
-    fn make_ah(&self, gid: Gid) -> Result<(NonNull<ibv_ah>, u16), Error> {
-        // SAFETY: integers only.
-        let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
-        attr.grh.dgid = ibv_gid { raw: gid.0 };
-        attr.is_global = 1;
-        attr.port_num = PORT;
-        // SAFETY: a live domain, a whole attribute.
-        let ptr = unsafe { ibv_create_ah(self.as_ptr(), &mut attr) };
-        let ptr = NonNull::new(ptr).ok_or_else(|| match Errno::last_os().0 {
-            libc::ENOMEM => Error::Exhausted("address handles"),
-            e => error("ibv_create_ah", Errno(e)),
-        })?;
-        let mut efa = efadv::AhAttr::default();
-        // SAFETY: a live handle; `efa` is as long as is said.
-        let failed = unsafe { efadv::efadv_query_ah(ptr.as_ptr(), &mut efa, size_of_val(&efa) as u32) };
-        if failed != 0 {
-            // SAFETY: made above, known to nobody.
-            unsafe { ibv_destroy_ah(ptr.as_ptr()) };
-            return Err(error("efadv_query_ah", Errno(failed)));
-        }
-        Ok((ptr, efa.ahn))
+        self.ahs.create(self.as_ptr(), gid)
     }
 
     pub(super) fn destroy_ah(&self, ah: Ah) {
-        let t = &mut *self.ahs.borrow_mut();
-        let Some(slot) = t.entries.get_mut(ah.0 as usize) else { return };
-        let Some(entry) = slot else { return };
-        entry.refs -= 1;
-        if entry.refs > 0 {
-            return;
-        }
-        t.by_gid.remove(&entry.gid);
-        t.by_ahn[usize::from(entry.ahn)] = None;
-        t.free.push(ah.0);
-        // SAFETY: made by `make_ah`, destroyed once: its entry is emptied now.
-        unsafe { ibv_destroy_ah(entry.ptr.as_ptr()) };
-        *slot = None;
+        self.ahs.destroy(ah);
     }
 
     /// The library's handle; `None` if it was destroyed. // HOT
     #[inline]
     pub(super) fn ah(&self, ah: Ah) -> Option<*mut ibv_ah> {
-        let t = self.ahs.borrow();
-        t.entries.get(ah.0 as usize)?.as_ref().map(|entry| entry.ptr.as_ptr())
+        self.ahs.handle(ah)
     }
 
     /// GID of an AHN. // HOT
     #[inline]
     pub(super) fn gid_of(&self, ahn: u32) -> Option<Gid> {
-        self.ahs.borrow().by_ahn.get(ahn as usize).copied().flatten()
+        self.ahs.gid_of(ahn)
     }
 }
 
 impl Drop for PdCore {
     fn drop(&mut self) {
-        for entry in self.ahs.get_mut().entries.drain(..).flatten() {
-            // SAFETY: made by `make_ah`; nobody is left to post with it.
-            unsafe { ibv_destroy_ah(entry.ptr.as_ptr()) };
-        }
+        // SAFETY: dropped once, here: handles go before their domain.
+        unsafe { ManuallyDrop::drop(&mut self.ahs) };
         // SAFETY: regions and queue pairs of the domain hold a share of `self` and are gone.
         unsafe { ibv_dealloc_pd(self.as_ptr()) };
     }
@@ -161,13 +81,18 @@ impl Drop for PdCore {
 /// A memory region. Fields are dropped after deregistration.
 pub struct Mr {
     ptr: NonNull<ibv_mr>,
-    addr: *mut u8,
+    addr: MemPtr,
     len: usize,
     lkey: u32,
     rkey: u32,
     memory: Option<Arc<Mapping>>,
-    _pd: Rc<PdCore>,
+    _pd: Arc<PdCore>,
 }
+
+// SAFETY: the library's regions are for any thread; the other fields do not change.
+unsafe impl Send for Mr {}
+// SAFETY: as above.
+unsafe impl Sync for Mr {}
 
 impl Mr {
     /// Registers `len` bytes at `addr`, of which the region owns `memory`.
@@ -198,13 +123,13 @@ impl Mr {
         // SAFETY: a region just made; nobody writes to it.
         let mr = unsafe { ptr.as_ref() };
         let (lkey, rkey) = (mr.lkey, mr.rkey);
-        Ok(Mr { ptr, addr, len, lkey, rkey, memory: memory.map(Arc::new), _pd: pd.0.clone() })
+        Ok(Mr { ptr, addr: MemPtr(addr), len, lkey, rkey, memory: memory.map(Arc::new), _pd: pd.0.clone() })
     }
 }
 
 impl DevMr for Mr {
     fn addr(&self) -> *mut u8 {
-        self.addr
+        self.addr.0
     }
 
     fn len(&self) -> usize {

@@ -2,10 +2,11 @@
 
 #![allow(unsafe_code)]
 
+use super::ah::Ah;
 use super::context::{Context, PORT};
 use super::cq::CqCore;
 use super::efadv;
-use super::pd::{Ah, Pd, PdCore};
+use super::pd::{Pd, PdCore};
 use super::status::{error, last_error};
 use super::wr_builder::{MAX_SGE, WrBuilder, to_ibv_sge};
 use crate::api::{Error, OpenError};
@@ -16,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 use ucs::Errno;
 use ucs::mem::pool::FreeList;
 
@@ -42,8 +44,8 @@ pub(super) struct QpCore {
     /// Whether `recvs` has something to post or to complete.
     recvs_pending: Cell<bool>,
     posted_recvs: Cell<u32>,
-    pub(super) pd: Rc<PdCore>,
-    ctx: Rc<Context>,
+    pub(super) pd: Arc<PdCore>,
+    ctx: Arc<Context>,
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +72,7 @@ struct Recvs {
 
 impl QpCore {
     pub(super) fn new(
-        ctx: &Rc<Context>,
+        ctx: &Arc<Context>,
         pd: &Pd,
         send_cq: &CqCore,
         recv_cq: &CqCore,

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::pd::Ah;
+use super::ah::Ah;
 use crate::efa::dev::{Dest, Sge};
 use arrayvec::ArrayVec;
 use rdma_sys::*;

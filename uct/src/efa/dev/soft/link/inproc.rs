@@ -8,6 +8,7 @@ mod qp;
 
 use super::{Channel, CompChannel, Link, Progress, RecvQueueInit, TryOutcome};
 use crate::api::{Error, OpenError};
+use crate::base::thread_bound::ThreadBound;
 use crate::efa::dev::soft::Device;
 use crate::efa::dev::soft::capture::Capture;
 use crate::efa::dev::soft::fault_model::FaultPlan;
@@ -22,7 +23,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{self, Arc, Mutex, MutexGuard, PoisonError};
 use ucs::mem::{Fill, MapOpts, Mapping, Pages};
 use ucs::sys::EventFd;
 use ucs::time::{Clock, Nanos};
@@ -35,7 +37,7 @@ struct FabricState {
     plan: FaultPlan,
     now: Cell<u64>,
     opened: Cell<u64>,
-    nodes: RefCell<Vec<Weak<Node>>>,
+    nodes: RefCell<Vec<sync::Weak<Node>>>,
     qps: RefCell<BTreeMap<(u64, u16), Rc<FabricQp>>>,
     progressables: RefCell<Vec<Weak<dyn Progress>>>,
     next_qpn: Cell<u16>,
@@ -88,23 +90,23 @@ impl Fabric {
         let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
         let table = Mapping::new(MrTable::bytes(entries), opts)
             .map_err(|e| OpenError::memory(format_args!("softefa{nth}"), &e))?;
-        let node = Rc::new(Node {
+        let node = Arc::new(Node {
             iid,
             table: MrTable::new(MrTableView::new(Memory::Private(Arc::new(table)), 0, entries)),
-            known_gids: RefCell::default(),
-            dead: Cell::new(false),
-            down: Cell::new(false),
+            known_gids: Mutex::default(),
+            dead: AtomicBool::new(false),
+            down: AtomicBool::new(false),
             strict: profile.strict,
         });
-        self.0.nodes.borrow_mut().push(Rc::downgrade(&node));
+        self.0.nodes.borrow_mut().push(Arc::downgrade(&node));
         let capture = match &**self.0.pcap.borrow() {
             "" => None,
             name => {
-                let fabric = self.clone();
+                let fabric = ThreadBound::new(self.clone());
                 Some(Capture::open(name, Gid::link_local(iid), move || fabric.now())?)
             }
         };
-        let link = Inproc { fabric: self.clone(), node };
+        let link = Inproc { fabric: ThreadBound::new(self.clone()), node };
         Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, capture))
     }
 
@@ -153,9 +155,9 @@ impl Fabric {
 
     /// Kills the process that owns this GID: its queue pairs are gone and its devices stop.
     pub fn kill(&self, gid: Gid) {
-        for node in self.0.nodes.borrow().iter().filter_map(Weak::upgrade) {
+        for node in self.0.nodes.borrow().iter().filter_map(sync::Weak::upgrade) {
             if node.iid == gid.iid() {
-                node.dead.set(true);
+                node.dead.store(true, Relaxed);
             }
         }
         self.0.qps.borrow_mut().retain(|(iid, _), qp| {
@@ -188,7 +190,7 @@ impl Fabric {
 
     /// Memory regions registered on all devices.
     pub fn regions(&self) -> usize {
-        self.0.nodes.borrow().iter().filter_map(Weak::upgrade).map(|node| node.table.live()).sum()
+        self.0.nodes.borrow().iter().filter_map(sync::Weak::upgrade).map(|node| node.table.live()).sum()
     }
 
     fn count_delivery(&self) {
@@ -233,11 +235,12 @@ impl Clock for Fabric {
     }
 }
 
-/// Connection of one device to a fabric.
+/// Connection of one device to a fabric. Only the fabric's thread may use it, though its type is for any: the
+/// device's memory domain is then like those of real devices.
 #[derive(Clone)]
 pub struct Inproc {
-    fabric: Fabric,
-    node: Rc<Node>,
+    fabric: ThreadBound<Fabric>,
+    node: Arc<Node>,
 }
 
 impl Inproc {
@@ -250,10 +253,24 @@ impl Inproc {
 struct Node {
     iid: u64,
     table: MrTable,
-    known_gids: RefCell<FxHashMap<[u8; 8], u32>>,
-    dead: Cell<bool>,
-    down: Cell<bool>,
+    known_gids: Mutex<FxHashMap<[u8; 8], u32>>,
+    dead: AtomicBool,
+    down: AtomicBool,
     strict: bool,
+}
+
+impl Node {
+    fn known_gids(&self) -> MutexGuard<'_, FxHashMap<[u8; 8], u32>> {
+        self.known_gids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_dead(&self) -> bool {
+        self.dead.load(Relaxed)
+    }
+
+    fn is_down(&self) -> bool {
+        self.down.load(Relaxed)
+    }
 }
 
 /// A completion channel on an eventfd.
@@ -335,15 +352,15 @@ impl Link for Inproc {
             channel: init.channel,
         });
         qps.insert((self.node.iid, qpn), qp.clone());
-        Ok(InprocRecvQueue { qp, fabric: self.fabric.clone() })
+        Ok(InprocRecvQueue { qp, fabric: Fabric::clone(&self.fabric) })
     }
 
     fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<InprocRemoteQp, TryOutcome> {
         let qp = self.fabric.0.qps.borrow().get(&(iid, qpn)).cloned();
         match qp {
-            Some(qp) if qp.node.down.get() => Err(TryOutcome::Done(DevStatus::Unreachable)),
+            Some(qp) if qp.node.is_down() => Err(TryOutcome::Done(DevStatus::Unreachable)),
             Some(qp) if qp.kind != kind => Err(TryOutcome::Done(DevStatus::BadDestQpn)),
-            Some(qp) => Ok(InprocRemoteQp { me: self.node.clone(), qp, fabric: self.fabric.clone() }),
+            Some(qp) => Ok(InprocRemoteQp { me: self.node.clone(), qp, fabric: Fabric::clone(&self.fabric) }),
             None => Err(TryOutcome::Done(DevStatus::BadDestQpn)),
         }
     }
@@ -357,7 +374,7 @@ impl Link for Inproc {
     }
 
     fn set_peer_known(&self, iid: u64, known: bool) -> Result<(), Error> {
-        let mut all = self.node.known_gids.borrow_mut();
+        let mut all = self.node.known_gids();
         let n = all.entry(iid.to_ne_bytes()).or_default();
         *n = if known { *n + 1 } else { n.saturating_sub(1) };
         if *n == 0 {
@@ -366,7 +383,7 @@ impl Link for Inproc {
         Ok(())
     }
 
-    fn on_poll(&self) {
+    fn on_poll(&self, _polls: &Cell<u64>) {
         let state = &*self.fabric.0;
         state.now.set(state.now.get() + POLL_NS);
         if self.fabric.next_due() <= state.now.get() {
@@ -374,7 +391,7 @@ impl Link for Inproc {
         }
     }
 
-    fn ticks(&self) -> u64 {
+    fn ticks(&self, _polls: &Cell<u64>) -> u64 {
         self.fabric.now()
     }
 
@@ -390,11 +407,15 @@ impl Link for Inproc {
         self.fabric.0.progressables.borrow_mut().push(progress);
     }
 
-    fn go_down(&self) {
-        self.node.down.set(true);
+    fn go_down(&self) -> bool {
+        !self.node.down.swap(true, Relaxed)
+    }
+
+    fn is_down(&self) -> bool {
+        self.node.is_down()
     }
 
     fn alive(&self) -> bool {
-        !self.node.dead.get()
+        !self.node.is_dead()
     }
 }

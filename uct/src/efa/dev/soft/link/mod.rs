@@ -9,9 +9,11 @@ pub mod shm;
 use super::mr::{Backing, Memory, MrTable};
 use crate::api::{ConnectError, Error, OpenError};
 use crate::efa::dev::{Channel, Cqe, DevStatus, Gid, QpKind};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
-use std::rc::{Rc, Weak};
+use std::rc::Weak;
+use std::sync::Arc;
 
 /// Outcome of one attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +123,7 @@ pub struct RecvQueueInit<W> {
     pub(super) depth: u32,
     pub(super) qkey: u32,
     pub(super) unsolicited: bool,
-    pub(super) channel: Option<Rc<W>>,
+    pub(super) channel: Option<Arc<W>>,
 }
 
 /// Receive queue of one local queue pair. Dropping it makes it unreachable.
@@ -161,7 +163,7 @@ pub trait RemoteQp {
 }
 
 /// A completion channel: a descriptor that can be signalled.
-pub trait CompChannel {
+pub trait CompChannel: Send + Sync {
     /// The descriptor.
     fn fd(&self) -> BorrowedFd<'_>;
     /// Makes the descriptor readable.
@@ -180,8 +182,8 @@ pub trait Progress {
     fn next_due(&self) -> u64;
 }
 
-/// Connection of one device to its wire.
-pub trait Link: Clone + 'static {
+/// Connection of one device to its wire. Interfaces of several threads share it.
+pub trait Link: Clone + Send + Sync + 'static {
     /// Receive queue.
     type RecvQueue: RecvQueue;
     /// Remote queue pair.
@@ -219,18 +221,20 @@ pub trait Link: Clone + 'static {
     fn is_owner_process(&self) -> bool {
         true
     }
-    /// Called first at every poll of a completion queue. // HOT
-    fn on_poll(&self);
-    /// Clock by which requests are deferred.
-    fn ticks(&self) -> u64;
+    /// Called first at every poll of a completion queue, which has been polled `polls` times. // HOT
+    fn on_poll(&self, polls: &Cell<u64>);
+    /// Clock by which requests are deferred that complete to a queue polled `polls` times.
+    fn ticks(&self, polls: &Cell<u64>) -> u64;
     /// Clock in nanoseconds, from an arbitrary start.
     fn clock(&self) -> u64;
     /// Ticks between attempts at a receiver that is not ready; `interval_ns` is what hardware waits.
     fn retry_ticks(&self, interval_ns: u64) -> u64;
     /// Registers deferred work with a link that drives devices itself.
     fn register_progress(&self, progress: Weak<dyn Progress>);
-    /// Takes the device down for good, visibly for peers.
-    fn go_down(&self);
+    /// Takes the device down for good, visibly for peers. False: it was.
+    fn go_down(&self) -> bool;
+    /// Whether the device is down. // HOT
+    fn is_down(&self) -> bool;
     /// False once the device was killed.
     fn alive(&self) -> bool;
 }

@@ -46,6 +46,7 @@ impl<L: Link> QpCore<L> {
             len,
             remote,
             bytes,
+            attempted_at: self.attempted_at.take(),
         });
     }
 

@@ -71,7 +71,8 @@ pub(super) struct DeferredWr {
 impl<L: Link> QpCore<L> {
     pub(super) fn attempt(&self, wr: &Wr) -> TryOutcome {
         if let Some(capture) = &self.dev.capture {
-            capture.mark_attempt();
+            // A success shows this time, which precedes the receiver's.
+            self.attempted_at.set(Some(capture.now()));
         }
         let to = (wr.iid, wr.qpn, wr.qkey);
         let rdma = |sge: &Sge, raddr, rkey, total| Rdma { local: sge.addr, len: sge.len, raddr, rkey, total };
@@ -104,7 +105,7 @@ impl<L: Link> QpCore<L> {
     }
 
     pub(super) fn start_with_faults(&self, wr: Wr, draw: FaultDraw) {
-        let due = self.dev.link.ticks() + draw.delay;
+        let due = self.send_cq.ticks() + draw.delay;
         let w = DeferredWr { wr, due, ack: draw.ack, phase: DeferReason::Delayed(draw) };
         let w = if draw.delay == 0 { self.run_due(w) } else { Some(w) };
         if let Some(w) = w {
@@ -115,7 +116,7 @@ impl<L: Link> QpCore<L> {
     fn defer(&self, w: DeferredWr) {
         self.next_due.set(self.next_due.get().min(w.due));
         self.send_cq.deferred.set(self.send_cq.deferred.get() + 1);
-        self.dev.counters.deferred.set(self.dev.counters.deferred.get() + 1);
+        self.dev.counters.deferred.add();
         self.deferred.borrow_mut().push_back(w);
     }
 
@@ -128,13 +129,13 @@ impl<L: Link> QpCore<L> {
         }
         match outcome {
             TryOutcome::Done(status) if w.ack > 0 => {
-                w.due = self.dev.link.ticks() + w.ack;
+                w.due = self.send_cq.ticks() + w.ack;
                 w.phase = DeferReason::AwaitingAck(status);
                 Some(w)
             }
             TryOutcome::Done(status) => {
                 if status != DevStatus::Ok {
-                    self.dev.counters.failed.set(self.dev.counters.failed.get() + 1);
+                    self.dev.counters.failed.add();
                 }
                 self.complete(w.wr.wr_id, w.wr.op(), status);
                 None
@@ -142,7 +143,7 @@ impl<L: Link> QpCore<L> {
             TryOutcome::NotReady => self.not_ready(w),
             TryOutcome::Busy => {
                 w.phase = DeferReason::Retry;
-                w.due = self.dev.link.ticks() + 1;
+                w.due = self.send_cq.ticks() + 1;
                 Some(w)
             }
             TryOutcome::Partial(n) => {
@@ -154,7 +155,7 @@ impl<L: Link> QpCore<L> {
                 sge.len -= n;
                 *raddr = raddr.wrapping_add(u64::from(n));
                 w.phase = DeferReason::Retry;
-                w.due = self.dev.link.ticks();
+                w.due = self.send_cq.ticks();
                 Some(w)
             }
         }
@@ -162,11 +163,10 @@ impl<L: Link> QpCore<L> {
 
     /// Handles RNR. Retries are bounded by time, `rnr_retry` intervals, not by number.
     fn not_ready(&self, mut w: DeferredWr) -> Option<DeferredWr> {
-        let counters = &self.dev.counters;
         let until = match w.phase {
             DeferReason::Rnr { until } => until,
             _ => {
-                counters.rnr.set(counters.rnr.get() + 1);
+                self.dev.counters.rnr.add();
                 match self.rnr_retry.get() {
                     0 => return self.apply_outcome(w, TryOutcome::Done(DevStatus::Rnr)),
                     RETRY_FOREVER.. => None,
@@ -178,7 +178,7 @@ impl<L: Link> QpCore<L> {
             return self.apply_outcome(w, TryOutcome::Done(DevStatus::Rnr));
         }
         w.phase = DeferReason::Rnr { until };
-        w.due = self.dev.link.ticks() + self.dev.retry_ticks;
+        w.due = self.send_cq.ticks() + self.dev.retry_ticks;
         Some(w)
     }
 
@@ -201,7 +201,7 @@ impl<L: Link> QpCore<L> {
 
     /// Attempts a batch of due requests, round robin; returns whether any was due.
     pub(in super::super) fn progress_deferred(&self) -> bool {
-        let now = self.dev.link.ticks();
+        let now = self.send_cq.ticks();
         if self.next_due.get() > now || !self.dev.link.alive() {
             return false;
         }

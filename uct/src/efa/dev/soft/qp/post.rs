@@ -28,15 +28,19 @@ impl<L: Link> QpCore<L> {
         Ok(())
     }
 
-    /// Whether requests take the fast path: no faults, no capture, not in error. // HOT
+    /// Whether requests take the fast path: no faults, no capture, not in error, device not down. // HOT
     #[inline]
     fn takes_fast_path(&self) -> bool {
-        self.unmodified && self.state.get() == State::Ready
+        self.fast.get() && !self.dev.link.is_down()
     }
 
     /// Defers or completes a request. `first` is the outcome of an attempt, if any.
     #[cold]
     fn post_slow_path(&self, wr: Wr, first: Option<TryOutcome>) {
+        if self.dev.link.is_down() {
+            // Another thread may have found it.
+            self.fail();
+        }
         if self.state.get() == State::Error {
             return self.complete(wr.wr_id, wr.op(), DevStatus::Flushed);
         }
@@ -56,7 +60,7 @@ impl<L: Link> QpCore<L> {
 
     #[inline]
     fn iid(&self, ah: Ah) -> Option<u64> {
-        self.dev.ahs.borrow().iid(self.pd, ah)
+        self.dev.ahs.iid(self.pd, ah)
     }
 
     /// Whether the local key covers an SGE.

@@ -9,7 +9,7 @@ use super::{Qp, QpCore, State};
 use crate::api::{Access, Error};
 use crate::efa::dev::{Cqe, CqeOp, Dev, DevMr, DevQp, DevStatus, PostError, Sge};
 use rustc_hash::FxHashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most SGEs of a receive.
 pub const MAX_RECV_SGE: usize = 3;
@@ -36,7 +36,7 @@ impl<L: Link> Scatter<L> {
     }
 
     fn grow(&mut self, qp: &QpCore<L>) -> Result<(), Error> {
-        let dev = Device(Rc::clone(&qp.dev));
+        let dev = Device(Arc::clone(&qp.dev));
         let chunk = dev.alloc_mr(&Pd(qp.pd), CHUNK * self.dst, Access::LOCAL_WRITE)?;
         self.of_key.insert(chunk.lkey(), self.chunks.len());
         self.chunks.push(chunk);

@@ -11,6 +11,7 @@ use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Unsolicited arrivals held before senders are blocked.
 const MAX_UNSOLICITED: usize = 4096;
@@ -21,14 +22,14 @@ pub(super) struct FabricQp {
     pub(super) pd: u32,
     pub(super) qkey: Cell<u32>,
     pub(super) unsolicited: bool,
-    pub(super) node: Rc<Node>,
+    pub(super) node: Arc<Node>,
     pub(super) posted: RefCell<VecDeque<PostedRecv>>,
     pub(super) arrived: RefCell<VecDeque<(Cqe, Option<PostedRecv>)>>,
     /// Arrivals that consumed a receive and were not polled.
     pub(super) taken: Cell<u32>,
     pub(super) closed: Cell<bool>,
     pub(super) armed: Cell<bool>,
-    pub(super) channel: Option<Rc<InprocCompChannel>>,
+    pub(super) channel: Option<Arc<InprocCompChannel>>,
 }
 
 impl FabricQp {
@@ -113,7 +114,7 @@ impl RecvQueue for InprocRecvQueue {
 
 /// A remote queue pair.
 pub struct InprocRemoteQp {
-    pub(super) me: Rc<Node>,
+    pub(super) me: Arc<Node>,
     pub(super) qp: Rc<FabricQp>,
     pub(super) fabric: Fabric,
 }
@@ -125,7 +126,7 @@ impl InprocRemoteQp {
     }
 
     fn dead_status(&self) -> Option<DevStatus> {
-        match (self.qp.node.down.get(), self.qp.closed.get()) {
+        match (self.qp.node.is_down(), self.qp.closed.get()) {
             (true, _) => Some(DevStatus::Unresponsive),
             (_, true) => Some(DevStatus::BadDestQpn),
             _ => None,
@@ -134,13 +135,13 @@ impl InprocRemoteQp {
 
     fn remote(&self, from: Sender, op: &Rdma, need: Access) -> Result<*mut u8, TryOutcome> {
         let node = &self.qp.node;
-        if self.me.dead.get() {
+        if self.me.is_dead() {
             return Err(TryOutcome::Busy);
         }
         if let Some(status) = self.dead_status() {
             return Err(TryOutcome::Done(status));
         }
-        if node.strict && !node.known_gids.borrow().contains_key(&from.iid.to_ne_bytes()) {
+        if node.strict && !node.known_gids().contains_key(&from.iid.to_ne_bytes()) {
             return Err(TryOutcome::Done(DevStatus::UnknownPeer));
         }
         if !node.table.allows(op.rkey, self.qp.pd, op.raddr, u64::from(op.len), need) {
@@ -165,7 +166,7 @@ impl RemoteQp for InprocRemoteQp {
 
     fn send(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let qp = &*self.qp;
-        if self.me.dead.get() {
+        if self.me.is_dead() {
             return TryOutcome::Busy;
         }
         if let Some(status) = self.dead_status() {

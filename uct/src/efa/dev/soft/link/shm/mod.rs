@@ -33,20 +33,21 @@ use remote_device::RemoteDevice;
 use remote_qp::ShmRemoteQp;
 use rustc_hash::FxHashMap;
 use seg::{DevSeg, QpIdentity, QpLayout, QpSeg};
-use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::cell::Cell;
+use std::rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use ucs::mem::{MapOpts, MemError, SharedMem};
 use ucs::sync::Ordering::{Relaxed, Release};
+use ucs::sync::{AtomicBool, AtomicU16};
 use ucs::sys::proc::{self, WatchError};
 use ucs::sys::{PidFd, ProcId};
 
 const UNSOL_RING: u32 = 1024;
 
-/// Connection of one device to the processes of this host. Clones share it.
+/// Connection of one device to the processes of this host. Clones, in any thread, share it.
 #[derive(Clone)]
-pub struct Shm(Rc<ShmDevice>);
+pub struct Shm(Arc<ShmDevice>);
 
 struct ShmDevice {
     iid: u64,
@@ -55,13 +56,24 @@ struct ShmDevice {
     mtu: u32,
     seg: DevSeg,
     table: MrTable,
-    next_qpn: Cell<u16>,
-    /// Known interface ids: count, and index in the segment.
-    known: RefCell<FxHashMap<u64, (u32, usize)>>,
-    free_known: RefCell<Vec<usize>>,
-    remotes: RefCell<FxHashMap<(u32, u64, i32), Weak<RemoteDevice>>>,
-    ticks: Cell<u64>,
+    /// As in the segment, which other processes can write.
+    down: AtomicBool,
+    next_qpn: AtomicU16,
+    known: Mutex<KnownPeers>,
+    remotes: Mutex<FxHashMap<(u32, u64, i32), Weak<RemoteDevice>>>,
     born: Instant,
+}
+
+#[derive(Default)]
+struct KnownPeers {
+    /// By interface id: count, and index in the segment.
+    by_iid: FxHashMap<u64, (u32, usize)>,
+    free: Vec<usize>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Data behind these locks is consistent between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ShmDevice {
@@ -92,20 +104,20 @@ impl Shm {
             mtu: attr.mtu,
             seg,
             table,
-            next_qpn: Cell::new(first_qpn),
-            known: RefCell::default(),
-            free_known: RefCell::default(),
-            remotes: RefCell::default(),
-            ticks: Cell::new(0),
+            down: AtomicBool::new(false),
+            next_qpn: AtomicU16::new(first_qpn),
+            known: Mutex::default(),
+            remotes: Mutex::default(),
             born: Instant::now(),
         };
-        Ok(Shm(Rc::new(device)))
+        Ok(Shm(Arc::new(device)))
     }
 
     /// Attaches the device of a process, once.
-    fn remote(&self, identity: &QpIdentity) -> Result<Rc<RemoteDevice>, LookupError> {
+    fn remote(&self, identity: &QpIdentity) -> Result<Arc<RemoteDevice>, LookupError> {
         let key = (identity.pid, identity.start, identity.dev_fd);
-        if let Some(remote) = self.0.remotes.borrow().get(&key).and_then(Weak::upgrade) {
+        let mut remotes = lock(&self.0.remotes);
+        if let Some(remote) = remotes.get(&key).and_then(Weak::upgrade) {
             return Ok(remote);
         }
         let id = ProcId { pid: identity.pid, start: identity.start };
@@ -122,10 +134,9 @@ impl Shm {
         let other_version =
             || LookupError::Denied(format!("process {} has a device of another version", identity.pid));
         let (seg, mrs) = DevSeg::attach(mem).ok_or_else(other_version)?;
-        let remote = Rc::new(RemoteDevice::new(identity.pid, pidfd, seg, mrs));
-        let mut remotes = self.0.remotes.borrow_mut();
+        let remote = Arc::new(RemoteDevice::new(identity.pid, pidfd, seg, mrs));
         remotes.retain(|_, r| r.strong_count() > 0);
-        remotes.insert(key, Rc::downgrade(&remote));
+        remotes.insert(key, Arc::downgrade(&remote));
         Ok(remote)
     }
 
@@ -193,8 +204,8 @@ impl Link for Shm {
     ) -> Result<ShmRecvQueue, OpenError> {
         let dev = &self.0;
         for _ in 0..u16::MAX {
-            let qpn = dev.next_qpn.get().checked_add(1).unwrap_or(1);
-            dev.next_qpn.set(qpn);
+            let qpn = dev.next_qpn.load(Relaxed).checked_add(1).unwrap_or(1);
+            dev.next_qpn.store(qpn, Relaxed);
             if !free(qpn) {
                 continue;
             }
@@ -257,8 +268,7 @@ impl Link for Shm {
         if !self.is_owner_process() {
             return Ok(());
         }
-        let mut all = self.0.known.borrow_mut();
-        let mut free = self.0.free_known.borrow_mut();
+        let KnownPeers { by_iid: all, free } = &mut *lock(&self.0.known);
         let (h, slots) = (self.0.seg.hdr(), self.0.seg.known());
         match (known, all.get_mut(&iid)) {
             (true, Some((n, _))) => *n += 1,
@@ -285,13 +295,13 @@ impl Link for Shm {
 
     // HOT
     #[inline]
-    fn on_poll(&self) {
-        self.0.ticks.set(self.0.ticks.get() + 1);
+    fn on_poll(&self, polls: &Cell<u64>) {
+        polls.set(polls.get() + 1);
     }
 
     #[inline]
-    fn ticks(&self) -> u64 {
-        self.0.ticks.get()
+    fn ticks(&self, polls: &Cell<u64>) -> u64 {
+        polls.get()
     }
 
     fn clock(&self) -> u64 {
@@ -303,11 +313,18 @@ impl Link for Shm {
         1
     }
 
-    fn register_progress(&self, _progress: Weak<dyn Progress>) {}
+    fn register_progress(&self, _progress: rc::Weak<dyn Progress>) {}
 
-    fn go_down(&self) {
+    fn go_down(&self) -> bool {
         // SYNC(down).
         self.0.seg.hdr().down.store(1, Relaxed);
+        !self.0.down.swap(true, Relaxed)
+    }
+
+    // HOT
+    #[inline]
+    fn is_down(&self) -> bool {
+        self.0.down.load(Relaxed)
     }
 
     #[inline]

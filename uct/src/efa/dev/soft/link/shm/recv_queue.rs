@@ -14,7 +14,7 @@ use crate::api::Access;
 use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::Arc;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
@@ -37,7 +37,7 @@ impl DescFields {
 }
 
 pub struct ShmRecvQueue {
-    dev: Rc<ShmDevice>,
+    dev: Arc<ShmDevice>,
     name: QpName,
     seg: QpSeg,
     qpn: u16,
@@ -57,7 +57,7 @@ pub struct ShmRecvQueue {
 }
 
 impl ShmRecvQueue {
-    pub(super) fn new(dev: Rc<ShmDevice>, name: QpName, seg: QpSeg, qpn: u16, pd: u32) -> ShmRecvQueue {
+    pub(super) fn new(dev: Arc<ShmDevice>, name: QpName, seg: QpSeg, qpn: u16, pd: u32) -> ShmRecvQueue {
         let layout = seg.layout();
         ring::grant(&seg.hdr().unsol_credit.posted, layout.unsol);
         ShmRecvQueue {

@@ -10,14 +10,13 @@ use crate::efa::dev::DevStatus;
 use crate::efa::dev::soft::mr::{MrTableView, Region};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
-use ucs::mem::SharedMem;
+use ucs::mem::{SharedMap, SharedMem};
 use ucs::sync::Ordering::{Acquire, Relaxed};
-use ucs::sync::fence;
+use ucs::sync::{AtomicBool, AtomicU64, fence};
 use ucs::sys::PidFd;
 
-/// Mapped regions per peer; each costs a descriptor.
+/// Mapped regions of a peer per queue pair that uses them.
 const MAX_MAPS: usize = 128;
 const CHUNK: u32 = 1 << 20;
 
@@ -25,51 +24,64 @@ const CHUNK: u32 = 1 << 20;
 const LIVENESS_VALID: Duration = Duration::from_millis(1);
 
 /// A mapped region; `None` if only system calls reach it.
-type Map = Option<Rc<SharedMem>>;
+type Map = Option<SharedMap>;
 
+/// A peer's device, shared by the threads of this process.
 pub(super) struct RemoteDevice {
     pid: u32,
     /// Pidfd of the peer; `None` for this process.
     pidfd: Option<PidFd>,
-    dead: Cell<bool>,
-    last_alive: Cell<Option<Instant>>,
+    dead: AtomicBool,
+    attached: Instant,
+    /// Last time that the peer was found alive, ns since it was attached; 0: never.
+    last_alive: AtomicU64,
     seg: DevSeg,
     mrs: MrTableView,
+}
+
+/// A peer's memory as one remote queue pair, hence one thread, has mapped it.
+pub(super) struct RemoteMemory {
     maps: RefCell<FxHashMap<u64, Map>>,
     /// Key used last, and the mapping of its memory file.
     last: Cell<(u64, *mut u8, usize)>,
-    /// Interface id and epoch for which the peer was found to know us.
-    known: Cell<(u64, u64)>,
+    /// Epoch for which the peer was found to know us.
+    known: Cell<u64>,
 }
+
+impl Default for RemoteMemory {
+    fn default() -> Self {
+        RemoteMemory { maps: RefCell::default(), last: Cell::new(NOTHING), known: Cell::new(u64::MAX) }
+    }
+}
+
+const NOTHING: (u64, *mut u8, usize) = (0, std::ptr::null_mut(), 0);
 
 impl RemoteDevice {
     pub(super) fn new(pid: u32, pidfd: Option<PidFd>, seg: DevSeg, mrs: MrTableView) -> RemoteDevice {
-        RemoteDevice {
-            pid,
-            pidfd,
-            dead: Cell::new(false),
-            last_alive: Cell::new(None),
-            seg,
-            mrs,
-            maps: RefCell::default(),
-            last: Cell::new((0, std::ptr::null_mut(), 0)),
-            known: Cell::new((0, u64::MAX)),
-        }
+        let (dead, last_alive) = (AtomicBool::new(false), AtomicU64::new(0));
+        RemoteDevice { pid, pidfd, dead, attached: Instant::now(), last_alive, seg, mrs }
+    }
+
+    fn since_attached(&self) -> u64 {
+        self.attached.elapsed().as_nanos() as u64
     }
 
     /// Checks whether the process is dead: one system call.
     #[cold]
     pub(super) fn is_dead(&self) -> bool {
-        if !self.dead.get() && self.pidfd.as_ref().is_some_and(PidFd::is_dead) {
-            self.dead.set(true);
+        if !self.dead.load(Relaxed) && self.pidfd.as_ref().is_some_and(PidFd::is_dead) {
+            self.dead.store(true, Relaxed);
         }
-        let dead = self.dead.get();
-        self.last_alive.set((!dead).then(Instant::now));
+        let dead = self.dead.load(Relaxed);
+        self.last_alive.store(if dead { 0 } else { self.since_attached().max(1) }, Relaxed);
         dead
     }
 
     pub(super) fn seen_within(&self, ago: Duration) -> bool {
-        self.last_alive.get().is_some_and(|at| at.elapsed() < ago)
+        match self.last_alive.load(Relaxed) {
+            0 => false,
+            at => self.since_attached().saturating_sub(at) < ago.as_nanos() as u64,
+        }
     }
 
     /// Copies by a system call on the pid, after checking that the pid is still the peer's.
@@ -87,29 +99,36 @@ impl RemoteDevice {
         self.seg.hdr().down.load(Relaxed) != 0
     }
 
-    fn has_ah_of(&self, iid: u64) -> bool {
+    fn has_ah_of(&self, memory: &RemoteMemory, iid: u64) -> bool {
         let h = self.seg.hdr();
         let epoch = h.epoch.load(Acquire);
-        if self.known.get() == (iid, epoch) || h.strict.load(Relaxed) == 0 {
+        if memory.known.get() == epoch || h.strict.load(Relaxed) == 0 {
             return true;
         }
         let known = self.seg.known();
         let high = (h.high.load(Relaxed) as usize).min(known.len());
         let found = known[..high].iter().any(|k| k.load(Relaxed) == iid);
         if found {
-            self.known.set((iid, epoch));
+            memory.known.set(epoch);
         }
         found
     }
 
     /// Local mapping of `len` bytes at the peer's `addr` in `region`. // HOT
     #[inline]
-    fn map_range(&self, key: u32, region: &Region, addr: u64, len: u32) -> Option<*mut u8> {
+    fn map_range(
+        &self,
+        memory: &RemoteMemory,
+        key: u32,
+        region: &Region,
+        addr: u64,
+        len: u32,
+    ) -> Option<*mut u8> {
         let (fd, file_off) = region.file?;
         let unique = self.mrs.unique_key(key);
-        let (base, mapped) = match self.last.get() {
+        let (base, mapped) = match memory.last.get() {
             (last, base, mapped) if last == unique => (base, mapped),
-            _ => self.map(key, unique, region, fd)?,
+            _ => self.map(memory, key, unique, region, fd)?,
         };
         let off = file_off.checked_add(addr.checked_sub(region.addr)?)?;
         let end = off.checked_add(u64::from(len))?;
@@ -117,18 +136,27 @@ impl RemoteDevice {
     }
 
     #[cold]
-    fn map(&self, key: u32, unique: u64, region: &Region, fd: i32) -> Option<(*mut u8, usize)> {
-        let mut maps = self.maps.borrow_mut();
+    fn map(
+        &self,
+        memory: &RemoteMemory,
+        key: u32,
+        unique: u64,
+        region: &Region,
+        fd: i32,
+    ) -> Option<(*mut u8, usize)> {
+        let mut maps = memory.maps.borrow_mut();
         if maps.len() >= MAX_MAPS && !maps.contains_key(&unique) {
             maps.clear();
-            self.last.set((0, std::ptr::null_mut(), 0));
+            memory.last.set(NOTHING);
         }
         let map = maps.entry(unique).or_insert_with(|| {
             let mem = SharedMem::open_proc(self.pid, fd, 1);
             // The owner removes the key before it closes the file: a key still there proves the file right.
             match mem {
                 // While the peer lives, the pid is its own.
-                Ok(mem) if self.mrs.find(key) == Some(*region) && !self.is_dead() => Some(Rc::new(mem)),
+                Ok(mem) if self.mrs.find(key) == Some(*region) && !self.is_dead() => {
+                    Some(SharedMap::from(mem))
+                }
                 Ok(_) => None,
                 Err(e) => {
                     tracing::debug!("region {key:#x} of process {}: {e}; using system calls", self.pid);
@@ -138,43 +166,58 @@ impl RemoteDevice {
         });
         let mem = map.as_ref()?;
         let place = (mem.as_ptr(), mem.len());
-        self.last.set((unique, place.0, place.1));
+        memory.last.set((unique, place.0, place.1));
         Some(place)
     }
 
-    fn unmap(&self, key: u32) {
+    fn unmap(&self, memory: &RemoteMemory, key: u32) {
         let unique = self.mrs.unique_key(key);
-        self.maps.borrow_mut().remove(&unique);
-        if self.last.get().0 == unique {
-            self.last.set((0, std::ptr::null_mut(), 0));
+        memory.maps.borrow_mut().remove(&unique);
+        if memory.last.get().0 == unique {
+            memory.last.set(NOTHING);
         }
     }
 
     /// Local mapping of a posted receive. `Err`: no such memory. `Ok(None)`: only system calls reach it.
     /// // HOT
     #[inline]
-    pub(super) fn recv_buffer(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> Result<Option<*mut u8>, ()> {
+    pub(super) fn recv_buffer(
+        &self,
+        memory: &RemoteMemory,
+        pd: u32,
+        lkey: u32,
+        addr: u64,
+        len: u32,
+    ) -> Result<Option<*mut u8>, ()> {
         match self.mrs.find(lkey) {
             Some(r) if r.allows(pd, addr, u64::from(len), Access::LOCAL_WRITE) => {
-                Ok(self.map_range(lkey, &r, addr, len))
+                Ok(self.map_range(memory, lkey, &r, addr, len))
             }
             _ => {
-                self.unmap(lkey);
+                self.unmap(memory, lkey);
                 Err(())
             }
         }
     }
 
-    pub(super) fn read(&self, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
-        self.rdma(pd, from, op, Access::REMOTE_READ, CopyDir::FromPeer)
+    pub(super) fn read(&self, memory: &RemoteMemory, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
+        self.rdma(memory, pd, from, op, Access::REMOTE_READ, CopyDir::FromPeer)
     }
 
-    pub(super) fn write(&self, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
-        self.rdma(pd, from, op, Access::REMOTE_WRITE, CopyDir::ToPeer)
+    pub(super) fn write(&self, memory: &RemoteMemory, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
+        self.rdma(memory, pd, from, op, Access::REMOTE_WRITE, CopyDir::ToPeer)
     }
 
-    fn rdma(&self, pd: u32, from: Sender, op: &Rdma, need: Access, dir: CopyDir) -> TryOutcome {
-        if !self.has_ah_of(from.iid) {
+    fn rdma(
+        &self,
+        memory: &RemoteMemory,
+        pd: u32,
+        from: Sender,
+        op: &Rdma,
+        need: Access,
+        dir: CopyDir,
+    ) -> TryOutcome {
+        if !self.has_ah_of(memory, from.iid) {
             return TryOutcome::Done(DevStatus::UnknownPeer);
         }
         if op.len == 0 {
@@ -185,7 +228,7 @@ impl RemoteDevice {
         let region = match self.mrs.find(op.rkey) {
             Some(r) if r.allows(pd, op.raddr, u64::from(op.len), need) => r,
             _ => {
-                self.unmap(op.rkey);
+                self.unmap(memory, op.rkey);
                 let dead = self.is_dead();
                 return TryOutcome::Done(if dead {
                     DevStatus::BadDestQpn
@@ -195,7 +238,7 @@ impl RemoteDevice {
             }
         };
         let len = op.len.min(CHUNK);
-        match self.map_range(op.rkey, &region, op.raddr, len) {
+        match self.map_range(memory, op.rkey, &region, op.raddr, len) {
             Some(there) => {
                 let (src, dst) = match dir {
                     CopyDir::FromPeer => (there.cast_const(), op.local),

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::super::{Msg, Rdma, RemoteQp, Sender, TryOutcome};
-use super::remote_device::RemoteDevice;
+use super::remote_device::{RemoteDevice, RemoteMemory};
 use super::ring::{self, CLOSED};
 use super::seg::{
     Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_TOO_LONG, FLAG_WRITE, Head,
@@ -15,7 +15,7 @@ use super::seg::{
 };
 use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::{fence, prefetch_write};
@@ -42,7 +42,8 @@ pub struct ShmRemoteQp {
     me: u32,
     seg: QpSeg,
     identity: QpIdentity,
-    remote: Rc<RemoteDevice>,
+    remote: Arc<RemoteDevice>,
+    memory: RemoteMemory,
     ring: CreditCache,
     unsol: CreditCache,
     sent: Cell<u32>,
@@ -58,12 +59,13 @@ struct Claim {
 }
 
 impl ShmRemoteQp {
-    pub(super) fn new(me: u32, seg: QpSeg, identity: QpIdentity, remote: Rc<RemoteDevice>) -> ShmRemoteQp {
+    pub(super) fn new(me: u32, seg: QpSeg, identity: QpIdentity, remote: Arc<RemoteDevice>) -> ShmRemoteQp {
         ShmRemoteQp {
             me,
             seg,
             identity,
             remote,
+            memory: RemoteMemory::default(),
             ring: CreditCache::default(),
             unsol: CreditCache::default(),
             sent: Cell::new(0),
@@ -260,7 +262,7 @@ impl ShmRemoteQp {
         if lkey == 0 {
             return Ok(self.fill_slot(&self.try_claim(head, word)?, from, msg));
         }
-        let target = self.remote.recv_buffer(self.identity.pd, lkey, addr, len);
+        let target = self.remote.recv_buffer(&self.memory, self.identity.pd, lkey, addr, len);
         Ok(self.fill_recv_buffer(&self.try_claim(head, word)?, from, msg, addr, target))
     }
 
@@ -349,14 +351,18 @@ impl RemoteQp for ShmRemoteQp {
     }
 
     fn read(&self, from: Sender, op: &Rdma) -> TryOutcome {
-        if self.closed() { self.closed_outcome() } else { self.remote.read(self.identity.pd, from, op) }
+        if self.closed() {
+            self.closed_outcome()
+        } else {
+            self.remote.read(&self.memory, self.identity.pd, from, op)
+        }
     }
 
     fn write(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome {
         if self.closed() {
             return self.closed_outcome();
         }
-        match self.remote.write(self.identity.pd, from, op) {
+        match self.remote.write(&self.memory, self.identity.pd, from, op) {
             TryOutcome::Done(DevStatus::Ok) => {}
             other => return other,
         }

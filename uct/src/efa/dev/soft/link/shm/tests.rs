@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use super::remote_device::RemoteMemory;
 use super::ring::signature;
 use super::seg::{FLAG_INLINE, INLINE, SHORT};
 use super::*;
@@ -269,6 +270,7 @@ fn a_reused_pid_is_not_copied_from_or_to() {
     let (seg, mrs) = DevSeg::attach(mem).unwrap();
     // This process plays the peer: the pidfd is the dead one's, the pid ours.
     let remote = RemoteDevice::new(std::process::id(), Some(pidfd), seg, mrs);
+    let memory = RemoteMemory::default();
     let mut theirs = vec![7u8; 64];
     // SAFETY: `theirs` outlives the region.
     let private = unsafe { side.dev.reg_mr(&side.pd, theirs.as_mut_ptr(), 64, Access::ALL) }.unwrap();
@@ -282,15 +284,15 @@ fn a_reused_pid_is_not_copied_from_or_to() {
         total: 64,
     };
     let mut local = [9u8; 64];
-    assert_eq!(remote.write(pd, from, &op(&private, &mut local)), TryOutcome::Done(DevStatus::Ok));
+    assert_eq!(remote.write(&memory, pd, from, &op(&private, &mut local)), TryOutcome::Done(DevStatus::Ok));
     child.kill().unwrap();
     child.wait().unwrap();
     std::thread::sleep(Duration::from_millis(200));
     local.fill(1);
     for mr in [&private, &side.mr] {
         let gone = TryOutcome::Done(DevStatus::BadDestQpn);
-        assert_eq!(remote.write(pd, from, &op(mr, &mut local)), gone);
-        assert_eq!(remote.read(pd, from, &op(mr, &mut local)), gone);
+        assert_eq!(remote.write(&memory, pd, from, &op(mr, &mut local)), gone);
+        assert_eq!(remote.read(&memory, pd, from, &op(mr, &mut local)), gone);
     }
     assert_eq!((local, theirs), ([1; 64], vec![9; 64]));
 }

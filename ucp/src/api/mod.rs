@@ -24,7 +24,7 @@ pub use ep::connect::EpConnector;
 pub use ep::handle::{CloseMode, Ep, EpParams, SendParams};
 pub use ep::protocols::EpProtocols;
 pub use ep::rails::{Rail, TransferKind};
-pub use mem::memory::{Mem, MemError};
+pub use mem::memory::{AllocParams, Mem, MemError};
 pub use mem::remote_writes::RemoteWrite;
 pub use request::buf::{IoBuf, IoBufMut};
 pub use request::handles::{FlushRequest, RecvRequest, SendRequest};

@@ -3,6 +3,7 @@
 
 mod bind;
 mod connect_error;
+mod domains;
 mod raw_addr;
 mod regs;
 mod rma_only;
@@ -11,13 +12,14 @@ mod wireup;
 
 use uct::api::{AddrBuf, Iface as _, OpenError};
 
-use crate::rdm::WireId;
+use crate::rdm::{DomainId, WireId};
 
 pub(crate) use bind::{Bound, PeerEps, fault_of};
 pub use connect_error::ConnectError;
+pub(crate) use domains::{Domains, Registrations, domain_label};
 pub(crate) use raw_addr::{AddrForm, RawBytes, connid, source};
 pub use regs::RcacheMode;
-pub(crate) use regs::{RegTable, check_rcache, device_key, needs_alloc, rdma};
+pub(crate) use regs::{RegTable, check_rcache, needs_alloc, rdma};
 pub(crate) use rma_only::{RmaOnlyEp, RmaOnlyLane};
 pub(crate) use rx::{FastPollSink, FlushEnd, PollSink};
 pub(crate) use wireup::{Route, further_routes, rail_lanes, routes};
@@ -36,6 +38,8 @@ pub(crate) struct LaneIdx(pub u8);
 pub(crate) struct WorkerIface {
     pub iface: Iface,
     pub wire: WireId,
+    /// Memory domain.
+    pub domain: DomainId,
     pub raw: RawBytes,
     pub form: AddrForm,
     /// Device address, for in-band connecting.
@@ -43,6 +47,12 @@ pub(crate) struct WorkerIface {
 }
 
 impl WorkerIface {
+    /// Returns the label of the memory domain of the lane at this raw address, which this interface reaches.
+    pub(crate) fn remote_domain(&self, raw: &RawBytes) -> u32 {
+        let attr = self.iface.attr();
+        domain_label(attr.tl, attr.kind, &self.form.addrs(raw, &self.device).0)
+    }
+
     /// Returns an interface's address form and raw address; `nonce` is the connection id if it has none.
     pub(crate) fn identity(iface: &Iface, nonce: u32) -> Result<(AddrForm, RawBytes), OpenError> {
         let attr = iface.attr();

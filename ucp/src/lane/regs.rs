@@ -4,15 +4,16 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ucs::coll::slots::{SlotId, Slots};
 use uct::api::{Access, Caps, Iface as _, Md as _};
-use uct::rcache::{CacheStats, Coherence, Limits, MemHandles, RegCache};
+use uct::rcache::{CacheStats, Coherence, Limits, RegCache};
 
 use crate::rdm::Piece;
 use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};
 
+use super::domains::{Domains, HandleLists};
 use super::{Iface, LaneIdx, Md, Mem, WorkerIface};
 
 /// Whether registrations are cached for later operations on the same memory (`UCX_RCACHE_ENABLE`).
@@ -58,7 +59,7 @@ enum Registration {
     /// For one operation.
     Owned(Mem),
     /// Shared with the cache, the program or other operations.
-    Shared(Rc<Mem>),
+    Shared(Arc<Mem>),
     /// No registration of the lane: peers read the memory by the RMA-only lane.
     RmaOnly,
     /// No registration: the lane accepts any memory of its own process.
@@ -77,8 +78,10 @@ enum Cache {
 pub(crate) struct RegTable {
     all: Slots<(LaneIdx, Registration)>,
     caches: Vec<Cache>,
-    /// By lane: registrations that the program holds.
-    handles: Vec<MemHandles<Mem>>,
+    pub(crate) domains: Arc<Domains>,
+    /// By domain: registrations that the program holds, at version `seen`.
+    handles: Arc<HandleLists>,
+    seen: u64,
     /// Registrations made for operations.
     registered: u64,
     mode: RcacheMode,
@@ -86,11 +89,14 @@ pub(crate) struct RegTable {
 }
 
 impl RegTable {
-    pub(crate) fn new(mode: RcacheMode, limits: Limits) -> RegTable {
+    pub(crate) fn new(domains: Arc<Domains>, mode: RcacheMode, limits: Limits) -> RegTable {
+        let (seen, handles) = domains.handles();
         RegTable {
             all: Slots::default(),
             caches: Vec::new(),
-            handles: Vec::new(),
+            domains,
+            handles,
+            seen,
             registered: 0,
             mode,
             limits,
@@ -149,28 +155,21 @@ impl RegTable {
         at: NonNull<u8>,
         len: usize,
         access: Access,
-    ) -> Option<Rc<Mem>> {
-        let handles = self.handles.get(usize::from(lane.0));
+    ) -> Option<Arc<Mem>> {
+        self.follow_handles();
+        let handles = self.handles.get(usize::from(lanes[usize::from(lane.0)].domain.0));
         if let Some(mem) = handles.and_then(|handles| handles.find(at.addr().get(), len, access)) {
-            return Some(mem.clone());
+            return Some(mem);
         }
         // SAFETY: the caller's promise; in the rest of its pages the device writes nothing.
         self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
     }
 
-    /// Adds a registration of the program on a lane, until [`RegTable::disown`].
-    pub(crate) fn own(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
-        let at = usize::from(lane.0);
-        if self.handles.len() <= at {
-            self.handles.resize_with(at + 1, MemHandles::default);
-        }
-        self.handles[at].insert(mem.clone());
-    }
-
-    /// Removes a registration of the program. Operations that use it keep it until their end.
-    pub(crate) fn disown(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
-        if let Some(handles) = self.handles.get_mut(usize::from(lane.0)) {
-            handles.remove(mem);
+    /// Takes a new snapshot of the program's registrations if they have changed. // HOT
+    #[inline]
+    fn follow_handles(&mut self) {
+        if self.domains.handles_version() != self.seen {
+            (self.seen, self.handles) = self.domains.handles();
         }
     }
 
@@ -299,11 +298,6 @@ fn access(for_what: RegAccess) -> Access {
 /// Whether a lane exposes only memory that it has allocated itself; `api::rkey` maps that for puts and gets.
 pub(crate) fn needs_alloc(iface: &Iface) -> bool {
     iface.md().attr().rkey_needs_alloc
-}
-
-/// Returns the key by which a lane's device knows memory in puts and gets, if it has one.
-pub(crate) fn device_key(iface: &Iface, mem: &Mem) -> Option<u64> {
-    if needs_alloc(iface) { None } else { iface.md().mr_key(mem).ok() }
 }
 
 /// Returns the RDMA abilities of a lane; none if RDM v4 cannot carry its keys.

@@ -12,9 +12,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use ucs::config::Source;
 use ucs::time::ticks;
-use uct::api::{
-    AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent, TlResource,
-};
+use uct::api::{AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent};
 
 use crate::address::{Address, Entry};
 use crate::rdm::Piece;
@@ -22,12 +20,13 @@ use crate::rdm::io::{PeerId, Remote, RmaAddress};
 use crate::select::copy_method::{CopyMethod, CopyPolicy, CopyTimes, ReceiverTuner, SenderTuner};
 use crate::wire::RmaIov;
 
+use super::domains::{Domain, Domains, domain_label};
 use super::{Ep, Iface, Mem, Rkey};
 
 /// An interface without packets, and the state of its peers.
 pub(crate) struct RmaOnlyLane {
     iface: Iface,
-    /// Names its keys among those of the worker's lanes.
+    /// Connection id of its address entry.
     connid: u32,
     /// The address that peers need to read our memory.
     address: RmaAddress,
@@ -68,32 +67,33 @@ impl RmaOnlyEp {
         RmaOnlyEp { entry: None, ep: OnceCell::new() }
     }
 
-    /// Returns the endpoint and the connection id of the peer's keys. The first call opens the endpoint.
-    pub(crate) fn get(&self, rma_only: Option<&RmaOnlyLane>) -> Option<(&Ep, u32)> {
+    /// Returns the endpoint. The first call opens it.
+    pub(crate) fn get(&self, rma_only: Option<&RmaOnlyLane>) -> Option<&Ep> {
         let entry = self.entry.as_ref()?;
         let ep = match self.ep.get() {
             Some(ep) => ep,
             None => self.ep.get_or_init(|| rma_only?.connect(entry)),
         };
-        Some((ep.as_ref()?, entry.connid))
+        ep.as_ref()
     }
 }
 
 impl RmaOnlyLane {
-    /// Opens the first resource of `found` that the system permits; `None` if it permits none.
+    /// Opens an interface on the first RMA-only domain that the system permits; `None` if it permits none.
     pub(crate) fn open(
-        found: &[TlResource],
+        domains: &Domains,
         source: &Source,
         connid: u32,
         policy: CopyPolicy,
     ) -> Option<RmaOnlyLane> {
-        let open = |r: &TlResource| {
+        let open = |domain: &Domain| {
             // Batching would leave operations pending until a poll, which never comes.
-            let source = source.clone().with(&format!("UCX_{}_BATCH", r.tl.to_ascii_uppercase()), "1");
-            let iface = uct::any::open(r.tl, &r.dev, &source);
-            iface.inspect_err(|why| tracing::debug!(tl = r.tl, "memory goes by packets: {why}")).ok()
+            let source = source.clone().with(&format!("UCX_{}_BATCH", domain.tl.to_ascii_uppercase()), "1");
+            let iface = uct::any::open_iface(&domain.md, &source);
+            iface.inspect_err(|why| tracing::debug!(tl = domain.tl, "memory goes by packets: {why}")).ok()
         };
-        found.iter().find_map(open).map(|iface| {
+        let mut rma_only = domains.iter().map(|(_, domain)| domain).filter(|domain| domain.is_rma_only);
+        rma_only.find_map(open).map(|iface| {
             let address = encode_address(&iface.iface_addr());
             let opened = (ticks(), Instant::now());
             RmaOnlyLane { iface, connid, address, policy, opened, peers: RefCell::default() }
@@ -279,9 +279,10 @@ impl RmaOnlyLane {
         unsafe { self.iface.md().register(addr, len, access) }.ok()
     }
 
-    /// Returns the connection id and the packed key of registered memory.
-    pub(crate) fn pack_rkey(&self, mem: &Mem) -> Option<(u32, uct::api::AddrBuf)> {
-        Some((self.connid, self.iface.md().pack_rkey(mem).ok()?))
+    /// Label of the memory domains of this transport, our own and a peer's.
+    pub(crate) fn domain_label(&self) -> u32 {
+        let attr = self.iface.attr();
+        domain_label(attr.tl, attr.kind, &[])
     }
 
     /// Unpacks a peer's key; `None` if it is malformed.
@@ -329,8 +330,12 @@ mod tests {
     #[test]
     fn read_by_invalid_address_fails() {
         let found = uct::any::resources(&Source::empty()).unwrap();
-        let cma: Vec<TlResource> = found.into_iter().filter(|r| r.tl == "cma").collect();
-        let Some(rma_only) = RmaOnlyLane::open(&cma, &Source::empty(), 1, CopyPolicy::Auto) else { return };
+        let cma: Vec<_> = found.into_iter().filter(|r| r.tl == "cma").collect();
+        let open = |r: &uct::api::TlResource| uct::any::open_md(r.tl, &r.dev, &Source::empty());
+        let domains = Domains::open((&[], &cma), open, 1).unwrap();
+        let Some(rma_only) = RmaOnlyLane::open(&domains, &Source::empty(), 1, CopyPolicy::Auto) else {
+            return;
+        };
         let word = 0x0102_0304_0506_0708u64;
         let mut buf = [0u8; 8];
         let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };

@@ -16,6 +16,10 @@ impl api::Md for Md {
         each!(self, Md(md) => md.attr())
     }
 
+    fn device_addr(&self) -> AddrBuf {
+        each!(self, Md(md) => md.device_addr())
+    }
+
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
         each!(self, Md(md) => md.alloc(req), Mem)
     }

@@ -172,6 +172,12 @@ pub trait Md: Send + Sync {
     /// Attributes.
     fn attr(&self) -> &MdAttr;
 
+    /// Address of the device, as [`super::Iface::device_addr`] of its interfaces; empty for domains that are no
+    /// device of a network.
+    fn device_addr(&self) -> AddrBuf {
+        AddrBuf::new()
+    }
+
     /// Allocates memory and registers it. The bytes are zero.
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Self::Mem, Error>;
 

@@ -8,7 +8,7 @@ use crate::api::{Access, Error, Md, Memory};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use ucs::Errno;
 use ucs::mem::page::page_size;
 use ucs::mem::watch::{Cursor, Watch};
@@ -66,7 +66,7 @@ pub struct CacheStats {
 }
 
 struct Entry<M> {
-    mem: Rc<M>,
+    mem: Arc<M>,
     len: usize,
     access: Access,
     used: u64,
@@ -88,12 +88,30 @@ pub struct RegCache<D: Md> {
     own: RefCell<Entries<D::Mem>>,
 }
 
-/// Registrations made by the program by handle; removed before their memory goes.
+/// Registrations made by the program by handle; removed before their memory goes. Copies keep none alive.
 pub struct MemHandles<M> {
     /// By first byte, and a number apart from others that begin there.
-    at: BTreeMap<(usize, u64), Rc<M>>,
+    at: BTreeMap<(usize, u64), Handle<M>>,
     entered: u64,
     longest: usize,
+}
+
+struct Handle<M> {
+    len: usize,
+    access: Access,
+    mem: Weak<M>,
+}
+
+impl<M> Clone for Handle<M> {
+    fn clone(&self) -> Self {
+        Handle { len: self.len, access: self.access, mem: self.mem.clone() }
+    }
+}
+
+impl<M> Clone for MemHandles<M> {
+    fn clone(&self) -> Self {
+        MemHandles { at: self.at.clone(), entered: self.entered, longest: self.longest }
+    }
 }
 
 impl<M> Default for MemHandles<M> {
@@ -104,17 +122,19 @@ impl<M> Default for MemHandles<M> {
 
 impl<M: Memory> MemHandles<M> {
     /// Enters one. They may overlap.
-    pub fn insert(&mut self, mem: Rc<M>) {
+    pub fn insert(&mut self, mem: &Arc<M>) {
         self.entered += 1;
         self.longest = self.longest.max(mem.len());
-        self.at.insert((mem.addr().addr(), self.entered), mem);
+        let handle = Handle { len: mem.len(), access: mem.access(), mem: Arc::downgrade(mem) };
+        self.at.insert((mem.addr().addr(), self.entered), handle);
     }
 
     /// Takes out what was entered; whether it was there.
-    pub fn remove(&mut self, mem: &Rc<M>) -> bool {
+    pub fn remove(&mut self, mem: &Arc<M>) -> bool {
         let start = mem.addr().addr();
         let mut same = self.at.range((start, 0)..=(start, u64::MAX));
-        let Some(at) = same.find(|(_, held)| Rc::ptr_eq(held, mem)).map(|(at, _)| *at) else { return false };
+        let same = same.find(|(_, handle)| std::ptr::eq(handle.mem.as_ptr(), Arc::as_ptr(mem)));
+        let Some(at) = same.map(|(at, _)| *at) else { return false };
         self.at.remove(&at);
         if self.at.is_empty() {
             self.longest = 0;
@@ -123,16 +143,17 @@ impl<M: Memory> MemHandles<M> {
     }
 
     /// One that covers `len` bytes at `addr` and allows `access`, of several the one that begins last.
-    pub fn find(&self, addr: usize, len: usize, access: Access) -> Option<&Rc<M>> {
+    pub fn find(&self, addr: usize, len: usize, access: Access) -> Option<Arc<M>> {
         let end = addr.checked_add(len)?;
         let first = end.saturating_sub(self.longest);
         if first > addr {
             return None;
         }
         let mut before = self.at.range((first, 0)..=(addr, u64::MAX)).rev();
-        let covers =
-            |mem: &M| mem.len().checked_sub(addr - mem.addr().addr()).is_some_and(|room| len <= room);
-        before.find(|(_, mem)| covers(mem) && mem.access().contains(access)).map(|(_, mem)| mem)
+        before.find_map(|((start, _), handle)| {
+            let covers = handle.len.checked_sub(addr - start).is_some_and(|room| len <= room);
+            if covers && handle.access.contains(access) { handle.mem.upgrade() } else { None }
+        })
     }
 }
 
@@ -152,7 +173,7 @@ impl<M> Default for Entries<M> {
 }
 
 impl<M> Entries<M> {
-    fn find(&mut self, addr: usize, len: usize, access: Access) -> Option<Rc<M>> {
+    fn find(&mut self, addr: usize, len: usize, access: Access) -> Option<Arc<M>> {
         let (&start, entry) = self.at.range_mut(..=addr).next_back()?;
         if addr - start > entry.len || len > entry.len - (addr - start) || !entry.access.contains(access) {
             return None;
@@ -214,7 +235,7 @@ impl<D: Md> RegCache<D> {
     /// Finds or makes a registration of the whole pages that covers `len` bytes and allows `access`.
     /// # Safety
     /// As [`Md::register`], for those pages and while the result lives.
-    pub unsafe fn get(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Rc<D::Mem>, Error> {
+    pub unsafe fn get(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Arc<D::Mem>, Error> {
         self.catch_up();
         let at = addr.addr().get();
         let mut found = self.own.borrow_mut().find(at, len, access);
@@ -222,7 +243,7 @@ impl<D: Md> RegCache<D> {
             if !self.is_quiescent() {
                 self.own.borrow_mut().stats.misses += 1;
                 // SAFETY: the caller's promise is the same.
-                return unsafe { self.md.register(addr.as_ptr(), len, access) }.map(Rc::new);
+                return unsafe { self.md.register(addr.as_ptr(), len, access) }.map(Arc::new);
             }
             if self.catch_up() {
                 found = self.own.borrow_mut().find(at, len, access);
@@ -238,12 +259,12 @@ impl<D: Md> RegCache<D> {
     }
 
     /// Drops a registration from the cache; its key must not be used any more.
-    pub fn revoke(&self, mem: Rc<D::Mem>) {
+    pub fn revoke(&self, mem: Arc<D::Mem>) {
         let old = {
             let mut own = self.own.borrow_mut();
             let start = mem.addr().addr();
             match own.at.get(&start) {
-                Some(entry) if Rc::ptr_eq(&entry.mem, &mem) => own.remove(start),
+                Some(entry) if Arc::ptr_eq(&entry.mem, &mem) => own.remove(start),
                 _ => None,
             }
         };
@@ -254,7 +275,7 @@ impl<D: Md> RegCache<D> {
     /// # Safety
     /// As for [`RegCache::get`].
     #[cold]
-    unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Rc<D::Mem>, Error> {
+    unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Arc<D::Mem>, Error> {
         let page = page_size();
         let start = addr.addr().get() & !(page - 1);
         let end = addr.addr().get().checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
@@ -281,7 +302,7 @@ impl<D: Md> RegCache<D> {
         let mem = loop {
             // SAFETY: the caller's promise is for the whole pages.
             match unsafe { self.md.register(first, len, access) } {
-                Ok(mem) => break Rc::new(mem),
+                Ok(mem) => break Arc::new(mem),
                 // The device has no more, or the user no more memory to lock: an unused one may give way.
                 Err(e) if is_exhaustion(e) && self.evict_one() => {}
                 Err(e) => return Err(e),
@@ -348,7 +369,7 @@ impl<D: Md> RegCache<D> {
     fn evict_one(&self) -> bool {
         let victim = {
             let mut own = self.own.borrow_mut();
-            let idle = |at: &&usize| own.at.get(at).is_some_and(|e| Rc::strong_count(&e.mem) == 1);
+            let idle = |at: &&usize| own.at.get(at).is_some_and(|e| Arc::strong_count(&e.mem) == 1);
             let Some(&at) = own.by_use.values().find(idle) else { return false };
             own.stats.evicted += 1;
             own.remove(at)

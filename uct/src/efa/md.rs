@@ -116,6 +116,10 @@ impl<D: Dev> api::Md for Md<D> {
         &self.inner.attr
     }
 
+    fn device_addr(&self) -> AddrBuf {
+        self.inner.dev.gid().0.into_iter().collect()
+    }
+
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem<D>, Error> {
         let MemKind::Host = req.kind;
         let access = self.granted(req.access);

@@ -1,7 +1,8 @@
-//! Contexts: configuration and transports, from which workers are made. Opens no device; workers do.
+//! Contexts: configuration, transports, and the memory domains that are common to the workers. Devices are
+//! opened when the first worker or memory needs them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
@@ -20,10 +21,11 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{
-    Iface, LaneIdx, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes, rdma, source,
+    Domains, Iface, LaneIdx, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes, rdma,
+    source,
 };
 use crate::rdm::rma::PacketOrder;
-use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
+use crate::rdm::{DomainId, Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
 use crate::select::Thresholds;
 use crate::select::copy_method::CopyPolicy;
 use crate::wire::{Features, RawAddr, UserRecvQp};
@@ -45,6 +47,8 @@ pub struct Context {
     resources: Vec<TlResource>,
     rma_only: Vec<TlResource>,
     calibration: Option<Arc<Calibration>>,
+    /// Opened when first needed.
+    domains: Arc<Mutex<Option<Arc<Domains>>>>,
 }
 
 impl Context {
@@ -62,7 +66,7 @@ impl Context {
         let rma_only = choose_rma_only(&found, &config);
         let calibration =
             calibrate::load_or_measure(&config, resources.iter().chain(&rma_only))?.map(Arc::new);
-        Ok(Context { source, config, resources, rma_only, calibration })
+        Ok(Context { source, config, resources, rma_only, calibration, domains: Arc::default() })
     }
 
     /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
@@ -94,9 +98,12 @@ impl Context {
     pub fn worker(&self) -> Result<Worker, OpenError> {
         let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
         let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
-        let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
-        let ifaces = self.resources.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let worker = self.worker_on(ifaces)?;
+        let domains = self.domains()?;
+        let mut ifaces = Vec::new();
+        for (id, domain) in domains.iter().filter(|(_, domain)| !domain.is_rma_only) {
+            ifaces.push((uct::any::open_iface(&domain.md, &source)?, id));
+        }
+        let worker = self.make_worker(ifaces, &domains, WorkerClock::System, None)?;
         // An explicit UCX_MIN_READ excludes the choice by measured cost.
         let policy = match self.config.min_read.given() {
             Some(_) if self.config.kernel_copy.method_may_change() => CopyPolicy::Estimated,
@@ -104,7 +111,7 @@ impl Context {
         };
         let mut core = worker.core();
         let connid = lane_connid(core.id.nonce, core.lanes.len());
-        if let Some(rma_only) = RmaOnlyLane::open(&self.rma_only, &source, connid, policy) {
+        if let Some(rma_only) = RmaOnlyLane::open(&domains, &source, connid, policy) {
             core.ep_configs.set_kernel_costs(rma_only.attr(), self.calibration());
             core.rma_only = Some(rma_only);
         }
@@ -114,7 +121,7 @@ impl Context {
 
     /// Creates a worker on interfaces that the caller opened. The worker uses all their active message ids.
     pub fn worker_on(&self, ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
-        self.make_worker(ifaces, WorkerClock::System, None)
+        self.make_worker_on(ifaces, WorkerClock::System, None)
     }
 
     /// Creates a worker as [`Context::worker_on`], with its own `clock` and `seed`: equal calls give equal
@@ -125,16 +132,41 @@ impl Context {
         clock: Box<dyn Clock>,
         seed: u32,
     ) -> Result<Worker, OpenError> {
-        self.make_worker(ifaces, WorkerClock::Simulated(clock), Some(seed))
+        self.make_worker_on(ifaces, WorkerClock::Simulated(clock), Some(seed))
+    }
+
+    /// Memory domains of [`Context::resources`], common to the workers of [`Context::worker`].
+    pub(crate) fn domains(&self) -> Result<Arc<Domains>, OpenError> {
+        let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(domains) = &*domains {
+            return Ok(domains.clone());
+        }
+        let open = |found: &TlResource| uct::any::open_md(found.tl, &found.dev, &self.source);
+        let opened = Domains::open((&self.resources, &self.rma_only), open, nonce_of(random_id()))?;
+        Ok(domains.insert(Arc::new(opened)).clone())
+    }
+
+    /// Makes a worker with memory domains of its own: those of the interfaces.
+    fn make_worker_on(
+        &self,
+        ifaces: Vec<Iface>,
+        clock: WorkerClock,
+        seed: Option<u32>,
+    ) -> Result<Worker, OpenError> {
+        let nonce = seed.unwrap_or_else(|| nonce_of(random_id()));
+        let domains = Arc::new(Domains::of_ifaces(&ifaces, nonce));
+        let ifaces = ifaces.into_iter().zip(domains.iter().map(|(id, _)| id)).collect();
+        self.make_worker(ifaces, &domains, clock, seed)
     }
 
     fn make_worker(
         &self,
-        mut ifaces: Vec<Iface>,
+        mut ifaces: Vec<(Iface, DomainId)>,
+        domains: &Arc<Domains>,
         clock: WorkerClock,
         seed: Option<u32>,
     ) -> Result<Worker, OpenError> {
-        ifaces.sort_by_key(|iface| match iface.attr().kind {
+        ifaces.sort_by_key(|(iface, _)| match iface.attr().kind {
             DevKind::Shm => 0,
             DevKind::Loopback => 1,
             DevKind::Net => 2,
@@ -158,7 +190,7 @@ impl Context {
         // A worker checks its limit before a poll, so one poll may exceed it.
         let poll = self.config.progress_batch * MAX_HELD_PACKET;
         let id = worker_id(&ifaces, seed);
-        let mut engine = Engine::new(EngineConfig {
+        let config = EngineConfig {
             nonce: id.nonce,
             runt_size: self.config.runt_size,
             read_segment: self.config.read_segment as u64,
@@ -174,9 +206,10 @@ impl Context {
             req_len: if self.config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
             withhold: Features::from_bits_retain(self.config.withhold_features),
             ..EngineConfig::default()
-        });
+        };
+        let mut engine = Engine::with_memory(config, domains.memory.clone());
         let mut lanes = Vec::with_capacity(ifaces.len());
-        for (at, iface) in ifaces.into_iter().enumerate() {
+        for (at, (iface, domain)) in ifaces.into_iter().enumerate() {
             let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
             if !iface.attr().has(need) {
                 let attr = iface.attr();
@@ -188,6 +221,7 @@ impl Context {
             }
             let (form, raw) = WorkerIface::identity(&iface, lane_connid(id.nonce, at))?;
             let wire = engine.add_wire(RawAddr::from_bytes(&raw));
+            engine.set_domain(wire, domain);
             // Mapped memory blocks the sender when full and loses nothing.
             if iface.attr().kind != DevKind::Net {
                 engine.set_grant(wire, Grant::Whole);
@@ -196,7 +230,7 @@ impl Context {
                 engine.set_packet_order(wire, PacketOrder::Kept);
             }
             engine.set_rdma(wire, rdma(&iface));
-            lanes.push(WorkerIface { wire, raw, form, device: iface.device_addr(), iface });
+            lanes.push(WorkerIface { wire, domain, raw, form, device: iface.device_addr(), iface });
         }
         if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
             set_rails(&mut engine, &lanes);
@@ -215,7 +249,7 @@ impl Context {
         let ep_configs = EpConfigs::new(attrs, self.calibration.as_deref());
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
         let rcache_limits = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
-        let regs = RegTable::new(self.config.rcache, rcache_limits);
+        let regs = RegTable::new(domains.clone(), self.config.rcache, rcache_limits);
         let mut core =
             WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
         core.id = id;
@@ -274,8 +308,8 @@ fn event_set(lanes: &[WorkerIface]) -> Option<Epoll> {
 
 /// Identity of a new worker. The uid is the id of its loopback interface, if it has one, so that the packed
 /// address contains that once.
-fn worker_id(ifaces: &[Iface], seed: Option<u32>) -> WorkerId {
-    let loopback = ifaces.iter().find(|iface| iface.attr().kind == DevKind::Loopback);
+fn worker_id(ifaces: &[(Iface, DomainId)], seed: Option<u32>) -> WorkerId {
+    let loopback = ifaces.iter().map(|(iface, _)| iface).find(|iface| iface.attr().kind == DevKind::Loopback);
     let id =
         loopback.and_then(|iface| Some(u64::from_le_bytes(iface.iface_addr().as_slice().try_into().ok()?)));
     let uid = id.unwrap_or_else(|| match seed {

@@ -82,7 +82,7 @@ impl Ep {
     }
 
     /// Kernel access to the peer's memory.
-    pub(crate) fn rma_only_ep(&self, core: &WorkerCore) -> Option<(&crate::lane::Ep, u32)> {
+    pub(crate) fn rma_only_ep(&self, core: &WorkerCore) -> Option<&crate::lane::Ep> {
         self.state.rma_only_ep()?.get(core.rma_only.as_ref())
     }
 

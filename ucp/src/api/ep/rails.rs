@@ -72,10 +72,17 @@ impl WorkerCore {
         self.engine.peers().lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
     }
 
+    /// Returns the label of the memory domain that a peer's lane is of.
+    pub(crate) fn remote_domain(&self, peer: PeerId) -> Option<u32> {
+        let view = self.engine.peers().info(peer)?;
+        let lane = self.lanes.iter().find(|lane| lane.wire == view.wire)?;
+        Some(lane.remote_domain(&view.addr.to_bytes()))
+    }
+
     pub(crate) fn rail_keys(&self, rails: &Rails, packed: &PackedRkey<'_>) -> RailKeys {
         std::array::from_fn(|n| {
-            let connid = self.engine.peers().info(*rails.get(n)?)?.addr.connid;
-            let (.., device_key) = packed.lanes.iter().find(|(id, ..)| *id == connid)?;
+            let label = self.remote_domain(*rails.get(n)?)?;
+            let (.., device_key) = packed.domains.iter().find(|(of, ..)| *of == label)?;
             *device_key
         })
     }

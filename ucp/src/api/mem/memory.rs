@@ -1,120 +1,126 @@
-//! Memory that peers may access, registered with every lane and the engine. Peers access it concurrently:
-//! there is no Rust reference to it, only pointers and copies.
+//! Memory that peers may access, registered with the memory domains of the context and offered by all of its
+//! workers. Peers access it concurrently: there is no Rust reference to it, only pointers and copies.
 
 #![allow(unsafe_code)]
 
-use std::rc::Rc;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use uct::api::{Access as WireAccess, AllocMethod, AllocReq, Iface as _, Md as _, Memory as _};
+use ucs::mem::Fill;
+use uct::api::{Access as WireAccess, Advice, AllocMethod, AllocReq, Md as _, Memory as _, OpenError};
 
+use crate::api::context::open::Context;
 use crate::api::mem::remote_writes::RemoteWrite;
 use crate::api::rma::rkey::Packer;
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{self, LaneIdx, connid};
-use crate::rdm::{Access, DomainId, MemKey, Region};
+use crate::lane::{Domains, Registrations};
+use crate::rdm::{Access, MemKey, Region};
 use crate::select::RemoteMem;
 
 /// Error of allocating or registering memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemError {
     /// The range is empty, wraps, or starts at 0.
     #[error("no memory there")]
     BadRange,
-    /// The worker has no free keys.
+    /// The context has no free keys.
     #[error("too many registrations")]
     TooMany,
     /// A transport failed to allocate or register.
     #[error(transparent)]
     Wire(#[from] uct::api::Error),
+    /// A device of the context could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
 }
 
-/// Memory of this worker that peers with its remote key may access. Dropping it revokes the key once local
-/// operations have ended, but does not stop kernel copies (`cma`), which need no key.
+/// Parameters of an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllocParams {
+    access: Access,
+    at: Option<NonNull<u8>>,
+    fill: Fill,
+}
+
+impl AllocParams {
+    /// Memory anywhere, with its pages, for this access by peers.
+    pub fn new(access: Access) -> AllocParams {
+        AllocParams { access, at: None, fill: Fill::Now }
+    }
+
+    /// Allocates at this address, which is page aligned; fails if something is mapped there.
+    pub fn at(self, addr: NonNull<u8>) -> AllocParams {
+        AllocParams { at: Some(addr), ..self }
+    }
+
+    /// Takes pages when they are first used, so that the call is quick however large the memory.
+    pub fn lazily_filled(self) -> AllocParams {
+        AllocParams { fill: Fill::Lazy, ..self }
+    }
+}
+
+/// Memory that peers with its remote key may access, through every worker of the context. Any thread may hold,
+/// use and drop it.
+///
+/// Dropping it revokes the key: no worker, no device and no peer that maps it accesses the memory afterwards.
+/// Operations of peers on it end with an error, and so do operations of this process that use its registration.
+/// Kernel copies (`cma`) need no key and are not stopped. Dropping waits for workers of other threads that are
+/// serving a request at the moment.
 pub struct Mem {
-    worker: Worker,
+    domains: Arc<Domains>,
     key: MemKey,
     addr: *mut u8,
     len: usize,
     access: Access,
-    /// Registrations by lane. The first owns allocated memory and is dropped last.
-    regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
-    /// Registration for kernel copies.
-    rma_only: Option<lane::Mem>,
+    /// The first owns allocated memory and is dropped last.
+    regs: Registrations,
 }
 
-impl Worker {
-    /// Allocates `len` zeroed bytes that peers may access, from the fastest lane that can. Local peers map
-    /// them. With [`Access::READ`] peers read long messages directly from them.
+// SAFETY: `addr` is the address of memory that is used through copies and atomics only; everything else may be
+// used by any thread.
+unsafe impl Send for Mem {}
+// SAFETY: as above.
+unsafe impl Sync for Mem {}
+
+impl Context {
+    /// Allocates `len` zeroed bytes that peers may access, where most peers reach them directly: peers of this
+    /// host map them, or their device does. With [`Access::READ`] peers read long messages directly from them.
     pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
-        if len == 0 {
-            return Err(MemError::BadRange);
-        }
-        let mut first = Err(uct::api::Error::NoMemory);
-        {
-            let core = self.core();
-            for (at, lane) in core.lanes.iter().enumerate().filter(|(_, l)| l.iface.md().attr().can_alloc) {
-                let req = AllocReq { access: wire_access(access), ..AllocReq::new(len, "ucp") };
-                first = lane.iface.md().alloc(&req).map(|mem| (LaneIdx(at as u8), Rc::new(mem)));
-                if first.is_ok() {
-                    break;
-                }
-            }
-        }
-        let (at, mem) = first?;
-        let addr = mem.addr();
-        // SAFETY: the allocation lives in the new `Mem` until its region is removed; no reference exists.
-        unsafe { self.map(addr, len, access, vec![(at, mem)]) }
+        self.mem_alloc_with(len, AllocParams::new(access))
     }
 
-    /// Registers `len` bytes at `addr` for access by peers. Packets serve lanes that cannot register memory.
+    /// Allocates as [`Context::mem_alloc`], at a given address or lazily filled.
+    pub fn mem_alloc_with(&self, len: usize, params: AllocParams) -> Result<Mem, MemError> {
+        Mem::alloc(self.domains()?, len, params)
+    }
+
+    /// Registers `len` bytes at `addr` for access by peers, through every worker of this context. Packets serve
+    /// lanes that cannot register memory.
     /// # Safety
     /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`],
     /// until the result is dropped. Meanwhile nobody holds a Rust reference to bytes that a peer may write.
     pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
         // SAFETY: the caller's contract.
-        unsafe { self.map(addr, len, access, Vec::new()) }
+        unsafe { Mem::map(self.domains()?, (addr, len), access, Vec::new()) }
+    }
+}
+
+impl Worker {
+    /// Allocates memory as [`Context::mem_alloc`], for the workers of the same context.
+    pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
+        let domains = self.core().regs.domains.clone();
+        Mem::alloc(domains, len, AllocParams::new(access))
     }
 
-    /// Unsafe: as for [`Worker::mem_map`].
-    unsafe fn map(
-        &self,
-        addr: *mut u8,
-        len: usize,
-        access: Access,
-        mut regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
-    ) -> Result<Mem, MemError> {
-        if len == 0 {
-            return Err(MemError::BadRange);
-        }
-        // SAFETY: the caller's contract includes that of a region.
-        let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
-        let mut core = self.core();
-        for (at, lane) in core.lanes.iter().enumerate() {
-            let at = LaneIdx(at as u8);
-            if !lane.iface.md().attr().can_register || regs.iter().any(|(done, _)| *done == at) {
-                continue;
-            }
-            // SAFETY: the caller's contract includes that of a registration.
-            match unsafe { lane.iface.md().register(addr, len, wire_access(access)) } {
-                Ok(mem) => regs.push((at, Rc::new(mem))),
-                Err(why) => tracing::debug!(tl = lane.iface.attr().tl, len, "memory goes by packets: {why}"),
-            }
-        }
-        // SAFETY: as above.
-        let reg = |rma_only: &lane::RmaOnlyLane| unsafe { rma_only.register(addr, len, wire_access(access)) };
-        let rma_only = core.rma_only.as_ref().and_then(reg);
-        let key = core.engine.add_memory(region).ok_or(MemError::TooMany)?;
-        let core = &mut *core;
-        for (at, mem) in &regs {
-            core.regs.own(*at, mem);
-            let lane = &core.lanes[usize::from(at.0)];
-            if let Some(device) = lane::device_key(&lane.iface, mem) {
-                core.engine.memory().add_device_key(key, DomainId(lane.wire.0), device);
-            }
-        }
-        Ok(Mem { worker: self.clone(), key, addr, len, access, regs, rma_only })
+    /// Registers memory as [`Context::mem_map`], for the workers of the same context.
+    /// # Safety
+    /// As for [`Context::mem_map`].
+    pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
+        let domains = self.core().regs.domains.clone();
+        // SAFETY: the caller's contract.
+        unsafe { Mem::map(domains, (addr, len), access, Vec::new()) }
     }
 
     /// Takes the next completed remote write that carried data for this worker, in order of completion.
@@ -124,6 +130,41 @@ impl Worker {
 }
 
 impl Mem {
+    fn alloc(domains: Arc<Domains>, len: usize, params: AllocParams) -> Result<Mem, MemError> {
+        if len == 0 {
+            return Err(MemError::BadRange);
+        }
+        let AllocParams { access, at, fill } = params;
+        let (domain, mem) = domains.alloc(&AllocReq {
+            access: wire_access(access),
+            at,
+            fill,
+            ..AllocReq::new(len, "ucp")
+        })?;
+        let addr = mem.addr();
+        // SAFETY: the allocation lives in the new `Mem` until its region is removed; no reference exists.
+        unsafe { Mem::map(domains, (addr, len), access, vec![(domain, mem)]) }
+    }
+
+    /// # Safety
+    /// As for [`Context::mem_map`].
+    unsafe fn map(
+        domains: Arc<Domains>,
+        (addr, len): (*mut u8, usize),
+        access: Access,
+        regs: Registrations,
+    ) -> Result<Mem, MemError> {
+        if len == 0 {
+            return Err(MemError::BadRange);
+        }
+        // SAFETY: the caller's contract includes that of a region.
+        let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
+        // SAFETY: the caller's contract includes that of registrations.
+        let offered = unsafe { domains.offer((addr, len), region, wire_access(access), regs) };
+        let (key, regs) = offered.ok_or(MemError::TooMany)?;
+        Ok(Mem { domains, key, addr, len, access, regs })
+    }
+
     /// First byte. Peers may change the memory at any time: use volatile or atomic accesses.
     pub fn as_ptr(&self) -> *mut u8 {
         self.addr
@@ -156,31 +197,34 @@ impl Mem {
 
     /// Key of the memory for RDMA by the device of transport `tl`, for peers with another library.
     pub fn device_key(&self, tl: &str) -> Option<u64> {
-        let core = self.worker.core();
-        self.regs.iter().find_map(|(at, mem)| {
-            let iface = &core.lanes[usize::from(at.0)].iface;
-            if iface.attr().tl == tl { lane::device_key(iface, mem) } else { None }
-        })
+        let of_tl = self.regs.iter().filter(|(domain, _)| self.domains.get(*domain).tl == tl);
+        of_tl.into_iter().find_map(|(domain, mem)| self.domains.device_key(*domain, mem))
     }
 
-    /// Packs the remote key, for any peer of this worker. The peer unpacks it by [`crate::Ep::unpack_rkey`].
+    /// Packs the remote key, for any peer of any worker of the context. The peer unpacks it by
+    /// [`crate::Ep::unpack_rkey`].
     pub fn pack_rkey(&self) -> Vec<u8> {
-        let core = self.worker.core();
         let mut packer = Packer::new(self.key.0, self.addr(), self.len as u64, self.access);
-        for (at, mem) in &self.regs {
-            let lane = &core.lanes[usize::from(at.0)];
-            if let Ok(key) = lane.iface.md().pack_rkey(mem) {
+        for (id, mem) in &self.regs {
+            let domain = self.domains.get(*id);
+            if let Ok(key) = domain.md.pack_rkey(mem) {
                 let is_allocated = mem.method() == Some(AllocMethod::Md);
                 let remote_mem = if is_allocated { RemoteMem::Allocated } else { RemoteMem::Registered };
-                packer.lane(connid(&lane.raw), &key, lane::device_key(&lane.iface, mem), remote_mem);
+                packer.domain(domain.label, &key, self.domains.device_key(*id, mem), remote_mem);
             }
         }
-        if let Some(mem) = &self.rma_only
-            && let Some((connid, key)) = core.rma_only.as_ref().and_then(|rma_only| rma_only.pack_rkey(mem))
-        {
-            packer.lane(connid, &key, None, RemoteMem::Registered);
-        }
         packer.finish()
+    }
+
+    /// Advises the system about `len` bytes from `offset` on: a hint. Fails if they are out of bounds.
+    pub fn advise(&self, offset: usize, len: usize, advice: Advice) -> Result<(), MemError> {
+        if offset > self.len || len > self.len - offset {
+            return Err(MemError::BadRange);
+        }
+        match self.regs.first() {
+            Some((id, mem)) => Ok(self.domains.get(*id).md.advise(mem, offset, len, advice)?),
+            None => Ok(()),
+        }
     }
 
     /// Copies `bytes` to offset `at`. An aligned 8-byte word is written whole. Panics if out of bounds.
@@ -224,23 +268,17 @@ impl Mem {
 
 impl Drop for Mem {
     fn drop(&mut self) {
-        let mut core = self.worker.core();
-        let (engine, mut wire, _) = core.split();
-        engine.remove_memory(&mut wire, self.key);
-        self.regs.iter().for_each(|(at, mem)| core.regs.disown(*at, mem));
-        drop(core);
-        self.rma_only = None;
+        self.domains.withdraw(self.key, &self.regs);
         while self.regs.pop().is_some() {}
     }
 }
 
 impl std::fmt::Debug for Mem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let lanes = self.regs.len();
         f.debug_struct("Mem")
             .field("addr", &self.addr)
             .field("len", &self.len)
-            .field("lanes", &lanes)
+            .field("domains", &self.regs.len())
             .finish()
     }
 }

@@ -189,7 +189,7 @@ impl Ep {
         if self.rma_tables().backend(op, sync, len) == RmaBackend::Engine {
             return None;
         }
-        let (ep, _) = self.rma_only_ep(core).filter(|_| core.engine.peers().may_bypass_queue(self.peer()))?;
+        let ep = self.rma_only_ep(core).filter(|_| core.engine.peers().may_bypass_queue(self.peer()))?;
         Some((ep, key))
     }
 

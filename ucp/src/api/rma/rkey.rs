@@ -1,4 +1,4 @@
-//! Remote keys. A packed key has a part for packets and one for each lane of the memory's owner.
+//! Remote keys. A packed key has a part for packets and one for each memory domain of the owner's context.
 
 use uct::api::{DevKind, Iface as _, Md as _};
 
@@ -9,12 +9,12 @@ use crate::rdm::{Access, RailKeys};
 use crate::select::RemoteMem;
 
 const MAGIC: [u8; 4] = *b"UCRK";
-const VERSION: u8 = 1;
-/// Device key of a lane whose device does not know the memory.
+const VERSION: u8 = 2;
+/// Device key of a domain whose device does not know the memory.
 const NO_DEVICE_KEY: u64 = u64::MAX;
-/// Bytes before the lanes: magic, version, access, number and origin of lanes, key, address, length.
+/// Bytes before the domains: magic, version, access, number and origin of domains, key, address, length.
 const HEADER: usize = 32;
-/// Offset of the bit set of lanes, of the first eight, that allocated the memory.
+/// Offset of the bit set of domains, of the first eight, that allocated the memory.
 const ALLOCATED: usize = 7;
 
 fn allocated_bit(nth: usize) -> u8 {
@@ -30,6 +30,8 @@ pub struct Rkey {
     /// Key of the lane that maps the memory or whose device reaches it.
     lane: Option<lane::Rkey>,
     is_mapped: bool,
+    /// Address here of the first byte of mapped memory.
+    mapped_at: Option<usize>,
     /// Kernel-copy key, if the memory is not mapped.
     pub(crate) rma_only: Option<lane::Rkey>,
     device: Option<u64>,
@@ -70,14 +72,14 @@ impl Packer {
         Packer(out)
     }
 
-    /// Adds a lane. `remote_mem` tells whether the device allocated the memory.
-    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], device_key: Option<u64>, remote_mem: RemoteMem) {
+    /// Adds a memory domain. `remote_mem` tells whether it allocated the memory.
+    pub(crate) fn domain(&mut self, label: u32, key: &[u8], device_key: Option<u64>, remote_mem: RemoteMem) {
         let Ok(len) = u16::try_from(key.len()) else { return };
         if remote_mem == RemoteMem::Allocated {
             self.0[ALLOCATED] |= allocated_bit(usize::from(self.0[6]));
         }
         self.0[6] += 1;
-        self.0.extend_from_slice(&connid.to_le_bytes());
+        self.0.extend_from_slice(&label.to_le_bytes());
         self.0.extend_from_slice(&len.to_le_bytes());
         self.0.extend_from_slice(key);
         self.0.extend_from_slice(&device_key.unwrap_or(NO_DEVICE_KEY).to_le_bytes());
@@ -93,9 +95,9 @@ pub(crate) struct PackedRkey<'a> {
     addr: u64,
     len: u64,
     access: Access,
-    /// Connid, key and device key of each lane.
-    pub lanes: Vec<(u32, &'a [u8], Option<u64>)>,
-    /// Bit set of the lanes, of the first eight, that allocated the memory.
+    /// Label, key and device key of each memory domain.
+    pub domains: Vec<(u32, &'a [u8], Option<u64>)>,
+    /// Bit set of the domains, of the first eight, that allocated the memory.
     allocated: u8,
 }
 
@@ -109,14 +111,14 @@ fn parse(bytes: &[u8]) -> Result<PackedRkey<'_>, RkeyError> {
         return Err(RkeyError::Version { theirs: header[4] });
     }
     let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-    let mut lanes = Vec::new();
+    let mut domains = Vec::new();
     for _ in 0..header[6] {
-        let (connid, tail) = rest.split_first_chunk().ok_or(not)?;
+        let (label, tail) = rest.split_first_chunk().ok_or(not)?;
         let (len, tail) = tail.split_first_chunk().ok_or(not)?;
         let (key, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len))).ok_or(not)?;
         let (device_key, tail) = tail.split_first_chunk().ok_or(not)?;
         let device_key = Some(u64::from_le_bytes(*device_key)).filter(|key| *key != NO_DEVICE_KEY);
-        lanes.push((u32::from_le_bytes(*connid), key, device_key));
+        domains.push((u32::from_le_bytes(*label), key, device_key));
         rest = tail;
     }
     let access = Access::from_bits_truncate(header[5]);
@@ -125,7 +127,7 @@ fn parse(bytes: &[u8]) -> Result<PackedRkey<'_>, RkeyError> {
         addr: word(16),
         len: word(24),
         access,
-        lanes,
+        domains,
         allocated: header[ALLOCATED],
     })
 }
@@ -135,26 +137,32 @@ impl Ep {
     pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
         let parsed = parse(packed)?;
         let core = self.worker().core();
-        let connid = core.engine.peers().info(self.peer()).map(|peer| peer.addr.connid);
-        let at = parsed.lanes.iter().position(|(id, ..)| Some(*id) == connid);
+        let label = core.remote_domain(self.peer());
+        let at = parsed.domains.iter().position(|(of, ..)| Some(*of) == label);
         let remote_mem = match at {
             Some(nth) if parsed.allocated & allocated_bit(nth) != 0 => RemoteMem::Allocated,
             _ => RemoteMem::Registered,
         };
-        let own_lane = at.map(|nth| &parsed.lanes[nth]);
-        let lane = own_lane.and_then(|(_, key, _)| {
+        let of_lane = at.map(|nth| &parsed.domains[nth]);
+        let lane = of_lane.and_then(|(_, key, _)| {
             let lane = &core.lanes[usize::from(self.lane()?.0)];
             let unpacked = lane.iface.md().unpack_rkey(key);
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
         let by_net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
         let is_mapped = lane.is_some() && self.lane().is_some_and(|lane| !by_net(lane));
-        let device = own_lane.and_then(|(.., key)| *key).filter(|_| lane.is_some());
-        let rma_only = if lane.is_none() { self.rma_only_ep(&core) } else { None };
-        let rma_only = rma_only.and_then(|(_, connid)| {
-            let (_, key, _) = parsed.lanes.iter().find(|(id, ..)| *id == connid)?;
-            core.rma_only.as_ref()?.unpack_rkey(key)
+        let mapped_at = lane.as_ref().filter(|_| is_mapped).and_then(|key| {
+            let md = core.lanes[usize::from(self.lane()?.0)].iface.md();
+            md.rkey_ptr(key, parsed.addr, parsed.len as usize).map(|at| at.expose_provenance())
         });
+        let device = of_lane.and_then(|(.., key)| *key).filter(|_| lane.is_some());
+        let rma_only = match &core.rma_only {
+            Some(rma_only) if lane.is_none() && self.rma_only_ep(&core).is_some() => {
+                let of_lane = parsed.domains.iter().find(|(of, ..)| *of == rma_only.domain_label());
+                of_lane.and_then(|(_, key, _)| rma_only.unpack_rkey(key))
+            }
+            _ => None,
+        };
         let rails = match device {
             Some(_) => core.rail_keys(self.further_lanes(), &parsed),
             None => RailKeys::default(),
@@ -168,6 +176,7 @@ impl Ep {
             access,
             lane,
             is_mapped,
+            mapped_at,
             rma_only,
             device,
             remote_mem,
@@ -181,7 +190,7 @@ impl Rkey {
     /// Remote key for packets, from a peer with another library. Covers all addresses; the peer checks them.
     pub fn from_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
-        let (lane, rma_only, device) = (None, None, None);
+        let (lane, mapped_at, rma_only, device) = (None, None, None, None);
         let (remote_mem, min_striped_len, is_mapped) = (RemoteMem::Registered, u64::MAX, false);
         Rkey {
             key,
@@ -190,6 +199,7 @@ impl Rkey {
             access,
             lane,
             is_mapped,
+            mapped_at,
             rma_only,
             device,
             remote_mem,
@@ -212,6 +222,23 @@ impl Rkey {
     /// First address, as in the owner's process, and length in bytes.
     pub fn range(&self) -> (u64, u64) {
         (self.addr, self.len)
+    }
+
+    /// Address in this process of `len` bytes at `remote`, for loads, stores and atomics of the program; `None`
+    /// if this process does not map the memory or the range is not inside. Valid while the key lives. Memory
+    /// that the owner has withdrawn stays mapped, and is then nobody's.
+    pub fn ptr(&self, remote: u64, len: u64) -> Option<*mut u8> {
+        if !self.covers(remote, len, Access::empty()) {
+            return None;
+        }
+        let at = self.mapped_at? + (remote - self.addr) as usize;
+        Some(std::ptr::with_exposed_provenance_mut(at))
+    }
+
+    /// Order of keys; equal if both are of the same memory of the same owner, with the same access.
+    pub fn compare(&self, other: &Rkey) -> std::cmp::Ordering {
+        let order = |key: &Rkey| (key.key, key.addr, key.len, key.access.bits(), key.device);
+        order(self).cmp(&order(other))
     }
 
     /// Permitted kinds of access.
@@ -262,14 +289,14 @@ mod tests {
     #[test]
     fn packed_keys_parse() {
         let mut packer = Packer::new(7, 0x1000, 64, Access::READ | Access::ATOMIC);
-        packer.lane(5, b"posix", None, RemoteMem::Registered);
-        packer.lane(6, b"", Some(9), RemoteMem::Allocated);
+        packer.domain(5, b"posix", None, RemoteMem::Registered);
+        packer.domain(6, b"", Some(9), RemoteMem::Allocated);
         let bytes = packer.finish();
         let parsed = parse(&bytes).unwrap();
         assert_eq!((parsed.key, parsed.addr, parsed.len), (7, 0x1000, 64));
         assert_eq!(parsed.access, Access::READ | Access::ATOMIC);
         assert_eq!(parsed.allocated, 0b10);
-        assert_eq!(parsed.lanes, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
+        assert_eq!(parsed.domains, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
         for len in 0..bytes.len() {
             assert!(parse(&bytes[..len]).is_err());
         }

@@ -8,7 +8,6 @@ use crate::rdm::amo::{self, Elements, Form};
 use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{NotPosted, Wire};
-use crate::rdm::next::Next;
 use crate::rdm::op::Scatter;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
@@ -178,64 +177,46 @@ pub(in crate::rdm) fn recv_short_response(
 }
 
 /// Handles a packet of this protocol.
-pub(in crate::rdm) fn on_recv<W: Wire>(
-    rma_ops: &mut RmaOps,
-    peers: &mut Peers,
-    pending: &mut Pending,
-    w: &mut W,
-    a: &Arrival<'_>,
-) -> Next {
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
-        Packet::Rta(rta, payload) => on_request(rma_ops, peers, pending, w, a, rta, payload),
+        Packet::Rta(rta, payload) => on_request(e, w, a, rta, payload),
         Packet::AtomRsp(hdr, payload) => {
-            on_response(rma_ops, peers, pending, a, hdr, payload);
-            Next::Nothing
+            on_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, a, hdr, payload)
         }
-        _ => Next::Nothing,
+        _ => {}
     }
 }
 
 /// Serves a request. Its `msg_id` is used up in any case.
-fn on_request<W: Wire>(
-    rma_ops: &mut RmaOps,
-    peers: &mut Peers,
-    pending: &mut Pending,
-    w: &mut W,
-    a: &Arrival<'_>,
-    rta: &Rta,
-    payload: &[u8],
-) -> Next {
+fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, payload: &[u8]) {
     let (form, protocol) = match rta.kind {
         RtaKind::Write | RtaKind::DcWrite { .. } => (Form::Write, RmaProtocol::WriteAtomic),
         RtaKind::Fetch { .. } => (Form::Fetch, RmaProtocol::FetchAtomic),
         RtaKind::Compare { .. } => (Form::Compare, RmaProtocol::CompareAtomic),
     };
     let (Some(op), Some(ty)) = (rta.op(), rta.datatype()) else {
-        return peers.refuse_request(a, DropReason::Unsupported);
+        return e.refuse_request(w, a, DropReason::Unsupported);
     };
     // [M9.4]
     if !amo::has_form(op, form) || !amo::has_type(op, ty) {
-        return peers.refuse_request(a, DropReason::Unsupported);
+        return e.refuse_request(w, a, DropReason::Unsupported);
     }
-    let spans = match rma_ops.resolve(peers, a, &rta.rma_iov, Access::ATOMIC) {
-        Ok(spans) => spans,
-        Err(next) => return next,
-    };
+    let Some(spans) = e.resolve_request(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
     let (len, computation) = (spans.len(), Computation { op, ty, spans: &spans, payload });
     if !computation.has_valid_lengths(form) || (form != Form::Write && !computation.has_room(w.mtu(a.peer))) {
-        return peers.refuse_request(a, DropReason::BadAccess);
+        return e.refuse_request(w, a, DropReason::BadAccess);
     }
     match rta.kind {
         RtaKind::Write => {
             computation.compute(&mut []);
-            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, None, None)
+            e.finish_served_write(w, a.peer, protocol, len, None, None);
         }
         RtaKind::DcWrite { send_id } => {
             computation.compute(&mut []);
-            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, None, Some(send_id))
+            e.finish_served_write(w, a.peer, protocol, len, None, Some(send_id));
         }
         RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
-            compute_and_respond(rma_ops, peers, pending, w, a, recv_id, protocol, &computation)
+            compute_and_respond(e, w, a, recv_id, protocol, &computation);
         }
     }
 }
@@ -286,47 +267,41 @@ impl Computation<'_> {
 
 /// Computes and responds: straight into the packet, if it can be sent now.
 fn compute_and_respond<W: Wire>(
-    rma_ops: &mut RmaOps,
-    peers: &mut Peers,
-    pending: &mut Pending,
+    e: &mut Engine,
     w: &mut W,
     a: &Arrival<'_>,
     recv_id: u32,
     protocol: RmaProtocol,
     computation: &Computation<'_>,
-) -> Next {
+) {
     let len = computation.spans.len();
-    let response = if peers.table.may_send_ctl(a.peer) {
-        send_response(peers, w, a.peer, recv_id, computation)
+    let response = if e.peers.table.may_send_ctl(a.peer) {
+        send_response(&mut e.peers, w, a.peer, recv_id, computation)
     } else {
         Response::No
     };
-    let next = match response {
-        Response::Yes => Next::Nothing,
-        Response::Lost(fault) => return Next::Fail(fault),
+    match response {
+        Response::Yes => {}
+        Response::Lost(fault) => return e.fail_peer(w, a.peer, fault),
         Response::No => {
             // Reserved first, so that nothing is computed without a response.
             let mut rma = RmaOp::new(a.peer, Job::Response(Default::default()), protocol, len);
             rma.remote_id = Some(recv_id);
-            let id = match rma_ops.insert_served(peers, a, rma) {
-                Ok(id) => id,
-                Err(next) => return next,
-            };
-            let mut old = std::mem::take(&mut rma_ops.old_values);
+            let Some(id) = e.insert_served(w, a, rma) else { return };
+            let mut old = std::mem::take(&mut e.rma_ops.old_values);
             old.clear();
             old.resize(len as usize, 0);
             computation.compute(&mut old);
-            let held = pending.held_packets.copy(&old);
-            rma_ops.old_values = old;
-            if let Some(rma) = rma_ops.table.get_mut(id) {
+            let held = e.pending.held_packets.copy(&old);
+            e.rma_ops.old_values = old;
+            if let Some(rma) = e.rma_ops.table.get_mut(id) {
                 rma.job = Job::Response(held);
             }
-            Next::Ctl(Ctl::AtomRsp(id))
+            e.send_ctl(w, a.peer, Ctl::AtomRsp(id));
         }
-    };
-    peers.counters.stats.count_served(protocol, len);
-    peers.counters.by_peer.served(a.peer, protocol, len);
-    next
+    }
+    e.peers.counters.stats.count_served(protocol, len);
+    e.peers.counters.by_peer.served(a.peer, protocol, len);
 }
 
 /// Result of sending a response.

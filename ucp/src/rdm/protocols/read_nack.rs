@@ -4,13 +4,10 @@
 
 use ucs::coll::slots::SlotId;
 
+use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
-use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
-use crate::rdm::pending::Pending;
-use crate::rdm::recv::Recvs;
-use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::TxState;
@@ -42,22 +39,15 @@ pub(in crate::rdm) fn push<W: Wire>(
 
 /// The receiver of one of our messages, or the target of one of our writes, cannot read it.
 // [M7.6]
-pub(in crate::rdm) fn on_recv<W: Wire>(
-    sends: &mut Sends,
-    rma_ops: &mut RmaOps,
-    peers: &mut Peers,
-    pending: &mut Pending,
-    w: &mut W,
-    a: &Arrival<'_>,
-) -> Next {
-    let Packet::ReadNack(nack) = a.packet else { return Next::Nothing };
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::ReadNack(nack) = a.packet else { return };
     let id = SlotId::from_raw(nack.send_id);
     if is_rma_id(id) {
-        return rma_ops.on_nack(peers, pending, w, a, id);
+        return e.on_rma_nack(w, a, id);
     }
-    let op = match sends.table.get_mut(id) {
+    let op = match e.sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
-        _ => return peers.drop_packet(a, DropReason::BadId),
+        _ => return e.peers.drop_packet(a, DropReason::BadId),
     };
     op.state = TxState::Nacked;
     op.protocol = Protocol::LongCts.with(op.sync);
@@ -68,12 +58,12 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     {
         match nack.not_now {
             true => w.on_offer_result(a.peer, reg, op.buf.len(), false),
-            false => peers.table[a.peer].flags.insert(PeerFlags::READ_DENIED),
+            false => e.peers.table[a.peer].flags.insert(PeerFlags::READ_DENIED),
         }
     }
-    peers.counters.stats.rare.nacks_received += 1;
-    sends.revoke_regs(peers, w, id, W::release);
-    Next::Ctl(Ctl::Reannounce(id))
+    e.peers.counters.stats.rare.nacks_received += 1;
+    e.sends.revoke_regs(&mut e.peers, w, id, W::release);
+    e.send_ctl(w, a.peer, Ctl::Reannounce(id));
 }
 
 /// Announces a message once more, to be sent.
@@ -111,33 +101,35 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
     Ok(())
 }
 
-impl Recvs {
+impl Engine {
     /// The answer to our READ_NACK: from here on the message is a long-CTS one, of which the head may have
     /// come.
     // [M7.6]
-    pub(in crate::rdm) fn on_reannouncement(
+    pub(in crate::rdm) fn on_reannouncement<W: Wire>(
         &mut self,
-        peers: &mut Peers,
+        w: &mut W,
         a: &Arrival<'_>,
         rtm: &Rtm<'_>,
         len: u64,
         send_id: u32,
-    ) -> Next {
-        let part =
-            peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
-        let Some(PartialMsg::Rx(rx)) = part else { return peers.drop_packet(a, DropReason::BadId) };
-        match self.rxe(rx) {
+    ) {
+        let part = self.peers.table[a.peer]
+            .queue
+            .as_ref()
+            .and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+        let Some(PartialMsg::Rx(rx)) = part else { return self.peers.drop_packet(a, DropReason::BadId) };
+        match self.recvs.rxe(rx) {
             Some((_, rxe)) if rxe.nack && rxe.envelope.len == len && rtm.payload.is_empty() => {
                 rxe.nack = false;
                 rxe.envelope.send_id = send_id;
                 let protocol = if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts };
                 rxe.envelope.protocol = protocol;
             }
-            _ => return peers.drop_packet(a, DropReason::BadSegment),
+            _ => return self.peers.drop_packet(a, DropReason::BadSegment),
         }
-        if let Some(queue) = &mut peers.table[a.peer].queue {
+        if let Some(queue) = &mut self.peers.table[a.peer].queue {
             queue.partial_msgs.remove(&rtm.msg_id);
         }
-        Next::Ctl(Ctl::Cts(rx))
+        self.send_ctl(w, a.peer, Ctl::Cts(rx));
     }
 }

@@ -92,9 +92,7 @@ impl Engine {
                     self.reads.withdraw(w, rma_read);
                 }
                 if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
-                    let next =
-                        self.peers.error_to(rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
-                    self.follow(w, rma.peer, next);
+                    self.send_error(w, rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
                 }
             }
         }

@@ -32,7 +32,7 @@ fn map(pages: usize) -> Mapping {
     Mapping::new(pages * page_size(), MapOpts::default()).unwrap()
 }
 
-fn get(cache: &RegCache<loopback::Md>, map: &Mapping, from: usize, len: usize) -> Rc<loopback::Mem> {
+fn get(cache: &RegCache<loopback::Md>, map: &Mapping, from: usize, len: usize) -> Arc<loopback::Mem> {
     let at = NonNull::new(map.as_ptr().wrapping_add(from)).unwrap();
     // SAFETY: the tests keep the mapping while they use the registration.
     unsafe { cache.get(at, len, RW) }.unwrap()
@@ -45,9 +45,9 @@ fn a_buffer_is_registered_once_until_it_is_unmapped() {
     let memory = map(4);
     let first = get(&cache, &memory, 100, 5000);
     assert_eq!((first.addr(), first.len()), (memory.as_ptr(), 2 * page_size()));
-    assert!(Rc::ptr_eq(&first, &get(&cache, &memory, 0, 8192)));
+    assert!(Arc::ptr_eq(&first, &get(&cache, &memory, 0, 8192)));
     let wider = get(&cache, &memory, 5000, 5000);
-    assert!(!Rc::ptr_eq(&first, &wider));
+    assert!(!Arc::ptr_eq(&first, &wider));
     assert_eq!((cache.stats().hits, cache.stats().misses, cache.stats().count), (1, 2, 1));
     let at = memory.as_ptr().addr();
     drop((first, wider, memory));
@@ -64,7 +64,7 @@ fn limits_hold_and_the_least_recently_used_is_evicted() {
     let held = get(&cache, &maps[0], 0, 1);
     maps[1..].iter().for_each(|map| drop(get(&cache, map, 0, 1)));
     assert_eq!((cache.stats().count, cache.stats().evicted), (3, 1));
-    assert!(Rc::ptr_eq(&held, &get(&cache, &maps[0], 0, 1)), "in use: not evicted, though the oldest");
+    assert!(Arc::ptr_eq(&held, &get(&cache, &maps[0], 0, 1)), "in use: not evicted, though the oldest");
     get(&cache, &maps[2], 0, 1);
     assert_eq!(cache.stats().misses, 4, "the one evicted was the second");
     let large = map(6);
@@ -82,16 +82,16 @@ fn overlapping_handles_are_found() {
     let memory = map(4);
     let reg = |from: usize, len, access| {
         // SAFETY: the mapping outlives its registrations.
-        Rc::new(unsafe { md.register(memory.as_ptr().wrapping_add(from), len, access) }.unwrap())
+        Arc::new(unsafe { md.register(memory.as_ptr().wrapping_add(from), len, access) }.unwrap())
     };
     let mut handles = MemHandles::default();
     let at = |from: usize| memory.as_ptr().addr() + from;
     assert!(handles.find(at(0), 1, RW).is_none());
     let all = reg(0, 10_000, Access::ALL);
     let (short, same, nested) = (reg(0, 100, RW), reg(0, 100, RW), reg(5000, 10, RW));
-    [&all, &short, &same, &nested].into_iter().for_each(|mem| handles.insert(mem.clone()));
-    let found = |handles: &MemHandles<_>, from, len, access, want: Option<&Rc<loopback::Mem>>| match want {
-        Some(want) => handles.find(at(from), len, access).is_some_and(|mem| Rc::ptr_eq(mem, want)),
+    [&all, &short, &same, &nested].into_iter().for_each(|mem| handles.insert(mem));
+    let found = |handles: &MemHandles<_>, from, len, access, want: Option<&Arc<loopback::Mem>>| match want {
+        Some(want) => handles.find(at(from), len, access).is_some_and(|mem| Arc::ptr_eq(&mem, want)),
         None => handles.find(at(from), len, access).is_none(),
     };
     assert!(found(&handles, 5000, 10, RW, Some(&nested)));
@@ -166,7 +166,7 @@ proptest! {
         let cache = RegCache::new(md, Limits { count: 6, bytes: 12 * page_size() }, Coherence::Kernel(watch));
         let memory = map(24);
         let mut fresh_after = [0u64; 24];
-        let mut born: Vec<(Rc<loopback::Mem>, u64)> = Vec::new();
+        let mut born: Vec<(Arc<loopback::Mem>, u64)> = Vec::new();
         for (now, (what, page, pages)) in (1u64..).zip(steps) {
             if what == 0 {
                 cache.invalidate(memory.as_ptr().addr() + page * page_size(), pages * page_size());
@@ -177,7 +177,7 @@ proptest! {
             let start = (mem.addr().addr() - memory.as_ptr().addr()) / page_size();
             let end = start + mem.len() / page_size();
             prop_assert!(start <= page && page + pages <= end);
-            match born.iter().find(|(known, _)| Rc::ptr_eq(known, &mem)) {
+            match born.iter().find(|(known, _)| Arc::ptr_eq(known, &mem)) {
                 Some((_, birth)) => prop_assert!(fresh_after[start..end].iter().all(|gone| gone < birth)),
                 None => born.push((mem, now)),
             }

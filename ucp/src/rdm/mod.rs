@@ -23,6 +23,7 @@
 mod flow;
 mod handlers;
 mod ids;
+mod next;
 mod op;
 mod peers;
 mod pending;
@@ -56,6 +57,7 @@ use crate::rdm::stats::Counters;
 use crate::wire::rtm::Short;
 use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
 use io::{Rdma, ReceiveSink, Wire};
+use next::Next;
 use peers::peer::{PartialMsg, PeerFlags};
 use protocol::{Arrival, HandlerKind};
 use protocols::zcopy_recv::ZcopyRecv;
@@ -273,7 +275,7 @@ impl Engine {
             }
             MsgOrder::Past if id_use != MsgIdUse::Single => self.dispatch(w, a),
             // [M4.5]
-            MsgOrder::Past => self.peers.drop_packet(a, DropReason::Duplicate),
+            MsgOrder::Past => _ = self.peers.drop_packet(a, DropReason::Duplicate),
             // The messages before it will not arrive.
             MsgOrder::Early if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
                 self.peers.refuse_closed(&mut self.pending, a)
@@ -328,35 +330,108 @@ impl Engine {
 
     #[inline]
     fn dispatch<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
+        let next = self.handle(w, a);
+        self.follow(w, a.peer, next);
+    }
+
+    /// Does what a handler asks for.
+    #[inline]
+    pub(in crate::rdm) fn follow<W: Wire>(&mut self, w: &mut W, peer: PeerId, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Ctl(ctl) => self.send_ctl(w, peer, ctl),
+            Next::Drive => _ = self.drive(w, peer),
+            Next::DriveRails => {
+                self.trigger_rails(w, peer);
+                self.drive(w, peer);
+            }
+            Next::Met => {
+                self.send_unsent_errors(w, peer);
+                self.trigger_rails(w, peer);
+                self.announce_lanes(w, peer);
+                self.drive(w, peer);
+            }
+            Next::Fail(fault) => self.fail_peer(w, peer, fault),
+            Next::LaneLost => self.on_send_error(w, peer, PeerError::Gone),
+        }
+    }
+
+    /// Passes a packet to its handler, with the parts of the engine that it needs.
+    #[inline]
+    fn handle<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) -> Next {
         match a.handler.kind {
             _ if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
-                self.peers.refuse_closed(&mut self.pending, a)
+                self.peers.refuse_closed(&mut self.pending, a);
+                Next::Nothing
             }
             // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
             HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
                 if self.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
             {
-                zcopy_recv::on_packet(self, w, a);
+                zcopy_recv::on_packet(self, w, a)
             }
             // Whole messages of a failed peer are received; others would never end.
-            HandlerKind::Eager => eager::on_recv(self, w, a),
+            HandlerKind::Eager => eager::on_recv(&mut self.recvs, &mut self.peers, &mut self.pending, a),
             HandlerKind::Medium if !self.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
-                medium::on_recv(self, w, a)
+                medium::on_recv(&mut self.recvs, &mut self.peers, &mut self.pending, a)
             }
             _ if self.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => self.recv_from_failed(w, a),
-            HandlerKind::Medium => medium::on_recv(self, w, a),
-            HandlerKind::LongCts => longcts::on_recv(self, w, a),
-            HandlerKind::LongRead => longread::on_recv(self, w, a),
-            HandlerKind::ReadNack => read_nack::on_recv(self, w, a),
-            HandlerKind::PeerError => peer_error::on_recv(self, w, a),
-            HandlerKind::Handshake => handshake::on_recv(self, w, a),
+            HandlerKind::Medium => medium::on_recv(&mut self.recvs, &mut self.peers, &mut self.pending, a),
+            HandlerKind::LongCts => longcts::on_recv(
+                &mut self.sends,
+                &mut self.recvs,
+                &mut self.rma_ops,
+                &mut self.peers,
+                &mut self.pending,
+                a,
+            ),
+            HandlerKind::LongRead => match a.packet {
+                Packet::Rtm(rtm) => longread::on_rtm(
+                    &mut self.recvs,
+                    &mut self.reads,
+                    &mut self.peers,
+                    &mut self.pending,
+                    w,
+                    a,
+                    rtm,
+                ),
+                Packet::Eor(eor) => longread::on_eor(
+                    &mut self.sends,
+                    &mut self.rma_ops,
+                    &mut self.peers,
+                    &mut self.pending,
+                    w,
+                    a,
+                    eor,
+                ),
+                _ => Next::Nothing,
+            },
+            HandlerKind::ReadNack => read_nack::on_recv(
+                &mut self.sends,
+                &mut self.rma_ops,
+                &mut self.peers,
+                &mut self.pending,
+                w,
+                a,
+            ),
+            HandlerKind::PeerError => {
+                peer_error::on_recv(self, w, a);
+                Next::Nothing
+            }
+            HandlerKind::Handshake => {
+                handshake::on_recv(&mut self.sends, &mut self.peers, &mut self.pending, w, a)
+            }
             HandlerKind::Receipt => {
                 receipt::on_recv(&mut self.sends, &mut self.rma_ops, &mut self.peers, &mut self.pending, w, a)
             }
-            HandlerKind::Write => write::on_recv(self, w, a),
-            HandlerKind::WriteRead => write_read::on_recv(self, w, a),
-            HandlerKind::Read => read::on_recv(self, w, a),
-            HandlerKind::Atomic => atomic::on_recv(self, w, a),
+            HandlerKind::Write => write::on_recv(&mut self.rma_ops, &mut self.peers, &mut self.pending, a),
+            HandlerKind::WriteRead => {
+                write_read::on_recv(&mut self.rma_ops, &mut self.reads, &mut self.peers, a)
+            }
+            HandlerKind::Read => read::on_recv(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, a),
+            HandlerKind::Atomic => {
+                atomic::on_recv(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, a)
+            }
             HandlerKind::None => self.peers.drop_packet(a, DropReason::Unsupported),
         }
     }
@@ -364,7 +439,7 @@ impl Engine {
     /// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
     /// rest is dropped.
     #[cold]
-    fn recv_from_failed<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
+    fn recv_from_failed<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) -> Next {
         let peer = &self.peers.table[a.peer];
         let follows = |msg_id| match peer.queue.as_ref().and_then(|queue| queue.partial_msgs.get(msg_id)) {
             Some(&PartialMsg::Rx(rx)) => self.recvs.table.get(rx).is_some(),
@@ -373,10 +448,25 @@ impl Engine {
         match a.packet {
             _ if peer.flags.contains(PeerFlags::DRAINED) => self.peers.drop_of_failed(a),
             Packet::CtsData(hdr, _) if self.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
-                longcts::on_recv(self, w, a);
+                longcts::on_recv(
+                    &mut self.sends,
+                    &mut self.recvs,
+                    &mut self.rma_ops,
+                    &mut self.peers,
+                    &mut self.pending,
+                    a,
+                )
             }
             Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
-                longread::on_recv(self, w, a);
+                longread::on_rtm(
+                    &mut self.recvs,
+                    &mut self.reads,
+                    &mut self.peers,
+                    &mut self.pending,
+                    w,
+                    a,
+                    rtm,
+                )
             }
             _ => self.peers.drop_of_failed(a),
         }
@@ -449,9 +539,10 @@ impl Pending {
 
 impl Peers {
     #[cold]
-    pub(in crate::rdm) fn drop_packet(&mut self, a: &Arrival<'_>, why: DropReason) {
+    pub(in crate::rdm) fn drop_packet(&mut self, a: &Arrival<'_>, why: DropReason) -> Next {
         let from = self.table[a.peer].from();
         self.counters.count_drop(why, a.handler.ty.0, from);
+        Next::Nothing
     }
 
     /// Returns the RDMA capabilities of a peer's wire.
@@ -462,11 +553,11 @@ impl Peers {
     /// Drops a packet that needs its failed sender. A stream breaks at a piece lost this way.
     // [M11.7]
     #[cold]
-    pub(in crate::rdm) fn drop_of_failed(&mut self, a: &Arrival<'_>) {
+    pub(in crate::rdm) fn drop_of_failed(&mut self, a: &Arrival<'_>) -> Next {
         if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
             self.table[a.peer].flags |= PeerFlags::STREAM_BROKEN;
         }
-        self.drop_packet(a, DropReason::PeerFailed);
+        self.drop_packet(a, DropReason::PeerFailed)
     }
 
     /// Returns the features of a peer's HANDSHAKE, once it has arrived.

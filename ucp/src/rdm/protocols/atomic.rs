@@ -8,6 +8,7 @@ use crate::rdm::amo::{self, Elements, Form};
 use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::Scatter;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
@@ -177,46 +178,64 @@ pub(in crate::rdm) fn recv_short_response(
 }
 
 /// Handles a packet of this protocol.
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+pub(in crate::rdm) fn on_recv<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+) -> Next {
     match a.packet {
-        Packet::Rta(rta, payload) => on_request(e, w, a, rta, payload),
+        Packet::Rta(rta, payload) => on_request(rma_ops, peers, pending, w, a, rta, payload),
         Packet::AtomRsp(hdr, payload) => {
-            on_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, a, hdr, payload)
+            on_response(rma_ops, peers, pending, a, hdr, payload);
+            Next::Nothing
         }
-        _ => {}
+        _ => Next::Nothing,
     }
 }
 
 /// Serves a request. Its `msg_id` is used up in any case.
-fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, payload: &[u8]) {
+fn on_request<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+    rta: &Rta,
+    payload: &[u8],
+) -> Next {
     let (form, protocol) = match rta.kind {
         RtaKind::Write | RtaKind::DcWrite { .. } => (Form::Write, RmaProtocol::WriteAtomic),
         RtaKind::Fetch { .. } => (Form::Fetch, RmaProtocol::FetchAtomic),
         RtaKind::Compare { .. } => (Form::Compare, RmaProtocol::CompareAtomic),
     };
     let (Some(op), Some(ty)) = (rta.op(), rta.datatype()) else {
-        return e.refuse_request(w, a, DropReason::Unsupported);
+        return peers.refuse_request(a, DropReason::Unsupported);
     };
     // [M9.4]
     if !amo::has_form(op, form) || !amo::has_type(op, ty) {
-        return e.refuse_request(w, a, DropReason::Unsupported);
+        return peers.refuse_request(a, DropReason::Unsupported);
     }
-    let Some(spans) = e.resolve_request(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
+    let spans = match rma_ops.resolve(peers, a, &rta.rma_iov, Access::ATOMIC) {
+        Ok(spans) => spans,
+        Err(next) => return next,
+    };
     let (len, computation) = (spans.len(), Computation { op, ty, spans: &spans, payload });
     if !computation.has_valid_lengths(form) || (form != Form::Write && !computation.has_room(w.mtu(a.peer))) {
-        return e.refuse_request(w, a, DropReason::BadAccess);
+        return peers.refuse_request(a, DropReason::BadAccess);
     }
     match rta.kind {
         RtaKind::Write => {
             computation.compute(&mut []);
-            e.finish_served_write(w, a.peer, protocol, len, None, None);
+            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, None, None)
         }
         RtaKind::DcWrite { send_id } => {
             computation.compute(&mut []);
-            e.finish_served_write(w, a.peer, protocol, len, None, Some(send_id));
+            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, None, Some(send_id))
         }
         RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
-            compute_and_respond(e, w, a, recv_id, protocol, &computation);
+            compute_and_respond(rma_ops, peers, pending, w, a, recv_id, protocol, &computation)
         }
     }
 }
@@ -267,41 +286,47 @@ impl Computation<'_> {
 
 /// Computes and responds: straight into the packet, if it can be sent now.
 fn compute_and_respond<W: Wire>(
-    e: &mut Engine,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
     w: &mut W,
     a: &Arrival<'_>,
     recv_id: u32,
     protocol: RmaProtocol,
     computation: &Computation<'_>,
-) {
+) -> Next {
     let len = computation.spans.len();
-    let response = if e.peers.table.may_send_ctl(a.peer) {
-        send_response(&mut e.peers, w, a.peer, recv_id, computation)
+    let response = if peers.table.may_send_ctl(a.peer) {
+        send_response(peers, w, a.peer, recv_id, computation)
     } else {
         Response::No
     };
-    match response {
-        Response::Yes => {}
-        Response::Lost(fault) => return e.fail_peer(w, a.peer, fault),
+    let next = match response {
+        Response::Yes => Next::Nothing,
+        Response::Lost(fault) => return Next::Fail(fault),
         Response::No => {
             // Reserved first, so that nothing is computed without a response.
             let mut rma = RmaOp::new(a.peer, Job::Response(Default::default()), protocol, len);
             rma.remote_id = Some(recv_id);
-            let Some(id) = e.insert_served(w, a, rma) else { return };
-            let mut old = std::mem::take(&mut e.rma_ops.old_values);
+            let id = match rma_ops.insert_served(peers, a, rma) {
+                Ok(id) => id,
+                Err(next) => return next,
+            };
+            let mut old = std::mem::take(&mut rma_ops.old_values);
             old.clear();
             old.resize(len as usize, 0);
             computation.compute(&mut old);
-            let held = e.pending.held_packets.copy(&old);
-            e.rma_ops.old_values = old;
-            if let Some(rma) = e.rma_ops.table.get_mut(id) {
+            let held = pending.held_packets.copy(&old);
+            rma_ops.old_values = old;
+            if let Some(rma) = rma_ops.table.get_mut(id) {
                 rma.job = Job::Response(held);
             }
-            e.send_ctl(w, a.peer, Ctl::AtomRsp(id));
+            Next::Ctl(Ctl::AtomRsp(id))
         }
-    }
-    e.peers.counters.stats.count_served(protocol, len);
-    e.peers.counters.by_peer.served(a.peer, protocol, len);
+    };
+    peers.counters.stats.count_served(protocol, len);
+    peers.counters.by_peer.served(a.peer, protocol, len);
+    next
 }
 
 /// Result of sending a response.

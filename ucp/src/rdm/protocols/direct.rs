@@ -99,8 +99,8 @@ fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress
     let (to, len, direction, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
     let (Some(mut rail_plan), Some(local)) = (rma.rail_plan.take(), local) else { return SendProgress::Sent };
     e.trigger_rails(w, to);
-    let cut = e.peers.cut_pieces(&mut rail_plan, (0, len), direction, e.peers.cfg.rma_chunk);
-    if !cut || e.peers.register_stripes(w, &mut rail_plan, direction, local) < 2 {
+    let cut = rail_plan.cut_pieces(&e.peers, (0, len), direction, e.peers.cfg.rma_chunk);
+    if !cut || rail_plan.register_stripes(&e.peers, w, direction, local) < 2 {
         rail_plan.take_regs().for_each(|reg| w.release(reg));
         return SendProgress::Sent;
     }

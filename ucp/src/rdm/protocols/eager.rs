@@ -3,10 +3,10 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::features::supports_classes;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::{NotPosted, PacketWriter, ReceiveSink, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::Payload;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
@@ -156,19 +156,25 @@ pub(in crate::rdm) fn push<W: Wire>(
 /// Receives a message in one packet. // HOT
 // [M5.1]
 #[inline]
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let Packet::Rtm(rtm) = a.packet else { return };
+pub(in crate::rdm) fn on_recv(
+    recvs: &mut Recvs,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+) -> Next {
+    let Packet::Rtm(rtm) = a.packet else { return Next::Nothing };
     let envelope = envelope(a.peer, rtm);
-    match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
+    match recvs.take_expected(peers, pending, rtm, a.peer) {
         Some(id) => {
-            let Some(mut op) = e.recvs.table.remove(id) else { return };
+            let Some(mut op) = recvs.table.remove(id) else { return Next::Nothing };
             op.buf.put(0, rtm.payload);
-            e.end_rx(w, op, &envelope);
+            recvs.end(peers, pending, op, &envelope)
         }
         None => {
             let mut received = ReceivedRanges::new();
             received.add(0, envelope.len);
-            e.recvs.hold_unexpected(&mut e.peers, &mut e.pending, a, rtm, envelope, 0, received);
+            recvs.hold_unexpected(peers, pending, a, rtm, envelope, 0, received);
+            Next::Nothing
         }
     }
 }

@@ -6,11 +6,14 @@ use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::{Flushed, NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
 use crate::rdm::protocols::zcopy_recv::ZcopyRecv;
+use crate::rdm::send::Sends;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::ReqLen;
 use crate::wire::{Features, Handshake, Packet, PktType, rtw};
@@ -129,24 +132,27 @@ impl PeerTable {
 }
 
 /// Handles a HANDSHAKE. (`write` handles triggers.)
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+pub(in crate::rdm) fn on_recv<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+) -> Next {
     match a.packet {
         Packet::Handshake(shake) => {
-            let peer = &mut e.peers.table[a.peer];
+            let peer = &mut peers.table[a.peer];
             peer.features = shake.features();
             peer.set_hdr(ReqHdr::after(peer.features));
             peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
             learn_user_qp(peer, shake);
             if peer.flags.contains(PeerFlags::USER_QP_ONLY) {
-                e.sends.refuse_announced(&mut e.peers, &mut e.pending, w, a.peer);
+                sends.refuse_announced(peers, pending, w, a.peer);
             }
-            e.peers.counters.trace.push(TraceEvent::Handshake(a.peer));
-            e.send_unsent_errors(w, a.peer);
-            e.trigger_rails(w, a.peer);
-            e.announce_lanes(w, a.peer);
-            e.drive(w, a.peer);
+            peers.counters.trace.push(TraceEvent::Handshake(a.peer));
+            Next::Met
         }
-        _ => e.peers.drop_packet(a, DropReason::Unsupported),
+        _ => peers.drop_packet(a, DropReason::Unsupported),
     }
 }
 

@@ -7,8 +7,12 @@ use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::Wire;
+use crate::rdm::next::Next;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::peers::Peers;
+use crate::rdm::pending::Pending;
+use crate::rdm::recv::Recvs;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::rx::Envelope;
@@ -126,92 +130,115 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
 }
 
 /// Handles a packet of this protocol.
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+pub(in crate::rdm) fn on_recv(
+    sends: &mut Sends,
+    recvs: &mut Recvs,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+) -> Next {
     match a.packet {
-        Packet::Rtm(rtm) => on_rtm(e, w, a, rtm),
-        Packet::Cts(cts) => on_cts(e, w, a, cts),
-        Packet::CtsData(hdr, payload) => on_data(e, w, a, hdr, payload),
-        _ => {}
+        Packet::Rtm(rtm) => on_rtm(recvs, peers, pending, a, rtm),
+        Packet::Cts(cts) => on_cts(sends, rma_ops, peers, a, cts),
+        Packet::CtsData(hdr, payload) => on_data(recvs, rma_ops, peers, pending, a, hdr, payload),
+        _ => Next::Nothing,
     }
 }
 
 // [M5.5]
-fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
-    let RtmBody::LongCts { msg_length, send_id, cause, .. } = rtm.body else { return };
+fn on_rtm(
+    recvs: &mut Recvs,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+    rtm: &Rtm<'_>,
+) -> Next {
+    let RtmBody::LongCts { msg_length, send_id, cause, .. } = rtm.body else { return Next::Nothing };
     match (cause, a.order) {
-        (Cause::Fresh, MsgOrder::Past) => return e.peers.drop_packet(a, DropReason::Duplicate),
+        (Cause::Fresh, MsgOrder::Past) => return peers.drop_packet(a, DropReason::Duplicate),
         (Cause::Fresh, _) => {}
-        (Cause::ReadNack, _) => return e.on_reannouncement(w, a, rtm, msg_length, send_id),
+        (Cause::ReadNack, _) => return recvs.on_reannouncement(peers, a, rtm, msg_length, send_id),
     }
     let envelope = envelope(a.peer, rtm, msg_length, send_id);
     let mut received = ReceivedRanges::new();
     received.add(0, rtm.payload.len() as u64);
     let whole = received.bytes() == msg_length;
-    match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
+    match recvs.take_expected(peers, pending, rtm, a.peer) {
         None => {
-            e.recvs.hold_unexpected(&mut e.peers, &mut e.pending, a, rtm, envelope, 0, received);
+            recvs.hold_unexpected(peers, pending, a, rtm, envelope, 0, received);
+            Next::Nothing
         }
         Some(id) => {
-            if let Some(op) = e.recvs.table.get_mut(id) {
+            if let Some(op) = recvs.table.get_mut(id) {
                 op.buf.put(0, rtm.payload);
             }
             if whole {
-                return e.finish_rx(w, id, &envelope);
+                return recvs.finish(peers, pending, id, &envelope);
             }
-            e.recvs.begin(id, envelope, received);
-            e.send_ctl(w, a.peer, Ctl::Cts(id));
+            recvs.begin(id, envelope, received);
+            Next::Ctl(Ctl::Cts(id))
         }
     }
 }
 
 /// The receiver of one of our sends grants a window.
 // [M1.6]
-fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
+fn on_cts(sends: &mut Sends, rma_ops: &mut RmaOps, peers: &mut Peers, a: &Arrival<'_>, cts: &Cts) -> Next {
     let id = SlotId::from_raw(cts.send_id);
     if is_rma_id(id) {
-        return e.on_rma_cts(w, a, cts);
+        return rma_ops.on_cts(peers, a, cts);
     }
-    let op = match e.sends.table.get_mut(id) {
+    let op = match sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
-        _ => return e.peers.drop_packet(a, DropReason::BadId),
+        _ => return peers.drop_packet(a, DropReason::BadId),
     };
     if cts.recv_length == 0 {
-        return e.peers.drop_packet(a, DropReason::BadWindow);
+        return peers.drop_packet(a, DropReason::BadWindow);
     }
     // Replaces what was left, of which there is none from a peer that keeps to the rules.
     op.window = (op.buf.len() - op.sent).min(usize::try_from(cts.recv_length).unwrap_or(usize::MAX));
     op.recv_id = Some(cts.recv_id);
     if !std::mem::replace(&mut op.in_data_queue, true) {
-        e.peers.table[a.peer].queue_mut().grants.push_back(id);
+        peers.table[a.peer].queue_mut().grants.push_back(id);
     }
-    e.trigger_rails(w, a.peer);
-    e.drive(w, a.peer);
+    Next::DriveRails
 }
 
 /// Bytes within a window that we granted. // HOT
-fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, payload: &[u8]) {
+fn on_data(
+    recvs: &mut Recvs,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+    hdr: &CtsData,
+    payload: &[u8],
+) -> Next {
     let id = SlotId::from_raw(hdr.recv_id);
     if is_rma_id(id) {
-        return e.recv_rma_data(w, a, id, hdr.seg_offset, payload);
+        return rma_ops.on_data(peers, pending, a, id, hdr.seg_offset, payload);
     }
-    let moved = e.peers.table.has_failed_over(a.peer);
-    let (op, rxe) = match e.recvs.rxe(id) {
+    let moved = peers.table.has_failed_over(a.peer);
+    let (op, rxe) = match recvs.rxe(id) {
         Some((op, rxe)) if rxe.envelope.from == a.peer => (op, rxe),
-        _ => return e.peers.drop_packet(a, DropReason::BadId),
+        _ => return peers.drop_packet(a, DropReason::BadId),
     };
     let (at, len, total) = (hdr.seg_offset, payload.len() as u64, rxe.envelope.len);
     if rxe.envelope.protocol.plain() != Protocol::LongCts {
-        return e.peers.drop_packet(a, DropReason::BadId);
+        return peers.drop_packet(a, DropReason::BadId);
     }
     if let Err(why) = window::admit(&mut rxe.received, &mut rxe.window, total, at, len, moved) {
-        return e.peers.drop_packet(a, why);
+        return peers.drop_packet(a, why);
     }
     op.buf.put(at, payload);
     if rxe.received.bytes() == total {
         let envelope = rxe.envelope;
-        e.finish_rx(w, id, &envelope);
+        recvs.finish(peers, pending, id, &envelope)
     } else if rxe.window == 0 && len > 0 {
-        e.send_ctl(w, a.peer, Ctl::Cts(id));
+        Next::Ctl(Ctl::Cts(id))
+    } else {
+        Next::Nothing
     }
 }
 

@@ -6,6 +6,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::{NotPosted, RegAccess, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::peers::Peers;
 use crate::rdm::pending::Pending;
@@ -23,7 +24,7 @@ use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Eor;
 use crate::wire::rtm::{LongRead, Rtm, RtmBody, RuntRead};
-use crate::wire::{Iovs, MAX_IOV, Packet, PktType, RmaIov};
+use crate::wire::{Iovs, MAX_IOV, PktType, RmaIov};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
     handler(PktType::LONGREAD_MSGRTM, Some(MsgIdUse::Single)),
@@ -187,16 +188,16 @@ fn push_runt<W: Wire>(
     SendProgress::Done
 }
 
-/// Handles a packet of this protocol.
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    match a.packet {
-        Packet::Rtm(rtm) => on_rtm(e, w, a, rtm),
-        Packet::Eor(eor) => on_eor(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a, eor),
-        _ => {}
-    }
-}
-
-fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
+/// Handles the first or a further packet of a message.
+pub(in crate::rdm) fn on_rtm<W: Wire>(
+    recvs: &mut Recvs,
+    reads: &mut Reads,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+    rtm: &Rtm<'_>,
+) -> Next {
     let (protocol, len, send_id, at, runt, iov) = match rtm.body {
         RtmBody::LongRead { msg_length, send_id, read_iov } => {
             (Protocol::LongRead, msg_length, send_id, 0, 0, read_iov)
@@ -204,14 +205,14 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
         RtmBody::RuntRead { msg_length, send_id, seg_offset, runt_length, read_iov } => {
             (Protocol::RuntRead, msg_length, send_id, seg_offset, runt_length, read_iov)
         }
-        _ => return,
+        _ => return Next::Nothing,
     };
     if a.order == MsgOrder::Past {
-        return on_further(e, w, a, rtm, len, runt, at);
+        return on_further(recvs, reads, peers, pending, a, rtm, len, runt, at);
     }
     // [M7.10]
     if iov.total().is_none_or(|total| total < len) {
-        return e.peers.drop_packet(a, DropReason::BadSegment);
+        return peers.drop_packet(a, DropReason::BadSegment);
     }
     let envelope = Envelope {
         len,
@@ -227,66 +228,70 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     // A message that is all head is not read.
     let rma_read = match runt == len && protocol == Protocol::RuntRead {
         true => None,
-        false => match e.reads.table.insert(RmaRead::new(a.peer, iov, runt)) {
+        false => match reads.table.insert(RmaRead::new(a.peer, iov, runt)) {
             Ok(rma_read) => Some(rma_read),
-            Err(_) => return e.peers.drop_packet(a, DropReason::NoRoom),
+            Err(_) => return peers.drop_packet(a, DropReason::NoRoom),
         },
     };
     let (missing, whole) = (received.bytes() < runt, rma_read.is_none() && received.bytes() == len);
-    match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
+    match recvs.take_expected(peers, pending, rtm, a.peer) {
         Some(id) => {
-            if let Some(op) = e.recvs.table.get_mut(id) {
+            if let Some(op) = recvs.table.get_mut(id) {
                 op.buf.put(at, rtm.payload);
             }
             if whole {
-                return e.finish_rx(w, id, &envelope);
+                return recvs.finish(peers, pending, id, &envelope);
             }
-            e.recvs.begin(id, envelope, received);
+            recvs.begin(id, envelope, received);
             if missing {
-                e.peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
+                peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
             }
             if let Some(rma_read) = rma_read {
-                e.start_rma_read(w, rma_read, id);
+                return reads.start(recvs, peers, w, rma_read, id);
             }
         }
-        None => match e.recvs.hold_unexpected(&mut e.peers, &mut e.pending, a, rtm, envelope, at, received) {
+        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, at, received) {
             Some(id) => {
-                if let Some(held) = e.recvs.unexpected.get_mut(id) {
+                if let Some(held) = recvs.unexpected.get_mut(id) {
                     held.rma_read = rma_read;
                 }
                 if missing {
-                    e.peers.table[a.peer]
+                    peers.table[a.peer]
                         .queue_mut()
                         .partial_msgs
                         .insert(rtm.msg_id, PartialMsg::Unexpected(id));
                 }
             }
-            None => drop(rma_read.and_then(|rma_read| e.reads.table.remove(rma_read))),
+            None => drop(rma_read.and_then(|rma_read| reads.table.remove(rma_read))),
         },
     }
+    Next::Nothing
 }
 
 /// Handles a further packet of a message's head.
-fn on_further<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
+fn on_further(
+    recvs: &mut Recvs,
+    reads: &mut Reads,
+    peers: &mut Peers,
+    pending: &mut Pending,
     a: &Arrival<'_>,
     rtm: &Rtm<'_>,
     msg_length: u64,
     runt: u64,
     at: u64,
-) {
+) -> Next {
     let len = rtm.payload.len() as u64;
     let part =
-        e.peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
-    if !runt_agrees(&mut e.recvs, &e.reads, part, runt) {
-        return e.peers.drop_packet(a, DropReason::BadSegment);
+        peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+    if !runt_agrees(recvs, reads, part, runt) {
+        return peers.drop_packet(a, DropReason::BadSegment);
     }
+    let mut next = Next::Nothing;
     let head_complete = match part {
-        None => return e.peers.drop_packet(a, DropReason::Duplicate),
-        Some(_) if len == 0 => return e.peers.drop_packet(a, DropReason::BadSegment),
+        None => return peers.drop_packet(a, DropReason::Duplicate),
+        Some(_) if len == 0 => return peers.drop_packet(a, DropReason::BadSegment),
         Some(PartialMsg::Rx(id)) => {
-            let fits = match e.recvs.rxe(id) {
+            let fits = match recvs.rxe(id) {
                 Some((op, rxe)) => {
                     let fits = rxe.envelope.protocol == Protocol::RuntRead && rxe.envelope.len == msg_length;
                     let fits = fits && rxe.received.add(at, len);
@@ -298,35 +303,38 @@ fn on_further<W: Wire>(
                 None => None,
             };
             let Some((arrived, envelope, rma_read, nack)) = fits else {
-                return e.peers.drop_packet(a, DropReason::BadSegment);
+                return peers.drop_packet(a, DropReason::BadSegment);
             };
             if arrived == msg_length {
-                e.finish_rx(w, id, &envelope);
+                next = recvs.finish(peers, pending, id, &envelope);
             } else if nack && arrived == runt {
                 // The entry is kept for the LONGCTS that follows.
                 let (send_id, recv_id) = (envelope.send_id, id.raw());
                 let nack = Ctl::ReadNack { send_id, recv_id, not_now: false };
-                return e.send_ctl(w, a.peer, nack);
+                return Next::Ctl(nack);
             }
             // During the read the head has arrived; after it, everything.
             arrived == msg_length || rma_read.is_some() && arrived == runt
         }
-        Some(PartialMsg::Unexpected(_)) if !e.peers.reserve_unexpected(&mut e.pending, a, rtm) => return,
+        Some(PartialMsg::Unexpected(_)) if !peers.reserve_unexpected(pending, a, rtm) => {
+            return Next::Nothing;
+        }
         Some(PartialMsg::Unexpected(id)) => {
-            let Some(held) = e.recvs.unexpected.get_mut(id) else {
-                return e.peers.drop_packet(a, DropReason::BadSegment);
+            let Some(held) = recvs.unexpected.get_mut(id) else {
+                return peers.drop_packet(a, DropReason::BadSegment);
             };
             let fits = held.envelope.protocol == Protocol::RuntRead && held.envelope.len == msg_length;
             if !fits || !held.received.add(at, len) {
-                return e.peers.drop_packet(a, DropReason::BadSegment);
+                return peers.drop_packet(a, DropReason::BadSegment);
             }
-            held.segments.push(at, e.pending.held_packets.copy_unexpected(rtm.payload));
+            held.segments.push(at, pending.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == runt
         }
     };
-    if head_complete && let Some(queue) = &mut e.peers.table[a.peer].queue {
+    if head_complete && let Some(queue) = &mut peers.table[a.peer].queue {
         queue.partial_msgs.remove(&rtm.msg_id);
     }
+    next
 }
 
 /// True if the head ends where the first packet said.
@@ -341,7 +349,7 @@ fn runt_agrees(recvs: &mut Recvs, reads: &Reads, part: Option<PartialMsg>, runt:
 
 /// Ends a message or write that the peer has read.
 // [M7.2]
-fn on_eor<W: Wire>(
+pub(in crate::rdm) fn on_eor<W: Wire>(
     sends: &mut Sends,
     rma_ops: &mut RmaOps,
     peers: &mut Peers,
@@ -349,7 +357,7 @@ fn on_eor<W: Wire>(
     w: &mut W,
     a: &Arrival<'_>,
     eor: &Eor,
-) {
+) -> Next {
     let id = SlotId::from_raw(eor.send_id);
     if is_rma_id(id) {
         return rma_ops.on_eor(peers, pending, a, id);
@@ -360,12 +368,14 @@ fn on_eor<W: Wire>(
                 w.on_offer_result(a.peer, reg, op.buf.len(), true);
             }
             sends.finish_read(peers, pending, w, id);
+            Next::Nothing
         }
         // Packets of the head still wait for room: the read has overtaken them.
         Some(op)
             if op.peer == a.peer && op.protocol == Protocol::RuntRead && op.state == TxState::Sending =>
         {
             op.state = TxState::Ended;
+            Next::Nothing
         }
         _ => peers.drop_packet(a, DropReason::BadId),
     }

@@ -3,9 +3,9 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
+use crate::rdm::next::Next;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
@@ -13,6 +13,7 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{PartialMsg, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
+use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::send::Sends;
 use crate::rdm::status::OpError;
@@ -91,99 +92,105 @@ pub(in crate::rdm) fn push<W: Wire>(
 
 /// One packet of a message, the first to come or a further one.
 // [M5.2]
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let Packet::Rtm(rtm) = a.packet else { return };
-    let RtmBody::Medium { msg_length, seg_offset } = rtm.body else { return };
+pub(in crate::rdm) fn on_recv(
+    recvs: &mut Recvs,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+) -> Next {
+    let Packet::Rtm(rtm) = a.packet else { return Next::Nothing };
+    let RtmBody::Medium { msg_length, seg_offset } = rtm.body else { return Next::Nothing };
     match a.order {
-        MsgOrder::Next => on_first(e, w, a, rtm, envelope(a.peer, rtm, msg_length), seg_offset),
-        _ => on_further(e, w, a, rtm, msg_length, seg_offset),
+        MsgOrder::Next => {
+            on_first(recvs, peers, pending, a, rtm, envelope(a.peer, rtm, msg_length), seg_offset)
+        }
+        _ => on_further(recvs, peers, pending, a, rtm, msg_length, seg_offset),
     }
 }
 
-fn on_first<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
+fn on_first(
+    recvs: &mut Recvs,
+    peers: &mut Peers,
+    pending: &mut Pending,
     a: &Arrival<'_>,
     rtm: &Rtm<'_>,
     envelope: Envelope,
     seg_offset: u64,
-) {
+) -> Next {
     let mut received = ReceivedRanges::new();
     received.add(seg_offset, rtm.payload.len() as u64);
     let whole = received.bytes() == envelope.len;
-    let part = match e.recvs.take_expected(&e.peers, &mut e.pending, rtm, a.peer) {
+    let part = match recvs.take_expected(peers, pending, rtm, a.peer) {
         Some(id) => {
-            if let Some(op) = e.recvs.table.get_mut(id) {
+            if let Some(op) = recvs.table.get_mut(id) {
                 op.buf.put(seg_offset, rtm.payload);
             }
             if whole {
-                return e.finish_rx(w, id, &envelope);
+                return recvs.finish(peers, pending, id, &envelope);
             }
-            e.recvs.begin(id, envelope, received);
+            recvs.begin(id, envelope, received);
             PartialMsg::Rx(id)
         }
-        None => match e.recvs.hold_unexpected(
-            &mut e.peers,
-            &mut e.pending,
-            a,
-            rtm,
-            envelope,
-            seg_offset,
-            received,
-        ) {
+        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, seg_offset, received) {
             Some(id) if !whole => PartialMsg::Unexpected(id),
-            _ => return,
+            _ => return Next::Nothing,
         },
     };
-    e.peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, part);
+    peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, part);
+    Next::Nothing
 }
 
 // [M5.3]
-fn on_further<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
+fn on_further(
+    recvs: &mut Recvs,
+    peers: &mut Peers,
+    pending: &mut Pending,
     a: &Arrival<'_>,
     rtm: &Rtm<'_>,
     msg_length: u64,
     seg_offset: u64,
-) {
+) -> Next {
     let part =
-        e.peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+        peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
     let len = rtm.payload.len() as u64;
+    let mut next = Next::Nothing;
     let whole = match part {
-        None if e.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => return e.peers.drop_of_failed(a),
-        None => return e.peers.drop_packet(a, DropReason::Duplicate),
+        None if peers.table[a.peer].flags.contains(PeerFlags::FAILED) => return peers.drop_of_failed(a),
+        None => return peers.drop_packet(a, DropReason::Duplicate),
         // Kept, it would cost memory that no length bounds.
-        Some(_) if len == 0 => return e.peers.drop_packet(a, DropReason::BadSegment),
+        Some(_) if len == 0 => return peers.drop_packet(a, DropReason::BadSegment),
         Some(PartialMsg::Rx(id)) => {
-            let Some((op, rxe)) = e.recvs.rxe(id) else {
-                return e.peers.drop_packet(a, DropReason::BadSegment);
+            let Some((op, rxe)) = recvs.rxe(id) else {
+                return peers.drop_packet(a, DropReason::BadSegment);
             };
             if rxe.envelope.len != msg_length || !rxe.received.add(seg_offset, len) {
-                return e.peers.drop_packet(a, DropReason::BadSegment);
+                return peers.drop_packet(a, DropReason::BadSegment);
             }
             op.buf.put(seg_offset, rtm.payload);
             let (whole, envelope) = (rxe.received.bytes() == msg_length, rxe.envelope);
             if whole {
-                e.finish_rx(w, id, &envelope);
+                next = recvs.finish(peers, pending, id, &envelope);
             }
             whole
         }
-        Some(PartialMsg::Unexpected(_)) if !e.peers.reserve_unexpected(&mut e.pending, a, rtm) => return,
+        Some(PartialMsg::Unexpected(_)) if !peers.reserve_unexpected(pending, a, rtm) => {
+            return Next::Nothing;
+        }
         Some(PartialMsg::Unexpected(id)) => {
-            let Some(held) = e.recvs.unexpected.get_mut(id) else {
-                return e.peers.drop_packet(a, DropReason::BadSegment);
+            let Some(held) = recvs.unexpected.get_mut(id) else {
+                return peers.drop_packet(a, DropReason::BadSegment);
             };
             if held.envelope.len != msg_length || !held.received.add(seg_offset, len) {
-                return e.peers.drop_packet(a, DropReason::BadSegment);
+                return peers.drop_packet(a, DropReason::BadSegment);
             }
-            held.segments.push(seg_offset, e.pending.held_packets.copy_unexpected(rtm.payload));
+            held.segments.push(seg_offset, pending.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == msg_length
         }
     };
-    if whole && let Some(queue) = &mut e.peers.table[a.peer].queue {
+    if whole && let Some(queue) = &mut peers.table[a.peer].queue {
         queue.partial_msgs.remove(&rtm.msg_id);
     }
+    next
 }
 
 fn envelope(from: PeerId, rtm: &Rtm<'_>, len: u64) -> Envelope {

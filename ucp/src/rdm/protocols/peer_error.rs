@@ -9,6 +9,7 @@ use crate::rdm::features::{ReqHdr, supports_peer_error};
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Job, RmaState};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
@@ -77,7 +78,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     };
     match known {
         true => e.peers.counters.stats.rare.errors_received += 1,
-        false => e.peers.drop_packet(a, DropReason::BadId),
+        false => _ = e.peers.drop_packet(a, DropReason::BadId),
     }
 }
 
@@ -105,29 +106,6 @@ pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
 }
 
 impl Engine {
-    /// Sends PEER_ERROR, if the peer supports it.
-    // [M10.3]
-    pub(in crate::rdm) fn send_error<W: Wire>(
-        &mut self,
-        w: &mut W,
-        to: PeerId,
-        what: ErrorRef,
-        why: OpError,
-    ) {
-        let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
-        let peer = &mut self.peers.table[to];
-        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-            // A request may overtake its sender's HANDSHAKE.
-            let waits = !peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED)
-                && peer.queue_mut().unsent_errors.len() < MAX_UNSENT_ERRORS;
-            if waits {
-                peer.queue_mut().unsent_errors.push((what, code));
-            }
-        } else if supports_peer_error(peer.features) {
-            self.send_ctl(w, to, Ctl::Error { what, code });
-        }
-    }
-
     /// Sends the errors that waited for the peer's HANDSHAKE.
     // [M10.3]
     pub(in crate::rdm) fn send_unsent_errors<W: Wire>(&mut self, w: &mut W, to: PeerId) {
@@ -137,17 +115,6 @@ impl Engine {
             unsent_errors
                 .into_iter()
                 .for_each(|(what, code)| self.send_ctl(w, to, Ctl::Error { what, code }));
-        }
-    }
-
-    /// Refuses a request of a peer: counted here, and reported to a peer that supports PEER_ERROR.
-    // [M8.1]
-    #[cold]
-    pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: DropReason) {
-        self.peers.drop_packet(a, why);
-        let error = if why == DropReason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
-        if let Some(id) = requester_id(a.packet) {
-            self.send_error(w, a.peer, ErrorRef::Op(id), error);
         }
     }
 
@@ -180,7 +147,8 @@ impl Engine {
         if !self.peers.table.can_send_error(to) {
             return false;
         }
-        self.send_error(w, to, what, OpError::Cancelled);
+        let next = self.peers.error_to(to, what, OpError::Cancelled);
+        self.follow(w, to, next);
         self.sends.finish(&mut self.peers, &mut self.pending, w, id, Err(OpError::Cancelled));
         true
     }
@@ -194,7 +162,8 @@ impl Engine {
         if !self.peers.table.can_send_error(to) {
             return false;
         }
-        self.send_error(w, to, ErrorRef::Op(remote_id), OpError::Cancelled);
+        let next = self.peers.error_to(to, ErrorRef::Op(remote_id), OpError::Cancelled);
+        self.follow(w, to, next);
         self.rma_ops.finish(&mut self.peers, &mut self.pending, id, Err(OpError::Cancelled));
         true
     }
@@ -481,6 +450,36 @@ impl Peers {
             }
         }
         pending.schedule(self, a.peer);
+    }
+
+    /// Sends PEER_ERROR, if the peer supports it.
+    // [M10.3]
+    pub(in crate::rdm) fn error_to(&mut self, to: PeerId, what: ErrorRef, why: OpError) -> Next {
+        let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
+        let peer = &mut self.table[to];
+        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+            // A request may overtake its sender's HANDSHAKE.
+            let waits = !peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED)
+                && peer.queue_mut().unsent_errors.len() < MAX_UNSENT_ERRORS;
+            if waits {
+                peer.queue_mut().unsent_errors.push((what, code));
+            }
+        } else if supports_peer_error(peer.features) {
+            return Next::Ctl(Ctl::Error { what, code });
+        }
+        Next::Nothing
+    }
+
+    /// Refuses a request of a peer: counted here, and reported to a peer that supports PEER_ERROR.
+    // [M8.1]
+    #[cold]
+    pub(in crate::rdm) fn refuse_request(&mut self, a: &Arrival<'_>, why: DropReason) -> Next {
+        self.drop_packet(a, why);
+        let error = if why == DropReason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
+        match requester_id(a.packet) {
+            Some(id) => self.error_to(a.peer, ErrorRef::Op(id), error),
+            None => Next::Nothing,
+        }
     }
 }
 

@@ -4,10 +4,10 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Job, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Ctl;
@@ -74,17 +74,26 @@ pub(in crate::rdm) fn push<W: Wire>(
 }
 
 /// Handles a packet of this protocol.
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+pub(in crate::rdm) fn on_recv<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+) -> Next {
     match a.packet {
-        Packet::Rtr(rtr) => on_request(e, w, a, rtr),
-        Packet::ReadRsp(hdr, payload) => on_response(e, w, a, hdr, payload),
-        _ => {}
+        Packet::Rtr(rtr) => on_request(rma_ops, peers, w, a, rtr),
+        Packet::ReadRsp(hdr, payload) => on_response(rma_ops, peers, pending, a, hdr, payload),
+        _ => Next::Nothing,
     }
 }
 
 /// A peer reads our memory.
-fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
-    let Some(spans) = e.resolve_request(w, a, &rtr.rma_iov, Access::READ) else { return };
+fn on_request<W: Wire>(rma_ops: &mut RmaOps, peers: &mut Peers, w: &W, a: &Arrival<'_>, rtr: &Rtr) -> Next {
+    let spans = match rma_ops.resolve(peers, a, &rtr.rma_iov, Access::READ) {
+        Ok(spans) => spans,
+        Err(next) => return next,
+    };
     let len = spans.len();
     let capacity = w.mtu(a.peer).saturating_sub(ReadRsp::LEN) as u64;
     // [M8.4]
@@ -93,14 +102,15 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
         ReadKind::LongCts => (RmaProtocol::LongCtsRead, u64::from(rtr.recv_length).min(len)),
     };
     if (rtr.kind == ReadKind::Short && len > capacity) || (window == 0 && len > 0) {
-        return e.refuse_request(w, a, DropReason::BadWindow);
+        return peers.refuse_request(a, DropReason::BadWindow);
     }
     let mut rma = RmaOp::new(a.peer, Job::Load(spans), protocol, len);
     rma.state = RmaState::Moving;
     rma.remote_id = Some(rtr.recv_id);
     rma.window = window;
-    if let Some(id) = e.insert_served(w, a, rma) {
-        e.send_ctl(w, a.peer, Ctl::ReadRsp(id));
+    match rma_ops.insert_served(peers, a, rma) {
+        Ok(id) => Next::Ctl(Ctl::ReadRsp(id)),
+        Err(next) => next,
     }
 }
 
@@ -145,13 +155,20 @@ pub(in crate::rdm) fn push_response<W: Wire>(
 }
 
 /// The first data, or all, of a read of ours.
-fn on_response<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
+fn on_response(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+    hdr: &ReadRsp,
+    payload: &[u8],
+) -> Next {
     let id = SlotId::from_raw(hdr.recv_id);
-    match e.rma_ops.table.get_mut(id) {
+    match rma_ops.table.get_mut(id) {
         Some(rma) if rma.peer == a.peer && matches!(rma.job, Job::Get(_)) && rma.remote_id.is_none() => {
             rma.remote_id = Some(hdr.send_id);
         }
-        _ => return e.on_late_answer(w, a, id, hdr.send_id),
+        _ => return peers.on_late_answer(a, id, hdr.send_id),
     }
-    e.recv_rma_data(w, a, id, 0, payload);
+    rma_ops.on_data(peers, pending, a, id, 0, payload)
 }

@@ -4,10 +4,13 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
+use crate::rdm::pending::Pending;
+use crate::rdm::recv::Recvs;
+use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::TxState;
@@ -39,15 +42,22 @@ pub(in crate::rdm) fn push<W: Wire>(
 
 /// The receiver of one of our messages, or the target of one of our writes, cannot read it.
 // [M7.6]
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let Packet::ReadNack(nack) = a.packet else { return };
+pub(in crate::rdm) fn on_recv<W: Wire>(
+    sends: &mut Sends,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+) -> Next {
+    let Packet::ReadNack(nack) = a.packet else { return Next::Nothing };
     let id = SlotId::from_raw(nack.send_id);
     if is_rma_id(id) {
-        return e.on_rma_nack(w, a, id);
+        return rma_ops.on_nack(peers, pending, w, a, id);
     }
-    let op = match e.sends.table.get_mut(id) {
+    let op = match sends.table.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
-        _ => return e.peers.drop_packet(a, DropReason::BadId),
+        _ => return peers.drop_packet(a, DropReason::BadId),
     };
     op.state = TxState::Nacked;
     op.protocol = Protocol::LongCts.with(op.sync);
@@ -58,12 +68,12 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     {
         match nack.not_now {
             true => w.on_offer_result(a.peer, reg, op.buf.len(), false),
-            false => e.peers.table[a.peer].flags.insert(PeerFlags::READ_DENIED),
+            false => peers.table[a.peer].flags.insert(PeerFlags::READ_DENIED),
         }
     }
-    e.peers.counters.stats.rare.nacks_received += 1;
-    e.sends.revoke_regs(&mut e.peers, w, id, W::release);
-    e.send_ctl(w, a.peer, Ctl::Reannounce(id));
+    peers.counters.stats.rare.nacks_received += 1;
+    sends.revoke_regs(peers, w, id, W::release);
+    Next::Ctl(Ctl::Reannounce(id))
 }
 
 /// Announces a message once more, to be sent.
@@ -101,35 +111,33 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
     Ok(())
 }
 
-impl Engine {
+impl Recvs {
     /// The answer to our READ_NACK: from here on the message is a long-CTS one, of which the head may have
     /// come.
     // [M7.6]
-    pub(in crate::rdm) fn on_reannouncement<W: Wire>(
+    pub(in crate::rdm) fn on_reannouncement(
         &mut self,
-        w: &mut W,
+        peers: &mut Peers,
         a: &Arrival<'_>,
         rtm: &Rtm<'_>,
         len: u64,
         send_id: u32,
-    ) {
-        let part = self.peers.table[a.peer]
-            .queue
-            .as_ref()
-            .and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
-        let Some(PartialMsg::Rx(rx)) = part else { return self.peers.drop_packet(a, DropReason::BadId) };
-        match self.recvs.rxe(rx) {
+    ) -> Next {
+        let part =
+            peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+        let Some(PartialMsg::Rx(rx)) = part else { return peers.drop_packet(a, DropReason::BadId) };
+        match self.rxe(rx) {
             Some((_, rxe)) if rxe.nack && rxe.envelope.len == len && rtm.payload.is_empty() => {
                 rxe.nack = false;
                 rxe.envelope.send_id = send_id;
                 let protocol = if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts };
                 rxe.envelope.protocol = protocol;
             }
-            _ => return self.peers.drop_packet(a, DropReason::BadSegment),
+            _ => return peers.drop_packet(a, DropReason::BadSegment),
         }
-        if let Some(queue) = &mut self.peers.table[a.peer].queue {
+        if let Some(queue) = &mut peers.table[a.peer].queue {
             queue.partial_msgs.remove(&rtm.msg_id);
         }
-        self.send_ctl(w, a.peer, Ctl::Cts(rx));
+        Next::Ctl(Ctl::Cts(rx))
     }
 }

@@ -6,6 +6,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::ids::{WireId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
 use crate::rdm::pending::Pending;
 use crate::rdm::rma::RmaOps;
@@ -65,18 +66,19 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     pending: &mut Pending,
     w: &mut W,
     a: &Arrival<'_>,
-) {
-    let Packet::Receipt(receipt) = a.packet else { return };
+) -> Next {
+    let Packet::Receipt(receipt) = a.packet else { return Next::Nothing };
     let id = SlotId::from_raw(receipt.send_id);
     if is_rma_id(id) {
-        if !rma_ops.on_ack(peers, pending, a.peer, id) {
-            peers.drop_packet(a, DropReason::BadId);
-        }
-        return;
+        return match rma_ops.on_ack(peers, pending, a.peer, id) {
+            true => Next::Nothing,
+            false => peers.drop_packet(a, DropReason::BadId),
+        };
     }
     match sends.table.get(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::AllSent && op.protocol.sync() == Sync::Yes => {
             sends.finish(peers, pending, w, id, Ok(()));
+            Next::Nothing
         }
         _ => peers.drop_packet(a, DropReason::BadId),
     }

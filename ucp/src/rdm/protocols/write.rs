@@ -9,6 +9,7 @@ use crate::rdm::flow::window;
 use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
 use crate::rdm::peers::Peers;
@@ -106,7 +107,16 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
         return false;
     }
     e.peers.counters.count_fast_path(peer, PktType::DC_EAGER_RTW);
-    e.finish_served_write(w, peer, RmaProtocol::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
+    let next = e.rma_ops.finish_served_write(
+        &mut e.peers,
+        &mut e.pending,
+        peer,
+        RmaProtocol::EagerWrite,
+        hdr.iov.len,
+        None,
+        Some(hdr.send_id),
+    );
+    e.follow(w, peer, next);
     true
 }
 
@@ -187,25 +197,42 @@ fn switch_protocol(rma_ops: &mut RmaOps, id: SlotId, protocol: RmaProtocol) -> S
 
 /// Serves a write of a peer. // HOT
 #[inline]
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let Packet::Rtw(rtw) = a.packet else { return };
+pub(in crate::rdm) fn on_recv(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    a: &Arrival<'_>,
+) -> Next {
+    let Packet::Rtw(rtw) = a.packet else { return Next::Nothing };
     // [M3.9]
     if rtw.is_trigger() {
-        e.peers.counters.stats.rare.triggered += 1;
-        return e.on_trigger(w, a.peer, &rtw.opts);
+        peers.counters.stats.rare.triggered += 1;
+        return peers.on_trigger(a.peer, &rtw.opts);
     }
-    let Some(spans) = e.resolve_request(w, a, &rtw.rma_iov, Access::WRITE) else { return };
+    let spans = match rma_ops.resolve(peers, a, &rtw.rma_iov, Access::WRITE) {
+        Ok(spans) => spans,
+        Err(next) => return next,
+    };
     let cq_data = rtw.opts.cq_data;
     match rtw.body {
         RtwBody::Eager => {
             spans.put(0, rtw.payload);
-            e.finish_served_write(w, a.peer, RmaProtocol::EagerWrite, spans.len(), cq_data, rtw.receipt);
+            rma_ops.finish_served_write(
+                peers,
+                pending,
+                a.peer,
+                RmaProtocol::EagerWrite,
+                spans.len(),
+                cq_data,
+                rtw.receipt,
+            )
         }
         RtwBody::LongCts { send_id, .. } => {
             spans.put(0, rtw.payload);
             if rtw.payload.len() as u64 == spans.len() {
-                return e.finish_served_write(
-                    w,
+                return rma_ops.finish_served_write(
+                    peers,
+                    pending,
                     a.peer,
                     RmaProtocol::LongCtsWrite,
                     spans.len(),
@@ -215,21 +242,29 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             }
             // [M8.3]
             let rma = RmaOp::new(a.peer, Job::Store(spans.clone()), RmaProtocol::LongCtsWrite, spans.len());
-            begin(e, w, a, rtw, rma, send_id);
+            begin(rma_ops, peers, a, rtw, rma, send_id)
         }
         // A protocol of `write_read`.
-        RtwBody::LongRead { .. } => {}
+        RtwBody::LongRead { .. } => Next::Nothing,
     }
 }
 
 /// Begins a write whose data follow as we grant.
-fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut rma: RmaOp, send_id: u32) {
+fn begin(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    a: &Arrival<'_>,
+    rtw: &Rtw<'_>,
+    mut rma: RmaOp,
+    send_id: u32,
+) -> Next {
     rma.state = RmaState::Moving;
     rma.remote_id = Some(send_id);
     rma.cq_data = rtw.opts.cq_data;
     rma.ack = if rtw.receipt.is_some() { Ack::Wanted } else { Ack::No };
     rma.received.add(0, rtw.payload.len() as u64);
-    if let Some(id) = e.insert_served(w, a, rma) {
-        e.send_ctl(w, a.peer, Ctl::Cts(id));
+    match rma_ops.insert_served(peers, a, rma) {
+        Ok(id) => Next::Ctl(Ctl::Cts(id)),
+        Err(next) => next,
     }
 }

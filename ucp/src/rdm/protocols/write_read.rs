@@ -4,14 +4,15 @@
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::io::{RegAccess, RegError, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_read::RmaRead;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
+use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
@@ -82,56 +83,36 @@ fn expose<W: Wire>(rma_ops: &mut RmaOps, peers: &Peers, w: &mut W, id: SlotId) -
 }
 
 /// Serves a write that we read.
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let Packet::Rtw(rtw) = a.packet else { return };
-    let RtwBody::LongRead { send_id, read_iov, .. } = rtw.body else { return };
-    let Some(spans) = e.resolve_request(w, a, &rtw.rma_iov, Access::WRITE) else { return };
+pub(in crate::rdm) fn on_recv(
+    rma_ops: &mut RmaOps,
+    reads: &mut Reads,
+    peers: &mut Peers,
+    a: &Arrival<'_>,
+) -> Next {
+    let Packet::Rtw(rtw) = a.packet else { return Next::Nothing };
+    let RtwBody::LongRead { send_id, read_iov, .. } = rtw.body else { return Next::Nothing };
+    let spans = match rma_ops.resolve(peers, a, &rtw.rma_iov, Access::WRITE) {
+        Ok(spans) => spans,
+        Err(next) => return next,
+    };
     let len = spans.len();
     // [M7.10]
     if read_iov.total().is_none_or(|total| total < len) {
-        return e.refuse_request(w, a, DropReason::BadSegment);
+        return peers.refuse_request(a, DropReason::BadSegment);
     }
-    let Ok(rma_read) = e.reads.table.insert(RmaRead::new(a.peer, read_iov, 0)) else {
-        return e.refuse_request(w, a, DropReason::NoRoom);
+    let Ok(rma_read) = reads.table.insert(RmaRead::new(a.peer, read_iov, 0)) else {
+        return peers.refuse_request(a, DropReason::NoRoom);
     };
     let mut rma = RmaOp::new(a.peer, Job::Store(spans), RmaProtocol::LongReadWrite, len);
     rma.state = RmaState::BeingRead;
     rma.remote_id = Some(send_id);
     rma.cq_data = rtw.opts.cq_data;
-    match e.insert_served(w, a, rma) {
-        Some(id) => e.start_read_of_write(w, rma_read, id),
-        None => drop(e.reads.table.remove(rma_read)),
-    }
-}
-
-impl Engine {
-    /// Starts a write over that the target cannot read, before all that waits.
-    // [M7.7]
-    pub(in crate::rdm) fn on_rma_nack<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, id: SlotId) {
-        if self.rma_ops.being_read(a, id).is_none() {
-            return self.peers.drop_packet(a, DropReason::BadId);
+    match rma_ops.insert_served(peers, a, rma) {
+        Ok(id) => reads.start_of_write(rma_ops, peers, rma_read, id),
+        Err(next) => {
+            reads.table.remove(rma_read);
+            next
         }
-        self.peers.counters.stats.rare.nacks_received += 1;
-        self.rma_ops.release_own_regs(w, id);
-        let acknowledges = self.peers.table[a.peer].features.contains(Features::DELIVERY_COMPLETE);
-        let Some(rma) = self.rma_ops.table.get_mut(id) else { return };
-        (rma.state, rma.protocol) = (RmaState::Nacked, RmaProtocol::LongCtsWrite);
-        match rma.ack {
-            Ack::Wanted if !acknowledges => {
-                return self.rma_ops.finish(
-                    &mut self.peers,
-                    &mut self.pending,
-                    id,
-                    Err(OpError::Unsupported),
-                );
-            }
-            Ack::IfAble if !acknowledges => rma.ack = Ack::No,
-            _ => {}
-        }
-        let peer = &mut self.peers.table[a.peer];
-        peer.queue_mut().sends.push_front(id);
-        peer.flags |= PeerFlags::SENDS_QUEUED;
-        self.drive(w, a.peer);
     }
 }
 
@@ -157,12 +138,45 @@ impl RmaOps {
         pending: &mut Pending,
         a: &Arrival<'_>,
         id: SlotId,
-    ) {
+    ) -> Next {
         let Some((protocol, len)) = self.being_read(a, id) else {
             return peers.drop_packet(a, DropReason::BadId);
         };
         peers.counters.stats.count_rma(protocol, len);
         peers.counters.by_peer.initiated(a.peer, protocol, len);
         self.finish(peers, pending, id, Ok(()));
+        Next::Nothing
+    }
+
+    /// Starts a write over that the target cannot read, before all that waits.
+    // [M7.7]
+    pub(in crate::rdm) fn on_nack<W: Wire>(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        a: &Arrival<'_>,
+        id: SlotId,
+    ) -> Next {
+        if self.being_read(a, id).is_none() {
+            return peers.drop_packet(a, DropReason::BadId);
+        }
+        peers.counters.stats.rare.nacks_received += 1;
+        self.release_own_regs(w, id);
+        let acknowledges = peers.table[a.peer].features.contains(Features::DELIVERY_COMPLETE);
+        let Some(rma) = self.table.get_mut(id) else { return Next::Nothing };
+        (rma.state, rma.protocol) = (RmaState::Nacked, RmaProtocol::LongCtsWrite);
+        match rma.ack {
+            Ack::Wanted if !acknowledges => {
+                self.finish(peers, pending, id, Err(OpError::Unsupported));
+                return Next::Nothing;
+            }
+            Ack::IfAble if !acknowledges => rma.ack = Ack::No,
+            _ => {}
+        }
+        let peer = &mut peers.table[a.peer];
+        peer.queue_mut().sends.push_front(id);
+        peer.flags |= PeerFlags::SENDS_QUEUED;
+        Next::Drive
     }
 }

@@ -15,10 +15,12 @@ use crate::rdm::ids::OpId;
 use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::{NotPosted, Reg, RegAccess, RegError, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
+use crate::rdm::recv::receives::receipt;
 use crate::rdm::recv::sequence::MsgOrder;
 use crate::rdm::stats::Counters;
 use crate::rdm::status::PeerError;
@@ -197,7 +199,7 @@ impl Engine {
                 self.pending.held_packets.release_unexpected(held);
                 self.peers.forget_unexpected(&mut self.pending, envelope.from);
                 self.peers.counters.count_received(&envelope, result.is_err());
-                self.send_receipt(w, &envelope);
+                self.follow(w, envelope.from, receipt(&envelope));
             }
             None => self.peers.counters.count_user_recv(from, end.len, result.is_err()),
         }
@@ -310,20 +312,20 @@ impl Counters {
 /// Handles a message that came in packets.
 // [M5.13]
 #[cold]
-pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let Packet::Rtm(rtm) = a.packet else { return };
+pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
+    let Packet::Rtm(rtm) = a.packet else { return Next::Nothing };
     let whole =
         matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == MsgClass::Message;
     if !whole {
         e.peers.drop_packet(a, DropReason::Unsupported);
         // Once per message.
-        if let Some(id) = sender_id(rtm).filter(|_| a.order != MsgOrder::Past) {
-            e.send_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
-        }
-        return;
+        return match sender_id(rtm).filter(|_| a.order != MsgOrder::Past) {
+            Some(id) => e.peers.error_to(a.peer, ErrorRef::Op(id), OpError::Unsupported),
+            None => Next::Nothing,
+        };
     }
     if !e.peers.reserve_unexpected(&mut e.pending, a, rtm) {
-        return;
+        return Next::Nothing;
     }
     let envelope = Envelope {
         len: rtm.payload.len() as u64,
@@ -336,6 +338,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
     };
     e.peers.counters.stats.rare.passed_on += 1;
     e.queue_forward(w, envelope, rtm.payload);
+    Next::Nothing
 }
 
 /// Returns the sender's id of the message, if the sender waits for an answer.

@@ -9,6 +9,7 @@ use crate::rdm::features::supports_failover;
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::ids::{WireId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::RmaOp;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
@@ -118,24 +119,6 @@ impl Engine {
                 fault,
             ),
             Resend::Unsafe => self.on_send_error(w, peer, fault),
-        }
-    }
-
-    /// Handles a peer's answer to an operation of ours that expects none or is over. If the operation ended
-    /// as uncertain, the peer's part `remote_id` ends too. Otherwise the answer is a duplicate, and the data
-    /// of the first may be in flight.
-    #[cold]
-    pub(in crate::rdm) fn on_late_answer<W: Wire>(
-        &mut self,
-        w: &mut W,
-        a: &Arrival<'_>,
-        ours: SlotId,
-        remote_id: u32,
-    ) {
-        self.peers.drop_packet(a, DropReason::BadId);
-        let queue = self.peers.table[a.peer].queue.as_ref();
-        if queue.is_some_and(|queue| queue.uncertain_ops.contains(&ours)) {
-            self.send_error(w, a.peer, ErrorRef::Op(remote_id), OpError::Cancelled);
         }
     }
 
@@ -286,15 +269,6 @@ impl Engine {
         Some(main)
     }
 
-    /// Handles a trigger of a peer that has failed over to this lane, which may report that it could not.
-    // [M11.9]
-    pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
-        let is_own_lane = opts.raw_addr == Some(self.peers.table[from].addr);
-        if is_own_lane && opts.cq_data == Some(role::LOST) && self.peers.table.has_failed_over(from) {
-            self.on_send_error(w, from, PeerError::Gone);
-        }
-    }
-
     /// Handles a lane's claim that another lane is of the same worker. It counts once both have made it.
     fn on_lane_announced<W: Wire>(
         &mut self,
@@ -410,6 +384,29 @@ impl Peers {
     pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
         let moved = self.table.get(peer).is_some() && self.table.has_failed_over(peer);
         fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
+    }
+
+    /// Handles a peer's answer to an operation of ours that expects none or is over. If the operation ended
+    /// as uncertain, the peer's part `remote_id` ends too. Otherwise the answer is a duplicate, and the data
+    /// of the first may be in flight.
+    #[cold]
+    pub(in crate::rdm) fn on_late_answer(&mut self, a: &Arrival<'_>, ours: SlotId, remote_id: u32) -> Next {
+        self.drop_packet(a, DropReason::BadId);
+        let queue = self.table[a.peer].queue.as_ref();
+        if queue.is_some_and(|queue| queue.uncertain_ops.contains(&ours)) {
+            return self.error_to(a.peer, ErrorRef::Op(remote_id), OpError::Cancelled);
+        }
+        Next::Nothing
+    }
+
+    /// Handles a trigger of a peer that has failed over to this lane, which may report that it could not.
+    // [M11.9]
+    pub(in crate::rdm) fn on_trigger(&mut self, from: PeerId, opts: &Opts) -> Next {
+        let is_own_lane = opts.raw_addr == Some(self.table[from].addr);
+        if is_own_lane && opts.cq_data == Some(role::LOST) && self.table.has_failed_over(from) {
+            return Next::LaneLost;
+        }
+        Next::Nothing
     }
 }
 

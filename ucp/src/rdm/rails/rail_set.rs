@@ -150,7 +150,7 @@ impl Engine {
                     (None, _) => PiecePost::Full,
                 };
             };
-            if !self.peers.register_rail(w, rail_plan, pick.rail, direction, local) {
+            if !rail_plan.register_rail(&self.peers, w, pick.rail, direction, local) {
                 continue;
             }
             let rail = rail_plan.rail(pick.rail);
@@ -231,32 +231,6 @@ impl Peers {
             Direction::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
             Direction::Write => rdma.write > 0,
         }
-    }
-
-    pub(in crate::rdm) fn longest_piece(&self, rail_plan: &RailPlan, direction: Direction) -> u64 {
-        let rdma = self.wires[self.table[rail_plan.main()].wire].rdma;
-        match direction {
-            Direction::Read => rdma.read.min(self.cfg.read_segment.max(1)),
-            Direction::Write => rdma.write,
-        }
-    }
-
-    /// Cuts a transfer into pieces of at least `least` bytes for its rails. False: it goes over one lane.
-    pub(in crate::rdm) fn cut_pieces(
-        &self,
-        rail_plan: &mut RailPlan,
-        (from, end): (u64, u64),
-        direction: Direction,
-        least: u64,
-    ) -> bool {
-        let most = self.longest_piece(rail_plan, direction);
-        rail_plan.cut(from, end, least, most, |rail| self.is_rail(rail, direction))
-    }
-
-    /// Cuts a read that one rail has failed for the remaining rails. False if there is none.
-    pub(in crate::rdm) fn cut_pieces_again(&self, rail_plan: &mut RailPlan, (from, end): (u64, u64)) -> bool {
-        let most = self.longest_piece(rail_plan, Direction::Read);
-        rail_plan.cut_again(from, end, most, |rail| self.is_rail(rail, Direction::Read))
     }
 
     /// Ranks the lane by `wire` to `addr` among alternatives.
@@ -347,40 +321,68 @@ impl Peers {
             self.table.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[][..], |queue| &queue.rails);
         1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
+}
+
+impl RailPlan {
+    /// Cuts a transfer into pieces of at least `least` bytes for its rails. False: it goes over one lane.
+    pub(in crate::rdm) fn cut_pieces(
+        &mut self,
+        peers: &Peers,
+        (from, end): (u64, u64),
+        direction: Direction,
+        least: u64,
+    ) -> bool {
+        let most = self.longest_piece(peers, direction);
+        self.cut(from, end, least, most, |rail| peers.is_rail(rail, direction))
+    }
+
+    /// Cuts a read that one rail has failed for the remaining rails. False if there is none.
+    pub(in crate::rdm) fn cut_pieces_again(&mut self, peers: &Peers, (from, end): (u64, u64)) -> bool {
+        let most = self.longest_piece(peers, Direction::Read);
+        self.cut_again(from, end, most, |rail| peers.is_rail(rail, Direction::Read))
+    }
+
+    pub(in crate::rdm) fn longest_piece(&self, peers: &Peers, direction: Direction) -> u64 {
+        let rdma = peers.wires[peers.table[self.main()].wire].rdma;
+        match direction {
+            Direction::Read => rdma.read.min(peers.cfg.read_segment.max(1)),
+            Direction::Write => rdma.write,
+        }
+    }
 
     pub(in crate::rdm) fn register_rail<W: Wire>(
-        &self,
+        &mut self,
+        peers: &Peers,
         w: &mut W,
-        rail_plan: &mut RailPlan,
         n: usize,
         direction: Direction,
         local: Piece,
     ) -> bool {
-        let (first, len) = rail_plan.range();
-        let rail = rail_plan.rail_mut(n);
+        let (first, len) = self.range();
+        let rail = self.rail_mut(n);
         if rail.reg.is_none() {
-            let wire = self.table[rail.peer].wire;
+            let wire = peers.table[rail.peer].wire;
             let for_what =
                 if direction == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
             match w.register(wire, local.part(first as usize, len as usize), for_what) {
                 Ok(reg) => rail.reg = Some(reg),
-                Err(_) => rail_plan.lose(n, PeerError::NO_RDMA),
+                Err(_) => self.lose(n, PeerError::NO_RDMA),
             }
         }
-        rail_plan.rail(n).reg.is_some()
+        self.rail(n).reg.is_some()
     }
 
     /// Registers our memory on the wire of every rail. Returns how many rails remain.
     pub(in crate::rdm) fn register_stripes<W: Wire>(
         &mut self,
+        peers: &Peers,
         w: &mut W,
-        rail_plan: &mut RailPlan,
         direction: Direction,
         local: Piece,
     ) -> usize {
         let mut registered = 0;
-        for n in 0..rail_plan.rails() {
-            registered += usize::from(self.register_rail(w, rail_plan, n, direction, local));
+        for n in 0..self.rails() {
+            registered += usize::from(self.register_rail(peers, w, n, direction, local));
         }
         registered
     }

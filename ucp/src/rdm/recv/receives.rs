@@ -8,6 +8,7 @@ use crate::rdm::ids::MsgHandle;
 use crate::rdm::ids::OpId;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
+use crate::rdm::next::Next;
 use crate::rdm::op::RecvBuf;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::{Envelope, RecvRole, RxEntry, RxOp, RxState, Segments, Unexpected};
@@ -168,7 +169,7 @@ impl Engine {
         if held.received.bytes() == envelope.len && held.rma_read.is_none() {
             let status = envelope.status(buf.len());
             self.peers.counters.count_received(&envelope, status.is_err());
-            self.send_receipt(w, &envelope);
+            self.follow(w, envelope.from, receipt(&envelope));
             return match status {
                 Ok(status) => Started::Done(status),
                 Err(error) => Started::Failed(error),
@@ -183,37 +184,10 @@ impl Engine {
             *part = PartialMsg::Rx(rx);
         }
         if let Some(rma_read) = held.rma_read {
-            self.start_rma_read(w, rma_read, rx);
+            let next = self.reads.start(&mut self.recvs, &mut self.peers, w, rma_read, rx);
+            self.follow(w, envelope.from, next);
         }
         Started::Pending(OpId(rx))
-    }
-
-    /// Completes receive `id`: all bytes have arrived. // HOT
-    #[inline]
-    pub(in crate::rdm) fn finish_rx<W: Wire>(&mut self, w: &mut W, id: SlotId, envelope: &Envelope) {
-        let Some(op) = self.recvs.table.remove(id) else { return };
-        if let Some(rxe) = op.rxe() {
-            self.recvs.entries.remove(rxe);
-        }
-        self.end_rx(w, op, envelope);
-    }
-
-    /// Ends a receive that has left its table with this message. // HOT
-    #[inline]
-    pub(in crate::rdm) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
-        let result = envelope.status(op.buf.len());
-        self.recvs.notify_end(&mut self.pending, &op, result);
-        self.peers.counters.count_received(envelope, result.is_err());
-        self.send_receipt(w, envelope);
-    }
-
-    // [M6.1] [M6.3]
-    #[inline]
-    pub(in crate::rdm) fn send_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
-        if envelope.protocol.sync() == Sync::Yes {
-            let receipt = Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id };
-            self.send_ctl(w, envelope.from, receipt);
-        }
     }
 
     /// True if the wires may be left unpolled, so that they hold senders back: unexpected messages use more
@@ -385,6 +359,37 @@ impl Recvs {
         peers.counters.stats.rare.over_limit += u64::from(pending.is_over_limit());
         Some(id)
     }
+
+    /// Ends a receive that has left its table with this message. // HOT
+    #[inline]
+    pub(in crate::rdm) fn end(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        op: RxOp,
+        envelope: &Envelope,
+    ) -> Next {
+        let result = envelope.status(op.buf.len());
+        self.notify_end(pending, &op, result);
+        peers.counters.count_received(envelope, result.is_err());
+        receipt(envelope)
+    }
+
+    /// Completes receive `id`: all bytes have arrived. // HOT
+    #[inline]
+    pub(in crate::rdm) fn finish(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        id: SlotId,
+        envelope: &Envelope,
+    ) -> Next {
+        let Some(op) = self.table.remove(id) else { return Next::Nothing };
+        if let Some(rxe) = op.rxe() {
+            self.entries.remove(rxe);
+        }
+        self.end(peers, pending, op, envelope)
+    }
 }
 
 impl Pending {
@@ -440,5 +445,15 @@ impl Counters {
         self.stats.count_received(envelope.protocol, envelope.len as usize);
         self.by_peer.of(envelope.from).rx_bytes += envelope.len;
         self.stats.rare.truncated += u64::from(truncated);
+    }
+}
+
+/// Returns the RECEIPT that the sender of a complete message waits for.
+// [M6.1] [M6.3]
+#[inline]
+pub(in crate::rdm) fn receipt(envelope: &Envelope) -> Next {
+    match envelope.protocol.sync() {
+        Sync::Yes => Next::Ctl(Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id }),
+        Sync::No => Next::Nothing,
     }
 }

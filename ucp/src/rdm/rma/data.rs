@@ -8,6 +8,7 @@ use crate::rdm::flow::window;
 use crate::rdm::ids::{DomainId, WireId};
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::Wire;
+use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Ctl;
@@ -25,27 +26,6 @@ use crate::wire::Iovs;
 use crate::wire::ctl::{Cts, CtsFor};
 
 impl Engine {
-    /// Returns the memory domain that a peer's requests name device keys of. // HOT
-    #[inline]
-    pub(in crate::rdm) fn domain_of(&self, peer: PeerId) -> DomainId {
-        self.peers.wires[self.peers.table[peer].home].domain
-    }
-
-    /// Resolves the memory of a request, or refuses it.
-    pub(in crate::rdm) fn resolve_request<W: Wire>(
-        &mut self,
-        w: &mut W,
-        a: &Arrival<'_>,
-        iovs: &Iovs,
-        need: Access,
-    ) -> Option<Spans> {
-        let spans = self.rma_ops.regions.resolve(self.domain_of(a.peer), iovs, need);
-        if spans.is_none() {
-            self.refuse_request(w, a, DropReason::BadAccess);
-        }
-        spans
-    }
-
     /// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
     pub(in crate::rdm) fn push_rma_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
         let Some(rma) = self.rma_ops.table.get(id) else { return SendProgress::Done };
@@ -84,100 +64,6 @@ impl Engine {
         SendProgress::Done
     }
 
-    /// Handles a grant for our write, or for a read that we serve.
-    pub(in crate::rdm) fn on_rma_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
-        let id = SlotId::from_raw(cts.send_id);
-        let rma = match self.rma_ops.table.get_mut(id) {
-            Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
-            _ => return self.on_late_answer(w, a, id, cts.recv_id),
-        };
-        let of = match rma.job {
-            Job::Put(_) => CtsFor::Send,
-            Job::Load(_) => CtsFor::Read,
-            _ => return self.peers.drop_packet(a, DropReason::BadId),
-        };
-        if cts.of != of {
-            return self.peers.drop_packet(a, DropReason::BadId);
-        }
-        if cts.recv_length == 0 {
-            return self.peers.drop_packet(a, DropReason::BadWindow);
-        }
-        rma.window = cts.recv_length.min(rma.len - rma.sent);
-        rma.remote_id = Some(cts.recv_id);
-        if !std::mem::replace(&mut rma.in_data_queue, true) {
-            self.peers.table[a.peer].queue_mut().grants.push_back(id);
-        }
-        self.trigger_rails(w, a.peer);
-        self.drive(w, a.peer);
-    }
-
-    /// Takes data within a granted window, of a write to us or of our read. // HOT
-    pub(in crate::rdm) fn recv_rma_data<W: Wire>(
-        &mut self,
-        w: &mut W,
-        a: &Arrival<'_>,
-        id: SlotId,
-        at: u64,
-        payload: &[u8],
-    ) {
-        let moved = self.peers.table.has_failed_over(a.peer);
-        let rma = match self.rma_ops.table.get_mut(id) {
-            Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
-            _ => return self.peers.drop_packet(a, DropReason::BadId),
-        };
-        if !matches!(rma.job, Job::Get(_) | Job::Store(_)) {
-            return self.peers.drop_packet(a, DropReason::BadId);
-        }
-        let len = payload.len() as u64;
-        // [M8.7]: data of a read need not wait for its READRSP.
-        if let Err(why) = window::admit(&mut rma.received, &mut rma.window, rma.len, at, len, moved) {
-            return self.peers.drop_packet(a, why);
-        }
-        rma.put(at, payload);
-        if rma.received.bytes() == rma.len {
-            return match rma.job {
-                Job::Store(_) => self.finish_stored(w, id),
-                _ => {
-                    let (protocol, len) = (rma.protocol, rma.len);
-                    self.peers.counters.stats.count_rma(protocol, len);
-                    self.peers.counters.by_peer.initiated(a.peer, protocol, len);
-                    self.rma_ops.finish(&mut self.peers, &mut self.pending, id, Ok(()));
-                }
-            };
-        }
-        if rma.window == 0 && len > 0 && rma.remote_id.is_some() {
-            self.send_ctl(w, a.peer, Ctl::Cts(id));
-        }
-    }
-
-    /// Ends a write to us in several packets.
-    fn finish_stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma_ops.table.remove(id) else { return };
-        let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
-        self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt);
-    }
-
-    /// Completes a write to us.
-    pub(in crate::rdm) fn finish_served_write<W: Wire>(
-        &mut self,
-        w: &mut W,
-        from: PeerId,
-        protocol: RmaProtocol,
-        len: u64,
-        cq_data: Option<u64>,
-        receipt: Option<u32>,
-    ) {
-        self.peers.counters.stats.count_served(protocol, len);
-        self.peers.counters.by_peer.served(from, protocol, len);
-        // [M8.10]
-        if let Some(cq_data) = cq_data {
-            self.pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
-        }
-        if let Some(send_id) = receipt {
-            self.send_ctl(w, from, Ctl::Receipt { send_id, msg_id: 0 });
-        }
-    }
-
     /// Handles immediate data of a peer's RDMA write to our memory.
     // [M8.10]
     pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
@@ -189,20 +75,6 @@ impl Engine {
             }
             None => self.peers.counters.count_drop(DropReason::UnknownSender, 0, from),
         }
-    }
-
-    /// Keeps a request until it is served; `None` after a refusal for lack of room.
-    pub(in crate::rdm) fn insert_served<W: Wire>(
-        &mut self,
-        w: &mut W,
-        a: &Arrival<'_>,
-        rma: RmaOp,
-    ) -> Option<SlotId> {
-        let id = self.rma_ops.table.insert(rma);
-        if id.is_none() {
-            self.refuse_request(w, a, DropReason::NoRoom);
-        }
-        id
     }
 }
 
@@ -224,6 +96,131 @@ impl RmaOps {
             _ => false,
         }
     }
+
+    /// Resolves the memory of a request, or refuses it.
+    pub(in crate::rdm) fn resolve(
+        &mut self,
+        peers: &mut Peers,
+        a: &Arrival<'_>,
+        iovs: &Iovs,
+        need: Access,
+    ) -> Result<Spans, Next> {
+        let domain = peers.domain_of(a.peer);
+        self.regions.resolve(domain, iovs, need).ok_or_else(|| peers.refuse_request(a, DropReason::BadAccess))
+    }
+
+    /// Keeps a request until it is served; `None` after a refusal for lack of room.
+    pub(in crate::rdm) fn insert_served(
+        &mut self,
+        peers: &mut Peers,
+        a: &Arrival<'_>,
+        rma: RmaOp,
+    ) -> Result<SlotId, Next> {
+        self.table.insert(rma).ok_or_else(|| peers.refuse_request(a, DropReason::NoRoom))
+    }
+
+    /// Handles a grant for our write, or for a read that we serve.
+    pub(in crate::rdm) fn on_cts(&mut self, peers: &mut Peers, a: &Arrival<'_>, cts: &Cts) -> Next {
+        let id = SlotId::from_raw(cts.send_id);
+        let rma = match self.table.get_mut(id) {
+            Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
+            _ => return peers.on_late_answer(a, id, cts.recv_id),
+        };
+        let of = match rma.job {
+            Job::Put(_) => CtsFor::Send,
+            Job::Load(_) => CtsFor::Read,
+            _ => return peers.drop_packet(a, DropReason::BadId),
+        };
+        if cts.of != of {
+            return peers.drop_packet(a, DropReason::BadId);
+        }
+        if cts.recv_length == 0 {
+            return peers.drop_packet(a, DropReason::BadWindow);
+        }
+        rma.window = cts.recv_length.min(rma.len - rma.sent);
+        rma.remote_id = Some(cts.recv_id);
+        if !std::mem::replace(&mut rma.in_data_queue, true) {
+            peers.table[a.peer].queue_mut().grants.push_back(id);
+        }
+        Next::DriveRails
+    }
+
+    /// Completes a write to us.
+    pub(in crate::rdm) fn finish_served_write(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        from: PeerId,
+        protocol: RmaProtocol,
+        len: u64,
+        cq_data: Option<u64>,
+        receipt: Option<u32>,
+    ) -> Next {
+        peers.counters.stats.count_served(protocol, len);
+        peers.counters.by_peer.served(from, protocol, len);
+        // [M8.10]
+        if let Some(cq_data) = cq_data {
+            pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
+        }
+        match receipt {
+            Some(send_id) => Next::Ctl(Ctl::Receipt { send_id, msg_id: 0 }),
+            None => Next::Nothing,
+        }
+    }
+
+    /// Ends a write to us in several packets.
+    pub(in crate::rdm) fn finish_stored(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        id: SlotId,
+    ) -> Next {
+        let Some(rma) = self.table.remove(id) else { return Next::Nothing };
+        let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
+        self.finish_served_write(peers, pending, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt)
+    }
+
+    /// Takes data within a granted window, of a write to us or of our read. // HOT
+    pub(in crate::rdm) fn on_data(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        a: &Arrival<'_>,
+        id: SlotId,
+        at: u64,
+        payload: &[u8],
+    ) -> Next {
+        let moved = peers.table.has_failed_over(a.peer);
+        let rma = match self.table.get_mut(id) {
+            Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
+            _ => return peers.drop_packet(a, DropReason::BadId),
+        };
+        if !matches!(rma.job, Job::Get(_) | Job::Store(_)) {
+            return peers.drop_packet(a, DropReason::BadId);
+        }
+        let len = payload.len() as u64;
+        // [M8.7]: data of a read need not wait for its READRSP.
+        if let Err(why) = window::admit(&mut rma.received, &mut rma.window, rma.len, at, len, moved) {
+            return peers.drop_packet(a, why);
+        }
+        rma.put(at, payload);
+        if rma.received.bytes() == rma.len {
+            return match rma.job {
+                Job::Store(_) => self.finish_stored(peers, pending, id),
+                _ => {
+                    let (protocol, len) = (rma.protocol, rma.len);
+                    peers.counters.stats.count_rma(protocol, len);
+                    peers.counters.by_peer.initiated(a.peer, protocol, len);
+                    self.finish(peers, pending, id, Ok(()));
+                    Next::Nothing
+                }
+            };
+        }
+        if rma.window == 0 && len > 0 && rma.remote_id.is_some() {
+            return Next::Ctl(Ctl::Cts(id));
+        }
+        Next::Nothing
+    }
 }
 
 impl Peers {
@@ -231,5 +228,11 @@ impl Peers {
         self.counters.stats.count_served(RmaProtocol::DirectWrite, len);
         self.counters.by_peer.served(from, RmaProtocol::DirectWrite, len);
         pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
+    }
+
+    /// Returns the memory domain that a peer's requests name device keys of. // HOT
+    #[inline]
+    pub(in crate::rdm) fn domain_of(&self, peer: PeerId) -> DomainId {
+        self.wires[self.table[peer].home].domain
     }
 }

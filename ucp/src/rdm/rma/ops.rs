@@ -92,7 +92,9 @@ impl Engine {
                     self.reads.withdraw(w, rma_read);
                 }
                 if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
-                    self.send_error(w, rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
+                    let next =
+                        self.peers.error_to(rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
+                    self.follow(w, rma.peer, next);
                 }
             }
         }

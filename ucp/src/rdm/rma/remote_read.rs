@@ -8,6 +8,7 @@ use crate::rdm::Engine;
 use crate::rdm::features::supports_rails;
 use crate::rdm::ids::{PeerId, TxToken, is_rma_id};
 use crate::rdm::io::{NotPosted, Posted, RegAccess, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::Job;
 use crate::rdm::op::rma_read::{RmaRead, Stop};
@@ -29,49 +30,6 @@ use crate::wire::{Features, MAX_IOV};
 const IN_FLIGHT: u32 = 4;
 
 impl Engine {
-    /// Starts the RMA read of a message that receive `rx` has matched.
-    pub(in crate::rdm) fn start_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, rx: SlotId) {
-        let Some((op, rxe)) = self.recvs.rxe(rx) else { return };
-        rxe.rma_read = Some(id);
-        let total = rxe.envelope.len;
-        let end = total.min(op.buf.len() as u64);
-        let whole = op.buf.piece().is_some();
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
-        rma_read.to = Some(rx);
-        // [M7.4]
-        rma_read.end = end.max(rma_read.from);
-        let (peer, iov, from, end) = (rma_read.peer, rma_read.iov, rma_read.from, rma_read.end);
-        if self.reads.prefers_packets(&self.peers, w, id, total) {
-            if let Some(rma_read) = self.reads.table.get_mut(id) {
-                rma_read.stop = Some(Stop::Declined);
-            }
-        } else if whole
-            && let Some((mut rail_plan, at)) = self.peers.named_rails(peer, &iov)
-            && self.peers.cut_pieces(&mut rail_plan, (from, end), Direction::Read, self.peers.cfg.rndv_chunk)
-            && let Some(rma_read) = self.reads.table.get_mut(id)
-        {
-            self.peers.counters.stats.rare.striped += 1;
-            rma_read.rail_plan = Some(Box::new((rail_plan, at)));
-        }
-        self.reads.queue(&mut self.peers, id);
-        self.drive(w, peer);
-    }
-
-    /// Starts the RMA read of a peer's write to our memory.
-    // [M8.8]
-    pub(in crate::rdm) fn start_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId, rma: SlotId) {
-        let (Some(write), Some(rma_read)) = (self.rma_ops.table.get_mut(rma), self.reads.table.get_mut(id))
-        else {
-            return;
-        };
-        write.rma_read = Some(id);
-        rma_read.to = Some(rma);
-        rma_read.end = write.len;
-        let peer = rma_read.peer;
-        self.reads.queue(&mut self.peers, id);
-        self.drive(w, peer);
-    }
-
     /// Posts the next read at the head of a peer's queue, or finishes it.
     // [M7.1]
     pub(in crate::rdm) fn push_rma_read<W: Wire>(
@@ -321,7 +279,8 @@ impl Engine {
         let whole = rxe.received.add(rma_read.from, rest) && rxe.received.bytes() == envelope.len;
         self.send_ctl(w, rma_read.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
         if whole {
-            self.finish_rx(w, rx, &envelope);
+            let next = self.recvs.finish(&mut self.peers, &mut self.pending, rx, &envelope);
+            self.follow(w, envelope.from, next);
         }
     }
 
@@ -331,7 +290,16 @@ impl Engine {
         let Some(rma) = self.rma_ops.table.remove(id) else { return };
         let send_id = rma.remote_id.unwrap_or(0);
         self.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
-        self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, None);
+        let next = self.rma_ops.finish_served_write(
+            &mut self.peers,
+            &mut self.pending,
+            rma.peer,
+            rma.protocol,
+            rma.len,
+            rma.cq_data,
+            None,
+        );
+        self.follow(w, rma.peer, next);
     }
 
     /// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
@@ -377,7 +345,8 @@ impl Engine {
             OpError::Unsupported,
         );
         if let Some(send_id) = send_id {
-            self.send_error(w, peer, ErrorRef::Op(send_id), OpError::Unsupported);
+            let next = self.peers.error_to(peer, ErrorRef::Op(send_id), OpError::Unsupported);
+            self.follow(w, peer, next);
         }
     }
 }
@@ -494,7 +463,7 @@ impl Reads {
             return false;
         }
         let Some((mut rail_plan, at)) = peers.named_rails(rma_read.peer, &rma_read.iov) else { return false };
-        if !peers.cut_pieces_again(&mut rail_plan, range) {
+        if !rail_plan.cut_pieces_again(peers, range) {
             return false;
         }
         let Some(rma_read) = self.table.get_mut(id) else { return false };
@@ -521,6 +490,60 @@ impl Reads {
         let has_nack =
             peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
         has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
+    }
+
+    /// Starts the RMA read of a message that receive `rx` has matched.
+    pub(in crate::rdm) fn start<W: Wire>(
+        &mut self,
+        recvs: &mut Recvs,
+        peers: &mut Peers,
+        w: &mut W,
+        id: SlotId,
+        rx: SlotId,
+    ) -> Next {
+        let Some((op, rxe)) = recvs.rxe(rx) else { return Next::Nothing };
+        rxe.rma_read = Some(id);
+        let total = rxe.envelope.len;
+        let end = total.min(op.buf.len() as u64);
+        let whole = op.buf.piece().is_some();
+        let Some(rma_read) = self.table.get_mut(id) else { return Next::Nothing };
+        rma_read.to = Some(rx);
+        // [M7.4]
+        rma_read.end = end.max(rma_read.from);
+        let (peer, iov, from, end) = (rma_read.peer, rma_read.iov, rma_read.from, rma_read.end);
+        if self.prefers_packets(peers, w, id, total) {
+            if let Some(rma_read) = self.table.get_mut(id) {
+                rma_read.stop = Some(Stop::Declined);
+            }
+        } else if whole
+            && let Some((mut rail_plan, at)) = peers.named_rails(peer, &iov)
+            && rail_plan.cut_pieces(peers, (from, end), Direction::Read, peers.cfg.rndv_chunk)
+            && let Some(rma_read) = self.table.get_mut(id)
+        {
+            peers.counters.stats.rare.striped += 1;
+            rma_read.rail_plan = Some(Box::new((rail_plan, at)));
+        }
+        self.queue(peers, id);
+        Next::Drive
+    }
+
+    /// Starts the RMA read of a peer's write to our memory.
+    // [M8.8]
+    pub(in crate::rdm) fn start_of_write(
+        &mut self,
+        rma_ops: &mut RmaOps,
+        peers: &mut Peers,
+        id: SlotId,
+        rma: SlotId,
+    ) -> Next {
+        let (Some(write), Some(rma_read)) = (rma_ops.table.get_mut(rma), self.table.get_mut(id)) else {
+            return Next::Nothing;
+        };
+        write.rma_read = Some(id);
+        rma_read.to = Some(rma);
+        rma_read.end = write.len;
+        self.queue(peers, id);
+        Next::Drive
     }
 }
 

@@ -89,7 +89,10 @@ fn refusals_kept_for_a_silent_peer_are_bounded() {
     net.peer(0, 1);
     let peer = net.peer(1, 0);
     for n in 0..10_000 {
-        net.at(1, |e, w| e.send_error(w, peer, ErrorRef::Op(n), OpError::Access(peer)));
+        net.at(1, |e, w| {
+            let next = e.peers.error_to(peer, ErrorRef::Op(n), OpError::Access(peer));
+            e.follow(w, peer, next);
+        });
     }
     assert_eq!(net.nodes[1].engine.snapshot().queued_ctl, 4096);
     net.at(1, |e, w| e.on_peer_error(w, peer, PeerError::Gone));

@@ -1,5 +1,5 @@
-//! Memory of a context: one key serves through every worker, in whichever thread it is, and is gone for all of
-//! them when the memory is withdrawn.
+//! Memory of a context: one key serves through every worker, in whichever thread it is, and is gone for all
+//! of them when the memory is withdrawn.
 
 #[macro_use]
 mod common;

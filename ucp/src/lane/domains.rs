@@ -33,8 +33,8 @@ pub(crate) struct Domains {
     handles: Handles,
 }
 
-/// Registrations that the program holds, by domain, for operations on the same memory. Workers take a snapshot
-/// when the version has changed.
+/// Registrations that the program holds, by domain, for operations on the same memory. Workers take a
+/// snapshot when the version has changed.
 #[derive(Default)]
 struct Handles {
     version: AtomicU64,
@@ -43,13 +43,13 @@ struct Handles {
 
 pub(super) type HandleLists = Vec<MemHandles<Mem>>;
 
-/// Registrations of one range with the domains that can register it. The first one owns the memory if a domain
-/// allocated it.
+/// Registrations of one range with the domains that can register it. The first one owns the memory if a
+/// domain allocated it.
 pub(crate) type Registrations = Vec<(DomainId, Arc<Mem>)>;
 
 /// Returns the label of a domain: the same for the owner of memory and for a peer, which takes it from the
-/// address of the owner's lane. Devices of a network are told apart by their address; other transports have one
-/// domain a context.
+/// address of the owner's lane. Devices of a network are told apart by their address; other transports have
+/// one domain a context.
 pub(crate) fn domain_label(tl: &str, kind: DevKind, device: &[u8]) -> u32 {
     let mut hasher = rustc_hash::FxHasher::default();
     (tl, if kind == DevKind::Net { device } else { &[] }).hash(&mut hasher);
@@ -156,8 +156,8 @@ impl Domains {
         Some((key, regs))
     }
 
-    /// Withdraws memory: when this returns, neither peers nor devices reach it. Operations of this process that
-    /// use its registrations end with an error.
+    /// Withdraws memory: when this returns, neither peers nor devices reach it. Operations of this process
+    /// that use its registrations end with an error.
     pub(crate) fn withdraw(&self, key: MemKey, regs: &Registrations) {
         self.handles.change(|lists| {
             for (id, mem) in regs {

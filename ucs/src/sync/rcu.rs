@@ -35,8 +35,8 @@ impl Rcu {
         RcuReader { sections, fences: !barrier::is_supported() }
     }
 
-    /// Waits until every section that began before this call has ended. Sections that begin later see all that
-    /// the caller stored before. Must not be called inside a section: it would wait for itself.
+    /// Waits until every section that began before this call has ended. Sections that begin later see all
+    /// that the caller stored before. Must not be called inside a section: it would wait for itself.
     pub fn synchronize(&self) {
         let readers: Vec<_> = {
             let mut all = self.readers();

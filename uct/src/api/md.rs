@@ -172,8 +172,8 @@ pub trait Md: Send + Sync {
     /// Attributes.
     fn attr(&self) -> &MdAttr;
 
-    /// Address of the device, as [`super::Iface::device_addr`] of its interfaces; empty for domains that are no
-    /// device of a network.
+    /// Address of the device, as [`super::Iface::device_addr`] of its interfaces; empty for domains that are
+    /// no device of a network.
     fn device_addr(&self) -> AddrBuf {
         AddrBuf::new()
     }

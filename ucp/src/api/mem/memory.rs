@@ -61,13 +61,13 @@ impl AllocParams {
     }
 }
 
-/// Memory that peers with its remote key may access, through every worker of the context. Any thread may hold,
-/// use and drop it.
+/// Memory that peers with its remote key may access, through every worker of the context. Any thread may
+/// hold, use and drop it.
 ///
 /// Dropping it revokes the key: no worker, no device and no peer that maps it accesses the memory afterwards.
-/// Operations of peers on it end with an error, and so do operations of this process that use its registration.
-/// Kernel copies (`cma`) need no key and are not stopped. Dropping waits for workers of other threads that are
-/// serving a request at the moment.
+/// Operations of peers on it end with an error, and so do operations of this process that use its
+/// registration. Kernel copies (`cma`) need no key and are not stopped. Dropping waits for workers of other
+/// threads that are serving a request at the moment.
 pub struct Mem {
     domains: Arc<Domains>,
     key: MemKey,
@@ -78,15 +78,16 @@ pub struct Mem {
     regs: Registrations,
 }
 
-// SAFETY: `addr` is the address of memory that is used through copies and atomics only; everything else may be
-// used by any thread.
+// SAFETY: `addr` is the address of memory that is used through copies and atomics only; everything else may
+// be used by any thread.
 unsafe impl Send for Mem {}
 // SAFETY: as above.
 unsafe impl Sync for Mem {}
 
 impl Context {
-    /// Allocates `len` zeroed bytes that peers may access, where most peers reach them directly: peers of this
-    /// host map them, or their device does. With [`Access::READ`] peers read long messages directly from them.
+    /// Allocates `len` zeroed bytes that peers may access, where most peers reach them directly: peers of
+    /// this host map them, or their device does. With [`Access::READ`] peers read long messages directly from
+    /// them.
     pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
         self.mem_alloc_with(len, AllocParams::new(access))
     }
@@ -96,8 +97,8 @@ impl Context {
         Mem::alloc(self.domains()?, len, params)
     }
 
-    /// Registers `len` bytes at `addr` for access by peers, through every worker of this context. Packets serve
-    /// lanes that cannot register memory.
+    /// Registers `len` bytes at `addr` for access by peers, through every worker of this context. Packets
+    /// serve lanes that cannot register memory.
     /// # Safety
     /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`],
     /// until the result is dropped. Meanwhile nobody holds a Rust reference to bytes that a peer may write.

@@ -224,9 +224,9 @@ impl Rkey {
         (self.addr, self.len)
     }
 
-    /// Address in this process of `len` bytes at `remote`, for loads, stores and atomics of the program; `None`
-    /// if this process does not map the memory or the range is not inside. Valid while the key lives. Memory
-    /// that the owner has withdrawn stays mapped, and is then nobody's.
+    /// Address in this process of `len` bytes at `remote`, for loads, stores and atomics of the program;
+    /// `None` if this process does not map the memory or the range is not inside. Valid while the key lives.
+    /// Memory that the owner has withdrawn stays mapped, and is then nobody's.
     pub fn ptr(&self, remote: u64, len: u64) -> Option<*mut u8> {
         if !self.covers(remote, len, Access::empty()) {
             return None;

@@ -1,5 +1,5 @@
-//! Memory that peers may access: regions, and the checked pieces of them that a request names. Nothing else in
-//! the engine writes or reads a region, and nothing here does without a check of range and rights.
+//! Memory that peers may access: regions, and the checked pieces of them that a request names. Nothing else
+//! in the engine writes or reads a region, and nothing here does without a check of range and rights.
 //!
 //! A key of ours is a number above 32 bits, for packets only. Where a device has registered the region too,
 //! its 32-bit key names it as well, on that device's wires (RDM v4 6.4, wire facts).

@@ -1,5 +1,5 @@
-//! The table of memory that peers may access: one for all workers of a context, whichever threads they are in.
-//! Workers follow it by its changes, so that serving a request takes no lock.
+//! The table of memory that peers may access: one for all workers of a context, whichever threads they are
+//! in. Workers follow it by its changes, so that serving a request takes no lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ pub(super) enum Change {
     Removed(SlotId),
 }
 
-/// What a worker has to do to be up to date.
+/// Changes that bring a worker up to date.
 pub(super) enum Update {
     Changes(Vec<Change>),
     /// The whole table, as additions: the worker has missed changes that are forgotten.
@@ -89,11 +89,11 @@ impl MemTable {
         true
     }
 
-    /// Withdraws a region: when this returns, no worker accesses it any more, and none will. Peers' operations
-    /// on it end with an error as the workers progress. False if there is no such region.
+    /// Withdraws a region: when this returns, no worker accesses it any more, and none will. Peers'
+    /// operations on it end with an error as the workers progress. False if there is no such region.
     ///
-    /// Waits for workers that are serving a request at the moment, so it must not be called while the engine of
-    /// a worker is in use by the calling thread.
+    /// Waits for workers that are serving a request at the moment, so it must not be called while the engine
+    /// of a worker is in use by the calling thread.
     pub fn remove(&self, key: MemKey) -> bool {
         let Some(id) = self.id(key) else { return false };
         {
@@ -128,7 +128,7 @@ impl MemTable {
         self.rcu.reader()
     }
 
-    /// What has changed since version `seen`, and the present version.
+    /// Returns the changes since version `seen`, and the present version.
     pub(super) fn since(&self, seen: u64) -> (Update, u64) {
         let state = self.state();
         let version = self.version();

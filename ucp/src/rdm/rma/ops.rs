@@ -48,7 +48,8 @@ impl Engine {
         removed
     }
 
-    /// Runs `work` in a section in which memory of the table stays valid; see [`Engine::enter_memory`]. // HOT
+    /// Runs `work` in a section in which memory of the table stays valid; see [`Engine::enter_memory`]. //
+    /// HOT
     #[inline(always)]
     pub(in crate::rdm) fn in_memory<W: Wire, R>(
         &mut self,

@@ -4,8 +4,9 @@
 mod common;
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use common::{bytes, context};
 use ucp::{Ep, EpParams, TAG_MASK_FULL, Worker};
@@ -52,6 +53,43 @@ fn dropped_future_loses_nothing(tls: &str) {
     });
     while worker.progress() > 0 {}
     assert_eq!(worker.diagnostics().requests(), 0);
+}
+
+/// A waker that owns a receive, as the waker of a task owns the task's future.
+struct OwnsRequest(Mutex<Option<ucp::RecvRequest<Vec<u8>>>>);
+
+// SAFETY: the test has one thread.
+unsafe impl Send for OwnsRequest {}
+// SAFETY: as above.
+unsafe impl Sync for OwnsRequest {}
+
+impl Wake for OwnsRequest {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn dropped_wakers_may_use_the_worker() {
+    let (worker, _ep) = alone("self");
+    let owner = |owned| Waker::from(Arc::new(OwnsRequest(Mutex::new(owned))));
+    let recv = || worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
+    // Replaced by another waker, by a callback, and dropped with the request.
+    for last in 0..3 {
+        let mut polled = recv();
+        let first = owner(Some(recv()));
+        assert!(Pin::new(&mut polled).poll(&mut Context::from_waker(&first)).is_pending());
+        drop(first);
+        match last {
+            0 => assert!(Pin::new(&mut polled).poll(&mut Context::from_waker(Waker::noop())).is_pending()),
+            1 => polled.then(|ended, _| assert_eq!(ended, Err(ucp::Error::Cancelled))),
+            _ => drop(polled),
+        }
+    }
+    let mut multi = worker.recv_multi(ucp::Match::tagged(2, TAG_MASK_FULL), vec![0; 8].into_boxed_slice(), 1);
+    let multi = multi.as_mut().map_err(|(e, _)| *e).unwrap();
+    let first = owner(Some(recv()));
+    assert!(pin!(multi.next_message()).poll(&mut Context::from_waker(&first)).is_pending());
+    drop(first);
+    assert!(pin!(multi.next_message()).poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
 on! {

@@ -80,6 +80,15 @@ enum Notify {
     Boxed(Box<dyn FnOnce(Ended)>),
 }
 
+/// Buffer and waker that a dropped request no longer needs. Dropping them may use the worker.
+pub(crate) type Leftovers = (Option<Box<dyn Any>>, Option<Waker>);
+
+impl Notify {
+    fn into_waker(self) -> Option<Waker> {
+        if let Notify::Waker(waker) = self { Some(waker) } else { None }
+    }
+}
+
 /// State of a slot. `Copy`, so that changing it runs no destructor.
 #[derive(Clone, Copy)]
 enum Stage {
@@ -341,40 +350,45 @@ impl Requests {
         }
     }
 
-    pub(crate) fn set_waker(&mut self, id: SlotId, waker: &Waker) {
-        let Some(slot) = self.slot(id) else { return };
+    /// Returns the waker set before: dropping it is user code, which may use the worker.
+    #[must_use]
+    pub(crate) fn set_waker(&mut self, id: SlotId, waker: &Waker) -> Option<Waker> {
+        let slot = self.slot(id)?;
         debug_assert!(matches!(slot.stage, Stage::Running | Stage::Awaited));
-        match &slot.notify {
-            Notify::Waker(old) if old.will_wake(waker) => {}
-            _ => slot.notify = Notify::Waker(waker.clone()),
-        }
         slot.stage = Stage::Awaited;
+        match &slot.notify {
+            Notify::Waker(old) if old.will_wake(waker) => None,
+            _ => std::mem::replace(&mut slot.notify, Notify::Waker(waker.clone())).into_waker(),
+        }
     }
 
-    pub(crate) fn set_callback(&mut self, id: SlotId, call: Box<dyn FnOnce(Ended)>) {
-        if let Some(slot) = self.slot(id) {
-            debug_assert!(matches!(slot.stage, Stage::Running | Stage::Awaited));
-            slot.notify = Notify::Boxed(call);
-            slot.stage = Stage::Awaited;
-        }
+    /// Returns the waker set before, as [`Requests::set_waker`].
+    #[must_use]
+    pub(crate) fn set_callback(&mut self, id: SlotId, call: Box<dyn FnOnce(Ended)>) -> Option<Waker> {
+        let slot = self.slot(id)?;
+        debug_assert!(matches!(slot.stage, Stage::Running | Stage::Awaited));
+        slot.stage = Stage::Awaited;
+        std::mem::replace(&mut slot.notify, Notify::Boxed(call)).into_waker()
     }
 
     /// Drops the request. Keeps `buf` until completion, or returns it. A raw callback is still called.
-    pub(crate) fn detach(&mut self, id: SlotId, buf: Option<Box<dyn Any>>) -> Option<Box<dyn Any>> {
-        let Some(slot) = self.slot(id) else { return buf };
+    #[must_use]
+    pub(crate) fn detach(&mut self, id: SlotId, buf: Option<Box<dyn Any>>) -> Leftovers {
+        let Some(slot) = self.slot(id) else { return (buf, None) };
         match slot.stage {
-            Stage::Free => buf,
+            Stage::Free => (buf, None),
             Stage::Ended(_) => {
                 self.free(id);
-                buf
+                (buf, None)
             }
             Stage::Running | Stage::Awaited | Stage::Detached => {
                 slot.stage = Stage::Detached;
                 slot.kept = buf;
-                if let Notify::Waker(_) = slot.notify {
-                    slot.notify = Notify::None;
-                }
-                None
+                let waker = match slot.notify {
+                    Notify::Waker(_) => std::mem::replace(&mut slot.notify, Notify::None).into_waker(),
+                    _ => None,
+                };
+                (None, waker)
             }
         }
     }
@@ -428,7 +442,7 @@ mod tests {
         let dropped = Rc::new(Cell::new(false));
         let mut reqs = Requests::new();
         let id = begin(&mut reqs);
-        assert!(reqs.detach(id, Some(Box::new(Buf(dropped.clone())))).is_none());
+        assert!(reqs.detach(id, Some(Box::new(Buf(dropped.clone())))).0.is_none());
         assert!(!dropped.get());
         let action = reqs.complete(id, Ok(EMPTY_STATUS)).unwrap();
         assert!(!dropped.get(), "dropped by the action, outside of any borrow");
@@ -452,7 +466,7 @@ mod tests {
             reqs.next_id().unwrap();
             let id = reqs.start(Role::Flush, Some(call));
             if detach {
-                reqs.detach(id, None);
+                drop(reqs.detach(id, None));
             }
             reqs.complete(id, Err(Error::PeerGone(PeerId(3)))).unwrap().run();
             reqs.take(id);

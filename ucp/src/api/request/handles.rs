@@ -59,7 +59,10 @@ impl<B: 'static> Op<B> {
             return Poll::Ready(ended);
         }
         match &self.state {
-            State::Running(worker, id) => worker.core().reqs.set_waker(*id, cx.waker()),
+            State::Running(worker, id) => {
+                let before = worker.core().reqs.set_waker(*id, cx.waker());
+                drop(before);
+            }
             _ => panic!("request was polled after its end"),
         }
         Poll::Pending
@@ -90,7 +93,8 @@ impl<B: 'static> Op<B> {
         let buf = self.buf.take().expect("buffer is inside until the end");
         if let State::Running(worker, id) = &self.state {
             let call = Box::new(move |ended: Ended| then(ended, buf.into_inner()));
-            worker.core().reqs.set_callback(*id, call);
+            let before = worker.core().reqs.set_callback(*id, call);
+            drop(before);
         }
         // The callback owns the slot now.
         self.state = State::Taken;

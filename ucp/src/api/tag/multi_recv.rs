@@ -118,10 +118,12 @@ impl<B: IoBufMut> MultiRecv<B> {
         if let Some(message) = self.try_next() {
             return Poll::Ready(Some(message));
         }
-        match self.worker.core().multi_recvs.get_mut(self.id) {
-            Some(state) if state.result.is_none() => state.waker = Some(cx.waker().clone()),
+        let before = match self.worker.core().multi_recvs.get_mut(self.id) {
+            Some(state) if state.result.is_none() => state.waker.replace(cx.waker().clone()),
             _ => return Poll::Ready(None),
-        }
+        };
+        // Dropping it may use the worker.
+        drop(before);
         Poll::Pending
     }
 

@@ -37,8 +37,8 @@
 //! | [`lane`] | connects peers to endpoints of `uct` interfaces, and arrivals to the engine |
 //! # Threads
 //!
-//! A worker belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a worker
-//! on its own thread, which serves peers while the program computes.
+//! A [`Worker`] belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a worker
+//! on its own thread, which serves peers while the program computes. [`mt`] has workers that threads share.
 
 #![cfg_attr(not(test), deny(unsafe_code))]
 
@@ -47,6 +47,8 @@ mod address;
 mod api;
 #[cfg(feature = "lanes")]
 pub mod lane;
+#[cfg(feature = "lanes")]
+pub mod mt;
 pub mod rdm;
 pub mod select;
 #[cfg(feature = "lanes")]

@@ -27,6 +27,7 @@ pub use ep::rails::{Rail, TransferKind};
 pub use mem::memory::{AllocParams, Mem, MemError};
 pub use mem::remote_writes::RemoteWrite;
 pub use request::buf::{IoBuf, IoBufMut};
+pub(crate) use request::handles::RawRequest;
 pub use request::handles::{FlushRequest, RecvRequest, SendRequest};
 pub use request::scope::{Scope, ScopedRequest};
 pub use rma::atomic::{AtomicParams, AtomicType, FetchRequest};

@@ -1,6 +1,7 @@
 //! Errors of connecting: the address is malformed, or no common transport reaches the peer.
 
 use ucs::Status;
+use ucs::sync::LockError;
 use uct::api::ConnectError as WireRefusal;
 
 use crate::address::AddressError;
@@ -29,6 +30,9 @@ pub enum ConnectError {
         /// Each common transport and why it does not reach the peer.
         tried: Vec<(&'static str, WireRefusal)>,
     },
+    /// The calling thread may not use the worker ([`crate::mt`]).
+    #[error("worker: {0}")]
+    Thread(#[from] LockError),
 }
 
 impl ConnectError {
@@ -37,6 +41,7 @@ impl ConnectError {
         match self {
             ConnectError::Address(_) => Status::InvalidAddr,
             ConnectError::EndpointClosed => Status::NotConnected,
+            ConnectError::Thread(_) => Status::InvalidParam,
             ConnectError::NoCommonTransport { .. } | ConnectError::Unreachable { .. } => Status::Unreachable,
         }
     }

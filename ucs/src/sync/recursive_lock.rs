@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(unsafe_code))]
 
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, CachePadded, Ordering, hint, thread};
+use std::marker::PhantomData;
 
 /// Which threads use an interface or worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,17 +40,26 @@ const YIELD_PAUSES: u32 = 32;
 const UNLOCKED: ThreadKey = 0;
 
 /// Reason why a thread may not go in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LockError {
     /// The lock belongs to another thread ([`ThreadMode::Single`]).
+    #[error("belongs to another thread (thread mode single)")]
     WrongThread,
     /// Another thread is inside ([`ThreadMode::Serialized`]).
+    #[error("two threads at a time (thread mode serialized)")]
     Concurrent,
 }
 
-/// Holds a [`RecursiveLock`] once, and unlocks it on drop.
+/// Holds a [`RecursiveLock`] once, and unlocks it on drop: in the thread that went in.
 #[derive(Debug)]
-pub struct RecursiveGuard<'a>(&'a RecursiveLock);
+pub struct RecursiveGuard<'a>(&'a RecursiveLock, PhantomData<*const ()>);
+
+impl<'a> RecursiveGuard<'a> {
+    #[inline]
+    fn new(lock: &'a RecursiveLock) -> Self {
+        RecursiveGuard(lock, PhantomData)
+    }
+}
 
 impl Drop for RecursiveGuard<'_> {
     #[inline]
@@ -115,7 +125,7 @@ impl RecursiveLock {
     pub fn enter(&self) -> Result<RecursiveGuard<'_>, LockError> {
         let me = this_thread();
         match self.lock(me) {
-            LockResult::Locked => Ok(RecursiveGuard(self)),
+            LockResult::Locked => Ok(RecursiveGuard::new(self)),
             LockResult::WrongThread => Err(LockError::WrongThread),
             LockResult::Busy if self.mode == ThreadMode::Serialized => Err(LockError::Concurrent),
             LockResult::Busy => Ok(self.wait(me)),
@@ -126,7 +136,7 @@ impl RecursiveLock {
     #[inline]
     pub fn try_enter(&self) -> Result<Option<RecursiveGuard<'_>>, LockError> {
         match self.try_lock(this_thread()) {
-            Some(LockResult::Locked) => Ok(Some(RecursiveGuard(self))),
+            Some(LockResult::Locked) => Ok(Some(RecursiveGuard::new(self))),
             Some(LockResult::WrongThread) => Err(LockError::WrongThread),
             Some(LockResult::Busy) if self.mode == ThreadMode::Serialized => Err(LockError::Concurrent),
             Some(LockResult::Busy) => Ok(None),
@@ -142,7 +152,7 @@ impl RecursiveLock {
     pub fn enter_waiting(&self) -> Option<RecursiveGuard<'_>> {
         let me = this_thread();
         match self.lock(me) {
-            LockResult::Locked => Some(RecursiveGuard(self)),
+            LockResult::Locked => Some(RecursiveGuard::new(self)),
             LockResult::Busy => Some(self.wait(me)),
             LockResult::WrongThread => None,
         }
@@ -160,7 +170,7 @@ impl RecursiveLock {
                 pause(1 << tries.min(MAX_PAUSES.ilog2()));
             }
         }
-        RecursiveGuard(self)
+        RecursiveGuard::new(self)
     }
 
     /// Thread `me` wants in. // HOT
@@ -221,6 +231,20 @@ impl RecursiveLock {
     /// Whether thread `me` is inside. In mode [`ThreadMode::Single`] its owner always is.
     pub fn is_held_by(&self, me: ThreadKey) -> bool {
         self.holder.load(Ordering::Relaxed) == me
+    }
+
+    /// Whether thread `me` is inside: in mode [`ThreadMode::Single`], between going in and out.
+    pub fn is_entered_by(&self, me: ThreadKey) -> bool {
+        let is_owner = self.mode == ThreadMode::Single;
+        self.is_held_by(me) && !(is_owner && self.depth.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Whether the thread inside has gone in more than once. For that thread.
+    #[inline]
+    pub fn is_nested(&self) -> bool {
+        // In mode single the owner is inside for ever, and goes in on top of that.
+        let once = u32::from(self.mode == ThreadMode::Single);
+        self.depth.load(Ordering::Relaxed) > once
     }
 
     /// The thread that is inside goes out, as often as it came in. // HOT

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
 use crate::Errno;
 use crate::mem::MemError;
@@ -124,6 +124,18 @@ impl AsFd for Epoll {
     }
 }
 
+/// Waits until one of a few descriptors is readable. False at the timeout, and after a signal.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool, Errno> {
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        Ok(n) => Ok(n > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +149,15 @@ mod tests {
         event.signal().unwrap();
         event.signal().unwrap();
         assert_eq!((event.clear(), event.clear()), (Ok(2), Ok(0)));
+    }
+
+    #[test]
+    fn waits_for_one_of_several() {
+        let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        let both = [one.as_fd(), two.as_fd()];
+        assert_eq!(wait_readable(&both, NOW), Ok(false));
+        two.signal().unwrap();
+        assert_eq!(wait_readable(&both, None), Ok(true));
     }
 
     #[test]

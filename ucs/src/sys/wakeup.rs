@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// Bit of the sleepers: the descriptor handed out is armed.
 const FD_ARMED: u32 = 1 << 31;
 
-/// Two groups of sleepers and a count of events. All but [`Wakeup::wake_for_work`] and the sleepers'
-/// descriptors is for the holder of the owner's lock.
+/// Two groups of sleepers and a count of events. Counting and registering is for the holder of the owner's
+/// lock; any thread may wake.
 pub struct Wakeup {
     count: Cell<u64>,
     for_events: Sleepers,
@@ -112,9 +112,15 @@ impl Wakeup {
         self.wake_for_work();
     }
 
-    /// Wakes those that sleep for work. From any thread, inside the owner's lock or not.
+    /// Wakes those that sleep for work.
     pub fn wake_for_work(&self) {
         self.for_work.wake();
+    }
+
+    /// Whether a thread sleeps for work. // HOT
+    #[inline]
+    pub fn has_work_sleepers(&self) -> bool {
+        self.for_work.sleepers.load(Ordering::Relaxed) != 0
     }
 
     #[cold]

@@ -3,10 +3,10 @@
 
 use super::Iface;
 use crate::api::{ArmStatus, Error, Events, Iface as _};
-use rustix::event::{PollFd, PollFlags};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use ucs::Errno;
+use ucs::sys::fd::wait_readable;
 use ucs::sys::{Sleeper, Wakeup};
 
 const BATCH: usize = 64;
@@ -144,12 +144,7 @@ impl crate::worker::Progress for Iface {
 
 pub(super) fn sleep(plans: &[SleepPlan<'_>], stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
     let told = plans.iter().flat_map(|plan| plan.own.into_iter().chain([plan.sleeper.fd()]));
-    let mut polled: Vec<PollFd<'_>> =
-        told.chain(stop).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let fds: Vec<BorrowedFd<'_>> = told.chain(stop).collect();
     let time = plans.iter().filter_map(|plan| plan.time).min();
-    let time = time.and_then(|t| rustix::time::Timespec::try_from(t).ok());
-    match rustix::event::poll(&mut polled, time.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(e) => Err(Error::Sys { call: "poll", errno: e.into() }),
-    }
+    wait_readable(&fds, time).map(drop).map_err(|errno| Error::Sys { call: "poll", errno })
 }

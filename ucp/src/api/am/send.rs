@@ -50,7 +50,7 @@ pub struct AmSend<B: 'static>(pub(crate) SendRequest<B>);
 
 impl<B: 'static> AmSend<B> {
     /// Whether the operation has ended and the buffer may be reused.
-    pub fn is_done(&mut self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.0.is_done()
     }
 
@@ -63,6 +63,11 @@ impl<B: 'static> AmSend<B> {
     /// continues or has ended; a rendezvous message always continues, as its handler may have been called.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
+    }
+
+    /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
+    pub fn then(self, then: impl FnOnce(Result<(), Error>, B) + 'static) {
+        self.0.then(then);
     }
 
     /// Lets the operation continue; its result is dropped.

@@ -1,6 +1,7 @@
 //! Errors of operations. [`Error`] is small and `Copy`; [`Error::status`] maps it to the C API.
 
 use crate::rdm::LocalError;
+use ucs::sync::LockError;
 use ucs::{Blame, Status};
 
 use crate::rdm::OpError;
@@ -64,6 +65,9 @@ pub enum Error {
     /// The endpoint never got its peer.
     #[error("endpoint could not be connected: {0}")]
     ConnectFailed(ConnectFailure),
+    /// The calling thread may not use the worker ([`crate::mt`]).
+    #[error("worker: {0}")]
+    Thread(#[from] LockError),
     /// The endpoint is closed.
     #[error("endpoint is closed")]
     Closed,
@@ -129,6 +133,7 @@ impl Error {
             | Cancelled
             | Invalid
             | EmulationDisabled
+            | Thread(_)
             | Closed
             | NotConnected
             | NoMessage => Blame::Caller,
@@ -154,7 +159,7 @@ impl Error {
             Truncated { .. } => Status::MessageTruncated,
             HeaderTooLong { .. } | TooLong { .. } => Status::InvalidParam,
             Cancelled => Status::Canceled,
-            Invalid => Status::InvalidParam,
+            Invalid | Thread(_) => Status::InvalidParam,
             EmulationDisabled => Status::Unsupported,
             Closed | NotConnected => Status::NotConnected,
             ConnectFailed(why) => why.status(),

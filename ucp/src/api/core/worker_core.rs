@@ -229,7 +229,7 @@ impl WorkerCore {
 
     /// Whether only arrivals can cause work.
     #[inline(always)]
-    fn is_idle(&self, am_queue: &AmQueue) -> bool {
+    pub(crate) fn is_idle(&self, am_queue: &AmQueue) -> bool {
         // A handler may have called progress while other active messages wait.
         self.engine.is_fully_idle()
             && self.flushes.is_empty()

@@ -34,6 +34,9 @@ pub enum MemError {
     /// A device of the context could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The calling thread may not use the worker ([`crate::mt`]).
+    #[error("worker: {0}")]
+    Thread(#[from] ucs::sync::LockError),
 }
 
 /// Parameters of an allocation.

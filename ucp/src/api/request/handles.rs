@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::Ended;
+use crate::api::core::requests::{Ended, RequestId};
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::worker::handle::Worker;
 
@@ -342,10 +342,50 @@ impl FlushRequest {
     }
 }
 
+impl FlushRequest {
+    /// Lets the operation continue; its result is dropped.
+    pub fn detach(mut self) {
+        self.0.detach();
+    }
+}
+
 impl Future for FlushRequest {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll(cx).map(|ended| ended.map(drop))
+    }
+}
+
+/// A `*_raw` operation as a future. Dropping it lets the operation continue.
+pub(crate) struct RawRequest(Op<()>);
+
+impl RawRequest {
+    pub(crate) fn running(worker: Worker, id: RequestId) -> Self {
+        RawRequest(Op { state: State::Running(worker, id.0), buf: Some(LentBuf::new(())) })
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    pub(crate) fn cancel(&self) -> bool {
+        self.0.cancel()
+    }
+
+    pub(crate) fn then(self, then: impl FnOnce(Ended) + 'static) {
+        self.0.then(move |ended, ()| then(ended));
+    }
+
+    pub(crate) fn detach(mut self) {
+        self.0.detach();
+    }
+}
+
+impl Future for RawRequest {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx)
     }
 }

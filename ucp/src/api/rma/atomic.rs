@@ -110,8 +110,23 @@ impl<T: AtomicType> FetchRequest<T> {
     }
 
     /// Whether the operation has completed.
-    pub fn is_done(&mut self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.request.is_done()
+    }
+
+    /// Cancels the operation if none of it has been sent; true if it ends as cancelled.
+    pub fn cancel(&self) -> bool {
+        self.request.cancel()
+    }
+
+    /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
+    pub fn then(self, then: impl FnOnce(Result<T, Error>) + 'static) {
+        self.request.then(|result, bytes| then(Self::value(result, &bytes)));
+    }
+
+    /// Lets the operation continue; its result is dropped.
+    pub fn detach(self) {
+        self.request.detach();
     }
 
     /// Makes progress until the old value has arrived.

@@ -59,6 +59,9 @@ pub enum RkeyError {
         /// Version of the key.
         theirs: u8,
     },
+    /// The calling thread may not use the worker ([`crate::mt`]).
+    #[error("worker: {0}")]
+    Thread(#[from] ucs::sync::LockError),
 }
 
 pub(crate) struct Packer(Vec<u8>);

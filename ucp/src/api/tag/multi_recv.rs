@@ -114,7 +114,7 @@ impl<B: IoBufMut> MultiRecv<B> {
         std::future::poll_fn(|cx| self.poll_next(cx))
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<MultiRecvMessage>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<MultiRecvMessage>> {
         if let Some(message) = self.try_next() {
             return Poll::Ready(Some(message));
         }

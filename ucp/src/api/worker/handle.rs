@@ -2,12 +2,16 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
+use std::task::Waker;
+
+use arrayvec::ArrayVec;
 
 use ucs::sys::fd::Epoll;
 
 use crate::api::am::handlers::AmHandlers;
 use crate::api::am::pool::AmBuf;
 use crate::api::am::tag::AmKind;
+use crate::api::core::requests::Action;
 use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
 
@@ -31,7 +35,12 @@ pub(crate) struct Inner {
     pub(crate) events: Option<Epoll>,
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
+    /// Wakers of ended requests, for a caller of progress that wakes them outside of its lock.
+    pub(crate) wakers: Option<RefCell<Wakers>>,
 }
+
+/// Wakers of one progress call. Those that find no room are woken within it.
+pub(crate) type Wakers = ArrayVec<Waker, 32>;
 
 pub(crate) struct WeakWorker(Weak<Inner>);
 
@@ -68,7 +77,36 @@ impl Worker {
                 events,
                 limits,
                 spin,
+                wakers: None,
             }),
+        }
+    }
+
+    /// Makes progress collect wakers, for [`Worker::take_wakers`], instead of waking them.
+    pub(crate) fn collect_wakers(&mut self) {
+        let inner =
+            Rc::get_mut(&mut self.inner).expect("called once the worker is made, before others see it");
+        inner.wakers = Some(RefCell::default());
+    }
+
+    /// Whether progress has collected wakers. // HOT
+    #[inline]
+    pub(crate) fn has_wakers(&self) -> bool {
+        self.inner.wakers.as_ref().is_some_and(|wakers| !wakers.borrow().is_empty())
+    }
+
+    pub(crate) fn take_wakers(&self) -> Wakers {
+        self.inner.wakers.as_ref().map(RefCell::take).unwrap_or_default()
+    }
+
+    /// Runs user code: nothing of the worker may be borrowed.
+    pub(crate) fn run(&self, action: Action) {
+        match (action, &self.inner.wakers) {
+            (Action::Wake(waker), Some(wakers)) => {
+                let no_room = wakers.borrow_mut().try_push(waker).err();
+                no_room.into_iter().for_each(|waker| waker.element().wake());
+            }
+            (action, _) => action.run(),
         }
     }
 
@@ -84,6 +122,11 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn core_keep_idle(&self) -> RefMut<'_, WorkerCore> {
         self.inner.core.borrow_mut()
+    }
+
+    /// Whether nothing is to be done until something arrives.
+    pub(crate) fn awaits_arrivals_only(&self) -> bool {
+        self.core_keep_idle().is_idle(&self.am_handlers().queue)
     }
 
     #[inline]

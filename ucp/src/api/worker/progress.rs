@@ -35,6 +35,14 @@ pub enum WaitStatus {
     TimedOut,
 }
 
+/// A sleep on [`Worker::event_fd`], which is armed.
+pub(crate) struct SleepPlan {
+    /// Longest time; `None`: without limit.
+    pub(crate) time: Option<Duration>,
+    /// Whether the time is the caller's, not that of a timer of the worker.
+    is_users: bool,
+}
+
 impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here are callbacks called and
     /// wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one short
@@ -70,7 +78,7 @@ impl Worker {
         let mut events = usize::from(core.engine.has_events());
         while let Some(action) = core.next_action() {
             drop(core);
-            action.run();
+            self.run(action);
             events += 1;
             core = self.core();
         }
@@ -89,7 +97,7 @@ impl Worker {
             let Some(action) = self.core().next_flush_action() else { return events };
             events += 1;
             if let Some(action) = action {
-                action.run();
+                self.run(action);
             }
         }
     }
@@ -161,21 +169,30 @@ impl Worker {
         events: &Epoll,
         timeout: Option<Duration>,
     ) -> Result<WaitStatus, ucs::Errno> {
-        self.core().engine.expect_arrivals();
-        if !self.arm() {
+        let Some(plan) = self.plan_sleep(timeout) else {
             std::thread::yield_now();
             return Ok(WaitStatus::Ready);
+        };
+        let mut tokens = Vec::new();
+        let woken = events.wait(&mut tokens, plan.time)?;
+        Ok(self.end_sleep(&plan, woken > 0))
+    }
+
+    /// Arms [`Worker::event_fd`] for a sleep of at most `timeout`. `None` if there may be something to do.
+    pub(crate) fn plan_sleep(&self, timeout: Option<Duration>) -> Option<SleepPlan> {
+        self.core().engine.expect_arrivals();
+        if !self.arm() {
+            return None;
         }
         let timer = self.next_timer();
         let users = timeout.filter(|at| timer.is_none_or(|timer| *at <= timer));
-        let timeout = users.or(timer);
-        let mut tokens = Vec::new();
-        let woken = events.wait(&mut tokens, timeout)?;
+        Some(SleepPlan { time: users.or(timer), is_users: users.is_some() })
+    }
+
+    /// Ends a planned sleep, by an event or at the end of its time.
+    pub(crate) fn end_sleep(&self, plan: &SleepPlan, woken: bool) -> WaitStatus {
         self.core().on_wakeup();
-        match woken {
-            0 if users.is_some() => Ok(WaitStatus::TimedOut),
-            _ => Ok(WaitStatus::Ready),
-        }
+        if plan.is_users && !woken { WaitStatus::TimedOut } else { WaitStatus::Ready }
     }
 
     /// Runs a future to completion, with progress between its polls.
@@ -273,7 +290,8 @@ impl Worker {
 
     /// Drops a request. The callback is still called; the buffer must stay valid until completion.
     pub fn free(&self, request: RequestId) {
-        self.core().reqs.detach(request.0, None);
+        let leftovers = self.core().reqs.detach(request.0, None);
+        drop(leftovers);
     }
 
     /// Makes progress until a `*_raw` request completes, and frees it. [`Error::Cancelled`]: unknown request.

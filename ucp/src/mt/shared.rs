@@ -1,0 +1,259 @@
+//! A worker behind its lock, and the objects of it that threads share: used and dropped inside the lock.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ucs::sync::{LockError, RecursiveGuard, RecursiveLock, ThreadMode, this_thread};
+use ucs::sys::Wakeup;
+
+use super::wait::Waiters;
+use crate::Worker;
+
+pub(super) struct Shared {
+    lock: RecursiveLock,
+    worker: Worker,
+    pub(super) wakeup: Wakeup,
+    pub(super) waiters: Waiters,
+    /// Set by a signal, until a wait has seen it.
+    pub(super) is_signalled: AtomicBool,
+    abandoned: Abandoned,
+}
+
+// SAFETY: `worker`, and the parts of `wakeup` that are not atomic, are used by the thread inside `lock` only, or
+// by the one that drops the last handle, which is alone. Whatever shares the worker's state (endpoints, requests,
+// messages, memory, keys) is made inside by this module and lies in a `Locked`, which holds to the same rule:
+// nothing plain leaves this module but through unsafe functions. What users leave inside (buffers, callbacks,
+// handlers) is `Send`. No transport has thread locals.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Shares a worker of which no other handle exists.
+    pub(super) fn new(mut worker: Worker, mode: ThreadMode) -> Arc<Shared> {
+        worker.collect_wakers();
+        Arc::new(Shared {
+            lock: RecursiveLock::new(mode, this_thread()),
+            worker,
+            wakeup: Wakeup::new(),
+            waiters: Waiters::default(),
+            is_signalled: AtomicBool::new(false),
+            abandoned: Abandoned::default(),
+        })
+    }
+
+    pub(super) fn mode(&self) -> ThreadMode {
+        self.lock.mode()
+    }
+
+    /// Whether the calling thread is inside: in a handler, a callback or a closure.
+    pub(super) fn is_held_here(&self) -> bool {
+        self.lock.is_entered_by(this_thread())
+    }
+
+    /// Goes in, as the mode says. // HOT
+    #[inline]
+    pub(super) fn enter<'a>(self: &'a Arc<Self>) -> Result<Inside<'a>, LockError> {
+        Ok(Inside { shared: self, guard: Some(self.lock.enter()?) })
+    }
+
+    /// Goes in unless another thread is inside (`None`). // HOT
+    #[inline]
+    pub(super) fn try_enter<'a>(self: &'a Arc<Self>) -> Result<Option<Inside<'a>>, LockError> {
+        Ok(self.lock.try_enter()?.map(|guard| Inside { shared: self, guard: Some(guard) }))
+    }
+
+    /// Goes in for what cannot fail. `None`: the worker is another thread's ([`ThreadMode::Single`]).
+    pub(super) fn enter_waiting<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
+        self.lock.enter_waiting().map(|guard| Inside { shared: self, guard: Some(guard) })
+    }
+
+    /// Empty progress calls of a wait before it sleeps.
+    pub(super) fn spin(&self) -> u32 {
+        // Not inside the lock: never changes.
+        self.worker.inner.spin
+    }
+
+    /// Descriptor of the worker's lanes.
+    pub(super) fn lanes_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        // Not inside the lock: never changes.
+        self.worker.event_fd()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.abandoned.release();
+    }
+}
+
+/// The calling thread is inside the lock of a worker.
+pub(super) struct Inside<'a> {
+    pub(super) shared: &'a Arc<Shared>,
+    guard: Option<RecursiveGuard<'a>>,
+}
+
+impl Inside<'_> {
+    // HOT
+    #[inline]
+    pub(super) fn worker(&self) -> &Worker {
+        &self.shared.worker
+    }
+
+    /// Receives and completes, and wakes those that sleep for events. Returns the number of events. // HOT
+    #[inline]
+    pub(super) fn progress(&self) -> usize {
+        if self.shared.abandoned.any.load(Ordering::Relaxed) {
+            self.shared.abandoned.release();
+        }
+        let events = self.worker().progress();
+        if events > 0 {
+            self.shared.wakeup.count_events(events);
+        }
+        events
+    }
+
+    /// Wakes a thread that sleeps for work, if an operation has left some that no arrival will start. // HOT
+    #[inline]
+    pub(super) fn started(&self) {
+        if self.shared.wakeup.has_work_sleepers() && !self.worker().awaits_arrivals_only() {
+            self.shared.wakeup.wake_for_work();
+        }
+    }
+
+    /// Leaves, then wakes those whose requests have ended.
+    #[cold]
+    fn leave_and_wake(&mut self) {
+        let wakers = self.worker().take_wakers();
+        self.guard = None;
+        wakers.into_iter().for_each(std::task::Waker::wake);
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.worker().has_wakers() && !self.shared.lock.is_nested() {
+            self.leave_and_wake();
+        }
+    }
+}
+
+/// An object of a worker that may lie in a [`Locked`].
+/// # Safety
+/// The object shares state with its worker only, and what it owns of the user is `Send`.
+pub unsafe trait OfWorker: 'static {}
+
+/// A plain object of a shared worker, used and dropped inside its lock.
+pub(super) struct Locked<T: OfWorker> {
+    object: ManuallyDrop<T>,
+    shared: Arc<Shared>,
+}
+
+// SAFETY: the object is used and dropped inside the lock, and is `OfWorker`: see `Shared`.
+unsafe impl<T: OfWorker> Send for Locked<T> {}
+// SAFETY: as above.
+unsafe impl<T: OfWorker> Sync for Locked<T> {}
+
+impl<T: OfWorker> Locked<T> {
+    /// Wraps an object of the worker that the thread is inside.
+    pub(super) fn new(object: T, inside: &Inside<'_>) -> Self {
+        Locked { object: ManuallyDrop::new(object), shared: inside.shared.clone() }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    // HOT
+    #[inline]
+    pub(super) fn enter(&self) -> Result<Inside<'_>, LockError> {
+        self.shared.enter()
+    }
+
+    /// The object, for a thread inside the lock of its worker; `None`: of another worker. // HOT
+    #[inline]
+    pub(super) fn get<'a>(&'a self, inside: &'a Inside<'_>) -> Option<&'a T> {
+        Arc::ptr_eq(&self.shared, inside.shared).then_some(&*self.object)
+    }
+
+    /// Runs `f` inside. // HOT
+    #[inline]
+    pub(super) fn with<R>(&self, f: impl FnOnce(&T, &Inside<'_>) -> R) -> Result<R, LockError> {
+        let inside = self.shared.enter()?;
+        Ok(f(&self.object, &inside))
+    }
+
+    /// Runs `f` inside.
+    pub(super) fn with_mut<R>(&mut self, f: impl FnOnce(&mut T, &Inside<'_>) -> R) -> Result<R, LockError> {
+        let inside = self.shared.enter()?;
+        Ok(f(&mut self.object, &inside))
+    }
+
+    /// Runs `f` inside, waiting in each mode; for operations that must end.
+    pub(super) fn with_mut_waiting<R>(&mut self, f: impl FnOnce(&mut T, &Inside<'_>) -> R) -> Option<R> {
+        let inside = self.shared.enter_waiting()?;
+        Some(f(&mut self.object, &inside))
+    }
+
+    /// Consumes the object inside. On an error it is dropped, as by [`Drop`].
+    pub(super) fn consume<R>(self, f: impl FnOnce(T, &Inside<'_>) -> R) -> Result<R, LockError> {
+        let shared = self.shared.clone();
+        let inside = shared.enter()?;
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once: `this` is not dropped.
+        let object = unsafe { ManuallyDrop::take(&mut this.object) };
+        // SAFETY: as above.
+        drop(unsafe { std::ptr::read(&this.shared) });
+        Ok(f(object, &inside))
+    }
+
+    /// The object without the lock, for what it holds that never changes.
+    pub(super) fn fixed(&self) -> &T {
+        &self.object
+    }
+}
+
+impl<T: OfWorker> Drop for Locked<T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here.
+        let object = unsafe { ManuallyDrop::take(&mut self.object) };
+        match self.shared.enter_waiting() {
+            Some(_inside) => drop(object),
+            None => self.shared.abandoned.add(object),
+        }
+    }
+}
+
+/// Objects dropped by a thread that may not go in ([`ThreadMode::Single`]): the worker's thread drops them.
+#[derive(Default)]
+struct Abandoned {
+    any: AtomicBool,
+    objects: Mutex<Vec<Object>>,
+}
+
+struct Object(Box<dyn Any>);
+
+// SAFETY: the object is `OfWorker`, and is dropped inside the lock, or with the worker.
+unsafe impl Send for Object {}
+
+impl Abandoned {
+    #[cold]
+    fn add<T: OfWorker>(&self, object: T) {
+        let object = Object(Box::new(object));
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Drops them: inside the lock, or with the worker.
+    #[cold]
+    fn release(&self) {
+        self.any.store(false, Ordering::Relaxed);
+        let objects = std::mem::take(&mut *self.objects.lock().unwrap_or_else(PoisonError::into_inner));
+        objects.into_iter().for_each(|object| drop(object.0));
+    }
+}

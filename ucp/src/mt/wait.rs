@@ -1,0 +1,194 @@
+//! Waiting for the end of an operation: of the threads that wait, one progresses and sleeps on the worker's
+//! descriptor; the others sleep until their own operation has ended or it is their turn to progress.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use ucs::Errno;
+use ucs::sys::Sleeper;
+use ucs::sys::fd::wait_readable;
+
+use super::shared::Shared;
+use crate::WaitStatus;
+
+/// Longest sleep of the thread that progresses.
+const MAX_SLEEP: Duration = Duration::from_millis(100);
+
+/// Threads that wait for operations of one worker.
+#[derive(Default)]
+pub(super) struct Waiters(Mutex<Group>);
+
+#[derive(Default)]
+struct Group {
+    has_leader: bool,
+    followers: Vec<Arc<Parker>>,
+}
+
+/// A thread that waits, as its operation's waker knows it.
+struct Parker {
+    is_woken: AtomicBool,
+    leads: AtomicBool,
+    thread: Thread,
+    shared: Weak<Shared>,
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // SYNC(parker): the leader stores `leads`, then looks at `is_woken`, and so one of them sees the other.
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+        if self.leads.load(Ordering::SeqCst)
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.wakeup.wake_for_work();
+        }
+    }
+}
+
+impl Waiters {
+    fn group(&self) -> MutexGuard<'_, Group> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(&self, parker: &Arc<Parker>) {
+        let mut group = self.group();
+        if std::mem::replace(&mut group.has_leader, true) {
+            group.followers.push(parker.clone());
+        } else {
+            parker.leads.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Leaves the group. The thread that has waited longest leads it after its leader.
+    fn leave(&self, parker: &Arc<Parker>) {
+        let mut group = self.group();
+        if !parker.leads.load(Ordering::SeqCst) {
+            group.followers.retain(|other| !Arc::ptr_eq(other, parker));
+        } else if group.followers.is_empty() {
+            group.has_leader = false;
+        } else {
+            let next = group.followers.remove(0);
+            next.leads.store(true, Ordering::SeqCst);
+            next.thread.unpark();
+        }
+    }
+}
+
+/// Membership of a waiting thread, which ends even if a callback panics.
+struct Member<'a> {
+    waiters: Option<&'a Waiters>,
+    parker: &'a Arc<Parker>,
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        self.waiters.into_iter().for_each(|waiters| waiters.leave(self.parker));
+    }
+}
+
+impl Shared {
+    /// Calls `poll` until it is ready, with progress and sleep between. `poll` goes in by itself.
+    pub(super) fn block_on<T>(self: &Arc<Self>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+        let parker = Arc::new(Parker {
+            is_woken: AtomicBool::new(true),
+            leads: AtomicBool::new(false),
+            thread: thread::current(),
+            shared: Arc::downgrade(self),
+        });
+        let waker = Waker::from(parker.clone());
+        let mut cx = Context::from_waker(&waker);
+        // In a handler nobody else can progress.
+        let waiters = if self.is_held_here() { None } else { Some(&self.waiters) };
+        match waiters {
+            Some(waiters) => waiters.join(&parker),
+            None => parker.leads.store(true, Ordering::SeqCst),
+        }
+        let _member = Member { waiters, parker: &parker };
+        let mut idle = 0;
+        loop {
+            if parker.is_woken.swap(false, Ordering::SeqCst)
+                && let Poll::Ready(value) = poll(&mut cx)
+            {
+                return value;
+            }
+            if parker.leads.load(Ordering::SeqCst) {
+                self.lead(&parker.is_woken, &mut idle);
+            } else {
+                thread::park();
+            }
+        }
+    }
+
+    /// Progresses once, and sleeps after many empty calls.
+    fn lead(self: &Arc<Self>, is_woken: &AtomicBool, idle: &mut u32) {
+        if let Ok(Some(inside)) = self.try_enter()
+            && inside.progress() > 0
+        {
+            *idle = 0;
+            return;
+        }
+        *idle += 1;
+        if *idle < self.spin() {
+            std::hint::spin_loop();
+        } else if self.sleep_for_work(Some(MAX_SLEEP), || !is_woken.load(Ordering::SeqCst)).is_err() {
+            thread::yield_now();
+        }
+    }
+
+    /// Sleeps until there may be something to progress, unless `may_sleep` says that there already is.
+    pub(super) fn sleep_for_work(
+        self: &Arc<Self>,
+        limit: Option<Duration>,
+        may_sleep: impl FnOnce() -> bool,
+    ) -> Result<WaitStatus, Errno> {
+        self.sleep(limit, || self.wakeup.work_sleeper().map(Some), may_sleep)
+    }
+
+    /// Sleeps until there may be something to progress, another thread has received events, a signal, or the
+    /// timeout. `has_unseen`, called inside, says whether there are events that the caller has not seen.
+    pub(super) fn sleep_for_events(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        has_unseen: impl FnOnce() -> bool,
+    ) -> Result<WaitStatus, Errno> {
+        let register = || match has_unseen() {
+            true => Ok(None),
+            false => self.wakeup.event_sleeper().map(Some),
+        };
+        let is_signalled = || self.is_signalled.swap(false, Ordering::SeqCst);
+        let slept = self.sleep(timeout, register, || !is_signalled());
+        // The signal that ended the sleep.
+        is_signalled();
+        slept
+    }
+
+    fn sleep<'a>(
+        self: &'a Arc<Self>,
+        timeout: Option<Duration>,
+        register: impl FnOnce() -> Result<Option<Sleeper<'a>>, Errno>,
+        may_sleep: impl FnOnce() -> bool,
+    ) -> Result<WaitStatus, Errno> {
+        let Some(inside) = self.enter_waiting() else { return Ok(WaitStatus::Ready) };
+        let Some(sleeper) = register()? else { return Ok(WaitStatus::Ready) };
+        let plan = inside.worker().plan_sleep(timeout);
+        drop(inside);
+        let (Some(plan), Some(lanes)) = (plan, self.lanes_fd()) else {
+            thread::yield_now();
+            return Ok(WaitStatus::Ready);
+        };
+        if !may_sleep() {
+            return Ok(WaitStatus::Ready);
+        }
+        let woken = wait_readable(&[lanes, sleeper.fd()], plan.time)?;
+        drop(sleeper);
+        let Some(inside) = self.enter_waiting() else { return Ok(WaitStatus::Ready) };
+        Ok(inside.worker().end_sleep(&plan, woken))
+    }
+}

@@ -1,0 +1,263 @@
+//! The shared worker: opening, progress, receives, and queries.
+
+#![allow(unsafe_code)]
+
+use std::future::Future;
+use std::os::fd::BorrowedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ucs::sync::ThreadMode;
+use uct::api::{IfaceAttr, OpenError};
+
+use super::ep::{SharedEp, SharedEpParams};
+use super::message::SharedMessage;
+use super::request::SharedRequest;
+use super::shared::{Inside, Locked, Shared};
+use crate::rdm::RdmStats;
+use crate::rdm::trace::TraceEvent;
+use crate::{
+    Address, ConnectError, Context, Diagnostics, Envelope, EpParams, Error, ErrorMode, FlushRequest,
+    IoBufMut, Match, OpStatus, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
+};
+
+/// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view of
+/// events ([`wait`](SharedWorker::wait)).
+pub struct SharedWorker {
+    pub(super) shared: Arc<Shared>,
+    /// Events that this handle knows of.
+    seen: AtomicU64,
+}
+
+impl Clone for SharedWorker {
+    fn clone(&self) -> Self {
+        let seen = AtomicU64::new(self.seen.load(Ordering::Relaxed));
+        SharedWorker { shared: self.shared.clone(), seen }
+    }
+}
+
+impl std::fmt::Debug for SharedWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedWorker({:?})", self.mode())
+    }
+}
+
+impl Context {
+    /// Creates a worker that threads share as `mode` says, with an interface on each of
+    /// [`Context::resources`]. In mode single it is the calling thread's.
+    pub fn shared_worker(&self, mode: ThreadMode) -> Result<SharedWorker, OpenError> {
+        let worker = self.worker()?;
+        Ok(SharedWorker::of(&Shared::new(worker, mode)))
+    }
+}
+
+/// Defines methods that call the plain worker's inside the lock.
+macro_rules! inside {
+    ($($(#[$doc:meta])+ $name:ident($($arg:ident: $T:ty),*) $Ret:ty;)+) => {$(
+        $(#[$doc])+
+        pub fn $name(&self, $($arg: $T),*) -> Result<$Ret, Error> {
+            let inside = self.shared.enter()?;
+            Ok(inside.worker().$name($($arg),*))
+        }
+    )+};
+}
+
+/// Defines methods that start an operation of the plain worker inside the lock. `else`: the output if the thread
+/// may not go in.
+macro_rules! start {
+    ($($(#[$doc:meta])+ $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Request:ty;
+       |$error:ident| else $refused:expr;)+) => {$(
+        $(#[$doc])+
+        #[inline]
+        pub fn $name<$($generics)*>(&self, $($arg: $T),*) -> SharedRequest<$Request> {
+            match self.shared.enter() {
+                Ok(inside) => SharedRequest::new(inside.worker().$name($($arg),*), &inside),
+                Err(e) => {
+                    let $error = Error::from(e);
+                    SharedRequest::ended($refused)
+                }
+            }
+        }
+    )+};
+}
+
+impl SharedWorker {
+    pub(super) fn of(shared: &Arc<Shared>) -> SharedWorker {
+        SharedWorker { shared: shared.clone(), seen: AtomicU64::new(0) }
+    }
+
+    /// The thread mode it was created with.
+    pub fn mode(&self) -> ThreadMode {
+        self.shared.mode()
+    }
+
+    /// Runs `f` on the plain worker, inside the lock.
+    /// # Safety
+    /// No plain object of the worker (a clone, an endpoint, a request, a message, memory, a key) outlives `f`,
+    /// unless it is in the worker itself. Callbacks, buffers and handlers that `f` leaves there may be called,
+    /// used and dropped by any thread.
+    pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
+        let inside = self.shared.enter()?;
+        let value = f(inside.worker());
+        inside.started();
+        Ok(value)
+    }
+
+    /// Creates an endpoint to the worker at `address`.
+    pub fn connect(&self, address: &Address, params: SharedEpParams) -> Result<SharedEp, ConnectError> {
+        let errors = params.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call));
+        let inside = self.shared.enter()?;
+        let ep = inside.worker().connect(address, EpParams { errors, ..EpParams::default() })?;
+        inside.started();
+        Ok(SharedEp::new(ep, &inside))
+    }
+
+    /// Receives arrivals, sends queued packets, completes operations, calls callbacks and handlers. Returns the
+    /// number of events: 0 at once while another thread is inside, and, up to four times in a row, while one
+    /// waits to go in. Wakes those whose requests have ended after it has left the lock. // HOT
+    #[inline]
+    pub fn progress(&self) -> Result<usize, Error> {
+        let Some(inside) = self.shared.try_enter()? else { return Ok(0) };
+        let events = inside.progress();
+        if events > 0 {
+            // Others may wait for what has come; this handle knows of it.
+            self.seen.store(self.seen.load(Ordering::Relaxed) + events as u64, Ordering::Relaxed);
+        }
+        Ok(events)
+    }
+
+    /// Sleeps until there may be something to progress, another thread has received events since this handle's
+    /// last wait or progress, a [`signal`](SharedWorker::signal), or the timeout. One handle per waiting thread.
+    /// The lock is not held meanwhile.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<WaitStatus, Error> {
+        drop(self.shared.enter()?);
+        Ok(self.shared.sleep_for_events(timeout, || self.takes_unseen()).unwrap_or_else(|errno| {
+            tracing::debug!(%errno, "cannot sleep");
+            std::thread::yield_now();
+            WaitStatus::Ready
+        }))
+    }
+
+    /// Whether other handles have received events that this one did not know of. Inside the lock.
+    fn takes_unseen(&self) -> bool {
+        let count = self.shared.wakeup.count();
+        self.seen.swap(count, Ordering::Relaxed) != count
+    }
+
+    /// Wakes a thread in [`SharedWorker::wait`], or ends the next wait at once, and makes
+    /// [`SharedWorker::event_fd`] readable if it is armed. From any thread in each mode; takes no lock.
+    pub fn signal(&self) {
+        self.shared.is_signalled.store(true, Ordering::SeqCst);
+        self.shared.wakeup.wake_all();
+    }
+
+    /// Descriptor that becomes readable after [`SharedWorker::arm`] at an event, also one that another thread
+    /// receives; `None` if a lane lacks one.
+    pub fn event_fd(&self) -> Result<Option<BorrowedFd<'_>>, Error> {
+        let _inside = self.shared.enter()?;
+        let Some(lanes) = self.shared.lanes_fd() else { return Ok(None) };
+        Ok(self.shared.wakeup.event_fd(lanes).ok())
+    }
+
+    /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread. False if there may be something to do, or
+    /// there was: call progress again.
+    pub fn arm(&self) -> Result<bool, Error> {
+        let inside = self.shared.enter()?;
+        let Some(lanes) = self.shared.lanes_fd() else { return Ok(false) };
+        if self.takes_unseen() || self.shared.is_signalled.load(Ordering::SeqCst) || !inside.worker().arm() {
+            return Ok(false);
+        }
+        if self.shared.wakeup.arm(lanes).is_err() {
+            return Ok(false);
+        }
+        // A signal since has found nothing armed.
+        Ok(!self.shared.is_signalled.swap(false, Ordering::SeqCst))
+    }
+
+    /// Runs a future to completion, with progress between its polls.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        drop(self.shared.enter()?);
+        let mut future = pin!(future);
+        Ok(self.shared.block_on(|cx| future.as_mut().poll(cx)))
+    }
+
+    start! {
+        /// Receives a message that matches `matching`: [`Worker::recv`].
+        recv [B: IoBufMut + Send] (matching: Match, buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        /// Receives a message with a tag equal to `tag` in the bits of `mask`: [`Worker::tag_recv`].
+        tag_recv [B: IoBufMut + Send] (tag: u64, mask: u64, buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        /// Receives an untagged message: [`Worker::msg_recv`].
+        msg_recv [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        /// Receives a message into containers, filled in order: [`Worker::recv_iov`].
+        recv_iov [B: IoBufMut + Send] (matching: Match, bufs: Vec<B>) RecvRequest<Vec<B>>;
+            |e| else (Err(e), bufs);
+        /// Completes when everything sent to any peer was handed over: [`Worker::flush`].
+        flush [] () FlushRequest; |e| else Err(e);
+        /// Flushes within the time limit: [`Worker::flush_within`].
+        flush_within [] (limit: Duration) FlushRequest; |e| else Err(e);
+    }
+
+    /// Receives a tagged message into borrowed memory, making progress until it has arrived.
+    pub fn tag_recv_blocking(&self, tag: u64, mask: u64, buf: &mut [u8]) -> Result<RecvStatus, Error> {
+        let inside = self.shared.enter()?;
+        // SAFETY: `buf` is borrowed until the wait below has seen the end of the operation.
+        let started =
+            unsafe { inside.worker().recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) };
+        match started? {
+            OpStatus::Done(status) => Ok(status),
+            OpStatus::InProgress(id) => super::blocking::wait(inside, id),
+        }
+    }
+
+    /// Removes the oldest unexpected message that matches from the queue: [`Worker::mprobe`].
+    pub fn mprobe(&self, matching: Match) -> Result<Option<SharedMessage>, Error> {
+        let inside = self.shared.enter()?;
+        Ok(inside.worker().mprobe(matching).map(|message| SharedMessage(Locked::new(message, &inside))))
+    }
+
+    /// Discards the oldest unexpected message that matches: [`Worker::discard`].
+    pub fn discard(&self, matching: Match) -> Result<Option<Envelope>, Error> {
+        let inside = self.shared.enter()?;
+        let found = inside.worker().discard(matching);
+        inside.started();
+        Ok(found)
+    }
+
+    /// Calls `f` with the queries of the worker's resources and counters: [`Worker::diagnostics`].
+    pub fn diagnostics<R>(&self, f: impl FnOnce(Diagnostics<'_>) -> R) -> Result<R, Error> {
+        let inside = self.shared.enter()?;
+        Ok(f(inside.worker().diagnostics()))
+    }
+
+    inside! {
+        /// Address by which peers connect to this worker.
+        address() Address;
+        /// Finds the oldest unexpected message that matches, and leaves it there: [`Worker::probe`].
+        probe(matching: Match) Option<Envelope>;
+        /// Orders one-sided operations to each peer: [`Worker::fence`].
+        fence() ();
+        /// Removes handler number `id` of active messages.
+        clear_am_handler(id: u16) ();
+        /// Takes the next completed remote write that carried data: [`Worker::take_remote_write`].
+        take_remote_write() Option<RemoteWrite>;
+        /// Time until a back-off, close or check is due, for programs that wait on
+        /// [`SharedWorker::event_fd`].
+        next_timer() Option<Duration>;
+        /// Attributes of every lane, in polling order.
+        lanes() Vec<IfaceAttr>;
+        /// Counters of the protocol engine, by packet type and protocol.
+        stats() RdmStats;
+        /// Printable counters of this worker.
+        report() Report;
+        /// Takes the next trace event: [`Worker::take_trace_event`].
+        take_trace_event() Option<TraceEvent>;
+        /// Checks at once whether every peer lives: [`Worker::check_peers`].
+        check_peers() bool;
+    }
+
+    pub(super) fn enter(&self) -> Result<Inside<'_>, Error> {
+        Ok(self.shared.enter()?)
+    }
+}

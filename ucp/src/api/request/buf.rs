@@ -111,6 +111,10 @@ impl<B> DetachedBuf<B> {
     pub(crate) fn new(buf: LentBuf<B>) -> Self {
         DetachedBuf(Some(buf))
     }
+
+    pub(crate) fn into_inner(mut self) -> B {
+        self.0.take().expect("only this takes it").into_inner()
+    }
 }
 
 impl<B> Drop for DetachedBuf<B> {

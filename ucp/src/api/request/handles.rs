@@ -90,8 +90,9 @@ impl<B: 'static> Op<B> {
             let buf = self.take_buf();
             return then(ended, buf);
         }
-        let buf = self.buf.take().expect("buffer is inside until the end");
-        if let State::Running(worker, id) = &self.state {
+        if let (State::Running(worker, id), Some(lent)) = (&self.state, self.buf.take()) {
+            // Dropped with the worker if the operation does not end before.
+            let buf = DetachedBuf::new(lent);
             let call = Box::new(move |ended: Ended| then(ended, buf.into_inner()));
             let before = worker.core().reqs.set_callback(*id, call);
             drop(before);

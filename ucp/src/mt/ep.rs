@@ -79,11 +79,7 @@ impl SharedEp {
     /// # Safety
     /// As for [`SharedWorker::with`].
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Ep) -> R) -> Result<R, Error> {
-        Ok(self.0.with(|ep, inside| {
-            let value = f(ep);
-            inside.started();
-            value
-        })?)
+        Ok(self.0.with(|ep, _| f(ep))?)
     }
 
     start! {
@@ -200,9 +196,7 @@ impl SharedEp {
     ) -> Result<(), Error> {
         let inside = self.0.enter()?;
         let rkey = rkey.0.get(&inside).ok_or(Error::Invalid)?;
-        self.0.fixed().atomic_post(op, value, remote, rkey)?;
-        inside.started();
-        Ok(())
+        self.0.fixed().atomic_post(op, value, remote, rkey)
     }
 
     /// Orders one-sided operations to this peer: later ones take effect after earlier ones.
@@ -212,11 +206,7 @@ impl SharedEp {
 
     /// Returns stream bytes of one send in memory of the library: [`Ep::stream_recv_data`].
     pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
-        self.0.with(|ep, inside| {
-            let data = ep.stream_recv_data();
-            inside.started();
-            data
-        })?
+        self.0.with(|ep, _| ep.stream_recv_data())?
     }
 
     /// Unpacks a remote key of the peer's memory: [`Ep::unpack_rkey`].
@@ -226,12 +216,12 @@ impl SharedEp {
 
     /// Engine's view of the peer: [`Ep::peer_view`].
     pub fn peer_view(&self) -> Result<Option<PeerView>, Error> {
-        Ok(self.0.with(|ep, _| ep.peer_view())?)
+        Ok(self.0.look(Ep::peer_view)?)
     }
 
     /// Calls `f` with the queries of the protocols that operations to this peer take: [`Ep::protocols`].
     pub fn protocols<R>(&self, f: impl FnOnce(EpProtocols<'_>) -> R) -> Result<R, Error> {
-        Ok(self.0.with(|ep, _| f(ep.protocols()))?)
+        Ok(self.0.look(|ep| f(ep.protocols()))?)
     }
 
     /// Calls `f` with these queries and a remote key. [`Error::Invalid`]: the key is another worker's.

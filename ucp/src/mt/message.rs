@@ -128,7 +128,7 @@ unsafe impl<B: IoBufMut + Send> OfWorker for MultiRecv<B> {}
 impl<B: IoBufMut + Send> SharedMultiRecv<B> {
     /// Returns the next message that has ended. Makes no progress.
     pub fn try_next(&mut self) -> Result<Option<MultiRecvMessage>, Error> {
-        Ok(self.0.with_mut(|recv, _| recv.try_next())?)
+        Ok(self.0.look_mut(MultiRecv::try_next)?)
     }
 
     /// Makes progress until it can return a message; `None` if no more come.
@@ -146,7 +146,7 @@ impl<B: IoBufMut + Send> SharedMultiRecv<B> {
         &mut self,
         cx: &mut std::task::Context<'_>,
     ) -> Poll<Result<Option<MultiRecvMessage>, Error>> {
-        match self.0.with_mut(|recv, _| recv.poll_next(cx)) {
+        match self.0.with_mut(|recv| recv.poll_next(cx)) {
             Ok(polled) => polled.map(Ok),
             Err(error) => Poll::Ready(Err(error.into())),
         }
@@ -159,16 +159,12 @@ impl<B: IoBufMut + Send> SharedMultiRecv<B> {
 
     /// Whether no more messages arrive; [`SharedMultiRecv::try_next`] may still return some.
     pub fn is_done(&self) -> Result<bool, Error> {
-        Ok(self.0.with(|recv, _| recv.is_done())?)
+        Ok(self.0.look(MultiRecv::is_done)?)
     }
 
     /// Stops matching messages; those already matched still arrive. False if it had already stopped.
     pub fn cancel(&mut self) -> Result<bool, Error> {
-        Ok(self.0.with_mut(|recv, inside| {
-            let cancelled = recv.cancel();
-            inside.started();
-            cancelled
-        })?)
+        Ok(self.0.with_mut(MultiRecv::cancel)?)
     }
 
     /// Cancels, waits for matched messages, and returns the buffer with its whole length, and the error that
@@ -208,7 +204,6 @@ impl SharedWorker {
             Err(error) => return Err((error, buf)),
         };
         let recv = inside.worker().recv_multi(matching, buf, min_remaining)?;
-        inside.started();
         Ok(SharedMultiRecv(Locked::new(recv, &inside)))
     }
 
@@ -229,7 +224,6 @@ impl SharedWorker {
                 handler(SharedAmMessage(Locked::new(message, &inside)));
             }
         });
-        inside.started();
         Ok(())
     }
 }

@@ -39,6 +39,7 @@ mod mem;
 mod message;
 mod request;
 mod shared;
+mod thread;
 mod wait;
 mod worker;
 
@@ -46,5 +47,6 @@ pub use ep::{SharedEp, SharedEpParams};
 pub use mem::{SharedMem, SharedRkey};
 pub use message::{SharedAmMessage, SharedMessage, SharedMultiRecv};
 pub use request::{Operation, SharedRequest};
+pub use thread::ProgressThread;
 pub use ucs::sync::{LockError, ThreadMode};
 pub use worker::SharedWorker;

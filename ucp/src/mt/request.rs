@@ -106,7 +106,6 @@ impl<R: Operation> SharedRequest<R> {
         {
             return SharedRequest::ended(output);
         }
-        inside.started();
         SharedRequest(State::Running(Locked::new(request, inside)))
     }
 
@@ -117,7 +116,7 @@ impl<R: Operation> SharedRequest<R> {
     /// Whether the operation has ended.
     pub fn is_done(&self) -> Result<bool, Error> {
         match &self.0 {
-            State::Running(running) => Ok(running.with(|request, _| request.has_ended())?),
+            State::Running(running) => Ok(running.look(R::has_ended)?),
             State::Ended(_) => Ok(true),
         }
     }
@@ -126,7 +125,7 @@ impl<R: Operation> SharedRequest<R> {
     pub fn test(&mut self) -> Result<Option<R::Output>, Error> {
         match &mut self.0 {
             State::Running(running) => {
-                let output = running.with_mut(|request, _| take(request))?;
+                let output = running.look_mut(take)?;
                 Ok(output.map(|output| self.end(output)))
             }
             State::Ended(output) => Ok(Some(output.take().expect(TAKEN))),
@@ -156,7 +155,7 @@ impl<R: Operation> SharedRequest<R> {
         };
         let shared = running.shared().clone();
         let output = shared.block_on(|cx| {
-            let polled = running.with_mut_waiting(|request, _| Pin::new(request).poll(cx));
+            let polled = running.with_mut_waiting(|request| Pin::new(request).poll(cx));
             polled.expect("the thread that has started the operation may go in")
         });
         self.end(output)
@@ -166,11 +165,7 @@ impl<R: Operation> SharedRequest<R> {
     /// cancelled.
     pub fn cancel(&self) -> Result<bool, Error> {
         match &self.0 {
-            State::Running(running) => Ok(running.with(|request, inside| {
-                let cancelled = request.cancel_it();
-                inside.started();
-                cancelled
-            })?),
+            State::Running(running) => Ok(running.with(|request, _| request.cancel_it())?),
             State::Ended(_) => Ok(false),
         }
     }
@@ -219,19 +214,19 @@ fn wait<R: Operation>(running: &mut Locked<R>) -> Result<R::Output, Error> {
     let mut idle = 0;
     while idle < shared.spin() {
         idle += 1;
-        let Some(inside) = shared.try_enter()? else {
+        let Some(inside) = shared.enter_to_progress()? else {
             std::hint::spin_loop();
             continue;
         };
         // The thread is inside already, so this does not fail.
-        if let Some(output) = running.with_mut(|request, _| take(request))? {
+        if let Some(output) = running.look_mut(take)? {
             return Ok(output);
         }
         if inside.progress() > 0 {
             idle = 0;
         }
     }
-    shared.block_on(|cx| match running.with_mut(|request, _| Pin::new(request).poll(cx)) {
+    shared.block_on(|cx| match running.with_mut(|request| Pin::new(request).poll(cx)) {
         Ok(polled) => polled.map(Ok),
         Err(error) => Poll::Ready(Err(error.into())),
     })
@@ -245,7 +240,7 @@ impl<R: Operation> Future for SharedRequest<R> {
             State::Running(running) => running,
             State::Ended(output) => return Poll::Ready(R::ended(output.take().expect(TAKEN))),
         };
-        match running.with_mut(|request, _| Pin::new(request).poll(cx)) {
+        match running.with_mut(|request| Pin::new(request).poll(cx)) {
             Ok(Poll::Ready(output)) => Poll::Ready(R::ended(self.end(output))),
             Ok(Poll::Pending) => Poll::Pending,
             Err(error) => Poll::Ready(R::refused(error.into())),

@@ -58,18 +58,25 @@ impl Shared {
     /// Goes in, as the mode says. // HOT
     #[inline]
     pub(super) fn enter<'a>(self: &'a Arc<Self>) -> Result<Inside<'a>, LockError> {
-        Ok(Inside { shared: self, guard: Some(self.lock.enter()?) })
+        Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: true })
     }
 
-    /// Goes in unless another thread is inside (`None`). // HOT
+    /// Goes in for what leaves no work.
+    pub(super) fn enter_to_look<'a>(self: &'a Arc<Self>) -> Result<Inside<'a>, LockError> {
+        Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: false })
+    }
+
+    /// Goes in to progress, unless another thread is inside (`None`). // HOT
     #[inline]
-    pub(super) fn try_enter<'a>(self: &'a Arc<Self>) -> Result<Option<Inside<'a>>, LockError> {
-        Ok(self.lock.try_enter()?.map(|guard| Inside { shared: self, guard: Some(guard) }))
+    pub(super) fn enter_to_progress<'a>(self: &'a Arc<Self>) -> Result<Option<Inside<'a>>, LockError> {
+        let guard = self.lock.try_enter()?;
+        Ok(guard.map(|guard| Inside { shared: self, guard: Some(guard), adds_work: false }))
     }
 
     /// Goes in for what cannot fail. `None`: the worker is another thread's ([`ThreadMode::Single`]).
     pub(super) fn enter_waiting<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
-        self.lock.enter_waiting().map(|guard| Inside { shared: self, guard: Some(guard) })
+        let guard = self.lock.enter_waiting();
+        guard.map(|guard| Inside { shared: self, guard: Some(guard), adds_work: true })
     }
 
     /// Empty progress calls of a wait before it sleeps.
@@ -95,6 +102,8 @@ impl Drop for Shared {
 pub(super) struct Inside<'a> {
     pub(super) shared: &'a Arc<Shared>,
     guard: Option<RecursiveGuard<'a>>,
+    /// Whether what is done inside may leave work for a thread that sleeps.
+    adds_work: bool,
 }
 
 impl Inside<'_> {
@@ -117,10 +126,15 @@ impl Inside<'_> {
         events
     }
 
-    /// Wakes a thread that sleeps for work, if an operation has left some that no arrival will start. // HOT
-    #[inline]
-    pub(super) fn started(&self) {
-        if self.shared.wakeup.has_work_sleepers() && !self.worker().awaits_arrivals_only() {
+    /// Leaves; what was done inside has left no work.
+    pub(super) fn leave_idle(mut self) {
+        self.adds_work = false;
+    }
+
+    /// Wakes the thread that sleeps for work, if there is some that no arrival will start.
+    #[cold]
+    fn wake_for_work(&self) {
+        if !self.worker().awaits_arrivals_only() {
             self.shared.wakeup.wake_for_work();
         }
     }
@@ -137,6 +151,9 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.adds_work && self.shared.wakeup.has_work_sleepers() {
+            self.wake_for_work();
+        }
         if self.worker().has_wakers() && !self.shared.lock.is_nested() {
             self.leave_and_wake();
         }
@@ -188,16 +205,28 @@ impl<T: OfWorker> Locked<T> {
         Ok(f(&self.object, &inside))
     }
 
+    /// Runs `f`, which leaves no work, inside.
+    pub(super) fn look<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, LockError> {
+        let _inside = self.shared.enter_to_look()?;
+        Ok(f(&self.object))
+    }
+
+    /// Runs `f`, which leaves no work, inside.
+    pub(super) fn look_mut<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R, LockError> {
+        let _inside = self.shared.enter_to_look()?;
+        Ok(f(&mut self.object))
+    }
+
     /// Runs `f` inside.
-    pub(super) fn with_mut<R>(&mut self, f: impl FnOnce(&mut T, &Inside<'_>) -> R) -> Result<R, LockError> {
-        let inside = self.shared.enter()?;
-        Ok(f(&mut self.object, &inside))
+    pub(super) fn with_mut<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R, LockError> {
+        let _inside = self.shared.enter()?;
+        Ok(f(&mut self.object))
     }
 
     /// Runs `f` inside, waiting in each mode; for operations that must end.
-    pub(super) fn with_mut_waiting<R>(&mut self, f: impl FnOnce(&mut T, &Inside<'_>) -> R) -> Option<R> {
-        let inside = self.shared.enter_waiting()?;
-        Some(f(&mut self.object, &inside))
+    pub(super) fn with_mut_waiting<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let _inside = self.shared.enter_waiting()?;
+        Some(f(&mut self.object))
     }
 
     /// Consumes the object inside. On an error it is dropped, as by [`Drop`].

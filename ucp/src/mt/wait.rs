@@ -128,7 +128,7 @@ impl Shared {
 
     /// Progresses once, and sleeps after many empty calls.
     fn lead(self: &Arc<Self>, is_woken: &AtomicBool, idle: &mut u32) {
-        if let Ok(Some(inside)) = self.try_enter()
+        if let Ok(Some(inside)) = self.enter_to_progress()
             && inside.progress() > 0
         {
             *idle = 0;
@@ -178,7 +178,7 @@ impl Shared {
         let Some(inside) = self.enter_waiting() else { return Ok(WaitStatus::Ready) };
         let Some(sleeper) = register()? else { return Ok(WaitStatus::Ready) };
         let plan = inside.worker().plan_sleep(timeout);
-        drop(inside);
+        inside.leave_idle();
         let (Some(plan), Some(lanes)) = (plan, self.lanes_fd()) else {
             thread::yield_now();
             return Ok(WaitStatus::Ready);
@@ -189,6 +189,8 @@ impl Shared {
         let woken = wait_readable(&[lanes, sleeper.fd()], plan.time)?;
         drop(sleeper);
         let Some(inside) = self.enter_waiting() else { return Ok(WaitStatus::Ready) };
-        Ok(inside.worker().end_sleep(&plan, woken))
+        let status = inside.worker().end_sleep(&plan, woken);
+        inside.leave_idle();
+        Ok(status)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ucs::sync::ThreadMode;
-use uct::api::{IfaceAttr, OpenError};
+use uct::api::{IfaceAttr, OpenError, TlResource};
 
 use super::ep::{SharedEp, SharedEpParams};
 use super::message::SharedMessage;
@@ -48,17 +48,22 @@ impl Context {
     /// Creates a worker that threads share as `mode` says, with an interface on each of
     /// [`Context::resources`]. In mode single it is the calling thread's.
     pub fn shared_worker(&self, mode: ThreadMode) -> Result<SharedWorker, OpenError> {
-        let worker = self.worker()?;
+        let is_of_any_thread = |resource: &TlResource| resource.tl != "self";
+        if !self.resources().iter().any(is_of_any_thread) {
+            let text = "transport 'self' is the memory of one thread; choose another one for a shared worker";
+            return Err(OpenError::Config(text.into()));
+        }
+        let worker = self.worker_with(is_of_any_thread)?;
         Ok(SharedWorker::of(&Shared::new(worker, mode)))
     }
 }
 
-/// Defines methods that call the plain worker's inside the lock.
+/// Defines methods that call the plain worker's inside the lock, which is entered by `enter`.
 macro_rules! inside {
-    ($($(#[$doc:meta])+ $name:ident($($arg:ident: $T:ty),*) $Ret:ty;)+) => {$(
+    ($enter:ident: $($(#[$doc:meta])+ $name:ident($($arg:ident: $T:ty),*) $Ret:ty;)+) => {$(
         $(#[$doc])+
         pub fn $name(&self, $($arg: $T),*) -> Result<$Ret, Error> {
-            let inside = self.shared.enter()?;
+            let inside = self.shared.$enter()?;
             Ok(inside.worker().$name($($arg),*))
         }
     )+};
@@ -100,9 +105,7 @@ impl SharedWorker {
     /// used and dropped by any thread.
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         let inside = self.shared.enter()?;
-        let value = f(inside.worker());
-        inside.started();
-        Ok(value)
+        Ok(f(inside.worker()))
     }
 
     /// Creates an endpoint to the worker at `address`.
@@ -110,7 +113,6 @@ impl SharedWorker {
         let errors = params.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call));
         let inside = self.shared.enter()?;
         let ep = inside.worker().connect(address, EpParams { errors, ..EpParams::default() })?;
-        inside.started();
         Ok(SharedEp::new(ep, &inside))
     }
 
@@ -119,7 +121,7 @@ impl SharedWorker {
     /// waits to go in. Wakes those whose requests have ended after it has left the lock. // HOT
     #[inline]
     pub fn progress(&self) -> Result<usize, Error> {
-        let Some(inside) = self.shared.try_enter()? else { return Ok(0) };
+        let Some(inside) = self.shared.enter_to_progress()? else { return Ok(0) };
         let events = inside.progress();
         if events > 0 {
             // Others may wait for what has come; this handle knows of it.
@@ -132,7 +134,7 @@ impl SharedWorker {
     /// last wait or progress, a [`signal`](SharedWorker::signal), or the timeout. One handle per waiting thread.
     /// The lock is not held meanwhile.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<WaitStatus, Error> {
-        drop(self.shared.enter()?);
+        drop(self.shared.enter_to_look()?);
         Ok(self.shared.sleep_for_events(timeout, || self.takes_unseen()).unwrap_or_else(|errno| {
             tracing::debug!(%errno, "cannot sleep");
             std::thread::yield_now();
@@ -146,6 +148,10 @@ impl SharedWorker {
         self.seen.swap(count, Ordering::Relaxed) != count
     }
 
+    fn takes_signal(&self) -> bool {
+        self.shared.is_signalled.swap(false, Ordering::SeqCst)
+    }
+
     /// Wakes a thread in [`SharedWorker::wait`], or ends the next wait at once, and makes
     /// [`SharedWorker::event_fd`] readable if it is armed. From any thread in each mode; takes no lock.
     pub fn signal(&self) {
@@ -156,7 +162,7 @@ impl SharedWorker {
     /// Descriptor that becomes readable after [`SharedWorker::arm`] at an event, also one that another thread
     /// receives; `None` if a lane lacks one.
     pub fn event_fd(&self) -> Result<Option<BorrowedFd<'_>>, Error> {
-        let _inside = self.shared.enter()?;
+        let _inside = self.shared.enter_to_look()?;
         let Some(lanes) = self.shared.lanes_fd() else { return Ok(None) };
         Ok(self.shared.wakeup.event_fd(lanes).ok())
     }
@@ -164,21 +170,21 @@ impl SharedWorker {
     /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread. False if there may be something to do, or
     /// there was: call progress again.
     pub fn arm(&self) -> Result<bool, Error> {
-        let inside = self.shared.enter()?;
+        let inside = self.shared.enter_to_look()?;
         let Some(lanes) = self.shared.lanes_fd() else { return Ok(false) };
-        if self.takes_unseen() || self.shared.is_signalled.load(Ordering::SeqCst) || !inside.worker().arm() {
+        if self.takes_unseen() || self.takes_signal() || !inside.worker().arm() {
             return Ok(false);
         }
         if self.shared.wakeup.arm(lanes).is_err() {
             return Ok(false);
         }
         // A signal since has found nothing armed.
-        Ok(!self.shared.is_signalled.swap(false, Ordering::SeqCst))
+        Ok(!self.takes_signal())
     }
 
     /// Runs a future to completion, with progress between its polls.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Error> {
-        drop(self.shared.enter()?);
+        drop(self.shared.enter_to_look()?);
         let mut future = pin!(future);
         Ok(self.shared.block_on(|cx| future.as_mut().poll(cx)))
     }
@@ -220,26 +226,29 @@ impl SharedWorker {
     /// Discards the oldest unexpected message that matches: [`Worker::discard`].
     pub fn discard(&self, matching: Match) -> Result<Option<Envelope>, Error> {
         let inside = self.shared.enter()?;
-        let found = inside.worker().discard(matching);
-        inside.started();
-        Ok(found)
+        Ok(inside.worker().discard(matching))
     }
 
     /// Calls `f` with the queries of the worker's resources and counters: [`Worker::diagnostics`].
     pub fn diagnostics<R>(&self, f: impl FnOnce(Diagnostics<'_>) -> R) -> Result<R, Error> {
-        let inside = self.shared.enter()?;
+        let inside = self.shared.enter_to_look()?;
         Ok(f(inside.worker().diagnostics()))
     }
 
-    inside! {
-        /// Address by which peers connect to this worker.
-        address() Address;
-        /// Finds the oldest unexpected message that matches, and leaves it there: [`Worker::probe`].
-        probe(matching: Match) Option<Envelope>;
+    inside! { enter:
         /// Orders one-sided operations to each peer: [`Worker::fence`].
         fence() ();
         /// Removes handler number `id` of active messages.
         clear_am_handler(id: u16) ();
+        /// Checks at once whether every peer lives: [`Worker::check_peers`].
+        check_peers() bool;
+    }
+
+    inside! { enter_to_look:
+        /// Address by which peers connect to this worker.
+        address() Address;
+        /// Finds the oldest unexpected message that matches, and leaves it there: [`Worker::probe`].
+        probe(matching: Match) Option<Envelope>;
         /// Takes the next completed remote write that carried data: [`Worker::take_remote_write`].
         take_remote_write() Option<RemoteWrite>;
         /// Time until a back-off, close or check is due, for programs that wait on
@@ -253,8 +262,6 @@ impl SharedWorker {
         report() Report;
         /// Takes the next trace event: [`Worker::take_trace_event`].
         take_trace_event() Option<TraceEvent>;
-        /// Checks at once whether every peer lives: [`Worker::check_peers`].
-        check_peers() bool;
     }
 
     pub(super) fn enter(&self) -> Result<Inside<'_>, Error> {

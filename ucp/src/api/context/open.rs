@@ -96,11 +96,16 @@ impl Context {
 
     /// Creates a worker of the calling thread, with an interface on each of [`Context::resources`].
     pub fn worker(&self) -> Result<Worker, OpenError> {
+        self.worker_with(|_| true)
+    }
+
+    /// Creates a worker with an interface of each transport that `is_wanted` takes.
+    pub(crate) fn worker_with(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Worker, OpenError> {
         let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
         let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
         let domains = self.domains()?;
         let mut ifaces = Vec::new();
-        for (id, domain) in domains.iter().filter(|(_, domain)| !domain.is_rma_only) {
+        for (id, domain) in domains.iter().filter(|(_, domain)| !domain.is_rma_only && is_wanted(domain.tl)) {
             ifaces.push((uct::any::open_iface(&domain.md, &source)?, id));
         }
         let worker = self.make_worker(ifaces, &domains, WorkerClock::System, None)?;

@@ -126,7 +126,8 @@ impl Worker {
 
     /// Whether nothing is to be done until something arrives.
     pub(crate) fn awaits_arrivals_only(&self) -> bool {
-        self.core_keep_idle().is_idle(&self.am_handlers().queue)
+        let core = self.inner.core.try_borrow();
+        core.is_ok_and(|core| core.is_idle(&self.am_handlers().queue))
     }
 
     #[inline]

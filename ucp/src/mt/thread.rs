@@ -1,0 +1,88 @@
+//! A thread that progresses a shared worker while the program computes; it sleeps when idle.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle, ThreadId};
+
+use super::{SharedWorker, ThreadMode};
+
+/// A progress thread of a worker of [`ThreadMode::Multi`], ended and joined on drop. Other threads that wait for
+/// requests of the worker then sleep until theirs has ended.
+///
+/// Dropped in a handler or callback of its worker, it is not joined: it ends afterwards.
+#[derive(Debug)]
+pub struct ProgressThread {
+    stop: Arc<Stop>,
+    worker: SharedWorker,
+    id: ThreadId,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Stop(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_set: bool,
+    waker: Option<Waker>,
+}
+
+impl Stop {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_set {
+            return Poll::Ready(());
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn set(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_set = true;
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl SharedWorker {
+    /// Starts a thread that progresses this worker. [`io::ErrorKind::Unsupported`] in another mode than
+    /// [`ThreadMode::Multi`].
+    pub fn spawn_progress(&self) -> io::Result<ProgressThread> {
+        if self.mode() != ThreadMode::Multi {
+            let why = "a progress thread needs a worker of thread mode multi";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let stop = Arc::new(Stop::default());
+        let (worker, until) = (self.clone(), stop.clone());
+        let body = move || {
+            if let Err(error) = worker.block_on(poll_fn(|cx| until.poll(cx))) {
+                tracing::warn!(%error, "a progress thread ends early");
+            }
+        };
+        let thread = thread::Builder::new().name("ucp-progress".into()).spawn(body)?;
+        Ok(ProgressThread { stop, worker: self.clone(), id: thread.thread().id(), thread: Some(thread) })
+    }
+}
+
+impl ProgressThread {
+    /// Whether it still progresses: not after a panic of a handler or callback.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for ProgressThread {
+    fn drop(&mut self) {
+        self.stop.set();
+        if thread::current().id() == self.id || self.worker.shared.is_held_here() {
+            return;
+        }
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::warn!("a handler or callback panicked in a progress thread");
+        }
+    }
+}

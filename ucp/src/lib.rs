@@ -37,8 +37,9 @@
 //! | [`lane`] | connects peers to endpoints of `uct` interfaces, and arrivals to the engine |
 //! # Threads
 //!
-//! A [`Worker`] belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a worker
-//! on its own thread, which serves peers while the program computes. [`mt`] has workers that threads share.
+//! A [`Worker`] belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a
+//! worker on its own thread, which serves peers while the program computes. [`mt`] has workers that threads
+//! share.
 
 #![cfg_attr(not(test), deny(unsafe_code))]
 

@@ -1,5 +1,5 @@
-//! Workers that threads share: messages of several threads on one worker, thread modes, sleeping threads, panics,
-//! and objects that other threads drop.
+//! Workers that threads share: messages of several threads on one worker, thread modes, sleeping threads,
+//! panics, and objects that other threads drop.
 
 #[macro_use]
 mod common;
@@ -23,7 +23,7 @@ use ucp::{
 const WRONG: Error = Error::Thread(LockError::WrongThread);
 const CONCURRENT: Error = Error::Thread(LockError::Concurrent);
 
-/// What other threads may use, and hand on.
+/// Types that other threads may use, and hand on.
 const fn assert_send_sync<T: Send + Sync>() {}
 const _: () = {
     assert_send_sync::<SharedWorker>();
@@ -232,19 +232,16 @@ fn kept_active_messages_are_for_any_thread(tls: &str) {
     let count = answers.clone();
     pair.a.set_am_handler(4, move |_| _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
     let (_one, _two) = (pair.a.spawn_progress().unwrap(), pair.b.spawn_progress().unwrap());
-    let kept = Mutex::new(kept);
+    let kept = Mutex::new(kept.into_iter());
     const MESSAGES: u64 = 300;
     thread::scope(|scope| {
         for _ in 0..3 {
             let kept = &kept;
             scope.spawn(move || {
-                loop {
-                    let next = kept.lock().unwrap().recv_timeout(Duration::from_secs(60));
-                    let message = next.expect("more messages");
+                // The handler, which holds the other end of the channel, is removed at the end.
+                let next = || kept.lock().unwrap().next();
+                while let Some(message) = next() {
                     let n = u64::from_le_bytes(message.header().try_into().unwrap());
-                    if n == u64::MAX {
-                        return;
-                    }
                     let ep = message.reply_ep().unwrap().expect("a way back");
                     let len = message.data_len() as usize;
                     let (ended, data) = message.recv(Vec::with_capacity(len)).wait().unwrap();
@@ -266,19 +263,17 @@ fn kept_active_messages_are_for_any_thread(tls: &str) {
                 sent.detach().unwrap();
             }
         }
-        for _ in 0..3 {
-            pair.ab.am_send(3, &u64::MAX.to_le_bytes(), Vec::new()).wait().unwrap().0.unwrap();
+        let start = Instant::now();
+        while answers.load(Ordering::Relaxed) < MESSAGES as usize {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            thread::yield_now();
         }
+        pair.b.clear_am_handler(3).unwrap();
     });
-    let start = Instant::now();
-    while answers.load(Ordering::Relaxed) < MESSAGES as usize {
-        assert!(start.elapsed() < Duration::from_secs(60));
-        thread::yield_now();
-    }
 }
 
-/// Probed messages, several pieces, streams and receives of many messages, each begun by one thread and ended by
-/// another.
+/// Probed messages, several pieces, streams and receives of many messages, each begun by one thread and ended
+/// by another.
 fn begun_by_one_thread_and_ended_by_another(tls: &str) {
     let pair = Shared::on(tls);
     let (_one, _two) = (pair.a.spawn_progress().unwrap(), pair.b.spawn_progress().unwrap());
@@ -362,8 +357,8 @@ fn named<'s, T: Send + 's>(
     thread::Builder::new().name(name.into()).spawn_scoped(scope, f).unwrap()
 }
 
-/// Threads asleep in a wait for their own requests are woken by the thread that completes these, and by arrivals
-/// if there is none.
+/// Threads asleep in a wait for their own requests are woken by the thread that completes these, and by
+/// arrivals if there is none.
 fn sleeping_threads_are_woken(tls: &str) {
     let pair = Shared::on(tls);
     pair.ab.tag_send(99, vec![1]).wait().unwrap().0.unwrap();

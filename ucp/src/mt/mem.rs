@@ -107,7 +107,8 @@ impl SharedMem {
         self.mem.fixed().write(at, bytes);
     }
 
-    /// Copies bytes at offset `at` to `out`, without the worker's lock: [`Mem::read`]. Panics if out of bounds.
+    /// Copies bytes at offset `at` to `out`, without the worker's lock: [`Mem::read`]. Panics if out of
+    /// bounds.
     pub fn read(&self, at: usize, out: &mut [u8]) {
         let _copying = self.copying();
         self.mem.fixed().read(at, out);

@@ -191,8 +191,8 @@ impl<B: IoBufMut + Send> SharedMultiRecv<B> {
 }
 
 impl SharedWorker {
-    /// Receives messages that match `matching` into `buf`, one after another, until fewer than `min_remaining`
-    /// bytes are left: [`crate::Worker::recv_multi`].
+    /// Receives messages that match `matching` into `buf`, one after another, until fewer than
+    /// `min_remaining` bytes are left: [`crate::Worker::recv_multi`].
     pub fn recv_multi<B: IoBufMut + Send>(
         &self,
         matching: Match,
@@ -207,8 +207,9 @@ impl SharedWorker {
         Ok(SharedMultiRecv(Locked::new(recv, &inside)))
     }
 
-    /// Sets the handler of number `id`, called by the thread that progresses, inside the lock: [`crate::Worker::
-    /// set_am_handler`]. An endpoint that it holds keeps the worker alive until the handler is removed.
+    /// Sets the handler of number `id`, called by the thread that progresses, inside the lock:
+    /// [`crate::Worker:: set_am_handler`]. An endpoint that it holds keeps the worker alive until the handler
+    /// is removed.
     pub fn set_am_handler(
         &self,
         id: u16,

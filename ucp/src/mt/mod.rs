@@ -7,9 +7,9 @@
 //! | [`ThreadMode::Serialized`] | may use it, but gets an error while one is inside | an exchange |
 //! | [`ThreadMode::Multi`] | may use it, and waits while one is inside | an exchange |
 //!
-//! Each worker has its own lock, which a thread may enter again. Handlers, callbacks and the drops of buffers run
-//! inside, and may use the worker. Wakers of futures are woken outside. A handler that waits for the lock of
-//! another worker can deadlock with one of that worker which waits for this.
+//! Each worker has its own lock, which a thread may enter again. Handlers, callbacks and the drops of buffers
+//! run inside, and may use the worker. Wakers of futures are woken outside. A handler that waits for the lock
+//! of another worker can deadlock with one of that worker which waits for this.
 //! ```no_run
 //! use ucp::mt::ThreadMode;
 //!
@@ -29,9 +29,10 @@
 //! });
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! Soundness: a worker is made here, and all that shares its state is reached only inside its lock: endpoints,
-//! requests and so on are wrapped here, and no plain one leaves a safe function. A closure with the plain worker
-//! could put a clone into a thread local, whatever its bounds, and so [`SharedWorker::with`] is unsafe.
+//! Soundness: a worker is made here, and all that shares its state is reached only inside its lock:
+//! endpoints, requests and so on are wrapped here, and no plain one leaves a safe function. A closure with
+//! the plain worker could put a clone into a thread local, whatever its bounds, and so [`SharedWorker::with`]
+//! is unsafe.
 
 mod blocking;
 mod ep;

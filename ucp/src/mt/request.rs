@@ -14,8 +14,8 @@ use crate::{AmSend, AtomicType, Error, FetchRequest, FlushRequest, RecvRequest, 
 
 /// A request of a plain worker that a [`SharedRequest`] can hold.
 ///
-/// The future's output says how the operation ended; [`Operation::Ended`] also says whether the thread may use
-/// the worker.
+/// The future's output says how the operation ended; [`Operation::Ended`] also says whether the thread may
+/// use the worker.
 pub trait Operation: Future<Output: Send> + Unpin + Sized + OfWorker {
     /// Result of waiting: [`Error::Thread`] if the calling thread may not use the worker.
     type Ended;
@@ -79,8 +79,8 @@ operation!([] FlushRequest, Result<(), Error>, identity, (ended));
 operation!([] RawRequest, Result<RecvStatus, Error>, identity, (ended));
 operation!([T: AtomicType + Send] FetchRequest<T>, Result<T, Error>, identity, (ended));
 
-/// An operation of a [`SharedWorker`](super::SharedWorker): a [`SendRequest`], [`RecvRequest`] and so on that any
-/// thread may use. A future of the operation's end; somebody has to progress the worker meanwhile.
+/// An operation of a [`SharedWorker`](super::SharedWorker): a [`SendRequest`], [`RecvRequest`] and so on that
+/// any thread may use. A future of the operation's end; somebody has to progress the worker meanwhile.
 ///
 /// Dropping it does what dropping the plain request does. In mode single, the worker's own thread does so for
 /// another one.
@@ -170,8 +170,8 @@ impl<R: Operation> SharedRequest<R> {
         }
     }
 
-    /// Calls `then` when the operation ends, inside the lock of the thread that progresses; at once, outside, if
-    /// it has ended. On an error the request is dropped.
+    /// Calls `then` when the operation ends, inside the lock of the thread that progresses; at once, outside,
+    /// if it has ended. On an error the request is dropped.
     pub fn then(self, then: impl FnOnce(R::Output) + Send + 'static) -> Result<(), Error> {
         match self.0 {
             State::Running(running) => Ok(running.consume(|request, _| request.call_at_end(then))?),

@@ -23,11 +23,11 @@ pub(super) struct Shared {
     abandoned: Abandoned,
 }
 
-// SAFETY: `worker`, and the parts of `wakeup` that are not atomic, are used by the thread inside `lock` only, or
-// by the one that drops the last handle, which is alone. Whatever shares the worker's state (endpoints, requests,
-// messages, memory, keys) is made inside by this module and lies in a `Locked`, which holds to the same rule:
-// nothing plain leaves this module but through unsafe functions. What users leave inside (buffers, callbacks,
-// handlers) is `Send`. No transport has thread locals.
+// SAFETY: `worker`, and the parts of `wakeup` that are not atomic, are used by the thread inside `lock` only,
+// or by the one that drops the last handle, which is alone. Whatever shares the worker's state (endpoints,
+// requests, messages, memory, keys) is made inside by this module and lies in a `Locked`, which holds to the
+// same rule: nothing plain leaves this module but through unsafe functions. What users leave inside (buffers,
+// callbacks, handlers) is `Send`. No transport has thread locals.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}

@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle, ThreadId};
 
 use super::{SharedWorker, ThreadMode};
 
-/// A progress thread of a worker of [`ThreadMode::Multi`], ended and joined on drop. Other threads that wait for
-/// requests of the worker then sleep until theirs has ended.
+/// A progress thread of a worker of [`ThreadMode::Multi`], ended and joined on drop. Other threads that wait
+/// for requests of the worker then sleep until theirs has ended.
 ///
 /// Dropped in a handler or callback of its worker, it is not joined: it ends afterwards.
 #[derive(Debug)]

@@ -41,7 +41,8 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // SYNC(parker): the leader stores `leads`, then looks at `is_woken`, and so one of them sees the other.
+        // SYNC(parker): the leader stores `leads`, then looks at `is_woken`, and so one of them sees the
+        // other.
         self.is_woken.store(true, Ordering::SeqCst);
         self.thread.unpark();
         if self.leads.load(Ordering::SeqCst)

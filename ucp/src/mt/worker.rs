@@ -23,8 +23,8 @@ use crate::{
     IoBufMut, Match, OpStatus, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
 };
 
-/// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view of
-/// events ([`wait`](SharedWorker::wait)).
+/// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view
+/// of events ([`wait`](SharedWorker::wait)).
 pub struct SharedWorker {
     pub(super) shared: Arc<Shared>,
     /// Events that this handle knows of.
@@ -69,8 +69,8 @@ macro_rules! inside {
     )+};
 }
 
-/// Defines methods that start an operation of the plain worker inside the lock. `else`: the output if the thread
-/// may not go in.
+/// Defines methods that start an operation of the plain worker inside the lock. `else`: the output if the
+/// thread may not go in.
 macro_rules! start {
     ($($(#[$doc:meta])+ $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Request:ty;
        |$error:ident| else $refused:expr;)+) => {$(
@@ -100,9 +100,9 @@ impl SharedWorker {
 
     /// Runs `f` on the plain worker, inside the lock.
     /// # Safety
-    /// No plain object of the worker (a clone, an endpoint, a request, a message, memory, a key) outlives `f`,
-    /// unless it is in the worker itself. Callbacks, buffers and handlers that `f` leaves there may be called,
-    /// used and dropped by any thread.
+    /// No plain object of the worker (a clone, an endpoint, a request, a message, memory, a key) outlives
+    /// `f`, unless it is in the worker itself. Callbacks, buffers and handlers that `f` leaves there may be
+    /// called, used and dropped by any thread.
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         let inside = self.shared.enter()?;
         Ok(f(inside.worker()))
@@ -116,9 +116,9 @@ impl SharedWorker {
         Ok(SharedEp::new(ep, &inside))
     }
 
-    /// Receives arrivals, sends queued packets, completes operations, calls callbacks and handlers. Returns the
-    /// number of events: 0 at once while another thread is inside, and, up to four times in a row, while one
-    /// waits to go in. Wakes those whose requests have ended after it has left the lock. // HOT
+    /// Receives arrivals, sends queued packets, completes operations, calls callbacks and handlers. Returns
+    /// the number of events: 0 at once while another thread is inside, and, up to four times in a row, while
+    /// one waits to go in. Wakes those whose requests have ended after it has left the lock. // HOT
     #[inline]
     pub fn progress(&self) -> Result<usize, Error> {
         let Some(inside) = self.shared.enter_to_progress()? else { return Ok(0) };
@@ -130,9 +130,9 @@ impl SharedWorker {
         Ok(events)
     }
 
-    /// Sleeps until there may be something to progress, another thread has received events since this handle's
-    /// last wait or progress, a [`signal`](SharedWorker::signal), or the timeout. One handle per waiting thread.
-    /// The lock is not held meanwhile.
+    /// Sleeps until there may be something to progress, another thread has received events since this
+    /// handle's last wait or progress, a [`signal`](SharedWorker::signal), or the timeout. One handle per
+    /// waiting thread. The lock is not held meanwhile.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<WaitStatus, Error> {
         drop(self.shared.enter_to_look()?);
         Ok(self.shared.sleep_for_events(timeout, || self.takes_unseen()).unwrap_or_else(|errno| {
@@ -167,8 +167,8 @@ impl SharedWorker {
         Ok(self.shared.wakeup.event_fd(lanes).ok())
     }
 
-    /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread. False if there may be something to do, or
-    /// there was: call progress again.
+    /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread. False if there may be something to do,
+    /// or there was: call progress again.
     pub fn arm(&self) -> Result<bool, Error> {
         let inside = self.shared.enter_to_look()?;
         let Some(lanes) = self.shared.lanes_fd() else { return Ok(false) };

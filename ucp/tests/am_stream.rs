@@ -28,7 +28,7 @@ fn am_headers_and_data_arrive(tls: &str) {
             for len in SIZES {
                 number += 1;
                 let (header, data) = (bytes(number, header_len), bytes(number + 1000, len));
-                let mut send = pair.ab.am_send_with(how, 5, &header, data.clone());
+                let send = pair.ab.am_send_with(how, 5, &header, data.clone());
                 pair.until(|| !kept.borrow().is_empty());
                 let message = kept.borrow_mut().pop().unwrap();
                 assert_eq!(
@@ -125,7 +125,7 @@ fn messages_without_header_arrive(tls: &str) {
     let pair = Pair::on(tls);
     let kept = keep(&pair.b, 7);
     for len in [0, 1, 8, 2000, 8000, 100_000] {
-        let mut send = pair.ab.am_send(7, &[], vec![len as u8; len]);
+        let send = pair.ab.am_send(7, &[], vec![len as u8; len]);
         if len > 8192 {
             pair.until(|| kept.borrow().len() == 6);
             let message = kept.borrow_mut().pop().unwrap();
@@ -153,17 +153,17 @@ fn messages_without_a_handler(tls: &str) {
     assert_eq!(kept.borrow()[0].header(), b"early");
     // Without a handler it is dropped; the send completes, also if its data was never fetched.
     for len in [10, 300_000] {
-        let mut send = pair.ab.am_send(2, b"?", vec![1; len]);
+        let send = pair.ab.am_send(2, b"?", vec![1; len]);
         pair.until(|| send.is_done());
         assert_eq!(send.wait().0, Ok(()));
     }
-    let mut send = pair.ab.am_send(1, b"unwanted", vec![1; 300_000]);
+    let send = pair.ab.am_send(1, b"unwanted", vec![1; 300_000]);
     pair.until(|| kept.borrow().len() == 2);
     kept.borrow_mut().clear();
     pair.until(|| send.is_done());
     assert_eq!(send.wait().0, Ok(()));
     for len in [100, 100_000] {
-        let mut send = pair.ab.am_send(1, b"", vec![7; len]);
+        let send = pair.ab.am_send(1, b"", vec![7; len]);
         pair.until(|| !kept.borrow().is_empty());
         let recv = kept.borrow_mut().pop().unwrap().recv(vec![0; 10].into_boxed_slice());
         pair.until(|| recv.is_done() && send.is_done());

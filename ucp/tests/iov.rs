@@ -70,7 +70,7 @@ fn active_messages(tls: &str) {
         for how in [AmProto::Auto, AmProto::Eager, AmProto::Rendezvous] {
             for header_len in [0, 16, AM_MAX_HEADER] {
                 let ((whole, pieces), header) = (cut(n as u64, lens), bytes(99, header_len));
-                let mut send = pair.ab.am_send_iov(how, 5, &header, pieces.clone());
+                let send = pair.ab.am_send_iov(how, 5, &header, pieces.clone());
                 pair.until(|| !kept.borrow().is_empty());
                 let message = kept.borrow_mut().pop().unwrap();
                 assert_eq!((message.header(), message.data_len()), (&header[..], whole.len() as u64));

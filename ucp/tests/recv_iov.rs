@@ -154,7 +154,7 @@ fn active_messages(tls: &str) {
             .flat_map(|how| [(how, room), (how, room / 3), (how, room + 1)])
         {
             let whole = bytes(n as u64, len);
-            let mut send = pair.ab.am_send_with(how, 5, b"header", whole.clone());
+            let send = pair.ab.am_send_with(how, 5, b"header", whole.clone());
             pair.until(|| !kept.borrow().is_empty());
             let message = kept.borrow_mut().pop().unwrap();
             let recv = message.recv_iov(rooms(lens));

@@ -208,7 +208,7 @@ impl SharedWorker {
     }
 
     /// Sets the handler of number `id`, called by the thread that progresses, inside the lock:
-    /// [`crate::Worker:: set_am_handler`]. An endpoint that it holds keeps the worker alive until the handler
+    /// [`crate::Worker::set_am_handler`]. An endpoint that it holds keeps the worker alive until the handler
     /// is removed.
     pub fn set_am_handler(
         &self,

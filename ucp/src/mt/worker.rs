@@ -112,7 +112,7 @@ impl SharedWorker {
     pub fn connect(&self, address: &Address, params: SharedEpParams) -> Result<SharedEp, ConnectError> {
         let errors = params.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call));
         let inside = self.shared.enter()?;
-        let ep = inside.worker().connect(address, EpParams { errors, ..EpParams::default() })?;
+        let ep = inside.worker().connect(address, EpParams { errors })?;
         Ok(SharedEp::new(ep, &inside))
     }
 

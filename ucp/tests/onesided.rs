@@ -145,16 +145,16 @@ fn pieces(t: &Target) {
 fn add<T: AtomicType + PartialEq + std::fmt::Debug>(t: &Target, at: usize, old: T, with: T, new: T) {
     t.pair.ab.atomic_post(AtomicOp::Write, old, t.at(at), &t.rkey).unwrap();
     let fetch = |op, value| {
-        let mut fetch = t.pair.ab.atomic_fetch(op, value, t.at(at), &t.rkey);
+        let fetch = t.pair.ab.atomic_fetch(op, value, t.at(at), &t.rkey);
         t.pair.until(|| fetch.is_done());
         fetch.wait().unwrap()
     };
     assert_eq!(fetch(AtomicOp::Sum, with), old);
     assert_eq!(fetch(AtomicOp::Read, with), new);
-    let mut swap = t.pair.ab.atomic_compare(AtomicOp::CompareSwap, new, with, t.at(at), &t.rkey);
+    let swap = t.pair.ab.atomic_compare(AtomicOp::CompareSwap, new, with, t.at(at), &t.rkey);
     t.pair.until(|| swap.is_done());
     assert_eq!(swap.wait(), Ok(new));
-    let mut swap = t.pair.ab.atomic_compare(AtomicOp::CompareSwap, new, old, t.at(at), &t.rkey);
+    let swap = t.pair.ab.atomic_compare(AtomicOp::CompareSwap, new, old, t.at(at), &t.rkey);
     t.pair.until(|| swap.is_done());
     assert_eq!(swap.wait(), Ok(with));
 }

@@ -71,8 +71,8 @@ impl SharedEp {
     }
 
     /// Number of the peer at this worker, as in [`crate::RecvStatus::from`].
-    pub fn peer(&self) -> PeerId {
-        self.0.fixed().peer()
+    pub fn peer(&self) -> Result<PeerId, Error> {
+        Ok(self.0.look(Ep::peer)?)
     }
 
     /// Runs `f` on the plain endpoint, inside the lock.
@@ -238,6 +238,9 @@ impl SharedEp {
 
 impl std::fmt::Debug for SharedEp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SharedEp(peer {})", self.peer().0)
+        match self.peer() {
+            Ok(peer) => write!(f, "SharedEp(peer {})", peer.0),
+            Err(error) => write!(f, "SharedEp({error})"),
+        }
     }
 }

@@ -81,7 +81,8 @@ impl Worker {
                             worker.core().end_later(id, ended);
                         }
                     };
-                    core.reqs.set_callback(inner, Box::new(end));
+                    let waker = core.reqs.set_callback(inner, Box::new(end));
+                    debug_assert!(waker.is_none(), "nobody has polled it");
                 }
             }
         }

@@ -56,7 +56,7 @@ fn used_through_both(job: &Job, addr: u64, keys: [&Rkey; 2]) {
         assert!(result.is_ok() && got == sent, "{len} bytes");
     }
     for by in [0, 1, 0] {
-        let mut add = job.eps[by].atomic_fetch(AtomicOp::Sum, 5u64, addr, keys[by]);
+        let add = job.eps[by].atomic_fetch(AtomicOp::Sum, 5u64, addr, keys[by]);
         job.until(|| add.is_done());
         add.wait().unwrap();
     }

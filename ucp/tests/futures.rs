@@ -56,7 +56,7 @@ fn dropped_future_loses_nothing(tls: &str) {
 }
 
 /// A waker that owns a receive, as the waker of a task owns the task's future.
-struct OwnsRequest(Mutex<Option<ucp::RecvRequest<Vec<u8>>>>);
+struct OwnsRequest(#[expect(dead_code, reason = "only dropped")] Mutex<Option<ucp::RecvRequest<Vec<u8>>>>);
 
 // SAFETY: the test has one thread.
 unsafe impl Send for OwnsRequest {}

@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use super::mem::SharedRkey;
 use super::request::SharedRequest;
 use super::shared::{Inside, Locked, OfWorker};
 use super::{SharedWorker, blocking};
 use crate::rdm::PeerView;
 use crate::{
     AmProto, AmSend, AtomicOp, AtomicType, CloseMode, Ep, EpProtocols, Error, FetchRequest, FlushRequest,
-    IoBuf, IoBufMut, OpStatus, PeerId, RecvRequest, RkeyError, RmaParams, SendParams, SendRequest,
+    IoBuf, IoBufMut, OpStatus, PeerId, RecvRequest, Rkey, RkeyError, RmaParams, SendParams, SendRequest,
     StreamData, StreamRecvMode,
 };
 
@@ -37,10 +36,10 @@ pub struct SharedEp(Locked<Ep>);
 unsafe impl OfWorker for Ep {}
 
 /// Defines methods that start an operation of the plain endpoint inside the lock. `else`: the output if the
-/// thread may not go in. `rkey` names a remote key among the arguments.
+/// thread may not go in.
 macro_rules! start {
     ($($(#[$doc:meta])+ $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Request:ty;
-       |$error:ident| else $refused:expr; $(rkey $rkey:ident)?;)+) => {$(
+       |$error:ident| else $refused:expr;)+) => {$(
         $(#[$doc])+
         #[inline]
         pub fn $name<$($generics)*>(&self, $($arg: $T),*) -> SharedRequest<$Request> {
@@ -51,10 +50,6 @@ macro_rules! start {
                     return SharedRequest::ended($refused);
                 }
             };
-            $(let Some($rkey) = $rkey.0.get(&inside) else {
-                let $error = Error::Invalid;
-                return SharedRequest::ended($refused);
-            };)?
             SharedRequest::new(self.0.fixed().$name($($arg),*), &inside)
         }
     )+};
@@ -84,53 +79,53 @@ impl SharedEp {
 
     start! {
         /// Sends a tagged message. Completes when the buffer may be reused.
-        tag_send [B: IoBuf + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);;
+        tag_send [B: IoBuf + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends a tagged message. Completes when it was matched and is in the receiver's buffer.
-        tag_send_sync [B: IoBuf + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);;
+        tag_send_sync [B: IoBuf + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends an untagged message.
-        msg_send [B: IoBuf + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);;
+        msg_send [B: IoBuf + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends a message as `params` specify: [`Ep::send`].
-        send [B: IoBuf + Send] (buf: B, params: &SendParams) SendRequest<B>; |e| else (Err(e), buf);;
+        send [B: IoBuf + Send] (buf: B, params: &SendParams) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends the bytes of containers in order as one message: [`Ep::send_iov`].
         send_iov [B: IoBuf + Send] (bufs: Vec<B>, params: &SendParams) SendRequest<Vec<B>>;
-            |e| else (Err(e), bufs);;
+            |e| else (Err(e), bufs);
         /// Sends a copy of `header`, and `data`, to handler `id` of the peer: [`Ep::am_send`].
-        am_send [B: IoBuf + Send] (id: u16, header: &[u8], data: B) AmSend<B>; |e| else (Err(e), data);;
+        am_send [B: IoBuf + Send] (id: u16, header: &[u8], data: B) AmSend<B>; |e| else (Err(e), data);
         /// Sends an active message with a chosen protocol: [`Ep::am_send_with`].
         am_send_with [B: IoBuf + Send] (proto: AmProto, id: u16, header: &[u8], data: B) AmSend<B>;
-            |e| else (Err(e), data);;
+            |e| else (Err(e), data);
         /// Sends an active message with the bytes of containers in order: [`Ep::am_send_iov`].
         am_send_iov [B: IoBuf + Send] (proto: AmProto, id: u16, header: &[u8], bufs: Vec<B>) AmSend<Vec<B>>;
-            |e| else (Err(e), bufs);;
+            |e| else (Err(e), bufs);
         /// Sends bytes to the peer's stream: [`Ep::stream_send`].
-        stream_send [B: IoBuf + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);;
+        stream_send [B: IoBuf + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Receives available stream bytes, at least one: [`Ep::stream_recv`].
-        stream_recv [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);;
+        stream_recv [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
         /// Receives stream bytes until the buffer is full: [`Ep::stream_recv_full`].
-        stream_recv_full [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);;
+        stream_recv_full [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
         /// Receives stream bytes into containers, filled in order: [`Ep::stream_recv_iov`].
         stream_recv_iov [B: IoBufMut + Send] (bufs: Vec<B>, mode: StreamRecvMode) RecvRequest<Vec<B>>;
-            |e| else (Err(e), bufs);;
+            |e| else (Err(e), bufs);
         /// Writes to the peer's memory. Completes when the buffer may be reused.
-        put [B: IoBuf + Send] (buf: B, remote: u64, rkey: &SharedRkey) SendRequest<B>;
-            |e| else (Err(e), buf); rkey rkey;
+        put [B: IoBuf + Send] (buf: B, remote: u64, rkey: &Rkey) SendRequest<B>;
+            |e| else (Err(e), buf);
         /// Writes to the peer's memory as `params` specify: [`Ep::put_with`].
-        put_with [B: IoBuf + Send] (buf: B, remote: u64, rkey: &SharedRkey, params: &RmaParams) SendRequest<B>;
-            |e| else (Err(e), buf); rkey rkey;
+        put_with [B: IoBuf + Send] (buf: B, remote: u64, rkey: &Rkey, params: &RmaParams) SendRequest<B>;
+            |e| else (Err(e), buf);
         /// Reads from the peer's memory as many bytes as the container has room for.
-        get [B: IoBufMut + Send] (buf: B, remote: u64, rkey: &SharedRkey) RecvRequest<B>;
-            |e| else (Err(e), buf); rkey rkey;
+        get [B: IoBufMut + Send] (buf: B, remote: u64, rkey: &Rkey) RecvRequest<B>;
+            |e| else (Err(e), buf);
         /// Executes `op` on the peer's element at `remote` and returns the old value: [`Ep::atomic_fetch`].
-        atomic_fetch [T: AtomicType + Send] (op: AtomicOp, value: T, remote: u64, rkey: &SharedRkey)
-            FetchRequest<T>; |e| else Err(e); rkey rkey;
+        atomic_fetch [T: AtomicType + Send] (op: AtomicOp, value: T, remote: u64, rkey: &Rkey)
+            FetchRequest<T>; |e| else Err(e);
         /// Executes a compare operation on the peer's element at `remote`: [`Ep::atomic_compare`].
         atomic_compare [T: AtomicType + Send]
-            (op: AtomicOp, compare: T, value: T, remote: u64, rkey: &SharedRkey)
-            FetchRequest<T>; |e| else Err(e); rkey rkey;
+            (op: AtomicOp, compare: T, value: T, remote: u64, rkey: &Rkey)
+            FetchRequest<T>; |e| else Err(e);
         /// Completes when everything sent to this peer was handed over: [`Ep::flush`].
-        flush [] () FlushRequest; |e| else Err(e);;
+        flush [] () FlushRequest; |e| else Err(e);
         /// Flushes within the time limit: [`Ep::flush_within`].
-        flush_within [] (limit: Duration) FlushRequest; |e| else Err(e);;
+        flush_within [] (limit: Duration) FlushRequest; |e| else Err(e);
     }
 
     /// Closes the endpoint: further sends fail. [`Error::TimedOut`]: not everything arrived in time. With
@@ -165,9 +160,9 @@ impl SharedEp {
     }
 
     /// Writes borrowed bytes to the peer's memory and makes progress until they may be reused.
-    pub fn put_blocking(&self, bytes: &[u8], remote: u64, rkey: &SharedRkey) -> Result<(), Error> {
+    pub fn put_blocking(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Result<(), Error> {
         let inside = self.0.enter()?;
-        let (rkey, params) = (rkey.0.get(&inside).ok_or(Error::Invalid)?, RmaParams::default());
+        let params = RmaParams::default();
         // SAFETY: as in `tag_send_blocking`.
         match unsafe { self.0.fixed().put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) }? {
             OpStatus::Done(()) => Ok(()),
@@ -176,9 +171,9 @@ impl SharedEp {
     }
 
     /// Reads the peer's memory into borrowed memory and makes progress until the bytes have arrived.
-    pub fn get_blocking(&self, out: &mut [u8], remote: u64, rkey: &SharedRkey) -> Result<(), Error> {
+    pub fn get_blocking(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Result<(), Error> {
         let inside = self.0.enter()?;
-        let (rkey, params) = (rkey.0.get(&inside).ok_or(Error::Invalid)?, RmaParams::default());
+        let params = RmaParams::default();
         // SAFETY: as in `tag_send_blocking`.
         match unsafe { self.0.fixed().get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) }? {
             OpStatus::Done(_) => Ok(()),
@@ -192,11 +187,9 @@ impl SharedEp {
         op: AtomicOp,
         value: T,
         remote: u64,
-        rkey: &SharedRkey,
+        rkey: &Rkey,
     ) -> Result<(), Error> {
-        let inside = self.0.enter()?;
-        let rkey = rkey.0.get(&inside).ok_or(Error::Invalid)?;
-        self.0.fixed().atomic_post(op, value, remote, rkey)
+        self.0.with(|ep, _| ep.atomic_post(op, value, remote, rkey))?
     }
 
     /// Orders one-sided operations to this peer: later ones take effect after earlier ones.
@@ -210,8 +203,8 @@ impl SharedEp {
     }
 
     /// Unpacks a remote key of the peer's memory: [`Ep::unpack_rkey`].
-    pub fn unpack_rkey(&self, packed: &[u8]) -> Result<SharedRkey, RkeyError> {
-        self.0.with(|ep, inside| Ok(SharedRkey(Locked::new(ep.unpack_rkey(packed)?, inside))))?
+    pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
+        self.0.with(|ep, _| ep.unpack_rkey(packed))?
     }
 
     /// Engine's view of the peer: [`Ep::peer_view`].
@@ -222,17 +215,6 @@ impl SharedEp {
     /// Calls `f` with the queries of the protocols that operations to this peer take: [`Ep::protocols`].
     pub fn protocols<R>(&self, f: impl FnOnce(EpProtocols<'_>) -> R) -> Result<R, Error> {
         Ok(self.0.look(|ep| f(ep.protocols()))?)
-    }
-
-    /// Calls `f` with these queries and a remote key. [`Error::Invalid`]: the key is another worker's.
-    pub fn protocols_for<R>(
-        &self,
-        rkey: &SharedRkey,
-        f: impl FnOnce(EpProtocols<'_>, &crate::Rkey) -> R,
-    ) -> Result<R, Error> {
-        let inside = self.0.enter()?;
-        let rkey = rkey.0.get(&inside).ok_or(Error::Invalid)?;
-        Ok(f(self.0.fixed().protocols(), rkey))
     }
 }
 

@@ -36,7 +36,6 @@
 
 mod blocking;
 mod ep;
-mod mem;
 mod message;
 mod request;
 mod shared;
@@ -45,7 +44,6 @@ mod wait;
 mod worker;
 
 pub use ep::{SharedEp, SharedEpParams};
-pub use mem::{SharedMem, SharedRkey};
 pub use message::{SharedAmMessage, SharedMessage, SharedMultiRecv};
 pub use request::{Operation, SharedRequest};
 pub use thread::ProgressThread;

@@ -25,9 +25,9 @@ pub(super) struct Shared {
 
 // SAFETY: `worker`, and the parts of `wakeup` that are not atomic, are used by the thread inside `lock` only,
 // or by the one that drops the last handle, which is alone. Whatever shares the worker's state (endpoints,
-// requests, messages, memory, keys) is made inside by this module and lies in a `Locked`, which holds to the
-// same rule: nothing plain leaves this module but through unsafe functions. What users leave inside (buffers,
-// callbacks, handlers) is `Send`. No transport has thread locals.
+// requests, messages) is made inside by this module and lies in a `Locked`, which holds to the same rule:
+// nothing plain leaves this module but through unsafe functions. What users leave inside (buffers, callbacks,
+// handlers) is `Send`. Thread locals of the transports used hold only what any thread may share.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -190,12 +190,6 @@ impl<T: OfWorker> Locked<T> {
     #[inline]
     pub(super) fn enter(&self) -> Result<Inside<'_>, LockError> {
         self.shared.enter()
-    }
-
-    /// The object, for a thread inside the lock of its worker; `None`: of another worker. // HOT
-    #[inline]
-    pub(super) fn get<'a>(&'a self, inside: &'a Inside<'_>) -> Option<&'a T> {
-        Arc::ptr_eq(&self.shared, inside.shared).then_some(&*self.object)
     }
 
     /// Runs `f` inside. // HOT

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ucs::sync::ThreadMode;
-use uct::api::{IfaceAttr, OpenError, TlResource};
+use uct::api::{IfaceAttr, OpenError};
 
 use super::ep::{SharedEp, SharedEpParams};
 use super::message::SharedMessage;
@@ -19,8 +19,9 @@ use super::shared::{Inside, Locked, Shared};
 use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
 use crate::{
-    Address, ConnectError, Context, Diagnostics, Envelope, EpParams, Error, ErrorMode, FlushRequest,
-    IoBufMut, Match, OpStatus, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
+    Access, Address, ConnectError, Context, Diagnostics, Envelope, EpParams, Error, ErrorMode, FlushRequest,
+    IoBufMut, Match, Mem, MemError, OpStatus, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus,
+    Worker,
 };
 
 /// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view
@@ -48,8 +49,8 @@ impl Context {
     /// Creates a worker that threads share as `mode` says, with an interface on each of
     /// [`Context::resources`]. In mode single it is the calling thread's.
     pub fn shared_worker(&self, mode: ThreadMode) -> Result<SharedWorker, OpenError> {
-        let is_of_any_thread = |resource: &TlResource| resource.tl != "self";
-        if !self.resources().iter().any(is_of_any_thread) {
+        let is_of_any_thread = |tl: &str| tl != "self";
+        if !self.resources().iter().any(|resource| is_of_any_thread(resource.tl)) {
             let text = "transport 'self' is the memory of one thread; choose another one for a shared worker";
             return Err(OpenError::Config(text.into()));
         }
@@ -233,6 +234,19 @@ impl SharedWorker {
     pub fn diagnostics<R>(&self, f: impl FnOnce(Diagnostics<'_>) -> R) -> Result<R, Error> {
         let inside = self.shared.enter_to_look()?;
         Ok(f(inside.worker().diagnostics()))
+    }
+
+    /// Allocates memory as [`Context::mem_alloc`], for the workers of the same context.
+    pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
+        self.shared.enter()?.worker().mem_alloc(len, access)
+    }
+
+    /// Registers memory as [`Context::mem_map`], for the workers of the same context.
+    /// # Safety
+    /// As for [`Context::mem_map`].
+    pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.shared.enter()?.worker().mem_map(addr, len, access) }
     }
 
     inside! { enter:

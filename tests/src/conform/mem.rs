@@ -1,9 +1,10 @@
 //! Memory domains: allocation by each method and at an address, registration, keys.
 
 use super::Pair;
+use super::rma::{read, target, write};
 use std::ptr::NonNull;
 use uct::api::{
-    Access, Advice, AllocMethod, AllocReq, Caps, Error, Fill, Iface, Md, MemKind, Memory, Op, Rkey,
+    Access, Advice, AllocMethod, AllocReq, Caps, Ep, Error, Fill, Iface, Iov, Md, MemKind, Memory, Op, Rkey,
 };
 
 /// Allocations are zeroed and writable.
@@ -145,6 +146,66 @@ pub fn registration_works<I: Iface>(p: &Pair<I>) {
         Ok(key) => assert_eq!(key.len(), md.attr().rkey_len),
         Err(e) => assert_eq!(e, Error::Unsupported(Op::RemoteKey)),
     }
+}
+
+/// Revoked memory yields no key; where the transport can, earlier ones give no access any more.
+pub fn revoked_memory_yields_no_access<I: Iface>(p: &Pair<I>) {
+    let md = p.b.md();
+    if !md.attr().has_rkey {
+        return;
+    }
+    let t = target(p, 4096, Access::ALL);
+    let local = p.a.md().alloc(&AllocReq::new(8, "local")).unwrap();
+    let iov = [Iov::new(local.addr(), 8, Some(&local))];
+    let put = |value: u8| {
+        write(&local, 0, &[value; 8]);
+        // SAFETY: `local` lives until the operation is over, which is waited for.
+        p.finish(|comp| unsafe { p.ab.put_zcopy(&iov, t.at, &t.rkey, comp) })
+    };
+    let can_put = p.a.attr().has(Caps::PUT_ZCOPY);
+    assert!(!can_put || put(1) == Ok(()));
+    let late = md.alloc(&AllocReq::new(64, "late")).unwrap();
+    let packed = md.pack_rkey(&late).unwrap();
+    for _ in 0..2 {
+        t.mem.revoke();
+        late.revoke();
+        assert_eq!(md.pack_rkey(&t.mem).err(), Some(Error::BadLocalKey));
+        if p.b.attr().has(Caps::MR_KEY) {
+            assert_eq!(md.mr_key(&t.mem).err(), Some(Error::BadLocalKey));
+        }
+    }
+    // The memory itself is as before.
+    assert_eq!((t.mem.len(), read(&t.mem, 0, 8)), (4096, vec![u8::from(can_put); 8]));
+    if md.attr().rkey_needs_alloc {
+        assert_eq!(p.a.md().unpack_rkey(&packed).err(), Some(Error::RemoteAccess), "nobody maps it any more");
+    }
+    if md.attr().revokes_keys && can_put {
+        assert_eq!(put(2), Err(Error::RemoteAccess));
+        assert_eq!(read(&t.mem, 0, 8), [1; 8]);
+    }
+    // The device's next registration has a key of its own.
+    let next = target(p, 4096, Access::ALL);
+    drop(t.mem);
+    assert!(next.rkey != t.rkey && p.a.md().unpack_rkey(&md.pack_rkey(&next.mem).unwrap()).is_ok());
+}
+
+/// Keys are equal if they name the same registration with the same rights.
+pub fn keys_have_an_order<I: Iface>(p: &Pair<I>) {
+    let md = p.b.md();
+    if !md.attr().has_rkey {
+        return;
+    }
+    let mems: Vec<_> = (0..4).map(|_| md.alloc(&AllocReq::new(5000, "conform")).unwrap()).collect();
+    let all = || mems.iter().map(|mem| p.a.md().unpack_rkey(&md.pack_rkey(mem).unwrap()).unwrap());
+    let (mut keys, again): (Vec<_>, Vec<_>) = (all().collect(), all().collect());
+    assert!(keys == again);
+    keys.sort();
+    assert!(keys.windows(2).all(|pair| pair[0] < pair[1] && pair[1] > pair[0]));
+    let access = Access::REMOTE_READ;
+    // SAFETY: inside an allocation that outlives the registration.
+    let part = unsafe { md.register(mems[0].addr(), 4096, access) }.unwrap();
+    let key = p.a.md().unpack_rkey(&md.pack_rkey(&part).unwrap()).unwrap();
+    assert!(keys.iter().all(|other| *other != key), "another range, with other rights");
 }
 
 /// Packed keys work, and damaged ones never panic.

@@ -1,5 +1,5 @@
 //! Shared interfaces ([`uct::mt`]): two threads use one interface and endpoint, with own and shared memory,
-//! and both make progress. Instantiated in `tests/conform/conform.rs`. Sees `uct::mt` only.
+//! and both make progress. Instantiated in `tests/conform/conform.rs`. Sees `uct::mt` and memory only.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,8 +7,11 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use ucs::config::Source;
-use uct::api::{AllocReq, AtomicOp, AtomicOps, Caps, Iov, OrderKind, Outcome, Refused, Sent};
-use uct::mt::{Completion, Ep, HandlerThread, Iface, Mem, Rkey, ThreadMode};
+use uct::any::{Mem, Rkey};
+use uct::api::{
+    AllocReq, AtomicOp, AtomicOps, Caps, Iov, Md as _, Memory as _, OrderKind, Outcome, Refused, Sent,
+};
+use uct::mt::{Completion, Ep, HandlerThread, Iface, ThreadMode};
 
 use super::bytes;
 
@@ -112,8 +115,8 @@ impl SharedPair {
     }
 
     fn target(&self, len: usize) -> (Mem, Rkey, u64) {
-        let mem = self.b.alloc(&AllocReq::new(len, "target")).unwrap();
-        let rkey = self.a.unpack_rkey(&self.b.pack_rkey(&mem).unwrap()).unwrap();
+        let mem = self.b.md().alloc(&AllocReq::new(len, "target")).unwrap();
+        let rkey = self.a.md().unpack_rkey(&self.b.md().pack_rkey(&mem).unwrap()).unwrap();
         let at = mem.addr().addr() as u64;
         (mem, rkey, at)
     }
@@ -160,7 +163,7 @@ pub fn messages_of_two_threads(s: &SharedPair) {
         [&number.to_le_bytes()[..], &bytes(number, len)].concat()
     };
     s.on_both_threads(|thread| {
-        let local = s.a.alloc(&AllocReq::new(MAX_LEN, "message")).unwrap();
+        let local = s.a.md().alloc(&AllocReq::new(MAX_LEN, "message")).unwrap();
         let mut ended = Vec::new();
         for n in 0..COUNT {
             let number = thread << 32 | n;
@@ -208,7 +211,7 @@ pub fn puts_and_gets_of_two_threads(s: &SharedPair) {
     s.on_both_threads(|thread| {
         let half = thread as usize * MAX_LEN;
         let at = start + half as u64;
-        let local = s.a.alloc(&AllocReq::new(MAX_LEN, "local")).unwrap();
+        let local = s.a.md().alloc(&AllocReq::new(MAX_LEN, "local")).unwrap();
         let mut ended = Vec::new();
         for len in [1, 8, 100, 4096, MAX_LEN] {
             for method in [Caps::PUT_SHORT, Caps::PUT_BCOPY, Caps::PUT_ZCOPY] {
@@ -334,7 +337,7 @@ pub fn completions_of_two_threads(s: &SharedPair) {
         assert_eq!(result, Ok(()));
         count.fetch_add(1, Ordering::Release);
     });
-    let locals: Vec<_> = (0..THREADS).map(|_| s.a.alloc(&AllocReq::new(64, "local")).unwrap()).collect();
+    let locals: Vec<_> = (0..THREADS).map(|_| s.a.md().alloc(&AllocReq::new(64, "local")).unwrap()).collect();
     s.on_both_threads(|thread| {
         let local = &locals[thread as usize];
         let iov = [Iov::new(local.addr(), 64, Some(local))];

@@ -29,6 +29,7 @@ macro_rules! transports {
         pub enum Mem { $($(#[$doc])+ $(#[cfg($when)])? $Tl(MemOf<$I>),)+ }
 
         /// An unpacked remote key of some transport.
+        #[derive(PartialEq, Eq, PartialOrd, Ord)]
         pub enum Rkey { $($(#[$doc])+ $(#[cfg($when)])? $Tl(RkeyOf<$I>),)+ }
 
         $(

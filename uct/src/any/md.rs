@@ -71,6 +71,10 @@ impl api::Memory for Mem {
     fn access(&self) -> Access {
         each!(self, Mem(mem) => mem.access())
     }
+
+    fn revoke(&self) {
+        each!(self, Mem(mem) => mem.revoke())
+    }
 }
 
 impl api::Rkey for Rkey {

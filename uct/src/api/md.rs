@@ -9,7 +9,7 @@ pub use ucs::mem::Fill;
 
 bitflags! {
     /// Access granted by a registration.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
     pub struct Access: u32 {
         /// The local device may read (sources of sends and puts). Always granted.
         const LOCAL_READ = 1;
@@ -136,6 +136,8 @@ pub struct MdAttr {
     pub rkey_len: usize,
     /// Most registrations at a time, if bounded.
     pub max_reg: Option<usize>,
+    /// Whether [`Memory::revoke`] ends the access by every key that has been unpacked.
+    pub revokes_keys: bool,
 }
 
 /// Registered memory: a local key, for any thread. Dropping it deregisters (and frees, if the domain
@@ -153,10 +155,16 @@ pub trait Memory: Send + Sync {
     fn method(&self) -> Option<AllocMethod>;
     /// Registered access.
     fn access(&self) -> Access;
+    /// Ends the access by keys while the registration lives on, perhaps shared. From its return on the
+    /// registration yields no key. With [`MdAttr::revokes_keys`] an operation that begins by an earlier key
+    /// fails too; without, whoever has unpacked one may go on, as the transport says. Operations that other
+    /// threads have begun may still be under way. A second call has no effect.
+    fn revoke(&self);
 }
 
-/// An unpacked remote key, for any thread.
-pub trait Rkey: Send + Sync {
+/// An unpacked remote key, for any thread. Keys of one owner are equal if they name the same memory by the
+/// same registration with the same rights. Their order is total and has no meaning.
+pub trait Rkey: Ord + Send + Sync {
     /// The remote range it names: first virtual address in the owner's process, and length.
     fn range(&self) -> (u64, usize);
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 pub const MAX_IOV: usize = 16;
 
 /// A stretch of the owner's address space, and what may be done with it.
-#[derive(Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Range {
     remote: u64,
     len: usize,

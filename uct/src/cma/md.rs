@@ -111,7 +111,7 @@ impl api::Md for Md {
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
         let key = PackedKey {
             owner: self.owner.0.into(),
-            name: mem.0.name().map_or(0, |name| name.0).into(),
+            name: mem.0.name()?.map_or(0, |name| name.0).into(),
             addr: (mem.addr().addr() as u64).into(),
             len: (mem.len() as u64).into(),
             access: mem.0.access().bits().into(),
@@ -145,7 +145,9 @@ impl api::Md for Md {
     }
 
     /// The key of the process: the kernel decides who may reach its memory.
-    fn mr_key(&self, _mem: &Mem) -> Result<u64, Error> {
+    fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
+        // A revoked one has none.
+        mem.0.name()?;
         Ok(self.owner.0)
     }
 
@@ -174,7 +176,35 @@ impl api::Memory for Mem {
     }
 
     fn access(&self) -> Access {
-        self.0.access()
+        api::Memory::access(&self.0)
+    }
+
+    /// Withdraws the name of an allocation, so that nobody maps it any more. Processes that have mapped it
+    /// keep access by the mapping, and the kernel copies to and from the memory for whoever has had a key.
+    fn revoke(&self) {
+        self.0.revoke();
+    }
+}
+
+impl PartialEq for Rkey {
+    fn eq(&self, other: &Rkey) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Rkey {}
+
+impl PartialOrd for Rkey {
+    fn partial_cmp(&self, other: &Rkey) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Mapped or not, keys of the same memory of a process are equal.
+impl Ord for Rkey {
+    fn cmp(&self, other: &Rkey) -> std::cmp::Ordering {
+        let identity = |rkey: &Rkey| (rkey.owner.0, *rkey.bounds());
+        identity(self).cmp(&identity(other))
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Mem<D: Dev> {
 }
 
 /// A remote key, with the range it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rkey {
     addr: u64,
     len: u64,
@@ -67,6 +67,7 @@ impl<D: Dev> Md<D> {
             needs_local_key: true,
             rkey_len: RKEY_LEN,
             max_reg: Some(a.max_mr as usize),
+            revokes_keys: true,
         };
         Ok(Md { inner: Arc::new(Inner { dev, pd, attr }) })
     }
@@ -140,6 +141,7 @@ impl<D: Dev> api::Md for Md<D> {
         if !self.inner.attr.has_rkey {
             return Err(Error::Unsupported(api::Op::RemoteKey));
         }
+        mem.check_not_revoked()?;
         let packed = PackedRkey {
             addr: (mem.mr.addr() as u64).into(),
             len: (mem.mr.len() as u64).into(),
@@ -153,6 +155,7 @@ impl<D: Dev> api::Md for Md<D> {
     }
 
     fn mr_key(&self, mem: &Mem<D>) -> Result<u64, Error> {
+        mem.check_not_revoked()?;
         Ok(mem.mr.rkey().into())
     }
 
@@ -201,6 +204,10 @@ impl<D: Dev> Mem<D> {
         self.mr.lkey()
     }
 
+    fn check_not_revoked(&self) -> Result<(), Error> {
+        if self.mr.is_revoked() { Err(Error::BadLocalKey) } else { Ok(()) }
+    }
+
     /// The SGE of `len` bytes at `addr`, if this registration covers them. // HOT
     #[inline]
     pub(super) fn sge(&self, addr: *mut u8, len: usize) -> Result<Sge, Error> {
@@ -229,6 +236,11 @@ impl<D: Dev> Memory for Mem<D> {
 
     fn access(&self) -> Access {
         self.access
+    }
+
+    /// The device refuses the local and the remote key from now on.
+    fn revoke(&self) {
+        self.mr.revoke();
     }
 }
 

@@ -12,6 +12,7 @@ use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op
 use crate::base::alloc::{self, by_methods};
 use crate::base::direct::Window;
 use crate::base::mem_ptr::MemPtr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use ucs::mem::{FixedMap, SharedMem};
@@ -54,6 +55,7 @@ pub struct Mem {
     name: Option<Name>,
     /// The allocation; `None` if the caller owns the memory.
     shared: Option<Shared>,
+    revoked: AtomicBool,
 }
 
 struct Shared {
@@ -68,7 +70,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Rkey {
     window: Window,
-    _segment: Arc<RemoteSegment>,
+    segment: Arc<RemoteSegment>,
 }
 
 impl Md {
@@ -89,6 +91,7 @@ impl Md {
             needs_local_key: false,
             rkey_len: KEY_LEN,
             max_reg: None,
+            revokes_keys: false,
         };
         let remote_segments = RemoteSegments::new(server, watch, answer_timeout);
         Md { inner: Arc::new(Inner { attr, remote_segments, allocations: Allocations::default() }) }
@@ -100,6 +103,18 @@ impl Md {
 }
 
 impl Shared {
+    /// Takes the allocation from those that peers can map.
+    fn withdraw(&self) {
+        // After a fork another thread of the parent may hold a lock for ever.
+        if !self.export.server().is_ours() {
+            return;
+        }
+        if let Some(md) = self.md.upgrade() {
+            md.allocations.remove(self.at().addr());
+        }
+        self.export.withdraw();
+    }
+
     fn at(&self) -> *mut u8 {
         self.fixed.as_ref().map_or(self.map.as_ptr(), FixedMap::as_ptr)
     }
@@ -107,13 +122,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // After a fork the memory is the parent's, which may go on, and a lock may be held for ever.
+        // After a fork the memory is the parent's, which may go on.
         if !self.export.server().is_ours() {
             return;
         }
-        if let Some(md) = self.md.upgrade() {
-            md.allocations.remove(self.at().addr());
-        }
+        self.withdraw();
         // Peers keep the mapping but lose the pages. Not of huge pages, which may run out for later readers.
         if self.method != AllocMethod::Huge {
             self.map.discard();
@@ -154,7 +167,14 @@ impl api::Md for Md {
             let (len, access, name) = (req.len, req.access, export.name());
             self.inner.allocations.insert(addr.addr(), Allocated { len, access, name });
             let shared = Shared { export, map, fixed, method, md: Arc::downgrade(&self.inner) };
-            Ok(Mem { addr: MemPtr(addr), len, access, name: Some(name), shared: Some(shared) })
+            Ok(Mem {
+                addr: MemPtr(addr),
+                len,
+                access,
+                name: Some(name),
+                shared: Some(shared),
+                revoked: AtomicBool::new(false),
+            })
         })
     }
 
@@ -175,7 +195,8 @@ impl api::Md for Md {
             true => None,
             false => by_this_domain().or_else(in_process).filter(|(_, access)| access.contains(remote)),
         };
-        Ok(Mem { addr: MemPtr(addr), len, access, name: allocated.map(|(name, _)| name), shared: None })
+        let (name, revoked) = (allocated.map(|(name, _)| name), AtomicBool::new(false));
+        Ok(Mem { addr: MemPtr(addr), len, access, name, shared: None, revoked })
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
@@ -195,19 +216,19 @@ impl api::Md for Md {
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
         let segment = self.inner.remote_segments.map(Name(key.name.get()))?;
         let window = segment.window(key.addr.get(), len, Access::from_bits_truncate(key.access.get()))?;
-        Ok(Rkey { window, _segment: segment })
+        Ok(Rkey { window, segment })
     }
 
     /// The name of the allocation: a key for all of it, with its own rights.
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
-        mem.name.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
+        mem.name()?.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
     }
 
     /// The first call for a name queries the peer's fd server and returns [`Error::NotReady`].
     #[inline]
     fn rkey_from_mr_key(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
         let segment = self.inner.remote_segments.by_mr_key(Name(key))?;
-        Ok(Rkey { window: segment.all()?, _segment: segment })
+        Ok(Rkey { window: segment.all()?, segment })
     }
 
     fn rkey_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
@@ -216,12 +237,34 @@ impl api::Md for Md {
 }
 
 impl Mem {
-    pub(crate) fn name(&self) -> Option<Name> {
-        self.name
+    /// Name of the allocation it lies in. Fails once it is revoked.
+    pub(crate) fn name(&self) -> Result<Option<Name>, Error> {
+        if self.revoked.load(Ordering::Relaxed) { Err(Error::BadLocalKey) } else { Ok(self.name) }
     }
 
     pub(crate) fn access(&self) -> Access {
         self.access
+    }
+}
+
+impl PartialEq for Rkey {
+    fn eq(&self, other: &Rkey) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Rkey {}
+
+impl PartialOrd for Rkey {
+    fn partial_cmp(&self, other: &Rkey) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Rkey {
+    fn cmp(&self, other: &Rkey) -> std::cmp::Ordering {
+        let identity = |rkey: &Rkey| (rkey.segment.name().0, *rkey.window.bounds());
+        identity(self).cmp(&identity(other))
     }
 }
 
@@ -250,6 +293,15 @@ impl api::Memory for Mem {
 
     fn method(&self) -> Option<AllocMethod> {
         self.shared.as_ref().map(|shared| shared.method)
+    }
+
+    /// Withdraws the name of an allocation, so that nobody maps it any more. Processes that have mapped it
+    /// keep the mapping, and access by it, until it is dropped. A part of an allocation yields no key any more.
+    fn revoke(&self) {
+        self.revoked.store(true, Ordering::Relaxed);
+        if let Some(shared) = &self.shared {
+            shared.withdraw();
+        }
     }
 
     fn access(&self) -> Access {

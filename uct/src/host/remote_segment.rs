@@ -27,6 +27,7 @@ const MAX_QUERIES: usize = 32;
 /// A segment of another process, mapped here.
 #[derive(Debug)]
 pub struct RemoteSegment {
+    name: Name,
     map: SharedMap,
     range: MemRange,
     /// Named by its MR key since another segment last had to make room.
@@ -87,6 +88,10 @@ struct CachedSegment {
 }
 
 impl RemoteSegment {
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
     /// A part of the segment, with the rights of `access` that its owner grants.
     pub fn window(&self, addr: u64, len: usize, access: Access) -> Result<Window, Error> {
         let (into, all) = (addr.wrapping_sub(self.range.addr.get()), self.map.len());
@@ -176,9 +181,12 @@ impl RemoteSegments {
         let earlier = lock(&self.state).queries.remove(&name);
         let query = earlier.map_or_else(|| self.server.query([name], self.answer_timeout), Ok)?;
         match self.server.wait(query, wait)? {
-            QueryResult::Answered(mut all) => {
-                all.pop().map_or(Err(ConnectError::Malformed), |(_, received)| received)
-            }
+            QueryResult::Answered(mut all) => match all.pop() {
+                // The process answers: the memory alone is gone.
+                Some((_, Err(ConnectError::Gone))) => Err(Error::RemoteAccess.into()),
+                Some((_, received)) => received,
+                None => Err(ConnectError::Malformed),
+            },
             QueryResult::Pending(query) => {
                 lock(&self.state).keep_query(name, query);
                 Err(ConnectError::NoAnswer)
@@ -216,7 +224,7 @@ impl RemoteSegments {
         if let Some(watch) = &watch {
             state.listeners.iter_mut().for_each(|listener| listener.listen(name.owner(), watch));
         }
-        let segment = Arc::new(RemoteSegment { map, range, in_use: AtomicBool::new(false), watch });
+        let segment = Arc::new(RemoteSegment { name, map, range, in_use: AtomicBool::new(false), watch });
         state.insert(name, &segment);
         Ok(segment)
     }

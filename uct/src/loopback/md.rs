@@ -35,7 +35,7 @@ pub struct Mem {
 }
 
 /// An unpacked key.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rkey {
     region: Region,
 }
@@ -59,6 +59,7 @@ impl Md {
                 needs_local_key: false,
                 rkey_len: RKEY_LEN,
                 max_reg: None,
+                revokes_keys: true,
             }),
         }
     }
@@ -110,7 +111,7 @@ impl api::Md for Md {
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
-        let key = PackedKey { number: mem.region.number().into(), process: this_process().into() };
+        let key = PackedKey { number: self.mr_key(mem)?.into(), process: this_process().into() };
         Ok(key.as_bytes().iter().copied().collect())
     }
 
@@ -124,6 +125,7 @@ impl api::Md for Md {
     }
 
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
+        mem.region.window().map_err(|_| Error::BadLocalKey)?;
         Ok(mem.region.number())
     }
 
@@ -165,5 +167,9 @@ impl api::Memory for Mem {
 
     fn access(&self) -> Access {
         self.region.any_window().access()
+    }
+
+    fn revoke(&self) {
+        self.region.close();
     }
 }

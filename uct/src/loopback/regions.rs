@@ -228,8 +228,28 @@ impl Region {
     pub(super) fn any_window(&self) -> &Window {
         // SAFETY: the body was written before the registration began, and is not written while `self`, to
         // which the result is bound, refers to it.
-        let body = self.0.body.with(|body| unsafe { (*body).assume_init_ref() });
+        let body = self.0.body.with(|body| unsafe { &*body.cast::<Body>() });
         &body.window
+    }
+}
+
+impl PartialEq for Region {
+    fn eq(&self, other: &Region) -> bool {
+        self.number() == other.number()
+    }
+}
+
+impl Eq for Region {}
+
+impl PartialOrd for Region {
+    fn partial_cmp(&self, other: &Region) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Region {
+    fn cmp(&self, other: &Region) -> std::cmp::Ordering {
+        self.number().cmp(&other.number())
     }
 }
 
@@ -252,7 +272,7 @@ impl Drop for Region {
 fn reclaim(slot: &'static Slot) {
     // SAFETY: the last reference is gone, and a closed region gets no new one. What is read is not used again
     // before it is written.
-    let body = slot.body.with_mut(|body| unsafe { (*body).assume_init_read() });
+    let body = slot.body.with_mut(|body| unsafe { body.cast::<Body>().read() });
     push_free(slot);
     drop(body);
 }

@@ -4,44 +4,34 @@
 
 use super::comp::Completion;
 use super::iface::Shared;
-use super::mem::{Mem, Rkey, locked_object};
 use super::trace::TracedSends;
-use crate::any;
-use crate::api::{Ep as _, EpTag, Error, Iov, Outcome, Pack, PendingQueued, Refused, RemoteIov, Retry, Sent};
+use crate::any::{self, Mem, Rkey};
+use crate::api::{Ep as _, EpTag, Error, Outcome, Pack, PendingQueued, Refused, Retry, Sent};
 use crate::delegate::{ep_control, ep_rma, ep_sends};
-use arrayvec::ArrayVec;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-const MAX_PIECES: usize = 32;
+/// A connection to one remote interface.
+pub struct Ep {
+    ep: ManuallyDrop<any::Ep>,
+    shared: Arc<Shared>,
+}
 
-locked_object! {
-    /// A connection to one remote interface.
-    Ep, ep: any::Ep
+// SAFETY: the endpoint inside shares state with its interface only, and is used and dropped inside its lock.
+unsafe impl Send for Ep {}
+// SAFETY: as above.
+unsafe impl Sync for Ep {}
+
+impl Drop for Ep {
+    fn drop(&mut self) {
+        let Some(_guard) = self.shared.lock_for_drop() else { return };
+        // SAFETY: dropped once, here, inside the lock.
+        unsafe { ManuallyDrop::drop(&mut self.ep) };
+    }
 }
 
 fn in_progress(sent: &Sent) -> bool {
     *sent == Sent::InProgress
-}
-
-fn inner_iov<'m>(
-    shared: &Arc<Shared>,
-    iov: &[Iov<'m, Mem>],
-) -> Result<ArrayVec<Iov<'m, any::Mem>, MAX_PIECES>, Refused> {
-    if iov.len() > MAX_PIECES {
-        return Err(Error::TooLong { len: iov.len(), max: MAX_PIECES }.into());
-    }
-    let one = |piece: &Iov<'m, Mem>| {
-        let mem = match piece.mem {
-            Some(mem) => {
-                shared.check_same_iface(&mem.shared)?;
-                Some(&*mem.mem)
-            }
-            None => None,
-        };
-        Ok(Iov { addr: piece.addr, len: piece.len, stride: piece.stride, count: piece.count, mem })
-    };
-    iov.iter().map(one).collect()
 }
 
 /// Defines a method as that of the endpoint inside the lock, where its closures run too.
@@ -51,7 +41,6 @@ macro_rules! method {
         #[doc = concat!("Calls [`", stringify!($name), "`](crate::api::Ep::", stringify!($name), ") inside the lock.")]
         $($attr)*
         pub fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
-            $(let $rkey = self.key($rkey)?;)?
             let _guard = self.shared.lock()?;
             self.ep.$name($($arg),*)
         }
@@ -61,7 +50,6 @@ macro_rules! method {
         #[doc = concat!("Calls [`", stringify!($name), "`](crate::api::Ep::", stringify!($name), ") inside the lock.")]
         $($attr)*
         pub fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
-            $(let $rkey = self.key($rkey)?;)?
             self.shared.run($comp, |$comp| self.ep.$name($($arg),*), in_progress)
         }
     };
@@ -72,9 +60,6 @@ macro_rules! method {
         /// As there.
         $($attr)*
         pub unsafe fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
-            $(let $iov = inner_iov(&self.shared, $iov)?; let $iov = &$iov[..];)?
-            $(let $remote = self.inner_remote($remote)?; let $remote = &$remote[..];)?
-            $(let $rkey = self.key($rkey)?;)?
             // SAFETY: the caller's promise is the same.
             self.shared.run($comp, |$comp| unsafe { self.ep.$name($($arg),*) }, in_progress)
         }
@@ -101,8 +86,6 @@ macro_rules! send {
         /// As there.
         $($attr)*
         pub unsafe fn $name(&self, $($arg: $T),*) -> $Ret {
-            let $iov = inner_iov(&self.shared, $iov)?;
-            let $iov = &$iov[..];
             let call = |$comp| {
                 if self.shared.is_traced() {
                     // SAFETY: the caller's promise is the same.
@@ -117,14 +100,13 @@ macro_rules! send {
 }
 
 impl Ep {
+    pub(super) fn new(ep: any::Ep, shared: &Arc<Shared>) -> Self {
+        Ep { ep: ManuallyDrop::new(ep), shared: shared.clone() }
+    }
+
     #[cold]
     fn traced(&self) -> TracedSends<'_, any::Ep> {
         TracedSends { ep: &self.ep, tracer: &self.shared.tracer }
-    }
-
-    fn key<'k>(&self, rkey: &'k Rkey) -> Result<&'k any::Rkey, Error> {
-        self.shared.check_same_iface(&rkey.shared)?;
-        Ok(&rkey.rkey)
     }
 
     /// Sets the number that error reports of this endpoint carry.
@@ -191,20 +173,6 @@ impl Ep {
             Err(Refused::Failed(Error::PeerDead)) => Ok(Sent::Done),
             flushed => flushed,
         }
-    }
-
-    fn inner_remote<'k>(
-        &self,
-        remote: &[RemoteIov<'k, Rkey>],
-    ) -> Result<ArrayVec<RemoteIov<'k, any::Rkey>, MAX_PIECES>, Refused> {
-        if remote.len() > MAX_PIECES {
-            return Err(Error::TooLong { len: remote.len(), max: MAX_PIECES }.into());
-        }
-        let one = |r: &RemoteIov<'k, Rkey>| {
-            let rkey = self.key(r.rkey)?;
-            Ok(RemoteIov { addr: r.addr, len: r.len, stride: r.stride, count: r.count, rkey })
-        };
-        remote.iter().map(one).collect()
     }
 
     ep_sends!(send, Mem, Option<&Arc<Completion>>);

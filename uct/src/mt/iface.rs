@@ -7,8 +7,8 @@ use super::trace::{self, TraceEvent, TraceKind, TracedSink};
 use super::{Ep, ThreadMode};
 use crate::any;
 use crate::api::{
-    self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, Md as _, MdAttr,
-    OpenError, Outcome, RecvDesc, Sent, Sink, SrcAddr,
+    self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, OpenError, Outcome,
+    RecvDesc, Sent, Sink, SrcAddr,
 };
 use crate::base::am::{AmTable, CopyOnKeep, TableSink};
 use std::cell::{Cell, RefCell};
@@ -67,7 +67,6 @@ pub(super) struct Shared {
     lock: RecursiveLock,
     traced: Cell<bool>,
     attr: IfaceAttr,
-    pub(super) md_attr: MdAttr,
     device_addr: AddrBuf,
     iface_addr: AddrBuf,
     pub(super) iface: any::Iface,
@@ -216,7 +215,6 @@ impl Iface {
             lock: RecursiveLock::new(mode, this_thread()),
             traced: Cell::new(false),
             attr,
-            md_attr: iface.md().attr().clone(),
             device_addr: iface.device_addr(),
             iface_addr: iface.iface_addr(),
             iface,
@@ -235,6 +233,11 @@ impl Iface {
     /// Attributes.
     pub fn attr(&self) -> &IfaceAttr {
         &self.shared.attr
+    }
+
+    /// The memory domain, for any thread, without the lock.
+    pub fn md(&self) -> &any::Md {
+        self.shared.iface.md()
     }
 
     /// The thread mode it was opened with.
@@ -423,17 +426,5 @@ impl Iface {
     /// Whether the calling thread is inside: in a handler, a completion or a closure of an operation.
     pub(super) fn is_held_here(&self) -> bool {
         self.shared.lock.is_held_by(this_thread())
-    }
-}
-
-impl Shared {
-    /// Refuses objects of another interface: its lock is not ours.
-    #[inline]
-    pub(super) fn check_same_iface(self: &Arc<Self>, other: &Arc<Self>) -> Result<(), Error> {
-        if Arc::ptr_eq(self, other) {
-            Ok(())
-        } else {
-            Err(Error::InvalidParam("memory or key of another interface"))
-        }
     }
 }

@@ -8,6 +8,8 @@
 //! | [`ThreadMode::Multi`] | may use it, and waits while one is inside | an exchange |
 //!
 //! Each interface has its own lock. Handlers and completions run inside, and may send on the interface.
+//! Memory and keys are those of [`crate::any`], for any thread and every interface on the domain, and need no
+//! lock.
 //!
 //! Soundness: an interface is made here, and all that shares its state is reached only through the lock; what
 //! it shares with other interfaces, its memory domain, is for any thread.
@@ -15,7 +17,6 @@
 mod comp;
 mod ep;
 mod iface;
-mod mem;
 mod sleep;
 #[cfg(test)]
 mod sleep_tests;
@@ -27,7 +28,6 @@ mod trace;
 pub use comp::Completion;
 pub use ep::Ep;
 pub use iface::{AmHandler, HandlerThread, Iface, Tracer};
-pub use mem::{Mem, Rkey};
 pub use thread::ProgressThread;
 pub use trace::{TraceEvent, TraceKind};
 pub use ucs::sync::ThreadMode;

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::Worker;
-use crate::api::{Am, Caps, PendingQueued, Retry, Sent};
+use crate::api::{Am, Caps, Md as _, Memory as _, PendingQueued, Retry, Sent};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -99,9 +99,9 @@ fn a_waiter_beside_a_progress_thread_is_woken() {
 fn a_completion_polled_by_another_thread_wakes_the_waiter() {
     let (a, b) = (open("efa"), open("efa"));
     let (ep, _back) = (connect(&a, &b), connect(&b, &a));
-    let target = b.alloc(&crate::api::AllocReq::new(4096, "target")).unwrap();
-    let local = a.alloc(&crate::api::AllocReq::new(4096, "local")).unwrap();
-    let rkey = a.unpack_rkey(&b.pack_rkey(&target).unwrap()).unwrap();
+    let target = b.md().alloc(&crate::api::AllocReq::new(4096, "target")).unwrap();
+    let local = a.md().alloc(&crate::api::AllocReq::new(4096, "local")).unwrap();
+    let rkey = a.md().unpack_rkey(&b.md().pack_rkey(&target).unwrap()).unwrap();
     let (_one, _two) = (a.spawn_progress().unwrap(), b.spawn_progress().unwrap());
     for _ in 0..100 {
         let comp = Completion::new(1, |result| assert_eq!(result, Ok(())));
@@ -288,27 +288,26 @@ fn the_shared_form_has_the_rest_of_the_contract() {
         assert_eq!(ep.tag(), Ok(crate::api::EpTag(7)));
         assert!(ep.max_bcopy().unwrap() > 100 && ep.ep_addr().is_err());
         assert!(ep.connect_to_ep(&b.device_addr(), &b.iface_addr(), &[]).is_err());
-        assert_eq!(a.md_attr().component, tl);
-        let mem = b.alloc(&crate::api::AllocReq::new(4096, "mem")).unwrap();
-        assert_eq!(b.advise(&mem, 0, 4096, crate::api::Advice::WillNeed), Ok(()));
-        assert!(b.advise(&mem, 1, 4096, crate::api::Advice::WillNeed).is_err());
-        assert!(a.advise(&mem, 0, 4096, crate::api::Advice::WillNeed).is_err(), "of another interface");
-        assert!(b.query(mem.addr()).unwrap().is_some());
-        assert_eq!(b.has_allocated(mem.addr(), 4096), Ok(tl == "posix"));
-        let (at, word) = (mem.addr().addr() as u64, b.mr_key(&mem).unwrap());
+        assert_eq!(a.md().attr().component, tl);
+        let mem = b.md().alloc(&crate::api::AllocReq::new(4096, "mem")).unwrap();
+        assert_eq!(b.md().advise(&mem, 0, 4096, crate::api::Advice::WillNeed), Ok(()));
+        assert!(b.md().advise(&mem, 1, 4096, crate::api::Advice::WillNeed).is_err());
+        assert!(b.md().query(mem.addr()).is_some());
+        assert_eq!(b.md().has_allocated(mem.addr(), 4096), tl == "posix");
+        let (at, word) = (mem.addr().addr() as u64, b.md().mr_key(&mem).unwrap());
         let start = Instant::now();
         let rkey = loop {
-            match a.rkey_from_mr_key(word, at, 4096) {
+            match a.md().rkey_from_mr_key(word, at, 4096) {
                 Err(crate::api::Error::NotReady) => assert!(start.elapsed() < TIMEOUT),
                 rkey => break rkey.unwrap(),
             }
         };
-        let direct = a.rkey_ptr(&rkey, at, 8).unwrap();
+        let direct = a.md().rkey_ptr(&rkey, at, 8);
         assert_eq!(direct.is_some(), a.attr().has(Caps::RKEY_PTR));
         if let Some(direct) = direct {
             assert_eq!(ep.put_short(&[9; 8], at, &rkey), Ok(Sent::Done));
             // SAFETY: eight bytes of the peer's memory, mapped while the key lives.
-            assert_eq!(unsafe { direct.as_ptr().read_volatile() }, 9);
+            assert_eq!(unsafe { direct.read_volatile() }, 9);
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::*;
-use crate::api::{AllocReq, AtomicOp, Error, Outcome, PendingQueued, Refused, Sent};
+use crate::api::{AllocReq, AtomicOp, Error, Md as _, Memory as _, Outcome, PendingQueued, Refused, Sent};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -31,8 +31,6 @@ fn shared_types_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Iface>();
     shared::<Ep>();
-    shared::<Mem>();
-    shared::<Rkey>();
     shared::<Arc<Completion>>();
     shared::<ProgressThread>();
 }
@@ -213,10 +211,9 @@ fn completions_fire_once_in_whatever_thread() {
         let (a, b) = (open(tl, ThreadMode::Multi), open(tl, ThreadMode::Multi));
         let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
         let _back = b.connect(&a.device_addr(), &a.iface_addr()).unwrap();
-        let target = b.alloc(&AllocReq::new(4096, "target")).unwrap();
-        let local = a.alloc(&AllocReq::new(4096, "local")).unwrap();
-        let rkey = a.unpack_rkey(&b.pack_rkey(&target).unwrap()).unwrap();
-        assert!(a.pack_rkey(&target).is_err(), "memory of another interface");
+        let target = b.md().alloc(&AllocReq::new(4096, "target")).unwrap();
+        let local = a.md().alloc(&AllocReq::new(4096, "local")).unwrap();
+        let rkey = a.md().unpack_rkey(&b.md().pack_rkey(&target).unwrap()).unwrap();
         let at = target.addr().addr() as u64;
         let fired = Arc::new(AtomicUsize::new(0));
         let count = fired.clone();
@@ -299,7 +296,7 @@ fn a_tracer_sees_what_passes_in_any_thread() {
     for tl in ["posix", "efa"] {
         let (a, b) = (open(tl, ThreadMode::Multi), open(tl, ThreadMode::Multi));
         let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
-        let local = a.alloc(&AllocReq::new(100, "local")).unwrap();
+        let local = a.md().alloc(&AllocReq::new(100, "local")).unwrap();
         let (sent, came) = (trace(&a), trace(&b));
         let seen = Arc::new(AtomicUsize::new(0));
         for (id, thread) in [

@@ -270,6 +270,10 @@ pub trait DevMr {
     fn lkey(&self) -> u32;
     /// Remote key.
     fn rkey(&self) -> u32;
+    /// Deregisters the memory before the region is dropped: the device refuses both keys from then on.
+    fn revoke(&self);
+    /// Whether it was revoked.
+    fn is_revoked(&self) -> bool;
     /// Keeps the bytes mapped beyond the registration. `None`: the memory goes with it, or is the caller's.
     fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None

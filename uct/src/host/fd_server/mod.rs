@@ -31,7 +31,7 @@ pub use wire::{MAX_NAMES, MemRange, PerName};
 use crate::api::{Access, ConnectError, Error, OpenError};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
@@ -98,10 +98,11 @@ pub struct FdServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// An export, until it is dropped. Processes that fetched it keep the memory.
+/// An export, until it is withdrawn or dropped. Processes that fetched it keep the memory.
 pub struct Export {
     server: Arc<FdServer>,
     name: Name,
+    withdrawn: AtomicBool,
 }
 
 /// An export fetched from a peer, not validated yet.
@@ -181,7 +182,7 @@ impl FdServer {
             lock(&self.shared.memory).insert(range.addr.get(), (*range, name));
         }
         lock(&self.shared.exports).insert(name.0, ExportEntry { mem, kind });
-        Export { server: self.clone(), name }
+        Export { server: self.clone(), name, withdrawn: AtomicBool::new(false) }
     }
 
     /// Name and rights of the export that contains a whole range, of any domain of this process.
@@ -236,17 +237,25 @@ impl Export {
     }
 }
 
-impl Drop for Export {
-    fn drop(&mut self) {
-        if self.server.is_ours() {
-            let gone = lock(&self.server.shared.exports).remove(&self.name.0);
-            if let Some(ExportEntry { kind: ExportKind::Memory(range), .. }) = &gone {
-                let mut memory = lock(&self.server.shared.memory);
-                if memory.get(&range.addr.get()).is_some_and(|(_, name)| *name == self.name) {
-                    memory.remove(&range.addr.get());
-                }
+impl Export {
+    /// Passes the memory to nobody from now on.
+    pub fn withdraw(&self) {
+        if !self.server.is_ours() || self.withdrawn.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let gone = lock(&self.server.shared.exports).remove(&self.name.0);
+        if let Some(ExportEntry { kind: ExportKind::Memory(range), .. }) = &gone {
+            let mut memory = lock(&self.server.shared.memory);
+            if memory.get(&range.addr.get()).is_some_and(|(_, name)| *name == self.name) {
+                memory.remove(&range.addr.get());
             }
         }
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.withdraw();
     }
 }
 

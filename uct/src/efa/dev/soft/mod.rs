@@ -45,7 +45,7 @@ use mr::{Memory, Region};
 use qp::QpParts;
 use std::any::Any;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ucs::mem::page::page_size;
 
@@ -150,6 +150,7 @@ pub struct Mr<L: Link> {
     len: usize,
     key: u32,
     memory: Option<Memory>,
+    revoked: AtomicBool,
 }
 
 impl<L: Link> Device<L> {
@@ -205,7 +206,8 @@ impl<L: Link> Device<L> {
             lock(&self.0.alloc_files).push((region.addr, region.len, fd));
         }
         let addr = MemPtr(region.addr as *mut u8);
-        Ok(Mr { dev: self.0.clone(), addr, len: region.len as usize, key, memory })
+        let (len, revoked) = (region.len as usize, AtomicBool::new(false));
+        Ok(Mr { dev: self.0.clone(), addr, len, key, memory, revoked })
     }
 
     fn check_access(&self, access: Access) -> Result<(), Error> {
@@ -396,6 +398,21 @@ impl<L: Link> DevMr for Mr<L> {
         self.key
     }
 
+    fn revoke(&self) {
+        // In a forked child the keys are the parent's, and another thread of it may hold a lock for ever.
+        if !self.dev.link.is_owner_process() || self.revoked.swap(true, Relaxed) {
+            return;
+        }
+        self.dev.link.regions().remove(self.key);
+        if self.memory.is_some() {
+            lock(&self.dev.alloc_files).retain(|(addr, ..)| *addr != self.addr.0 as u64);
+        }
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.revoked.load(Relaxed)
+    }
+
     fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.memory.as_ref().map(Memory::as_any)
     }
@@ -403,13 +420,6 @@ impl<L: Link> DevMr for Mr<L> {
 
 impl<L: Link> Drop for Mr<L> {
     fn drop(&mut self) {
-        // In a forked child the keys are the parent's, and another thread of it may hold a lock for ever.
-        if !self.dev.link.is_owner_process() {
-            return;
-        }
-        self.dev.link.regions().remove(self.key);
-        if self.memory.is_some() {
-            lock(&self.dev.alloc_files).retain(|(addr, ..)| *addr != self.addr.0 as u64);
-        }
+        self.revoke();
     }
 }

@@ -13,6 +13,7 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use ucs::mem::Mapping;
 
 /// A protection domain. Clones share it.
@@ -86,6 +87,7 @@ pub struct Mr {
     lkey: u32,
     rkey: u32,
     memory: Option<Arc<Mapping>>,
+    revoked: AtomicBool,
     _pd: Arc<PdCore>,
 }
 
@@ -123,7 +125,16 @@ impl Mr {
         // SAFETY: a region just made; nobody writes to it.
         let mr = unsafe { ptr.as_ref() };
         let (lkey, rkey) = (mr.lkey, mr.rkey);
-        Ok(Mr { ptr, addr: MemPtr(addr), len, lkey, rkey, memory: memory.map(Arc::new), _pd: pd.0.clone() })
+        Ok(Mr {
+            ptr,
+            addr: MemPtr(addr),
+            len,
+            lkey,
+            rkey,
+            memory: memory.map(Arc::new),
+            revoked: AtomicBool::new(false),
+            _pd: pd.0.clone(),
+        })
     }
 }
 
@@ -144,6 +155,17 @@ impl DevMr for Mr {
         self.rkey
     }
 
+    fn revoke(&self) {
+        if !self.revoked.swap(true, Ordering::Relaxed) {
+            // SAFETY: registered once, given back once; the memory goes after it.
+            unsafe { ibv_dereg_mr(self.ptr.as_ptr()) };
+        }
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Relaxed)
+    }
+
     fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.memory.clone().map(|memory| memory as _)
     }
@@ -151,7 +173,6 @@ impl DevMr for Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: registered once, given back once; the memory goes after it.
-        unsafe { ibv_dereg_mr(self.ptr.as_ptr()) };
+        self.revoke();
     }
 }

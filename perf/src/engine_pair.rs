@@ -104,7 +104,7 @@ impl EnginePair {
         };
         let side = |me: u8, other: u8| {
             let mut engine = Engine::new(EngineConfig::default());
-            let wire = engine.add_wire(addr(me).0);
+            let wire = engine.wires_mut().add(addr(me).0);
             let peer = engine.peers_mut().add(wire, addr(other).0, addr(other).1);
             Side { engine, wire, peer, source: addr(me).1 }
         };

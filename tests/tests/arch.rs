@@ -1,12 +1,15 @@
 //! Tests of the architecture: imports between modules, retired names, length of files, places of `unsafe`.
-//! `arch/imports.rs` reads imports, `arch/retired.rs` the list of retired names.
+//! `arch/imports.rs` reads imports, `arch/methods.rs` methods and signatures, `arch/retired.rs` retired names.
 
 #[path = "arch/imports.rs"]
 mod imports;
+#[path = "arch/methods.rs"]
+mod methods;
 #[path = "arch/retired.rs"]
 mod retired;
 
 use imports::{Graph, Import, Source, module_of};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -196,6 +199,98 @@ fn folders_have_no_import_circles() {
         "uct/src/posix",
         "uct/src/base",
     ]);
+}
+
+/// The folder of a crate that a source is in. Types of several folders may have one name, as transports do.
+fn folder_of(name: &str) -> String {
+    let parts: Vec<&str> = name.split('/').collect();
+    parts[..parts.len().saturating_sub(1).min(3)].join("/")
+}
+
+#[test]
+fn no_type_has_too_many_methods() {
+    const MOST: usize = 60;
+    /// Types that have more as yet, and how many at most.
+    const EXCEPTIONS: [(&str, &str, usize); 3] =
+        [("ucp/src/api", "Ep", 97), ("ucp/src/api", "Worker", 80), ("ucp/src/api", "WorkerCore", 74)];
+    let mut folders = BTreeMap::<String, Vec<Source>>::new();
+    for source in ["ucs/src", "uct/src", "ucp/src"].into_iter().flat_map(product) {
+        folders.entry(folder_of(&source.0)).or_default().push(source);
+    }
+    let mut found = Vec::new();
+    for (folder, sources) in folders {
+        for (owner, count) in methods::methods(&sources) {
+            let exempt =
+                |(of, name, most): &(&str, &str, usize)| (*of == folder && *name == owner).then_some(*most);
+            let most = EXCEPTIONS.iter().find_map(exempt).unwrap_or(MOST);
+            if count > most {
+                found.push(format!("{folder}: {owner} has {count} methods, at most {most}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// Functions that take the whole engine send control packets, drive or fail peers. Others take its parts.
+/// The numbers may only shrink.
+#[test]
+fn few_functions_take_the_whole_engine() {
+    const MOST: &[(&str, usize)] = &[
+        ("flow/backoff.rs", 2),
+        ("mod.rs", 7),
+        ("peers/lifecycle.rs", 6),
+        ("protocols/atomic.rs", 1),
+        ("protocols/direct.rs", 7),
+        ("protocols/handshake.rs", 1),
+        ("protocols/longcts.rs", 1),
+        ("protocols/longread.rs", 1),
+        ("protocols/peer_error.rs", 6),
+        ("protocols/user_qp_send.rs", 2),
+        ("protocols/write.rs", 1),
+        ("protocols/zcopy_recv.rs", 7),
+        ("rails/failover.rs", 5),
+        ("rails/rail_set.rs", 5),
+        ("rails/striping.rs", 2),
+        ("recv/receives.rs", 1),
+        ("rma/data.rs", 1),
+        ("rma/fast_path.rs", 1),
+        ("rma/ops.rs", 4),
+        ("rma/progress.rs", 2),
+        ("rma/remote_read.rs", 9),
+        ("send/sends.rs", 11),
+    ];
+    let mut found = Vec::new();
+    for (name, text) in product("ucp/src/rdm") {
+        let functions = methods::functions(&text);
+        let taking =
+            functions.iter().filter(|f| f.owner.is_none() && f.params.iter().any(|word| word == "Engine"));
+        let taking: Vec<&str> = taking.map(|f| f.name.as_str()).collect();
+        let most =
+            MOST.iter().find(|(file, _)| name == format!("ucp/src/rdm/{file}")).map_or(0, |(_, most)| *most);
+        if taking.len() > most {
+            found.push(format!(
+                "{name}: {} functions take the engine, at most {most}: {taking:?}",
+                taking.len()
+            ));
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn planted_methods_are_counted() {
+    let text = "impl<T: Fn() -> u8> A<T> { fn a(&self) {} pub(crate) const fn b<F: Fn(u8) -> u8>(f: F) {} }\n\
+        impl fmt::Display for A<u8> { fn fmt(&self) -> [u8; 4] { fn inner() {} [0; 4] } }\n\
+        fn free(e: &mut Engine, x: impl Fn(u8)) -> impl Iterator<Item = [u8; 2]> { impl B { fn no() {} } }\n\
+        #[cfg(test)]\nimpl A<u8> { fn test(&self) {} }\nimpl crate::B { fn c(); }\n";
+    let counts = methods::methods(&[("ucp/src/planted.rs".to_owned(), text.to_owned())]);
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [("A".to_owned(), 3), ("B".to_owned(), 1)]);
+    let functions = methods::functions(text);
+    let free = functions.iter().find(|function| function.owner.is_none()).expect("planted");
+    assert_eq!(
+        (free.name.as_str(), &free.params[..4]),
+        ("free", &["e", ":", "&", "mut"].map(str::to_owned)[..])
+    );
 }
 
 #[test]

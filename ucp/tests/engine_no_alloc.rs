@@ -71,7 +71,7 @@ fn address(n: u8) -> RawAddr {
 fn end(me: u8, you: u8) -> End {
     let source = |n: u8| Source { node: u64::from(n), port: u32::from(n) };
     let mut engine = Engine::new(EngineConfig::default());
-    let wire = engine.add_wire(address(me));
+    let wire = engine.wires_mut().add(address(me));
     let peer = engine.peers_mut().add(wire, address(you), source(you));
     End { engine, line: Line::new(), peer, source: source(me) }
 }

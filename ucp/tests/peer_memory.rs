@@ -59,7 +59,7 @@ fn per_peer(mut each: impl FnMut(u32)) -> usize {
 #[test]
 fn memory_of_a_named_peer() {
     let mut engine = Engine::new(EngineConfig::default());
-    let wire = engine.add_wire(addr(1 << 24));
+    let wire = engine.wires_mut().add(addr(1 << 24));
     let each = per_peer(|n| {
         engine.peers_mut().add(wire, addr(n), source(n));
     });
@@ -70,7 +70,7 @@ fn memory_of_a_named_peer() {
 #[test]
 fn memory_of_a_connected_peer() {
     let mut engine = Engine::new(EngineConfig::default());
-    let wire = engine.add_wire(addr(1 << 24));
+    let wire = engine.wires_mut().add(addr(1 << 24));
     let mut w = Sink([0; 1024]);
     let mut packet = [0; 256];
     let word = Features::DELIVERY_COMPLETE.union(Features::CONNID);
@@ -80,14 +80,17 @@ fn memory_of_a_connected_peer() {
         engine.on_packet(&mut w, Nanos(0), wire, source(n), &packet[..len]);
         let len = Handshake::new(word, n, 0).write(&mut packet);
         engine.on_packet(&mut w, Nanos(0), wire, source(n), &packet[..len]);
-        let found =
-            engine.probe(ucp::rdm::RecvKind::Tagged { tag: 1, mask: !0 }, None, ucp::rdm::ProbeRemove::Yes);
+        let found = engine.receives().probe(
+            ucp::rdm::RecvKind::Tagged { tag: 1, mask: !0 },
+            None,
+            ucp::rdm::ProbeRemove::Yes,
+        );
         // SAFETY: nothing is written to an empty buffer.
         let room = unsafe { ucp::rdm::RecvBuf::new(std::ptr::NonNull::dangling().as_ptr(), 0) };
         let handle = found.expect("a message").handle;
         let done = engine.recv_probed(&mut w, handle, room, 1);
         assert!(matches!(done, ucp::rdm::Started::Done(_)));
-        while engine.take_event().is_some() || engine.take_trace_event().is_some() {}
+        while engine.take_event().is_some() || engine.peers_mut().take_trace_event().is_some() {}
     });
     assert_eq!(engine.snapshot(), ucp::rdm::EngineSnapshot::EMPTY);
     assert!(engine.peers().info(PeerId(PEERS - 1)).is_some_and(|view| view.features == Some(word)));

@@ -132,6 +132,16 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
     all
 }
 
+/// Words and signs outside tests, with their line numbers.
+pub fn words(text: &str) -> Vec<(usize, String)> {
+    let text_of = |token| match token {
+        Token::Word(word) => word,
+        Token::Path => "::".to_owned(),
+        Token::Char(sign) => sign.to_string(),
+    };
+    without_tests(tokens(text)).into_iter().map(|(line, token)| (line, text_of(token))).collect()
+}
+
 fn closing(tokens: &[(usize, Token)], open: usize) -> usize {
     let mut depth = 0;
     for (i, (_, token)) in tokens.iter().enumerate().skip(open) {

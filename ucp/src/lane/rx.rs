@@ -45,7 +45,7 @@ impl<S: ReceiveSink> RecvCallback for FastPollSink<'_, S> {
     #[inline(always)]
     fn on_packet(mut self, packet: &[u8], from: uct::api::SrcAddr) -> bool {
         let from = Source { node: from.node, port: from.port };
-        self.engine.recv_short(&mut self.sink, self.wire, from, packet)
+        self.engine.receives().recv_short(&mut self.sink, self.wire, from, packet)
     }
 }
 
@@ -109,7 +109,7 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
             CompletionToken::Engine(token) => {
                 self.engine.on_sent(&mut self.bound, token, result.map_err(fault_of));
             }
-            CompletionToken::Drained(peer) => self.engine.on_peer_flushed(self.now, peer),
+            CompletionToken::Drained(peer) => self.engine.returns().on_flushed(self.now, peer),
             CompletionToken::Flush(id) => self.flushed.push(FlushEnd { id, result }),
             CompletionToken::PeerCheck(peer) => {
                 if let Err(error) = result {
@@ -124,12 +124,12 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
 
     #[cold]
     fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
-        self.engine.on_rnr(self.now, PeerId(ep.0 as u32), packet);
+        self.engine.returns().on_rnr(self.now, PeerId(ep.0 as u32), packet);
     }
 
     #[cold]
     fn on_user_rnr(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
-        self.engine.on_rnr_user_qp(self.now, PeerId(ep.0 as u32), data, imm);
+        self.engine.returns().on_rnr_user_qp(self.now, PeerId(ep.0 as u32), data, imm);
     }
 
     #[cold]

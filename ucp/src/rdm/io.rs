@@ -26,7 +26,7 @@ pub enum Posted {
 pub enum Flushed {
     /// Nothing is in flight to the peer.
     Now,
-    /// Packets are in flight; `Engine::on_peer_flushed` is called once they are not.
+    /// Packets are in flight; `Returns::on_flushed` is called once they are not.
     Later,
 }
 
@@ -175,7 +175,7 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Asks for `Engine::on_peer_flushed` when everything sent to this peer so far is delivered or handed
+    /// Asks for `Returns::on_flushed` when everything sent to this peer so far is delivered or handed
     /// back. Only called on wires that hand packets back.
     fn flush_peer(&mut self, _to: PeerId) -> Flushed {
         Flushed::Now

@@ -54,10 +54,10 @@ use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
 use crate::rdm::stats::Counters;
-use crate::wire::rtm::Short;
-use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
-use io::{Rdma, ReceiveSink, Wire};
+use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType};
+use io::{Rdma, Wire};
 use next::Next;
+use peers::lifecycle;
 use peers::peer::{PartialMsg, PeerFlags};
 use protocol::{Arrival, HandlerKind};
 use protocols::zcopy_recv::ZcopyRecv;
@@ -65,23 +65,30 @@ use protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
     write_read, zcopy_recv,
 };
+use rails::failover;
+use rails::rail_set;
 use recv::Recvs;
 use recv::sequence::{MsgIdUse, MsgOrder, msg_order};
+use rma::fast_path;
+use rma::ops;
 use trace::{DropReason, TraceEvent};
 
 use rma::{Reads, RmaOps};
 use send::Sends;
 
+pub use flow::backoff::Returns;
 pub use flow::retry::RetryPolicy;
 pub use ids::*;
 pub use op::{ContigBuf, Gather, Payload, Piece, RecvBuf, RecvList, Scatter, SendBuf};
 pub use peers::Peers;
 pub use peers::peer::FailedLane;
+pub use peers::wires::Wires;
 pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;
+pub use recv::receives::Receives;
 pub use rma::mem::{Access, MemKey, Region};
 pub use rma::mem_table::MemTable;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
@@ -127,35 +134,15 @@ impl Engine {
         }
     }
 
-    /// Returns the engine's limits.
-    pub fn config(&self) -> &EngineConfig {
-        &self.peers.cfg
-    }
-
-    /// Adds a wire on which `me` is our address.
-    pub fn add_wire(&mut self, me: RawAddr) -> WireId {
-        self.peers.wires.add(me)
-    }
-
-    /// Sets the memory domain of `wire`; one of its own, with the wire's number, by default.
-    pub fn set_domain(&mut self, wire: WireId, domain: DomainId) {
-        self.peers.wires[wire].domain = domain;
-    }
-
-    /// Sets how much a CTS grants to senders on `wire`; [`Grant::Window`] by default.
-    pub fn set_grant(&mut self, wire: WireId, grant: Grant) {
-        self.peers.wires[wire].grant = grant;
-    }
-
-    /// Sets the RDMA capabilities of `wire`; [`Rdma::NONE`] by default. Call it before the first packet.
-    pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
-        self.peers.wires[wire].rdma = rdma;
-    }
-
     /// Returns the work that waits: what every poll asks.
     #[inline(always)]
     pub fn pending(&self) -> &Pending {
         &self.pending
+    }
+
+    /// Returns the wires, to add one or to set what one can do.
+    pub fn wires_mut(&mut self) -> &mut Wires {
+        &mut self.peers.wires
     }
 
     /// Returns the peers.
@@ -174,164 +161,11 @@ impl Engine {
     // [M10.6]
     #[inline(always)]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
-        if !self.recv_short(w, wire, from, packet) && !self.recv_short_rma(w, wire, from, packet) {
-            self.on_packet_general(w, wire, from, packet);
+        if !self.receives().recv_short(w, wire, from, packet)
+            && !fast_path::recv_short_rma(self, w, wire, from, packet)
+        {
+            on_packet_general(self, w, wire, from, packet);
         }
-    }
-
-    /// Fast path for a short tagged message in order, of a known peer, with a posted receive. False: it is
-    /// another packet, and nothing has happened. // HOT
-    #[inline(always)]
-    pub fn recv_short<I: ReceiveSink>(
-        &mut self,
-        to: &mut I,
-        wire: WireId,
-        from: Source,
-        packet: &[u8],
-    ) -> bool {
-        let Some((hdr, payload)) = Short::read(packet) else { return false };
-        let Some(peer) = self.peers.lookup.current(wire, from) else { return false };
-        let sender = &mut self.peers.table[peer];
-        let in_order =
-            sender.flags & (PeerFlags::SEEN | PeerFlags::FAILED | PeerFlags::REORDERING) == PeerFlags::SEEN;
-        if !in_order || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
-            return false;
-        }
-        sender.next_rx = hdr.msg_id.wrapping_add(1);
-        let carry = sender.short.received.count(payload.len());
-        if !eager::recv_short(&mut self.recvs, &mut self.peers, &mut self.pending, to, peer, &hdr, payload) {
-            // The general path handles it again.
-            let sender = &mut self.peers.table[peer];
-            sender.next_rx = hdr.msg_id;
-            sender.short.received.undo(payload.len());
-            return false;
-        }
-        if let Some(sum) = carry {
-            self.peers.counters.carry_received(peer, sum);
-        }
-        true
-    }
-
-    /// Handles any packet. Out of line, so that the fast path needs little stack.
-    #[inline(never)]
-    fn on_packet_general<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
-        self.in_memory(w, |e, w| e.handle_packet(w, wire, from, packet));
-    }
-
-    #[inline(always)]
-    fn handle_packet<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
-        // By reference: a parsed packet is large, and a move costs more than the parse.
-        let parsed = wire::parse(packet);
-        let parsed = match &parsed {
-            Ok(parsed) => parsed,
-            Err(reject) => return self.peers.counters.count_reject(from, packet, *reject),
-        };
-        let ty = packet[0];
-        let peer = match self.identify(w, wire, from, parsed) {
-            Ok(peer) => peer,
-            Err(why) => return self.peers.counters.count_drop(why, ty, from),
-        };
-        self.peers.counters.stats.rx_pkts[usize::from(ty)] += 1;
-        self.peers.counters.by_peer.of(peer).rx_pkts += 1;
-        if !self.peers.table[peer].flags.intersects(PeerFlags::SEEN | PeerFlags::FAILED) {
-            handshake::queue_handshake(self, w, peer);
-        }
-        let handler = &handlers::TABLE[usize::from(ty)];
-        match (handler.id_use, parsed.msg_id()) {
-            (Some(id_use), Some(msg_id)) => {
-                let order = msg_order(self.peers.table[peer].next_rx, msg_id);
-                let arrival = Arrival { peer, handler, packet: parsed, order };
-                self.on_ordered(w, &arrival, id_use, msg_id, packet);
-            }
-            _ => {
-                let peer =
-                    if matches!(parsed, Packet::CtsData(..)) { self.peers.table.owner(peer) } else { peer };
-                self.dispatch(w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next });
-            }
-        }
-        if let Some(over_limit_peer) = self.peers.over_limit_peer.take() {
-            self.force_close_with(w, over_limit_peer, PeerError::OverLimit);
-            self.pending.schedule(&mut self.peers, over_limit_peer);
-        }
-    }
-
-    /// Handles, keeps or drops a packet of the message order. // HOT
-    #[inline]
-    fn on_ordered<W: Wire>(
-        &mut self,
-        w: &mut W,
-        a: &Arrival<'_>,
-        id_use: MsgIdUse,
-        msg_id: u32,
-        bytes: &[u8],
-    ) {
-        match a.order {
-            MsgOrder::Next => {
-                self.peers.table[a.peer].next_rx = msg_id.wrapping_add(1);
-                self.dispatch(w, a);
-                if self.peers.table[a.peer].flags.contains(PeerFlags::REORDERING) {
-                    self.dispatch_in_order(w, a.peer);
-                }
-            }
-            MsgOrder::Past if id_use != MsgIdUse::Single => self.dispatch(w, a),
-            // [M4.5]
-            MsgOrder::Past => _ = self.peers.drop_packet(a, DropReason::Duplicate),
-            // The messages before it will not arrive.
-            MsgOrder::Early if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
-                self.peers.refuse_closed(&mut self.pending, a)
-            }
-            MsgOrder::Early if self.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
-                self.peers.drop_packet(a, DropReason::PeerFailed);
-            }
-            MsgOrder::Early
-                if !self
-                    .pending
-                    .held_packets
-                    .has_reorder_room(bytes.len(), self.peers.cfg.unexpected_hard_max) =>
-            {
-                self.peers.refuse_over_limit(a);
-            }
-            MsgOrder::Early => {
-                let from = &mut self.peers.table[a.peer];
-                from.flags |= PeerFlags::REORDERING;
-                if from.queue_mut().reorder.keep(&mut self.pending.held_packets, msg_id, id_use, bytes) {
-                    self.peers.counters.stats.rare.out_of_order += 1;
-                } else {
-                    self.peers.drop_packet(a, DropReason::Duplicate);
-                }
-            }
-        }
-    }
-
-    /// Dispatches packets of the reorder window that are in order now.
-    fn dispatch_in_order<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
-        let mut ready = std::mem::take(&mut self.recvs.in_order_buf);
-        loop {
-            let from = &mut self.peers.table[peer];
-            let next = from.next_rx;
-            let Some(queue) = &mut from.queue else { break };
-            if !queue.reorder.take(next, &mut ready) {
-                from.flags.set(PeerFlags::REORDERING, !queue.reorder.is_empty());
-                break;
-            }
-            from.next_rx = next.wrapping_add(1);
-            let mut order = MsgOrder::Next;
-            for held in ready.drain(..) {
-                if let Ok(packet) = wire::parse(held.bytes()) {
-                    let handler = &handlers::TABLE[usize::from(held.bytes()[0])];
-                    self.dispatch(w, &Arrival { peer, handler, packet: &packet, order });
-                }
-                order = MsgOrder::Past;
-                self.pending.held_packets.release_reordered(held);
-            }
-        }
-        self.recvs.in_order_buf = ready;
-    }
-
-    #[inline]
-    fn dispatch<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
-        let next = self.handle(w, a);
-        self.follow(w, a.peer, next);
     }
 
     /// Does what a handler asks for.
@@ -342,133 +176,18 @@ impl Engine {
             Next::Ctl(ctl) => self.send_ctl(w, peer, ctl),
             Next::Drive => _ = self.drive(w, peer),
             Next::DriveRails => {
-                self.trigger_rails(w, peer);
+                rail_set::trigger_rails(self, w, peer);
                 self.drive(w, peer);
             }
             Next::Met => {
-                self.send_unsent_errors(w, peer);
-                self.trigger_rails(w, peer);
-                self.announce_lanes(w, peer);
+                peer_error::send_unsent_errors(self, w, peer);
+                rail_set::trigger_rails(self, w, peer);
+                failover::announce_lanes(self, w, peer);
                 self.drive(w, peer);
             }
+            Next::InOrder => dispatch_in_order(self, w, peer),
             Next::Fail(fault) => self.fail_peer(w, peer, fault),
             Next::LaneLost => self.on_send_error(w, peer, PeerError::Gone),
-        }
-    }
-
-    /// Passes a packet to its handler, with the parts of the engine that it needs.
-    #[inline]
-    fn handle<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) -> Next {
-        match a.handler.kind {
-            _ if self.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
-                self.peers.refuse_closed(&mut self.pending, a);
-                Next::Nothing
-            }
-            // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
-            HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
-                if self.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
-            {
-                zcopy_recv::on_packet(self, w, a)
-            }
-            // Whole messages of a failed peer are received; others would never end.
-            HandlerKind::Eager => eager::on_recv(&mut self.recvs, &mut self.peers, &mut self.pending, a),
-            HandlerKind::Medium if !self.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
-                medium::on_recv(&mut self.recvs, &mut self.peers, &mut self.pending, a)
-            }
-            _ if self.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => self.recv_from_failed(w, a),
-            HandlerKind::Medium => medium::on_recv(&mut self.recvs, &mut self.peers, &mut self.pending, a),
-            HandlerKind::LongCts => longcts::on_recv(
-                &mut self.sends,
-                &mut self.recvs,
-                &mut self.rma_ops,
-                &mut self.peers,
-                &mut self.pending,
-                a,
-            ),
-            HandlerKind::LongRead => match a.packet {
-                Packet::Rtm(rtm) => longread::on_rtm(
-                    &mut self.recvs,
-                    &mut self.reads,
-                    &mut self.peers,
-                    &mut self.pending,
-                    w,
-                    a,
-                    rtm,
-                ),
-                Packet::Eor(eor) => longread::on_eor(
-                    &mut self.sends,
-                    &mut self.rma_ops,
-                    &mut self.peers,
-                    &mut self.pending,
-                    w,
-                    a,
-                    eor,
-                ),
-                _ => Next::Nothing,
-            },
-            HandlerKind::ReadNack => read_nack::on_recv(
-                &mut self.sends,
-                &mut self.rma_ops,
-                &mut self.peers,
-                &mut self.pending,
-                w,
-                a,
-            ),
-            HandlerKind::PeerError => {
-                peer_error::on_recv(self, w, a);
-                Next::Nothing
-            }
-            HandlerKind::Handshake => {
-                handshake::on_recv(&mut self.sends, &mut self.peers, &mut self.pending, w, a)
-            }
-            HandlerKind::Receipt => {
-                receipt::on_recv(&mut self.sends, &mut self.rma_ops, &mut self.peers, &mut self.pending, w, a)
-            }
-            HandlerKind::Write => write::on_recv(&mut self.rma_ops, &mut self.peers, &mut self.pending, a),
-            HandlerKind::WriteRead => {
-                write_read::on_recv(&mut self.rma_ops, &mut self.reads, &mut self.peers, a)
-            }
-            HandlerKind::Read => read::on_recv(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, a),
-            HandlerKind::Atomic => {
-                atomic::on_recv(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, a)
-            }
-            HandlerKind::None => self.peers.drop_packet(a, DropReason::Unsupported),
-        }
-    }
-
-    /// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
-    /// rest is dropped.
-    #[cold]
-    fn recv_from_failed<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) -> Next {
-        let peer = &self.peers.table[a.peer];
-        let follows = |msg_id| match peer.queue.as_ref().and_then(|queue| queue.partial_msgs.get(msg_id)) {
-            Some(&PartialMsg::Rx(rx)) => self.recvs.table.get(rx).is_some(),
-            _ => false,
-        };
-        match a.packet {
-            _ if peer.flags.contains(PeerFlags::DRAINED) => self.peers.drop_of_failed(a),
-            Packet::CtsData(hdr, _) if self.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
-                longcts::on_recv(
-                    &mut self.sends,
-                    &mut self.recvs,
-                    &mut self.rma_ops,
-                    &mut self.peers,
-                    &mut self.pending,
-                    a,
-                )
-            }
-            Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
-                longread::on_rtm(
-                    &mut self.recvs,
-                    &mut self.reads,
-                    &mut self.peers,
-                    &mut self.pending,
-                    w,
-                    a,
-                    rtm,
-                )
-            }
-            _ => self.peers.drop_of_failed(a),
         }
     }
 
@@ -476,12 +195,6 @@ impl Engine {
     #[inline]
     pub fn take_event(&mut self) -> Option<EngineEvent> {
         self.pending.events.pop_front()
-    }
-
-    /// True if events wait to be taken. // HOT
-    #[inline(always)]
-    pub fn has_events(&self) -> bool {
-        !self.pending.events.is_empty()
     }
 
     /// True if an unexpected message of this kind waits. // HOT
@@ -499,14 +212,197 @@ impl Engine {
         undelivered | self.pending.waiting() == 0 && !self.pending.is_over_limit()
     }
 
-    /// Takes the oldest trace event.
-    pub fn take_trace_event(&mut self) -> Option<TraceEvent> {
-        self.peers.counters.trace.take()
-    }
-
     /// True if this engine handles packets of this type; others are counted and dropped.
     pub fn handles(ty: PktType) -> bool {
         handlers::TABLE[usize::from(ty.0)].kind != HandlerKind::None
+    }
+}
+
+/// Dispatches packets of the reorder window that are in order now.
+fn dispatch_in_order<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
+    let mut ready = std::mem::take(&mut e.recvs.in_order_buf);
+    loop {
+        let from = &mut e.peers.table[peer];
+        let next = from.next_rx;
+        let Some(queue) = &mut from.queue else { break };
+        if !queue.reorder.take(next, &mut ready) {
+            from.flags.set(PeerFlags::REORDERING, !queue.reorder.is_empty());
+            break;
+        }
+        from.next_rx = next.wrapping_add(1);
+        let mut order = MsgOrder::Next;
+        for held in ready.drain(..) {
+            if let Ok(packet) = wire::parse(held.bytes()) {
+                let handler = &handlers::TABLE[usize::from(held.bytes()[0])];
+                dispatch(e, w, &Arrival { peer, handler, packet: &packet, order });
+            }
+            order = MsgOrder::Past;
+            e.pending.held_packets.release_reordered(held);
+        }
+    }
+    e.recvs.in_order_buf = ready;
+}
+
+/// Handles any packet. Out of line, so that the fast path needs little stack.
+#[inline(never)]
+fn on_packet_general<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
+    ops::in_memory(e, w, |e, w| handle_packet(e, w, wire, from, packet));
+}
+
+#[inline]
+fn dispatch<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let next = handle(e, w, a);
+    e.follow(w, a.peer, next);
+}
+
+/// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
+/// rest is dropped.
+#[cold]
+fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
+    let peer = &e.peers.table[a.peer];
+    let follows = |msg_id| match peer.queue.as_ref().and_then(|queue| queue.partial_msgs.get(msg_id)) {
+        Some(&PartialMsg::Rx(rx)) => e.recvs.table.get(rx).is_some(),
+        _ => false,
+    };
+    match a.packet {
+        _ if peer.flags.contains(PeerFlags::DRAINED) => e.peers.drop_of_failed(a),
+        Packet::CtsData(hdr, _) if e.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
+            longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
+        }
+        Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
+            longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
+        }
+        _ => e.peers.drop_of_failed(a),
+    }
+}
+
+/// Passes a packet to its handler, with the parts of the engine that it needs.
+#[inline]
+fn handle<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
+    match a.handler.kind {
+        _ if e.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+            e.peers.refuse_closed(&mut e.pending, a);
+            Next::Nothing
+        }
+        // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
+        HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
+            if e.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
+        {
+            zcopy_recv::on_packet(e, w, a)
+        }
+        // Whole messages of a failed peer are received; others would never end.
+        HandlerKind::Eager => eager::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a),
+        HandlerKind::Medium if !e.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
+            medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a)
+        }
+        _ if e.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => recv_from_failed(e, w, a),
+        HandlerKind::Medium => medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a),
+        HandlerKind::LongCts => {
+            longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
+        }
+        HandlerKind::LongRead => match a.packet {
+            Packet::Rtm(rtm) => {
+                longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
+            }
+            Packet::Eor(eor) => {
+                longread::on_eor(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a, eor)
+            }
+            _ => Next::Nothing,
+        },
+        HandlerKind::ReadNack => {
+            read_nack::on_recv(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a)
+        }
+        HandlerKind::PeerError => peer_error::on_recv(e, w, a),
+        HandlerKind::Handshake => handshake::on_recv(&mut e.sends, &mut e.peers, &mut e.pending, w, a),
+        HandlerKind::Receipt => {
+            receipt::on_recv(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a)
+        }
+        HandlerKind::Write => write::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, a),
+        HandlerKind::WriteRead => write_read::on_recv(&mut e.rma_ops, &mut e.reads, &mut e.peers, a),
+        HandlerKind::Read => read::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, a),
+        HandlerKind::Atomic => atomic::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, a),
+        HandlerKind::None => e.peers.drop_packet(a, DropReason::Unsupported),
+    }
+}
+
+/// Handles, keeps or drops a packet of the message order. // HOT
+#[inline]
+fn on_ordered<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    a: &Arrival<'_>,
+    id_use: MsgIdUse,
+    msg_id: u32,
+    bytes: &[u8],
+) {
+    match a.order {
+        MsgOrder::Next => {
+            e.peers.table[a.peer].next_rx = msg_id.wrapping_add(1);
+            dispatch(e, w, a);
+            if e.peers.table[a.peer].flags.contains(PeerFlags::REORDERING) {
+                dispatch_in_order(e, w, a.peer);
+            }
+        }
+        MsgOrder::Past if id_use != MsgIdUse::Single => dispatch(e, w, a),
+        // [M4.5]
+        MsgOrder::Past => _ = e.peers.drop_packet(a, DropReason::Duplicate),
+        // The messages before it will not arrive.
+        MsgOrder::Early if e.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+            e.peers.refuse_closed(&mut e.pending, a)
+        }
+        MsgOrder::Early if e.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
+            e.peers.drop_packet(a, DropReason::PeerFailed);
+        }
+        MsgOrder::Early
+            if !e.pending.held_packets.has_reorder_room(bytes.len(), e.peers.cfg.unexpected_hard_max) =>
+        {
+            e.peers.refuse_over_limit(a);
+        }
+        MsgOrder::Early => {
+            let from = &mut e.peers.table[a.peer];
+            from.flags |= PeerFlags::REORDERING;
+            if from.queue_mut().reorder.keep(&mut e.pending.held_packets, msg_id, id_use, bytes) {
+                e.peers.counters.stats.rare.out_of_order += 1;
+            } else {
+                e.peers.drop_packet(a, DropReason::Duplicate);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
+    // By reference: a parsed packet is large, and a move costs more than the parse.
+    let parsed = wire::parse(packet);
+    let parsed = match &parsed {
+        Ok(parsed) => parsed,
+        Err(reject) => return e.peers.counters.count_reject(from, packet, *reject),
+    };
+    let ty = packet[0];
+    let peer = match lifecycle::identify(e, w, wire, from, parsed) {
+        Ok(peer) => peer,
+        Err(why) => return e.peers.counters.count_drop(why, ty, from),
+    };
+    e.peers.counters.stats.rx_pkts[usize::from(ty)] += 1;
+    e.peers.counters.by_peer.of(peer).rx_pkts += 1;
+    if !e.peers.table[peer].flags.intersects(PeerFlags::SEEN | PeerFlags::FAILED) {
+        handshake::queue_handshake(e, w, peer);
+    }
+    let handler = &handlers::TABLE[usize::from(ty)];
+    match (handler.id_use, parsed.msg_id()) {
+        (Some(id_use), Some(msg_id)) => {
+            let order = msg_order(e.peers.table[peer].next_rx, msg_id);
+            let arrival = Arrival { peer, handler, packet: parsed, order };
+            on_ordered(e, w, &arrival, id_use, msg_id, packet);
+        }
+        _ => {
+            let peer = if matches!(parsed, Packet::CtsData(..)) { e.peers.table.owner(peer) } else { peer };
+            dispatch(e, w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next });
+        }
+    }
+    if let Some(over_limit_peer) = e.peers.over_limit_peer.take() {
+        lifecycle::force_close_with(e, w, over_limit_peer, PeerError::OverLimit);
+        e.pending.schedule(&mut e.peers, over_limit_peer);
     }
 }
 

@@ -1,6 +1,8 @@
-//! What the engine does after a packet was handled: handlers see only the parts of the engine that they change.
+//! The engine's next action after a packet was handled. Handlers change parts of the engine and return it.
 
+use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::peer::Ctl;
+use crate::rdm::protocol::Sync;
 use crate::rdm::status::PeerError;
 
 /// The engine's next action for a peer.
@@ -15,8 +17,22 @@ pub(in crate::rdm) enum Next {
     DriveRails,
     /// The peer's HANDSHAKE has arrived: send what waited for it.
     Met,
+    /// Dispatch packets of the reorder window that are in order now.
+    InOrder,
     /// The peer failed.
     Fail(PeerError),
     /// The peer has lost the lane to us and has no other.
     LaneLost,
+}
+
+impl Next {
+    /// Returns the RECEIPT that the sender of a complete message waits for.
+    // [M6.1] [M6.3]
+    #[inline]
+    pub fn receipt(envelope: &Envelope) -> Next {
+        match envelope.protocol.sync() {
+            Sync::Yes => Next::Ctl(Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id }),
+            Sync::No => Next::Nothing,
+        }
+    }
 }

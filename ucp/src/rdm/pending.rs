@@ -33,6 +33,12 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// True if events wait to be taken. // HOT
+    #[inline(always)]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     pub(in crate::rdm) fn new(cfg: &EngineConfig) -> Pending {
         Pending {
             scheduled: VecDeque::new(),

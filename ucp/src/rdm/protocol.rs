@@ -236,6 +236,15 @@ pub(in crate::rdm) enum SendProgress {
     PeerFailed(PeerError),
 }
 
+/// Result of one step for a peer.
+pub(in crate::rdm) enum Step {
+    /// A packet was sent, or a send ended.
+    Done,
+    /// Nothing to do before the peer answers.
+    Idle,
+    Full,
+}
+
 impl From<NotPosted> for SendProgress {
     fn from(refused: NotPosted) -> SendProgress {
         match refused {

@@ -368,7 +368,7 @@ impl Net {
     pub fn with(nodes: usize, seed: u64, net_config: NetConfig, cfg: EngineConfig) -> Net {
         let node = |n| {
             let mut engine = Engine::new(cfg);
-            let wire = engine.add_wire(address(n));
+            let wire = engine.wires_mut().add(address(n));
             Node {
                 engine,
                 addr: address(n),
@@ -445,7 +445,7 @@ impl Net {
         self.flush_waiters.retain(|settle| !is_over(settle, &self.sent_packets));
         for (me, peer, _) in over {
             let now = self.now;
-            self.at(me, |e, _| e.on_peer_flushed(now, peer));
+            self.at(me, |e, _| e.returns().on_flushed(now, peer));
         }
         true
     }
@@ -454,13 +454,13 @@ impl Net {
         let paths = &self.nodes[sent_packet.from].paths;
         let peer = paths.iter().position(|&node| node == sent_packet.to).expect("sent to a peer");
         let now = self.now;
-        self.at(sent_packet.from, |e, _| e.on_rnr(now, PeerId(peer as u32), &sent_packet.bytes));
+        self.at(sent_packet.from, |e, _| e.returns().on_rnr(now, PeerId(peer as u32), &sent_packet.bytes));
     }
 
     /// Lets every node read, `most` bytes at a time.
     pub fn with_rdma(mut self, most: u64) -> Net {
         for node in &mut self.nodes {
-            node.engine.set_rdma(node.wire, Rdma { read: most, ..Rdma::NONE });
+            node.engine.wires_mut().set_rdma(node.wire, Rdma { read: most, ..Rdma::NONE });
         }
         self
     }

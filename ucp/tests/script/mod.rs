@@ -101,9 +101,9 @@ impl Live {
             runt_size: if setting & 0x20 == 0 { 0 } else { 300 },
             ..EngineConfig::default()
         });
-        let wire = engine.add_wire(addr(1));
+        let wire = engine.wires_mut().add(addr(1));
         if setting & 0x40 == 0 {
-            engine.set_rdma(wire, Device::rdma());
+            engine.wires_mut().set_rdma(wire, Device::rdma());
         }
         let peers = [2, 3].map(|n| engine.peers_mut().add(wire, addr(n), source(n)));
         let qp = UserRecvQp { qpn: 9, qkey: 9 };
@@ -114,7 +114,7 @@ impl Live {
             let access = [Access::all(), Access::READ][n];
             // SAFETY: the vectors outlive the engine, and are read only after it is dropped.
             let region = unsafe { Region::new(memory[GUARD..].as_mut_ptr(), ROOM, access) };
-            let key = region.and_then(|region| engine.add_memory(region));
+            let key = region.and_then(|region| engine.memory().add(region));
             keys.extend(key);
             // The engine knows the device's key too: a peer may guess it.
             key.map(|key| engine.memory().add_device_key(key, DomainId(wire.0), 5 + n as u64));
@@ -294,7 +294,7 @@ impl Live {
                 let nth = usize::from(script.byte()?);
                 let Some(&op) = self.ops.get(nth % self.ops.len().max(1)) else { return Some(()) };
                 match step / 20 % 3 {
-                    0 => drop(self.engine.cancel_recv(op)),
+                    0 => drop(self.engine.receives().cancel(op)),
                     1 => drop(self.engine.cancel_send(&mut self.device, op)),
                     _ => drop(self.engine.cancel_rma(op)),
                 }
@@ -302,7 +302,7 @@ impl Live {
             18 => match step / 20 {
                 0..=3 => {
                     let take = if step & 0x40 == 0 { ProbeRemove::No } else { ProbeRemove::Yes };
-                    if let Some(found) = self.engine.probe(kind(step), None, take)
+                    if let Some(found) = self.engine.receives().probe(kind(step), None, take)
                         && take == ProbeRemove::Yes
                     {
                         self.taken = Some(found.handle);
@@ -332,7 +332,7 @@ impl Live {
                     let (nth, len, how) = (script.byte()?, script.word()?, script.byte()?);
                     self.receive(usize::from(nth), usize::from(len), how);
                 }
-                _ => while self.engine.take_trace_event().is_some() {},
+                _ => while self.engine.peers_mut().take_trace_event().is_some() {},
             },
         }
         Some(())
@@ -346,15 +346,15 @@ impl Live {
         let device::Out { to, bytes, bare } = self.device.out.remove(nth % self.device.out.len());
         self.come += bytes.len().max(16);
         match bare {
-            None => self.engine.on_rnr(Nanos(self.next), to, &bytes),
-            Some(imm) => self.engine.on_rnr_user_qp(Nanos(self.next), to, &bytes, imm),
+            None => self.engine.returns().on_rnr(Nanos(self.next), to, &bytes),
+            Some(imm) => self.engine.returns().on_rnr_user_qp(Nanos(self.next), to, &bytes, imm),
         }
     }
 
     fn settled(&mut self) {
         let Some(to) = self.device.settling.pop() else { return };
         self.device.out.retain(|out| out.to != to);
-        self.engine.on_peer_flushed(Nanos(self.next), to);
+        self.engine.returns().on_flushed(Nanos(self.next), to);
     }
 
     fn receive(&mut self, nth: usize, len: usize, how: u8) {

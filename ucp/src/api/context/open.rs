@@ -225,16 +225,16 @@ impl Context {
                 )));
             }
             let (form, raw) = WorkerIface::identity(&iface, lane_connid(id.nonce, at))?;
-            let wire = engine.add_wire(RawAddr::from_bytes(&raw));
-            engine.set_domain(wire, domain);
+            let wire = engine.wires_mut().add(RawAddr::from_bytes(&raw));
+            engine.wires_mut().set_domain(wire, domain);
             // Mapped memory blocks the sender when full and loses nothing.
             if iface.attr().kind != DevKind::Net {
-                engine.set_grant(wire, Grant::Whole);
+                engine.wires_mut().set_grant(wire, Grant::Whole);
             }
             if iface.attr().order == OrderKind::Ordered {
-                engine.set_packet_order(wire, PacketOrder::Kept);
+                engine.wires_mut().set_packet_order(wire, PacketOrder::Kept);
             }
-            engine.set_rdma(wire, rdma(&iface));
+            engine.wires_mut().set_rdma(wire, rdma(&iface));
             lanes.push(WorkerIface { wire, domain, raw, form, device: iface.device_addr(), iface });
         }
         if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
@@ -293,7 +293,7 @@ fn set_rails(engine: &mut Engine, lanes: &[WorkerIface]) {
         let all = rail_lanes(lanes, at);
         if !done.contains(&at) && all.contains(&at) {
             let wires: Vec<_> = all.iter().map(|at| lanes[usize::from(at.0)].wire).collect();
-            engine.set_rails(&wires);
+            engine.wires_mut().set_rails(&wires);
             done.extend(all);
         }
     }

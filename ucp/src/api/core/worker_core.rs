@@ -195,7 +195,7 @@ impl WorkerCore {
                 PollOne::Empty => {}
                 PollOne::Received { more: false } => {
                     self.poll_first_again(at);
-                    let has_events = self.engine.has_events() || !self.streams.is_fully_idle();
+                    let has_events = self.engine.pending().has_events() || !self.streams.is_fully_idle();
                     return if has_events {
                         FastPoll::NeedsPoll(PollWork::Events)
                     } else {
@@ -358,15 +358,16 @@ impl WorkerCore {
     #[inline(always)]
     pub(crate) fn has_no_notifications(&self) -> bool {
         let engine = &self.engine;
-        let quiet =
-            !engine.has_events() && !engine.has_unexpected(Kind::Am) && !engine.pending().is_over_limit();
+        let quiet = !engine.pending().has_events()
+            && !engine.has_unexpected(Kind::Am)
+            && !engine.pending().is_over_limit();
         quiet && self.streams.is_idle() && self.flushes.is_empty()
     }
 
     /// Whether progress has events to deliver without further arrivals.
     pub(crate) fn has_completions(&self) -> bool {
         let engine = &self.engine;
-        engine.has_events()
+        engine.pending().has_events()
             || engine.pending().is_draining()
             || !self.streams.is_idle()
             || !self.flushed.is_empty()

@@ -163,7 +163,7 @@ impl Ep {
     fn send_immediate<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let mut core = self.worker.core_keep_idle();
         let (engine, mut wire, _) = core.split();
-        engine.send_short(&mut wire, self.state.peer(), (class, tag), body)
+        engine.peers_mut().send_short(&mut wire, self.state.peer(), (class, tag), body)
     }
 
     #[inline(never)]
@@ -205,8 +205,8 @@ impl Ep {
             streams: &mut core.streams,
             am_queue: &self.worker.am_handlers().queue,
         };
-        let delivered = core.engine.recv_from_self(&mut sink, self.state.peer(), tag, message);
-        core.idle &= !core.engine.has_events();
+        let delivered = core.engine.receives().recv_from_self(&mut sink, self.state.peer(), tag, message);
+        core.idle &= !core.engine.pending().has_events();
         delivered
     }
 

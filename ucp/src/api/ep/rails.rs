@@ -92,7 +92,7 @@ impl WorkerCore {
         if keys.iter().all(Option::is_none) {
             u64::MAX
         } else {
-            self.engine.config().rma_chunk.saturating_mul(2)
+            self.engine.peers().config().rma_chunk.saturating_mul(2)
         }
     }
 }
@@ -101,7 +101,7 @@ impl EpProtocols<'_> {
     /// Number of NICs for long transfers. A transfer of few packets takes one.
     pub fn rail_plan(&self, of: TransferKind) -> Striping {
         let core = self.ep.worker().core();
-        let (cfg, nics) = (core.engine.config(), 1 + self.ep.further_lanes().len());
+        let (cfg, nics) = (core.engine.peers().config(), 1 + self.ep.further_lanes().len());
         let (most, chunk) = match of {
             TransferKind::Messages => (cfg.rndv_rails, cfg.rndv_chunk),
             TransferKind::Rma => (cfg.rma_rails, cfg.rma_chunk),

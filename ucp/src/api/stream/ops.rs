@@ -93,7 +93,7 @@ impl WorkerCore {
             }
             let probed = match stream.broken {
                 true => None,
-                false => self.engine.probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes),
+                false => self.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes),
             };
             let Some(probed) = probed else {
                 let peer_error = || self.engine.peers().drain_error(peer).map(Error::from);
@@ -169,7 +169,9 @@ impl WorkerCore {
     }
 
     fn recv_next_into_vec(&mut self, peer: PeerId) {
-        let Some(probed) = self.engine.probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes) else { return };
+        let Some(probed) = self.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes) else {
+            return;
+        };
         let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
         let len = usize::try_from(probed.len).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();

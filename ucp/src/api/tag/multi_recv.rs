@@ -145,7 +145,7 @@ impl<B: IoBufMut> MultiRecv<B> {
 
     /// Stops matching messages; those already matched still arrive. False if it had already stopped.
     pub fn cancel(&mut self) -> bool {
-        self.op.take().is_some_and(|op| self.worker.core().engine.cancel_recv(op))
+        self.op.take().is_some_and(|op| self.worker.core().engine.receives().cancel(op))
     }
 
     /// Cancels, waits for matched messages, and returns the buffer with its whole length, and the error that

@@ -84,7 +84,7 @@ impl Worker {
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
         let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user };
-        match core.engine.post_recv(args) {
+        match core.engine.receives().post(args) {
             Ok(op) => Ok(OpStatus::InProgress(RequestId(core.reqs.start(Role::Recv(op), done)))),
             Err(args) => core.recv(args, done),
         }
@@ -132,7 +132,7 @@ impl Worker {
 
     /// Finds the oldest unexpected message that matches, and leaves it in the queue. Makes no progress.
     pub fn probe(&self, matching: Match) -> Option<Envelope> {
-        let found = self.core().engine.probe(matching.kind, matching.from, ProbeRemove::No)?;
+        let found = self.core().engine.receives().probe(matching.kind, matching.from, ProbeRemove::No)?;
         Some(Envelope { len: found.len, tag: found.tag, from: found.from })
     }
 
@@ -143,7 +143,7 @@ impl Worker {
 
     /// Removes the oldest unexpected message that matches from the queue; [`Message::recv`] receives it.
     pub fn mprobe(&self, matching: Match) -> Option<Message> {
-        let found = self.core().engine.probe(matching.kind, matching.from, ProbeRemove::Yes)?;
+        let found = self.core().engine.receives().probe(matching.kind, matching.from, ProbeRemove::Yes)?;
         let envelope = Envelope { len: found.len, tag: found.tag, from: found.from };
         Some(Message { worker: self.clone(), handle: Some(found.handle), envelope })
     }
@@ -205,9 +205,11 @@ impl Message {
 impl WorkerCore {
     /// Cancels a receive. Active-message data goes into an empty buffer instead, so that its send completes.
     pub(crate) fn cancel_recv(&mut self, op: OpId) -> bool {
-        let Some((kind, from)) = self.engine.awaits_data(op) else { return self.engine.cancel_recv(op) };
+        let Some((kind, from)) = self.engine.receives().awaits_data(op) else {
+            return self.engine.receives().cancel(op);
+        };
         let Ok(user) = self.reqs.next_id() else { return false };
-        if !self.engine.cancel_recv(op) {
+        if !self.engine.receives().cancel(op) {
             return false;
         }
         let args = RecvArgs { buf: RecvBuf::EMPTY, kind, from, user: u64::from(user.raw()) };

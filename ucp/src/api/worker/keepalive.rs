@@ -77,9 +77,7 @@ impl WorkerCore {
             }
             Err(Refused::Failed(e)) => {
                 let (engine, mut wire, _) = self.split();
-                if !engine.fail_over(&mut wire, peer, fault_of(e)) {
-                    engine.on_keepalive_error(&mut wire, peer, fault_of(e));
-                }
+                engine.on_keepalive_error(&mut wire, peer, fault_of(e));
             }
         }
         true

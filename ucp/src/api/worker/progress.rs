@@ -75,7 +75,7 @@ impl Worker {
     #[inline(never)]
     fn dispatch_events(&self) -> usize {
         let mut core = self.core();
-        let mut events = usize::from(core.engine.has_events());
+        let mut events = usize::from(core.engine.pending().has_events());
         while let Some(action) = core.next_action() {
             drop(core);
             self.run(action);
@@ -157,7 +157,7 @@ impl Worker {
         match &self.inner.events {
             Some(events) => self.wait_on(events, timeout),
             None => {
-                self.core().engine.expect_arrivals();
+                self.core().engine.receives().expect_arrivals();
                 std::thread::yield_now();
                 Ok(WaitStatus::Ready)
             }
@@ -180,7 +180,7 @@ impl Worker {
 
     /// Arms [`Worker::event_fd`] for a sleep of at most `timeout`. `None` if there may be something to do.
     pub(crate) fn plan_sleep(&self, timeout: Option<Duration>) -> Option<SleepPlan> {
-        self.core().engine.expect_arrivals();
+        self.core().engine.receives().expect_arrivals();
         if !self.arm() {
             return None;
         }
@@ -238,7 +238,7 @@ impl Worker {
 
     /// Takes the next trace event: peers found and lost, packets dropped and why.
     pub fn take_trace_event(&self) -> Option<TraceEvent> {
-        self.core().engine.take_trace_event()
+        self.core().engine.peers_mut().take_trace_event()
     }
 
     /// Checks at once whether every peer lives (see `UCX_KEEPALIVE_INTERVAL`); progress ends operations with

@@ -13,10 +13,27 @@ use crate::rdm::io::{Flushed, NotPosted, Wire};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::pending::Pending;
+use crate::rdm::protocols::zcopy_recv;
+use crate::rdm::protocols::zcopy_recv::ZcopyRecv;
 use crate::rdm::status::PeerError;
 use crate::wire::PktType;
 
 impl Engine {
+    /// Returns the parts that take back packets to receivers that were not ready.
+    #[inline]
+    pub fn returns(&mut self) -> Returns<'_> {
+        Returns { zcopy_recv: &mut self.zcopy_recv, peers: &mut self.peers, pending: &mut self.pending }
+    }
+}
+
+/// The parts of an engine that take back packets to receivers that were not ready.
+pub struct Returns<'a> {
+    zcopy_recv: &'a mut Option<Box<ZcopyRecv>>,
+    peers: &'a mut Peers,
+    pending: &'a mut Pending,
+}
+
+impl Returns<'_> {
     /// Takes back a packet that the peer had no receive for (RNR). It is sent again before anything new. A
     /// packet to a failed peer is dropped.
     // [M10.5]
@@ -25,11 +42,11 @@ impl Engine {
         self.pending.on_returned(&mut self.peers, now, to, packet, ResendTo::MainQp);
     }
 
-    /// Takes back a message without a header, as [`Engine::on_rnr`] does.
+    /// Takes back a message without a header, as [`Returns::on_rnr`] does.
     // [M5.11]
     #[cold]
     pub fn on_rnr_user_qp(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
-        if !self.forward_again(now, to) {
+        if !zcopy_recv::forward_again(&mut self.zcopy_recv, &mut self.peers, &mut self.pending, now, to) {
             self.pending.on_returned(&mut self.peers, now, to, data, ResendTo::UserQp(imm));
         }
     }
@@ -37,7 +54,7 @@ impl Engine {
     /// Continues the back-off of `to`: all that was sent to it before [`Wire::flush_peer`] is delivered or
     /// handed back.
     #[cold]
-    pub fn on_peer_flushed(&mut self, now: Nanos, to: PeerId) {
+    pub fn on_flushed(&mut self, now: Nanos, to: PeerId) {
         let retry = self.peers.cfg.retry;
         if self.peers.table.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::BACKED_OFF)) {
             return;
@@ -59,65 +76,65 @@ impl Engine {
             }
         }
     }
+}
 
-    /// Sends again to the peers whose delay is over. Returns the number of packets sent.
-    #[cold]
-    pub(in crate::rdm) fn resend_due<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
-        let mut sent = 0;
-        for n in (0..self.pending.backed_off.len()).rev() {
-            // An error ends the back-off and removes the list entry.
-            let Some(&to) = self.pending.backed_off.get(n) else { continue };
-            let backoff = &self.peers.table[to].queue_mut().backoff;
-            if backoff.returned.is_none() && now >= backoff.until && !self.forward_now(w, to) {
-                sent += self.resend_to(w, now, to);
+fn resend_to<W: Wire>(e: &mut Engine, w: &mut W, now: Nanos, to: PeerId) -> usize {
+    let mut sent = 0;
+    for _ in 0..e.peers.cfg.burst {
+        let Some(queue) = &mut e.peers.table[to].queue else { break };
+        let Some((held, target)) = queue.backoff.packets.front() else { break };
+        let bytes = held.bytes();
+        let fill = |slot: &mut [u8]| {
+            slot[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        };
+        let posted = match (*target, queue.user_qp) {
+            (ResendTo::MainQp, _) => w.send(to, bytes.len(), TxToken::Packet, fill),
+            (ResendTo::UserQp(imm), Some(qp)) => w.send_to_user_qp(to, qp, bytes.len(), imm, fill),
+            (ResendTo::UserQp(_), None) => Err(NotPosted::Peer(PeerError::Unreachable)),
+        };
+        match posted {
+            Ok(_) => {
+                if let Some((held, _)) = queue.backoff.packets.pop_front() {
+                    e.pending.held_packets.release(held);
+                }
+                e.peers.counters.stats.rare.sent_again += 1;
+                sent += 1;
+            }
+            Err(NotPosted::Full) => {
+                e.peers.counters.stats.rare.full += 1;
+                break;
+            }
+            Err(NotPosted::Peer(fault)) => {
+                if !e.try_failover(w, to, fault) {
+                    e.fail_peer(w, to, fault);
+                }
+                return sent;
             }
         }
-        sent
     }
+    if sent > 0 {
+        e.peers.table[to].queue_mut().backoff.returned = Some(0);
+        if w.flush_peer(to) == Flushed::Now {
+            e.returns().on_flushed(now, to);
+        }
+    }
+    sent
+}
 
-    fn resend_to<W: Wire>(&mut self, w: &mut W, now: Nanos, to: PeerId) -> usize {
-        let mut sent = 0;
-        for _ in 0..self.peers.cfg.burst {
-            let Some(queue) = &mut self.peers.table[to].queue else { break };
-            let Some((held, target)) = queue.backoff.packets.front() else { break };
-            let bytes = held.bytes();
-            let fill = |slot: &mut [u8]| {
-                slot[..bytes.len()].copy_from_slice(bytes);
-                bytes.len()
-            };
-            let posted = match (*target, queue.user_qp) {
-                (ResendTo::MainQp, _) => w.send(to, bytes.len(), TxToken::Packet, fill),
-                (ResendTo::UserQp(imm), Some(qp)) => w.send_to_user_qp(to, qp, bytes.len(), imm, fill),
-                (ResendTo::UserQp(_), None) => Err(NotPosted::Peer(PeerError::Unreachable)),
-            };
-            match posted {
-                Ok(_) => {
-                    if let Some((held, _)) = queue.backoff.packets.pop_front() {
-                        self.pending.held_packets.release(held);
-                    }
-                    self.peers.counters.stats.rare.sent_again += 1;
-                    sent += 1;
-                }
-                Err(NotPosted::Full) => {
-                    self.peers.counters.stats.rare.full += 1;
-                    break;
-                }
-                Err(NotPosted::Peer(fault)) => {
-                    if !self.try_failover(w, to, fault) {
-                        self.fail_peer(w, to, fault);
-                    }
-                    return sent;
-                }
-            }
+/// Sends again to the peers whose delay is over. Returns the number of packets sent.
+#[cold]
+pub(in crate::rdm) fn resend_due<W: Wire>(e: &mut Engine, w: &mut W, now: Nanos) -> usize {
+    let mut sent = 0;
+    for n in (0..e.pending.backed_off.len()).rev() {
+        // An error ends the back-off and removes the list entry.
+        let Some(&to) = e.pending.backed_off.get(n) else { continue };
+        let backoff = &e.peers.table[to].queue_mut().backoff;
+        if backoff.returned.is_none() && now >= backoff.until && !zcopy_recv::forward_now(e, w, to) {
+            sent += resend_to(e, w, now, to);
         }
-        if sent > 0 {
-            self.peers.table[to].queue_mut().backoff.returned = Some(0);
-            if w.flush_peer(to) == Flushed::Now {
-                self.on_peer_flushed(now, to);
-            }
-        }
-        sent
     }
+    sent
 }
 
 impl Pending {

@@ -72,16 +72,16 @@ impl Peers {
     pub(in crate::rdm) fn aliases(&self, kind: Kind) -> Aliases<'_> {
         Aliases::new(self, kind)
     }
+}
 
-    /// Returns the other peers of a peer's worker, without further lanes.
-    pub(in crate::rdm) fn other_aliases(&self, id: PeerId) -> Vec<PeerId> {
-        if self.wires.len() < 2 {
-            return Vec::new();
-        }
-        let aliases = self.aliases(Kind::Tagged);
-        let other = |(other, peer): &(PeerId, &Peer)| {
-            *other != id && !peer.is_further_lane() && aliases.is_same_worker(*other, id)
-        };
-        self.table.iter().filter(other).map(|(other, _)| other).collect()
+/// Returns the other peers of a peer's worker, without further lanes.
+pub(in crate::rdm) fn other_aliases(peers: &Peers, id: PeerId) -> Vec<PeerId> {
+    if peers.wires.len() < 2 {
+        return Vec::new();
     }
+    let aliases = peers.aliases(Kind::Tagged);
+    let other = |(other, peer): &(PeerId, &Peer)| {
+        *other != id && !peer.is_further_lane() && aliases.is_same_worker(*other, id)
+    };
+    peers.table.iter().filter(other).map(|(other, _)| other).collect()
 }

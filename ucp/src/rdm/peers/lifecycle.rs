@@ -8,10 +8,14 @@ use crate::rdm::io::Wire;
 use crate::rdm::op::rx::{RecvRole, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::aliases;
 use crate::rdm::peers::peer::{PartialMsg, Peer, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
-use crate::rdm::protocols::peer_error::ABORTED;
+use crate::rdm::protocols::peer_error::{self, ABORTED};
+use crate::rdm::protocols::zcopy_recv;
+use crate::rdm::rails::failover;
+use crate::rdm::rails::striping;
 use crate::rdm::recv::Recvs;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::PacketOrder;
@@ -32,79 +36,27 @@ enum EndScope {
 }
 
 impl Engine {
-    /// Resolves the sender of a packet. Unknown senders that bring their address become peers. // HOT
-    // [M2.3]
-    #[inline]
-    pub(in crate::rdm) fn identify<W: Wire>(
-        &mut self,
-        w: &mut W,
-        wire: WireId,
-        from: Source,
-        packet: &Packet<'_>,
-    ) -> Result<PeerId, DropReason> {
-        if let Some(peer) = self.peers.lookup.current(wire, from)
-            && packet.sender_connid().is_none_or(|connid| connid == self.peers.table[peer].addr.connid)
-        {
-            return Ok(peer);
-        }
-        self.identify_other(w, wire, from, packet)
-    }
-
-    // [M2.2]
-    #[cold]
-    fn identify_other<W: Wire>(
-        &mut self,
-        w: &mut W,
-        wire: WireId,
-        from: Source,
-        packet: &Packet<'_>,
-    ) -> Result<PeerId, DropReason> {
-        if let Some(connid) = packet.sender_connid()
-            && let Some(peer) = self.peers.lookup.previous(wire, from, connid)
-        {
-            return Ok(peer);
-        }
-        if let Some(peer) = self.identify_by_lane(w, wire, from, packet) {
-            return Ok(peer);
-        }
-        // [M2.4]
-        let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
-            return Err(DropReason::UnknownSender);
-        };
-        if self.peers.table.len() >= self.peers.cfg.max_peers as usize {
-            return Err(DropReason::NoPath);
-        }
-        let peer = self.peers.add_new(wire, addr, from);
-        let connected = w.connect(peer, from, &addr);
-        if connected == Err(PeerError::Unreachable) {
-            self.remove_peer(w, peer);
-            return Err(DropReason::NoPath);
-        }
-        self.peers.counters.stats.rare.peers_found += 1;
-        self.peers.counters.trace.push(TraceEvent::PeerFound(peer));
-        // It may have sent, flushed and exited: its messages have arrived.
-        if let Err(fault) = connected {
-            self.fail_peer(w, peer, fault);
-        }
-        Ok(peer)
-    }
-
     /// Fails a peer of which nothing more can arrive: all its operations end with the error. Whole messages
     /// of it can still be received.
     pub fn on_peer_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.table.get(peer).is_some() {
             self.pending.draining.retain(|&draining| draining != peer);
-            self.end_drain(w, peer);
-            self.fail(w, peer, fault, EndScope::All);
+            end_drain(self, w, peer);
+            fail(self, w, peer, fault, EndScope::All);
         }
     }
 
-    /// Fails a peer that did not answer a keepalive. What needs an answer ends now, the rest when the wire
-    /// has [drained](Engine::on_wire_drained).
-    pub fn on_keepalive_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
-        if self.peers.table.get(peer).is_some() {
+    /// Handles a peer that did not answer a keepalive: it moves to another lane, or fails. What needs an
+    /// answer ends then, the rest when the wire has [drained](Engine::on_wire_drained). False: it failed.
+    pub fn on_keepalive_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
+        if self.peers.table.get(peer).is_none() {
+            return false;
+        }
+        let moved = self.try_failover(w, peer, fault);
+        if !moved {
             self.fail_peer(w, peer, fault);
         }
+        moved
     }
 
     /// Handles a send error: fails the peer, of which more may arrive until the wire has
@@ -127,7 +79,7 @@ impl Engine {
             self.peers.first_failed.get_or_insert((id, fault));
         }
         self.on_probe_error(w, id, fault);
-        self.fail_main_peer(w, id, fault);
+        striping::fail_main_peer(self, w, id, fault);
     }
 
     /// Handles an error found by a probe, which says nothing about what was sent.
@@ -151,27 +103,11 @@ impl Engine {
     /// of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.peers.first_failed;
-        let others = self.peers.other_aliases(id);
-        self.force_close_with(w, id, PeerError::Gone);
-        others.into_iter().for_each(|other| self.force_close_with(w, other, PeerError::Gone));
+        let others = aliases::other_aliases(&self.peers, id);
+        force_close_with(self, w, id, PeerError::Gone);
+        others.into_iter().for_each(|other| force_close_with(self, w, other, PeerError::Gone));
         // Operations aborted here do not count as lost.
         self.peers.first_failed = lost;
-    }
-
-    pub(in crate::rdm) fn force_close_with<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
-        self.abort_all(w, id);
-        self.on_peer_error(w, id, fault);
-        if self.peers.table.get(id).is_some() {
-            self.peers.table[id].flags |= PeerFlags::FORCE_CLOSED;
-            self.recvs.drop_all_unexpected(
-                &mut self.reads,
-                &mut self.peers,
-                &mut self.pending,
-                w,
-                id,
-                Kind::AmData,
-            );
-        }
     }
 
     /// Ends the draining of failed peers on a wire that has nothing more to hand over: their incomplete
@@ -183,52 +119,13 @@ impl Engine {
             .partition(|&id| self.peers.table[id].wire == wire);
         self.pending.draining = draining;
         let drained: Vec<PeerId> = drained;
-        drained.into_iter().for_each(|id| self.end_drain(w, id));
-    }
-
-    fn end_drain<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let peer = &mut self.peers.table[id];
-        if let Some(fault) = peer.fault
-            && !peer.flags.contains(PeerFlags::DRAINED)
-        {
-            peer.flags |= PeerFlags::DRAINED;
-            self.end_ops(w, id, OpError::Peer(id, fault), EndScope::All);
-        }
+        drained.into_iter().for_each(|id| end_drain(self, w, id));
     }
 
     /// Fails a peer: nothing can be sent to it any more, packets of it may still arrive.
     #[cold]
     pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
-        self.fail(w, id, fault, EndScope::NeedsReply);
-    }
-
-    // [M10.1]
-    fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
-        let peer = &mut self.peers.table[id];
-        if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
-            return self.pending.end_backoff(&mut self.peers, id);
-        }
-        let unfinished =
-            peer.outstanding > 0 || peer.flags.intersects(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
-        if unfinished && !peer.is_further_lane() {
-            self.peers.first_failed.get_or_insert((id, fault));
-        }
-        peer.flags |= PeerFlags::FAILED;
-        peer.fault = Some(fault);
-        match scope {
-            EndScope::All => peer.flags |= PeerFlags::DRAINED,
-            EndScope::NeedsReply => self.pending.draining.push(id),
-        }
-        let wire = peer.wire;
-        self.mark_wire_down(wire, fault);
-        self.peers.counters.stats.rare.peers_failed += 1;
-        self.peers.counters.trace.push(TraceEvent::PeerFailed(id, fault));
-        if fault.is_lane_failure() {
-            self.announce_lane_failure(w, id);
-        }
-        self.end_ops(w, id, OpError::Peer(id, fault), scope);
-        self.drop_forwards(id);
-        self.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
+        fail(self, w, id, fault, EndScope::NeedsReply);
     }
 
     /// Removes a peer: its operations end as cancelled. Whole messages of it can still be received; its slot
@@ -237,7 +134,7 @@ impl Engine {
         let Some(peer) = self.peers.table.get(id) else { return };
         let failed = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
         let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
-        self.end_ops(w, id, OpError::Cancelled, EndScope::All);
+        end_ops(self, w, id, OpError::Cancelled, EndScope::All);
         self.pending.draining.retain(|&draining| draining != id);
         self.peers.lookup.remove(wire, from, connid, id);
         failed.iter().for_each(|failed| self.peers.lookup.remove(failed.wire, failed.from, connid, id));
@@ -246,98 +143,6 @@ impl Engine {
         peer.flags = PeerFlags::REMOVED;
         if peer.unexpected == 0 {
             self.peers.table.free(id);
-        }
-    }
-
-    /// Ends the operations that need this peer, and drops its incomplete messages.
-    fn end_ops<W: Wire>(&mut self, w: &mut W, id: PeerId, error: OpError, scope: EndScope) {
-        let is_ended = |protocol: Protocol| {
-            scope == EndScope::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
-        };
-        let sends: Vec<_> =
-            self.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
-        sends
-            .into_iter()
-            .for_each(|op| self.sends.finish(&mut self.peers, &mut self.pending, w, op, Err(error)));
-        self.rma_ops.end_of_peer(&mut self.reads, &mut self.peers, &mut self.pending, w, id, error);
-
-        let needs_it =
-            |op: &RxOp| match op.state {
-                RxState::Posted => scope == EndScope::All && op.entry.source() == Some(id),
-                RxState::Matched(rxe) => self.recvs.entries.get(rxe).is_some_and(|rxe| {
-                    rxe.envelope.from == id && (scope == EndScope::All || !rxe.is_all_sent())
-                }),
-                RxState::OnDevice(_) => false,
-            };
-        let receives: Vec<_> =
-            self.recvs.table.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
-        let lost = self.recvs.stream_msg_ids(&receives);
-        for id in receives {
-            let rma_read = self.recvs.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
-            if rma_read.is_some_and(|rma_read| !self.reads.stop(w, rma_read, error)) {
-                continue;
-            }
-            if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = self.recvs.table.get(id) {
-                self.recvs.close_multi(&mut self.pending, multi, Err(error));
-                continue;
-            }
-            let Some(&RxOp { state, kind, .. }) = self.recvs.table.get(id) else { continue };
-            match state {
-                RxState::Posted => self.recvs.match_queues[kind as usize]
-                    .expected
-                    .remove(&mut self.recvs.table, index_of(id)),
-                RxState::Matched(rxe) => drop(self.recvs.entries.remove(rxe)),
-                RxState::OnDevice(_) => {}
-            }
-            let Some(op) = self.recvs.table.remove(id) else { continue };
-            self.recvs.notify_end(&mut self.pending, &op, Err(error));
-        }
-
-        let is_incomplete = |held: &Unexpected| {
-            let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
-            held.envelope.from == id && missing && is_ended(held.envelope.protocol)
-        };
-        let incomplete = self.recvs.unexpected.iter().filter(|(_, held)| is_incomplete(held));
-        let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
-        self.recvs.break_stream(&mut self.peers, id, lost, &mut incomplete);
-        for held in incomplete {
-            let Some(held) = self.recvs.unexpected.remove(held) else { continue };
-            if let Some(index) = held.queued {
-                self.recvs.match_queues[held.kind as usize].unexpected.remove(index);
-            }
-            held.segments.drain(|_, bytes| self.pending.held_packets.release_unexpected(bytes));
-            self.pending.held_packets.remove_unexpected();
-            if let Some(rma_read) = held.rma_read {
-                self.reads.stop(w, rma_read, error);
-            }
-            self.peers.table[id].unexpected -= 1;
-        }
-
-        self.pending.end_backoff(&mut self.peers, id);
-        let peer = &mut self.peers.table[id];
-        peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);
-        if scope == EndScope::NeedsReply {
-            if let Some(queue) = &mut peer.queue {
-                queue.ctl.clear();
-                queue.unsent_errors.clear();
-                queue.sends.clear();
-                queue.grants.clear();
-                queue.reads.clear();
-                // Packets of ended messages are dropped.
-                queue.partial_msgs.retain(|_, part| match *part {
-                    PartialMsg::Rx(rx) => self.recvs.table.get(rx).is_some(),
-                    PartialMsg::Unexpected(held) => self.recvs.unexpected.get(held).is_some(),
-                });
-            }
-            return;
-        }
-        peer.flags.remove(PeerFlags::REORDERING);
-        if let Some(mut queue) = peer.queue.take() {
-            queue.reorder.clear(&mut self.pending.held_packets);
-            // Data that the further lane was to carry may still come back.
-            if queue.further_lane_of.is_some() {
-                peer.queue_mut().further_lane_of = queue.further_lane_of;
-            }
         }
     }
 
@@ -359,6 +164,200 @@ impl Engine {
             }
         }
     }
+}
+
+/// Ends the operations that need this peer, and drops its incomplete messages.
+fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope: EndScope) {
+    let is_ended = |protocol: Protocol| {
+        scope == EndScope::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
+    };
+    let sends: Vec<_> = e.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
+    sends.into_iter().for_each(|op| e.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)));
+    e.rma_ops.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, id, error);
+
+    let needs_it = |op: &RxOp| match op.state {
+        RxState::Posted => scope == EndScope::All && op.entry.source() == Some(id),
+        RxState::Matched(rxe) => e
+            .recvs
+            .entries
+            .get(rxe)
+            .is_some_and(|rxe| rxe.envelope.from == id && (scope == EndScope::All || !rxe.is_all_sent())),
+        RxState::OnDevice(_) => false,
+    };
+    let receives: Vec<_> = e.recvs.table.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
+    let lost = e.recvs.stream_msg_ids(&receives);
+    for id in receives {
+        let rma_read = e.recvs.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
+        if rma_read.is_some_and(|rma_read| !e.reads.stop(w, rma_read, error)) {
+            continue;
+        }
+        if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = e.recvs.table.get(id) {
+            e.recvs.close_multi(&mut e.pending, multi, Err(error));
+            continue;
+        }
+        let Some(&RxOp { state, kind, .. }) = e.recvs.table.get(id) else { continue };
+        match state {
+            RxState::Posted => {
+                e.recvs.match_queues[kind as usize].expected.remove(&mut e.recvs.table, index_of(id))
+            }
+            RxState::Matched(rxe) => drop(e.recvs.entries.remove(rxe)),
+            RxState::OnDevice(_) => {}
+        }
+        let Some(op) = e.recvs.table.remove(id) else { continue };
+        e.recvs.notify_end(&mut e.pending, &op, Err(error));
+    }
+
+    let is_incomplete = |held: &Unexpected| {
+        let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
+        held.envelope.from == id && missing && is_ended(held.envelope.protocol)
+    };
+    let incomplete = e.recvs.unexpected.iter().filter(|(_, held)| is_incomplete(held));
+    let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
+    e.recvs.break_stream(&mut e.peers, id, lost, &mut incomplete);
+    for held in incomplete {
+        let Some(held) = e.recvs.unexpected.remove(held) else { continue };
+        if let Some(index) = held.queued {
+            e.recvs.match_queues[held.kind as usize].unexpected.remove(index);
+        }
+        held.segments.drain(|_, bytes| e.pending.held_packets.release_unexpected(bytes));
+        e.pending.held_packets.remove_unexpected();
+        if let Some(rma_read) = held.rma_read {
+            e.reads.stop(w, rma_read, error);
+        }
+        e.peers.table[id].unexpected -= 1;
+    }
+
+    e.pending.end_backoff(&mut e.peers, id);
+    let peer = &mut e.peers.table[id];
+    peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);
+    if scope == EndScope::NeedsReply {
+        if let Some(queue) = &mut peer.queue {
+            queue.ctl.clear();
+            queue.unsent_errors.clear();
+            queue.sends.clear();
+            queue.grants.clear();
+            queue.reads.clear();
+            // Packets of ended messages are dropped.
+            queue.partial_msgs.retain(|_, part| match *part {
+                PartialMsg::Rx(rx) => e.recvs.table.get(rx).is_some(),
+                PartialMsg::Unexpected(held) => e.recvs.unexpected.get(held).is_some(),
+            });
+        }
+        return;
+    }
+    peer.flags.remove(PeerFlags::REORDERING);
+    if let Some(mut queue) = peer.queue.take() {
+        queue.reorder.clear(&mut e.pending.held_packets);
+        // Data that the further lane was to carry may still come back.
+        if queue.further_lane_of.is_some() {
+            peer.queue_mut().further_lane_of = queue.further_lane_of;
+        }
+    }
+}
+
+// [M10.1]
+fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
+    let peer = &mut e.peers.table[id];
+    if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
+        return e.pending.end_backoff(&mut e.peers, id);
+    }
+    let unfinished =
+        peer.outstanding > 0 || peer.flags.intersects(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
+    if unfinished && !peer.is_further_lane() {
+        e.peers.first_failed.get_or_insert((id, fault));
+    }
+    peer.flags |= PeerFlags::FAILED;
+    peer.fault = Some(fault);
+    match scope {
+        EndScope::All => peer.flags |= PeerFlags::DRAINED,
+        EndScope::NeedsReply => e.pending.draining.push(id),
+    }
+    let wire = peer.wire;
+    e.peers.wires.mark_down(wire, fault);
+    e.peers.counters.stats.rare.peers_failed += 1;
+    e.peers.counters.trace.push(TraceEvent::PeerFailed(id, fault));
+    if fault.is_lane_failure() {
+        failover::announce_lane_failure(e, w, id);
+    }
+    end_ops(e, w, id, OpError::Peer(id, fault), scope);
+    zcopy_recv::drop_forwards(e, id);
+    e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
+}
+
+fn end_drain<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
+    let peer = &mut e.peers.table[id];
+    if let Some(fault) = peer.fault
+        && !peer.flags.contains(PeerFlags::DRAINED)
+    {
+        peer.flags |= PeerFlags::DRAINED;
+        end_ops(e, w, id, OpError::Peer(id, fault), EndScope::All);
+    }
+}
+
+pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError) {
+    peer_error::abort_all(e, w, id);
+    e.on_peer_error(w, id, fault);
+    if e.peers.table.get(id).is_some() {
+        e.peers.table[id].flags |= PeerFlags::FORCE_CLOSED;
+        e.recvs.drop_all_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, id, Kind::AmData);
+    }
+}
+
+// [M2.2]
+#[cold]
+fn identify_other<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &Packet<'_>,
+) -> Result<PeerId, DropReason> {
+    if let Some(connid) = packet.sender_connid()
+        && let Some(peer) = e.peers.lookup.previous(wire, from, connid)
+    {
+        return Ok(peer);
+    }
+    if let Some(peer) = failover::identify_by_lane(e, w, wire, from, packet) {
+        return Ok(peer);
+    }
+    // [M2.4]
+    let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
+        return Err(DropReason::UnknownSender);
+    };
+    if e.peers.table.len() >= e.peers.cfg.max_peers as usize {
+        return Err(DropReason::NoPath);
+    }
+    let peer = e.peers.add_new(wire, addr, from);
+    let connected = w.connect(peer, from, &addr);
+    if connected == Err(PeerError::Unreachable) {
+        e.remove_peer(w, peer);
+        return Err(DropReason::NoPath);
+    }
+    e.peers.counters.stats.rare.peers_found += 1;
+    e.peers.counters.trace.push(TraceEvent::PeerFound(peer));
+    // It may have sent, flushed and exited: its messages have arrived.
+    if let Err(fault) = connected {
+        e.fail_peer(w, peer, fault);
+    }
+    Ok(peer)
+}
+
+/// Resolves the sender of a packet. Unknown senders that bring their address become peers. // HOT
+// [M2.3]
+#[inline]
+pub(in crate::rdm) fn identify<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &Packet<'_>,
+) -> Result<PeerId, DropReason> {
+    if let Some(peer) = e.peers.lookup.current(wire, from)
+        && packet.sender_connid().is_none_or(|connid| connid == e.peers.table[peer].addr.connid)
+    {
+        return Ok(peer);
+    }
+    identify_other(e, w, wire, from, packet)
 }
 
 impl Recvs {

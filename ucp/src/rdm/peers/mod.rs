@@ -11,6 +11,7 @@ pub(super) mod wires;
 use crate::rdm::ids::PeerId;
 use crate::rdm::stats::Counters;
 use crate::rdm::status::PeerError;
+use crate::rdm::trace::TraceEvent;
 use crate::rdm::types::EngineConfig;
 use lookup::PeerLookup;
 use peer::{Peer, PeerTable};
@@ -46,6 +47,18 @@ impl Peers {
             over_limit_peer: None,
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
         }
+    }
+}
+
+impl Peers {
+    /// Returns the engine's limits.
+    pub fn config(&self) -> &EngineConfig {
+        &self.cfg
+    }
+
+    /// Takes the oldest trace event.
+    pub fn take_trace_event(&mut self) -> Option<TraceEvent> {
+        self.counters.trace.take()
     }
 }
 

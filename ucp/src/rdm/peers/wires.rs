@@ -4,14 +4,14 @@ use std::ops::{Index, IndexMut};
 
 use crate::rdm::ids::{DomainId, WireId};
 use crate::rdm::io::Rdma;
-use crate::rdm::rails::rail_plan::RailList;
+use crate::rdm::rails::rail_plan::{MAX_RAILS, RailList};
 use crate::rdm::rma::args::PacketOrder;
 use crate::rdm::types::Grant;
 use crate::wire::RawAddr;
 
 /// State of one wire.
 #[derive(Debug)]
-pub(in crate::rdm) struct WireState {
+pub struct WireState {
     /// Our address on it.
     pub me: RawAddr,
     /// Memory domain of its device keys.
@@ -30,7 +30,7 @@ pub(in crate::rdm) struct WireState {
 
 /// The wires of an engine, by id.
 #[derive(Debug, Default)]
-pub(in crate::rdm) struct Wires(Vec<WireState>);
+pub struct Wires(Vec<WireState>);
 
 impl Wires {
     /// Adds a wire on which `me` is our address.
@@ -42,9 +42,37 @@ impl Wires {
         id
     }
 
+    /// Sets the memory domain of `wire`; one of its own, with the wire's number, by default.
+    pub fn set_domain(&mut self, wire: WireId, domain: DomainId) {
+        self[wire].domain = domain;
+    }
+
+    /// Sets how much a CTS grants to senders on `wire`; [`Grant::Window`] by default.
+    pub fn set_grant(&mut self, wire: WireId, grant: Grant) {
+        self[wire].grant = grant;
+    }
+
+    /// Sets the RDMA capabilities of `wire`; [`Rdma::NONE`] by default. Call it before the first packet.
+    pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
+        self[wire].rdma = rdma;
+    }
+
+    /// Sets the packet order of `wire`; [`PacketOrder::None`] by default.
+    pub fn set_packet_order(&mut self, wire: WireId, order: PacketOrder) {
+        self[wire].order = order;
+    }
+
+    /// Declares the wires that share long transfers. Their order pairs them with a peer's.
+    pub fn set_rails(&mut self, wires: &[WireId]) {
+        for (n, wire) in wires.iter().enumerate() {
+            let rail_wires = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
+            self[*wire].rail_wires = rail_wires.collect();
+        }
+    }
+
     /// Number of wires.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(in crate::rdm) fn len(&self) -> usize {
         self.0.len()
     }
 }

@@ -13,7 +13,7 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
-use crate::rdm::rails::rail_set::{Direction, PiecePost};
+use crate::rdm::rails::rail_set::{self, Direction, PiecePost};
 use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::status::OpError;
@@ -98,7 +98,7 @@ fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress
     let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let (to, len, direction, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
     let (Some(mut rail_plan), Some(local)) = (rma.rail_plan.take(), local) else { return SendProgress::Sent };
-    e.trigger_rails(w, to);
+    rail_set::trigger_rails(e, w, to);
     let cut = rail_plan.cut_pieces(&e.peers, (0, len), direction, e.peers.cfg.rma_chunk);
     if !cut || rail_plan.register_stripes(&e.peers, w, direction, local) < 2 {
         rail_plan.take_regs().for_each(|reg| w.release(reg));
@@ -139,7 +139,7 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
     let (Some(local), Some(mut rail_plan)) = (local_of(rma), rma.rail_plan.take()) else {
         return SendProgress::Done;
     };
-    let striped = e.post_stripe(w, &mut rail_plan, id, direction, (local, remote));
+    let striped = rail_set::post_stripe(e, w, &mut rail_plan, id, direction, (local, remote));
     let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let done = rail_plan.all_posted();
     rma.rail_plan = Some(rail_plan);
@@ -191,7 +191,7 @@ fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, resu
         Err(fault) if fault.is_local() => _ = rma.failed.get_or_insert(OpError::Peer(peer, fault)),
         _ => {}
     }
-    let lost = e.end_stripe(w, &mut rail_plan, part, result);
+    let lost = rail_set::end_stripe(e, w, &mut rail_plan, part, result);
     let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
     if let Some(fault) = lost {
         rma.failed.get_or_insert(OpError::Peer(peer, fault));

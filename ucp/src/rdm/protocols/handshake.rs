@@ -12,11 +12,10 @@ use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
-use crate::rdm::protocols::zcopy_recv::ZcopyRecv;
 use crate::rdm::send::Sends;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::ReqLen;
-use crate::wire::{Features, Handshake, Packet, PktType, rtw};
+use crate::wire::{Features, Handshake, Packet, PktType, UserRecvQp, rtw};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] = [handler(PktType::HANDSHAKE)];
 
@@ -32,7 +31,7 @@ pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: Pe
     if e.peers.table[id].flags.contains(PeerFlags::BACKED_OFF) {
         return;
     }
-    match push(&mut e.peers, &e.zcopy_recv, w, id) {
+    match push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id) {
         Ok(()) => {}
         Err(NotPosted::Full) => e.pending.schedule(&mut e.peers, id),
         // A peer that left may have sent more: the HANDSHAKE counts as lost.
@@ -43,7 +42,7 @@ pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: Pe
 /// Sends the queued HANDSHAKE.
 pub(in crate::rdm) fn push<W: Wire>(
     peers: &mut Peers,
-    zcopy_recv: &Option<Box<ZcopyRecv>>,
+    user_qp: Option<UserRecvQp>,
     w: &mut W,
     id: PeerId,
 ) -> Result<(), NotPosted> {
@@ -52,7 +51,6 @@ pub(in crate::rdm) fn push<W: Wire>(
     let mut word = ours(wire.rdma);
     // [M11.3]
     word.set(Features::RAILS, !wire.rail_wires.is_empty());
-    let user_qp = zcopy_recv.as_ref().map(|mode| mode.qp);
     // [M5.12]
     word.set(Features::USER_RECV_QP, user_qp.is_some());
     // [M3.11]

@@ -19,7 +19,7 @@ use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
-use crate::rdm::rails::striping::{Granted, TransferKind};
+use crate::rdm::rails::striping::{self, Granted, TransferKind};
 use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
@@ -112,7 +112,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
     let Some(sent) = e.peers.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
-    let len = match e.count_granted(w, to, sent) {
+    let len = match striping::count_granted(e, w, to, sent) {
         Ok(len) => len,
         Err(push) => return push,
     };

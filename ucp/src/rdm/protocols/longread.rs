@@ -10,6 +10,7 @@ use crate::rdm::next::Next;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::peers::Peers;
 use crate::rdm::pending::Pending;
+use crate::rdm::rails::rail_set;
 use crate::rdm::recv::Recvs;
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
@@ -86,7 +87,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         Some(_) if iov_capacity < MAX_IOV => return fallback,
         Some(address) => Iovs::with(iov, &address),
         None if iov_capacity < MAX_IOV => Iovs::one(iov),
-        None => e.offer_rails(w, id, iov),
+        None => rail_set::offer_rails(e, w, id, iov),
     };
     let header = header + iov.wire_len();
     match protocol {

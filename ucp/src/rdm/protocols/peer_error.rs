@@ -66,20 +66,20 @@ pub(in crate::rdm) fn push<W: Wire>(
 
 /// Ends the operation or message that a PEER_ERROR names.
 // [M10.4]
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let Packet::PeerError(hdr) = a.packet else { return };
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
+    let Packet::PeerError(hdr) = a.packet else { return Next::Nothing };
     let error = match hdr.prov_errno {
         NO_ACCESS => OpError::Access(a.peer),
         code => OpError::Aborted(a.peer, code),
     };
     let known = match hdr.what {
-        ErrorRef::Op(id) => e.end_named(w, a.peer, SlotId::from_raw(id), error),
-        ErrorRef::Msg(id) | ErrorRef::Skip(id) => e.end_message(w, a.peer, id, error),
+        ErrorRef::Op(id) => end_named(e, w, a.peer, SlotId::from_raw(id), error).then_some(Next::Nothing),
+        ErrorRef::Msg(id) | ErrorRef::Skip(id) => {
+            end_message(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, (a.peer, id), error)
+        }
     };
-    match known {
-        true => e.peers.counters.stats.rare.errors_received += 1,
-        false => _ = e.peers.drop_packet(a, DropReason::BadId),
-    }
+    e.peers.counters.stats.rare.errors_received += u64::from(known.is_some());
+    known.unwrap_or_else(|| e.peers.drop_packet(a, DropReason::BadId))
 }
 
 /// Returns the requester's id of a request, if it would accept a PEER_ERROR by it.
@@ -106,148 +106,12 @@ pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
 }
 
 impl Engine {
-    /// Sends the errors that waited for the peer's HANDSHAKE.
-    // [M10.3]
-    pub(in crate::rdm) fn send_unsent_errors<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        let Some(queue) = &mut self.peers.table[to].queue else { return };
-        let unsent_errors = std::mem::take(&mut queue.unsent_errors);
-        if supports_peer_error(self.peers.table[to].features) {
-            unsent_errors
-                .into_iter()
-                .for_each(|(what, code)| self.send_ctl(w, to, Ctl::Error { what, code }));
-        }
-    }
-
     /// Aborts a send, put or get that is partly sent: the peer's receive ends with [`OpError::Aborted`], ours
     /// with `Cancelled`. False, and nothing happens: nothing or everything is sent, or the peer does not
     /// support PEER_ERROR.
     // [M10.3]
     pub fn abort<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
-        if is_rma_id(op.0) { self.abort_rma(w, op.0) } else { self.abort_send(w, op.0) }
-    }
-
-    /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
-    pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
-        let sends = self.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-        let rma_ops = self.rma_ops.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
-        for id in sends.chain(rma_ops).collect::<Vec<_>>() {
-            self.abort(w, OpId(id));
-        }
-    }
-
-    fn abort_send<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
-        let Some(op) = self.sends.table.get(id) else { return false };
-        let (to, msg_id) = (op.peer, op.msg_id);
-        let what = match (op.state, op.recv_id) {
-            (TxState::Queued | TxState::AllSent | TxState::Ended, _) => return false,
-            (TxState::Granted, Some(recv_id)) => ErrorRef::Op(recv_id),
-            (TxState::Granted, None) => ErrorRef::Skip(msg_id),
-            (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => ErrorRef::Msg(msg_id),
-        };
-        if !self.peers.table.can_send_error(to) {
-            return false;
-        }
-        let next = self.peers.error_to(to, what, OpError::Cancelled);
-        self.follow(w, to, next);
-        self.sends.finish(&mut self.peers, &mut self.pending, w, id, Err(OpError::Cancelled));
-        true
-    }
-
-    fn abort_rma<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
-        let Some(rma) = self.rma_ops.table.get(id) else { return false };
-        let in_progress =
-            rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
-        let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
-        let to = rma.peer;
-        if !self.peers.table.can_send_error(to) {
-            return false;
-        }
-        let next = self.peers.error_to(to, ErrorRef::Op(remote_id), OpError::Cancelled);
-        self.follow(w, to, next);
-        self.rma_ops.finish(&mut self.peers, &mut self.pending, id, Err(OpError::Cancelled));
-        true
-    }
-
-    /// Ends our operation `id`, if the peer takes part in it and may know the id.
-    fn end_named<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
-        if is_rma_id(id) {
-            return self.rma_ops.end_named(
-                &mut self.reads,
-                &mut self.peers,
-                &mut self.pending,
-                w,
-                from,
-                id,
-                error,
-            );
-        }
-        if self.sends.table.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
-            self.sends.finish(&mut self.peers, &mut self.pending, w, id, Err(error));
-            return true;
-        }
-        let matched = self.recvs.rxe(id).is_some_and(|(_, rxe)| rxe.envelope.from == from);
-        if matched {
-            self.recvs.fail_matched(&mut self.reads, &mut self.peers, &mut self.pending, w, id, error);
-        }
-        matched
-    }
-
-    /// Ends a message, however much of it has arrived; one that has not is skipped.
-    fn end_message<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32, error: OpError) -> bool {
-        let order = msg_order(self.peers.table[from].next_rx, msg_id);
-        if order != MsgOrder::Past {
-            self.recvs.end_stream_before(
-                &mut self.reads,
-                &mut self.peers,
-                &mut self.pending,
-                w,
-                from,
-                msg_id,
-            );
-        }
-        let peer = &mut self.peers.table[from];
-        match order {
-            MsgOrder::Next => {
-                peer.next_rx = msg_id.wrapping_add(1);
-                if peer.flags.contains(PeerFlags::REORDERING) {
-                    self.dispatch_in_order(w, from);
-                }
-                return true;
-            }
-            MsgOrder::Early => {
-                peer.flags |= PeerFlags::REORDERING;
-                peer.queue_mut().reorder.skip(&mut self.pending.held_packets, msg_id);
-                return true;
-            }
-            MsgOrder::Past => {}
-        }
-        match self.recvs.find_message(&self.peers, from, msg_id) {
-            Some(PartialMsg::Rx(rx)) => {
-                self.recvs.fail_matched(&mut self.reads, &mut self.peers, &mut self.pending, w, rx, error)
-            }
-            Some(PartialMsg::Unexpected(held)) => {
-                if self.recvs.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
-                    self.recvs.end_stream_before(
-                        &mut self.reads,
-                        &mut self.peers,
-                        &mut self.pending,
-                        w,
-                        from,
-                        msg_id,
-                    );
-                }
-                self.recvs.drop_unexpected(
-                    &mut self.reads,
-                    &mut self.peers,
-                    &mut self.pending,
-                    w,
-                    held,
-                    error,
-                );
-            }
-            None => return false,
-        }
-        true
+        if is_rma_id(op.0) { abort_rma(self, w, op.0) } else { abort_send(self, w, op.0) }
     }
 
     /// Ends a peer's stream: what has arrived of it and what arrives is dropped.
@@ -264,6 +128,114 @@ impl Engine {
         if self.peers.table.get(from).is_some() {
             self.peers.table[from].flags |= PeerFlags::STREAM_BROKEN;
         }
+    }
+}
+
+/// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
+pub fn abort_all<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
+    let sends = e.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
+    let rma_ops = e.rma_ops.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
+    for id in sends.chain(rma_ops).collect::<Vec<_>>() {
+        e.abort(w, OpId(id));
+    }
+}
+
+/// Ends a message, however much of it has arrived; one that has not is skipped. `None`: there is none.
+fn end_message<W: Wire>(
+    recvs: &mut Recvs,
+    reads: &mut Reads,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    (from, msg_id): (PeerId, u32),
+    error: OpError,
+) -> Option<Next> {
+    let order = msg_order(peers.table[from].next_rx, msg_id);
+    if order != MsgOrder::Past {
+        recvs.end_stream_before(reads, peers, pending, w, from, msg_id);
+    }
+    let peer = &mut peers.table[from];
+    match order {
+        MsgOrder::Next => {
+            peer.next_rx = msg_id.wrapping_add(1);
+            let reordering = peer.flags.contains(PeerFlags::REORDERING);
+            return Some(if reordering { Next::InOrder } else { Next::Nothing });
+        }
+        MsgOrder::Early => {
+            peer.flags |= PeerFlags::REORDERING;
+            peer.queue_mut().reorder.skip(&mut pending.held_packets, msg_id);
+            return Some(Next::Nothing);
+        }
+        MsgOrder::Past => {}
+    }
+    match recvs.find_message(peers, from, msg_id) {
+        Some(PartialMsg::Rx(rx)) => recvs.fail_matched(reads, peers, pending, w, rx, error),
+        Some(PartialMsg::Unexpected(held)) => {
+            if recvs.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
+                recvs.end_stream_before(reads, peers, pending, w, from, msg_id);
+            }
+            recvs.drop_unexpected(reads, peers, pending, w, held, error);
+        }
+        None => return None,
+    }
+    Some(Next::Nothing)
+}
+
+/// Ends our operation `id`, if the peer takes part in it and may know the id.
+fn end_named<W: Wire>(e: &mut Engine, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
+    if is_rma_id(id) {
+        return e.rma_ops.end_named(&mut e.reads, &mut e.peers, &mut e.pending, w, from, id, error);
+    }
+    if e.sends.table.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
+        e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
+        return true;
+    }
+    let matched = e.recvs.rxe(id).is_some_and(|(_, rxe)| rxe.envelope.from == from);
+    if matched {
+        e.recvs.fail_matched(&mut e.reads, &mut e.peers, &mut e.pending, w, id, error);
+    }
+    matched
+}
+
+fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> bool {
+    let Some(rma) = e.rma_ops.table.get(id) else { return false };
+    let in_progress = rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
+    let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
+    let to = rma.peer;
+    if !e.peers.table.can_send_error(to) {
+        return false;
+    }
+    let next = e.peers.error_to(to, ErrorRef::Op(remote_id), OpError::Cancelled);
+    e.follow(w, to, next);
+    e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(OpError::Cancelled));
+    true
+}
+
+fn abort_send<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> bool {
+    let Some(op) = e.sends.table.get(id) else { return false };
+    let (to, msg_id) = (op.peer, op.msg_id);
+    let what = match (op.state, op.recv_id) {
+        (TxState::Queued | TxState::AllSent | TxState::Ended, _) => return false,
+        (TxState::Granted, Some(recv_id)) => ErrorRef::Op(recv_id),
+        (TxState::Granted, None) => ErrorRef::Skip(msg_id),
+        (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => ErrorRef::Msg(msg_id),
+    };
+    if !e.peers.table.can_send_error(to) {
+        return false;
+    }
+    let next = e.peers.error_to(to, what, OpError::Cancelled);
+    e.follow(w, to, next);
+    e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(OpError::Cancelled));
+    true
+}
+
+/// Sends the errors that waited for the peer's HANDSHAKE.
+// [M10.3]
+pub(in crate::rdm) fn send_unsent_errors<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) {
+    let Some(queue) = &mut e.peers.table[to].queue else { return };
+    let unsent_errors = std::mem::take(&mut queue.unsent_errors);
+    if supports_peer_error(e.peers.table[to].features) {
+        unsent_errors.into_iter().for_each(|(what, code)| e.send_ctl(w, to, Ctl::Error { what, code }));
     }
 }
 

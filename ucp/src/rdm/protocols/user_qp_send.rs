@@ -28,7 +28,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     op.protocol = Protocol::UserQp;
     let imm = op.cq_data.map(u32::try_from).transpose();
-    if e.is_zcopy_self(to) {
+    if e.zcopy_recv.as_ref().is_some_and(|mode| mode.is_self(&e.peers, to)) {
         return to_self(e, w, id);
     }
     let Ok(imm) = imm else { return SendProgress::Fail(OpError::Unsupported) };

@@ -17,10 +17,11 @@ use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::{NotPosted, Reg, RegAccess, RegError, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
-use crate::rdm::recv::receives::receipt;
 use crate::rdm::recv::sequence::MsgOrder;
 use crate::rdm::stats::Counters;
 use crate::rdm::status::PeerError;
@@ -55,6 +56,13 @@ pub(in crate::rdm) struct ZcopyRecv {
     forward_backed_off: bool,
     /// Last delay of a forward.
     forward_delay: Duration,
+}
+
+impl ZcopyRecv {
+    /// True if the peer is this worker.
+    pub fn is_self(&self, peers: &Peers, to: PeerId) -> bool {
+        peers[self.me].from() == peers[to].from()
+    }
 }
 
 /// Completion of a receive that the device had.
@@ -99,70 +107,6 @@ impl Engine {
         me
     }
 
-    /// Posts a receive to the device. It cannot be cancelled and selects neither tag nor sender.
-    // [M5.12] [M5.13]
-    pub(in crate::rdm) fn post_user_recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
-        let Some(mode) = &mut self.zcopy_recv else { return Started::Failed(OpError::Unsupported) };
-        if r.kind != RecvKind::Untagged || r.from.is_some() {
-            return Started::Failed(OpError::Unsupported);
-        }
-        if r.buf.is_empty() {
-            return Started::Failed(OpError::Invalid);
-        }
-        let Some(piece) = r.buf.piece() else { return Started::Failed(OpError::Unsupported) };
-        if self.recvs.table.is_full() {
-            return Started::Failed(OpError::NoResource);
-        }
-        let reg = match w.register(mode.wire, piece, RegAccess::LOCAL_WRITE) {
-            Ok(reg) => mode.regs.insert(reg),
-            Err(RegError::Full) => return Started::Failed(OpError::NoResource),
-            Err(RegError::Refused) => return Started::Failed(OpError::Invalid),
-        };
-        let reg = match reg {
-            Ok(reg) => reg,
-            Err(reg) => {
-                w.release(reg);
-                return Started::Failed(OpError::NoResource);
-            }
-        };
-        let op = RxOp::begun(r.buf, r.user, Kind::Untagged);
-        let Ok(id) = self.recvs.table.insert(RxOp { state: RxState::OnDevice(reg), ..op }) else {
-            return Started::Failed(OpError::NoResource);
-        };
-        mode.waiting.push_back(id);
-        self.post_waiting(w);
-        self.forward_next(w);
-        Started::Pending(OpId(id))
-    }
-
-    /// Posts as many waiting receives to the device as it has room for.
-    fn post_waiting<W: Wire>(&mut self, w: &mut W) {
-        while let Some(mode) = &mut self.zcopy_recv
-            && let Some(&id) = mode.waiting.front()
-        {
-            let receive = self.recvs.table.get(id).and_then(|op| match op.state {
-                RxState::OnDevice(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
-                _ => None,
-            });
-            let posted = match receive {
-                Some((piece, reg)) => w.post_user_recv(mode.wire, piece, reg, id.raw()),
-                None => Err(NotPosted::Peer(PeerError::NO_RDMA)),
-            };
-            match posted {
-                Err(NotPosted::Full) => return,
-                Ok(()) => {
-                    mode.waiting.pop_front();
-                    mode.posted += 1;
-                }
-                Err(NotPosted::Peer(fault)) => {
-                    mode.waiting.pop_front();
-                    let me = mode.me;
-                    self.end_user_recv(w, id, Err(OpError::Peer(me, fault)));
-                }
-            }
-        }
-    }
-
     /// Handles the completion of a receive that the device had.
     // [M5.12]
     pub fn on_user_recv<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: UserRecvEnd) {
@@ -199,89 +143,13 @@ impl Engine {
                 self.pending.held_packets.release_unexpected(held);
                 self.peers.forget_unexpected(&mut self.pending, envelope.from);
                 self.peers.counters.count_received(&envelope, result.is_err());
-                self.follow(w, envelope.from, receipt(&envelope));
+                self.follow(w, envelope.from, Next::receipt(&envelope));
             }
             None => self.peers.counters.count_user_recv(from, end.len, result.is_err()),
         }
-        self.end_user_recv(w, id, result);
-        self.post_waiting(w);
-        self.forward_next(w);
-    }
-
-    /// Ends a receive and its registration.
-    fn end_user_recv<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
-        let Some(op) = self.recvs.table.remove(id) else { return };
-        if let (RxState::OnDevice(reg), Some(mode)) = (op.state, &mut self.zcopy_recv)
-            && let Some(reg) = mode.regs.remove(reg)
-        {
-            w.release(reg);
-        }
-        match result {
-            Ok(status) if w.received(op.user, status) => {}
-            result => self.pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
-        }
-    }
-
-    /// Forwards the oldest message that came in packets to ourselves, if the device has a receive for it.
-    // [M5.13]
-    pub(in crate::rdm) fn forward_next<W: Wire>(&mut self, w: &mut W) {
-        let Some(mode) = &mut self.zcopy_recv else { return };
-        if mode.forwarding || mode.posted == 0 || mode.forward_backed_off {
-            return;
-        }
-        let Some((_, held)) = mode.forwards.front() else { return };
-        let (me, bytes) = (mode.me, held.bytes());
-        let sent = w.send_to_user_qp(me, mode.qp, bytes.len(), None, |slot| {
-            slot[..bytes.len()].copy_from_slice(bytes);
-            bytes.len()
-        });
-        match sent {
-            Ok(_) => mode.forwarding = true,
-            Err(NotPosted::Full) => self.pending.schedule(&mut self.peers, me),
-            Err(NotPosted::Peer(fault)) => self.on_peer_error(w, me, fault),
-        }
-    }
-
-    /// Drops messages to be forwarded when our own queue pair has failed.
-    #[cold]
-    pub(in crate::rdm) fn drop_forwards(&mut self, failed: PeerId) {
-        if self.zcopy_recv.as_ref().is_none_or(|mode| mode.me != failed) {
-            return;
-        }
-        while let Some((envelope, held)) = self.zcopy_recv.as_mut().and_then(|mode| mode.forwards.pop_front())
-        {
-            self.pending.held_packets.release_unexpected(held);
-            self.peers.forget_unexpected(&mut self.pending, envelope.from);
-        }
-    }
-
-    /// Handles a forwarded message that came back: another message took the receive. It is sent again after
-    /// the next receive or a delay.
-    pub(in crate::rdm) fn forward_again(&mut self, now: Nanos, to: PeerId) -> bool {
-        let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
-        (mode.forwarding, mode.forward_delay) =
-            (false, self.peers.cfg.retry.after(mode.forward_delay, &mut self.pending.rng));
-        self.peers.table[to].queue_mut().backoff.until = now + mode.forward_delay;
-        if !std::mem::replace(&mut mode.forward_backed_off, true) {
-            self.pending.backed_off.push(to);
-        }
-        true
-    }
-
-    /// Forwards again if the delay of a forwarded message is over.
-    pub(in crate::rdm) fn forward_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
-        let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
-        mode.forward_backed_off = false;
-        self.pending.backed_off.retain(|&peer| peer != to);
-        self.forward_next(w);
-        true
-    }
-
-    /// True if the peer is this worker, in this mode.
-    pub(in crate::rdm) fn is_zcopy_self(&self, to: PeerId) -> bool {
-        self.zcopy_recv
-            .as_ref()
-            .is_some_and(|mode| self.peers.table[mode.me].from() == self.peers.table[to].from())
+        end_user_recv(self, w, id, result);
+        post_waiting(self, w);
+        forward_next(self, w);
     }
 
     /// Keeps a message until it can be forwarded.
@@ -294,8 +162,146 @@ impl Engine {
         self.peers.table[envelope.from].unexpected += 1;
         self.pending.held_packets.add_unexpected();
         self.peers.counters.stats.rare.over_limit += u64::from(self.pending.is_over_limit());
-        self.forward_next(w);
+        forward_next(self, w);
     }
+}
+
+/// Forwards again if the delay of a forwarded message is over.
+pub(in crate::rdm) fn forward_now<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> bool {
+    let Some(mode) = e.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
+    mode.forward_backed_off = false;
+    e.pending.backed_off.retain(|&peer| peer != to);
+    forward_next(e, w);
+    true
+}
+
+/// Handles a forwarded message that came back: another message took the receive. It is sent again after
+/// the next receive or a delay.
+pub(in crate::rdm) fn forward_again(
+    zcopy_recv: &mut Option<Box<ZcopyRecv>>,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    now: Nanos,
+    to: PeerId,
+) -> bool {
+    let Some(mode) = zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
+    (mode.forwarding, mode.forward_delay) =
+        (false, peers.cfg.retry.after(mode.forward_delay, &mut pending.rng));
+    peers.table[to].queue_mut().backoff.until = now + mode.forward_delay;
+    if !std::mem::replace(&mut mode.forward_backed_off, true) {
+        pending.backed_off.push(to);
+    }
+    true
+}
+
+/// Drops messages to be forwarded when our own queue pair has failed.
+#[cold]
+pub(in crate::rdm) fn drop_forwards(e: &mut Engine, failed: PeerId) {
+    if e.zcopy_recv.as_ref().is_none_or(|mode| mode.me != failed) {
+        return;
+    }
+    while let Some((envelope, held)) = e.zcopy_recv.as_mut().and_then(|mode| mode.forwards.pop_front()) {
+        e.pending.held_packets.release_unexpected(held);
+        e.peers.forget_unexpected(&mut e.pending, envelope.from);
+    }
+}
+
+/// Forwards the oldest message that came in packets to ourselves, if the device has a receive for it.
+// [M5.13]
+pub(in crate::rdm) fn forward_next<W: Wire>(e: &mut Engine, w: &mut W) {
+    let Some(mode) = &mut e.zcopy_recv else { return };
+    if mode.forwarding || mode.posted == 0 || mode.forward_backed_off {
+        return;
+    }
+    let Some((_, held)) = mode.forwards.front() else { return };
+    let (me, bytes) = (mode.me, held.bytes());
+    let sent = w.send_to_user_qp(me, mode.qp, bytes.len(), None, |slot| {
+        slot[..bytes.len()].copy_from_slice(bytes);
+        bytes.len()
+    });
+    match sent {
+        Ok(_) => mode.forwarding = true,
+        Err(NotPosted::Full) => e.pending.schedule(&mut e.peers, me),
+        Err(NotPosted::Peer(fault)) => e.on_peer_error(w, me, fault),
+    }
+}
+
+/// Ends a receive and its registration.
+fn end_user_recv<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
+    let Some(op) = e.recvs.table.remove(id) else { return };
+    if let (RxState::OnDevice(reg), Some(mode)) = (op.state, &mut e.zcopy_recv)
+        && let Some(reg) = mode.regs.remove(reg)
+    {
+        w.release(reg);
+    }
+    match result {
+        Ok(status) if w.received(op.user, status) => {}
+        result => e.pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
+    }
+}
+
+/// Posts as many waiting receives to the device as it has room for.
+fn post_waiting<W: Wire>(e: &mut Engine, w: &mut W) {
+    while let Some(mode) = &mut e.zcopy_recv
+        && let Some(&id) = mode.waiting.front()
+    {
+        let receive = e.recvs.table.get(id).and_then(|op| match op.state {
+            RxState::OnDevice(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
+            _ => None,
+        });
+        let posted = match receive {
+            Some((piece, reg)) => w.post_user_recv(mode.wire, piece, reg, id.raw()),
+            None => Err(NotPosted::Peer(PeerError::NO_RDMA)),
+        };
+        match posted {
+            Err(NotPosted::Full) => return,
+            Ok(()) => {
+                mode.waiting.pop_front();
+                mode.posted += 1;
+            }
+            Err(NotPosted::Peer(fault)) => {
+                mode.waiting.pop_front();
+                let me = mode.me;
+                end_user_recv(e, w, id, Err(OpError::Peer(me, fault)));
+            }
+        }
+    }
+}
+
+/// Posts a receive to the device. It cannot be cancelled and selects neither tag nor sender.
+// [M5.12] [M5.13]
+pub(in crate::rdm) fn post_user_recv<W: Wire>(e: &mut Engine, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
+    let Some(mode) = &mut e.zcopy_recv else { return Started::Failed(OpError::Unsupported) };
+    if r.kind != RecvKind::Untagged || r.from.is_some() {
+        return Started::Failed(OpError::Unsupported);
+    }
+    if r.buf.is_empty() {
+        return Started::Failed(OpError::Invalid);
+    }
+    let Some(piece) = r.buf.piece() else { return Started::Failed(OpError::Unsupported) };
+    if e.recvs.table.is_full() {
+        return Started::Failed(OpError::NoResource);
+    }
+    let reg = match w.register(mode.wire, piece, RegAccess::LOCAL_WRITE) {
+        Ok(reg) => mode.regs.insert(reg),
+        Err(RegError::Full) => return Started::Failed(OpError::NoResource),
+        Err(RegError::Refused) => return Started::Failed(OpError::Invalid),
+    };
+    let reg = match reg {
+        Ok(reg) => reg,
+        Err(reg) => {
+            w.release(reg);
+            return Started::Failed(OpError::NoResource);
+        }
+    };
+    let op = RxOp::begun(r.buf, r.user, Kind::Untagged);
+    let Ok(id) = e.recvs.table.insert(RxOp { state: RxState::OnDevice(reg), ..op }) else {
+        return Started::Failed(OpError::NoResource);
+    };
+    mode.waiting.push_back(id);
+    post_waiting(e, w);
+    forward_next(e, w);
+    Started::Pending(OpId(id))
 }
 
 impl Counters {

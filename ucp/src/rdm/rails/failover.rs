@@ -14,6 +14,7 @@ use crate::rdm::op::rma_op::RmaOp;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Ctl, FailedLane, Peer, PeerFlags, PeerQueue};
+use crate::rdm::peers::wires::Wires;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Arrival;
 use crate::rdm::rails::rail_plan::RailList;
@@ -72,7 +73,7 @@ impl Engine {
     /// to another lane, or fails if there is none.
     #[cold]
     pub fn on_lane_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: PeerError) {
-        self.mark_wire_down(wire, fault);
+        self.peers.wires.mark_down(wire, fault);
         let Some(known) = self.peers.table.get(peer) else { return };
         if known.wire == wire && !self.try_failover(w, peer, fault) {
             // Packets of a lost further lane come back and are sent elsewhere.
@@ -122,11 +123,6 @@ impl Engine {
         }
     }
 
-    /// Marks a wire unusable if the error is one of our NIC.
-    pub(in crate::rdm) fn mark_wire_down(&mut self, wire: WireId, fault: PeerError) {
-        self.peers.wires[wire].down |= fault.is_local_lane();
-    }
-
     /// Fails a peer over if it still uses `wire`. True if it uses another lane afterwards.
     pub fn fail_over_from<W: Wire>(
         &mut self,
@@ -139,171 +135,166 @@ impl Engine {
         known.wire != wire || self.try_failover(w, peer, fault)
     }
 
-    /// Fails a peer over after a liveness check lost the lane. False if there is no other lane.
-    pub fn fail_over<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
-        self.peers.table.get(peer).is_some() && self.try_failover(w, peer, fault)
-    }
-
     /// Fails over to another lane; false if there is none.
     pub(in crate::rdm) fn try_failover<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) -> bool {
         if !fault.is_lane_failure() {
             return false;
         }
         while let Some(rail) = self.peers.next_lane(id) {
-            if self.move_to_lane(w, id, rail, fault) {
+            if move_to_lane(self, w, id, rail, fault) {
                 return true;
             }
         }
         false
     }
+}
 
-    /// Moves the peer to the lane of `rail`. False if it cannot be reached; then it is no rail any more.
-    fn move_to_lane<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
-        let (wire, from, addr) = {
-            let lane = &self.peers.table[rail];
-            (lane.wire, lane.from(), lane.addr)
+/// Handles a lane's claim that another lane is of the same worker. It counts once both have made it.
+fn on_lane_announced<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    (wire, lane): (WireId, PeerId),
+    addr: RawAddr,
+    role: u64,
+) {
+    let source = Source { node: addr.node(), port: u32::from(addr.qpn) };
+    let named = &mut e.peers.table[lane].queue_mut().announced;
+    if !named.contains(&addr) && named.try_push(addr).is_err() {
+        return;
+    }
+    let main =
+        e.peers.table[lane].queue_mut().further_lane_of.filter(|main| e.peers.table[*main].addr == addr);
+    if let (role::LOST, Some(main)) = (role, main) {
+        return e.on_send_error(w, main, PeerError::Gone);
+    }
+    let rail_wires = e.peers.wires[wire].rail_wires.clone();
+    let other = rail_wires.iter().find_map(|wire| e.peers.lookup.known(*wire, source));
+    let Some(other) = other.filter(|other| e.peers.table[*other].addr == addr) else { return };
+    let me = e.peers.table[lane].addr;
+    if !e.peers.table[other].queue.as_ref().is_some_and(|queue| queue.announced.contains(&me)) {
+        return;
+    }
+    let (main, rail) = match role {
+        role::FIRST => (other, lane),
+        role::FURTHER => (lane, other),
+        _ => return,
+    };
+    if e.peers.table.attach(main, rail) {
+        announce_lanes(e, w, rail);
+    }
+}
+
+/// Identifies the sender of a packet whose connid is not that of its source's peer: it announces another
+/// lane of its worker, or belongs to a peer that has failed over to this lane.
+// [M11.8] [M11.9]
+pub(in crate::rdm) fn identify_by_lane<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &Packet<'_>,
+) -> Option<PeerId> {
+    let lane = e.peers.lookup.known(wire, from)?;
+    if let Packet::Rtw(rtw) = packet
+        && rtw.is_trigger()
+        && let (Some(addr), Some(role)) = (rtw.opts.raw_addr, rtw.opts.cq_data)
+    {
+        on_lane_announced(e, w, (wire, lane), addr, role);
+        return Some(lane);
+    }
+    let main = e.peers.table[lane].queue.as_ref()?.further_lane_of?;
+    if e.peers.table.get(main)?.addr.connid != packet.sender_connid()? {
+        return None;
+    }
+    if e.peers.table[main].flags.contains(PeerFlags::FAILED) {
+        // We cannot follow, and the peer does not know that.
+        e.send_ctl(w, lane, Ctl::LaneFailed(main));
+        return Some(main);
+    }
+    // The peer has failed over, so it knows both lanes; we need not detect the loss ourselves.
+    let (addr, named) = (e.peers.table[main].addr, &mut e.peers.table[lane].queue_mut().announced);
+    if !named.contains(&addr) {
+        let _ = named.try_push(addr);
+    }
+    let met = e.peers.table[lane].flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
+        == PeerFlags::HANDSHAKE_RECEIVED;
+    if met && !e.peers.table.has_failed_over(main) && e.peers.next_lane(main).is_some() {
+        move_to_lane(e, w, main, lane, PeerError::Unreachable);
+    } else {
+        e.peers.add_source(main, wire, from);
+    }
+    Some(main)
+}
+
+/// Tells a lane's worker, over both lanes of each pair, that our other lane is of the same worker.
+// [M11.8]
+pub(in crate::rdm) fn announce_lanes<W: Wire>(e: &mut Engine, w: &mut W, lane: PeerId) {
+    let Some(queue) = &e.peers.table[lane].queue else { return };
+    let pairs: RailList<_> = match queue.further_lane_of {
+        Some(main) => [(main, lane)].into_iter().collect(),
+        None => queue.rails.iter().map(|&rail| (lane, rail)).collect(),
+    };
+    for (main, rail) in pairs {
+        let met = |id: PeerId| {
+            e.peers.table.get(id).is_some_and(|peer| peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED))
         };
-        if let Err(fault) = w.reroute(id, rail, &addr) {
-            self.fail_peer(w, rail, fault);
-            return false;
-        }
-        let peer = &self.peers.table[id];
-        let addr_now = self.peers.table.current_lane(peer);
-        let failed = FailedLane { wire: peer.wire, addr: addr_now, from: peer.from(), fault };
-        let peer = &mut self.peers.table[id];
-        let _ = peer.queue_mut().failed_lanes.try_push(failed);
-        peer.wire = wire;
-        peer.set_from(from);
-        self.peers.add_source(id, wire, from);
-        self.peers.counters.stats.rare.peers_moved += 1;
-        self.peers.counters.trace.push(TraceEvent::PeerMoved(id, fault));
-        self.send_ctl(w, id, Ctl::LaneChanged);
-        self.pending.schedule(&mut self.peers, id);
-        true
-    }
-
-    /// Tells a peer over its further lanes that we lost the way to it and have no other.
-    // [M11.9]
-    pub(in crate::rdm) fn announce_lane_failure<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let Some(queue) = &self.peers.table[id].queue else { return };
-        for rail in queue.rails.clone() {
-            let Some(lane) = self.peers.table.get(rail) else { continue };
-            let is_own_lane = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
-            if is_own_lane
-                && lane.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
-                    == PeerFlags::HANDSHAKE_RECEIVED
-            {
-                self.send_ctl(w, rail, Ctl::LaneFailed(id));
-            }
+        let is_own_lane =
+            e.peers.table[rail].queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(main));
+        let ours = Features::CONNID.difference(e.peers.cfg.withhold);
+        let knows =
+            supports_failover(ours, e.peers.table[main].features) && !e.peers.table.has_failed_over(main);
+        if is_own_lane && knows && met(main) && met(rail) {
+            e.send_ctl(w, main, Ctl::AnnounceLane(rail));
+            e.send_ctl(w, rail, Ctl::AnnounceLane(main));
         }
     }
+}
 
-    /// Tells a lane's worker, over both lanes of each pair, that our other lane is of the same worker.
-    // [M11.8]
-    pub(in crate::rdm) fn announce_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
-        let Some(queue) = &self.peers.table[lane].queue else { return };
-        let pairs: RailList<_> = match queue.further_lane_of {
-            Some(main) => [(main, lane)].into_iter().collect(),
-            None => queue.rails.iter().map(|&rail| (lane, rail)).collect(),
-        };
-        for (main, rail) in pairs {
-            let met = |id: PeerId| {
-                self.peers
-                    .table
-                    .get(id)
-                    .is_some_and(|peer| peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED))
-            };
-            let is_own_lane = self.peers.table[rail]
-                .queue
-                .as_ref()
-                .is_some_and(|queue| queue.further_lane_of == Some(main));
-            let ours = Features::CONNID.difference(self.peers.cfg.withhold);
-            let knows = supports_failover(ours, self.peers.table[main].features)
-                && !self.peers.table.has_failed_over(main);
-            if is_own_lane && knows && met(main) && met(rail) {
-                self.send_ctl(w, main, Ctl::AnnounceLane(rail));
-                self.send_ctl(w, rail, Ctl::AnnounceLane(main));
-            }
-        }
-    }
-
-    /// Identifies the sender of a packet whose connid is not that of its source's peer: it announces another
-    /// lane of its worker, or belongs to a peer that has failed over to this lane.
-    // [M11.8] [M11.9]
-    pub(in crate::rdm) fn identify_by_lane<W: Wire>(
-        &mut self,
-        w: &mut W,
-        wire: WireId,
-        from: Source,
-        packet: &Packet<'_>,
-    ) -> Option<PeerId> {
-        let lane = self.peers.lookup.known(wire, from)?;
-        if let Packet::Rtw(rtw) = packet
-            && rtw.is_trigger()
-            && let (Some(addr), Some(role)) = (rtw.opts.raw_addr, rtw.opts.cq_data)
+/// Tells a peer over its further lanes that we lost the way to it and have no other.
+// [M11.9]
+pub(in crate::rdm) fn announce_lane_failure<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
+    let Some(queue) = &e.peers.table[id].queue else { return };
+    for rail in queue.rails.clone() {
+        let Some(lane) = e.peers.table.get(rail) else { continue };
+        let is_own_lane = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
+        if is_own_lane
+            && lane.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
+                == PeerFlags::HANDSHAKE_RECEIVED
         {
-            self.on_lane_announced(w, (wire, lane), addr, role);
-            return Some(lane);
+            e.send_ctl(w, rail, Ctl::LaneFailed(id));
         }
-        let main = self.peers.table[lane].queue.as_ref()?.further_lane_of?;
-        if self.peers.table.get(main)?.addr.connid != packet.sender_connid()? {
-            return None;
-        }
-        if self.peers.table[main].flags.contains(PeerFlags::FAILED) {
-            // We cannot follow, and the peer does not know that.
-            self.send_ctl(w, lane, Ctl::LaneFailed(main));
-            return Some(main);
-        }
-        // The peer has failed over, so it knows both lanes; we need not detect the loss ourselves.
-        let (addr, named) = (self.peers.table[main].addr, &mut self.peers.table[lane].queue_mut().announced);
-        if !named.contains(&addr) {
-            let _ = named.try_push(addr);
-        }
-        let met = self.peers.table[lane].flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
-            == PeerFlags::HANDSHAKE_RECEIVED;
-        if met && !self.peers.table.has_failed_over(main) && self.peers.next_lane(main).is_some() {
-            self.move_to_lane(w, main, lane, PeerError::Unreachable);
-        } else {
-            self.peers.add_source(main, wire, from);
-        }
-        Some(main)
     }
+}
 
-    /// Handles a lane's claim that another lane is of the same worker. It counts once both have made it.
-    fn on_lane_announced<W: Wire>(
-        &mut self,
-        w: &mut W,
-        (wire, lane): (WireId, PeerId),
-        addr: RawAddr,
-        role: u64,
-    ) {
-        let source = Source { node: addr.node(), port: u32::from(addr.qpn) };
-        let named = &mut self.peers.table[lane].queue_mut().announced;
-        if !named.contains(&addr) && named.try_push(addr).is_err() {
-            return;
-        }
-        let main = self.peers.table[lane]
-            .queue_mut()
-            .further_lane_of
-            .filter(|main| self.peers.table[*main].addr == addr);
-        if let (role::LOST, Some(main)) = (role, main) {
-            return self.on_send_error(w, main, PeerError::Gone);
-        }
-        let rail_wires = self.peers.wires[wire].rail_wires.clone();
-        let other = rail_wires.iter().find_map(|wire| self.peers.lookup.known(*wire, source));
-        let Some(other) = other.filter(|other| self.peers.table[*other].addr == addr) else { return };
-        let me = self.peers.table[lane].addr;
-        if !self.peers.table[other].queue.as_ref().is_some_and(|queue| queue.announced.contains(&me)) {
-            return;
-        }
-        let (main, rail) = match role {
-            role::FIRST => (other, lane),
-            role::FURTHER => (lane, other),
-            _ => return,
-        };
-        if self.peers.table.attach(main, rail) {
-            self.announce_lanes(w, rail);
-        }
+/// Moves the peer to the lane of `rail`. False if it cannot be reached; then it is no rail any more.
+fn move_to_lane<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
+    let (wire, from, addr) = {
+        let lane = &e.peers.table[rail];
+        (lane.wire, lane.from(), lane.addr)
+    };
+    if let Err(fault) = w.reroute(id, rail, &addr) {
+        e.fail_peer(w, rail, fault);
+        return false;
+    }
+    let peer = &e.peers.table[id];
+    let addr_now = e.peers.table.current_lane(peer);
+    let failed = FailedLane { wire: peer.wire, addr: addr_now, from: peer.from(), fault };
+    let peer = &mut e.peers.table[id];
+    let _ = peer.queue_mut().failed_lanes.try_push(failed);
+    peer.wire = wire;
+    peer.set_from(from);
+    e.peers.add_source(id, wire, from);
+    e.peers.counters.stats.rare.peers_moved += 1;
+    e.peers.counters.trace.push(TraceEvent::PeerMoved(id, fault));
+    e.send_ctl(w, id, Ctl::LaneChanged);
+    e.pending.schedule(&mut e.peers, id);
+    true
+}
+
+impl Wires {
+    /// Marks a wire unusable if the error is one of our NIC.
+    pub(in crate::rdm) fn mark_down(&mut self, wire: WireId, fault: PeerError) {
+        self[wire].down |= fault.is_local_lane();
     }
 }
 

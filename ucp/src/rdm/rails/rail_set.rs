@@ -52,14 +52,6 @@ const fn named_key(connid: u32, qpn: u16, key: u32) -> u64 {
 }
 
 impl Engine {
-    /// Declares the wires that share long transfers. Their order pairs them with a peer's.
-    pub fn set_rails(&mut self, wires: &[WireId]) {
-        for (n, wire) in wires.iter().enumerate() {
-            let rail_wires = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
-            self.peers.wires[*wire].rail_wires = rail_wires.collect();
-        }
-    }
-
     /// Declares the further lanes of the worker of `to`; announced once `to` is met, if it supports rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.table.get(to) else { return };
@@ -72,152 +64,148 @@ impl Engine {
         for rail in rails.iter().take(MAX_RAILS - 1) {
             self.peers.table.attach(to, *rail);
         }
-        self.trigger_rails(w, to);
+        trigger_rails(self, w, to);
     }
+}
 
-    /// Requests the HANDSHAKE of each rail not yet asked. Without room, the next long transfer retries.
-    // [M11.3]
-    pub(in crate::rdm) fn trigger_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        let peer = &self.peers.table[to];
-        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) || !supports_rails(peer.features) {
-            return;
-        }
-        let Some(queue) = &peer.queue else { return };
-        for rail in queue.rails.clone() {
-            let Some(peer) = self.peers.table.get(rail) else { continue };
-            if !peer.flags.intersects(PeerFlags::POSTED | PeerFlags::FAILED)
-                && let Err(NotPosted::Peer(fault)) = handshake::trigger(&mut self.peers, w, rail)
-            {
-                self.fail_peer(w, rail, fault);
-            }
-        }
+/// Fails the peer of a rail that failed a piece; returns the error if that is the transfer's own peer.
+#[cold]
+fn lose_rail<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    rail_plan: &RailPlan,
+    n: usize,
+    fault: PeerError,
+) -> Option<PeerError> {
+    if fault.is_local() {
+        return None;
     }
+    e.peers.counters.stats.rare.rails_lost += 1;
+    let rail = rail_plan.rail(n).peer;
+    if !fault.is_peer_failure() && !fault.is_local_lane() {
+        return None;
+    }
+    if rail == rail_plan.main() {
+        // If another lane exists, the first packet that comes back moves the peer to it.
+        return (fault.is_peer_failure() && !e.peers.survives(rail, fault)).then_some(fault);
+    }
+    e.fail_peer(w, rail, fault);
+    None
+}
 
-    /// Names the memory of a send on every wire that the receiver may read by; `iov` is on the peer's own.
-    // [M11.4]
-    pub(in crate::rdm) fn offer_rails<W: Wire>(&mut self, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
-        let main_only = Iovs::one(iov);
-        let Some(op) = self.sends.table.get(id) else { return main_only };
-        let peer = &self.peers.table[op.peer];
-        let wire = &self.peers.wires[peer.wire];
-        let enough = iov.len / self.peers.cfg.rndv_chunk.max(1) >= 2;
-        if wire.rail_wires.is_empty()
-            || !enough
-            || self.peers.cfg.rndv_rails < 2
-            || !supports_rails(peer.features)
-        {
-            return main_only;
-        }
-        if op.rails.is_none() {
-            let Some(piece) = op.buf.piece() else { return main_only };
-            let rail_wires = wire.rail_wires.clone();
-            let rail_wires = rail_wires.into_iter().take(usize::from(self.peers.cfg.rndv_rails) - 1);
-            let regs: RailList<_> = rail_wires
-                .filter_map(|wire| Some((wire, w.register(wire, piece, RegAccess::REMOTE_READ).ok()?)))
-                .collect();
-            let Some(op) = self.sends.table.get_mut(id) else { return main_only };
-            op.rails = Some(Box::new(regs));
-            let to = op.peer;
-            self.trigger_rails(w, to);
-        }
-        let Some(regs) = self.sends.table.get(id).and_then(|op| op.rails.as_ref()) else { return main_only };
-        let mut all = ArrayVec::<RmaIov, MAX_RAILS>::from_iter([iov]);
-        let name = |(wire, reg): &(WireId, Reg)| {
-            let me = &self.peers.wires[*wire].me;
-            let key = u32::try_from(reg.key).ok()?;
-            Some(RmaIov { addr: me.node(), len: 0, key: named_key(me.connid, me.qpn, key) })
+/// Handles the end of a piece; a failed one goes to another rail. Returns an error of the peer itself.
+// [M11.6]
+pub(in crate::rdm) fn end_stripe<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    rail_plan: &mut RailPlan,
+    part: u32,
+    result: Result<(), PeerError>,
+) -> Option<PeerError> {
+    let rail = rail_plan.ended(part, result)?;
+    lose_rail(e, w, rail_plan, rail, result.err()?)
+}
+
+/// Posts the next piece to the idlest rail with room. `local` is all of our memory, `remote` its address
+/// there.
+pub(in crate::rdm) fn post_stripe<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    rail_plan: &mut RailPlan,
+    id: SlotId,
+    direction: Direction,
+    (local, remote): (Piece, u64),
+) -> PiecePost {
+    let mut full = 0;
+    loop {
+        let Some(pick) = rail_plan.pick(full) else {
+            return match (rail_plan.lost(), full) {
+                (Some(why), _) => PiecePost::Lost(why),
+                (None, 0) => PiecePost::Enough,
+                (None, _) => PiecePost::Full,
+            };
         };
-        all.extend(regs.iter().filter_map(name));
-        Iovs::try_from(all.as_slice()).unwrap_or(main_only)
-    }
-
-    /// Posts the next piece to the idlest rail with room. `local` is all of our memory, `remote` its address
-    /// there.
-    pub(in crate::rdm) fn post_stripe<W: Wire>(
-        &mut self,
-        w: &mut W,
-        rail_plan: &mut RailPlan,
-        id: SlotId,
-        direction: Direction,
-        (local, remote): (Piece, u64),
-    ) -> PiecePost {
-        let mut full = 0;
-        loop {
-            let Some(pick) = rail_plan.pick(full) else {
-                return match (rail_plan.lost(), full) {
-                    (Some(why), _) => PiecePost::Lost(why),
-                    (None, 0) => PiecePost::Enough,
-                    (None, _) => PiecePost::Full,
-                };
-            };
-            if !rail_plan.register_rail(&self.peers, w, pick.rail, direction, local) {
-                continue;
-            }
-            let rail = rail_plan.rail(pick.rail);
-            let Some(reg) = &rail.reg else { continue };
-            let here = local.part(pick.at as usize, pick.len as usize);
-            let there = Remote { addr: remote.wrapping_add(pick.at), key: rail.key };
-            let token = TxToken::part_of(id, pick.part());
-            let posted = match direction {
-                Direction::Read => w.read(rail.peer, here, reg, there, token),
-                Direction::Write => w.write(rail.peer, here, reg, there, None, token),
-            };
-            match posted {
-                Ok(how) => {
-                    rail_plan.posted(&pick);
-                    if how == Posted::Done {
-                        rail_plan.ended(pick.part(), Ok(()));
-                    }
-                    self.peers.counters.stats.rare.pieces += 1;
-                    return PiecePost::Posted(how);
+        if !rail_plan.register_rail(&e.peers, w, pick.rail, direction, local) {
+            continue;
+        }
+        let rail = rail_plan.rail(pick.rail);
+        let Some(reg) = &rail.reg else { continue };
+        let here = local.part(pick.at as usize, pick.len as usize);
+        let there = Remote { addr: remote.wrapping_add(pick.at), key: rail.key };
+        let token = TxToken::part_of(id, pick.part());
+        let posted = match direction {
+            Direction::Read => w.read(rail.peer, here, reg, there, token),
+            Direction::Write => w.write(rail.peer, here, reg, there, None, token),
+        };
+        match posted {
+            Ok(how) => {
+                rail_plan.posted(&pick);
+                if how == Posted::Done {
+                    rail_plan.ended(pick.part(), Ok(()));
                 }
-                Err(NotPosted::Full) => full |= 1 << pick.rail,
-                Err(NotPosted::Peer(fault)) => {
-                    rail_plan.lose(pick.rail, fault);
-                    if let Some(fault) = self.lose_rail(w, rail_plan, pick.rail, fault) {
-                        return PiecePost::Failed(fault);
-                    }
+                e.peers.counters.stats.rare.pieces += 1;
+                return PiecePost::Posted(how);
+            }
+            Err(NotPosted::Full) => full |= 1 << pick.rail,
+            Err(NotPosted::Peer(fault)) => {
+                rail_plan.lose(pick.rail, fault);
+                if let Some(fault) = lose_rail(e, w, rail_plan, pick.rail, fault) {
+                    return PiecePost::Failed(fault);
                 }
             }
         }
     }
+}
 
-    /// Handles the end of a piece; a failed one goes to another rail. Returns an error of the peer itself.
-    // [M11.6]
-    pub(in crate::rdm) fn end_stripe<W: Wire>(
-        &mut self,
-        w: &mut W,
-        rail_plan: &mut RailPlan,
-        part: u32,
-        result: Result<(), PeerError>,
-    ) -> Option<PeerError> {
-        let rail = rail_plan.ended(part, result)?;
-        self.lose_rail(w, rail_plan, rail, result.err()?)
+/// Names the memory of a send on every wire that the receiver may read by; `iov` is on the peer's own.
+// [M11.4]
+pub(in crate::rdm) fn offer_rails<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
+    let main_only = Iovs::one(iov);
+    let Some(op) = e.sends.table.get(id) else { return main_only };
+    let peer = &e.peers.table[op.peer];
+    let wire = &e.peers.wires[peer.wire];
+    let enough = iov.len / e.peers.cfg.rndv_chunk.max(1) >= 2;
+    if wire.rail_wires.is_empty() || !enough || e.peers.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
+        return main_only;
     }
+    if op.rails.is_none() {
+        let Some(piece) = op.buf.piece() else { return main_only };
+        let rail_wires = wire.rail_wires.clone();
+        let rail_wires = rail_wires.into_iter().take(usize::from(e.peers.cfg.rndv_rails) - 1);
+        let regs: RailList<_> = rail_wires
+            .filter_map(|wire| Some((wire, w.register(wire, piece, RegAccess::REMOTE_READ).ok()?)))
+            .collect();
+        let Some(op) = e.sends.table.get_mut(id) else { return main_only };
+        op.rails = Some(Box::new(regs));
+        let to = op.peer;
+        trigger_rails(e, w, to);
+    }
+    let Some(regs) = e.sends.table.get(id).and_then(|op| op.rails.as_ref()) else { return main_only };
+    let mut all = ArrayVec::<RmaIov, MAX_RAILS>::from_iter([iov]);
+    let name = |(wire, reg): &(WireId, Reg)| {
+        let me = &e.peers.wires[*wire].me;
+        let key = u32::try_from(reg.key).ok()?;
+        Some(RmaIov { addr: me.node(), len: 0, key: named_key(me.connid, me.qpn, key) })
+    };
+    all.extend(regs.iter().filter_map(name));
+    Iovs::try_from(all.as_slice()).unwrap_or(main_only)
+}
 
-    /// Fails the peer of a rail that failed a piece; returns the error if that is the transfer's own peer.
-    #[cold]
-    fn lose_rail<W: Wire>(
-        &mut self,
-        w: &mut W,
-        rail_plan: &RailPlan,
-        n: usize,
-        fault: PeerError,
-    ) -> Option<PeerError> {
-        if fault.is_local() {
-            return None;
+/// Requests the HANDSHAKE of each rail not yet asked. Without room, the next long transfer retries.
+// [M11.3]
+pub(in crate::rdm) fn trigger_rails<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) {
+    let peer = &e.peers.table[to];
+    if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) || !supports_rails(peer.features) {
+        return;
+    }
+    let Some(queue) = &peer.queue else { return };
+    for rail in queue.rails.clone() {
+        let Some(peer) = e.peers.table.get(rail) else { continue };
+        if !peer.flags.intersects(PeerFlags::POSTED | PeerFlags::FAILED)
+            && let Err(NotPosted::Peer(fault)) = handshake::trigger(&mut e.peers, w, rail)
+        {
+            e.fail_peer(w, rail, fault);
         }
-        self.peers.counters.stats.rare.rails_lost += 1;
-        let rail = rail_plan.rail(n).peer;
-        if !fault.is_peer_failure() && !fault.is_local_lane() {
-            return None;
-        }
-        if rail == rail_plan.main() {
-            // If another lane exists, the first packet that comes back moves the peer to it.
-            return (fault.is_peer_failure() && !self.peers.survives(rail, fault)).then_some(fault);
-        }
-        self.fail_peer(w, rail, fault);
-        None
     }
 }
 

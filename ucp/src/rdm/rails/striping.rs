@@ -47,35 +47,23 @@ pub(in crate::rdm) struct SentSegment {
 /// The lanes that carry one operation, the peer's own first.
 type Lanes = ArrayVec<PeerId, MAX_RAILS>;
 
-impl Engine {
-    /// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
-    #[inline]
-    pub(in crate::rdm) fn count_granted<W: Wire>(
-        &mut self,
-        w: &mut W,
-        to: PeerId,
-        sent: SentSegment,
-    ) -> Result<usize, SendProgress> {
-        let SentSegment { lane, len, result } = sent;
-        self.peers.counters.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
-        match self.peers.posted(lane, PktType::CTSDATA, result) {
-            Ok(()) => Ok(len),
-            Err(NotPosted::Peer(fault)) if lane != to => {
-                self.fail_peer(w, lane, fault);
-                Err(SendProgress::Sent)
-            }
-            Err(refused) => Err(refused.into()),
+/// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
+#[inline]
+pub(in crate::rdm) fn count_granted<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    sent: SentSegment,
+) -> Result<usize, SendProgress> {
+    let SentSegment { lane, len, result } = sent;
+    e.peers.counters.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
+    match e.peers.posted(lane, PktType::CTSDATA, result) {
+        Ok(()) => Ok(len),
+        Err(NotPosted::Peer(fault)) if lane != to => {
+            e.fail_peer(w, lane, fault);
+            Err(SendProgress::Sent)
         }
-    }
-
-    /// Fails the main peer if a further lane's packet is lost: which bytes it has is unknown.
-    #[cold]
-    pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
-        if self.peers.table[lane].flags.contains(PeerFlags::UNCONFIRMED)
-            && let Some(main) = self.peers.table.main_of(lane)
-        {
-            self.fail_peer(w, main, fault);
-        }
+        Err(refused) => Err(refused.into()),
     }
 }
 
@@ -114,20 +102,6 @@ impl Peers {
         self.table.get(lane).is_some() && self.table.main_of(lane).is_some()
     }
 
-    /// Returns the lanes of an operation: the peer's own, and further ones while there are bytes for each.
-    // [M11.11]
-    #[inline(never)]
-    pub(in crate::rdm) fn lanes_for(&self, g: &Granted) -> Lanes {
-        let (most, least) = match g.kind {
-            TransferKind::Message => (self.cfg.rndv_rails, self.cfg.rndv_chunk),
-            TransferKind::Memory => (self.cfg.rma_rails, self.cfg.rma_chunk),
-        };
-        let wanted = rails_for(g.total, least, usize::from(most));
-        let ready = |lane: &PeerId| !self.table[*lane].flags.contains(PeerFlags::BACKED_OFF);
-        let further = self.usable_lanes(g.to).filter(ready);
-        [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
-    }
-
     /// Sends the next packet of a grant over the next lane with room; `None` if no packet holds data. // HOT
     // [M5.6] [M11.11]
     pub(in crate::rdm) fn post_granted<W: Wire>(
@@ -149,7 +123,7 @@ impl Peers {
         if !self.table.has_further(g.to) {
             return Some(send(g.to, per_packet));
         }
-        let lanes = self.lanes_for(&g);
+        let lanes = lanes_for(self, &g);
         let first = (g.at / (per_packet as u64 * LANE_RUN)) as usize;
         let mut sent = None;
         for n in 0..lanes.len() {
@@ -161,6 +135,20 @@ impl Peers {
         }
         sent
     }
+}
+
+/// Returns the lanes of an operation: the peer's own, and further ones while there are bytes for each.
+// [M11.11]
+#[inline(never)]
+pub(in crate::rdm) fn lanes_for(peers: &Peers, g: &Granted) -> Lanes {
+    let (most, least) = match g.kind {
+        TransferKind::Message => (peers.cfg.rndv_rails, peers.cfg.rndv_chunk),
+        TransferKind::Memory => (peers.cfg.rma_rails, peers.cfg.rma_chunk),
+    };
+    let wanted = rails_for(g.total, least, usize::from(most));
+    let ready = |lane: &PeerId| !peers.table[*lane].flags.contains(PeerFlags::BACKED_OFF);
+    let further = peers.usable_lanes(g.to).filter(ready);
+    [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
 }
 
 impl PeerTable {
@@ -187,5 +175,15 @@ impl PeerTable {
     #[inline]
     pub(in crate::rdm) fn owner(&self, lane: PeerId) -> PeerId {
         self.main_of(lane).unwrap_or(lane)
+    }
+}
+
+/// Fails the main peer if a further lane's packet is lost: which bytes it has is unknown.
+#[cold]
+pub(in crate::rdm) fn fail_main_peer<W: Wire>(e: &mut Engine, w: &mut W, lane: PeerId, fault: PeerError) {
+    if e.peers.table[lane].flags.contains(PeerFlags::UNCONFIRMED)
+        && let Some(main) = e.peers.table.main_of(lane)
+    {
+        e.fail_peer(w, main, fault);
     }
 }

@@ -18,6 +18,7 @@ use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Kind;
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::receives;
 use crate::rdm::status::OpError;
 use crate::rdm::types::{EngineEvent, RecvArgs, Started};
 use crate::wire::rtm::{Rtm, RtmBody};
@@ -84,7 +85,7 @@ impl Engine {
             }
             let Some(len) = self.recvs.unexpected.get(held).map(|held| held.envelope.len) else { break };
             let Some((buf, role)) = self.recvs.reserve_multi(&mut self.pending, multi, len) else { break };
-            match self.recv_unexpected(w, held, buf, r.user, role) {
+            match receives::recv_unexpected(self, w, held, buf, r.user, role) {
                 Started::Done(status) => self.recvs.end_multi_message(&mut self.pending, role, Ok(status)),
                 Started::Failed(error) => self.recvs.end_multi_message(&mut self.pending, role, Err(error)),
                 Started::Pending(_) => {}

@@ -6,8 +6,8 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ids::MsgHandle;
 use crate::rdm::ids::OpId;
-use crate::rdm::ids::PeerId;
-use crate::rdm::io::Wire;
+use crate::rdm::ids::{PeerId, Source, WireId};
+use crate::rdm::io::{ReceiveSink, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::RecvBuf;
 use crate::rdm::op::received_ranges::ReceivedRanges;
@@ -18,7 +18,8 @@ use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, Kind, Protocol, Sync};
+use crate::rdm::protocol::{Arrival, Kind, Protocol};
+use crate::rdm::protocols::{eager, zcopy_recv};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
 use crate::rdm::stats::Counters;
@@ -26,7 +27,7 @@ use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::{EngineEvent, ProbeRemove, Probed, RecvArgs, RecvKind, Started};
 use crate::wire::MsgClass;
-use crate::wire::rtm::Rtm;
+use crate::wire::rtm::{Rtm, Short};
 
 /// Queues of one kind of message.
 #[derive(Debug, Default)]
@@ -36,22 +37,20 @@ pub(in crate::rdm) struct MatchQueues {
     pub unexpected: UnexpectedQueue,
 }
 
-impl Engine {
-    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
-    /// nobody wants it.
-    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
-        self.recvs.awaits_data(op)
-    }
+/// The receives of an engine, with the parts that posting, cancelling and finding messages need.
+pub struct Receives<'a> {
+    pub(in crate::rdm) recvs: &'a mut Recvs,
+    pub(in crate::rdm) peers: &'a mut Peers,
+    pub(in crate::rdm) pending: &'a mut Pending,
+    /// The engine is in zero-copy receive mode.
+    zcopy: bool,
+}
 
-    /// True while a receive waits for a message.
-    pub fn is_posted(&self, op: OpId) -> bool {
-        self.recvs.is_posted(op)
-    }
-
+impl Receives<'_> {
     /// Posts a receive if no message of its kind waits for one. Otherwise returns it, and nothing has
     /// happened: call [`Engine::recv`]. // HOT
     #[inline(always)]
-    pub fn post_recv(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
+    pub fn post(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
         let is_open = |from| {
             self.peers
@@ -61,7 +60,7 @@ impl Engine {
         };
         let can_arrive = r.from.is_none_or(is_open);
         if !can_arrive
-            || self.zcopy_recv.is_some()
+            || self.zcopy
             || !self.recvs.match_queues[kind as usize].unexpected.is_empty()
             || self.recvs.table.is_full()
         {
@@ -74,30 +73,11 @@ impl Engine {
         Ok(OpId(posted.expect("the table is not full")))
     }
 
-    /// Posts a receive. A message that has arrived as a whole completes it at once.
-    pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
-        if self.zcopy_recv.is_some() {
-            return self.post_user_recv(w, r);
-        }
-        let pattern = r.kind.pattern(r.from);
-        if let Some(id) = self.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
-            return self.recv_unexpected(w, id, r.buf, r.user, RecvRole::Single);
-        }
-        if let Some(error) = r.from.and_then(|from| self.peers.drain_error(from)) {
-            return Started::Failed(error);
-        }
-        let kind = r.kind.kind();
-        match self.recvs.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
-            Some(id) => Started::Pending(OpId(id)),
-            None => Started::Failed(OpError::NoResource),
-        }
-    }
-
     /// Cancels a receive that no message has matched; its event says `Cancelled`. False: a message has
     /// matched, so that a cancel never loses one (the rule of MPI and UCP), or the receive is complete. A
     /// multi-receive takes no more messages; those it has matched go on.
     // [M5.8]
-    pub fn cancel_recv(&mut self, op: OpId) -> bool {
+    pub fn cancel(&mut self, op: OpId) -> bool {
         let Some(rx) = self.recvs.table.get(op.0) else { return false };
         let RxState::Posted = rx.state else { return false };
         if let RecvRole::Multi(multi) = rx.role {
@@ -127,6 +107,78 @@ impl Engine {
         Some(Probed { handle: MsgHandle(id), len, tag, from })
     }
 
+    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
+    /// nobody wants it.
+    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
+        self.recvs.awaits_data(op)
+    }
+
+    /// Notes that the caller waits for packets: the wires keep being polled.
+    pub fn expect_arrivals(&mut self) {
+        self.recvs.arrivals_wanted = true;
+    }
+
+    /// Fast path for a short tagged message in order, of a known peer, with a posted receive. False: it is
+    /// another packet, and nothing has happened. // HOT
+    #[inline(always)]
+    pub fn recv_short<I: ReceiveSink>(
+        &mut self,
+        to: &mut I,
+        wire: WireId,
+        from: Source,
+        packet: &[u8],
+    ) -> bool {
+        let Some((hdr, payload)) = Short::read(packet) else { return false };
+        let Some(peer) = self.peers.lookup.current(wire, from) else { return false };
+        let sender = &mut self.peers.table[peer];
+        let in_order =
+            sender.flags & (PeerFlags::SEEN | PeerFlags::FAILED | PeerFlags::REORDERING) == PeerFlags::SEEN;
+        if !in_order || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
+            return false;
+        }
+        sender.next_rx = hdr.msg_id.wrapping_add(1);
+        let carry = sender.short.received.count(payload.len());
+        if !eager::recv_short(&mut self.recvs, &mut self.peers, &mut self.pending, to, peer, &hdr, payload) {
+            // The general path handles it again.
+            let sender = &mut self.peers.table[peer];
+            sender.next_rx = hdr.msg_id;
+            sender.short.received.undo(payload.len());
+            return false;
+        }
+        if let Some(sum) = carry {
+            self.peers.counters.carry_received(peer, sum);
+        }
+        true
+    }
+}
+
+impl Engine {
+    /// Returns the receives, to post or cancel one or to look for a message.
+    #[inline(always)]
+    pub fn receives(&mut self) -> Receives<'_> {
+        let zcopy = self.zcopy_recv.is_some();
+        Receives { recvs: &mut self.recvs, peers: &mut self.peers, pending: &mut self.pending, zcopy }
+    }
+
+    /// Posts a receive. A message that has arrived as a whole completes it at once.
+    pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
+        if self.zcopy_recv.is_some() {
+            return zcopy_recv::post_user_recv(self, w, r);
+        }
+        let pattern = r.kind.pattern(r.from);
+        if let Some(id) = self.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
+            return recv_unexpected(self, w, id, r.buf, r.user, RecvRole::Single);
+        }
+        if let Some(error) = r.from.and_then(|from| self.peers.drain_error(from)) {
+            return Started::Failed(error);
+        }
+        let kind = r.kind.kind();
+        match self.recvs.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
+            Some(id) => Started::Pending(OpId(id)),
+            None => Started::Failed(OpError::NoResource),
+        }
+    }
+
     /// Receives a message that a probe has removed from the queue.
     pub fn recv_probed<W: Wire>(
         &mut self,
@@ -137,57 +189,10 @@ impl Engine {
     ) -> Started<RecvStatus> {
         match self.recvs.unexpected.get(msg.0) {
             Some(Unexpected { queued: None, .. }) => {
-                self.recv_unexpected(w, msg.0, buf, user, RecvRole::Single)
+                recv_unexpected(self, w, msg.0, buf, user, RecvRole::Single)
             }
             _ => Started::Failed(OpError::Unknown),
         }
-    }
-
-    /// Receives a message that arrived before its receive.
-    pub(in crate::rdm) fn recv_unexpected<W: Wire>(
-        &mut self,
-        w: &mut W,
-        id: SlotId,
-        mut buf: RecvBuf,
-        user: u64,
-        role: RecvRole,
-    ) -> Started<RecvStatus> {
-        if self.recvs.table.is_full() {
-            return Started::Failed(OpError::NoResource);
-        }
-        let Some(held) = self.recvs.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
-        let envelope = held.envelope;
-        let kind = held.kind;
-        if let Some(index) = held.queued {
-            self.recvs.match_queues[kind as usize].unexpected.remove(index);
-        }
-        held.segments.drain(|at, bytes| {
-            buf.put(at, bytes.bytes());
-            self.pending.held_packets.release_unexpected(bytes);
-        });
-        self.peers.forget_unexpected(&mut self.pending, envelope.from);
-        if held.received.bytes() == envelope.len && held.rma_read.is_none() {
-            let status = envelope.status(buf.len());
-            self.peers.counters.count_received(&envelope, status.is_err());
-            self.follow(w, envelope.from, receipt(&envelope));
-            return match status {
-                Ok(status) => Started::Done(status),
-                Err(error) => Started::Failed(error),
-            };
-        }
-        let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
-        let Ok(rx) = self.recvs.table.insert(op) else { return Started::Failed(OpError::NoResource) };
-        self.recvs.begin(rx, envelope, held.received);
-        if envelope.protocol.plain() == Protocol::LongCts {
-            self.send_ctl(w, envelope.from, Ctl::Cts(rx));
-        } else if let Some(part) = self.peers.table.partial_msg(&envelope) {
-            *part = PartialMsg::Rx(rx);
-        }
-        if let Some(rma_read) = held.rma_read {
-            let next = self.reads.start(&mut self.recvs, &mut self.peers, w, rma_read, rx);
-            self.follow(w, envelope.from, next);
-        }
-        Started::Pending(OpId(rx))
     }
 
     /// True if the wires may be left unpolled, so that they hold senders back: unexpected messages use more
@@ -206,11 +211,53 @@ impl Engine {
         self.peers.counters.stats.rare.rests += u64::from(stop);
         stop
     }
+}
 
-    /// Notes that the caller waits for packets: the wires keep being polled.
-    pub fn expect_arrivals(&mut self) {
-        self.recvs.arrivals_wanted = true;
+/// Receives a message that arrived before its receive.
+pub(in crate::rdm) fn recv_unexpected<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    id: SlotId,
+    mut buf: RecvBuf,
+    user: u64,
+    role: RecvRole,
+) -> Started<RecvStatus> {
+    if e.recvs.table.is_full() {
+        return Started::Failed(OpError::NoResource);
     }
+    let Some(held) = e.recvs.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
+    let envelope = held.envelope;
+    let kind = held.kind;
+    if let Some(index) = held.queued {
+        e.recvs.match_queues[kind as usize].unexpected.remove(index);
+    }
+    held.segments.drain(|at, bytes| {
+        buf.put(at, bytes.bytes());
+        e.pending.held_packets.release_unexpected(bytes);
+    });
+    e.peers.forget_unexpected(&mut e.pending, envelope.from);
+    if held.received.bytes() == envelope.len && held.rma_read.is_none() {
+        let status = envelope.status(buf.len());
+        e.peers.counters.count_received(&envelope, status.is_err());
+        e.follow(w, envelope.from, Next::receipt(&envelope));
+        return match status {
+            Ok(status) => Started::Done(status),
+            Err(error) => Started::Failed(error),
+        };
+    }
+    let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
+    let Ok(rx) = e.recvs.table.insert(op) else { return Started::Failed(OpError::NoResource) };
+    e.recvs.begin(rx, envelope, held.received);
+    if envelope.protocol.plain() == Protocol::LongCts {
+        e.send_ctl(w, envelope.from, Ctl::Cts(rx));
+    } else if let Some(part) = e.peers.table.partial_msg(&envelope) {
+        *part = PartialMsg::Rx(rx);
+    }
+    if let Some(rma_read) = held.rma_read {
+        let next = e.reads.start(&mut e.recvs, &mut e.peers, w, rma_read, rx);
+        e.follow(w, envelope.from, next);
+    }
+    Started::Pending(OpId(rx))
 }
 
 impl Recvs {
@@ -260,6 +307,7 @@ impl Recvs {
     }
 
     /// True while a receive waits for a message.
+    #[cfg(test)]
     pub fn is_posted(&self, op: OpId) -> bool {
         self.table.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
     }
@@ -372,7 +420,7 @@ impl Recvs {
         let result = envelope.status(op.buf.len());
         self.notify_end(pending, &op, result);
         peers.counters.count_received(envelope, result.is_err());
-        receipt(envelope)
+        Next::receipt(envelope)
     }
 
     /// Completes receive `id`: all bytes have arrived. // HOT
@@ -445,15 +493,5 @@ impl Counters {
         self.stats.count_received(envelope.protocol, envelope.len as usize);
         self.by_peer.of(envelope.from).rx_bytes += envelope.len;
         self.stats.rare.truncated += u64::from(truncated);
-    }
-}
-
-/// Returns the RECEIPT that the sender of a complete message waits for.
-// [M6.1] [M6.3]
-#[inline]
-pub(in crate::rdm) fn receipt(envelope: &Envelope) -> Next {
-    match envelope.protocol.sync() {
-        Sync::Yes => Next::Ctl(Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id }),
-        Sync::No => Next::Nothing,
     }
 }

@@ -15,7 +15,7 @@ use crate::rdm::peers::peer::Ctl;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, SendProgress};
 use crate::rdm::protocols::direct;
-use crate::rdm::rails::striping::{Granted, TransferKind};
+use crate::rdm::rails::striping::{self, Granted, TransferKind};
 use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::{Access, Spans};
@@ -26,44 +26,6 @@ use crate::wire::Iovs;
 use crate::wire::ctl::{Cts, CtsFor};
 
 impl Engine {
-    /// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
-    pub(in crate::rdm) fn push_rma_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(rma) = self.rma_ops.table.get(id) else { return SendProgress::Done };
-        if rma.rail_plan.is_some() {
-            return direct::push_stripes(self, w, id);
-        }
-        let (to, at) = (rma.peer, rma.sent);
-        let recv_id = rma.remote_id.unwrap_or(0);
-        let (window, total, kind) = (rma.window, rma.len, TransferKind::Memory);
-        let granted = Granted { to, recv_id, at, window, total, kind };
-        let Some(sent) = self.peers.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
-            return SendProgress::Fail(OpError::Unsupported);
-        };
-        let len = match self.count_granted(w, to, sent) {
-            Ok(len) => len,
-            Err(push) => return push,
-        };
-        let Some(rma) = self.rma_ops.table.get_mut(id) else { return SendProgress::Done };
-        rma.sent += len as u64;
-        rma.window -= len as u64;
-        if rma.window > 0 {
-            return SendProgress::Sent;
-        }
-        rma.in_data_queue = false;
-        if rma.sent == rma.len {
-            match rma.job {
-                Job::Load(_) => {
-                    let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
-                    self.rma_ops.table.remove(id);
-                    self.peers.counters.stats.count_served(protocol, len);
-                    self.peers.counters.by_peer.served(peer, protocol, len);
-                }
-                _ => self.rma_ops.all_sent(&mut self.peers, &mut self.pending, id),
-            }
-        }
-        SendProgress::Done
-    }
-
     /// Handles immediate data of a peer's RDMA write to our memory.
     // [M8.10]
     pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
@@ -71,11 +33,49 @@ impl Engine {
             Some(peer) => {
                 // From a further lane only after a failover.
                 let main = self.peers.table[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
-                self.peers.on_rdma_write(&mut self.pending, main.unwrap_or(peer), len, word);
+                on_rdma_write(&mut self.peers, &mut self.pending, main.unwrap_or(peer), len, word);
             }
             None => self.peers.counters.count_drop(DropReason::UnknownSender, 0, from),
         }
     }
+}
+
+/// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
+pub(in crate::rdm) fn push_rma_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(rma) = e.rma_ops.table.get(id) else { return SendProgress::Done };
+    if rma.rail_plan.is_some() {
+        return direct::push_stripes(e, w, id);
+    }
+    let (to, at) = (rma.peer, rma.sent);
+    let recv_id = rma.remote_id.unwrap_or(0);
+    let (window, total, kind) = (rma.window, rma.len, TransferKind::Memory);
+    let granted = Granted { to, recv_id, at, window, total, kind };
+    let Some(sent) = e.peers.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
+        return SendProgress::Fail(OpError::Unsupported);
+    };
+    let len = match striping::count_granted(e, w, to, sent) {
+        Ok(len) => len,
+        Err(push) => return push,
+    };
+    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
+    rma.sent += len as u64;
+    rma.window -= len as u64;
+    if rma.window > 0 {
+        return SendProgress::Sent;
+    }
+    rma.in_data_queue = false;
+    if rma.sent == rma.len {
+        match rma.job {
+            Job::Load(_) => {
+                let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
+                e.rma_ops.table.remove(id);
+                e.peers.counters.stats.count_served(protocol, len);
+                e.peers.counters.by_peer.served(peer, protocol, len);
+            }
+            _ => e.rma_ops.all_sent(&mut e.peers, &mut e.pending, id),
+        }
+    }
+    SendProgress::Done
 }
 
 impl RmaOps {
@@ -224,15 +224,21 @@ impl RmaOps {
 }
 
 impl Peers {
-    pub(in crate::rdm) fn on_rdma_write(&mut self, pending: &mut Pending, from: PeerId, len: u64, word: u32) {
-        self.counters.stats.count_served(RmaProtocol::DirectWrite, len);
-        self.counters.by_peer.served(from, RmaProtocol::DirectWrite, len);
-        pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
-    }
-
     /// Returns the memory domain that a peer's requests name device keys of. // HOT
     #[inline]
     pub(in crate::rdm) fn domain_of(&self, peer: PeerId) -> DomainId {
         self.wires[self.table[peer].home].domain
     }
+}
+
+pub(in crate::rdm) fn on_rdma_write(
+    peers: &mut Peers,
+    pending: &mut Pending,
+    from: PeerId,
+    len: u64,
+    word: u32,
+) {
+    peers.counters.stats.count_served(RmaProtocol::DirectWrite, len);
+    peers.counters.by_peer.served(from, RmaProtocol::DirectWrite, len);
+    pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
 }

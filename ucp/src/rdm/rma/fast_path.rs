@@ -13,43 +13,10 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::{atomic, receipt, write};
 use crate::rdm::rma::RmaOps;
+use crate::rdm::rma::ops;
 use crate::rdm::stats::Counters;
 use crate::rdm::types::Emulation;
 use crate::wire::PktType;
-
-impl Engine {
-    /// Handles such a packet. False: it is another one, and nothing has happened. // HOT
-    // [M10.6]
-    #[inline(never)]
-    pub(in crate::rdm) fn recv_short_rma<W: Wire>(
-        &mut self,
-        w: &mut W,
-        wire: WireId,
-        from: Source,
-        packet: &[u8],
-    ) -> bool {
-        match packet.first().map(|&ty| PktType(ty)) {
-            Some(PktType::DC_EAGER_RTW) => {
-                self.in_memory(w, |e, w| write::recv_short(e, w, wire, from, packet))
-            }
-            Some(PktType::RECEIPT) => {
-                receipt::recv_short(&mut self.rma_ops, &mut self.peers, &mut self.pending, wire, from, packet)
-            }
-            Some(PktType::FETCH_RTA) => {
-                self.in_memory(w, |e, w| atomic::recv_short(e, w, wire, from, packet))
-            }
-            Some(PktType::ATOMRSP) => atomic::recv_short_response(
-                &mut self.rma_ops,
-                &mut self.peers,
-                &mut self.pending,
-                wire,
-                from,
-                packet,
-            ),
-            _ => false,
-        }
-    }
-}
 
 impl RmaOps {
     /// Starts an operation with its only packet, of at most `max` bytes, which `fill` writes. `None`: no
@@ -117,5 +84,30 @@ impl Counters {
     pub(in crate::rdm) fn count_fast_path(&mut self, peer: PeerId, ty: PktType) {
         self.stats.rx_pkts[usize::from(ty.0)] += 1;
         self.by_peer.of(peer).rx_pkts += 1;
+    }
+}
+
+/// Handles such a packet. False: it is another one, and nothing has happened. // HOT
+// [M10.6]
+#[inline(never)]
+pub(in crate::rdm) fn recv_short_rma<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &[u8],
+) -> bool {
+    match packet.first().map(|&ty| PktType(ty)) {
+        Some(PktType::DC_EAGER_RTW) => {
+            ops::in_memory(e, w, |e, w| write::recv_short(e, w, wire, from, packet))
+        }
+        Some(PktType::RECEIPT) => {
+            receipt::recv_short(&mut e.rma_ops, &mut e.peers, &mut e.pending, wire, from, packet)
+        }
+        Some(PktType::FETCH_RTA) => ops::in_memory(e, w, |e, w| atomic::recv_short(e, w, wire, from, packet)),
+        Some(PktType::ATOMRSP) => {
+            atomic::recv_short_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, wire, from, packet)
+        }
+        _ => false,
     }
 }

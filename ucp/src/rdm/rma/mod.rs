@@ -2,8 +2,8 @@
 //! reads of a peer's memory.
 
 pub mod args;
-mod data;
-mod fast_path;
+pub(super) mod data;
+pub(super) mod fast_path;
 pub mod mem;
 pub mod mem_table;
 pub(super) mod ops;

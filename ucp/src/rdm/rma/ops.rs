@@ -9,8 +9,8 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::amo;
+use crate::rdm::ids::PeerId;
 use crate::rdm::ids::{OpId, is_rma_id};
-use crate::rdm::ids::{PeerId, WireId};
 use crate::rdm::io::Wire;
 use crate::rdm::op::Gather;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState};
@@ -19,7 +19,7 @@ use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
-use crate::rdm::rma::mem::{MemKey, Region};
+use crate::rdm::rma::mem::MemKey;
 use crate::rdm::rma::mem_table::MemTable;
 use crate::rdm::status::OpError;
 use crate::rdm::types::{Emulation, Started};
@@ -35,33 +35,12 @@ impl Engine {
         self.rma_ops.regions.table()
     }
 
-    /// Offers a region to peers. `None`: too many regions.
-    pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
-        self.memory().add(region)
-    }
-
     /// Withdraws a region: no request and no device accesses it from now on. Operations of peers that use it
     /// end with an error, at this engine now, at others of the table when they progress.
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
         let removed = self.memory().remove(key);
-        self.in_memory(w, |_, _| ());
+        in_memory(self, w, |_, _| ());
         removed
-    }
-
-    /// Runs `work` in a section in which memory of the table stays valid; see [`Engine::enter_memory`]. //
-    /// HOT
-    #[inline(always)]
-    pub(in crate::rdm) fn in_memory<W: Wire, R>(
-        &mut self,
-        w: &mut W,
-        work: impl FnOnce(&mut Self, &mut W) -> R,
-    ) -> R {
-        let entered = self.enter_memory(w);
-        let result = work(self, w);
-        if entered {
-            self.leave_memory();
-        }
-        result
     }
 
     /// Begins a section in which memory of the table stays valid, for devices too: follows the table, and
@@ -71,7 +50,7 @@ impl Engine {
     pub fn enter_memory<W: Wire>(&mut self, w: &mut W) -> bool {
         let entered = self.rma_ops.regions.enter();
         if entered && self.rma_ops.regions.is_stale() {
-            self.follow_memory(w);
+            follow_memory(self, w);
         }
         entered
     }
@@ -80,25 +59,6 @@ impl Engine {
     #[inline(always)]
     pub fn leave_memory(&self) {
         self.rma_ops.regions.leave();
-    }
-
-    /// Ends the operations of peers that use withdrawn memory.
-    #[cold]
-    fn follow_memory<W: Wire>(&mut self, w: &mut W) {
-        for region in self.rma_ops.regions.update() {
-            let uses = self.rma_ops.table.iter().filter(|(_, rma)| rma.uses(region));
-            for id in uses.map(|(id, _)| id).collect::<Vec<_>>() {
-                let Some(rma) = self.rma_ops.table.remove(id) else { continue };
-                if let Some(rma_read) = rma.rma_read {
-                    self.reads.withdraw(w, rma_read);
-                }
-                if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
-                    let next =
-                        self.peers.error_to(rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
-                    self.follow(w, rma.peer, next);
-                }
-            }
-        }
     }
 
     /// Starts a put. // HOT
@@ -125,7 +85,7 @@ impl Engine {
         let mut rma = RmaOp::new(to, Job::Put(p.local), p.protocol, p.local.len() as u64);
         rma.ack = ack;
         (rma.user, rma.remote, rma.cq_data) = (p.user, p.remote, p.cq_data);
-        self.start_rma(w, to, rma)
+        start_rma(self, w, to, rma)
     }
 
     /// Starts an RDMA write of one piece that may use the peer's rails, by these keys.
@@ -144,8 +104,8 @@ impl Engine {
         let mut rma = RmaOp::new(to, Job::Put(p.local), p.protocol, iov.len);
         rma.ack = self.peers.ack_for(to, p.sync);
         (rma.user, rma.remote) = (p.user, p.remote);
-        self.peers.plan_rma_rails(to, &mut rma, *iov, keys);
-        self.start_rma(w, to, rma)
+        plan_rma_rails(&self.peers, to, &mut rma, *iov, keys);
+        start_rma(self, w, to, rma)
     }
 
     /// Starts an RDMA read of one piece that may use the peer's rails, by these keys.
@@ -162,8 +122,8 @@ impl Engine {
         }
         let mut rma = RmaOp::new(to, Job::Get(g.local), g.protocol, iov.len);
         (rma.user, rma.remote) = (g.user, g.remote);
-        self.peers.plan_rma_rails(to, &mut rma, *iov, keys);
-        self.start_rma(w, to, rma)
+        plan_rma_rails(&self.peers, to, &mut rma, *iov, keys);
+        start_rma(self, w, to, rma)
     }
 
     /// Starts a get.
@@ -174,7 +134,7 @@ impl Engine {
         }
         let mut rma = RmaOp::new(to, Job::Get(g.local), g.protocol, len);
         (rma.user, rma.remote) = (g.user, g.remote);
-        self.start_rma(w, to, rma)
+        start_rma(self, w, to, rma)
     }
 
     /// Starts an atomic, which is in order with messages to `to`.
@@ -213,32 +173,7 @@ impl Engine {
         let (op, ty, operands, result) = (a.op, a.ty, Operands::new(&a.operand, &a.compare), a.result);
         let mut rma = RmaOp::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
         (rma.user, rma.remote, rma.ack) = (a.user, a.remote, ack);
-        self.start_rma(w, to, rma)
-    }
-
-    fn start_rma<W: Wire>(&mut self, w: &mut W, to: PeerId, rma: RmaOp) -> Started<()> {
-        let Some(peer) = self.peers.table.get(to) else { return Started::Failed(OpError::Unknown) };
-        if let Some(fault) = peer.fault {
-            return Started::Failed(OpError::Peer(to, fault));
-        }
-        let notified = rma.notified;
-        let Some(id) = self.rma_ops.table.insert(rma) else { return Started::Failed(OpError::NoResource) };
-        let peer = &mut self.peers.table[to];
-        peer.outstanding += 1;
-        peer.queue_mut().sends.push_back(id);
-        if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
-            self.pending.schedule(&mut self.peers, to);
-            return Started::Pending(OpId(id));
-        }
-        peer.flags |= PeerFlags::SENDS_QUEUED;
-        // No callback runs in here, so calls do not nest.
-        self.rma_ops.in_call = (!notified).then_some((id, None));
-        self.drive(w, to);
-        match self.rma_ops.in_call.take() {
-            Some((_, Some(Ok(())))) => Started::Done(()),
-            Some((_, Some(Err(error)))) => Started::Failed(error),
-            _ => Started::Pending(OpId(id)),
-        }
+        start_rma(self, w, to, rma)
     }
 
     /// Cancels an operation of which no packet has gone out; its event says `Cancelled`. False: too late, but
@@ -274,30 +209,83 @@ impl Engine {
     /// [`Engine::is_flushed`] tells when it has arrived. Targets before libfabric 1.12 give none.
     pub fn request_acks<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
         match to {
-            Some(to) => self.request_ack(w, to),
+            Some(to) => request_ack(self, w, to),
             None => {
                 for n in 0..self.peers.table.slots() {
-                    self.request_ack(w, PeerId(n));
+                    request_ack(self, w, PeerId(n));
                 }
             }
         }
     }
+}
 
-    fn request_ack<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        if self.peers.table.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::UNACKED)) {
-            return;
-        }
-        let mut rma = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
-        (rma.remote, rma.ack, rma.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
-        // Without a slot the flag stays, and a later flush tries again.
-        if !matches!(self.start_rma(w, to, rma), Started::Failed(OpError::NoResource)) {
-            self.peers.table[to].flags.remove(PeerFlags::UNACKED);
+/// Runs `work` in a section in which memory of the table stays valid; see [`Engine::enter_memory`]. // HOT
+#[inline(always)]
+pub(in crate::rdm) fn in_memory<W: Wire, R>(
+    e: &mut Engine,
+    w: &mut W,
+    work: impl FnOnce(&mut Engine, &mut W) -> R,
+) -> R {
+    let entered = e.enter_memory(w);
+    let result = work(e, w);
+    if entered {
+        e.leave_memory();
+    }
+    result
+}
+
+/// Ends the operations of peers that use withdrawn memory.
+#[cold]
+fn follow_memory<W: Wire>(e: &mut Engine, w: &mut W) {
+    for region in e.rma_ops.regions.update() {
+        let uses = e.rma_ops.table.iter().filter(|(_, rma)| rma.uses(region));
+        for id in uses.map(|(id, _)| id).collect::<Vec<_>>() {
+            let Some(rma) = e.rma_ops.table.remove(id) else { continue };
+            if let Some(rma_read) = rma.rma_read {
+                e.reads.withdraw(w, rma_read);
+            }
+            if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
+                let next = e.peers.error_to(rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
+                e.follow(w, rma.peer, next);
+            }
         }
     }
+}
 
-    /// Sets the packet order of `wire`; [`PacketOrder::None`] by default.
-    pub fn set_packet_order(&mut self, wire: WireId, order: PacketOrder) {
-        self.peers.wires[wire].order = order;
+fn request_ack<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) {
+    if e.peers.table.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::UNACKED)) {
+        return;
+    }
+    let mut rma = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
+    (rma.remote, rma.ack, rma.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
+    // Without a slot the flag stays, and a later flush tries again.
+    if !matches!(start_rma(e, w, to, rma), Started::Failed(OpError::NoResource)) {
+        e.peers.table[to].flags.remove(PeerFlags::UNACKED);
+    }
+}
+
+fn start_rma<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, rma: RmaOp) -> Started<()> {
+    let Some(peer) = e.peers.table.get(to) else { return Started::Failed(OpError::Unknown) };
+    if let Some(fault) = peer.fault {
+        return Started::Failed(OpError::Peer(to, fault));
+    }
+    let notified = rma.notified;
+    let Some(id) = e.rma_ops.table.insert(rma) else { return Started::Failed(OpError::NoResource) };
+    let peer = &mut e.peers.table[to];
+    peer.outstanding += 1;
+    peer.queue_mut().sends.push_back(id);
+    if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+        e.pending.schedule(&mut e.peers, to);
+        return Started::Pending(OpId(id));
+    }
+    peer.flags |= PeerFlags::SENDS_QUEUED;
+    // No callback runs in here, so calls do not nest.
+    e.rma_ops.in_call = (!notified).then_some((id, None));
+    e.drive(w, to);
+    match e.rma_ops.in_call.take() {
+        Some((_, Some(Ok(())))) => Started::Done(()),
+        Some((_, Some(Err(error)))) => Started::Failed(error),
+        _ => Started::Pending(OpId(id)),
     }
 }
 
@@ -326,20 +314,25 @@ impl Peers {
     pub fn may_bypass_queue(&self, to: PeerId) -> bool {
         self.table.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
     }
+}
 
-    /// Plans the rails of an operation on one piece.
-    pub(in crate::rdm) fn plan_rma_rails(&self, to: PeerId, rma: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
-        let Some(key) =
-            self.table.get(to).and_then(|peer| self.table.key_on_current_lane(peer, iov.key, keys))
-        else {
-            return;
-        };
-        if self.table.has_failed_over(to) {
-            rma.first_key = Some(iov.key);
-            rma.remote = Iovs::one(RmaIov { key, ..iov });
-        }
-        rma.rail_plan = self.linked_rails(to, key, keys);
+/// Plans the rails of an operation on one piece.
+pub(in crate::rdm) fn plan_rma_rails(
+    peers: &Peers,
+    to: PeerId,
+    rma: &mut RmaOp,
+    iov: RmaIov,
+    keys: &RailKeys,
+) {
+    let Some(key) = peers.table.get(to).and_then(|peer| peers.table.key_on_current_lane(peer, iov.key, keys))
+    else {
+        return;
+    };
+    if peers.table.has_failed_over(to) {
+        rma.first_key = Some(iov.key);
+        rma.remote = Iovs::one(RmaIov { key, ..iov });
     }
+    rma.rail_plan = peers.linked_rails(to, key, keys);
 }
 
 /// True if an entry of a peer's queue is a one-sided operation or a fence.

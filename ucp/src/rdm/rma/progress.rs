@@ -12,80 +12,57 @@ use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
+use crate::rdm::protocol::Step;
 use crate::rdm::protocols::{atomic, direct, handshake, read, write, write_read};
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::ops::FENCE;
-use crate::rdm::send::sends::Step;
 use crate::rdm::status::OpError;
 use crate::rdm::types::{Emulation, EngineEvent};
 use crate::wire::Features;
 
-impl Engine {
-    /// Does one step for the operation or fence at the head of a peer's queue.
-    pub(in crate::rdm) fn step_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
-        let Some(rma) = self.rma_ops.table.get(op) else {
-            let waits =
-                op == FENCE && self.peers.table[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
-            if waits {
-                return Step::Idle;
-            }
-            self.peers.table.pop_send(id);
-            return Step::Done;
-        };
-        let queued = rma.protocol;
-        let push = match self.rma_ops.may_start(&mut self.peers, w, id, op) {
-            Some(push) => push,
-            None => match self.rma_ops.table.get(op).map_or(queued, |rma| rma.protocol) {
-                RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => {
-                    write::push(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, op)
-                }
-                RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => {
-                    read::push(&mut self.rma_ops, &mut self.peers, w, op)
-                }
-                RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
-                    atomic::push(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, op)
-                }
-                RmaProtocol::DirectWrite | RmaProtocol::DirectRead => direct::push(self, w, op),
-                RmaProtocol::LongReadWrite => write_read::push(&mut self.rma_ops, &mut self.peers, w, op),
-            },
-        };
-        match push {
-            SendProgress::Sent | SendProgress::Switch(_) => Step::Done,
-            SendProgress::AwaitHandshake => Step::Idle,
-            SendProgress::Full => Step::Full,
-            SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
-            SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
-                self.peers.table.pop_send(id);
-                if let Some(rma) = self.rma_ops.table.get_mut(op)
-                    && !std::mem::replace(&mut rma.fence_counted, true)
-                {
-                    self.peers.table[id].queue_mut().open_rma += 1;
-                }
-                self.rma_left_queue(w, id, op, push)
-            }
+/// Does one step for the operation or fence at the head of a peer's queue.
+pub(in crate::rdm) fn step_rma<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId) -> Step {
+    let Some(rma) = e.rma_ops.table.get(op) else {
+        let waits = op == FENCE && e.peers.table[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
+        if waits {
+            return Step::Idle;
         }
-    }
-
-    /// Ends an operation that left its queue with a failure, and its peer if that is to blame.
-    pub(in crate::rdm) fn rma_left_queue<W: Wire>(
-        &mut self,
-        w: &mut W,
-        id: PeerId,
-        op: SlotId,
-        push: SendProgress,
-    ) -> Step {
-        match push {
-            SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
-                self.fail_peer(w, id, fault)
+        e.peers.table.pop_send(id);
+        return Step::Done;
+    };
+    let queued = rma.protocol;
+    let push = match e.rma_ops.may_start(&mut e.peers, w, id, op) {
+        Some(push) => push,
+        None => match e.rma_ops.table.get(op).map_or(queued, |rma| rma.protocol) {
+            RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => {
+                write::push(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op)
             }
-            SendProgress::Fail(error) => {
-                self.rma_ops.finish(&mut self.peers, &mut self.pending, op, Err(error))
+            RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => {
+                read::push(&mut e.rma_ops, &mut e.peers, w, op)
             }
-            _ => {}
+            RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
+                atomic::push(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op)
+            }
+            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => direct::push(e, w, op),
+            RmaProtocol::LongReadWrite => write_read::push(&mut e.rma_ops, &mut e.peers, w, op),
+        },
+    };
+    match push {
+        SendProgress::Sent | SendProgress::Switch(_) => Step::Done,
+        SendProgress::AwaitHandshake => Step::Idle,
+        SendProgress::Full => Step::Full,
+        SendProgress::PeerFailed(fault) if e.try_failover(w, id, fault) => Step::Done,
+        SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
+            e.peers.table.pop_send(id);
+            if let Some(rma) = e.rma_ops.table.get_mut(op)
+                && !std::mem::replace(&mut rma.fence_counted, true)
+            {
+                e.peers.table[id].queue_mut().open_rma += 1;
+            }
+            rma_left_queue(e, w, id, op, push)
         }
-        Step::Done
     }
 }
 
@@ -132,7 +109,7 @@ impl RmaOps {
         if rma.len == 0 && rma.cq_data.is_none() && !rma.protocol.is_emulated() {
             return None;
         }
-        let by_device = peers.by_device(w, rma);
+        let by_device = by_device(peers, w, rma);
         let refused = peers.cfg.emulation == Emulation::Refused;
         let peer = &peers.table[id];
         let rma = self.table.get_mut(op)?;
@@ -266,27 +243,25 @@ impl Pending {
     }
 }
 
-impl Peers {
-    /// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
-    pub(in crate::rdm) fn by_device<W: Wire>(&self, w: &W, rma: &RmaOp) -> bool {
-        let (peer, rdma) = (&self.table[rma.peer], self.rdma(rma.peer));
-        let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
-        // The key is of the home device, unless one of the current device is known.
-        let key_fits = !self.table.has_failed_over(rma.peer)
-            || rma.first_key.is_some()
-            || rma.protocol == RmaProtocol::LongReadWrite;
-        rma.len > 0
-            && key_fits
-            && match rma.protocol {
-                RmaProtocol::DirectWrite => {
-                    (rma.cq_data.is_none() || direct::can_carry_cq_data(self, w, rma))
-                        && direct_write(rdma, features, rma.len, rma.cq_data).is_ok()
-                }
-                // The target reads, but announces the same bit as we do.
-                RmaProtocol::DirectRead | RmaProtocol::LongReadWrite => direct_read(rdma, features).is_ok(),
-                _ => false,
+/// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
+pub(in crate::rdm) fn by_device<W: Wire>(peers: &Peers, w: &W, rma: &RmaOp) -> bool {
+    let (peer, rdma) = (&peers.table[rma.peer], peers.rdma(rma.peer));
+    let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
+    // The key is of the home device, unless one of the current device is known.
+    let key_fits = !peers.table.has_failed_over(rma.peer)
+        || rma.first_key.is_some()
+        || rma.protocol == RmaProtocol::LongReadWrite;
+    rma.len > 0
+        && key_fits
+        && match rma.protocol {
+            RmaProtocol::DirectWrite => {
+                (rma.cq_data.is_none() || direct::can_carry_cq_data(peers, w, rma))
+                    && direct_write(rdma, features, rma.len, rma.cq_data).is_ok()
             }
-    }
+            // The target reads, but announces the same bit as we do.
+            RmaProtocol::DirectRead | RmaProtocol::LongReadWrite => direct_read(rdma, features).is_ok(),
+            _ => false,
+        }
 }
 
 impl PeerTable {
@@ -295,4 +270,22 @@ impl PeerTable {
             queue.sends.pop_front();
         }
     }
+}
+
+/// Ends an operation that left its queue with a failure, and its peer if that is to blame.
+pub(in crate::rdm) fn rma_left_queue<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    id: PeerId,
+    op: SlotId,
+    push: SendProgress,
+) -> Step {
+    match push {
+        SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
+            e.fail_peer(w, id, fault)
+        }
+        SendProgress::Fail(error) => e.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(error)),
+        _ => {}
+    }
+    Step::Done
 }

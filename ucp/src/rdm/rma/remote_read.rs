@@ -17,7 +17,7 @@ use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Protocol, SendProgress};
 use crate::rdm::protocols::direct;
-use crate::rdm::rails::rail_set::{Direction, PiecePost};
+use crate::rdm::rails::rail_set::{self, Direction, PiecePost};
 use crate::rdm::recv::Recvs;
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
@@ -29,324 +29,292 @@ use crate::wire::{Features, MAX_IOV};
 /// Reads in flight of one message or write.
 const IN_FLIGHT: u32 = 4;
 
-impl Engine {
-    /// Posts the next read at the head of a peer's queue, or finishes it.
-    // [M7.1]
-    pub(in crate::rdm) fn push_rma_read<W: Wire>(
-        &mut self,
-        w: &mut W,
-        to: PeerId,
-        id: SlotId,
-    ) -> SendProgress {
-        let Some(rma_read) = self.reads.table.get(id) else { return SendProgress::Done };
-        if rma_read.stop.is_some() || rma_read.all_posted() {
-            return self.finish_if_idle(w, id);
+/// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
+// [M7.5] [M7.6]
+fn nack_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, not_now: bool) {
+    let Some((rma_read, rx)) = e.reads.take(w, id) else { return };
+    if is_rma_id(rx) {
+        // What comes instead is a write of its own. [M7.7]
+        let send_id = e.rma_ops.table.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
+        let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
+        return e.send_ctl(w, rma_read.peer, nack);
+    }
+    let Some((_, rxe)) = e.recvs.rxe(rx) else { return };
+    rxe.rma_read = None;
+    rxe.nack = true;
+    let (msg_id, send_id) = (rxe.envelope.msg_id, rxe.envelope.send_id);
+    let complete = rxe.received.bytes() == rma_read.from;
+    e.peers.table[rma_read.peer].queue_mut().partial_msgs.insert(msg_id, PartialMsg::Rx(rx));
+    if complete {
+        let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
+        e.send_ctl(w, rma_read.peer, nack);
+    }
+}
+
+/// Sends EOR after a peer's write was read as a whole.
+// [M8.8]
+fn end_read_of_write<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+    let Some(rma) = e.rma_ops.table.remove(id) else { return };
+    let send_id = rma.remote_id.unwrap_or(0);
+    e.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
+    let next = e.rma_ops.finish_served_write(
+        &mut e.peers,
+        &mut e.pending,
+        rma.peer,
+        rma.protocol,
+        rma.len,
+        rma.cq_data,
+        None,
+    );
+    e.follow(w, rma.peer, next);
+}
+
+/// Sends EOR after a complete read. The message is whole unless packets of it are missing.
+// [M7.2]
+fn end_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+    let Some((rma_read, rx)) = e.reads.take(w, id) else { return };
+    if is_rma_id(rx) {
+        return end_read_of_write(e, w, rx);
+    }
+    let Some((_, rxe)) = e.recvs.rxe(rx) else { return };
+    rxe.rma_read = None;
+    let envelope = rxe.envelope;
+    let rest = envelope.len - rma_read.from;
+    let whole = rxe.received.add(rma_read.from, rest) && rxe.received.bytes() == envelope.len;
+    e.send_ctl(w, rma_read.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
+    if whole {
+        let next = e.recvs.finish(&mut e.peers, &mut e.pending, rx, &envelope);
+        e.follow(w, envelope.from, next);
+    }
+}
+
+/// Finishes a read of which nothing more is to be posted, once nothing is in flight.
+fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(rma_read) = e.reads.table.get(id) else { return SendProgress::Done };
+    if rma_read.in_flight > 0 {
+        return SendProgress::Done;
+    }
+    let (peer, stop) = (rma_read.peer, rma_read.stop);
+    match stop {
+        None => end_rma_read(e, w, id),
+        Some(Stop::PeerError(fault)) => e.fail_peer(w, peer, fault),
+        Some(Stop::Fail(error)) => {
+            e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, id, error)
         }
-        if rma_read.rail_plan.is_some() {
-            return self.push_striped(w, id);
+        Some(Stop::Declined) => nack_rma_read(e, w, id, true),
+        Some(Stop::Nack) if e.reads.retry_over_rails(&e.recvs, &mut e.peers, id) => {
+            return SendProgress::Sent;
         }
-        if let Some(push) = self.push_rma_lane(w, to, id) {
-            return push;
+        Some(Stop::Nack) => {
+            let peer = &e.peers.table[peer];
+            if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+                return SendProgress::AwaitHandshake;
+            }
+            // [M7.5]
+            if !peer.features.contains(Features::READ_NACK) {
+                refuse_rma_read(e, w, id);
+            } else {
+                nack_rma_read(e, w, id, false);
+            }
         }
-        let Some(rma_read) = self.reads.table.get(id) else { return SendProgress::Done };
-        if rma_read.in_flight == IN_FLIGHT {
-            // The end of one of them queues it again.
-            return SendProgress::Done;
+    }
+    SendProgress::Done
+}
+
+/// Handles the end of a read. What failed on one rail is read over another.
+pub(in crate::rdm) fn on_read<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    id: SlotId,
+    part: u32,
+    result: Result<(), PeerError>,
+) {
+    let Some(rma_read) = e.reads.table.get_mut(id) else { return };
+    rma_read.in_flight = rma_read.in_flight.saturating_sub(1);
+    let peer = rma_read.peer;
+    e.peers.counters.stats.rare.read_errors += u64::from(result.is_err());
+    let stop = match rma_read.rail_plan.take() {
+        None => result.err().map(|fault| stop_for(&e.peers, peer, fault)),
+        Some(mut rail_plan) => {
+            let failed = rail_set::end_stripe(e, w, &mut rail_plan.0, part, result);
+            if let Some(rma_read) = e.reads.table.get_mut(id) {
+                rma_read.rail_plan = Some(rail_plan);
+            }
+            failed.map(Stop::PeerError)
         }
-        let wire = self.peers.table[to].wire;
-        let max = self.peers.wires[wire].rdma.read.min(self.peers.cfg.read_segment.max(1));
-        let Some((n, piece, into)) = self.reads.read_to(&self.recvs, &self.rma_ops, rma_read) else {
-            return self.finish_if_idle(w, id);
-        };
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
-        if let Some(place @ None) = rma_read.regs.get_mut(n)
-            && max > 0
-        {
-            let is_write = rma_read.to.is_some_and(is_rma_id);
-            // The program may withdraw this memory during the read.
-            let exclusive = if is_write { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
-            *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | exclusive).ok();
+    };
+    let Some(rma_read) = e.reads.table.get_mut(id) else { return };
+    rma_read.stop = rma_read.stop.or(stop);
+    if rma_read.stop.is_some() || rma_read.all_posted() {
+        match finish_if_idle(e, w, id) {
+            // It waits for the peer's HANDSHAKE.
+            SendProgress::AwaitHandshake => e.reads.queue(&mut e.peers, id),
+            SendProgress::Sent => {
+                e.reads.queue(&mut e.peers, id);
+                e.drive(w, peer);
+            }
+            _ => {}
         }
-        let reg = rma_read.regs.get(n).and_then(Option::as_ref);
-        let peer = &self.peers.table[to];
-        let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
-        // Such a sender waits until its memory is read (libfabric before 1.20).
-        let must = met && !peer.features.contains(Features::READ_NACK);
-        let next = match rma_read.next() {
-            // The HANDSHAKE tells whether the sender supports READ_NACK.
-            Some(_) if reg.is_none() && !met && max > 0 => return SendProgress::AwaitHandshake,
-            next => next.filter(|_| reg.is_some() || must && max > 0),
-        };
-        let Some((remote, contiguous)) = next else {
+    } else {
+        e.reads.queue(&mut e.peers, id);
+        e.drive(w, peer);
+    }
+}
+
+/// Posts the next piece of a read over several rails.
+fn push_striped<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+    let (Some(rx), Some(mut rail_plan)) = (rma_read.to, rma_read.rail_plan.take()) else {
+        return SendProgress::Done;
+    };
+    let striped = match e.recvs.table.get(rx).and_then(|op| op.buf.piece()) {
+        Some(piece) => {
+            rail_set::post_stripe(e, w, &mut rail_plan.0, id, Direction::Read, (piece, rail_plan.1))
+        }
+        None => PiecePost::Lost(PeerError::NO_RDMA),
+    };
+    let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+    let done = rail_plan.0.all_posted();
+    rma_read.rail_plan = Some(rail_plan);
+    match striped {
+        PiecePost::Posted(how) => {
+            rma_read.in_flight += u32::from(how == Posted::Pending);
+            e.peers.counters.stats.rare.reads += 1;
+            match done {
+                true => finish_if_idle(e, w, id),
+                false => SendProgress::Sent,
+            }
+        }
+        PiecePost::Enough => SendProgress::Done,
+        PiecePost::Full => {
+            e.peers.counters.stats.rare.full += 1;
+            SendProgress::Full
+        }
+        PiecePost::Lost(_) => {
             rma_read.stop = Some(Stop::Nack);
-            return self.finish_if_idle(w, id);
-        };
-        let dest_left = (piece.len() - into) as u64;
-        let mut len = contiguous.min(max).min(rma_read.end - rma_read.at).min(dest_left);
-        let token = TxToken::RmaRead { id, part: 0 };
-        let posted = match reg {
-            Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
-            None => {
-                // If the wire does not copy even one byte, its error ends the read.
-                let most = direct::MAX_COPY.min(w.mtu(to)).min(w.read_copy_max(to));
-                len = len.min(most.max(1) as u64);
-                w.read_copy(to, piece.part(into, len as usize), remote, token)
-            }
-        };
-        match posted {
-            Ok(how) => {
-                rma_read.at += len;
-                rma_read.in_flight += u32::from(how == Posted::Pending);
-                self.peers.counters.stats.rare.reads += 1;
-                match rma_read.at == rma_read.end {
-                    true => self.finish_if_idle(w, id),
-                    false => SendProgress::Sent,
-                }
-            }
-            Err(NotPosted::Full) => {
-                self.peers.counters.stats.rare.full += 1;
-                SendProgress::Full
-            }
-            Err(NotPosted::Peer(fault)) => {
-                let stop = self.peers.stop_for(to, fault);
-                let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
-                rma_read.stop = Some(stop);
-                self.finish_if_idle(w, id)
-            }
+            finish_if_idle(e, w, id)
+        }
+        PiecePost::Failed(fault) => {
+            rma_read.stop = Some(Stop::PeerError(fault));
+            finish_if_idle(e, w, id)
         }
     }
+}
 
-    /// Reads the next piece over the RMA-only lane that its owner named, if there is one.
-    // [M11.13]
-    fn push_rma_lane<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
-        let rma_read = self.reads.table.get(id)?;
-        let address = rma_read.rma_address()?;
-        let (Some((_, piece, into)), Some((remote, contiguous))) =
-            (self.reads.read_to(&self.recvs, &self.rma_ops, rma_read), rma_read.next())
-        else {
-            return Some(self.finish_if_idle(w, id));
-        };
-        let dest_left = (piece.len() - into) as u64;
-        let most = contiguous.min(self.peers.cfg.read_segment.max(1));
-        let len = most.min(rma_read.end - rma_read.at).min(dest_left);
-        let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &address)?;
-        let stop = match read {
-            Ok(()) => None,
-            Err(NotPosted::Full) => {
-                self.peers.counters.stats.rare.full += 1;
-                return Some(SendProgress::Full);
-            }
-            Err(NotPosted::Peer(fault)) => Some(self.peers.stop_for(to, fault)),
-        };
-        let rma_read = self.reads.table.get_mut(id)?;
-        match stop {
-            None => rma_read.at += len,
-            stop => rma_read.stop = stop,
+/// Reads the next piece over the RMA-only lane that its owner named, if there is one.
+// [M11.13]
+fn push_rma_lane<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
+    let rma_read = e.reads.table.get(id)?;
+    let address = rma_read.rma_address()?;
+    let (Some((_, piece, into)), Some((remote, contiguous))) =
+        (e.reads.read_to(&e.recvs, &e.rma_ops, rma_read), rma_read.next())
+    else {
+        return Some(finish_if_idle(e, w, id));
+    };
+    let dest_left = (piece.len() - into) as u64;
+    let most = contiguous.min(e.peers.cfg.read_segment.max(1));
+    let len = most.min(rma_read.end - rma_read.at).min(dest_left);
+    let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &address)?;
+    let stop = match read {
+        Ok(()) => None,
+        Err(NotPosted::Full) => {
+            e.peers.counters.stats.rare.full += 1;
+            return Some(SendProgress::Full);
         }
-        let done = rma_read.stop.is_some() || rma_read.at == rma_read.end;
-        self.peers.counters.stats.rare.reads += u64::from(stop.is_none());
-        Some(if done { self.finish_if_idle(w, id) } else { SendProgress::Sent })
+        Err(NotPosted::Peer(fault)) => Some(stop_for(&e.peers, to, fault)),
+    };
+    let rma_read = e.reads.table.get_mut(id)?;
+    match stop {
+        None => rma_read.at += len,
+        stop => rma_read.stop = stop,
     }
+    let done = rma_read.stop.is_some() || rma_read.at == rma_read.end;
+    e.peers.counters.stats.rare.reads += u64::from(stop.is_none());
+    Some(if done { finish_if_idle(e, w, id) } else { SendProgress::Sent })
+}
 
-    /// Posts the next piece of a read over several rails.
-    fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
-        let (Some(rx), Some(mut rail_plan)) = (rma_read.to, rma_read.rail_plan.take()) else {
-            return SendProgress::Done;
-        };
-        let striped = match self.recvs.table.get(rx).and_then(|op| op.buf.piece()) {
-            Some(piece) => self.post_stripe(w, &mut rail_plan.0, id, Direction::Read, (piece, rail_plan.1)),
-            None => PiecePost::Lost(PeerError::NO_RDMA),
-        };
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return SendProgress::Done };
-        let done = rail_plan.0.all_posted();
-        rma_read.rail_plan = Some(rail_plan);
-        match striped {
-            PiecePost::Posted(how) => {
-                rma_read.in_flight += u32::from(how == Posted::Pending);
-                self.peers.counters.stats.rare.reads += 1;
-                match done {
-                    true => self.finish_if_idle(w, id),
-                    false => SendProgress::Sent,
-                }
-            }
-            PiecePost::Enough => SendProgress::Done,
-            PiecePost::Full => {
-                self.peers.counters.stats.rare.full += 1;
-                SendProgress::Full
-            }
-            PiecePost::Lost(_) => {
-                rma_read.stop = Some(Stop::Nack);
-                self.finish_if_idle(w, id)
-            }
-            PiecePost::Failed(fault) => {
-                rma_read.stop = Some(Stop::PeerError(fault));
-                self.finish_if_idle(w, id)
-            }
-        }
+/// Posts the next read at the head of a peer's queue, or finishes it.
+// [M7.1]
+pub(in crate::rdm) fn push_rma_read<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma_read) = e.reads.table.get(id) else { return SendProgress::Done };
+    if rma_read.stop.is_some() || rma_read.all_posted() {
+        return finish_if_idle(e, w, id);
     }
-
-    /// Handles the end of a read. What failed on one rail is read over another.
-    pub(in crate::rdm) fn on_read<W: Wire>(
-        &mut self,
-        w: &mut W,
-        id: SlotId,
-        part: u32,
-        result: Result<(), PeerError>,
-    ) {
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
-        rma_read.in_flight = rma_read.in_flight.saturating_sub(1);
-        let peer = rma_read.peer;
-        self.peers.counters.stats.rare.read_errors += u64::from(result.is_err());
-        let stop = match rma_read.rail_plan.take() {
-            None => result.err().map(|fault| self.peers.stop_for(peer, fault)),
-            Some(mut rail_plan) => {
-                let failed = self.end_stripe(w, &mut rail_plan.0, part, result);
-                if let Some(rma_read) = self.reads.table.get_mut(id) {
-                    rma_read.rail_plan = Some(rail_plan);
-                }
-                failed.map(Stop::PeerError)
-            }
-        };
-        let Some(rma_read) = self.reads.table.get_mut(id) else { return };
-        rma_read.stop = rma_read.stop.or(stop);
-        if rma_read.stop.is_some() || rma_read.all_posted() {
-            match self.finish_if_idle(w, id) {
-                // It waits for the peer's HANDSHAKE.
-                SendProgress::AwaitHandshake => self.reads.queue(&mut self.peers, id),
-                SendProgress::Sent => {
-                    self.reads.queue(&mut self.peers, id);
-                    self.drive(w, peer);
-                }
-                _ => {}
-            }
-        } else {
-            self.reads.queue(&mut self.peers, id);
-            self.drive(w, peer);
-        }
+    if rma_read.rail_plan.is_some() {
+        return push_striped(e, w, id);
     }
-
-    /// Finishes a read of which nothing more is to be posted, once nothing is in flight.
-    fn finish_if_idle<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(rma_read) = self.reads.table.get(id) else { return SendProgress::Done };
-        if rma_read.in_flight > 0 {
-            return SendProgress::Done;
+    if let Some(push) = push_rma_lane(e, w, to, id) {
+        return push;
+    }
+    let Some(rma_read) = e.reads.table.get(id) else { return SendProgress::Done };
+    if rma_read.in_flight == IN_FLIGHT {
+        // The end of one of them queues it again.
+        return SendProgress::Done;
+    }
+    let wire = e.peers.table[to].wire;
+    let max = e.peers.wires[wire].rdma.read.min(e.peers.cfg.read_segment.max(1));
+    let Some((n, piece, into)) = e.reads.read_to(&e.recvs, &e.rma_ops, rma_read) else {
+        return finish_if_idle(e, w, id);
+    };
+    let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+    if let Some(place @ None) = rma_read.regs.get_mut(n)
+        && max > 0
+    {
+        let is_write = rma_read.to.is_some_and(is_rma_id);
+        // The program may withdraw this memory during the read.
+        let exclusive = if is_write { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
+        *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | exclusive).ok();
+    }
+    let reg = rma_read.regs.get(n).and_then(Option::as_ref);
+    let peer = &e.peers.table[to];
+    let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
+    // Such a sender waits until its memory is read (libfabric before 1.20).
+    let must = met && !peer.features.contains(Features::READ_NACK);
+    let next = match rma_read.next() {
+        // The HANDSHAKE tells whether the sender supports READ_NACK.
+        Some(_) if reg.is_none() && !met && max > 0 => return SendProgress::AwaitHandshake,
+        next => next.filter(|_| reg.is_some() || must && max > 0),
+    };
+    let Some((remote, contiguous)) = next else {
+        rma_read.stop = Some(Stop::Nack);
+        return finish_if_idle(e, w, id);
+    };
+    let dest_left = (piece.len() - into) as u64;
+    let mut len = contiguous.min(max).min(rma_read.end - rma_read.at).min(dest_left);
+    let token = TxToken::RmaRead { id, part: 0 };
+    let posted = match reg {
+        Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
+        None => {
+            // If the wire does not copy even one byte, its error ends the read.
+            let most = direct::MAX_COPY.min(w.mtu(to)).min(w.read_copy_max(to));
+            len = len.min(most.max(1) as u64);
+            w.read_copy(to, piece.part(into, len as usize), remote, token)
         }
-        let (peer, stop) = (rma_read.peer, rma_read.stop);
-        match stop {
-            None => self.end_rma_read(w, id),
-            Some(Stop::PeerError(fault)) => self.fail_peer(w, peer, fault),
-            Some(Stop::Fail(error)) => self.reads.fail(
-                &mut self.recvs,
-                &mut self.rma_ops,
-                &mut self.peers,
-                &mut self.pending,
-                w,
-                id,
-                error,
-            ),
-            Some(Stop::Declined) => self.nack_rma_read(w, id, true),
-            Some(Stop::Nack) if self.reads.retry_over_rails(&self.recvs, &mut self.peers, id) => {
-                return SendProgress::Sent;
-            }
-            Some(Stop::Nack) => {
-                let peer = &self.peers.table[peer];
-                if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-                    return SendProgress::AwaitHandshake;
-                }
-                // [M7.5]
-                if !peer.features.contains(Features::READ_NACK) {
-                    self.refuse_rma_read(w, id);
-                } else {
-                    self.nack_rma_read(w, id, false);
-                }
+    };
+    match posted {
+        Ok(how) => {
+            rma_read.at += len;
+            rma_read.in_flight += u32::from(how == Posted::Pending);
+            e.peers.counters.stats.rare.reads += 1;
+            match rma_read.at == rma_read.end {
+                true => finish_if_idle(e, w, id),
+                false => SendProgress::Sent,
             }
         }
-        SendProgress::Done
-    }
-
-    /// Sends EOR after a complete read. The message is whole unless packets of it are missing.
-    // [M7.2]
-    fn end_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some((rma_read, rx)) = self.reads.take(w, id) else { return };
-        if is_rma_id(rx) {
-            return self.end_read_of_write(w, rx);
+        Err(NotPosted::Full) => {
+            e.peers.counters.stats.rare.full += 1;
+            SendProgress::Full
         }
-        let Some((_, rxe)) = self.recvs.rxe(rx) else { return };
-        rxe.rma_read = None;
-        let envelope = rxe.envelope;
-        let rest = envelope.len - rma_read.from;
-        let whole = rxe.received.add(rma_read.from, rest) && rxe.received.bytes() == envelope.len;
-        self.send_ctl(w, rma_read.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
-        if whole {
-            let next = self.recvs.finish(&mut self.peers, &mut self.pending, rx, &envelope);
-            self.follow(w, envelope.from, next);
-        }
-    }
-
-    /// Sends EOR after a peer's write was read as a whole.
-    // [M8.8]
-    fn end_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(rma) = self.rma_ops.table.remove(id) else { return };
-        let send_id = rma.remote_id.unwrap_or(0);
-        self.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
-        let next = self.rma_ops.finish_served_write(
-            &mut self.peers,
-            &mut self.pending,
-            rma.peer,
-            rma.protocol,
-            rma.len,
-            rma.cq_data,
-            None,
-        );
-        self.follow(w, rma.peer, next);
-    }
-
-    /// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
-    // [M7.5] [M7.6]
-    fn nack_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, not_now: bool) {
-        let Some((rma_read, rx)) = self.reads.take(w, id) else { return };
-        if is_rma_id(rx) {
-            // What comes instead is a write of its own. [M7.7]
-            let send_id = self.rma_ops.table.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
-            let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
-            return self.send_ctl(w, rma_read.peer, nack);
-        }
-        let Some((_, rxe)) = self.recvs.rxe(rx) else { return };
-        rxe.rma_read = None;
-        rxe.nack = true;
-        let (msg_id, send_id) = (rxe.envelope.msg_id, rxe.envelope.send_id);
-        let complete = rxe.received.bytes() == rma_read.from;
-        self.peers.table[rma_read.peer].queue_mut().partial_msgs.insert(msg_id, PartialMsg::Rx(rx));
-        if complete {
-            let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
-            self.send_ctl(w, rma_read.peer, nack);
-        }
-    }
-
-    /// Ends a read whose sender does not support READ_NACK; the sender gets an error if it supports
-    /// PEER_ERROR.
-    fn refuse_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let (peer, to) = match self.reads.table.get(id) {
-            Some(rma_read) => (rma_read.peer, rma_read.to.unwrap_or(SlotId::NONE)),
-            None => return,
-        };
-        let send_id = match is_rma_id(to) {
-            true => self.rma_ops.table.get(to).and_then(|rma| rma.remote_id),
-            false => self.recvs.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
-        };
-        self.reads.fail(
-            &mut self.recvs,
-            &mut self.rma_ops,
-            &mut self.peers,
-            &mut self.pending,
-            w,
-            id,
-            OpError::Unsupported,
-        );
-        if let Some(send_id) = send_id {
-            let next = self.peers.error_to(peer, ErrorRef::Op(send_id), OpError::Unsupported);
-            self.follow(w, peer, next);
+        Err(NotPosted::Peer(fault)) => {
+            let stop = stop_for(&e.peers, to, fault);
+            let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+            rma_read.stop = Some(stop);
+            finish_if_idle(e, w, id)
         }
     }
 }
@@ -570,13 +538,27 @@ impl Peers {
             && peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
             && peer.features.contains(needs)
     }
+}
 
-    /// Decides what an error of a read means: the peer failed, or its memory cannot be read.
-    pub(in crate::rdm) fn stop_for(&self, peer: PeerId, fault: PeerError) -> Stop {
-        if fault.is_peer_failure() && !self.survives(peer, fault) {
-            Stop::PeerError(fault)
-        } else {
-            Stop::Nack
-        }
+/// Decides what an error of a read means: the peer failed, or its memory cannot be read.
+pub(in crate::rdm) fn stop_for(peers: &Peers, peer: PeerId, fault: PeerError) -> Stop {
+    if fault.is_peer_failure() && !peers.survives(peer, fault) { Stop::PeerError(fault) } else { Stop::Nack }
+}
+
+/// Ends a read whose sender does not support READ_NACK; the sender gets an error if it supports
+/// PEER_ERROR.
+fn refuse_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+    let (peer, to) = match e.reads.table.get(id) {
+        Some(rma_read) => (rma_read.peer, rma_read.to.unwrap_or(SlotId::NONE)),
+        None => return,
+    };
+    let send_id = match is_rma_id(to) {
+        true => e.rma_ops.table.get(to).and_then(|rma| rma.remote_id),
+        false => e.recvs.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
+    };
+    e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, id, OpError::Unsupported);
+    if let Some(send_id) = send_id {
+        let next = e.peers.error_to(peer, ErrorRef::Op(send_id), OpError::Unsupported);
+        e.follow(w, peer, next);
     }
 }

@@ -1,16 +1,16 @@
 //! Messages to this worker itself: copied straight into a posted receive, without a packet. Without a posted
 //! receive a message goes over the loopback transport, as any other. Keeps no message.
 
-use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::ReceiveSink;
 use crate::rdm::op::ContigBuf;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::eager;
+use crate::rdm::recv::receives::Receives;
 use crate::wire::MsgClass;
 use crate::wire::rtm::Short;
 
-impl Engine {
+impl Receives<'_> {
     /// Delivers a tagged message to a posted receive of this worker. False, and nothing has happened: no
     /// receive is posted for it, or an earlier message has not arrived yet.
     #[inline(never)]

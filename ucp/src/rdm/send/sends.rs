@@ -6,6 +6,7 @@ use ucs::time::Nanos;
 
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, supports_classes};
+use crate::rdm::flow::backoff;
 use crate::rdm::flow::window;
 use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::ids::{PeerId, TxToken};
@@ -15,17 +16,21 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::wires::Wires;
 use crate::rdm::pending::Pending;
+use crate::rdm::protocols::zcopy_recv;
+use crate::rdm::rma::data;
+use crate::rdm::rma::progress;
+use crate::rdm::rma::remote_read;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::peer::{Ctl, Peer, PeerFlags};
-use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
+use crate::rdm::protocol::{Kind, Protocol, SendProgress, Step, Sync};
 use crate::rdm::protocols::{
     atomic, direct, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt,
     user_qp_send,
 };
 use crate::rdm::rails::failover;
-use crate::rdm::rma::ops::is_rma_entry;
+use crate::rdm::rma::ops::{self, is_rma_entry};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::rdm::types::{EngineEvent, FirstContact, SendArgs, Started};
@@ -34,34 +39,12 @@ use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 /// Queued sends between two checks for room; a check without success costs as much as queueing.
 const ROOM_CHECK_INTERVAL: u32 = 8;
 
-/// Result of one step for a peer.
-pub(in crate::rdm) enum Step {
-    /// A packet was sent, or a send ended.
-    Done,
-    /// Nothing to do before the peer answers.
-    Idle,
-    Full,
-}
-
 impl Engine {
     /// Starts a send. An eager one that finds room is complete at once; others wait in the engine and go on
     /// in [`resume`](Self::resume). // HOT
     #[inline]
     pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
         self.send_class(w, to, MsgClass::Message, s)
-    }
-
-    /// Sends a short tagged message without a receipt, if that can be done at once. False: nothing has
-    /// happened, call [`Engine::send_class`]. // HOT
-    #[inline(always)]
-    pub fn send_short<W: Wire, B: Payload>(
-        &mut self,
-        w: &mut W,
-        to: PeerId,
-        (class, tag): (MsgClass, u64),
-        body: B,
-    ) -> bool {
-        eager::start_short(&mut self.peers, w, to, (class, tag), body)
     }
 
     /// Starts a send of this class; classes other than [`MsgClass::Message`] are tagged and wait for the
@@ -77,73 +60,10 @@ impl Engine {
         if self.peers.table.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
-        if self.peers.send_now(w, to, class, &s) {
+        if send_now(&mut self.peers, w, to, class, &s) {
             Started::Done(())
         } else {
-            self.send_queued(w, to, class, s)
-        }
-    }
-
-    #[inline(never)]
-    fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
-        let peer = &self.peers.table[to];
-        if peer.flags.contains(PeerFlags::SENDS_QUEUED)
-            && peer.outstanding.is_multiple_of(ROOM_CHECK_INTERVAL)
-        {
-            // There may be room by now: a sender that only queues would stay on the slow path for good.
-            self.drive(w, to);
-            if self.peers.send_now(w, to, class, &s) {
-                return Started::Done(());
-            }
-        }
-        let peer = &mut self.peers.table[to];
-        if let Some(fault) = peer.fault {
-            return Started::Failed(OpError::Peer(to, fault));
-        }
-        let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
-        let refused = match class {
-            MsgClass::Message => false,
-            _ => s.tag.is_none() || met && !supports_classes(peer.features),
-        };
-        if refused {
-            return Started::Failed(OpError::Unsupported);
-        }
-        let protocol = match (s.protocol, s.sync) {
-            (protocol, Sync::No) if protocol != Protocol::UserQp => protocol,
-            (protocol, sync) => protocol.with(sync),
-        };
-        let op = TxOp {
-            buf: s.buf,
-            user: s.user,
-            tag: s.tag,
-            class,
-            cq_data: s.cq_data,
-            sent: 0,
-            window: 0,
-            peer: to,
-            msg_id: 0,
-            recv_id: None,
-            protocol,
-            sync: s.sync,
-            reg: None,
-            rails: None,
-            state: TxState::Queued,
-            in_data_queue: false,
-        };
-        let Ok(id) = self.sends.table.insert(op) else { return Started::Failed(OpError::NoResource) };
-        peer.outstanding += 1;
-        peer.queue_mut().sends.push_back(id);
-        if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
-            self.pending.schedule(&mut self.peers, to);
-            return Started::Pending(OpId(id));
-        }
-        peer.flags |= PeerFlags::SENDS_QUEUED;
-        self.sends.in_call = Some((id, None));
-        self.drive(w, to);
-        match self.sends.in_call.take() {
-            Some((_, Some(Ok(())))) => Started::Done(()),
-            Some((_, Some(Err(error)))) => Started::Failed(error),
-            _ => Started::Pending(OpId(id)),
+            send_queued(self, w, to, class, s)
         }
     }
 
@@ -169,28 +89,14 @@ impl Engine {
         if self.pending.scheduled.is_empty() && self.pending.backed_off.is_empty() {
             return 0;
         }
-        self.resume_listed(w, now)
-    }
-
-    #[inline(never)]
-    fn resume_listed<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
-        let mut steps = if self.pending.backed_off.is_empty() { 0 } else { self.resend_due(w, now) };
-        for _ in 0..self.pending.scheduled.len() {
-            let Some(peer) = self.pending.scheduled.pop_front() else { break };
-            self.peers.table[peer].flags.remove(PeerFlags::SCHEDULED);
-            steps += self.drive(w, peer);
-        }
-        if self.zcopy_recv.is_some() {
-            self.forward_next(w);
-        }
-        steps
+        resume_listed(self, w, now)
     }
 
     /// Reports the end of an RDMA operation that was accepted as pending with this token. // HOT
     #[inline]
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         match token {
-            TxToken::RmaRead { id, part } => self.on_read(w, id, part, result),
+            TxToken::RmaRead { id, part } => remote_read::on_read(self, w, id, part, result),
             TxToken::RmaOp { id, part } => direct::on_end(self, w, id, part, result),
             TxToken::Packet => {}
         }
@@ -198,219 +104,7 @@ impl Engine {
 
     /// Does up to a burst of steps for `peer`, and schedules it again if there is more to do.
     pub(in crate::rdm) fn drive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
-        self.in_memory(w, |e, w| e.drive_steps(w, peer))
-    }
-
-    fn drive_steps<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
-        for step in 0..self.peers.cfg.burst {
-            match self.step(w, peer, step) {
-                Step::Done => {}
-                Step::Idle => return step as usize,
-                Step::Full => {
-                    self.pending.schedule(&mut self.peers, peer);
-                    return step as usize;
-                }
-            }
-        }
-        self.pending.schedule(&mut self.peers, peer);
-        self.peers.cfg.burst as usize
-    }
-
-    /// Does one step: while the peer is backed off, reads only, which need no receive of it. Otherwise our
-    /// HANDSHAKE, then control packets, then new messages, granted data and reads in turn.
-    fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, round: u32) -> Step {
-        let peer = &self.peers.table[id];
-        if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
-            return self.step_failed(w, id);
-        }
-        if peer.flags.contains(PeerFlags::BACKED_OFF) {
-            return self.step_reads(w, id);
-        }
-        if peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED) {
-            let sent = handshake::push(&mut self.peers, &self.zcopy_recv, w, id);
-            return self.step_result(w, id, sent);
-        }
-        let Some(queue) = &peer.queue else { return Step::Idle };
-        if let Some(&ctl) = queue.ctl.front() {
-            let sent = self.push_ctl(w, id, ctl);
-            if sent.is_ok()
-                && let Some(queue) = &mut self.peers.table[id].queue
-            {
-                queue.ctl.pop_front();
-            }
-            return self.step_result(w, id, sent);
-        }
-        let kinds: [fn(&mut Self, &mut W, PeerId) -> Step; 3] =
-            [Self::step_sends, Self::step_grants, Self::step_reads];
-        for kind in 0..kinds.len() {
-            match kinds[(round as usize + kind) % kinds.len()](self, w, id) {
-                Step::Idle => {}
-                step => return step,
-            }
-        }
-        Step::Idle
-    }
-
-    /// Does one step for a failed peer: a peer closed by force still gets errors for its requests.
-    // [M10.7]
-    #[cold]
-    fn step_failed<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let flags = self.peers.table[id].flags;
-        if flags.contains(PeerFlags::BACKED_OFF) {
-            return Step::Idle;
-        }
-        let sent = match flags
-            & (PeerFlags::REMOVED
-                | PeerFlags::FORCE_CLOSED
-                | PeerFlags::HANDSHAKE_QUEUED
-                | PeerFlags::HANDSHAKE_RECEIVED)
-        {
-            flags if flags.contains(PeerFlags::REMOVED) || !flags.contains(PeerFlags::FORCE_CLOSED) => None,
-            flags if flags.contains(PeerFlags::HANDSHAKE_QUEUED) => {
-                Some(handshake::push(&mut self.peers, &self.zcopy_recv, w, id))
-            }
-            flags if flags.contains(PeerFlags::HANDSHAKE_RECEIVED) => self.peers.push_unsent_error(w, id),
-            _ => None,
-        };
-        match sent {
-            Some(Ok(())) => Step::Done,
-            Some(Err(NotPosted::Full)) => Step::Full,
-            Some(Err(NotPosted::Peer(_))) => {
-                self.peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
-                Step::Idle
-            }
-            None => Step::Idle,
-        }
-    }
-
-    fn step_reads<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let reads = |e: &mut Self| e.peers.table[id].queue.as_mut().and_then(|queue| queue.reads.pop_front());
-        let Some(rma_read) = reads(self) else { return Step::Idle };
-        let push = self.push_rma_read(w, id, rma_read);
-        if let Some(queue) = &mut self.peers.table[id].queue {
-            match push {
-                SendProgress::Sent => queue.reads.push_back(rma_read),
-                SendProgress::Full | SendProgress::AwaitHandshake => queue.reads.push_front(rma_read),
-                _ => {}
-            }
-        }
-        match push {
-            SendProgress::Full => Step::Full,
-            SendProgress::AwaitHandshake => Step::Idle,
-            SendProgress::Sent => Step::Done,
-            _ => {
-                if let Some(rma_read) = self.reads.table.get_mut(rma_read) {
-                    rma_read.queued = false;
-                }
-                Step::Done
-            }
-        }
-    }
-
-    fn step_sends<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let Some(queue) = &mut self.peers.table[id].queue else { return Step::Idle };
-        let Some(&op) = queue.sends.front() else {
-            self.peers.table[id].flags.remove(PeerFlags::SENDS_QUEUED);
-            return Step::Idle;
-        };
-        if is_rma_entry(op) {
-            return self.step_rma(w, id, op);
-        }
-        let Some((protocol, kind)) = self.sends.table.get(op).map(|tx| (tx.protocol, tx.kind())) else {
-            // Cancelled.
-            queue.sends.pop_front();
-            return Step::Done;
-        };
-        let push = match self.peers.may_start(w, id, protocol, kind) {
-            _ if self.peers.table[id].flags.contains(PeerFlags::USER_QP_ONLY) => {
-                user_qp_send::push(self, w, op)
-            }
-            Some(push) => push,
-            None => match protocol.plain() {
-                Protocol::Eager => eager::push(&mut self.sends, &mut self.peers, &mut self.pending, w, op),
-                Protocol::Medium => medium::push(&mut self.sends, &mut self.peers, &mut self.pending, w, op),
-                Protocol::LongRead | Protocol::RuntRead => longread::push(self, w, op),
-                _ => longcts::push(&mut self.sends, &mut self.peers, w, op),
-            },
-        };
-        match push {
-            SendProgress::Sent => Step::Done,
-            SendProgress::Switch(protocol) => {
-                if let Some(tx) = self.sends.table.get_mut(op) {
-                    tx.protocol = protocol;
-                }
-                Step::Done
-            }
-            SendProgress::AwaitHandshake => Step::Idle,
-            SendProgress::Full => Step::Full,
-            SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
-            SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
-                if let Some(queue) = &mut self.peers.table[id].queue {
-                    queue.sends.pop_front();
-                }
-                self.send_left_queue(w, id, op, push)
-            }
-        }
-    }
-
-    fn step_grants<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let peer = &mut self.peers.table[id];
-        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-            return Step::Idle;
-        }
-        let Some(op) = peer.queue.as_mut().and_then(|queue| queue.grants.pop_front()) else {
-            return Step::Idle;
-        };
-        let (push, sent) = if is_rma_id(op) {
-            (self.push_rma_data(w, op), self.rma_ops.table.get(op).map_or(0, |rma| rma.sent as usize))
-        } else {
-            (longcts::push_data(self, w, op), self.sends.table.get(op).map_or(0, |tx| tx.sent))
-        };
-        let quantum_ends = window::ends_quantum(sent, w.mtu(id));
-        if let Some(queue) = &mut self.peers.table[id].queue {
-            match push {
-                // Round robin, but not packet by packet: caches prefer one message.
-                SendProgress::Sent if quantum_ends => queue.grants.push_back(op),
-                SendProgress::Sent => queue.grants.push_front(op),
-                SendProgress::Full => queue.grants.push_front(op),
-                _ => {}
-            }
-        }
-        match push {
-            SendProgress::Full => Step::Full,
-            SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => {
-                self.peers.table[id].queue_mut().grants.push_front(op);
-                Step::Done
-            }
-            push if is_rma_id(op) => self.rma_left_queue(w, id, op, push),
-            push => self.send_left_queue(w, id, op, push),
-        }
-    }
-
-    /// Ends a send that left its queue with a failure, and its peer if that is to blame.
-    fn send_left_queue<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
-        match push {
-            SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
-                self.fail_peer(w, id, fault)
-            }
-            SendProgress::Fail(error) => {
-                self.sends.finish(&mut self.peers, &mut self.pending, w, op, Err(error))
-            }
-            _ => {}
-        }
-        Step::Done
-    }
-
-    fn step_result<W: Wire>(&mut self, w: &mut W, id: PeerId, sent: Result<(), NotPosted>) -> Step {
-        match sent {
-            Ok(()) => Step::Done,
-            Err(NotPosted::Full) => Step::Full,
-            Err(NotPosted::Peer(fault)) if self.try_failover(w, id, fault) => Step::Done,
-            Err(NotPosted::Peer(fault)) => {
-                self.fail_peer(w, id, fault);
-                Step::Idle
-            }
-        }
+        ops::in_memory(self, w, |e, w| drive_steps(e, w, peer))
     }
 
     /// Sends a control packet, or queues it behind others.
@@ -419,7 +113,7 @@ impl Engine {
             return;
         }
         if self.peers.table.may_send_ctl(id) {
-            match self.push_ctl(w, id, ctl) {
+            match push_ctl(self, w, id, ctl) {
                 Ok(()) => return,
                 Err(NotPosted::Full) => {}
                 Err(NotPosted::Peer(fault)) if self.try_failover(w, id, fault) => {}
@@ -429,29 +123,305 @@ impl Engine {
         self.peers.table[id].queue_mut().ctl.push_back(ctl);
         self.pending.schedule(&mut self.peers, id);
     }
+}
 
-    fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), NotPosted> {
-        match ctl {
-            Ctl::Cts(id) => window::push_cts(&mut self.recvs, &mut self.rma_ops, &mut self.peers, w, to, id),
-            Ctl::ReadNack { send_id, recv_id, not_now } => {
-                read_nack::push(&mut self.peers, w, to, (send_id, recv_id), not_now)
+fn push_ctl<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), NotPosted> {
+    match ctl {
+        Ctl::Cts(id) => window::push_cts(&mut e.recvs, &mut e.rma_ops, &mut e.peers, w, to, id),
+        Ctl::ReadNack { send_id, recv_id, not_now } => {
+            read_nack::push(&mut e.peers, w, to, (send_id, recv_id), not_now)
+        }
+        Ctl::AnnounceLane(other) => failover::push_announce_lane(&mut e.peers, w, to, other),
+        Ctl::LaneFailed(other) => failover::push_lane_failed(&mut e.peers, w, to, other),
+        Ctl::LaneChanged => failover::push_lane_changed(&mut e.peers, w, to),
+        Ctl::Reannounce(id) => read_nack::push_reannouncement(&mut e.sends, &mut e.peers, w, to, id),
+        Ctl::Eor { send_id, recv_id } => longread::push_eor(&mut e.peers, w, to, send_id, recv_id),
+        Ctl::Error { what, code } => peer_error::push(&mut e.peers, w, to, what, code),
+        Ctl::Receipt { send_id, msg_id } => receipt::push(&mut e.peers, w, to, send_id, msg_id),
+        Ctl::ReadRsp(id) => read::push_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, to, id),
+        Ctl::AtomRsp(id) => atomic::push_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, to, id),
+    }
+}
+
+fn step_result<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, sent: Result<(), NotPosted>) -> Step {
+    match sent {
+        Ok(()) => Step::Done,
+        Err(NotPosted::Full) => Step::Full,
+        Err(NotPosted::Peer(fault)) if e.try_failover(w, id, fault) => Step::Done,
+        Err(NotPosted::Peer(fault)) => {
+            e.fail_peer(w, id, fault);
+            Step::Idle
+        }
+    }
+}
+
+/// Ends a send that left its queue with a failure, and its peer if that is to blame.
+fn send_left_queue<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
+    match push {
+        SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
+            e.fail_peer(w, id, fault)
+        }
+        SendProgress::Fail(error) => e.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)),
+        _ => {}
+    }
+    Step::Done
+}
+
+fn step_grants<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
+    let peer = &mut e.peers.table[id];
+    if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+        return Step::Idle;
+    }
+    let Some(op) = peer.queue.as_mut().and_then(|queue| queue.grants.pop_front()) else {
+        return Step::Idle;
+    };
+    let (push, sent) = if is_rma_id(op) {
+        (data::push_rma_data(e, w, op), e.rma_ops.table.get(op).map_or(0, |rma| rma.sent as usize))
+    } else {
+        (longcts::push_data(e, w, op), e.sends.table.get(op).map_or(0, |tx| tx.sent))
+    };
+    let quantum_ends = window::ends_quantum(sent, w.mtu(id));
+    if let Some(queue) = &mut e.peers.table[id].queue {
+        match push {
+            // Round robin, but not packet by packet: caches prefer one message.
+            SendProgress::Sent if quantum_ends => queue.grants.push_back(op),
+            SendProgress::Sent => queue.grants.push_front(op),
+            SendProgress::Full => queue.grants.push_front(op),
+            _ => {}
+        }
+    }
+    match push {
+        SendProgress::Full => Step::Full,
+        SendProgress::PeerFailed(fault) if e.try_failover(w, id, fault) => {
+            e.peers.table[id].queue_mut().grants.push_front(op);
+            Step::Done
+        }
+        push if is_rma_id(op) => progress::rma_left_queue(e, w, id, op, push),
+        push => send_left_queue(e, w, id, op, push),
+    }
+}
+
+fn step_sends<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
+    let Some(queue) = &mut e.peers.table[id].queue else { return Step::Idle };
+    let Some(&op) = queue.sends.front() else {
+        e.peers.table[id].flags.remove(PeerFlags::SENDS_QUEUED);
+        return Step::Idle;
+    };
+    if is_rma_entry(op) {
+        return progress::step_rma(e, w, id, op);
+    }
+    let Some((protocol, kind)) = e.sends.table.get(op).map(|tx| (tx.protocol, tx.kind())) else {
+        // Cancelled.
+        queue.sends.pop_front();
+        return Step::Done;
+    };
+    let push = match may_start(&mut e.peers, w, id, protocol, kind) {
+        _ if e.peers.table[id].flags.contains(PeerFlags::USER_QP_ONLY) => user_qp_send::push(e, w, op),
+        Some(push) => push,
+        None => match protocol.plain() {
+            Protocol::Eager => eager::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
+            Protocol::Medium => medium::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
+            Protocol::LongRead | Protocol::RuntRead => longread::push(e, w, op),
+            _ => longcts::push(&mut e.sends, &mut e.peers, w, op),
+        },
+    };
+    match push {
+        SendProgress::Sent => Step::Done,
+        SendProgress::Switch(protocol) => {
+            if let Some(tx) = e.sends.table.get_mut(op) {
+                tx.protocol = protocol;
             }
-            Ctl::AnnounceLane(other) => failover::push_announce_lane(&mut self.peers, w, to, other),
-            Ctl::LaneFailed(other) => failover::push_lane_failed(&mut self.peers, w, to, other),
-            Ctl::LaneChanged => failover::push_lane_changed(&mut self.peers, w, to),
-            Ctl::Reannounce(id) => {
-                read_nack::push_reannouncement(&mut self.sends, &mut self.peers, w, to, id)
+            Step::Done
+        }
+        SendProgress::AwaitHandshake => Step::Idle,
+        SendProgress::Full => Step::Full,
+        SendProgress::PeerFailed(fault) if e.try_failover(w, id, fault) => Step::Done,
+        SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
+            if let Some(queue) = &mut e.peers.table[id].queue {
+                queue.sends.pop_front();
             }
-            Ctl::Eor { send_id, recv_id } => longread::push_eor(&mut self.peers, w, to, send_id, recv_id),
-            Ctl::Error { what, code } => peer_error::push(&mut self.peers, w, to, what, code),
-            Ctl::Receipt { send_id, msg_id } => receipt::push(&mut self.peers, w, to, send_id, msg_id),
-            Ctl::ReadRsp(id) => {
-                read::push_response(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, to, id)
+            send_left_queue(e, w, id, op, push)
+        }
+    }
+}
+
+fn step_reads<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
+    let reads = |e: &mut Engine| e.peers.table[id].queue.as_mut().and_then(|queue| queue.reads.pop_front());
+    let Some(rma_read) = reads(e) else { return Step::Idle };
+    let push = remote_read::push_rma_read(e, w, id, rma_read);
+    if let Some(queue) = &mut e.peers.table[id].queue {
+        match push {
+            SendProgress::Sent => queue.reads.push_back(rma_read),
+            SendProgress::Full | SendProgress::AwaitHandshake => queue.reads.push_front(rma_read),
+            _ => {}
+        }
+    }
+    match push {
+        SendProgress::Full => Step::Full,
+        SendProgress::AwaitHandshake => Step::Idle,
+        SendProgress::Sent => Step::Done,
+        _ => {
+            if let Some(rma_read) = e.reads.table.get_mut(rma_read) {
+                rma_read.queued = false;
             }
-            Ctl::AtomRsp(id) => {
-                atomic::push_response(&mut self.rma_ops, &mut self.peers, &mut self.pending, w, to, id)
+            Step::Done
+        }
+    }
+}
+
+/// Does one step for a failed peer: a peer closed by force still gets errors for its requests.
+// [M10.7]
+#[cold]
+fn step_failed<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
+    let flags = e.peers.table[id].flags;
+    if flags.contains(PeerFlags::BACKED_OFF) {
+        return Step::Idle;
+    }
+    let sent = match flags
+        & (PeerFlags::REMOVED
+            | PeerFlags::FORCE_CLOSED
+            | PeerFlags::HANDSHAKE_QUEUED
+            | PeerFlags::HANDSHAKE_RECEIVED)
+    {
+        flags if flags.contains(PeerFlags::REMOVED) || !flags.contains(PeerFlags::FORCE_CLOSED) => None,
+        flags if flags.contains(PeerFlags::HANDSHAKE_QUEUED) => {
+            Some(handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id))
+        }
+        flags if flags.contains(PeerFlags::HANDSHAKE_RECEIVED) => e.peers.push_unsent_error(w, id),
+        _ => None,
+    };
+    match sent {
+        Some(Ok(())) => Step::Done,
+        Some(Err(NotPosted::Full)) => Step::Full,
+        Some(Err(NotPosted::Peer(_))) => {
+            e.peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
+            Step::Idle
+        }
+        None => Step::Idle,
+    }
+}
+
+/// Does one step: while the peer is backed off, reads only, which need no receive of it. Otherwise our
+/// HANDSHAKE, then control packets, then new messages, granted data and reads in turn.
+fn step<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, round: u32) -> Step {
+    let peer = &e.peers.table[id];
+    if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
+        return step_failed(e, w, id);
+    }
+    if peer.flags.contains(PeerFlags::BACKED_OFF) {
+        return step_reads(e, w, id);
+    }
+    if peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED) {
+        let sent = handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id);
+        return step_result(e, w, id, sent);
+    }
+    let Some(queue) = &peer.queue else { return Step::Idle };
+    if let Some(&ctl) = queue.ctl.front() {
+        let sent = push_ctl(e, w, id, ctl);
+        if sent.is_ok()
+            && let Some(queue) = &mut e.peers.table[id].queue
+        {
+            queue.ctl.pop_front();
+        }
+        return step_result(e, w, id, sent);
+    }
+    let kinds: [fn(&mut Engine, &mut W, PeerId) -> Step; 3] = [step_sends, step_grants, step_reads];
+    for kind in 0..kinds.len() {
+        match kinds[(round as usize + kind) % kinds.len()](e, w, id) {
+            Step::Idle => {}
+            step => return step,
+        }
+    }
+    Step::Idle
+}
+
+fn drive_steps<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) -> usize {
+    for done in 0..e.peers.cfg.burst {
+        match step(e, w, peer, done) {
+            Step::Done => {}
+            Step::Idle => return done as usize,
+            Step::Full => {
+                e.pending.schedule(&mut e.peers, peer);
+                return done as usize;
             }
         }
+    }
+    e.pending.schedule(&mut e.peers, peer);
+    e.peers.cfg.burst as usize
+}
+
+#[inline(never)]
+fn resume_listed<W: Wire>(e: &mut Engine, w: &mut W, now: Nanos) -> usize {
+    let mut steps = if e.pending.backed_off.is_empty() { 0 } else { backoff::resend_due(e, w, now) };
+    for _ in 0..e.pending.scheduled.len() {
+        let Some(peer) = e.pending.scheduled.pop_front() else { break };
+        e.peers.table[peer].flags.remove(PeerFlags::SCHEDULED);
+        steps += e.drive(w, peer);
+    }
+    if e.zcopy_recv.is_some() {
+        zcopy_recv::forward_next(e, w);
+    }
+    steps
+}
+
+#[inline(never)]
+fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
+    let peer = &e.peers.table[to];
+    if peer.flags.contains(PeerFlags::SENDS_QUEUED) && peer.outstanding.is_multiple_of(ROOM_CHECK_INTERVAL) {
+        // There may be room by now: a sender that only queues would stay on the slow path for good.
+        e.drive(w, to);
+        if send_now(&mut e.peers, w, to, class, &s) {
+            return Started::Done(());
+        }
+    }
+    let peer = &mut e.peers.table[to];
+    if let Some(fault) = peer.fault {
+        return Started::Failed(OpError::Peer(to, fault));
+    }
+    let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
+    let refused = match class {
+        MsgClass::Message => false,
+        _ => s.tag.is_none() || met && !supports_classes(peer.features),
+    };
+    if refused {
+        return Started::Failed(OpError::Unsupported);
+    }
+    let protocol = match (s.protocol, s.sync) {
+        (protocol, Sync::No) if protocol != Protocol::UserQp => protocol,
+        (protocol, sync) => protocol.with(sync),
+    };
+    let op = TxOp {
+        buf: s.buf,
+        user: s.user,
+        tag: s.tag,
+        class,
+        cq_data: s.cq_data,
+        sent: 0,
+        window: 0,
+        peer: to,
+        msg_id: 0,
+        recv_id: None,
+        protocol,
+        sync: s.sync,
+        reg: None,
+        rails: None,
+        state: TxState::Queued,
+        in_data_queue: false,
+    };
+    let Ok(id) = e.sends.table.insert(op) else { return Started::Failed(OpError::NoResource) };
+    peer.outstanding += 1;
+    peer.queue_mut().sends.push_back(id);
+    if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+        e.pending.schedule(&mut e.peers, to);
+        return Started::Pending(OpId(id));
+    }
+    peer.flags |= PeerFlags::SENDS_QUEUED;
+    e.sends.in_call = Some((id, None));
+    e.drive(w, to);
+    match e.sends.in_call.take() {
+        Some((_, Some(Ok(())))) => Started::Done(()),
+        Some((_, Some(Err(error)))) => Started::Failed(error),
+        _ => Started::Pending(OpId(id)),
     }
 }
 
@@ -573,60 +543,73 @@ impl Peers {
         self.posted(to, ty, sent)
     }
 
-    /// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
+    /// Sends a short tagged message without a receipt, if that can be done at once. False: nothing has
+    /// happened, call [`Engine::send_class`]. // HOT
     #[inline(always)]
-    pub(in crate::rdm) fn waits_for_handshake(&self, peer: &Peer) -> bool {
-        self.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
-    }
-
-    /// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and
-    /// untagged messages may wait for it. `None`: go on.
-    // [M3.7] [M11.1]
-    pub(in crate::rdm) fn may_start<W: Wire>(
-        &mut self,
-        w: &mut W,
-        id: PeerId,
-        protocol: Protocol,
-        kind: Kind,
-    ) -> Option<SendProgress> {
-        let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.table[id]);
-        let needs = match (kind, protocol.sync()) {
-            (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
-            (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
-            (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
-            (_, Sync::No) => Features::CLASSES,
-            (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
-        };
-        let peer = &self.table[id];
-        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-            return Some(match handshake::trigger(self, w, id) {
-                Ok(()) => SendProgress::AwaitHandshake,
-                Err(refused) => refused.into(),
-            });
-        }
-        (!peer.features.contains(needs)).then_some(SendProgress::Fail(OpError::Unsupported))
-    }
-
-    /// Sends in one packet within the call, if possible. // HOT
-    #[inline]
-    pub(in crate::rdm) fn send_now<W: Wire>(
+    pub fn send_short<W: Wire, B: Payload>(
         &mut self,
         w: &mut W,
         to: PeerId,
-        class: MsgClass,
-        s: &SendArgs,
+        (class, tag): (MsgClass, u64),
+        body: B,
     ) -> bool {
-        let peer = &self.table[to];
-        let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
-        let accepted = match class {
-            MsgClass::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
-            _ => supports_classes(peer.features),
-        };
-        plain
-            && accepted
-            && !peer.flags.intersects(PeerFlags::BLOCKED)
-            && matches!(eager::start(self, w, to, class, s), Some(Ok(())))
+        eager::start_short(self, w, to, (class, tag), body)
     }
+}
+
+/// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
+#[inline(always)]
+pub(in crate::rdm) fn waits_for_handshake(peers: &Peers, peer: &Peer) -> bool {
+    peers.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
+}
+
+/// Sends in one packet within the call, if possible. // HOT
+#[inline]
+pub(in crate::rdm) fn send_now<W: Wire>(
+    peers: &mut Peers,
+    w: &mut W,
+    to: PeerId,
+    class: MsgClass,
+    s: &SendArgs,
+) -> bool {
+    let peer = &peers.table[to];
+    let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
+    let accepted = match class {
+        MsgClass::Message => s.tag.is_some() || !waits_for_handshake(peers, peer),
+        _ => supports_classes(peer.features),
+    };
+    plain
+        && accepted
+        && !peer.flags.intersects(PeerFlags::BLOCKED)
+        && matches!(eager::start(peers, w, to, class, s), Some(Ok(())))
+}
+
+/// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and
+/// untagged messages may wait for it. `None`: go on.
+// [M3.7] [M11.1]
+pub(in crate::rdm) fn may_start<W: Wire>(
+    peers: &mut Peers,
+    w: &mut W,
+    id: PeerId,
+    protocol: Protocol,
+    kind: Kind,
+) -> Option<SendProgress> {
+    let waits = kind == Kind::Untagged && waits_for_handshake(peers, &peers.table[id]);
+    let needs = match (kind, protocol.sync()) {
+        (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
+        (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
+        (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
+        (_, Sync::No) => Features::CLASSES,
+        (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
+    };
+    let peer = &peers.table[id];
+    if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+        return Some(match handshake::trigger(peers, w, id) {
+            Ok(()) => SendProgress::AwaitHandshake,
+            Err(refused) => refused.into(),
+        });
+    }
+    (!peer.features.contains(needs)).then_some(SendProgress::Fail(OpError::Unsupported))
 }
 
 impl PeerTable {

@@ -175,8 +175,8 @@ fn failed_peer_ends_its_backoff() {
         );
         assert_eq!(engine.pending().held_bytes(), 0);
         let now = net.now;
-        net.at(0, |e, _| e.on_rnr(now, no_receives, b"x"));
-        net.at(0, |e, _| e.on_peer_flushed(now, no_receives));
+        net.at(0, |e, _| e.returns().on_rnr(now, no_receives, b"x"));
+        net.at(0, |e, _| e.returns().on_flushed(now, no_receives));
         assert_eq!((net.resume(0), net.nodes[0].engine.pending().held_bytes()), (0, 0));
     }
 }

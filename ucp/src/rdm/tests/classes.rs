@@ -4,6 +4,7 @@ use super::super::io::{PeerError, Rdma};
 use crate::rdm::EngineSnapshot;
 use crate::rdm::features::ours;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocols::peer_error;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
@@ -122,13 +123,13 @@ fn stream_ends_before_a_cancelled_piece() {
     send(&mut net, MsgClass::Stream, b"three", Protocol::Eager);
     while net.deliver_one() {}
     let (sender, receiver) = (net.peer(1, 0), net.peer(0, 1));
-    net.at(0, |e, w| e.abort_all(w, receiver));
+    net.at(0, |e, w| peer_error::abort_all(e, w, receiver));
     net.settle();
-    let first = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
+    let first = net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
     let mut room = [0; 3];
     let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, recv_buf(&mut room), 8));
     assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
-    assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
+    assert_eq!(net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::No)), None);
     assert_eq!(net.nodes[1].engine.peers().drain_error(sender), Some(OpError::Aborted(sender, 4127)));
     assert_eq!(net.nodes[1].engine.snapshot(), EngineSnapshot::EMPTY);
 }
@@ -167,25 +168,25 @@ fn stream_ends_before_an_incomplete_piece() {
         send(&mut net, MsgClass::Stream, b"three", Protocol::Eager);
         while net.deliver_one() {}
         let sender = net.peer(1, 0);
-        let first = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
+        let first = net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
         assert_eq!(first.len, 3);
         let mut rooms = [vec![0; 20_000], vec![0; 20_000]];
         let [middle, room] = &mut rooms;
         if matched {
-            let found = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
+            let found = net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
             let begun = net.at(1, |e, w| e.recv_probed(w, found.handle, recv_buf(middle), 9));
             assert!(matches!(begun, Started::Pending(_)));
         }
         net.at(1, |e, w| e.on_peer_error(w, sender, PeerError::Gone));
         let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, recv_buf(room), 8));
         assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
-        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
+        assert_eq!(net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::No)), None);
         let sent_packets = std::mem::take(&mut net.sent_packets);
         sent_packets
             .iter()
             .filter(|sent_packet| sent_packet.to == 1)
             .for_each(|sent_packet| net.deliver(sent_packet));
-        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
+        assert_eq!(net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::No)), None);
         let gone = EngineEvent::RecvDone { user: 9, result: Err(OpError::Peer(sender, PeerError::Gone)) };
         assert_eq!(net.events(1).contains(&gone), matched);
         assert_eq!(net.nodes[1].engine.snapshot(), crate::rdm::EngineSnapshot::EMPTY);

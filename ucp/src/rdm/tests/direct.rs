@@ -116,7 +116,7 @@ impl Pair {
         let mut net = Net::new(2, 1, NetConfig::RELIABLE);
         let rdma = Rdma { read: max as u64, write: max as u64, write_imm: true };
         for node in &mut net.nodes {
-            node.engine.set_rdma(node.wire, rdma);
+            node.engine.wires_mut().set_rdma(node.wire, rdma);
         }
         let peer = net.peer(0, 1);
         let mut byte = [0; 1];
@@ -368,7 +368,7 @@ fn immediate_data_without_a_receive_go_by_packets() {
         // SAFETY: the test keeps `room`, and reads it when all is over.
         let region = unsafe { Region::new(room.as_mut_ptr(), room.len(), Access::all()) }.unwrap();
         let (wire, target) = (pair.net.nodes[1].wire, &mut pair.net.nodes[1].engine);
-        let key = target.add_memory(region).unwrap();
+        let key = target.memory().add(region).unwrap();
         assert!(target.memory().add_device_key(key, DomainId(wire.0), KEY));
         pair.net.nodes[0].engine.set_emulation(emulation);
         let remote = Iovs::one(RmaIov { addr: region.addr(), len: 5000, key: KEY });

@@ -118,7 +118,7 @@ impl Exchange {
         let buf = recv_buf(&mut bytes);
         self.posted.push(Posted { at, bytes, op: None, done: false });
         let started = if from.is_none() && self.rng.one_in(3) {
-            match self.net.nodes[at].engine.probe(kind, None, ProbeRemove::Yes) {
+            match self.net.nodes[at].engine.receives().probe(kind, None, ProbeRemove::Yes) {
                 Some(found) => self.net.at(at, |e, w| e.recv_probed(w, found.handle, buf, seq as u64)),
                 None => self.net.at(at, |e, w| e.recv(w, RecvArgs { buf, kind, from, user: seq as u64 })),
             }
@@ -248,9 +248,9 @@ impl Exchange {
                 let unmatched = self.posted[n].op.filter(|_| !self.posted[n].done);
                 let at = self.posted[n].at;
                 if let Some(op) = unmatched
-                    && self.net.nodes[at].engine.is_posted(op)
+                    && self.net.nodes[at].engine.recvs.is_posted(op)
                 {
-                    assert!(self.net.nodes[at].engine.cancel_recv(op));
+                    assert!(self.net.nodes[at].engine.receives().cancel(op));
                 }
             }
         }
@@ -264,14 +264,14 @@ impl Exchange {
         for n in 0..self.posted.len() {
             let at = self.posted[n].at;
             if let (Some(op), false) = (self.posted[n].op, self.posted[n].done) {
-                assert!(self.net.nodes[at].engine.cancel_recv(op));
+                assert!(self.net.nodes[at].engine.receives().cancel(op));
             }
         }
         self.take_outs();
         assert!(self.posted.iter().all(|p| p.done));
         for at in 0..self.net.nodes.len() {
             for kind in [ANY, RecvKind::Untagged] {
-                while self.net.nodes[at].engine.probe(kind, None, ProbeRemove::No).is_some() {
+                while self.net.nodes[at].engine.receives().probe(kind, None, ProbeRemove::No).is_some() {
                     self.post(at, kind, None, most);
                     self.net.settle();
                     self.take_outs();

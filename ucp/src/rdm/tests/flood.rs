@@ -66,18 +66,18 @@ fn engine_that_waits_keeps_polling() {
     let back = net.peer(1, 0);
     assert!(net.nodes[1].engine.may_stop_polling() && net.nodes[1].engine.may_stop_polling());
 
-    assert!(net.nodes[1].engine.probe(exact(7), None, ProbeRemove::No).is_some());
+    assert!(net.nodes[1].engine.receives().probe(exact(7), None, ProbeRemove::No).is_some());
     assert!(net.nodes[1].engine.may_stop_polling(), "it was there");
-    assert!(net.nodes[1].engine.probe(exact(777), None, ProbeRemove::No).is_none());
+    assert!(net.nodes[1].engine.receives().probe(exact(777), None, ProbeRemove::No).is_none());
     assert!(!net.nodes[1].engine.may_stop_polling(), "looked for in vain");
     assert!(net.nodes[1].engine.may_stop_polling(), "once");
-    net.nodes[1].engine.expect_arrivals();
+    net.nodes[1].engine.receives().expect_arrivals();
     assert!(!net.nodes[1].engine.may_stop_polling());
 
     let mut room = [0; 8];
     let Started::Pending(op) = net.recv(1, &mut room, exact(777), 0) else { panic!() };
     assert!(!net.nodes[1].engine.may_stop_polling(), "a receive waits");
-    assert!(net.nodes[1].engine.cancel_recv(op));
+    assert!(net.nodes[1].engine.receives().cancel(op));
     assert!(!net.nodes[1].engine.may_stop_polling(), "somebody is to be told");
     net.events(1);
     assert!(net.nodes[1].engine.may_stop_polling());
@@ -101,7 +101,7 @@ fn engine_that_waits_keeps_polling() {
     let mut bytes = vec![0u8; 64];
     // SAFETY: the region's key is not given out, and the bytes outlive it.
     let region = unsafe { Region::new(bytes.as_mut_ptr(), bytes.len(), Access::all()) }.unwrap();
-    let key = net.nodes[1].engine.add_memory(region).unwrap();
+    let key = net.nodes[1].engine.memory().add(region).unwrap();
     assert!(!net.nodes[1].engine.may_stop_polling(), "peers may want this memory");
     assert!(net.at(1, |e, w| e.remove_memory(w, key)));
     assert!(net.nodes[1].engine.may_stop_polling());

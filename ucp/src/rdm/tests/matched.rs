@@ -216,7 +216,7 @@ impl Game {
         let wants = self.wants();
         let take = self.rng.pick(&[ProbeRemove::No, ProbeRemove::Yes]);
         let from = self.name(wants.from);
-        let found = self.net.nodes[RECEIVER].engine.probe(wants.kind(), from, take);
+        let found = self.net.nodes[RECEIVER].engine.receives().probe(wants.kind(), from, take);
         let there = self.unexpected.iter().position(|msg| wants.fits(msg));
         let Some(at) = there else { return assert_eq!(found, None) };
         let found = found.expect("the model has one");
@@ -266,8 +266,8 @@ impl Game {
         }
         let posted = self.posted.remove(self.rng.below(self.posted.len()));
         let user = posted.user;
-        assert!(self.net.nodes[RECEIVER].engine.cancel_recv(posted.op));
-        assert!(!self.net.nodes[RECEIVER].engine.cancel_recv(posted.op), "once");
+        assert!(self.net.nodes[RECEIVER].engine.receives().cancel(posted.op));
+        assert!(!self.net.nodes[RECEIVER].engine.receives().cancel(posted.op), "once");
         self.told.push(match posted.many {
             Some(_) => Told::End { user, used: Err("cancelled") },
             None => Told::RmaOp { user, got: Err("cancelled") },
@@ -334,7 +334,9 @@ impl Game {
             self.take_claimed();
         }
         for kind in [ANY, RecvKind::Untagged] {
-            while let Some(found) = self.net.nodes[RECEIVER].engine.probe(kind, None, ProbeRemove::Yes) {
+            while let Some(found) =
+                self.net.nodes[RECEIVER].engine.receives().probe(kind, None, ProbeRemove::Yes)
+            {
                 self.net.at(RECEIVER, |e, w| e.recv_probed(w, found.handle, recv_buf(&mut []), 0));
                 self.net.settle();
                 self.net.events(RECEIVER);
@@ -373,7 +375,7 @@ fn word(error: &OpError) -> &'static str {
 /// Returns the id of a finished receive, which cancels nothing.
 fn no_op(net: &mut Net) -> OpId {
     let Started::Pending(op) = net.recv(RECEIVER, &mut [], exact(u64::MAX), 0) else { panic!() };
-    assert!(net.nodes[RECEIVER].engine.cancel_recv(op));
+    assert!(net.nodes[RECEIVER].engine.receives().cancel(op));
     net.events(RECEIVER);
     op
 }

@@ -218,10 +218,10 @@ impl Rig {
             (0..2).map(|host| (0..nics[host]).map(|nic| addr(host, nic)).collect()).collect();
         let engine = |host: usize| {
             let mut e = Engine::new(cfg(host));
-            let wires: Vec<WireId> = addrs[host].iter().map(|me| e.add_wire(*me)).collect();
+            let wires: Vec<WireId> = addrs[host].iter().map(|me| e.wires_mut().add(*me)).collect();
             let rdma = Rdma { read: 1 << 30, write: 1 << 30, write_imm: true };
-            wires.iter().for_each(|wire| e.set_rdma(*wire, rdma));
-            e.set_rails(&wires);
+            wires.iter().for_each(|wire| e.wires_mut().set_rdma(*wire, rdma));
+            e.wires_mut().set_rails(&wires);
             e
         };
         let side = |me| Side {
@@ -403,7 +403,7 @@ impl Rig {
             .collect();
         // SAFETY: the test keeps the bytes beside the rig.
         let region = unsafe { Memory::new(piece.ptr(), bytes.len(), Access::all()) }.unwrap();
-        let key = self.engines[host].add_memory(region).unwrap();
+        let key = self.engines[host].memory().add(region).unwrap();
         for (nic, device_key) in keys.iter().enumerate() {
             self.engines[host].memory().add_device_key(key, DomainId(nic as u8), *device_key);
         }

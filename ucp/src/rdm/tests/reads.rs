@@ -168,7 +168,7 @@ fn unreadable_message_is_sent() {
         |net| net.nodes[1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
         |net| {
             let wire = net.nodes[1].wire;
-            net.nodes[1].engine.set_rdma(wire, Default::default());
+            net.nodes[1].engine.wires_mut().set_rdma(wire, Default::default());
         },
     ];
     for (protocol, disturb) in

@@ -23,7 +23,7 @@ pub(super) fn share(net: &mut Net, node: usize, len: usize, access: Access) -> S
     let mut bytes = vec![0u8; len];
     // SAFETY: tests keep the vector beside the net, and read it between calls only, in the same thread.
     let region = unsafe { Region::new(bytes.as_mut_ptr(), len, access) }.unwrap();
-    let key = net.nodes[node].engine.add_memory(region).unwrap();
+    let key = net.nodes[node].engine.memory().add(region).unwrap();
     Shared { addr: region.addr(), bytes, key }
 }
 
@@ -74,7 +74,7 @@ impl Net {
 
     pub(super) fn in_order(&mut self) {
         for node in &mut self.nodes {
-            node.engine.set_packet_order(node.wire, PacketOrder::Kept);
+            node.engine.wires_mut().set_packet_order(node.wire, PacketOrder::Kept);
         }
     }
 
@@ -552,7 +552,7 @@ fn forged_requests_change_nothing_outside_the_region() {
     let base = arena.as_mut_ptr();
     // SAFETY: the middle of the arena, which is read after the net is dropped.
     let middle = unsafe { Region::new(base.wrapping_add(1000), 1000, Access::all()) }.unwrap();
-    let key = net.nodes[1].engine.add_memory(middle).unwrap().0;
+    let key = net.nodes[1].engine.memory().add(middle).unwrap().0;
     let mut packet = vec![0; 1024];
     for _ in 0..30_000 {
         let iovs: Vec<RmaIov> = (0..1 + rng.below(4))

@@ -165,7 +165,7 @@ fn next_grant_follows_used_up_grant() {
 fn wire_with_back_pressure_grants_whole_message() {
     let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
-    net.nodes[1].engine.set_grant(WireId(0), Grant::Whole);
+    net.nodes[1].engine.wires_mut().set_grant(WireId(0), Grant::Whole);
     let peer = net.peer(0, 1);
     let messages = [1, 2, 3].map(|n| message_bytes(n, 90_000));
     let mut rooms = [1, 2, 3].map(|_| vec![0; 90_000]);
@@ -276,9 +276,9 @@ fn receive_is_cancelled_only_before_match() {
                 net.deliver_one();
             });
             let over = !net.events(1).is_empty();
-            let cancelled = net.nodes[1].engine.cancel_recv(op);
+            let cancelled = net.nodes[1].engine.receives().cancel(op);
             assert_eq!(cancelled, packets == 0, "{protocol:?} after {packets}");
-            assert!(!cancelled || !net.nodes[1].engine.cancel_recv(op), "only once");
+            assert!(!cancelled || !net.nodes[1].engine.receives().cancel(op), "only once");
             net.settle();
             match net.events(1).as_slice() {
                 // The buffer is the user's again, and the message waits for another receive.
@@ -289,7 +289,7 @@ fn receive_is_cancelled_only_before_match() {
                 [] => assert!(over && room == bytes),
                 outs => panic!("{protocol:?} after {packets}: {outs:?}"),
             }
-            let came_late = net.nodes[1].engine.probe(exact(5), None, ProbeRemove::No).is_some();
+            let came_late = net.nodes[1].engine.receives().probe(exact(5), None, ProbeRemove::No).is_some();
             assert_eq!(came_late, cancelled, "{protocol:?} after {packets}");
             assert!(
                 came_late || net.nodes[0].engine.is_flushed(None),
@@ -401,7 +401,7 @@ fn duplicates_are_dropped() {
     }
     let rare = net.nodes[1].engine.peers().stats().rare;
     assert_eq!((rare.duplicate, rare.out_of_order, rare.unexpected), (4, 1, 4));
-    let event = std::iter::from_fn(|| net.nodes[1].engine.take_trace_event()).last();
+    let event = std::iter::from_fn(|| net.nodes[1].engine.peers_mut().take_trace_event()).last();
     assert!(
         matches!(event, Some(TraceEvent::Dropped { why: DropReason::Duplicate, ty: 65, .. })),
         "{event:?}"
@@ -419,7 +419,7 @@ fn reused_qpn_gets_a_new_peer() {
     let mut reborn = Net::new(1, 0, NetConfig::RELIABLE).nodes.remove(0);
     reborn.addr.connid += 77;
     reborn.engine = crate::rdm::Engine::new(EngineConfig::default());
-    reborn.wire = reborn.engine.add_wire(reborn.addr);
+    reborn.wire = reborn.engine.wires_mut().add(reborn.addr);
     net.nodes[0] = reborn;
     let peer = net.peer(0, 1);
     net.send(0, peer, b"new life", Some(1), Protocol::Eager);
@@ -554,14 +554,14 @@ fn probes_peek_and_claim() {
     }
     net.settle();
     let engine = &mut net.nodes[1].engine;
-    assert!(engine.probe(exact(3), None, ProbeRemove::Yes).is_none());
-    assert!(engine.probe(RecvKind::Untagged, None, ProbeRemove::No).is_none());
-    assert_eq!(engine.probe(exact(1), None, ProbeRemove::No).unwrap().len, 10);
-    let first = engine.probe(exact(1), None, ProbeRemove::Yes).unwrap();
-    let second = engine.probe(exact(1), None, ProbeRemove::Yes).unwrap();
-    let third = engine.probe(ANY, None, ProbeRemove::Yes).unwrap();
+    assert!(engine.receives().probe(exact(3), None, ProbeRemove::Yes).is_none());
+    assert!(engine.receives().probe(RecvKind::Untagged, None, ProbeRemove::No).is_none());
+    assert_eq!(engine.receives().probe(exact(1), None, ProbeRemove::No).unwrap().len, 10);
+    let first = engine.receives().probe(exact(1), None, ProbeRemove::Yes).unwrap();
+    let second = engine.receives().probe(exact(1), None, ProbeRemove::Yes).unwrap();
+    let third = engine.receives().probe(ANY, None, ProbeRemove::Yes).unwrap();
     assert_eq!((first.len, second.len, third.len, third.tag), (10, 3000, 9000, 2));
-    assert!(engine.probe(ANY, None, ProbeRemove::No).is_none());
+    assert!(engine.receives().probe(ANY, None, ProbeRemove::No).is_none());
     let mut rooms = [vec![0; 10], vec![0; 3000], vec![0; 9000]];
     for (n, found) in [second, third, first].into_iter().enumerate() {
         let room = &mut rooms[[1, 2, 0][n]];
@@ -612,7 +612,10 @@ fn failed_peer_ends_only_its_own_operations() {
         ]
     );
     assert_eq!(net.send(1, gone, b"x", Some(1), Protocol::Eager), Started::Failed(error));
-    assert!(net.nodes[1].engine.probe(exact(3), None, ProbeRemove::No).is_none(), "will never be whole");
+    assert!(
+        net.nodes[1].engine.receives().probe(exact(3), None, ProbeRemove::No).is_none(),
+        "will never be whole"
+    );
     assert!(matches!(net.recv(1, &mut b, exact(2), 9), Started::Done(_)));
     net.at(1, |e, w| e.on_peer_error(w, gone, PeerError::Gone));
     assert!(net.events(1).is_empty(), "once");

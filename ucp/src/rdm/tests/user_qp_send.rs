@@ -84,7 +84,7 @@ fn unsupported_sends_are_refused_at_once() {
     for protocol in [Protocol::Eager, Protocol::Medium, Protocol::LongCts, Protocol::LongRead] {
         assert_eq!(net.send_args(0, peer, SendArgs { protocol, ..args(&bytes, None) }), long, "{protocol:?}");
     }
-    assert!(!net.at(0, |e, w| e.send_short(
+    assert!(!net.at(0, |e, w| e.peers_mut().send_short(
         w,
         peer,
         (crate::wire::MsgClass::Message, 1),
@@ -135,7 +135,7 @@ fn returned_message_is_sent_again_unchanged() {
     assert_eq!(net.send_args(0, peer, args(b"back", Some(5))), Started::Done(()));
     let (qp, bytes, imm) = sent(&mut net).remove(0);
     let now = net.now;
-    net.at(0, |e, _| e.on_rnr_user_qp(now, peer, &bytes, imm));
+    net.at(0, |e, _| e.returns().on_rnr_user_qp(now, peer, &bytes, imm));
     assert!(
         !net.nodes[0].engine.is_flushed(Some(peer))
             && net.nodes[0].engine.pending().is_backed_off(net.nodes[0].engine.peers(), Some(peer))

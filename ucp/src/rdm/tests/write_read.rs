@@ -138,7 +138,7 @@ fn unreadable_write_is_sent_from_the_first_byte() {
         |net| net.nodes[1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
         |net| {
             let wire = net.nodes[1].wire;
-            net.nodes[1].engine.set_rdma(wire, Default::default());
+            net.nodes[1].engine.wires_mut().set_rdma(wire, Default::default());
         },
     ];
     for disturb in disturb {

@@ -238,7 +238,7 @@ fn receives_match_a_worker_on_any_lane() {
     rig.settle();
     rig.send(1, back, b"3", Protocol::Eager);
     rig.settle();
-    let found = rig.engines[0].probe(ANY, Some(peer), ProbeRemove::No).expect("it has come");
+    let found = rig.engines[0].receives().probe(ANY, Some(peer), ProbeRemove::No).expect("it has come");
     rig.send(1, PeerId(0), b"4", Protocol::Eager);
     rig.settle();
     assert_ne!(found.from, peer);
@@ -246,7 +246,7 @@ fn receives_match_a_worker_on_any_lane() {
     for (room, name) in [(third, peer), (fourth, found.from)] {
         assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
     }
-    assert_eq!(rig.engines[0].probe(ANY, Some(stranger), ProbeRemove::No), None);
+    assert_eq!(rig.engines[0].receives().probe(ANY, Some(stranger), ProbeRemove::No), None);
     let many = RecvArgs { buf: recv_buf(fifth), kind: ANY, from: Some(peer), user: 13 };
     rig.at(0, 0, |e, w| e.recv_multi(w, many, 1)).unwrap();
     rig.send(1, back, b"5", Protocol::Eager);

@@ -208,7 +208,7 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
         _ => panic!("RDMA"),
     };
     let lane = back[0].peer;
-    rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[0])));
+    rig.at(0, 1, |e, _| e.returns().on_rnr(Nanos(0), lane, &packet(&back[0])));
     assert!(
         rig.engines[0].pending().is_backed_off(rig.engines[0].peers(), Some(peer))
             && !rig.engines[0].is_flushed(Some(peer)),
@@ -219,7 +219,7 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
     rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[1])));
     rig.at(0, 1, |e, w| e.on_wire_drained(w, WireId(1)));
     assert_eq!(rig.engines[0].peers().peer_error(lane), Some(PeerError::Unreachable));
-    rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[2])));
+    rig.at(0, 1, |e, _| e.returns().on_rnr(Nanos(0), lane, &packet(&back[2])));
     rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[3])));
     rig.settle();
     assert!(room == bytes);

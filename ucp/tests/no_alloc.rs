@@ -69,7 +69,7 @@ fn active_messages_allocate_nothing() {
         let mut sent = 0;
         let count = in_steady_state(|| {
             sent += 8;
-            let mut send = pair.ab.am_send(1, &[1; 8], "data");
+            let send = pair.ab.am_send(1, &[1; 8], "data");
             pair.until(|| send.is_done() && seen.get() == sent);
             assert_eq!(send.wait().0, Ok(()));
         });

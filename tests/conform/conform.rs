@@ -106,6 +106,31 @@ threads_suite!(efa_threads, || SharedPair::new(
     threads::open("efa", "softefa0")
 ));
 
+/// Interfaces of several threads on one memory domain of each transport.
+mod shared_domain {
+    use suites::conform::shared_domain::threads_share_a_domain;
+
+    #[test]
+    fn loopback_threads_share_a_domain() {
+        threads_share_a_domain("self", "memory");
+    }
+
+    #[test]
+    fn posix_threads_share_a_domain() {
+        threads_share_a_domain("posix", "memory");
+    }
+
+    #[test]
+    fn cma_threads_share_a_domain() {
+        threads_share_a_domain("cma", "memory");
+    }
+
+    #[test]
+    fn efa_threads_share_a_domain() {
+        threads_share_a_domain("efa", "softefa0");
+    }
+}
+
 const PEER: &str = env!("CARGO_BIN_EXE_peer");
 
 // `self` is one process: no peer can fail.

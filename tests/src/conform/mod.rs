@@ -14,6 +14,7 @@ pub mod peer_failure;
 pub mod poll_one;
 pub mod resources;
 pub mod rma;
+pub mod shared_domain;
 pub mod threads;
 
 use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, SrcAddr, UserRecv};

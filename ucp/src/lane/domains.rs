@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use uct::api::{Access, AllocReq, DevKind, Error, Md as _, OpenError, TlResource};
+use uct::api::{Access, AllocReq, DevKind, Error, Md as _, Memory as _, OpenError, TlResource};
 use uct::rcache::MemHandles;
 
 use crate::rdm::{DomainId, MemKey, MemTable, Region};
@@ -164,6 +164,8 @@ impl Domains {
                 lists[usize::from(id.0)].remove(mem);
             }
         });
+        // Devices first: what workers are posting meanwhile is over when the table has been changed.
+        regs.iter().for_each(|(_, mem)| mem.revoke());
         self.memory.remove(key);
     }
 

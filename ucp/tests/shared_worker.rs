@@ -528,6 +528,61 @@ fn serialized_refuses_a_second_thread_while_one_is_inside() {
     });
 }
 
+/// Futures of shared requests, in tasks that a runtime moves between its threads.
+fn tasks_of_a_runtime_await_messages(tls: &str) {
+    let pair = Shared::on(tls);
+    let (ab, ba) = (Arc::new(pair.ab), Arc::new(pair.ba));
+    let _served = (pair.a.spawn_progress().unwrap(), pair.b.spawn_progress().unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
+    let tasks: Vec<_> = (0..16u64)
+        .map(|tag| {
+            let (ab, ba, a, b) = (ab.clone(), ba.clone(), pair.a.clone(), pair.b.clone());
+            runtime.spawn(async move {
+                for n in 0..50 {
+                    let text = message(tag, n * 77);
+                    let recv = b.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(text.len()));
+                    ab.tag_send_sync(tag, text.clone()).await?.0?;
+                    let (ended, got) = recv.await?;
+                    assert!(ended?.len == text.len() && got == text, "{n} of {tag}");
+                    let back = a.tag_recv(1000 + tag, TAG_MASK_FULL, Vec::with_capacity(8));
+                    ba.tag_send(1000 + tag, n.to_le_bytes().to_vec()).await?.0?;
+                    assert_eq!(back.await?.1, n.to_le_bytes());
+                    // Polled once, by another task, and dropped.
+                    let never = a.tag_recv(5000 + tag, TAG_MASK_FULL, Vec::with_capacity(8));
+                    let waits = tokio::spawn(never);
+                    waits.abort();
+                }
+                ab.flush().await
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap().unwrap();
+    }
+    drop(runtime);
+    assert_eq!(pair.a.block_on(async { pair.a.flush().await }), Ok(Ok(())));
+}
+
+/// An endpoint whose peer is told later, by another thread.
+fn endpoint_is_connected_later(tls: &str) {
+    let pair = Shared::on(tls);
+    let (ep, connector) = pair.a.connect_later(SharedEpParams::default()).unwrap();
+    let mut sends: Vec<_> = (0..5u64).map(|n| ep.tag_send(1, n.to_le_bytes().to_vec())).collect();
+    assert!(connector.is_awaited().unwrap());
+    let address = pair.b.address().unwrap();
+    thread::scope(|scope| scope.spawn(|| connector.connect(&address).unwrap()).join().unwrap());
+    for n in 0..5u64 {
+        let recv = pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
+        pair.until(|| recv.is_done().unwrap());
+        assert_eq!({ recv }.wait().unwrap().1, n.to_le_bytes());
+    }
+    sends.iter_mut().for_each(|send| send.wait().unwrap().0.unwrap());
+    let (ep, connector) = pair.a.connect_later(SharedEpParams::default()).unwrap();
+    let mut send = ep.tag_send(1, vec![1]);
+    drop(connector);
+    assert!(matches!(send.wait().unwrap().0, Err(Error::ConnectFailed(_))));
+}
+
 /// A panic of a handler reaches the thread that progresses, and leaves the worker to the others.
 #[test]
 fn panic_in_a_handler_leaves_the_lock_open() {
@@ -765,6 +820,7 @@ on! {
         threads_share_memory_and_keys kept_active_messages_are_for_any_thread
         begun_by_one_thread_and_ended_by_another sleeping_threads_are_woken signal_ends_a_wait
         armed_descriptor_is_readable handlers_use_their_worker endpoints_are_flushed_and_closed
+        tasks_of_a_runtime_await_messages endpoint_is_connected_later
     ]
     posix: "posix",
     efa: "efa",

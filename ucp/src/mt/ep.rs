@@ -9,9 +9,9 @@ use super::shared::{Inside, Locked, OfWorker};
 use super::{SharedWorker, blocking};
 use crate::rdm::PeerView;
 use crate::{
-    AmProto, AmSend, AtomicOp, AtomicType, CloseMode, Ep, EpProtocols, Error, FetchRequest, FlushRequest,
-    IoBuf, IoBufMut, OpStatus, PeerId, RecvRequest, Rkey, RkeyError, RmaParams, SendParams, SendRequest,
-    StreamData, StreamRecvMode,
+    Address, AmProto, AmSend, AtomicOp, AtomicType, CloseMode, ConnectError, Ep, EpConnector, EpParams,
+    EpProtocols, Error, ErrorMode, FetchRequest, FlushRequest, IoBuf, IoBufMut, OpStatus, PeerId,
+    RecvRequest, Rkey, RkeyError, RmaParams, SendParams, SendRequest, StreamData, StreamRecvMode,
 };
 
 /// Parameters of [`SharedWorker::connect`].
@@ -27,12 +27,16 @@ impl SharedEpParams {
     pub fn on_error(call: impl FnMut(Error) + Send + 'static) -> Self {
         SharedEpParams { on_error: Some(Box::new(call)) }
     }
+
+    fn plain(self) -> EpParams {
+        EpParams { errors: self.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call)) }
+    }
 }
 
 /// An endpoint of a [`SharedWorker`]. Dropping it does not cancel sends.
 pub struct SharedEp(Locked<Ep>);
 
-// SAFETY: its callback is `Send`: see `SharedWorker::connect`. All else is its worker's.
+// SAFETY: its callback is `Send`: see `SharedEpParams`. All else is its worker's.
 unsafe impl OfWorker for Ep {}
 
 /// Defines methods that start an operation of the plain endpoint inside the lock. `else`: the output if the
@@ -215,6 +219,46 @@ impl SharedEp {
     /// Calls `f` with the queries of the protocols that operations to this peer take: [`Ep::protocols`].
     pub fn protocols<R>(&self, f: impl FnOnce(EpProtocols<'_>) -> R) -> Result<R, Error> {
         Ok(self.0.look(|ep| f(ep.protocols()))?)
+    }
+}
+
+/// Gives an endpoint of [`SharedWorker::connect_later`] its peer. Dropping it before fails the endpoint.
+#[must_use = "an endpoint without a peer fails when this is dropped"]
+pub struct SharedEpConnector(Locked<EpConnector>);
+
+// SAFETY: it holds an endpoint's state, which is its worker's.
+unsafe impl OfWorker for EpConnector {}
+
+impl SharedEpConnector {
+    /// Connects the endpoint to the worker at `address`: [`EpConnector::connect`].
+    pub fn connect(self, address: &Address) -> Result<(), ConnectError> {
+        self.0.consume(|connector, _| connector.connect(address))?
+    }
+
+    /// Fails the endpoint and all its operations.
+    pub fn fail(self, error: Error) -> Result<(), Error> {
+        Ok(self.0.consume(|connector, _| connector.fail(error))?)
+    }
+
+    /// Whether the endpoint still waits for its peer: [`EpConnector::is_awaited`].
+    pub fn is_awaited(&self) -> Result<bool, Error> {
+        Ok(self.0.look(EpConnector::is_awaited)?)
+    }
+}
+
+impl SharedWorker {
+    /// Creates an endpoint to the worker at `address`.
+    pub fn connect(&self, address: &Address, params: SharedEpParams) -> Result<SharedEp, ConnectError> {
+        let inside = self.shared.enter()?;
+        let ep = inside.worker().connect(address, params.plain())?;
+        Ok(SharedEp::new(ep, &inside))
+    }
+
+    /// Creates an endpoint whose peer is not known yet: [`crate::Worker::connect_later`].
+    pub fn connect_later(&self, params: SharedEpParams) -> Result<(SharedEp, SharedEpConnector), Error> {
+        let inside = self.shared.enter()?;
+        let (ep, connector) = inside.worker().connect_later(params.plain());
+        Ok((SharedEp::new(ep, &inside), SharedEpConnector(Locked::new(connector, &inside))))
     }
 }
 

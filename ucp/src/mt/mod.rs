@@ -43,7 +43,7 @@ mod thread;
 mod wait;
 mod worker;
 
-pub use ep::{SharedEp, SharedEpParams};
+pub use ep::{SharedEp, SharedEpConnector, SharedEpParams};
 pub use message::{SharedAmMessage, SharedMessage, SharedMultiRecv};
 pub use request::{Operation, SharedRequest};
 pub use thread::ProgressThread;

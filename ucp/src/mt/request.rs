@@ -30,7 +30,7 @@ pub trait Operation: Future<Output: Send> + Unpin + Sized + OfWorker {
     #[doc(hidden)]
     fn detach_it(self);
     #[doc(hidden)]
-    fn call_at_end(self, then: impl FnOnce(Self::Output) + 'static);
+    fn set_callback(self, then: impl FnOnce(Self::Output) + 'static);
 }
 
 /// Implements [`Operation`]: the type, its [`Operation::Ended`], how that is made of the output, the output's
@@ -65,7 +65,7 @@ macro_rules! operation {
                 self.detach();
             }
 
-            fn call_at_end(self, then: impl FnOnce(Self::Output) + 'static) {
+            fn set_callback(self, then: impl FnOnce(Self::Output) + 'static) {
                 self.then(move |$($part),+| then(($($part),+)));
             }
         }
@@ -174,7 +174,7 @@ impl<R: Operation> SharedRequest<R> {
     /// if it has ended. On an error the request is dropped.
     pub fn then(self, then: impl FnOnce(R::Output) + Send + 'static) -> Result<(), Error> {
         match self.0 {
-            State::Running(running) => Ok(running.consume(|request, _| request.call_at_end(then))?),
+            State::Running(running) => Ok(running.consume(|request, _| request.set_callback(then))?),
             State::Ended(output) => {
                 then(output.expect(TAKEN));
                 Ok(())

@@ -12,16 +12,14 @@ use std::time::Duration;
 use ucs::sync::ThreadMode;
 use uct::api::{IfaceAttr, OpenError};
 
-use super::ep::{SharedEp, SharedEpParams};
 use super::message::SharedMessage;
 use super::request::SharedRequest;
 use super::shared::{Inside, Locked, Shared};
 use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
 use crate::{
-    Access, Address, ConnectError, Context, Diagnostics, Envelope, EpParams, Error, ErrorMode, FlushRequest,
-    IoBufMut, Match, Mem, MemError, OpStatus, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus,
-    Worker,
+    Access, Address, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Match, Mem, MemError,
+    OpStatus, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
 };
 
 /// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view
@@ -107,14 +105,6 @@ impl SharedWorker {
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         let inside = self.shared.enter()?;
         Ok(f(inside.worker()))
-    }
-
-    /// Creates an endpoint to the worker at `address`.
-    pub fn connect(&self, address: &Address, params: SharedEpParams) -> Result<SharedEp, ConnectError> {
-        let errors = params.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call));
-        let inside = self.shared.enter()?;
-        let ep = inside.worker().connect(address, EpParams { errors })?;
-        Ok(SharedEp::new(ep, &inside))
     }
 
     /// Receives arrivals, sends queued packets, completes operations, calls callbacks and handlers. Returns

@@ -176,12 +176,14 @@ impl Engine {
             Next::Ctl(ctl) => self.send_ctl(w, peer, ctl),
             Next::Drive => _ = self.drive(w, peer),
             Next::DriveRails => {
-                rail_set::trigger_rails(self, w, peer);
+                rail_set::trigger_rails(&mut self.peers, w, peer);
+                self.fail_lost_lanes(w);
                 self.drive(w, peer);
             }
             Next::Met => {
                 peer_error::send_unsent_errors(self, w, peer);
-                rail_set::trigger_rails(self, w, peer);
+                rail_set::trigger_rails(&mut self.peers, w, peer);
+                self.fail_lost_lanes(w);
                 failover::announce_lanes(self, w, peer);
                 self.drive(w, peer);
             }

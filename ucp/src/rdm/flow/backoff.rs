@@ -39,15 +39,15 @@ impl Returns<'_> {
     // [M10.5]
     #[cold]
     pub fn on_rnr(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
-        self.pending.on_returned(&mut self.peers, now, to, packet, ResendTo::MainQp);
+        self.pending.on_returned(self.peers, now, to, packet, ResendTo::MainQp);
     }
 
     /// Takes back a message without a header, as [`Returns::on_rnr`] does.
     // [M5.11]
     #[cold]
     pub fn on_rnr_user_qp(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
-        if !zcopy_recv::forward_again(&mut self.zcopy_recv, &mut self.peers, &mut self.pending, now, to) {
-            self.pending.on_returned(&mut self.peers, now, to, data, ResendTo::UserQp(imm));
+        if !zcopy_recv::forward_again(self.zcopy_recv, self.peers, self.pending, now, to) {
+            self.pending.on_returned(self.peers, now, to, data, ResendTo::UserQp(imm));
         }
     }
 
@@ -67,7 +67,7 @@ impl Returns<'_> {
                 if backoff.packets.is_empty() {
                     self.peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
                     self.pending.backed_off.retain(|&peer| peer != to);
-                    self.pending.schedule(&mut self.peers, to);
+                    self.pending.schedule(self.peers, to);
                 }
             }
             Some(_) => {

@@ -17,6 +17,7 @@ use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::rails::failover;
 use crate::rdm::rails::striping;
 use crate::rdm::recv::Recvs;
+use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::args::PacketOrder;
 use crate::rdm::status::OpError;
@@ -122,6 +123,16 @@ impl Engine {
         drained.into_iter().for_each(|id| end_drain(self, w, id));
     }
 
+    /// Fails the peers of lanes that were found lost on the way.
+    #[inline]
+    pub(in crate::rdm) fn fail_lost_lanes<W: Wire>(&mut self, w: &mut W) {
+        if !self.peers.lost_lanes.is_empty() {
+            for (lane, fault) in std::mem::take(&mut self.peers.lost_lanes) {
+                self.fail_peer(w, lane, fault);
+            }
+        }
+    }
+
     /// Fails a peer: nothing can be sent to it any more, packets of it may still arrive.
     #[cold]
     pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
@@ -166,67 +177,92 @@ impl Engine {
     }
 }
 
-/// Ends the operations that need this peer, and drops its incomplete messages.
+impl Recvs {
+    /// Ends the receives that need this peer, and drops its incomplete messages.
+    fn end_of_peer<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        (id, scope): (PeerId, EndScope),
+        error: OpError,
+    ) {
+        let needs_it = |op: &RxOp| match op.state {
+            RxState::Posted => scope == EndScope::All && op.entry.source() == Some(id),
+            RxState::Matched(rxe) => self
+                .entries
+                .get(rxe)
+                .is_some_and(|rxe| rxe.envelope.from == id && (scope == EndScope::All || !rxe.is_all_sent())),
+            RxState::OnDevice(_) => false,
+        };
+        let receives: Vec<_> = self.table.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
+        let lost = self.stream_msg_ids(&receives);
+        for receive in receives {
+            let rma_read = self.rxe(receive).and_then(|(_, rxe)| rxe.rma_read);
+            if rma_read.is_some_and(|rma_read| !reads.stop(w, rma_read, error)) {
+                continue;
+            }
+            if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = self.table.get(receive) {
+                self.close_multi(pending, multi, Err(error));
+                continue;
+            }
+            let Some(&RxOp { state, kind, .. }) = self.table.get(receive) else { continue };
+            match state {
+                RxState::Posted => {
+                    self.match_queues[kind as usize].expected.remove(&mut self.table, index_of(receive))
+                }
+                RxState::Matched(rxe) => drop(self.entries.remove(rxe)),
+                RxState::OnDevice(_) => {}
+            }
+            let Some(op) = self.table.remove(receive) else { continue };
+            self.notify_end(pending, &op, Err(error));
+        }
+        self.drop_incomplete(reads, peers, pending, w, (id, scope, lost), error);
+    }
+
+    /// Drops incomplete messages of a peer, and with them what follows in its stream; `lost` are pieces of it
+    /// that receives had matched.
+    fn drop_incomplete<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        (id, scope, lost): (PeerId, EndScope, Vec<u32>),
+        error: OpError,
+    ) {
+        let is_ended = |protocol: Protocol| {
+            scope == EndScope::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
+        };
+        let is_incomplete = |held: &Unexpected| {
+            let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
+            held.envelope.from == id && missing && is_ended(held.envelope.protocol)
+        };
+        let incomplete = self.unexpected.iter().filter(|(_, held)| is_incomplete(held));
+        let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
+        self.break_stream(peers, id, lost, &mut incomplete);
+        for held in incomplete {
+            let Some(held) = self.unexpected.remove(held) else { continue };
+            if let Some(index) = held.queued {
+                self.match_queues[held.kind as usize].unexpected.remove(index);
+            }
+            held.segments.drain(|_, bytes| pending.held_packets.release_unexpected(bytes));
+            pending.held_packets.remove_unexpected();
+            if let Some(rma_read) = held.rma_read {
+                reads.stop(w, rma_read, error);
+            }
+            peers.table[id].unexpected -= 1;
+        }
+    }
+}
+
+/// Ends the operations that need this peer, and drops its incomplete messages and its queues.
 fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope: EndScope) {
-    let is_ended = |protocol: Protocol| {
-        scope == EndScope::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
-    };
     let sends: Vec<_> = e.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
     sends.into_iter().for_each(|op| e.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)));
     e.rma_ops.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, id, error);
-
-    let needs_it = |op: &RxOp| match op.state {
-        RxState::Posted => scope == EndScope::All && op.entry.source() == Some(id),
-        RxState::Matched(rxe) => e
-            .recvs
-            .entries
-            .get(rxe)
-            .is_some_and(|rxe| rxe.envelope.from == id && (scope == EndScope::All || !rxe.is_all_sent())),
-        RxState::OnDevice(_) => false,
-    };
-    let receives: Vec<_> = e.recvs.table.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
-    let lost = e.recvs.stream_msg_ids(&receives);
-    for id in receives {
-        let rma_read = e.recvs.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
-        if rma_read.is_some_and(|rma_read| !e.reads.stop(w, rma_read, error)) {
-            continue;
-        }
-        if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = e.recvs.table.get(id) {
-            e.recvs.close_multi(&mut e.pending, multi, Err(error));
-            continue;
-        }
-        let Some(&RxOp { state, kind, .. }) = e.recvs.table.get(id) else { continue };
-        match state {
-            RxState::Posted => {
-                e.recvs.match_queues[kind as usize].expected.remove(&mut e.recvs.table, index_of(id))
-            }
-            RxState::Matched(rxe) => drop(e.recvs.entries.remove(rxe)),
-            RxState::OnDevice(_) => {}
-        }
-        let Some(op) = e.recvs.table.remove(id) else { continue };
-        e.recvs.notify_end(&mut e.pending, &op, Err(error));
-    }
-
-    let is_incomplete = |held: &Unexpected| {
-        let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
-        held.envelope.from == id && missing && is_ended(held.envelope.protocol)
-    };
-    let incomplete = e.recvs.unexpected.iter().filter(|(_, held)| is_incomplete(held));
-    let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
-    e.recvs.break_stream(&mut e.peers, id, lost, &mut incomplete);
-    for held in incomplete {
-        let Some(held) = e.recvs.unexpected.remove(held) else { continue };
-        if let Some(index) = held.queued {
-            e.recvs.match_queues[held.kind as usize].unexpected.remove(index);
-        }
-        held.segments.drain(|_, bytes| e.pending.held_packets.release_unexpected(bytes));
-        e.pending.held_packets.remove_unexpected();
-        if let Some(rma_read) = held.rma_read {
-            e.reads.stop(w, rma_read, error);
-        }
-        e.peers.table[id].unexpected -= 1;
-    }
-
+    e.recvs.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, (id, scope), error);
     e.pending.end_backoff(&mut e.peers, id);
     let peer = &mut e.peers.table[id];
     peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);

@@ -32,6 +32,8 @@ pub struct Peers {
     pub(in crate::rdm) first_failed: Option<(PeerId, PeerError)>,
     /// A peer over its memory limit, until it has failed.
     pub(in crate::rdm) over_limit_peer: Option<PeerId>,
+    /// Lanes found lost while something else was under way, until their peers have failed.
+    pub(in crate::rdm) lost_lanes: Vec<(PeerId, PeerError)>,
     /// The engine's limits.
     pub(in crate::rdm) cfg: EngineConfig,
 }
@@ -45,6 +47,7 @@ impl Peers {
             wires: Wires::default(),
             first_failed: None,
             over_limit_peer: None,
+            lost_lanes: Vec::new(),
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
         }
     }

@@ -228,14 +228,14 @@ fn on_request<W: Wire>(
     match rta.kind {
         RtaKind::Write => {
             computation.compute(&mut []);
-            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, None, None)
+            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, (None, None))
         }
         RtaKind::DcWrite { send_id } => {
             computation.compute(&mut []);
-            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, None, Some(send_id))
+            rma_ops.finish_served_write(peers, pending, a.peer, protocol, len, (None, Some(send_id)))
         }
         RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
-            compute_and_respond(rma_ops, peers, pending, w, a, recv_id, protocol, &computation)
+            compute_and_respond(rma_ops, peers, pending, w, a, (recv_id, protocol), &computation)
         }
     }
 }
@@ -291,8 +291,7 @@ fn compute_and_respond<W: Wire>(
     pending: &mut Pending,
     w: &mut W,
     a: &Arrival<'_>,
-    recv_id: u32,
-    protocol: RmaProtocol,
+    (recv_id, protocol): (u32, RmaProtocol),
     computation: &Computation<'_>,
 ) -> Next {
     let len = computation.spans.len();

@@ -4,9 +4,9 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, RegAccess, Remote, Wire};
+use crate::rdm::next::Next;
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
@@ -42,38 +42,44 @@ pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(peers: &Peers, w: &W, rma: &Rma
 }
 
 /// Posts the next piece of the operation at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma) = rma_ops.table.get(id) else { return SendProgress::Done };
     let to = rma.peer;
-    let wire = e.peers.table[to].wire;
-    let rdma = e.peers.wires[wire].rdma;
+    let wire = peers.table[to].wire;
+    let rdma = peers.wires[wire].rdma;
     let max = if rma.protocol == RmaProtocol::DirectWrite { rdma.write } else { rdma.read };
     if rma.len > 0 && max == 0 {
-        return by_packets(&mut e.rma_ops, &e.peers, id);
+        return by_packets(rma_ops, peers, id);
     }
     if rma.failed.is_some() {
-        if let Some(rma) = e.rma_ops.table.get_mut(id) {
+        if let Some(rma) = rma_ops.table.get_mut(id) {
             rma.state = RmaState::AllSent;
         }
         return SendProgress::Done;
     }
     if rma.state == RmaState::Moving && rma.wire != Some(wire) {
         // The key is of another device.
-        return restart_by_packets(&mut e.rma_ops, &e.peers, w, id);
+        return restart_by_packets(rma_ops, peers, w, id);
     }
     if rma.rail_plan.is_some() && rma.state == RmaState::Queued {
-        return start_stripes(e, w, id);
+        return start_stripes(rma_ops, peers, w, id);
     }
     if rma.sent < rma.len {
-        let posted = match post(&mut e.rma_ops, &e.peers, w, id, max) {
+        let posted = match post(rma_ops, peers, w, id, max) {
             Ok(posted) => posted,
-            Err(PostError::Unregistered) => return restart_by_packets(&mut e.rma_ops, &e.peers, w, id),
+            Err(PostError::Unregistered) => return restart_by_packets(rma_ops, peers, w, id),
             Err(PostError::Posted(NotPosted::Peer(PeerError::ACCESS))) => {
                 return SendProgress::Fail(OpError::Access(to));
             }
             Err(PostError::Posted(refused)) => return refused.into(),
         };
-        let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
+        let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
         (rma.state, rma.wire) = (RmaState::Moving, Some(wire));
         rma.sent += posted.1 as u64;
         rma.in_flight += u32::from(posted.0 == Posted::Pending);
@@ -81,36 +87,36 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             return SendProgress::Sent;
         }
     }
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
     rma.state = RmaState::AllSent;
     let (protocol, len, done, peer) = (rma.protocol, rma.len, rma.in_flight == 0, rma.peer);
-    e.peers.counters.stats.count_rma(protocol, len);
-    e.peers.counters.by_peer.initiated(peer, protocol, len);
+    peers.counters.stats.count_rma(protocol, len);
+    peers.counters.by_peer.initiated(peer, protocol, len);
     if done {
-        e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Ok(()));
-        e.pending.release_regs(w);
+        rma_ops.finish(peers, pending, id, Ok(()));
+        pending.release_regs(w);
     }
     SendProgress::Done
 }
 
 /// Cuts the operation into pieces for several rails, which the grant queue posts in turn; or uses one wire.
-fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
+fn start_stripes<W: Wire>(rma_ops: &mut RmaOps, peers: &mut Peers, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let (to, len, direction, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
     let (Some(mut rail_plan), Some(local)) = (rma.rail_plan.take(), local) else { return SendProgress::Sent };
-    rail_set::trigger_rails(e, w, to);
-    let cut = rail_plan.cut_pieces(&e.peers, (0, len), direction, e.peers.cfg.rma_chunk);
-    if !cut || rail_plan.register_stripes(&e.peers, w, direction, local) < 2 {
+    rail_set::trigger_rails(peers, w, to);
+    let cut = rail_plan.cut_pieces(peers, (0, len), direction, peers.cfg.rma_chunk);
+    if !cut || rail_plan.register_stripes(peers, w, direction, local) < 2 {
         rail_plan.take_regs().for_each(|reg| w.release(reg));
         return SendProgress::Sent;
     }
-    e.peers.counters.stats.rare.striped += 1;
-    if let Some(rma) = e.rma_ops.table.get_mut(id) {
+    peers.counters.stats.rare.striped += 1;
+    if let Some(rma) = rma_ops.table.get_mut(id) {
         rma.rail_plan = Some(rail_plan);
         rma.state = RmaState::Moving;
         rma.in_data_queue = true;
     }
-    e.peers.table[to].queue_mut().grants.push_back(id);
+    peers.table[to].queue_mut().grants.push_back(id);
     SendProgress::Done
 }
 
@@ -129,8 +135,14 @@ fn local_of(rma: &RmaOp) -> Option<Piece> {
 }
 
 /// Posts the next piece of an operation over several rails.
-pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push_stripes<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let (direction, remote) = (direction_of(rma), rma.remote.as_slice().first().map_or(0, |iov| iov.addr));
     if rma.failed.is_some() {
         rma.in_data_queue = false;
@@ -139,8 +151,8 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
     let (Some(local), Some(mut rail_plan)) = (local_of(rma), rma.rail_plan.take()) else {
         return SendProgress::Done;
     };
-    let striped = rail_set::post_stripe(e, w, &mut rail_plan, id, direction, (local, remote));
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
+    let striped = rail_set::post_stripe(peers, w, &mut rail_plan, id, direction, (local, remote));
+    let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
     let done = rail_plan.all_posted();
     rma.rail_plan = Some(rail_plan);
     let push = match striped {
@@ -160,8 +172,8 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
         return push;
     }
     rma.in_data_queue = false;
-    settle_stripes(&mut e.rma_ops, &mut e.peers, &mut e.pending, id);
-    e.pending.release_regs(w);
+    settle_stripes(rma_ops, peers, pending, id);
+    pending.release_regs(w);
     push
 }
 
@@ -181,32 +193,36 @@ fn settle_stripes(rma_ops: &mut RmaOps, peers: &mut Peers, pending: &mut Pending
 }
 
 /// Handles the end of a piece: done, or posted over another rail. A refused key ends the operation.
-fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
+fn on_stripe_end(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    id: SlotId,
+    part: u32,
+    result: Result<(), PeerError>,
+) -> Option<(PeerId, Next)> {
+    let rma = rma_ops.table.get_mut(id)?;
     let (peer, detached, Some(mut rail_plan)) = (rma.peer, rma.detached, rma.rail_plan.take()) else {
-        return;
+        return None;
     };
     match result {
         Err(PeerError::ACCESS) => _ = rma.failed.get_or_insert(OpError::Access(peer)),
         Err(fault) if fault.is_local() => _ = rma.failed.get_or_insert(OpError::Peer(peer, fault)),
         _ => {}
     }
-    let lost = rail_set::end_stripe(e, w, &mut rail_plan, part, result);
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
+    let lost = rail_set::end_stripe(peers, &mut rail_plan, part, result);
+    let rma = rma_ops.table.get_mut(id)?;
     if let Some(fault) = lost {
         rma.failed.get_or_insert(OpError::Peer(peer, fault));
     }
     let more = !rail_plan.all_posted() && rma.failed.is_none();
     rma.rail_plan = Some(rail_plan);
     if more && !std::mem::replace(&mut rma.in_data_queue, true) {
-        e.peers.table[peer].queue_mut().grants.push_back(id);
-        e.drive(w, peer);
+        peers.table[peer].queue_mut().grants.push_back(id);
+        return Some((peer, Next::Drive));
     }
-    settle_stripes(&mut e.rma_ops, &mut e.peers, &mut e.pending, id);
-    if let (Some(fault), false) = (lost, detached) {
-        e.fail_peer(w, peer, fault);
-    }
-    e.pending.release_regs(w);
+    settle_stripes(rma_ops, peers, pending, id);
+    lost.filter(|_| !detached).map(|fault| (peer, Next::Fail(fault)))
 }
 
 /// Starts over by packets when memory cannot be registered, once nothing is in flight. The device's part is
@@ -321,40 +337,49 @@ fn remote_at(rma: &RmaOp) -> (Remote, usize) {
 /// queued, as a fence there waits for it.
 // [M8.10] [M10.5]
 #[cold]
-fn on_rnr<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
+fn on_rnr<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> Option<(PeerId, Next)> {
+    let rma = rma_ops.table.get_mut(id)?;
     let to = rma.peer;
     (rma.sent, rma.state) = (0, RmaState::Queued);
-    e.pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
+    pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
     rma.go_by_packets();
-    e.peers.counters.stats.rare.not_ready += 1;
-    e.pending.release_regs(w);
-    let peer = &mut e.peers.table[to];
+    peers.counters.stats.rare.not_ready += 1;
+    pending.release_regs(w);
+    let peer = &mut peers.table[to];
     peer.flags |= PeerFlags::SENDS_QUEUED;
     peer.queue_mut().sends.push_front(id);
-    e.drive(w, to);
+    Some((to, Next::Drive))
 }
 
-/// Handles the end of an RDMA operation. The last one ends the request.
+/// Handles the end of an RDMA operation. The last one ends the request. The caller releases registrations of
+/// ended operations.
 pub(in crate::rdm) fn on_end<W: Wire>(
-    e: &mut Engine,
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
     w: &mut W,
     id: SlotId,
     part: u32,
     result: Result<(), PeerError>,
-) {
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
+) -> Option<(PeerId, Next)> {
+    let rma = rma_ops.table.get_mut(id)?;
     rma.in_flight = rma.in_flight.saturating_sub(1);
     if rma.rail_plan.is_some() {
-        return on_stripe_end(e, w, id, part, result);
+        return on_stripe_end(rma_ops, peers, pending, id, part, result);
     }
     let (peer, all_sent) = (rma.peer, rma.state == RmaState::AllSent);
     if result == Err(PeerError::NOT_READY) && rma.cq_data.is_some() && !rma.detached {
-        return match e.peers.cfg.emulation {
-            Emulation::Allowed => on_rnr(e, w, id),
+        return match peers.cfg.emulation {
+            Emulation::Allowed => on_rnr(rma_ops, peers, pending, w, id),
             Emulation::Refused => {
-                e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(OpError::Emulated));
-                e.pending.release_regs(w);
+                rma_ops.finish(peers, pending, id, Err(OpError::Emulated));
+                None
             }
         };
     }
@@ -363,26 +388,27 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         rma.failed.get_or_insert(why);
     }
     let (in_flight, failed, detached) = (rma.in_flight, rma.failed, rma.detached);
+    let mut next = None;
     match failed {
-        Some(OpError::Peer(_, fault)) if in_flight == 0 && may_repeat(&e.rma_ops, &e.peers, id, fault) => {
-            repeat(e, w, id)
+        Some(OpError::Peer(_, fault)) if in_flight == 0 && may_repeat(rma_ops, peers, id, fault) => {
+            next = repeat(rma_ops, peers, pending, w, id);
         }
-        Some(OpError::Peer(peer, fault)) if in_flight == 0 && e.peers.survives(peer, fault) => {
-            e.rma_ops.finish_uncertain(&mut e.peers, &mut e.pending, id, peer, fault);
+        Some(OpError::Peer(peer, fault)) if in_flight == 0 && peers.survives(peer, fault) => {
+            rma_ops.finish_uncertain(peers, pending, id, peer, fault);
         }
         // An id left in the queue becomes stale.
-        Some(error) if in_flight == 0 => e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(error)),
-        None if in_flight == 0 && all_sent => e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Ok(())),
+        Some(error) if in_flight == 0 => rma_ops.finish(peers, pending, id, Err(error)),
+        None if in_flight == 0 && all_sent => rma_ops.finish(peers, pending, id, Ok(())),
         _ => {}
     }
     if let (Err(fault), false) = (result, detached)
         && fault != PeerError::ACCESS
         && !fault.is_local()
-        && !e.peers.survives(peer, fault)
+        && !peers.survives(peer, fault)
     {
-        e.fail_peer(w, peer, fault);
+        next = Some((peer, Next::Fail(fault)));
     }
-    e.pending.release_regs(w);
+    next
 }
 
 /// True if a failed operation is repeated by packets: the peer fails over, and writing the same bytes twice
@@ -396,18 +422,24 @@ fn may_repeat(rma_ops: &RmaOps, peers: &Peers, id: SlotId, fault: PeerError) -> 
 
 /// Repeats an operation by packets; nothing of it is in flight.
 #[cold]
-fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return };
+fn repeat<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> Option<(PeerId, Next)> {
+    let rma = rma_ops.table.get_mut(id)?;
     (rma.failed, rma.sent) = (None, 0);
-    e.pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
+    pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
     rma.go_by_packets();
     let (to, queued) = (rma.peer, rma.state != RmaState::AllSent);
     rma.state = RmaState::Queued;
     if !queued {
-        let peer = &mut e.peers.table[to];
+        let peer = &mut peers.table[to];
         peer.flags |= PeerFlags::SENDS_QUEUED;
         peer.queue_mut().sends.push_front(id);
     }
-    e.pending.release_regs(w);
-    e.drive(w, to);
+    pending.release_regs(w);
+    Some((to, Next::Drive))
 }

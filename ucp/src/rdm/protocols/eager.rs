@@ -173,7 +173,7 @@ pub(in crate::rdm) fn on_recv(
         None => {
             let mut received = ReceivedRanges::new();
             received.add(0, envelope.len);
-            recvs.hold_unexpected(peers, pending, a, rtm, envelope, 0, received);
+            recvs.hold_unexpected(peers, pending, a, rtm, envelope, (0, received));
             Next::Nothing
         }
     }

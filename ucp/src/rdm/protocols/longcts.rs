@@ -3,7 +3,6 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::Wire;
@@ -98,8 +97,14 @@ pub(in crate::rdm) fn push<W: Wire>(
 
 /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
 // [M3.6]
-pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push_data<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let (to, buf, at_byte) = (op.peer, op.buf, op.sent);
     let granted = Granted {
         to,
@@ -109,14 +114,14 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
         total: buf.len() as u64,
         kind: TransferKind::Message,
     };
-    let Some(sent) = e.peers.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
+    let Some(sent) = peers.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
-    let len = match striping::count_granted(e, w, to, sent) {
+    let len = match striping::count_granted(peers, to, sent) {
         Ok(len) => len,
         Err(push) => return push,
     };
-    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
     op.sent += len;
     op.window -= len;
     if op.window > 0 {
@@ -124,7 +129,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
     }
     op.in_data_queue = false;
     if op.sent == buf.len() {
-        e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
+        sends.all_sent(peers, pending, w, id);
     }
     SendProgress::Done
 }
@@ -166,7 +171,7 @@ fn on_rtm(
     let whole = received.bytes() == msg_length;
     match recvs.take_expected(peers, pending, rtm, a.peer) {
         None => {
-            recvs.hold_unexpected(peers, pending, a, rtm, envelope, 0, received);
+            recvs.hold_unexpected(peers, pending, a, rtm, envelope, (0, received));
             Next::Nothing
         }
         Some(id) => {

@@ -3,7 +3,6 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::Engine;
 use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::{NotPosted, RegAccess, Wire};
 use crate::rdm::next::Next;
@@ -41,24 +40,30 @@ const fn handler(ty: PktType, id_use: Option<MsgIdUse>) -> PacketHandler {
 
 /// Sends the next packet of the send at the head of its peer's queue.
 // [M3.7]
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let (to, protocol, buf, state, sync) = (op.peer, op.protocol, op.buf, op.state, op.sync);
     let eager = Protocol::Eager.with(sync);
     let fits_eager =
-        eager.header_len(op.kind(), e.peers.table[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
+        eager.header_len(op.kind(), peers.table[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
     let fallback = SendProgress::Switch(if fits_eager { eager } else { Protocol::LongCts.with(sync) });
     if state == TxState::Queued {
-        if !e.peers.may_be_read(to, Protocol::LongRead) || buf.is_empty() {
+        if !peers.may_be_read(to, Protocol::LongRead) || buf.is_empty() {
             return fallback;
         }
         if protocol == Protocol::RuntRead
-            && !(e.peers.may_be_read(to, protocol) && may_runt(&e.sends, &e.peers, to, id, buf.len()))
+            && !(peers.may_be_read(to, protocol) && may_runt(sends, peers, to, id, buf.len()))
         {
             return SendProgress::Switch(Protocol::LongRead);
         }
     }
-    let header = protocol.header_len(op.kind(), e.peers.table[to].hdr(), op.cq_data.is_some());
+    let header = protocol.header_len(op.kind(), peers.table[to].hdr(), op.cq_data.is_some());
     // Room for the memory's name and one byte.
     let iov_capacity = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
     if iov_capacity == 0 {
@@ -66,8 +71,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     // Several pieces are sent in packets, which gather them.
     let Some(piece) = buf.piece() else { return fallback };
-    let wire = e.peers.table[to].wire;
-    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
+    let wire = peers.table[to].wire;
+    let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
     let key = match &op.reg {
         Some(reg) => reg.key,
         // [M7.8]
@@ -75,26 +80,24 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             Ok(reg) => {
                 let key = reg.key;
                 op.reg = Some(reg);
-                e.peers.table[to].queue_mut().exposed += 1;
+                peers.table[to].queue_mut().exposed += 1;
                 key
             }
             Err(_) => return fallback,
         },
     };
-    let address = e.sends.table.get(id).and_then(|op| w.rma_address(op.reg.as_ref()?));
+    let address = sends.table.get(id).and_then(|op| w.rma_address(op.reg.as_ref()?));
     let iov = RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key };
     let iov = match address {
         Some(_) if iov_capacity < MAX_IOV => return fallback,
         Some(address) => Iovs::with(iov, &address),
         None if iov_capacity < MAX_IOV => Iovs::one(iov),
-        None => rail_set::offer_rails(e, w, id, iov),
+        None => rail_set::offer_rails(sends, peers, w, id, iov),
     };
     let header = header + iov.wire_len();
     match protocol {
-        Protocol::RuntRead => {
-            push_runt(&mut e.sends, &mut e.peers, &mut e.pending, w, id, iov, header, w.mtu(to) - header)
-        }
-        _ => push_whole(&mut e.sends, &mut e.peers, w, id, iov, header),
+        Protocol::RuntRead => push_runt(sends, peers, pending, w, id, iov, (header, w.mtu(to) - header)),
+        _ => push_whole(sends, peers, w, id, iov, header),
     }
 }
 
@@ -144,8 +147,7 @@ fn push_runt<W: Wire>(
     w: &mut W,
     id: SlotId,
     read_iov: Iovs,
-    header: usize,
-    capacity: usize,
+    (header, capacity): (usize, usize),
 ) -> SendProgress {
     let runt = peers.cfg.runt_size;
     let Some(op) = sends.table.get(id) else { return SendProgress::Done };
@@ -209,7 +211,7 @@ pub(in crate::rdm) fn on_rtm<W: Wire>(
         _ => return Next::Nothing,
     };
     if a.order == MsgOrder::Past {
-        return on_further(recvs, reads, peers, pending, a, rtm, len, runt, at);
+        return on_further(recvs, reads, peers, pending, a, rtm, (len, runt, at));
     }
     // [M7.10]
     if iov.total().is_none_or(|total| total < len) {
@@ -251,7 +253,7 @@ pub(in crate::rdm) fn on_rtm<W: Wire>(
                 return reads.start(recvs, peers, w, rma_read, id);
             }
         }
-        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, at, received) {
+        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, (at, received)) {
             Some(id) => {
                 if let Some(held) = recvs.unexpected.get_mut(id) {
                     held.rma_read = rma_read;
@@ -277,9 +279,7 @@ fn on_further(
     pending: &mut Pending,
     a: &Arrival<'_>,
     rtm: &Rtm<'_>,
-    msg_length: u64,
-    runt: u64,
-    at: u64,
+    (msg_length, runt, at): (u64, u64, u64),
 ) -> Next {
     let len = rtm.payload.len() as u64;
     let part =

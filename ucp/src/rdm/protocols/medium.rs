@@ -131,7 +131,7 @@ fn on_first(
             recvs.begin(id, envelope, received);
             PartialMsg::Rx(id)
         }
-        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, seg_offset, received) {
+        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, (seg_offset, received)) {
             Some(id) if !whole => PartialMsg::Unexpected(id),
             _ => return Next::Nothing,
         },

@@ -106,14 +106,6 @@ pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
 }
 
 impl Engine {
-    /// Aborts a send, put or get that is partly sent: the peer's receive ends with [`OpError::Aborted`], ours
-    /// with `Cancelled`. False, and nothing happens: nothing or everything is sent, or the peer does not
-    /// support PEER_ERROR.
-    // [M10.3]
-    pub fn abort<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
-        if is_rma_id(op.0) { abort_rma(self, w, op.0) } else { abort_send(self, w, op.0) }
-    }
-
     /// Ends a peer's stream: what has arrived of it and what arrives is dropped.
     // [M11.7]
     pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
@@ -131,12 +123,20 @@ impl Engine {
     }
 }
 
+/// Aborts a send, put or get that is partly sent: the peer's receive ends with [`OpError::Aborted`], ours
+/// with `Cancelled`. False, and nothing happens: nothing or everything is sent, or the peer does not
+/// support PEER_ERROR.
+// [M10.3]
+pub fn abort<W: Wire>(e: &mut Engine, w: &mut W, op: OpId) -> bool {
+    if is_rma_id(op.0) { abort_rma(e, w, op.0) } else { abort_send(e, w, op.0) }
+}
+
 /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
 pub fn abort_all<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
     let sends = e.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
     let rma_ops = e.rma_ops.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
     for id in sends.chain(rma_ops).collect::<Vec<_>>() {
-        e.abort(w, OpId(id));
+        abort(e, w, OpId(id));
     }
 }
 
@@ -184,7 +184,7 @@ fn end_message<W: Wire>(
 /// Ends our operation `id`, if the peer takes part in it and may know the id.
 fn end_named<W: Wire>(e: &mut Engine, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
     if is_rma_id(id) {
-        return e.rma_ops.end_named(&mut e.reads, &mut e.peers, &mut e.pending, w, from, id, error);
+        return e.rma_ops.end_named(&mut e.reads, &mut e.peers, &mut e.pending, w, (from, id), error);
     }
     if e.sends.table.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
         e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
@@ -246,8 +246,7 @@ impl RmaOps {
         peers: &mut Peers,
         pending: &mut Pending,
         w: &mut W,
-        from: PeerId,
-        id: SlotId,
+        (from, id): (PeerId, SlotId),
         error: OpError,
     ) -> bool {
         let Some(rma) = self.table.get(id) else { return false };

@@ -113,8 +113,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
         peer,
         RmaProtocol::EagerWrite,
         hdr.iov.len,
-        None,
-        Some(hdr.send_id),
+        (None, Some(hdr.send_id)),
     );
     e.follow(w, peer, next);
     true
@@ -223,8 +222,7 @@ pub(in crate::rdm) fn on_recv(
                 a.peer,
                 RmaProtocol::EagerWrite,
                 spans.len(),
-                cq_data,
-                rtw.receipt,
+                (cq_data, rtw.receipt),
             )
         }
         RtwBody::LongCts { send_id, .. } => {
@@ -236,8 +234,7 @@ pub(in crate::rdm) fn on_recv(
                     a.peer,
                     RmaProtocol::LongCtsWrite,
                     spans.len(),
-                    cq_data,
-                    rtw.receipt,
+                    (cq_data, rtw.receipt),
                 );
             }
             // [M8.3]

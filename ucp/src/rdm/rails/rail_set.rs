@@ -16,6 +16,7 @@ use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocols::handshake;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, RailList, RailPlan};
 use crate::rdm::rma::args::RailKeys;
+use crate::rdm::send::Sends;
 use crate::rdm::status::PeerError;
 use crate::wire::{Features, Iovs, RawAddr, RmaIov};
 
@@ -64,52 +65,46 @@ impl Engine {
         for rail in rails.iter().take(MAX_RAILS - 1) {
             self.peers.table.attach(to, *rail);
         }
-        trigger_rails(self, w, to);
+        trigger_rails(&mut self.peers, w, to);
+        self.fail_lost_lanes(w);
     }
 }
 
 /// Fails the peer of a rail that failed a piece; returns the error if that is the transfer's own peer.
 #[cold]
-fn lose_rail<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
-    rail_plan: &RailPlan,
-    n: usize,
-    fault: PeerError,
-) -> Option<PeerError> {
+fn lose_rail(peers: &mut Peers, rail_plan: &RailPlan, n: usize, fault: PeerError) -> Option<PeerError> {
     if fault.is_local() {
         return None;
     }
-    e.peers.counters.stats.rare.rails_lost += 1;
+    peers.counters.stats.rare.rails_lost += 1;
     let rail = rail_plan.rail(n).peer;
     if !fault.is_peer_failure() && !fault.is_local_lane() {
         return None;
     }
     if rail == rail_plan.main() {
         // If another lane exists, the first packet that comes back moves the peer to it.
-        return (fault.is_peer_failure() && !e.peers.survives(rail, fault)).then_some(fault);
+        return (fault.is_peer_failure() && !peers.survives(rail, fault)).then_some(fault);
     }
-    e.fail_peer(w, rail, fault);
+    peers.lost_lanes.push((rail, fault));
     None
 }
 
 /// Handles the end of a piece; a failed one goes to another rail. Returns an error of the peer itself.
 // [M11.6]
-pub(in crate::rdm) fn end_stripe<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
+pub(in crate::rdm) fn end_stripe(
+    peers: &mut Peers,
     rail_plan: &mut RailPlan,
     part: u32,
     result: Result<(), PeerError>,
 ) -> Option<PeerError> {
     let rail = rail_plan.ended(part, result)?;
-    lose_rail(e, w, rail_plan, rail, result.err()?)
+    lose_rail(peers, rail_plan, rail, result.err()?)
 }
 
 /// Posts the next piece to the idlest rail with room. `local` is all of our memory, `remote` its address
 /// there.
 pub(in crate::rdm) fn post_stripe<W: Wire>(
-    e: &mut Engine,
+    peers: &mut Peers,
     w: &mut W,
     rail_plan: &mut RailPlan,
     id: SlotId,
@@ -125,7 +120,7 @@ pub(in crate::rdm) fn post_stripe<W: Wire>(
                 (None, _) => PiecePost::Full,
             };
         };
-        if !rail_plan.register_rail(&e.peers, w, pick.rail, direction, local) {
+        if !rail_plan.register_rail(peers, w, pick.rail, direction, local) {
             continue;
         }
         let rail = rail_plan.rail(pick.rail);
@@ -143,13 +138,13 @@ pub(in crate::rdm) fn post_stripe<W: Wire>(
                 if how == Posted::Done {
                     rail_plan.ended(pick.part(), Ok(()));
                 }
-                e.peers.counters.stats.rare.pieces += 1;
+                peers.counters.stats.rare.pieces += 1;
                 return PiecePost::Posted(how);
             }
             Err(NotPosted::Full) => full |= 1 << pick.rail,
             Err(NotPosted::Peer(fault)) => {
                 rail_plan.lose(pick.rail, fault);
-                if let Some(fault) = lose_rail(e, w, rail_plan, pick.rail, fault) {
+                if let Some(fault) = lose_rail(peers, rail_plan, pick.rail, fault) {
                     return PiecePost::Failed(fault);
                 }
             }
@@ -159,31 +154,37 @@ pub(in crate::rdm) fn post_stripe<W: Wire>(
 
 /// Names the memory of a send on every wire that the receiver may read by; `iov` is on the peer's own.
 // [M11.4]
-pub(in crate::rdm) fn offer_rails<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
+pub(in crate::rdm) fn offer_rails<W: Wire>(
+    sends: &mut Sends,
+    peers: &mut Peers,
+    w: &mut W,
+    id: SlotId,
+    iov: RmaIov,
+) -> Iovs {
     let main_only = Iovs::one(iov);
-    let Some(op) = e.sends.table.get(id) else { return main_only };
-    let peer = &e.peers.table[op.peer];
-    let wire = &e.peers.wires[peer.wire];
-    let enough = iov.len / e.peers.cfg.rndv_chunk.max(1) >= 2;
-    if wire.rail_wires.is_empty() || !enough || e.peers.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
+    let Some(op) = sends.table.get(id) else { return main_only };
+    let peer = &peers.table[op.peer];
+    let wire = &peers.wires[peer.wire];
+    let enough = iov.len / peers.cfg.rndv_chunk.max(1) >= 2;
+    if wire.rail_wires.is_empty() || !enough || peers.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
         return main_only;
     }
     if op.rails.is_none() {
         let Some(piece) = op.buf.piece() else { return main_only };
         let rail_wires = wire.rail_wires.clone();
-        let rail_wires = rail_wires.into_iter().take(usize::from(e.peers.cfg.rndv_rails) - 1);
+        let rail_wires = rail_wires.into_iter().take(usize::from(peers.cfg.rndv_rails) - 1);
         let regs: RailList<_> = rail_wires
             .filter_map(|wire| Some((wire, w.register(wire, piece, RegAccess::REMOTE_READ).ok()?)))
             .collect();
-        let Some(op) = e.sends.table.get_mut(id) else { return main_only };
+        let Some(op) = sends.table.get_mut(id) else { return main_only };
         op.rails = Some(Box::new(regs));
         let to = op.peer;
-        trigger_rails(e, w, to);
+        trigger_rails(peers, w, to);
     }
-    let Some(regs) = e.sends.table.get(id).and_then(|op| op.rails.as_ref()) else { return main_only };
+    let Some(regs) = sends.table.get(id).and_then(|op| op.rails.as_ref()) else { return main_only };
     let mut all = ArrayVec::<RmaIov, MAX_RAILS>::from_iter([iov]);
     let name = |(wire, reg): &(WireId, Reg)| {
-        let me = &e.peers.wires[*wire].me;
+        let me = &peers.wires[*wire].me;
         let key = u32::try_from(reg.key).ok()?;
         Some(RmaIov { addr: me.node(), len: 0, key: named_key(me.connid, me.qpn, key) })
     };
@@ -193,18 +194,18 @@ pub(in crate::rdm) fn offer_rails<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId
 
 /// Requests the HANDSHAKE of each rail not yet asked. Without room, the next long transfer retries.
 // [M11.3]
-pub(in crate::rdm) fn trigger_rails<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) {
-    let peer = &e.peers.table[to];
+pub(in crate::rdm) fn trigger_rails<W: Wire>(peers: &mut Peers, w: &mut W, to: PeerId) {
+    let peer = &peers.table[to];
     if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) || !supports_rails(peer.features) {
         return;
     }
     let Some(queue) = &peer.queue else { return };
     for rail in queue.rails.clone() {
-        let Some(peer) = e.peers.table.get(rail) else { continue };
+        let Some(peer) = peers.table.get(rail) else { continue };
         if !peer.flags.intersects(PeerFlags::POSTED | PeerFlags::FAILED)
-            && let Err(NotPosted::Peer(fault)) = handshake::trigger(&mut e.peers, w, rail)
+            && let Err(NotPosted::Peer(fault)) = handshake::trigger(peers, w, rail)
         {
-            e.fail_peer(w, rail, fault);
+            peers.lost_lanes.push((rail, fault));
         }
     }
 }

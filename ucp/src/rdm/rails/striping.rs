@@ -49,18 +49,17 @@ type Lanes = ArrayVec<PeerId, MAX_RAILS>;
 
 /// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
 #[inline]
-pub(in crate::rdm) fn count_granted<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
+pub(in crate::rdm) fn count_granted(
+    peers: &mut Peers,
     to: PeerId,
     sent: SentSegment,
 ) -> Result<usize, SendProgress> {
     let SentSegment { lane, len, result } = sent;
-    e.peers.counters.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
-    match e.peers.posted(lane, PktType::CTSDATA, result) {
+    peers.counters.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
+    match peers.posted(lane, PktType::CTSDATA, result) {
         Ok(()) => Ok(len),
         Err(NotPosted::Peer(fault)) if lane != to => {
-            e.fail_peer(w, lane, fault);
+            peers.lost_lanes.push((lane, fault));
             Err(SendProgress::Sent)
         }
         Err(refused) => Err(refused.into()),

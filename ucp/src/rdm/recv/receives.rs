@@ -81,7 +81,7 @@ impl Receives<'_> {
         let Some(rx) = self.recvs.table.get(op.0) else { return false };
         let RxState::Posted = rx.state else { return false };
         if let RecvRole::Multi(multi) = rx.role {
-            self.recvs.close_multi(&mut self.pending, multi, Err(OpError::Cancelled));
+            self.recvs.close_multi(self.pending, multi, Err(OpError::Cancelled));
             return true;
         }
         let (user, kind) = (rx.user, rx.kind);
@@ -93,7 +93,7 @@ impl Receives<'_> {
 
     /// Finds the oldest message that has arrived and that a receive with these arguments would get.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
-        let Some(id) = self.recvs.find_unexpected(&self.peers, kind.kind(), &kind.pattern(from)) else {
+        let Some(id) = self.recvs.find_unexpected(self.peers, kind.kind(), &kind.pattern(from)) else {
             self.recvs.arrivals_wanted = true;
             return None;
         };
@@ -138,7 +138,7 @@ impl Receives<'_> {
         }
         sender.next_rx = hdr.msg_id.wrapping_add(1);
         let carry = sender.short.received.count(payload.len());
-        if !eager::recv_short(&mut self.recvs, &mut self.peers, &mut self.pending, to, peer, &hdr, payload) {
+        if !eager::recv_short(self.recvs, self.peers, self.pending, to, peer, &hdr, payload) {
             // The general path handles it again.
             let sender = &mut self.peers.table[peer];
             sender.next_rx = hdr.msg_id;
@@ -377,8 +377,7 @@ impl Recvs {
         a: &Arrival<'_>,
         rtm: &Rtm<'_>,
         envelope: Envelope,
-        at: u64,
-        received: ReceivedRanges,
+        (at, received): (u64, ReceivedRanges),
     ) -> Option<SlotId> {
         if self.unexpected.is_full() {
             peers.drop_packet(a, DropReason::NoRoom);

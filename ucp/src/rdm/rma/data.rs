@@ -41,23 +41,29 @@ impl Engine {
 }
 
 /// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
-pub(in crate::rdm) fn push_rma_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma) = e.rma_ops.table.get(id) else { return SendProgress::Done };
+pub(in crate::rdm) fn push_rma_data<W: Wire>(
+    rma_ops: &mut RmaOps,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+) -> SendProgress {
+    let Some(rma) = rma_ops.table.get(id) else { return SendProgress::Done };
     if rma.rail_plan.is_some() {
-        return direct::push_stripes(e, w, id);
+        return direct::push_stripes(rma_ops, peers, pending, w, id);
     }
     let (to, at) = (rma.peer, rma.sent);
     let recv_id = rma.remote_id.unwrap_or(0);
     let (window, total, kind) = (rma.window, rma.len, TransferKind::Memory);
     let granted = Granted { to, recv_id, at, window, total, kind };
-    let Some(sent) = e.peers.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
+    let Some(sent) = peers.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
-    let len = match striping::count_granted(e, w, to, sent) {
+    let len = match striping::count_granted(peers, to, sent) {
         Ok(len) => len,
         Err(push) => return push,
     };
-    let Some(rma) = e.rma_ops.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
     rma.sent += len as u64;
     rma.window -= len as u64;
     if rma.window > 0 {
@@ -68,11 +74,11 @@ pub(in crate::rdm) fn push_rma_data<W: Wire>(e: &mut Engine, w: &mut W, id: Slot
         match rma.job {
             Job::Load(_) => {
                 let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
-                e.rma_ops.table.remove(id);
-                e.peers.counters.stats.count_served(protocol, len);
-                e.peers.counters.by_peer.served(peer, protocol, len);
+                rma_ops.table.remove(id);
+                peers.counters.stats.count_served(protocol, len);
+                peers.counters.by_peer.served(peer, protocol, len);
             }
-            _ => e.rma_ops.all_sent(&mut e.peers, &mut e.pending, id),
+            _ => rma_ops.all_sent(peers, pending, id),
         }
     }
     SendProgress::Done
@@ -153,8 +159,7 @@ impl RmaOps {
         from: PeerId,
         protocol: RmaProtocol,
         len: u64,
-        cq_data: Option<u64>,
-        receipt: Option<u32>,
+        (cq_data, receipt): (Option<u64>, Option<u32>),
     ) -> Next {
         peers.counters.stats.count_served(protocol, len);
         peers.counters.by_peer.served(from, protocol, len);
@@ -177,7 +182,7 @@ impl RmaOps {
     ) -> Next {
         let Some(rma) = self.table.remove(id) else { return Next::Nothing };
         let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
-        self.finish_served_write(peers, pending, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt)
+        self.finish_served_write(peers, pending, rma.peer, rma.protocol, rma.len, (rma.cq_data, receipt))
     }
 
     /// Takes data within a granted window, of a write to us or of our read. // HOT

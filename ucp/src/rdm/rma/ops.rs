@@ -176,8 +176,7 @@ impl Engine {
         start_rma(self, w, to, rma)
     }
 
-    /// Cancels an operation of which no packet has gone out; its event says `Cancelled`. False: too late, but
-    /// see [`Engine::abort`].
+    /// Cancels an operation of which no packet has gone out; its event says `Cancelled`. False: too late.
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
         match self.rma_ops.table.get(op.0) {
             Some(rma) if rma.state == RmaState::Queued && rma.is_ours() && !rma.notified => {

@@ -45,7 +45,9 @@ pub(in crate::rdm) fn step_rma<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, o
             RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
                 atomic::push(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op)
             }
-            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => direct::push(e, w, op),
+            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => {
+                direct::push(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op)
+            }
             RmaProtocol::LongReadWrite => write_read::push(&mut e.rma_ops, &mut e.peers, w, op),
         },
     };

@@ -63,8 +63,7 @@ fn end_read_of_write<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
         rma.peer,
         rma.protocol,
         rma.len,
-        rma.cq_data,
-        None,
+        (rma.cq_data, None),
     );
     e.follow(w, rma.peer, next);
 }
@@ -99,7 +98,7 @@ fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgres
         None => end_rma_read(e, w, id),
         Some(Stop::PeerError(fault)) => e.fail_peer(w, peer, fault),
         Some(Stop::Fail(error)) => {
-            e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, id, error)
+            e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, (id, error))
         }
         Some(Stop::Declined) => nack_rma_read(e, w, id, true),
         Some(Stop::Nack) if e.reads.retry_over_rails(&e.recvs, &mut e.peers, id) => {
@@ -136,7 +135,8 @@ pub(in crate::rdm) fn on_read<W: Wire>(
     let stop = match rma_read.rail_plan.take() {
         None => result.err().map(|fault| stop_for(&e.peers, peer, fault)),
         Some(mut rail_plan) => {
-            let failed = rail_set::end_stripe(e, w, &mut rail_plan.0, part, result);
+            let failed = rail_set::end_stripe(&mut e.peers, &mut rail_plan.0, part, result);
+            e.fail_lost_lanes(w);
             if let Some(rma_read) = e.reads.table.get_mut(id) {
                 rma_read.rail_plan = Some(rail_plan);
             }
@@ -168,9 +168,14 @@ fn push_striped<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress 
         return SendProgress::Done;
     };
     let striped = match e.recvs.table.get(rx).and_then(|op| op.buf.piece()) {
-        Some(piece) => {
-            rail_set::post_stripe(e, w, &mut rail_plan.0, id, Direction::Read, (piece, rail_plan.1))
-        }
+        Some(piece) => rail_set::post_stripe(
+            &mut e.peers,
+            w,
+            &mut rail_plan.0,
+            id,
+            Direction::Read,
+            (piece, rail_plan.1),
+        ),
         None => PiecePost::Lost(PeerError::NO_RDMA),
     };
     let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
@@ -372,8 +377,7 @@ impl Reads {
         peers: &mut Peers,
         pending: &mut Pending,
         w: &mut W,
-        id: SlotId,
-        error: OpError,
+        (id, error): (SlotId, OpError),
     ) {
         let Some((rma_read, rx)) = self.take(w, id) else { return };
         if is_rma_id(rx) {
@@ -556,7 +560,7 @@ fn refuse_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
         true => e.rma_ops.table.get(to).and_then(|rma| rma.remote_id),
         false => e.recvs.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
     };
-    e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, id, OpError::Unsupported);
+    e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, (id, OpError::Unsupported));
     if let Some(send_id) = send_id {
         let next = e.peers.error_to(peer, ErrorRef::Op(send_id), OpError::Unsupported);
         e.follow(w, peer, next);

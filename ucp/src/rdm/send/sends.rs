@@ -67,8 +67,7 @@ impl Engine {
         }
     }
 
-    /// Cancels a send of which no packet has gone out; its event says `Cancelled`. False: too late, but see
-    /// [`Engine::abort`].
+    /// Cancels a send of which no packet has gone out; its event says `Cancelled`. False: too late.
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         match self.sends.table.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
@@ -97,7 +96,22 @@ impl Engine {
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         match token {
             TxToken::RmaRead { id, part } => remote_read::on_read(self, w, id, part, result),
-            TxToken::RmaOp { id, part } => direct::on_end(self, w, id, part, result),
+            TxToken::RmaOp { id, part } => {
+                let next = direct::on_end(
+                    &mut self.rma_ops,
+                    &mut self.peers,
+                    &mut self.pending,
+                    w,
+                    id,
+                    part,
+                    result,
+                );
+                self.fail_lost_lanes(w);
+                if let Some((peer, next)) = next {
+                    self.follow(w, peer, next);
+                }
+                self.pending.release_regs(w);
+            }
             TxToken::Packet => {}
         }
     }
@@ -176,9 +190,15 @@ fn step_grants<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
         return Step::Idle;
     };
     let (push, sent) = if is_rma_id(op) {
-        (data::push_rma_data(e, w, op), e.rma_ops.table.get(op).map_or(0, |rma| rma.sent as usize))
+        (
+            data::push_rma_data(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op),
+            e.rma_ops.table.get(op).map_or(0, |rma| rma.sent as usize),
+        )
     } else {
-        (longcts::push_data(e, w, op), e.sends.table.get(op).map_or(0, |tx| tx.sent))
+        (
+            longcts::push_data(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
+            e.sends.table.get(op).map_or(0, |tx| tx.sent),
+        )
     };
     let quantum_ends = window::ends_quantum(sent, w.mtu(id));
     if let Some(queue) = &mut e.peers.table[id].queue {
@@ -221,7 +241,9 @@ fn step_sends<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
         None => match protocol.plain() {
             Protocol::Eager => eager::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
             Protocol::Medium => medium::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
-            Protocol::LongRead | Protocol::RuntRead => longread::push(e, w, op),
+            Protocol::LongRead | Protocol::RuntRead => {
+                longread::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op)
+            }
             _ => longcts::push(&mut e.sends, &mut e.peers, w, op),
         },
     };
@@ -337,7 +359,9 @@ fn step<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, round: u32) -> Step {
 
 fn drive_steps<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) -> usize {
     for done in 0..e.peers.cfg.burst {
-        match step(e, w, peer, done) {
+        let step = step(e, w, peer, done);
+        e.fail_lost_lanes(w);
+        match step {
             Step::Done => {}
             Step::Idle => return done as usize,
             Step::Full => {

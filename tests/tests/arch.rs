@@ -467,7 +467,7 @@ fn unsafe_is_fenced() {
         "uct/src/wrap/",
         "ucp/src/api/am/",
         "ucp/src/api/context/calibrate/measure.rs",
-        "ucp/src/api/core/requests.rs",
+        "ucp/src/api/core/requests/",
         "ucp/src/api/core/staging.rs",
         "ucp/src/api/ep/handle.rs",
         "ucp/src/api/mem/memory.rs",

@@ -2,7 +2,6 @@
 //! ([`UserToken`]). Each is packed into a word when an operation starts and unpacked at its end. Knows no
 //! operation.
 
-use ucs::coll::slots::SlotId;
 use uct::api::Comp;
 
 use crate::rdm::io::{PeerId, TxToken};
@@ -14,8 +13,8 @@ pub(crate) enum CompletionToken {
     Engine(TxToken),
     /// Everything sent to a peer before has been delivered.
     Drained(PeerId),
-    /// Part of a flush.
-    Flush(SlotId),
+    /// Part of the flush with this number.
+    Flush(u32),
     /// A keepalive check of a peer.
     PeerCheck(PeerId),
 }
@@ -31,7 +30,7 @@ impl CompletionToken {
         let (kind, payload) = match self {
             CompletionToken::Engine(token) => (0, token.pack()),
             CompletionToken::Drained(peer) => (1, u64::from(peer.0)),
-            CompletionToken::Flush(id) => (2, u64::from(id.raw())),
+            CompletionToken::Flush(number) => (2, u64::from(number)),
             CompletionToken::PeerCheck(peer) => (3, u64::from(peer.0)),
         };
         debug_assert!(payload <= PAYLOAD, "{payload:#x}");
@@ -44,7 +43,7 @@ impl CompletionToken {
         match word >> KIND_SHIFT {
             0 => CompletionToken::Engine(TxToken::unpack(word)),
             1 => CompletionToken::Drained(PeerId(word as u32)),
-            2 => CompletionToken::Flush(SlotId::from_raw(word as u32)),
+            2 => CompletionToken::Flush(word as u32),
             _ => CompletionToken::PeerCheck(PeerId(word as u32)),
         }
     }
@@ -59,21 +58,21 @@ impl CompletionToken {
 /// User data of an operation of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UserToken {
-    /// A request of the program.
-    Request(SlotId),
+    /// The request of the program with this address, which is even.
+    Request(usize),
     /// The receive of the next message of a peer's stream.
     Stream(PeerId),
 }
 
-const STREAM: u64 = 1 << 63;
+const STREAM: u64 = 1;
 
 impl UserToken {
     /// The word that the engine carries.
     #[inline(always)]
     pub(crate) fn pack(self) -> u64 {
         match self {
-            UserToken::Request(id) => u64::from(id.raw()),
-            UserToken::Stream(peer) => STREAM | u64::from(peer.0),
+            UserToken::Request(address) => address as u64,
+            UserToken::Stream(peer) => STREAM | u64::from(peer.0) << 1,
         }
     }
 
@@ -81,8 +80,8 @@ impl UserToken {
     #[inline(always)]
     pub(crate) fn unpack(word: u64) -> UserToken {
         match word & STREAM {
-            0 => UserToken::Request(SlotId::from_raw(word as u32)),
-            _ => UserToken::Stream(PeerId(word as u32)),
+            0 => UserToken::Request(word as usize),
+            _ => UserToken::Stream(PeerId((word >> 1) as u32)),
         }
     }
 }
@@ -94,11 +93,11 @@ mod tests {
     #[test]
     fn completion_tokens_round_trip() {
         for n in [0, 1, 0x8000_0000, u32::MAX] {
-            let (peer, id) = (PeerId(n), SlotId::from_raw(n));
+            let peer = PeerId(n);
             let tokens = [
                 CompletionToken::Engine(TxToken::unpack(u64::from(n))),
                 CompletionToken::Drained(peer),
-                CompletionToken::Flush(id),
+                CompletionToken::Flush(n),
                 CompletionToken::PeerCheck(peer),
             ];
             for (k, token) in tokens.iter().enumerate() {
@@ -113,7 +112,7 @@ mod tests {
     #[test]
     fn user_tokens_round_trip() {
         for n in [0, 1, 0x8000_0000, u32::MAX] {
-            for token in [UserToken::Request(SlotId::from_raw(n)), UserToken::Stream(PeerId(n))] {
+            for token in [UserToken::Request(n as usize * 16), UserToken::Stream(PeerId(n))] {
                 assert_eq!(UserToken::unpack(token.pack()), token);
             }
         }

@@ -4,7 +4,7 @@ mod common;
 mod counting;
 
 use common::Pair;
-use ucp::{Match, OpStatus, SendParams, TAG_MASK_FULL};
+use ucp::{Callback, Error, Match, OpStatus, RecvStatus, RequestId, SendParams, TAG_MASK_FULL};
 
 /// Allocations of this thread in 1000 rounds, after as many to warm up.
 fn in_steady_state(mut round: impl FnMut()) -> u64 {
@@ -57,6 +57,38 @@ fn owned(tls: &str, len: usize) {
         bufs = Some((send.wait().1, recv.wait().1));
     });
     assert_eq!(count, 0, "{tls}, {len} bytes");
+}
+
+#[test]
+fn receives_with_callbacks_allocate_nothing() {
+    unsafe fn count(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error>) {
+        assert!(ended.is_ok() && request.status() == Some(ucs::Status::Ok));
+        // SAFETY: the test passes its own counter.
+        let ends = unsafe { &*arg.cast::<std::cell::Cell<u32>>() };
+        ends.set(ends.get() + 1);
+    }
+    for tls in ["self", "posix", "efa"] {
+        let pair = met(tls);
+        let (mut room, ends) = ([0u8; 8], std::cell::Cell::new(0));
+        let done = Callback { fun: count, arg: std::ptr::from_ref(&ends).cast_mut().cast() };
+        let count = in_steady_state(|| {
+            ends.set(0);
+            // SAFETY: `room` and `ends` live until the callbacks have been called, below.
+            let [first, second] = [1, 1].map(|tag| unsafe {
+                pair.b.recv_raw(room.as_mut_ptr(), 8, Match::tagged(tag, TAG_MASK_FULL), Some(done)).unwrap()
+            });
+            let params = SendParams { tag: Some(1), ..SendParams::default() };
+            // SAFETY: a short message is sent within the call.
+            let sent = [(); 2].map(|()| unsafe { pair.ab.send_raw([7u8; 8].as_ptr(), 8, &params) });
+            assert_eq!(sent, [Ok(OpStatus::Done(())); 2]);
+            pair.until(|| ends.get() == 2);
+            for recv in [first, second] {
+                let OpStatus::InProgress(id) = recv else { panic!("nothing was there to receive") };
+                pair.b.free(id);
+            }
+        });
+        assert_eq!(count, 0, "{tls}");
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub use context::open::Context;
 pub use core::ep_state::ErrorMode;
 pub use core::error::{ConnectFailure, Error};
 pub use core::report::Report;
-pub use core::requests::{Callback, OpStatus, RequestId};
+pub use core::requests::{Callback, OpStatus, RequestId, RequestRoom};
 pub use ep::connect::EpConnector;
 pub use ep::handle::{CloseMode, Ep, EpParams, SendParams};
 pub use ep::protocols::EpProtocols;

@@ -127,8 +127,8 @@ pub(crate) struct Bound<'a, S> {
 impl<S: ReceiveSink> ReceiveSink for Bound<'_, S> {
     // HOT
     #[inline(always)]
-    fn received(&mut self, user: u64, status: RecvStatus) -> bool {
-        self.sink.as_mut().is_some_and(|sink| sink.received(user, status))
+    fn received(&mut self, user: u64, status: RecvStatus, is_next: bool) -> bool {
+        self.sink.as_mut().is_some_and(|sink| sink.received(user, status, is_next))
     }
 
     // HOT

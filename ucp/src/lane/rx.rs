@@ -4,7 +4,6 @@
 use crate::rdm::io::ReceiveSink;
 use std::num::NonZero;
 
-use ucs::coll::slots::SlotId;
 use ucs::time::{Nanos, ticks};
 use uct::api::{Am, DevKind, EpTag, Error, Iface as _, Imm, RecvCallback, Sink, UserRecv};
 
@@ -20,7 +19,7 @@ const MEASURED_LEN: usize = 4096;
 
 /// The end of a lane's part of a flush.
 pub(crate) struct FlushEnd {
-    pub id: SlotId,
+    pub number: u32,
     pub result: Result<(), Error>,
 }
 
@@ -110,7 +109,7 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
                 self.engine.on_sent(&mut self.bound, token, result.map_err(fault_of));
             }
             CompletionToken::Drained(peer) => self.engine.returns().on_flushed(self.now, peer),
-            CompletionToken::Flush(id) => self.flushed.push(FlushEnd { id, result }),
+            CompletionToken::Flush(number) => self.flushed.push(FlushEnd { number, result }),
             CompletionToken::PeerCheck(peer) => {
                 if let Err(error) = result {
                     let fault = fault_of(error);

@@ -17,6 +17,7 @@ use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::process::process;
 use crate::api::core::report::StatsDump;
+use crate::api::core::requests::{RequestRoom, Requests};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
@@ -49,6 +50,7 @@ pub struct Context {
     calibration: Option<Arc<Calibration>>,
     /// Opened when first needed.
     domains: Arc<Mutex<Option<Arc<Domains>>>>,
+    request_room: RequestRoom,
 }
 
 impl Context {
@@ -66,7 +68,23 @@ impl Context {
         let rma_only = choose_rma_only(&found, &config);
         let calibration =
             calibrate::load_or_measure(&config, resources.iter().chain(&rma_only))?.map(Arc::new);
-        Ok(Context { source, config, resources, rma_only, calibration, domains: Arc::default() })
+        Ok(Context {
+            source,
+            config,
+            resources,
+            rma_only,
+            calibration,
+            domains: Arc::default(),
+            request_room: RequestRoom::default(),
+        })
+    }
+
+    /// Gives each request of the context's workers memory of the user ([`RequestId::user_memory`]).
+    ///
+    /// [`RequestId::user_memory`]: crate::RequestId::user_memory
+    #[must_use]
+    pub fn with_request_room(self, request_room: RequestRoom) -> Context {
+        Context { request_room, ..self }
     }
 
     /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
@@ -258,6 +276,7 @@ impl Context {
         let mut core =
             WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
         core.id = id;
+        core.reqs = Requests::new(self.request_room.clone());
         if self.config.zcopy_recv {
             enable_zcopy_recv(&mut core).map_err(OpenError::Config)?;
         }

@@ -4,11 +4,9 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use ucs::coll::slots::SlotId;
-
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
-use crate::api::core::requests::OpStatus;
+use crate::api::core::requests::{OpStatus, RequestId};
 
 use crate::rdm::RecvStatus;
 
@@ -17,7 +15,7 @@ pub(crate) type StartOp = Box<dyn FnMut() -> Result<OpStatus<RecvStatus>, Error>
 
 pub(crate) struct DeferredOp {
     /// Request of the operation; `None` if it has none.
-    pub(crate) id: Option<SlotId>,
+    pub(crate) id: Option<RequestId>,
     pub(crate) ep: Rc<EpState>,
     pub(crate) start: StartOp,
 }
@@ -40,7 +38,7 @@ impl DeferredOps {
         self.0.remove(at)
     }
 
-    pub(crate) fn take(&mut self, id: SlotId) -> Option<DeferredOp> {
+    pub(crate) fn take(&mut self, id: RequestId) -> Option<DeferredOp> {
         let at = self.0.iter().position(|op| op.id == Some(id))?;
         self.0.remove(at)
     }

@@ -2,16 +2,18 @@
 
 use std::rc::Rc;
 
-use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
 use crate::api::core::ep_state::{EpState, LinkStage};
 use crate::api::core::error::Error;
+use crate::api::core::requests::RequestId;
 
 use crate::rdm::io::PeerId;
 
 pub(crate) struct Flush {
-    pub(crate) id: SlotId,
+    pub(crate) id: RequestId,
+    /// Names the flush to the lanes: a late completion must not count for a later flush.
+    pub(crate) number: u32,
     pub(crate) scope: FlushScope,
     pub(crate) stage: Stage,
     pub(crate) deadline: Nanos,

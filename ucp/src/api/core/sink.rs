@@ -17,8 +17,8 @@ pub(crate) struct CompletionSink<'a> {
 impl ReceiveSink for CompletionSink<'_> {
     // HOT
     #[inline(always)]
-    fn received(&mut self, user: u64, status: RecvStatus) -> bool {
-        self.reqs.complete_recv(user, status)
+    fn received(&mut self, user: u64, status: RecvStatus, is_next: bool) -> bool {
+        self.reqs.complete_recv(user, status, is_next)
     }
 
     // HOT

@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use ucs::coll::slots::SlotId;
+use crate::api::core::requests::RequestId;
 
 use crate::rdm::SendBuf;
 
@@ -27,7 +27,7 @@ impl Staged {
 #[derive(Default)]
 pub(crate) struct Staging<T> {
     spare: RefCell<Vec<T>>,
-    in_use: RefCell<Vec<(SlotId, T)>>,
+    in_use: RefCell<Vec<(RequestId, T)>>,
     sweep_at: Cell<usize>,
 }
 
@@ -60,7 +60,7 @@ impl<T: Default> Staging<T> {
     }
 
     /// Keeps a buffer until its operation completes, as reported by `runs`.
-    pub(crate) fn keep(&self, id: SlotId, staged: T, runs: impl Fn(SlotId) -> bool) {
+    pub(crate) fn keep(&self, id: RequestId, staged: T, runs: impl Fn(RequestId) -> bool) {
         let mut in_use = self.in_use.borrow_mut();
         if in_use.len() >= self.sweep_at.get() {
             in_use.extract_if(.., |(id, _)| !runs(*id)).for_each(|(_, staged)| self.recycle(staged));
@@ -73,11 +73,13 @@ impl<T: Default> Staging<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::core::requests::{EMPTY_STATUS, RequestRoom, Requests, Role};
 
     #[test]
     fn staged_buffers_hold_head_and_pieces_and_are_recycled_after_the_send() {
         let (staging, rest) = (Staging::default(), *b"data");
-        for n in 0..1000u32 {
+        let (mut reqs, mut started) = (Requests::new(RequestRoom::default()), Vec::new());
+        for n in 0..1000usize {
             // SAFETY: `rest` outlives the staging.
             let rest = unsafe { SendBuf::new(rest.as_ptr(), 4) };
             // SAFETY: as above.
@@ -85,10 +87,15 @@ mod tests {
             let mut out = [0; 12];
             assert_eq!(staged.buf().unwrap().copy_to(0, &mut out), 9);
             assert_eq!(&out[..9], b"head data");
-            staging.keep(SlotId::from_raw(n), staged, |id| id.raw() + 10 > n);
+            let token = reqs.next_token().unwrap();
+            started.push(reqs.start(token, Role::Flush, None));
+            staging.keep(started[n], staged, |id| reqs.role(id).is_some());
+            if n >= 10 {
+                assert!(reqs.complete(started[n - 10], Ok(EMPTY_STATUS)).is_none());
+            }
         }
         assert!(staging.in_use.borrow().len() <= 64 + 10);
-        let kept: Vec<u32> = staging.in_use.borrow().iter().map(|(id, _)| id.raw()).collect();
-        assert!((990..1000).all(|n| kept.contains(&n)));
+        let kept: Vec<RequestId> = staging.in_use.borrow().iter().map(|(id, _)| *id).collect();
+        assert!(started[990..].iter().all(|id| kept.contains(id)));
     }
 }

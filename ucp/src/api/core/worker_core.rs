@@ -5,7 +5,6 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use ucs::time::Clock as _;
 
-use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 
@@ -20,7 +19,7 @@ use crate::api::core::flushes::Flush;
 use crate::api::core::keepalive::KeepaliveTimer;
 use crate::api::core::multi_recvs::MultiRecvs;
 use crate::api::core::report::{Report, StatsDump};
-use crate::api::core::requests::{Action, Ended, Requests, Role};
+use crate::api::core::requests::{Action, RequestId, RequestRoom, Requests, Role};
 use crate::api::core::sink::CompletionSink;
 use crate::api::mem::remote_writes::{RemoteWrite, RemoteWrites};
 use crate::api::stream::state::Streams;
@@ -43,6 +42,8 @@ pub(crate) enum FastPoll {
     Nothing,
     /// Received a message without notification. Other lanes may have more.
     Received,
+    /// Received a message; a request is ready.
+    Completed,
     /// Work remains for [`WorkerCore::poll`].
     NeedsPoll(PollWork),
 }
@@ -79,6 +80,8 @@ pub(crate) struct WorkerCore {
     consecutive_left: u32,
     pub reqs: Requests,
     pub flushes: Vec<Flush>,
+    /// Number of the last flush.
+    pub flush_count: u32,
     pub streams: Streams,
     now: Nanos,
     pub batch: usize,
@@ -124,7 +127,8 @@ impl WorkerCore {
             id: WorkerId::default(),
             rma_only: None,
             regs,
-            reqs: Requests::new(),
+            reqs: Requests::new(RequestRoom::default()),
+            flush_count: 0,
             eps: Vec::new(),
             deferred: DeferredOps::default(),
             flushes: Vec::new(),
@@ -195,9 +199,13 @@ impl WorkerCore {
                 PollOne::Empty => {}
                 PollOne::Received { more: false } => {
                     self.poll_first_again(at);
-                    let has_events = self.engine.pending().has_events() || !self.streams.is_fully_idle();
+                    let has_events = self.engine.pending().has_events() || self.streams.has_waiters();
                     return if has_events {
                         FastPoll::NeedsPoll(PollWork::Events)
+                    } else if self.reqs.has_ready() {
+                        // A callback may panic, or call progress, before the last one has run.
+                        self.idle = false;
+                        FastPoll::Completed
                     } else {
                         FastPoll::Received
                     };
@@ -233,7 +241,7 @@ impl WorkerCore {
         // A handler may have called progress while other active messages wait.
         self.engine.is_fully_idle()
             && self.flushes.is_empty()
-            && self.streams.is_idle()
+            && !self.reqs.has_ready()
             && !am_queue.has_messages()
     }
 
@@ -310,7 +318,7 @@ impl WorkerCore {
 
     #[cold]
     fn may_stop_polling(&mut self) -> bool {
-        let streams = self.streams.is_idle() && !self.streams.has_waiters();
+        let streams = !self.reqs.has_ready() && !self.streams.has_waiters();
         self.flushes.is_empty() && streams && self.engine.may_stop_polling()
     }
 
@@ -361,7 +369,7 @@ impl WorkerCore {
         let quiet = !engine.pending().has_events()
             && !engine.has_unexpected(Kind::Am)
             && !engine.pending().is_over_limit();
-        quiet && self.streams.is_idle() && self.flushes.is_empty()
+        quiet && !self.reqs.has_ready() && self.flushes.is_empty()
     }
 
     /// Whether progress has events to deliver without further arrivals.
@@ -369,7 +377,7 @@ impl WorkerCore {
         let engine = &self.engine;
         engine.pending().has_events()
             || engine.pending().is_draining()
-            || !self.streams.is_idle()
+            || self.reqs.has_ready()
             || !self.flushed.is_empty()
     }
 
@@ -384,21 +392,20 @@ impl WorkerCore {
     /// Completes operations until one has an action to run; `None` when all are complete. // HOT
     #[inline]
     pub(crate) fn next_action(&mut self) -> Option<Action> {
+        if let Some(action) = self.reqs.next_ready() {
+            return Some(action);
+        }
         while let Some(event) = self.engine.take_event() {
             let action = match event {
                 EngineEvent::RmaDone { user, result } => {
-                    let len = match self.reqs.role(SlotId::from_raw(user as u32)) {
-                        Some(Role::Rma(_, len)) => len,
-                        _ => 0,
-                    };
-                    let status = RecvStatus { len, ..EMPTY_STATUS };
-                    self.complete_request(user, result.map(|()| status).map_err(Error::from))
+                    let status = RecvStatus { len: self.reqs.rma_len(user), ..EMPTY_STATUS };
+                    self.reqs.complete_token(user, result.map(|()| status).map_err(Error::from))
                 }
                 EngineEvent::SendDone { user, result } => {
-                    self.complete_request(user, result.map(|()| EMPTY_STATUS).map_err(Error::from))
+                    self.reqs.complete_token(user, result.map(|()| EMPTY_STATUS).map_err(Error::from))
                 }
                 EngineEvent::RecvDone { user, result } => match UserToken::unpack(user) {
-                    UserToken::Request(_) => self.complete_request(user, result.map_err(Error::from)),
+                    UserToken::Request(_) => self.reqs.complete_token(user, result.map_err(Error::from)),
                     UserToken::Stream(peer) => {
                         self.on_stream_recv_done(peer, result);
                         None
@@ -418,27 +425,8 @@ impl WorkerCore {
                 return action;
             }
         }
-        if self.streams.is_idle() { None } else { self.next_stream_action() }
-    }
-
-    #[cold]
-    fn next_stream_action(&mut self) -> Option<Action> {
-        while let Some((id, ended)) = self.streams.next_ended() {
-            if let Some(action) = self.reqs.complete(id, ended) {
-                return Some(action);
-            }
-        }
-        None
-    }
-
-    #[inline]
-    fn complete_request(&mut self, user: u64, ended: Ended) -> Option<Action> {
-        self.reqs.complete(SlotId::from_raw(user as u32), ended)
-    }
-
-    /// Ends an operation with the next progress.
-    pub(crate) fn end_later(&mut self, id: SlotId, ended: Ended) {
-        self.streams.ended.push_back((id, ended));
+        // Events may end receives of streams.
+        self.reqs.next_ready()
     }
 
     /// Makes the endpoints of a failed peer refuse operations, and notifies them.
@@ -513,18 +501,18 @@ impl WorkerCore {
     }
 
     /// Cancels an operation. Returns true if it completes with [`Error::Cancelled`].
-    pub(crate) fn cancel(&mut self, id: SlotId) -> bool {
+    pub(crate) fn cancel(&mut self, id: RequestId) -> bool {
         match self.reqs.role(id) {
             Some(Role::Send(op)) => {
                 let (engine, mut wire, _) = self.split();
                 engine.cancel_send(&mut wire, op)
             }
             Some(Role::Recv(op)) => self.cancel_recv(op),
-            Some(Role::Rma(op, _)) => self.engine.cancel_rma(op),
+            Some(Role::Rma(op)) => self.engine.cancel_rma(op),
             Some(Role::Stream(peer)) => self.cancel_stream_recv(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Deferred) => self.cancel_deferred(id),
-            Some(Role::Forwarded(id)) => self.cancel(id),
+            Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id)),
             Some(Role::Announced) | None => false,
         }
     }

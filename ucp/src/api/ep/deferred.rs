@@ -3,8 +3,6 @@
 
 use std::rc::Rc;
 
-use ucs::coll::slots::SlotId;
-
 use crate::api::core::deferred::DeferredOp;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
@@ -33,11 +31,11 @@ impl Ep {
             return Err(refusal);
         }
         let mut core = self.worker().core();
-        core.reqs.next_id()?;
-        let id = core.reqs.start(Role::Deferred, done);
-        let op = self.deferred_op(Some(RequestId(id)), start);
+        let token = core.reqs.next_token()?;
+        let id = core.reqs.start(token, Role::Deferred, done);
+        let op = self.deferred_op(Some(id), start);
         core.deferred.push(op);
-        Ok(OpStatus::InProgress(RequestId(id)))
+        Ok(OpStatus::InProgress(id))
     }
 
     /// Defers an operation without a request.
@@ -54,7 +52,7 @@ impl Ep {
             let worker = worker.upgrade().ok_or(Error::Closed)?;
             start(&Ep::from_state(worker, state.clone()))
         });
-        DeferredOp { id: id.map(|id| id.0), ep, start }
+        DeferredOp { id, ep, start }
     }
 }
 
@@ -70,15 +68,15 @@ impl Worker {
             let Some(id) = id else { continue };
             let mut core = self.core();
             match started {
-                Ok(OpStatus::Done(status)) => core.end_later(id, Ok(status)),
-                Err(error) => core.end_later(id, Err(error)),
-                Ok(OpStatus::InProgress(RequestId(inner))) => {
-                    core.reqs.set_role(id, Role::Forwarded(inner));
+                Ok(OpStatus::Done(status)) => core.reqs.end(id, Ok(status)),
+                Err(error) => core.reqs.end(id, Err(error)),
+                Ok(OpStatus::InProgress(inner)) => {
+                    core.reqs.set_forwarded(id, inner);
                     let worker = self.downgrade();
                     let end = move |ended| {
                         drop(start);
                         if let Some(worker) = worker.upgrade() {
-                            worker.core().end_later(id, ended);
+                            worker.core().reqs.end(id, ended);
                         }
                     };
                     let waker = core.reqs.set_callback(inner, Box::new(end));
@@ -95,16 +93,16 @@ impl WorkerCore {
     pub(crate) fn end_deferred(&mut self, ep: &Rc<EpState>, error: Error) {
         while let Some(op) = self.deferred.take_oldest(ep) {
             if let Some(id) = op.id {
-                self.end_later(id, Err(error));
+                self.reqs.end(id, Err(error));
             }
         }
     }
 
     /// Cancels an operation that has not started.
-    pub(crate) fn cancel_deferred(&mut self, id: SlotId) -> bool {
+    pub(crate) fn cancel_deferred(&mut self, id: RequestId) -> bool {
         let is_deferred = self.deferred.take(id).is_some();
         if is_deferred {
-            self.end_later(id, Err(Error::Cancelled));
+            self.reqs.end(id, Err(Error::Cancelled));
         }
         is_deferred
     }

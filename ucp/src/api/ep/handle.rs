@@ -11,7 +11,7 @@ use crate::api::core::ep_config::{EpConfig, table_index};
 use crate::api::core::ep_state::{EpState, ErrorMode, Rails};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
-use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::sink::CompletionSink;
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::request::buf::{IoBuf, LentBuf};
@@ -206,7 +206,7 @@ impl Ep {
             am_queue: &self.worker.am_handlers().queue,
         };
         let delivered = core.engine.receives().recv_from_self(&mut sink, self.state.peer(), tag, message);
-        core.idle &= !core.engine.pending().has_events();
+        core.idle &= !core.engine.pending().has_events() && !core.reqs.has_ready();
         delivered
     }
 
@@ -261,20 +261,14 @@ impl Ep {
     ) -> Result<OpStatus<()>, Error> {
         let mut core = self.worker.core();
         let (engine, mut wire, reqs) = core.split();
-        let user = reqs.next_id()?;
-        let args = SendArgs {
-            buf,
-            tag: params.tag,
-            sync: params.sync,
-            cq_data: params.cq_data,
-            protocol,
-            user: u64::from(user.raw()),
-        };
+        let user = reqs.next_token()?;
+        let args =
+            SendArgs { buf, tag: params.tag, sync: params.sync, cq_data: params.cq_data, protocol, user };
         match engine.send_class(&mut wire, self.state.peer(), class, args) {
             EngineStarted::Done(()) => Ok(OpStatus::Done(())),
             EngineStarted::Pending(op) => {
                 let role = if class == MsgClass::AmData { Role::Announced } else { Role::Send(op) };
-                Ok(OpStatus::InProgress(RequestId(reqs.start(role, params.done))))
+                Ok(OpStatus::InProgress(reqs.start(user, role, params.done)))
             }
             EngineStarted::Failed(e) => Err(e.into()),
         }
@@ -337,7 +331,7 @@ impl Ep {
     ) -> SendRequest<B> {
         match started {
             Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), lent),
-            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker.clone(), id.0, lent),
+            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker.clone(), id, lent),
             Err(e) => SendRequest::ended(Err(e), lent),
         }
     }
@@ -382,7 +376,7 @@ impl Ep {
         // SAFETY: `bytes` is borrowed until `wait_borrowed` returns or unwinds, both only after completion.
         match unsafe { self.send_raw(bytes.as_ptr(), bytes.len(), &params) }? {
             OpStatus::Done(()) => Ok(()),
-            OpStatus::InProgress(id) => self.worker.wait_borrowed(id.0).map(drop),
+            OpStatus::InProgress(id) => self.worker.wait_borrowed(id).map(drop),
         }
     }
 

@@ -7,8 +7,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ucs::coll::slots::SlotId;
-
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Ended, RequestId};
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
@@ -23,7 +21,7 @@ struct Op<B: 'static> {
 
 enum State {
     Ended(Ended),
-    Running(Worker, SlotId),
+    Running(Worker, RequestId),
     /// The result has been taken.
     Taken,
 }
@@ -148,7 +146,7 @@ impl<B: 'static> SendRequest<B> {
         })
     }
 
-    pub(crate) fn running(worker: Worker, id: SlotId, buf: LentBuf<B>) -> Self {
+    pub(crate) fn running(worker: Worker, id: RequestId, buf: LentBuf<B>) -> Self {
         SendRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
     }
 
@@ -200,7 +198,7 @@ impl<B: IoBufMut> RecvRequest<B> {
         RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, set_filled: B::set_filled }
     }
 
-    pub(crate) fn running(worker: Worker, id: SlotId, buf: LentBuf<B>) -> Self {
+    pub(crate) fn running(worker: Worker, id: RequestId, buf: LentBuf<B>) -> Self {
         RecvRequest {
             op: Op { state: State::Running(worker, id), buf: Some(buf) },
             set_filled: B::set_filled,
@@ -213,7 +211,7 @@ impl<B: IoBufMut> RecvRequest<Vec<B>> {
         RecvRequest { op: Op { state: State::Ended(ended), buf: Some(bufs) }, set_filled: set_filled_list }
     }
 
-    pub(crate) fn running_list(worker: Worker, id: SlotId, bufs: LentBuf<Vec<B>>) -> Self {
+    pub(crate) fn running_list(worker: Worker, id: RequestId, bufs: LentBuf<Vec<B>>) -> Self {
         RecvRequest {
             op: Op { state: State::Running(worker, id), buf: Some(bufs) },
             set_filled: set_filled_list,
@@ -317,7 +315,7 @@ impl FlushRequest {
         })
     }
 
-    pub(crate) fn running(worker: Worker, id: SlotId) -> Self {
+    pub(crate) fn running(worker: Worker, id: RequestId) -> Self {
         FlushRequest(Op { state: State::Running(worker, id), buf: Some(LentBuf::new(())) })
     }
 
@@ -363,7 +361,7 @@ pub(crate) struct RawRequest(Op<()>);
 
 impl RawRequest {
     pub(crate) fn running(worker: Worker, id: RequestId) -> Self {
-        RawRequest(Op { state: State::Running(worker, id.0), buf: Some(LentBuf::new(())) })
+        RawRequest(Op { state: State::Running(worker, id), buf: Some(LentBuf::new(())) })
     }
 
     pub(crate) fn is_done(&self) -> bool {

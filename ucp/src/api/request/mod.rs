@@ -2,4 +2,5 @@
 
 pub(crate) mod buf;
 pub(crate) mod handles;
+pub(crate) mod memory;
 pub(crate) mod scope;

@@ -7,8 +7,6 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use ucs::coll::slots::SlotId;
-
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Ended, OpStatus, RequestId};
 use crate::api::ep::handle::{Ep, SendParams};
@@ -24,7 +22,7 @@ use crate::select::Sync;
 pub struct Scope<'scope, 'env: 'scope> {
     worker: &'env Worker,
     /// Operations of this scope whose results have not been taken.
-    running: RefCell<Vec<SlotId>>,
+    running: RefCell<Vec<RequestId>>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -33,14 +31,14 @@ pub struct Scope<'scope, 'env: 'scope> {
 #[must_use = "the result is lost unless you wait for it"]
 pub struct ScopedRequest<'scope, T> {
     worker: &'scope Worker,
-    running: &'scope RefCell<Vec<SlotId>>,
+    running: &'scope RefCell<Vec<RequestId>>,
     state: State,
     out: PhantomData<T>,
 }
 
 enum State {
     Ended(Ended),
-    Running(SlotId),
+    Running(RequestId),
 }
 
 impl Worker {
@@ -71,7 +69,7 @@ impl Worker {
         value.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    pub(crate) fn wait_borrowed(&self, id: SlotId) -> Ended {
+    pub(crate) fn wait_borrowed(&self, id: RequestId) -> Ended {
         match self.wait_catching_panics(id) {
             (ended, None) => ended,
             (_, Some(panic)) => resume_unwind(panic),
@@ -79,10 +77,10 @@ impl Worker {
     }
 
     /// Waits for the end, and returns it with the first panic of a callback; a panic cancels the operation.
-    fn wait_catching_panics(&self, id: SlotId) -> (Ended, Option<Box<dyn Any + Send>>) {
+    fn wait_catching_panics(&self, id: RequestId) -> (Ended, Option<Box<dyn Any + Send>>) {
         let mut first = None;
         loop {
-            match catch_unwind(AssertUnwindSafe(|| self.wait_for(RequestId(id)))) {
+            match catch_unwind(AssertUnwindSafe(|| self.wait_for(id))) {
                 Ok(ended) => return (ended, first),
                 Err(panic) => {
                     first.get_or_insert(panic);
@@ -179,7 +177,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let state = match started {
             Ok(OpStatus::Done(status)) => State::Ended(Ok(status)),
             Err(e) => State::Ended(Err(e)),
-            Ok(OpStatus::InProgress(RequestId(id))) => {
+            Ok(OpStatus::InProgress(id)) => {
                 self.running.borrow_mut().push(id);
                 State::Running(id)
             }
@@ -222,7 +220,7 @@ impl<T> ScopedRequest<'_, T> {
 
     /// Cancels the operation; returns false if it continues or has ended.
     pub fn cancel(&self) -> bool {
-        matches!(self.state, State::Running(id) if self.worker.cancel(RequestId(id)))
+        matches!(self.state, State::Running(id) if self.worker.cancel(id))
     }
 }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, Word};
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
@@ -339,7 +339,7 @@ impl Ep {
         // SAFETY: the call copies short operands, and the request keeps the result buffer.
         let request = match unsafe { self.atomic_raw(remote, rkey, &params) } {
             Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id, lent),
             Err(e) => RecvRequest::ended(Err(e), lent),
         };
         FetchRequest { request, of: std::marker::PhantomData }
@@ -375,7 +375,7 @@ impl Ep {
         };
         // SAFETY: all buffers are in this frame, and `wait_borrowed` ends only after completion.
         if let OpStatus::InProgress(id) = unsafe { self.atomic_raw(remote, rkey, &params) }? {
-            self.worker().wait_borrowed(id.0)?;
+            self.worker().wait_borrowed(id)?;
         }
         Ok(T::from_bytes(old))
     }
@@ -390,12 +390,10 @@ impl WorkerCore {
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let (engine, mut wire, reqs) = self.split();
-        let user = u64::from(reqs.next_id()?.raw());
+        let user = reqs.next_token()?;
         match engine.atomic(&mut wire, ep.peer(), AtomicArgs { user, ..args }) {
             EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
-            EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Rma(op, len), done))))
-            }
+            EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, done))),
             EngineStarted::Failed(e) => Err(e.into()),
         }
     }

@@ -12,7 +12,7 @@ use uct::api::{Comp, Ep as _, Iov as UctIov, Refused, Sent};
 
 use crate::api::core::ep_state::NO_PEER;
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
@@ -373,7 +373,7 @@ impl Ep {
         // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
         match unsafe { self.put_raw(at, len, remote, rkey, params) } {
             Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), lent),
-            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker().clone(), id.0, lent),
+            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker().clone(), id, lent),
             Err(e) => SendRequest::ended(Err(e), lent),
         }
     }
@@ -385,7 +385,7 @@ impl Ep {
         // SAFETY: the request keeps the container until completion; `IoBufMut` room does not move meanwhile.
         match unsafe { self.get_raw(at, len, remote, rkey, &RmaParams::default()) } {
             Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id, lent),
             Err(e) => RecvRequest::ended(Err(e), lent),
         }
     }
@@ -396,7 +396,7 @@ impl Ep {
         // SAFETY: `bytes` is borrowed until `wait_borrowed` returns or unwinds, both only after completion.
         match unsafe { self.put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) }? {
             OpStatus::Done(()) => Ok(()),
-            OpStatus::InProgress(id) => self.worker().wait_borrowed(id.0).map(drop),
+            OpStatus::InProgress(id) => self.worker().wait_borrowed(id).map(drop),
         }
     }
 
@@ -406,7 +406,7 @@ impl Ep {
         // SAFETY: as in `put_blocking`.
         match unsafe { self.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) }? {
             OpStatus::Done(_) => Ok(()),
-            OpStatus::InProgress(id) => self.worker().wait_borrowed(id.0).map(drop),
+            OpStatus::InProgress(id) => self.worker().wait_borrowed(id).map(drop),
         }
     }
 
@@ -485,7 +485,7 @@ impl WorkerCore {
         p: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
         let (engine, mut wire, reqs) = self.split();
-        let user = u64::from(reqs.next_id()?.raw());
+        let user = reqs.next_token()?;
         let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, protocol, user };
         let started = match rails {
             None => engine.put(&mut wire, ep.peer(), args),
@@ -494,7 +494,7 @@ impl WorkerCore {
         match started {
             EngineStarted::Done(()) => Ok(OpStatus::Done(())),
             EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Rma(op, local.len()), p.done))))
+                Ok(OpStatus::InProgress(reqs.start_rma(user, op, local.len(), p.done)))
             }
             EngineStarted::Failed(e) => Err(e.into()),
         }
@@ -509,7 +509,7 @@ impl WorkerCore {
         p: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let (engine, mut wire, reqs) = self.split();
-        let user = u64::from(reqs.next_id()?.raw());
+        let user = reqs.next_token()?;
         let len = local.len();
         let args = GetArgs { local, remote, protocol, user };
         let started = match rails {
@@ -518,9 +518,7 @@ impl WorkerCore {
         };
         match started {
             EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
-            EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Rma(op, len), p.done))))
-            }
+            EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, p.done))),
             EngineStarted::Failed(e) => Err(e.into()),
         }
     }

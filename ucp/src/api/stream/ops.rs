@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use crate::api::stream::state::InflightRecv;
-use ucs::coll::slots::SlotId;
 
 use std::convert::Infallible;
 
@@ -51,10 +50,10 @@ impl WorkerCore {
         buf: RecvBuf,
         mode: StreamRecvMode,
         done: Option<Callback>,
-    ) -> Result<SlotId, Error> {
-        self.reqs.next_id()?;
+    ) -> Result<RequestId, Error> {
+        let token = self.reqs.next_token()?;
         self.engine.peers_mut().mark_awaited(peer);
-        let id = self.reqs.start(Role::Stream(peer), done);
+        let id = self.reqs.start(token, Role::Stream(peer), done);
         let len = buf.len();
         let stream = self.streams.by_peer.entry(peer).or_default();
         stream.waiters.push_back(Waiter { id, buf, len, filled: 0, mode });
@@ -86,7 +85,7 @@ impl WorkerCore {
     fn progress_stream(&mut self, peer: PeerId) {
         loop {
             let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
-            stream.fill_waiters(peer, &mut self.streams.ended, &mut self.reqs);
+            stream.fill_waiters(peer, &mut self.reqs);
             let Some(waiter) = stream.waiters.front() else { return };
             if stream.inflight.is_some() {
                 return;
@@ -98,8 +97,7 @@ impl WorkerCore {
             let Some(probed) = probed else {
                 let peer_error = || self.engine.peers().drain_error(peer).map(Error::from);
                 if let Some(error) = stream.error.or_else(peer_error) {
-                    let failed = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
-                    self.streams.ended.extend(failed);
+                    stream.waiters.drain(..).for_each(|waiter| self.reqs.end(waiter.id, Err(error)));
                     self.fail_stream(peer, error);
                 }
                 return;
@@ -211,7 +209,7 @@ impl WorkerCore {
     }
 
     /// Cancels a receive if it holds no bytes.
-    pub(crate) fn cancel_stream_recv(&mut self, peer: PeerId, id: SlotId) -> bool {
+    pub(crate) fn cancel_stream_recv(&mut self, peer: PeerId, id: RequestId) -> bool {
         let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return false };
         let Some(index) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
         let is_receiving = index == 0 && matches!(stream.inflight, Some(InflightRecv::Direct(_)));
@@ -219,7 +217,7 @@ impl WorkerCore {
             return false;
         }
         stream.waiters.remove(index);
-        self.streams.ended.push_back((id, Err(Error::Cancelled)));
+        self.reqs.end(id, Err(Error::Cancelled));
         true
     }
 }
@@ -292,9 +290,7 @@ impl Ep {
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
         match self.state().stage() {
-            LinkStage::Linked => {
-                self.worker().core().start_stream_recv(self.peer(), buf, mode, done).map(RequestId)
-            }
+            LinkStage::Linked => self.worker().core().start_stream_recv(self.peer(), buf, mode, done),
             LinkStage::Failed(error) => Err(error),
             LinkStage::Pending => {
                 let mut buf = Some(buf);
@@ -335,7 +331,7 @@ impl Ep {
         // SAFETY: the request keeps the container until the receive ends; `IoBufMut` fixes its memory.
         let buf = unsafe { RecvBuf::new(at, len) };
         match self.start_stream_recv(buf, mode, None) {
-            Ok(id) => RecvRequest::running(self.worker().clone(), id.0, lent),
+            Ok(id) => RecvRequest::running(self.worker().clone(), id, lent),
             Err(error) => RecvRequest::ended(Err(error), lent),
         }
     }

@@ -6,10 +6,9 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
-use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Ended, Requests};
+use crate::api::core::requests::{RequestId, Requests};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpError, RecvBuf, RecvStatus};
@@ -25,7 +24,7 @@ pub enum StreamRecvMode {
 }
 
 pub(crate) struct Waiter {
-    pub(crate) id: SlotId,
+    pub(crate) id: RequestId,
     pub(crate) buf: RecvBuf,
     pub(crate) len: usize,
     pub(crate) filled: usize,
@@ -62,28 +61,15 @@ pub(crate) struct Stream {
 #[derive(Default)]
 pub(crate) struct Streams {
     pub(crate) by_peer: HashMap<PeerId, Stream, FxBuildHasher>,
-    pub(crate) ended: VecDeque<(SlotId, Ended)>,
     /// Peers with waiting receives.
     pub(crate) peers_with_waiters: Vec<PeerId>,
 }
 
 impl Streams {
-    /// Whether no result is pending. // HOT
-    #[inline(always)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.ended.is_empty()
-    }
-
     /// Whether a receive is waiting. // HOT
     #[inline(always)]
     pub(crate) fn has_waiters(&self) -> bool {
         !self.peers_with_waiters.is_empty()
-    }
-
-    /// Whether no receive is waiting and no result is pending. // HOT
-    #[inline(always)]
-    pub(crate) fn is_fully_idle(&self) -> bool {
-        self.ended.is_empty() && self.peers_with_waiters.is_empty()
     }
 
     /// Gives a message to the waiting receive, if nothing precedes it, and keeps the rest. // HOT
@@ -98,15 +84,11 @@ impl Streams {
             return false;
         }
         stream.copy_packet(bytes);
-        stream.fill_waiters(from, &mut self.ended, reqs);
+        stream.fill_waiters(from, reqs);
         if stream.waiters.is_empty() {
             self.peers_with_waiters.retain(|peer| *peer != from);
         }
         true
-    }
-
-    pub(crate) fn next_ended(&mut self) -> Option<(SlotId, Ended)> {
-        self.ended.pop_front()
     }
 }
 
@@ -123,13 +105,8 @@ impl Stream {
         self.read_pos = 0;
     }
 
-    /// Copies unread bytes to waiters; complete ones end in `reqs`, or in `ended` with a callback. // HOT
-    pub(crate) fn fill_waiters(
-        &mut self,
-        peer: PeerId,
-        ended: &mut VecDeque<(SlotId, Ended)>,
-        reqs: &mut Requests,
-    ) {
+    /// Copies unread bytes to waiters, and ends complete ones. // HOT
+    pub(crate) fn fill_waiters(&mut self, peer: PeerId, reqs: &mut Requests) {
         // Only the engine writes to the buffer of a direct receive.
         while !matches!(self.inflight, Some(InflightRecv::Direct(_)))
             && let Some(waiter) = self.waiters.front_mut()
@@ -143,10 +120,7 @@ impl Stream {
                 break;
             }
             let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
-            // Keeps the order: a pending result holds back all later ones.
-            if !ended.is_empty() || !reqs.complete_recv(u64::from(waiter.id.raw()), status) {
-                ended.push_back((waiter.id, Ok(status)));
-            }
+            reqs.end(waiter.id, Ok(status));
             self.waiters.pop_front();
         }
         if self.read_pos == self.unread.len() {

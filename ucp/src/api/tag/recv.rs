@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBufMut, LentBuf};
@@ -80,12 +80,12 @@ impl Worker {
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let mut core = self.core_keep_idle();
-        let user = u64::from(core.reqs.next_id()?.raw());
+        let user = core.reqs.next_token()?;
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
         let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user };
         match core.engine.receives().post(args) {
-            Ok(op) => Ok(OpStatus::InProgress(RequestId(core.reqs.start(Role::Recv(op), done)))),
+            Ok(op) => Ok(OpStatus::InProgress(core.reqs.start(user, Role::Recv(op), done))),
             Err(args) => core.recv(args, done),
         }
     }
@@ -106,7 +106,7 @@ impl Worker {
     ) -> RecvRequest<B> {
         match started {
             Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.clone(), id.0, lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.clone(), id, lent),
             Err(e) => RecvRequest::ended(Err(e), lent),
         }
     }
@@ -126,7 +126,7 @@ impl Worker {
         // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
         match unsafe { self.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) }? {
             OpStatus::Done(status) => Ok(status),
-            OpStatus::InProgress(id) => self.wait_borrowed(id.0),
+            OpStatus::InProgress(id) => self.wait_borrowed(id),
         }
     }
 
@@ -191,12 +191,10 @@ impl Message {
         let handle = self.handle.take().ok_or(Error::NoMessage)?;
         let mut core = self.worker.core();
         let (engine, mut wire, reqs) = core.split();
-        let user = u64::from(reqs.next_id()?.raw());
+        let user = reqs.next_token()?;
         match engine.recv_probed(&mut wire, handle, buf, user) {
             EngineStarted::Done(status) => Ok(OpStatus::Done(status)),
-            EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Recv(op), done))))
-            }
+            EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start(user, Role::Recv(op), done))),
             EngineStarted::Failed(e) => Err(e.into()),
         }
     }
@@ -208,14 +206,14 @@ impl WorkerCore {
         let Some((kind, from)) = self.engine.receives().awaits_data(op) else {
             return self.engine.receives().cancel(op);
         };
-        let Ok(user) = self.reqs.next_id() else { return false };
+        let Ok(user) = self.reqs.next_token() else { return false };
         if !self.engine.receives().cancel(op) {
             return false;
         }
-        let args = RecvArgs { buf: RecvBuf::EMPTY, kind, from, user: u64::from(user.raw()) };
+        let args = RecvArgs { buf: RecvBuf::EMPTY, kind, from, user };
         if let Ok(OpStatus::InProgress(id)) = self.recv(args, None) {
             // Nothing is there to be left over.
-            drop(self.reqs.detach(id.0, None));
+            drop(self.reqs.detach(id, None));
         }
         true
     }
@@ -227,12 +225,11 @@ impl WorkerCore {
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         self.idle = false;
+        let user = args.user;
         let (engine, mut wire, reqs) = self.split();
         match engine.recv(&mut wire, args) {
             EngineStarted::Done(status) => Ok(OpStatus::Done(status)),
-            EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Recv(op), done))))
-            }
+            EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start(user, Role::Recv(op), done))),
             EngineStarted::Failed(e) => Err(e.into()),
         }
     }

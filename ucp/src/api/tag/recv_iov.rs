@@ -41,7 +41,7 @@ impl Worker {
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let start = |buf| {
             let mut core = self.core();
-            let user = u64::from(core.reqs.next_id()?.raw());
+            let user = core.reqs.next_token()?;
             core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done)
         };
         // SAFETY: the caller vouches for the memory until the operation's end.
@@ -68,7 +68,7 @@ impl Worker {
         // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
         match unsafe { self.recv_iov_raw(&pieces, matching, None) }? {
             OpStatus::Done(status) => Ok(status),
-            OpStatus::InProgress(id) => self.wait_borrowed(id.0),
+            OpStatus::InProgress(id) => self.wait_borrowed(id),
         }
     }
 
@@ -86,7 +86,7 @@ impl Worker {
         match started {
             Ok(OpStatus::InProgress(id)) => {
                 let core = self.core();
-                self.recv_lists().keep(id.0, list, |id| core.reqs.role(id).is_some());
+                self.recv_lists().keep(id, list, |id| core.reqs.role(id).is_some());
             }
             _ => self.recv_lists().recycle(list),
         }
@@ -100,7 +100,7 @@ impl Worker {
     ) -> RecvRequest<Vec<B>> {
         match started {
             Ok(OpStatus::Done(status)) => RecvRequest::ended_list(Ok(status), lent),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running_list(self.clone(), id.0, lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running_list(self.clone(), id, lent),
             Err(e) => RecvRequest::ended_list(Err(e), lent),
         }
     }

@@ -136,7 +136,7 @@ impl Ep {
         match started {
             Ok(OpStatus::InProgress(id)) => {
                 let core = self.worker().core();
-                self.worker().staging().keep(id.0, staged, |id| core.reqs.role(id).is_some());
+                self.worker().staging().keep(id, staged, |id| core.reqs.role(id).is_some());
             }
             _ => self.worker().staging().recycle(staged),
         }

@@ -2,15 +2,13 @@
 
 use std::rc::Rc;
 
-use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 
 use crate::api::core::ep_state::{EpState, LinkStage, NO_PEER};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage};
-use crate::api::core::requests::EMPTY_STATUS;
-use crate::api::core::requests::{Action, Role};
+use crate::api::core::requests::{Action, EMPTY_STATUS, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::fault_of;
@@ -23,9 +21,11 @@ impl WorkerCore {
         of: Option<Rc<EpState>>,
         deadline: Nanos,
         on_timeout: OnTimeout,
-    ) -> Result<SlotId, Error> {
-        self.reqs.next_id()?;
-        let id = self.reqs.start(Role::Flush, None);
+    ) -> Result<RequestId, Error> {
+        let token = self.reqs.next_token()?;
+        let id = self.reqs.start(token, Role::Flush, None);
+        self.flush_count = self.flush_count.wrapping_add(1);
+        let number = self.flush_count;
         // The acknowledgements of a pending endpoint are requested when it has its peer.
         if of.as_ref().is_none_or(|ep| !ep.is_pending()) {
             let peer = of.as_ref().map(|ep| ep.peer());
@@ -40,7 +40,7 @@ impl WorkerCore {
             _ => Ok(()),
         };
         let scope = of.map_or(FlushScope::Worker, FlushScope::Ep);
-        self.flushes.push(Flush { id, scope, stage: Stage::Protocol, deadline, on_timeout, result });
+        self.flushes.push(Flush { id, number, scope, stage: Stage::Protocol, deadline, on_timeout, result });
         Ok(id)
     }
 
@@ -57,7 +57,7 @@ impl WorkerCore {
             }
         }
         for end in self.flushed.drain(..) {
-            let Some(flush) = flushes.iter_mut().find(|f| f.id == end.id) else { continue };
+            let Some(flush) = flushes.iter_mut().find(|f| f.number == end.number) else { continue };
             if let Stage::Lanes { waiting, .. } = &mut flush.stage {
                 *waiting -= 1;
                 let peer = flush.peer();
@@ -120,8 +120,8 @@ impl WorkerCore {
         }
         if let Stage::Lanes { next, waiting } = &mut flush.stage {
             let posted = match peer {
-                Some(peer) => self.flush_path(peer, flush.id, next, waiting),
-                None => self.flush_lanes(flush.id, next, waiting),
+                Some(peer) => self.flush_path(peer, flush.number, next, waiting),
+                None => self.flush_lanes(flush.number, next, waiting),
             };
             if let Err(error) = posted {
                 flush.result = Err(error);
@@ -138,7 +138,7 @@ impl WorkerCore {
     fn flush_path(
         &self,
         peer: PeerId,
-        id: SlotId,
+        number: u32,
         next: &mut usize,
         waiting: &mut usize,
     ) -> Result<(), Error> {
@@ -151,7 +151,7 @@ impl WorkerCore {
             self.engine.peers().further_lanes(peer).iter().filter_map(|&lane| self.peer_eps.get(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.peer_eps.abandoned(peer).chain(further).chain([&path.ep]).skip(*next) {
-            let outcome = ep.flush(CompletionToken::Flush(id).comp());
+            let outcome = ep.flush(CompletionToken::Flush(number).comp());
             let is_main = std::ptr::eq(ep, &path.ep);
             // The engine has all acknowledgements; the endpoint reports a later death.
             let has_died = matches!(outcome, Err(Refused::Failed(WireError::PeerDead)));
@@ -168,9 +168,9 @@ impl WorkerCore {
         Ok(())
     }
 
-    fn flush_lanes(&self, id: SlotId, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
+    fn flush_lanes(&self, number: u32, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
         while let Some(lane) = self.lanes.get(*next) {
-            if !count_if_pending(None, lane.iface.flush(CompletionToken::Flush(id).comp()), waiting)? {
+            if !count_if_pending(None, lane.iface.flush(CompletionToken::Flush(number).comp()), waiting)? {
                 return Ok(());
             }
             *next += 1;
@@ -187,7 +187,7 @@ impl WorkerCore {
         Some(self.reqs.complete(flush.id, flush.result.map(|()| EMPTY_STATUS)))
     }
 
-    pub(crate) fn cancel_flush(&mut self, id: SlotId) -> bool {
+    pub(crate) fn cancel_flush(&mut self, id: RequestId) -> bool {
         match self.flushes.iter_mut().find(|f| f.id == id && !matches!(f.stage, Stage::Ended)) {
             Some(flush) => {
                 flush.result = Err(Error::Cancelled);

@@ -55,7 +55,22 @@ impl Worker {
                 self.handle_ams();
                 1
             }
+            FastPoll::Completed => {
+                self.handle_ams();
+                1 + self.run_ready()
+            }
             FastPoll::NeedsPoll(work) => self.progress_full(work),
+        }
+    }
+
+    /// Runs the callbacks and wakers of requests that are ready. Returns their number. // HOT
+    #[inline(never)]
+    fn run_ready(&self) -> usize {
+        let mut count = 0;
+        loop {
+            let Some(action) = self.core_keep_idle().reqs.next_ready() else { return count };
+            self.run(action);
+            count += 1;
         }
     }
 
@@ -275,29 +290,29 @@ impl Worker {
     // HOT
     #[inline(always)]
     pub fn test(&self, request: RequestId) -> Option<Result<RecvStatus, Error>> {
-        self.core_keep_idle().reqs.take(request.0)
+        self.core_keep_idle().reqs.take(request)
     }
 
     /// Whether a `*_raw` request is running, or completed and not freed.
     pub fn knows(&self, request: RequestId) -> bool {
-        self.core().reqs.knows(request.0)
+        self.core().reqs.knows(request)
     }
 
     /// Cancels an operation. Returns true if it will end with [`Error::Cancelled`].
     pub fn cancel(&self, request: RequestId) -> bool {
-        self.core().cancel(request.0)
+        self.core().cancel(request)
     }
 
     /// Drops a request. The callback is still called; the buffer must stay valid until completion.
     pub fn free(&self, request: RequestId) {
-        let leftovers = self.core().reqs.detach(request.0, None);
+        let leftovers = self.core().reqs.detach(request, None);
         drop(leftovers);
     }
 
     /// Makes progress until a `*_raw` request completes, and frees it. [`Error::Cancelled`]: unknown request.
     pub fn wait_for(&self, request: RequestId) -> Result<RecvStatus, Error> {
-        self.run_until(|core| match core.reqs.knows(request.0) {
-            true => core.reqs.take(request.0),
+        self.run_until(|core| match core.reqs.knows(request) {
+            true => core.reqs.take(request),
             false => Some(Err(Error::Cancelled)),
         })
     }

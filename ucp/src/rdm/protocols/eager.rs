@@ -225,8 +225,8 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
         },
     };
     let status = RecvStatus { len, tag, from, cq_data: None };
-    // A caller that polls its request finds the status there; others get an event.
-    if !to.received(user, status) {
+    // A caller that polls its request finds the status there.
+    if !to.received(user, status, pending.events.is_empty()) {
         pending.events.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
     }
     true

@@ -235,7 +235,7 @@ fn end_user_recv<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, result: Result<
         w.release(reg);
     }
     match result {
-        Ok(status) if w.received(op.user, status) => {}
+        Ok(status) if w.received(op.user, status, e.pending.events.is_empty()) => {}
         result => e.pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
     }
 }

@@ -1,0 +1,72 @@
+//! Handle of an operation in progress.
+
+use std::fmt;
+use std::hash::Hash;
+use std::ptr::NonNull;
+
+use ucs::Status;
+
+use super::block::{BLOCK_SIZE, BlockPtr};
+
+use crate::rdm::RecvStatus;
+
+/// A running operation of a worker, until its request is freed. Refers to a block of memory that does not
+/// move while the operation runs; later it may serve another operation, which has another `RequestId`.
+///
+/// [`RequestId::status`] and [`RequestId::info`] need no worker, and any thread may call them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    pub(super) block: BlockPtr,
+    pub(super) generation: u32,
+}
+
+// SAFETY: the methods below use the atomic fields of the block, and compare addresses. `Requests` uses the
+// other fields after it has found that the block is its own, and so belongs to the thread that has the
+// worker.
+unsafe impl Send for RequestId {}
+// SAFETY: as above.
+unsafe impl Sync for RequestId {}
+
+impl RequestId {
+    /// Bytes of a request without the user's memory, which follows them.
+    pub const SIZE: usize = BLOCK_SIZE;
+
+    /// Status: [`Status::InProgress`], then [`Status::Ok`] or [`Error::status`](crate::Error::status).
+    /// `None`: the request has been freed. An operation with a callback or waker ends just before progress
+    /// calls that.
+    #[inline]
+    pub fn status(self) -> Option<Status> {
+        self.block.status_of(self.generation)
+    }
+
+    /// Message that a receive has taken, once it has ended well; otherwise an empty status. A truncated
+    /// message has its whole length. `None`: the operation is running, or its request has been freed.
+    #[inline]
+    pub fn info(self) -> Option<RecvStatus> {
+        self.block.message_of(self.generation)
+    }
+
+    /// Memory of the user in this request, [`RequestId::SIZE`] bytes behind its start. It has the size and
+    /// the contents that [`Context::with_request_room`](crate::Context::with_request_room) says. In memory of
+    /// the caller, it lies behind what the caller has lent.
+    #[inline]
+    pub fn user_memory(self) -> NonNull<u8> {
+        self.block.user_memory()
+    }
+
+    /// The request whose user memory is at `memory`, as [`RequestId::user_memory`] returned it.
+    /// # Safety
+    /// The request has not been freed.
+    #[inline]
+    pub unsafe fn from_user_memory(memory: NonNull<u8>) -> RequestId {
+        // SAFETY: the block lies before its user memory, see `BlockPtr::user_memory`.
+        let block = unsafe { BlockPtr::at(memory.sub(BLOCK_SIZE)) };
+        RequestId { block, generation: block.generation() }
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestId({:?}, {})", self.block, self.generation)
+    }
+}

@@ -1,0 +1,284 @@
+use super::*;
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Barrier};
+
+use ucs::Status;
+
+fn table() -> Requests {
+    Requests::new(RequestRoom::default())
+}
+
+fn begin(reqs: &mut Requests) -> RequestId {
+    let token = reqs.next_token().unwrap();
+    let id = reqs.start(token, Role::Flush, None);
+    assert_eq!(token, id.block.address() as u64);
+    id
+}
+
+fn message(len: usize) -> RecvStatus {
+    RecvStatus { len, tag: 7 << 40, from: PeerId(5), cq_data: Some(9) }
+}
+
+fn callback(calls: &Cell<u32>) -> Callback {
+    unsafe fn count(arg: *mut (), _: RequestId, _: Ended) {
+        // SAFETY: the test passes a pointer to its own cell.
+        let calls = unsafe { &*arg.cast::<Cell<u32>>() };
+        calls.set(calls.get() + 1);
+    }
+    Callback { fun: count, arg: std::ptr::from_ref(calls).cast_mut().cast() }
+}
+
+#[test]
+fn a_block_with_room_for_two_words_has_two_cache_lines() {
+    assert_eq!((RequestId::SIZE, size_of::<RequestId>()), (112, 16));
+    let mut reqs = Requests::new(RequestRoom::bytes(16));
+    let (a, b) = (begin(&mut reqs), begin(&mut reqs));
+    assert_eq!(b.block.address() - a.block.address(), 128);
+    assert_eq!((a.block.address() % 64, a.user_memory().as_ptr() as usize % RequestRoom::ALIGN), (0, 0));
+    assert_eq!(a.user_memory().as_ptr() as usize - a.block.address(), RequestId::SIZE);
+}
+
+#[test]
+fn immediate_completion_uses_no_block() {
+    let mut reqs = table();
+    let token = reqs.next_token().unwrap();
+    assert_eq!(reqs.next_token(), Ok(token));
+    assert_eq!(reqs.len(), 0);
+    let id = begin(&mut reqs);
+    assert_eq!(id.block.address() as u64, token);
+    assert_eq!(reqs.len(), 1);
+}
+
+#[test]
+fn completed_once_and_taken_once() {
+    let mut reqs = table();
+    let id = begin(&mut reqs);
+    assert_eq!((reqs.take(id), id.status(), id.info()), (None, Some(Status::InProgress), None));
+    assert!(reqs.complete(id, Ok(message(3))).is_none());
+    assert!(reqs.knows(id) && reqs.is_complete(id) && reqs.role(id).is_none());
+    assert_eq!((id.status(), id.info()), (Some(Status::Ok), Some(message(3))));
+    assert_eq!(reqs.take(id), Some(Ok(message(3))));
+    assert!(!reqs.knows(id));
+    assert_eq!((reqs.take(id), id.status(), id.info()), (None, None, None));
+    let next = begin(&mut reqs);
+    assert!(next.block == id.block && next != id && reqs.take(id).is_none() && reqs.knows(next));
+}
+
+#[test]
+fn requests_of_another_worker_are_unknown() {
+    let (mut mine, mut other) = (table(), table());
+    let id = begin(&mut other);
+    assert!(!mine.knows(id) && mine.complete(id, Ok(EMPTY_STATUS)).is_none());
+    assert!(other.complete(id, Ok(EMPTY_STATUS)).is_none());
+    assert!(mine.take(id).is_none() && mine.detach(id, None).0.is_none());
+    drop(other);
+    assert_eq!((id.status(), mine.knows(id)), (None, false), "the worker is gone, its memory is not");
+}
+
+#[test]
+fn errors_keep_their_cause_and_show_their_status() {
+    let mut reqs = table();
+    let id = begin(&mut reqs);
+    let error = Error::Truncated { len: 100, room: 8 };
+    assert!(reqs.complete(id, Err(error)).is_none());
+    assert_eq!((id.status(), id.info().map(|info| info.len)), (Some(Status::MessageTruncated), Some(100)));
+    assert_eq!(reqs.take(id), Some(Err(error)));
+}
+
+#[test]
+fn detached_buffer_lives_until_completion() {
+    struct Buf(Rc<Cell<bool>>);
+    impl Drop for Buf {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    let dropped = Rc::new(Cell::new(false));
+    let mut reqs = table();
+    let id = begin(&mut reqs);
+    assert!(reqs.detach(id, Some(Box::new(Buf(dropped.clone())))).0.is_none());
+    assert!(!dropped.get());
+    let action = reqs.complete(id, Ok(EMPTY_STATUS)).unwrap();
+    assert!(!dropped.get(), "dropped by the action, outside of any borrow");
+    action.run();
+    assert!(dropped.get());
+    assert_eq!(reqs.len(), 0);
+    dropped.set(false);
+    let id = begin(&mut reqs);
+    drop(reqs.detach(id, Some(Box::new(Buf(dropped.clone())))));
+    drop(reqs);
+    assert!(dropped.get(), "by a worker that is dropped first, too");
+}
+
+#[test]
+fn callbacks_run_once_even_when_detached() {
+    let calls = Cell::new(0u32);
+    let mut reqs = table();
+    for detach in [false, true] {
+        let token = reqs.next_token().unwrap();
+        let id = reqs.start(token, Role::Flush, Some(callback(&calls)));
+        if detach {
+            drop(reqs.detach(id, Some(Box::new(1u8))));
+        }
+        reqs.complete(id, Err(Error::PeerGone(PeerId(3)))).unwrap().run();
+        reqs.take(id);
+    }
+    assert_eq!((calls.get(), reqs.len()), (2, 0));
+}
+
+#[test]
+fn a_ready_request_ends_when_its_turn_comes() {
+    let calls = Cell::new(0u32);
+    let mut reqs = table();
+    let tokens: Vec<(u64, RequestId)> = (0..3)
+        .map(|_| {
+            let token = reqs.next_token().unwrap();
+            (token, reqs.start(token, Role::Flush, Some(callback(&calls))))
+        })
+        .collect();
+    assert!(!reqs.complete_recv(tokens[0].0, message(0), false), "an event precedes it");
+    for (n, (token, id)) in tokens.iter().enumerate() {
+        assert!(reqs.complete_recv(*token, message(n), true));
+        assert_eq!(id.status(), Some(Status::InProgress));
+        assert!(reqs.take(*id).is_none() && reqs.role(*id).is_some());
+    }
+    drop(reqs.detach(tokens[1].1, None));
+    for (n, (_, id)) in tokens.iter().enumerate() {
+        assert!(reqs.has_ready());
+        let Some(Action::Raw(call, of, ended)) = reqs.next_ready() else { panic!("a callback") };
+        assert_eq!((of, ended), (*id, Ok(message(n))), "in the order of their ends");
+        assert_eq!(id.status(), if n == 1 { None } else { Some(Status::Ok) });
+        Action::Raw(call, of, ended).run();
+    }
+    assert!(reqs.next_ready().is_none() && !reqs.has_ready());
+    assert_eq!((calls.get(), reqs.len()), (3, 2));
+}
+
+#[test]
+fn a_receive_that_is_being_posted_is_reported_later() {
+    let mut reqs = table();
+    let token = reqs.next_token().unwrap();
+    assert!(!reqs.complete_recv(token, message(1), true));
+    let id = reqs.start(token, Role::Flush, None);
+    assert!(reqs.complete_token(token, Ok(message(1))).is_none());
+    assert_eq!(reqs.take(id), Some(Ok(message(1))));
+}
+
+#[test]
+fn user_memory_is_made_once_a_block_and_keeps_its_contents() {
+    static LIVE: AtomicUsize = AtomicUsize::new(0);
+    struct Counted(u32);
+    impl Default for Counted {
+        fn default() -> Self {
+            LIVE.fetch_add(1, Ordering::Relaxed);
+            Counted(0)
+        }
+    }
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            LIVE.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    for _ in 0..2 {
+        let mut reqs = Requests::new(RequestRoom::of::<Counted>());
+        let mut most = 0;
+        for n in 0..1000 {
+            let id = begin(&mut reqs);
+            // SAFETY: the room has been made with a `Counted` in it.
+            let user = unsafe { id.user_memory().cast::<Counted>().as_mut() };
+            assert_eq!(user.0, n, "the block used last is used next");
+            user.0 += 1;
+            // SAFETY: the request runs.
+            assert_eq!(unsafe { RequestId::from_user_memory(id.user_memory()) }, id);
+            most = most.max(LIVE.load(Ordering::Relaxed));
+            reqs.complete(id, Ok(EMPTY_STATUS));
+            reqs.take(id);
+        }
+        assert_eq!(most, reqs.pool.iter().count());
+        drop(reqs);
+        assert_eq!(LIVE.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn memory_of_the_caller_serves_one_operation_and_keeps_its_status() {
+    let mut reqs = table();
+    let own = begin(&mut reqs);
+    let mut memory = Box::new([MaybeUninit::<u64>::uninit(); RequestId::SIZE / 8]);
+    let at = NonNull::from(memory.as_mut()).cast::<u8>();
+    for used in [false, true, true] {
+        // SAFETY: `memory` lives until the end of the test.
+        let lent = unsafe { reqs.lend(at) };
+        let id = used.then(|| begin(&mut reqs));
+        reqs.end_lending(lent);
+        let Some(id) = id else { continue };
+        assert!(id == lent && id.block.address() == at.as_ptr() as usize);
+        assert_eq!(reqs.len(), 1, "not in memory of the worker");
+        assert!(reqs.complete(id, Ok(message(8))).is_none());
+        assert_eq!((id.status(), id.info()), (Some(Status::Ok), Some(message(8))));
+        assert_eq!(reqs.take(id), Some(Ok(message(8))));
+        assert_eq!((id.status(), id.block.status()), (None, Status::Ok));
+        let next = begin(&mut reqs);
+        assert!(next.block != id.block);
+        reqs.complete(next, Ok(EMPTY_STATUS));
+        reqs.take(next);
+    }
+    // SAFETY: as above.
+    let lent = unsafe { reqs.lend(at) };
+    reqs.complete(own, Ok(EMPTY_STATUS));
+    reqs.take(own);
+    reqs.end_lending(lent);
+    let next = begin(&mut reqs);
+    assert_eq!(next.block, own.block, "unused memory of the caller leaves the list wherever it is");
+    assert!(begin(&mut reqs).block != lent.block);
+}
+
+#[test]
+fn other_threads_see_status_and_message_or_that_the_request_is_gone() {
+    const ROUNDS: usize = if cfg!(miri) { 50 } else { 2_000 };
+    let mut reqs = table();
+    let barrier = Arc::new(Barrier::new(2));
+    let (send, receive) = std::sync::mpsc::sync_channel::<RequestId>(1);
+    let start = barrier.clone();
+    let watcher = std::thread::spawn(move || {
+        start.wait();
+        let mut seen = 0;
+        while let Ok(id) = receive.recv() {
+            while let Some(status) = id.status() {
+                let Some(info) = id.info() else { continue };
+                assert_eq!(info.tag as usize, info.len + 1, "of one message");
+                seen += usize::from(status == Status::Ok);
+                break;
+            }
+        }
+        seen
+    });
+    barrier.wait();
+    for len in 0..ROUNDS {
+        let id = begin(&mut reqs);
+        send.send(id).unwrap();
+        reqs.complete(id, Ok(RecvStatus { len, tag: len as u64 + 1, ..EMPTY_STATUS }));
+        if len % 2 == 0 {
+            std::thread::yield_now();
+        }
+        reqs.take(id);
+    }
+    drop(send);
+    watcher.join().unwrap();
+}
+
+#[test]
+fn blocks_of_a_dropped_worker_serve_the_next() {
+    // A room of this size is used by this test only: 12 blocks a chunk.
+    let worker = || Requests::new(RequestRoom::bytes(5000));
+    let mut first = worker();
+    let ids: Vec<RequestId> = (0..96).map(|_| begin(&mut first)).collect();
+    drop(first);
+    assert!(ids.iter().all(|id| id.status().is_none()));
+    let mut second = worker();
+    let again: Vec<RequestId> = (0..96).map(|_| begin(&mut second)).collect();
+    assert!(again.iter().all(|id| ids.iter().any(|old| old.block == id.block) && !ids.contains(id)));
+    assert!(ids.iter().all(|id| !second.knows(*id)));
+}

@@ -1,0 +1,292 @@
+//! Requests as blocks of memory: status without the worker, callbacks in order, memory of the user and of the
+//! caller, requests that are freed or cancelled while they run.
+
+#[macro_use]
+mod common;
+
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Pair, bytes, context};
+use ucp::{
+    Callback, Error, Match, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams, TAG_MASK_FULL, Worker,
+};
+use ucs::Status;
+
+on! { [
+    another_thread_sees_the_end
+    callbacks_run_in_order
+    memory_of_the_caller_holds_a_request
+    freed_requests_go_on
+    cancelled_requests_say_so
+]
+    to_self: "self",
+    posix: "posix",
+    efa: "efa",
+}
+
+const LONG: usize = 300_000;
+
+/// Posts a receive that nothing has matched yet.
+///
+/// Safety: as for [`Worker::recv_raw`].
+unsafe fn post(at: &Worker, tag: u64, room: &mut [u8], done: Option<Callback>) -> RequestId {
+    // SAFETY: the caller's promise.
+    match unsafe { at.recv_raw(room.as_mut_ptr(), room.len(), Match::tagged(tag, TAG_MASK_FULL), done) } {
+        Ok(OpStatus::InProgress(id)) => id,
+        other => panic!("nothing was there to receive: {other:?}"),
+    }
+}
+
+fn another_thread_sees_the_end(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    for len in [8, LONG] {
+        let (out, mut room) = (bytes(1, len), vec![0; len]);
+        // SAFETY: the receive ends below, and `room` is not used before.
+        let id = unsafe { post(&pair.b, 77, &mut room, None) };
+        assert_eq!((id.status(), id.info()), (Some(Status::InProgress), None));
+        let seen = Arc::new(AtomicBool::new(false));
+        let (is_seen, start) = (seen.clone(), Instant::now());
+        let watcher = std::thread::spawn(move || {
+            while id.status() == Some(Status::InProgress) && start.elapsed() < Duration::from_secs(60) {
+                std::hint::spin_loop();
+            }
+            is_seen.store(true, Ordering::Release);
+            (id.status(), id.info())
+        });
+        let send = pair.ab.tag_send(77, out.clone());
+        pair.until(|| seen.load(Ordering::Acquire));
+        let (status, info) = watcher.join().unwrap();
+        let info = info.unwrap();
+        assert_eq!((status, info.len, info.tag), (Some(Status::Ok), len, 77), "{tls}");
+        assert_eq!(pair.b.test(id), Some(Ok(info)));
+        assert_eq!((id.status(), id.info()), (None, None), "freed");
+        assert!(room == out);
+        assert_eq!(send.wait().0, Ok(()));
+    }
+}
+
+type Ends = RefCell<Vec<(RequestId, Option<Status>, Result<RecvStatus, Error>)>>;
+
+unsafe fn note(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error>) {
+    // SAFETY: the tests pass their own list.
+    let ends: &Ends = unsafe { &*arg.cast() };
+    ends.borrow_mut().push((request, request.status(), ended));
+}
+
+fn noting(ends: &Ends) -> Option<Callback> {
+    Some(Callback { fun: note, arg: std::ptr::from_ref(ends).cast_mut().cast() })
+}
+
+/// Long and short messages end in the order of their arrival where each has arrived with its last packet.
+fn callbacks_run_in_order(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let ends = Ends::default();
+    let mut rooms = vec![vec![0; 64]; 100];
+    // SAFETY: all receives end below; nothing uses the rooms before.
+    let ids: Vec<_> = rooms.iter_mut().map(|room| unsafe { post(&pair.b, 5, room, noting(&ends)) }).collect();
+    let sends: Vec<_> = (0..100u8).map(|n| pair.ab.tag_send(5, vec![n; 1 + usize::from(n % 64)])).collect();
+    pair.until(|| ends.borrow().len() == 100);
+    for (n, (id, status, ended)) in ends.borrow().iter().enumerate() {
+        assert_eq!((*id, *status), (ids[n], Some(Status::Ok)), "{tls}");
+        assert_eq!(ended.map(|info| (info.len, info.tag)), Ok((1 + n % 64, 5)));
+        assert_eq!(pair.b.test(*id), Some(*ended), "a callback does not free its request");
+    }
+    assert!(rooms.iter().enumerate().all(|(n, room)| room[n % 64] == n as u8));
+    pair.until(|| sends.iter().all(|send| send.is_done()));
+}
+
+struct Block([MaybeUninit<u64>; RequestId::SIZE / 8 + 1]);
+
+impl Block {
+    const UNTOUCHED: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+
+    fn new() -> Box<Block> {
+        Box::new(Block([MaybeUninit::new(Block::UNTOUCHED); RequestId::SIZE / 8 + 1]))
+    }
+
+    fn start(&mut self) -> NonNull<u8> {
+        NonNull::from(&mut self.0).cast()
+    }
+
+    /// The request in this memory, by the address behind it.
+    fn request(&mut self) -> RequestId {
+        // SAFETY: the tests have started an operation here.
+        unsafe { RequestId::from_user_memory(self.start().add(RequestId::SIZE)) }
+    }
+
+    fn assert_rest_is_untouched(&self) {
+        // SAFETY: the word has been written by `new`.
+        assert_eq!(unsafe { self.0[RequestId::SIZE / 8].assume_init() }, Block::UNTOUCHED);
+    }
+}
+
+fn memory_of_the_caller_holds_a_request(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let requests = || (pair.a.diagnostics().requests(), pair.b.diagnostics().requests());
+    let before = requests();
+    let (mut of_recv, mut of_send) = (Block::new(), Block::new());
+    for len in [8, LONG, 8] {
+        let (out, mut room) = (bytes(2, len), vec![0; len]);
+        // SAFETY: the block and `room` are used by this receive only, until it has ended below.
+        let recv =
+            unsafe { pair.b.with_request_memory(of_recv.start(), || post(&pair.b, 1, &mut room, None)) };
+        assert_eq!(recv, of_recv.request());
+        let params = SendParams { tag: Some(1), sync: ucp::select::Sync::Yes, ..SendParams::default() };
+        // SAFETY: as above, of `out`.
+        let send = unsafe {
+            pair.a.with_request_memory(of_send.start(), || pair.ab.send_raw(out.as_ptr(), len, &params))
+        };
+        let send = match send.unwrap() {
+            OpStatus::InProgress(id) => Some(id),
+            OpStatus::Done(()) => None,
+        };
+        assert_eq!(requests(), before, "no block of the workers");
+        let ended = |id: RequestId| id.status() != Some(Status::InProgress);
+        pair.until(|| ended(recv) && send.is_none_or(ended));
+        let info = of_recv.request().info().unwrap();
+        assert_eq!((of_recv.request().status(), info.len, info.tag), (Some(Status::Ok), len, 1), "{tls}");
+        if len == LONG {
+            assert_eq!(pair.b.test(recv), Some(Ok(info)));
+            assert_eq!(recv.status(), None);
+        }
+        assert_eq!(of_recv.request().status(), Some(Status::Ok), "by address");
+        assert!(room == out);
+    }
+    of_recv.assert_rest_is_untouched();
+    of_send.assert_rest_is_untouched();
+    let sent = pair.ab.tag_send(1, vec![1]);
+    let recv = pair.b.tag_recv(1, TAG_MASK_FULL, vec![0; 1].into_boxed_slice());
+    pair.until(|| recv.is_done() && sent.is_done());
+}
+
+fn freed_requests_go_on(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let before = pair.b.diagnostics().requests();
+    let ends = Ends::default();
+    for (len, done) in [(8, None), (8, noting(&ends)), (LONG, noting(&ends)), (LONG, None)] {
+        let (out, mut room) = (bytes(3, len), vec![0; len]);
+        // SAFETY: the receive has ended when the bytes are there; `ends` lives longer than the workers use
+        // it.
+        let id = unsafe { post(&pair.b, 9, &mut room, done) };
+        pair.b.free(id);
+        assert_eq!(id.status(), Some(Status::InProgress), "freed at its end");
+        let send = pair.ab.tag_send(9, out.clone());
+        pair.until(|| id.status().is_none() && send.is_done());
+        assert!(room == out, "{tls}");
+        assert_eq!(pair.b.diagnostics().requests(), before);
+    }
+    assert_eq!(ends.borrow().len(), 2);
+    assert!(ends.borrow().iter().all(|(_, status, ended)| status.is_none() && ended.is_ok()));
+}
+
+fn cancelled_requests_say_so(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let (ends, mut block) = (Ends::default(), Block::new());
+    let (mut first, mut second) = ([0; 8], [0; 8]);
+    // SAFETY: the receives end below, before their memory goes.
+    let plain = unsafe { post(&pair.b, 9, &mut first, None) };
+    // SAFETY: as above.
+    let called =
+        unsafe { pair.b.with_request_memory(block.start(), || post(&pair.b, 9, &mut second, noting(&ends))) };
+    for id in [plain, called] {
+        assert!(pair.b.cancel(id));
+        pair.until(|| id.status() == Some(Status::Canceled));
+        assert!(!pair.b.cancel(id), "it has ended");
+    }
+    assert_eq!(ends.borrow()[..], [(called, Some(Status::Canceled), Err(Error::Cancelled))], "{tls}");
+    assert_eq!(pair.b.test(plain), Some(Err(Error::Cancelled)));
+    assert_eq!(block.request().status(), Some(Status::Canceled));
+}
+
+#[test]
+fn callbacks_may_free_start_and_progress() {
+    let pair = Rc::new(Pair::on("posix"));
+    pair.meet();
+    struct Chain {
+        pair: Rc<Pair>,
+        left: AtomicU32,
+        room: RefCell<[u8; 8]>,
+    }
+    unsafe fn next(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error>) {
+        // SAFETY: the test keeps the chain until it has ended.
+        let chain: &Chain = unsafe { &*arg.cast() };
+        assert_eq!(ended.map(|info| info.len), Ok(8));
+        let worker = &chain.pair.b;
+        worker.free(request);
+        assert_eq!(request.status(), None);
+        worker.progress();
+        if chain.left.fetch_sub(1, Ordering::Relaxed) > 1 {
+            let done = Some(Callback { fun: next, arg });
+            // SAFETY: the room is of the chain, and one receive at a time uses it.
+            let id = unsafe { post(worker, 3, &mut *chain.room.borrow_mut(), done) };
+            assert_eq!(id.status(), Some(Status::InProgress));
+            assert!(chain.pair.ab.tag_send(3, [1u8; 8].to_vec()).is_done());
+        }
+    }
+    let chain = Chain { pair: pair.clone(), left: AtomicU32::new(1000), room: RefCell::default() };
+    let done = Some(Callback { fun: next, arg: std::ptr::from_ref(&chain).cast_mut().cast() });
+    // SAFETY: as above.
+    unsafe { post(&pair.b, 3, &mut *chain.room.borrow_mut(), done) };
+    assert!(pair.ab.tag_send(3, vec![1; 8]).is_done());
+    pair.until(|| chain.left.load(Ordering::Relaxed) == 0);
+    assert_eq!(pair.b.diagnostics().requests(), 0);
+}
+
+#[test]
+fn user_memory_belongs_to_a_request() {
+    let (inits, cleanups) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (made, gone) = (inits.clone(), cleanups.clone());
+    let room = RequestRoom::bytes(24)
+        .on_init(move |at| {
+            // SAFETY: the room has 24 bytes, aligned to 16.
+            unsafe { at.cast::<u64>().write(made.fetch_add(1, Ordering::Relaxed) as u64 + 1) };
+        })
+        .on_cleanup(move |at| {
+            // SAFETY: as above.
+            assert!(unsafe { at.cast::<u64>().read() } > 0);
+            gone.fetch_add(1, Ordering::Relaxed);
+        });
+    let context = context("posix").with_request_room(room);
+    let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
+    assert_eq!((pair.a.request_room(), inits.load(Ordering::Relaxed)), (24, 0), "none before the first");
+    pair.meet();
+    let mut rooms = vec![[0u8; 8]; 10];
+    for _ in 0..1000 {
+        // SAFETY: the receives are cancelled and end below.
+        let ids: Vec<_> = rooms.iter_mut().map(|room| unsafe { post(&pair.b, 9, room, None) }).collect();
+        for id in ids {
+            // SAFETY: the room has been made, and the request runs.
+            assert!(unsafe { id.user_memory().cast::<u64>().read() } > 0);
+            pair.b.cancel(id);
+            assert_eq!(pair.b.wait_for(id), Err(Error::Cancelled));
+        }
+    }
+    let blocks = inits.load(Ordering::Relaxed);
+    assert!(blocks < 1000, "{blocks}");
+    drop(pair);
+    assert_eq!((inits.load(Ordering::Relaxed), cleanups.load(Ordering::Relaxed)), (blocks, blocks));
+}
+
+#[test]
+fn requests_of_a_dropped_worker_are_gone() {
+    let pair = Pair::on("posix");
+    let room: &'static mut [u8; 8] = Box::leak(Box::default());
+    // SAFETY: the memory is leaked.
+    let id = unsafe { post(&pair.b, 9, room, None) };
+    assert_eq!(id.status(), Some(Status::InProgress));
+    let a = pair.a.clone();
+    drop(pair);
+    assert_eq!((id.status(), id.info(), a.knows(id), a.cancel(id)), (None, None, false, false));
+    assert_eq!((a.test(id), a.wait_for(id)), (None, Err(Error::Cancelled)));
+}

@@ -231,7 +231,7 @@ fn no_type_has_too_many_methods() {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// Functions that take the whole engine send control packets, drive or fail peers. What needs a part of it takes
+/// Functions that take the whole engine send control packets, drive or fail peers. Others take its parts.
 /// The numbers may only shrink.
 #[test]
 fn few_functions_take_the_whole_engine() {

@@ -1,6 +1,6 @@
 //! Handler table: the protocol that handles each of the 256 packet types, merged from the protocols'
 //! `HANDLERS` at compile time. Two protocols that claim one type do not compile. A new packet type is an
-//! entry in its protocol; a new protocol is a line here and an arm in `Engine::dispatch`.
+//! entry in its protocol; a new protocol is a line here and an arm in `handle` of `mod.rs`.
 
 use crate::rdm::protocol::{HandlerKind, PacketHandler};
 use crate::rdm::protocols::{

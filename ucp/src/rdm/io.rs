@@ -39,7 +39,7 @@ pub enum NotPosted {
     Peer(PeerError),
 }
 
-/// RDMA capabilities of a wire, given to the engine once by `Engine::set_rdma`.
+/// RDMA capabilities of a wire, given to the engine once by `Wires::set_rdma`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Rdma {
     /// Longest RDMA read, bytes; 0 if there is none.
@@ -149,7 +149,7 @@ pub trait Wire: ReceiveSink {
     }
 
     /// Sends at most `max` bytes without a header to the user receive QP of a peer, with `imm` for its
-    /// completion. What comes back does so by `Engine::on_rnr_user_qp`. Fails with [`PeerError::NO_RDMA`],
+    /// completion. What comes back does so by `Returns::on_rnr_user_qp`. Fails with [`PeerError::NO_RDMA`],
     /// before `fill` runs, on a wire without such queue pairs.
     fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,

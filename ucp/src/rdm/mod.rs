@@ -2,8 +2,20 @@
 //! [`io::Wire`], and hands out [`EngineEvent`]s. It uses no socket, clock, thread, log or transport, and
 //! builds without `uct`.
 //!
-//! Order of calls: `add_wire`, then anything. A call returns what it completes itself; everything else comes
-//! from [`Engine::take_event`]. Call `resume` whenever the wires may have room again.
+//! Order of calls: add the wires ([`Engine::wires_mut`]), then anything. A call returns what it completes
+//! itself; everything else comes from [`Engine::take_event`]. Call `resume` whenever the wires may have room
+//! again.
+//!
+//! The state has owners, whose methods take the other parts that they need:
+//!
+//! | Owner | Part of the state |
+//! |---|---|
+//! | [`Pending`] | work that waits, events, kept packet bytes |
+//! | [`Peers`] | peers, our wires, counters |
+//! | `Recvs` | receives, matching, unexpected messages, multi-receives |
+//! | `Sends` | sends that are not complete |
+//! | `RmaOps` | one-sided operations, and the memory that peers may access |
+//! | `Reads` | reads of peers' memory |
 //!
 //! | Step of a packet | Where |
 //! |---|---|

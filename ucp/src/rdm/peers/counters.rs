@@ -1,6 +1,6 @@
 //! Counters of short messages by peer: two 16-bit numbers each way, next to what every packet reads of the
 //! peer. Overflow is carried to the wide counters of engine and peer; readers get the sum. Only used by
-//! `protocols::eager` and `Engine::recv_short`.
+//! `protocols::eager` and `Receives::recv_short`.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::peers::Peers;

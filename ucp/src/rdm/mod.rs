@@ -91,7 +91,10 @@ use send::Sends;
 pub use flow::backoff::Returns;
 pub use flow::retry::RetryPolicy;
 pub use ids::*;
-pub use op::{ContigBuf, Gather, Payload, Piece, RecvBuf, RecvList, Scatter, SendBuf};
+pub use op::{
+    ContigBuf, Gather, GenericData, GenericOps, PACK_PANICKED, Payload, Piece, RecvBuf, RecvList, Scatter,
+    SendBuf, UNPACK_PANICKED, in_callback,
+};
 pub use peers::Peers;
 pub use peers::peer::FailedLane;
 pub use peers::wires::Wires;

@@ -2,6 +2,7 @@
 
 use super::ids::PeerId;
 use crate::wire::EfaStatus;
+use ucs::Status;
 
 /// Error of a peer, or of one packet to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -92,6 +93,21 @@ impl PeerError {
     }
 }
 
+/// Why the callbacks of a generic datatype ended their operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatatypeError {
+    /// `pack` returned no bytes before the end, or more than it was asked for. The peer got zeros instead.
+    #[error("the pack callback returned a wrong number of bytes")]
+    Pack,
+    /// `unpack` returned this status.
+    #[error("the unpack callback failed: {0:?}")]
+    Unpack(Status),
+    /// A callback panicked.
+    #[error("a pack or unpack callback panicked")]
+    Panicked,
+}
+
 /// Why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,6 +155,9 @@ pub enum OpError {
     /// Resource: too many operations at a time.
     #[error("too many operations at a time")]
     NoResource,
+    /// Caller: its pack or unpack callback failed.
+    #[error("{0}")]
+    Datatype(DatatypeError),
 }
 
 /// A message received.

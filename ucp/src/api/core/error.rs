@@ -4,8 +4,8 @@ use crate::rdm::LocalError;
 use ucs::sync::LockError;
 use ucs::{Blame, Status};
 
-use crate::rdm::OpError;
 use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::{DatatypeError, OpError};
 use crate::wire::EfaStatus;
 
 /// Why an endpoint without a peer never got one.
@@ -121,6 +121,9 @@ pub enum Error {
         .0.0
     )]
     NoMemory(PeerId),
+    /// A pack or unpack callback of the program failed.
+    #[error("{0}")]
+    Datatype(DatatypeError),
 }
 
 impl Error {
@@ -136,7 +139,8 @@ impl Error {
             | Thread(_)
             | Closed
             | NotConnected
-            | NoMessage => Blame::Caller,
+            | NoMessage
+            | Datatype(_) => Blame::Caller,
             ConnectFailed(why) => why.status().blame().unwrap_or(Blame::Peer),
             PeerGone(_)
             | Unreachable(_)
@@ -173,6 +177,8 @@ impl Error {
             Local(_, LocalError::InvalidParam) => Status::InvalidParam,
             Local(..) => Status::IoError,
             Device(..) => Status::IoError,
+            Datatype(DatatypeError::Unpack(status)) => status,
+            Datatype(_) => Status::IoError,
             Exhausted | NoDescriptor(_) | NoMemory(_) | OverLimit(_) => Status::NoMemory,
         }
     }
@@ -219,6 +225,7 @@ impl From<OpError> for Error {
             OpError::Access(peer) => Error::RemoteAccess(peer),
             OpError::Aborted(peer, code) => Error::Aborted(peer, code),
             OpError::NoResource => Error::Exhausted,
+            OpError::Datatype(error) => Error::Datatype(error),
             OpError::Peer(peer, fault) => Error::of_peer(peer, fault),
         }
     }

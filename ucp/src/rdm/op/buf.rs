@@ -5,6 +5,10 @@
 
 use std::ptr::NonNull;
 
+use crate::rdm::op::generic::GenericData;
+use crate::rdm::op::piece::{Piece, for_each_overlap, piece_at};
+use crate::rdm::status::DatatypeError;
+
 /// Copies `n` bytes; one word, the commonest small message, without a call. // HOT
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.
@@ -21,63 +25,20 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     }
 }
 
-/// Contiguous bytes that the wire registers, reads from or writes to in place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
-    ptr: NonNull<u8>,
-    len: usize,
-}
-
-impl Piece {
-    /// An empty piece.
-    pub const EMPTY: Piece = Piece { ptr: NonNull::dangling(), len: 0 };
-
-    /// Names the `len` bytes at `ptr`; `None` if `ptr` is null.
-    /// # Safety
-    /// They stay valid for their registered uses until the registration is released or the wire dropped.
-    pub unsafe fn new(ptr: *mut u8, len: usize) -> Option<Piece> {
-        Some(Piece { ptr: NonNull::new(ptr)?, len })
-    }
-
-    /// Address of the first byte.
-    #[inline]
-    pub const fn ptr(self) -> *mut u8 {
-        self.ptr.as_ptr()
-    }
-
-    /// Length, bytes.
-    #[inline]
-    pub const fn len(self) -> usize {
-        self.len
-    }
-
-    /// Whether the length is 0.
-    #[inline]
-    pub const fn is_empty(self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the subrange from `at` on, of at most `len` bytes.
-    #[inline]
-    pub fn part(self, at: usize, len: usize) -> Piece {
-        let at = at.min(self.len);
-        let len = len.min(self.len - at);
-        // SAFETY: at <= self.len, so the sum lies inside the bytes of `new`, or one past them.
-        Piece { ptr: unsafe { self.ptr.add(at) }, len }
-    }
-}
-
-/// Source bytes of a send: one piece, or a list of pieces taken as one run.
+/// Source bytes of a send: one piece, a list of pieces taken as one run, or data that callbacks pack.
 #[derive(Clone, Copy, Debug)]
 pub struct SendBuf {
-    /// The bytes, or the list.
+    /// The bytes, the list, or the [`GenericData`].
     ptr: NonNull<u8>,
     len: usize,
-    /// Pieces in the list; 0: no list.
+    /// Pieces in the list; 0: contiguous bytes; [`GENERIC`]: packed by callbacks.
     pieces: usize,
 }
 
-// SAFETY: `new` and `of_list` promise that any thread may read the bytes until the operation is over.
+/// [`SendBuf::pieces`] of data that callbacks pack. No list is so long.
+const GENERIC: usize = usize::MAX;
+
+// SAFETY: the constructors promise that any thread may read the bytes until the operation is over.
 unsafe impl Send for SendBuf {}
 
 impl SendBuf {
@@ -110,6 +71,14 @@ impl SendBuf {
         }
     }
 
+    /// Names data that callbacks pack.
+    /// # Safety
+    /// As for [`SendBuf::new`], for `data`, which stays where it is and has one operation at a time.
+    #[inline]
+    pub unsafe fn of_generic(data: &GenericData) -> SendBuf {
+        SendBuf { ptr: NonNull::from_ref(data).cast(), len: data.len(), pieces: GENERIC }
+    }
+
     /// Total length, bytes.
     #[inline]
     pub const fn len(&self) -> usize {
@@ -122,7 +91,34 @@ impl SendBuf {
         self.len == 0
     }
 
-    /// Returns the bytes for use in place by the wire, valid until the operation ends. `None` for a list.
+    /// Returns the error of a callback that has packed these bytes.
+    #[inline]
+    pub(in crate::rdm) fn error(&self) -> Option<DatatypeError> {
+        if self.pieces == 0 { None } else { self.error_of_pieces() }
+    }
+
+    #[cold]
+    fn error_of_pieces(&self) -> Option<DatatypeError> {
+        match self.generic() {
+            Some(data) => data.error(),
+            None => self.list().iter().find_map(SendBuf::error),
+        }
+    }
+
+    fn generic(&self) -> Option<&GenericData> {
+        // SAFETY: `of_generic` promised data that stays as long as the operation.
+        (self.pieces == GENERIC).then(|| unsafe { self.ptr.cast::<GenericData>().as_ref() })
+    }
+
+    /// The pieces of a list.
+    fn list(&self) -> &[SendBuf] {
+        debug_assert!(self.pieces != GENERIC);
+        // SAFETY: `of_list` promised a list of so many pieces that stays unchanged as long as the bytes do.
+        unsafe { std::slice::from_raw_parts(self.ptr.cast::<SendBuf>().as_ptr(), self.pieces) }
+    }
+
+    /// Returns the bytes for use in place by the wire, valid until the operation ends. `None` unless they are
+    /// contiguous.
     #[inline]
     pub const fn piece(&self) -> Option<Piece> {
         if self.pieces == 0 { Some(Piece { ptr: self.ptr, len: self.len }) } else { None }
@@ -143,13 +139,14 @@ impl SendBuf {
         if self.pieces == 0 { Some(ContigBuf { ptr: self.ptr.as_ptr(), len: self.len }) } else { None }
     }
 
-    /// Copies from a list as [`SendBuf::copy_to`] does. // HOT
+    /// Copies from a list, or packs, as [`SendBuf::copy_to`] does. // HOT
     #[inline(never)]
     fn gather(&self, at: usize, to: &mut [u8]) -> usize {
-        // SAFETY: `of_list` promised a list of so many pieces that stays unchanged as long as the bytes do.
-        let list = unsafe { std::slice::from_raw_parts(self.ptr.cast::<SendBuf>().as_ptr(), self.pieces) };
+        if let Some(data) = self.generic() {
+            return data.pack(at, to);
+        }
         let (mut skip, mut done) = (at, 0);
-        for piece in list {
+        for piece in self.list() {
             if skip >= piece.len {
                 skip -= piece.len;
                 continue;
@@ -235,7 +232,7 @@ impl Payload for SendBuf {
     }
 }
 
-/// Destination bytes of a receive: one piece, or a list of pieces taken as one run.
+/// Destination bytes of a receive: one piece, or a list of pieces taken as one run, or unpacked by callbacks.
 #[derive(Debug)]
 pub struct RecvBuf {
     /// The bytes, or the list.
@@ -283,7 +280,7 @@ impl RecvBuf {
         }
     }
 
-    /// Joins the pieces of `list` into one run.
+    /// Joins the pieces of `list` into one run, or unpacks with its callbacks.
     /// # Safety
     /// As for [`RecvBuf::new`], for each piece; the list stays unchanged as long.
     #[inline]
@@ -308,6 +305,17 @@ impl RecvBuf {
     #[inline]
     pub fn len(&self) -> usize {
         self.list().map_or(self.len, RecvList::len)
+    }
+
+    /// Returns the error of a callback that has unpacked received bytes.
+    #[inline]
+    pub fn error(&self) -> Option<DatatypeError> {
+        self.list().and_then(RecvList::error)
+    }
+
+    /// Whether callbacks unpack the received bytes.
+    pub(in crate::rdm) fn is_generic(&self) -> bool {
+        self.list().is_some_and(|list| list.generic().is_some())
     }
 
     /// Whether the length is 0.
@@ -355,7 +363,7 @@ impl RecvBuf {
 
     /// Writes to contiguous bytes as [`RecvBuf::put`] does; nothing for a list. // HOT
     #[inline(always)]
-    pub(super) fn put_whole(&self, at: u64, from: &[u8]) -> usize {
+    pub(in crate::rdm) fn put_whole(&self, at: u64, from: &[u8]) -> usize {
         let at = at.min(self.len as u64) as usize;
         let n = from.len().min(self.len - at);
         // SAFETY: at <= len, so the sum stays inside the user's buffer, or one past it; for a list it adds 0.
@@ -367,63 +375,47 @@ impl RecvBuf {
     }
 }
 
-/// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the overlap of every piece with
-/// `at..at + len`. Bytes past the last piece are left out. // HOT
-#[inline]
-pub fn for_each_overlap(
-    lens: impl Iterator<Item = usize>,
-    at: u64,
-    len: usize,
-    mut each: impl FnMut(usize, usize, usize, usize),
-) {
-    let Ok(mut skip) = usize::try_from(at) else { return };
-    let mut done = 0;
-    for (piece, size) in lens.enumerate() {
-        if done == len {
-            return;
-        }
-        if skip >= size {
-            skip -= size;
-            continue;
-        }
-        let n = (size - skip).min(len - done);
-        each(piece, skip, done, n);
-        done += n;
-        skip = 0;
-    }
-}
-
-/// The piece that byte `at` of the run lies in, its number, and how far into it.
-pub fn piece_at(pieces: impl Iterator<Item = Piece>, at: u64) -> Option<(usize, Piece, usize)> {
-    let mut skip = usize::try_from(at).ok()?;
-    for (n, piece) in pieces.enumerate() {
-        if skip < piece.len() {
-            return Some((n, piece, skip));
-        }
-        skip -= piece.len();
-    }
-    None
-}
-
-/// Destination of a message, in any number of pieces. The poster of the receive keeps it until the end.
+/// Destination of a message: any number of pieces, or callbacks that unpack it. The poster of the receive
+/// keeps it until the end.
 #[derive(Debug, Default)]
 pub struct RecvList {
     /// None is empty or a list.
     pieces: Vec<RecvBuf>,
     len: usize,
+    generic: Option<NonNull<GenericData>>,
 }
 
 // SAFETY: sharing reads addresses and lengths only; `RecvBuf::of_list` covers writes through them.
 unsafe impl Sync for RecvList {}
+// SAFETY: `of_generic` promises that any thread may call the callbacks; the pieces may be sent.
+unsafe impl Send for RecvList {}
 
 impl RecvList {
     /// An empty list.
-    pub const NONE: RecvList = RecvList { pieces: Vec::new(), len: 0 };
+    pub const NONE: RecvList = RecvList { pieces: Vec::new(), len: 0, generic: None };
+
+    /// Makes a list whose bytes callbacks unpack.
+    /// # Safety
+    /// As for [`RecvBuf::new`], for `data`, which stays where it is and has one operation at a time.
+    pub unsafe fn of_generic(data: &GenericData) -> RecvList {
+        RecvList { pieces: Vec::new(), len: data.len(), generic: Some(NonNull::from_ref(data)) }
+    }
+
+    /// Returns the callbacks that unpack the bytes, if there are any.
+    pub(in crate::rdm) fn generic(&self) -> Option<&GenericData> {
+        // SAFETY: `of_generic` promised data that stays as long as the operation.
+        self.generic.map(|data| unsafe { data.as_ref() })
+    }
+
+    /// Returns the error of a callback that has unpacked received bytes.
+    pub fn error(&self) -> Option<DatatypeError> {
+        self.generic().and_then(GenericData::error)
+    }
 
     /// Replaces the pieces, without empty ones. False if the length overflows or a piece is a list.
     pub fn fill(&mut self, pieces: impl Iterator<Item = RecvBuf>) -> bool {
         self.pieces.clear();
-        self.len = 0;
+        (self.len, self.generic) = (0, None);
         for buf in pieces.filter(|buf| !buf.is_empty()) {
             match self.len.checked_add(buf.len()) {
                 Some(len) if buf.piece().is_some() => self.len = len,
@@ -457,8 +449,11 @@ impl RecvList {
         piece_at(self.pieces.iter().filter_map(RecvBuf::piece), at)
     }
 
-    /// Writes `from` at offset `at` of the run, up to the end.
+    /// Writes or unpacks `from` at offset `at` of the run, up to the end.
     pub(super) fn put(&self, at: u64, from: &[u8]) {
+        if let Some(data) = self.generic() {
+            return data.unpack(at, from);
+        }
         for_each_overlap(self.pieces.iter().map(RecvBuf::len), at, from.len(), |piece, to, out, n| {
             self.pieces[piece].put_whole(to as u64, &from[out..out + n]);
         });

@@ -1,7 +1,9 @@
 //! Operations that are not complete: states (`tx`, `rx`, `rma_op`), tables with ids that may travel (`table`,
-//! `rma_ops`), access to user memory (`buf`, `pieces`), received bytes (`received_ranges`).
+//! `rma_ops`), access to user memory (`buf`, `piece`, `pieces`, `generic`), received bytes (`received_ranges`).
 
 pub mod buf;
+pub mod generic;
+pub mod piece;
 pub mod pieces;
 pub mod received_ranges;
 pub mod rma_op;
@@ -11,5 +13,7 @@ pub mod rx;
 pub mod table;
 pub mod tx;
 
-pub use buf::{ContigBuf, Payload, Piece, RecvBuf, RecvList, SendBuf};
+pub use buf::{ContigBuf, Payload, RecvBuf, RecvList, SendBuf};
+pub use generic::{GenericData, GenericOps, PACK_PANICKED, UNPACK_PANICKED, in_callback};
+pub use piece::Piece;
 pub use pieces::{Gather, Scatter};

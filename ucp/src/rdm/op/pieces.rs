@@ -3,7 +3,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::rdm::op::buf::{Piece, RecvBuf, SendBuf, for_each_overlap, piece_at};
+use crate::rdm::op::buf::{RecvBuf, SendBuf};
+use crate::rdm::op::piece::{Piece, for_each_overlap, piece_at};
 use crate::wire::MAX_IOV;
 
 /// Source bytes of a write, in up to four pieces.

@@ -3,7 +3,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::op::buf::RecvBuf;
+use crate::rdm::op::buf::{RecvBuf, RecvList};
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
@@ -154,5 +154,20 @@ impl Envelope {
             return Err(OpError::Truncated { len: self.len, room });
         }
         Ok(RecvStatus { len: self.len as usize, tag: self.tag, from: self.from, cq_data: self.cq_data })
+    }
+
+    /// Returns the result for the user of a receive into `buf`.
+    #[inline]
+    pub fn result(&self, buf: &RecvBuf) -> Result<RecvStatus, OpError> {
+        match buf.list() {
+            None => self.status(buf.len()),
+            Some(list) => self.list_result(list),
+        }
+    }
+
+    #[cold]
+    fn list_result(&self, list: &RecvList) -> Result<RecvStatus, OpError> {
+        let status = self.status(list.len())?;
+        list.error().map_or(Ok(status), |error| Err(OpError::Datatype(error)))
     }
 }

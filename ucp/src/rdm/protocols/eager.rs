@@ -213,14 +213,9 @@ pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
     };
     let user = match first {
         Some(user) => user,
-        None => match take_expected_short(recvs, peers, hdr.class, tag, from, payload) {
-            Some((room, user)) if len > room => {
-                peers.counters.stats.rare.truncated += 1;
-                let result = Err(OpError::Truncated { len: len as u64, room });
-                pending.events.push_back(EngineEvent::RecvDone { user, result });
-                return true;
-            }
-            Some((_, user)) => user,
+        None => match take_expected_short(recvs, peers, pending, (hdr.class, tag), from, payload) {
+            Some(Some(user)) => user,
+            Some(None) => return true,
             None => return false,
         },
     };
@@ -247,25 +242,33 @@ fn take_first_expected(recvs: &mut Recvs, tag: u64, from: PeerId, payload: &[u8]
     Some(user)
 }
 
-/// Receives a tagged message whose receive is not the first of its list, has several pieces, or is too short.
-/// Returns the length of the receive and its user value.
+/// Receives a tagged message whose receive is not the first of its list, is not contiguous, or is too short.
+/// Returns the user value of the receive, or `Some(None)` if it has ended with an error.
 #[inline(never)]
 fn take_expected_short(
     recvs: &mut Recvs,
-    peers: &Peers,
-    class: MsgClass,
-    tag: u64,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    (class, tag): (MsgClass, u64),
     from: PeerId,
     payload: &[u8],
-) -> Option<(usize, u64)> {
+) -> Option<Option<u64>> {
     let kind = Kind::of(Some(tag), class);
     let from = Aliases::new(peers, kind).sender(from);
     let at = recvs.match_queues[kind as usize].expected.take(&mut recvs.table, tag, from)?;
     let mut receive = recvs.table.occupied(at as usize)?;
     let op = receive.element();
-    let of = (op.buf.put(0, payload), op.user);
+    let (room, user) = (op.buf.put(0, payload), op.user);
+    let error = op.buf.error();
     receive.end();
-    Some(of)
+    if payload.len() <= room && error.is_none() {
+        return Some(Some(user));
+    }
+    let truncated = OpError::Truncated { len: payload.len() as u64, room };
+    peers.counters.stats.rare.truncated += u64::from(payload.len() > room);
+    let error = error.filter(|_| payload.len() <= room).map_or(truncated, OpError::Datatype);
+    pending.events.push_back(EngineEvent::RecvDone { user, result: Err(error) });
+    Some(None)
 }
 
 #[inline]

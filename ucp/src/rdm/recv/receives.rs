@@ -237,8 +237,8 @@ pub(in crate::rdm) fn recv_unexpected<W: Wire>(
     });
     e.peers.forget_unexpected(&mut e.pending, envelope.from);
     if held.received.bytes() == envelope.len && held.rma_read.is_none() {
-        let status = envelope.status(buf.len());
-        e.peers.counters.count_received(&envelope, status.is_err());
+        let status = envelope.result(&buf);
+        e.peers.counters.count_received(&envelope, is_truncated(&status));
         e.follow(w, envelope.from, Next::receipt(&envelope));
         return match status {
             Ok(status) => Started::Done(status),
@@ -416,9 +416,9 @@ impl Recvs {
         op: RxOp,
         envelope: &Envelope,
     ) -> Next {
-        let result = envelope.status(op.buf.len());
+        let result = envelope.result(&op.buf);
         self.notify_end(pending, &op, result);
-        peers.counters.count_received(envelope, result.is_err());
+        peers.counters.count_received(envelope, is_truncated(&result));
         Next::receipt(envelope)
     }
 
@@ -493,4 +493,9 @@ impl Counters {
         self.by_peer.of(envelope.from).rx_bytes += envelope.len;
         self.stats.rare.truncated += u64::from(truncated);
     }
+}
+
+#[inline]
+fn is_truncated(result: &Result<RecvStatus, OpError>) -> bool {
+    matches!(result, Err(OpError::Truncated { .. }))
 }

@@ -14,7 +14,7 @@ use bitflags::bitflags;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::op::Piece;
-use crate::rdm::op::buf::{for_each_overlap, piece_at};
+use crate::rdm::op::piece::{for_each_overlap, piece_at};
 use crate::wire::MAX_IOV;
 
 bitflags! {

@@ -464,6 +464,17 @@ impl Reads {
         has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
     }
 
+    /// Has a message sent in packets, since callbacks unpack it.
+    fn decline(&mut self, peers: &Peers, id: SlotId) {
+        let Some(rma_read) = self.table.get_mut(id) else { return };
+        let peer = &peers.table[rma_read.peer];
+        let has_nack =
+            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
+        // Only a sender that names an RMA-only lane would take the plain form for good.
+        let declined = has_nack && rma_read.rma_address().is_some();
+        rma_read.stop = Some(if declined { Stop::Declined } else { Stop::Nack });
+    }
+
     /// Starts the RMA read of a message that receive `rx` has matched.
     pub(in crate::rdm) fn start<W: Wire>(
         &mut self,
@@ -477,13 +488,15 @@ impl Reads {
         rxe.rma_read = Some(id);
         let total = rxe.envelope.len;
         let end = total.min(op.buf.len() as u64);
-        let whole = op.buf.piece().is_some();
+        let (whole, is_generic) = (op.buf.piece().is_some(), op.buf.is_generic());
         let Some(rma_read) = self.table.get_mut(id) else { return Next::Nothing };
         rma_read.to = Some(rx);
         // [M7.4]
         rma_read.end = end.max(rma_read.from);
         let (peer, iov, from, end) = (rma_read.peer, rma_read.iov, rma_read.from, rma_read.end);
-        if self.prefers_packets(peers, w, id, total) {
+        if is_generic && end > from {
+            self.decline(peers, id);
+        } else if self.prefers_packets(peers, w, id, total) {
             if let Some(rma_read) = self.table.get_mut(id) {
                 rma_read.stop = Some(Stop::Declined);
             }

@@ -483,6 +483,10 @@ impl Sends {
             Err(_) => self.revoke_regs(peers, w, id, W::revoke),
         }
         let Some(op) = self.table.remove(id) else { return };
+        let result = result.and_then(|()| match op.buf.error() {
+            None => Ok(()),
+            Some(error) => Err(OpError::Datatype(error)),
+        });
         peers.table[op.peer].outstanding -= 1;
         match &mut self.in_call {
             Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),

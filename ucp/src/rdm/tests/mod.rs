@@ -6,6 +6,7 @@ mod direct;
 mod errors;
 mod exchange;
 mod flood;
+mod generic;
 mod hostile;
 mod matched;
 mod pieces;

@@ -3,7 +3,7 @@
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
 use crate::rdm::op::RecvBuf;
-use crate::rdm::op::buf::RecvList;
+use crate::rdm::op::RecvList;
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;

@@ -1,0 +1,253 @@
+//! Messages that callbacks pack or unpack equal contiguous ones, by every protocol; failing callbacks end
+//! their operation only.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+
+use proptest::prelude::*;
+use ucs::Status;
+
+use crate::rdm::EngineConfig;
+use crate::rdm::ids::PeerId;
+use crate::rdm::op::{GenericData, GenericOps, RecvBuf, RecvList, SendBuf, in_callback};
+use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::*;
+use crate::rdm::testing::*;
+use crate::rdm::types::*;
+use crate::wire::{Features, PktType};
+
+const PROTOCOLS: [Protocol; 8] = [
+    Protocol::Eager,
+    Protocol::DcEager,
+    Protocol::Medium,
+    Protocol::DcMedium,
+    Protocol::LongCts,
+    Protocol::DcLongCts,
+    Protocol::LongRead,
+    Protocol::RuntRead,
+];
+
+/// Bytes behind callbacks, which pack at most `step` bytes a call and fail from offset `fail_at` on.
+struct Program {
+    bytes: RefCell<Vec<u8>>,
+    seen: RefCell<Vec<bool>>,
+    step: usize,
+    fail_at: usize,
+    finished: Cell<u32>,
+}
+
+impl Program {
+    fn new(bytes: Vec<u8>, step: usize, fail_at: usize) -> Box<Program> {
+        let seen = RefCell::new(vec![false; bytes.len()]);
+        Box::new(Program { bytes: RefCell::new(bytes), seen, step, fail_at, finished: Cell::new(0) })
+    }
+
+    fn data(&self) -> Box<GenericData> {
+        let (state, len) = (std::ptr::from_ref(self).cast_mut().cast(), self.bytes.borrow().len());
+        // SAFETY: tests keep the program beside the engines.
+        Box::new(unsafe { GenericData::new(GenericOps { pack, unpack, finish }, state, len) })
+    }
+}
+
+unsafe extern "C" fn pack(state: *mut c_void, offset: usize, dest: *mut c_void, max: usize) -> usize {
+    // SAFETY: `Program::data` passes a program.
+    let program = unsafe { &*state.cast::<Program>() };
+    assert!(in_callback());
+    let bytes = program.bytes.borrow();
+    let n = max.min(program.step).min(program.fail_at.saturating_sub(offset));
+    // SAFETY: the engine has `max` writable bytes there.
+    unsafe { std::slice::from_raw_parts_mut(dest.cast(), n) }.copy_from_slice(&bytes[offset..offset + n]);
+    n
+}
+
+unsafe extern "C" fn unpack(state: *mut c_void, offset: usize, src: *const c_void, length: usize) -> i8 {
+    // SAFETY: as in `pack`.
+    let program = unsafe { &*state.cast::<Program>() };
+    assert!(in_callback() && length > 0);
+    if offset + length > program.fail_at {
+        return Status::OutOfRange as i8;
+    }
+    // SAFETY: the engine has `length` readable bytes there.
+    let from = unsafe { std::slice::from_raw_parts(src.cast(), length) };
+    program.bytes.borrow_mut()[offset..offset + length].copy_from_slice(from);
+    for seen in &mut program.seen.borrow_mut()[offset..offset + length] {
+        assert!(!std::mem::replace(seen, true), "unpacked twice at {offset}");
+    }
+    0
+}
+
+unsafe extern "C" fn finish(state: *mut c_void) {
+    // SAFETY: as in `pack`.
+    let program = unsafe { &*state.cast::<Program>() };
+    program.finished.set(program.finished.get() + 1);
+}
+
+fn connected(net_config: NetConfig, most: u64) -> (Net, PeerId) {
+    let cfg = EngineConfig { runt_size: 3000, ..EngineConfig::default() };
+    let mut net = Net::with(2, 7, net_config, cfg).with_rdma(most);
+    let peer = net.peer(0, 1);
+    let mut hello = [0];
+    net.recv(1, &mut hello, exact(99), 0);
+    net.send(0, peer, &[1], Some(99), Protocol::Eager);
+    net.settle();
+    net.events(0);
+    net.events(1);
+    (net, peer)
+}
+
+type Ends = (Result<(), OpError>, Result<RecvStatus, OpError>);
+
+/// Sends `from` to a receive into `to`, posted before the message comes or after. Returns how both ended.
+fn exchange(
+    net: &mut Net,
+    peer: PeerId,
+    from: SendBuf,
+    to: RecvBuf,
+    protocol: Protocol,
+    late: bool,
+) -> Ends {
+    let args = RecvArgs { buf: to, kind: exact(7), from: None, user: 5 };
+    let send = SendArgs { buf: from, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+    let (sent, received) = if late {
+        let sent = net.send_args(0, peer, send);
+        net.settle();
+        (sent, net.at(1, |e, w| e.recv(w, args)))
+    } else {
+        let received = net.at(1, |e, w| e.recv(w, args));
+        (net.send_args(0, peer, send), received)
+    };
+    net.settle();
+    let sent_end = net.events(0).into_iter().find_map(|event| match event {
+        EngineEvent::SendDone { user: 1, result } => Some(result),
+        _ => None,
+    });
+    let recv_end = net.events(1).into_iter().find_map(|event| match event {
+        EngineEvent::RecvDone { user: 5, result } => Some(result),
+        _ => None,
+    });
+    let sent = match sent {
+        Started::Done(()) => from.error().map_or(Ok(()), |error| Err(OpError::Datatype(error))),
+        Started::Failed(error) => Err(error),
+        Started::Pending(_) => sent_end.expect("the send ends"),
+    };
+    let received = match received {
+        Started::Done(status) => Ok(status),
+        Started::Failed(error) => Err(error),
+        Started::Pending(_) => recv_end.expect("the receive ends"),
+    };
+    (sent, received)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    // [M5.7]
+    #[test]
+    fn packed_and_unpacked_messages_equal_contiguous_ones(
+        len in prop_oneof![0usize..9, 0usize..4000, 0usize..20_000],
+        percent in 50usize..130,
+        step in prop_oneof![1usize..9, 100usize..9000],
+        protocol in prop::sample::select(&PROTOCOLS[..]),
+        late: bool,
+        reorder: bool,
+        full in prop::sample::select(vec![0usize, 3]),
+        most in prop::sample::select(vec![700u64, 1 << 30]),
+    ) {
+        let (message, room) = (message_bytes(4, len), len * percent / 100);
+        let (source, target) = (Program::new(message.clone(), step, usize::MAX), Program::new(vec![0; room], 1, usize::MAX));
+        let (from, to) = (source.data(), target.data());
+        // SAFETY: the data outlives the exchange.
+        let list = unsafe { RecvList::of_generic(&to) };
+        let (mut net, peer) = connected(NetConfig { full, reorder, ..NetConfig::RELIABLE }, most);
+        // SAFETY: as above.
+        let bufs = unsafe { (SendBuf::of_generic(&from), RecvBuf::of_list(&list)) };
+        let (sent, received) = exchange(&mut net, peer, bufs.0, bufs.1, protocol, late);
+        prop_assert_eq!(sent, Ok(()));
+        match received {
+            Ok(status) => prop_assert!(status.len == len && len <= room),
+            Err(error) => prop_assert_eq!(error, OpError::Truncated { len: len as u64, room }),
+        }
+        let n = len.min(room);
+        prop_assert_eq!(&target.bytes.borrow()[..n], &message[..n]);
+        prop_assert!(target.seen.borrow()[..n].iter().all(|seen| *seen));
+        prop_assert_eq!((source.finished.get(), target.finished.get(), net.regs()), (0, 0, 0));
+    }
+
+    #[test]
+    fn failing_callbacks_end_their_own_operation(
+        len in prop_oneof![1usize..9, 1usize..20_000],
+        fail_at in 0usize..20_000,
+        packs: bool,
+        protocol in prop::sample::select(&PROTOCOLS[..]),
+        late: bool,
+    ) {
+        let fail_at = fail_at % len;
+        let (pack_to, unpack_to) = if packs { (fail_at, usize::MAX) } else { (usize::MAX, fail_at) };
+        let (source, target) = (Program::new(message_bytes(4, len), 4096, pack_to), Program::new(vec![9; len], 1, unpack_to));
+        let (from, to) = (source.data(), target.data());
+        // SAFETY: the data outlives the exchange.
+        let list = unsafe { RecvList::of_generic(&to) };
+        let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
+        // SAFETY: as above.
+        let bufs = unsafe { (SendBuf::of_generic(&from), RecvBuf::of_list(&list)) };
+        let (sent, received) = exchange(&mut net, peer, bufs.0, bufs.1, protocol, late);
+        let received = received.map(|status| status.len);
+        if packs {
+            prop_assert_eq!((sent, received), (Err(OpError::Datatype(DatatypeError::Pack)), Ok(len)));
+            prop_assert!(target.bytes.borrow()[fail_at..].iter().all(|byte| *byte == 0), "zeros for what was not packed");
+        } else {
+            let error = OpError::Datatype(DatatypeError::Unpack(Status::OutOfRange));
+            prop_assert_eq!((sent, received), (Ok(()), Err(error)));
+        }
+        // The next message is not affected.
+        let (bytes, mut room) = (message_bytes(5, 100), [0; 100]);
+        let next = exchange(&mut net, peer, send_buf(&bytes), recv_buf(&mut room), protocol, late);
+        prop_assert_eq!((next.0, next.1.map(|status| status.len)), (Ok(()), Ok(100)));
+        prop_assert_eq!(&room[..], &bytes[..]);
+    }
+}
+
+fn sent(net: &Net, ty: PktType) -> u64 {
+    net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)]
+}
+
+// [M7.5]
+#[test]
+fn unpacked_messages_are_sent_instead_of_read() {
+    for protocol in [Protocol::LongRead, Protocol::RuntRead] {
+        let message = message_bytes(9, 20_000);
+        let target = Program::new(vec![0; 20_000], 1, usize::MAX);
+        let to = target.data();
+        // SAFETY: the data outlives the exchange.
+        let list = unsafe { RecvList::of_generic(&to) };
+        let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
+        // SAFETY: as above.
+        let room = unsafe { RecvBuf::of_list(&list) };
+        let ends = exchange(&mut net, peer, send_buf(&message), room, protocol, false);
+        assert_eq!((ends.0, ends.1.map(|status| status.len)), (Ok(()), Ok(20_000)));
+        assert_eq!(*target.bytes.borrow(), message);
+        assert_eq!((net.nodes[1].engine.stats().rare.reads, sent(&net, PktType::READ_NACK)), (0, 1));
+    }
+}
+
+#[test]
+fn a_sender_without_read_nack_is_refused() {
+    let (message, target) = (message_bytes(2, 9000), Program::new(vec![0; 9000], 1, usize::MAX));
+    let to = target.data();
+    // SAFETY: the data outlives the exchange.
+    let list = unsafe { RecvList::of_generic(&to) };
+    let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
+    let from = net.peer(1, 0);
+    let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
+    net.nodes[1].engine.set_features(from, old);
+    // SAFETY: as above.
+    let room = unsafe { RecvBuf::of_list(&list) };
+    let args = RecvArgs { buf: room, kind: exact(7), from: None, user: 5 };
+    net.at(1, |e, w| e.recv(w, args));
+    net.send(0, peer, &message, Some(7), Protocol::LongRead);
+    net.settle();
+    let ends = net.events(1);
+    assert!(
+        matches!(ends.as_slice(), [EngineEvent::RecvDone { user: 5, result: Err(OpError::Unsupported) }]),
+        "{ends:?}"
+    );
+}

@@ -62,6 +62,6 @@ pub use api::*;
 #[cfg(feature = "lanes")]
 pub use lane::ConnectError;
 pub use rdm::io::PeerId;
-pub use rdm::{Access, RecvStatus};
+pub use rdm::{Access, DatatypeError, GenericOps, RecvStatus, in_callback};
 pub use ucs::config::Source;
 pub use wire::{AtomicOp, Datatype};

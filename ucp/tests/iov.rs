@@ -90,7 +90,7 @@ fn streams(tls: &str) {
         let list: Vec<Iov> =
             pieces.iter().map(|b| Iov { addr: b.as_ptr().cast_mut(), len: b.len() }).collect();
         // SAFETY: `pieces` lives until the flush below is complete.
-        let started = unsafe { pair.ab.stream_send_iov_raw(&list, None) }.unwrap();
+        let started = unsafe { pair.ab.stream_send_layout_raw(&list, None) }.unwrap();
         let mut got = Vec::new();
         while got.len() < whole.len() {
             let recv = pair.ba.stream_recv(Vec::with_capacity(50_000));
@@ -131,7 +131,7 @@ fn overflowing_lengths_are_rejected() {
     let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
     let params = SendParams { tag: Some(1), ..SendParams::default() };
     // SAFETY: rejected, so nothing is read.
-    let refused = unsafe { pair.ab.send_iov_raw(&[piece, piece], &params) };
+    let refused = unsafe { pair.ab.send_layout_raw(&[piece, piece], &params) };
     assert_eq!(refused, Err(Error::Invalid));
 }
 

@@ -78,7 +78,7 @@ impl SendOp {
             SendForm::Id => {
                 let bufs = split(&bytes, lens);
                 // SAFETY: the bytes are kept with the id, unchanged, until the end.
-                let started = unsafe { ep.send_iov_raw(&pieces(&bufs), params) };
+                let started = unsafe { ep.send_layout_raw(&pieces(&bufs), params) };
                 SendOp::started(started, bufs)
             }
         }
@@ -101,7 +101,7 @@ impl SendOp {
                 let bufs = split(&bytes, lens);
                 let params = AmParams { proto, done: None };
                 // SAFETY: the bytes are kept with the id, unchanged, until the end.
-                let started = unsafe { ep.am_send_iov_raw(id, header, &pieces(&bufs), &params) };
+                let started = unsafe { ep.am_send_layout_raw(id, header, &pieces(&bufs), &params) };
                 SendOp::started(started, bufs)
             }
         }
@@ -116,7 +116,7 @@ impl SendOp {
             SendForm::Iov | SendForm::Id => {
                 let bufs = split(&bytes, lens);
                 // SAFETY: the bytes are kept with the id, unchanged, until the end.
-                let started = unsafe { ep.stream_send_iov_raw(&pieces(&bufs), None) };
+                let started = unsafe { ep.stream_send_layout_raw(&pieces(&bufs), None) };
                 SendOp::started(started, bufs)
             }
         }

@@ -3,6 +3,7 @@
 mod am;
 mod context;
 mod core;
+mod data;
 mod ep;
 mod mem;
 mod request;
@@ -20,6 +21,10 @@ pub use core::ep_state::ErrorMode;
 pub use core::error::{ConnectFailure, Error};
 pub use core::report::Report;
 pub use core::requests::{Callback, OpStatus, RequestId, RequestRoom};
+pub use data::packed::{Pack, Packed, Unpack, Unpacked};
+pub use data::raw::{Generic, Layout};
+pub use data::strided::{Stride, Strided, StridedIov};
+pub use data::view::{RecvData, SendData};
 pub use ep::connect::EpConnector;
 pub use ep::handle::{CloseMode, Ep, EpParams, SendParams};
 pub use ep::protocols::EpProtocols;

@@ -133,7 +133,7 @@ impl MessageIo for StreamIo<'_> {
             // SAFETY: this function's contract.
             Message::One(at, len) => unsafe { self.ep.stream_send_raw(at, len, None) },
             // SAFETY: this function's contract.
-            Message::Pieces(pieces) => unsafe { self.ep.stream_send_iov_raw(pieces, None) },
+            Message::Pieces(pieces) => unsafe { self.ep.stream_send_layout_raw(pieces, None) },
         }
     }
 

@@ -226,7 +226,7 @@ impl WindowBuffers {
             // and lives until then: see `drop`.
             Message::One(at, len) => unsafe { ep.send_raw(at, len, params) },
             // SAFETY: as above.
-            Message::Pieces(pieces) => unsafe { ep.send_iov_raw(pieces, params) },
+            Message::Pieces(pieces) => unsafe { ep.send_layout_raw(pieces, params) },
         };
         self.slots[slot] = Slot::of(started)?;
         Ok(())
@@ -259,7 +259,7 @@ impl WindowBuffers {
             },
             // SAFETY: as in `recv`.
             Message::Pieces(pieces) => unsafe {
-                ep.stream_recv_iov_raw(pieces, StreamRecvMode::WaitAll, None)
+                ep.stream_recv_layout_raw(pieces, StreamRecvMode::WaitAll, None)
             },
         };
         self.slots[slot] = Slot::Running(started.map_err(op_failed)?);
@@ -283,7 +283,7 @@ impl WindowBuffers {
         let worker = self.worker.clone();
         let Message::Pieces(pieces) = self.message(slot) else { return Ok(()) };
         // SAFETY: as in `recv`.
-        let started = unsafe { worker.recv_iov_raw(pieces, matching, None) };
+        let started = unsafe { worker.recv_layout_raw(pieces, matching, None) };
         self.set_started(slot, started)
     }
 
@@ -305,7 +305,7 @@ impl WindowBuffers {
             // SAFETY: as in `recv`.
             Message::One(at, len) => unsafe { message.recv_raw(at.cast_mut(), len, None) },
             // SAFETY: as in `recv`.
-            Message::Pieces(pieces) => unsafe { message.recv_iov_raw(pieces, None) },
+            Message::Pieces(pieces) => unsafe { message.recv_layout_raw(pieces, None) },
         };
         self.set_started(slot, started)
     }

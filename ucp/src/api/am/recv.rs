@@ -13,14 +13,15 @@ use crate::api::am::send::{EAGER_MAX, RTS_LEN};
 use crate::api::am::tag::{AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
+use crate::api::data::view::RecvData;
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{IoBufMut, LentBuf};
+use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
 use crate::api::tag::recv::{Match, TAG_MASK_FULL};
 use crate::api::worker::handle::{AmMessage, Worker};
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{RecvKind, RecvStatus};
+use crate::rdm::{RecvBuf, RecvKind, RecvStatus};
 use crate::wire::MsgClass;
 
 const POSTED_RECVS: usize = 32;
@@ -113,28 +114,44 @@ impl AmMessage {
         Some(data_match(rts.number, self.from))
     }
 
-    /// Result of receiving data that is already here into `capacity` bytes.
-    pub(crate) fn inline_recv_result(&self, capacity: usize) -> Ended {
-        let len = self.header_and_data().1.len();
-        match len <= capacity {
-            true => Ok(RecvStatus { len, tag: 0, from: self.from, cq_data: None }),
-            false => Err(Error::Truncated { len: len as u64, room: capacity }),
+    /// Receives data that is already here.
+    pub(crate) fn copy_data(&self, mut buf: RecvBuf) -> Ended {
+        let data = self.header_and_data().1;
+        let (room, len) = (buf.put(0, data), data.len());
+        match buf.error() {
+            _ if len > room => Err(Error::Truncated { len: len as u64, room }),
+            Some(error) => Err(Error::Datatype(error)),
+            None => Ok(RecvStatus { len, tag: 0, from: self.from, cq_data: None }),
         }
     }
 
     /// Receives the data into `buf`; longer data ends with [`Error::Truncated`]. Dropping the message
     /// instead, or cancelling the receive, discards the data.
-    pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
+    pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
         if let Some(data) = self.take_data_match() {
             return self.worker.recv(data, buf);
         }
         let mut lent = LentBuf::new(buf);
-        let (at, capacity) = lent.memory();
-        let data = self.header_and_data().1;
-        let n = data.len().min(capacity);
-        // SAFETY: `capacity` bytes at `at` are writable, and the container does not overlap the message.
-        unsafe { ucs::mem::copy_bytes(data.as_ptr(), at, n) };
-        RecvRequest::ended(self.inline_recv_result(capacity), lent)
+        // SAFETY: used in this call only, in which `lent` keeps the container.
+        let ended = unsafe { lent.recv_buf() }.and_then(|buf| self.copy_data(buf));
+        RecvRequest::ended(ended, lent)
+    }
+
+    /// Receives the data into `len` bytes at `buf`; otherwise like [`AmMessage::recv`].
+    /// # Safety
+    /// As for [`Worker::recv_raw`].
+    pub unsafe fn recv_raw(
+        mut self,
+        buf: *mut u8,
+        len: usize,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        match self.take_data_match() {
+            // SAFETY: this function's contract.
+            Some(data) => unsafe { self.worker.recv_raw(buf, len, data, done) },
+            // SAFETY: as above.
+            None => self.copy_data(unsafe { RecvBuf::new(buf, len) }).map(OpStatus::Done),
+        }
     }
 }
 

@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::data::view::{SendData, SendView};
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{IoBuf, LentBuf};
+use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::SendRequest;
 
 use crate::rdm::SendBuf;
@@ -87,16 +88,21 @@ impl<B: 'static> Future for AmSend<B> {
 impl Ep {
     /// Sends a copy of `header`, and `data`, to handler `id` of the peer; ends when the buffer may be reused.
     /// [`Error::HeaderTooLong`] if `header` exceeds [`AM_MAX_HEADER`].
-    pub fn am_send<B: IoBuf>(&self, id: u16, header: &[u8], data: B) -> AmSend<B> {
+    pub fn am_send<B: SendData>(&self, id: u16, header: &[u8], data: B) -> AmSend<B> {
         self.am_send_with(AmProto::Auto, id, header, data)
     }
 
     /// Sends an active message like [`Ep::am_send`], with a chosen protocol.
-    pub fn am_send_with<B: IoBuf>(&self, proto: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
-        let lent = LentBuf::new(data);
-        let (at, len) = lent.bytes();
-        // SAFETY: the request keeps the container until the end, and `IoBuf` fixes its bytes.
-        let started = unsafe { self.am_send_raw(id, header, at, len, &AmParams { proto, done: None }) };
+    pub fn am_send_with<B: SendData>(&self, proto: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
+        let params = &AmParams { proto, done: None };
+        let mut lent = LentBuf::new(data);
+        let started = match lent.send_view() {
+            // SAFETY: the request keeps the container until completion; its data does not move or change.
+            Ok(SendView::Bytes(at, len)) => unsafe { self.am_send_raw(id, header, at, len, params) },
+            // SAFETY: as above.
+            Ok(SendView::Generic(data)) => unsafe { self.am_send_generic(id, header, data, params) },
+            Err(error) => Err(error),
+        };
         AmSend(self.make_request(started, lent))
     }
 

@@ -14,7 +14,8 @@ use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::sink::CompletionSink;
 use crate::api::core::worker_core::WorkerCore;
-use crate::api::request::buf::{IoBuf, LentBuf};
+use crate::api::data::view::{SendData, SendView};
+use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::{FlushRequest, SendRequest};
 use crate::api::worker::handle::Worker;
 
@@ -275,12 +276,16 @@ impl Ep {
     }
 
     /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
-    pub fn send<B: IoBuf>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
+    pub fn send<B: SendData>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
         let params = &SendParams { done: None, ..*params };
-        let lent = LentBuf::new(buf);
-        let (at, len) = lent.bytes();
-        // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
-        let started = unsafe { self.send_raw(at, len, params) };
+        let mut lent = LentBuf::new(buf);
+        let started = match lent.send_view() {
+            // SAFETY: the request keeps the container until completion; its data does not move or change.
+            Ok(SendView::Bytes(at, len)) => unsafe { self.send_raw(at, len, params) },
+            // SAFETY: as above.
+            Ok(SendView::Generic(data)) => unsafe { self.send_generic(data, params) },
+            Err(error) => Err(error),
+        };
         self.make_request(started, lent)
     }
 
@@ -337,17 +342,17 @@ impl Ep {
     }
 
     /// Sends a tagged message. Completes when the buffer may be reused.
-    pub fn tag_send<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
+    pub fn tag_send<B: SendData>(&self, tag: u64, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams { tag: Some(tag), ..SendParams::default() })
     }
 
     /// Sends a tagged message. Completes when it was matched and is in the receiver's buffer.
-    pub fn tag_send_sync<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
+    pub fn tag_send_sync<B: SendData>(&self, tag: u64, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
     }
 
     /// Sends an untagged message. [`Worker::msg_recv`] matches in order of arrival.
-    pub fn msg_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
+    pub fn msg_send<B: SendData>(&self, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams::default())
     }
 

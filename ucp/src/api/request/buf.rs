@@ -81,6 +81,11 @@ impl<B> LentBuf<B> {
         LentBuf(MaybeUninit::new(buf))
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut B {
+        // SAFETY: initialised, see `into_inner`.
+        unsafe { self.0.assume_init_mut() }
+    }
+
     pub(crate) fn into_inner(self) -> B {
         // SAFETY: `new`, the only constructor, initialises it, and `self` is consumed.
         unsafe { self.0.assume_init() }
@@ -98,9 +103,7 @@ impl<B: IoBuf> LentBuf<B> {
 
 impl<B: IoBufMut> LentBuf<B> {
     pub(crate) fn memory(&mut self) -> (*mut u8, usize) {
-        // SAFETY: initialised, see `into_inner`.
-        let buf = unsafe { self.0.assume_init_mut() };
-        buf.memory()
+        self.get_mut().memory()
     }
 }
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Ended, RequestId};
+use crate::api::data::view::RecvData;
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::worker::handle::Worker;
 
@@ -193,16 +194,13 @@ impl<B: 'static> Future for SendRequest<B> {
     }
 }
 
-impl<B: IoBufMut> RecvRequest<B> {
+impl<B: RecvData> RecvRequest<B> {
     pub(crate) fn ended(ended: Ended, buf: LentBuf<B>) -> Self {
-        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, set_filled: B::set_filled }
+        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, set_filled: B::filled }
     }
 
     pub(crate) fn running(worker: Worker, id: RequestId, buf: LentBuf<B>) -> Self {
-        RecvRequest {
-            op: Op { state: State::Running(worker, id), buf: Some(buf) },
-            set_filled: B::set_filled,
-        }
+        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(buf) }, set_filled: B::filled }
     }
 }
 

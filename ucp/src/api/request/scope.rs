@@ -162,7 +162,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let iov = |buf: &'scope mut [u8]| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
         let pieces: Vec<Iov> = bufs.into_iter().map(iov).collect();
         // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
-        let started = unsafe { self.worker.recv_iov_raw(&pieces, matching, None) };
+        let started = unsafe { self.worker.recv_layout_raw(&pieces, matching, None) };
         self.track(started)
     }
 

@@ -10,8 +10,9 @@ use crate::api::core::ep_state::LinkStage;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::view::{RecvData, SendData, SendView};
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
+use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::stream::state::{StreamRecvMode, Waiter};
 
@@ -224,11 +225,15 @@ impl WorkerCore {
 
 impl Ep {
     /// Sends bytes to the peer's stream; ends when the buffer may be reused. An empty buffer sends nothing.
-    pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
-        let lent = LentBuf::new(buf);
-        let (at, len) = lent.bytes();
-        // SAFETY: the request keeps the container until the end, and `IoBuf` fixes its bytes.
-        let started = unsafe { self.stream_send_raw(at, len, None) };
+    pub fn stream_send<B: SendData>(&self, buf: B) -> SendRequest<B> {
+        let mut lent = LentBuf::new(buf);
+        let started = match lent.send_view() {
+            // SAFETY: the request keeps the container until completion; its data does not move or change.
+            Ok(SendView::Bytes(at, len)) => unsafe { self.stream_send_raw(at, len, None) },
+            // SAFETY: as above.
+            Ok(SendView::Generic(data)) => unsafe { self.stream_send_generic(data, None) },
+            Err(error) => Err(error),
+        };
         self.make_request(started, lent)
     }
 
@@ -306,12 +311,12 @@ impl Ep {
     }
 
     /// Receives available stream bytes, at least one. Receives are served in the order in which they start.
-    pub fn stream_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+    pub fn stream_recv<B: RecvData>(&self, buf: B) -> RecvRequest<B> {
         self.stream_recv_with_mode(buf, StreamRecvMode::Some)
     }
 
     /// Receives stream bytes until the buffer is full.
-    pub fn stream_recv_full<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+    pub fn stream_recv_full<B: RecvData>(&self, buf: B) -> RecvRequest<B> {
         self.stream_recv_with_mode(buf, StreamRecvMode::WaitAll)
     }
 
@@ -325,12 +330,11 @@ impl Ep {
         }
     }
 
-    fn stream_recv_with_mode<B: IoBufMut>(&self, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
+    fn stream_recv_with_mode<B: RecvData>(&self, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
-        let (at, len) = lent.memory();
-        // SAFETY: the request keeps the container until the receive ends; `IoBufMut` fixes its memory.
-        let buf = unsafe { RecvBuf::new(at, len) };
-        match self.start_stream_recv(buf, mode, None) {
+        // SAFETY: the request keeps the container until the receive ends; its memory does not move.
+        let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start_stream_recv(buf, mode, None));
+        match started {
             Ok(id) => RecvRequest::running(self.worker().clone(), id, lent),
             Err(error) => RecvRequest::ended(Err(error), lent),
         }

@@ -120,7 +120,8 @@ impl Stream {
                 break;
             }
             let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
-            reqs.end(waiter.id, Ok(status));
+            let ended = waiter.buf.error().map_or(Ok(status), |error| Err(Error::Datatype(error)));
+            reqs.end(waiter.id, ended);
             self.waiters.pop_front();
         }
         if self.read_pos == self.unread.len() {

@@ -5,8 +5,9 @@
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::view::{RecvData, RecvView};
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{IoBufMut, LentBuf};
+use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
 use crate::api::worker::handle::Worker;
 
@@ -91,15 +92,19 @@ impl Worker {
     }
 
     /// Receives a message accepted by `matching`. A longer message ends with [`Error::Truncated`].
-    pub fn recv<B: IoBufMut>(&self, matching: Match, buf: B) -> RecvRequest<B> {
+    pub fn recv<B: RecvData>(&self, matching: Match, buf: B) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
-        let (at, len) = lent.memory();
-        // SAFETY: the request keeps the container until the end, and `IoBufMut` fixes its memory.
-        let started = unsafe { self.recv_raw(at, len, matching, None) };
+        let started = match lent.recv_view() {
+            // SAFETY: the request keeps the container until the end, and its memory does not move.
+            Ok(RecvView::Bytes(at, len)) => unsafe { self.recv_raw(at, len, matching, None) },
+            // SAFETY: as above.
+            Ok(list) => self.start_recv(unsafe { list.buf() }, matching, None),
+            Err(error) => Err(error),
+        };
         self.make_request(started, lent)
     }
 
-    pub(crate) fn make_request<B: IoBufMut>(
+    pub(crate) fn make_request<B: RecvData>(
         &self,
         started: Result<OpStatus<RecvStatus>, Error>,
         lent: LentBuf<B>,
@@ -112,12 +117,12 @@ impl Worker {
     }
 
     /// Receives a message with a tag equal to `tag` in the bits of `mask` ([`TAG_MASK_FULL`], [`ANY_TAG`]).
-    pub fn tag_recv<B: IoBufMut>(&self, tag: u64, mask: u64, buf: B) -> RecvRequest<B> {
+    pub fn tag_recv<B: RecvData>(&self, tag: u64, mask: u64, buf: B) -> RecvRequest<B> {
         self.recv(Match::tagged(tag, mask), buf)
     }
 
     /// Receives an untagged message.
-    pub fn msg_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+    pub fn msg_recv<B: RecvData>(&self, buf: B) -> RecvRequest<B> {
         self.recv(Match::untagged(), buf)
     }
 
@@ -159,12 +164,10 @@ impl Message {
     pub fn discard(self) {}
 
     /// Receives the message. A longer message than the buffer ends with [`Error::Truncated`].
-    pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
+    pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
-        let (at, len) = lent.memory();
         // SAFETY: as in `Worker::recv`.
-        let buf = unsafe { RecvBuf::new(at, len) };
-        let started = self.start(buf, None);
+        let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start(buf, None));
         self.worker.clone().make_request(started, lent)
     }
 

@@ -1,4 +1,5 @@
-//! Receives into several pieces of memory, in order. RMA reads write up to four pieces directly.
+//! Receives into memory that is not contiguous: pieces, blocks, or unpacked by callbacks. RMA reads write up
+//! to four pieces directly.
 
 #![allow(unsafe_code)]
 
@@ -7,6 +8,9 @@ use std::io::IoSliceMut;
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
+use crate::api::data::ops::DataOp;
+use crate::api::data::raw::{Data, Layout};
+use crate::api::data::view::RecvView;
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
@@ -29,23 +33,29 @@ unsafe fn build_list(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
 }
 
 impl Worker {
-    /// Receives a message accepted by `matching` into `pieces`, filled in order; a longer one ends with
+    /// Receives a message accepted by `matching` into the memory of a [`Layout`]; a longer one ends with
     /// [`Error::Truncated`]. [`Error::Unsupported`] on a worker in zero-copy receive mode.
     /// # Safety
-    /// As for [`Worker::recv_raw`], of every piece.
-    pub unsafe fn recv_iov_raw(
+    /// As for [`Worker::recv_raw`], of every piece; callbacks may be called with their state as long.
+    pub unsafe fn recv_layout_raw<'a>(
         &self,
-        pieces: &[Iov],
+        data: impl Into<Layout<'a>>,
         matching: Match,
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        let start = |buf| {
-            let mut core = self.core();
-            let user = core.reqs.next_token()?;
-            core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done)
-        };
-        // SAFETY: the caller vouches for the memory until the operation's end.
-        unsafe { self.with_recv_list(pieces, start) }
+        // SAFETY: this function's contract.
+        unsafe { self.with_recv_data(data.into(), done, |buf, done| self.start_recv(buf, matching, done)) }
+    }
+
+    pub(crate) fn start_recv(
+        &self,
+        buf: RecvBuf,
+        matching: Match,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        let mut core = self.core();
+        let user = core.reqs.next_token()?;
+        core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done)
     }
 
     /// Receives a message accepted by `matching` into containers, filled in order. Sets the length of each.
@@ -53,7 +63,7 @@ impl Worker {
         let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
-        let started = unsafe { self.recv_iov_raw(&pieces, matching, None) };
+        let started = unsafe { self.recv_layout_raw(&pieces, matching, None) };
         self.make_list_request(started, lent)
     }
 
@@ -66,9 +76,30 @@ impl Worker {
         let iov = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
         let pieces: Vec<Iov> = bufs.iter_mut().map(iov).collect();
         // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
-        match unsafe { self.recv_iov_raw(&pieces, matching, None) }? {
+        match unsafe { self.recv_layout_raw(&pieces, matching, None) }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => self.wait_borrowed(id),
+        }
+    }
+
+    /// Starts a receive and keeps what the engine needs. Safety: as for [`Worker::recv_layout_raw`].
+    unsafe fn with_recv_data<T>(
+        &self,
+        data: Layout<'_>,
+        done: Option<Callback>,
+        start: impl FnOnce(RecvBuf, Option<Callback>) -> Result<OpStatus<T>, Error>,
+    ) -> Result<OpStatus<T>, Error> {
+        match data.data()? {
+            // SAFETY: this function's contract.
+            Data::Bytes(at, len) => start(unsafe { RecvBuf::new(at, len) }, done),
+            // SAFETY: as above.
+            Data::Pieces(pieces) => unsafe { self.with_recv_list(pieces, |buf| start(buf, done)) },
+            Data::Callbacks(data) => {
+                // SAFETY: as above.
+                let list = |op: &DataOp| unsafe { RecvView::List(op.bound.list()).buf() };
+                // SAFETY: as above.
+                unsafe { self.with_data(data, done, |op, done| start(list(op), Some(done))) }
+            }
         }
     }
 
@@ -107,17 +138,17 @@ impl Worker {
 }
 
 impl Message {
-    /// Receives the message into `pieces`, filled in order.
+    /// Receives the message into the memory of a [`Layout`].
     /// # Safety
-    /// As for [`Worker::recv_iov_raw`].
-    pub unsafe fn recv_iov_raw(
+    /// As for [`Worker::recv_layout_raw`].
+    pub unsafe fn recv_layout_raw<'a>(
         mut self,
-        pieces: &[Iov],
+        data: impl Into<Layout<'a>>,
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let worker = self.worker.clone();
         // SAFETY: this function's contract.
-        unsafe { worker.with_recv_list(pieces, |buf| self.start(buf, done)) }
+        unsafe { worker.with_recv_data(data.into(), done, |buf, done| self.start(buf, done)) }
     }
 
     /// Receives the message into containers, filled in order.
@@ -125,7 +156,7 @@ impl Message {
         let pieces = iov_of_mut(&mut bufs);
         let (worker, lent) = (self.worker.clone(), LentBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
-        let started = unsafe { self.recv_iov_raw(&pieces, None) };
+        let started = unsafe { self.recv_layout_raw(&pieces, None) };
         worker.make_list_request(started, lent)
     }
 }
@@ -136,31 +167,55 @@ impl AmMessage {
         if let Some(data) = self.take_data_match() {
             return self.worker.recv_iov(data, bufs);
         }
-        let (pieces, mut list) = (iov_of_mut(&mut bufs), RecvList::NONE);
+        let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: `lent` keeps the containers for this call, and nothing is written later.
-        let ended: Ended = unsafe { build_list(&mut list, &pieces) }.and_then(|()| {
-            // SAFETY: as above.
-            let capacity = unsafe { RecvBuf::of_list(&list) }.put(0, self.header_and_data().1);
-            self.inline_recv_result(capacity)
-        });
+        let ended = unsafe { self.copy_to_pieces(&pieces) };
         RecvRequest::ended_list(ended, lent)
+    }
+
+    /// Receives data that is already here. Safety: as for [`RecvBuf::new`], of every piece.
+    unsafe fn copy_to_pieces(&self, pieces: &[Iov]) -> Ended {
+        let mut list = RecvList::NONE;
+        // SAFETY: this function's contract.
+        unsafe { build_list(&mut list, pieces) }?;
+        // SAFETY: as above.
+        self.copy_data(unsafe { RecvBuf::of_list(&list) })
+    }
+
+    /// Receives the data into the memory of a [`Layout`]; otherwise like [`AmMessage::recv`].
+    /// # Safety
+    /// As for [`Worker::recv_layout_raw`].
+    pub unsafe fn recv_layout_raw<'a>(
+        mut self,
+        data: impl Into<Layout<'a>>,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        let worker = self.worker.clone();
+        if let Some(matching) = self.take_data_match() {
+            // SAFETY: this function's contract.
+            return unsafe { worker.recv_layout_raw(data, matching, done) };
+        }
+        let copy = |buf, _done| self.copy_data(buf).map(OpStatus::Done);
+        // SAFETY: this function's contract.
+        unsafe { worker.with_recv_data(data.into(), done, copy) }
     }
 }
 
 impl Ep {
-    /// Receives stream bytes into `pieces`, filled in order; otherwise like [`Ep::stream_recv_raw`].
+    /// Receives stream bytes into the memory of a [`Layout`]; otherwise like [`Ep::stream_recv_raw`].
     /// # Safety
-    /// As for [`Ep::stream_recv_raw`], of every piece.
-    pub unsafe fn stream_recv_iov_raw(
+    /// As for [`Ep::stream_recv_raw`], of every piece; callbacks may be called with their state as long.
+    pub unsafe fn stream_recv_layout_raw<'a>(
         &self,
-        pieces: &[Iov],
+        data: impl Into<Layout<'a>>,
         mode: StreamRecvMode,
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
-        let start = |buf| self.start_stream_recv(buf, mode, done).map(OpStatus::<Infallible>::InProgress);
+        let start =
+            |buf, done| self.start_stream_recv(buf, mode, done).map(OpStatus::<Infallible>::InProgress);
         // SAFETY: the caller vouches for the memory until the operation's end.
-        let OpStatus::InProgress(id) = unsafe { self.worker().with_recv_list(pieces, start) }?;
+        let OpStatus::InProgress(id) = unsafe { self.worker().with_recv_data(data.into(), done, start) }?;
         Ok(id)
     }
 
@@ -173,7 +228,7 @@ impl Ep {
         let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
-        let started = unsafe { self.stream_recv_iov_raw(&pieces, mode, None) };
+        let started = unsafe { self.stream_recv_layout_raw(&pieces, mode, None) };
         self.worker().make_list_request(started.map(OpStatus::InProgress), lent)
     }
 }

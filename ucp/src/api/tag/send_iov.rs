@@ -1,6 +1,9 @@
-//! Sends of several pieces of memory as one message, gathered into packets; never read by RMA.
+//! Sends of data that is not contiguous: pieces, blocks, or packed by callbacks. It is copied into packets,
+//! never read by RMA.
 
 #![allow(unsafe_code)]
+
+use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
 
@@ -8,12 +11,14 @@ use crate::api::am::send::{AmParams, AmProto, AmSend};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::core::staging::Staged;
+use crate::api::data::ops::DataOp;
+use crate::api::data::raw::{Data, Layout};
 use crate::api::ep::handle::{Ep, SendParams};
 use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::SendRequest;
 use crate::api::rma::put_get::Iov;
 
-use crate::rdm::SendBuf;
+use crate::rdm::{GenericData, SendBuf};
 use crate::select::Sync;
 use crate::wire::MsgClass;
 
@@ -26,17 +31,71 @@ unsafe fn send_buf_of(piece: &Iov) -> SendBuf {
     unsafe { SendBuf::new(piece.addr, piece.len) }
 }
 
+/// Result of a send of `data`: a failed callback fails what has ended within the call.
+fn with_error_of(data: &GenericData, started: Result<OpStatus<()>, Error>) -> Result<OpStatus<()>, Error> {
+    match (started, data.error()) {
+        (Ok(OpStatus::Done(())), Some(error)) => Err(Error::Datatype(error)),
+        (started, _) => started,
+    }
+}
+
 fn iov_of<B: IoBuf>(buf: &B) -> Iov {
     let bytes = buf.bytes();
     Iov { addr: bytes.as_ptr().cast_mut(), len: bytes.len() }
 }
 
 impl Ep {
-    /// Sends `pieces` in order as one message. [`Error::Invalid`] if the sum of their lengths overflows.
+    /// Sends the data of a [`Layout`] as one message. [`Error::Invalid`] if the sum of lengths overflows.
     /// # Safety
     /// Unless the call returns *done* or an error, the bytes of every piece stay valid and unchanged until
-    /// the operation ends, and `params.done` may be called with its argument.
-    pub unsafe fn send_iov_raw(&self, pieces: &[Iov], params: &SendParams) -> Result<OpStatus<()>, Error> {
+    /// the operation ends, callbacks may be called with their state as long, and `params.done` may be called
+    /// with its argument.
+    pub unsafe fn send_layout_raw<'a>(
+        &self,
+        data: impl Into<Layout<'a>>,
+        params: &SendParams,
+    ) -> Result<OpStatus<()>, Error> {
+        match data.into().data()? {
+            // SAFETY: this function's contract.
+            Data::Bytes(at, len) => unsafe { self.send_raw(at, len, params) },
+            // SAFETY: as above.
+            Data::Pieces(pieces) => unsafe { self.send_pieces(pieces, params) },
+            Data::Callbacks(data) => {
+                let start = |op: &DataOp, done| {
+                    let params = &SendParams { done: Some(done), ..*params };
+                    // SAFETY: as above.
+                    unsafe { self.send_generic(op.bound.data(), params) }
+                };
+                // SAFETY: as above.
+                unsafe { self.worker().with_data(data, params.done, start) }
+            }
+        }
+    }
+
+    /// Sends a message that callbacks pack. Safety: as for [`Ep::send_layout_raw`].
+    #[inline(never)]
+    pub(crate) unsafe fn send_generic(
+        &self,
+        data: NonNull<GenericData>,
+        params: &SendParams,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: this function's contract.
+        let data = unsafe { data.as_ref() };
+        // SAFETY: as above.
+        let buf = unsafe { SendBuf::of_generic(data) };
+        let sent = match *params {
+            SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } => {
+                self.send_short_list(MsgClass::Message, tag, buf)
+            }
+            _ => false,
+        };
+        // SAFETY: as above.
+        let started = if sent { Ok(OpStatus::Done(())) } else { unsafe { self.send_any(buf, params) } };
+        with_error_of(data, started)
+    }
+
+    /// Safety: as for [`Ep::send_layout_raw`].
+    unsafe fn send_pieces(&self, pieces: &[Iov], params: &SendParams) -> Result<OpStatus<()>, Error> {
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
             // SAFETY: the caller vouches for the bytes during this call.
             && unsafe { self.try_send_short_iov(MsgClass::Message, tag, pieces) }?
@@ -57,14 +116,55 @@ impl Ep {
         let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
         let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBuf` fixes their bytes.
-        let started = unsafe { self.send_iov_raw(&pieces, params) };
+        let started = unsafe { self.send_layout_raw(&pieces, params) };
         self.make_request(started, lent)
     }
 
-    /// Sends an active message with the bytes of `pieces` in order; otherwise like [`Ep::am_send_raw`].
+    /// Sends an active message with the data of a [`Layout`]; otherwise like [`Ep::am_send_raw`].
     /// # Safety
-    /// As for [`Ep::send_iov_raw`].
-    pub unsafe fn am_send_iov_raw(
+    /// As for [`Ep::send_layout_raw`].
+    pub unsafe fn am_send_layout_raw<'a>(
+        &self,
+        id: u16,
+        header: &[u8],
+        data: impl Into<Layout<'a>>,
+        params: &AmParams,
+    ) -> Result<OpStatus<()>, Error> {
+        match data.into().data()? {
+            // SAFETY: this function's contract.
+            Data::Bytes(at, len) => unsafe { self.am_send_raw(id, header, at, len, params) },
+            // SAFETY: as above.
+            Data::Pieces(pieces) => unsafe { self.am_send_pieces(id, header, pieces, params) },
+            Data::Callbacks(data) => {
+                let start = |op: &DataOp, done| {
+                    let params = &AmParams { done: Some(done), ..*params };
+                    // SAFETY: as above.
+                    unsafe { self.am_send_generic(id, header, op.bound.data(), params) }
+                };
+                // SAFETY: as above.
+                unsafe { self.worker().with_data(data, params.done, start) }
+            }
+        }
+    }
+
+    /// Sends an active message with data that callbacks pack. Safety: as for [`Ep::send_layout_raw`].
+    pub(crate) unsafe fn am_send_generic(
+        &self,
+        id: u16,
+        header: &[u8],
+        data: NonNull<GenericData>,
+        params: &AmParams,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: this function's contract.
+        let data = unsafe { data.as_ref() };
+        // SAFETY: as above.
+        let buf = unsafe { SendBuf::of_generic(data) };
+        // SAFETY: as above.
+        with_error_of(data, unsafe { self.start_am(id, header, buf, params) })
+    }
+
+    /// Safety: as for [`Ep::send_layout_raw`].
+    unsafe fn am_send_pieces(
         &self,
         id: u16,
         header: &[u8],
@@ -90,14 +190,50 @@ impl Ep {
         let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `send_iov`.
-        let started = unsafe { self.am_send_iov_raw(id, header, &pieces, &AmParams { proto, done: None }) };
+        let started =
+            unsafe { self.am_send_layout_raw(id, header, &pieces, &AmParams { proto, done: None }) };
         AmSend(self.make_request(started, lent))
     }
 
-    /// Sends the bytes of `pieces` in order to the peer's stream; otherwise like [`Ep::stream_send_raw`].
+    /// Sends the data of a [`Layout`] to the peer's stream; otherwise like [`Ep::stream_send_raw`].
     /// # Safety
-    /// As for [`Ep::send_iov_raw`].
-    pub unsafe fn stream_send_iov_raw(
+    /// As for [`Ep::send_layout_raw`].
+    pub unsafe fn stream_send_layout_raw<'a>(
+        &self,
+        data: impl Into<Layout<'a>>,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        match data.into().data()? {
+            // SAFETY: this function's contract.
+            Data::Bytes(at, len) => unsafe { self.stream_send_raw(at, len, done) },
+            // SAFETY: as above.
+            Data::Pieces(pieces) => unsafe { self.stream_send_pieces(pieces, done) },
+            Data::Callbacks(data) => {
+                // SAFETY: as above.
+                let start =
+                    |op: &DataOp, done| unsafe { self.stream_send_generic(op.bound.data(), Some(done)) };
+                // SAFETY: as above.
+                unsafe { self.worker().with_data(data, done, start) }
+            }
+        }
+    }
+
+    /// Sends data that callbacks pack to the peer's stream. Safety: as for [`Ep::send_layout_raw`].
+    pub(crate) unsafe fn stream_send_generic(
+        &self,
+        data: NonNull<GenericData>,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: this function's contract.
+        let data = unsafe { data.as_ref() };
+        // SAFETY: as above.
+        let buf = unsafe { SendBuf::of_generic(data) };
+        // SAFETY: as above.
+        with_error_of(data, unsafe { self.start_stream_send(buf, done) })
+    }
+
+    /// Safety: as for [`Ep::send_layout_raw`].
+    unsafe fn stream_send_pieces(
         &self,
         pieces: &[Iov],
         done: Option<Callback>,
@@ -110,7 +246,7 @@ impl Ep {
         self.with_staged(staged, |buf| unsafe { self.start_stream_send(buf, done) })
     }
 
-    /// Sends a copy of `header`, then `pieces`, and keeps their list. Safety: as for [`Ep::send_iov_raw`].
+    /// Sends a copy of `header`, then `pieces`, and keeps their list. Safety: as for [`Ep::send_layout_raw`].
     #[inline(never)]
     pub(crate) unsafe fn send_staged(
         &self,

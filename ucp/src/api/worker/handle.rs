@@ -14,6 +14,7 @@ use crate::api::am::tag::AmKind;
 use crate::api::core::requests::Action;
 use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::ops::DataOps;
 
 use crate::rdm::RecvList;
 use crate::rdm::io::PeerId;
@@ -32,6 +33,8 @@ pub(crate) struct Inner {
     /// Dropped after the engine, which reads them.
     pub(crate) staging: Staging<Staged>,
     pub(crate) recv_lists: Staging<Box<RecvList>>,
+    /// Dropped after the engine, which calls its callbacks.
+    pub(crate) data_ops: DataOps,
     pub(crate) events: Option<Epoll>,
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
@@ -74,6 +77,7 @@ impl Worker {
                 am_handlers: AmHandlers::default(),
                 staging: Staging::default(),
                 recv_lists: Staging::default(),
+                data_ops: DataOps::default(),
                 events,
                 limits,
                 spin,

@@ -62,7 +62,27 @@ pub struct GenericData {
     error: Cell<Option<DatatypeError>>,
 }
 
+unsafe extern "C" fn no_pack(_: *mut c_void, _: usize, _: *mut c_void, _: usize) -> usize {
+    0
+}
+
+unsafe extern "C" fn no_unpack(_: *mut c_void, _: usize, _: *const c_void, _: usize) -> i8 {
+    Status::Unsupported as i8
+}
+
+unsafe extern "C" fn no_finish(_: *mut c_void) {}
+
+impl GenericOps {
+    /// Callbacks that fail, whose `finish` does nothing.
+    pub const NONE: GenericOps = GenericOps { pack: no_pack, unpack: no_unpack, finish: no_finish };
+}
+
 impl GenericData {
+    /// Data of no bytes.
+    pub const fn empty() -> GenericData {
+        GenericData { ops: GenericOps::NONE, state: std::ptr::null_mut(), len: 0, error: Cell::new(None) }
+    }
+
     /// Wraps `len` packed bytes, behind `ops` and `state`.
     /// # Safety
     /// Until the operation ends, `ops` may be called with `state` from any thread, one call at a time.
@@ -85,11 +105,6 @@ impl GenericData {
     /// Error of a callback, if one has failed.
     pub fn error(&self) -> Option<DatatypeError> {
         self.error.get()
-    }
-
-    /// Forgets the error of an earlier operation.
-    pub fn clear_error(&self) {
-        self.error.set(None);
     }
 
     /// Calls `finish`.

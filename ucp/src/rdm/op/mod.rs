@@ -1,5 +1,5 @@
 //! Operations that are not complete: states (`tx`, `rx`, `rma_op`), tables with ids that may travel (`table`,
-//! `rma_ops`), access to user memory (`buf`, `piece`, `pieces`, `generic`), received bytes (`received_ranges`).
+//! `rma_ops`), user memory (`buf`, `piece`, `pieces`, `generic`), received bytes (`received_ranges`).
 
 pub mod buf;
 pub mod generic;

@@ -98,14 +98,7 @@ fn connected(net_config: NetConfig, most: u64) -> (Net, PeerId) {
 type Ends = (Result<(), OpError>, Result<RecvStatus, OpError>);
 
 /// Sends `from` to a receive into `to`, posted before the message comes or after. Returns how both ended.
-fn exchange(
-    net: &mut Net,
-    peer: PeerId,
-    from: SendBuf,
-    to: RecvBuf,
-    protocol: Protocol,
-    late: bool,
-) -> Ends {
+fn exchange(net: &mut Net, peer: PeerId, from: SendBuf, to: RecvBuf, protocol: Protocol, late: bool) -> Ends {
     let args = RecvArgs { buf: to, kind: exact(7), from: None, user: 5 };
     let send = SendArgs { buf: from, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
     let (sent, received) = if late {
@@ -159,8 +152,10 @@ proptest! {
         let list = unsafe { RecvList::of_generic(&to) };
         let (mut net, peer) = connected(NetConfig { full, reorder, ..NetConfig::RELIABLE }, most);
         // SAFETY: as above.
-        let bufs = unsafe { (SendBuf::of_generic(&from), RecvBuf::of_list(&list)) };
-        let (sent, received) = exchange(&mut net, peer, bufs.0, bufs.1, protocol, late);
+        let from = unsafe { SendBuf::of_generic(&from) };
+        // SAFETY: as above.
+        let to = unsafe { RecvBuf::of_list(&list) };
+        let (sent, received) = exchange(&mut net, peer, from, to, protocol, late);
         prop_assert_eq!(sent, Ok(()));
         match received {
             Ok(status) => prop_assert!(status.len == len && len <= room),
@@ -188,8 +183,10 @@ proptest! {
         let list = unsafe { RecvList::of_generic(&to) };
         let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
         // SAFETY: as above.
-        let bufs = unsafe { (SendBuf::of_generic(&from), RecvBuf::of_list(&list)) };
-        let (sent, received) = exchange(&mut net, peer, bufs.0, bufs.1, protocol, late);
+        let from = unsafe { SendBuf::of_generic(&from) };
+        // SAFETY: as above.
+        let to = unsafe { RecvBuf::of_list(&list) };
+        let (sent, received) = exchange(&mut net, peer, from, to, protocol, late);
         let received = received.map(|status| status.len);
         if packs {
             prop_assert_eq!((sent, received), (Err(OpError::Datatype(DatatypeError::Pack)), Ok(len)));
@@ -207,7 +204,7 @@ proptest! {
 }
 
 fn sent(net: &Net, ty: PktType) -> u64 {
-    net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)]
+    net.nodes[1].engine.peers.stats().tx_pkts[usize::from(ty.0)]
 }
 
 // [M7.5]
@@ -225,7 +222,7 @@ fn unpacked_messages_are_sent_instead_of_read() {
         let ends = exchange(&mut net, peer, send_buf(&message), room, protocol, false);
         assert_eq!((ends.0, ends.1.map(|status| status.len)), (Ok(()), Ok(20_000)));
         assert_eq!(*target.bytes.borrow(), message);
-        assert_eq!((net.nodes[1].engine.stats().rare.reads, sent(&net, PktType::READ_NACK)), (0, 1));
+        assert_eq!((net.nodes[1].engine.peers.stats().rare.reads, sent(&net, PktType::READ_NACK)), (0, 1));
     }
 }
 
@@ -237,7 +234,7 @@ fn a_sender_without_read_nack_is_refused() {
     let list = unsafe { RecvList::of_generic(&to) };
     let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
     let from = net.peer(1, 0);
-    let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
+    let old = net.nodes[1].engine.peers.features(from).expect("they have met") - Features::READ_NACK;
     net.nodes[1].engine.set_features(from, old);
     // SAFETY: as above.
     let room = unsafe { RecvBuf::of_list(&list) };

@@ -1,0 +1,9 @@
+//! Layouts of sent and received data beside contiguous bytes: blocks at a stride, and data that callbacks
+//! pack and unpack.
+
+pub(crate) mod bound;
+pub(crate) mod ops;
+pub(crate) mod packed;
+pub(crate) mod raw;
+pub(crate) mod strided;
+pub(crate) mod view;

@@ -1,0 +1,127 @@
+//! Data of the `*_layout_raw` calls, and how such an operation starts.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::data::ops::{DataOp, DataState};
+use crate::api::data::strided::StridedIov;
+use crate::api::rma::put_get::Iov;
+use crate::api::worker::handle::Worker;
+
+use crate::rdm::GenericOps;
+
+/// Layout of the memory of one operation, in the `*_layout_raw` calls. Contiguous memory has calls of its
+/// own.
+#[derive(Clone, Copy, Debug)]
+pub enum Layout<'a> {
+    /// Pieces, in order. The list itself is copied.
+    Iov(&'a [Iov]),
+    /// Blocks of equal length at equal distances.
+    Strided(StridedIov),
+    /// Data that callbacks pack and unpack.
+    Generic(Generic),
+}
+
+/// A generic datatype, as in UCX: callbacks, and the state that `start_pack` or `start_unpack` has returned.
+/// An operation calls `finish` exactly once, whatever its outcome, before it is reported as ended: before the
+/// call returns *done* or an error, before the completion callback, or when the worker is dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct Generic {
+    /// Callbacks.
+    pub ops: GenericOps,
+    /// First argument of the callbacks.
+    pub state: *mut c_void,
+    /// Packed length, or longest message, bytes.
+    pub len: usize,
+}
+
+impl<'a> From<&'a [Iov]> for Layout<'a> {
+    fn from(pieces: &'a [Iov]) -> Self {
+        Layout::Iov(pieces)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Iov; N]> for Layout<'a> {
+    fn from(pieces: &'a [Iov; N]) -> Self {
+        Layout::Iov(pieces)
+    }
+}
+
+impl<'a> From<&'a Vec<Iov>> for Layout<'a> {
+    fn from(pieces: &'a Vec<Iov>) -> Self {
+        Layout::Iov(pieces)
+    }
+}
+
+impl From<StridedIov> for Layout<'_> {
+    fn from(blocks: StridedIov) -> Self {
+        Layout::Strided(blocks)
+    }
+}
+
+impl From<Generic> for Layout<'_> {
+    fn from(generic: Generic) -> Self {
+        Layout::Generic(generic)
+    }
+}
+
+/// The three ways in which operations start.
+pub(crate) enum Data<'a> {
+    Bytes(*mut u8, usize),
+    Pieces(&'a [Iov]),
+    Callbacks(CallbackData),
+}
+
+/// Data that is accessed through callbacks.
+pub(crate) enum CallbackData {
+    Strided(StridedIov),
+    Generic(Generic),
+}
+
+impl<'a> Layout<'a> {
+    pub(crate) fn data(self) -> Result<Data<'a>, Error> {
+        Ok(match self {
+            Layout::Iov(pieces) => Data::Pieces(pieces),
+            Layout::Strided(blocks) if blocks.is_contiguous() => {
+                Data::Bytes(blocks.addr, blocks.packed_size()?)
+            }
+            Layout::Strided(blocks) => Data::Callbacks(CallbackData::Strided(blocks)),
+            Layout::Generic(generic) => Data::Callbacks(CallbackData::Generic(generic)),
+        })
+    }
+}
+
+impl Worker {
+    /// Starts an operation on data with callbacks, and finishes the data when it ends.
+    /// # Safety
+    /// Unless the call returns *done* or an error, the callbacks may be called with the state, or the blocks
+    /// be accessed, until the operation ends, and `done` may be called with its argument.
+    pub(crate) unsafe fn with_data<T>(
+        &self,
+        data: CallbackData,
+        done: Option<Callback>,
+        start: impl FnOnce(&DataOp, Callback) -> Result<OpStatus<T>, Error>,
+    ) -> Result<OpStatus<T>, Error> {
+        let (ops, state, len) = match data {
+            CallbackData::Generic(Generic { ops, state, len }) => (ops, DataState::Generic(state), len),
+            CallbackData::Strided(blocks) => {
+                (StridedIov::OPS, DataState::Strided(blocks), blocks.packed_size()?)
+            }
+        };
+        let data_ops = &self.inner.data_ops;
+        // SAFETY: this function's contract; the worker drops its data after the engine.
+        let (op, done): (NonNull<DataOp>, Callback) = unsafe { data_ops.begin(ops, state, len, done) };
+        // SAFETY: it has just begun, and is not ended before `start` returns.
+        let started = start(unsafe { op.as_ref() }, done);
+        if let Ok(OpStatus::InProgress(_)) = started {
+            return started;
+        }
+        // SAFETY: the operation has ended within the call, or not begun.
+        unsafe { data_ops.end(op) };
+        started
+    }
+}

@@ -578,3 +578,22 @@ on! {
     efa: "efa",
     nics: "efa*2",
 }
+
+/// Sends on an endpoint without a peer start when the peer is known.
+#[test]
+fn deferred_operations_pack_and_unpack_later() {
+    let pair = Pair::on("posix");
+    for (len, fails) in [(100, false), (100, true), (200_000, false)] {
+        let whole = bytes(2, len);
+        let (later, connector) = pair.a.connect_later(ucp::EpParams::default());
+        let fail_at = if fails { 0 } else { usize::MAX };
+        let failing = Source { bytes: whole.clone(), step: 999, fail_at, fault: Fault::Status };
+        let send = later.tag_send(1, Packed::new(failing));
+        let recv = pair.b.tag_recv(1, TAG_MASK_FULL, target(len));
+        connector.connect(&pair.b.address()).unwrap();
+        pair.until(|| recv.is_done() && send.is_done());
+        let expect = if fails { Err(Error::Datatype(DatatypeError::Pack)) } else { Ok(()) };
+        assert_eq!(send.wait().0, expect);
+        assert!(fails || recv.wait().1.get().bytes == whole);
+    }
+}

@@ -21,7 +21,7 @@ use crate::api::worker::handle::Worker;
 
 use crate::lane::LaneIdx;
 use crate::rdm::io::PeerId;
-use crate::rdm::{ContigBuf, Payload, PeerView, SendArgs, SendBuf, Started as EngineStarted};
+use crate::rdm::{ContigBuf, Payload, PeerView, RecvStatus, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{CqData, Kind, Protocol, RmaTables, Sync};
 use crate::wire::MsgClass;
 
@@ -178,8 +178,8 @@ impl Ep {
         if let Some(error) = self.state.refusal.get() {
             let (params, done) = (SendParams { done: None, ..*params }, params.done);
             // SAFETY: the caller keeps the bytes valid until completion, which comes after this.
-            let start = move |ep: &Ep| unsafe { ep.send_any(buf, &params) }.map(OpStatus::with_empty_status);
-            return self.defer(error, done, Box::new(start));
+            let start = move |ep: &Ep| unsafe { ep.send_any(buf, &params) };
+            return self.defer(error, done, Box::new(move |ep| end_deferred_send(&buf, start(ep))));
         }
         if self.state.is_to_self() && self.send_to_self(&buf, params) {
             return Ok(OpStatus::Done(()));
@@ -321,7 +321,7 @@ impl Ep {
         if let Some(error) = self.state.refusal.get() {
             // SAFETY: as in `send_any`.
             let start = move |ep: &Ep| unsafe { ep.send_class_any(class, tag, buf, None) };
-            return self.defer(error, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
+            return self.defer(error, done, Box::new(move |ep| end_deferred_send(&buf, start(ep))));
         }
         let at = table_index(Kind::Tagged, Sync::No, CqData::No);
         let params = SendParams { tag: Some(tag), done, ..SendParams::default() };
@@ -421,6 +421,18 @@ impl Ep {
                 FlushRequest::ended(ended)
             }
         }
+    }
+}
+
+/// Result of a deferred send that has started: a failed callback fails what has ended within the call.
+#[cold]
+fn end_deferred_send(
+    buf: &SendBuf,
+    started: Result<OpStatus<()>, Error>,
+) -> Result<OpStatus<RecvStatus>, Error> {
+    match (started?, buf.error()) {
+        (OpStatus::Done(()), Some(error)) => Err(Error::Datatype(error)),
+        (started, _) => Ok(started.with_empty_status()),
     }
 }
 

@@ -93,7 +93,7 @@ impl SendBuf {
 
     /// Returns the error of a callback that has packed these bytes.
     #[inline]
-    pub(in crate::rdm) fn error(&self) -> Option<DatatypeError> {
+    pub(crate) fn error(&self) -> Option<DatatypeError> {
         if self.pieces == 0 { None } else { self.error_of_pieces() }
     }
 

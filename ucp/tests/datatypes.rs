@@ -166,7 +166,7 @@ fn active_messages(tls: &str) {
             (AmProto::Rendezvous, b"header", len),
             (AmProto::Rendezvous, b"", len / 2),
         ] {
-            let mut send = pair.ab.am_send_with(proto, 5, header, source(whole.clone(), 5000));
+            let send = pair.ab.am_send_with(proto, 5, header, source(whole.clone(), 5000));
             pair.until(|| !kept.borrow().is_empty());
             let message = kept.borrow_mut().pop().unwrap();
             assert_eq!((message.header(), message.data_len()), (header, len as u64));

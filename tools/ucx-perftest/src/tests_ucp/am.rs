@@ -161,7 +161,9 @@ impl MessageIo for AmIo<'_> {
             // SAFETY: this function's contract.
             Message::One(at, len) => unsafe { self.ep.am_send_raw(MSG, &self.header, at, len, &params) },
             // SAFETY: this function's contract.
-            Message::Pieces(pieces) => unsafe { self.ep.am_send_layout_raw(MSG, &self.header, pieces, &params) },
+            Message::Pieces(pieces) => unsafe {
+                self.ep.am_send_layout_raw(MSG, &self.header, pieces, &params)
+            },
         }
     }
 

@@ -103,8 +103,8 @@ pub type RmaAddress = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
 
 /// A sink that takes completed receives at once, without an [`EngineEvent`](super::EngineEvent).
 pub trait ReceiveSink {
-    /// Reports that the receive posted with this `user` has ended well. `is_next`: no event waits to be taken,
-    /// which this end would overtake. False: an [`EngineEvent`](super::EngineEvent) reports it. // HOT
+    /// Reports that the receive posted with this `user` has ended well. `is_next`: no event waits to be
+    /// taken, which this end would overtake. False: an [`EngineEvent`](super::EngineEvent) reports it. // HOT
     #[inline]
     fn received(&mut self, _user: u64, _status: RecvStatus, _is_next: bool) -> bool {
         false

@@ -296,7 +296,8 @@ impl api::Memory for Mem {
     }
 
     /// Withdraws the name of an allocation, so that nobody maps it any more. Processes that have mapped it
-    /// keep the mapping, and access by it, until it is dropped. A part of an allocation yields no key any more.
+    /// keep the mapping, and access by it, until it is dropped. A part of an allocation yields no key any
+    /// more.
     fn revoke(&self) {
         self.revoked.store(true, Ordering::Relaxed);
         if let Some(shared) = &self.shared {

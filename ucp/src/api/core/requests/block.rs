@@ -83,8 +83,8 @@ impl State {
 /// Field order in memory: an operation without notification uses the first cache line only.
 #[repr(C)]
 pub(crate) struct Block {
-    /// [`State`]. Its status is [`Status::InProgress`] until the end; then it is stored after the fields that it
-    /// announces.
+    /// [`State`]. Its status is [`Status::InProgress`] until the end; then it is stored after the fields that
+    /// it announces.
     state: AtomicU32,
     /// Differs between operations of a block.
     generation: AtomicU32,

@@ -113,16 +113,22 @@ impl Chunk {
         // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         for n in 0..blocks {
-            // SAFETY: the memory has `blocks` strides, which hold a block each, and is never freed.
-            unsafe { BlockPtr::init(memory.add(n * stride), Block::new(0, 0)) };
+            // SAFETY: the memory has `blocks` strides.
+            let at = unsafe { memory.add(n * stride) };
+            // SAFETY: a stride holds a block, and the memory is never freed.
+            unsafe { BlockPtr::init(at, Block::new(0, 0)) };
         }
         Some(Chunk { memory, stride, blocks })
     }
 
     fn blocks(&self) -> impl DoubleEndedIterator<Item = BlockPtr> + use<> {
         let (memory, stride) = (self.memory, self.stride);
-        // SAFETY: `get` has made a block at each.
-        (0..self.blocks).map(move |n| unsafe { BlockPtr::at(memory.add(n * stride)) })
+        (0..self.blocks).map(move |n| {
+            // SAFETY: the memory has `blocks` strides.
+            let at = unsafe { memory.add(n * stride) };
+            // SAFETY: `get` has made a block at each.
+            unsafe { BlockPtr::at(at) }
+        })
     }
 }
 

@@ -60,7 +60,9 @@ impl RequestId {
     #[inline]
     pub unsafe fn from_user_memory(memory: NonNull<u8>) -> RequestId {
         // SAFETY: the block lies before its user memory, see `BlockPtr::user_memory`.
-        let block = unsafe { BlockPtr::at(memory.sub(BLOCK_SIZE)) };
+        let at = unsafe { memory.sub(BLOCK_SIZE) };
+        // SAFETY: the caller's promise: the block is that of a request.
+        let block = unsafe { BlockPtr::at(at) };
         RequestId { block, generation: block.generation() }
     }
 }

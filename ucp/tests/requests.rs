@@ -118,8 +118,10 @@ impl Block {
 
     /// The request in this memory, by the address behind it.
     fn request(&mut self) -> RequestId {
+        // SAFETY: the block is longer.
+        let behind = unsafe { self.start().add(RequestId::SIZE) };
         // SAFETY: the tests have started an operation here.
-        unsafe { RequestId::from_user_memory(self.start().add(RequestId::SIZE)) }
+        unsafe { RequestId::from_user_memory(behind) }
     }
 
     fn assert_rest_is_untouched(&self) {
@@ -136,15 +138,16 @@ fn memory_of_the_caller_holds_a_request(tls: &str) {
     let (mut of_recv, mut of_send) = (Block::new(), Block::new());
     for len in [8, LONG, 8] {
         let (out, mut room) = (bytes(2, len), vec![0; len]);
-        // SAFETY: the block and `room` are used by this receive only, until it has ended below.
-        let recv =
-            unsafe { pair.b.with_request_memory(of_recv.start(), || post(&pair.b, 1, &mut room, None)) };
+        // SAFETY: `room` is used by this receive only, until it has ended below.
+        let receive = || unsafe { post(&pair.b, 1, &mut room, None) };
+        // SAFETY: the block is used by this receive only, until it has ended below.
+        let recv = unsafe { pair.b.with_request_memory(of_recv.start(), receive) };
         assert_eq!(recv, of_recv.request());
         let params = SendParams { tag: Some(1), sync: ucp::select::Sync::Yes, ..SendParams::default() };
         // SAFETY: as above, of `out`.
-        let send = unsafe {
-            pair.a.with_request_memory(of_send.start(), || pair.ab.send_raw(out.as_ptr(), len, &params))
-        };
+        let start = || unsafe { pair.ab.send_raw(out.as_ptr(), len, &params) };
+        // SAFETY: as above.
+        let send = unsafe { pair.a.with_request_memory(of_send.start(), start) };
         let send = match send.unwrap() {
             OpStatus::InProgress(id) => Some(id),
             OpStatus::Done(()) => None,
@@ -197,8 +200,9 @@ fn cancelled_requests_say_so(tls: &str) {
     // SAFETY: the receives end below, before their memory goes.
     let plain = unsafe { post(&pair.b, 9, &mut first, None) };
     // SAFETY: as above.
-    let called =
-        unsafe { pair.b.with_request_memory(block.start(), || post(&pair.b, 9, &mut second, noting(&ends))) };
+    let receive = || unsafe { post(&pair.b, 9, &mut second, noting(&ends)) };
+    // SAFETY: as above.
+    let called = unsafe { pair.b.with_request_memory(block.start(), receive) };
     for id in [plain, called] {
         assert!(pair.b.cancel(id));
         pair.until(|| id.status() == Some(Status::Canceled));
@@ -261,7 +265,7 @@ fn user_memory_belongs_to_a_request() {
     let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
     assert_eq!((pair.a.request_room(), inits.load(Ordering::Relaxed)), (24, 0), "none before the first");
     pair.meet();
-    let mut rooms = vec![[0u8; 8]; 10];
+    let mut rooms = [[0u8; 8]; 10];
     for _ in 0..1000 {
         // SAFETY: the receives are cancelled and end below.
         let ids: Vec<_> = rooms.iter_mut().map(|room| unsafe { post(&pair.b, 9, room, None) }).collect();

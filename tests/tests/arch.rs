@@ -131,8 +131,12 @@ fn imports_point_down() {
         let why = "the engine is below lane, api and uct";
         refuse_imports(&product(dir), why, |_, path| leaves(path, &ENGINE) || matches!(path, ["uct", ..]));
     }
-    let below_lane = [&ENGINE[..], &["lane", "address", "token"]].concat();
+    let below_lane = [&ENGINE[..], &["lane", "address", "token", "cm"]].concat();
     refuse_imports(&product("ucp/src/lane"), "lane is below api", |_, path| leaves(path, &below_lane));
+    let why = "the exchange of addresses knows no lane";
+    refuse_imports(&product("ucp/src/cm"), why, |_, path| {
+        leaves(path, &["cm", "address"]) || matches!(path, ["uct", ..])
+    });
 }
 
 #[test]
@@ -196,6 +200,7 @@ fn folders_have_no_import_circles() {
         "ucp/src/rdm",
         "ucp/src/api",
         "ucp/src/lane",
+        "ucp/src/cm",
         "uct/src/posix",
         "uct/src/base",
     ]);

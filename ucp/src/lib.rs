@@ -47,6 +47,8 @@ mod address;
 #[cfg(feature = "lanes")]
 mod api;
 #[cfg(feature = "lanes")]
+mod cm;
+#[cfg(feature = "lanes")]
 pub mod lane;
 #[cfg(feature = "lanes")]
 pub mod mt;

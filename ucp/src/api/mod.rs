@@ -1,6 +1,7 @@
 //! Public interface: checks arguments, then calls selection, engine and lanes. Never touches a packet.
 
 mod am;
+mod cm;
 mod context;
 mod core;
 mod data;
@@ -12,13 +13,16 @@ mod stream;
 mod tag;
 mod worker;
 
+pub use crate::cm::{ConnRequest, ConnectFailure};
 pub use am::send::{AmParams, AmProto, AmSend};
 pub use am::tag::AM_MAX_HEADER;
+pub use cm::connect::{ConnectParams, SocketAddrs};
+pub use cm::listener::{ListenError, Listener};
 pub use context::calibrate::{CacheError, Calibration, DeviceCosts, DeviceType, Key as CalibrationKey};
 pub use context::config::Config;
 pub use context::open::Context;
 pub use core::ep_state::ErrorMode;
-pub use core::error::{ConnectFailure, Error};
+pub use core::error::Error;
 pub use core::report::Report;
 pub use core::requests::{Callback, OpStatus, RequestId, RequestRoom};
 pub use data::packed::{Pack, Packed, Unpack, Unpacked};

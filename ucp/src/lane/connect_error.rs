@@ -5,6 +5,7 @@ use ucs::sync::LockError;
 use uct::api::ConnectError as WireRefusal;
 
 use crate::address::AddressError;
+use crate::cm::ConnectFailure;
 
 /// Why an endpoint could not be created. Displays as one line; never built on a hot path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -24,6 +25,17 @@ pub enum ConnectError {
     /// The endpoint that waited for its peer's address was closed, or has failed.
     #[error("the endpoint has been closed")]
     EndpointClosed,
+    /// The exchange with a socket address could not begin.
+    #[error("{0}")]
+    Failed(#[from] ConnectFailure),
+    /// This worker's address is too long for an exchange.
+    #[error("worker address of {len} bytes is longer than {max}")]
+    AddressTooLong {
+        /// Length of the address, bytes.
+        len: usize,
+        /// Longest permitted address, bytes.
+        max: usize,
+    },
     /// There are common transports, but none reaches the peer.
     #[error("peer is not reachable: {}", Tried(.tried))]
     Unreachable {
@@ -42,6 +54,8 @@ impl ConnectError {
             ConnectError::Address(_) => Status::InvalidAddr,
             ConnectError::EndpointClosed => Status::NotConnected,
             ConnectError::Thread(_) => Status::InvalidParam,
+            ConnectError::Failed(why) => why.status(),
+            ConnectError::AddressTooLong { .. } => Status::ExceedsLimit,
             ConnectError::NoCommonTransport { .. } | ConnectError::Unreachable { .. } => Status::Unreachable,
         }
     }

@@ -78,7 +78,28 @@ impl AsFd for EventFd {
     }
 }
 
-/// A set of descriptors to wait on for reading, each with a token. Itself a descriptor.
+/// Events for which a descriptor is waited for. Errors and hang-ups are reported in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interest {
+    /// Something to read.
+    Read,
+    /// Room to write; the end of connecting.
+    Write,
+    /// Either.
+    ReadWrite,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        match self {
+            Interest::Read => EventFlags::IN,
+            Interest::Write => EventFlags::OUT,
+            Interest::ReadWrite => EventFlags::IN | EventFlags::OUT,
+        }
+    }
+}
+
+/// A set of descriptors to wait on, each with a token. Itself a descriptor.
 #[derive(Debug)]
 pub struct Epoll {
     fd: OwnedFd,
@@ -92,7 +113,17 @@ impl Epoll {
 
     /// Watches `fd` for reading (level triggered); `wait` reports it as `token`.
     pub fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-        Ok(epoll::add(&self.fd, fd, EventData::new_u64(token), EventFlags::IN)?)
+        self.add_for(fd, token, Interest::Read)
+    }
+
+    /// Watches `fd` (level triggered); `wait` reports it as `token`.
+    pub fn add_for(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+        Ok(epoll::add(&self.fd, fd, EventData::new_u64(token), interest.flags())?)
+    }
+
+    /// Changes what a watched descriptor is waited for.
+    pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+        Ok(epoll::modify(&self.fd, fd, EventData::new_u64(token), interest.flags())?)
     }
 
     /// Watches `fd` no longer.
@@ -100,7 +131,7 @@ impl Epoll {
         Ok(epoll::delete(&self.fd, fd)?)
     }
 
-    /// Waits for readable descriptors; appends at most 32 tokens, answers their number: 0 after a signal.
+    /// Waits for ready descriptors; appends at most 32 tokens, answers their number: 0 after a signal.
     pub fn wait(&self, tokens: &mut Vec<u64>, timeout: Option<Duration>) -> Result<usize, Errno> {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 32];
         let timeout = timeout.map(|t| Timespec {
@@ -196,6 +227,19 @@ mod tests {
         assert_eq!(tokens, [7, 2]);
         inner.remove(&b).unwrap();
         assert_eq!(outer.wait(&mut tokens, NOW), Ok(0));
+    }
+
+    #[test]
+    fn epoll_waits_for_what_it_is_asked() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let epoll = Epoll::new().unwrap();
+        epoll.add_for(&one, 1, Interest::Write).unwrap();
+        let mut tokens = Vec::new();
+        assert_eq!(epoll.wait(&mut tokens, NOW), Ok(1), "a socket has room");
+        epoll.modify(&one, 2, Interest::Read).unwrap();
+        assert_eq!(epoll.wait(&mut tokens, NOW), Ok(0), "and nothing to read");
+        epoll.modify(&one, 2, Interest::ReadWrite).unwrap();
+        assert_eq!((epoll.wait(&mut tokens, NOW), tokens), (Ok(1), vec![1, 2]));
     }
 
     #[test]

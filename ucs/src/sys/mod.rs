@@ -10,7 +10,7 @@ pub mod wake;
 pub mod wakeup;
 
 pub use cpu::{CpuError, CpuSet};
-pub use fd::{Epoll, EventFd};
+pub use fd::{Epoll, EventFd, Interest};
 pub use proc::{PeerCred, PidFd, ProcId};
 pub use wake::{WakePipe, Waker};
 pub use wakeup::{Sleeper, Wakeup};

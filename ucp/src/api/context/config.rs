@@ -91,6 +91,12 @@ ucs::config_table! {
         /// second. An operation that waits for an unchecked peer learns of its death only at the next send.
         /// An awaited HANDSHAKE is requested again in any case, after 1 s and at growing intervals.
         pub keepalive: Duration = "400ms", key "KEEPALIVE_INTERVAL";
+        /// Longest exchange of addresses with a socket address; the endpoint fails then. A client of a
+        /// listener that says nothing is dropped after it.
+        pub cm_timeout: Duration = "10s", key "CM_TIMEOUT";
+        /// Most clients of a worker's listeners that are not connected yet. Beyond it, one that has not said
+        /// what it wants gives way to a new one; if all have, new ones wait in the system's queue.
+        pub cm_max_pending: usize = "128", key "CM_MAX_PENDING", unit "exchanges", range 1..=65536;
         /// Empty progress calls before a blocking wait goes to sleep.
         pub spin: u32 = "4096", key "SPIN", unit "calls";
     }

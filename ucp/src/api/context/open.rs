@@ -21,6 +21,7 @@ use crate::api::core::requests::{RequestRoom, Requests};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
+use crate::cm::CmConfig;
 use crate::lane::{
     Domains, Iface, LaneIdx, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes, rdma,
     source,
@@ -277,6 +278,8 @@ impl Context {
             WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
         core.id = id;
         core.reqs = Requests::new(self.request_room.clone());
+        core.cm.config =
+            CmConfig { timeout: self.config.cm_timeout, max_pending: self.config.cm_max_pending };
         if self.config.zcopy_recv {
             enable_zcopy_recv(&mut core).map_err(OpenError::Config)?;
         }

@@ -1,6 +1,7 @@
 //! State of an endpoint, shared by its handle and the worker.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
@@ -68,6 +69,7 @@ pub(crate) struct EpState {
     tables: Rc<EpConfig>,
     link: OnceCell<EpLink>,
     pub(crate) errors: RefCell<ErrorMode>,
+    sockets: OnceCell<Box<(SocketAddr, SocketAddr)>>,
 }
 
 impl EpState {
@@ -82,6 +84,7 @@ impl EpState {
             tables,
             link: OnceCell::new(),
             errors: RefCell::new(errors),
+            sockets: OnceCell::new(),
         }
     }
 
@@ -164,6 +167,16 @@ impl EpState {
 
     pub(crate) fn failure(&self) -> Option<Error> {
         self.refusal.get().filter(|e| !matches!(e, Error::Closed | Error::NotConnected))
+    }
+
+    /// Sets the socket addresses, ours and the peer's.
+    pub(crate) fn set_sockets(&self, local: SocketAddr, remote: SocketAddr) {
+        let first = self.sockets.set(Box::new((local, remote))).is_ok();
+        debug_assert!(first, "an endpoint has one exchange");
+    }
+
+    pub(crate) fn sockets(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.sockets.get().map(|both| **both)
     }
 
     /// Calls the failure callback, which is user code.

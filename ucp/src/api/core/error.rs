@@ -4,31 +4,10 @@ use crate::rdm::LocalError;
 use ucs::sync::LockError;
 use ucs::{Blame, Status};
 
+pub use crate::cm::ConnectFailure;
 use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{DatatypeError, OpError};
 use crate::wire::EfaStatus;
-
-/// Why an endpoint without a peer never got one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectFailure {
-    /// Nobody can supply the peer's address any more.
-    #[error("given up")]
-    Cancelled,
-    /// The peer's address is known, but no lane reaches it.
-    #[error("no transport reaches the peer")]
-    Unreachable,
-}
-
-impl ConnectFailure {
-    /// Status code in the C API.
-    pub fn status(self) -> Status {
-        match self {
-            ConnectFailure::Cancelled => Status::Canceled,
-            ConnectFailure::Unreachable => Status::Unreachable,
-        }
-    }
-}
 
 /// Error of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

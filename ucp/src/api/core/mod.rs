@@ -1,6 +1,7 @@
 //! State of a worker below its public handles: request table, endpoint state and configuration, errors.
 
 pub(crate) mod clock;
+pub(crate) mod cm;
 pub(crate) mod deferred;
 pub(crate) mod ep_config;
 pub(crate) mod ep_state;

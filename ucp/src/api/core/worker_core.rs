@@ -11,6 +11,7 @@ use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 use crate::address::WorkerId;
 use crate::api::am::queue::AmQueue;
 use crate::api::core::clock::WorkerClock;
+use crate::api::core::cm::WorkerCm;
 use crate::api::core::deferred::DeferredOps;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::ep_state::EpState;
@@ -23,6 +24,7 @@ use crate::api::core::requests::{Action, RequestId, RequestRoom, Requests, Role}
 use crate::api::core::sink::CompletionSink;
 use crate::api::mem::remote_writes::{RemoteWrite, RemoteWrites};
 use crate::api::stream::state::Streams;
+use crate::cm::CmConfig;
 use crate::token::UserToken;
 
 use crate::lane::{
@@ -93,6 +95,7 @@ pub(crate) struct WorkerCore {
     pub regs: RegTable,
     pub eps: Vec<Weak<EpState>>,
     pub deferred: DeferredOps,
+    pub cm: WorkerCm,
     pub flushed: Vec<FlushEnd>,
     /// Dropped after engine and lanes, which write to buffers of dropped requests.
     pub multi_recvs: MultiRecvs,
@@ -131,6 +134,7 @@ impl WorkerCore {
             flush_count: 0,
             eps: Vec::new(),
             deferred: DeferredOps::default(),
+            cm: WorkerCm::new(CmConfig::default()),
             flushes: Vec::new(),
             flushed: Vec::new(),
             streams: Streams::default(),
@@ -347,10 +351,11 @@ impl WorkerCore {
     #[inline]
     fn coarse_now(&mut self) -> Nanos {
         if self.calls_to_clock == 0 || self.engine.pending().needs_time() {
+            self.now = self.clock.now();
             if self.calls_to_clock == 0 {
                 self.calls_to_clock = CLOCK_EVERY;
+                self.cm.poll(self.now);
             }
-            self.now = self.clock.now();
             if let Some(dump) = self.stats_dump.as_ref().filter(|dump| dump.is_signalled()) {
                 dump.write(&self.report());
             }
@@ -369,7 +374,7 @@ impl WorkerCore {
         let quiet = !engine.pending().has_events()
             && !engine.has_unexpected(Kind::Am)
             && !engine.pending().is_over_limit();
-        quiet && !self.reqs.has_ready() && self.flushes.is_empty()
+        quiet && !self.reqs.has_ready() && self.flushes.is_empty() && !self.cm.has_events()
     }
 
     /// Whether progress has events to deliver without further arrivals.
@@ -379,6 +384,7 @@ impl WorkerCore {
             || engine.pending().is_draining()
             || self.reqs.has_ready()
             || !self.flushed.is_empty()
+            || self.cm.has_events()
     }
 
     pub(crate) fn now(&self) -> Nanos {
@@ -497,6 +503,7 @@ impl WorkerCore {
             .chain(self.engine.pending().next_deadline(self.engine.peers()))
             .chain(check)
             .chain(request)
+            .chain(self.cm.next_deadline())
             .min()
     }
 

@@ -97,10 +97,13 @@ impl Worker {
             events += 1;
             core = self.core();
         }
-        let flushes = !core.flushes.is_empty();
+        let (flushes, has_cm_events) = (!core.flushes.is_empty(), core.cm.has_events());
         drop(core);
         if flushes {
             events += self.end_flushes();
+        }
+        if has_cm_events {
+            events += self.handle_cm_events();
         }
         events + self.recv_large_ams()
     }
@@ -148,8 +151,12 @@ impl Worker {
 
     /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do: call progress again.
     pub fn arm(&self) -> bool {
-        let core = self.core();
+        let mut core = self.core();
         if self.inner.events.is_none() || core.has_completions() || self.am_handlers().queue.has_messages() {
+            return false;
+        }
+        if core.cm.is_ready() {
+            core.on_wakeup();
             return false;
         }
         // Some lanes cannot signal free resources and need polling.

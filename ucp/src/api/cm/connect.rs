@@ -1,0 +1,68 @@
+//! Endpoints to a socket address, of clients.
+
+use std::net::SocketAddr;
+
+use crate::api::ep::handle::{Ep, EpParams};
+use crate::api::worker::handle::Worker;
+use crate::cm::{ConnectFailure, MAX_BODY, start_connect};
+use crate::lane::ConnectError;
+
+/// Parameters of [`Worker::connect_to`].
+#[derive(Default)]
+pub struct ConnectParams {
+    /// Parameters of the endpoint.
+    pub ep: EpParams,
+    /// Socket address to connect from; port 0: any. `None`: as the system chooses.
+    pub local: Option<SocketAddr>,
+    /// Number of the client's choice that the listener sees ([`ConnRequest::client_id`](crate::ConnRequest)).
+    pub client_id: u64,
+}
+
+/// The two ends of the TCP connection by which an endpoint was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SocketAddrs {
+    /// This end.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+}
+
+impl Worker {
+    /// Creates an endpoint to the worker that accepts at `addr` ([`Worker::listen`]). Returns at once;
+    /// operations wait until the peer has accepted, and then start in order. If it does not, the endpoint and
+    /// they fail with [`Error::ConnectFailed`](crate::Error::ConnectFailed), at the latest after
+    /// `UCX_CM_TIMEOUT`. TCP carries the exchange of addresses only.
+    pub fn connect_to(&self, addr: SocketAddr, params: ConnectParams) -> Result<Ep, ConnectError> {
+        let conn = start_connect(addr, params.local).map_err(ConnectFailure::from)?;
+        let address = self.packed_address()?;
+        let local = conn.local_addr();
+        let ep = self.make_pending_ep(params.ep);
+        if let Some(local) = local {
+            ep.state().set_sockets(local, addr);
+        }
+        let mut core = self.core();
+        let now = core.now();
+        let exchanges = core.cm.open(self.inner.events.as_ref()).map_err(ConnectFailure::Socket)?;
+        exchanges
+            .connect(conn, (ep.state().clone(), address, params.client_id), now)
+            .map_err(ConnectFailure::Socket)?;
+        core.on_wakeup();
+        drop(core);
+        Ok(ep)
+    }
+
+    pub(crate) fn packed_address(&self) -> Result<Vec<u8>, ConnectError> {
+        let address = self.address().pack();
+        if address.len() > MAX_BODY {
+            return Err(ConnectError::AddressTooLong { len: address.len(), max: MAX_BODY });
+        }
+        Ok(address)
+    }
+}
+
+impl Ep {
+    /// Socket addresses of an endpoint of [`Worker::connect_to`] or [`Worker::accept`].
+    pub fn socket_addrs(&self) -> Option<SocketAddrs> {
+        self.state().sockets().map(|(local, remote)| SocketAddrs { local, remote })
+    }
+}

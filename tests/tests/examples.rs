@@ -234,6 +234,24 @@ fn ping_pong() {
 }
 
 #[test]
+fn server() {
+    let program = build("server");
+    for wire in ["posix", "efa", "all"] {
+        let text = expect_success(&program, &[("UCX_TLS", wire)]);
+        let mut lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.pop(), Some("served 4 clients"));
+        lines.sort_unstable();
+        assert_eq!(lines, [0, 1, 2, 3].map(|n| format!("HELLO FROM CLIENT {n}")));
+    }
+    check_invalid_setting(&program);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let want = "endpoint could not be connected: nobody listens at the address";
+    check_refusal(&program, &format!("client {nobody} hello"), &[], want);
+    check_refusal_prefix(&program, "serve here", &[], "here: invalid socket address");
+    check_refusal_prefix(&program, "192.0.2.1", &[], "expected nothing, 'serve ADDRESS' or ");
+}
+
+#[test]
 fn mpi() {
     let program = build("mpi");
     for (wire, size, reorder) in [("posix", "", "0"), ("efa", "2", "0"), ("efa", "5", "0.3")] {

@@ -102,6 +102,8 @@ fn active_messages_and_streams_wait(tls: &str) {
     pair.until(|| kept.borrow().len() == lens.len());
     for (message, len) in kept.take().into_iter().zip(lens) {
         assert_eq!((message.header(), message.data_len()), (&b"header"[..], len as u64));
+        // As if it were sent to a known peer.
+        assert_eq!(message.data().is_some(), len <= 3000, "{len}");
         let data = message.recv(Vec::with_capacity(len));
         pair.until(|| data.is_done());
         assert!(data.wait().1 == bytes(7, len));

@@ -202,6 +202,14 @@ impl Ep {
         data: SendBuf,
         params: &AmParams,
     ) -> Result<OpStatus<()>, Error> {
+        // Without a peer the limit of a packet is not known, and every message with bytes comes here.
+        if let Err(refusal) = self.usable() {
+            let (header, done): (Box<[u8]>, _) = (header.into(), params.done);
+            let params = AmParams { done: None, ..*params };
+            // SAFETY: the caller keeps the data valid until completion, which comes after this.
+            let start = move |ep: &Ep| unsafe { ep.start_am(id, &header, data, &params) };
+            return self.defer(refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
+        }
         let am_handlers = self.worker().am_handlers();
         let number = am_handlers.next_number.replace(am_handlers.next_number.get().wrapping_add(1));
         let mut header_and_rts = Vec::with_capacity(header.len() + RTS_LEN);

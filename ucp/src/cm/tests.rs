@@ -70,7 +70,7 @@ fn connect(cm: &mut Cm, to: SocketAddr, ep: u32) {
 }
 
 /// Connects to a server of this test, and sends HELLO.
-fn greet(cm: &mut Cm, to: SocketAddr, ep: u32) {
+fn send_hello(cm: &mut Cm, to: SocketAddr, ep: u32) {
     connect(cm, to, ep);
     for _ in 0..30 {
         cm.poll(NOW, |_| true);
@@ -119,17 +119,17 @@ fn both_sides_get_the_others_address() {
 fn rejections_and_reasons_are_told() {
     let (mut client, mut server) = (cm(), cm());
     let (_, addr) = listen(&mut server);
-    greet(&mut client, addr, 1);
+    send_hello(&mut client, addr, 1);
     next_request(&mut server).reject();
     assert_eq!(next_failure(&mut client), (1, ConnectFailure::Rejected));
-    greet(&mut client, addr, 2);
+    send_hello(&mut client, addr, 2);
     drop(next_request(&mut server));
     assert_eq!(next_failure(&mut client), (2, ConnectFailure::Rejected));
-    greet(&mut client, addr, 3);
+    send_hello(&mut client, addr, 3);
     next_request(&mut server).answer(Answer::Unreachable);
     assert_eq!(next_failure(&mut client), (3, ConnectFailure::Unreachable));
     // The client cannot reach the server: the server's endpoint fails.
-    greet(&mut client, addr, 4);
+    send_hello(&mut client, addr, 4);
     let conn = next_request(&mut server).take_conn().unwrap();
     server.accept(conn, (5, address().pack()), NOW).unwrap();
     let CmEvent::Accepted(id, ..) = next_event(&mut client) else { panic!("accepted") };

@@ -214,7 +214,7 @@ mod tests {
                 let (reader, at, stop) = (rcu.reader(), at.clone(), stop.clone());
                 thread::spawn(move || {
                     let mut uses = 0u64;
-                    while !stop.load(Ordering::Relaxed) {
+                    while !stop.load(Ordering::Relaxed) || uses == 0 {
                         assert!(reader.enter());
                         let word = at.load(Ordering::Acquire);
                         #[allow(unsafe_code)]

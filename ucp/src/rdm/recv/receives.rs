@@ -197,7 +197,7 @@ impl Engine {
 
     /// True if the wires may be left unpolled, so that they hold senders back: unexpected messages use more
     /// than their limit, no operation is under way, no memory is offered, and nobody has called
-    /// [`Engine::expect_arrivals`] or probed in vain since the last call.
+    /// `expect_arrivals` or probed in vain since the last call.
     #[cold]
     pub fn may_stop_polling(&mut self) -> bool {
         let wanted = std::mem::take(&mut self.recvs.arrivals_wanted);

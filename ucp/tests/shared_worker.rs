@@ -826,3 +826,30 @@ on! {
     efa: "efa",
     all: "all",
 }
+
+/// A worker's own interface carries messages to itself, and reaches no other worker of the process.
+#[test]
+fn messages_to_itself_go_by_its_own_interface() {
+    for tls in ["self", "self,posix"] {
+        let context = context(tls);
+        let worker = context.shared_worker(ThreadMode::Multi).unwrap();
+        let other = context.shared_worker(ThreadMode::Multi).unwrap();
+        let ep = worker.connect(&worker.address().unwrap(), SharedEpParams::default()).unwrap();
+        std::thread::scope(|scope| {
+            for tag in 0..4u64 {
+                let (worker, ep) = (&worker, &ep);
+                scope.spawn(move || {
+                    for n in 0..1000u64 {
+                        let mut recv = worker.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(8));
+                        let sent = ep.tag_send(tag, n.to_ne_bytes().to_vec()).wait().unwrap();
+                        assert_eq!(sent.0, Ok(()));
+                        let (status, got) = recv.wait().unwrap();
+                        assert_eq!((status.map(|s| s.len), got), (Ok(8), n.to_ne_bytes().to_vec()), "{tls}");
+                    }
+                });
+            }
+        });
+        let reached = worker.connect(&other.address().unwrap(), SharedEpParams::default());
+        assert_eq!(reached.is_ok(), tls != "self", "{tls}");
+    }
+}

@@ -47,12 +47,7 @@ impl Context {
     /// Creates a worker that threads share as `mode` says, with an interface on each of
     /// [`Context::resources`]. In mode single it is the calling thread's.
     pub fn shared_worker(&self, mode: ThreadMode) -> Result<SharedWorker, OpenError> {
-        let is_of_any_thread = |tl: &str| tl != "self";
-        if !self.resources().iter().any(|resource| is_of_any_thread(resource.tl)) {
-            let text = "transport 'self' is the memory of one thread; choose another one for a shared worker";
-            return Err(OpenError::Config(text.into()));
-        }
-        let worker = self.worker_with(is_of_any_thread)?;
+        let worker = self.worker_with(uct::any::open_iface_for_threads)?;
         Ok(SharedWorker::of(&Shared::new(worker, mode)))
     }
 }

@@ -23,8 +23,8 @@ use crate::api::worker::handle::Worker;
 
 use crate::cm::CmConfig;
 use crate::lane::{
-    Domains, Iface, LaneIdx, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes, rdma,
-    source,
+    Domains, Iface, LaneIdx, Md, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes,
+    rdma, source,
 };
 use crate::rdm::rma::PacketOrder;
 use crate::rdm::{DomainId, Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
@@ -115,17 +115,20 @@ impl Context {
 
     /// Creates a worker of the calling thread, with an interface on each of [`Context::resources`].
     pub fn worker(&self) -> Result<Worker, OpenError> {
-        self.worker_with(|_| true)
+        self.worker_with(uct::any::open_iface)
     }
 
-    /// Creates a worker with an interface of each transport that `is_wanted` takes.
-    pub(crate) fn worker_with(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Worker, OpenError> {
+    /// Creates a worker whose interfaces `open` opens, one on each of [`Context::resources`].
+    pub(crate) fn worker_with(
+        &self,
+        open: impl Fn(&Md, &Source) -> Result<Iface, OpenError>,
+    ) -> Result<Worker, OpenError> {
         let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
         let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
         let domains = self.domains()?;
         let mut ifaces = Vec::new();
-        for (id, domain) in domains.iter().filter(|(_, domain)| !domain.is_rma_only && is_wanted(domain.tl)) {
-            ifaces.push((uct::any::open_iface(&domain.md, &source)?, id));
+        for (id, domain) in domains.iter().filter(|(_, domain)| !domain.is_rma_only) {
+            ifaces.push((open(&domain.md, &source)?, id));
         }
         let worker = self.make_worker(ifaces, &domains, WorkerClock::System, None)?;
         // An explicit UCX_MIN_READ excludes the choice by measured cost.

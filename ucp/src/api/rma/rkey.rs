@@ -29,7 +29,6 @@ pub struct Rkey {
     access: Access,
     /// Key of the lane that maps the memory or whose device reaches it.
     lane: Option<lane::Rkey>,
-    is_mapped: bool,
     /// Address here of the first byte of mapped memory.
     mapped_at: Option<usize>,
     /// Kernel-copy key, if the memory is not mapped.
@@ -152,11 +151,10 @@ impl Ep {
             let unpacked = lane.iface.md().unpack_rkey(key);
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
-        let by_net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
-        let is_mapped = lane.is_some() && self.lane().is_some_and(|lane| !by_net(lane));
-        let mapped_at = lane.as_ref().filter(|_| is_mapped).and_then(|key| {
-            let md = core.lanes[usize::from(self.lane()?.0)].iface.md();
-            md.rkey_ptr(key, parsed.addr, parsed.len as usize).map(|at| at.expose_provenance())
+        let mapped_at = lane.as_ref().and_then(|key| {
+            let lane = &core.lanes[usize::from(self.lane()?.0)];
+            let at = lane.iface.md().rkey_ptr(key, parsed.addr, parsed.len as usize);
+            at.filter(|_| lane.iface.attr().kind != DevKind::Net).map(|at| at.expose_provenance())
         });
         let device = of_lane.and_then(|(.., key)| *key).filter(|_| lane.is_some());
         let rma_only = match &core.rma_only {
@@ -178,7 +176,6 @@ impl Ep {
             len,
             access,
             lane,
-            is_mapped,
             mapped_at,
             rma_only,
             device,
@@ -194,14 +191,13 @@ impl Rkey {
     pub fn from_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
         let (lane, mapped_at, rma_only, device) = (None, None, None, None);
-        let (remote_mem, min_striped_len, is_mapped) = (RemoteMem::Registered, u64::MAX, false);
+        let (remote_mem, min_striped_len) = (RemoteMem::Registered, u64::MAX);
         Rkey {
             key,
             addr: 0,
             len: u64::MAX,
             access,
             lane,
-            is_mapped,
             mapped_at,
             rma_only,
             device,
@@ -252,7 +248,7 @@ impl Rkey {
     /// Lane key of mapped memory, on which the lane completes operations within the call. // HOT
     #[inline]
     pub(crate) fn mapped(&self) -> Option<&lane::Rkey> {
-        if self.is_mapped { self.lane.as_ref() } else { None }
+        if self.mapped_at.is_some() { self.lane.as_ref() } else { None }
     }
 
     #[inline]

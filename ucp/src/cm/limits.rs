@@ -19,7 +19,7 @@ impl Default for CmConfig {
 }
 
 /// Exchange to be dropped so that another may begin: the oldest of the client host that has the most of them.
-/// So a client that opens many harms itself first. `all` is in order of age.
+/// A client that opens many harms itself first. `all` is in order of age.
 pub(super) fn victim<I: Copy>(all: impl Iterator<Item = (I, IpAddr)> + Clone) -> Option<I> {
     let mut most: Option<(usize, I)> = None;
     let mut seen: Vec<IpAddr> = Vec::new();

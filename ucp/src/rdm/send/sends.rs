@@ -1,5 +1,4 @@
-//! Sends: starting, cancelling and completion. Called by `api` and by protocols; `drive` goes on with what has to
-//! wait.
+//! Sends: starting, cancelling and completion. Called by `api` and by protocols; `drive` continues what waits.
 
 use ucs::coll::slots::SlotId;
 

@@ -1,5 +1,5 @@
-//! Progress of the queues of a peer: control packets first, then sends, granted data and reads in turn, a bounded
-//! number of packets each.
+//! Progress of the queues of a peer: control packets first, then sends, granted data and reads in turn, a
+//! bounded number of packets each.
 
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;

@@ -1,4 +1,4 @@
-//! Sends: starting, cancelling and completion. Called by `api` and by protocols; `drive` continues what waits.
+//! Sends: starting, cancelling and completion. Called by `api` and by protocols; `drive` continues others.
 
 use ucs::coll::slots::SlotId;
 

@@ -4,7 +4,8 @@ use super::Pair;
 use super::rma::{read, target, write};
 use std::ptr::NonNull;
 use uct::api::{
-    Access, Advice, AllocMethod, AllocReq, Caps, Ep, Error, Fill, Iface, Iov, Md, MemKind, Memory, Op, Rkey,
+    Access, Advice, AllocMethod, AllocReq, Caps, DevKind, Ep, Error, Fill, Iface, Iov, Md, MemKind, Memory,
+    Op, Rkey,
 };
 
 /// Allocations are zeroed and writable.
@@ -92,7 +93,7 @@ pub fn allocation_at_an_address<I: Iface>(p: &Pair<I>) {
                 continue;
             };
             let at = mem.addr();
-            assert_eq!(mem.len(), len);
+            assert_eq!((mem.len(), mem.method()), (len, methods.first().copied()));
             let last = at.wrapping_add(len - 1);
             // SAFETY: inside the allocation.
             assert_eq!(unsafe { last.read() }, 0);
@@ -107,6 +108,39 @@ pub fn allocation_at_an_address<I: Iface>(p: &Pair<I>) {
             }
         }
     }
+}
+
+/// Large memory costs nothing before it is used, if it is asked for so; else it is there at once.
+pub fn memory_is_filled_when_asked<I: Iface>(p: &Pair<I>) {
+    const LEN: usize = 32 << 20;
+    let md = p.a.md();
+    if !md.attr().can_alloc {
+        return;
+    }
+    for method in [AllocMethod::Md, AllocMethod::Mmap] {
+        for (fill, filled) in [(Fill::Lazy, false), (Fill::Now, true)] {
+            let req = AllocReq { methods: &[method], fill, ..AllocReq::new(LEN, "fill") };
+            let mem = md.alloc(&req).unwrap();
+            // A device may pin what it registers.
+            let resident = resident(mem.addr().addr(), LEN);
+            let pinned = p.a.attr().kind == DevKind::Net && !filled;
+            assert!(pinned || (resident >= LEN) == filled, "{method:?} {fill:?}: {resident} bytes");
+            // SAFETY: inside the allocation, which is ours alone.
+            assert_eq!(unsafe { mem.addr().wrapping_add(LEN - 1).read() }, 0);
+        }
+    }
+}
+
+/// Bytes of the pages of a range that are in physical memory and mapped.
+fn resident(addr: usize, len: usize) -> usize {
+    use std::os::unix::fs::FileExt;
+    const PRESENT: u64 = 1 << 63;
+    let page = ucs::mem::page::page_size();
+    let mut entries = vec![0; len / page * 8];
+    let map = std::fs::File::open("/proc/self/pagemap").unwrap();
+    map.read_exact_at(&mut entries, (addr / page * 8) as u64).unwrap();
+    let entries = entries.as_chunks::<8>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
+    entries.filter(|entry| entry & PRESENT != 0).count() * page
 }
 
 /// Allocates in a hole of the address space, which other tests may take before.

@@ -243,6 +243,7 @@ macro_rules! conform_suite {
                 limits::oversized_puts_and_gets_are_rejected limits::oversized_headers_and_lists_are_rejected
                 limits::get_sgl_is_checked_whole limits::flush_completes_implicit_operations
                 mem::allocations_are_zeroed_and_writable mem::every_allocation_method mem::allocation_at_an_address
+                mem::memory_is_filled_when_asked
                 mem::registration_works mem::damaged_keys_are_rejected
                 mem::revoked_memory_yields_no_access mem::keys_have_an_order
                 rma::put_of_every_size rma::get_of_every_size rma::out_of_range_access_is_rejected rma::access_is_enforced

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::dev::{Dev, DevMr, Sge};
+use super::dev::{Dev, DevMr, Placement, Sge};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, MemKind, Memory, OpenError};
 use crate::base::alloc::{self, Backing, by_methods};
 use std::sync::Arc;
@@ -92,10 +92,8 @@ impl<D: Dev> Md<D> {
 
     fn alloc_by(&self, method: AllocMethod, req: &AllocReq<'_>, access: Access) -> Result<Mem<D>, Error> {
         if method == AllocMethod::Md {
-            if req.at.is_some() {
-                return Err(Error::Unsupported(api::Op::Alloc));
-            }
-            let mr = self.dev().alloc_mr(self.pd(), req.len, access)?;
+            let place = Placement { at: req.at, fill: req.fill };
+            let mr = self.dev().alloc_mr_with(self.pd(), req.len, access, place)?;
             return Ok(Mem { mr, access, method: Some(method), _backing: None });
         }
         if method == AllocMethod::Heap {

@@ -19,7 +19,9 @@ use num_enum::{IntoPrimitive, TryFromPrimitive};
 use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use ucs::mem::Fill;
 
 /// A 16-byte global identifier: link-local prefix `fe80::/64` and an interface id in the low eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -338,6 +340,15 @@ pub trait DevQp {
     fn ring_doorbell(&self);
 }
 
+/// Where allocated memory lies, and when its pages get their memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Placement {
+    /// First byte, page aligned, where nothing is. `None`: anywhere.
+    pub at: Option<NonNull<u8>>,
+    /// When the pages get their memory.
+    pub fill: Fill,
+}
+
 /// An opened device. Clones share one context, which objects keep alive. Any thread may register memory and
 /// create objects; a queue is used by one thread.
 pub trait Dev: Clone + Send + Sync + 'static {
@@ -361,7 +372,17 @@ pub trait Dev: Clone + Send + Sync + 'static {
     /// Allocates a protection domain.
     fn alloc_pd(&self) -> Result<Self::Pd, OpenError>;
     /// Allocates and registers memory of the kind the device is fastest on.
-    fn alloc_mr(&self, pd: &Self::Pd, len: usize, access: Access) -> Result<Self::Mr, crate::api::Error>;
+    fn alloc_mr(&self, pd: &Self::Pd, len: usize, access: Access) -> Result<Self::Mr, crate::api::Error> {
+        self.alloc_mr_with(pd, len, access, Placement::default())
+    }
+    /// Allocates such memory at an address, or filled as it is used.
+    fn alloc_mr_with(
+        &self,
+        pd: &Self::Pd,
+        len: usize,
+        access: Access,
+        place: Placement,
+    ) -> Result<Self::Mr, crate::api::Error>;
     /// Registers memory of the caller.
     /// # Safety
     /// As for [`crate::api::Md::register`].

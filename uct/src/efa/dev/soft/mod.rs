@@ -33,7 +33,7 @@ pub use open::{SoftDevice, list, open_shm};
 pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
 pub use qp::{MAX_RECV_SGE, Qp};
 
-use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
+use super::{Channel, Dev, DevAttr, DevMr, Gid, Placement, QpInit, QpKind};
 use crate::api::{Access, ConnectError, Error, OpenError};
 use crate::base::mem_ptr::MemPtr;
 use ah::{AhChange, AhTable};
@@ -243,12 +243,12 @@ impl<L: Link> Dev for Device<L> {
     }
 
     /// Allocates zeroed memory; on the shared-memory link a memory file, into which peers write directly.
-    fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr<L>, Error> {
+    fn alloc_mr_with(&self, pd: &Pd, len: usize, access: Access, place: Placement) -> Result<Mr<L>, Error> {
         self.check_access(access)?;
         if len == 0 {
             return Err(Error::InvalidParam("a memory region has at least one byte"));
         }
-        let (memory, fd) = self.0.link.alloc(len)?;
+        let (memory, fd) = self.0.link.alloc(len, place)?;
         let access = access | Access::LOCAL_READ;
         let (addr, len) = (memory.as_ptr() as u64, len as u64);
         let region = Region { addr, len, access, pd: pd.0, file: fd.map(|fd| (fd, 0)) };

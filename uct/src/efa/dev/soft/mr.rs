@@ -8,7 +8,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use ucs::mem::{Mapping, SharedMem};
+use ucs::mem::{FixedMap, Mapping, SharedMem};
 
 pub(super) use super::mr_entry::Region;
 
@@ -18,6 +18,10 @@ pub(super) use super::mr_entry::Region;
 pub enum Memory {
     Private(Arc<Mapping>),
     Shared(Arc<SharedMem>),
+    /// At an address of the program's choice.
+    Fixed(Arc<FixedMap>),
+    /// Such an address, where a memory file is mapped.
+    FixedFile(Arc<(FixedMap, SharedMem)>),
 }
 
 impl Memory {
@@ -25,6 +29,8 @@ impl Memory {
         match self {
             Memory::Private(m) => m.as_ptr(),
             Memory::Shared(m) => m.as_ptr(),
+            Memory::Fixed(m) => m.as_ptr(),
+            Memory::FixedFile(m) => m.0.as_ptr(),
         }
     }
 
@@ -32,6 +38,8 @@ impl Memory {
         match self {
             Memory::Private(m) => m.len(),
             Memory::Shared(m) => m.len(),
+            Memory::Fixed(m) => m.len(),
+            Memory::FixedFile(m) => m.0.len(),
         }
     }
 
@@ -39,6 +47,8 @@ impl Memory {
         match self {
             Memory::Private(m) => m.clone(),
             Memory::Shared(m) => m.clone(),
+            Memory::Fixed(m) => m.clone(),
+            Memory::FixedFile(m) => m.clone(),
         }
     }
 }

@@ -28,8 +28,9 @@ pub use pd::{Mr, Pd};
 pub use qp::Qp;
 
 use super::reachability::{self, HostId};
-use super::{Channel, Dev, DevAttr, Gid, QpInit};
+use super::{Channel, Dev, DevAttr, Gid, Placement, QpInit};
 use crate::api::{Access, ConnectError, Error, OpenError};
+use crate::base::alloc::{self, Backing};
 use context::{Context, DeviceList, ListedDevice, PORT};
 use cq::CqCore;
 use pd::PdCore;
@@ -37,7 +38,7 @@ use qp::QpCore;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use ucs::mem::{MapOpts, Mapping, Pages};
+use ucs::mem::{FixedMap, MapOpts, Mapping, Pages};
 
 /// An EFA device that [`open`] can open.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,12 +125,16 @@ impl Dev for Device {
         Ok(Pd(Arc::new(PdCore::new(&self.0)?)))
     }
 
-    fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr, Error> {
+    fn alloc_mr_with(&self, pd: &Pd, len: usize, access: Access, place: Placement) -> Result<Mr, Error> {
         if len == 0 {
             return Err(Error::InvalidParam("a memory region has at least one byte"));
         }
-        let opts = MapOpts { pages: Pages::Transparent, ..MapOpts::default() };
-        let memory = Mapping::new(len, opts).map_err(|_| Error::NoMemory)?;
+        let opts = MapOpts { pages: Pages::Transparent, fill: place.fill };
+        let memory = match place.at {
+            Some(at) => FixedMap::anon(at, len, opts).map(Backing::Fixed),
+            None => Mapping::new(len, opts).map(Backing::Map),
+        };
+        let memory = memory.map_err(alloc::error)?;
         let addr = memory.as_ptr();
         // SAFETY: the region owns the mapping and unmaps it after deregistration; no reference to it is made.
         unsafe { Mr::new(pd, addr, len, access, Some(memory)) }

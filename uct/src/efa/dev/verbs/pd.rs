@@ -6,6 +6,7 @@ use super::ah::{Ah, AhTable};
 use super::context::Context;
 use super::status::last_error;
 use crate::api::{Access, Error};
+use crate::base::alloc::Backing;
 use crate::base::mem_ptr::MemPtr;
 use crate::efa::dev::{DevMr, Gid};
 use rdma_sys::*;
@@ -14,7 +15,6 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use ucs::mem::Mapping;
 
 /// A protection domain. Clones share it.
 #[derive(Clone)]
@@ -86,7 +86,7 @@ pub struct Mr {
     len: usize,
     lkey: u32,
     rkey: u32,
-    memory: Option<Arc<Mapping>>,
+    memory: Option<Arc<Backing>>,
     revoked: AtomicBool,
     _pd: Arc<PdCore>,
 }
@@ -105,7 +105,7 @@ impl Mr {
         addr: *mut u8,
         len: usize,
         access: Access,
-        memory: Option<Mapping>,
+        memory: Option<Backing>,
     ) -> Result<Mr, Error> {
         if addr.is_null() || len == 0 || (addr as usize).checked_add(len).is_none() {
             return Err(Error::InvalidParam("not a range of memory"));

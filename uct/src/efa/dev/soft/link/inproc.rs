@@ -8,13 +8,14 @@ mod qp;
 
 use super::{Channel, CompChannel, Link, Progress, RecvQueueInit, TryOutcome};
 use crate::api::{Error, OpenError};
+use crate::base::alloc;
 use crate::base::thread_bound::ThreadBound;
 use crate::efa::dev::soft::Device;
 use crate::efa::dev::soft::capture::Capture;
 use crate::efa::dev::soft::fault_model::FaultPlan;
 use crate::efa::dev::soft::mr::{Memory, MrTable, MrTableView};
 use crate::efa::dev::soft::profile::Profile;
-use crate::efa::dev::{DevStatus, Gid, QpKind};
+use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
 use qp::{FabricQp, InprocRecvQueue, InprocRemoteQp};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -25,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{self, Arc, Mutex, MutexGuard, PoisonError};
-use ucs::mem::{Fill, MapOpts, Mapping, Pages};
+use ucs::mem::{Fill, FixedMap, MapOpts, Mapping, Pages};
 use ucs::sys::EventFd;
 use ucs::time::{Clock, Nanos};
 
@@ -319,10 +320,13 @@ impl Link for Inproc {
         }
     }
 
-    fn alloc(&self, len: usize) -> Result<(Memory, Option<i32>), Error> {
-        let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
-        let map = Mapping::new(len, opts).map_err(|_| Error::NoMemory)?;
-        Ok((Memory::Private(Arc::new(map)), None))
+    fn alloc(&self, len: usize, place: Placement) -> Result<(Memory, Option<i32>), Error> {
+        let opts = MapOpts { pages: Pages::Small, fill: place.fill };
+        let memory = match place.at {
+            Some(at) => FixedMap::anon(at, len, opts).map(|map| Memory::Fixed(Arc::new(map))),
+            None => Mapping::new(len, opts).map(|map| Memory::Private(Arc::new(map))),
+        };
+        Ok((memory.map_err(alloc::error)?, None))
     }
 
     fn open_recv_queue(

@@ -8,7 +8,7 @@ pub mod shm;
 
 use super::mr::{Backing, Memory, MrTable};
 use crate::api::{ConnectError, Error, OpenError};
-use crate::efa::dev::{Channel, Cqe, DevStatus, Gid, QpKind};
+use crate::efa::dev::{Channel, Cqe, DevStatus, Gid, Placement, QpKind};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -204,7 +204,7 @@ pub trait Link: Clone + Send + Sync + 'static {
         true
     }
     /// Allocates memory that the wire reaches best; with its descriptor if it is a memory file.
-    fn alloc(&self, len: usize) -> Result<(Memory, Option<i32>), Error>;
+    fn alloc(&self, len: usize, place: Placement) -> Result<(Memory, Option<i32>), Error>;
     /// Opens a receive queue under a queue pair number for which `free` holds.
     fn open_recv_queue(
         &self,

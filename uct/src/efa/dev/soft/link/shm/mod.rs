@@ -22,10 +22,11 @@ mod vm;
 
 use super::{Channel, Link, Progress, RecvQueueInit, TryOutcome};
 use crate::api::{ConnectError, Error, OpenError};
+use crate::base::alloc;
 use crate::efa::dev::reachability::{self, HostId};
 use crate::efa::dev::soft::mr::{Memory, MrTable};
 use crate::efa::dev::soft::profile::Profile;
-use crate::efa::dev::{DevStatus, Gid, QpKind};
+use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
 use comp_channel::ShmCompChannel;
 use lookup::{LookupError, QpName};
 use recv_queue::ShmRecvQueue;
@@ -37,7 +38,7 @@ use std::cell::Cell;
 use std::rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
-use ucs::mem::{MapOpts, MemError, SharedMem};
+use ucs::mem::{FixedMap, MapOpts, MemError, SharedMem};
 use ucs::sync::Ordering::{Relaxed, Release};
 use ucs::sync::{AtomicBool, AtomicU16};
 use ucs::sys::proc::{self, WatchError};
@@ -187,14 +188,21 @@ impl Link for Shm {
         &self.0.table
     }
 
-    fn alloc(&self, len: usize) -> Result<(Memory, Option<i32>), Error> {
-        let mem = SharedMem::create("softefa.mr", len, MapOpts::default()).map_err(|e| match e {
-            MemError::Os { op, errno } => Error::Sys { call: op, errno },
-            MemError::Descriptors { .. } => Error::NoDescriptor,
-            _ => Error::NoMemory,
-        })?;
+    fn alloc(&self, len: usize, place: Placement) -> Result<(Memory, Option<i32>), Error> {
+        let opts = MapOpts { fill: place.fill, ..MapOpts::default() };
+        // Reserved first, so that the file's own mapping does not take it.
+        let reserve = |at| FixedMap::reserve(at, len, opts.pages).map_err(alloc::error);
+        let fixed = place.at.map(reserve).transpose()?;
+        let mem = SharedMem::create("softefa.mr", len, opts).map_err(alloc::error)?;
         let fd = mem.fd();
-        Ok((Memory::Shared(Arc::new(mem)), Some(fd)))
+        let memory = match fixed {
+            Some(mut fixed) => {
+                fixed.map_file(&mem, opts).map_err(alloc::error)?;
+                Memory::FixedFile(Arc::new((fixed, mem)))
+            }
+            None => Memory::Shared(Arc::new(mem)),
+        };
+        Ok((memory, Some(fd)))
     }
 
     fn open_recv_queue(

@@ -67,11 +67,11 @@ impl AllocParams {
 /// Memory that peers with its remote key may access, through every worker of the context. Any thread may
 /// hold, use and drop it.
 ///
-/// Dropping it revokes the key: no worker and no device accesses the memory afterwards. Operations of peers on
-/// it end with an error, and so do operations of this process that use its registration. A peer that has mapped
-/// memory of [`Context::mem_alloc`] keeps its mapping, which is then of pages that nobody else has. Kernel
-/// copies (`cma`) need no key and are not stopped. Dropping waits for workers of other threads that are serving
-/// a request at the moment.
+/// Dropping it revokes the key: no worker and no device accesses the memory afterwards. Operations of peers
+/// on it end with an error, and so do operations of this process that use its registration. A peer that has
+/// mapped memory of [`Context::mem_alloc`] keeps its mapping, which is then of pages that nobody else has.
+/// Kernel copies (`cma`) need no key and are not stopped. Dropping waits for workers of other threads that
+/// are serving a request at the moment.
 pub struct Mem {
     domains: Arc<Domains>,
     key: MemKey,

@@ -1,4 +1,5 @@
-//! Polling: delivers arrivals to the sink and completions to their owners, and reposts receive buffers.
+//! Polling: delivers arrivals to the sink and completions to their owners, and reposts receive buffers. A poll
+//! for one message delivers that alone, and keeps what else it has read for the next poll.
 
 #![allow(unsafe_code)]
 
@@ -6,19 +7,74 @@ use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
 use super::tx::{CompletedSlot, EpIdx, OpKind, PacketLocation};
 use super::user_recv_qp::{USER_RECV_BIT, user_recv_completion};
-use crate::api::{Am, Comp, Error, Imm, Sink, SrcAddr};
+use crate::api::{Am, Comp, Error, Imm, PollOne, RecvCallback, Sink, SrcAddr};
 use crate::base::pending::TxRoom;
+use std::cell::{Cell, RefCell};
+
+/// Completions read at a time.
+const POLL_BATCH: usize = 16;
+
+/// Completions read from the device, of which those from `next` on are not delivered yet.
+pub(super) struct CqeBatch {
+    /// Borrowed during a poll.
+    cqes: RefCell<[Cqe; POLL_BATCH]>,
+    next: Cell<usize>,
+    end: Cell<usize>,
+}
+
+impl Default for CqeBatch {
+    fn default() -> Self {
+        CqeBatch { cqes: RefCell::new([Cqe::EMPTY; POLL_BATCH]), next: Cell::new(0), end: Cell::new(0) }
+    }
+}
+
+impl CqeBatch {
+    /// Completions that are not delivered yet. // HOT
+    #[inline]
+    fn left(&self) -> usize {
+        self.end.get() - self.next.get()
+    }
+
+    /// Reads completions unless some are left. Returns how many there are, at most `max`, and whether the
+    /// device may have more. // HOT
+    #[inline]
+    fn fill<Q: DevCq>(&self, cqes: &mut [Cqe; POLL_BATCH], cq: &Q, max: usize) -> (usize, bool) {
+        if self.left() > 0 {
+            return (self.left().min(max), true);
+        }
+        let want = POLL_BATCH.min(max);
+        let got = cq.poll(&mut cqes[..want]);
+        self.next.set(0);
+        self.end.set(got);
+        (got, got == want)
+    }
+
+    /// Takes the next completion out: a handler that panics does not get it again. // HOT
+    #[inline]
+    fn take<'a>(&self, cqes: &'a [Cqe; POLL_BATCH]) -> &'a Cqe {
+        let next = self.next.get();
+        self.next.set(next + 1);
+        &cqes[next]
+    }
+
+    /// Puts the completion taken last back. // HOT
+    #[inline]
+    fn put_back(&self) {
+        self.next.set(self.next.get() - 1);
+    }
+}
 
 impl<D: Dev> Inner<D> {
     /// Polls up to `max` events and returns their number; returns 0 when called from a handler. // HOT
     #[inline]
     pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let Ok(mut batch) = self.cqe_batch.try_borrow_mut() else { return 0 };
+        let batch = &self.cqe_batch;
+        let Ok(mut cqes) = batch.cqes.try_borrow_mut() else { return 0 };
         let mut events = 0;
         while events < max {
-            let want = batch.len().min(max - events);
-            let got = self.cq.poll(&mut batch[..want]);
-            for cqe in &batch[..got] {
+            let (got, has_more) = batch.fill(&mut cqes, &self.cq, max - events);
+            for _ in 0..got {
+                let cqe = batch.take(&cqes);
                 match cqe.op {
                     CqeOp::Recv if cqe.wr_id & USER_RECV_BIT != 0 => on_user_recv(cqe, sink),
                     CqeOp::Recv | CqeOp::RecvWriteImm => self.on_recv(cqe, sink),
@@ -33,7 +89,7 @@ impl<D: Dev> Inner<D> {
                 self.rx.refill(&self.qp);
             }
             events += got;
-            if got < want {
+            if !has_more {
                 break;
             }
         }
@@ -48,10 +104,73 @@ impl<D: Dev> Inner<D> {
         events
     }
 
+    /// Polls for one packet: see [`crate::api::Iface::poll_one`]. Completions of sends that nobody waits for
+    /// end on the way to it. // HOT
+    #[inline]
+    pub(super) fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
+        if self.is_idle() {
+            return PollOne::Empty;
+        }
+        let batch = &self.cqe_batch;
+        let Ok(mut cqes) = batch.cqes.try_borrow_mut() else { return PollOne::Empty };
+        if self.pending.waiting() > 0 {
+            return PollOne::NeedsPoll;
+        }
+        loop {
+            let (got, has_more) = batch.fill(&mut cqes, &self.cq, POLL_BATCH);
+            for _ in 0..got {
+                if self.tx.borrow().has_done_flush() {
+                    return PollOne::NeedsPoll;
+                }
+                let cqe = batch.take(&cqes);
+                match cqe.op {
+                    CqeOp::Send | CqeOp::Write if self.ends_silently(cqe) => {
+                        drop(self.tx.borrow_mut().finish(cqe.wr_id as u32));
+                    }
+                    CqeOp::Recv if is_message(cqe) => {
+                        if !self.recv_one(cqe, callback) {
+                            batch.put_back();
+                            return PollOne::NeedsPoll;
+                        }
+                        self.rx.refill_batch(&self.qp);
+                        return PollOne::Received { more: batch.left() > 0 };
+                    }
+                    _ => {
+                        batch.put_back();
+                        return PollOne::NeedsPoll;
+                    }
+                }
+            }
+            if !has_more {
+                // Idle: post what does not fill a batch yet.
+                self.rx.refill(&self.qp);
+                return if self.tx.borrow().has_done_flush() { PollOne::NeedsPoll } else { PollOne::Empty };
+            }
+        }
+    }
+
+    /// Whether all there is to do for a completion is to free its slot. // HOT
+    #[inline]
+    fn ends_silently(&self, cqe: &Cqe) -> bool {
+        cqe.status == DevStatus::Ok && self.tx.borrow().is_silent(cqe.wr_id as u32)
+    }
+
+    /// Gives a message to `callback`. False: it is not wanted, and stays received. // HOT
+    #[inline]
+    fn recv_one<T: RecvCallback>(&self, cqe: &Cqe, callback: T) -> bool {
+        let buffer = self.rx.take(cqe.wr_id);
+        let taken = callback.on_packet(buffer.bytes(cqe.len as usize), source_of(cqe));
+        if !taken {
+            self.rx.put_back(buffer);
+        }
+        taken
+    }
+
     /// Returns whether a poll would find nothing; `true` counts as a poll. // HOT
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.pending.waiting() == 0
+            && self.cqe_batch.left() == 0
             && !self.rx.needs_refill()
             && !self.tx.borrow().has_done_flush()
             && self.cq.is_idle()
@@ -61,12 +180,11 @@ impl<D: Dev> Inner<D> {
     #[inline]
     fn on_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let buffer = self.rx.take(cqe.wr_id);
-        if cqe.status != DevStatus::Ok || cqe.len == 0 || cqe.op != CqeOp::Recv {
+        if !is_message(cqe) {
             drop(buffer);
             return self.on_recv_slow(cqe, sink);
         }
-        let source = SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
-        sink.on_am(Am::new(buffer.bytes(cqe.len as usize), source, &buffer));
+        sink.on_am(Am::new(buffer.bytes(cqe.len as usize), source_of(cqe), &buffer));
     }
 
     /// Counts an arrival that is no message; delivers the immediate of a write.
@@ -90,8 +208,7 @@ impl<D: Dev> Inner<D> {
         }
         self.stats.set(s);
         if let Some(value) = imm {
-            let source = SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
-            sink.on_imm(Imm { value, len: cqe.len as usize, source });
+            sink.on_imm(Imm { value, len: cqe.len as usize, source: source_of(cqe) });
         }
     }
 
@@ -188,7 +305,7 @@ impl<D: Dev> Inner<D> {
     /// Whether a poll has work that the device does not signal.
     pub(super) fn needs_poll(&self) -> bool {
         let tx = self.tx.borrow();
-        tx.has_done_flush() || (self.pending.waiting() > 0 && tx.has_free_slot())
+        tx.has_done_flush() || self.cqe_batch.left() > 0 || (self.pending.waiting() > 0 && tx.has_free_slot())
     }
 
     #[cold]
@@ -214,6 +331,18 @@ impl<D: Dev> Inner<D> {
         }
         max
     }
+}
+
+/// Whether a receive is a message with an id, in one of our buffers. // HOT
+#[inline]
+fn is_message(cqe: &Cqe) -> bool {
+    cqe.op == CqeOp::Recv && cqe.status == DevStatus::Ok && cqe.len > 0 && cqe.wr_id & USER_RECV_BIT == 0
+}
+
+// HOT
+#[inline]
+fn source_of(cqe: &Cqe) -> SrcAddr {
+    SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) }
 }
 
 fn on_user_recv<S: Sink>(cqe: &Cqe, sink: &mut S) {

@@ -5,7 +5,8 @@
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
 use super::ah::AddressHandles;
 use super::buffers::Buffers;
-use super::dev::{Channel, Cqe, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
+use super::cq::CqeBatch;
+use super::dev::{Channel, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
 use super::ep::Ep;
 use super::md::{Md, Mem};
 use super::multi_wr::MultiWrOp;
@@ -15,8 +16,8 @@ use super::tx::{MAX_INLINE, Tx};
 use super::user_recv_qp::{USER_RECV_BIT, UserRecvQp};
 use crate::api::{
     self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, Caps, Comp, ConnectError, DevKind, EpTag, Error,
-    Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
-    UserQp,
+    Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError, OrderKind, Outcome, PollOne, RecvCallback,
+    RmaLimits, Sent, Sink, UserQp,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::inline_closure::InlineClosure;
@@ -46,8 +47,6 @@ ucs::config_table! {
         pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;
     }
 }
-
-const POLL_BATCH: usize = 16;
 
 /// Parameters of an interface.
 #[derive(Clone, Debug)]
@@ -103,8 +102,7 @@ pub(super) struct Inner<D: Dev> {
     pub(super) bounce: Buffers<D::Mr>,
     /// By slot: the closure that takes the bytes of a bcopy get.
     pub(super) unpacks: RefCell<Box<[Option<Unpack>]>>,
-    /// Where completions are read to; borrowed during a poll.
-    pub(super) cqe_batch: RefCell<Box<[Cqe]>>,
+    pub(super) cqe_batch: CqeBatch,
     /// Operations of more requests than there are slots.
     pub(super) multi_wr_ops: RefCell<Vec<MultiWrOp<D>>>,
     pub(super) ahs: RefCell<AddressHandles<D>>,
@@ -175,7 +173,7 @@ impl<D: Dev> Iface<D> {
                 unpacks: RefCell::new((0..slots).map(|_| None).collect()),
                 bounce,
                 rx,
-                cqe_batch: RefCell::new(vec![Cqe::EMPTY; POLL_BATCH].into()),
+                cqe_batch: CqeBatch::default(),
                 multi_wr_ops: RefCell::default(),
                 ahs: RefCell::new(AddressHandles::new(dev.clone(), md.pd().clone())),
                 pending: Arbiter::default(),
@@ -209,7 +207,7 @@ impl<D: Dev> Iface<D> {
     }
 }
 
-/// ReturnStack 31 random bits: the standard library seeds hash keys from the system.
+/// Returns 31 random bits: the standard library seeds hash keys from the system.
 fn random() -> u32 {
     std::hash::RandomState::new().build_hasher().finish() as u32
 }
@@ -353,6 +351,12 @@ impl<D: Dev> api::Iface for Iface<D> {
     #[inline]
     fn is_idle(&self) -> bool {
         self.inner.is_idle()
+    }
+
+    // HOT
+    #[inline]
+    fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
+        self.inner.poll_one(callback)
     }
 
     fn progress(&self, max: usize) -> usize {

@@ -62,6 +62,13 @@ impl<M: DevMr + 'static> Rx<M> {
         RecvBuffer { pool: &self.pool, slot: wr_id as u32, kept: Cell::new(false) }
     }
 
+    /// Undoes [`Rx::take`]: the message stays received.
+    #[inline]
+    pub(super) fn put_back(&self, buffer: RecvBuffer<'_, M>) {
+        self.posted.set(self.posted.get() + 1);
+        buffer.kept.set(true);
+    }
+
     /// Stops posting after the queue pair failed: a new receive would be flushed ahead of earlier arrivals.
     pub(super) fn close(&self) {
         self.closed.set(true);

@@ -20,6 +20,7 @@ mod devices;
 mod fairness;
 mod flow;
 mod multi_wr;
+mod poll_one;
 mod rdma;
 mod shm;
 mod user_recv_qp;

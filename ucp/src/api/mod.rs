@@ -38,6 +38,7 @@ pub use mem::remote_writes::RemoteWrite;
 pub use request::buf::{IoBuf, IoBufMut};
 pub(crate) use request::handles::RawRequest;
 pub use request::handles::{FlushRequest, RecvRequest, SendRequest};
+pub(crate) use request::scope::with_empty_status;
 pub use request::scope::{Scope, ScopedRequest};
 pub use rma::atomic::{AtomicParams, AtomicType, FetchRequest};
 pub use rma::atomic_iov::AtomicIovParams;

@@ -2,16 +2,18 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::request::SharedRequest;
-use super::shared::{Inside, Locked, OfWorker};
+use super::shared::{Inside, Locked, OfWorker, Shared};
 use super::{SharedWorker, blocking};
 use crate::rdm::PeerView;
 use crate::{
     Address, AmProto, AmSend, AtomicOp, AtomicType, CloseMode, ConnectError, Ep, EpConnector, EpParams,
-    EpProtocols, Error, ErrorMode, FetchRequest, FlushRequest, IoBuf, IoBufMut, OpStatus, PeerId,
-    RecvRequest, Rkey, RkeyError, RmaParams, SendParams, SendRequest, StreamData, StreamRecvMode,
+    EpProtocols, Error, ErrorMode, FetchRequest, FlushRequest, IoBuf, IoBufMut, OpStatus, PeerId, RecvData,
+    RecvRequest, Rkey, RkeyError, RmaParams, SendData, SendParams, SendRequest, SocketAddrs, StreamData,
+    StreamRecvMode,
 };
 
 /// Parameters of [`SharedWorker::connect`].
@@ -28,7 +30,7 @@ impl SharedEpParams {
         SharedEpParams { on_error: Some(Box::new(call)) }
     }
 
-    fn plain(self) -> EpParams {
+    pub(super) fn plain(self) -> EpParams {
         EpParams { errors: self.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call)) }
     }
 }
@@ -64,6 +66,15 @@ impl SharedEp {
         SharedEp(Locked::new(ep, inside))
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.0.shared()
+    }
+
+    /// The plain endpoint, for a thread that is inside.
+    pub(super) fn plain(&self, _inside: &Inside<'_>) -> &Ep {
+        self.0.fixed()
+    }
+
     /// Another handle to the worker of the endpoint.
     pub fn worker(&self) -> SharedWorker {
         SharedWorker::of(self.0.shared())
@@ -83,30 +94,30 @@ impl SharedEp {
 
     start! {
         /// Sends a tagged message. Completes when the buffer may be reused.
-        tag_send [B: IoBuf + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);
+        tag_send [B: SendData + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends a tagged message. Completes when it was matched and is in the receiver's buffer.
-        tag_send_sync [B: IoBuf + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);
+        tag_send_sync [B: SendData + Send] (tag: u64, buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends an untagged message.
-        msg_send [B: IoBuf + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);
+        msg_send [B: SendData + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends a message as `params` specify: [`Ep::send`].
-        send [B: IoBuf + Send] (buf: B, params: &SendParams) SendRequest<B>; |e| else (Err(e), buf);
+        send [B: SendData + Send] (buf: B, params: &SendParams) SendRequest<B>; |e| else (Err(e), buf);
         /// Sends the bytes of containers in order as one message: [`Ep::send_iov`].
         send_iov [B: IoBuf + Send] (bufs: Vec<B>, params: &SendParams) SendRequest<Vec<B>>;
             |e| else (Err(e), bufs);
         /// Sends a copy of `header`, and `data`, to handler `id` of the peer: [`Ep::am_send`].
-        am_send [B: IoBuf + Send] (id: u16, header: &[u8], data: B) AmSend<B>; |e| else (Err(e), data);
+        am_send [B: SendData + Send] (id: u16, header: &[u8], data: B) AmSend<B>; |e| else (Err(e), data);
         /// Sends an active message with a chosen protocol: [`Ep::am_send_with`].
-        am_send_with [B: IoBuf + Send] (proto: AmProto, id: u16, header: &[u8], data: B) AmSend<B>;
+        am_send_with [B: SendData + Send] (proto: AmProto, id: u16, header: &[u8], data: B) AmSend<B>;
             |e| else (Err(e), data);
         /// Sends an active message with the bytes of containers in order: [`Ep::am_send_iov`].
         am_send_iov [B: IoBuf + Send] (proto: AmProto, id: u16, header: &[u8], bufs: Vec<B>) AmSend<Vec<B>>;
             |e| else (Err(e), bufs);
         /// Sends bytes to the peer's stream: [`Ep::stream_send`].
-        stream_send [B: IoBuf + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);
+        stream_send [B: SendData + Send] (buf: B) SendRequest<B>; |e| else (Err(e), buf);
         /// Receives available stream bytes, at least one: [`Ep::stream_recv`].
-        stream_recv [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        stream_recv [B: RecvData + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
         /// Receives stream bytes until the buffer is full: [`Ep::stream_recv_full`].
-        stream_recv_full [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        stream_recv_full [B: RecvData + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
         /// Receives stream bytes into containers, filled in order: [`Ep::stream_recv_iov`].
         stream_recv_iov [B: IoBufMut + Send] (bufs: Vec<B>, mode: StreamRecvMode) RecvRequest<Vec<B>>;
             |e| else (Err(e), bufs);
@@ -185,6 +196,29 @@ impl SharedEp {
         }
     }
 
+    /// Executes `op` as [`SharedEp::atomic_fetch`] and makes progress until the old value has arrived.
+    pub fn atomic_fetch_blocking<T: AtomicType + Send>(
+        &self,
+        op: AtomicOp,
+        value: T,
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Result<T, Error> {
+        self.atomic_fetch(op, value, remote, rkey).wait()
+    }
+
+    /// Executes `op` as [`SharedEp::atomic_compare`] and makes progress until the old value has arrived.
+    pub fn atomic_compare_blocking<T: AtomicType + Send>(
+        &self,
+        op: AtomicOp,
+        compare: T,
+        value: T,
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Result<T, Error> {
+        self.atomic_compare(op, compare, value, remote, rkey).wait()
+    }
+
     /// Starts `op` on the peer's element at `remote`, without result. A flush completes it.
     pub fn atomic_post<T: AtomicType>(
         &self,
@@ -214,6 +248,11 @@ impl SharedEp {
     /// Engine's view of the peer: [`Ep::peer_view`].
     pub fn peer_view(&self) -> Result<Option<PeerView>, Error> {
         Ok(self.0.look(Ep::peer_view)?)
+    }
+
+    /// Socket addresses of an endpoint of [`SharedWorker::connect_to`] or [`SharedWorker::accept`].
+    pub fn socket_addrs(&self) -> Result<Option<SocketAddrs>, Error> {
+        Ok(self.0.look(Ep::socket_addrs)?)
     }
 
     /// Calls `f` with the queries of the protocols that operations to this peer take: [`Ep::protocols`].

@@ -11,7 +11,8 @@ use super::ep::SharedEp;
 use super::request::SharedRequest;
 use super::shared::{Locked, OfWorker};
 use crate::{
-    AmMessage, Envelope, Error, IoBufMut, Match, Message, MultiRecv, MultiRecvMessage, PeerId, RecvRequest,
+    AmMessage, Envelope, Error, IoBufMut, Match, Message, MultiRecv, MultiRecvMessage, PeerId, RecvData,
+    RecvRequest,
 };
 
 /// A message removed from the queue by [`SharedWorker::mprobe`]. Dropping it discards the message.
@@ -28,7 +29,7 @@ impl SharedMessage {
     }
 
     /// Receives the message: [`Message::recv`]. With [`Error::Thread`] the message is discarded.
-    pub fn recv<B: IoBufMut + Send>(self, buf: B) -> SharedRequest<RecvRequest<B>> {
+    pub fn recv<B: RecvData + Send>(self, buf: B) -> SharedRequest<RecvRequest<B>> {
         consume(self.0, buf, |message, buf| message.recv(buf))
     }
 
@@ -102,7 +103,7 @@ impl SharedAmMessage {
     }
 
     /// Receives the data into `buf`: [`AmMessage::recv`]. With [`Error::Thread`] the data is discarded.
-    pub fn recv<B: IoBufMut + Send>(self, buf: B) -> SharedRequest<RecvRequest<B>> {
+    pub fn recv<B: RecvData + Send>(self, buf: B) -> SharedRequest<RecvRequest<B>> {
         consume(self.0, buf, |message, buf| message.recv(buf))
     }
 

@@ -29,23 +29,35 @@
 //! });
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//! All that the plain types offer is here, but for pointers and plain callbacks, for which the caller vouches:
+//!
+//! | Plain | Here, unsafe |
+//! |---|---|
+//! | `*_raw`, `*_nbi` of an endpoint | inside [`SharedEp::with`] |
+//! | `*_raw` of a worker or message, `with_request_memory` | inside [`SharedWorker::with`] |
+//! | `test`, `knows`, `cancel`, `free`, `wait_for` of a `RequestId` | inside [`SharedWorker::with`] |
+//!
 //! Soundness: a worker is made here, and all that shares its state is reached only inside its lock:
 //! endpoints, requests and so on are wrapped here, and no plain one leaves a safe function. A closure with
 //! the plain worker could put a clone into a thread local, whatever its bounds, and so [`SharedWorker::with`]
 //! is unsafe.
 
 mod blocking;
+mod cm;
 mod ep;
 mod message;
 mod request;
+mod scope;
 mod shared;
 mod thread;
 mod wait;
 mod worker;
 
+pub use cm::{SharedConnectParams, SharedListener};
 pub use ep::{SharedEp, SharedEpConnector, SharedEpParams};
 pub use message::{SharedAmMessage, SharedMessage, SharedMultiRecv};
 pub use request::{Operation, SharedRequest};
+pub use scope::{SharedScope, SharedScopedRequest};
 pub use thread::ProgressThread;
 pub use ucs::sync::{LockError, ThreadMode};
 pub use worker::SharedWorker;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::future::Future;
+use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use super::shared::{Inside, Locked, Shared};
 use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
 use crate::{
-    Access, Address, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Match, Mem, MemError,
-    OpStatus, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
+    Access, Address, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Iov, Match, Mem,
+    MemError, OpStatus, RecvData, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
 };
 
 /// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view
@@ -177,11 +178,11 @@ impl SharedWorker {
 
     start! {
         /// Receives a message that matches `matching`: [`Worker::recv`].
-        recv [B: IoBufMut + Send] (matching: Match, buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        recv [B: RecvData + Send] (matching: Match, buf: B) RecvRequest<B>; |e| else (Err(e), buf);
         /// Receives a message with a tag equal to `tag` in the bits of `mask`: [`Worker::tag_recv`].
-        tag_recv [B: IoBufMut + Send] (tag: u64, mask: u64, buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        tag_recv [B: RecvData + Send] (tag: u64, mask: u64, buf: B) RecvRequest<B>; |e| else (Err(e), buf);
         /// Receives an untagged message: [`Worker::msg_recv`].
-        msg_recv [B: IoBufMut + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
+        msg_recv [B: RecvData + Send] (buf: B) RecvRequest<B>; |e| else (Err(e), buf);
         /// Receives a message into containers, filled in order: [`Worker::recv_iov`].
         recv_iov [B: IoBufMut + Send] (matching: Match, bufs: Vec<B>) RecvRequest<Vec<B>>;
             |e| else (Err(e), bufs);
@@ -198,6 +199,23 @@ impl SharedWorker {
         let started =
             unsafe { inside.worker().recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) };
         match started? {
+            OpStatus::Done(status) => Ok(status),
+            OpStatus::InProgress(id) => super::blocking::wait(inside, id),
+        }
+    }
+
+    /// Receives a message into pieces of borrowed memory, filled in order, making progress until it has
+    /// arrived.
+    pub fn recv_iov_blocking(
+        &self,
+        matching: Match,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<RecvStatus, Error> {
+        let inside = self.shared.enter()?;
+        let iov = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
+        let pieces: Vec<Iov> = bufs.iter_mut().map(iov).collect();
+        // SAFETY: as in `tag_recv_blocking`.
+        match unsafe { inside.worker().recv_layout_raw(&pieces, matching, None) }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => super::blocking::wait(inside, id),
         }
@@ -246,6 +264,8 @@ impl SharedWorker {
     inside! { enter_to_look:
         /// Address by which peers connect to this worker.
         address() Address;
+        /// Address by which peers of other hosts connect to this worker: [`Worker::address_net`].
+        address_net() Address;
         /// Finds the oldest unexpected message that matches, and leaves it there: [`Worker::probe`].
         probe(matching: Match) Option<Envelope>;
         /// Takes the next completed remote write that carried data: [`Worker::take_remote_write`].
@@ -253,6 +273,8 @@ impl SharedWorker {
         /// Time until a back-off, close or check is due, for programs that wait on
         /// [`SharedWorker::event_fd`].
         next_timer() Option<Duration>;
+        /// Size of the user memory behind each request: [`Worker::request_room`].
+        request_room() usize;
         /// Attributes of every lane, in polling order.
         lanes() Vec<IfaceAttr>;
         /// Counters of the protocol engine, by packet type and protocol.

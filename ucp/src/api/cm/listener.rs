@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use ucs::Errno;
+use ucs::sync::LockError;
 
 use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::worker::handle::Worker;
@@ -21,12 +22,19 @@ pub struct Listener {
 
 /// Error of [`Worker::listen`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("cannot listen at {addr}: {errno}")]
-pub struct ListenError {
-    /// Socket address asked for.
-    pub addr: SocketAddr,
-    /// Error of the system.
-    pub errno: Errno,
+#[non_exhaustive]
+pub enum ListenError {
+    /// The system refuses the socket.
+    #[error("cannot listen at {addr}: {errno}")]
+    Socket {
+        /// Socket address asked for.
+        addr: SocketAddr,
+        /// Error of the system.
+        errno: Errno,
+    },
+    /// The calling thread may not use the worker ([`crate::mt`]).
+    #[error("worker: {0}")]
+    Thread(#[from] LockError),
 }
 
 impl Worker {
@@ -41,7 +49,7 @@ impl Worker {
         addr: SocketAddr,
         on_request: impl FnMut(ConnRequest) + 'static,
     ) -> Result<Listener, ListenError> {
-        let fail = |errno| ListenError { addr, errno };
+        let fail = |errno| ListenError::Socket { addr, errno };
         let socket = start_listen(addr).map_err(|error| fail(error.into()))?;
         let bound = socket.local_addr().map_err(|error| fail(error.into()))?;
         let mut core = self.core();

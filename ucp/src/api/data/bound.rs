@@ -14,6 +14,10 @@ pub(crate) struct Bound<T> {
     list: RecvList,
 }
 
+// SAFETY: what it points to lies in itself, or is used by the operation that owns it; of the program's it
+// holds the state, which is `Send`.
+unsafe impl<T: Send> Send for Bound<T> {}
+
 impl<T> Bound<T> {
     pub(crate) fn new(state: T) -> Self {
         Bound { state, data: GenericData::empty(), list: RecvList::NONE }

@@ -111,6 +111,10 @@ pub struct Strided<B> {
     bound: Box<Bound<StridedIov>>,
 }
 
+// SAFETY: the pointers are to the container's memory, which it owns, and only an operation that owns both
+// uses them.
+unsafe impl<B: Send> Send for Strided<B> {}
+
 impl<B> Strided<B> {
     /// Wraps a container.
     pub fn new(buf: B, positions: Stride) -> Self {

@@ -186,7 +186,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
-fn with_empty_status(started: OpStatus<()>) -> OpStatus<RecvStatus> {
+pub(crate) fn with_empty_status(started: OpStatus<()>) -> OpStatus<RecvStatus> {
     match started {
         OpStatus::Done(()) => OpStatus::Done(crate::api::core::requests::EMPTY_STATUS),
         OpStatus::InProgress(id) => OpStatus::InProgress(id),

@@ -1,0 +1,271 @@
+//! Operations of shared workers on borrowed buffers; like `std::thread::scope`, a scope waits for them even
+//! after a panic.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ucs::Status;
+
+use super::SharedWorker;
+use super::blocking;
+use super::ep::SharedEp;
+use super::shared::Inside;
+use crate::api::with_empty_status;
+use crate::{Ep, Error, Iov, Match, OpStatus, RecvStatus, RequestId, Rkey, RmaParams, SendParams};
+
+/// Starts operations on borrowed memory, from any thread: see [`SharedWorker::scope`]. Panics if an endpoint
+/// is of another worker.
+pub struct SharedScope<'scope, 'env: 'scope> {
+    worker: &'env SharedWorker,
+    /// Operations of this scope whose results have not been taken.
+    running: Mutex<Vec<RequestId>>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// An operation on borrowed memory, for any thread. Dropping it leaves the wait to the end of the scope.
+#[must_use = "the result is lost unless you wait for it"]
+pub struct SharedScopedRequest<'scope, T> {
+    worker: &'scope SharedWorker,
+    running: &'scope Mutex<Vec<RequestId>>,
+    state: State,
+    out: PhantomData<fn() -> T>,
+}
+
+enum State {
+    Ended(Result<RecvStatus, Error>),
+    Running(RequestId),
+}
+
+fn lock(running: &Mutex<Vec<RequestId>>) -> MutexGuard<'_, Vec<RequestId>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SharedWorker {
+    /// Runs `f`, which can start operations on memory that outlives the scope, and makes progress until all
+    /// have ended. If `f` panics, unmatched receives are cancelled and other operations are waited for.
+    /// ```no_run
+    /// # fn f(worker: &ucp::mt::SharedWorker, ep: &ucp::mt::SharedEp) {
+    /// let (out, mut back) = ([1u8; 100], [0u8; 100]);
+    /// worker.scope(|s| {
+    ///     let answer = s.tag_recv(2, ucp::TAG_MASK_FULL, &mut back);
+    ///     std::thread::scope(|threads| {
+    ///         threads.spawn(|| s.tag_send(ep, 1, &out).wait().unwrap());
+    ///     });
+    ///     answer.wait().unwrap();
+    /// });
+    /// # }
+    /// ```
+    pub fn scope<'env, R>(
+        &'env self,
+        f: impl for<'scope> FnOnce(&'scope SharedScope<'scope, 'env>) -> R,
+    ) -> R {
+        let scope =
+            SharedScope { worker: self, running: Mutex::default(), scope: PhantomData, env: PhantomData };
+        let value = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+        let running = std::mem::take(&mut *lock(&scope.running));
+        let panic = self.end_all(running, value.is_err());
+        match (value, panic) {
+            (Ok(value), None) => value,
+            (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
+        }
+    }
+
+    /// Waits for the end of operations, and returns the first panic of a callback.
+    fn end_all(&self, running: Vec<RequestId>, cancels: bool) -> Option<Box<dyn Any + Send>> {
+        let mut first = None;
+        for id in running {
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                let inside = self.shared.enter_waiting();
+                let inside = inside.expect("operations are started by threads that may go in");
+                if cancels {
+                    inside.worker().cancel(id);
+                }
+                let _ = blocking::wait(inside, id);
+            }));
+            first = first.or(ended.err());
+        }
+        first
+    }
+}
+
+impl<'scope, 'env> SharedScope<'scope, 'env> {
+    /// Sends a tagged message; ends when `bytes` may be reused.
+    pub fn tag_send(
+        &'scope self,
+        ep: &SharedEp,
+        tag: u64,
+        bytes: &'scope [u8],
+    ) -> SharedScopedRequest<'scope, ()> {
+        self.send(ep, bytes, &SendParams { tag: Some(tag), ..SendParams::default() })
+    }
+
+    /// Sends a tagged message; ends when the receiver's buffer holds it.
+    pub fn tag_send_sync(
+        &'scope self,
+        ep: &SharedEp,
+        tag: u64,
+        bytes: &'scope [u8],
+    ) -> SharedScopedRequest<'scope, ()> {
+        let params = SendParams { tag: Some(tag), sync: crate::select::Sync::Yes, ..SendParams::default() };
+        self.send(ep, bytes, &params)
+    }
+
+    /// Sends an untagged message; ends when `bytes` may be reused.
+    pub fn msg_send(&'scope self, ep: &SharedEp, bytes: &'scope [u8]) -> SharedScopedRequest<'scope, ()> {
+        self.send(ep, bytes, &SendParams::default())
+    }
+
+    /// Writes `bytes` to address `remote` of a peer's memory; ends when `bytes` may be reused.
+    pub fn put(
+        &'scope self,
+        ep: &SharedEp,
+        bytes: &'scope [u8],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> SharedScopedRequest<'scope, ()> {
+        let params = RmaParams::default();
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+            unsafe { ep.put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) }.map(with_empty_status)
+        })
+    }
+
+    /// Reads `out.len()` bytes at address `remote` of a peer's memory.
+    pub fn get(
+        &'scope self,
+        ep: &SharedEp,
+        out: &'scope mut [u8],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> SharedScopedRequest<'scope, RecvStatus> {
+        let params = RmaParams::default();
+        // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+        self.start_on(ep, |ep| unsafe { ep.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) })
+    }
+
+    /// Receives a message whose tag equals `tag` in the bits of `mask`.
+    pub fn tag_recv(
+        &'scope self,
+        tag: u64,
+        mask: u64,
+        buf: &'scope mut [u8],
+    ) -> SharedScopedRequest<'scope, RecvStatus> {
+        self.recv(Match::tagged(tag, mask), buf)
+    }
+
+    /// Receives a message accepted by `matching`.
+    pub fn recv(
+        &'scope self,
+        matching: Match,
+        buf: &'scope mut [u8],
+    ) -> SharedScopedRequest<'scope, RecvStatus> {
+        // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+        self.start(|inside| unsafe { inside.worker().recv_raw(buf.as_mut_ptr(), buf.len(), matching, None) })
+    }
+
+    /// Receives a message accepted by `matching` into several buffers, filled in order.
+    pub fn recv_iov(
+        &'scope self,
+        matching: Match,
+        bufs: impl IntoIterator<Item = &'scope mut [u8]>,
+    ) -> SharedScopedRequest<'scope, RecvStatus> {
+        let iov = |buf: &'scope mut [u8]| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
+        let pieces: Vec<Iov> = bufs.into_iter().map(iov).collect();
+        // SAFETY: the slices are borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+        self.start(|inside| unsafe { inside.worker().recv_layout_raw(&pieces, matching, None) })
+    }
+
+    fn send(
+        &'scope self,
+        ep: &SharedEp,
+        bytes: &'scope [u8],
+        params: &SendParams,
+    ) -> SharedScopedRequest<'scope, ()> {
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+            unsafe { ep.send_raw(bytes.as_ptr(), bytes.len(), params) }.map(with_empty_status)
+        })
+    }
+
+    fn start_on<T>(
+        &'scope self,
+        ep: &SharedEp,
+        start: impl FnOnce(&Ep) -> Result<OpStatus<RecvStatus>, Error>,
+    ) -> SharedScopedRequest<'scope, T> {
+        assert!(Arc::ptr_eq(ep.shared(), &self.worker.shared), "the endpoint belongs to another worker");
+        self.start(|inside| start(ep.plain(inside)))
+    }
+
+    fn start<T>(
+        &'scope self,
+        start: impl FnOnce(&Inside<'_>) -> Result<OpStatus<RecvStatus>, Error>,
+    ) -> SharedScopedRequest<'scope, T> {
+        let state = match self.worker.enter().and_then(|inside| start(&inside)) {
+            Ok(OpStatus::InProgress(id)) => {
+                lock(&self.running).push(id);
+                State::Running(id)
+            }
+            Ok(OpStatus::Done(status)) => State::Ended(Ok(status)),
+            Err(error) => State::Ended(Err(error)),
+        };
+        SharedScopedRequest { worker: self.worker, running: &self.running, state, out: PhantomData }
+    }
+}
+
+/// Removes an ended operation from those that the scope waits for, even if a callback has panicked.
+struct EndedOnDrop<'a>(&'a Mutex<Vec<RequestId>>, RequestId);
+
+impl Drop for EndedOnDrop<'_> {
+    fn drop(&mut self) {
+        lock(self.0).retain(|&other| other != self.1);
+    }
+}
+
+impl<T> SharedScopedRequest<'_, T> {
+    /// With an error of the thread mode, the wait is left to the end of the scope.
+    fn wait_for_end(&self) -> Result<RecvStatus, Error> {
+        let id = match self.state {
+            State::Ended(ended) => return ended,
+            State::Running(id) => id,
+        };
+        let inside = self.worker.enter()?;
+        // The wait returns, and unwinds, after the end of the operation only.
+        let _ended = EndedOnDrop(self.running, id);
+        blocking::wait(inside, id)
+    }
+
+    /// Whether the operation has ended.
+    pub fn is_done(&self) -> bool {
+        match self.state {
+            State::Ended(_) => true,
+            State::Running(id) => id.status() != Some(Status::InProgress),
+        }
+    }
+
+    /// Cancels the operation; returns false if it continues or has ended.
+    pub fn cancel(&self) -> Result<bool, Error> {
+        match self.state {
+            State::Ended(_) => Ok(false),
+            State::Running(id) => Ok(self.worker.enter()?.worker().cancel(id)),
+        }
+    }
+}
+
+impl SharedScopedRequest<'_, ()> {
+    /// Makes progress until the bytes may be reused.
+    pub fn wait(self) -> Result<(), Error> {
+        self.wait_for_end().map(drop)
+    }
+}
+
+impl SharedScopedRequest<'_, RecvStatus> {
+    /// Makes progress until the bytes have been received.
+    pub fn wait(self) -> Result<RecvStatus, Error> {
+        self.wait_for_end()
+    }
+}

@@ -1,0 +1,149 @@
+//! Threads that sleep until their request ends, an event comes or a signal, and tasks of a runtime.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ucp::mt::ThreadMode;
+use ucp::{Error, Match, TAG_MASK_FULL, WaitStatus};
+
+use crate::common::context;
+use crate::{Shared, message, named, until_asleep};
+
+/// Threads asleep in a wait for their own requests are woken by the thread that completes these, and by
+/// arrivals if there is none.
+fn sleeping_threads_are_woken(tls: &str) {
+    let pair = Shared::on(tls);
+    pair.ab.tag_send(99, vec![1]).wait().unwrap().0.unwrap();
+    pair.b.tag_recv(99, TAG_MASK_FULL, Vec::with_capacity(1)).wait().unwrap().0.unwrap();
+    for one_progresses in [true, false] {
+        let (pair, woken) = (&pair, &Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for tag in 0..3 {
+                let name = format!("sleeper {tag}");
+                named(scope, &name, move || {
+                    let mut recv = pair.b.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(8));
+                    assert_eq!(recv.wait().unwrap().1, tag.to_le_bytes());
+                    woken.lock().unwrap().push(tag);
+                });
+            }
+            (0..3).for_each(|tag| until_asleep(&format!("sleeper {tag}")));
+            // Not in the order in which they wait, so that the one that progresses leaves in between.
+            for tag in [1, 0, 2] {
+                pair.ab.tag_send_blocking(tag, &tag.to_le_bytes()).unwrap();
+                let start = Instant::now();
+                while !woken.lock().unwrap().contains(&tag) {
+                    if one_progresses {
+                        pair.b.progress().unwrap();
+                    }
+                    pair.a.progress().unwrap();
+                    assert!(start.elapsed() < Duration::from_secs(60), "{tag} sleeps on");
+                }
+            }
+        });
+    }
+}
+
+/// A signal ends a wait, one that is under way and the next one.
+fn signal_ends_a_wait(tls: &str) {
+    for mode in [ThreadMode::Single, ThreadMode::Serialized, ThreadMode::Multi] {
+        let (ready, go) = channel();
+        thread::scope(|scope| {
+            named(scope, "waits", || {
+                let worker = context(tls).shared_worker(mode).unwrap();
+                ready.send(worker.clone()).unwrap();
+                let start = Instant::now();
+                let waits = || worker.wait(Some(Duration::from_secs(100)));
+                while !start.elapsed().is_zero() && worker.progress().unwrap() > 0 {}
+                // At once, by the signal before.
+                until_signalled(&waits);
+                until_signalled(&waits);
+                assert!(start.elapsed() < Duration::from_secs(60), "{mode:?}");
+                assert_eq!(worker.wait(Some(Duration::from_millis(10))), Ok(WaitStatus::TimedOut));
+            });
+            let worker = go.recv().unwrap();
+            for _ in 0..2 {
+                until_asleep("waits");
+                worker.signal();
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+    }
+}
+
+fn until_signalled(wait: &dyn Fn() -> Result<WaitStatus, Error>) {
+    assert_eq!(wait(), Ok(WaitStatus::Ready));
+}
+
+/// An armed descriptor tells of arrivals, of events that another thread has received, and of signals.
+fn armed_descriptor_is_readable(tls: &str) {
+    let pair = Shared::on(tls);
+    pair.ab.tag_send(99, vec![1]).wait().unwrap().0.unwrap();
+    pair.b.tag_recv(99, TAG_MASK_FULL, Vec::with_capacity(1)).wait().unwrap().0.unwrap();
+    let fd = pair.b.event_fd().unwrap().expect("each lane has one");
+    let readable = |time| ucs::sys::fd::wait_readable(&[fd], Some(Duration::from_millis(time))).unwrap();
+    let arm = || {
+        let start = Instant::now();
+        while !pair.b.arm().unwrap() {
+            pair.progress();
+            assert!(start.elapsed() < Duration::from_secs(60), "cannot be armed");
+        }
+    };
+    arm();
+    assert!(!readable(10));
+    pair.b.signal();
+    assert!(readable(10_000) && !pair.b.arm().unwrap());
+    arm();
+    let other = pair.b.clone();
+    pair.ab.tag_send(1, vec![1]).wait().unwrap().0.unwrap();
+    assert!(readable(10_000));
+    while pair.b.probe(Match::tagged(1, TAG_MASK_FULL)).unwrap().is_none() {
+        other.progress().unwrap();
+    }
+    assert!(readable(10_000), "events that another handle has received");
+    assert!(!pair.b.arm().unwrap(), "there were events");
+    assert!(pair.b.discard(Match::tagged(1, TAG_MASK_FULL)).unwrap().is_some());
+}
+
+/// Futures of shared requests, in tasks that a runtime moves between its threads.
+fn tasks_of_a_runtime_await_messages(tls: &str) {
+    let pair = Shared::on(tls);
+    let (ab, ba) = (Arc::new(pair.ab), Arc::new(pair.ba));
+    let _served = (pair.a.spawn_progress().unwrap(), pair.b.spawn_progress().unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
+    let tasks: Vec<_> = (0..16u64)
+        .map(|tag| {
+            let (ab, ba, a, b) = (ab.clone(), ba.clone(), pair.a.clone(), pair.b.clone());
+            runtime.spawn(async move {
+                for n in 0..50 {
+                    let text = message(tag, n * 77);
+                    let recv = b.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(text.len()));
+                    ab.tag_send_sync(tag, text.clone()).await?.0?;
+                    let (ended, got) = recv.await?;
+                    assert!(ended?.len == text.len() && got == text, "{n} of {tag}");
+                    let back = a.tag_recv(1000 + tag, TAG_MASK_FULL, Vec::with_capacity(8));
+                    ba.tag_send(1000 + tag, n.to_le_bytes().to_vec()).await?.0?;
+                    assert_eq!(back.await?.1, n.to_le_bytes());
+                    // Polled once, by another task, and dropped.
+                    let never = a.tag_recv(5000 + tag, TAG_MASK_FULL, Vec::with_capacity(8));
+                    let waits = tokio::spawn(never);
+                    waits.abort();
+                }
+                ab.flush().await
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap().unwrap();
+    }
+    drop(runtime);
+    assert_eq!(pair.a.block_on(async { pair.a.flush().await }), Ok(Ok(())));
+}
+
+on! {
+    [sleeping_threads_are_woken signal_ends_a_wait armed_descriptor_is_readable tasks_of_a_runtime_await_messages]
+    posix: "posix",
+    efa: "efa",
+    all: "all",
+}

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use common::Pair;
-use ucp::{AmProto, Context, Error, Match, OpStatus, RequestId, TAG_MASK_FULL, Worker};
+use ucp::{AmProto, Context, Error, Match, OpParams, OpStatus, RequestId, TAG_MASK_FULL, Worker};
 use ucs::config::Source;
 
 /// More messages than buffers.
@@ -18,7 +18,7 @@ const LEN: usize = 6000;
 /// Posts a receive that nothing matches.
 fn one_more(worker: &Worker, into: *mut u8) -> Result<RequestId, Error> {
     // SAFETY: the memory is never freed nor read, and receives of one worker may share it.
-    match unsafe { worker.recv_raw(into, 1, Match::tagged(77, TAG_MASK_FULL), None) }? {
+    match unsafe { worker.recv_raw(into, 1, Match::tagged(77, TAG_MASK_FULL), &OpParams::default()) }? {
         OpStatus::InProgress(id) => Ok(id),
         OpStatus::Done(_) => unreachable!("nobody has sent that"),
     }

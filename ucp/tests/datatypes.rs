@@ -14,7 +14,7 @@ use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{
     AmParams, AmProto, Callback, CloseMode, DatatypeError, Error, Generic, GenericOps, Layout, Match,
-    OpStatus, Pack, Packed, RequestId, SendParams, StreamRecvMode, Stride, Strided, StridedIov,
+    OpParams, OpStatus, Pack, Packed, RequestId, SendParams, StreamRecvMode, Stride, Strided, StridedIov,
     TAG_MASK_FULL, Unpack, Unpacked, Worker, in_callback,
 };
 use ucs::Status;
@@ -326,7 +326,7 @@ unsafe fn on_done(arg: *mut (), _: RequestId, ended: Ended) {
 
 const TAG: Match = Match::tagged(1, TAG_MASK_FULL);
 
-fn send_params(done: Option<Callback>) -> SendParams {
+fn send_params(done: Option<Callback>) -> SendParams<'static> {
     SendParams { tag: Some(1), done, ..SendParams::default() }
 }
 
@@ -343,18 +343,26 @@ fn raw_forms(tls: &str) {
             let (from, to) = (Program::new(whole.clone()), Program::new(vec![0; len]));
             let receive = || match form {
                 // SAFETY: both programs are kept until both operations have ended, which is checked.
-                0 => unsafe { pair.b.recv_layout_raw(to.generic(), TAG, Some(to.done())) },
+                0 => unsafe {
+                    pair.b.recv_layout_raw(to.generic(), TAG, &OpParams::with_callback(to.done()))
+                },
                 1 => {
                     let mode = StreamRecvMode::WaitAll;
                     // SAFETY: as above.
-                    let id = unsafe { pair.ba.stream_recv_layout_raw(to.generic(), mode, Some(to.done())) };
+                    let id = unsafe {
+                        pair.ba.stream_recv_layout_raw(
+                            to.generic(),
+                            mode,
+                            &OpParams::with_callback(to.done()),
+                        )
+                    };
                     id.map(OpStatus::InProgress)
                 }
                 _ => {
                     pair.until(|| !kept.borrow().is_empty());
                     let message = kept.borrow_mut().pop().unwrap();
                     // SAFETY: as above.
-                    unsafe { message.recv_layout_raw(to.generic(), Some(to.done())) }
+                    unsafe { message.recv_layout_raw(to.generic(), &OpParams::with_callback(to.done())) }
                 }
             };
             let posted = (form == 0).then(receive);
@@ -363,10 +371,10 @@ fn raw_forms(tls: &str) {
                 // SAFETY: as above.
                 0 => unsafe { pair.ab.send_layout_raw(from.generic(), &send_params(done)) },
                 // SAFETY: as above.
-                1 => unsafe { pair.ab.stream_send_layout_raw(from.generic(), done) },
+                1 => unsafe { pair.ab.stream_send_layout_raw(from.generic(), &OpParams { done, mem: None }) },
                 _ => {
                     let proto = if form == 2 { AmProto::Auto } else { AmProto::Rendezvous };
-                    let params = AmParams { proto, done };
+                    let params = AmParams { proto, done, mem: None };
                     // SAFETY: as above.
                     unsafe { pair.ab.am_send_layout_raw(5, b"head", from.generic(), &params) }
                 }
@@ -401,7 +409,7 @@ fn finished_exactly_once(tls: &str) {
     let [cancelled, freed, failed, dropped, unsent] = programs.as_slice() else { unreachable!() };
     // SAFETY: the programs live until the end.
     let receive = |program: &Rc<Program>, matching| unsafe {
-        match pair.b.recv_layout_raw(program.generic(), matching, Some(program.done())) {
+        match pair.b.recv_layout_raw(program.generic(), matching, &OpParams::with_callback(program.done())) {
             Ok(OpStatus::InProgress(id)) => id,
             started => panic!("{started:?}"),
         }
@@ -499,7 +507,7 @@ fn strided(tls: &str) {
         let (mut from, mut to) = (from, vec![0xee; 5 + stride * count]);
         let blocks = |bytes: &mut Vec<u8>| StridedIov { addr: bytes[5..].as_mut_ptr(), len, stride, count };
         // SAFETY: both vectors live, unread, until both operations have ended.
-        let received = unsafe { pair.b.recv_layout_raw(blocks(&mut to), TAG, None) }.unwrap();
+        let received = unsafe { pair.b.recv_layout_raw(blocks(&mut to), TAG, &OpParams::default()) }.unwrap();
         let layout = Layout::Strided(blocks(&mut from));
         // SAFETY: as above.
         let sent = unsafe { pair.ab.send_layout_raw(layout, &send_params(None)) }.unwrap();

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use common::{Pair, bytes};
 use ucp::select::Sync;
-use ucp::{AM_MAX_HEADER, AmProto, Error, Iov, SendParams, TAG_MASK_FULL};
+use ucp::{AM_MAX_HEADER, AmProto, Error, Iov, OpParams, SendParams, TAG_MASK_FULL};
 
 /// Lengths of the pieces: from empty to what is long on every lane.
 const CUTS: [&[usize]; 8] = [
@@ -39,7 +39,7 @@ fn tagged(tls: &str) {
             (Sync::No, Some(5), true),
         ] {
             let (whole, pieces) = cut(n as u64, lens);
-            let params = SendParams { tag: Some(3), sync, cq_data, done: None };
+            let params = SendParams { tag: Some(3), sync, cq_data, ..SendParams::default() };
             let recv = || pair.b.tag_recv(3, TAG_MASK_FULL, Vec::with_capacity(whole.len()));
             let posted = (!late).then(recv);
             let send = pair.ab.send_iov(pieces.clone(), &params);
@@ -90,7 +90,7 @@ fn streams(tls: &str) {
         let list: Vec<Iov> =
             pieces.iter().map(|b| Iov { addr: b.as_ptr().cast_mut(), len: b.len() }).collect();
         // SAFETY: `pieces` lives until the flush below is complete.
-        let started = unsafe { pair.ab.stream_send_layout_raw(&list, None) }.unwrap();
+        let started = unsafe { pair.ab.stream_send_layout_raw(&list, &OpParams::default()) }.unwrap();
         let mut got = Vec::new();
         while got.len() < whole.len() {
             let recv = pair.ba.stream_recv(Vec::with_capacity(50_000));

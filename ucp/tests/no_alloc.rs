@@ -4,7 +4,7 @@ mod common;
 mod counting;
 
 use common::Pair;
-use ucp::{Callback, Error, Match, OpStatus, RecvStatus, RequestId, SendParams, TAG_MASK_FULL};
+use ucp::{Callback, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, SendParams, TAG_MASK_FULL};
 
 /// Allocations of this thread in 1000 rounds, after as many to warm up.
 fn in_steady_state(mut round: impl FnMut()) -> u64 {
@@ -26,7 +26,9 @@ fn raw(tls: &str, len: usize) {
     let (out, mut room) = (vec![1u8; len], vec![0u8; len]);
     let count = in_steady_state(|| {
         // SAFETY: `room` lives until the loop below has seen the completion.
-        let recv = unsafe { pair.b.recv_raw(room.as_mut_ptr(), len, Match::tagged(1, TAG_MASK_FULL), None) };
+        let recv = unsafe {
+            pair.b.recv_raw(room.as_mut_ptr(), len, Match::tagged(1, TAG_MASK_FULL), &OpParams::default())
+        };
         let params = SendParams { tag: Some(1), ..SendParams::default() };
         // SAFETY: `out` lives until the loop below has seen the completion.
         let send = unsafe { pair.ab.send_raw(out.as_ptr(), len, &params) };
@@ -75,7 +77,14 @@ fn receives_with_callbacks_allocate_nothing() {
             ends.set(0);
             // SAFETY: `room` and `ends` live until the callbacks have been called, below.
             let [first, second] = [1, 1].map(|tag| unsafe {
-                pair.b.recv_raw(room.as_mut_ptr(), 8, Match::tagged(tag, TAG_MASK_FULL), Some(done)).unwrap()
+                pair.b
+                    .recv_raw(
+                        room.as_mut_ptr(),
+                        8,
+                        Match::tagged(tag, TAG_MASK_FULL),
+                        &OpParams::with_callback(done),
+                    )
+                    .unwrap()
             });
             let params = SendParams { tag: Some(1), ..SendParams::default() };
             // SAFETY: a short message is sent within the call.

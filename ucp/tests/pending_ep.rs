@@ -82,7 +82,7 @@ fn messages_wait_and_keep_their_order(tls: &str) {
     assert_eq!(pair.a.diagnostics().requests(), 0);
 }
 
-fn tagged(tag: u64) -> SendParams {
+fn tagged(tag: u64) -> SendParams<'static> {
     SendParams { tag: Some(tag), ..SendParams::default() }
 }
 

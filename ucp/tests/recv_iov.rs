@@ -11,7 +11,8 @@ use common::{Pair, bytes};
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{
-    AmProto, Callback, Error, Iov, Match, OpStatus, RequestId, SendParams, StreamRecvMode, TAG_MASK_FULL,
+    AmProto, Callback, Error, Iov, Match, OpParams, OpStatus, RequestId, SendParams, StreamRecvMode,
+    TAG_MASK_FULL,
 };
 use ucs::config::Source;
 
@@ -109,7 +110,7 @@ fn forms(tls: &str) {
     let done = Callback { fun: note, arg: std::ptr::from_ref(&end).cast_mut().cast() };
     let list: Vec<Iov> = bufs.iter_mut().map(|b| Iov { addr: b.as_mut_ptr(), len: b.len() }).collect();
     // SAFETY: buffers and cell live, unread, until the completion below.
-    let started = unsafe { pair.b.recv_layout_raw(&list, what, Some(done)) }.unwrap();
+    let started = unsafe { pair.b.recv_layout_raw(&list, what, &OpParams::with_callback(done)) }.unwrap();
     drop(list);
     let OpStatus::InProgress(id) = started else { panic!("nothing has come") };
     let send = pair.ab.tag_send(9, whole.clone());
@@ -216,7 +217,7 @@ fn overflowing_lengths_are_rejected() {
     let pair = Pair::on("self");
     let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
     // SAFETY: rejected, so nothing is written.
-    let refused = unsafe { pair.b.recv_layout_raw(&[piece, piece], Match::untagged(), None) };
+    let refused = unsafe { pair.b.recv_layout_raw(&[piece, piece], Match::untagged(), &OpParams::default()) };
     assert!(matches!(refused, Err(Error::Invalid)));
 }
 

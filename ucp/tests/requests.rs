@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::{Pair, bytes, context};
 use ucp::{
-    Callback, Error, Match, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams, TAG_MASK_FULL, Worker,
+    Callback, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
+    TAG_MASK_FULL, Worker,
 };
 use ucs::Status;
 
@@ -37,7 +38,14 @@ const LONG: usize = 300_000;
 /// Safety: as for [`Worker::recv_raw`].
 unsafe fn post(at: &Worker, tag: u64, room: &mut [u8], done: Option<Callback>) -> RequestId {
     // SAFETY: the caller's promise.
-    match unsafe { at.recv_raw(room.as_mut_ptr(), room.len(), Match::tagged(tag, TAG_MASK_FULL), done) } {
+    match unsafe {
+        at.recv_raw(
+            room.as_mut_ptr(),
+            room.len(),
+            Match::tagged(tag, TAG_MASK_FULL),
+            &OpParams { done, mem: None },
+        )
+    } {
         Ok(OpStatus::InProgress(id)) => id,
         other => panic!("nothing was there to receive: {other:?}"),
     }

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use ucp::rdm::RecvStatus;
 use ucp::{
-    Callback, Context, Ep, EpParams, Error, Match, OpStatus, RecvRequest, RequestId, SendParams, SendRequest,
-    TAG_MASK_FULL, Worker,
+    Callback, Context, Ep, EpParams, Error, Match, OpParams, OpStatus, RecvRequest, RequestId, SendParams,
+    SendRequest, TAG_MASK_FULL, Worker,
 };
 use ucs::config::Source;
 
@@ -89,7 +89,12 @@ fn callbacks_run_from_progress() {
         // SAFETY: the buffers outlive the receives, which complete below, and are read afterwards; the
         // callback takes any argument.
         let started = unsafe {
-            worker.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(1, TAG_MASK_FULL), Some(callback))
+            worker.recv_raw(
+                buf.as_mut_ptr(),
+                buf.len(),
+                Match::tagged(1, TAG_MASK_FULL),
+                &OpParams::with_callback(callback),
+            )
         };
         match started.unwrap() {
             OpStatus::InProgress(id) => ids.push(id),

@@ -24,7 +24,7 @@ fn pair(sender: &[(&str, &str)], receiver: &[(&str, &str)]) -> Pair {
     Pair::of(worker(sender).unwrap(), worker(&receiver).unwrap())
 }
 
-fn with_data(cq_data: u64) -> SendParams {
+fn with_data(cq_data: u64) -> SendParams<'static> {
     SendParams { cq_data: Some(cq_data), ..SendParams::default() }
 }
 

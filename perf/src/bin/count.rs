@@ -7,7 +7,9 @@ use perf::engine_pair::EnginePair;
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
-use ucp::{Access, AmParams, Context, EpParams, Match, OpStatus, SendParams, StreamRecvMode, TAG_MASK_FULL};
+use ucp::{
+    Access, AmParams, Context, EpParams, Match, OpParams, OpStatus, SendParams, StreamRecvMode, TAG_MASK_FULL,
+};
 use ucs::config::Source;
 use uct::any::Visit;
 use uct::api::{AllocReq, Am, Ep as _, EpTag, Error, Iface, Md, Memory, Sent, Sink};
@@ -134,10 +136,11 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
         Operation::Stream => {
             for _ in 0..times {
                 // SAFETY: `back` outlives the receive, which ends below, and is not read before.
-                let id =
-                    unsafe { ep.stream_recv_raw(back.as_mut_ptr(), size, StreamRecvMode::WaitAll, None) }?;
+                let id = unsafe {
+                    ep.stream_recv_raw(back.as_mut_ptr(), size, StreamRecvMode::WaitAll, &OpParams::default())
+                }?;
                 // SAFETY: `out` outlives the send and does not change.
-                let started = unsafe { ep.stream_send_raw(out.as_ptr(), size, None) }?;
+                let started = unsafe { ep.stream_send_raw(out.as_ptr(), size, &OpParams::default()) }?;
                 assert_eq!(started, OpStatus::Done(()), "there is room for one");
                 while worker.test(id).transpose()?.is_none() {
                     worker.progress();
@@ -149,7 +152,12 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
                 for _ in 0..window {
                     // SAFETY: `back` outlives the receive, which ends below, and is not read before.
                     let started = unsafe {
-                        worker.recv_raw(back.as_mut_ptr(), size, Match::tagged(1, TAG_MASK_FULL), None)
+                        worker.recv_raw(
+                            back.as_mut_ptr(),
+                            size,
+                            Match::tagged(1, TAG_MASK_FULL),
+                            &OpParams::default(),
+                        )
                     }?;
                     if let OpStatus::InProgress(id) = started {
                         running.push(id);

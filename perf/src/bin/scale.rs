@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use perf::second_process::{Failure, PeerProcess, pin, split_role};
 use tools_common::out::line;
-use ucp::{Address, Context, Ep, EpParams, Match, OpStatus, SendParams, TAG_MASK_FULL, Worker};
+use ucp::{Address, Context, Ep, EpParams, Match, OpParams, OpStatus, SendParams, TAG_MASK_FULL, Worker};
 use ucs::config::{Source, Table as _};
 use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Refused, Sink};
 use uct::mt::{self, HandlerThread, ThreadMode};
@@ -130,7 +130,12 @@ fn send(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Failur
             }
             // SAFETY: `ack_buf` outlives the receive, which ends here, and is not read.
             let ack = unsafe {
-                worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(ACK, TAG_MASK_FULL), None)
+                worker.recv_raw(
+                    ack_buf.as_mut_ptr(),
+                    SIZE,
+                    Match::tagged(ACK, TAG_MASK_FULL),
+                    &OpParams::default(),
+                )
             }?;
             if let OpStatus::InProgress(id) = ack {
                 worker.wait_for(id)?;
@@ -169,8 +174,14 @@ fn receive(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Fai
         for (i, buf) in buffers.iter_mut().enumerate() {
             let worker = &workers[i % count];
             // SAFETY: the buffers outlive the receives, which end below, and are not read.
-            let started =
-                unsafe { worker.recv_raw(buf.as_mut_ptr(), SIZE, Match::tagged(MSG, TAG_MASK_FULL), None) };
+            let started = unsafe {
+                worker.recv_raw(
+                    buf.as_mut_ptr(),
+                    SIZE,
+                    Match::tagged(MSG, TAG_MASK_FULL),
+                    &OpParams::default(),
+                )
+            };
             if let OpStatus::InProgress(id) = started? {
                 running.push((worker, id));
             }
@@ -203,7 +214,12 @@ fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
         for _ in 0..window {
             // SAFETY: the buffer outlives the receives, which end below, and is not read.
             let started = unsafe {
-                worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(MSG, TAG_MASK_FULL), None)
+                worker.recv_raw(
+                    ack_buf.as_mut_ptr(),
+                    SIZE,
+                    Match::tagged(MSG, TAG_MASK_FULL),
+                    &OpParams::default(),
+                )
             }?;
             if let OpStatus::InProgress(id) = started {
                 running.push(id);

@@ -192,7 +192,7 @@ impl NativeEnd {
                     tag: line.number("tag"),
                     sync: if line.has("dc") { Sync::Yes } else { Sync::No },
                     cq_data: line.number("data"),
-                    done: None,
+                    ..SendParams::default()
                 };
                 let message = bytes(length(line)?, line.number("seed").unwrap_or(0));
                 let request = self.to(line)?.send(message, &params);

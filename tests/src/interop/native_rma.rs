@@ -68,8 +68,8 @@ pub fn target(line: &Line) -> Result<Vec<(u64, Rkey, usize)>, String> {
     list.split(',').map(piece).collect::<Option<_>>().ok_or_else(|| "no list of ADDR:LEN:KEY".into())
 }
 
-pub fn params(line: &Line) -> RmaParams {
-    RmaParams { sync: sync(line), cq_data: line.number("data"), done: None }
+pub fn params(line: &Line) -> RmaParams<'static> {
+    RmaParams { sync: sync(line), cq_data: line.number("data"), ..RmaParams::default() }
 }
 
 pub fn sync(line: &Line) -> ucp::select::Sync {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{
-    AmMessage, AmParams, AmProto, AmSend, Ep, Error, Iov, Match, Message, OpStatus, RecvRequest, RequestId,
-    SendParams, SendRequest, StreamRecvMode, Worker,
+    AmMessage, AmParams, AmProto, AmSend, Ep, Error, Iov, Match, Message, OpParams, OpStatus, RecvRequest,
+    RequestId, SendParams, SendRequest, StreamRecvMode, Worker,
 };
 
 pub enum SendOp {
@@ -99,7 +99,7 @@ impl SendOp {
             SendForm::Iov => SendOp::AmIov(ep.am_send_iov(proto, id, header, split(&bytes, lens))),
             SendForm::Id => {
                 let bufs = split(&bytes, lens);
-                let params = AmParams { proto, done: None };
+                let params = AmParams { proto, ..AmParams::default() };
                 // SAFETY: the bytes are kept with the id, unchanged, until the end.
                 let started = unsafe { ep.am_send_layout_raw(id, header, &pieces(&bufs), &params) };
                 SendOp::started(started, bufs)
@@ -116,7 +116,7 @@ impl SendOp {
             SendForm::Iov | SendForm::Id => {
                 let bufs = split(&bytes, lens);
                 // SAFETY: the bytes are kept with the id, unchanged, until the end.
-                let started = unsafe { ep.stream_send_layout_raw(&pieces(&bufs), None) };
+                let started = unsafe { ep.stream_send_layout_raw(&pieces(&bufs), &OpParams::default()) };
                 SendOp::started(started, bufs)
             }
         }

@@ -255,7 +255,7 @@ impl Job {
             sim_worker.revocable.unconfirmed_to.insert(to);
         }
         let Some(ep) = &sim_worker.eps[to] else { return Ok(()) };
-        let params = RmaParams { sync, cq_data, done: None };
+        let params = RmaParams { sync, cq_data, ..RmaParams::default() };
         let op = UseOp::Put(cell, sync, ep.put_with(bytes, remote, rkey, &params));
         sim_worker.revocable.open.push(PendingUse { to, region: number, op });
         Ok(())

@@ -250,7 +250,7 @@ impl Job {
         let cuts = (self.cut(len), self.cut(len));
         let sim_worker = &mut self.workers[n];
         let (Some(ep), Some(keys)) = (&sim_worker.eps[to], &sim_worker.rma.keys[to]) else { return Ok(()) };
-        let (rkey, params) = (&keys[by], RmaParams { sync, cq_data, done: None });
+        let (rkey, params) = (&keys[by], RmaParams { sync, cq_data, ..RmaParams::default() });
         if plain {
             // SAFETY: the bytes are kept, unchanged, until the end of the run.
             let begun = unsafe { ep.put_nbi(bytes.as_ptr(), len, remote, rkey) };

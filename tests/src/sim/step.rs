@@ -153,7 +153,7 @@ impl Job {
         if tag.is_none() {
             len = len.max(WORD);
         }
-        self.send_this(n, to, len, SendParams { tag, sync, cq_data, done: None })
+        self.send_this(n, to, len, SendParams { tag, sync, cq_data, ..SendParams::default() })
     }
 
     pub(super) fn send_this(

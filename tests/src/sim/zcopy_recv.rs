@@ -119,7 +119,8 @@ impl Job {
                     let from = *self.rng.pick(&from);
                     let cq_data = self.rng.percent(20).then(|| self.rng.bits() >> 32);
                     if self.connect(from, n)? {
-                        let params = SendParams { tag: None, sync: Sync::No, cq_data, done: None };
+                        let params =
+                            SendParams { tag: None, sync: Sync::No, cq_data, ..SendParams::default() };
                         self.send_this(from, n, WORD, params)?;
                         sent += 1;
                     }

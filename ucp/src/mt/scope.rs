@@ -15,7 +15,7 @@ use super::blocking;
 use super::ep::SharedEp;
 use super::shared::Inside;
 use crate::api::with_empty_status;
-use crate::{Ep, Error, Iov, Match, OpStatus, RecvStatus, RequestId, Rkey, RmaParams, SendParams};
+use crate::{Ep, Error, Iov, Match, OpParams, OpStatus, RecvStatus, RequestId, Rkey, RmaParams, SendParams};
 
 /// Starts operations on borrowed memory, from any thread: see [`SharedWorker::scope`]. Panics if an endpoint
 /// is of another worker.
@@ -165,7 +165,9 @@ impl<'scope, 'env> SharedScope<'scope, 'env> {
         buf: &'scope mut [u8],
     ) -> SharedScopedRequest<'scope, RecvStatus> {
         // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
-        self.start(|inside| unsafe { inside.worker().recv_raw(buf.as_mut_ptr(), buf.len(), matching, None) })
+        self.start(|inside| unsafe {
+            inside.worker().recv_raw(buf.as_mut_ptr(), buf.len(), matching, &OpParams::default())
+        })
     }
 
     /// Receives a message accepted by `matching` into several buffers, filled in order.
@@ -177,7 +179,9 @@ impl<'scope, 'env> SharedScope<'scope, 'env> {
         let iov = |buf: &'scope mut [u8]| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
         let pieces: Vec<Iov> = bufs.into_iter().map(iov).collect();
         // SAFETY: the slices are borrowed for 'scope, and `SharedWorker::scope` waits for the end.
-        self.start(|inside| unsafe { inside.worker().recv_layout_raw(&pieces, matching, None) })
+        self.start(|inside| unsafe {
+            inside.worker().recv_layout_raw(&pieces, matching, &OpParams::default())
+        })
     }
 
     fn send(

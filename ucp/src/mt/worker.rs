@@ -20,7 +20,7 @@ use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
 use crate::{
     Access, Address, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Iov, Match, Mem,
-    MemError, OpStatus, RecvData, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
+    MemError, OpParams, OpStatus, RecvData, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
 };
 
 /// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view
@@ -196,8 +196,14 @@ impl SharedWorker {
     pub fn tag_recv_blocking(&self, tag: u64, mask: u64, buf: &mut [u8]) -> Result<RecvStatus, Error> {
         let inside = self.shared.enter()?;
         // SAFETY: `buf` is borrowed until the wait below has seen the end of the operation.
-        let started =
-            unsafe { inside.worker().recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) };
+        let started = unsafe {
+            inside.worker().recv_raw(
+                buf.as_mut_ptr(),
+                buf.len(),
+                Match::tagged(tag, mask),
+                &OpParams::default(),
+            )
+        };
         match started? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => super::blocking::wait(inside, id),
@@ -215,7 +221,7 @@ impl SharedWorker {
         let iov = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
         let pieces: Vec<Iov> = bufs.iter_mut().map(iov).collect();
         // SAFETY: as in `tag_recv_blocking`.
-        match unsafe { inside.worker().recv_layout_raw(&pieces, matching, None) }? {
+        match unsafe { inside.worker().recv_layout_raw(&pieces, matching, &OpParams::default()) }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => super::blocking::wait(inside, id),
         }

@@ -1,7 +1,7 @@
 //! One contiguous buffer shared by all operations of a window, in runs that check no bytes: the fast path of
 //! `tag`.
 
-use ucp::{Ep, Match, OpStatus, SendParams, Worker};
+use ucp::{Ep, Match, OpParams, OpStatus, SendParams, Worker};
 
 use super::slot::Slot;
 use super::waiter::{Waiter, op_failed};
@@ -41,7 +41,7 @@ impl<'a> SingleBuffer<'a> {
     pub fn recv(&self, slot: &mut Slot, matching: Match) -> Result<(), Failure> {
         debug_assert!(matches!(slot, Slot::Idle));
         // SAFETY: as in `send`.
-        match unsafe { self.worker.recv_raw(self.at, self.size, matching, None) } {
+        match unsafe { self.worker.recv_raw(self.at, self.size, matching, &OpParams::default()) } {
             Ok(OpStatus::InProgress(id)) => {
                 *slot = Slot::Running(id);
                 Ok(())

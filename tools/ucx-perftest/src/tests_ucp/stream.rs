@@ -1,7 +1,7 @@
 //! A byte stream as a message channel: receives of one message each are posted in advance, as many as the
 //! window allows, and complete in order.
 
-use ucp::{Ep, OpStatus, Worker};
+use ucp::{Ep, OpParams, OpStatus, Worker};
 
 use super::message_io::MessageIo;
 use super::scatter::ScatterBuffer;
@@ -131,9 +131,11 @@ impl MessageIo for StreamIo<'_> {
     unsafe fn send(&mut self, message: Message<'_>) -> Result<OpStatus<()>, ucp::Error> {
         match message {
             // SAFETY: this function's contract.
-            Message::One(at, len) => unsafe { self.ep.stream_send_raw(at, len, None) },
+            Message::One(at, len) => unsafe { self.ep.stream_send_raw(at, len, &OpParams::default()) },
             // SAFETY: this function's contract.
-            Message::Pieces(pieces) => unsafe { self.ep.stream_send_layout_raw(pieces, None) },
+            Message::Pieces(pieces) => unsafe {
+                self.ep.stream_send_layout_raw(pieces, &OpParams::default())
+            },
         }
     }
 

@@ -19,7 +19,7 @@ const MSG: u64 = 0x6d73_6700;
 /// The receiver's acknowledgement at the end of a stream.
 const ACK: u64 = 0x6163_6b00;
 
-pub fn with_tag(tag: u64, sync: Sync) -> SendParams {
+pub fn with_tag(tag: u64, sync: Sync) -> SendParams<'static> {
     SendParams { tag: Some(tag), sync, ..SendParams::default() }
 }
 

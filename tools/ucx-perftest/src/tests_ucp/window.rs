@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use arrayvec::ArrayVec;
 use ucp::rdm::RecvStatus;
 use ucp::{
-    Access, AtomicParams, Ep, Iov, Match, Mem, OpStatus, RemoteIov, Rkey, RmaParams, SendParams,
+    Access, AtomicParams, Ep, Iov, Match, Mem, OpParams, OpStatus, RemoteIov, Rkey, RmaParams, SendParams,
     StreamRecvMode, Worker,
 };
 
@@ -255,11 +255,11 @@ impl WindowBuffers {
         let started = match self.message(slot) {
             // SAFETY: as in `recv`.
             Message::One(at, len) => unsafe {
-                ep.stream_recv_raw(at.cast_mut(), len, StreamRecvMode::WaitAll, None)
+                ep.stream_recv_raw(at.cast_mut(), len, StreamRecvMode::WaitAll, &OpParams::default())
             },
             // SAFETY: as in `recv`.
             Message::Pieces(pieces) => unsafe {
-                ep.stream_recv_layout_raw(pieces, StreamRecvMode::WaitAll, None)
+                ep.stream_recv_layout_raw(pieces, StreamRecvMode::WaitAll, &OpParams::default())
             },
         };
         self.slots[slot] = Slot::Running(started.map_err(op_failed)?);
@@ -275,7 +275,7 @@ impl WindowBuffers {
         }
         let at = self.slot_ptr(slot);
         // SAFETY: as in `send`; only receives of this worker share the buffer.
-        let started = unsafe { self.worker.recv_raw(at, self.size, matching, None) };
+        let started = unsafe { self.worker.recv_raw(at, self.size, matching, &OpParams::default()) };
         self.set_started(slot, started)
     }
 
@@ -283,7 +283,7 @@ impl WindowBuffers {
         let worker = self.worker.clone();
         let Message::Pieces(pieces) = self.message(slot) else { return Ok(()) };
         // SAFETY: as in `recv`.
-        let started = unsafe { worker.recv_layout_raw(pieces, matching, None) };
+        let started = unsafe { worker.recv_layout_raw(pieces, matching, &OpParams::default()) };
         self.set_started(slot, started)
     }
 
@@ -303,9 +303,9 @@ impl WindowBuffers {
         };
         let started = match self.message(slot) {
             // SAFETY: as in `recv`.
-            Message::One(at, len) => unsafe { message.recv_raw(at.cast_mut(), len, None) },
+            Message::One(at, len) => unsafe { message.recv_raw(at.cast_mut(), len, &OpParams::default()) },
             // SAFETY: as in `recv`.
-            Message::Pieces(pieces) => unsafe { message.recv_layout_raw(pieces, None) },
+            Message::Pieces(pieces) => unsafe { message.recv_layout_raw(pieces, &OpParams::default()) },
         };
         self.set_started(slot, started)
     }

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::api::data::params::{OpParams, check_mem};
 use crate::api::worker::handle::PostedRecv;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -144,13 +145,16 @@ impl AmMessage {
         mut self,
         buf: *mut u8,
         len: usize,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         match self.take_data_match() {
             // SAFETY: this function's contract.
-            Some(data) => unsafe { self.worker.recv_raw(buf, len, data, done) },
-            // SAFETY: as above.
-            None => self.copy_data(unsafe { RecvBuf::new(buf, len) }).map(OpStatus::Done),
+            Some(data) => unsafe { self.worker.recv_raw(buf, len, data, params) },
+            None => {
+                check_mem(params.mem, buf, len)?;
+                // SAFETY: as above.
+                self.copy_data(unsafe { RecvBuf::new(buf, len) }).map(OpStatus::Done)
+            }
         }
     }
 }
@@ -200,7 +204,7 @@ impl Worker {
             let done = Callback { fun: on_posted_recv_done, arg: Rc::as_ptr(&posted).cast_mut().cast() };
             // SAFETY: `posted` keeps the buffer, and the worker keeps `posted`, until after the engine is
             // dropped. `done` is called from progress, with `posted`, while the worker lives.
-            match unsafe { self.recv_raw(at, POSTED_LEN, eager_match(0), Some(done)) } {
+            match unsafe { self.recv_raw(at, POSTED_LEN, eager_match(0), &OpParams::with_callback(done)) } {
                 Ok(OpStatus::Done(status)) => self.deliver_posted(&posted, Ok(status)),
                 Ok(OpStatus::InProgress(_)) => return true,
                 Err(Error::Truncated { .. }) => {}

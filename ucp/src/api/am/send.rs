@@ -10,8 +10,10 @@ use std::task::{Context, Poll};
 use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::data::params::check_mem;
 use crate::api::data::view::{SendData, SendView};
 use crate::api::ep::handle::Ep;
+use crate::api::mem::memory::Mem;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::SendRequest;
 
@@ -38,11 +40,13 @@ pub enum AmProto {
 
 /// Parameters of [`Ep::am_send_raw`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AmParams {
+pub struct AmParams<'a> {
     /// Protocol of the data.
     pub proto: AmProto,
     /// Called when the operation ends, unless it ends within the call.
     pub done: Option<Callback>,
+    /// Registered memory that holds the data, as in [`OpParams::mem`](crate::OpParams::mem).
+    pub mem: Option<&'a Mem>,
 }
 
 /// An active message being sent. A future of the result and the buffer. Dropping it lets the send continue.
@@ -94,7 +98,7 @@ impl Ep {
 
     /// Sends an active message like [`Ep::am_send`], with a chosen protocol.
     pub fn am_send_with<B: SendData>(&self, proto: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
-        let params = &AmParams { proto, done: None };
+        let params = &AmParams { proto, ..AmParams::default() };
         let mut lent = LentBuf::new(data);
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
@@ -117,8 +121,9 @@ impl Ep {
         header: &[u8],
         data: *const u8,
         len: usize,
-        params: &AmParams,
+        params: &AmParams<'_>,
     ) -> Result<OpStatus<()>, Error> {
+        check_mem(params.mem, data, len)?;
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let data = unsafe { SendBuf::new(data, len) };
         if header.is_empty()
@@ -205,7 +210,7 @@ impl Ep {
         // Without a peer the limit of a packet is not known, and every message with bytes comes here.
         if let Err(refusal) = self.usable() {
             let (header, done): (Box<[u8]>, _) = (header.into(), params.done);
-            let params = AmParams { done: None, ..*params };
+            let params = AmParams { proto: params.proto, ..AmParams::default() };
             // SAFETY: the caller keeps the data valid until completion, which comes after this.
             let start = move |ep: &Ep| unsafe { ep.start_am(id, &header, data, &params) };
             return self.defer(refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));

@@ -27,6 +27,14 @@ pub enum Error {
     /// Invalid arguments: lengths differ, the type lacks the operation, or the key does not cover the memory.
     #[error("invalid arguments")]
     Invalid,
+    /// The data of the operation is not in the registered memory that its parameters name.
+    #[error("{len} bytes are not all in the registered memory of {mem} that was named")]
+    OutsideMem {
+        /// Length of the data, bytes.
+        len: usize,
+        /// Length of the registered memory, bytes.
+        mem: usize,
+    },
     /// Only packets could carry the operation, and `UCX_EMULATION=n` excludes them.
     #[error("only the peer's processor could do this, and emulation is refused (UCX_EMULATION)")]
     EmulationDisabled,
@@ -114,6 +122,7 @@ impl Error {
             | HeaderTooLong { .. }
             | Cancelled
             | Invalid
+            | OutsideMem { .. }
             | EmulationDisabled
             | Thread(_)
             | Closed
@@ -142,7 +151,7 @@ impl Error {
             Truncated { .. } => Status::MessageTruncated,
             HeaderTooLong { .. } | TooLong { .. } => Status::InvalidParam,
             Cancelled => Status::Canceled,
-            Invalid | Thread(_) => Status::InvalidParam,
+            Invalid | OutsideMem { .. } | Thread(_) => Status::InvalidParam,
             EmulationDisabled => Status::Unsupported,
             Closed | NotConnected => Status::NotConnected,
             ConnectFailed(why) => why.status(),

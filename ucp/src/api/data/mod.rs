@@ -2,8 +2,10 @@
 //! pack and unpack.
 
 pub(crate) mod bound;
+pub(crate) mod iov;
 pub(crate) mod ops;
 pub(crate) mod packed;
+pub(crate) mod params;
 pub(crate) mod raw;
 pub(crate) mod strided;
 pub(crate) mod view;

@@ -7,9 +7,11 @@ use std::ptr::NonNull;
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::data::iov::Iov;
 use crate::api::data::ops::{DataOp, DataState};
+use crate::api::data::params::{check_mem, check_mem_of_pieces};
 use crate::api::data::strided::StridedIov;
-use crate::api::rma::put_get::Iov;
+use crate::api::mem::memory::Mem;
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::GenericOps;
@@ -83,7 +85,13 @@ pub(crate) enum CallbackData {
 }
 
 impl<'a> Layout<'a> {
-    pub(crate) fn data(self) -> Result<Data<'a>, Error> {
+    /// Data of an operation. Memory has to lie in `mem`, if there is one.
+    pub(crate) fn data_in(self, mem: Option<&Mem>) -> Result<Data<'a>, Error> {
+        match &self {
+            Layout::Iov(pieces) => check_mem_of_pieces(mem, pieces)?,
+            Layout::Strided(blocks) => check_mem(mem, blocks.addr, blocks.extent()?)?,
+            Layout::Generic(_) => {}
+        }
         Ok(match self {
             Layout::Iov(pieces) => Data::Pieces(pieces),
             Layout::Strided(blocks) if blocks.is_contiguous() => {

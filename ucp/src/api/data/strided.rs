@@ -38,7 +38,7 @@ impl StridedIov {
     }
 
     /// Bytes from the start of the first block to the end of the last.
-    fn extent(&self) -> Result<usize, Error> {
+    pub(crate) fn extent(&self) -> Result<usize, Error> {
         if self.count > 1 && self.stride < self.len {
             return Err(Error::Invalid);
         }

@@ -14,7 +14,9 @@ use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::sink::CompletionSink;
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::params::check_mem;
 use crate::api::data::view::{SendData, SendView};
+use crate::api::mem::memory::Mem;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::{FlushRequest, SendRequest};
 use crate::api::worker::handle::Worker;
@@ -44,7 +46,7 @@ pub enum CloseMode {
 
 /// Parameters of a `*_raw` send.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SendParams {
+pub struct SendParams<'a> {
     /// Tag; `None` for an untagged message.
     pub tag: Option<u64>,
     /// When the send is complete.
@@ -53,6 +55,16 @@ pub struct SendParams {
     pub cq_data: Option<u64>,
     /// Called at completion, unless the send completes in the call.
     pub done: Option<Callback>,
+    /// Registered memory that holds the data, as in [`OpParams::mem`](crate::OpParams::mem).
+    pub mem: Option<&'a Mem>,
+}
+
+impl SendParams<'_> {
+    /// Parameters of a send that is deferred: its callback and memory are kept and checked apart.
+    fn without_borrows(&self) -> SendParams<'static> {
+        let SendParams { tag, sync, cq_data, .. } = *self;
+        SendParams { tag, sync, cq_data, done: None, mem: None }
+    }
 }
 
 /// Endpoint to one peer. Dropping it does not cancel sends.
@@ -138,8 +150,9 @@ impl Ep {
         &self,
         buf: *const u8,
         len: usize,
-        params: &SendParams,
+        params: &SendParams<'_>,
     ) -> Result<OpStatus<()>, Error> {
+        check_mem(params.mem, buf, len)?;
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
             // SAFETY: the caller keeps the bytes valid until completion.
             let whole = unsafe { ContigBuf::new(buf, len) };
@@ -176,7 +189,7 @@ impl Ep {
     #[inline(never)]
     pub(crate) unsafe fn send_any(&self, buf: SendBuf, params: &SendParams) -> Result<OpStatus<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
-            let (params, done) = (SendParams { done: None, ..*params }, params.done);
+            let (params, done) = (params.without_borrows(), params.done);
             // SAFETY: the caller keeps the bytes valid until completion, which comes after this.
             let start = move |ep: &Ep| unsafe { ep.send_any(buf, &params) };
             return self.defer(error, done, Box::new(move |ep| end_deferred_send(&buf, start(ep))));

@@ -6,7 +6,7 @@ use crate::address::Address;
 use crate::api::core::ep_state::Rails;
 use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::ep::protocols::EpProtocols;
-use crate::api::rma::rkey::PackedRkey;
+use crate::api::rma::packed_rkey::PackedRkey;
 
 use crate::lane::{Route, further_routes, source};
 use crate::rdm::io::{PeerError, PeerId};

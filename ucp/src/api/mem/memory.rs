@@ -11,7 +11,7 @@ use uct::api::{Access as WireAccess, Advice, AllocMethod, AllocReq, Md as _, Mem
 
 use crate::api::context::open::Context;
 use crate::api::mem::remote_writes::RemoteWrite;
-use crate::api::rma::rkey::Packer;
+use crate::api::rma::packed_rkey::Packer;
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{Domains, Registrations};
@@ -188,6 +188,13 @@ impl Mem {
     /// Always false: the length is at least one byte.
     pub fn is_empty(&self) -> bool {
         false
+    }
+
+    /// Whether it holds `len` bytes at `addr`.
+    #[inline]
+    pub fn holds(&self, addr: *const u8, len: usize) -> bool {
+        let offset = addr.addr().wrapping_sub(self.addr.addr());
+        offset <= self.len && len <= self.len - offset
     }
 
     /// Access permitted to peers.

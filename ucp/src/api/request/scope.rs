@@ -9,8 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Ended, OpStatus, RequestId};
+use crate::api::data::iov::Iov;
+use crate::api::data::params::OpParams;
 use crate::api::ep::handle::{Ep, SendParams};
-use crate::api::rma::put_get::{Iov, RmaParams};
+use crate::api::rma::put_get::RmaParams;
 use crate::api::rma::rkey::Rkey;
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
@@ -149,7 +151,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Receives a message accepted by `matching`.
     pub fn recv(&'scope self, matching: Match, buf: &'scope mut [u8]) -> ScopedRequest<'scope, RecvStatus> {
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
-        let started = unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), matching, None) };
+        let started =
+            unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), matching, &OpParams::default()) };
         self.track(started)
     }
 
@@ -162,7 +165,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let iov = |buf: &'scope mut [u8]| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
         let pieces: Vec<Iov> = bufs.into_iter().map(iov).collect();
         // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
-        let started = unsafe { self.worker.recv_layout_raw(&pieces, matching, None) };
+        let started = unsafe { self.worker.recv_layout_raw(&pieces, matching, &OpParams::default()) };
         self.track(started)
     }
 

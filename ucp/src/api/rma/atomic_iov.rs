@@ -4,8 +4,9 @@
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::data::iov::Iov;
 use crate::api::ep::handle::Ep;
-use crate::api::rma::put_get::{Iov, RemoteIov, remote_iovs};
+use crate::api::rma::put_get::{RemoteIov, remote_iovs};
 
 use crate::rdm::{Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendBuf};
 use crate::select::Sync;

@@ -5,10 +5,11 @@
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::OpStatus;
+use crate::api::data::iov::Iov;
 use crate::api::ep::handle::Ep;
 use crate::api::rma::atomic::AtomicParams;
 use crate::api::rma::atomic_iov::AtomicIovParams;
-use crate::api::rma::put_get::{Iov, RemoteIov, RmaParams};
+use crate::api::rma::put_get::{RemoteIov, RmaParams};
 use crate::api::rma::rkey::Rkey;
 
 use crate::rdm::RecvStatus;
@@ -38,7 +39,7 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
         let (local, remote) = (local.to_vec(), OwnedRemote::new(remote));
-        let (done, params) = (params.done, RmaParams { done: None, ..*params });
+        let (done, params) = (params.done, params.without_borrows());
         let start = move |ep: &Ep| {
             // SAFETY: the caller keeps the pieces valid until completion, which comes after this.
             let started = unsafe { ep.put_iov_raw(&local, &remote.pieces(), &params) };
@@ -57,7 +58,7 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let (local, remote) = (local.to_vec(), OwnedRemote::new(remote));
-        let (done, params) = (params.done, RmaParams { done: None, ..*params });
+        let (done, params) = (params.done, params.without_borrows());
         // SAFETY: as in `defer_put`.
         let start = move |ep: &Ep| unsafe { ep.get_iov_raw(&local, &remote.pieces(), &params) };
         self.defer(refusal, done, Box::new(start))

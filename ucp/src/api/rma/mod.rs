@@ -3,5 +3,6 @@
 pub(crate) mod atomic;
 pub(crate) mod atomic_iov;
 pub(crate) mod deferred;
+pub(crate) mod packed_rkey;
 pub(crate) mod put_get;
 pub(crate) mod rkey;

@@ -4,6 +4,9 @@
 #![allow(unsafe_code)]
 
 use crate::api::core::requests::EMPTY_STATUS;
+use crate::api::data::iov::Iov;
+use crate::api::data::params::{check_mem, check_mem_of_pieces};
+use crate::api::mem::memory::Mem;
 use std::ptr::NonNull;
 use std::rc::Weak;
 
@@ -38,27 +41,21 @@ use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 /// Parameters of a `*_raw` put or get.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RmaParams {
+pub struct RmaParams<'a> {
     /// When a put is complete.
     pub sync: Sync,
     /// 64 bits delivered to the target after the bytes of the put ([`Worker::take_remote_write`]).
     pub cq_data: Option<u64>,
     /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
+    /// Registered memory that holds the data, as in [`OpParams::mem`](crate::OpParams::mem).
+    pub mem: Option<&'a Mem>,
 }
 
-/// Piece of local memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Iov {
-    /// First byte.
-    pub addr: *mut u8,
-    /// Length, bytes.
-    pub len: usize,
-}
-
-impl Iov {
-    pub(crate) fn of(addr: *const u8, len: usize) -> Iov {
-        Iov { addr: addr.cast_mut(), len }
+impl RmaParams<'_> {
+    /// Parameters of an operation that is deferred: its callback and memory are kept and checked apart.
+    pub(crate) fn without_borrows(&self) -> RmaParams<'static> {
+        RmaParams { sync: self.sync, cq_data: self.cq_data, done: None, mem: None }
     }
 }
 
@@ -206,6 +203,7 @@ impl Ep {
         rkey: &Rkey,
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
+        check_mem(params.mem, buf, len)?;
         if let Err(refusal) = self.usable() {
             // SAFETY: this function's contract.
             return unsafe {
@@ -258,6 +256,7 @@ impl Ep {
         remote: &[RemoteIov<'_>],
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
+        check_mem_of_pieces(params.mem, local)?;
         if let Err(refusal) = self.usable() {
             // SAFETY: this function's contract.
             return unsafe { self.defer_put(refusal, local, remote, params) };
@@ -294,6 +293,7 @@ impl Ep {
         rkey: &Rkey,
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
+        check_mem(params.mem, buf, len)?;
         if let Err(refusal) = self.usable() {
             // SAFETY: this function's contract.
             return unsafe {
@@ -340,6 +340,7 @@ impl Ep {
         remote: &[RemoteIov<'_>],
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
+        check_mem_of_pieces(params.mem, local)?;
         if let Err(refusal) = self.usable() {
             // SAFETY: this function's contract.
             return unsafe { self.defer_get(refusal, local, remote, params) };

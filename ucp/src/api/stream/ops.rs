@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::api::data::params::{OpParams, check_mem};
 use crate::api::stream::state::InflightRecv;
 
 use std::convert::Infallible;
@@ -229,7 +230,7 @@ impl Ep {
         let mut lent = LentBuf::new(buf);
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
-            Ok(SendView::Bytes(at, len)) => unsafe { self.stream_send_raw(at, len, None) },
+            Ok(SendView::Bytes(at, len)) => unsafe { self.stream_send_raw(at, len, &OpParams::default()) },
             // SAFETY: as above.
             Ok(SendView::Generic(data)) => unsafe { self.stream_send_generic(data, None) },
             Err(error) => Err(error),
@@ -246,12 +247,13 @@ impl Ep {
         &self,
         buf: *const u8,
         len: usize,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<()>, Error> {
+        check_mem(params.mem, buf, len)?;
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let buf = unsafe { SendBuf::new(buf, len) };
         // SAFETY: as above.
-        unsafe { self.start_stream_send(buf, done) }
+        unsafe { self.start_stream_send(buf, params.done) }
     }
 
     /// Starts a send. Safety: as for [`Ep::stream_send_raw`].
@@ -280,11 +282,12 @@ impl Ep {
         buf: *mut u8,
         len: usize,
         mode: StreamRecvMode,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<RequestId, Error> {
+        check_mem(params.mem, buf, len)?;
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
-        self.start_stream_recv(buf, mode, done)
+        self.start_stream_recv(buf, mode, params.done)
     }
 
     /// Starts a receive, or defers it while the peer is not known.

@@ -5,6 +5,7 @@
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::params::{OpParams, check_mem};
 use crate::api::data::view::{RecvData, RecvView};
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::LentBuf;
@@ -78,16 +79,17 @@ impl Worker {
         buf: *mut u8,
         len: usize,
         matching: Match,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
+        check_mem(params.mem, buf, len)?;
         let mut core = self.core_keep_idle();
         let user = core.reqs.next_token()?;
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
         let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user };
         match core.engine.receives().post(args) {
-            Ok(op) => Ok(OpStatus::InProgress(core.reqs.start(user, Role::Recv(op), done))),
-            Err(args) => core.recv(args, done),
+            Ok(op) => Ok(OpStatus::InProgress(core.reqs.start(user, Role::Recv(op), params.done))),
+            Err(args) => core.recv(args, params.done),
         }
     }
 
@@ -96,7 +98,7 @@ impl Worker {
         let mut lent = LentBuf::new(buf);
         let started = match lent.recv_view() {
             // SAFETY: the request keeps the container until the end, and its memory does not move.
-            Ok(RecvView::Bytes(at, len)) => unsafe { self.recv_raw(at, len, matching, None) },
+            Ok(RecvView::Bytes(at, len)) => unsafe { self.recv_raw(at, len, matching, &OpParams::default()) },
             // SAFETY: as above.
             Ok(list) => self.start_recv(unsafe { list.buf() }, matching, None),
             Err(error) => Err(error),
@@ -129,7 +131,9 @@ impl Worker {
     /// Receives a tagged message into borrowed memory, making progress until it has arrived.
     pub fn tag_recv_blocking(&self, tag: u64, mask: u64, buf: &mut [u8]) -> Result<RecvStatus, Error> {
         // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
-        match unsafe { self.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) }? {
+        match unsafe {
+            self.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), &OpParams::default())
+        }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => self.wait_borrowed(id),
         }
@@ -178,11 +182,12 @@ impl Message {
         mut self,
         buf: *mut u8,
         len: usize,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
+        check_mem(params.mem, buf, len)?;
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
-        self.start(buf, done)
+        self.start(buf, params.done)
     }
 
     /// Starts the receive; `buf` stays valid until it ends.

@@ -8,13 +8,14 @@ use std::io::IoSliceMut;
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
+use crate::api::data::iov::Iov;
 use crate::api::data::ops::DataOp;
+use crate::api::data::params::OpParams;
 use crate::api::data::raw::{Data, Layout};
 use crate::api::data::view::RecvView;
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
-use crate::api::rma::put_get::Iov;
 use crate::api::stream::state::StreamRecvMode;
 use crate::api::tag::recv::{Match, Message};
 use crate::api::worker::handle::{AmMessage, Worker};
@@ -41,10 +42,11 @@ impl Worker {
         &self,
         data: impl Into<Layout<'a>>,
         matching: Match,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
+        let start = |buf, done| self.start_recv(buf, matching, done);
         // SAFETY: this function's contract.
-        unsafe { self.with_recv_data(data.into(), done, |buf, done| self.start_recv(buf, matching, done)) }
+        unsafe { self.with_recv_data(data.into(), params, start) }
     }
 
     pub(crate) fn start_recv(
@@ -63,7 +65,7 @@ impl Worker {
         let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
-        let started = unsafe { self.recv_layout_raw(&pieces, matching, None) };
+        let started = unsafe { self.recv_layout_raw(&pieces, matching, &OpParams::default()) };
         self.make_list_request(started, lent)
     }
 
@@ -76,7 +78,7 @@ impl Worker {
         let iov = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
         let pieces: Vec<Iov> = bufs.iter_mut().map(iov).collect();
         // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
-        match unsafe { self.recv_layout_raw(&pieces, matching, None) }? {
+        match unsafe { self.recv_layout_raw(&pieces, matching, &OpParams::default()) }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => self.wait_borrowed(id),
         }
@@ -86,19 +88,19 @@ impl Worker {
     unsafe fn with_recv_data<T>(
         &self,
         data: Layout<'_>,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
         start: impl FnOnce(RecvBuf, Option<Callback>) -> Result<OpStatus<T>, Error>,
     ) -> Result<OpStatus<T>, Error> {
-        match data.data()? {
+        match data.data_in(params.mem)? {
             // SAFETY: this function's contract.
-            Data::Bytes(at, len) => start(unsafe { RecvBuf::new(at, len) }, done),
+            Data::Bytes(at, len) => start(unsafe { RecvBuf::new(at, len) }, params.done),
             // SAFETY: as above.
-            Data::Pieces(pieces) => unsafe { self.with_recv_list(pieces, |buf| start(buf, done)) },
+            Data::Pieces(pieces) => unsafe { self.with_recv_list(pieces, |buf| start(buf, params.done)) },
             Data::Callbacks(data) => {
                 // SAFETY: as above.
                 let list = |op: &DataOp| unsafe { RecvView::List(op.bound.list()).buf() };
                 // SAFETY: as above.
-                unsafe { self.with_data(data, done, |op, done| start(list(op), Some(done))) }
+                unsafe { self.with_data(data, params.done, |op, done| start(list(op), Some(done))) }
             }
         }
     }
@@ -144,11 +146,11 @@ impl Message {
     pub unsafe fn recv_layout_raw<'a>(
         mut self,
         data: impl Into<Layout<'a>>,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let worker = self.worker.clone();
         // SAFETY: this function's contract.
-        unsafe { worker.with_recv_data(data.into(), done, |buf, done| self.start(buf, done)) }
+        unsafe { worker.with_recv_data(data.into(), params, |buf, done| self.start(buf, done)) }
     }
 
     /// Receives the message into containers, filled in order.
@@ -156,7 +158,7 @@ impl Message {
         let pieces = iov_of_mut(&mut bufs);
         let (worker, lent) = (self.worker.clone(), LentBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
-        let started = unsafe { self.recv_layout_raw(&pieces, None) };
+        let started = unsafe { self.recv_layout_raw(&pieces, &OpParams::default()) };
         worker.make_list_request(started, lent)
     }
 }
@@ -189,16 +191,16 @@ impl AmMessage {
     pub unsafe fn recv_layout_raw<'a>(
         mut self,
         data: impl Into<Layout<'a>>,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let worker = self.worker.clone();
         if let Some(matching) = self.take_data_match() {
             // SAFETY: this function's contract.
-            return unsafe { worker.recv_layout_raw(data, matching, done) };
+            return unsafe { worker.recv_layout_raw(data, matching, params) };
         }
         let copy = |buf, _done| self.copy_data(buf).map(OpStatus::Done);
         // SAFETY: this function's contract.
-        unsafe { worker.with_recv_data(data.into(), done, copy) }
+        unsafe { worker.with_recv_data(data.into(), params, copy) }
     }
 }
 
@@ -210,12 +212,12 @@ impl Ep {
         &self,
         data: impl Into<Layout<'a>>,
         mode: StreamRecvMode,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<RequestId, Error> {
         let start =
             |buf, done| self.start_stream_recv(buf, mode, done).map(OpStatus::<Infallible>::InProgress);
         // SAFETY: the caller vouches for the memory until the operation's end.
-        let OpStatus::InProgress(id) = unsafe { self.worker().with_recv_data(data.into(), done, start) }?;
+        let OpStatus::InProgress(id) = unsafe { self.worker().with_recv_data(data.into(), params, start) }?;
         Ok(id)
     }
 
@@ -228,7 +230,7 @@ impl Ep {
         let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
-        let started = unsafe { self.stream_recv_layout_raw(&pieces, mode, None) };
+        let started = unsafe { self.stream_recv_layout_raw(&pieces, mode, &OpParams::default()) };
         self.worker().make_list_request(started.map(OpStatus::InProgress), lent)
     }
 }

@@ -11,12 +11,13 @@ use crate::api::am::send::{AmParams, AmProto, AmSend};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::core::staging::Staged;
+use crate::api::data::iov::Iov;
 use crate::api::data::ops::DataOp;
+use crate::api::data::params::OpParams;
 use crate::api::data::raw::{Data, Layout};
 use crate::api::ep::handle::{Ep, SendParams};
 use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::SendRequest;
-use crate::api::rma::put_get::Iov;
 
 use crate::rdm::{GenericData, SendBuf};
 use crate::select::Sync;
@@ -55,7 +56,7 @@ impl Ep {
         data: impl Into<Layout<'a>>,
         params: &SendParams,
     ) -> Result<OpStatus<()>, Error> {
-        match data.into().data()? {
+        match data.into().data_in(params.mem)? {
             // SAFETY: this function's contract.
             Data::Bytes(at, len) => unsafe { self.send_raw(at, len, params) },
             // SAFETY: as above.
@@ -130,7 +131,7 @@ impl Ep {
         data: impl Into<Layout<'a>>,
         params: &AmParams,
     ) -> Result<OpStatus<()>, Error> {
-        match data.into().data()? {
+        match data.into().data_in(params.mem)? {
             // SAFETY: this function's contract.
             Data::Bytes(at, len) => unsafe { self.am_send_raw(id, header, at, len, params) },
             // SAFETY: as above.
@@ -190,8 +191,9 @@ impl Ep {
         let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `send_iov`.
-        let started =
-            unsafe { self.am_send_layout_raw(id, header, &pieces, &AmParams { proto, done: None }) };
+        let started = unsafe {
+            self.am_send_layout_raw(id, header, &pieces, &AmParams { proto, ..AmParams::default() })
+        };
         AmSend(self.make_request(started, lent))
     }
 
@@ -201,19 +203,19 @@ impl Ep {
     pub unsafe fn stream_send_layout_raw<'a>(
         &self,
         data: impl Into<Layout<'a>>,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<()>, Error> {
-        match data.into().data()? {
+        match data.into().data_in(params.mem)? {
             // SAFETY: this function's contract.
-            Data::Bytes(at, len) => unsafe { self.stream_send_raw(at, len, done) },
+            Data::Bytes(at, len) => unsafe { self.stream_send_raw(at, len, params) },
             // SAFETY: as above.
-            Data::Pieces(pieces) => unsafe { self.stream_send_pieces(pieces, done) },
+            Data::Pieces(pieces) => unsafe { self.stream_send_pieces(pieces, params.done) },
             Data::Callbacks(data) => {
                 // SAFETY: as above.
                 let start =
                     |op: &DataOp, done| unsafe { self.stream_send_generic(op.bound.data(), Some(done)) };
                 // SAFETY: as above.
-                unsafe { self.worker().with_data(data, done, start) }
+                unsafe { self.worker().with_data(data, params.done, start) }
             }
         }
     }

@@ -1,0 +1,138 @@
+//! Packed remote keys: a part for packets, and one for each memory domain of the owner's context.
+
+use crate::rdm::Access;
+use crate::select::RemoteMem;
+
+const MAGIC: [u8; 4] = *b"UCRK";
+const VERSION: u8 = 2;
+/// Device key of a domain whose device does not know the memory.
+const NO_DEVICE_KEY: u64 = u64::MAX;
+/// Bytes before the domains: magic, version, access, number and origin of domains, key, address, length.
+const HEADER: usize = 32;
+/// Offset of the bit set of domains, of the first eight, that allocated the memory.
+const ALLOCATED: usize = 7;
+
+/// Bit of the n-th domain in the set of those that allocated the memory.
+pub(crate) fn allocated_bit(nth: usize) -> u8 {
+    1u8.checked_shl(nth as u32).unwrap_or(0)
+}
+
+/// Error of unpacking a remote key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RkeyError {
+    /// The bytes are not a remote key.
+    #[error("not a remote key ({len} bytes)")]
+    NotAKey {
+        /// Length of the input, bytes.
+        len: usize,
+    },
+    /// The peer's library uses another packing version.
+    #[error(
+        "remote key has version {theirs}, this library reads version {VERSION}: run the same version on both sides"
+    )]
+    Version {
+        /// Version of the key.
+        theirs: u8,
+    },
+    /// The calling thread may not use the worker ([`crate::mt`]).
+    #[error("worker: {0}")]
+    Thread(#[from] ucs::sync::LockError),
+}
+
+/// Builds a packed key.
+pub(crate) struct Packer(Vec<u8>);
+
+impl Packer {
+    pub(crate) fn new(key: u64, addr: u64, len: u64, access: Access) -> Packer {
+        let mut out = Vec::with_capacity(HEADER + 64);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[VERSION, access.bits(), 0, 0]);
+        [key, addr, len].iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        Packer(out)
+    }
+
+    /// Adds a memory domain. `remote_mem` tells whether it allocated the memory.
+    pub(crate) fn domain(&mut self, label: u32, key: &[u8], device_key: Option<u64>, remote_mem: RemoteMem) {
+        let Ok(len) = u16::try_from(key.len()) else { return };
+        if remote_mem == RemoteMem::Allocated {
+            self.0[ALLOCATED] |= allocated_bit(usize::from(self.0[6]));
+        }
+        self.0[6] += 1;
+        self.0.extend_from_slice(&label.to_le_bytes());
+        self.0.extend_from_slice(&len.to_le_bytes());
+        self.0.extend_from_slice(key);
+        self.0.extend_from_slice(&device_key.unwrap_or(NO_DEVICE_KEY).to_le_bytes());
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Contents of a packed key.
+pub(crate) struct PackedRkey<'a> {
+    pub key: u64,
+    pub addr: u64,
+    pub len: u64,
+    pub access: Access,
+    /// Label, key and device key of each memory domain.
+    pub domains: Vec<(u32, &'a [u8], Option<u64>)>,
+    /// Bit set of the domains, of the first eight, that allocated the memory.
+    pub allocated: u8,
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Result<PackedRkey<'_>, RkeyError> {
+    let not = RkeyError::NotAKey { len: bytes.len() };
+    let (header, mut rest) = bytes.split_first_chunk::<HEADER>().ok_or(not)?;
+    if header[..4] != MAGIC {
+        return Err(not);
+    }
+    if header[4] != VERSION {
+        return Err(RkeyError::Version { theirs: header[4] });
+    }
+    let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    let mut domains = Vec::new();
+    for _ in 0..header[6] {
+        let (label, tail) = rest.split_first_chunk().ok_or(not)?;
+        let (len, tail) = tail.split_first_chunk().ok_or(not)?;
+        let (key, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len))).ok_or(not)?;
+        let (device_key, tail) = tail.split_first_chunk().ok_or(not)?;
+        let device_key = Some(u64::from_le_bytes(*device_key)).filter(|key| *key != NO_DEVICE_KEY);
+        domains.push((u32::from_le_bytes(*label), key, device_key));
+        rest = tail;
+    }
+    let access = Access::from_bits_truncate(header[5]);
+    Ok(PackedRkey {
+        key: word(8),
+        addr: word(16),
+        len: word(24),
+        access,
+        domains,
+        allocated: header[ALLOCATED],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_keys_parse() {
+        let mut packer = Packer::new(7, 0x1000, 64, Access::READ | Access::ATOMIC);
+        packer.domain(5, b"posix", None, RemoteMem::Registered);
+        packer.domain(6, b"", Some(9), RemoteMem::Allocated);
+        let bytes = packer.finish();
+        let parsed = parse(&bytes).unwrap();
+        assert_eq!((parsed.key, parsed.addr, parsed.len), (7, 0x1000, 64));
+        assert_eq!(parsed.access, Access::READ | Access::ATOMIC);
+        assert_eq!(parsed.allocated, 0b10);
+        assert_eq!(parsed.domains, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
+        for len in 0..bytes.len() {
+            assert!(parse(&bytes[..len]).is_err());
+        }
+        let mut other = bytes.clone();
+        other[4] = 9;
+        assert!(matches!(parse(&other), Err(RkeyError::Version { theirs: 9 })));
+    }
+}

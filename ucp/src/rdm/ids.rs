@@ -3,6 +3,8 @@
 
 use ucs::coll::slots::SlotId;
 
+use crate::wire::RawAddr;
+
 /// A peer of this engine: an index that stays valid until the peer is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
@@ -22,6 +24,13 @@ pub struct Source {
     pub node: u64,
     /// Queue pair number; 0 where there is none.
     pub port: u32,
+}
+
+impl From<&RawAddr> for Source {
+    /// The source of packets from this address.
+    fn from(addr: &RawAddr) -> Source {
+        Source { node: addr.node(), port: u32::from(addr.qpn) }
+    }
 }
 
 /// Bit of an id that tells one-sided operations (`RmaTable`, the upper half of ids) from sends, receives and

@@ -70,7 +70,8 @@ use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType};
 use io::{Rdma, Wire};
 use next::Next;
 use peers::lifecycle;
-use peers::peer::{PartialMsg, PeerFlags};
+use peers::peer::PartialMsg;
+use peers::state::PeerFlags;
 use protocol::{Arrival, HandlerKind};
 use protocols::zcopy_recv::ZcopyRecv;
 use protocols::{
@@ -243,7 +244,7 @@ fn dispatch_in_order<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
         let next = from.next_rx;
         let Some(queue) = &mut from.queue else { break };
         if !queue.reorder.take(next, &mut ready) {
-            from.flags.set(PeerFlags::REORDERING, !queue.reorder.is_empty());
+            from.state.set(PeerFlags::REORDERING, !queue.reorder.is_empty());
             break;
         }
         from.next_rx = next.wrapping_add(1);
@@ -282,7 +283,7 @@ fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next
         _ => false,
     };
     match a.packet {
-        _ if peer.flags.contains(PeerFlags::DRAINED) => e.peers.drop_of_failed(a),
+        _ if peer.state.is_drained() => e.peers.drop_of_failed(a),
         Packet::CtsData(hdr, _) if e.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
             longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
         }
@@ -297,7 +298,7 @@ fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next
 #[inline]
 fn handle<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
     match a.handler.kind {
-        _ if e.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+        _ if e.peers.table[a.peer].state.refuses_packets() => {
             e.peers.refuse_closed(&mut e.pending, a);
             Next::Nothing
         }
@@ -309,10 +310,10 @@ fn handle<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
         }
         // Whole messages of a failed peer are received; others would never end.
         HandlerKind::Eager => eager::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a),
-        HandlerKind::Medium if !e.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
+        HandlerKind::Medium if !e.peers.table[a.peer].state.is_drained() => {
             medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a)
         }
-        _ if e.peers.table[a.peer].flags.contains(PeerFlags::FAILED) => recv_from_failed(e, w, a),
+        _ if e.peers.table[a.peer].state.is_failed() => recv_from_failed(e, w, a),
         HandlerKind::Medium => medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a),
         HandlerKind::LongCts => {
             longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
@@ -356,7 +357,7 @@ fn on_ordered<W: Wire>(
         MsgOrder::Next => {
             e.peers.table[a.peer].next_rx = msg_id.wrapping_add(1);
             dispatch(e, w, a);
-            if e.peers.table[a.peer].flags.contains(PeerFlags::REORDERING) {
+            if e.peers.table[a.peer].state.has(PeerFlags::REORDERING) {
                 dispatch_in_order(e, w, a.peer);
             }
         }
@@ -364,10 +365,10 @@ fn on_ordered<W: Wire>(
         // [M4.5]
         MsgOrder::Past => _ = e.peers.drop_packet(a, DropReason::Duplicate),
         // The messages before it will not arrive.
-        MsgOrder::Early if e.peers.table[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+        MsgOrder::Early if e.peers.table[a.peer].state.refuses_packets() => {
             e.peers.refuse_closed(&mut e.pending, a)
         }
-        MsgOrder::Early if e.peers.table[a.peer].flags.contains(PeerFlags::DRAINED) => {
+        MsgOrder::Early if e.peers.table[a.peer].state.is_drained() => {
             e.peers.drop_packet(a, DropReason::PeerFailed);
         }
         MsgOrder::Early
@@ -377,7 +378,7 @@ fn on_ordered<W: Wire>(
         }
         MsgOrder::Early => {
             let from = &mut e.peers.table[a.peer];
-            from.flags |= PeerFlags::REORDERING;
+            from.state.insert(PeerFlags::REORDERING);
             if from.queue_mut().reorder.keep(&mut e.pending.held_packets, msg_id, id_use, bytes) {
                 e.peers.counters.stats.rare.out_of_order += 1;
             } else {
@@ -402,7 +403,7 @@ fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source,
     };
     e.peers.counters.stats.rx_pkts[usize::from(ty)] += 1;
     e.peers.counters.by_peer.of(peer).rx_pkts += 1;
-    if !e.peers.table[peer].flags.intersects(PeerFlags::SEEN | PeerFlags::FAILED) {
+    if e.peers.table[peer].state.owes_handshake() {
         handshake::queue_handshake(e, w, peer);
     }
     let handler = &handlers::TABLE[usize::from(ty)];
@@ -468,7 +469,7 @@ impl Peers {
     #[cold]
     pub(in crate::rdm) fn drop_of_failed(&mut self, a: &Arrival<'_>) -> Next {
         if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
-            self.table[a.peer].flags |= PeerFlags::STREAM_BROKEN;
+            self.table[a.peer].state.insert(PeerFlags::STREAM_BROKEN);
         }
         self.drop_packet(a, DropReason::PeerFailed)
     }
@@ -477,7 +478,7 @@ impl Peers {
     #[inline]
     pub fn features(&self, peer: PeerId) -> Option<Features> {
         let peer = self.table.get(peer)?;
-        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features)
+        peer.state.has(PeerFlags::MET).then_some(peer.features)
     }
 
     /// Returns the peer that has this source now.

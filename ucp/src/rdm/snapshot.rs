@@ -3,7 +3,6 @@
 //! called on the data path.
 
 use crate::rdm::Engine;
-use crate::rdm::peers::peer::PeerFlags;
 
 /// Counts of the operations, messages and packets that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,10 +66,10 @@ impl Engine {
             ..EngineSnapshot::EMPTY
         };
         for (_, peer) in self.peers.table.iter() {
-            snapshot.queued_ctl += usize::from(peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED));
+            snapshot.queued_ctl += usize::from(peer.state.is_handshake_queued());
             let Some(queue) = &peer.queue else { continue };
             // Error packets to a peer that was closed by force are not counted: nobody waits for them.
-            let is_closed = peer.flags.contains(PeerFlags::FORCE_CLOSED);
+            let is_closed = peer.state.is_closed();
             snapshot.queued_ctl += queue.ctl.len() + if is_closed { 0 } else { queue.unsent_errors.len() };
             snapshot.reordering_peers += usize::from(!queue.reorder.is_empty());
             snapshot.partial_msgs += queue.partial_msgs.len();

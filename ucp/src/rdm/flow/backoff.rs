@@ -11,7 +11,8 @@ use crate::rdm::flow::retry::ResendTo;
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{Flushed, NotPosted, Wire};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::peers::peer::Peer;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::protocols::zcopy_recv::ZcopyRecv;
@@ -56,7 +57,7 @@ impl Returns<'_> {
     #[cold]
     pub fn on_flushed(&mut self, now: Nanos, to: PeerId) {
         let retry = self.peers.cfg.retry;
-        if self.peers.table.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::BACKED_OFF)) {
+        if self.peers.table.get(to).is_none_or(|peer| !peer.state.has(PeerFlags::BACKED_OFF)) {
             return;
         }
         let backoff = &mut self.peers.table[to].queue_mut().backoff;
@@ -65,7 +66,7 @@ impl Returns<'_> {
             Some(0) => {
                 (backoff.delay, backoff.until) = (Duration::ZERO, now);
                 if backoff.packets.is_empty() {
-                    self.peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
+                    self.peers.table[to].state.remove(PeerFlags::BACKED_OFF);
                     self.pending.backed_off.retain(|&peer| peer != to);
                     self.pending.schedule(self.peers, to);
                 }
@@ -146,7 +147,7 @@ impl Pending {
 
     /// True if packets wait to be sent again, other than errors to peers closed by force.
     pub(in crate::rdm) fn is_any_backed_off(&self, peers: &Peers) -> bool {
-        self.backed_off.iter().any(|&peer| !peers.table[peer].flags.contains(PeerFlags::FORCE_CLOSED))
+        self.backed_off.iter().any(|&peer| !peers.table[peer].state.is_closed())
     }
 
     /// True if packets to this peer (to any, if `None`) have come back and not been delivered since.
@@ -154,9 +155,8 @@ impl Pending {
         match peer {
             Some(id) => {
                 // Errors to a peer closed by force do not count.
-                let is_backed_off = |peer: &Peer| {
-                    peer.flags & (PeerFlags::BACKED_OFF | PeerFlags::FORCE_CLOSED) == PeerFlags::BACKED_OFF
-                };
+                let is_backed_off =
+                    |peer: &Peer| peer.state.has(PeerFlags::BACKED_OFF) && !peer.state.is_closed();
                 let is_backed_off = |id: PeerId| peers.table.get(id).is_some_and(is_backed_off);
                 is_backed_off(id) || peers.table.further_lanes(id).iter().any(|&lane| is_backed_off(lane))
             }
@@ -180,8 +180,8 @@ impl Pending {
     ) {
         let held = self.held_packets.copy(packet);
         let peer = &mut peers.table[to];
-        let first = !peer.flags.contains(PeerFlags::BACKED_OFF);
-        peer.flags |= PeerFlags::BACKED_OFF;
+        let first = !peer.state.has(PeerFlags::BACKED_OFF);
+        peer.state.insert(PeerFlags::BACKED_OFF);
         let backoff = &mut peer.queue_mut().backoff;
         backoff.packets.push_back((held, target));
         if first {
@@ -211,9 +211,7 @@ impl Pending {
         let error_types = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
         let is_error =
             target == ResendTo::MainQp && packet.first().is_some_and(|ty| error_types.contains(ty));
-        if peer.flags.contains(PeerFlags::FAILED)
-            && !(is_error && peer.flags.contains(PeerFlags::FORCE_CLOSED))
-        {
+        if peer.state.is_failed() && !(is_error && peer.state.is_closed()) {
             self.resend_on_main_lane(peers, to, packet);
             return;
         }
@@ -226,8 +224,8 @@ impl Pending {
 
     /// Ends the back-off of a peer that ends. Data of a further lane goes over the main one.
     pub(in crate::rdm) fn end_backoff(&mut self, peers: &mut Peers, to: PeerId) {
-        if peers.table[to].flags.contains(PeerFlags::BACKED_OFF) {
-            peers.table[to].flags.remove(PeerFlags::BACKED_OFF);
+        if peers.table[to].state.has(PeerFlags::BACKED_OFF) {
+            peers.table[to].state.remove(PeerFlags::BACKED_OFF);
             self.backed_off.retain(|&peer| peer != to);
             let backoff = peers.table[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
             for (held, _) in backoff.into_iter().flat_map(|backoff| backoff.packets) {

@@ -8,8 +8,8 @@ use crate::rdm::io::Wire;
 use crate::rdm::op::rx::{RecvRole, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::aliases;
-use crate::rdm::peers::peer::{PartialMsg, Peer, PeerFlags};
+use crate::rdm::peers::peer::{PartialMsg, Peer};
+use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags, PeerState};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::protocols::peer_error::{self, ABORTED};
@@ -67,14 +67,15 @@ impl Engine {
     pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.table.get(id) else { return };
         // The message was longer than the user receive: truncated, not an error of the peer.
-        if fault == PeerError::TOO_LONG && peer.flags.contains(PeerFlags::USER_QP_ONLY) {
+        if fault == PeerError::TOO_LONG && peer.state.has(PeerFlags::USER_QP_ONLY) {
             self.peers.counters.stats.rare.truncated += 1;
             return;
         }
         // A returned packet may be of a completed message. Ordered wires return nothing.
         let returns_packets = self.peers.wires[peer.wire].order == PacketOrder::None;
         if returns_packets
-            && peer.flags & (PeerFlags::UNCONFIRMED | PeerFlags::FORCE_CLOSED) == PeerFlags::UNCONFIRMED
+            && peer.state.has(PeerFlags::UNCONFIRMED)
+            && !peer.state.refuses_packets()
             && !peer.is_further_lane()
         {
             self.peers.first_failed.get_or_insert((id, fault));
@@ -87,24 +88,24 @@ impl Engine {
     pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.table.get(id) else { return };
         let only_handshake_sent =
-            peer.flags.intersection(PeerFlags::POSTED | PeerFlags::REQUESTED) == PeerFlags::POSTED;
+            peer.state.accepted() == Accepted::Handshake && !peer.state.has(PeerFlags::AWAITED);
         if only_handshake_sent
             && peer.outstanding == 0
             && !self.recvs.is_awaited(&self.peers, &self.rma_ops, id)
         {
             self.peers.counters.stats.rare.handshakes_lost += 1;
-            self.peers.table[id].flags.remove(PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED);
+            self.peers.table[id].state.set_own_handshake(OwnHandshake::NotDue);
             return;
         }
         self.fail_peer(w, id, fault);
     }
 
-    /// Closes a peer under all its aliases: operations end, the peer is notified as far as possible, its
+    /// Closes all peers of a worker: operations end, the peer is notified as far as possible, its
     /// further packets are dropped. Messages and stream data that have arrived can still be received, bodies
     /// of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.peers.first_failed;
-        let others = aliases::other_aliases(&self.peers, id);
+        let others = self.peers.others_of_worker(id);
         force_close_with(self, w, id, PeerError::Gone);
         others.into_iter().for_each(|other| force_close_with(self, w, other, PeerError::Gone));
         // Operations aborted here do not count as lost.
@@ -151,7 +152,7 @@ impl Engine {
         failed.iter().for_each(|failed| self.peers.lookup.remove(failed.wire, failed.from, connid, id));
         self.pending.scheduled.retain(|&listed| listed != id);
         let peer = &mut self.peers.table[id];
-        peer.flags = PeerFlags::REMOVED;
+        peer.state = PeerState::REMOVED;
         if peer.unexpected == 0 {
             self.peers.table.free(id);
         }
@@ -265,7 +266,8 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
     e.recvs.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, (id, scope), error);
     e.pending.end_backoff(&mut e.peers, id);
     let peer = &mut e.peers.table[id];
-    peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);
+    peer.state.remove(PeerFlags::SENDS_QUEUED | PeerFlags::UNACKED);
+    peer.state.drop_queued_handshake();
     if scope == EndScope::NeedsReply {
         if let Some(queue) = &mut peer.queue {
             queue.ctl.clear();
@@ -281,7 +283,7 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
         }
         return;
     }
-    peer.flags.remove(PeerFlags::REORDERING);
+    peer.state.remove(PeerFlags::REORDERING);
     if let Some(mut queue) = peer.queue.take() {
         queue.reorder.clear(&mut e.pending.held_packets);
         // Data that the further lane was to carry may still come back.
@@ -294,19 +296,20 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
 // [M10.1]
 fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
     let peer = &mut e.peers.table[id];
-    if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
+    if !peer.state.is_up() {
         return e.pending.end_backoff(&mut e.peers, id);
     }
-    let unfinished =
-        peer.outstanding > 0 || peer.flags.intersects(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
+    let unfinished = peer.outstanding > 0 || peer.state.has_any(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
     if unfinished && !peer.is_further_lane() {
         e.peers.first_failed.get_or_insert((id, fault));
     }
-    peer.flags |= PeerFlags::FAILED;
     peer.fault = Some(fault);
     match scope {
-        EndScope::All => peer.flags |= PeerFlags::DRAINED,
-        EndScope::NeedsReply => e.pending.draining.push(id),
+        EndScope::All => peer.state.set_life(Lifecycle::Drained),
+        EndScope::NeedsReply => {
+            peer.state.set_life(Lifecycle::Failed);
+            e.pending.draining.push(id);
+        }
     }
     let wire = peer.wire;
     e.peers.wires.mark_down(wire, fault);
@@ -323,9 +326,9 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
 fn end_drain<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     let peer = &mut e.peers.table[id];
     if let Some(fault) = peer.fault
-        && !peer.flags.contains(PeerFlags::DRAINED)
+        && !peer.state.is_drained()
     {
-        peer.flags |= PeerFlags::DRAINED;
+        peer.state.set_life(Lifecycle::Drained);
         end_ops(e, w, id, OpError::Peer(id, fault), EndScope::All);
     }
 }
@@ -334,7 +337,7 @@ pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: P
     peer_error::abort_all(e, w, id);
     e.on_peer_error(w, id, fault);
     if e.peers.table.get(id).is_some() {
-        e.peers.table[id].flags |= PeerFlags::FORCE_CLOSED;
+        e.peers.table[id].state.set_life(Lifecycle::Closed);
         e.recvs.drop_all_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, id, Kind::AmData);
     }
 }
@@ -427,7 +430,7 @@ impl Recvs {
         let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
             return;
         };
-        peers.table[id].flags |= PeerFlags::STREAM_BROKEN;
+        peers.table[id].state.insert(PeerFlags::STREAM_BROKEN);
         let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
         let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
         let more: Vec<_> = all.filter(|held| !incomplete.contains(held)).collect();
@@ -446,7 +449,7 @@ impl Recvs {
             let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
             held.envelope.from == id && missing
         };
-        peers.table[id].flags.contains(PeerFlags::REORDERING)
+        peers.table[id].state.has(PeerFlags::REORDERING)
             || self.table.iter().any(|(_, op)| needs_it(op))
             || self.unexpected.iter().any(|(_, held)| is_incomplete(held))
             || rma_ops.table.iter().any(|(_, rma)| rma.peer == id)
@@ -465,7 +468,8 @@ impl Peers {
     // [M2.5]
     pub(in crate::rdm) fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let own_connid = self.wires[wire].me.connid;
-        let (new, before) = self.table.add(Peer::new(wire, addr, from, own_connid));
+        let worker = self.worker_at(wire, &addr);
+        let (new, before) = self.table.add(Peer::new(wire, addr, from, (own_connid, worker)));
         self.counters.forget(new, before);
         let peers = &self.table;
         if let Some(old) = self.lookup.insert(wire, from, new, |old| peers[old].addr.connid) {
@@ -498,9 +502,9 @@ impl Peers {
     pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
         let peer = self.table.get(id)?;
         match peer.fault {
-            Some(fault) => peer.flags.contains(PeerFlags::DRAINED).then_some(OpError::Peer(id, fault)),
+            Some(fault) => peer.state.is_drained().then_some(OpError::Peer(id, fault)),
             // Alive, but it has aborted a part of its stream.
-            None => peer.flags.contains(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
+            None => peer.state.has(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
         }
     }
 
@@ -508,7 +512,7 @@ impl Peers {
     /// reported.
     pub fn mark_awaited(&mut self, id: PeerId) {
         if self.table.get(id).is_some() {
-            self.table[id].flags |= PeerFlags::REQUESTED;
+            self.table[id].state.insert(PeerFlags::AWAITED);
         }
     }
 

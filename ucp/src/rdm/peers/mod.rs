@@ -1,12 +1,13 @@
 //! Peers: how a packet's source is resolved to one, its state and queues, how it comes, fails and goes, its
 //! counters, and our wires to them.
 
-pub(super) mod aliases;
 pub(super) mod counters;
 pub(super) mod lifecycle;
 pub(super) mod lookup;
 pub(super) mod peer;
+pub(super) mod state;
 pub(super) mod wires;
+pub(super) mod workers;
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::stats::Counters;

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use bitflags::bitflags;
 use hashbrown::HashMap;
 use ucs::coll::growth;
 use ucs::coll::slots::SlotId;
@@ -14,6 +13,7 @@ use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::Rdma;
 use crate::rdm::peers::counters::ShortCounters;
+use crate::rdm::peers::state::{PeerFlags, PeerState};
 use crate::rdm::rails::rail_plan::RailList;
 use crate::rdm::recv::reorder::ReorderWindow;
 use crate::rdm::status::PeerError;
@@ -21,61 +21,11 @@ use crate::rdm::types::PeerView;
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
-bitflags! {
-    /// State flags of a peer.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct PeerFlags: u32 {
-        /// A packet of it has arrived, and our HANDSHAKE is queued or sent and not known to be lost.
-        const SEEN = 1 << 0;
-        /// Our HANDSHAKE waits for room.
-        const HANDSHAKE_QUEUED = 1 << 1;
-        /// The peer's HANDSHAKE has arrived.
-        const HANDSHAKE_RECEIVED = 1 << 2;
-        /// The wire has accepted a packet to it.
-        const POSTED = 1 << 3;
-        /// Sends to it are queued: later ones queue behind them.
-        const SENDS_QUEUED = 1 << 4;
-        /// It is in the engine's list of peers with work.
-        const SCHEDULED = 1 << 5;
-        /// The reorder window holds packets.
-        const REORDERING = 1 << 6;
-        /// It failed.
-        const FAILED = 1 << 7;
-        /// The slot is free.
-        const REMOVED = 1 << 8;
-        /// It failed, and nothing more of it can arrive.
-        const DRAINED = 1 << 9;
-        /// It was not ready to receive: packets to it came back, and nothing new goes out before them.
-        const BACKED_OFF = 1 << 10;
-        /// A new operation cannot be sent at once, or not in the usual way.
-        const BLOCKED =
-            Self::SENDS_QUEUED.bits() | Self::FAILED.bits() | Self::BACKED_OFF.bits() | Self::USER_QP_ONLY.bits();
-        /// A piece of its stream is lost: what follows is not delivered.
-        const STREAM_BROKEN = 1 << 11;
-        /// It is in zero-copy receive mode: it takes messages without a header only.
-        const USER_QP_ONLY = 1 << 12;
-        /// The user has closed it by force: its packets are refused.
-        const FORCE_CLOSED = 1 << 13;
-        /// The wire has accepted a packet to it other than our HANDSHAKE.
-        const REQUESTED = 1 << 15;
-        /// Writes to it are complete here and not acknowledged.
-        const UNACKED = 1 << 14;
-        /// Something sent to it is not known to be delivered.
-        const UNCONFIRMED = 1 << 16;
-        /// It could not read our memory over the RMA-only lane.
-        const READ_DENIED = 1 << 17;
-        /// Our REQ packets to it carry our connid; see [`Peer::hdr`].
-        const CONNID_HEADER = 1 << 18;
-        /// Our REQ packets to it carry no identity header.
-        const NO_HEADER = 1 << 19;
-    }
-}
-
 /// State of one peer. The size test below bounds it.
 #[derive(Debug)]
 pub struct Peer {
-    /// State flags.
-    pub flags: PeerFlags,
+    /// How far its life and the exchange of HANDSHAKEs have got, and flags.
+    pub state: PeerState,
     /// Wire of its packets now.
     pub wire: WireId,
     /// Wire on which it was met: our packets carry our connid there, also after a failover.
@@ -93,6 +43,8 @@ pub struct Peer {
     pub addr: RawAddr,
     /// Our connid on the home wire.
     pub own_connid: u32,
+    /// Number of its worker, which its other peers have too.
+    pub worker: u32,
     pub(in crate::rdm) short: ShortCounters,
     /// Feature word of the peer, valid once its HANDSHAKE has arrived.
     pub features: Features,
@@ -203,9 +155,9 @@ pub enum Ctl {
 }
 
 impl Peer {
-    pub fn new(wire: WireId, addr: RawAddr, from: Source, own_connid: u32) -> Peer {
+    pub fn new(wire: WireId, addr: RawAddr, from: Source, (own_connid, worker): (u32, u32)) -> Peer {
         Peer {
-            flags: PeerFlags::empty(),
+            state: PeerState::NEW,
             wire,
             home: wire,
             next_tx: 0,
@@ -215,6 +167,7 @@ impl Peer {
             from: PackedSource { node: from.node, port: from.port },
             addr,
             own_connid,
+            worker,
             short: ShortCounters::default(),
             features: Features::empty(),
             fault: None,
@@ -234,17 +187,12 @@ impl Peer {
     /// Returns the identity header of our REQ packets to this peer.
     #[inline]
     pub fn hdr(&self) -> ReqHdr {
-        match self.flags & (PeerFlags::CONNID_HEADER | PeerFlags::NO_HEADER) {
-            PeerFlags::CONNID_HEADER => ReqHdr::Connid,
-            PeerFlags::NO_HEADER => ReqHdr::Bare,
-            _ => ReqHdr::FIRST,
-        }
+        self.state.hdr()
     }
 
     /// Sets the identity header of our REQ packets to this peer.
     pub fn set_hdr(&mut self, hdr: ReqHdr) {
-        self.flags.set(PeerFlags::CONNID_HEADER, hdr == ReqHdr::Connid);
-        self.flags.set(PeerFlags::NO_HEADER, hdr == ReqHdr::Bare);
+        self.state.set_hdr(hdr);
     }
 
     /// Returns the queues, allocated if missing.
@@ -265,13 +213,9 @@ impl Peer {
     /// True if our HANDSHAKE and all control packets are sent and every send is complete.
     pub fn is_idle(&self) -> bool {
         let no_ctl = self.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
+        let is_sending = self.state.is_handshake_queued() || self.state.has(PeerFlags::BACKED_OFF);
         // Errors to a peer closed by force do not count.
-        let busy = if self.flags.contains(PeerFlags::FORCE_CLOSED) {
-            PeerFlags::empty()
-        } else {
-            PeerFlags::HANDSHAKE_QUEUED.union(PeerFlags::BACKED_OFF)
-        };
-        no_ctl && self.outstanding == 0 && !self.flags.intersects(busy)
+        no_ctl && self.outstanding == 0 && (!is_sending || self.state.is_closed())
     }
 
     /// Returns the public view.
@@ -280,7 +224,7 @@ impl Peer {
             wire: self.wire,
             addr: self.addr,
             from: self.from(),
-            features: self.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(self.features),
+            features: self.state.has(PeerFlags::MET).then_some(self.features),
             hdr: self.hdr(),
             rdma,
             outstanding: self.outstanding,
@@ -294,6 +238,7 @@ impl Peer {
 pub struct PeerTable {
     list: Vec<Peer>,
     free: Vec<PeerId>,
+    workers: u32,
 }
 
 impl PeerTable {
@@ -304,6 +249,12 @@ impl PeerTable {
     /// One more than the largest number of a peer.
     pub fn slots(&self) -> u32 {
         self.list.len() as u32
+    }
+
+    /// Returns the number of a worker of which no peer is known.
+    pub fn new_worker(&mut self) -> u32 {
+        self.workers = self.workers.wrapping_add(1);
+        self.workers
     }
 
     /// Adds a peer. Returns the short counters of the removed peer whose slot it takes.
@@ -338,7 +289,7 @@ impl PeerTable {
     /// Returns a peer that is not removed. // HOT
     #[inline]
     pub fn get(&self, id: PeerId) -> Option<&Peer> {
-        self.list.get(id.0 as usize).filter(|peer| !peer.flags.contains(PeerFlags::REMOVED))
+        self.list.get(id.0 as usize).filter(|peer| !peer.state.is_removed())
     }
 
     /// Returns a slot, perhaps of a removed peer. // HOT
@@ -349,7 +300,7 @@ impl PeerTable {
 
     pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
         let all = self.list.iter().enumerate().map(|(n, peer)| (PeerId(n as u32), peer));
-        all.filter(|(_, peer)| !peer.flags.contains(PeerFlags::REMOVED))
+        all.filter(|(_, peer)| !peer.state.is_removed())
     }
 }
 

@@ -13,7 +13,8 @@ use crate::rdm::op::Scatter;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::{Ctl, PeerFlags};
+use crate::rdm::peers::peer::Ctl;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::recv::sequence::MsgIdUse;
@@ -131,7 +132,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
     let Some(peer) = e.peers.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
     let sender = &e.peers.table[peer];
     let (op, ty) = (hdr.op, hdr.datatype);
-    let in_order = hdr.msg_id == sender.next_rx && !sender.flags.contains(PeerFlags::REORDERING);
+    let in_order = hdr.msg_id == sender.next_rx && !sender.state.has(PeerFlags::REORDERING);
     if !in_order
         || !e.peers.table.may_send_ctl(peer)
         || !amo::has_form(op, Form::Fetch)

@@ -10,7 +10,7 @@ use crate::rdm::next::Next;
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_set::{self, Direction, PiecePost};
@@ -352,7 +352,7 @@ fn on_rnr<W: Wire>(
     peers.counters.stats.rare.not_ready += 1;
     pending.release_regs(w);
     let peer = &mut peers.table[to];
-    peer.flags |= PeerFlags::SENDS_QUEUED;
+    peer.state.insert(PeerFlags::SENDS_QUEUED);
     peer.queue_mut().sends.push_front(id);
     Some((to, Next::Drive))
 }
@@ -437,7 +437,7 @@ fn repeat<W: Wire>(
     rma.state = RmaState::Queued;
     if !queued {
         let peer = &mut peers.table[to];
-        peer.flags |= PeerFlags::SENDS_QUEUED;
+        peer.state.insert(PeerFlags::SENDS_QUEUED);
         peer.queue_mut().sends.push_front(id);
     }
     pending.release_regs(w);

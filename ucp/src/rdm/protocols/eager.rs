@@ -11,8 +11,8 @@ use crate::rdm::op::Payload;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::aliases::Aliases;
-use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::peers::peer::Peer;
+use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::recv::Recvs;
@@ -67,9 +67,7 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
 ) -> bool {
     let Some(peer) = peers.table.get_mut(to) else { return false };
     // The general path sends the first request to a peer and sets its flags.
-    let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED | PeerFlags::CONNID_HEADER;
-    let is_ready = peer.flags & (PeerFlags::BLOCKED | PeerFlags::REMOVED | ready) == ready;
-    if !is_ready || class != MsgClass::Message && !supports_classes(peer.features) {
+    if !peer.state.is_ready_for_short() || class != MsgClass::Message && !supports_classes(peer.features) {
         return false;
     }
     let max = Short::wire_len() + body.size();
@@ -254,7 +252,7 @@ fn take_expected_short(
     payload: &[u8],
 ) -> Option<Option<u64>> {
     let kind = Kind::of(Some(tag), class);
-    let from = Aliases::new(peers, kind).sender(from);
+    let from = WorkerSender::new(peers, kind, from);
     let at = recvs.match_queues[kind as usize].expected.take(&mut recvs.table, tag, from)?;
     let mut receive = recvs.table.occupied(at as usize)?;
     let op = receive.element();

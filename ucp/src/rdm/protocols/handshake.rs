@@ -8,8 +8,9 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::{Flushed, NotPosted, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::peers::state::{Accepted, OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
 use crate::rdm::send::Sends;
@@ -27,8 +28,8 @@ const fn handler(ty: PktType) -> PacketHandler {
 // [M3.1]
 #[cold]
 pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
-    e.peers.table[id].flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
-    if e.peers.table[id].flags.contains(PeerFlags::BACKED_OFF) {
+    e.peers.table[id].state.set_own_handshake(OwnHandshake::Queued);
+    if e.peers.table[id].state.has(PeerFlags::BACKED_OFF) {
         return;
     }
     match push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id) {
@@ -59,14 +60,14 @@ pub(in crate::rdm) fn push<W: Wire>(
     let mut hdr = Handshake::new(word, peers.wires.own_addr(peer).connid, peers.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
     peers.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
-    peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
+    peers.table[id].state.drop_queued_handshake();
     Ok(())
 }
 
 /// Requests the peer's HANDSHAKE with an empty write, unless a packet was sent that brings it anyway.
 // [M3.8]
 pub(in crate::rdm) fn trigger<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    if peers.table[id].flags.contains(PeerFlags::POSTED) {
+    if peers.table[id].state.accepted() != Accepted::Nothing {
         return Ok(());
     }
     push_trigger(peers, w, id)
@@ -78,7 +79,7 @@ fn push_trigger<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) -> Result<(),
     // The loss of a trigger is no error; the loss of earlier packets is.
     let sent = peers.table.is_unflushed(w, id);
     peers.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    peers.table[id].flags.set(PeerFlags::UNCONFIRMED, sent);
+    peers.table[id].state.set(PeerFlags::UNCONFIRMED, sent);
     peers.counters.stats.rare.triggers += 1;
     Ok(())
 }
@@ -93,7 +94,7 @@ impl Engine {
 
     /// Sends an empty write: the wire reports an error if the peer is dead. False: no room.
     pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
-        if self.peers.table.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
+        if self.peers.table.get(peer).is_none_or(|peer| peer.state.is_failed()) {
             return true;
         }
         match push_trigger(&mut self.peers, w, peer) {
@@ -111,8 +112,8 @@ impl Peers {
     /// [`send_keepalive`](Engine::send_keepalive) brings another.
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
         let asked = |peer: &Peer| {
-            peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::POSTED | PeerFlags::FAILED)
-                == PeerFlags::POSTED
+            let state = peer.state;
+            state.accepted() != Accepted::Nothing && !state.has(PeerFlags::MET) && !state.is_failed()
         };
         let unsent_errors =
             |peer: &Peer| peer.queue.as_ref().is_some_and(|queue| !queue.unsent_errors.is_empty());
@@ -124,8 +125,8 @@ impl PeerTable {
     /// True if packets of ours may be in flight to this peer.
     pub(in crate::rdm) fn is_unflushed<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
         let peer = &self[id];
-        let ended = peer.outstanding == 0 && !peer.flags.contains(PeerFlags::BACKED_OFF);
-        peer.flags.contains(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
+        let ended = peer.outstanding == 0 && !peer.state.has(PeerFlags::BACKED_OFF);
+        peer.state.has(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
     }
 }
 
@@ -142,9 +143,9 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
             let peer = &mut peers.table[a.peer];
             peer.features = shake.features();
             peer.set_hdr(ReqHdr::after(peer.features));
-            peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
+            peer.state.insert(PeerFlags::MET);
             learn_user_qp(peer, shake);
-            if peer.flags.contains(PeerFlags::USER_QP_ONLY) {
+            if peer.state.has(PeerFlags::USER_QP_ONLY) {
                 sends.refuse_announced(peers, pending, w, a.peer);
             }
             peers.counters.trace.push(TraceEvent::Handshake(a.peer));
@@ -158,7 +159,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
 // [M5.10]
 fn learn_user_qp(peer: &mut Peer, shake: &Handshake) {
     let wanted = wants_user_qp(peer.features);
-    peer.flags.set(PeerFlags::USER_QP_ONLY, wanted);
+    peer.state.set(PeerFlags::USER_QP_ONLY, wanted);
     if wanted {
         peer.queue_mut().user_qp = shake.user_recv_qp;
     }

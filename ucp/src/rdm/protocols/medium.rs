@@ -10,7 +10,7 @@ use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::{PartialMsg, PeerFlags};
+use crate::rdm::peers::peer::PartialMsg;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::recv::Recvs;
@@ -155,7 +155,7 @@ fn on_further(
     let len = rtm.payload.len() as u64;
     let mut next = Next::Nothing;
     let whole = match part {
-        None if peers.table[a.peer].flags.contains(PeerFlags::FAILED) => return peers.drop_of_failed(a),
+        None if peers.table[a.peer].state.is_failed() => return peers.drop_of_failed(a),
         None => return peers.drop_packet(a, DropReason::Duplicate),
         // Kept, it would cost memory that no length bounds.
         Some(_) if len == 0 => return peers.drop_packet(a, DropReason::BadSegment),

@@ -15,7 +15,8 @@ use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
+use crate::rdm::peers::peer::{Ctl, PartialMsg};
+use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler};
 use crate::rdm::recv::Recvs;
@@ -118,7 +119,7 @@ impl Engine {
             Kind::Stream,
         );
         if self.peers.table.get(from).is_some() {
-            self.peers.table[from].flags |= PeerFlags::STREAM_BROKEN;
+            self.peers.table[from].state.insert(PeerFlags::STREAM_BROKEN);
         }
     }
 }
@@ -158,11 +159,11 @@ fn end_message<W: Wire>(
     match order {
         MsgOrder::Next => {
             peer.next_rx = msg_id.wrapping_add(1);
-            let reordering = peer.flags.contains(PeerFlags::REORDERING);
+            let reordering = peer.state.has(PeerFlags::REORDERING);
             return Some(if reordering { Next::InOrder } else { Next::Nothing });
         }
         MsgOrder::Early => {
-            peer.flags |= PeerFlags::REORDERING;
+            peer.state.insert(PeerFlags::REORDERING);
             peer.queue_mut().reorder.skip(&mut pending.held_packets, msg_id);
             return Some(Next::Nothing);
         }
@@ -394,7 +395,7 @@ impl Peers {
     /// Drops a packet that exceeds the memory limit, and closes its sender, which gets an error.
     #[cold]
     pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
-        self.table[a.peer].flags |= PeerFlags::FORCE_CLOSED;
+        self.table[a.peer].state.insert(PeerFlags::OVER_LIMIT);
         self.over_limit_peer = Some(a.peer);
         self.drop_packet(a, DropReason::NoRoom);
         self.table.queue_refusal(a, NO_ROOM);
@@ -409,15 +410,15 @@ impl Peers {
             let peer = &mut self.table[a.peer];
             peer.features = shake.features();
             peer.set_hdr(ReqHdr::after(shake.features()));
-            peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
+            peer.state.insert(PeerFlags::MET);
         } else {
             self.drop_packet(a, DropReason::PeerFailed);
             let over_limit = self.table[a.peer].fault == Some(PeerError::OverLimit);
             self.table.queue_refusal(a, if over_limit { NO_ROOM } else { ABORTED });
             let peer = &mut self.table[a.peer];
             // Also after a repeated trigger.
-            if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-                peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
+            if !peer.state.has(PeerFlags::MET) {
+                peer.state.set_own_handshake(OwnHandshake::Queued);
             }
         }
         pending.schedule(self, a.peer);
@@ -428,10 +429,9 @@ impl Peers {
     pub(in crate::rdm) fn error_to(&mut self, to: PeerId, what: ErrorRef, why: OpError) -> Next {
         let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
         let peer = &mut self.table[to];
-        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+        if !peer.state.has(PeerFlags::MET) {
             // A request may overtake its sender's HANDSHAKE.
-            let waits = !peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED)
-                && peer.queue_mut().unsent_errors.len() < MAX_UNSENT_ERRORS;
+            let waits = peer.state.is_up() && peer.queue_mut().unsent_errors.len() < MAX_UNSENT_ERRORS;
             if waits {
                 peer.queue_mut().unsent_errors.push((what, code));
             }
@@ -473,6 +473,6 @@ impl PeerTable {
 
     pub(in crate::rdm) fn can_send_error(&self, to: PeerId) -> bool {
         let peer = &self[to];
-        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && supports_peer_error(peer.features)
+        peer.state.has(PeerFlags::MET) && supports_peer_error(peer.features)
     }
 }

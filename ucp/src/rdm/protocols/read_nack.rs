@@ -14,7 +14,8 @@ use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::TxState;
-use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
+use crate::rdm::peers::peer::{Ctl, PartialMsg};
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::ReadNack;
@@ -68,7 +69,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     {
         match nack.not_now {
             true => w.on_offer_result(a.peer, reg, op.buf.len(), false),
-            false => peers.table[a.peer].flags.insert(PeerFlags::READ_DENIED),
+            false => peers.table[a.peer].state.insert(PeerFlags::READ_DENIED),
         }
     }
     peers.counters.stats.rare.nacks_received += 1;

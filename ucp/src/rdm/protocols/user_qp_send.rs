@@ -10,7 +10,7 @@ use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::peers::state::Accepted;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::send::Sends;
@@ -38,7 +38,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     };
     match w.send_to_user_qp(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
         Ok(_) => {
-            peer.flags |= PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED;
+            peer.state.note_posted(Accepted::Packets, true);
             e.peers.counters.by_peer.of(to).tx_pkts += 1;
             e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
             SendProgress::Done

@@ -13,7 +13,8 @@ use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::{Ctl, PeerFlags};
+use crate::rdm::peers::peer::Ctl;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::rma::RmaOps;
@@ -54,7 +55,7 @@ pub(in crate::rdm) fn start<W: Wire>(
         at + p.local.copy_to(0, &mut slot[at..])
     });
     if posted.is_ok() {
-        peers.table[to].flags |= PeerFlags::UNACKED;
+        peers.table[to].state.insert(PeerFlags::UNACKED);
         peers.counters.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
         peers.counters.by_peer.initiated(to, RmaProtocol::EagerWrite, len as u64);
     }

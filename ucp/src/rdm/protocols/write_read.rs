@@ -9,7 +9,7 @@ use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_read::RmaRead;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::rma::Reads;
@@ -176,7 +176,7 @@ impl RmaOps {
         }
         let peer = &mut peers.table[a.peer];
         peer.queue_mut().sends.push_front(id);
-        peer.flags |= PeerFlags::SENDS_QUEUED;
+        peer.state.insert(PeerFlags::SENDS_QUEUED);
         Next::Drive
     }
 }

@@ -18,7 +18,8 @@ use crate::rdm::io::{NotPosted, Reg, RegAccess, RegError, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::peers::peer::Peer;
+use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
@@ -85,10 +86,13 @@ impl Engine {
     pub fn enable_zcopy_recv(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
         let own = &self.peers.wires[wire];
         let features = ours(own.rdma).difference(self.peers.cfg.withhold) | Features::USER_RECV_QP;
-        let (me, before) = self.peers.table.add(Peer::new(wire, own.me, from, own.me.connid));
+        let own = own.me;
+        let worker = self.peers.table.new_worker();
+        let (me, before) = self.peers.table.add(Peer::new(wire, own, from, (own.connid, worker)));
         self.peers.counters.forget(me, before);
         let peer = &mut self.peers.table[me];
-        peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::USER_QP_ONLY;
+        peer.state.set_own_handshake(OwnHandshake::Sent);
+        peer.state.insert(PeerFlags::MET | PeerFlags::USER_QP_ONLY);
         peer.features = features;
         peer.set_hdr(ReqHdr::after(features));
         peer.queue_mut().user_qp = Some(qp);

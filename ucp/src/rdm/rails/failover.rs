@@ -13,7 +13,8 @@ use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::RmaOp;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::peer::{Ctl, FailedLane, Peer, PeerFlags, PeerQueue};
+use crate::rdm::peers::peer::{Ctl, FailedLane, Peer, PeerQueue};
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::peers::wires::Wires;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Arrival;
@@ -104,7 +105,7 @@ impl Engine {
         if self.pending.resend_on_main_lane(&mut self.peers, peer, packet) {
             return;
         }
-        let moved = |known: &Peer| known.wire != wire && !known.flags.contains(PeerFlags::FAILED);
+        let moved = |known: &Peer| known.wire != wire && !known.state.is_failed();
         if !self.peers.table.get(peer).is_some_and(moved) {
             return;
         }
@@ -157,7 +158,7 @@ fn on_lane_announced<W: Wire>(
     addr: RawAddr,
     role: u64,
 ) {
-    let source = Source { node: addr.node(), port: u32::from(addr.qpn) };
+    let source = Source::from(&addr);
     let named = &mut e.peers.table[lane].queue_mut().announced;
     if !named.contains(&addr) && named.try_push(addr).is_err() {
         return;
@@ -179,7 +180,7 @@ fn on_lane_announced<W: Wire>(
         role::FURTHER => (lane, other),
         _ => return,
     };
-    if e.peers.table.attach(main, rail) {
+    if e.peers.attach(main, rail) {
         announce_lanes(e, w, rail);
     }
 }
@@ -206,7 +207,7 @@ pub(in crate::rdm) fn identify_by_lane<W: Wire>(
     if e.peers.table.get(main)?.addr.connid != packet.sender_connid()? {
         return None;
     }
-    if e.peers.table[main].flags.contains(PeerFlags::FAILED) {
+    if e.peers.table[main].state.is_failed() {
         // We cannot follow, and the peer does not know that.
         e.send_ctl(w, lane, Ctl::LaneFailed(main));
         return Some(main);
@@ -216,9 +217,10 @@ pub(in crate::rdm) fn identify_by_lane<W: Wire>(
     if !named.contains(&addr) {
         let _ = named.try_push(addr);
     }
-    let met = e.peers.table[lane].flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
-        == PeerFlags::HANDSHAKE_RECEIVED;
-    if met && !e.peers.table.has_failed_over(main) && e.peers.next_lane(main).is_some() {
+    if e.peers.table[lane].state.is_met()
+        && !e.peers.table.has_failed_over(main)
+        && e.peers.next_lane(main).is_some()
+    {
         move_to_lane(e, w, main, lane, PeerError::Unreachable);
     } else {
         e.peers.add_source(main, wire, from);
@@ -235,9 +237,7 @@ pub(in crate::rdm) fn announce_lanes<W: Wire>(e: &mut Engine, w: &mut W, lane: P
         None => queue.rails.iter().map(|&rail| (lane, rail)).collect(),
     };
     for (main, rail) in pairs {
-        let met = |id: PeerId| {
-            e.peers.table.get(id).is_some_and(|peer| peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED))
-        };
+        let met = |id: PeerId| e.peers.table.get(id).is_some_and(|peer| peer.state.has(PeerFlags::MET));
         let is_own_lane =
             e.peers.table[rail].queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(main));
         let ours = Features::CONNID.difference(e.peers.cfg.withhold);
@@ -257,10 +257,7 @@ pub(in crate::rdm) fn announce_lane_failure<W: Wire>(e: &mut Engine, w: &mut W, 
     for rail in queue.rails.clone() {
         let Some(lane) = e.peers.table.get(rail) else { continue };
         let is_own_lane = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
-        if is_own_lane
-            && lane.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
-                == PeerFlags::HANDSHAKE_RECEIVED
-        {
+        if is_own_lane && lane.state.is_met() {
             e.send_ctl(w, rail, Ctl::LaneFailed(id));
         }
     }
@@ -345,9 +342,7 @@ impl Peers {
 
     /// Further lanes over which the peer knows us, without failed ones and the one in use.
     pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
-        let is_up = |peer: &&Peer| {
-            peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
-        };
+        let is_up = |peer: &&Peer| peer.state.is_met();
         let known = self.table.get(id).filter(is_up);
         let known = known.and_then(|peer| Some((peer, peer.queue.as_deref()?)));
         known.into_iter().flat_map(move |(peer, queue)| {
@@ -364,6 +359,27 @@ impl Peers {
                 is_own_lane && is_untried && is_up(&lane) && !self.wires[lane.wire].down
             })
         })
+    }
+
+    /// Records `rail` as a further lane of the worker of `main`. False if known already, or impossible.
+    pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
+        let (Some(first), Some(lane)) = (self.table.get(main), self.table.get(rail)) else {
+            return false;
+        };
+        let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
+        let is_up = |id: PeerId| self.table.get(id).is_some_and(|peer| !peer.state.is_failed());
+        let known = of(lane) == Some(main);
+        if main == rail || known || of(first).is_some_and(is_up) || of(lane).is_some_and(is_up) {
+            return false;
+        }
+        let rails = &mut self.table[main].queue_mut().rails;
+        if !rails.contains(&rail) && rails.try_push(rail).is_err() {
+            return false;
+        }
+        self.table[main].queue_mut().further_lane_of = None;
+        self.table[rail].queue_mut().further_lane_of = Some(main);
+        self.join_worker(rail, main);
+        true
     }
 
     /// Returns the further lane that a peer would fail over to.
@@ -417,26 +433,6 @@ impl PeerTable {
         let lanes = rails.iter().map(|&rail| &self[rail]);
         lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
     }
-
-    /// Records `rail` as a further lane of the worker of `main`. False if known already, or impossible.
-    pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
-        let (Some(first), Some(lane)) = (self.get(main), self.get(rail)) else {
-            return false;
-        };
-        let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
-        let is_up = |id: PeerId| self.get(id).is_some_and(|peer| !peer.flags.contains(PeerFlags::FAILED));
-        let known = of(lane) == Some(main);
-        if main == rail || known || of(first).is_some_and(is_up) || of(lane).is_some_and(is_up) {
-            return false;
-        }
-        let rails = &mut self[main].queue_mut().rails;
-        if !rails.contains(&rail) && rails.try_push(rail).is_err() {
-            return false;
-        }
-        self[main].queue_mut().further_lane_of = None;
-        self[rail].queue_mut().further_lane_of = Some(main);
-        true
-    }
 }
 
 /// Tells the peer `to` that our lane on which `other` was met is of the same worker as its own.
@@ -487,6 +483,6 @@ fn push_announcement<W: Wire>(
     // The loss of a trigger does no harm.
     let sent = peers.table.is_unflushed(w, to);
     peers.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    peers.table[to].flags.set(PeerFlags::UNCONFIRMED, sent);
+    peers.table[to].state.set(PeerFlags::UNCONFIRMED, sent);
     Ok(())
 }

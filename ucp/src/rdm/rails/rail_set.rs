@@ -11,8 +11,9 @@ use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, RegAccess, Remote, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::peers::state::{Accepted, PeerFlags};
 use crate::rdm::protocols::handshake;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, RailList, RailPlan};
 use crate::rdm::rma::args::RailKeys;
@@ -56,14 +57,14 @@ impl Engine {
     /// Declares the further lanes of the worker of `to`; announced once `to` is met, if it supports rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.table.get(to) else { return };
-        if rails.is_empty() || peer.flags.contains(PeerFlags::FAILED) {
+        if rails.is_empty() || peer.state.is_failed() {
             return;
         }
         let known = &mut self.peers.table[to].queue_mut().rails;
         known.clear();
         known.extend(rails.iter().copied().take(MAX_RAILS - 1));
         for rail in rails.iter().take(MAX_RAILS - 1) {
-            self.peers.table.attach(to, *rail);
+            self.peers.attach(to, *rail);
         }
         trigger_rails(&mut self.peers, w, to);
         self.fail_lost_lanes(w);
@@ -196,13 +197,14 @@ pub(in crate::rdm) fn offer_rails<W: Wire>(
 // [M11.3]
 pub(in crate::rdm) fn trigger_rails<W: Wire>(peers: &mut Peers, w: &mut W, to: PeerId) {
     let peer = &peers.table[to];
-    if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) || !supports_rails(peer.features) {
+    if !peer.state.has(PeerFlags::MET) || !supports_rails(peer.features) {
         return;
     }
     let Some(queue) = &peer.queue else { return };
     for rail in queue.rails.clone() {
         let Some(peer) = peers.table.get(rail) else { continue };
-        if !peer.flags.intersects(PeerFlags::POSTED | PeerFlags::FAILED)
+        if peer.state.accepted() == Accepted::Nothing
+            && !peer.state.is_failed()
             && let Err(NotPosted::Peer(fault)) = handshake::trigger(peers, w, rail)
         {
             peers.lost_lanes.push((rail, fault));
@@ -214,8 +216,7 @@ impl Peers {
     pub(in crate::rdm) fn is_rail(&self, rail: PeerId, direction: Direction) -> bool {
         let Some(peer) = self.table.get(rail) else { return false };
         let rdma = self.wires[peer.wire].rdma;
-        let met =
-            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && !peer.flags.contains(PeerFlags::FAILED);
+        let met = peer.state.is_met();
         met && match direction {
             Direction::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
             Direction::Write => rdma.write > 0,
@@ -232,15 +233,14 @@ impl Peers {
             return if own.down { LaneRank::Lost } else { LaneRank::Any };
         };
         let peer = &self.table[id];
-        if peer.flags.contains(PeerFlags::FAILED) {
+        if peer.state.is_failed() {
             // A peer that was force-closed or has exited keeps its lane: no NIC was lost.
-            let keeps_lane = peer.flags.contains(PeerFlags::FORCE_CLOSED)
-                || !peer.fault.is_some_and(PeerError::is_lane_failure);
+            let keeps_lane = peer.state.is_closed() || !peer.fault.is_some_and(PeerError::is_lane_failure);
             return if keeps_lane { LaneRank::Any } else { LaneRank::Lost };
         }
         // A peer that has failed over, or can, is still found by its first lane.
         match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
-            true if peer.flags.contains(PeerFlags::POSTED) && !peer.is_further_lane() => LaneRank::Known,
+            true if peer.state.accepted() != Accepted::Nothing && !peer.is_further_lane() => LaneRank::Known,
             true => LaneRank::Any,
             false => LaneRank::Lost,
         }

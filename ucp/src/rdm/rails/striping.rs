@@ -8,8 +8,8 @@ use crate::rdm::flow::window::{self, Segment};
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::{NotPosted, Posted, Wire};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::peers::peer::PeerTable;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, rails_for};
@@ -78,7 +78,7 @@ impl Pending {
     ) -> bool {
         let Some(main) = peers.table.main_of(lane) else { return false };
         let Ok(Packet::CtsData(hdr, payload)) = wire::parse(packet) else { return false };
-        if !peers.table[main].flags.contains(PeerFlags::FAILED) {
+        if !peers.table[main].state.is_failed() {
             let hdr = CtsData { connid: window::data_connid(peers, main), ..hdr };
             let mut bytes = vec![0; CtsData::header_len(hdr.connid)];
             hdr.write(&mut bytes);
@@ -145,7 +145,7 @@ pub(in crate::rdm) fn lanes_for(peers: &Peers, g: &Granted) -> Lanes {
         TransferKind::Memory => (peers.cfg.rma_rails, peers.cfg.rma_chunk),
     };
     let wanted = rails_for(g.total, least, usize::from(most));
-    let ready = |lane: &PeerId| !peers.table[*lane].flags.contains(PeerFlags::BACKED_OFF);
+    let ready = |lane: &PeerId| !peers.table[*lane].state.has(PeerFlags::BACKED_OFF);
     let further = peers.usable_lanes(g.to).filter(ready);
     [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
 }
@@ -180,7 +180,7 @@ impl PeerTable {
 /// Fails the main peer if a further lane's packet is lost: which bytes it has is unknown.
 #[cold]
 pub(in crate::rdm) fn fail_main_peer<W: Wire>(e: &mut Engine, w: &mut W, lane: PeerId, fault: PeerError) {
-    if e.peers.table[lane].flags.contains(PeerFlags::UNCONFIRMED)
+    if e.peers.table[lane].state.has(PeerFlags::UNCONFIRMED)
         && let Some(main) = e.peers.table.main_of(lane)
     {
         e.fail_peer(w, main, fault);

@@ -38,7 +38,7 @@ impl Pattern {
 
 /// The sender of a message, for receives that take those of one peer only.
 pub trait Sender: Copy {
-    /// True if this is the peer `only`, under any of its aliases.
+    /// True if this is the peer `only`, or another of its worker.
     fn is(self, only: PeerId) -> bool;
 }
 
@@ -351,7 +351,7 @@ impl UnexpectedQueue {
         at
     }
 
-    /// Finds the oldest message that matches; `who` resolves a sender's aliases.
+    /// Finds the oldest message that matches; `who` resolves a sender.
     pub fn find<F: Sender>(&self, pattern: &Pattern, who: impl Fn(PeerId) -> F) -> Option<SlotId> {
         if self.all.is_empty() {
             return None;

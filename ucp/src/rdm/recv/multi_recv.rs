@@ -14,7 +14,7 @@ use crate::rdm::op::RecvBuf;
 use crate::rdm::op::rx::{RecvRole, RxOp};
 use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::aliases::Aliases;
+use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Kind;
 use crate::rdm::recv::Recvs;
@@ -169,7 +169,7 @@ impl Recvs {
         from: PeerId,
     ) -> Option<SlotId> {
         let expected = &mut self.match_queues[kind as usize].expected;
-        let from = Aliases::new(peers, kind).sender(from);
+        let from = WorkerSender::new(peers, kind, from);
         let at = expected.find(&mut self.table, rtm.tag.unwrap_or(0), from)?;
         let id = self.table.id_at(at as usize)?;
         let Some(&RxOp { role: RecvRole::Multi(multi), user, .. }) = self.table.get(id) else {

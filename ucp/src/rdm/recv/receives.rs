@@ -14,9 +14,10 @@ use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::{Envelope, RecvRole, RxEntry, RxOp, RxState, Segments, Unexpected};
 use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
+use crate::rdm::peers::peer::{Ctl, PartialMsg};
+use crate::rdm::peers::state::PeerFlags;
+use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
 use crate::rdm::protocols::{eager, zcopy_recv};
@@ -56,7 +57,7 @@ impl Receives<'_> {
             self.peers
                 .table
                 .get(from)
-                .is_none_or(|peer| !peer.flags.intersects(PeerFlags::DRAINED | PeerFlags::STREAM_BROKEN))
+                .is_none_or(|peer| !peer.state.is_drained() && !peer.state.has(PeerFlags::STREAM_BROKEN))
         };
         let can_arrive = r.from.is_none_or(is_open);
         if !can_arrive
@@ -131,9 +132,7 @@ impl Receives<'_> {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
         let Some(peer) = self.peers.lookup.current(wire, from) else { return false };
         let sender = &mut self.peers.table[peer];
-        let in_order =
-            sender.flags & (PeerFlags::SEEN | PeerFlags::FAILED | PeerFlags::REORDERING) == PeerFlags::SEEN;
-        if !in_order || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
+        if !sender.state.takes_short() || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
             return false;
         }
         sender.next_rx = hdr.msg_id.wrapping_add(1);
@@ -349,7 +348,7 @@ impl Recvs {
         if !self.multi_recvs.is_empty() {
             return self.take_expected_multi(peers, pending, kind, rtm, from);
         }
-        let from = Aliases::new(peers, kind).sender(from);
+        let from = WorkerSender::new(peers, kind, from);
         let at =
             self.match_queues[kind as usize].expected.take(&mut self.table, rtm.tag.unwrap_or(0), from)?;
         self.table.id_at(at as usize)
@@ -364,8 +363,7 @@ impl Recvs {
         pattern: &Pattern,
     ) -> Option<SlotId> {
         let unexpected = &self.match_queues[kind as usize].unexpected;
-        let aliases = peers.aliases(kind);
-        unexpected.find(pattern, |from| aliases.sender(from))
+        unexpected.find(pattern, |from| WorkerSender::new(peers, kind, from))
     }
 
     /// Keeps the first packet of an unexpected message.
@@ -387,7 +385,7 @@ impl Recvs {
             return None;
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if kind == Kind::Stream && peers.table[a.peer].flags.contains(PeerFlags::STREAM_BROKEN) {
+        if kind == Kind::Stream && peers.table[a.peer].state.has(PeerFlags::STREAM_BROKEN) {
             peers.drop_packet(a, DropReason::PeerFailed);
             return None;
         }
@@ -458,7 +456,7 @@ impl Peers {
         pending.held_packets.remove_unexpected();
         let peer = &mut self.table[from];
         peer.unexpected -= 1;
-        if peer.unexpected == 0 && peer.flags.contains(PeerFlags::REMOVED) {
+        if peer.unexpected == 0 && peer.state.is_removed() {
             self.table.free(from);
         }
     }

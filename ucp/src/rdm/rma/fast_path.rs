@@ -10,7 +10,6 @@ use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::Wire;
 use crate::rdm::op::rma_ops::CompactRmaOp;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::{atomic, receipt, write};
 use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::ops;
@@ -53,10 +52,8 @@ impl Peers {
     #[inline]
     pub(in crate::rdm) fn fast_path_connid(&self, to: PeerId) -> Option<u32> {
         let peer = self.table.get(to)?;
-        let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::HANDSHAKE_RECEIVED;
-        let is_ready = peer.flags & (PeerFlags::BLOCKED | ready) == ready;
         match peer.hdr() {
-            _ if !is_ready || self.cfg.emulation == Emulation::Refused => None,
+            _ if !peer.state.is_ready_for_rma() || self.cfg.emulation == Emulation::Refused => None,
             ReqHdr::Connid => Some(peer.own_connid),
             ReqHdr::RawAddr | ReqHdr::Bare => None,
         }
@@ -73,8 +70,7 @@ impl Peers {
     ) -> Option<PeerId> {
         let id = self.lookup.current(wire, from)?;
         let peer = &self.table[id];
-        let plain = peer.flags & (PeerFlags::SEEN | PeerFlags::FAILED) == PeerFlags::SEEN;
-        (plain && connid.is_none_or(|connid| connid == peer.addr.connid)).then_some(id)
+        (peer.state.takes_request() && connid.is_none_or(|connid| connid == peer.addr.connid)).then_some(id)
     }
 }
 

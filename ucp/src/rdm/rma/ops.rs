@@ -15,7 +15,7 @@ use crate::rdm::io::Wire;
 use crate::rdm::op::Gather;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerFlags;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
@@ -71,7 +71,7 @@ impl Engine {
         let plain = p.protocol == RmaProtocol::EagerWrite && p.sync == Sync::No && self.peers.keeps_order(to);
         let plain = plain && self.peers.cfg.emulation == Emulation::Allowed;
         if plain
-            && !peer.flags.intersects(PeerFlags::BLOCKED)
+            && !peer.state.is_blocked()
             && let Some(Ok(())) = write::start(&mut self.peers, w, to, &p)
         {
             return Started::Done(());
@@ -196,9 +196,9 @@ impl Engine {
         }
         let Some(peer) = self.peers.table.get(to) else { return };
         let busy = peer.queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
-        if (busy || peer.flags.contains(PeerFlags::SENDS_QUEUED)) && !peer.flags.contains(PeerFlags::FAILED) {
+        if (busy || peer.state.has(PeerFlags::SENDS_QUEUED)) && !peer.state.is_failed() {
             let peer = &mut self.peers.table[to];
-            peer.flags |= PeerFlags::SENDS_QUEUED;
+            peer.state.insert(PeerFlags::SENDS_QUEUED);
             peer.queue_mut().sends.push_back(FENCE);
             self.pending.schedule(&mut self.peers, to);
         }
@@ -252,14 +252,14 @@ fn follow_memory<W: Wire>(e: &mut Engine, w: &mut W) {
 }
 
 fn request_ack<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) {
-    if e.peers.table.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::UNACKED)) {
+    if e.peers.table.get(to).is_none_or(|peer| !peer.state.has(PeerFlags::UNACKED)) {
         return;
     }
     let mut rma = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
     (rma.remote, rma.ack, rma.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
     // Without a slot the flag stays, and a later flush tries again.
     if !matches!(start_rma(e, w, to, rma), Started::Failed(OpError::NoResource)) {
-        e.peers.table[to].flags.remove(PeerFlags::UNACKED);
+        e.peers.table[to].state.remove(PeerFlags::UNACKED);
     }
 }
 
@@ -273,11 +273,11 @@ fn start_rma<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, rma: RmaOp) -> Star
     let peer = &mut e.peers.table[to];
     peer.outstanding += 1;
     peer.queue_mut().sends.push_back(id);
-    if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+    if peer.state.has(PeerFlags::SENDS_QUEUED) {
         e.pending.schedule(&mut e.peers, to);
         return Started::Pending(OpId(id));
     }
-    peer.flags |= PeerFlags::SENDS_QUEUED;
+    peer.state.insert(PeerFlags::SENDS_QUEUED);
     // No callback runs in here, so calls do not nest.
     e.rma_ops.in_call = (!notified).then_some((id, None));
     e.drive(w, to);
@@ -311,7 +311,7 @@ impl Peers {
     /// fences. // HOT
     #[inline]
     pub fn may_bypass_queue(&self, to: PeerId) -> bool {
-        self.table.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
+        self.table.get(to).is_some_and(|peer| !peer.state.is_blocked())
     }
 }
 

@@ -8,8 +8,8 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::peers::peer::PeerTable;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::protocol::Step;
@@ -125,7 +125,7 @@ impl RmaOps {
                 return None;
             }
         }
-        if peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+        if peer.state.has(PeerFlags::MET) {
             if by_device || peer.features.contains(Features::DELIVERY_COMPLETE) {
                 return None;
             }
@@ -169,7 +169,7 @@ impl RmaOps {
             if counted && let Some(queue) = &mut peer.queue {
                 queue.open_rma -= 1;
                 // A fence may be waiting for this.
-                if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+                if peer.state.has(PeerFlags::SENDS_QUEUED) {
                     pending.schedule(peers, peer_id);
                 }
             }
@@ -192,7 +192,7 @@ impl RmaOps {
             Ack::Wanted => {}
             Ack::IfAble => self.complete_locally(pending, id),
             Ack::No => {
-                peers.table[peer].flags |= PeerFlags::UNACKED;
+                peers.table[peer].state.insert(PeerFlags::UNACKED);
                 self.finish(peers, pending, id, Ok(()));
             }
         }
@@ -248,7 +248,7 @@ impl Pending {
 /// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
 pub(in crate::rdm) fn by_device<W: Wire>(peers: &Peers, w: &W, rma: &RmaOp) -> bool {
     let (peer, rdma) = (&peers.table[rma.peer], peers.rdma(rma.peer));
-    let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
+    let features = peer.state.has(PeerFlags::MET).then_some(peer.features);
     // The key is of the home device, unless one of the current device is known.
     let key_fits = !peers.table.has_failed_over(rma.peer)
         || rma.first_key.is_some()

@@ -13,7 +13,8 @@ use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::Job;
 use crate::rdm::op::rma_read::{RmaRead, Stop};
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
+use crate::rdm::peers::peer::{Ctl, PartialMsg};
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Protocol, SendProgress};
 use crate::rdm::protocols::direct;
@@ -106,7 +107,7 @@ fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgres
         }
         Some(Stop::Nack) => {
             let peer = &e.peers.table[peer];
-            if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+            if !peer.state.has(PeerFlags::MET) {
                 return SendProgress::AwaitHandshake;
             }
             // [M7.5]
@@ -277,7 +278,7 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
     }
     let reg = rma_read.regs.get(n).and_then(Option::as_ref);
     let peer = &e.peers.table[to];
-    let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
+    let met = peer.state.has(PeerFlags::MET);
     // Such a sender waits until its memory is read (libfabric before 1.20).
     let must = met && !peer.features.contains(Features::READ_NACK);
     let next = match rma_read.next() {
@@ -459,8 +460,7 @@ impl Reads {
         };
         let Some(address) = rma_read.rma_address() else { return false };
         let peer = &peers.table[rma_read.peer];
-        let has_nack =
-            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
+        let has_nack = peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
         has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
     }
 
@@ -468,8 +468,7 @@ impl Reads {
     fn decline(&mut self, peers: &Peers, id: SlotId) {
         let Some(rma_read) = self.table.get_mut(id) else { return };
         let peer = &peers.table[rma_read.peer];
-        let has_nack =
-            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
+        let has_nack = peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
         // Only a sender that names an RMA-only lane would take the plain form for good.
         let declined = has_nack && rma_read.rma_address().is_some();
         rma_read.stop = Some(if declined { Stop::Declined } else { Stop::Nack });
@@ -535,7 +534,7 @@ impl Reads {
 impl Peers {
     /// True if a peer has never been denied a read over the RMA-only lane.
     pub fn can_read_us(&self, to: PeerId) -> bool {
-        self.table.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
+        self.table.get(to).is_some_and(|peer| !peer.state.has(PeerFlags::READ_DENIED))
     }
 
     /// True if messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM
@@ -550,10 +549,7 @@ impl Peers {
         let wire = &self.wires[peer.wire];
         let never_moves = wire.rail_wires.is_empty() || !supports_rails(peer.features);
         let has_nack = never_moves || !self.cfg.withhold.contains(Features::READ_NACK);
-        wire.rdma.read > 0
-            && has_nack
-            && peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
-            && peer.features.contains(needs)
+        wire.rdma.read > 0 && has_nack && peer.state.has(PeerFlags::MET) && peer.features.contains(needs)
     }
 }
 

@@ -16,7 +16,8 @@ use crate::rdm::rma::progress;
 use crate::rdm::rma::remote_read;
 use crate::rdm::send::sends::may_start;
 
-use crate::rdm::peers::peer::{Ctl, PeerFlags};
+use crate::rdm::peers::peer::Ctl;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::{Protocol, SendProgress, Step};
 use crate::rdm::protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, user_qp_send,
@@ -46,7 +47,7 @@ impl Engine {
 
     /// Sends a control packet, or queues it behind others.
     pub(in crate::rdm) fn send_ctl<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
-        if self.peers.table[id].flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
+        if !self.peers.table[id].state.is_up() {
             return;
         }
         if self.peers.table.may_send_ctl(id) {
@@ -106,7 +107,7 @@ fn send_left_queue<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId, p
 
 fn step_grants<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     let peer = &mut e.peers.table[id];
-    if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+    if !peer.state.has(PeerFlags::MET) {
         return Step::Idle;
     }
     let Some(op) = peer.queue.as_mut().and_then(|queue| queue.grants.pop_front()) else {
@@ -147,7 +148,7 @@ fn step_grants<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
 fn step_sends<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     let Some(queue) = &mut e.peers.table[id].queue else { return Step::Idle };
     let Some(&op) = queue.sends.front() else {
-        e.peers.table[id].flags.remove(PeerFlags::SENDS_QUEUED);
+        e.peers.table[id].state.remove(PeerFlags::SENDS_QUEUED);
         return Step::Idle;
     };
     if is_rma_entry(op) {
@@ -159,7 +160,7 @@ fn step_sends<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
         return Step::Done;
     };
     let push = match may_start(&mut e.peers, w, id, protocol, kind) {
-        _ if e.peers.table[id].flags.contains(PeerFlags::USER_QP_ONLY) => user_qp_send::push(e, w, op),
+        _ if e.peers.table[id].state.has(PeerFlags::USER_QP_ONLY) => user_qp_send::push(e, w, op),
         Some(push) => push,
         None => match protocol.plain() {
             Protocol::Eager => eager::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
@@ -218,28 +219,22 @@ fn step_reads<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
 // [M10.7]
 #[cold]
 fn step_failed<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
-    let flags = e.peers.table[id].flags;
-    if flags.contains(PeerFlags::BACKED_OFF) {
+    let state = e.peers.table[id].state;
+    if state.has(PeerFlags::BACKED_OFF) || !state.is_closed() {
         return Step::Idle;
     }
-    let sent = match flags
-        & (PeerFlags::REMOVED
-            | PeerFlags::FORCE_CLOSED
-            | PeerFlags::HANDSHAKE_QUEUED
-            | PeerFlags::HANDSHAKE_RECEIVED)
-    {
-        flags if flags.contains(PeerFlags::REMOVED) || !flags.contains(PeerFlags::FORCE_CLOSED) => None,
-        flags if flags.contains(PeerFlags::HANDSHAKE_QUEUED) => {
-            Some(handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id))
-        }
-        flags if flags.contains(PeerFlags::HANDSHAKE_RECEIVED) => e.peers.push_unsent_error(w, id),
-        _ => None,
+    let sent = if state.is_handshake_queued() {
+        Some(handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id))
+    } else if state.has(PeerFlags::MET) {
+        e.peers.push_unsent_error(w, id)
+    } else {
+        None
     };
     match sent {
         Some(Ok(())) => Step::Done,
         Some(Err(NotPosted::Full)) => Step::Full,
         Some(Err(NotPosted::Peer(_))) => {
-            e.peers.table[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
+            e.peers.table[id].state.drop_queued_handshake();
             Step::Idle
         }
         None => Step::Idle,
@@ -250,13 +245,13 @@ fn step_failed<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
 /// HANDSHAKE, then control packets, then new messages, granted data and reads in turn.
 fn step<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, round: u32) -> Step {
     let peer = &e.peers.table[id];
-    if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
+    if !peer.state.is_up() {
         return step_failed(e, w, id);
     }
-    if peer.flags.contains(PeerFlags::BACKED_OFF) {
+    if peer.state.has(PeerFlags::BACKED_OFF) {
         return step_reads(e, w, id);
     }
-    if peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED) {
+    if peer.state.is_handshake_queued() {
         let sent = handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id);
         return step_result(e, w, id, sent);
     }
@@ -302,7 +297,7 @@ fn resume_listed<W: Wire>(e: &mut Engine, w: &mut W, now: Nanos) -> usize {
     let mut steps = if e.pending.backed_off.is_empty() { 0 } else { backoff::resend_due(e, w, now) };
     for _ in 0..e.pending.scheduled.len() {
         let Some(peer) = e.pending.scheduled.pop_front() else { break };
-        e.peers.table[peer].flags.remove(PeerFlags::SCHEDULED);
+        e.peers.table[peer].state.remove(PeerFlags::SCHEDULED);
         steps += e.drive(w, peer);
     }
     if e.zcopy_recv.is_some() {

@@ -4,7 +4,6 @@
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::ReceiveSink;
 use crate::rdm::op::ContigBuf;
-use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::eager;
 use crate::rdm::recv::receives::Receives;
 use crate::wire::MsgClass;
@@ -23,9 +22,7 @@ impl Receives<'_> {
     ) -> bool {
         let Some(peer) = self.peers.table.get(own) else { return false };
         // The first message introduces the two ends.
-        let known = PeerFlags::SEEN | PeerFlags::POSTED;
-        let is_ready =
-            peer.flags & (known | PeerFlags::BLOCKED | PeerFlags::REMOVED | PeerFlags::REORDERING) == known;
+        let is_ready = peer.state.is_ready_for_self();
         // An address that a worker of this name had before us has another connid.
         if !is_ready || peer.next_tx != peer.next_rx || peer.addr.connid != peer.own_connid {
             return false;

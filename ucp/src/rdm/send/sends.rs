@@ -16,7 +16,8 @@ use crate::rdm::rma::remote_read;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::{TxOp, TxState};
-use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::peers::peer::Peer;
+use crate::rdm::peers::state::{Accepted, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::protocols::{direct, eager, handshake};
 use crate::rdm::status::OpError;
@@ -95,7 +96,7 @@ impl Engine {
 #[inline(never)]
 fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
     let peer = &e.peers.table[to];
-    if peer.flags.contains(PeerFlags::SENDS_QUEUED) && peer.outstanding.is_multiple_of(ROOM_CHECK_INTERVAL) {
+    if peer.state.has(PeerFlags::SENDS_QUEUED) && peer.outstanding.is_multiple_of(ROOM_CHECK_INTERVAL) {
         // There may be room by now: a sender that only queues would stay on the slow path for good.
         e.drive(w, to);
         if send_now(&mut e.peers, w, to, class, &s) {
@@ -106,7 +107,7 @@ fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, 
     if let Some(fault) = peer.fault {
         return Started::Failed(OpError::Peer(to, fault));
     }
-    let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
+    let met = peer.state.has(PeerFlags::MET);
     let refused = match class {
         MsgClass::Message => false,
         _ => s.tag.is_none() || met && !supports_classes(peer.features),
@@ -139,11 +140,11 @@ fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, 
     let Ok(id) = e.sends.table.insert(op) else { return Started::Failed(OpError::NoResource) };
     peer.outstanding += 1;
     peer.queue_mut().sends.push_back(id);
-    if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+    if peer.state.has(PeerFlags::SENDS_QUEUED) {
         e.pending.schedule(&mut e.peers, to);
         return Started::Pending(OpId(id));
     }
-    peer.flags |= PeerFlags::SENDS_QUEUED;
+    peer.state.insert(PeerFlags::SENDS_QUEUED);
     e.sends.in_call = Some((id, None));
     e.drive(w, to);
     match e.sends.in_call.take() {
@@ -222,9 +223,9 @@ impl Pending {
     /// Schedules a peer for [`resume`](Self::resume).
     #[inline]
     pub(in crate::rdm) fn schedule(&mut self, peers: &mut Peers, id: PeerId) {
-        let flags = &mut peers.table[id].flags;
-        if !flags.contains(PeerFlags::SCHEDULED) {
-            *flags |= PeerFlags::SCHEDULED;
+        let state = &mut peers.table[id].state;
+        if !state.has(PeerFlags::SCHEDULED) {
+            state.insert(PeerFlags::SCHEDULED);
             self.scheduled.push_back(id);
         }
     }
@@ -244,14 +245,9 @@ impl Peers {
                 self.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
                 self.counters.by_peer.of(to).tx_pkts += 1;
                 // [M10.2]
-                let flags = match ty {
-                    PktType::HANDSHAKE => PeerFlags::POSTED,
-                    _ if ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA => {
-                        PeerFlags::POSTED.union(PeerFlags::REQUESTED).union(PeerFlags::UNCONFIRMED)
-                    }
-                    _ => PeerFlags::POSTED.union(PeerFlags::REQUESTED),
-                };
-                self.table[to].flags |= flags;
+                let is_data = ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA;
+                let accepted = if ty == PktType::HANDSHAKE { Accepted::Handshake } else { Accepted::Packets };
+                self.table[to].state.note_posted(accepted, is_data);
                 Ok(())
             }
             Err(refused) => {
@@ -292,7 +288,7 @@ impl Peers {
 /// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
 #[inline(always)]
 pub(in crate::rdm) fn waits_for_handshake(peers: &Peers, peer: &Peer) -> bool {
-    peers.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
+    peers.cfg.first_contact == FirstContact::Wait && !peer.state.has(PeerFlags::MET)
 }
 
 /// Sends in one packet within the call, if possible. // HOT
@@ -312,7 +308,7 @@ pub(in crate::rdm) fn send_now<W: Wire>(
     };
     plain
         && accepted
-        && !peer.flags.intersects(PeerFlags::BLOCKED)
+        && !peer.state.is_blocked()
         && matches!(eager::start(peers, w, to, class, s), Some(Ok(())))
 }
 
@@ -335,7 +331,7 @@ pub(in crate::rdm) fn may_start<W: Wire>(
         (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
     };
     let peer = &peers.table[id];
-    if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+    if !peer.state.has(PeerFlags::MET) {
         return Some(match handshake::trigger(peers, w, id) {
             Ok(()) => SendProgress::AwaitHandshake,
             Err(refused) => refused.into(),
@@ -350,10 +346,7 @@ impl PeerTable {
     pub(in crate::rdm) fn may_send_ctl(&self, id: PeerId) -> bool {
         let peer = &self[id];
         let first = peer.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
-        first
-            && !peer.flags.intersects(
-                PeerFlags::HANDSHAKE_QUEUED | PeerFlags::BACKED_OFF | PeerFlags::FAILED | PeerFlags::REMOVED,
-            )
+        first && peer.state.takes_ctl()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::api::core::requests::Action;
 use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::ops::DataOps;
+use crate::api::worker::signal::Signals;
 
 use crate::rdm::RecvList;
 use crate::rdm::io::PeerId;
@@ -36,6 +37,7 @@ pub(crate) struct Inner {
     /// Dropped after the engine, which calls its callbacks.
     pub(crate) data_ops: DataOps,
     pub(crate) events: Option<Epoll>,
+    pub(crate) signals: Signals,
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
     /// Wakers of ended requests, for a caller of progress that wakes them outside of its lock.
@@ -79,6 +81,7 @@ impl Worker {
                 recv_lists: Staging::default(),
                 data_ops: DataOps::default(),
                 events,
+                signals: Signals::default(),
                 limits,
                 spin,
                 wakers: None,

@@ -5,4 +5,5 @@ pub(crate) mod flush;
 pub(crate) mod handle;
 pub(crate) mod keepalive;
 pub(crate) mod progress;
+pub(crate) mod signal;
 pub(crate) mod thread;

@@ -9,7 +9,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use ucs::sys::fd::Epoll;
 use ucs::time::Nanos;
 use uct::api::{Caps, DevKind, Events, Iface as _, IfaceAttr};
 
@@ -149,10 +148,15 @@ impl Worker {
         self.inner.events.as_ref().map(AsFd::as_fd)
     }
 
-    /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do: call progress again.
+    /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do, or a signal has come
+    /// ([`Worker::signaller`]): call progress again.
     pub fn arm(&self) -> bool {
         let mut core = self.core();
-        if self.inner.events.is_none() || core.has_completions() || self.am_handlers().queue.has_messages() {
+        if self.inner.signals.take()
+            || self.inner.events.is_none()
+            || core.has_completions()
+            || self.am_handlers().queue.has_messages()
+        {
             return false;
         }
         if core.cm.is_ready() {
@@ -174,30 +178,25 @@ impl Worker {
         core.next_deadline().map(|at| at.since(core.now()))
     }
 
-    /// Sleeps until there may be something to progress, or until `timeout`.
+    /// Sleeps until there may be something to progress, a signal of another thread ([`Worker::signaller`]), or
+    /// until `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<WaitStatus, ucs::Errno> {
         match &self.inner.events {
-            Some(events) => self.wait_on(events, timeout),
+            Some(events) => {
+                let Some(plan) = self.plan_sleep(timeout) else {
+                    std::thread::yield_now();
+                    return Ok(WaitStatus::Ready);
+                };
+                let mut tokens = Vec::new();
+                let woken = events.wait(&mut tokens, plan.time)?;
+                Ok(self.end_sleep(&plan, woken > 0))
+            }
             None => {
                 self.core().engine.receives().expect_arrivals();
                 std::thread::yield_now();
                 Ok(WaitStatus::Ready)
             }
         }
-    }
-
-    pub(crate) fn wait_on(
-        &self,
-        events: &Epoll,
-        timeout: Option<Duration>,
-    ) -> Result<WaitStatus, ucs::Errno> {
-        let Some(plan) = self.plan_sleep(timeout) else {
-            std::thread::yield_now();
-            return Ok(WaitStatus::Ready);
-        };
-        let mut tokens = Vec::new();
-        let woken = events.wait(&mut tokens, plan.time)?;
-        Ok(self.end_sleep(&plan, woken > 0))
     }
 
     /// Arms [`Worker::event_fd`] for a sleep of at most `timeout`. `None` if there may be something to do.
@@ -213,6 +212,7 @@ impl Worker {
 
     /// Ends a planned sleep, by an event or at the end of its time.
     pub(crate) fn end_sleep(&self, plan: &SleepPlan, woken: bool) -> WaitStatus {
+        self.inner.signals.take();
         self.core().on_wakeup();
         if plan.is_users && !woken { WaitStatus::TimedOut } else { WaitStatus::Ready }
     }

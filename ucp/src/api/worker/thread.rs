@@ -3,13 +3,11 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::thread::{self, JoinHandle, ThreadId};
 
-use ucs::sys::fd::{Epoll, EventFd};
-
 use crate::api::worker::handle::Worker;
+use crate::api::worker::signal::WorkerSignal;
 
 const SPINS_BEFORE_SLEEP: u32 = 1000;
 
@@ -36,7 +34,7 @@ type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 /// ```
 pub struct WorkerThread<T> {
     jobs: Option<Sender<Job<T>>>,
-    eventfd: Arc<EventFd>,
+    signal: WorkerSignal,
     id: ThreadId,
     thread: Option<JoinHandle<()>>,
 }
@@ -71,23 +69,17 @@ impl<T: 'static> WorkerThread<T> {
         name: &str,
         make: impl FnOnce() -> Result<(Worker, T), E> + Send + 'static,
     ) -> Result<Self, SpawnError<E>> {
-        let eventfd = Arc::new(EventFd::new().map_err(io::Error::from)?);
-        let events = Epoll::new().map_err(io::Error::from)?;
-        events.add(&*eventfd, 0).map_err(io::Error::from)?;
         let (jobs, queue) = channel();
         let (ready_tx, ready_rx) = sync_channel(1);
-        let wakeup = eventfd.clone();
         let body = move || {
             let ready = make().map_err(SpawnError::Make).and_then(|(worker, state)| {
-                // A worker without descriptor cannot be armed either, so the thread does not sleep.
-                let added = worker.event_fd().map_or(Ok(()), |fd| events.add(fd, 1));
-                added.map_err(io::Error::from)?;
-                Ok((worker, state))
+                let signal = worker.signaller().map_err(io::Error::from)?;
+                Ok((worker, state, signal))
             });
             match ready {
-                Ok((worker, state)) => {
-                    _ = ready_tx.send(Ok(()));
-                    serve(&worker, state, &queue, &events, &wakeup);
+                Ok((worker, state, signal)) => {
+                    _ = ready_tx.send(Ok(signal));
+                    serve(&worker, state, &queue);
                 }
                 Err(e) => _ = ready_tx.send(Err(e)),
             }
@@ -95,7 +87,7 @@ impl<T: 'static> WorkerThread<T> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
         let id = thread.thread().id();
         match ready_rx.recv() {
-            Ok(Ok(())) => Ok(WorkerThread { jobs: Some(jobs), eventfd, id, thread: Some(thread) }),
+            Ok(Ok(signal)) => Ok(WorkerThread { jobs: Some(jobs), signal, id, thread: Some(thread) }),
             Ok(Err(e)) => Err(e),
             Err(_) => match thread.join() {
                 Err(panic) => resume_unwind(panic),
@@ -130,7 +122,7 @@ impl<T: 'static> WorkerThread<T> {
     pub fn post(&self, f: impl FnOnce(&Worker, &mut T) + Send + 'static) -> Result<(), JobError> {
         let jobs = self.jobs.as_ref().ok_or(JobError::Ended)?;
         jobs.send(Box::new(f)).map_err(|_| JobError::Ended)?;
-        self.signal();
+        self.signal.signal();
         Ok(())
     }
 
@@ -143,13 +135,9 @@ impl<T: 'static> WorkerThread<T> {
 }
 
 impl<T> WorkerThread<T> {
-    fn signal(&self) {
-        _ = self.eventfd.signal();
-    }
-
     fn end(&mut self) -> Result<(), Panic> {
         self.jobs = None;
-        self.signal();
+        self.signal.signal();
         match self.thread.take() {
             // A job may drop the handle of its own thread, which then ends after the job.
             Some(thread) if thread.thread().id() != thread::current().id() => thread.join(),
@@ -166,7 +154,7 @@ impl<T> Drop for WorkerThread<T> {
     }
 }
 
-fn serve<T>(worker: &Worker, mut state: T, jobs: &Receiver<Job<T>>, events: &Epoll, eventfd: &EventFd) {
+fn serve<T>(worker: &Worker, mut state: T, jobs: &Receiver<Job<T>>) {
     let mut idle = 0;
     loop {
         match jobs.try_recv() {
@@ -188,9 +176,8 @@ fn serve<T>(worker: &Worker, mut state: T, jobs: &Receiver<Job<T>>, events: &Epo
         }
         idle = 0;
         // Jobs posted so far have signalled; later ones signal again.
-        if worker.wait_on(events, None).is_err() {
+        if worker.wait(None).is_err() {
             thread::yield_now();
         }
-        _ = eventfd.clear();
     }
 }

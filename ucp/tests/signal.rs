@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends};
-use ucp::{Access, WaitStatus, Worker};
+use ucp::{Access, WaitStatus, Worker, wait_mem};
 use ucs::sys::fd::wait_readable;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ fn a_wait_for_a_word_ends_when_it_changes(tls: &'static str) {
     let mem = worker.mem_alloc(4096, Access::all()).unwrap();
     // SAFETY: aligned memory that lives longer, accessed by copies and atomics only.
     let word = unsafe { AtomicU64::from_ptr(mem.as_ptr().cast()) };
-    assert!(!worker.wait_mem(word, 0), "nothing writes it");
+    assert!(!wait_mem(word, 0), "nothing writes it");
     let (address, key) = (worker.address().pack(), mem.pack_rkey());
     let (at, is_read) = (mem.addr(), Arc::new(AtomicBool::new(false)));
     let done = is_read.clone();
@@ -120,7 +120,7 @@ fn a_wait_for_a_word_ends_when_it_changes(tls: &'static str) {
     });
     let (start, mut seen) = (Instant::now(), 0);
     while seen < 100 {
-        if worker.wait_mem(word, seen) {
+        if wait_mem(word, seen) {
             seen = word.load(SeqCst);
         }
         worker.progress();

@@ -54,5 +54,5 @@ pub use tag::recv::{ANY_TAG, Envelope, Match, Message, TAG_MASK_FULL};
 pub use worker::diagnostics::Diagnostics;
 pub use worker::handle::{AmMessage, Worker};
 pub use worker::progress::WaitStatus;
-pub use worker::signal::WorkerSignal;
+pub use worker::signal::{WorkerSignal, wait_mem};
 pub use worker::thread::{JobError, SpawnError, WorkerThread};

@@ -20,6 +20,7 @@ use crate::api::core::requests::RequestId;
 use crate::api::core::worker_core::{FastPoll, PollWork, WorkerCore};
 use crate::api::request::handles::FlushRequest;
 use crate::api::worker::handle::Worker;
+use crate::api::worker::signal::WorkerSignal;
 
 use crate::lane::{RmaOnlyLane, connid};
 use crate::rdm::trace::TraceEvent;
@@ -178,7 +179,12 @@ impl Worker {
         core.next_deadline().map(|at| at.since(core.now()))
     }
 
-    /// Sleeps until there may be something to progress, a signal of another thread ([`Worker::signaller`]), or
+    /// Returns a handle by which other threads wake this worker. Fails if the process has no descriptor left.
+    pub fn signaller(&self) -> Result<WorkerSignal, ucs::Errno> {
+        self.inner.signals.handle(self.inner.events.as_ref())
+    }
+
+    /// Sleeps until there may be something to progress, another thread signals ([`Worker::signaller`]), or
     /// until `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<WaitStatus, ucs::Errno> {
         match &self.inner.events {

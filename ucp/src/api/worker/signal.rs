@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ucs::Errno;
 use ucs::sync::SpinHint;
-use ucs::sys::fd::EventFd;
-
-use crate::api::worker::handle::Worker;
+use ucs::sys::fd::{Epoll, EventFd};
 
 /// Token of the descriptor in the worker's set, beside those of lanes and of the exchange of addresses.
 const TOKEN: u64 = u64::MAX - 1;
-/// Looks of one [`Worker::wait_mem`].
+/// Looks of one [`wait_mem`].
 const LOOKS: u32 = 256;
 
-/// Wakes a worker from any thread ([`Worker::signaller`]). It may outlive the worker.
+/// Wakes a worker from any thread, see [`Worker::signaller`](crate::Worker::signaller). It may outlive the
+/// worker.
 #[derive(Clone, Debug)]
 pub struct WorkerSignal(Arc<Signal>);
 
@@ -27,9 +26,9 @@ struct Signal {
 }
 
 impl WorkerSignal {
-    /// Ends the present [`Worker::wait`], or the next at once; makes an armed [`Worker::event_fd`] readable, or
-    /// the next [`Worker::arm`] return false. Signals that nobody has seen yet count once. From any thread,
-    /// and from a signal handler of the process.
+    /// Ends the present [`Worker::wait`](crate::Worker::wait), or the next at once. Makes the worker's armed
+    /// descriptor readable, or the next [`Worker::arm`](crate::Worker::arm) return false. Signals that nobody
+    /// has seen yet count once. From any thread, and from a signal handler of the process.
     pub fn signal(&self) {
         // It fails only where the counter is at its maximum, and readable.
         _ = self.0.eventfd.signal();
@@ -42,6 +41,18 @@ impl WorkerSignal {
 pub(crate) struct Signals(OnceCell<WorkerSignal>);
 
 impl Signals {
+    /// Returns a handle that wakes who waits on `events`.
+    pub(crate) fn handle(&self, events: Option<&Epoll>) -> Result<WorkerSignal, Errno> {
+        if let Some(signal) = self.0.get() {
+            return Ok(signal.clone());
+        }
+        let signal = Signal { eventfd: EventFd::new()?, is_set: AtomicBool::new(false) };
+        if let Some(events) = events {
+            events.add(&signal.eventfd, TOKEN)?;
+        }
+        Ok(self.0.get_or_init(|| WorkerSignal(Arc::new(signal))).clone())
+    }
+
     /// Takes a signal that has come since the last time.
     pub(crate) fn take(&self) -> bool {
         let Some(WorkerSignal(signal)) = self.0.get() else { return false };
@@ -53,32 +64,16 @@ impl Signals {
     }
 }
 
-impl Worker {
-    /// Returns a handle by which other threads wake this worker. Fails if the process has no descriptor left.
-    pub fn signaller(&self) -> Result<WorkerSignal, Errno> {
-        let signals = &self.inner.signals.0;
-        if let Some(signal) = signals.get() {
-            return Ok(signal.clone());
+/// Waits until `word` differs from `seen`, for some microseconds at most; returns whether it does. Its looks
+/// leave the cache line to whoever writes the word. For words that peers write directly: no worker makes
+/// progress, so call [`Worker::progress`](crate::Worker::progress) between two waits.
+pub fn wait_mem(word: &AtomicU64, seen: u64) -> bool {
+    let hint = SpinHint::measured();
+    for _ in 0..LOOKS {
+        if word.load(Ordering::Acquire) != seen {
+            return true;
         }
-        let signal =
-            WorkerSignal(Arc::new(Signal { eventfd: EventFd::new()?, is_set: AtomicBool::new(false) }));
-        if let Some(events) = &self.inner.events {
-            events.add(&signal.0.eventfd, TOKEN)?;
-        }
-        Ok(signals.get_or_init(|| signal).clone())
+        hint.pause();
     }
-
-    /// Waits until `word` differs from `seen`, for some microseconds at most; returns whether it does. Between
-    /// its looks it leaves the cache line to whoever writes the word. For words that peers write directly:
-    /// it makes no progress, so call [`Worker::progress`] between two waits.
-    pub fn wait_mem(&self, word: &AtomicU64, seen: u64) -> bool {
-        let hint = SpinHint::measured();
-        for _ in 0..LOOKS {
-            if word.load(Ordering::Acquire) != seen {
-                return true;
-            }
-            hint.pause();
-        }
-        false
-    }
+    false
 }

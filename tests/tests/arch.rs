@@ -246,6 +246,8 @@ fn few_functions_take_the_whole_engine() {
         ("peers/lifecycle.rs", 6),
         ("protocols/atomic.rs", 1),
         ("protocols/handshake.rs", 1),
+        ("protocols/longread/finish.rs", 6),
+        ("protocols/longread/read.rs", 3),
         ("protocols/peer_error.rs", 7),
         ("protocols/user_qp_send.rs", 2),
         ("protocols/write.rs", 1),
@@ -256,7 +258,6 @@ fn few_functions_take_the_whole_engine() {
         ("rma/fast_path.rs", 1),
         ("rma/ops.rs", 4),
         ("rma/progress.rs", 2),
-        ("rma/remote_read.rs", 9),
         ("send/drive.rs", 10),
         ("send/sends.rs", 1),
     ];

@@ -27,7 +27,7 @@
 //! | handle it | `protocols` |
 //! | match a receive | `recv` |
 //! | send again when the receiver was not ready | `flow::backoff` |
-//! | read a peer's memory | `rma::remote_read` |
+//! | read a peer's memory | `protocols::longread` |
 //! | grant and send long data, also over several lanes | `flow::window`, `rails` |
 //! | go on over another lane after a NIC was lost | `rails::failover` |
 //! | resolve memory that a request names | `rma::mem` |

@@ -1,5 +1,5 @@
-//! Polling: delivers arrivals to the sink and completions to their owners, and reposts receive buffers. A poll
-//! for one message delivers that alone, and keeps what else it has read for the next poll.
+//! Polling: delivers arrivals to the sink and completions to their owners, and reposts receive buffers. A
+//! poll for one message delivers that alone, and keeps what else it has read for the next poll.
 
 #![allow(unsafe_code)]
 

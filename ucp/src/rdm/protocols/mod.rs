@@ -1,5 +1,5 @@
-//! Protocols: one file per sub-protocol, with all that its packet types mean at both ends. They never import
-//! each other; shared code is in `recv`, `send`, `rma`, `flow` and `rails`.
+//! Protocols: one file or folder per sub-protocol, with all that its packet types mean at both ends. They
+//! never import each other; shared code is in `recv`, `send`, `rma`, `flow` and `rails`.
 
 pub(super) mod atomic;
 pub(super) mod direct;

@@ -9,7 +9,7 @@ pub mod mem_table;
 pub(super) mod ops;
 pub(super) mod progress;
 pub(super) mod regions;
-pub(super) mod remote_read;
+pub(super) mod reads;
 
 pub use args::*;
 

@@ -13,7 +13,6 @@ use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::rma::data;
 use crate::rdm::rma::progress;
-use crate::rdm::rma::remote_read;
 use crate::rdm::send::sends::may_start;
 
 use crate::rdm::peers::peer::Ctl;
@@ -194,7 +193,7 @@ fn step_sends<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
 fn step_reads<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     let reads = |e: &mut Engine| e.peers.table[id].queue.as_mut().and_then(|queue| queue.reads.pop_front());
     let Some(rma_read) = reads(e) else { return Step::Idle };
-    let push = remote_read::push_rma_read(e, w, id, rma_read);
+    let push = longread::push_rma_read(e, w, id, rma_read);
     if let Some(queue) = &mut e.peers.table[id].queue {
         match push {
             SendProgress::Sent => queue.reads.push_back(rma_read),

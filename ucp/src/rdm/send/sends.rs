@@ -12,14 +12,13 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::wires::Wires;
 use crate::rdm::pending::Pending;
-use crate::rdm::rma::remote_read;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{Accepted, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
-use crate::rdm::protocols::{direct, eager, handshake};
+use crate::rdm::protocols::{direct, eager, handshake, longread};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::rdm::types::{EngineEvent, FirstContact, SendArgs, Started};
@@ -71,7 +70,7 @@ impl Engine {
     #[inline]
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         match token {
-            TxToken::RmaRead { id, part } => remote_read::on_read(self, w, id, part, result),
+            TxToken::RmaRead { id, part } => longread::on_read(self, w, id, part, result),
             TxToken::RmaOp { id, part } => {
                 let next = direct::on_end(
                     &mut self.rma_ops,

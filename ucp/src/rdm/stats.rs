@@ -192,6 +192,29 @@ pub(in crate::rdm) struct Counters {
     pub trace: TraceEvents,
 }
 
+impl Counters {
+    /// Counts a message sent to `to`. // HOT
+    #[inline]
+    pub fn count_sent(&mut self, to: PeerId, protocol: Protocol, len: usize) {
+        self.stats.count_sent(protocol, len);
+        self.by_peer.of(to).tx_bytes += len as u64;
+    }
+
+    /// Counts a one-sided operation of ours at `peer`. // HOT
+    #[inline]
+    pub fn count_initiated(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
+        self.stats.count_rma(protocol, len);
+        self.by_peer.initiated(peer, protocol, len);
+    }
+
+    /// Counts a one-sided operation of `peer` that was served. // HOT
+    #[inline]
+    pub fn count_served(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
+        self.stats.count_served(protocol, len);
+        self.by_peer.served(peer, protocol, len);
+    }
+}
+
 /// All counters of one engine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

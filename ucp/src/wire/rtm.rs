@@ -1,6 +1,7 @@
 //! RTM packets: two-sided messages, tagged and untagged, with and without delivery complete.
 //!
 //! The protocols call the builders to write into a buffer of the wire; the parser returns [`Rtm`].
+//! [`RtmHeader`] is what the builders have in common.
 
 pub(super) mod hdr;
 pub(super) mod read;
@@ -36,13 +37,60 @@ pub enum Cause {
     ReadNack,
 }
 
-/// Flags and type of an RTM: `plain` is the untagged type, the tagged one follows it.
+/// The headers of an RTM, to be written before its payload.
+pub trait RtmHeader {
+    /// Packet type of the untagged form; the tagged one follows it.
+    fn untagged(&self) -> PktType;
+    /// The tag, if the message has one.
+    fn tag(&self) -> Option<u64>;
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
+    fn write(&self, buf: &mut [u8]) -> usize;
+
+    /// Packet type.
+    #[inline(always)]
+    fn ty(&self) -> PktType {
+        PktType(self.untagged().0 + self.tag().is_some() as u8)
+    }
+}
+
+macro_rules! rtm_header {
+    ($($Hdr:ty: |$hdr:ident| $untagged:expr;)+) => {$(
+        impl RtmHeader for $Hdr {
+            #[inline(always)]
+            fn untagged(&self) -> PktType {
+                let $hdr = self;
+                $untagged
+            }
+            #[inline(always)]
+            fn tag(&self) -> Option<u64> {
+                self.tag
+            }
+            #[inline(always)]
+            fn write(&self, buf: &mut [u8]) -> usize {
+                <$Hdr>::write(self, buf)
+            }
+        }
+    )+};
+}
+
+rtm_header! {
+    Eager: |hdr| if hdr.receipt.is_some() { PktType::DC_EAGER_MSGRTM } else { PktType::EAGER_MSGRTM };
+    Medium: |hdr| if hdr.receipt.is_some() { PktType::DC_MEDIUM_MSGRTM } else { PktType::MEDIUM_MSGRTM };
+    LongCts: |hdr| match hdr.delivery {
+        Delivery::Plain => PktType::LONGCTS_MSGRTM,
+        Delivery::Complete => PktType::DC_LONGCTS_MSGRTM,
+    };
+    LongRead: |_hdr| PktType::LONGREAD_MSGRTM;
+    RuntRead: |_hdr| PktType::RUNTREAD_MSGRTM;
+}
+
+/// Flags and type of an RTM.
 // [M1.7]
 #[inline(always)]
-fn base(plain: PktType, tag: Option<u64>, opts: &Opts) -> Base {
-    let tagged = if tag.is_some() { ReqFlags::TAGGED } else { ReqFlags::empty() };
+fn base<H: RtmHeader>(hdr: &H, opts: &Opts) -> Base {
+    let tagged = if hdr.tag().is_some() { ReqFlags::TAGGED } else { ReqFlags::empty() };
     let flags = ReqFlags::MSG.union(tagged).union(opts.flags());
-    Base::new(PktType(plain.0 + tag.is_some() as u8), flags.bits())
+    Base::new(hdr.ty(), flags.bits())
 }
 
 /// Writes header, tag and options; returns the offset behind them.
@@ -73,14 +121,10 @@ impl Eager {
     // HOT
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let msg_id = self.msg_id.into();
+        let (base, msg_id) = (base(self, &self.opts), self.msg_id.into());
         match self.receipt {
-            None => {
-                let base = base(PktType::EAGER_MSGRTM, self.tag, &self.opts);
-                write(buf, &EagerHdr { base, msg_id }, self.tag, &self.opts)
-            }
+            None => write(buf, &EagerHdr { base, msg_id }, self.tag, &self.opts),
             Some(send_id) => {
-                let base = base(PktType::DC_EAGER_MSGRTM, self.tag, &self.opts);
                 let hdr = DcEagerHdr { base, msg_id, send_id: send_id.into(), pad: U32::ZERO };
                 write(buf, &hdr, self.tag, &self.opts)
             }
@@ -110,15 +154,11 @@ impl Medium {
     // HOT
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let msg_id = self.msg_id.into();
+        let (base, msg_id) = (base(self, &self.opts), self.msg_id.into());
         let (msg_length, seg_offset) = (self.msg_length.into(), self.seg_offset.into());
         match self.receipt {
-            None => {
-                let base = base(PktType::MEDIUM_MSGRTM, self.tag, &self.opts);
-                write(buf, &MediumHdr { base, msg_id, msg_length, seg_offset }, self.tag, &self.opts)
-            }
+            None => write(buf, &MediumHdr { base, msg_id, msg_length, seg_offset }, self.tag, &self.opts),
             Some(send_id) => {
-                let base = base(PktType::DC_MEDIUM_MSGRTM, self.tag, &self.opts);
                 let send_id = send_id.into();
                 let hdr = DcMediumHdr { base, msg_id, send_id, pad: U32::ZERO, msg_length, seg_offset };
                 write(buf, &hdr, self.tag, &self.opts)
@@ -152,11 +192,7 @@ impl LongCts {
     /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let plain = match self.delivery {
-            Delivery::Plain => PktType::LONGCTS_MSGRTM,
-            Delivery::Complete => PktType::DC_LONGCTS_MSGRTM,
-        };
-        let mut base = base(plain, self.tag, &self.opts);
+        let mut base = base(self, &self.opts);
         if self.cause == Cause::ReadNack {
             base.flags |= U16::new(ReqFlags::READ_NACK.bits());
         }
@@ -192,7 +228,7 @@ impl LongRead {
     /// Writes the whole packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = LongReadHdr {
-            base: base(PktType::LONGREAD_MSGRTM, self.tag, &self.opts),
+            base: base(self, &self.opts),
             msg_id: self.msg_id.into(),
             msg_length: self.msg_length.into(),
             send_id: self.send_id.into(),
@@ -229,7 +265,7 @@ impl RuntRead {
     /// short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = RuntHdr {
-            base: base(PktType::RUNTREAD_MSGRTM, self.tag, &self.opts),
+            base: base(self, &self.opts),
             msg_id: self.msg_id.into(),
             msg_length: self.msg_length.into(),
             send_id: self.send_id.into(),

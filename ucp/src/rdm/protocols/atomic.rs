@@ -6,7 +6,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::amo::{self, Elements, Form};
 use crate::rdm::ids::WireId;
-use crate::rdm::ids::{PeerId, Source, TxToken};
+use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::Scatter;
@@ -67,12 +67,12 @@ pub(in crate::rdm) fn push<W: Wire>(
     if max > w.mtu(to) || response_len >= w.mtu(to) as u64 {
         return SendProgress::Fail(OpError::Invalid);
     }
-    let sent = w.send(to, max, TxToken::Packet, |slot| {
+    let posted = peers.post(w, to, ty, max, |slot| {
         let at = hdr.write(slot);
         // [M9.1]
         at + what.operands.copy_to(&mut slot[at..])
     });
-    if let Err(refused) = peers.posted(to, ty, sent) {
+    if let Err(refused) = posted {
         return refused.into();
     }
     peers.table[to].next_tx = msg_id.wrapping_add(1);
@@ -153,8 +153,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
     }
     e.peers.table[peer].next_rx = hdr.msg_id.wrapping_add(1);
     e.peers.counters.count_fast_path(peer, PktType::FETCH_RTA);
-    e.peers.counters.stats.count_served(RmaProtocol::FetchAtomic, spans.len());
-    e.peers.counters.by_peer.served(peer, RmaProtocol::FetchAtomic, spans.len());
+    e.peers.counters.count_served(peer, RmaProtocol::FetchAtomic, spans.len());
     true
 }
 
@@ -324,8 +323,7 @@ fn compute_and_respond<W: Wire>(
             Next::Ctl(Ctl::AtomRsp(id))
         }
     };
-    peers.counters.stats.count_served(protocol, len);
-    peers.counters.by_peer.served(a.peer, protocol, len);
+    peers.counters.count_served(a.peer, protocol, len);
     next
 }
 
@@ -353,14 +351,14 @@ fn send_response<W: Wire>(
     let hdr =
         AtomRsp { recv_id, seg_length: len, connid: Some(peers.wires.own_addr(&peers.table[to]).connid) };
     let mut computed = false;
-    let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::Packet, |slot| {
+    let posted = peers.post(w, to, PktType::ATOMRSP, AtomRsp::LEN + len as usize, |slot| {
         let at = hdr.write(slot);
         let end = at + len as usize;
         computation.compute(&mut slot[at..end]);
         computed = true;
         end
     });
-    match peers.posted(to, PktType::ATOMRSP, sent) {
+    match posted {
         Ok(()) => Response::Yes,
         Err(NotPosted::Peer(fault)) if computed => Response::Lost(fault),
         Err(_) => Response::No,
@@ -379,13 +377,12 @@ pub(in crate::rdm) fn push_response<W: Wire>(
     let Some(RmaOp { job: Job::Response(old), remote_id, .. }) = rma_ops.table.get(id) else { return Ok(()) };
     let connid = Some(peers.wires.own_addr(&peers.table[to]).connid);
     let hdr = AtomRsp { recv_id: remote_id.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
-    let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::Packet, |slot| {
+    peers.post(w, to, PktType::ATOMRSP, AtomRsp::LEN + old.bytes().len(), |slot| {
         let at = hdr.write(slot);
         let end = at + old.bytes().len();
         slot[at..end].copy_from_slice(old.bytes());
         end
-    });
-    peers.posted(to, PktType::ATOMRSP, sent)?;
+    })?;
     rma_ops.drop_response(pending, id);
     Ok(())
 }

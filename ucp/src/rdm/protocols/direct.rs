@@ -90,8 +90,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     let Some(rma) = rma_ops.table.get_mut(id) else { return SendProgress::Done };
     rma.state = RmaState::AllSent;
     let (protocol, len, done, peer) = (rma.protocol, rma.len, rma.in_flight == 0, rma.peer);
-    peers.counters.stats.count_rma(protocol, len);
-    peers.counters.by_peer.initiated(peer, protocol, len);
+    peers.counters.count_initiated(peer, protocol, len);
     if done {
         rma_ops.finish(peers, pending, id, Ok(()));
         pending.release_regs(w);
@@ -186,8 +185,7 @@ fn settle_stripes(rma_ops: &mut RmaOps, peers: &mut Peers, pending: &mut Pending
         return;
     }
     if failed.is_none() {
-        peers.counters.stats.count_rma(protocol, len);
-        peers.counters.by_peer.initiated(peer, protocol, len);
+        peers.counters.count_initiated(peer, protocol, len);
     }
     rma_ops.finish(peers, pending, id, failed.map_or(Ok(()), Err));
 }
@@ -333,8 +331,7 @@ fn remote_at(rma: &RmaOp) -> (Remote, usize) {
     (Remote { addr: 0, key: 0 }, 0)
 }
 
-/// Repeats by packets a write whose immediate data found no receive at the target. It goes before all that is
-/// queued, as a fence there waits for it.
+/// Repeats by packets a write whose immediate data found no receive at the target.
 // [M8.10] [M10.5]
 #[cold]
 fn on_rnr<W: Wire>(
@@ -344,17 +341,8 @@ fn on_rnr<W: Wire>(
     w: &mut W,
     id: SlotId,
 ) -> Option<(PeerId, Next)> {
-    let rma = rma_ops.table.get_mut(id)?;
-    let to = rma.peer;
-    (rma.sent, rma.state) = (0, RmaState::Queued);
-    pending.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
-    rma.go_by_packets();
     peers.counters.stats.rare.not_ready += 1;
-    pending.release_regs(w);
-    let peer = &mut peers.table[to];
-    peer.state.insert(PeerFlags::SENDS_QUEUED);
-    peer.queue_mut().sends.push_front(id);
-    Some((to, Next::Drive))
+    repeat(rma_ops, peers, pending, w, id)
 }
 
 /// Handles the end of an RDMA operation. The last one ends the request. The caller releases registrations of
@@ -420,7 +408,8 @@ fn may_repeat(rma_ops: &RmaOps, peers: &Peers, id: SlotId, fault: PeerError) -> 
         && peers.cfg.emulation == Emulation::Allowed
 }
 
-/// Repeats an operation by packets; nothing of it is in flight.
+/// Repeats an operation by packets; nothing of it is in flight. It goes before all that is queued, as a fence
+/// there waits for it.
 #[cold]
 fn repeat<W: Wire>(
     rma_ops: &mut RmaOps,

@@ -8,7 +8,6 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::{NotPosted, PacketWriter, ReceiveSink, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::Payload;
-use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Peer;
@@ -16,11 +15,13 @@ use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::packets::FirstPacket;
 use crate::rdm::recv::sequence::MsgIdUse;
 use crate::rdm::send::Sends;
+use crate::rdm::send::message::Message;
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::types::{EngineEvent, SendArgs};
-use crate::wire::rtm::{Eager, Rtm, Short};
+use crate::wire::rtm::{Eager, Short};
 use crate::wire::{MsgClass, Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
@@ -83,7 +84,6 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
 
 /// Sends in one packet at once: nothing is queued before it, and no receipt is wanted. `None`: it does not
 /// fit one packet. // HOT
-// [M4.1] [M4.2]
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
     peers: &mut Peers,
@@ -92,31 +92,35 @@ pub(in crate::rdm) fn start<W: Wire>(
     class: MsgClass,
     s: &SendArgs,
 ) -> Option<Result<(), NotPosted>> {
-    let peer = &peers.table[to];
-    let kind = Kind::of(s.tag, class);
-    let max = Protocol::Eager.header_len(kind, peer.hdr(), s.cq_data.is_some()) + s.buf.len();
-    if max > w.mtu(to) {
-        return None;
-    }
-    let hdr = Eager {
-        msg_id: peer.next_tx,
-        tag: s.tag,
-        receipt: None,
-        opts: peers.wires.req_opts(peer, s.cq_data).of_class(class),
-    };
-    let ty = if s.tag.is_some() { PktType::EAGER_TAGRTM } else { PktType::EAGER_MSGRTM };
-    let buf = s.buf;
-    let posted = peers.post(w, to, ty, max, |slot| {
-        let at = hdr.write(slot);
-        at + buf.copy_to(0, &mut slot[at..])
-    });
+    let message = Message { to, tag: s.tag, class, cq_data: s.cq_data, buf: s.buf };
+    let posted = post(peers, w, &message, None)?;
     if posted.is_ok() {
-        let peer = &mut peers.table[to];
-        peer.next_tx = peer.next_tx.wrapping_add(1);
-        peers.counters.stats.count_sent(Protocol::Eager, buf.len());
-        peers.counters.by_peer.of(to).tx_bytes += buf.len() as u64;
+        peers.counters.count_sent(to, Protocol::Eager, s.buf.len());
     }
     Some(posted)
+}
+
+/// Posts a message as one packet. `None`: it does not fit one.
+// [M4.1] [M4.2]
+#[inline]
+fn post<W: Wire>(
+    peers: &mut Peers,
+    w: &mut W,
+    message: &Message,
+    receipt: Option<u32>,
+) -> Option<Result<(), NotPosted>> {
+    let protocol = if receipt.is_some() { Protocol::DcEager } else { Protocol::Eager };
+    let (header, len) = (message.header_len(peers, protocol), message.buf.len());
+    if header + len > w.mtu(message.to) {
+        return None;
+    }
+    let posted = message.post(peers, w, None, (header, 0..len), |common| Eager {
+        msg_id: common.msg_id,
+        tag: common.tag,
+        receipt,
+        opts: common.opts,
+    });
+    Some(posted.map(drop))
 }
 
 /// Sends the op at the head of its peer's queue.
@@ -128,27 +132,16 @@ pub(in crate::rdm) fn push<W: Wire>(
     id: SlotId,
 ) -> SendProgress {
     let Some(op) = sends.table.get(id) else { return SendProgress::Done };
-    let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
-    let peer = &peers.table[to];
-    let max = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some()) + buf.len();
-    if max > w.mtu(to) {
-        return SendProgress::Switch(Protocol::Medium.with(protocol.sync()));
-    }
+    let protocol = op.protocol;
     let receipt = (protocol == Protocol::DcEager).then_some(id.raw());
-    let msg_id = peer.next_tx;
-    let hdr = Eager { msg_id, tag, receipt, opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class) };
-    let plain = if receipt.is_some() { PktType::DC_EAGER_MSGRTM } else { PktType::EAGER_MSGRTM };
-    let ty = PktType(plain.0 + tag.is_some() as u8);
-    let posted = peers.post(w, to, ty, max, |slot| {
-        let at = hdr.write(slot);
-        at + buf.copy_to(0, &mut slot[at..])
-    });
-    if let Err(refused) = posted {
-        return refused.into();
+    match post(peers, w, &op.message(), receipt) {
+        None => SendProgress::Switch(Protocol::Medium.with(protocol.sync())),
+        Some(Err(refused)) => refused.into(),
+        Some(Ok(())) => {
+            sends.all_sent(peers, pending, w, id);
+            SendProgress::Done
+        }
     }
-    peers.table[to].next_tx = msg_id.wrapping_add(1);
-    sends.all_sent(peers, pending, w, id);
-    SendProgress::Done
 }
 
 /// Receives a message in one packet. // HOT
@@ -161,19 +154,11 @@ pub(in crate::rdm) fn on_recv(
     a: &Arrival<'_>,
 ) -> Next {
     let Packet::Rtm(rtm) = a.packet else { return Next::Nothing };
-    let envelope = envelope(a.peer, rtm);
-    match recvs.take_expected(peers, pending, rtm, a.peer) {
-        Some(id) => {
-            let Some(mut op) = recvs.table.remove(id) else { return Next::Nothing };
-            op.buf.put(0, rtm.payload);
-            recvs.end(peers, pending, op, &envelope)
-        }
-        None => {
-            let mut received = ReceivedRanges::new();
-            received.add(0, envelope.len);
-            recvs.hold_unexpected(peers, pending, a, rtm, envelope, (0, received));
-            Next::Nothing
-        }
+    let protocol = if rtm.receipt.is_some() { Protocol::DcEager } else { Protocol::Eager };
+    let envelope = Envelope::of_rtm(a, rtm, protocol, rtm.receipt.unwrap_or(0));
+    match recvs.on_first(peers, pending, a, rtm, envelope, (0, false)) {
+        FirstPacket::Ended(next) => next,
+        _ => Next::Nothing,
     }
 }
 
@@ -267,17 +252,4 @@ fn take_expected_short(
     let error = error.filter(|_| payload.len() <= room).map_or(truncated, OpError::Datatype);
     pending.events.push_back(EngineEvent::RecvDone { user, result: Err(error) });
     Some(None)
-}
-
-#[inline]
-fn envelope(from: PeerId, rtm: &Rtm<'_>) -> Envelope {
-    Envelope {
-        len: rtm.payload.len() as u64,
-        tag: rtm.tag.unwrap_or(0),
-        from,
-        msg_id: rtm.msg_id,
-        protocol: if rtm.receipt.is_some() { Protocol::DcEager } else { Protocol::Eager },
-        cq_data: rtm.opts.cq_data,
-        send_id: rtm.receipt.unwrap_or(0),
-    }
 }

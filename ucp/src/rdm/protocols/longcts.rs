@@ -4,13 +4,13 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::flow::window;
-use crate::rdm::ids::{PeerId, is_rma_id};
+use crate::rdm::ids::is_rma_id;
 use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
-use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::peers::Peers;
 use crate::rdm::pending::Pending;
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::packets::FirstPacket;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
 
@@ -23,8 +23,8 @@ use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
-use crate::wire::rtm::{LongCts, Rtm, RtmBody};
-use crate::wire::{Cause, Delivery, Packet, PktType};
+use crate::wire::rtm::{Rtm, RtmBody};
+use crate::wire::{Cause, Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 6] = [
     rtm(PktType::LONGCTS_MSGRTM),
@@ -52,41 +52,20 @@ pub(in crate::rdm) fn push<W: Wire>(
     id: SlotId,
 ) -> SendProgress {
     let Some(op) = sends.table.get(id) else { return SendProgress::Done };
-    let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
-    let peer = &peers.table[to];
-    let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
-    let capacity = w.mtu(to).saturating_sub(header);
-    if buf.len() <= capacity {
+    let (message, protocol) = (op.message(), op.protocol);
+    let mtu = w.mtu(message.to);
+    let capacity = mtu.saturating_sub(message.header_len(peers, protocol));
+    if message.buf.len() <= capacity {
         // The first packet must not be the whole message; an eager one holds at least as much.
         return SendProgress::Switch(Protocol::Eager.with(protocol.sync()));
     }
-    if capacity == 0 || window::data_per_packet(w.mtu(to)) == 0 {
+    if capacity == 0 || window::data_per_packet(mtu) == 0 {
         return SendProgress::Fail(OpError::Unsupported);
     }
-    let msg_id = peer.next_tx;
-    let (plain, delivery) = match protocol {
-        Protocol::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
-        _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
+    let msg_id = match message.post_long_cts(peers, w, protocol, id.raw(), (None, capacity)) {
+        Ok(msg_id) => msg_id,
+        Err(refused) => return refused.into(),
     };
-    let hdr = LongCts {
-        msg_id,
-        tag,
-        delivery,
-        msg_length: buf.len() as u64,
-        send_id: id.raw(),
-        credit_request: peers.cfg.cts_credits,
-        cause: Cause::Fresh,
-        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
-    };
-    let ty = PktType(plain.0 + tag.is_some() as u8);
-    let posted = peers.post(w, to, ty, header + capacity, |slot| {
-        let at = hdr.write(slot);
-        at + buf.copy_to(0, &mut slot[at..at + capacity])
-    });
-    if let Err(refused) = posted {
-        return refused.into();
-    }
-    peers.table[to].next_tx = msg_id.wrapping_add(1);
     if let Some(op) = sends.table.get_mut(id) {
         op.msg_id = msg_id;
         op.sent = capacity;
@@ -165,25 +144,12 @@ fn on_rtm(
         (Cause::Fresh, _) => {}
         (Cause::ReadNack, _) => return recvs.on_reannouncement(peers, a, rtm, msg_length, send_id),
     }
-    let envelope = envelope(a.peer, rtm, msg_length, send_id);
-    let mut received = ReceivedRanges::new();
-    received.add(0, rtm.payload.len() as u64);
-    let whole = received.bytes() == msg_length;
-    match recvs.take_expected(peers, pending, rtm, a.peer) {
-        None => {
-            recvs.hold_unexpected(peers, pending, a, rtm, envelope, (0, received));
-            Next::Nothing
-        }
-        Some(id) => {
-            if let Some(op) = recvs.table.get_mut(id) {
-                op.buf.put(0, rtm.payload);
-            }
-            if whole {
-                return recvs.finish(peers, pending, id, &envelope);
-            }
-            recvs.begin(id, envelope, received);
-            Next::Ctl(Ctl::Cts(id))
-        }
+    let protocol = if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts };
+    let envelope = Envelope::of_rtm(a, rtm, protocol, send_id);
+    match recvs.on_first(peers, pending, a, rtm, envelope, (0, false)) {
+        FirstPacket::Ended(next) => next,
+        FirstPacket::Begun(id) => Next::Ctl(Ctl::Cts(id)),
+        FirstPacket::Held(_) | FirstPacket::Dropped => Next::Nothing,
     }
 }
 
@@ -244,17 +210,5 @@ fn on_data(
         Next::Ctl(Ctl::Cts(id))
     } else {
         Next::Nothing
-    }
-}
-
-fn envelope(from: PeerId, rtm: &Rtm<'_>, len: u64, send_id: u32) -> Envelope {
-    Envelope {
-        len,
-        tag: rtm.tag.unwrap_or(0),
-        from,
-        msg_id: rtm.msg_id,
-        protocol: if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts },
-        cq_data: rtm.opts.cq_data,
-        send_id,
     }
 }

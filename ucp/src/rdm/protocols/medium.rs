@@ -3,10 +3,8 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
-use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::Peers;
@@ -14,6 +12,7 @@ use crate::rdm::peers::peer::PartialMsg;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::packets::FirstPacket;
 use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::send::Sends;
 use crate::rdm::status::OpError;
@@ -48,42 +47,32 @@ pub(in crate::rdm) fn push<W: Wire>(
     id: SlotId,
 ) -> SendProgress {
     let Some(op) = sends.table.get(id) else { return SendProgress::Done };
-    let (to, protocol, tag, buf, at_byte) = (op.peer, op.protocol, op.tag, op.buf, op.sent);
-    let peer = &peers.table[to];
-    let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
-    let capacity = w.mtu(to).saturating_sub(header);
+    let (message, protocol, at_byte) = (op.message(), op.protocol, op.sent);
+    let msg_id = (op.state != TxState::Queued).then_some(op.msg_id);
+    let (header, msg_length) = (message.header_len(peers, protocol), message.buf.len());
+    let capacity = w.mtu(message.to).saturating_sub(header);
     if capacity == 0 {
         return SendProgress::Fail(OpError::Unsupported);
     }
-    let len = segment(buf.len() - at_byte, capacity);
-    let first = op.state == TxState::Queued;
-    let msg_id = if first { peer.next_tx } else { op.msg_id };
-    let receipt = (protocol == Protocol::DcMedium).then_some(id.raw());
-    let hdr = Medium {
-        msg_id,
-        tag,
-        receipt,
-        msg_length: buf.len() as u64,
+    let len = segment(msg_length - at_byte, capacity);
+    let part = (header, at_byte..at_byte + len);
+    let posted = message.post(peers, w, msg_id, part, |common| Medium {
+        msg_id: common.msg_id,
+        tag: common.tag,
+        receipt: (protocol == Protocol::DcMedium).then_some(id.raw()),
+        msg_length: msg_length as u64,
         seg_offset: at_byte as u64,
-        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
-    };
-    let plain = if receipt.is_some() { PktType::DC_MEDIUM_MSGRTM } else { PktType::MEDIUM_MSGRTM };
-    let ty = PktType(plain.0 + tag.is_some() as u8);
-    let posted = peers.post(w, to, ty, header + len, |slot| {
-        let at = hdr.write(slot);
-        at + buf.copy_to(at_byte, &mut slot[at..at + len])
+        opts: common.opts,
     });
-    if let Err(refused) = posted {
-        return refused.into();
-    }
-    if first {
-        peers.table[to].next_tx = msg_id.wrapping_add(1);
-    }
+    let msg_id = match posted {
+        Ok(msg_id) => msg_id,
+        Err(refused) => return refused.into(),
+    };
     let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
     op.msg_id = msg_id;
     op.state = TxState::Sending;
     op.sent += len;
-    if op.sent < buf.len() {
+    if op.sent < msg_length {
         return SendProgress::Sent;
     }
     sends.all_sent(peers, pending, w, id);
@@ -101,9 +90,7 @@ pub(in crate::rdm) fn on_recv(
     let Packet::Rtm(rtm) = a.packet else { return Next::Nothing };
     let RtmBody::Medium { msg_length, seg_offset } = rtm.body else { return Next::Nothing };
     match a.order {
-        MsgOrder::Next => {
-            on_first(recvs, peers, pending, a, rtm, envelope(a.peer, rtm, msg_length), seg_offset)
-        }
+        MsgOrder::Next => on_first(recvs, peers, pending, a, rtm, seg_offset),
         _ => on_further(recvs, peers, pending, a, rtm, msg_length, seg_offset),
     }
 }
@@ -114,29 +101,18 @@ fn on_first(
     pending: &mut Pending,
     a: &Arrival<'_>,
     rtm: &Rtm<'_>,
-    envelope: Envelope,
     seg_offset: u64,
 ) -> Next {
-    let mut received = ReceivedRanges::new();
-    received.add(seg_offset, rtm.payload.len() as u64);
-    let whole = received.bytes() == envelope.len;
-    let part = match recvs.take_expected(peers, pending, rtm, a.peer) {
-        Some(id) => {
-            if let Some(op) = recvs.table.get_mut(id) {
-                op.buf.put(seg_offset, rtm.payload);
-            }
-            if whole {
-                return recvs.finish(peers, pending, id, &envelope);
-            }
-            recvs.begin(id, envelope, received);
-            PartialMsg::Rx(id)
-        }
-        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, (seg_offset, received)) {
-            Some(id) if !whole => PartialMsg::Unexpected(id),
-            _ => return Next::Nothing,
-        },
+    let protocol = if rtm.receipt.is_some() { Protocol::DcMedium } else { Protocol::Medium };
+    let envelope = Envelope::of_rtm(a, rtm, protocol, rtm.receipt.unwrap_or(0));
+    let whole = rtm.payload.len() as u64 == envelope.len;
+    let part = match recvs.on_first(peers, pending, a, rtm, envelope, (seg_offset, false)) {
+        FirstPacket::Ended(next) => return next,
+        FirstPacket::Begun(id) => PartialMsg::Rx(id),
+        FirstPacket::Held(id) if !whole => PartialMsg::Unexpected(id),
+        FirstPacket::Held(_) | FirstPacket::Dropped => return Next::Nothing,
     };
-    peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, part);
+    peers.table.begin_msg(a, rtm, part);
     Next::Nothing
 }
 
@@ -150,59 +126,33 @@ fn on_further(
     msg_length: u64,
     seg_offset: u64,
 ) -> Next {
-    let part =
-        peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
-    let len = rtm.payload.len() as u64;
+    let fits = |envelope: &Envelope| envelope.len == msg_length;
     let mut next = Next::Nothing;
-    let whole = match part {
+    let arrived = match peers.table.begun_msg(a, rtm) {
         None if peers.table[a.peer].state.is_failed() => return peers.drop_of_failed(a),
         None => return peers.drop_packet(a, DropReason::Duplicate),
         // Kept, it would cost memory that no length bounds.
-        Some(_) if len == 0 => return peers.drop_packet(a, DropReason::BadSegment),
-        Some(PartialMsg::Rx(id)) => {
-            let Some((op, rxe)) = recvs.rxe(id) else {
-                return peers.drop_packet(a, DropReason::BadSegment);
-            };
-            if rxe.envelope.len != msg_length || !rxe.received.add(seg_offset, len) {
-                return peers.drop_packet(a, DropReason::BadSegment);
+        Some(_) if rtm.payload.is_empty() => return peers.drop_packet(a, DropReason::BadSegment),
+        Some(PartialMsg::Rx(id)) => match recvs.recv_further(peers, a, rtm, (id, seg_offset), fits) {
+            Ok((envelope, arrived)) => {
+                if arrived == msg_length {
+                    next = recvs.finish(peers, pending, id, &envelope);
+                }
+                arrived
             }
-            op.buf.put(seg_offset, rtm.payload);
-            let (whole, envelope) = (rxe.received.bytes() == msg_length, rxe.envelope);
-            if whole {
-                next = recvs.finish(peers, pending, id, &envelope);
-            }
-            whole
-        }
-        Some(PartialMsg::Unexpected(_)) if !peers.reserve_unexpected(pending, a, rtm) => {
-            return Next::Nothing;
-        }
+            Err(next) => return next,
+        },
         Some(PartialMsg::Unexpected(id)) => {
-            let Some(held) = recvs.unexpected.get_mut(id) else {
-                return peers.drop_packet(a, DropReason::BadSegment);
-            };
-            if held.envelope.len != msg_length || !held.received.add(seg_offset, len) {
-                return peers.drop_packet(a, DropReason::BadSegment);
+            match recvs.hold_further(peers, pending, a, rtm, (id, seg_offset), fits) {
+                Ok(arrived) => arrived,
+                Err(next) => return next,
             }
-            held.segments.push(seg_offset, pending.held_packets.copy_unexpected(rtm.payload));
-            held.received.bytes() == msg_length
         }
     };
-    if whole && let Some(queue) = &mut peers.table[a.peer].queue {
-        queue.partial_msgs.remove(&rtm.msg_id);
+    if arrived == msg_length {
+        peers.table.end_msg(a, rtm);
     }
     next
-}
-
-fn envelope(from: PeerId, rtm: &Rtm<'_>, len: u64) -> Envelope {
-    Envelope {
-        len,
-        tag: rtm.tag.unwrap_or(0),
-        from,
-        msg_id: rtm.msg_id,
-        protocol: if rtm.receipt.is_some() { Protocol::DcMedium } else { Protocol::Medium },
-        cq_data: rtm.opts.cq_data,
-        send_id: rtm.receipt.unwrap_or(0),
-    }
 }
 
 #[cfg(test)]

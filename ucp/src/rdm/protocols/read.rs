@@ -5,7 +5,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::flow::window;
-use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::ids::PeerId;
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Job, RmaOp, RmaState};
@@ -132,11 +132,10 @@ pub(in crate::rdm) fn push_response<W: Wire>(
         seg_length: len as u64,
         connid: Some(peers.wires.own_addr(&peers.table[to]).connid),
     };
-    let sent = w.send(to, ReadRsp::LEN + len, TxToken::Packet, |slot| {
+    peers.post(w, to, PktType::READRSP, ReadRsp::LEN + len, |slot| {
         let at = hdr.write(slot);
         at + rma.copy_to(0, &mut slot[at..at + len])
-    });
-    peers.posted(to, PktType::READRSP, sent)?;
+    })?;
     let Some(rma) = rma_ops.table.get_mut(id) else { return Ok(()) };
     rma.sent = len as u64;
     // [M8.5]
@@ -144,8 +143,7 @@ pub(in crate::rdm) fn push_response<W: Wire>(
     let (protocol, total, peer) = (rma.protocol, rma.len, rma.peer);
     if rma.sent == total {
         rma_ops.table.remove(id);
-        peers.counters.stats.count_served(protocol, total);
-        peers.counters.by_peer.served(peer, protocol, total);
+        peers.counters.count_served(peer, protocol, total);
     } else if rma.window > 0 {
         rma.in_data_queue = true;
         peers.table[to].queue_mut().grants.push_back(id);

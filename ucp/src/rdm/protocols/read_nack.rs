@@ -19,8 +19,8 @@ use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::ReadNack;
-use crate::wire::rtm::{LongCts, Rtm};
-use crate::wire::{Cause, Delivery, Packet, PktType};
+use crate::wire::rtm::Rtm;
+use crate::wire::{Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
     [PacketHandler { ty: PktType::READ_NACK, kind: HandlerKind::ReadNack, id_use: None }];
@@ -89,23 +89,7 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
         Some(op) if op.peer == to && op.state == TxState::Nacked => op,
         _ => return Ok(()),
     };
-    let (plain, delivery) = match op.protocol {
-        Protocol::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
-        _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
-    };
-    let peer = &peers.table[to];
-    let hdr = LongCts {
-        msg_id: op.msg_id,
-        tag: op.tag,
-        delivery,
-        msg_length: op.buf.len() as u64,
-        send_id: id.raw(),
-        credit_request: peers.cfg.cts_credits,
-        cause: Cause::ReadNack,
-        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
-    };
-    let max = op.protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
-    peers.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
+    op.message().post_long_cts(peers, w, op.protocol, id.raw(), (Some(op.msg_id), 0))?;
     if let Some(op) = sends.table.get_mut(id) {
         op.state = TxState::Granted;
     }
@@ -124,9 +108,9 @@ impl Recvs {
         len: u64,
         send_id: u32,
     ) -> Next {
-        let part =
-            peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
-        let Some(PartialMsg::Rx(rx)) = part else { return peers.drop_packet(a, DropReason::BadId) };
+        let Some(PartialMsg::Rx(rx)) = peers.table.begun_msg(a, rtm) else {
+            return peers.drop_packet(a, DropReason::BadId);
+        };
         match self.rxe(rx) {
             Some((_, rxe)) if rxe.nack && rxe.envelope.len == len && rtm.payload.is_empty() => {
                 rxe.nack = false;
@@ -136,9 +120,7 @@ impl Recvs {
             }
             _ => return peers.drop_packet(a, DropReason::BadSegment),
         }
-        if let Some(queue) = &mut peers.table[a.peer].queue {
-            queue.partial_msgs.remove(&rtm.msg_id);
-        }
+        peers.table.end_msg(a, rtm);
         Next::Ctl(Ctl::Cts(rx))
     }
 }

@@ -7,7 +7,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::ids::WireId;
-use crate::rdm::ids::{PeerId, Source, TxToken};
+use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
@@ -43,22 +43,36 @@ pub(in crate::rdm) fn start<W: Wire>(
     to: PeerId,
     p: &PutArgs,
 ) -> Option<Result<(), NotPosted>> {
-    let opts = peers.wires.req_opts(&peers.table[to], p.cq_data);
-    let len = p.local.len();
-    let max = header_len(PktType::EAGER_RTW, p.remote.count(), &opts) + len;
-    if max > w.mtu(to) {
-        return None;
-    }
+    let (opts, len) = (peers.wires.req_opts(&peers.table[to], p.cq_data), p.local.len());
     let hdr = Eager { rma_iov: p.remote, receipt: None, opts };
-    let posted = peers.post(w, to, PktType::EAGER_RTW, max, |slot| {
-        let at = hdr.write(slot);
-        at + p.local.copy_to(0, &mut slot[at..])
-    });
+    let posted = post_eager(peers, w, to, &hdr, len as u64, |slot| p.local.copy_to(0, slot))?;
     if posted.is_ok() {
         peers.table[to].state.insert(PeerFlags::UNACKED);
-        peers.counters.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
-        peers.counters.by_peer.initiated(to, RmaProtocol::EagerWrite, len as u64);
+        peers.counters.count_initiated(to, RmaProtocol::EagerWrite, len as u64);
     }
+    Some(posted)
+}
+
+/// Posts a write of `len` bytes as one packet. `None`: it does not fit one.
+// [M8.2]
+#[inline]
+fn post_eager<W: Wire>(
+    peers: &mut Peers,
+    w: &mut W,
+    to: PeerId,
+    hdr: &Eager,
+    len: u64,
+    copy: impl FnOnce(&mut [u8]) -> usize,
+) -> Option<Result<(), NotPosted>> {
+    let ty = if hdr.receipt.is_some() { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
+    let max = (header_len(ty, hdr.rma_iov.count(), &hdr.opts) as u64).saturating_add(len);
+    if max > w.mtu(to) as u64 {
+        return None;
+    }
+    let posted = peers.post(w, to, ty, max as usize, |slot| {
+        let at = hdr.write(slot);
+        at + copy(&mut slot[at..])
+    });
     Some(posted)
 }
 
@@ -132,22 +146,18 @@ pub(in crate::rdm) fn push<W: Wire>(
     let to = rma.peer;
     let opts = peers.wires.req_opts(&peers.table[to], rma.cq_data);
     let acked = rma.ack != Ack::No;
-    let mtu = w.mtu(to);
-    let eager = if acked { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
-    let max = header_len(eager, rma.remote.count(), &opts) as u64;
-    // [M8.2]
-    if rma.protocol == RmaProtocol::EagerWrite && max.saturating_add(rma.len) <= mtu as u64 {
+    if rma.protocol == RmaProtocol::EagerWrite {
         let hdr = Eager { rma_iov: rma.remote, receipt: acked.then_some(id.raw()), opts };
-        let sent = w.send(to, max as usize + rma.len as usize, TxToken::Packet, |slot| {
-            let at = hdr.write(slot);
-            at + rma.copy_to(0, &mut slot[at..])
-        });
-        if let Err(refused) = peers.posted(to, eager, sent) {
-            return refused.into();
+        match post_eager(peers, w, to, &hdr, rma.len, |slot| rma.copy_to(0, slot)) {
+            None => {}
+            Some(Err(refused)) => return refused.into(),
+            Some(Ok(())) => {
+                rma_ops.all_sent(peers, pending, id);
+                return SendProgress::Done;
+            }
         }
-        rma_ops.all_sent(peers, pending, id);
-        return SendProgress::Done;
     }
+    let mtu = w.mtu(to);
     let (long, delivery) = match acked {
         true => (PktType::DC_LONGCTS_RTW, Delivery::Complete),
         false => (PktType::LONGCTS_RTW, Delivery::Plain),
@@ -169,11 +179,11 @@ pub(in crate::rdm) fn push<W: Wire>(
         credit_request: peers.cfg.cts_credits,
         opts,
     };
-    let sent = w.send(to, header + capacity, TxToken::Packet, |slot| {
+    let posted = peers.post(w, to, long, header + capacity, |slot| {
         let at = hdr.write(slot);
         at + rma.copy_to(0, &mut slot[at..at + capacity])
     });
-    if let Err(refused) = peers.posted(to, long, sent) {
+    if let Err(refused) = posted {
         return refused.into();
     }
     if let Some(rma) = rma_ops.table.get_mut(id) {

@@ -142,8 +142,7 @@ impl RmaOps {
         let Some((protocol, len)) = self.being_read(a, id) else {
             return peers.drop_packet(a, DropReason::BadId);
         };
-        peers.counters.stats.count_rma(protocol, len);
-        peers.counters.by_peer.initiated(a.peer, protocol, len);
+        peers.counters.count_initiated(a.peer, protocol, len);
         self.finish(peers, pending, id, Ok(()));
         Next::Nothing
     }

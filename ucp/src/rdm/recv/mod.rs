@@ -4,6 +4,7 @@ pub(super) mod held_bytes;
 pub(super) mod held_packets;
 pub mod matching;
 pub(super) mod multi_recv;
+pub(super) mod packets;
 pub(super) mod receives;
 pub(super) mod reorder;
 pub(super) mod sequence;

@@ -75,8 +75,7 @@ pub(in crate::rdm) fn push_rma_data<W: Wire>(
             Job::Load(_) => {
                 let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
                 rma_ops.table.remove(id);
-                peers.counters.stats.count_served(protocol, len);
-                peers.counters.by_peer.served(peer, protocol, len);
+                peers.counters.count_served(peer, protocol, len);
             }
             _ => rma_ops.all_sent(peers, pending, id),
         }
@@ -161,8 +160,7 @@ impl RmaOps {
         len: u64,
         (cq_data, receipt): (Option<u64>, Option<u32>),
     ) -> Next {
-        peers.counters.stats.count_served(protocol, len);
-        peers.counters.by_peer.served(from, protocol, len);
+        peers.counters.count_served(from, protocol, len);
         // [M8.10]
         if let Some(cq_data) = cq_data {
             pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
@@ -214,8 +212,7 @@ impl RmaOps {
                 Job::Store(_) => self.finish_stored(peers, pending, id),
                 _ => {
                     let (protocol, len) = (rma.protocol, rma.len);
-                    peers.counters.stats.count_rma(protocol, len);
-                    peers.counters.by_peer.initiated(a.peer, protocol, len);
+                    peers.counters.count_initiated(a.peer, protocol, len);
                     self.finish(peers, pending, id, Ok(()));
                     Next::Nothing
                 }
@@ -243,7 +240,6 @@ pub(in crate::rdm) fn on_rdma_write(
     len: u64,
     word: u32,
 ) {
-    peers.counters.stats.count_served(RmaProtocol::DirectWrite, len);
-    peers.counters.by_peer.served(from, RmaProtocol::DirectWrite, len);
+    peers.counters.count_served(from, RmaProtocol::DirectWrite, len);
     pending.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
 }

@@ -8,8 +8,8 @@ pub mod mem;
 pub mod mem_table;
 pub(super) mod ops;
 pub(super) mod progress;
-pub(super) mod regions;
 pub(super) mod reads;
+pub(super) mod regions;
 
 pub use args::*;
 

@@ -185,8 +185,7 @@ impl RmaOps {
         rma.state = RmaState::AllSent;
         let (protocol, len, ack, peer) = (rma.protocol, rma.len, rma.ack, rma.peer);
         let waits = matches!(&rma.job, Job::Atomic(Atomic { result: Some(_), .. }));
-        peers.counters.stats.count_rma(protocol, len);
-        peers.counters.by_peer.initiated(peer, protocol, len);
+        peers.counters.count_initiated(peer, protocol, len);
         match ack {
             _ if waits => {}
             Ack::Wanted => {}

@@ -210,8 +210,7 @@ impl Sends {
         op.state = TxState::AllSent;
         op.sent = op.buf.len();
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
-        peers.counters.stats.count_sent(protocol, len);
-        peers.counters.by_peer.of(to).tx_bytes += len as u64;
+        peers.counters.count_sent(to, protocol, len);
         if protocol.sync() == Sync::No {
             self.finish(peers, pending, w, id, Ok(()));
         }

@@ -15,7 +15,7 @@ use crate::rdm::send::Sends;
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Eor;
 use crate::wire::rtm::{LongRead, RuntRead};
-use crate::wire::{Iovs, MAX_IOV, PktType, RmaIov};
+use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 /// Sends the next packet of the send at the head of its peer's queue.
 // [M3.7]
@@ -97,23 +97,21 @@ fn push_whole<W: Wire>(
     max: usize,
 ) -> SendProgress {
     let Some(op) = sends.table.get(id) else { return SendProgress::Done };
-    let (to, tag) = (op.peer, op.tag);
-    let peer = &peers.table[to];
-    let hdr = LongRead {
-        msg_id: peer.next_tx,
-        tag,
-        msg_length: op.buf.len() as u64,
+    let message = op.message();
+    let posted = message.post(peers, w, None, (max, 0..0), |common| LongRead {
+        msg_id: common.msg_id,
+        tag: common.tag,
+        msg_length: message.buf.len() as u64,
         send_id: id.raw(),
         read_iov,
-        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
+        opts: common.opts,
+    });
+    let msg_id = match posted {
+        Ok(msg_id) => msg_id,
+        Err(refused) => return refused.into(),
     };
-    let ty = PktType(PktType::LONGREAD_MSGRTM.0 + tag.is_some() as u8);
-    if let Err(refused) = peers.post(w, to, ty, max, |slot| hdr.write(slot)) {
-        return refused.into();
-    }
-    peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
     if let Some(op) = sends.table.get_mut(id) {
-        op.msg_id = hdr.msg_id;
+        op.msg_id = msg_id;
         op.state = TxState::Exposed;
     }
     SendProgress::Done
@@ -130,32 +128,25 @@ fn push_runt<W: Wire>(
 ) -> SendProgress {
     let runt = peers.cfg.runt_size;
     let Some(op) = sends.table.get(id) else { return SendProgress::Done };
-    let (to, tag, buf, at_byte, first) = (op.peer, op.tag, op.buf, op.sent, op.state == TxState::Queued);
-    let peer = &peers.table[to];
+    let (message, at_byte, first) = (op.message(), op.sent, op.state == TxState::Queued);
     let len = (runt - at_byte).min(capacity);
-    let hdr = RuntRead {
-        msg_id: if first { peer.next_tx } else { op.msg_id },
-        tag,
-        msg_length: buf.len() as u64,
+    let (part, msg_id) = ((header, at_byte..at_byte + len), (!first).then_some(op.msg_id));
+    let posted = message.post(peers, w, msg_id, part, |common| RuntRead {
+        msg_id: common.msg_id,
+        tag: common.tag,
+        msg_length: message.buf.len() as u64,
         send_id: id.raw(),
         seg_offset: at_byte as u64,
         runt_length: runt as u64,
         read_iov,
-        opts: peers.wires.req_opts(peer, op.cq_data).of_class(op.class),
-    };
-    let ty = PktType(PktType::RUNTREAD_MSGRTM.0 + tag.is_some() as u8);
-    let posted = peers.post(w, to, ty, header + len, |slot| {
-        let at = hdr.write(slot);
-        at + buf.copy_to(at_byte, &mut slot[at..at + len])
+        opts: common.opts,
     });
-    if let Err(refused) = posted {
-        return refused.into();
-    }
-    if first {
-        peers.table[to].next_tx = hdr.msg_id.wrapping_add(1);
-    }
+    let msg_id = match posted {
+        Ok(msg_id) => msg_id,
+        Err(refused) => return refused.into(),
+    };
     let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
-    op.msg_id = hdr.msg_id;
+    op.msg_id = msg_id;
     op.sent += len;
     if first {
         op.state = TxState::Sending;
@@ -216,8 +207,7 @@ impl Sends {
         let Some(op) = self.table.get(id) else { return };
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
         debug_assert!(protocol.sync() == Sync::No);
-        peers.counters.stats.count_sent(protocol, len);
-        peers.counters.by_peer.of(to).tx_bytes += len as u64;
+        peers.counters.count_sent(to, protocol, len);
         self.finish(peers, pending, w, id, Ok(()));
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
-use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rma_read::RmaRead;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::Peers;
@@ -10,6 +9,7 @@ use crate::rdm::peers::peer::{Ctl, PartialMsg};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Protocol};
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::packets::FirstPacket;
 use crate::rdm::recv::sequence::MsgOrder;
 use crate::rdm::rma::Reads;
 use crate::rdm::trace::DropReason;
@@ -41,17 +41,7 @@ pub(in crate::rdm) fn on_rtm<W: Wire>(
     if iov.total().is_none_or(|total| total < len) {
         return peers.drop_packet(a, DropReason::BadSegment);
     }
-    let envelope = Envelope {
-        len,
-        tag: rtm.tag.unwrap_or(0),
-        from: a.peer,
-        msg_id: rtm.msg_id,
-        protocol,
-        cq_data: rtm.opts.cq_data,
-        send_id,
-    };
-    let mut received = ReceivedRanges::new();
-    received.add(at, rtm.payload.len() as u64);
+    let envelope = Envelope::of_rtm(a, rtm, protocol, send_id);
     // A message that is all head is not read.
     let rma_read = match runt == len && protocol == Protocol::RuntRead {
         true => None,
@@ -60,39 +50,29 @@ pub(in crate::rdm) fn on_rtm<W: Wire>(
             Err(_) => return peers.drop_packet(a, DropReason::NoRoom),
         },
     };
-    let (missing, whole) = (received.bytes() < runt, rma_read.is_none() && received.bytes() == len);
-    match recvs.take_expected(peers, pending, rtm, a.peer) {
-        Some(id) => {
-            if let Some(op) = recvs.table.get_mut(id) {
-                op.buf.put(at, rtm.payload);
-            }
-            if whole {
-                return recvs.finish(peers, pending, id, &envelope);
-            }
-            recvs.begin(id, envelope, received);
+    let missing = (rtm.payload.len() as u64) < runt;
+    match recvs.on_first(peers, pending, a, rtm, envelope, (at, rma_read.is_some())) {
+        FirstPacket::Ended(next) => next,
+        FirstPacket::Begun(id) => {
             if missing {
-                peers.table[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
+                peers.table.begin_msg(a, rtm, PartialMsg::Rx(id));
             }
-            if let Some(rma_read) = rma_read {
-                return reads.start(recvs, peers, w, rma_read, id);
-            }
+            rma_read.map_or(Next::Nothing, |rma_read| reads.start(recvs, peers, w, rma_read, id))
         }
-        None => match recvs.hold_unexpected(peers, pending, a, rtm, envelope, (at, received)) {
-            Some(id) => {
-                if let Some(held) = recvs.unexpected.get_mut(id) {
-                    held.rma_read = rma_read;
-                }
-                if missing {
-                    peers.table[a.peer]
-                        .queue_mut()
-                        .partial_msgs
-                        .insert(rtm.msg_id, PartialMsg::Unexpected(id));
-                }
+        FirstPacket::Held(id) => {
+            if let Some(held) = recvs.unexpected.get_mut(id) {
+                held.rma_read = rma_read;
             }
-            None => drop(rma_read.and_then(|rma_read| reads.table.remove(rma_read))),
-        },
+            if missing {
+                peers.table.begin_msg(a, rtm, PartialMsg::Unexpected(id));
+            }
+            Next::Nothing
+        }
+        FirstPacket::Dropped => {
+            drop(rma_read.and_then(|rma_read| reads.table.remove(rma_read)));
+            Next::Nothing
+        }
     }
-    Next::Nothing
 }
 
 /// Handles a further packet of a message's head.
@@ -105,31 +85,22 @@ fn on_further(
     rtm: &Rtm<'_>,
     (msg_length, runt, at): (u64, u64, u64),
 ) -> Next {
-    let len = rtm.payload.len() as u64;
-    let part =
-        peers.table[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+    let part = peers.table.begun_msg(a, rtm);
     if !runt_agrees(recvs, reads, part, runt) {
         return peers.drop_packet(a, DropReason::BadSegment);
     }
+    let fits = |envelope: &Envelope| envelope.protocol == Protocol::RuntRead && envelope.len == msg_length;
     let mut next = Next::Nothing;
     let head_complete = match part {
         None => return peers.drop_packet(a, DropReason::Duplicate),
-        Some(_) if len == 0 => return peers.drop_packet(a, DropReason::BadSegment),
+        Some(_) if rtm.payload.is_empty() => return peers.drop_packet(a, DropReason::BadSegment),
         Some(PartialMsg::Rx(id)) => {
-            let fits = match recvs.rxe(id) {
-                Some((op, rxe)) => {
-                    let fits = rxe.envelope.protocol == Protocol::RuntRead && rxe.envelope.len == msg_length;
-                    let fits = fits && rxe.received.add(at, len);
-                    if fits {
-                        op.buf.put(at, rtm.payload);
-                    }
-                    fits.then_some((rxe.received.bytes(), rxe.envelope, rxe.rma_read, rxe.nack))
-                }
-                None => None,
+            let (envelope, arrived) = match recvs.recv_further(peers, a, rtm, (id, at), fits) {
+                Ok(received) => received,
+                Err(next) => return next,
             };
-            let Some((arrived, envelope, rma_read, nack)) = fits else {
-                return peers.drop_packet(a, DropReason::BadSegment);
-            };
+            let (is_read, nack) =
+                recvs.rxe(id).map_or((false, false), |(_, rxe)| (rxe.rma_read.is_some(), rxe.nack));
             if arrived == msg_length {
                 next = recvs.finish(peers, pending, id, &envelope);
             } else if nack && arrived == runt {
@@ -139,25 +110,17 @@ fn on_further(
                 return Next::Ctl(nack);
             }
             // During the read the head has arrived; after it, everything.
-            arrived == msg_length || rma_read.is_some() && arrived == runt
-        }
-        Some(PartialMsg::Unexpected(_)) if !peers.reserve_unexpected(pending, a, rtm) => {
-            return Next::Nothing;
+            arrived == msg_length || is_read && arrived == runt
         }
         Some(PartialMsg::Unexpected(id)) => {
-            let Some(held) = recvs.unexpected.get_mut(id) else {
-                return peers.drop_packet(a, DropReason::BadSegment);
-            };
-            let fits = held.envelope.protocol == Protocol::RuntRead && held.envelope.len == msg_length;
-            if !fits || !held.received.add(at, len) {
-                return peers.drop_packet(a, DropReason::BadSegment);
+            match recvs.hold_further(peers, pending, a, rtm, (id, at), fits) {
+                Ok(arrived) => arrived == runt,
+                Err(next) => return next,
             }
-            held.segments.push(at, pending.held_packets.copy_unexpected(rtm.payload));
-            held.received.bytes() == runt
         }
     };
-    if head_complete && let Some(queue) = &mut peers.table[a.peer].queue {
-        queue.partial_msgs.remove(&rtm.msg_id);
+    if head_complete {
+        peers.table.end_msg(a, rtm);
     }
     next
 }

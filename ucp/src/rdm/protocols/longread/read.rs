@@ -37,8 +37,7 @@ impl Reads {
         };
         let Some(address) = rma_read.rma_address() else { return false };
         let peer = &peers.table[rma_read.peer];
-        let has_nack =
-            peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
+        let has_nack = peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
         has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
     }
 
@@ -46,8 +45,7 @@ impl Reads {
     fn decline(&mut self, peers: &Peers, id: SlotId) {
         let Some(rma_read) = self.table.get_mut(id) else { return };
         let peer = &peers.table[rma_read.peer];
-        let has_nack =
-            peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
+        let has_nack = peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
         // Only a sender that names an RMA-only lane would take the plain form for good.
         let declined = has_nack && rma_read.rma_address().is_some();
         rma_read.stop = Some(if declined { Stop::Declined } else { Stop::Nack });

@@ -71,6 +71,23 @@ conform_suite!(efa_shm, || {
     let open = || any::open("efa", "softefa0", &Source::empty()).unwrap();
     Pair::new(open(), open())
 });
+/// Two interfaces on one memory domain, as the workers of a context have them.
+fn of_one_domain(tl: &str, dev: &str, open: Open) -> Pair<any::Iface> {
+    let source = Source::empty();
+    let md = any::open_md(tl, dev, &source).unwrap();
+    Pair::new(open(&md, &source).unwrap(), open(&md, &source).unwrap())
+}
+
+type Open = fn(&any::Md, &Source) -> Result<any::Iface, uct::api::OpenError>;
+
+conform_suite!(posix_one_domain, || of_one_domain("posix", "memory", any::open_iface));
+conform_suite!(efa_one_domain, || of_one_domain("efa", "softefa0", any::open_iface));
+conform_suite!(posix_for_threads, || of_one_domain("posix", "memory", any::open_iface_for_threads));
+conform_suite!(efa_for_threads, || of_one_domain("efa", "softefa0", any::open_iface_for_threads));
+conform_suite!(loopback_for_threads, || {
+    let iface = loopback::Iface::open_private_on(&loopback::Md::open(), &Default::default()).unwrap();
+    Pair::new(iface.clone(), iface)
+});
 conform_suite!(efa_inproc_rough, || {
     use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
     use uct::efa::{Config, Iface, Params};

@@ -36,6 +36,7 @@ fn forty_seeds_pass() {
         total(|o| o.zcopy_received) > 100 && total(|o| o.passed_on) > 100,
         "nobody in zero-copy receive mode"
     );
+    assert!(total(|o| o.of_one_context) > 10 && total(|o| o.shared) > 10, "each worker is on its own");
     assert!(total(|o| o.force_closed) > 0 && total(|o| o.disconnected) > 0, "nobody was given up");
     let mut coverage = Coverage::default();
     outcomes.iter().for_each(|outcome| coverage.add_run(outcome));

@@ -312,6 +312,7 @@ fn stream_data_can_be_taken(tls: &str) {
 
 /// Dropping the data of an announced message loses it, and the send completes.
 fn dropped_stream_data_blocks_nobody(tls: &str) {
+    let tls = common::ends(tls).0;
     let config = || Source::empty().with("UCX_TLS", tls).with("UCX_PROGRESS_BATCH", "1");
     let worker = || Context::configured(config()).unwrap().worker().unwrap();
     let a = worker();
@@ -344,7 +345,7 @@ fn failed_peer_ends_its_stream(tls: &str) {
     let none = pair.ba.stream_recv(vec![0; 10].into_boxed_slice());
     pair.until(|| recv.is_done());
     assert_eq!(&recv.wait().1[..], b"last words");
-    let Pair { a, b, ab, ba } = pair;
+    let Pair { a, b, ab, ba, shared: _shared } = pair;
     let _ = ba.close(ucp::CloseMode::Force).wait();
     common::spin(&[&a, &b], &mut || none.is_done());
     assert!(none.wait().0.is_err());
@@ -359,6 +360,9 @@ on! {
     loopback: "self",
     posix: "posix",
     efa: "efa",
+    own_contexts: "apart posix",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }
 
 /// An operation not sent yet can be cancelled; one that may have been announced cannot.

@@ -138,4 +138,6 @@ on! {
     loopback: "self",
     posix: "posix",
     efa: "efa",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }

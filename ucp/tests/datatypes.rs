@@ -438,12 +438,12 @@ fn finished_exactly_once(tls: &str) {
     };
     assert!(matches!(waiting, OpStatus::InProgress(_)));
     pair.settle();
-    let Pair { a, b, ab, ba } = pair;
+    let Pair { a, b, ab, ba, shared } = pair;
     drop(ba.close(CloseMode::Force));
     common::spin(&[&b], &mut || failed.ended.get().is_some());
     let (ended, finished) = failed.ended.get().unwrap();
     assert!(ended.is_err() && (finished, failed.finished.get()) == (1, 1));
-    drop((ab, a, send));
+    drop((ab, a, send, shared));
     assert_eq!(unsent.finished.get(), 1, "finished with its worker");
     drop(b);
     assert_eq!((dropped.finished.get(), dropped.ended.get()), (1, None));
@@ -585,6 +585,8 @@ on! {
     kernel: "kernel",
     efa: "efa",
     nics: "efa*2",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }
 
 /// Sends on an endpoint without a peer start when the peer is known.

@@ -140,4 +140,5 @@ on! {
     loopback: "self",
     posix: "posix",
     efa: "efa",
+    shared_posix: "shared posix",
 }

@@ -307,6 +307,9 @@ on! {
     posix: "posix",
     efa: "efa",
     all: "all",
+    own_contexts: "apart all",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
     // On libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
     #[cfg(feature = "verbs")]
     verbs: "verbs",

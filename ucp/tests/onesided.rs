@@ -205,7 +205,7 @@ fn wrong_keys_are_rejected(t: &Target) {
 
 fn blocking_and_borrowed(tls: &str) {
     // One worker with an endpoint to itself: blocking calls progress both ends.
-    let worker = common::context(tls).worker().unwrap();
+    let worker = common::context(common::ends(tls).0).worker().unwrap();
     let ep = worker.connect(&worker.address(), ucp::EpParams::default()).unwrap();
     let mem = worker.mem_alloc(70_000, Access::all()).unwrap();
     let rkey = ep.unpack_rkey(&mem.pack_rkey()).unwrap();
@@ -229,13 +229,13 @@ fn blocking_and_borrowed(tls: &str) {
 }
 
 macro_rules! on_lanes {
-    ($($lane:ident)*) => {$(
+    ($($lane:ident: $tls:literal)*) => {$(
         mod $lane {
             use super::*;
 
             #[test]
             fn memory_is_allocated_for_the_lane() {
-                let t = Target::alloc(stringify!($lane).trim_end_matches('_'));
+                let t = Target::alloc($tls);
                 all_sizes(&t);
                 without_requests(&t);
                 pieces(&t);
@@ -245,7 +245,7 @@ macro_rules! on_lanes {
 
             #[test]
             fn memory_by_packets() {
-                let t = Target::packets(stringify!($lane).trim_end_matches('_'));
+                let t = Target::packets($tls);
                 assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Emulated);
                 all_sizes(&t);
                 without_requests(&t);
@@ -256,12 +256,19 @@ macro_rules! on_lanes {
 
             #[test]
             fn blocking() {
-                blocking_and_borrowed(stringify!($lane).trim_end_matches('_'));
+                blocking_and_borrowed($tls);
             }
         }
     )*};
 }
-on_lanes!(self_ posix efa);
+on_lanes!(
+    self_: "self"
+    posix: "posix"
+    efa: "efa"
+    own_contexts: "apart efa"
+    shared_posix: "shared posix"
+    shared_efa: "shared efa"
+);
 
 #[test]
 fn mapped_memory_is_reported() {

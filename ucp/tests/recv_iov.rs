@@ -238,4 +238,5 @@ on! {
     cma: "posix,cma",
     efa: "efa",
     nics: "efa*2",
+    shared_efa: "shared efa",
 }

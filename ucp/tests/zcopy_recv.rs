@@ -320,7 +320,7 @@ fn worker_ends_with_posted_receives() {
     pair.until(|| send.is_done());
     pair.settle();
     drop(receives);
-    let Pair { a, b, ab, ba } = pair;
+    let Pair { a, b, ab, ba, .. } = pair;
     drop((b, ba));
     for _ in 0..10 {
         drop(ab.msg_send(vec![7; 100]));

@@ -16,7 +16,7 @@ impl Job {
     /// Progresses a worker and checks what ended; answers the number of events.
     pub(super) fn progress(&mut self, n: usize) -> Result<usize, Failed> {
         self.step += 1;
-        let events = self.workers[n].worker.progress();
+        let events = self.workers[n].progress();
         if events > 0 {
             self.trace.record(
                 &[8, n as u64, events as u64, self.fabric.now()],

@@ -80,7 +80,7 @@ impl Job {
         };
         job.trace.record(&[seed], format_args!("seed {seed}: {:?}", job.params));
         for n in 0..job.params.workers.len() {
-            let sim_worker = SimWorker::open(n, &job.fabric, &job.params);
+            let sim_worker = SimWorker::open(n, &job.workers, &job.fabric, &job.params);
             job.workers.push(sim_worker.map_err(|e| job.fail(format!("worker {n} does not open: {e}")))?);
         }
         job.regions = job.fabric.regions();
@@ -228,6 +228,10 @@ impl Job {
         }
         self.outcome.registrations_refused = self.fabric.refused();
         self.outcome.workers = self.workers.len() as u64;
+        for (n, worker_params) in self.params.workers.iter().enumerate() {
+            self.outcome.of_one_context += u64::from(self.params.context_of(n).count() > 1);
+            self.outcome.shared += u64::from(worker_params.shared.is_some());
+        }
         self.outcome.steps = self.step;
         self.outcome.virtual_ns = self.fabric.now();
         self.trace.record(&[self.fabric.now()], format_args!("end at {} ns", self.fabric.now()));
@@ -266,7 +270,7 @@ impl Job {
             // Some of it was to be read from its sender's memory.
             snapshot.rma_reads = snapshot.rma_reads.saturating_sub(snapshot.unexpected);
             (snapshot.unexpected, snapshot.held_bytes) = (0, 0);
-            snapshot.reordering_peers *= usize::from(sim_worker.nics.len() > 1);
+            snapshot.reordering_peers *= usize::from(sim_worker.nics().len() > 1);
         }
         if snapshot != (EngineSnapshot { receives: idle, ..EngineSnapshot::EMPTY }) {
             return Err(self.fail(format!("worker {n}: the engine holds {snapshot:?}")));

@@ -3,6 +3,7 @@
 
 use crate::rng::Rng;
 use crate::sizes::Sizes;
+use ucp::mt::ThreadMode;
 use ucp::wire::Features;
 use uct::efa::dev::DevStatus;
 use uct::efa::dev::soft::{FaultPlan, Generation};
@@ -29,6 +30,8 @@ pub enum Scope {
     Mixed,
     /// Adds receives into several pieces.
     RecvIov,
+    /// Adds two workers of one context, and workers that threads may share.
+    Contexts,
 }
 
 /// The size of a job.
@@ -44,7 +47,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, scope: Scope::RecvIov }
+        Limits { workers: 0, messages: 48, scope: Scope::Contexts }
     }
 }
 
@@ -57,6 +60,10 @@ pub struct WorkerParams {
     /// Memory regions beside those that the worker needs itself.
     pub spare_regions: u32,
     pub zcopy_recv: bool,
+    /// The first worker of its context: itself, or the one before it. Both use the devices of the first.
+    pub first_of_context: usize,
+    /// Threads may share it, in this mode. (The job is one thread.)
+    pub shared: Option<ThreadMode>,
 }
 
 #[derive(Clone, Debug)]
@@ -144,7 +151,7 @@ impl JobParams {
         };
         let refusal = *rng.pick(&[0.0, 0.0, 0.2, 1.0]);
         let mixed = rng.percent(50);
-        let workers: Vec<WorkerParams> = (0..count).map(|_| worker_params(rng, mixed)).collect();
+        let workers: Vec<WorkerParams> = (0..count).map(|n| worker_params(rng, n, mixed)).collect();
         // A worker that cannot read, and has a sender without READ_NACK, can only fail.
         let able = workers.iter().all(|h| !h.withheld.contains(Features::READ_NACK));
         let mtu = *rng.pick(&[256, 512, 1024, 4096, 8928, 8928]);
@@ -210,7 +217,33 @@ impl JobParams {
             params.nics = *rng.pick(&[1, 1, 1, 2, 3]);
             params.fail_nic = params.nics > 1 && rng.percent(60);
         }
+        if limits.scope >= Scope::Contexts {
+            params.draw_contexts(rng);
+        }
         params
+    }
+
+    /// Makes pairs of workers share a context, in two fifths of the jobs, and some workers shared ones, in
+    /// half of them.
+    fn draw_contexts(&mut self, rng: &mut Rng) {
+        let percent = if rng.percent(40) { 70 } else { 0 };
+        for n in (1..self.workers.len()).step_by(2) {
+            let first = self.workers[n - 1];
+            if rng.percent(percent) && !first.zcopy_recv && !self.workers[n].zcopy_recv {
+                self.workers[n] = first;
+            }
+        }
+        let percent = *rng.pick(&[0, 60]);
+        for worker_params in &mut self.workers {
+            let mode = *rng.pick(&[ThreadMode::Single, ThreadMode::Serialized, ThreadMode::Multi]);
+            worker_params.shared = rng.percent(percent).then_some(mode);
+        }
+    }
+
+    /// Workers of the context of `n`.
+    pub fn context_of(&self, n: usize) -> impl Iterator<Item = usize> {
+        let of = |n: usize| self.workers[n].first_of_context;
+        (0..self.workers.len()).filter(move |other| of(*other) == of(n))
     }
 
     /// Puts some workers of some jobs into zero-copy receive mode. Each of their receives is a registration.
@@ -230,7 +263,7 @@ impl JobParams {
 }
 
 /// In a `mixed` job, devices are of all generations, and some features are hidden.
-fn worker_params(rng: &mut Rng, mixed: bool) -> WorkerParams {
+fn worker_params(rng: &mut Rng, n: usize, mixed: bool) -> WorkerParams {
     let spare_regions = *rng.pick(&[1000, 1000, 2, 1, 0]);
     if !mixed {
         return WorkerParams {
@@ -238,6 +271,8 @@ fn worker_params(rng: &mut Rng, mixed: bool) -> WorkerParams {
             withheld: Features::empty(),
             spare_regions,
             zcopy_recv: false,
+            first_of_context: n,
+            shared: None,
         };
     }
     let mut withheld = Features::empty();
@@ -252,7 +287,7 @@ fn worker_params(rng: &mut Rng, mixed: bool) -> WorkerParams {
         withheld.set(bit, rng.percent(15));
     }
     let generation = *rng.pick(&[Generation::Efa0, Generation::Efa1, Generation::Efa2, Generation::Efa3]);
-    WorkerParams { generation, withheld, spare_regions, zcopy_recv: false }
+    WorkerParams { generation, withheld, spare_regions, zcopy_recv: false, first_of_context: n, shared: None }
 }
 
 fn faults(rng: &mut Rng) -> FaultPlan {

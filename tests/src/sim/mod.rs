@@ -132,6 +132,10 @@ pub struct Outcome {
     pub uncertain: u64,
     /// Operations refused after memory was revoked.
     pub access_denied: u64,
+    /// Workers that share a context with another one.
+    pub of_one_context: u64,
+    /// Workers that threads may share.
+    pub shared: u64,
     /// Packets received, by type.
     pub coverage: Coverage,
     /// Virtual time, ns.

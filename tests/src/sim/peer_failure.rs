@@ -7,11 +7,13 @@
 
 use super::Failed;
 use super::job::Job;
-use super::sim_worker::SimWorker;
 use ucp::rdm::io::{PeerError, PeerId};
 use ucp::rdm::trace::TraceEvent;
 use ucp::wire::Features;
 use ucp::{CloseMode, Error};
+use uct::efa::RawAddr;
+use uct::efa::dev::Dev as _;
+use uct::efa::dev::soft::Device;
 
 /// Workers that stay alive, at least.
 const LEFT: usize = 2;
@@ -74,8 +76,8 @@ impl Job {
     fn worker_of_peer(&self, n: usize, peer: PeerId) -> Option<usize> {
         let by_address = || {
             let addr = self.workers[n].worker.diagnostics().peer_view(peer)?.addr;
-            (0..self.workers.len())
-                .find(|who| SimWorker::gids(*who, self.params.nics).any(|gid| gid.0 == addr.gid))
+            let is_of = |own: &RawAddr| (own.gid.0, own.qpn) == (addr.gid, addr.qpn);
+            self.workers.iter().position(|sim_worker| sim_worker.raw_addrs.iter().any(is_of))
         };
         self.workers[n].peers.get(&peer).copied().or_else(by_address)
     }
@@ -95,13 +97,22 @@ impl Job {
             return;
         }
         let victim = *self.rng.pick(&living);
-        self.trace.record(&[50, victim as u64], format_args!("{}: {victim} dies", self.step));
-        SimWorker::gids(victim, self.params.nics).for_each(|gid| self.fabric.kill(gid));
-        self.workers[victim].dead = true;
-        self.outcome.died += 1;
-        for n in self.living() {
-            self.workers[n].model.sender_lost(victim, self.step);
-            self.forget_rma(victim, n);
+        let victims: Vec<usize> = self.params.context_of(victim).collect();
+        if living.len() < LEFT + victims.len() {
+            return;
+        }
+        // The devices of a context die with all its workers.
+        for nic in self.workers[victim].nics() {
+            self.fabric.kill(nic.gid());
+        }
+        for victim in victims {
+            self.trace.record(&[50, victim as u64], format_args!("{}: {victim} dies", self.step));
+            self.workers[victim].dead = true;
+            self.outcome.died += 1;
+            for n in self.living() {
+                self.workers[n].model.sender_lost(victim, self.step);
+                self.forget_rma(victim, n);
+            }
         }
     }
 
@@ -169,7 +180,7 @@ impl Job {
     /// Whether a peer of `n` is only a further NIC of worker `who`.
     fn is_rail(&self, n: usize, who: usize, peer: PeerId) -> bool {
         let sim_worker = &self.workers[n];
-        let first = SimWorker::gids(who, 1).next().map(|gid| gid.0);
+        let first = self.workers[who].first_gid().map(|gid| gid.0);
         let is_first =
             sim_worker.worker.diagnostics().peer_view(peer).is_none_or(|view| Some(view.addr.gid) == first);
         let is_met_by = sim_worker.eps[who].as_ref().is_some_and(|ep| ep.peer() == peer);
@@ -181,7 +192,8 @@ impl Job {
     }
 
     pub(super) fn fail_nic(&mut self) {
-        let living: Vec<_> = self.living().into_iter().filter(|n| self.workers[*n].nics.len() > 1).collect();
+        let living: Vec<_> =
+            self.living().into_iter().filter(|n| self.workers[*n].nics().len() > 1).collect();
         if living.is_empty() {
             return;
         }
@@ -189,8 +201,10 @@ impl Job {
         let nic = self.scope_rng.below(self.params.nics as u64) as usize;
         self.trace
             .record(&[53, n as u64, nic as u64], format_args!("{}: NIC {nic} of {n} goes down", self.step));
-        self.workers[n].nics[nic].take_down();
-        self.workers[n].nic_down = true;
+        self.workers[n].nics().nth(nic).into_iter().for_each(Device::take_down);
+        for sibling in self.params.context_of(n) {
+            self.workers[sibling].nic_down = true;
+        }
         self.outcome.nic_down += 1;
     }
 

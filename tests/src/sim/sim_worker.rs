@@ -9,6 +9,8 @@ use super::multi_recv::MultiRecvOp;
 use super::revoked_memory::RevocableState;
 use super::rma::{ImplicitGet, RmaState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use ucp::mt::SharedWorker;
 use ucp::rdm::io::PeerId;
 use ucp::select::{Protocol, Thresholds};
 use ucp::wire::Features;
@@ -18,7 +20,7 @@ use uct::api::OpenError;
 use uct::efa::dev::Channel;
 use uct::efa::dev::Gid;
 use uct::efa::dev::soft::{Device, Fabric, Inproc, SoftConfig};
-use uct::efa::{Config, Iface, Params};
+use uct::efa::{Config, Iface, Md, Params, RawAddr};
 
 pub struct Sending {
     pub to: usize,
@@ -43,6 +45,7 @@ pub struct Flushing {
 /// Memory regions that a worker needs for itself: its interface's buffers and its memory.
 const OWN_REGIONS: u32 = 3;
 
+/// Of NIC `nic` of the context whose first worker is `n`.
 const fn iid(n: usize, nic: usize) -> u64 {
     0xa000 + n as u64 + nic as u64 * 0x100
 }
@@ -82,25 +85,37 @@ pub struct SimWorker {
     pub force_closed: BTreeSet<usize>,
     pub dead: bool,
     pub zcopy_recv: bool,
-    /// NICs; others meet the worker by the first.
-    pub nics: Vec<Device<Inproc>>,
     pub nic_down: bool,
     pub withheld: Features,
     pub seq: u64,
     pub address: Address,
+    /// Of its interfaces.
+    pub raw_addrs: Vec<RawAddr>,
     pub worker: Worker,
+    /// The shared worker around `worker`, if threads may share it.
+    shared: Option<SharedWorker>,
+    mds: Vec<Md<Device<Inproc>>>,
+    context: Rc<Context>,
 }
 
 impl SimWorker {
-    pub fn open(n: usize, fabric: &Fabric, params: &JobParams) -> Result<SimWorker, OpenError> {
+    /// Opens worker `n`, behind those `before` it.
+    pub fn open(
+        n: usize,
+        before: &[SimWorker],
+        fabric: &Fabric,
+        params: &JobParams,
+    ) -> Result<SimWorker, OpenError> {
         let (worker_params, workers) = (params.workers[n], params.workers.len());
+        let sibling = before.get(worker_params.first_of_context);
         let config = SoftConfig {
             generation: worker_params.generation,
             max_rdma: params.max_rdma,
             ..SoftConfig::default()
         };
         let mut profile = config.profile();
-        profile.attr.max_mr = OWN_REGIONS + worker_params.spare_regions;
+        let sharing = params.context_of(n).count() as u32;
+        profile.attr.max_mr = sharing * (OWN_REGIONS + worker_params.spare_regions);
         profile.attr.max_ah = 1024;
         profile.attr.mtu = params.mtu;
         profile.attr.max_send_depth = params.tx;
@@ -113,14 +128,19 @@ impl SimWorker {
             user_rx_queue_len: if worker_params.zcopy_recv { params.posted_recvs } else { 0 },
             rnr_retry: params.rnr_retry,
         };
-        let (mut nics, mut lanes) = (Vec::new(), Vec::new());
+        let (mut mds, mut raw_addrs, mut lanes) = (Vec::new(), Vec::new(), Vec::new());
         // Zero-copy receive mode has one NIC.
         for nic in 0..if worker_params.zcopy_recv { 1 } else { params.nics } {
             let connid = Some(0x1000 + n as u32 + nic as u32 * 0x100);
             let params = Params { config: config.clone(), connid, events: Channel::Without };
-            let device = fabric.open(iid(n, nic), profile.clone())?;
-            nics.push(device.clone());
-            lanes.push(Iface::open(device, &params)?.into());
+            let md = match sibling {
+                Some(sibling) => sibling.mds[nic].clone(),
+                None => Md::open(fabric.open(iid(n, nic), profile.clone())?)?,
+            };
+            let iface = Iface::open_on(&md, &params)?;
+            raw_addrs.push(iface.raw_addr());
+            mds.push(md);
+            lanes.push(iface.into());
         }
         let mut source = Source::empty()
             .with("UCX_KEEPALIVE_INTERVAL", "0")
@@ -146,8 +166,29 @@ impl SimWorker {
             source.set("UCX_RUNT_SIZE", &params.runt.to_string());
             source.set("UCX_READ_SEGMENT", &params.segment.to_string());
         }
-        let context = Context::configured(source)?;
-        let worker = context.worker_simulated(lanes, Box::new(fabric.clone()), 1 + n as u32)?;
+        let (clock, seed) = (Box::new(fabric.clone()), 1 + n as u32);
+        let (context, worker) = match sibling {
+            Some(sibling) => {
+                let context = sibling.context.clone();
+                let worker = context.worker_simulated_beside(&sibling.worker, lanes, clock, seed)?;
+                (context, worker)
+            }
+            None => {
+                let context = Rc::new(Context::configured(source)?);
+                let worker = context.worker_simulated(lanes, clock, seed)?;
+                (context, worker)
+            }
+        };
+        let (worker, shared) = match worker_params.shared {
+            Some(mode) => {
+                // SAFETY: a job is one thread, and the worker is new.
+                let shared = unsafe { SharedWorker::from_worker(worker, mode) };
+                // SAFETY: as above.
+                let worker = unsafe { shared.with(Worker::clone) };
+                (worker.map_err(|e| OpenError::Config(e.to_string()))?, Some(shared))
+            }
+            None => (worker, None),
+        };
         Ok(SimWorker {
             sends: Vec::new(),
             recvs: Vec::new(),
@@ -164,14 +205,30 @@ impl SimWorker {
             closing_early: BTreeSet::new(),
             force_closed: BTreeSet::new(),
             dead: false,
-            nics,
             nic_down: false,
             withheld: worker_params.withheld,
             seq: 0,
             address: Address::unpack(&worker.address().pack())
                 .map_err(|e| OpenError::Config(e.to_string()))?,
+            raw_addrs,
             worker,
+            shared,
+            mds,
+            context,
         })
+    }
+
+    /// Progresses the worker; a shared one inside its lock.
+    pub fn progress(&self) -> usize {
+        match &self.shared {
+            Some(shared) => shared.progress().expect("a job is one thread"),
+            None => self.worker.progress(),
+        }
+    }
+
+    /// NICs; others meet the worker by the first.
+    pub fn nics(&self) -> impl ExactSizeIterator<Item = &Device<Inproc>> {
+        self.mds.iter().map(Md::dev)
     }
 
     pub fn withholds_dc(&self) -> bool {
@@ -182,8 +239,8 @@ impl SimWorker {
         self.zcopy_recv || self.withheld.contains(Features::CLASSES)
     }
 
-    pub fn gids(n: usize, nics: usize) -> impl Iterator<Item = Gid> {
-        (0..nics).map(move |nic| Gid::link_local(iid(n, nic)))
+    pub fn first_gid(&self) -> Option<Gid> {
+        self.raw_addrs.first().map(|addr| addr.gid)
     }
 
     pub fn state(&self, n: usize) -> String {

@@ -27,7 +27,7 @@ const fn other_kinds(scope: Scope) -> u64 {
     match scope {
         Scope::First | Scope::MultiRecv => 11,
         Scope::Forms => 14,
-        Scope::AtomicLists | Scope::ZcopyRecv | Scope::Nics | Scope::Mixed | Scope::RecvIov => 18,
+        _ => 18,
     }
 }
 
@@ -213,11 +213,9 @@ impl Job {
             SendForm::Detached,
         ];
         let form = match self.limits.scope {
-            Scope::RecvIov | Scope::Mixed | Scope::Nics | Scope::ZcopyRecv | Scope::AtomicLists => {
-                *self.rng.pick(&ways)
-            }
-            Scope::Forms => *self.rng.pick(&ways[..5]),
             Scope::MultiRecv | Scope::First => SendForm::Whole,
+            Scope::Forms => *self.rng.pick(&ways[..5]),
+            _ => *self.rng.pick(&ways),
         };
         self.outcome.other_forms += u64::from(form != SendForm::Whole);
         let lens = if form == SendForm::Whole { Vec::new() } else { self.cut(len) };

@@ -5,7 +5,6 @@ use super::Failed;
 use super::forms::{RecvOp, SendOp};
 use super::job::Job;
 use super::job_params::Scope;
-use super::sim_worker::SimWorker;
 use crate::pattern::Pattern;
 use std::collections::BTreeMap;
 use ucp::rdm::WireId;
@@ -176,7 +175,7 @@ impl Job {
 
     /// Whether `n` knows `to` by the first NICs of both, or failed over from there.
     fn uses_first_nics(&self, n: usize, to: usize) -> bool {
-        let first = SimWorker::gids(to, 1).next().map(|gid| gid.0);
+        let first = self.workers[to].first_gid().map(|gid| gid.0);
         let view = self.workers[n].eps[to].as_ref().and_then(|ep| ep.peer_view());
         view.is_none_or(|view| Some(view.addr.gid) == first && view.wire == WireId(0))
     }

@@ -29,7 +29,7 @@
 //! });
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! All that the plain types offer is here, but for pointers and plain callbacks, for which the caller vouches:
+//! All that the plain types offer is here, but for pointers and plain callbacks: there the caller vouches.
 //!
 //! | Plain | Here, unsafe |
 //! |---|---|

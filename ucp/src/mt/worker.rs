@@ -84,6 +84,15 @@ macro_rules! start {
 }
 
 impl SharedWorker {
+    /// Makes `worker`, of [`Context::worker_on`] or a simulation, one that threads share.
+    /// # Safety
+    /// There is no other handle to the worker or its interfaces, and nothing that is made from them. The
+    /// interfaces are for any thread ([`uct::any::open_iface_for_threads`]), or only one thread uses the
+    /// worker.
+    pub unsafe fn from_worker(worker: Worker, mode: ThreadMode) -> SharedWorker {
+        SharedWorker::of(&Shared::new(worker, mode))
+    }
+
     pub(super) fn of(shared: &Arc<Shared>) -> SharedWorker {
         SharedWorker { shared: shared.clone(), seen: AtomicU64::new(0) }
     }
@@ -95,9 +104,9 @@ impl SharedWorker {
 
     /// Runs `f` on the plain worker, inside the lock.
     /// # Safety
-    /// No plain object of the worker (a clone, an endpoint, a request, a message, memory, a key) outlives
-    /// `f`, unless it is in the worker itself. Callbacks, buffers and handlers that `f` leaves there may be
-    /// called, used and dropped by any thread.
+    /// A plain object of the worker (a clone, an endpoint, a request, a message) that outlives `f` is used
+    /// and dropped only inside such a call, or while no other thread uses the worker. Callbacks, buffers and
+    /// handlers that `f` leaves in the worker may be called, used and dropped by any thread.
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         let inside = self.shared.enter()?;
         Ok(f(inside.worker()))

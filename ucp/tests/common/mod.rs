@@ -1,9 +1,11 @@
 //! Shared parts of these tests: pairs of workers on each lane, verifiable bytes, and waiting with a time
 //! limit.
 #![allow(dead_code, reason = "each test uses its part")]
+#![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
+use ucp::mt::{SharedWorker, ThreadMode};
 use ucp::{Context, Ep, EpParams, Worker};
 use ucs::config::Source;
 
@@ -30,26 +32,56 @@ pub struct Pair {
     pub b: Worker,
     pub ab: Ep,
     pub ba: Ep,
+    /// The shared workers around `a` and `b`, if threads may share them.
+    pub shared: Option<[SharedWorker; 2]>,
+}
+
+/// How the workers of a pair are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Two workers of one context.
+    Together,
+    /// Each of a context of its own.
+    Apart,
+    /// Two of one context, made for threads to share: one in mode multi, one in mode serialized.
+    Shared,
 }
 
 impl Pair {
-    /// A pair on the transports of [`ends`].
+    /// A pair on the transports of [`ends`], of one context if both ends have the same. `apart posix` is a
+    /// pair of two contexts, and `shared posix` a pair of workers that threads may share.
     pub fn on(tls: &str) -> Pair {
-        let (first, second) = ends(tls);
-        let context = context(first);
-        let b = if first == second { context.worker() } else { self::context(second).worker() };
-        Pair::of(context.worker().unwrap(), b.unwrap())
+        let (kind, (first, second)) = (kind(tls).0, ends(tls));
+        let one = context(first);
+        let other = (first != second || kind == Kind::Apart).then(|| context(second));
+        let other = other.as_ref().unwrap_or(&one);
+        if kind != Kind::Shared {
+            return Pair::of(one.worker().unwrap(), other.worker().unwrap());
+        }
+        let a = one.shared_worker(ThreadMode::Multi).unwrap();
+        let b = other.shared_worker(ThreadMode::Serialized).unwrap();
+        // SAFETY: only this thread uses the workers.
+        let [plain_a, plain_b] = [&a, &b].map(|shared| unsafe { shared.with(Worker::clone) }.unwrap());
+        Pair { shared: Some([a, b]), ..Pair::of(plain_a, plain_b) }
     }
 
     pub fn of(a: Worker, b: Worker) -> Pair {
         let ab = a.connect(&b.address(), EpParams::default()).unwrap();
         let ba = b.connect(&a.address(), EpParams::default()).unwrap();
-        Pair { a, b, ab, ba }
+        Pair { a, b, ab, ba, shared: None }
     }
 
     /// Progresses both until `done` returns true.
     pub fn until(&self, mut done: impl FnMut() -> bool) {
-        spin(&[&self.a, &self.b], &mut done);
+        let progress = || _ = self.progress();
+        spin_with(progress, &mut done, &|| format!("{:?} {:?}", self.a, self.b));
+    }
+
+    fn progress(&self) -> usize {
+        match &self.shared {
+            Some(shared) => shared.iter().map(|worker| worker.progress().unwrap()).sum(),
+            None => self.a.progress() + self.b.progress(),
+        }
     }
 
     /// Exchanges a message each way and all that follows: both have the handshake, and neither waits for a
@@ -68,14 +100,23 @@ impl Pair {
     pub fn settle(&self) {
         let mut quiet = 0;
         while quiet < 1000 {
-            quiet = if self.a.progress() + self.b.progress() == 0 { quiet + 1 } else { 0 };
+            quiet = if self.progress() == 0 { quiet + 1 } else { 0 };
         }
     }
 }
 
-/// The transports of each end: `ONE|OTHER`, or one word for both. See [`context`].
+/// The transports of each end: `ONE|OTHER`, or one word for both. See [`context`] and [`Pair::on`].
 pub fn ends(tls: &str) -> (&str, &str) {
+    let tls = kind(tls).1;
     tls.split_once('|').unwrap_or((tls, tls))
+}
+
+fn kind(tls: &str) -> (Kind, &str) {
+    match tls.split_once(' ') {
+        Some(("apart", tls)) => (Kind::Apart, tls),
+        Some(("shared", tls)) => (Kind::Shared, tls),
+        _ => (Kind::Together, tls),
+    }
 }
 
 /// A context for a `UCX_TLS` value, or for `efa*` with what [`several_nics`] takes, `verbs` (`efa` on a
@@ -121,12 +162,15 @@ fn verbs_device() -> String {
 
 /// Progresses until `done`; a hang becomes a failure.
 pub fn spin(workers: &[&Worker], done: &mut dyn FnMut() -> bool) {
+    let progress = || workers.iter().for_each(|worker| _ = worker.progress());
+    spin_with(progress, done, &|| format!("{workers:?}"));
+}
+
+fn spin_with(progress: impl Fn(), done: &mut dyn FnMut() -> bool, state: &dyn Fn() -> String) {
     let start = Instant::now();
     while !done() {
-        for worker in workers {
-            worker.progress();
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing happens any more: {workers:?}");
+        progress();
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing happens any more: {}", state());
     }
 }
 

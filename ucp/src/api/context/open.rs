@@ -162,6 +162,25 @@ impl Context {
         self.make_worker_on(ifaces, WorkerClock::Simulated(clock), Some(seed))
     }
 
+    /// Creates a simulated worker with the memory of `sibling`, as the workers of [`Context::worker`] share
+    /// it. `ifaces` are on the memory domains of the sibling's interfaces, in the same order.
+    pub fn worker_simulated_beside(
+        &self,
+        sibling: &Worker,
+        ifaces: Vec<Iface>,
+        clock: Box<dyn Clock>,
+        seed: u32,
+    ) -> Result<Worker, OpenError> {
+        let domains = sibling.core().regs.domains.clone();
+        let known = domains.iter().count();
+        if ifaces.len() != known {
+            let why = format!("{} interfaces do not match the sibling's {known}", ifaces.len());
+            return Err(OpenError::Config(why));
+        }
+        let ifaces = ifaces.into_iter().zip(domains.iter().map(|(id, _)| id)).collect();
+        self.make_worker(ifaces, &domains, WorkerClock::Simulated(clock), Some(seed))
+    }
+
     /// Memory domains of [`Context::resources`], common to the workers of [`Context::worker`].
     pub(crate) fn domains(&self) -> Result<Arc<Domains>, OpenError> {
         let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);

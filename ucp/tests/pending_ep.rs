@@ -173,17 +173,22 @@ fn each_operation_ends_when_the_peer_never_comes(tls: &str) {
     assert_eq!(*told.borrow(), [GIVEN_UP]);
     assert_eq!((send.wait().0, am.wait().0, flush.wait()), (Err(GIVEN_UP), Err(GIVEN_UP), Err(GIVEN_UP)));
     assert_eq!((recv.wait().0, get.wait().0.map(drop)), (Err(GIVEN_UP), Err(GIVEN_UP)));
-    assert_eq!((fetch.wait(), worker_flush.wait()), (Err(GIVEN_UP), Ok(())));
+    assert_eq!((fetch.wait(), worker_flush.wait()), (Err(GIVEN_UP), Err(GIVEN_UP)));
+    assert_eq!(pair.a.flush().wait(), Ok(()), "reported once");
     // And so does what comes later.
     assert_eq!(ep.tag_send(1, vec![1]).wait().0, Err(GIVEN_UP));
     assert_eq!(ep.stream_recv(Vec::with_capacity(8)).wait().0, Err(GIVEN_UP));
     assert_eq!(ep.stream_recv_data().map(|_| ()), Err(GIVEN_UP));
     assert_eq!((ep.flush().wait(), told.borrow().len()), (Err(GIVEN_UP), 1));
     assert_eq!(ep.close(CloseMode::Flush(Duration::from_secs(1))).wait(), Err(GIVEN_UP));
-    // With an error of the program's choice.
+    // One that nothing waited for is no loss.
+    drop(pair.a.connect_later(EpParams::default()));
+    assert_eq!(pair.a.flush().wait(), Ok(()));
+    // With an error of the program's choice; a later flush of the worker reports it, too.
     let send = pair.ep.tag_send(1, vec![1; 100]);
-    pair.connector.take().unwrap().fail(Error::ConnectFailed(ConnectFailure::Unreachable));
-    assert_eq!(send.wait().0, Err(Error::ConnectFailed(ConnectFailure::Unreachable)));
+    let error = Error::ConnectFailed(ConnectFailure::Unreachable);
+    pair.connector.take().unwrap().fail(error);
+    assert_eq!((send.wait().0, pair.a.flush().wait()), (Err(error), Err(error)));
     assert_eq!(pair.a.diagnostics().requests(), 0);
 }
 
@@ -221,6 +226,7 @@ fn closing_ends_within_its_time(tls: &str) {
     assert!(connector.is_awaited());
     let close = pair.ep.close(CloseMode::Force);
     assert_eq!((close.wait(), send.wait().0), (Ok(()), Err(Error::Cancelled)));
+    assert_eq!(pair.a.flush().wait(), Ok(()), "an endpoint closed by force does not count");
     assert!(!connector.is_awaited());
     assert_eq!(connector.connect(&pair.b.address()), Err(ConnectError::EndpointClosed));
 

@@ -25,6 +25,8 @@ on! { [
     memory_of_the_caller_holds_a_request
     freed_requests_go_on
     cancelled_requests_say_so
+    a_truncated_message_is_told_by_tag_and_sender
+    memory_of_the_caller_outlives_its_worker
 ]
     to_self: "self",
     posix: "posix",
@@ -219,6 +221,62 @@ fn cancelled_requests_say_so(tls: &str) {
     assert_eq!(ends.borrow()[..], [(called, Some(Status::Canceled), Err(Error::Cancelled))], "{tls}");
     assert_eq!(pair.b.test(plain), Some(Err(Error::Cancelled)));
     assert_eq!(block.request().status(), Some(Status::Canceled));
+}
+
+fn a_truncated_message_is_told_by_tag_and_sender(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    for (len, early) in [(100, false), (100, true), (LONG, false)] {
+        let (out, ends, mut room) = (bytes(4, len), Ends::default(), vec![0; 60]);
+        // Another message first, so that the receive is not the oldest of its list.
+        let mut other = [0; 8];
+        // SAFETY: both receives end below, and their memory is not used before.
+        let first = unsafe { post(&pair.b, 1, &mut other, None) };
+        if early {
+            // The message is there before its receive, and the call says so.
+            let send = pair.ab.tag_send(70, out.clone());
+            pair.until(|| pair.b.probe(Match::tagged(70, TAG_MASK_FULL)).is_some());
+            // SAFETY: as above.
+            let ended = unsafe {
+                pair.b.recv_raw(
+                    room.as_mut_ptr(),
+                    60,
+                    Match::tagged(0, 0),
+                    &OpParams { done: noting(&ends), mem: None },
+                )
+            };
+            assert_eq!(ended, Err(Error::Truncated { len: len as u64, room: 60 }));
+            pair.until(|| send.is_done());
+        } else {
+            // SAFETY: as above.
+            let id = unsafe { post(&pair.b, 70, &mut room, noting(&ends)) };
+            let send = pair.ab.tag_send(70, out.clone());
+            pair.until(|| send.is_done() && !ends.borrow().is_empty());
+            let info = id.info().unwrap();
+            assert_eq!((info.len, info.tag, info.from), (len, 70, pair.ba.peer()), "{tls}");
+            assert_eq!(id.status(), Some(Status::MessageTruncated));
+            let error = Error::Truncated { len: len as u64, room: 60 };
+            assert_eq!(ends.borrow()[..], [(id, Some(Status::MessageTruncated), Err(error))]);
+            assert_eq!(pair.b.test(id), Some(Err(error)));
+        }
+        assert!(room == out[..60]);
+        assert!(pair.b.cancel(first));
+        pair.until(|| pair.b.test(first).is_some());
+    }
+}
+
+/// A runtime that polls the status in its own memory does not wait for a worker that is gone.
+fn memory_of_the_caller_outlives_its_worker(tls: &str) {
+    let (mut block, mut room) = (Block::new(), [0; 8]);
+    let worker = context(tls).worker().unwrap();
+    // SAFETY: the worker, which alone uses the room, is dropped before it.
+    let receive = || unsafe { post(&worker, 9, &mut room, None) };
+    // SAFETY: nobody else uses the block.
+    let id = unsafe { worker.with_request_memory(block.start(), receive) };
+    assert_eq!(id.status(), Some(Status::InProgress));
+    drop(worker);
+    assert_eq!(block.request().status(), Some(Status::Canceled), "{tls}");
+    block.assert_rest_is_untouched();
 }
 
 #[test]

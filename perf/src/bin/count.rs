@@ -8,7 +8,8 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 use ucp::{
-    Access, AmParams, Context, EpParams, Match, OpParams, OpStatus, SendParams, StreamRecvMode, TAG_MASK_FULL,
+    Access, AmParams, Context, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus, RequestTable,
+    SendParams, StreamRecvMode, TAG_MASK_FULL,
 };
 use ucs::config::Source;
 use uct::any::Visit;
@@ -16,11 +17,13 @@ use uct::api::{AllocReq, Am, Ep as _, EpTag, Error, Iface, Md, Memory, Sent, Sin
 
 const WINDOW: u64 = 16;
 
-/// All but `engine` go through the shared memory of `posix`, from a process to itself.
+/// All but `engine` and `request` go through the shared memory of `posix`, from a process to itself.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Operation {
     /// A tagged message through two engines joined by queues, no transport
     Engine,
+    /// A request of a receive that ends later: started, ended, its status taken
+    Request,
     /// A tagged message: receive posted, sent, delivered, matched, completed, tested
     Tag,
     /// A get by ucp, of memory that ucp has allocated
@@ -73,6 +76,7 @@ fn main() -> Result<(), Failure> {
     let (size, times) = (args.size as usize, if args.calibrate { 0 } else { args.times });
     match args.operation {
         Operation::Engine => engine(size, times),
+        Operation::Request => requests(size, times, args.window),
         Operation::Tag
         | Operation::UcpAm
         | Operation::Stream
@@ -96,6 +100,24 @@ fn engine(size: usize, times: u64) {
         assert!(pair.send(tag, black_box(&buf)), "an empty queue has room");
         pair.deliver();
         assert!(pair.received().is_some(), "message {tag} was not received");
+    }
+}
+
+fn requests(size: usize, times: u64, window: u64) {
+    let mut table = RequestTable::default();
+    let first = table.start();
+    let mut running = [first; 64];
+    let running = &mut running[..window as usize];
+    for round in 0..times / window {
+        for request in &mut *running {
+            *request = table.start();
+        }
+        for (token, _) in &*running {
+            table.end(*token, RecvStatus { len: size, tag: round, from: PeerId(0), cq_data: None });
+        }
+        for (_, id) in &*running {
+            assert!(table.take(*id).is_some_and(|status| status.tag == round), "the message of this round");
+        }
     }
 }
 

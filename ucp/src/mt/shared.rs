@@ -34,8 +34,8 @@ unsafe impl Sync for Shared {}
 
 impl Shared {
     /// Shares a worker of which no other handle exists.
-    pub(super) fn new(mut worker: Worker, mode: ThreadMode) -> Arc<Shared> {
-        worker.collect_wakers();
+    pub(super) fn new(worker: Worker, mode: ThreadMode) -> Arc<Shared> {
+        worker.inner.wakers.collect();
         Arc::new(Shared {
             lock: RecursiveLock::new(mode, this_thread()),
             worker,
@@ -142,7 +142,7 @@ impl Inside<'_> {
     /// Leaves, then wakes those whose requests have ended.
     #[cold]
     fn leave_and_wake(&mut self) {
-        let wakers = self.worker().take_wakers();
+        let wakers = self.worker().inner.wakers.take();
         self.guard = None;
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
@@ -154,7 +154,7 @@ impl Drop for Inside<'_> {
         if self.adds_work && self.shared.wakeup.has_work_sleepers() {
             self.wake_for_work();
         }
-        if self.worker().has_wakers() && !self.shared.lock.is_nested() {
+        if self.worker().inner.wakers.has_some() && !self.shared.lock.is_nested() {
             self.leave_and_wake();
         }
     }

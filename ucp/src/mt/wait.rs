@@ -13,6 +13,7 @@ use ucs::sys::fd::wait_readable;
 
 use super::shared::Shared;
 use crate::WaitStatus;
+use crate::api::SleepPlan;
 
 /// Longest sleep of the thread that progresses.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
@@ -178,7 +179,7 @@ impl Shared {
     ) -> Result<WaitStatus, Errno> {
         let Some(inside) = self.enter_waiting() else { return Ok(WaitStatus::Ready) };
         let Some(sleeper) = register()? else { return Ok(WaitStatus::Ready) };
-        let plan = inside.worker().plan_sleep(timeout);
+        let plan = SleepPlan::begin(inside.worker(), timeout);
         inside.leave_idle();
         let (Some(plan), Some(lanes)) = (plan, self.lanes_fd()) else {
             thread::yield_now();
@@ -190,7 +191,7 @@ impl Shared {
         let woken = wait_readable(&[lanes, sleeper.fd()], plan.time)?;
         drop(sleeper);
         let Some(inside) = self.enter_waiting() else { return Ok(WaitStatus::Ready) };
-        let status = inside.worker().end_sleep(&plan, woken);
+        let status = plan.end(inside.worker(), woken);
         inside.leave_idle();
         Ok(status)
     }

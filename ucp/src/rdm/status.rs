@@ -119,6 +119,10 @@ pub enum OpError {
         len: u64,
         /// Bytes of the receive.
         room: usize,
+        /// Tag of the message; 0 if untagged.
+        tag: u64,
+        /// Sender.
+        from: PeerId,
     },
     /// Caller: cancelled.
     #[error("cancelled")]

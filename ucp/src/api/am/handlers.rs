@@ -25,7 +25,7 @@ pub(crate) struct AmHandlers<M, P> {
     pub(crate) posted: RefCell<Vec<Rc<P>>>,
     /// Receives that wait to be posted again because too many operations were running.
     pub(crate) idle: RefCell<Vec<Rc<P>>>,
-    pub(crate) next_number: Cell<u64>,
+    next_number: Cell<u64>,
 }
 
 impl<M, P> Default for AmHandlers<M, P> {
@@ -49,6 +49,11 @@ impl<M, P> AmHandlers<M, P> {
             Some(handler) => handler.clone(),
             None => handlers.by_id.get(&id).cloned(),
         }
+    }
+
+    /// Number of the next message whose data follows.
+    pub(crate) fn take_number(&self) -> u64 {
+        self.next_number.replace(self.next_number.get().wrapping_add(1))
     }
 
     pub(crate) fn set_handler(&self, id: u16, handler: Option<Handler<M>>) {

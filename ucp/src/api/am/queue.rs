@@ -37,8 +37,25 @@ pub(crate) struct AmQueue {
 
 impl AmQueue {
     /// Queues a message; false if there is no handler yet or it is longer than [`POSTED_LEN`]. // HOT
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_push(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+        if self.enabled.get()
+            && self.len.get() == 0
+            && let Some(buf) = AmBuf::try_inline(payload)
+        {
+            self.len.set(1);
+            let before = self.first.replace(Some(ReceivedAm { from, tag, buf }));
+            debug_assert!(before.is_none(), "the queue was empty");
+            // Spares the hot path a drop.
+            std::mem::forget(before);
+            return true;
+        }
+        self.try_push_any(from, tag, payload)
+    }
+
+    /// Queues a message of another length than a word, or behind others.
+    #[inline(never)]
+    fn try_push_any(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         if !self.enabled.get() || payload.len() > POSTED_LEN {
             return false;
         }

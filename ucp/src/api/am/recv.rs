@@ -15,6 +15,7 @@ use crate::api::am::tag::{AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
 use crate::api::data::view::RecvData;
+use crate::api::ep::connect::ep_to;
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
@@ -96,7 +97,7 @@ impl AmMessage {
 
     /// Returns an endpoint to the sender; `None` if the peer has failed or its address is unknown.
     pub fn reply_ep(&self) -> Option<Ep> {
-        self.worker.ep_to(self.from)
+        ep_to(&self.worker, self.from)
     }
 
     /// Receives the rendezvous data into an empty buffer, so that the sender's operation completes.
@@ -135,7 +136,7 @@ impl AmMessage {
         let mut lent = LentBuf::new(buf);
         // SAFETY: used in this call only, in which `lent` keeps the container.
         let ended = unsafe { lent.recv_buf() }.and_then(|buf| self.copy_data(buf));
-        RecvRequest::ended(ended, lent)
+        RecvRequest::new(&self.worker, ended.map(OpStatus::Done), lent)
     }
 
     /// Receives the data into `len` bytes at `buf`; otherwise like [`AmMessage::recv`].
@@ -185,7 +186,7 @@ impl Worker {
             for _ in 0..POSTED_RECVS {
                 let posted = Rc::new(PostedRecv { worker: self.downgrade(), buf: Cell::new(None) });
                 self.am_handlers().posted.borrow_mut().push(posted.clone());
-                self.post(posted);
+                post(self, posted);
             }
         }
     }
@@ -194,118 +195,118 @@ impl Worker {
     pub fn clear_am_handler(&self, id: u16) {
         self.am_handlers().set_handler(id, None);
     }
+}
 
-    /// Posts a receive after delivering what has arrived; false if too many operations are running.
-    fn post(&self, posted: Rc<PostedRecv>) -> bool {
-        loop {
-            let mut buf = self.am_handlers().queue.reserve();
-            let at = buf.as_mut_ptr();
-            posted.buf.set(Some(buf));
-            let done = Callback { fun: on_posted_recv_done, arg: Rc::as_ptr(&posted).cast_mut().cast() };
-            // SAFETY: `posted` keeps the buffer, and the worker keeps `posted`, until after the engine is
-            // dropped. `done` is called from progress, with `posted`, while the worker lives.
-            match unsafe { self.recv_raw(at, POSTED_LEN, eager_match(0), &OpParams::with_callback(done)) } {
-                Ok(OpStatus::Done(status)) => self.deliver_posted(&posted, Ok(status)),
-                Ok(OpStatus::InProgress(_)) => return true,
-                Err(Error::Truncated { .. }) => {}
-                Err(Error::Exhausted) => {
-                    posted.buf.take();
-                    self.am_handlers().idle.borrow_mut().push(posted);
-                    return false;
-                }
-                Err(_) => return true,
+/// Posts a receive after delivering what has arrived; false if too many operations are running.
+fn post(worker: &Worker, posted: Rc<PostedRecv>) -> bool {
+    loop {
+        let mut buf = worker.am_handlers().queue.reserve();
+        let at = buf.as_mut_ptr();
+        posted.buf.set(Some(buf));
+        let done = Callback { fun: on_posted_recv_done, arg: Rc::as_ptr(&posted).cast_mut().cast() };
+        // SAFETY: `posted` keeps the buffer, and the worker keeps `posted`, until after the engine is
+        // dropped. `done` is called from progress, with `posted`, while the worker lives.
+        match unsafe { worker.recv_raw(at, POSTED_LEN, eager_match(0), &OpParams::with_callback(done)) } {
+            Ok(OpStatus::Done(status)) => deliver_posted(worker, &posted, Ok(status)),
+            Ok(OpStatus::InProgress(_)) => return true,
+            Err(Error::Truncated { .. }) => {}
+            Err(Error::Exhausted) => {
+                posted.buf.take();
+                worker.am_handlers().idle.borrow_mut().push(posted);
+                return false;
             }
+            Err(_) => return true,
         }
     }
+}
 
-    /// Posts the idle receives until one fails. By value: an escaping reference costs progress a register.
-    #[cold]
-    #[inline(never)]
-    fn post_idle(self) {
-        // Not a drain: a handler may call this function again.
-        loop {
-            let posted = self.am_handlers().idle.borrow_mut().pop();
-            if !posted.is_some_and(|posted| self.post(posted)) {
-                return;
+/// Posts the idle receives until one fails. By value: an escaping reference costs progress a register.
+#[cold]
+#[inline(never)]
+fn post_idle(worker: Worker) {
+    // Not a drain: a handler may call this function again.
+    loop {
+        let posted = worker.am_handlers().idle.borrow_mut().pop();
+        if !posted.is_some_and(|posted| post(&worker, posted)) {
+            return;
+        }
+    }
+}
+
+fn deliver_posted(worker: &Worker, posted: &PostedRecv, ended: Ended) {
+    if let (Some(buf), Ok(status)) = (posted.buf.take(), ended) {
+        deliver(worker, ReceivedAm::of(&status, buf));
+    }
+}
+
+/// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
+#[inline(always)]
+fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
+    let AmTag { id, header_len, kind } = AmTag::decode(tag);
+    let trailer_len = match kind {
+        AmKind::Eager => 0,
+        AmKind::Rendezvous => RTS_LEN,
+    };
+    if usize::from(header_len) + trailer_len > buf.len() {
+        return log_dropped(from, id, "malformed");
+    }
+    match worker.am_handlers().handler(id) {
+        Some(handler) => handler(AmMessage { worker: worker.clone(), buf, tag, from, kind }),
+        None => {
+            drop(AmMessage { worker: worker.clone(), buf, tag, from, kind });
+            log_dropped(from, id, "no handler");
+        }
+    }
+}
+
+/// Calls the handlers of queued messages. // HOT
+#[inline]
+pub(crate) fn handle_ams(worker: &Worker) {
+    if worker.am_handlers().queue.has_messages() {
+        run_handlers(worker);
+    }
+}
+
+#[inline(never)]
+fn run_handlers(worker: &Worker) {
+    // A handler may call `progress`, which then takes the next message.
+    while let Some(message) = worker.am_handlers().queue.next() {
+        if worker.am_handlers().queue.has_messages() {
+            worker.core().idle = false;
+        }
+        deliver(worker, message);
+    }
+}
+
+/// Receives eager messages longer than the posted buffers, and returns their number.
+#[inline]
+pub(crate) fn recv_large_ams(worker: &Worker) -> usize {
+    match worker.am_handlers().queue.enabled.get() {
+        true => probe_large_ams(worker),
+        false => 0,
+    }
+}
+
+fn probe_large_ams(worker: &Worker) -> usize {
+    if !worker.am_handlers().idle.borrow().is_empty() {
+        post_idle(worker.clone());
+    }
+    let mut found = 0;
+    while let Some(message) = worker.mprobe(eager_match(AmTag::EXCEEDS_POSTED)) {
+        found += 1;
+        let len = message.envelope().len;
+        if len > EAGER_MAX as u64 {
+            tracing::debug!(len, "dropped an active message: too long");
+            continue;
+        }
+        let worker = worker.downgrade();
+        message.recv(vec![0; len as usize].into_boxed_slice()).then(move |ended, bytes| {
+            if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
+                deliver(&worker, ReceivedAm::of(&status, AmBuf::from_box(bytes)));
             }
-        }
+        });
     }
-
-    fn deliver_posted(&self, posted: &PostedRecv, ended: Ended) {
-        if let (Some(buf), Ok(status)) = (posted.buf.take(), ended) {
-            self.deliver(ReceivedAm::of(&status, buf));
-        }
-    }
-
-    /// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
-    #[inline(always)]
-    fn deliver(&self, ReceivedAm { from, tag, buf }: ReceivedAm) {
-        let AmTag { id, header_len, kind } = AmTag::decode(tag);
-        let trailer_len = match kind {
-            AmKind::Eager => 0,
-            AmKind::Rendezvous => RTS_LEN,
-        };
-        if usize::from(header_len) + trailer_len > buf.len() {
-            return log_dropped(from, id, "malformed");
-        }
-        match self.am_handlers().handler(id) {
-            Some(handler) => handler(AmMessage { worker: self.clone(), buf, tag, from, kind }),
-            None => {
-                drop(AmMessage { worker: self.clone(), buf, tag, from, kind });
-                log_dropped(from, id, "no handler");
-            }
-        }
-    }
-
-    /// Calls the handlers of queued messages. // HOT
-    #[inline]
-    pub(crate) fn handle_ams(&self) {
-        if self.am_handlers().queue.has_messages() {
-            self.run_handlers();
-        }
-    }
-
-    #[inline(never)]
-    fn run_handlers(&self) {
-        // A handler may call `progress`, which then takes the next message.
-        while let Some(message) = self.am_handlers().queue.next() {
-            if self.am_handlers().queue.has_messages() {
-                self.core().idle = false;
-            }
-            self.deliver(message);
-        }
-    }
-
-    /// Receives eager messages longer than the posted buffers, and returns their number.
-    #[inline]
-    pub(crate) fn recv_large_ams(&self) -> usize {
-        match self.am_handlers().queue.enabled.get() {
-            true => self.probe_large_ams(),
-            false => 0,
-        }
-    }
-
-    fn probe_large_ams(&self) -> usize {
-        if !self.am_handlers().idle.borrow().is_empty() {
-            self.clone().post_idle();
-        }
-        let mut found = 0;
-        while let Some(message) = self.mprobe(eager_match(AmTag::EXCEEDS_POSTED)) {
-            found += 1;
-            let len = message.envelope().len;
-            if len > EAGER_MAX as u64 {
-                tracing::debug!(len, "dropped an active message: too long");
-                continue;
-            }
-            let worker = self.downgrade();
-            message.recv(vec![0; len as usize].into_boxed_slice()).then(move |ended, bytes| {
-                if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
-                    worker.deliver(ReceivedAm::of(&status, AmBuf::from_box(bytes)));
-                }
-            });
-        }
-        found
-    }
+    found
 }
 
 #[cold]
@@ -322,6 +323,6 @@ unsafe fn on_posted_recv_done(arg: *mut (), request: RequestId, ended: Ended) {
     let posted = unsafe { Rc::from_raw(posted) };
     let Some(worker) = posted.worker.upgrade() else { return };
     worker.free(request);
-    worker.deliver_posted(&posted, ended);
-    worker.post(posted);
+    deliver_posted(&worker, &posted, ended);
+    post(&worker, posted);
 }

@@ -11,8 +11,11 @@ use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::data::params::check_mem;
+use crate::api::data::start::{send_generic, with_header};
 use crate::api::data::view::{SendData, SendView};
+use crate::api::ep::deferred::defer;
 use crate::api::ep::handle::Ep;
+use crate::api::ep::send::SendParams;
 use crate::api::mem::memory::Mem;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::SendRequest;
@@ -104,10 +107,12 @@ impl Ep {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.am_send_raw(id, header, at, len, params) },
             // SAFETY: as above.
-            Ok(SendView::Generic(data)) => unsafe { self.am_send_generic(id, header, data, params) },
+            Ok(SendView::Generic(data)) => unsafe {
+                send_generic(data, |buf| start_am(self, (id, header), buf, params))
+            },
             Err(error) => Err(error),
         };
-        AmSend(self.make_request(started, lent))
+        AmSend(SendRequest::new(self.worker(), started, lent))
     }
 
     /// Sends a copy of `header` and `len` bytes at `data` to handler `id` of the peer. // HOT
@@ -139,97 +144,91 @@ impl Ep {
             return Ok(OpStatus::Done(()));
         }
         // SAFETY: as above.
-        unsafe { self.start_am(id, header, data, params) }
+        unsafe { start_am(self, (id, header), data, params) }
     }
+}
 
-    /// Starts a message. Safety: as for [`Ep::am_send_raw`]. // HOT
-    #[inline]
-    pub(crate) unsafe fn start_am(
-        &self,
-        id: u16,
-        header: &[u8],
-        data: SendBuf,
-        params: &AmParams,
-    ) -> Result<OpStatus<()>, Error> {
-        if header.len() > AM_MAX_HEADER {
-            return Err(Error::HeaderTooLong { len: header.len(), max: AM_MAX_HEADER });
-        }
-        let total_len = header.len().saturating_add(data.len());
-        if total_len > self.am_eager_max(params.proto) {
-            // SAFETY: this function's contract.
-            return unsafe { self.send_rts(id, header, data, params) };
-        }
-        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager }.encode(total_len);
-        if header.is_empty() {
-            // SAFETY: this function's contract.
-            return unsafe { self.send_class_raw(MsgClass::Am, tag, data, params.done) };
-        }
-        // SAFETY: this function's contract; the header is copied if the send outlives the call.
-        unsafe { self.send_with_header(tag, header, data, params.done) }
+/// Starts a message. Safety: as for [`Ep::am_send_raw`]. // HOT
+#[inline]
+pub(crate) unsafe fn start_am(
+    ep: &Ep,
+    (id, header): (u16, &[u8]),
+    data: SendBuf,
+    params: &AmParams,
+) -> Result<OpStatus<()>, Error> {
+    if header.len() > AM_MAX_HEADER {
+        return Err(Error::HeaderTooLong { len: header.len(), max: AM_MAX_HEADER });
     }
-
-    /// Limit of header and data in one message, bytes. // HOT
-    #[inline]
-    fn am_eager_max(&self, proto: AmProto) -> usize {
-        match proto {
-            AmProto::Auto => POSTED_LEN.min(self.eager_max()),
-            AmProto::Eager => EAGER_MAX,
-            AmProto::Rendezvous => 0,
-        }
-    }
-
-    /// Sends `data` behind a copy of `header`. Safety: as for [`Ep::am_send_raw`]. // HOT
-    #[inline]
-    unsafe fn send_with_header(
-        &self,
-        tag: u64,
-        header: &[u8],
-        data: SendBuf,
-        done: Option<Callback>,
-    ) -> Result<OpStatus<()>, Error> {
-        // SAFETY: the header is only read if the send ends in this call.
-        let list = [unsafe { SendBuf::new(header.as_ptr(), header.len()) }, data];
-        // SAFETY: as above, of the list.
-        let header_and_data = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
-        if self.send_short_list(MsgClass::Am, tag, header_and_data) {
-            return Ok(OpStatus::Done(()));
-        }
+    let total_len = header.len().saturating_add(data.len());
+    // Limit of header and data in one message.
+    let eager_max = match params.proto {
+        AmProto::Auto => POSTED_LEN.min(ep.state().eager_max()),
+        AmProto::Eager => EAGER_MAX,
+        AmProto::Rendezvous => 0,
+    };
+    if total_len > eager_max {
         // SAFETY: this function's contract.
-        unsafe { self.send_staged(MsgClass::Am, tag, header, &[data], done) }
+        return unsafe { send_rts(ep, (id, header), data, params) };
     }
-
-    /// Sends the RTS of `data`, then starts the send of `data`. Safety: as for [`Ep::am_send_raw`].
-    #[inline(never)]
-    unsafe fn send_rts(
-        &self,
-        id: u16,
-        header: &[u8],
-        data: SendBuf,
-        params: &AmParams,
-    ) -> Result<OpStatus<()>, Error> {
-        // Without a peer the limit of a packet is not known, and every message with bytes comes here.
-        if let Err(refusal) = self.usable() {
-            let (header, done): (Box<[u8]>, _) = (header.into(), params.done);
-            let params = AmParams { proto: params.proto, ..AmParams::default() };
-            // SAFETY: the caller keeps the data valid until completion, which comes after this.
-            let start = move |ep: &Ep| unsafe { ep.start_am(id, &header, data, &params) };
-            return self.defer(refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
-        }
-        let am_handlers = self.worker().am_handlers();
-        let number = am_handlers.next_number.replace(am_handlers.next_number.get().wrapping_add(1));
-        let mut header_and_rts = Vec::with_capacity(header.len() + RTS_LEN);
-        header_and_rts.extend_from_slice(header);
-        header_and_rts.extend_from_slice(&(data.len() as u64).to_le_bytes());
-        header_and_rts.extend_from_slice(&number.to_le_bytes());
-        let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Rendezvous };
-        // SAFETY: `header_and_rts` outlives the call, and is copied if the send outlives that.
-        let sent = unsafe {
-            self.send_with_header(am_tag.encode(header_and_rts.len()), &header_and_rts, SendBuf::EMPTY, None)
-        }?;
-        if let OpStatus::InProgress(id) = sent {
-            self.worker().free(id);
-        }
+    let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager }.encode(total_len);
+    if header.is_empty() {
         // SAFETY: this function's contract.
-        unsafe { self.send_class_raw(MsgClass::AmData, number, data, params.done) }
+        return unsafe { ep.send_buf(MsgClass::Am, data, &SendParams::of_class(tag, params.done)) };
     }
+    // SAFETY: this function's contract; the header is copied if the send outlives the call.
+    unsafe { send_with_header(ep, tag, header, data, params.done) }
+}
+
+/// Sends `data` behind a copy of `header`. Safety: as for [`Ep::am_send_raw`]. // HOT
+#[inline]
+unsafe fn send_with_header(
+    ep: &Ep,
+    tag: u64,
+    header: &[u8],
+    data: SendBuf,
+    done: Option<Callback>,
+) -> Result<OpStatus<()>, Error> {
+    // SAFETY: the header is only read if the send ends in this call.
+    let list = [unsafe { SendBuf::new(header.as_ptr(), header.len()) }, data];
+    // SAFETY: as above, of the list.
+    let header_and_data = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
+    if ep.send_short_list(MsgClass::Am, tag, header_and_data) {
+        return Ok(OpStatus::Done(()));
+    }
+    // SAFETY: this function's contract; `with_header` keeps what the engine reads.
+    let start = |buf| unsafe { ep.send_buf(MsgClass::Am, buf, &SendParams::of_class(tag, done)) };
+    // SAFETY: this function's contract.
+    unsafe { with_header(ep.worker(), header, data, start) }
+}
+
+/// Sends the RTS of `data`, then starts the send of `data`. Safety: as for [`Ep::am_send_raw`].
+#[inline(never)]
+unsafe fn send_rts(
+    ep: &Ep,
+    (id, header): (u16, &[u8]),
+    data: SendBuf,
+    params: &AmParams,
+) -> Result<OpStatus<()>, Error> {
+    // Without a peer the limit of a packet is not known, and every message with bytes comes here.
+    if let Some(refusal) = ep.state().refusal.get() {
+        let (header, done): (Box<[u8]>, _) = (header.into(), params.done);
+        let params = AmParams { proto: params.proto, ..AmParams::default() };
+        // SAFETY: the caller keeps the data valid until completion, which comes after this.
+        let start = move |ep: &Ep| unsafe { start_am(ep, (id, &header), data, &params) };
+        return defer(ep, refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
+    }
+    let number = ep.worker().am_handlers().take_number();
+    let mut header_and_rts = Vec::with_capacity(header.len() + RTS_LEN);
+    header_and_rts.extend_from_slice(header);
+    header_and_rts.extend_from_slice(&(data.len() as u64).to_le_bytes());
+    header_and_rts.extend_from_slice(&number.to_le_bytes());
+    let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Rendezvous };
+    let tag = am_tag.encode(header_and_rts.len());
+    // SAFETY: `header_and_rts` outlives the call, and is copied if the send outlives that.
+    let sent = unsafe { send_with_header(ep, tag, &header_and_rts, SendBuf::EMPTY, None) }?;
+    if let OpStatus::InProgress(id) = sent {
+        ep.worker().free(id);
+    }
+    // SAFETY: this function's contract.
+    unsafe { ep.send_buf(MsgClass::AmData, data, &SendParams::of_class(number, params.done)) }
 }

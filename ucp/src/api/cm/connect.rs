@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::api::ep::connect::make_pending_ep;
 use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::worker::handle::Worker;
 use crate::cm::{ConnectFailure, MAX_BODY, start_connect};
@@ -34,9 +35,9 @@ impl Worker {
     /// `UCX_CM_TIMEOUT`. TCP carries the exchange of addresses only.
     pub fn connect_to(&self, addr: SocketAddr, params: ConnectParams) -> Result<Ep, ConnectError> {
         let conn = start_connect(addr, params.local).map_err(ConnectFailure::from)?;
-        let address = self.packed_address()?;
+        let address = packed_address(self)?;
         let local = conn.local_addr();
-        let ep = self.make_pending_ep(params.ep);
+        let ep = make_pending_ep(self, params.ep);
         if let Some(local) = local {
             ep.state().set_sockets(local, addr);
         }
@@ -50,14 +51,15 @@ impl Worker {
         drop(core);
         Ok(ep)
     }
+}
 
-    pub(crate) fn packed_address(&self) -> Result<Vec<u8>, ConnectError> {
-        let address = self.address().pack();
-        if address.len() > MAX_BODY {
-            return Err(ConnectError::AddressTooLong { len: address.len(), max: MAX_BODY });
-        }
-        Ok(address)
+/// Address of a worker, if a message of the exchange has room for it.
+pub(crate) fn packed_address(worker: &Worker) -> Result<Vec<u8>, ConnectError> {
+    let address = worker.address().pack();
+    if address.len() > MAX_BODY {
+        return Err(ConnectError::AddressTooLong { len: address.len(), max: MAX_BODY });
     }
+    Ok(address)
 }
 
 impl Ep {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use ucs::Errno;
 use ucs::sync::LockError;
 
+use crate::api::cm::connect::packed_address;
 use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::worker::handle::Worker;
 use crate::cm::{Answer, ConnRequest, ConnectFailure, ListenerId, start_listen};
@@ -63,7 +64,7 @@ impl Worker {
     /// [`Error::ConnectFailed`](crate::Error::ConnectFailed) if the client does not confirm the connection
     /// within `UCX_CM_TIMEOUT`. If no transport reaches the client, it is told.
     pub fn accept(&self, mut request: ConnRequest, params: EpParams) -> Result<Ep, ConnectError> {
-        let address = self.packed_address()?;
+        let address = packed_address(self)?;
         let ep = match self.connect(request.address(), params) {
             Ok(ep) => ep,
             Err(error) => {

@@ -6,12 +6,13 @@ use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 
-use crate::api::core::ep_config::EpConfig;
+use crate::api::core::ep_config::{EpConfig, table_index};
 use crate::api::core::error::Error;
 
-use crate::lane::{LaneIdx, RmaOnlyEp};
+use crate::lane::{self, LaneIdx, RmaOnlyEp, RmaOnlyLane};
 use crate::rdm::MAX_RAILS;
 use crate::rdm::io::PeerId;
+use crate::select::{CqData, Kind, Sync};
 
 pub(crate) const MAX_LANES: usize = 4;
 
@@ -146,9 +147,27 @@ impl EpState {
         self.link.get().map_or(&NO_RAILS, |link| &link.rails)
     }
 
+    /// Lane of messages.
     #[inline]
-    pub(crate) fn rma_only_ep(&self) -> Option<&RmaOnlyEp> {
-        self.link.get().map(|link| &link.rma_only_ep)
+    pub(crate) fn lane(&self) -> Option<LaneIdx> {
+        self.lanes().first().copied()
+    }
+
+    /// Kernel access to the peer's memory.
+    pub(crate) fn kernel_copy_ep(&self, rma_only: Option<&RmaOnlyLane>) -> Option<&lane::Ep> {
+        self.link.get()?.rma_only_ep.get(rma_only)
+    }
+
+    /// Longest tagged message sent in one packet, bytes. // HOT
+    #[inline]
+    pub(crate) fn eager_max(&self) -> usize {
+        self.tables().send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
+    }
+
+    /// Error with which the endpoint refuses operations.
+    #[inline]
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        self.refusal.get().map_or(Ok(()), Err)
     }
 
     /// Records the peer's failure. Returns true the first time, if a callback is set.

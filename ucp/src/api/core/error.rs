@@ -203,7 +203,7 @@ impl From<OpError> for Error {
     #[inline(never)]
     fn from(e: OpError) -> Self {
         match e {
-            OpError::Truncated { len, room } => Error::Truncated { len, room },
+            OpError::Truncated { len, room, .. } => Error::Truncated { len, room },
             OpError::Cancelled => Error::Cancelled,
             OpError::Invalid => Error::Invalid,
             OpError::Emulated => Error::EmulationDisabled,

@@ -31,7 +31,7 @@ use crate::lane::{
     Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
+use crate::rdm::{Engine, EngineEvent, Kind};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
@@ -403,15 +403,12 @@ impl WorkerCore {
         }
         while let Some(event) = self.engine.take_event() {
             let action = match event {
-                EngineEvent::RmaDone { user, result } => {
-                    let status = RecvStatus { len: self.reqs.rma_len(user), ..EMPTY_STATUS };
-                    self.reqs.complete_token(user, result.map(|()| status).map_err(Error::from))
-                }
+                EngineEvent::RmaDone { user, result } => self.reqs.complete_rma(user, result),
                 EngineEvent::SendDone { user, result } => {
-                    self.reqs.complete_token(user, result.map(|()| EMPTY_STATUS).map_err(Error::from))
+                    self.reqs.complete_token(user, result.map(|()| EMPTY_STATUS))
                 }
                 EngineEvent::RecvDone { user, result } => match UserToken::unpack(user) {
-                    UserToken::Request(_) => self.reqs.complete_token(user, result.map_err(Error::from)),
+                    UserToken::Request(_) => self.reqs.complete_token(user, result),
                     UserToken::Stream(peer) => {
                         self.on_stream_recv_done(peer, result);
                         None
@@ -518,7 +515,7 @@ impl WorkerCore {
             Some(Role::Rma(op)) => self.engine.cancel_rma(op),
             Some(Role::Stream(peer)) => self.cancel_stream_recv(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
-            Some(Role::Deferred) => self.cancel_deferred(id),
+            Some(Role::Deferred) => self.deferred.cancel(id, &mut self.reqs),
             Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id)),
             Some(Role::Announced) | None => false,
         }

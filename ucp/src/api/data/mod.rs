@@ -7,5 +7,6 @@ pub(crate) mod ops;
 pub(crate) mod packed;
 pub(crate) mod params;
 pub(crate) mod raw;
+pub(crate) mod start;
 pub(crate) mod strided;
 pub(crate) mod view;

@@ -1,18 +1,12 @@
-//! Data of the `*_layout_raw` calls, and how such an operation starts.
-
-#![allow(unsafe_code)]
+//! Data of the `*_layout_raw` calls.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::data::iov::Iov;
-use crate::api::data::ops::{DataOp, DataState};
 use crate::api::data::params::{check_mem, check_mem_of_pieces};
 use crate::api::data::strided::StridedIov;
 use crate::api::mem::memory::Mem;
-use crate::api::worker::handle::Worker;
 
 use crate::rdm::GenericOps;
 
@@ -100,36 +94,5 @@ impl<'a> Layout<'a> {
             Layout::Strided(blocks) => Data::Callbacks(CallbackData::Strided(blocks)),
             Layout::Generic(generic) => Data::Callbacks(CallbackData::Generic(generic)),
         })
-    }
-}
-
-impl Worker {
-    /// Starts an operation on data with callbacks, and finishes the data when it ends.
-    /// # Safety
-    /// Unless the call returns *done* or an error, the callbacks may be called with the state, or the blocks
-    /// be accessed, until the operation ends, and `done` may be called with its argument.
-    pub(crate) unsafe fn with_data<T>(
-        &self,
-        data: CallbackData,
-        done: Option<Callback>,
-        start: impl FnOnce(&DataOp, Callback) -> Result<OpStatus<T>, Error>,
-    ) -> Result<OpStatus<T>, Error> {
-        let (ops, state, len) = match data {
-            CallbackData::Generic(Generic { ops, state, len }) => (ops, DataState::Generic(state), len),
-            CallbackData::Strided(blocks) => {
-                (StridedIov::OPS, DataState::Strided(blocks), blocks.packed_size()?)
-            }
-        };
-        let data_ops = &self.inner.data_ops;
-        // SAFETY: this function's contract; the worker drops its data after the engine.
-        let (op, done): (NonNull<DataOp>, Callback) = unsafe { data_ops.begin(ops, state, len, done) };
-        // SAFETY: it has just begun, and is not ended before `start` returns.
-        let started = start(unsafe { op.as_ref() }, done);
-        if let Ok(OpStatus::InProgress(_)) = started {
-            return started;
-        }
-        // SAFETY: the operation has ended within the call, or not begun.
-        unsafe { data_ops.end(op) };
-        started
     }
 }

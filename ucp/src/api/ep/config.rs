@@ -16,72 +16,70 @@ use crate::select::{
     MemKind, PeerCaps, ReadSupport, RmaTables, RmaWire, SelectKey, Table, Thresholds, WireCaps,
 };
 
-impl WorkerCore {
-    pub(crate) fn is_allocated(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
-        match (lane, buf.piece()) {
-            (Some(at), Some(piece)) => {
-                self.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
-            }
-            _ => false,
+pub(crate) fn is_allocated(core: &WorkerCore, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
+    match (lane, buf.piece()) {
+        (Some(at), Some(piece)) => {
+            core.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
         }
+        _ => false,
     }
+}
 
-    pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
-        let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
-        let reads = |rdma: Rdma| if rdma.read > 0 { ReadSupport::Yes } else { ReadSupport::No };
-        WireCaps {
-            mtu,
-            reads: reads(rdma),
-            reads_allocated: reads(self.engine.peers().rdma(peer)),
-            kernel: kernel.map(|[_, get]| get),
-            costs,
-        }
+pub(crate) fn wire_caps(core: &WorkerCore, peer: PeerId) -> WireCaps {
+    let RmaWire { mtu, rdma, costs, kernel, .. } = rma_wire(core, peer);
+    let reads = |rdma: Rdma| if rdma.read > 0 { ReadSupport::Yes } else { ReadSupport::No };
+    WireCaps {
+        mtu,
+        reads: reads(rdma),
+        reads_allocated: reads(core.engine.peers().rdma(peer)),
+        kernel: kernel.map(|[_, get]| get),
+        costs,
     }
+}
 
-    pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
-        let path = self.peer_eps.get(peer);
-        let lane = path.map(|path| usize::from(path.lane.0));
-        let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
-        RmaWire {
-            mtu: path.map_or(0, |path| path.mtu()),
-            // Reads that need allocated memory serve messages only.
-            rdma: match lane {
-                Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
-                _ => self.engine.peers().rdma(peer),
-            },
-            order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
-            emulation: self.engine.peers().emulation(),
-            costs: lane.and_then(|at| self.ep_configs.costs.get(at).copied()).unwrap_or_default(),
-            // Kernel copies reach only processes that shared memory reaches.
-            kernel: self
-                .ep_configs
-                .kernel
-                .filter(|_| lane.is_some_and(|at| self.lanes[at].iface.attr().kind == DevKind::Shm)),
-        }
+pub(crate) fn rma_wire(core: &WorkerCore, peer: PeerId) -> RmaWire {
+    let path = core.peer_eps.get(peer);
+    let lane = path.map(|path| usize::from(path.lane.0));
+    let order = lane.map_or(OrderKind::Unordered, |at| core.lanes[at].iface.attr().order);
+    RmaWire {
+        mtu: path.map_or(0, |path| path.mtu()),
+        // Reads that need allocated memory serve messages only.
+        rdma: match lane {
+            Some(at) if needs_alloc(&core.lanes[at].iface) => Rdma::NONE,
+            _ => core.engine.peers().rdma(peer),
+        },
+        order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
+        emulation: core.engine.peers().emulation(),
+        costs: lane.and_then(|at| core.ep_configs.costs.get(at).copied()).unwrap_or_default(),
+        // Kernel copies reach only processes that shared memory reaches.
+        kernel: core
+            .ep_configs
+            .kernel
+            .filter(|_| lane.is_some_and(|at| core.lanes[at].iface.attr().kind == DevKind::Shm)),
     }
+}
 
-    /// Cached tables of a peer's endpoint.
-    pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<EpConfig> {
-        let key = EpConfigKey { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
-        if let Some((_, tables)) = self.ep_configs.cached.iter().find(|(cached, _)| *cached == key) {
-            return tables.clone();
-        }
-        // The header is longest before the handshake: sizes chosen for it always fit.
-        let wire = key.messages;
-        let keys = keys(wire, PeerCaps::default());
-        let of = |mem| keys.map(|key| Table::new(&SelectKey { mem, ..key }, limits));
-        let process = |_| ProcessTables {
-            tables: of(MemKind::Process),
-            kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
-            read: keys.map(|key| limits.read_protocol().with(key.sync)),
-        };
-        let tables = Rc::new(EpConfig {
-            send: of(MemKind::Host),
-            allocated: (wire.reads != wire.reads_allocated).then(|| Box::new(of(MemKind::Allocated))),
-            process: wire.kernel.map(process).map(Box::new),
-            rma: RmaTables::new(&key.rma, limits),
-        });
-        self.ep_configs.cached.push((key, tables.clone()));
-        tables
+/// Cached tables of a peer's endpoint.
+pub(crate) fn tables(core: &mut WorkerCore, peer: PeerId, limits: &Thresholds) -> Rc<EpConfig> {
+    let key = EpConfigKey { messages: wire_caps(core, peer), rma: rma_wire(core, peer) };
+    if let Some((_, tables)) = core.ep_configs.cached.iter().find(|(cached, _)| *cached == key) {
+        return tables.clone();
     }
+    // The header is longest before the handshake: sizes chosen for it always fit.
+    let wire = key.messages;
+    let keys = keys(wire, PeerCaps::default());
+    let of = |mem| keys.map(|key| Table::new(&SelectKey { mem, ..key }, limits));
+    let process = |_| ProcessTables {
+        tables: of(MemKind::Process),
+        kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
+        read: keys.map(|key| limits.read_protocol().with(key.sync)),
+    };
+    let tables = Rc::new(EpConfig {
+        send: of(MemKind::Host),
+        allocated: (wire.reads != wire.reads_allocated).then(|| Box::new(of(MemKind::Allocated))),
+        process: wire.kernel.map(process).map(Box::new),
+        rma: RmaTables::new(&key.rma, limits),
+    });
+    core.ep_configs.cached.push((key, tables.clone()));
+    tables
 }

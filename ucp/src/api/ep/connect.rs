@@ -10,7 +10,10 @@ use crate::api::core::ep_config::table_index;
 use crate::api::core::ep_state::{EpLink, EpState, NO_PEER, Rails};
 use crate::api::core::error::{ConnectFailure, Error};
 use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
+use crate::api::ep::config::tables;
+use crate::api::ep::deferred::start_deferred;
 use crate::api::ep::handle::{Ep, EpParams};
+use crate::api::ep::rails::{add_rails, rank};
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{ConnectError, LaneIdx, RmaOnlyEp, routes};
@@ -29,135 +32,134 @@ impl Worker {
     /// Creates an endpoint to the worker at `address`. The peer learns of this worker from its first packet.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
-        let link = self.link_to(&mut core, address)?;
-        Ok(self.make_ep(&mut core, link, params))
+        let link = link_to(self, &mut core, address)?;
+        Ok(make_ep(self, &mut core, link, params))
     }
 
     /// Creates an endpoint whose peer is not known yet. Operations on it wait until
     /// [`EpConnector::connect`], and then start in the order of their calls. They end with an error if that
     /// never happens.
     pub fn connect_later(&self, params: EpParams) -> (Ep, EpConnector) {
-        let ep = self.make_pending_ep(params);
+        let ep = make_pending_ep(self, params);
         let connector = EpConnector { worker: self.clone(), ep: ep.state().clone() };
         (ep, connector)
     }
+}
 
-    pub(crate) fn make_pending_ep(&self, params: EpParams) -> Ep {
-        let mut core = self.core();
-        let tables = core.tables(NO_PEER, self.limits());
-        let state = EpState::pending(tables, params.errors);
-        Ep::from_state(self.clone(), core.add_ep(state))
-    }
+pub(crate) fn make_pending_ep(worker: &Worker, params: EpParams) -> Ep {
+    let mut core = worker.core();
+    let tables = tables(&mut core, NO_PEER, &worker.inner.limits);
+    let state = EpState::pending(tables, params.errors);
+    Ep::from_state(worker.clone(), add_ep(&mut core, state))
+}
 
-    /// Creates an endpoint to a peer that has sent its address.
-    pub(crate) fn ep_to(&self, peer: PeerId) -> Option<Ep> {
-        let mut core = self.core();
-        let view = core.engine.peers().info(peer).filter(|view| view.fault.is_none())?;
-        core.peer_eps.get(peer)?;
-        let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
-        let link = EpLink {
-            peer,
-            lanes: ArrayVec::from_iter([LaneIdx(lane as u8)]),
-            rails: Rails::new(),
-            rma_only_ep: RmaOnlyEp::none(),
-            tables: core.tables(peer, self.limits()),
-            to_self: core.is_self(peer),
-        };
-        Some(self.make_ep(&mut core, link, EpParams::default()))
-    }
+/// Creates an endpoint to a peer that has sent its address.
+pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
+    let mut core = worker.core();
+    let view = core.engine.peers().info(peer).filter(|view| view.fault.is_none())?;
+    core.peer_eps.get(peer)?;
+    let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
+    let link = EpLink {
+        peer,
+        lanes: ArrayVec::from_iter([LaneIdx(lane as u8)]),
+        rails: Rails::new(),
+        rma_only_ep: RmaOnlyEp::none(),
+        tables: tables(&mut core, peer, &worker.inner.limits),
+        to_self: core.is_self(peer),
+    };
+    Some(make_ep(worker, &mut core, link, EpParams::default()))
+}
 
-    /// Adds the peer at `address` and chooses the lanes to it.
-    fn link_to(&self, core: &mut WorkerCore, address: &Address) -> Result<EpLink, ConnectError> {
-        let mut routes = routes(&core.lanes, core.id.process, address)?;
-        routes.sort_by_key(|route| core.rank(route));
-        let mut tried = Vec::new();
-        let (mut peer, mut rails) = (None, Rails::new());
-        let mut lanes = ArrayVec::new();
-        for route in &routes {
-            if peer.is_none() {
-                match core
-                    .add_peer(route, if routes.len() > 1 { ConnectCheck::Now } else { ConnectCheck::Later })
-                {
-                    Ok(id) => {
-                        rails = core.add_rails(id, route, address);
-                        peer = Some(id);
-                    }
-                    Err(why) => {
-                        let lane = &core.lanes[usize::from(route.lane.0)];
-                        tried.push((lane.iface.attr().tl, why));
-                        continue;
-                    }
+/// Adds the peer at `address` and chooses the lanes to it.
+fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<EpLink, ConnectError> {
+    let mut routes = routes(&core.lanes, core.id.process, address)?;
+    routes.sort_by_key(|route| rank(core, route));
+    let mut tried = Vec::new();
+    let (mut peer, mut rails) = (None, Rails::new());
+    let mut lanes = ArrayVec::new();
+    for route in &routes {
+        if peer.is_none() {
+            match core.add_peer(route, if routes.len() > 1 { ConnectCheck::Now } else { ConnectCheck::Later })
+            {
+                Ok(id) => {
+                    rails = add_rails(core, id, route, address);
+                    peer = Some(id);
+                }
+                Err(why) => {
+                    let lane = &core.lanes[usize::from(route.lane.0)];
+                    tried.push((lane.iface.attr().tl, why));
+                    continue;
                 }
             }
-            if !lanes.contains(&route.lane) && lanes.try_push(route.lane).is_err() {
-                break;
-            }
         }
-        let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
-        let rma_only_ep =
-            lanes.first().zip(core.rma_only.as_ref()).map_or_else(RmaOnlyEp::none, |(at, rma_only)| {
-                rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.id.process, address)
-            });
-        let (tables, to_self) = (core.tables(peer, self.limits()), core.is_self(peer));
-        Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self })
+        if !lanes.contains(&route.lane) && lanes.try_push(route.lane).is_err() {
+            break;
+        }
     }
+    let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
+    let rma_only_ep =
+        lanes.first().zip(core.rma_only.as_ref()).map_or_else(RmaOnlyEp::none, |(at, rma_only)| {
+            rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.id.process, address)
+        });
+    let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
+    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self })
+}
 
-    fn make_ep(&self, core: &mut WorkerCore, link: EpLink, params: EpParams) -> Ep {
-        let short_below = short_below(&link);
-        let state = core.add_ep(EpState::linked(link, short_below, params.errors));
-        Ep::from_state(self.clone(), state)
+fn make_ep(worker: &Worker, core: &mut WorkerCore, link: EpLink, params: EpParams) -> Ep {
+    let short_below = short_below(&link);
+    let state = add_ep(core, EpState::linked(link, short_below, params.errors));
+    Ep::from_state(worker.clone(), state)
+}
+
+/// Gives a pending endpoint its peer, and starts its operations. If that fails, so does the endpoint.
+pub(crate) fn link_ep(worker: &Worker, ep: &Rc<EpState>, address: &Address) -> Result<(), ConnectError> {
+    if !ep.is_pending() {
+        return Err(ConnectError::EndpointClosed);
     }
-
-    /// Gives a pending endpoint its peer, and starts its operations. If that fails, so does the endpoint.
-    pub(crate) fn link_ep(&self, ep: &Rc<EpState>, address: &Address) -> Result<(), ConnectError> {
-        if !ep.is_pending() {
-            return Err(ConnectError::EndpointClosed);
+    let mut core = worker.core();
+    let link = match link_to(worker, &mut core, address) {
+        Ok(link) => link,
+        Err(error) => {
+            drop(core);
+            fail_ep(worker, ep, Error::ConnectFailed(ConnectFailure::Unreachable));
+            return Err(error);
         }
-        let mut core = self.core();
-        let link = match self.link_to(&mut core, address) {
-            Ok(link) => link,
-            Err(error) => {
-                drop(core);
-                self.fail_ep(ep, Error::ConnectFailed(ConnectFailure::Unreachable));
-                return Err(error);
-            }
-        };
-        drop(core);
-        let short_below = short_below(&link);
-        ep.set_link(link);
-        if ep.refusal.get() == Some(Error::NotConnected) {
-            ep.refusal.set(None);
-        }
-        self.start_deferred(ep);
-        if ep.refusal.get().is_none() {
-            ep.short_below.set(short_below);
-        }
-        self.core().flush_linked(ep);
-        Ok(())
+    };
+    drop(core);
+    let short_below = short_below(&link);
+    ep.set_link(link);
+    if ep.refusal.get() == Some(Error::NotConnected) {
+        ep.refusal.set(None);
     }
+    start_deferred(worker, ep);
+    if ep.refusal.get().is_none() {
+        ep.short_below.set(short_below);
+    }
+    worker.core().flush_linked(ep);
+    Ok(())
+}
 
-    /// Fails a pending endpoint, its operations and flushes.
-    pub(crate) fn fail_ep(&self, ep: &Rc<EpState>, error: Error) {
-        if !ep.is_pending() {
-            return;
-        }
-        let calls = ep.fail_link(error);
-        self.core().end_deferred(ep, error);
-        if calls {
-            ep.call_error_handler(error);
-        }
+/// Fails a pending endpoint, its operations and flushes.
+pub(crate) fn fail_ep(worker: &Worker, ep: &Rc<EpState>, error: Error) {
+    if !ep.is_pending() {
+        return;
+    }
+    let calls = ep.fail_link(error);
+    let mut core = worker.core();
+    let core = &mut *core;
+    core.deferred.fail(ep, error, &mut core.reqs);
+    if calls {
+        ep.call_error_handler(error);
     }
 }
 
-impl WorkerCore {
-    fn add_ep(&mut self, state: EpState) -> Rc<EpState> {
-        let state = Rc::new(state);
-        if self.eps.len() == self.eps.capacity() {
-            self.eps.retain(|ep| ep.strong_count() > 0);
-        }
-        self.eps.push(Rc::downgrade(&state));
-        state
+fn add_ep(core: &mut WorkerCore, state: EpState) -> Rc<EpState> {
+    let state = Rc::new(state);
+    if core.eps.len() == core.eps.capacity() {
+        core.eps.retain(|ep| ep.strong_count() > 0);
     }
+    core.eps.push(Rc::downgrade(&state));
+    state
 }
 
 fn short_below(link: &EpLink) -> usize {
@@ -169,12 +171,12 @@ impl EpConnector {
     /// Connects the endpoint to the worker at `address`. If no lane reaches it, the endpoint fails, too.
     /// [`ConnectError::EndpointClosed`]: nobody waits for the peer any more.
     pub fn connect(self, address: &Address) -> Result<(), ConnectError> {
-        self.worker.link_ep(&self.ep, address)
+        link_ep(&self.worker, &self.ep, address)
     }
 
     /// Fails the endpoint and all its operations.
     pub fn fail(self, error: Error) {
-        self.worker.fail_ep(&self.ep, error);
+        fail_ep(&self.worker, &self.ep, error);
     }
 
     /// Whether the endpoint still waits for its peer: it has not been closed by force, or in vain.
@@ -185,7 +187,7 @@ impl EpConnector {
 
 impl Drop for EpConnector {
     fn drop(&mut self) {
-        self.worker.fail_ep(&self.ep, Error::ConnectFailed(ConnectFailure::Cancelled));
+        fail_ep(&self.worker, &self.ep, Error::ConnectFailed(ConnectFailure::Cancelled));
     }
 }
 

@@ -16,94 +16,78 @@ use crate::rdm::RecvStatus;
 /// Starts an operation on an endpoint that has its peer.
 pub(crate) type StartOnEp = Box<dyn FnMut(&Ep) -> Result<OpStatus<RecvStatus>, Error>>;
 
-impl Ep {
-    /// Defers an operation that the endpoint refuses with `refusal`, if that says that there is no peer yet;
-    /// else returns it.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn defer<T>(
-        &self,
-        refusal: Error,
-        done: Option<Callback>,
-        start: StartOnEp,
-    ) -> Result<OpStatus<T>, Error> {
-        if refusal != Error::NotConnected {
-            return Err(refusal);
-        }
-        let mut core = self.worker().core();
-        let token = core.reqs.next_token()?;
-        let id = core.reqs.start(token, Role::Deferred, done);
-        let op = self.deferred_op(Some(id), start);
-        core.deferred.push(op);
-        Ok(OpStatus::InProgress(id))
+/// Defers an operation that the endpoint refuses with `refusal`, if that says that there is no peer yet; else
+/// returns it.
+#[cold]
+#[inline(never)]
+pub(crate) fn defer<T>(
+    ep: &Ep,
+    refusal: Error,
+    done: Option<Callback>,
+    start: StartOnEp,
+) -> Result<OpStatus<T>, Error> {
+    if refusal != Error::NotConnected {
+        return Err(refusal);
     }
-
-    /// Defers an operation without a request.
-    #[cold]
-    pub(crate) fn defer_without_request(&self, start: StartOnEp) {
-        let op = self.deferred_op(None, start);
-        self.worker().core().deferred.push(op);
-    }
-
-    fn deferred_op(&self, id: Option<RequestId>, mut start: StartOnEp) -> DeferredOp {
-        let (worker, ep) = (self.worker().downgrade(), self.state().clone());
-        let state = ep.clone();
-        let start = Box::new(move || {
-            let worker = worker.upgrade().ok_or(Error::Closed)?;
-            start(&Ep::from_state(worker, state.clone()))
-        });
-        DeferredOp { id, ep, start }
-    }
+    let mut core = ep.worker().core();
+    let token = core.reqs.next_token()?;
+    let id = core.reqs.start(token, Role::Deferred, done);
+    core.deferred.push(deferred_op(ep, Some(id), start));
+    Ok(OpStatus::InProgress(id))
 }
 
-impl Worker {
-    /// Starts the deferred operations of an endpoint that has its peer now. Calls no user code.
-    pub(crate) fn start_deferred(&self, ep: &Rc<EpState>) {
-        // An endpoint that is being closed refuses new operations only.
-        let refusal = ep.refusal.replace(None);
-        loop {
-            let Some(op) = self.core().deferred.take_oldest(ep) else { break };
-            let DeferredOp { id, mut start, .. } = op;
-            let started = start();
-            let Some(id) = id else { continue };
-            let mut core = self.core();
-            match started {
-                Ok(OpStatus::Done(status)) => core.reqs.end(id, Ok(status)),
-                Err(error) => core.reqs.end(id, Err(error)),
-                Ok(OpStatus::InProgress(inner)) => {
-                    core.reqs.set_forwarded(id, inner);
-                    let worker = self.downgrade();
-                    let end = move |ended| {
-                        drop(start);
-                        if let Some(worker) = worker.upgrade() {
-                            worker.core().reqs.end(id, ended);
-                        }
-                    };
-                    let waker = core.reqs.set_callback(inner, Box::new(end));
-                    debug_assert!(waker.is_none(), "nobody has polled it");
-                }
-            }
-        }
-        ep.refusal.set(refusal);
-    }
+/// Defers an operation without a request.
+#[cold]
+pub(crate) fn defer_without_request(ep: &Ep, start: StartOnEp) {
+    ep.worker().core().deferred.push(deferred_op(ep, None, start));
 }
 
-impl WorkerCore {
-    /// Ends every deferred operation of an endpoint with `error`.
-    pub(crate) fn end_deferred(&mut self, ep: &Rc<EpState>, error: Error) {
-        while let Some(op) = self.deferred.take_oldest(ep) {
-            if let Some(id) = op.id {
-                self.reqs.end(id, Err(error));
+fn deferred_op(ep: &Ep, id: Option<RequestId>, mut start: StartOnEp) -> DeferredOp {
+    let (worker, state) = (ep.worker().downgrade(), ep.state().clone());
+    let of = state.clone();
+    let start = Box::new(move || {
+        let worker = worker.upgrade().ok_or(Error::Closed)?;
+        start(&Ep::from_state(worker, of.clone()))
+    });
+    DeferredOp { id, ep: state, start }
+}
+
+/// Starts the deferred operations of an endpoint that has its peer now. Calls no user code.
+pub(crate) fn start_deferred(worker: &Worker, ep: &Rc<EpState>) {
+    // An endpoint that is being closed refuses new operations only.
+    let refusal = ep.refusal.replace(None);
+    loop {
+        let Some(op) = worker.core().deferred.take_oldest(ep) else { break };
+        let DeferredOp { id, mut start, .. } = op;
+        let started = start();
+        let Some(id) = id else { continue };
+        let mut core = worker.core();
+        match started {
+            Ok(OpStatus::Done(status)) => core.reqs.end(id, Ok(status)),
+            Err(error) => core.reqs.end(id, Err(error)),
+            Ok(OpStatus::InProgress(inner)) => {
+                core.reqs.set_forwarded(id, inner);
+                let worker = worker.downgrade();
+                let end = move |ended| {
+                    drop(start);
+                    if let Some(worker) = worker.upgrade() {
+                        worker.core().reqs.end(id, ended);
+                    }
+                };
+                let waker = core.reqs.set_callback(inner, Box::new(end));
+                debug_assert!(waker.is_none(), "nobody has polled it");
             }
         }
     }
+    ep.refusal.set(refusal);
+}
 
-    /// Cancels an operation that has not started.
-    pub(crate) fn cancel_deferred(&mut self, id: RequestId) -> bool {
-        let is_deferred = self.deferred.take(id).is_some();
-        if is_deferred {
-            self.reqs.end(id, Err(Error::Cancelled));
-        }
-        is_deferred
+/// Aborts the operations of an endpoint; `deferred` is the error of those that have not begun.
+pub(crate) fn abort_ep_ops(core: &mut WorkerCore, ep: &Rc<EpState>, deferred: Error) {
+    if ep.is_pending() {
+        ep.fail_link(deferred);
+        return core.deferred.end(ep, deferred, &mut core.reqs);
     }
+    let (engine, mut wire, _) = core.split();
+    engine.force_close(&mut wire, ep.peer());
 }

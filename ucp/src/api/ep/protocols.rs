@@ -3,13 +3,15 @@
 use uct::api::Iface as _;
 
 use crate::api::core::ep_config::{keys, table_index};
+use crate::api::core::ep_state::EpState;
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::ep::config::{is_allocated, wire_caps};
 use crate::api::ep::handle::Ep;
 
 use crate::lane::RmaOnlyLane;
 use crate::rdm::SendBuf;
 use crate::rdm::features::wants_user_qp;
-use crate::select::copy_method::{CopyMethod, CopyTimes};
+use crate::select::copy_method::CopyTimes;
 use crate::select::{
     Candidate, CqData, Kind, MemKind, PeerCaps, Protocol, ReadSupport, RecvMode, SelectKey, Sync, Table,
     Verdict, explain,
@@ -20,28 +22,24 @@ impl Ep {
     pub fn protocols(&self) -> EpProtocols<'_> {
         EpProtocols { ep: self }
     }
+}
 
-    /// Whether the peer's kernel may read local memory: judged by ours, unless the peer reports otherwise.
-    fn lets_kernel_read(&self, core: &WorkerCore) -> bool {
-        self.tables().has_kernel_copy()
-            && core.engine.peers().can_read_us(self.peer())
-            && self.rma_only_ep(core).is_some()
-    }
+/// Whether the peer's kernel may read local memory: judged by ours, unless the peer reports otherwise.
+fn lets_kernel_read(core: &WorkerCore, ep: &EpState) -> bool {
+    ep.tables().has_kernel_copy()
+        && core.engine.peers().can_read_us(ep.peer())
+        && ep.kernel_copy_ep(core.rma_only.as_ref()).is_some()
+}
 
-    pub(crate) fn is_allocated(&self, buf: &SendBuf) -> bool {
-        self.worker().core_keep_idle().is_allocated(self.lane(), buf)
-    }
-
-    /// Whether the kernel may read the message in place, which must be in one piece.
-    pub(crate) fn is_kernel_readable(&self, buf: &SendBuf) -> bool {
-        buf.piece().is_some() && self.lets_kernel_read(&self.worker().core_keep_idle())
-    }
-
-    /// Copy method for the next message of `len` bytes; `estimate` is the cost model's choice.
-    pub(crate) fn choose_copy_method(&self, len: usize, estimate: CopyMethod) -> CopyMethod {
-        let core = self.worker().core_keep_idle();
-        core.rma_only.as_ref().map_or(estimate, |rma_only| rma_only.next_method(self.peer(), len, estimate))
-    }
+/// Protocol of a message, by length, memory, and what copying by the kernel has cost so far.
+pub(crate) fn choose_protocol(core: &WorkerCore, ep: &EpState, table: usize, buf: &SendBuf) -> Protocol {
+    let is_allocated = || is_allocated(core, ep.lane(), buf);
+    // In place, the kernel reads what is in one piece.
+    let is_kernel_readable = || buf.piece().is_some() && lets_kernel_read(core, ep);
+    ep.tables().protocol(table, buf.len(), is_allocated, is_kernel_readable, |estimate| {
+        let measured = core.rma_only.as_ref();
+        measured.map_or(estimate, |lane| lane.next_method(ep.peer(), buf.len(), estimate))
+    })
 }
 
 /// Protocol queries of one endpoint. See [`Ep::protocols`].
@@ -54,7 +52,7 @@ impl EpProtocols<'_> {
     /// Transports that reach the peer, cheapest first; messages take the first.
     pub fn transports(&self) -> Vec<&'static str> {
         let core = self.ep.worker().core();
-        self.ep.lanes().iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
+        self.ep.state().lanes().iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
     }
 
     /// Measured cost of messages of `len` bytes from the peer, by kernel and by packets, in ns per KiB, and
@@ -64,7 +62,7 @@ impl EpProtocols<'_> {
     }
 
     fn program_mem(&self, core: &WorkerCore) -> MemKind {
-        if self.ep.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
+        if lets_kernel_read(core, self.ep.state()) { MemKind::Process } else { MemKind::Host }
     }
 
     /// Verdict on each protocol for a message of `len` bytes.
@@ -75,7 +73,8 @@ impl EpProtocols<'_> {
 
     /// Verdict on each protocol for a message of `len` bytes in memory of kind `mem`.
     pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        let mut all = explain(&SelectKey { mem, ..self.key(kind, sync) }, self.ep.worker().limits(), len);
+        let mut all =
+            explain(&SelectKey { mem, ..self.key(kind, sync) }, &self.ep.worker().inner.limits, len);
         if mem == MemKind::Process
             && let Some(taken) = self.measured_protocol(table_index(kind, sync, CqData::No), len)
             && let Some(at) = all.iter().position(|candidate| candidate.protocol == taken)
@@ -93,13 +92,17 @@ impl EpProtocols<'_> {
     pub fn kernel_copy_from(&self, kind: Kind, sync: Sync) -> Option<usize> {
         let is_measured =
             self.ep.worker().core().rma_only.as_ref().is_some_and(RmaOnlyLane::method_may_change);
-        self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_measured)
+        self.ep
+            .state()
+            .tables()
+            .kernel_choice_from(table_index(kind, sync, CqData::No))
+            .filter(|_| is_measured)
     }
 
     fn measured_protocol(&self, at: usize, len: usize) -> Option<Protocol> {
-        let estimate = self.ep.tables().estimated_method(at, len)?;
+        let estimate = self.ep.state().tables().estimated_method(at, len)?;
         let core = self.ep.worker().core();
-        Some(self.ep.tables().protocol_by(
+        Some(self.ep.state().tables().protocol_by(
             at,
             len,
             core.rma_only.as_ref()?.current_method(self.ep.peer(), len, estimate),
@@ -114,7 +117,7 @@ impl EpProtocols<'_> {
 
     /// Protocol by size for a kind of message in memory of kind `mem`.
     pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
-        *self.ep.tables().table(table_index(kind, sync, CqData::No), mem)
+        *self.ep.state().tables().table(table_index(kind, sync, CqData::No), mem)
     }
 
     fn key(&self, kind: Kind, sync: Sync) -> SelectKey {
@@ -125,6 +128,6 @@ impl EpProtocols<'_> {
             _ => RecvMode::Packets,
         };
         let peer = PeerCaps { reads: ReadSupport::of(features), recv_mode, ..PeerCaps::default() };
-        keys(core.wire_caps(self.ep.peer()), peer)[table_index(kind, sync, CqData::No)]
+        keys(wire_caps(&core, self.ep.peer()), peer)[table_index(kind, sync, CqData::No)]
     }
 }

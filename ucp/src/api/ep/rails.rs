@@ -48,52 +48,50 @@ impl std::fmt::Display for Rail {
     }
 }
 
-impl WorkerCore {
-    /// Adds the further lanes of a peer. Skips lanes that cannot connect.
-    pub(crate) fn add_rails(&mut self, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
-        let mut rails = Rails::new();
-        for route in further_routes(&self.lanes, main, address).into_iter().take(rails.capacity()) {
-            match self.add_peer(&route, ConnectCheck::Now) {
-                Ok(rail) => rails.push(rail),
-                Err(why) => {
-                    let device = &self.lanes[usize::from(route.lane.0)].iface.attr().dev;
-                    tracing::debug!(peer = peer.0, device, "no further lane: {why}");
-                }
+/// Adds the further lanes of a peer. Skips lanes that cannot connect.
+pub(crate) fn add_rails(core: &mut WorkerCore, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
+    let mut rails = Rails::new();
+    for route in further_routes(&core.lanes, main, address).into_iter().take(rails.capacity()) {
+        match core.add_peer(&route, ConnectCheck::Now) {
+            Ok(rail) => rails.push(rail),
+            Err(why) => {
+                let device = &core.lanes[usize::from(route.lane.0)].iface.attr().dev;
+                tracing::debug!(peer = peer.0, device, "no further lane: {why}");
             }
         }
-        let (engine, mut wire, _) = self.split();
-        engine.set_peer_rails(&mut wire, peer, &rails);
-        rails
     }
+    let (engine, mut wire, _) = core.split();
+    engine.set_peer_rails(&mut wire, peer, &rails);
+    rails
+}
 
-    /// Rank of a route apart from its cost: prefers the lane in use after failover, avoids failed lanes.
-    pub(crate) fn rank(&self, route: &Route<'_>) -> LaneRank {
-        let wire = self.lanes[usize::from(route.lane.0)].wire;
-        self.engine.peers().lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
-    }
+/// Rank of a route apart from its cost: prefers the lane in use after failover, avoids failed lanes.
+pub(crate) fn rank(core: &WorkerCore, route: &Route<'_>) -> LaneRank {
+    let wire = core.lanes[usize::from(route.lane.0)].wire;
+    core.engine.peers().lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
+}
 
-    /// Returns the label of the memory domain that a peer's lane is of.
-    pub(crate) fn remote_domain(&self, peer: PeerId) -> Option<u32> {
-        let view = self.engine.peers().info(peer)?;
-        let lane = self.lanes.iter().find(|lane| lane.wire == view.wire)?;
-        Some(lane.remote_domain(&view.addr.to_bytes()))
-    }
+/// Returns the label of the memory domain that a peer's lane is of.
+pub(crate) fn remote_domain(core: &WorkerCore, peer: PeerId) -> Option<u32> {
+    let view = core.engine.peers().info(peer)?;
+    let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
+    Some(lane.remote_domain(&view.addr.to_bytes()))
+}
 
-    pub(crate) fn rail_keys(&self, rails: &Rails, packed: &PackedRkey<'_>) -> RailKeys {
-        std::array::from_fn(|n| {
-            let label = self.remote_domain(*rails.get(n)?)?;
-            let (.., device_key) = packed.domains.iter().find(|(of, ..)| *of == label)?;
-            *device_key
-        })
-    }
+pub(crate) fn rail_keys(core: &WorkerCore, rails: &Rails, packed: &PackedRkey<'_>) -> RailKeys {
+    std::array::from_fn(|n| {
+        let label = remote_domain(core, *rails.get(n)?)?;
+        let (.., device_key) = packed.domains.iter().find(|(of, ..)| *of == label)?;
+        *device_key
+    })
+}
 
-    /// Shortest put or get that may use several lanes, bytes.
-    pub(crate) fn min_striped_len(&self, keys: &RailKeys) -> u64 {
-        if keys.iter().all(Option::is_none) {
-            u64::MAX
-        } else {
-            self.engine.peers().config().rma_chunk.saturating_mul(2)
-        }
+/// Shortest put or get that may use several lanes, bytes.
+pub(crate) fn min_striped_len(core: &WorkerCore, keys: &RailKeys) -> u64 {
+    if keys.iter().all(Option::is_none) {
+        u64::MAX
+    } else {
+        core.engine.peers().config().rma_chunk.saturating_mul(2)
     }
 }
 
@@ -101,7 +99,7 @@ impl EpProtocols<'_> {
     /// Number of NICs for long transfers. A transfer of few packets takes one.
     pub fn rail_plan(&self, of: TransferKind) -> Striping {
         let core = self.ep.worker().core();
-        let (cfg, nics) = (core.engine.peers().config(), 1 + self.ep.further_lanes().len());
+        let (cfg, nics) = (core.engine.peers().config(), 1 + self.ep.state().rails().len());
         let (most, chunk) = match of {
             TransferKind::Messages => (cfg.rndv_rails, cfg.rndv_chunk),
             TransferKind::Rma => (cfg.rma_rails, cfg.rma_chunk),
@@ -122,7 +120,7 @@ impl EpProtocols<'_> {
             Some(Rail { device, peer: view.addr, has_handshake: view.features.is_some(), fault: view.fault })
         };
         let Some(main) = view(self.ep.peer()) else { return Vec::new() };
-        let further = self.ep.further_lanes().iter().filter_map(|&peer| view(peer));
+        let further = self.ep.state().rails().iter().filter_map(|&peer| view(peer));
         // After failover, the peer's address is that of the further lane in use.
         let (in_use, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
         let first = PeerView { addr: in_use.first().map_or(main.addr, |view| view.addr), ..main };

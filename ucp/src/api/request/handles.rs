@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Ended, RequestId};
+use crate::api::core::requests::{EMPTY_STATUS, Ended, OpStatus, RequestId};
 use crate::api::data::view::RecvData;
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::worker::handle::Worker;
@@ -25,6 +25,16 @@ enum State {
     Running(Worker, RequestId),
     /// The result has been taken.
     Taken,
+}
+
+impl State {
+    fn of(worker: &Worker, started: Result<OpStatus<RecvStatus>, Error>) -> State {
+        match started {
+            Ok(OpStatus::Done(status)) => State::Ended(Ok(status)),
+            Ok(OpStatus::InProgress(id)) => State::Running(worker.clone(), id),
+            Err(error) => State::Ended(Err(error)),
+        }
+    }
 }
 
 impl<B: 'static> Op<B> {
@@ -140,15 +150,11 @@ impl<B> Unpin for SendRequest<B> {}
 impl<B> Unpin for RecvRequest<B> {}
 
 impl<B: 'static> SendRequest<B> {
-    pub(crate) fn ended(result: Result<(), Error>, buf: LentBuf<B>) -> Self {
-        SendRequest(Op {
-            state: State::Ended(result.map(|()| crate::api::core::requests::EMPTY_STATUS)),
-            buf: Some(buf),
-        })
-    }
-
-    pub(crate) fn running(worker: Worker, id: RequestId, buf: LentBuf<B>) -> Self {
-        SendRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
+    /// The request of a send that has been started.
+    #[inline]
+    pub(crate) fn new(worker: &Worker, started: Result<OpStatus<()>, Error>, buf: LentBuf<B>) -> Self {
+        let state = State::of(worker, started.map(OpStatus::with_empty_status));
+        SendRequest(Op { state, buf: Some(buf) })
     }
 
     /// Whether the operation has ended.
@@ -195,25 +201,27 @@ impl<B: 'static> Future for SendRequest<B> {
 }
 
 impl<B: RecvData> RecvRequest<B> {
-    pub(crate) fn ended(ended: Ended, buf: LentBuf<B>) -> Self {
-        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, set_filled: B::filled }
-    }
-
-    pub(crate) fn running(worker: Worker, id: RequestId, buf: LentBuf<B>) -> Self {
-        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(buf) }, set_filled: B::filled }
+    /// The request of a receive that has been started.
+    #[inline]
+    pub(crate) fn new(
+        worker: &Worker,
+        started: Result<OpStatus<RecvStatus>, Error>,
+        buf: LentBuf<B>,
+    ) -> Self {
+        let op = Op { state: State::of(worker, started), buf: Some(buf) };
+        RecvRequest { op, set_filled: B::filled }
     }
 }
 
 impl<B: IoBufMut> RecvRequest<Vec<B>> {
-    pub(crate) fn ended_list(ended: Ended, bufs: LentBuf<Vec<B>>) -> Self {
-        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(bufs) }, set_filled: set_filled_list }
-    }
-
-    pub(crate) fn running_list(worker: Worker, id: RequestId, bufs: LentBuf<Vec<B>>) -> Self {
-        RecvRequest {
-            op: Op { state: State::Running(worker, id), buf: Some(bufs) },
-            set_filled: set_filled_list,
-        }
+    /// The request of a receive into a list of containers.
+    pub(crate) fn new_list(
+        worker: &Worker,
+        started: Result<OpStatus<RecvStatus>, Error>,
+        bufs: LentBuf<Vec<B>>,
+    ) -> Self {
+        let op = Op { state: State::of(worker, started), buf: Some(bufs) };
+        RecvRequest { op, set_filled: set_filled_list }
     }
 }
 
@@ -306,15 +314,10 @@ fn with_len_set<B>(ended: Ended, mut buf: B, set_filled: SetFilled<B>) -> B {
 pub struct FlushRequest(Op<()>);
 
 impl FlushRequest {
-    pub(crate) fn ended(result: Result<(), Error>) -> Self {
-        FlushRequest(Op {
-            state: State::Ended(result.map(|()| crate::api::core::requests::EMPTY_STATUS)),
-            buf: Some(LentBuf::new(())),
-        })
-    }
-
-    pub(crate) fn running(worker: Worker, id: RequestId) -> Self {
-        FlushRequest(Op { state: State::Running(worker, id), buf: Some(LentBuf::new(())) })
+    /// A flush that has been started, or has ended with `Ok(None)` or an error.
+    pub(crate) fn new(worker: &Worker, started: Result<Option<RequestId>, Error>) -> Self {
+        let started = started.map(|id| id.map_or(OpStatus::Done(EMPTY_STATUS), OpStatus::InProgress));
+        FlushRequest(Op { state: State::of(worker, started), buf: Some(LentBuf::new(())) })
     }
 
     /// Whether the operation has ended.

@@ -18,7 +18,8 @@ impl Worker {
     ///
     /// The request is used as any other one, but has no user memory. [`Worker::test`] and [`Worker::free`] do
     /// not free `memory`. After the end of the operation, its status is in `memory` until that is used again:
-    /// [`RequestId::from_user_memory`] finds it there.
+    /// [`RequestId::from_user_memory`] finds it there. When the worker is dropped, an operation that runs
+    /// ends as cancelled.
     /// # Safety
     /// `memory` is aligned to 8 bytes and has [`RequestId::SIZE`] of them, which nobody else uses until the
     /// operation has ended or the worker is dropped, and as long as a `RequestId` of it is used. `start`

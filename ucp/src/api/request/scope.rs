@@ -11,8 +11,9 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::{Ended, OpStatus, RequestId};
 use crate::api::data::iov::Iov;
 use crate::api::data::params::OpParams;
-use crate::api::ep::handle::{Ep, SendParams};
-use crate::api::rma::put_get::RmaParams;
+use crate::api::ep::handle::Ep;
+use crate::api::ep::send::SendParams;
+use crate::api::rma::params::RmaParams;
 use crate::api::rma::rkey::Rkey;
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
@@ -63,7 +64,7 @@ impl Worker {
             if value.is_err() {
                 self.core().cancel(id);
             }
-            let (_, panic) = self.wait_catching_panics(id);
+            let (_, panic) = wait_catching_panics(self, id);
             if let (Some(panic), Ok(_)) = (panic, &value) {
                 value = Err(panic);
             }
@@ -72,22 +73,22 @@ impl Worker {
     }
 
     pub(crate) fn wait_borrowed(&self, id: RequestId) -> Ended {
-        match self.wait_catching_panics(id) {
+        match wait_catching_panics(self, id) {
             (ended, None) => ended,
             (_, Some(panic)) => resume_unwind(panic),
         }
     }
+}
 
-    /// Waits for the end, and returns it with the first panic of a callback; a panic cancels the operation.
-    fn wait_catching_panics(&self, id: RequestId) -> (Ended, Option<Box<dyn Any + Send>>) {
-        let mut first = None;
-        loop {
-            match catch_unwind(AssertUnwindSafe(|| self.wait_for(id))) {
-                Ok(ended) => return (ended, first),
-                Err(panic) => {
-                    first.get_or_insert(panic);
-                    self.core().cancel(id);
-                }
+/// Waits for the end, and returns it with the first panic of a callback; a panic cancels the operation.
+fn wait_catching_panics(worker: &Worker, id: RequestId) -> (Ended, Option<Box<dyn Any + Send>>) {
+    let mut first = None;
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| worker.wait_for(id))) {
+            Ok(ended) => return (ended, first),
+            Err(panic) => {
+                first.get_or_insert(panic);
+                worker.core().cancel(id);
             }
         }
     }

@@ -3,24 +3,28 @@
 
 #![allow(unsafe_code)]
 
-use crate::api::core::requests::EMPTY_STATUS;
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
 use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, Word};
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::core::requests::{Callback, EMPTY_STATUS, OpStatus};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
-use crate::api::rma::put_get::{DANGLING, RmaMethod};
+use crate::api::rma::atomic_params::AtomicParams;
+use crate::api::rma::deferred::defer_atomic;
+use crate::api::rma::query::RmaMethod;
 use crate::api::rma::rkey::Rkey;
+use crate::api::rma::start::mapped_ep;
 
 use crate::rdm::amo::{Form, has_form, has_type};
+use crate::rdm::io::PeerId;
 use crate::rdm::{
     Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendBuf, Started as EngineStarted,
 };
@@ -60,37 +64,6 @@ macro_rules! types {
 types! {
     i8 = Int8, u8 = Uint8, i16 = Int16, u16 = Uint16, i32 = Int32, u32 = Uint32, i64 = Int64, u64 = Uint64,
     i128 = Int128, u128 = Uint128, f32 = Float, f64 = Double,
-}
-
-/// Parameters of [`Ep::atomic_raw`]: one operation on `count` contiguous elements.
-#[derive(Clone, Copy, Debug)]
-pub struct AtomicParams {
-    /// Operation.
-    pub op: AtomicOp,
-    /// Element type.
-    pub ty: Datatype,
-    /// Number of elements.
-    pub count: usize,
-    /// One operand per element; unused by [`AtomicOp::Read`].
-    pub operand: *const u8,
-    /// One compare value per element, for compare operations.
-    pub compare: *const u8,
-    /// Receives the old values; null for an operation without result.
-    pub result: *mut u8,
-    /// When an operation without result is complete.
-    pub sync: Sync,
-    /// Called at completion, unless the operation completes in the call.
-    pub done: Option<Callback>,
-}
-
-impl AtomicParams {
-    fn form(&self) -> Form {
-        match (self.op as u32 >= AtomicOp::CompareSwap as u32, self.result.is_null()) {
-            (true, _) => Form::Compare,
-            (false, true) => Form::Write,
-            (false, false) => Form::Fetch,
-        }
-    }
 }
 
 /// Running atomic operation, a future of the old value.
@@ -172,7 +145,7 @@ impl EpProtocols<'_> {
         }
         let native = native_op(op, ty, form).is_some_and(|(_, need)| {
             let core = self.ep.worker().core();
-            self.ep.lane().is_some_and(|lane| {
+            self.ep.state().lane().is_some_and(|lane| {
                 let caps = core.lanes[usize::from(lane.0)].iface.attr().atomics;
                 caps.fetch(ty.size()).contains(need)
             })
@@ -193,9 +166,9 @@ impl Ep {
         rkey: &Rkey,
         params: &AtomicParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        if let Err(refusal) = self.usable() {
+        if let Some(refusal) = self.state().refusal.get() {
             // SAFETY: this function's contract.
-            return unsafe { self.defer_atomic(refusal, (remote, rkey), params) };
+            return unsafe { defer_atomic(self, refusal, (remote, rkey), params) };
         }
         let len = params.count.checked_mul(params.ty.size()).ok_or(Error::Invalid)?;
         if !rkey.covers(remote, len as u64, Access::ATOMIC) {
@@ -208,7 +181,7 @@ impl Ep {
         let mut core = self.worker().core();
         if params.count == 1
             // SAFETY: the caller's contract.
-            && unsafe { self.native(&core, remote, rkey, params, form) }
+            && unsafe { native((&core, self.peer()), (remote, rkey), params, form) }
         {
             return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
@@ -224,61 +197,7 @@ impl Ep {
         let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key });
         let (op, ty, sync) = (params.op, params.ty, params.sync);
         let args = AtomicArgs { op, ty, remote, operand, compare, result, sync, user: 0 };
-        core.atomic(self, args, len, params.done)
-    }
-
-    /// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
-    #[inline]
-    unsafe fn native(
-        &self,
-        core: &WorkerCore,
-        remote: u64,
-        rkey: &Rkey,
-        p: &AtomicParams,
-        form: Form,
-    ) -> bool {
-        if !remote.is_multiple_of(p.ty.size() as u64) {
-            return false;
-        }
-        let Some((op, _)) = native_op(p.op, p.ty, form) else { return false };
-        let Some((ep, key)) = self.mapped_ep(core, rkey) else { return false };
-        macro_rules! on {
-            ($W:ty) => {{
-                let mut old: $W = 0;
-                let at = std::ptr::NonNull::from(&mut old);
-                let with = match p.op {
-                    AtomicOp::Read => 0,
-                    // SAFETY: the caller passes a readable operand.
-                    _ => unsafe { p.operand.cast::<$W>().read_unaligned() },
-                };
-                let sent = match op {
-                    Some(op) => {
-                        // SAFETY: `old` outlives this call, which completes operations on mapped memory.
-                        unsafe { ep.atomic_fetch::<$W>(op, with, at, remote, key, Comp::None) }
-                    }
-                    None => {
-                        // SAFETY: the caller passes a readable compare value.
-                        let than = unsafe { p.compare.cast::<$W>().read_unaligned() };
-                        // SAFETY: as above.
-                        unsafe { ep.atomic_cswap::<$W>(than, with, at, remote, key, Comp::None) }
-                    }
-                };
-                if sent != Ok(Sent::Done) {
-                    return false;
-                }
-                if !p.result.is_null() {
-                    // SAFETY: the caller passes a writable result.
-                    unsafe { p.result.cast::<$W>().write_unaligned(old) };
-                }
-                debug_assert_eq!(<$W as Word>::BYTES, p.ty.size());
-                true
-            }};
-        }
-        match p.ty.size() {
-            4 => on!(u32),
-            8 => on!(u64),
-            _ => false,
-        }
+        start_atomic(&mut core, self.peer(), args, len, params.done)
     }
 
     /// Starts `op` on the peer's element at `remote`, without result. A flush completes it.
@@ -307,7 +226,7 @@ impl Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> FetchRequest<T> {
-        self.fetch(op, value, value, remote, rkey)
+        fetch(self, op, (value, value), (remote, rkey))
     }
 
     /// Executes a compare operation on the peer's element at `remote` and returns the old value.
@@ -320,29 +239,7 @@ impl Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> FetchRequest<T> {
-        self.fetch(op, value, compare, remote, rkey)
-    }
-
-    fn fetch<T: AtomicType>(
-        &self,
-        op: AtomicOp,
-        value: T,
-        compare: T,
-        remote: u64,
-        rkey: &Rkey,
-    ) -> FetchRequest<T> {
-        let mut lent = LentBuf::new(vec![0u8; T::TYPE.size()].into_boxed_slice());
-        let (result, _) = lent.memory();
-        let (value, compare) = (value.to_bytes(), compare.to_bytes());
-        let params =
-            AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..single_op::<T>(op) };
-        // SAFETY: the call copies short operands, and the request keeps the result buffer.
-        let request = match unsafe { self.atomic_raw(remote, rkey, &params) } {
-            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id, lent),
-            Err(e) => RecvRequest::ended(Err(e), lent),
-        };
-        FetchRequest { request, of: std::marker::PhantomData }
+        fetch(self, op, (value, compare), (remote, rkey))
     }
 
     /// Executes `op` as [`Ep::atomic_fetch`] and makes progress until the old value has arrived.
@@ -381,23 +278,94 @@ impl Ep {
     }
 }
 
-impl WorkerCore {
-    pub(crate) fn atomic(
-        &mut self,
-        ep: &Ep,
-        args: AtomicArgs,
-        len: usize,
-        done: Option<Callback>,
-    ) -> Result<OpStatus<RecvStatus>, Error> {
-        let (engine, mut wire, reqs) = self.split();
-        let user = reqs.next_token()?;
-        match engine.atomic(&mut wire, ep.peer(), AtomicArgs { user, ..args }) {
-            EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
-            EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, done))),
-            EngineStarted::Failed(e) => Err(e.into()),
-        }
+/// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
+#[inline]
+unsafe fn native(
+    (core, peer): (&WorkerCore, PeerId),
+    (remote, rkey): (u64, &Rkey),
+    p: &AtomicParams,
+    form: Form,
+) -> bool {
+    if !remote.is_multiple_of(p.ty.size() as u64) {
+        return false;
+    }
+    let Some((op, _)) = native_op(p.op, p.ty, form) else { return false };
+    let Some((ep, key)) = mapped_ep(core, peer, rkey) else { return false };
+    macro_rules! on {
+        ($W:ty) => {{
+            let mut old: $W = 0;
+            let at = NonNull::from(&mut old);
+            let with = match p.op {
+                AtomicOp::Read => 0,
+                // SAFETY: the caller passes a readable operand.
+                _ => unsafe { p.operand.cast::<$W>().read_unaligned() },
+            };
+            let sent = match op {
+                Some(op) => {
+                    // SAFETY: `old` outlives this call, which completes operations on mapped memory.
+                    unsafe { ep.atomic_fetch::<$W>(op, with, at, remote, key, Comp::None) }
+                }
+                None => {
+                    // SAFETY: the caller passes a readable compare value.
+                    let than = unsafe { p.compare.cast::<$W>().read_unaligned() };
+                    // SAFETY: as above.
+                    unsafe { ep.atomic_cswap::<$W>(than, with, at, remote, key, Comp::None) }
+                }
+            };
+            if sent != Ok(Sent::Done) {
+                return false;
+            }
+            if !p.result.is_null() {
+                // SAFETY: the caller passes a writable result.
+                unsafe { p.result.cast::<$W>().write_unaligned(old) };
+            }
+            debug_assert_eq!(<$W as Word>::BYTES, p.ty.size());
+            true
+        }};
+    }
+    match p.ty.size() {
+        4 => on!(u32),
+        8 => on!(u64),
+        _ => false,
     }
 }
+
+/// Starts an operation with a result, in a buffer of the request.
+fn fetch<T: AtomicType>(
+    ep: &Ep,
+    op: AtomicOp,
+    (value, compare): (T, T),
+    (remote, rkey): (u64, &Rkey),
+) -> FetchRequest<T> {
+    let mut lent = LentBuf::new(vec![0u8; T::TYPE.size()].into_boxed_slice());
+    let (result, _) = lent.memory();
+    let (value, compare) = (value.to_bytes(), compare.to_bytes());
+    let params =
+        AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..single_op::<T>(op) };
+    // SAFETY: the call copies short operands, and the request keeps the result buffer.
+    let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
+    let request = RecvRequest::new(ep.worker(), started, lent);
+    FetchRequest { request, of: std::marker::PhantomData }
+}
+
+/// Starts an atomic operation in the engine.
+pub(crate) fn start_atomic(
+    core: &mut WorkerCore,
+    peer: PeerId,
+    args: AtomicArgs,
+    len: usize,
+    done: Option<Callback>,
+) -> Result<OpStatus<RecvStatus>, Error> {
+    let (engine, mut wire, reqs) = core.split();
+    let user = reqs.next_token()?;
+    match engine.atomic(&mut wire, peer, AtomicArgs { user, ..args }) {
+        EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
+        EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, done))),
+        EngineStarted::Failed(e) => Err(e.into()),
+    }
+}
+
+const DANGLING: *mut u8 = NonNull::dangling().as_ptr();
 
 const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams {
     AtomicParams {

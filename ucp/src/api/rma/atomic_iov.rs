@@ -3,33 +3,15 @@
 #![allow(unsafe_code)]
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus};
-use crate::api::data::iov::Iov;
+use crate::api::core::requests::OpStatus;
 use crate::api::ep::handle::Ep;
-use crate::api::rma::put_get::{RemoteIov, remote_iovs};
+use crate::api::rma::atomic::start_atomic;
+use crate::api::rma::atomic_params::AtomicIovParams;
+use crate::api::rma::deferred::defer_atomic_iov;
+use crate::api::rma::params::RemoteIov;
+use crate::api::rma::start::{gather, remote_iovs, scatter};
 
-use crate::rdm::{Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendBuf};
-use crate::select::Sync;
-use crate::wire::{AtomicOp, Datatype};
-
-/// Parameters of [`Ep::atomic_iov_raw`]. Each list has up to four pieces.
-#[derive(Clone, Copy, Debug)]
-pub struct AtomicIovParams<'a> {
-    /// Operation.
-    pub op: AtomicOp,
-    /// Element type.
-    pub ty: Datatype,
-    /// One operand per element; empty for [`AtomicOp::Read`].
-    pub operand: &'a [Iov],
-    /// One compare value per element; empty for other operations.
-    pub compare: &'a [Iov],
-    /// Receives the old values; `None`: they are not returned.
-    pub result: Option<&'a [Iov]>,
-    /// When an operation without result is complete.
-    pub sync: Sync,
-    /// Called at completion, unless the operation completes in the call.
-    pub done: Option<Callback>,
-}
+use crate::rdm::{Access, AtomicArgs, RecvStatus};
 
 impl Ep {
     /// Executes `params.op` on each element of up to four pieces of the peer's memory, with the n-th operand
@@ -41,9 +23,9 @@ impl Ep {
         remote: &[RemoteIov<'_>],
         params: &AtomicIovParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        if let Err(refusal) = self.usable() {
+        if let Some(refusal) = self.state().refusal.get() {
             // SAFETY: this function's contract.
-            return unsafe { self.defer_atomic_iov(refusal, remote, params) };
+            return unsafe { defer_atomic_iov(self, refusal, remote, params) };
         }
         let (remote, _) = remote_iovs(self.peer(), remote, Access::ATOMIC, false)?;
         let len = remote.total().and_then(|len| usize::try_from(len).ok()).ok_or(Error::Invalid)?;
@@ -63,32 +45,6 @@ impl Ep {
             sync: params.sync,
             user: 0,
         };
-        self.worker().core().atomic(self, args, len, params.done)
+        start_atomic(&mut self.worker().core(), self.peer(), args, len, params.done)
     }
-}
-
-/// Unsafe: as for [`SendBuf::new`], of every piece.
-unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
-    let mut all = Gather::EMPTY;
-    for piece in list {
-        // SAFETY: the caller's contract.
-        let buf = unsafe { SendBuf::new(piece.addr, piece.len) };
-        if !all.push(buf) {
-            return Err(Error::Invalid);
-        }
-    }
-    Ok(all)
-}
-
-/// Unsafe: as for [`RecvBuf::new`], of every piece.
-unsafe fn scatter(list: &[Iov]) -> Result<Scatter, Error> {
-    let mut all = Scatter::EMPTY;
-    for piece in list {
-        // SAFETY: the caller's contract.
-        let buf = unsafe { RecvBuf::new(piece.addr, piece.len) };
-        if !all.push(buf) {
-            return Err(Error::Invalid);
-        }
-    }
-    Ok(all)
 }

@@ -2,7 +2,11 @@
 
 pub(crate) mod atomic;
 pub(crate) mod atomic_iov;
+pub(crate) mod atomic_params;
 pub(crate) mod deferred;
 pub(crate) mod packed_rkey;
+pub(crate) mod params;
 pub(crate) mod put_get;
+pub(crate) mod query;
 pub(crate) mod rkey;
+pub(crate) mod start;

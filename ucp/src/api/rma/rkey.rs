@@ -3,6 +3,7 @@
 use uct::api::{DevKind, Iface as _, Md as _};
 
 use crate::api::ep::handle::Ep;
+use crate::api::ep::rails::{min_striped_len, rail_keys, remote_domain};
 use crate::api::rma::packed_rkey::{PackedRkey, RkeyError, allocated_bit, parse};
 
 use crate::lane;
@@ -33,7 +34,7 @@ impl Ep {
     pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
         let parsed = parse(packed)?;
         let core = self.worker().core();
-        let label = core.remote_domain(self.peer());
+        let label = remote_domain(&core, self.peer());
         let at = parsed.domains.iter().position(|(of, ..)| Some(*of) == label);
         let remote_mem = match at {
             Some(nth) if parsed.allocated & allocated_bit(nth) != 0 => RemoteMem::Allocated,
@@ -41,28 +42,28 @@ impl Ep {
         };
         let of_lane = at.map(|nth| &parsed.domains[nth]);
         let lane = of_lane.and_then(|(_, key, _)| {
-            let lane = &core.lanes[usize::from(self.lane()?.0)];
+            let lane = &core.lanes[usize::from(self.state().lane()?.0)];
             let unpacked = lane.iface.md().unpack_rkey(key);
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
         let mapped_at = lane.as_ref().and_then(|key| {
-            let lane = &core.lanes[usize::from(self.lane()?.0)];
+            let lane = &core.lanes[usize::from(self.state().lane()?.0)];
             let at = lane.iface.md().rkey_ptr(key, parsed.addr, parsed.len as usize);
             at.filter(|_| lane.iface.attr().kind != DevKind::Net).map(|at| at.expose_provenance())
         });
         let device = of_lane.and_then(|(.., key)| *key).filter(|_| lane.is_some());
         let rma_only = match &core.rma_only {
-            Some(rma_only) if lane.is_none() && self.rma_only_ep(&core).is_some() => {
+            Some(rma_only) if lane.is_none() && self.state().kernel_copy_ep(Some(rma_only)).is_some() => {
                 let of_lane = parsed.domains.iter().find(|(of, ..)| *of == rma_only.domain_label());
                 of_lane.and_then(|(_, key, _)| rma_only.unpack_rkey(key))
             }
             _ => None,
         };
         let rails = match device {
-            Some(_) => core.rail_keys(self.further_lanes(), &parsed),
+            Some(_) => rail_keys(&core, self.state().rails(), &parsed),
             None => RailKeys::default(),
         };
-        let min_striped_len = core.min_striped_len(&rails);
+        let min_striped_len = min_striped_len(&core, &rails);
         let PackedRkey { key, addr, len, access, .. } = parsed;
         Ok(Rkey {
             key,

@@ -11,8 +11,11 @@ use crate::api::core::ep_state::LinkStage;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::start::send_generic;
 use crate::api::data::view::{RecvData, SendData, SendView};
+use crate::api::ep::deferred::defer;
 use crate::api::ep::handle::Ep;
+use crate::api::ep::send::SendParams;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::stream::state::{StreamRecvMode, Waiter};
@@ -232,10 +235,12 @@ impl Ep {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.stream_send_raw(at, len, &OpParams::default()) },
             // SAFETY: as above.
-            Ok(SendView::Generic(data)) => unsafe { self.stream_send_generic(data, None) },
+            Ok(SendView::Generic(data)) => unsafe {
+                send_generic(data, |buf| start_stream_send(self, buf, None))
+            },
             Err(error) => Err(error),
         };
-        self.make_request(started, lent)
+        SendRequest::new(self.worker(), started, lent)
     }
 
     /// Sends `len` bytes at `buf` to the peer's stream. // HOT
@@ -253,24 +258,7 @@ impl Ep {
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let buf = unsafe { SendBuf::new(buf, len) };
         // SAFETY: as above.
-        unsafe { self.start_stream_send(buf, params.done) }
-    }
-
-    /// Starts a send. Safety: as for [`Ep::stream_send_raw`].
-    #[inline]
-    pub(crate) unsafe fn start_stream_send(
-        &self,
-        buf: SendBuf,
-        done: Option<Callback>,
-    ) -> Result<OpStatus<()>, Error> {
-        if buf.is_empty() {
-            return match self.usable() {
-                Ok(()) | Err(Error::NotConnected) => Ok(OpStatus::Done(())),
-                Err(error) => Err(error),
-            };
-        }
-        // SAFETY: this function's contract.
-        unsafe { self.send_class_raw(MsgClass::Stream, 0, buf, done) }
+        unsafe { start_stream_send(self, buf, params.done) }
     }
 
     /// Receives stream bytes into `len` bytes at `buf`; ends only from progress. // HOT
@@ -287,40 +275,17 @@ impl Ep {
         check_mem(params.mem, buf, len)?;
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
-        self.start_stream_recv(buf, mode, params.done)
-    }
-
-    /// Starts a receive, or defers it while the peer is not known.
-    pub(crate) fn start_stream_recv(
-        &self,
-        buf: RecvBuf,
-        mode: StreamRecvMode,
-        done: Option<Callback>,
-    ) -> Result<RequestId, Error> {
-        match self.state().stage() {
-            LinkStage::Linked => self.worker().core().start_stream_recv(self.peer(), buf, mode, done),
-            LinkStage::Failed(error) => Err(error),
-            LinkStage::Pending => {
-                let mut buf = Some(buf);
-                let start = move |ep: &Ep| {
-                    let buf = buf.take().ok_or(Error::Invalid)?;
-                    ep.start_stream_recv(buf, mode, None).map(OpStatus::InProgress)
-                };
-                match self.defer::<Infallible>(Error::NotConnected, done, Box::new(start))? {
-                    OpStatus::InProgress(id) => Ok(id),
-                }
-            }
-        }
+        start_stream_recv(self, buf, mode, params.done)
     }
 
     /// Receives available stream bytes, at least one. Receives are served in the order in which they start.
     pub fn stream_recv<B: RecvData>(&self, buf: B) -> RecvRequest<B> {
-        self.stream_recv_with_mode(buf, StreamRecvMode::Some)
+        stream_recv_with_mode(self, buf, StreamRecvMode::Some)
     }
 
     /// Receives stream bytes until the buffer is full.
     pub fn stream_recv_full<B: RecvData>(&self, buf: B) -> RecvRequest<B> {
-        self.stream_recv_with_mode(buf, StreamRecvMode::WaitAll)
+        stream_recv_with_mode(self, buf, StreamRecvMode::WaitAll)
     }
 
     /// Returns stream bytes of one send in memory of the library. `None`: none has arrived, or an earlier
@@ -332,14 +297,51 @@ impl Ep {
             LinkStage::Failed(error) => Err(error),
         }
     }
+}
 
-    fn stream_recv_with_mode<B: RecvData>(&self, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
-        let mut lent = LentBuf::new(buf);
-        // SAFETY: the request keeps the container until the receive ends; its memory does not move.
-        let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start_stream_recv(buf, mode, None));
-        match started {
-            Ok(id) => RecvRequest::running(self.worker().clone(), id, lent),
-            Err(error) => RecvRequest::ended(Err(error), lent),
+/// Starts a send. Safety: as for [`Ep::stream_send_raw`].
+#[inline]
+pub(crate) unsafe fn start_stream_send(
+    ep: &Ep,
+    buf: SendBuf,
+    done: Option<Callback>,
+) -> Result<OpStatus<()>, Error> {
+    if buf.is_empty() {
+        return match ep.state().usable() {
+            Ok(()) | Err(Error::NotConnected) => Ok(OpStatus::Done(())),
+            Err(error) => Err(error),
+        };
+    }
+    // SAFETY: this function's contract.
+    unsafe { ep.send_buf(MsgClass::Stream, buf, &SendParams::of_class(0, done)) }
+}
+
+/// Starts a receive, or defers it while the peer is not known.
+pub(crate) fn start_stream_recv(
+    ep: &Ep,
+    buf: RecvBuf,
+    mode: StreamRecvMode,
+    done: Option<Callback>,
+) -> Result<RequestId, Error> {
+    match ep.state().stage() {
+        LinkStage::Linked => ep.worker().core().start_stream_recv(ep.peer(), buf, mode, done),
+        LinkStage::Failed(error) => Err(error),
+        LinkStage::Pending => {
+            let mut buf = Some(buf);
+            let start = move |ep: &Ep| {
+                let buf = buf.take().ok_or(Error::Invalid)?;
+                start_stream_recv(ep, buf, mode, None).map(OpStatus::InProgress)
+            };
+            match defer::<Infallible>(ep, Error::NotConnected, done, Box::new(start))? {
+                OpStatus::InProgress(id) => Ok(id),
+            }
         }
     }
+}
+
+fn stream_recv_with_mode<B: RecvData>(ep: &Ep, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
+    let mut lent = LentBuf::new(buf);
+    // SAFETY: the request keeps the container until the receive ends; its memory does not move.
+    let started = unsafe { lent.recv_buf() }.and_then(|buf| start_stream_recv(ep, buf, mode, None));
+    RecvRequest::new(ep.worker(), started.map(OpStatus::InProgress), lent)
 }

@@ -100,22 +100,10 @@ impl Worker {
             // SAFETY: the request keeps the container until the end, and its memory does not move.
             Ok(RecvView::Bytes(at, len)) => unsafe { self.recv_raw(at, len, matching, &OpParams::default()) },
             // SAFETY: as above.
-            Ok(list) => self.start_recv(unsafe { list.buf() }, matching, None),
+            Ok(list) => start_recv(self, unsafe { list.buf() }, matching, None),
             Err(error) => Err(error),
         };
-        self.make_request(started, lent)
-    }
-
-    pub(crate) fn make_request<B: RecvData>(
-        &self,
-        started: Result<OpStatus<RecvStatus>, Error>,
-        lent: LentBuf<B>,
-    ) -> RecvRequest<B> {
-        match started {
-            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.clone(), id, lent),
-            Err(e) => RecvRequest::ended(Err(e), lent),
-        }
+        RecvRequest::new(self, started, lent)
     }
 
     /// Receives a message with a tag equal to `tag` in the bits of `mask` ([`TAG_MASK_FULL`], [`ANY_TAG`]).
@@ -172,7 +160,7 @@ impl Message {
         let mut lent = LentBuf::new(buf);
         // SAFETY: as in `Worker::recv`.
         let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start(buf, None));
-        self.worker.clone().make_request(started, lent)
+        RecvRequest::new(&self.worker, started, lent)
     }
 
     /// Receives the message into `len` bytes at `buf`.
@@ -208,6 +196,18 @@ impl Message {
     }
 }
 
+/// Starts a receive into any memory.
+pub(crate) fn start_recv(
+    worker: &Worker,
+    buf: RecvBuf,
+    matching: Match,
+    done: Option<Callback>,
+) -> Result<OpStatus<RecvStatus>, Error> {
+    let mut core = worker.core();
+    let user = core.reqs.next_token()?;
+    core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done)
+}
+
 impl WorkerCore {
     /// Cancels a receive. Active-message data goes into an empty buffer instead, so that its send completes.
     pub(crate) fn cancel_recv(&mut self, op: OpId) -> bool {
@@ -227,11 +227,7 @@ impl WorkerCore {
     }
 
     #[inline(never)]
-    pub(crate) fn recv(
-        &mut self,
-        args: RecvArgs,
-        done: Option<Callback>,
-    ) -> Result<OpStatus<RecvStatus>, Error> {
+    fn recv(&mut self, args: RecvArgs, done: Option<Callback>) -> Result<OpStatus<RecvStatus>, Error> {
         self.idle = false;
         let user = args.user;
         let (engine, mut wire, reqs) = self.split();

@@ -7,30 +7,23 @@ use std::convert::Infallible;
 use std::io::IoSliceMut;
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
+use crate::api::core::requests::{Ended, OpStatus, RequestId};
 use crate::api::data::iov::Iov;
-use crate::api::data::ops::DataOp;
 use crate::api::data::params::OpParams;
-use crate::api::data::raw::{Data, Layout};
-use crate::api::data::view::RecvView;
+use crate::api::data::raw::Layout;
+use crate::api::data::start::{build_list, with_recv_data};
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
+use crate::api::stream::ops::start_stream_recv;
 use crate::api::stream::state::StreamRecvMode;
-use crate::api::tag::recv::{Match, Message};
+use crate::api::tag::recv::{Match, Message, start_recv};
 use crate::api::worker::handle::{AmMessage, Worker};
 
-use crate::rdm::{RecvArgs, RecvBuf, RecvList, RecvStatus};
+use crate::rdm::{RecvBuf, RecvList, RecvStatus};
 
 fn iov_of_mut<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {
     bufs.iter_mut().map(|buf| buf.memory()).map(|(addr, len)| Iov { addr, len }).collect()
-}
-
-/// Sets `list` to `pieces`, if the sum of their lengths does not overflow. Safety: as for [`RecvBuf::new`].
-unsafe fn build_list(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
-    // SAFETY: this function's contract.
-    let bufs = pieces.iter().map(|piece| unsafe { RecvBuf::new(piece.addr, piece.len) });
-    if list.fill(bufs) { Ok(()) } else { Err(Error::Invalid) }
 }
 
 impl Worker {
@@ -44,20 +37,9 @@ impl Worker {
         matching: Match,
         params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        let start = |buf, done| self.start_recv(buf, matching, done);
+        let start = |buf, done| start_recv(self, buf, matching, done);
         // SAFETY: this function's contract.
-        unsafe { self.with_recv_data(data.into(), params, start) }
-    }
-
-    pub(crate) fn start_recv(
-        &self,
-        buf: RecvBuf,
-        matching: Match,
-        done: Option<Callback>,
-    ) -> Result<OpStatus<RecvStatus>, Error> {
-        let mut core = self.core();
-        let user = core.reqs.next_token()?;
-        core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done)
+        unsafe { with_recv_data(self, data.into(), params, start) }
     }
 
     /// Receives a message accepted by `matching` into containers, filled in order. Sets the length of each.
@@ -66,7 +48,7 @@ impl Worker {
         let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
         let started = unsafe { self.recv_layout_raw(&pieces, matching, &OpParams::default()) };
-        self.make_list_request(started, lent)
+        RecvRequest::new_list(self, started, lent)
     }
 
     /// Receives a message into borrowed memory, making progress until it has arrived.
@@ -83,60 +65,6 @@ impl Worker {
             OpStatus::InProgress(id) => self.wait_borrowed(id),
         }
     }
-
-    /// Starts a receive and keeps what the engine needs. Safety: as for [`Worker::recv_layout_raw`].
-    unsafe fn with_recv_data<T>(
-        &self,
-        data: Layout<'_>,
-        params: &OpParams<'_>,
-        start: impl FnOnce(RecvBuf, Option<Callback>) -> Result<OpStatus<T>, Error>,
-    ) -> Result<OpStatus<T>, Error> {
-        match data.data_in(params.mem)? {
-            // SAFETY: this function's contract.
-            Data::Bytes(at, len) => start(unsafe { RecvBuf::new(at, len) }, params.done),
-            // SAFETY: as above.
-            Data::Pieces(pieces) => unsafe { self.with_recv_list(pieces, |buf| start(buf, params.done)) },
-            Data::Callbacks(data) => {
-                // SAFETY: as above.
-                let list = |op: &DataOp| unsafe { RecvView::List(op.bound.list()).buf() };
-                // SAFETY: as above.
-                unsafe { self.with_data(data, params.done, |op, done| start(list(op), Some(done))) }
-            }
-        }
-    }
-
-    /// Starts a write to `pieces` and keeps their list. Safety: as for [`Worker::recv_raw`].
-    unsafe fn with_recv_list<T>(
-        &self,
-        pieces: &[Iov],
-        start: impl FnOnce(RecvBuf) -> Result<OpStatus<T>, Error>,
-    ) -> Result<OpStatus<T>, Error> {
-        let mut list = self.recv_lists().take();
-        // SAFETY: this function's contract.
-        let built = unsafe { build_list(&mut list, pieces) };
-        // SAFETY: as above; the list is boxed and kept until the operation's end.
-        let started = built.and_then(|()| start(unsafe { RecvBuf::of_list(&list) }));
-        match started {
-            Ok(OpStatus::InProgress(id)) => {
-                let core = self.core();
-                self.recv_lists().keep(id, list, |id| core.reqs.role(id).is_some());
-            }
-            _ => self.recv_lists().recycle(list),
-        }
-        started
-    }
-
-    fn make_list_request<B: IoBufMut>(
-        &self,
-        started: Result<OpStatus<RecvStatus>, Error>,
-        lent: LentBuf<Vec<B>>,
-    ) -> RecvRequest<Vec<B>> {
-        match started {
-            Ok(OpStatus::Done(status)) => RecvRequest::ended_list(Ok(status), lent),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running_list(self.clone(), id, lent),
-            Err(e) => RecvRequest::ended_list(Err(e), lent),
-        }
-    }
 }
 
 impl Message {
@@ -150,7 +78,7 @@ impl Message {
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let worker = self.worker.clone();
         // SAFETY: this function's contract.
-        unsafe { worker.with_recv_data(data.into(), params, |buf, done| self.start(buf, done)) }
+        unsafe { with_recv_data(&worker, data.into(), params, |buf, done| self.start(buf, done)) }
     }
 
     /// Receives the message into containers, filled in order.
@@ -159,7 +87,7 @@ impl Message {
         let (worker, lent) = (self.worker.clone(), LentBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.recv_layout_raw(&pieces, &OpParams::default()) };
-        worker.make_list_request(started, lent)
+        RecvRequest::new_list(&worker, started, lent)
     }
 }
 
@@ -173,7 +101,7 @@ impl AmMessage {
         let lent = LentBuf::new(bufs);
         // SAFETY: `lent` keeps the containers for this call, and nothing is written later.
         let ended = unsafe { self.copy_to_pieces(&pieces) };
-        RecvRequest::ended_list(ended, lent)
+        RecvRequest::new_list(&self.worker, ended.map(OpStatus::Done), lent)
     }
 
     /// Receives data that is already here. Safety: as for [`RecvBuf::new`], of every piece.
@@ -200,7 +128,7 @@ impl AmMessage {
         }
         let copy = |buf, _done| self.copy_data(buf).map(OpStatus::Done);
         // SAFETY: this function's contract.
-        unsafe { worker.with_recv_data(data.into(), params, copy) }
+        unsafe { with_recv_data(&worker, data.into(), params, copy) }
     }
 }
 
@@ -215,9 +143,9 @@ impl Ep {
         params: &OpParams<'_>,
     ) -> Result<RequestId, Error> {
         let start =
-            |buf, done| self.start_stream_recv(buf, mode, done).map(OpStatus::<Infallible>::InProgress);
+            |buf, done| start_stream_recv(self, buf, mode, done).map(OpStatus::<Infallible>::InProgress);
         // SAFETY: the caller vouches for the memory until the operation's end.
-        let OpStatus::InProgress(id) = unsafe { self.worker().with_recv_data(data.into(), params, start) }?;
+        let OpStatus::InProgress(id) = unsafe { with_recv_data(self.worker(), data.into(), params, start) }?;
         Ok(id)
     }
 
@@ -231,6 +159,6 @@ impl Ep {
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.stream_recv_layout_raw(&pieces, mode, &OpParams::default()) };
-        self.worker().make_list_request(started.map(OpStatus::InProgress), lent)
+        RecvRequest::new_list(self.worker(), started.map(OpStatus::InProgress), lent)
     }
 }

@@ -10,6 +10,7 @@ use crate::api::core::error::Error;
 use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage};
 use crate::api::core::requests::{Action, EMPTY_STATUS, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::ep::deferred::abort_ep_ops;
 
 use crate::lane::fault_of;
 use crate::rdm::io::PeerId;
@@ -45,7 +46,8 @@ impl WorkerCore {
     }
 
     fn take_failed_peer_error(&mut self) -> Option<Error> {
-        self.engine.peers_mut().take_failed().map(|(peer, fault)| Error::of_peer(peer, fault))
+        let failed = self.engine.peers_mut().take_failed();
+        failed.map(|(peer, fault)| Error::of_peer(peer, fault)).or_else(|| self.deferred.take_lost())
     }
 
     #[cold]
@@ -70,7 +72,7 @@ impl WorkerCore {
                 (&flush.scope, &flush.stage, flush.result)
                 && flush.on_timeout == OnTimeout::AbortOps
             {
-                self.abort_ep_ops(ep, Error::TimedOut(None));
+                abort_ep_ops(self, ep, Error::TimedOut(None));
             }
         }
         flushes.append(&mut self.flushes);

@@ -2,9 +2,6 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
-use std::task::Waker;
-
-use arrayvec::ArrayVec;
 
 use ucs::sys::fd::Epoll;
 
@@ -16,6 +13,7 @@ use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::ops::DataOps;
 use crate::api::worker::signal::Signals;
+use crate::api::worker::wakers::WakerList;
 
 use crate::rdm::RecvList;
 use crate::rdm::io::PeerId;
@@ -40,12 +38,8 @@ pub(crate) struct Inner {
     pub(crate) signals: Signals,
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
-    /// Wakers of ended requests, for a caller of progress that wakes them outside of its lock.
-    pub(crate) wakers: Option<RefCell<Wakers>>,
+    pub(crate) wakers: WakerList,
 }
-
-/// Wakers of one progress call. Those that find no room are woken within it.
-pub(crate) type Wakers = ArrayVec<Waker, 32>;
 
 pub(crate) struct WeakWorker(Weak<Inner>);
 
@@ -84,36 +78,16 @@ impl Worker {
                 signals: Signals::default(),
                 limits,
                 spin,
-                wakers: None,
+                wakers: WakerList::default(),
             }),
         }
     }
 
-    /// Makes progress collect wakers, for [`Worker::take_wakers`], instead of waking them.
-    pub(crate) fn collect_wakers(&mut self) {
-        let inner =
-            Rc::get_mut(&mut self.inner).expect("called once the worker is made, before others see it");
-        inner.wakers = Some(RefCell::default());
-    }
-
-    /// Whether progress has collected wakers. // HOT
-    #[inline]
-    pub(crate) fn has_wakers(&self) -> bool {
-        self.inner.wakers.as_ref().is_some_and(|wakers| !wakers.borrow().is_empty())
-    }
-
-    pub(crate) fn take_wakers(&self) -> Wakers {
-        self.inner.wakers.as_ref().map(RefCell::take).unwrap_or_default()
-    }
-
     /// Runs user code: nothing of the worker may be borrowed.
     pub(crate) fn run(&self, action: Action) {
-        match (action, &self.inner.wakers) {
-            (Action::Wake(waker), Some(wakers)) => {
-                let no_room = wakers.borrow_mut().try_push(waker).err();
-                no_room.into_iter().for_each(|waker| waker.element().wake());
-            }
-            (action, _) => action.run(),
+        match action {
+            Action::Wake(waker) => self.inner.wakers.wake(waker),
+            action => action.run(),
         }
     }
 
@@ -142,23 +116,11 @@ impl Worker {
         &self.inner.am_handlers
     }
 
-    pub(crate) fn staging(&self) -> &Staging<Staged> {
-        &self.inner.staging
-    }
-
-    pub(crate) fn recv_lists(&self) -> &Staging<Box<RecvList>> {
-        &self.inner.recv_lists
-    }
-
     pub(crate) fn downgrade(&self) -> WeakWorker {
         WeakWorker(Rc::downgrade(&self.inner))
     }
 
     pub(crate) fn is(&self, other: &Worker) -> bool {
         Rc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    pub(crate) fn limits(&self) -> &Thresholds {
-        &self.inner.limits
     }
 }

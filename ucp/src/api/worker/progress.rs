@@ -13,35 +13,21 @@ use ucs::time::Nanos;
 use uct::api::{Caps, DevKind, Events, Iface as _, IfaceAttr};
 
 use crate::address::{Address, Entry};
+use crate::api::am::recv::handle_ams;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::report::Report;
 use crate::api::core::requests::RequestId;
-use crate::api::core::worker_core::{FastPoll, PollWork, WorkerCore};
+use crate::api::core::worker_core::{FastPoll, WorkerCore};
 use crate::api::request::handles::FlushRequest;
+use crate::api::worker::dispatch::{progress_full, run_ready};
 use crate::api::worker::handle::Worker;
 use crate::api::worker::signal::WorkerSignal;
+use crate::api::worker::sleep::{SleepPlan, WaitStatus, progress_or_wait};
 
 use crate::lane::{RmaOnlyLane, connid};
 use crate::rdm::trace::TraceEvent;
 use crate::rdm::{RdmStats, RecvStatus};
-
-/// Result of a wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WaitStatus {
-    /// There may be something to progress.
-    Ready,
-    /// The timeout expired.
-    TimedOut,
-}
-
-/// A sleep on [`Worker::event_fd`], which is armed.
-pub(crate) struct SleepPlan {
-    /// Longest time; `None`: without limit.
-    pub(crate) time: Option<Duration>,
-    /// Whether the time is the caller's, not that of a timer of the worker.
-    is_users: bool,
-}
 
 impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here are callbacks called and
@@ -52,71 +38,14 @@ impl Worker {
         match polled {
             FastPoll::Nothing => 0,
             FastPoll::Received => {
-                self.handle_ams();
+                handle_ams(self);
                 1
             }
             FastPoll::Completed => {
-                self.handle_ams();
-                1 + self.run_ready()
+                handle_ams(self);
+                1 + run_ready(self)
             }
-            FastPoll::NeedsPoll(work) => self.progress_full(work),
-        }
-    }
-
-    /// Runs the callbacks and wakers of requests that are ready. Returns their number. // HOT
-    #[inline(never)]
-    fn run_ready(&self) -> usize {
-        let mut count = 0;
-        loop {
-            let Some(action) = self.core_keep_idle().reqs.next_ready() else { return count };
-            self.run(action);
-            count += 1;
-        }
-    }
-
-    /// Completes [`Worker::progress`] after a fast poll that left work.
-    #[inline(never)]
-    fn progress_full(&self, work: PollWork) -> usize {
-        let mut core = self.core();
-        let events = core.poll(work, &self.am_handlers().queue);
-        let is_done = core.has_no_notifications();
-        drop(core);
-        // Delivered active messages precede engine events.
-        self.handle_ams();
-        if is_done { events } else { events + self.dispatch_events() }
-    }
-
-    /// Completes operations and receives announced active messages. Returns the number of events.
-    #[inline(never)]
-    fn dispatch_events(&self) -> usize {
-        let mut core = self.core();
-        let mut events = usize::from(core.engine.pending().has_events());
-        while let Some(action) = core.next_action() {
-            drop(core);
-            self.run(action);
-            events += 1;
-            core = self.core();
-        }
-        let (flushes, has_cm_events) = (!core.flushes.is_empty(), core.cm.has_events());
-        drop(core);
-        if flushes {
-            events += self.end_flushes();
-        }
-        if has_cm_events {
-            events += self.handle_cm_events();
-        }
-        events + self.recv_large_ams()
-    }
-
-    #[cold]
-    fn end_flushes(&self) -> usize {
-        let mut events = 0;
-        loop {
-            let Some(action) = self.core().next_flush_action() else { return events };
-            events += 1;
-            if let Some(action) = action {
-                self.run(action);
-            }
+            FastPoll::NeedsPoll(work) => progress_full(self, work),
         }
     }
 
@@ -127,20 +56,7 @@ impl Worker {
             if let Some(value) = end(&mut self.core_keep_idle()) {
                 return value;
             }
-            self.progress_or_wait(&mut idle);
-        }
-    }
-
-    fn progress_or_wait(&self, idle: &mut u32) {
-        if self.progress() > 0 {
-            *idle = 0;
-            return;
-        }
-        *idle += 1;
-        if *idle < self.inner.spin {
-            std::hint::spin_loop();
-        } else if self.wait(Some(Duration::from_millis(100))).is_err() {
-            std::thread::yield_now();
+            progress_or_wait(self, &mut idle);
         }
     }
 
@@ -189,13 +105,13 @@ impl Worker {
     pub fn wait(&self, timeout: Option<Duration>) -> Result<WaitStatus, ucs::Errno> {
         match &self.inner.events {
             Some(events) => {
-                let Some(plan) = self.plan_sleep(timeout) else {
+                let Some(plan) = SleepPlan::begin(self, timeout) else {
                     std::thread::yield_now();
                     return Ok(WaitStatus::Ready);
                 };
                 let mut tokens = Vec::new();
                 let woken = events.wait(&mut tokens, plan.time)?;
-                Ok(self.end_sleep(&plan, woken > 0))
+                Ok(plan.end(self, woken > 0))
             }
             None => {
                 self.core().engine.receives().expect_arrivals();
@@ -203,24 +119,6 @@ impl Worker {
                 Ok(WaitStatus::Ready)
             }
         }
-    }
-
-    /// Arms [`Worker::event_fd`] for a sleep of at most `timeout`. `None` if there may be something to do.
-    pub(crate) fn plan_sleep(&self, timeout: Option<Duration>) -> Option<SleepPlan> {
-        self.core().engine.receives().expect_arrivals();
-        if !self.arm() {
-            return None;
-        }
-        let timer = self.next_timer();
-        let users = timeout.filter(|at| timer.is_none_or(|timer| *at <= timer));
-        Some(SleepPlan { time: users.or(timer), is_users: users.is_some() })
-    }
-
-    /// Ends a planned sleep, by an event or at the end of its time.
-    pub(crate) fn end_sleep(&self, plan: &SleepPlan, woken: bool) -> WaitStatus {
-        self.inner.signals.take();
-        self.core().on_wakeup();
-        if plan.is_users && !woken { WaitStatus::TimedOut } else { WaitStatus::Ready }
     }
 
     /// Runs a future to completion, with progress between its polls.
@@ -236,7 +134,7 @@ impl Worker {
             {
                 return value;
             }
-            self.progress_or_wait(&mut idle);
+            progress_or_wait(self, &mut idle);
         }
     }
 
@@ -279,24 +177,17 @@ impl Worker {
     /// On `posix` and `self` a message is handed over once it is in shared memory.
     ///
     /// Fails with the first [`Error::PeerGone`] or [`Error::Unreachable`] of a peer lost with unfinished
-    /// operations since the last flush of this worker; all others have completed. Peers closed by force do
-    /// not count. (UCX reports success.)
+    /// operations since the last flush of this worker, or [`Error::ConnectFailed`] of an endpoint that never
+    /// got its peer; all other operations have completed. Endpoints closed by force do not count. (UCX reports
+    /// success.)
     pub fn flush(&self) -> FlushRequest {
-        self.flush_until(Nanos::NEVER)
+        flush_until(self, Nanos::NEVER)
     }
 
     /// Flushes within the time limit. [`Error::TimedOut`]: data is still in flight.
     pub fn flush_within(&self, limit: Duration) -> FlushRequest {
         let now = self.core().now();
-        self.flush_until(now + limit)
-    }
-
-    fn flush_until(&self, deadline: Nanos) -> FlushRequest {
-        let started = self.core().start_flush(None, deadline, OnTimeout::EndFlush);
-        match started {
-            Ok(id) => FlushRequest::running(self.clone(), id),
-            Err(e) => FlushRequest::ended(Err(e)),
-        }
+        flush_until(self, now + limit)
     }
 
     /// Takes the result of a completed `*_raw` operation and frees its request.
@@ -335,6 +226,11 @@ impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("address", &format_args!("{}", self.address())).finish_non_exhaustive()
     }
+}
+
+fn flush_until(worker: &Worker, deadline: Nanos) -> FlushRequest {
+    let started = worker.core().start_flush(None, deadline, OnTimeout::EndFlush);
+    FlushRequest::new(worker, started.map(Some))
 }
 
 /// Address of a worker with the lanes that `is_wanted` selects.

@@ -151,7 +151,7 @@ impl Envelope {
     #[inline]
     pub fn status(&self, room: usize) -> Result<RecvStatus, OpError> {
         if self.len > room as u64 {
-            return Err(OpError::Truncated { len: self.len, room });
+            return Err(OpError::Truncated { len: self.len, room, tag: self.tag, from: self.from });
         }
         Ok(RecvStatus { len: self.len as usize, tag: self.tag, from: self.from, cq_data: self.cq_data })
     }

@@ -237,8 +237,8 @@ fn take_expected_short(
     payload: &[u8],
 ) -> Option<Option<u64>> {
     let kind = Kind::of(Some(tag), class);
-    let from = WorkerSender::new(peers, kind, from);
-    let at = recvs.match_queues[kind as usize].expected.take(&mut recvs.table, tag, from)?;
+    let sender = WorkerSender::new(peers, kind, from);
+    let at = recvs.match_queues[kind as usize].expected.take(&mut recvs.table, tag, sender)?;
     let mut receive = recvs.table.occupied(at as usize)?;
     let op = receive.element();
     let (room, user) = (op.buf.put(0, payload), op.user);
@@ -247,7 +247,7 @@ fn take_expected_short(
     if payload.len() <= room && error.is_none() {
         return Some(Some(user));
     }
-    let truncated = OpError::Truncated { len: payload.len() as u64, room };
+    let truncated = OpError::Truncated { len: payload.len() as u64, room, tag, from };
     peers.counters.stats.rare.truncated += u64::from(payload.len() > room);
     let error = error.filter(|_| payload.len() <= room).map_or(truncated, OpError::Datatype);
     pending.events.push_back(EngineEvent::RecvDone { user, result: Err(error) });

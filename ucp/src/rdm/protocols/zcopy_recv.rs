@@ -138,7 +138,7 @@ impl Engine {
             }
             // The device may not report by how much.
             (Err(PeerError::TOO_LONG), None) => {
-                Err(OpError::Truncated { len: end.len.max(room + 1) as u64, room })
+                Err(OpError::Truncated { len: end.len.max(room + 1) as u64, room, tag: 0, from })
             }
             (Err(fault), _) => Err(OpError::Peer(from, fault)),
         };

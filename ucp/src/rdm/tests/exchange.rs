@@ -151,8 +151,8 @@ impl Exchange {
         assert!(!std::mem::replace(&mut posted.done, true), "receive {seq} ended twice");
         let status = match result {
             Ok(status) => status,
-            // The status does not name the message, so it is found by its first bytes.
-            Err(OpError::Truncated { len, room }) => {
+            // Messages share tags, so this one is found by its first bytes.
+            Err(OpError::Truncated { len, room, .. }) => {
                 assert!(len > room as u64 && room == posted.bytes.len());
                 return self.recv_cut(seq, len as usize);
             }

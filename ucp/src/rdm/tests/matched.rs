@@ -410,7 +410,9 @@ fn multi_receive_packs_messages_until_too_little_room_is_left() {
         .into_iter()
         .map(|out| match out {
             EngineEvent::MultiRecvMessage { user: 9, at, result: Ok(status) } => (at, status.len),
-            EngineEvent::MultiRecvMessage { at, result: Err(OpError::Truncated { len, room }), .. } => {
+            EngineEvent::MultiRecvMessage {
+                at, result: Err(OpError::Truncated { len, room, .. }), ..
+            } => {
                 assert_eq!((len, room), (700, 850));
                 (at, room)
             }

@@ -151,7 +151,11 @@ fn read_stops_at_the_end_of_a_short_receive() {
             net.recv(1, &mut room[..space], ANY, 0);
             net.send(0, peer, &bytes, Some(1), protocol);
             net.settle();
-            assert_eq!(received(&mut net), Some(Err(OpError::Truncated { len: LEN as u64, room: space })));
+            let Some(Err(OpError::Truncated { len, room: end, tag, from })) = received(&mut net) else {
+                panic!("not truncated");
+            };
+            assert_eq!((len, end, tag), (LEN as u64, space, 1));
+            assert!(net.nodes[1].engine.peers().info(from).is_some(), "the sender is a peer");
             assert_eq!((net.events(0).len(), net.regs()), (1, 0), "{protocol:?} {space}");
             assert_eq!(room[..space], bytes[..space]);
             assert!(room[space..].iter().all(|byte| *byte == 0));

@@ -238,7 +238,7 @@ fn short_receive_truncates_and_protocol_completes() {
             let (mut net, peer) = connected();
             let bytes = message_bytes(3, len);
             let mut room = [0x55; 70];
-            let want = OpError::Truncated { len: len as u64, room: 60 };
+            let want = OpError::Truncated { len: len as u64, room: 60, tag: 5, from: PeerId(0) };
             if early {
                 net.send(0, peer, &bytes, Some(5), protocol);
                 net.settle();

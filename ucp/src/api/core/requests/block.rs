@@ -33,19 +33,21 @@ pub(crate) enum Stage {
     Ended = 4,
 }
 
-/// Status (8 bits), stage (8 bits), and whether the memory is the caller's: one word, so that the common
-/// cases are a comparison and a store.
+/// Status (8 bits), stage (8 bits), whether the memory is the caller's and whether there is `cq_data`: one
+/// word, so that the common cases are a comparison and a store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(u32);
 
 impl State {
     /// Running without notification, in a block of the worker.
     pub(super) const RUNNING: State = State::new(Status::InProgress, Stage::Running);
-    /// Ended well, in a block of the worker.
+    /// Ended well, in a block of the worker, without `cq_data`.
     pub(super) const ENDED_WELL: State = State::new(Status::Ok, Stage::Ended);
 
     const STAGE_SHIFT: u32 = 8;
     const CALLERS: u32 = 1 << 16;
+    const HAS_CQ_DATA: u32 = 1 << 17;
+    const FLAGS: u32 = Self::CALLERS | Self::HAS_CQ_DATA;
 
     const fn new(status: Status, stage: Stage) -> State {
         State(status as i8 as u8 as u32 | (stage as u32) << Self::STAGE_SHIFT)
@@ -74,7 +76,7 @@ impl State {
     /// The state with another status and stage.
     #[inline]
     const fn with(self, status: Status, stage: Stage) -> State {
-        State(State::new(status, stage).0 | self.0 & Self::CALLERS)
+        State(State::new(status, stage).0 | self.0 & Self::FLAGS)
     }
 }
 
@@ -94,17 +96,18 @@ pub(crate) struct Block {
     pub(super) next: Cell<Option<BlockPtr>>,
     len: AtomicU64,
     tag: AtomicU64,
-    /// Sender (32 bits), and whether there is `cq_data`.
-    from: AtomicU64,
-    cq_data: AtomicU64,
+    /// Sender, a [`PeerId`].
+    from: AtomicU32,
     /// Number of the owning worker's request table; 0: none.
     owner: AtomicU32,
+    /// Set if the state says so.
+    cq_data: AtomicU64,
+    /// Position among the caller's blocks that run, for `LentBlocks`.
+    pub(super) lent_at: Cell<u32>,
     pub(super) notify: Cell<Notify>,
     /// Error of an operation that has not ended well.
     error: Cell<Option<Error>>,
 }
-
-const HAS_CQ_DATA: u64 = 1 << 32;
 
 impl Block {
     /// A block without operation.
@@ -116,9 +119,10 @@ impl Block {
             next: Cell::new(None),
             len: AtomicU64::new(0),
             tag: AtomicU64::new(0),
-            from: AtomicU64::new(EMPTY_STATUS.from.0 as u64),
-            cq_data: AtomicU64::new(0),
+            from: AtomicU32::new(EMPTY_STATUS.from.0),
             owner: AtomicU32::new(owner),
+            cq_data: AtomicU64::new(0),
+            lent_at: Cell::new(0),
             notify: Cell::new(Notify::None),
             error: Cell::new(None),
         }
@@ -189,40 +193,52 @@ impl Block {
         self.len.load(Ordering::Relaxed) as usize
     }
 
-    // HOT
-    #[inline(always)]
-    fn store_message(&self, status: &RecvStatus) {
-        self.len.store(status.len as u64, Ordering::Relaxed);
-        self.tag.store(status.tag, Ordering::Relaxed);
-        let mut from = u64::from(status.from.0);
-        if let Some(data) = status.cq_data {
+    /// Stores a message, for [`Block::publish`].
+    pub(super) fn store_message(&self, message: &RecvStatus) {
+        self.store_plain_message(message);
+        let has_data = message.cq_data.map_or(0, |data| {
             self.cq_data.store(data, Ordering::Relaxed);
-            from |= HAS_CQ_DATA;
-        }
-        self.from.store(from, Ordering::Relaxed);
+            State::HAS_CQ_DATA
+        });
+        self.set_state(State(self.state().0 & !State::HAS_CQ_DATA | has_data));
     }
 
-    // HOT
+    /// Stores all of a message but `cq_data`. // HOT
     #[inline(always)]
-    pub(super) fn load_message(&self) -> RecvStatus {
-        let from = self.from.load(Ordering::Relaxed);
+    fn store_plain_message(&self, message: &RecvStatus) {
+        self.len.store(message.len as u64, Ordering::Relaxed);
+        self.tag.store(message.tag, Ordering::Relaxed);
+        self.from.store(message.from.0, Ordering::Relaxed);
+    }
+
+    /// Message of an operation that has ended in this state.
+    #[inline]
+    fn message(&self, state: State) -> RecvStatus {
+        let has_data = state.0 & State::HAS_CQ_DATA != 0;
+        let cq_data = has_data.then(|| self.cq_data.load(Ordering::Relaxed));
+        RecvStatus { cq_data, ..self.load_plain_message() }
+    }
+
+    /// Message without `cq_data`. // HOT
+    #[inline(always)]
+    pub(super) fn load_plain_message(&self) -> RecvStatus {
         RecvStatus {
             len: self.len(),
             tag: self.tag.load(Ordering::Relaxed),
-            from: PeerId(from as u32),
-            cq_data: (from & HAS_CQ_DATA != 0).then(|| self.cq_data.load(Ordering::Relaxed)),
+            from: PeerId(self.from.load(Ordering::Relaxed)),
+            cq_data: None,
         }
     }
 
-    /// Ends an operation of a block of the worker that runs without notification. // HOT
+    /// Ends an operation of a block of the worker that runs without notification, with a message without
+    /// `cq_data`. // HOT
     #[inline(always)]
     pub(super) fn end_well(&self, message: &RecvStatus) {
-        self.store_message(message);
+        self.store_plain_message(message);
         self.set_state(State::ENDED_WELL);
     }
 
     /// Stores the result, for [`Block::publish`].
-    #[inline]
     pub(super) fn store_result(&self, ended: Ended) {
         match ended {
             Ok(message) => self.store_message(&message),
@@ -246,7 +262,7 @@ impl Block {
     pub(super) fn result(&self) -> Ended {
         match self.error.get() {
             Some(error) if self.state().status() != Status::Ok => Err(error),
-            _ => Ok(self.load_message()),
+            _ => Ok(self.message(self.state())),
         }
     }
 
@@ -274,10 +290,11 @@ impl Block {
     /// Message that the operation with this generation has received, for any thread; `None` before its end.
     #[inline]
     pub(super) fn message_of(&self, generation: u32) -> Option<RecvStatus> {
-        if self.status() == Status::InProgress {
+        let state = State(self.state.load(Ordering::Acquire));
+        if state.status() == Status::InProgress {
             return None;
         }
-        let message = self.load_message();
+        let message = self.message(state);
         fence(Ordering::Acquire);
         (self.generation() == generation).then_some(message)
     }

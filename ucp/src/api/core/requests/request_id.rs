@@ -39,8 +39,9 @@ impl RequestId {
         self.block.status_of(self.generation)
     }
 
-    /// Message that a receive has taken, once it has ended well; otherwise an empty status. A truncated
-    /// message has its whole length. `None`: the operation is running, or its request has been freed.
+    /// Message that a receive has taken, once it has ended well or with a truncated message, whose length is
+    /// its whole one; otherwise an empty status. `None`: the operation is running, or its request has been
+    /// freed.
     #[inline]
     pub fn info(self) -> Option<RecvStatus> {
         self.block.message_of(self.generation)

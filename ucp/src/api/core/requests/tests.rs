@@ -1,6 +1,9 @@
 use super::*;
+use crate::rdm::io::PeerId;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Barrier};
 
@@ -85,6 +88,21 @@ fn errors_keep_their_cause_and_show_their_status() {
     assert!(reqs.complete(id, Err(error)).is_none());
     assert_eq!((id.status(), id.info().map(|info| info.len)), (Some(Status::MessageTruncated), Some(100)));
     assert_eq!(reqs.take(id), Some(Err(error)));
+}
+
+#[test]
+fn a_truncated_message_keeps_its_tag_and_sender() {
+    let mut reqs = table();
+    let id = begin(&mut reqs);
+    let error = OpError::Truncated { len: 100, room: 8, tag: 7, from: PeerId(5) };
+    assert!(reqs.complete_token(id.block.address() as u64, Err(error)).is_none());
+    let message = RecvStatus { len: 100, tag: 7, from: PeerId(5), cq_data: None };
+    assert_eq!((id.status(), id.info()), (Some(Status::MessageTruncated), Some(message)));
+    assert_eq!(reqs.take(id), Some(Err(Error::Truncated { len: 100, room: 8 })));
+    // The next operation of the block has nothing of it.
+    let next = begin(&mut reqs);
+    assert!(reqs.complete_token(next.block.address() as u64, Ok(message)).is_none());
+    assert_eq!((next.info(), reqs.take(next)), (Some(message), Some(Ok(message))));
 }
 
 #[test]
@@ -233,6 +251,31 @@ fn memory_of_the_caller_serves_one_operation_and_keeps_its_status() {
     let next = begin(&mut reqs);
     assert_eq!(next.block, own.block, "unused memory of the caller leaves the list wherever it is");
     assert!(begin(&mut reqs).block != lent.block);
+}
+
+#[test]
+fn memory_of_the_caller_is_not_in_progress_once_its_worker_is_dropped() {
+    const WORDS: usize = RequestId::SIZE / 8;
+    let (mut reqs, calls) = (table(), Cell::new(0));
+    let mut memory = Box::new([const { [MaybeUninit::<u64>::uninit(); WORDS] }; 4]);
+    let ids = memory.each_mut().map(|part| {
+        let at = NonNull::from(part).cast::<u8>();
+        // SAFETY: `memory` lives until the end of the test.
+        let lent = unsafe { reqs.lend(at) };
+        let token = reqs.next_token().unwrap();
+        let id = reqs.start(token, Role::Flush, Some(callback(&calls)));
+        reqs.end_lending(lent);
+        id
+    });
+    let [ended, ready, running, detached] = ids;
+    reqs.complete(ended, Ok(message(1))).unwrap().run();
+    assert!(reqs.complete_recv(ready.block.address() as u64, message(2), true));
+    drop(reqs.detach(detached, None));
+    assert_eq!(running.status(), Some(Status::InProgress));
+    drop(reqs);
+    let statuses = ids.map(|id| id.block.status());
+    assert_eq!(statuses, [Status::Ok, Status::Ok, Status::Canceled, Status::Canceled]);
+    assert_eq!(calls.get(), 1, "callbacks are not called");
 }
 
 #[test]

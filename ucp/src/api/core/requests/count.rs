@@ -1,0 +1,37 @@
+//! A table of requests by itself, whose instructions `perf/count` counts.
+
+use super::{RequestId, RequestRoom, Requests, Role};
+
+use crate::rdm::RecvStatus;
+use crate::rdm::io::PeerId;
+
+/// Requests of receives without a worker.
+#[doc(hidden)]
+pub struct RequestTable(Requests);
+
+impl Default for RequestTable {
+    fn default() -> Self {
+        RequestTable(Requests::new(RequestRoom::default()))
+    }
+}
+
+impl RequestTable {
+    /// Starts the request of a receive. Panics without memory.
+    #[inline]
+    pub fn start(&mut self) -> (u64, RequestId) {
+        let token = self.0.next_token().expect("memory for a request");
+        (token, self.0.start(token, Role::Stream(PeerId(0)), None))
+    }
+
+    /// Ends the receive with this token.
+    #[inline]
+    pub fn end(&mut self, token: u64, status: RecvStatus) -> bool {
+        self.0.complete_recv(token, status, true)
+    }
+
+    /// Takes the status of a receive and frees its request.
+    #[inline]
+    pub fn take(&mut self, id: RequestId) -> Option<RecvStatus> {
+        self.0.take(id)?.ok()
+    }
+}

@@ -1,0 +1,96 @@
+//! Requests in memory of the caller, one operation each.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use super::block::{Block, BlockPtr, Stage};
+use super::{Notify, RequestId, Requests};
+use crate::api::core::error::Error;
+
+/// Blocks of the caller whose operations have not ended.
+#[derive(Default)]
+pub(super) struct LentBlocks {
+    /// Each has its position in [`Block::lent_at`].
+    running: Vec<BlockPtr>,
+    /// Generation of the last block.
+    generation: u32,
+}
+
+impl LentBlocks {
+    fn add(&mut self, block: BlockPtr) {
+        block.lent_at.set(self.running.len() as u32);
+        self.running.push(block);
+    }
+
+    /// Forgets a block whose operation ends.
+    pub(super) fn remove(&mut self, block: BlockPtr) {
+        let at = block.lent_at.get() as usize;
+        debug_assert_eq!(self.running[at], block);
+        self.running.swap_remove(at);
+        if let Some(moved) = self.running.get(at) {
+            moved.lent_at.set(at as u32);
+        }
+    }
+}
+
+impl Requests {
+    /// Makes `memory` the block of the next operation. [`Requests::end_lending`] follows.
+    ///
+    /// Safety: as for [`BlockPtr::init`].
+    pub(crate) unsafe fn lend(&mut self, memory: NonNull<u8>) -> RequestId {
+        self.lent.generation = self.lent.generation.wrapping_add(1);
+        let generation = self.lent.generation;
+        // SAFETY: this function's contract.
+        let block = unsafe { BlockPtr::init(memory, Block::new(self.number, generation)) };
+        block.next.set(self.first_free.replace(block));
+        RequestId { block, generation }
+    }
+
+    /// Notes whose block it is, or forgets it if no operation has used it.
+    pub(crate) fn end_lending(&mut self, id: RequestId) {
+        match id.block.stage() {
+            Stage::Free => {}
+            // It has ended within the call that has started it.
+            Stage::Ended => return id.block.mark_callers(),
+            _ => {
+                id.block.mark_callers();
+                return self.lent.add(id.block);
+            }
+        }
+        let mut before: Option<BlockPtr> = None;
+        let mut next = self.first_free;
+        while let Some(block) = next {
+            next = block.next.get();
+            if block == id.block {
+                match before {
+                    Some(before) => before.next.set(next),
+                    None => self.first_free = next,
+                }
+                return;
+            }
+            before = Some(block);
+        }
+    }
+
+    /// Shows those who look at their own memory that nothing is in progress there any more: operations that
+    /// were ready have their results, others are cancelled.
+    pub(super) fn end_lent(&mut self) {
+        let mut ready = self.first_ready;
+        while let Some(block) = ready {
+            ready = block.next.get();
+            if block.state().is_callers() {
+                self.lent.remove(block);
+                block.publish();
+                drop(block.notify.take());
+                block.release();
+            }
+        }
+        for block in std::mem::take(&mut self.lent.running) {
+            block.store_result(Err(Error::Cancelled));
+            block.publish();
+            drop(block.notify.replace(Notify::None));
+            block.release();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Notifications of the end of an operation, and the list of operations that have ended with an action to
+//! run.
+
+use std::any::Any;
+use std::task::Waker;
+
+use super::block::{BlockPtr, Stage};
+use super::op::{Action, Callback, Ended, Leftovers, Notify, Role};
+use super::{RequestId, Requests};
+
+use crate::rdm::RecvStatus;
+
+impl Requests {
+    /// Ends an operation whose result is stored, and returns what is to be run. // HOT
+    #[inline]
+    pub(super) fn finish(&mut self, block: BlockPtr) -> Option<Action> {
+        let stage = block.stage();
+        self.publish(block);
+        if stage == Stage::Running { None } else { self.notify(block, stage) }
+    }
+
+    /// Shows every thread that an operation has ended. Memory of the caller is the caller's again, unless a
+    /// notification follows.
+    #[inline]
+    fn publish(&mut self, block: BlockPtr) {
+        if block.state().is_callers() {
+            self.lent.remove(block);
+        }
+        block.publish();
+    }
+
+    // HOT
+    #[inline]
+    fn notify(&mut self, block: BlockPtr, stage: Stage) -> Option<Action> {
+        let (id, ended) = (RequestId { block, generation: block.generation() }, block.result());
+        let notify = block.notify.take();
+        if stage == Stage::Detached || matches!(notify, Notify::Boxed(_)) {
+            self.release(block);
+        }
+        match notify {
+            Notify::None => None,
+            Notify::Waker(waker) => Some(Action::Wake(waker)),
+            Notify::Raw(call) => Some(Action::Raw(call, id, ended)),
+            Notify::Boxed(call) => Some(Action::Boxed(call, ended)),
+            Notify::Kept(buf) => Some(Action::Free(buf)),
+        }
+    }
+
+    /// Completes a receive with a notification, in memory of the caller, or with `cq_data`. // HOT
+    #[inline(never)]
+    pub(super) fn complete_other_recv(&mut self, block: BlockPtr, status: RecvStatus, is_next: bool) -> bool {
+        match block.stage() {
+            // The call that posts the receive has not returned.
+            Stage::Free | Stage::Ended => return false,
+            Stage::Running => {
+                block.store_result(Ok(status));
+                self.publish(block);
+            }
+            Stage::Awaited | Stage::Detached if is_next => {
+                block.store_result(Ok(status));
+                self.push_ready(block);
+            }
+            Stage::Awaited | Stage::Detached => return false,
+        }
+        true
+    }
+
+    /// Ends an operation that the engine does not know, behind those that are ready.
+    pub(crate) fn end(&mut self, id: RequestId, ended: Ended) {
+        let Some(block) = self.find(id) else { return };
+        block.store_result(ended);
+        // Nothing is left to cancel.
+        block.role.set(Role::Announced);
+        if block.stage() == Stage::Running && !self.has_ready() {
+            self.publish(block);
+        } else {
+            self.push_ready(block);
+        }
+    }
+
+    // HOT
+    #[inline]
+    fn push_ready(&mut self, block: BlockPtr) {
+        block.next.set(None);
+        match self.last_ready.replace(block) {
+            Some(last) => last.next.set(Some(block)),
+            None => self.first_ready = Some(block),
+        }
+    }
+
+    /// Whether an operation has ended whose action is to be run. // HOT
+    #[inline(always)]
+    pub(crate) fn has_ready(&self) -> bool {
+        self.first_ready.is_some()
+    }
+
+    /// Finishes operations that are ready, until one has an action to run. // HOT
+    #[inline]
+    pub(crate) fn next_ready(&mut self) -> Option<Action> {
+        while let Some(block) = self.first_ready {
+            self.first_ready = block.next.get();
+            if self.first_ready.is_none() {
+                self.last_ready = None;
+            }
+            if let Some(action) = self.finish(block) {
+                return Some(action);
+            }
+        }
+        None
+    }
+
+    /// Returns the waker set before: dropping it is user code, which may use the worker.
+    #[must_use]
+    pub(crate) fn set_waker(&mut self, id: RequestId, waker: &Waker) -> Option<Waker> {
+        let block = self.find(id)?;
+        debug_assert!(matches!(block.stage(), Stage::Running | Stage::Awaited));
+        block.set_stage(Stage::Awaited);
+        match block.notify.take() {
+            Notify::Waker(old) if old.will_wake(waker) => {
+                block.notify.set(Notify::Waker(old));
+                None
+            }
+            old => {
+                block.notify.set(Notify::Waker(waker.clone()));
+                old.into_waker()
+            }
+        }
+    }
+
+    /// Returns the waker set before, as [`Requests::set_waker`].
+    #[must_use]
+    pub(crate) fn set_callback(&mut self, id: RequestId, call: Box<dyn FnOnce(Ended)>) -> Option<Waker> {
+        let block = self.find(id)?;
+        debug_assert!(matches!(block.stage(), Stage::Running | Stage::Awaited));
+        block.set_stage(Stage::Awaited);
+        block.notify.replace(Notify::Boxed(call)).into_waker()
+    }
+
+    /// Drops the request. Keeps `buf` until completion, or returns it. A raw callback is still called.
+    #[must_use]
+    pub(crate) fn detach(&mut self, id: RequestId, buf: Option<Box<dyn Any>>) -> Leftovers {
+        let Some(block) = self.find(id) else { return (buf, None) };
+        if block.stage() == Stage::Ended {
+            self.release(block);
+            return (buf, None);
+        }
+        block.set_stage(Stage::Detached);
+        let before = block.notify.take();
+        let (notify, waker) = match (before, buf) {
+            (Notify::Raw(call), None) => (Notify::Raw(call), None),
+            (Notify::Raw(call), Some(buf)) => (call_and_drop(call, id, buf), None),
+            (before, buf) => (buf.map_or(Notify::None, Notify::Kept), before.into_waker()),
+        };
+        block.notify.set(notify);
+        (None, waker)
+    }
+}
+
+/// Callback of a request that was dropped with its buffer.
+#[cold]
+fn call_and_drop(call: Callback, id: RequestId, buf: Box<dyn Any>) -> Notify {
+    Notify::Boxed(Box::new(move |ended| {
+        Action::Raw(call, id, ended).run();
+        drop(buf);
+    }))
+}

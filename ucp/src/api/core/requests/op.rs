@@ -1,0 +1,111 @@
+//! Types of an operation in its worker: its status in a call, its role, and the notification of its end.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::rc::Rc;
+use std::task::Waker;
+
+use crate::api::core::ep_state::EpState;
+use crate::api::core::error::Error;
+
+use crate::rdm::io::PeerId;
+use crate::rdm::{OpId, RecvStatus};
+
+use super::request_id::RequestId;
+
+/// Result of an operation. The status of a send has no meaning.
+pub(crate) type Ended = Result<RecvStatus, Error>;
+
+pub(crate) const EMPTY_STATUS: RecvStatus =
+    RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };
+
+/// Status of an operation after a `*_raw` call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpStatus<T> {
+    /// The operation completed in the call: the buffer is free, no callback follows.
+    Done(T),
+    /// The operation is running. `Worker::test`, `wait_for` or `free` ends the request.
+    InProgress(RequestId),
+}
+
+impl OpStatus<()> {
+    /// Status of a send in the form of a receive's.
+    pub(crate) fn with_empty_status(self) -> OpStatus<RecvStatus> {
+        match self {
+            OpStatus::Done(()) => OpStatus::Done(EMPTY_STATUS),
+            OpStatus::InProgress(id) => OpStatus::InProgress(id),
+        }
+    }
+}
+
+/// C-style completion callback. Progress calls it once.
+#[derive(Clone, Copy, Debug)]
+pub struct Callback {
+    /// Function, called with `arg`, the operation and its result (a send's [`RecvStatus`] is empty).
+    pub fun: unsafe fn(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error>),
+    /// First argument of `fun`.
+    pub arg: *mut (),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Send(OpId),
+    /// Send announced by an earlier message; cannot be cancelled.
+    Announced,
+    Recv(OpId),
+    Rma(OpId),
+    /// Receive from the stream of this peer; belongs to the worker, not the engine.
+    Stream(PeerId),
+    /// Flush or close; belongs to the worker, not the engine.
+    Flush,
+    /// Operation that waits until the peer of its endpoint is known.
+    Deferred,
+    /// Deferred operation that another request carries out now.
+    Forwarded,
+}
+
+#[derive(Default)]
+pub(crate) enum Notify {
+    #[default]
+    None,
+    Waker(Waker),
+    Raw(Callback),
+    Boxed(Box<dyn FnOnce(Ended)>),
+    /// Nothing to call: the buffer of a dropped request.
+    Kept(Box<dyn Any>),
+}
+
+impl Notify {
+    pub(super) fn into_waker(self) -> Option<Waker> {
+        if let Notify::Waker(waker) = self { Some(waker) } else { None }
+    }
+}
+
+/// Buffer and waker that a dropped request no longer needs. Dropping them may use the worker.
+pub(crate) type Leftovers = (Option<Box<dyn Any>>, Option<Waker>);
+
+/// Action that the worker runs after completing an operation.
+#[must_use]
+pub(crate) enum Action {
+    Wake(Waker),
+    Raw(Callback, RequestId, Ended),
+    Boxed(Box<dyn FnOnce(Ended)>, Ended),
+    Failed(Vec<Rc<EpState>>, Error),
+    /// Drops the buffer of a detached operation, whose destructor is user code.
+    Free(#[allow(dead_code)] Box<dyn Any>),
+}
+
+impl Action {
+    /// Runs user code: nothing of the worker may be borrowed.
+    pub(crate) fn run(self) {
+        match self {
+            Action::Wake(waker) => waker.wake(),
+            // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.
+            Action::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
+            Action::Boxed(call, ended) => call(ended),
+            Action::Failed(eps, error) => eps.iter().for_each(|ep| ep.call_error_handler(error)),
+            Action::Free(buf) => drop(buf),
+        }
+    }
+}

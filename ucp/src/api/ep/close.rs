@@ -1,0 +1,58 @@
+//! Flush and close of endpoints.
+
+use std::time::Duration;
+
+use ucs::time::Nanos;
+
+use crate::api::core::error::Error;
+use crate::api::core::flushes::OnTimeout;
+use crate::api::ep::deferred::abort_ep_ops;
+use crate::api::ep::handle::Ep;
+use crate::api::request::handles::FlushRequest;
+
+/// Mode of closing an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CloseMode {
+    /// Flushes for at most this long, then forces.
+    Flush(Duration),
+    /// Aborts at once. All operations with the peer, on any endpoint of the worker, end with an error.
+    Force,
+}
+
+impl Ep {
+    /// Completes when everything sent to this peer was handed over and acknowledged as its protocol requires.
+    /// Fails with [`Error::PeerGone`] or [`Error::Unreachable`] if the peer is or gets lost.
+    pub fn flush(&self) -> FlushRequest {
+        flush_until(self, Nanos::NEVER, OnTimeout::EndFlush)
+    }
+
+    /// Flushes within the time limit. [`Error::TimedOut`]: data is still in flight.
+    pub fn flush_within(&self, limit: Duration) -> FlushRequest {
+        let now = self.worker().core().now();
+        flush_until(self, now + limit, OnTimeout::EndFlush)
+    }
+
+    /// Closes the endpoint: further sends fail. [`Error::TimedOut`]: not everything arrived in time.
+    pub fn close(self, how: CloseMode) -> FlushRequest {
+        match how {
+            CloseMode::Flush(within) if self.state().failure().is_none() => {
+                let now = self.worker().core().now();
+                let request = flush_until(&self, now + within, OnTimeout::AbortOps);
+                self.state().refuse(Error::Closed);
+                request
+            }
+            _ => {
+                let ended = self.state().failure().map_or(Ok(()), Err);
+                self.state().refuse(Error::Closed);
+                abort_ep_ops(&mut self.worker().core(), self.state(), Error::Cancelled);
+                FlushRequest::new(self.worker(), ended.map(|()| None))
+            }
+        }
+    }
+}
+
+fn flush_until(ep: &Ep, deadline: Nanos, on_timeout: OnTimeout) -> FlushRequest {
+    let started = ep.worker().core().start_flush(Some(ep.state().clone()), deadline, on_timeout);
+    FlushRequest::new(ep.worker(), started.map(Some))
+}

@@ -1,0 +1,263 @@
+//! How puts and gets start: by a copy of the kernel, or in the engine. Memory that is mapped here needs
+//! neither.
+
+#![allow(unsafe_code)]
+
+use arrayvec::ArrayVec;
+use uct::api::{Comp, Ep as _, Iov as UctIov, Outcome, Refused, Sent};
+
+use crate::api::core::ep_state::EpState;
+use crate::api::core::error::Error;
+use crate::api::core::requests::{EMPTY_STATUS, OpStatus};
+use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::iov::Iov;
+use crate::api::ep::handle::Ep;
+use crate::api::rma::deferred::{defer_get, defer_put};
+use crate::api::rma::params::{RemoteIov, RmaParams};
+use crate::api::rma::rkey::Rkey;
+
+use crate::lane;
+use crate::rdm::features::direct_write;
+use crate::rdm::io::PeerId;
+use crate::rdm::{
+    Access, Gather, GetArgs, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaProtocol, Scatter, SendBuf,
+    Started as EngineStarted,
+};
+use crate::select::rma::acknowledges;
+use crate::select::{DeviceRdma, RemoteMem, RmaBackend, RmaOp, Sync};
+use crate::wire::{Iovs, MAX_IOV, RmaIov};
+
+/// Lane endpoint and key, if the lane completes the operation within the call. // HOT
+#[inline(always)]
+pub(crate) fn mapped_ep<'a>(
+    core: &'a WorkerCore,
+    peer: PeerId,
+    rkey: &'a Rkey,
+) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
+    let key = rkey.mapped()?;
+    if !core.engine.peers().may_bypass_queue(peer) {
+        return None;
+    }
+    Some((&core.peer_eps.get(peer)?.ep, key))
+}
+
+/// Kernel-copy endpoint and key, if that is the best method for this length.
+fn kernel_copy_ep<'a>(
+    core: &WorkerCore,
+    ep: &'a EpState,
+    rkey: &'a Rkey,
+    (op, sync, len): (RmaOp, Sync, usize),
+) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
+    let key = rkey.rma_only.as_ref()?;
+    if ep.tables().rma.backend(op, sync, len) == RmaBackend::Engine {
+        return None;
+    }
+    let lane = ep
+        .kernel_copy_ep(core.rma_only.as_ref())
+        .filter(|_| core.engine.peers().may_bypass_queue(ep.peer()))?;
+    Some((lane, key))
+}
+
+/// Result of an operation on a lane that has ended within the call. `None`: it has not begun. // HOT
+#[inline(always)]
+pub(crate) fn ended(sent: Outcome, peer: PeerId) -> Option<Result<(), Error>> {
+    match sent {
+        Ok(Sent::Done) => Some(Ok(())),
+        Err(Refused::Failed(uct::api::Error::RemoteAccess)) => Some(Err(Error::RemoteAccess(peer))),
+        _ => None,
+    }
+}
+
+/// Writes to memory that is not mapped here, or whose peer is not known yet.
+/// # Safety
+/// As for [`Ep::put_raw`].
+#[inline(never)]
+pub(crate) unsafe fn put_unmapped(
+    ep: &Ep,
+    (buf, len): (*const u8, usize),
+    (remote, rkey): (u64, &Rkey),
+    params: &RmaParams,
+) -> Result<OpStatus<()>, Error> {
+    let state = ep.state();
+    if let Some(refusal) = state.refusal.get() {
+        let remote = [RemoteIov { addr: remote, len, rkey }];
+        // SAFETY: this function's contract.
+        return unsafe { defer_put(ep, refusal, &[Iov::of(buf, len)], &remote, params) };
+    }
+    let peer = state.peer();
+    if !rkey.covers(remote, len as u64, Access::WRITE) {
+        return Err(Error::RemoteAccess(peer));
+    }
+    let mut core = ep.worker().core();
+    if params.cq_data.is_none()
+        && let Some((lane, key)) = kernel_copy_ep(&core, state, rkey, (RmaOp::Put, params.sync, len))
+    {
+        let iov = UctIov::new(buf, len, None);
+        // SAFETY: the caller passes readable bytes.
+        let sent = unsafe { lane.put_zcopy(&[iov], remote, key, Comp::None) };
+        if let Some(ended) = ended(sent, peer) {
+            return ended.map(OpStatus::Done);
+        }
+    }
+    // SAFETY: the caller keeps the bytes valid until completion.
+    let local = Gather::one(unsafe { SendBuf::new(buf, len) });
+    let device = match rkey.device() {
+        Some(_) => device_write(&core, peer, rkey.remote_mem(), len, params),
+        None => DeviceRdma::No,
+    };
+    let protocol = state.tables().rma.put(device, params.sync, len);
+    let key = rkey.device().filter(|_| protocol == RmaProtocol::DirectWrite).unwrap_or(rkey.key);
+    let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
+    let rails = (len as u64 >= rkey.min_striped_len).then_some(&rkey.rails);
+    start_put(&mut core, peer, (local, iov), (protocol, rails), params)
+}
+
+/// Reads memory that is not mapped here, or whose peer is not known yet.
+/// # Safety
+/// As for [`Ep::get_raw`].
+#[inline(never)]
+pub(crate) unsafe fn get_unmapped(
+    ep: &Ep,
+    (buf, len): (*mut u8, usize),
+    (remote, rkey): (u64, &Rkey),
+    params: &RmaParams,
+) -> Result<OpStatus<RecvStatus>, Error> {
+    let state = ep.state();
+    if let Some(refusal) = state.refusal.get() {
+        let remote = [RemoteIov { addr: remote, len, rkey }];
+        // SAFETY: this function's contract.
+        return unsafe { defer_get(ep, refusal, &[Iov { addr: buf, len }], &remote, params) };
+    }
+    let peer = state.peer();
+    if !rkey.covers(remote, len as u64, Access::READ) {
+        return Err(Error::RemoteAccess(peer));
+    }
+    let mut core = ep.worker().core();
+    if let Some((lane, key)) = kernel_copy_ep(&core, state, rkey, (RmaOp::Get, Sync::No, len)) {
+        let iov = UctIov::new(buf, len, None);
+        // SAFETY: the caller passes writable bytes.
+        let sent = unsafe { lane.get_zcopy(&[iov], remote, key, Comp::None) };
+        if let Some(ended) = ended(sent, peer) {
+            return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
+        }
+    }
+    // SAFETY: the caller keeps the buffer valid until completion.
+    let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
+    let device = rkey.device().map_or(DeviceRdma::No, |_| DeviceRdma::Also(rkey.remote_mem()));
+    let protocol = state.tables().rma.get(device, len);
+    let key = rkey.device().filter(|_| protocol == RmaProtocol::DirectRead).unwrap_or(rkey.key);
+    let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
+    let rails = (len as u64 >= rkey.min_striped_len).then_some(&rkey.rails);
+    start_get(&mut core, peer, (local, iov), (protocol, rails), params)
+}
+
+/// Whether the device may carry out a put.
+#[inline]
+pub(crate) fn device_write(
+    core: &WorkerCore,
+    peer: PeerId,
+    remote_mem: RemoteMem,
+    len: usize,
+    params: &RmaParams,
+) -> DeviceRdma {
+    let (rdma, features) = (core.engine.peers().rdma(peer), core.engine.peers().features(peer));
+    match direct_write(rdma, features, len as u64, params.cq_data) {
+        Err(_) => DeviceRdma::No,
+        Ok(()) if params.cq_data.is_some() || !acknowledges(features) => DeviceRdma::Only,
+        Ok(()) => DeviceRdma::Also(remote_mem),
+    }
+}
+
+/// Starts a put in the engine.
+pub(crate) fn start_put(
+    core: &mut WorkerCore,
+    peer: PeerId,
+    (local, remote): (Gather, Iovs),
+    (protocol, rails): (RmaProtocol, Option<&RailKeys>),
+    params: &RmaParams,
+) -> Result<OpStatus<()>, Error> {
+    let (engine, mut wire, reqs) = core.split();
+    let user = reqs.next_token()?;
+    let args = PutArgs { local, remote, sync: params.sync, cq_data: params.cq_data, protocol, user };
+    let started = match rails {
+        None => engine.put(&mut wire, peer, args),
+        Some(keys) => engine.put_striped(&mut wire, peer, args, keys),
+    };
+    match started {
+        EngineStarted::Done(()) => Ok(OpStatus::Done(())),
+        EngineStarted::Pending(op) => {
+            Ok(OpStatus::InProgress(reqs.start_rma(user, op, local.len(), params.done)))
+        }
+        EngineStarted::Failed(e) => Err(e.into()),
+    }
+}
+
+/// Starts a get in the engine.
+pub(crate) fn start_get(
+    core: &mut WorkerCore,
+    peer: PeerId,
+    (local, remote): (Scatter, Iovs),
+    (protocol, rails): (RmaProtocol, Option<&RailKeys>),
+    params: &RmaParams,
+) -> Result<OpStatus<RecvStatus>, Error> {
+    let (engine, mut wire, reqs) = core.split();
+    let user = reqs.next_token()?;
+    let len = local.len();
+    let args = GetArgs { local, remote, protocol, user };
+    let started = match rails {
+        None => engine.get(&mut wire, peer, args),
+        Some(keys) => engine.get_striped(&mut wire, peer, args, keys),
+    };
+    match started {
+        EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
+        EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, params.done))),
+        EngineStarted::Failed(e) => Err(e.into()),
+    }
+}
+
+/// Remote pieces of one operation, with the device's keys if it knows all of them and `direct` is set.
+pub(crate) fn remote_iovs(
+    peer: PeerId,
+    remote: &[RemoteIov<'_>],
+    need: Access,
+    direct: bool,
+) -> Result<(Iovs, bool), Error> {
+    let direct = direct && remote.iter().all(|piece| piece.rkey.device().is_some());
+    let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
+    for piece in remote {
+        if !piece.rkey.covers(piece.addr, piece.len as u64, need) {
+            return Err(Error::RemoteAccess(peer));
+        }
+        let key = piece.rkey.device().filter(|_| direct).unwrap_or(piece.rkey.key);
+        let iov = RmaIov { addr: piece.addr, len: piece.len as u64, key };
+        list.try_push(iov).map_err(|_| Error::Invalid)?;
+    }
+    let iovs = Iovs::try_from(list.as_slice()).map_err(|_| Error::Invalid)?;
+    Ok((iovs, direct))
+}
+
+/// Local pieces to be read. Unsafe: as for [`SendBuf::new`], of every piece.
+pub(crate) unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
+    let mut all = Gather::EMPTY;
+    for piece in list {
+        // SAFETY: the caller's contract.
+        let buf = unsafe { SendBuf::new(piece.addr, piece.len) };
+        if !all.push(buf) {
+            return Err(Error::Invalid);
+        }
+    }
+    Ok(all)
+}
+
+/// Local pieces to be written. Unsafe: as for [`RecvBuf::new`], of every piece.
+pub(crate) unsafe fn scatter(list: &[Iov]) -> Result<Scatter, Error> {
+    let mut all = Scatter::EMPTY;
+    for piece in list {
+        // SAFETY: the caller's contract.
+        let buf = unsafe { RecvBuf::new(piece.addr, piece.len) };
+        if !all.push(buf) {
+            return Err(Error::Invalid);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,63 @@
+//! The part of progress that runs user code: callbacks, wakers and handlers of what has ended or arrived.
+
+use crate::api::am::recv::{handle_ams, recv_large_ams};
+use crate::api::cm::progress::handle_cm_events;
+use crate::api::core::worker_core::PollWork;
+use crate::api::worker::handle::Worker;
+
+/// Runs the callbacks and wakers of requests that are ready. Returns their number. // HOT
+#[inline(never)]
+pub(crate) fn run_ready(worker: &Worker) -> usize {
+    let mut count = 0;
+    loop {
+        let Some(action) = worker.core_keep_idle().reqs.next_ready() else { return count };
+        worker.run(action);
+        count += 1;
+    }
+}
+
+/// Completes a progress call after a fast poll that left work.
+#[inline(never)]
+pub(crate) fn progress_full(worker: &Worker, work: PollWork) -> usize {
+    let mut core = worker.core();
+    let events = core.poll(work, &worker.am_handlers().queue);
+    let is_done = core.has_no_notifications();
+    drop(core);
+    // Delivered active messages precede engine events.
+    handle_ams(worker);
+    if is_done { events } else { events + dispatch_events(worker) }
+}
+
+/// Completes operations and receives announced active messages. Returns the number of events.
+#[inline(never)]
+fn dispatch_events(worker: &Worker) -> usize {
+    let mut core = worker.core();
+    let mut events = usize::from(core.engine.pending().has_events());
+    while let Some(action) = core.next_action() {
+        drop(core);
+        worker.run(action);
+        events += 1;
+        core = worker.core();
+    }
+    let (flushes, has_cm_events) = (!core.flushes.is_empty(), core.cm.has_events());
+    drop(core);
+    if flushes {
+        events += end_flushes(worker);
+    }
+    if has_cm_events {
+        events += handle_cm_events(worker);
+    }
+    events + recv_large_ams(worker)
+}
+
+#[cold]
+fn end_flushes(worker: &Worker) -> usize {
+    let mut events = 0;
+    loop {
+        let Some(action) = worker.core().next_flush_action() else { return events };
+        events += 1;
+        if let Some(action) = action {
+            worker.run(action);
+        }
+    }
+}

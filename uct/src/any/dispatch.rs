@@ -13,6 +13,7 @@ type RkeyOf<I> = <MdOf<I> as api::Md>::Rkey;
 
 /// Defines the enums; `each!` runs a body on any variant, `both!` on two enums of the same variant, or a
 /// fallback. `$d` is a dollar sign for inner macros; `if(...)` makes a transport conditional.
+#[collapse_debuginfo(yes)]
 macro_rules! transports {
     ($d:tt: $($(#[$doc:meta])+ $Tl:ident($I:ty) $(if($when:meta))?;)+) => {
         /// A memory domain of some transport.
@@ -42,6 +43,8 @@ macro_rules! transports {
             }
         )+
 
+        // Debuggers and profiles show the line that dispatches, not this one.
+        #[collapse_debuginfo(yes)]
         macro_rules! each {
             ($d on:expr, $d Enum:ident($d($d x:pat),+) => $d body:expr $d(, $d Wrap:ident)?) => {
                 match $d on { $($(#[cfg($when)])? $d Enum::$Tl($d($d x),+) => each!(@wrap $Tl, $d body $d(, $d Wrap)?),)+ }

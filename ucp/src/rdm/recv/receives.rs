@@ -6,8 +6,8 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ids::MsgHandle;
 use crate::rdm::ids::OpId;
-use crate::rdm::ids::{PeerId, Source, WireId};
-use crate::rdm::io::{ReceiveSink, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
 use crate::rdm::op::RecvBuf;
 use crate::rdm::op::received_ranges::ReceivedRanges;
@@ -20,7 +20,7 @@ use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
-use crate::rdm::protocols::{eager, zcopy_recv};
+use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
 use crate::rdm::stats::Counters;
@@ -28,7 +28,7 @@ use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::{EngineEvent, ProbeRemove, Probed, RecvArgs, RecvKind, Started};
 use crate::wire::MsgClass;
-use crate::wire::rtm::{Rtm, Short};
+use crate::wire::rtm::Rtm;
 
 /// Queues of one kind of message.
 #[derive(Debug, Default)]
@@ -117,37 +117,6 @@ impl Receives<'_> {
     /// Notes that the caller waits for packets: the wires keep being polled.
     pub fn expect_arrivals(&mut self) {
         self.recvs.arrivals_wanted = true;
-    }
-
-    /// Fast path for a short tagged message in order, of a known peer, with a posted receive. False: it is
-    /// another packet, and nothing has happened. // HOT
-    #[inline(always)]
-    pub fn recv_short<I: ReceiveSink>(
-        &mut self,
-        to: &mut I,
-        wire: WireId,
-        from: Source,
-        packet: &[u8],
-    ) -> bool {
-        let Some((hdr, payload)) = Short::read(packet) else { return false };
-        let Some(peer) = self.peers.lookup.current(wire, from) else { return false };
-        let sender = &mut self.peers.table[peer];
-        if !sender.state.takes_short() || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
-            return false;
-        }
-        sender.next_rx = hdr.msg_id.wrapping_add(1);
-        let carry = sender.short.received.count(payload.len());
-        if !eager::recv_short(self.recvs, self.peers, self.pending, to, peer, &hdr, payload) {
-            // The general path handles it again.
-            let sender = &mut self.peers.table[peer];
-            sender.next_rx = hdr.msg_id;
-            sender.short.received.undo(payload.len());
-            return false;
-        }
-        if let Some(sum) = carry {
-            self.peers.counters.carry_received(peer, sum);
-        }
-        true
     }
 }
 

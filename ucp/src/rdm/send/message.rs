@@ -48,7 +48,7 @@ impl Message {
 
     /// Posts a packet: the headers that `hdr` makes, of `header` bytes, and the bytes `part`.
     /// Without `msg_id` it is the first packet and takes the next id. Returns the id. // HOT
-    #[inline]
+    #[inline(always)]
     pub(in crate::rdm) fn post<W: Wire, H: RtmHeader>(
         &self,
         peers: &mut Peers,
@@ -64,7 +64,7 @@ impl Message {
         let hdr = hdr(CommonFields { msg_id: id, tag, opts });
         peers.post(w, to, hdr.ty(), header + part.len(), |slot| {
             let at = hdr.write(slot);
-            if part.is_empty() { at } else { at + buf.copy_to(part.start, &mut slot[at..at + part.len()]) }
+            at + buf.copy_to(part.start, &mut slot[at..at + part.len()])
         })?;
         if msg_id.is_none() {
             peers.table[to].next_tx = id.wrapping_add(1);

@@ -29,7 +29,7 @@ impl Receives<'_> {
         }
         let hdr = Short { msg_id: peer.next_rx, tag, connid: peer.own_connid, class: MsgClass::Message };
         let delivered =
-            eager::recv_short(self.recvs, self.peers, self.pending, to, own, &hdr, message.bytes());
+            eager::recv_matched(self.recvs, self.peers, self.pending, to, own, &hdr, message.bytes());
         self.peers.counters.stats.rare.passed_to_self += u64::from(delivered);
         delivered
     }

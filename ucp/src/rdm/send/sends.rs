@@ -7,7 +7,6 @@ use crate::rdm::features::{ReqHdr, supports_classes};
 use crate::rdm::ids::OpId;
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, Wire};
-use crate::rdm::op::Payload;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::wires::Wires;
@@ -267,19 +266,6 @@ impl Peers {
     ) -> Result<(), NotPosted> {
         let sent = w.send(to, max, TxToken::Packet, fill);
         self.posted(to, ty, sent)
-    }
-
-    /// Sends a short tagged message without a receipt, if that can be done at once. False: nothing has
-    /// happened, call [`Engine::send_class`]. // HOT
-    #[inline(always)]
-    pub fn send_short<W: Wire, B: Payload>(
-        &mut self,
-        w: &mut W,
-        to: PeerId,
-        (class, tag): (MsgClass, u64),
-        body: B,
-    ) -> bool {
-        eager::start_short(self, w, to, (class, tag), body)
     }
 }
 

@@ -105,6 +105,17 @@ impl SendBuf {
         }
     }
 
+    /// Whether callbacks pack some of the bytes. // HOT
+    #[inline(always)]
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.pieces != 0 && self.has_generic_piece()
+    }
+
+    #[inline(never)]
+    fn has_generic_piece(&self) -> bool {
+        self.pieces == GENERIC || self.list().iter().any(SendBuf::has_callbacks)
+    }
+
     fn generic(&self) -> Option<&GenericData> {
         // SAFETY: `of_generic` promised data that stays as long as the operation.
         (self.pieces == GENERIC).then(|| unsafe { self.ptr.cast::<GenericData>().as_ref() })
@@ -204,6 +215,10 @@ impl ContigBuf {
 
 /// Source bytes of one packet.
 pub trait Payload: Copy {
+    /// Whether callbacks pack some of the bytes.
+    fn has_callbacks(&self) -> bool {
+        false
+    }
     /// Length, bytes.
     fn size(&self) -> usize;
     /// Copies as many bytes to `to` as fit. Returns how many. // HOT
@@ -222,6 +237,10 @@ impl Payload for ContigBuf {
 }
 
 impl Payload for SendBuf {
+    #[inline(always)]
+    fn has_callbacks(&self) -> bool {
+        SendBuf::has_callbacks(self)
+    }
     #[inline(always)]
     fn size(&self) -> usize {
         self.len

@@ -35,6 +35,8 @@ pub struct Peers {
     pub(in crate::rdm) over_limit_peer: Option<PeerId>,
     /// Lanes found lost while something else was under way, until their peers have failed.
     pub(in crate::rdm) lost_lanes: Vec<(PeerId, PeerError)>,
+    /// Room of one packet, for bytes that callbacks pack.
+    pub(in crate::rdm) packed: Vec<u8>,
     /// The engine's limits.
     pub(in crate::rdm) cfg: EngineConfig,
 }
@@ -49,6 +51,7 @@ impl Peers {
             first_failed: None,
             over_limit_peer: None,
             lost_lanes: Vec::new(),
+            packed: Vec::new(),
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
         }
     }

@@ -13,6 +13,7 @@ use crate::rdm::recv::Recvs;
 use crate::rdm::recv::packets::FirstPacket;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
+use crate::rdm::send::message::{copy_packed, with_packed};
 
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
@@ -62,9 +63,9 @@ pub(in crate::rdm) fn push<W: Wire>(
     if capacity == 0 || window::data_per_packet(mtu) == 0 {
         return SendProgress::Fail(OpError::Unsupported);
     }
-    let msg_id = match message.post_long_cts(peers, w, protocol, id.raw(), (None, capacity)) {
+    let msg_id = match message.post_long_cts(peers, w, protocol, id.raw(), capacity) {
         Ok(msg_id) => msg_id,
-        Err(refused) => return refused.into(),
+        Err(refused) => return refused,
     };
     if let Some(op) = sends.table.get_mut(id) {
         op.msg_id = msg_id;
@@ -93,9 +94,19 @@ pub(in crate::rdm) fn push_data<W: Wire>(
         total: buf.len() as u64,
         kind: TransferKind::Message,
     };
-    let Some(sent) = peers.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
-        return SendProgress::Fail(OpError::Unsupported);
+    let sent = if buf.has_callbacks() {
+        let end = buf.len().min(at_byte + op.window.min(window::data_per_packet(w.mtu(to))));
+        let sent = with_packed(peers, to, &buf, at_byte..end, false, |peers, bytes| {
+            peers.post_granted(w, granted, |slot| copy_packed(bytes, slot))
+        });
+        match sent {
+            Ok(sent) => sent,
+            Err(error) => return SendProgress::Fail(error),
+        }
+    } else {
+        peers.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot))
     };
+    let Some(sent) = sent else { return SendProgress::Fail(OpError::Unsupported) };
     let len = match striping::count_granted(peers, to, sent) {
         Ok(len) => len,
         Err(push) => return push,

@@ -66,7 +66,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     });
     let msg_id = match posted {
         Ok(msg_id) => msg_id,
-        Err(refused) => return refused.into(),
+        Err(refused) => return refused,
     };
     let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
     op.msg_id = msg_id;

@@ -129,7 +129,7 @@ impl Engine {
 /// support PEER_ERROR.
 // [M10.3]
 pub fn abort<W: Wire>(e: &mut Engine, w: &mut W, op: OpId) -> bool {
-    if is_rma_id(op.0) { abort_rma(e, w, op.0) } else { abort_send(e, w, op.0) }
+    if is_rma_id(op.0) { abort_rma(e, w, op.0) } else { end_send(e, w, op.0, OpError::Cancelled, false) }
 }
 
 /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
@@ -212,22 +212,33 @@ fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> bool {
     true
 }
 
-fn abort_send<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> bool {
+/// Ends a send with an error, and tells the peer that has a part of the message. False: nothing or everything
+/// is sent, or the peer does not support PEER_ERROR; then nothing happens unless the send `must_end`.
+// [M10.3]
+pub(in crate::rdm) fn end_send<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    id: SlotId,
+    error: OpError,
+    must_end: bool,
+) -> bool {
     let Some(op) = e.sends.table.get(id) else { return false };
     let (to, msg_id) = (op.peer, op.msg_id);
     let what = match (op.state, op.recv_id) {
-        (TxState::Queued | TxState::AllSent | TxState::Ended, _) => return false,
-        (TxState::Granted, Some(recv_id)) => ErrorRef::Op(recv_id),
-        (TxState::Granted, None) => ErrorRef::Skip(msg_id),
-        (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => ErrorRef::Msg(msg_id),
+        (TxState::Queued | TxState::AllSent | TxState::Ended, _) => None,
+        (TxState::Granted, Some(recv_id)) => Some(ErrorRef::Op(recv_id)),
+        (TxState::Granted, None) => Some(ErrorRef::Skip(msg_id)),
+        (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => Some(ErrorRef::Msg(msg_id)),
     };
-    if !e.peers.table.can_send_error(to) {
-        return false;
+    let what = what.filter(|_| e.peers.table.can_send_error(to));
+    if let Some(what) = what {
+        let next = e.peers.error_to(to, what, error);
+        e.follow(w, to, next);
     }
-    let next = e.peers.error_to(to, what, OpError::Cancelled);
-    e.follow(w, to, next);
-    e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(OpError::Cancelled));
-    true
+    if what.is_some() || must_end {
+        e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
+    }
+    what.is_some()
 }
 
 /// Sends the errors that waited for the peer's HANDSHAKE.

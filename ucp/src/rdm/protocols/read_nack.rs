@@ -89,7 +89,7 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
         Some(op) if op.peer == to && op.state == TxState::Nacked => op,
         _ => return Ok(()),
     };
-    op.message().post_long_cts(peers, w, op.protocol, id.raw(), (Some(op.msg_id), 0))?;
+    op.message().post_reannouncement(peers, w, op.protocol, (id.raw(), op.msg_id))?;
     if let Some(op) = sends.table.get_mut(id) {
         op.state = TxState::Granted;
     }

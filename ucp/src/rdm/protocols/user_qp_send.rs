@@ -14,6 +14,7 @@ use crate::rdm::peers::state::Accepted;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::send::Sends;
+use crate::rdm::send::message::{copy_packed, with_packed};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 
@@ -32,13 +33,23 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return to_self(e, w, id);
     }
     let Ok(imm) = imm else { return SendProgress::Fail(OpError::Unsupported) };
-    let peer = &mut e.peers.table[to];
-    let Some(qp) = peer.queue.as_ref().and_then(|queue| queue.user_qp) else {
+    let Some(qp) = e.peers.table[to].queue.as_ref().and_then(|queue| queue.user_qp) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
-    match w.send_to_user_qp(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
+    let sent = if buf.has_callbacks() {
+        let sent = with_packed(&mut e.peers, to, &buf, 0..buf.len(), true, |_, bytes| {
+            w.send_to_user_qp(to, qp, bytes.len(), imm, |slot| copy_packed(bytes, slot))
+        });
+        match sent {
+            Ok(sent) => sent,
+            Err(error) => return SendProgress::Fail(error),
+        }
+    } else {
+        w.send_to_user_qp(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot))
+    };
+    match sent {
         Ok(_) => {
-            peer.state.note_posted(Accepted::Packets, true);
+            e.peers.table[to].state.note_posted(Accepted::Packets, true);
             e.peers.counters.by_peer.of(to).tx_pkts += 1;
             e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
             SendProgress::Done
@@ -89,6 +100,9 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let envelope = Envelope { len, tag: 0, from, msg_id: 0, protocol: Protocol::UserQp, cq_data, send_id: 0 };
     let mut bytes = vec![0; buf.len()];
     buf.copy_to(0, &mut bytes);
+    if let Some(error) = buf.error() {
+        return SendProgress::Fail(OpError::Datatype(error));
+    }
     e.queue_forward(w, envelope, &bytes);
     e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
     SendProgress::Done

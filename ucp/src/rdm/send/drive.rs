@@ -98,7 +98,7 @@ fn send_left_queue<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId, p
         SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
             e.fail_peer(w, id, fault)
         }
-        SendProgress::Fail(error) => e.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)),
+        SendProgress::Fail(error) => _ = peer_error::end_send(e, w, op, error, true),
         _ => {}
     }
     Step::Done

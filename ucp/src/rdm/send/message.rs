@@ -8,7 +8,8 @@ use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::SendBuf;
 use crate::rdm::op::tx::TxOp;
 use crate::rdm::peers::Peers;
-use crate::rdm::protocol::{Kind, Protocol, Sync};
+use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
+use crate::rdm::status::OpError;
 use crate::wire::rtm::{LongCts, RtmHeader};
 use crate::wire::{Cause, Delivery, MsgClass, Opts};
 
@@ -56,15 +57,50 @@ impl Message {
         msg_id: Option<u32>,
         (header, part): (usize, Range<usize>),
         hdr: impl FnOnce(CommonFields) -> H,
+    ) -> Result<u32, SendProgress> {
+        if self.buf.has_callbacks() {
+            return self.post_packed(peers, w, msg_id, (header, part), hdr);
+        }
+        let copy = |to: &mut [u8]| self.buf.copy_to(part.start, to);
+        Ok(self.post_with(peers, w, msg_id, (header, part.len()), hdr, copy)?)
+    }
+
+    /// Posts bytes that callbacks pack. They are packed before, so that a failing callback sends nothing and
+    /// uses no id. To a peer that has a part of the message and cannot be told of the failure, zeros go.
+    #[cold]
+    fn post_packed<W: Wire, H: RtmHeader>(
+        &self,
+        peers: &mut Peers,
+        w: &mut W,
+        msg_id: Option<u32>,
+        (header, part): (usize, Range<usize>),
+        hdr: impl FnOnce(CommonFields) -> H,
+    ) -> Result<u32, SendProgress> {
+        let posted = with_packed(peers, self.to, &self.buf, part, msg_id.is_none(), |peers, bytes| {
+            self.post_with(peers, w, msg_id, (header, bytes.len()), hdr, |to| copy_packed(bytes, to))
+        });
+        Ok(posted.map_err(SendProgress::Fail)??)
+    }
+
+    /// Posts a packet with `len` bytes that `copy` writes behind the headers. // HOT
+    #[inline]
+    fn post_with<W: Wire, H: RtmHeader>(
+        &self,
+        peers: &mut Peers,
+        w: &mut W,
+        msg_id: Option<u32>,
+        (header, len): (usize, usize),
+        hdr: impl FnOnce(CommonFields) -> H,
+        copy: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<u32, NotPosted> {
-        let &Message { to, tag, class, cq_data, buf } = self;
+        let &Message { to, tag, class, cq_data, .. } = self;
         let peer = &peers.table[to];
         let opts = peers.wires.req_opts(peer, cq_data).of_class(class);
         let id = msg_id.unwrap_or(peer.next_tx);
         let hdr = hdr(CommonFields { msg_id: id, tag, opts });
-        peers.post(w, to, hdr.ty(), header + part.len(), |slot| {
+        peers.post(w, to, hdr.ty(), header + len, |slot| {
             let at = hdr.write(slot);
-            at + buf.copy_to(part.start, &mut slot[at..at + part.len()])
+            at + copy(&mut slot[at..at + len])
         })?;
         if msg_id.is_none() {
             peers.table[to].next_tx = id.wrapping_add(1);
@@ -72,28 +108,79 @@ impl Message {
         Ok(id)
     }
 
-    /// Posts the announcement of a long-CTS message, with its first bytes. `msg_id`: of a message that could
-    /// not be read, of which no bytes go along.
+    /// Posts the announcement of a long-CTS message, with its first bytes.
     pub(in crate::rdm) fn post_long_cts<W: Wire>(
         &self,
         peers: &mut Peers,
         w: &mut W,
         protocol: Protocol,
         send_id: u32,
-        (msg_id, first_bytes): (Option<u32>, usize),
-    ) -> Result<u32, NotPosted> {
+        first_bytes: usize,
+    ) -> Result<u32, SendProgress> {
         let header = self.header_len(peers, protocol);
-        let credit_request = peers.cfg.cts_credits;
-        let cause = if msg_id.is_some() { Cause::ReadNack } else { Cause::Fresh };
-        self.post(peers, w, msg_id, (header, 0..first_bytes), |common| LongCts {
-            msg_id: common.msg_id,
-            tag: common.tag,
-            delivery: if protocol.sync() == Sync::Yes { Delivery::Complete } else { Delivery::Plain },
-            msg_length: self.buf.len() as u64,
+        let hdr = self.long_cts(peers, protocol, send_id, Cause::Fresh);
+        self.post(peers, w, None, (header, 0..first_bytes), hdr)
+    }
+
+    /// Posts the announcement of a message that could not be read, without any of its bytes.
+    pub(in crate::rdm) fn post_reannouncement<W: Wire>(
+        &self,
+        peers: &mut Peers,
+        w: &mut W,
+        protocol: Protocol,
+        (send_id, msg_id): (u32, u32),
+    ) -> Result<(), NotPosted> {
+        let header = self.header_len(peers, protocol);
+        let hdr = self.long_cts(peers, protocol, send_id, Cause::ReadNack);
+        self.post_with(peers, w, Some(msg_id), (header, 0), hdr, |_| 0).map(drop)
+    }
+
+    fn long_cts(
+        &self,
+        peers: &Peers,
+        protocol: Protocol,
+        send_id: u32,
+        cause: Cause,
+    ) -> impl FnOnce(CommonFields) -> LongCts + use<> {
+        let (msg_length, credit_request) = (self.buf.len() as u64, peers.cfg.cts_credits);
+        let delivery = if protocol.sync() == Sync::Yes { Delivery::Complete } else { Delivery::Plain };
+        move |CommonFields { msg_id, tag, opts }| LongCts {
+            msg_id,
+            tag,
+            delivery,
+            msg_length,
             send_id,
             credit_request,
             cause,
-            opts: common.opts,
-        })
+            opts,
+        }
     }
+}
+
+/// Copies packed bytes to the start of `to`, up to the end of either. Returns how many.
+pub(in crate::rdm) fn copy_packed(bytes: &[u8], to: &mut [u8]) -> usize {
+    let len = bytes.len().min(to.len());
+    to[..len].copy_from_slice(&bytes[..len]);
+    len
+}
+
+/// Packs `part` of `buf`, which has callbacks, and sends the bytes. Fails without sending if a callback
+/// has failed, and the peer has nothing of the message yet or can be told.
+pub(in crate::rdm) fn with_packed<T>(
+    peers: &mut Peers,
+    to: PeerId,
+    buf: &SendBuf,
+    part: Range<usize>,
+    is_first: bool,
+    send: impl FnOnce(&mut Peers, &[u8]) -> T,
+) -> Result<T, OpError> {
+    let mut bytes = std::mem::take(&mut peers.packed);
+    bytes.resize(part.len(), 0);
+    buf.copy_to(part.start, &mut bytes);
+    let sent = match buf.error() {
+        Some(error) if is_first || peers.table.can_send_error(to) => Err(OpError::Datatype(error)),
+        _ => Ok(send(peers, &bytes)),
+    };
+    peers.packed = bytes;
+    sent
 }

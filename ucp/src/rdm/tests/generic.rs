@@ -171,39 +171,108 @@ proptest! {
     }
 
     #[test]
-    fn failing_callbacks_end_their_own_operation(
+    fn a_failing_unpack_ends_its_own_operation(
         len in prop_oneof![1usize..9, 1usize..20_000],
         fail_at in 0usize..20_000,
-        packs: bool,
         protocol in prop::sample::select(&PROTOCOLS[..]),
         late: bool,
     ) {
-        let fail_at = fail_at % len;
-        let (pack_to, unpack_to) = if packs { (fail_at, usize::MAX) } else { (usize::MAX, fail_at) };
-        let (source, target) = (Program::new(message_bytes(4, len), 4096, pack_to), Program::new(vec![9; len], 1, unpack_to));
-        let (from, to) = (source.data(), target.data());
+        let target = Program::new(vec![9; len], 1, fail_at % len);
+        let to = target.data();
         // SAFETY: the data outlives the exchange.
         let list = unsafe { RecvList::of_generic(&to) };
         let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
+        let message = message_bytes(4, len);
         // SAFETY: as above.
-        let from = unsafe { SendBuf::of_generic(&from) };
-        // SAFETY: as above.
-        let to = unsafe { RecvBuf::of_list(&list) };
-        let (sent, received) = exchange(&mut net, peer, from, to, protocol, late);
-        let received = received.map(|status| status.len);
-        if packs {
-            prop_assert_eq!((sent, received), (Err(OpError::Datatype(DatatypeError::Pack)), Ok(len)));
-            prop_assert!(target.bytes.borrow()[fail_at..].iter().all(|byte| *byte == 0), "zeros for what was not packed");
-        } else {
-            let error = OpError::Datatype(DatatypeError::Unpack(Status::OutOfRange));
-            prop_assert_eq!((sent, received), (Ok(()), Err(error)));
-        }
-        // The next message is not affected.
-        let (bytes, mut room) = (message_bytes(5, 100), [0; 100]);
-        let next = exchange(&mut net, peer, send_buf(&bytes), recv_buf(&mut room), protocol, late);
-        prop_assert_eq!((next.0, next.1.map(|status| status.len)), (Ok(()), Ok(100)));
-        prop_assert_eq!(&room[..], &bytes[..]);
+        let room = unsafe { RecvBuf::of_list(&list) };
+        let (sent, received) = exchange(&mut net, peer, send_buf(&message), room, protocol, late);
+        let error = OpError::Datatype(DatatypeError::Unpack(Status::OutOfRange));
+        prop_assert_eq!((sent, received.map(|status| status.len)), (Ok(()), Err(error)));
+        is_unaffected(&mut net, peer, protocol, late);
     }
+
+    /// A receiver gets nothing, or is told that the rest will not come. It never takes the message for whole.
+    // [M10.3]
+    #[test]
+    fn a_message_that_cannot_be_packed_is_not_received(
+        len in prop_oneof![1usize..9, 1usize..20_000],
+        fail_at in 0usize..20_000,
+        protocol in prop::sample::select(&PROTOCOLS[..]),
+        late: bool,
+        reorder: bool,
+        full in prop::sample::select(vec![0usize, 3]),
+    ) {
+        let source = Program::new(message_bytes(4, len), 4096, fail_at % len);
+        let from = source.data();
+        let (mut net, peer) = connected(NetConfig { full, reorder, ..NetConfig::RELIABLE }, 1 << 30);
+        let mut room = vec![9; len];
+        let args = RecvArgs { buf: recv_buf(&mut room), kind: exact(7), from: None, user: 5 };
+        if !late {
+            net.at(1, |e, w| e.recv(w, args));
+        }
+        // SAFETY: the data outlives the exchange.
+        let buf = unsafe { SendBuf::of_generic(&from) };
+        let send = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+        let error = OpError::Datatype(DatatypeError::Pack);
+        let started = net.send_args(0, peer, send);
+        net.settle();
+        if late {
+            let args = RecvArgs { buf: recv_buf(&mut room), kind: exact(7), from: None, user: 5 };
+            net.at(1, |e, w| e.recv(w, args));
+            net.settle();
+        }
+        match started {
+            Started::Failed(e) => prop_assert_eq!(e, error),
+            Started::Pending(_) => {
+                let ended = match net.events(0).as_slice() {
+                    [EngineEvent::SendDone { user: 1, result }] => *result,
+                    other => panic!("{other:?}"),
+                };
+                prop_assert_eq!(ended, Err(error));
+            }
+            Started::Done(()) => prop_assert!(false, "sent"),
+        }
+        match net.events(1).as_slice() {
+            // The receive still waits, and takes the next message.
+            [] => {
+                let next = message_bytes(6, len);
+                net.send(0, peer, &next, Some(7), Protocol::Eager);
+                net.settle();
+                let received = matches!(net.events(1)[..], [EngineEvent::RecvDone { user: 5, result: Ok(_) }]);
+                prop_assert!(received);
+                prop_assert_eq!(&room, &next);
+            }
+            [EngineEvent::RecvDone { user: 5, result: Err(OpError::Aborted(..)) }] => {}
+            other => prop_assert!(false, "{other:?}"),
+        }
+        net.events(0);
+        is_unaffected(&mut net, peer, protocol, late);
+    }
+}
+
+/// The next message arrives as if nothing had been.
+fn is_unaffected(net: &mut Net, peer: PeerId, protocol: Protocol, late: bool) {
+    let (bytes, mut room) = (message_bytes(5, 100), [0; 100]);
+    let next = exchange(net, peer, send_buf(&bytes), recv_buf(&mut room), protocol, late);
+    assert_eq!((next.0, next.1.map(|status| status.len)), (Ok(()), Ok(100)));
+    assert_eq!(room, *bytes);
+}
+
+/// A peer that cannot be told gets zeros for the rest of a message that has begun.
+#[test]
+fn a_peer_without_peer_error_gets_zeros() {
+    let source = Program::new(message_bytes(4, 20_000), 4096, 15_000);
+    let from = source.data();
+    let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
+    let old = net.nodes[0].engine.peers.features(peer).expect("they have met") - Features::PEER_ERROR;
+    net.nodes[0].engine.set_features(peer, old);
+    let mut room = vec![9; 20_000];
+    // SAFETY: the data outlives the exchange.
+    let buf = unsafe { SendBuf::of_generic(&from) };
+    let (sent, received) = exchange(&mut net, peer, buf, recv_buf(&mut room), Protocol::Medium, false);
+    assert_eq!(sent, Err(OpError::Datatype(DatatypeError::Pack)));
+    assert_eq!(received.map(|status| status.len), Ok(20_000));
+    assert!(room[15_000..].iter().all(|byte| *byte == 0));
 }
 
 fn sent(net: &Net, ty: PktType) -> u64 {

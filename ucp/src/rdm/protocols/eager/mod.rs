@@ -9,7 +9,7 @@ pub(in crate::rdm) use short::recv_matched;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::Peers;
@@ -44,7 +44,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     to: PeerId,
     class: MsgClass,
     s: &SendArgs,
-) -> Option<Result<(), NotPosted>> {
+) -> Option<Result<(), SendProgress>> {
     let message = Message { to, tag: s.tag, class, cq_data: s.cq_data, buf: s.buf };
     let posted = post(peers, w, &message, None)?;
     if posted.is_ok() {
@@ -61,7 +61,7 @@ fn post<W: Wire>(
     w: &mut W,
     message: &Message,
     receipt: Option<u32>,
-) -> Option<Result<(), NotPosted>> {
+) -> Option<Result<(), SendProgress>> {
     let protocol = if receipt.is_some() { Protocol::DcEager } else { Protocol::Eager };
     let (header, len) = (message.header_len(peers, protocol), message.buf.len());
     if header + len > w.mtu(message.to) {
@@ -89,7 +89,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     let receipt = (protocol == Protocol::DcEager).then_some(id.raw());
     match post(peers, w, &op.message(), receipt) {
         None => SendProgress::Switch(Protocol::Medium.with(protocol.sync())),
-        Some(Err(refused)) => refused.into(),
+        Some(Err(refused)) => refused,
         Some(Ok(())) => {
             sends.all_sent(peers, pending, w, id);
             SendProgress::Done

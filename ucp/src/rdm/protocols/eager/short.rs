@@ -56,7 +56,10 @@ impl Peers {
             return false;
         }
         let max = Short::wire_len() + body.size();
-        if max > w.mtu(to) || w.send_short(to, max, ShortMessage { to: peer, class, tag, body }).is_err() {
+        if body.has_callbacks()
+            || max > w.mtu(to)
+            || w.send_short(to, max, ShortMessage { to: peer, class, tag, body }).is_err()
+        {
             return false;
         }
         peer.next_tx = peer.next_tx.wrapping_add(1);

@@ -108,7 +108,7 @@ fn push_whole<W: Wire>(
     });
     let msg_id = match posted {
         Ok(msg_id) => msg_id,
-        Err(refused) => return refused.into(),
+        Err(refused) => return refused,
     };
     if let Some(op) = sends.table.get_mut(id) {
         op.msg_id = msg_id;
@@ -143,7 +143,7 @@ fn push_runt<W: Wire>(
     });
     let msg_id = match posted {
         Ok(msg_id) => msg_id,
-        Err(refused) => return refused.into(),
+        Err(refused) => return refused,
     };
     let Some(op) = sends.table.get_mut(id) else { return SendProgress::Done };
     op.msg_id = msg_id;

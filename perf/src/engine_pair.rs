@@ -1,7 +1,7 @@
 //! Two protocol engines joined by two packet queues in memory, without a transport. Never allocates while it
 //! runs.
 
-use ucp::rdm::io::{NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
+use ucp::rdm::io::{LaneId, NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
 use ucp::rdm::{
     Engine, EngineConfig, EngineEvent, Protocol, RecvArgs, RecvBuf, RecvKind, RecvStatus, SendArgs, SendBuf,
     Started, Sync, WireId,
@@ -48,7 +48,7 @@ impl Wire for QueueWire<'_> {
     #[inline]
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        _to: PeerId,
+        _to: LaneId,
         max: usize,
         _token: TxToken,
         fill: F,
@@ -62,7 +62,7 @@ impl Wire for QueueWire<'_> {
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, _peer: LaneId, _from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
         Ok(())
     }
 }

@@ -4,19 +4,19 @@
 
 use uct::api::Comp;
 
-use crate::rdm::io::{PeerId, TxToken};
+use crate::rdm::io::{LaneId, PeerId, TxToken};
 
 /// Completion of an operation on a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CompletionToken {
     /// A send, read or write of the engine.
     Engine(TxToken),
-    /// Everything sent to a peer before has been delivered.
-    Drained(PeerId),
+    /// Everything sent on a lane before has been delivered.
+    Drained(LaneId),
     /// Part of the flush with this number.
     Flush(u32),
-    /// A keepalive check of a peer.
-    PeerCheck(PeerId),
+    /// A keepalive check of a lane.
+    LaneCheck(LaneId),
 }
 
 /// Position of the kind; the payload lies below.
@@ -29,9 +29,9 @@ impl CompletionToken {
     pub(crate) fn pack(self) -> u64 {
         let (kind, payload) = match self {
             CompletionToken::Engine(token) => (0, token.pack()),
-            CompletionToken::Drained(peer) => (1, u64::from(peer.0)),
+            CompletionToken::Drained(lane) => (1, u64::from(lane.0)),
             CompletionToken::Flush(number) => (2, u64::from(number)),
-            CompletionToken::PeerCheck(peer) => (3, u64::from(peer.0)),
+            CompletionToken::LaneCheck(lane) => (3, u64::from(lane.0)),
         };
         debug_assert!(payload <= PAYLOAD, "{payload:#x}");
         kind << KIND_SHIFT | payload
@@ -42,9 +42,9 @@ impl CompletionToken {
     pub(crate) fn unpack(word: u64) -> CompletionToken {
         match word >> KIND_SHIFT {
             0 => CompletionToken::Engine(TxToken::unpack(word)),
-            1 => CompletionToken::Drained(PeerId(word as u32)),
+            1 => CompletionToken::Drained(LaneId(word as u32)),
             2 => CompletionToken::Flush(word as u32),
-            _ => CompletionToken::PeerCheck(PeerId(word as u32)),
+            _ => CompletionToken::LaneCheck(LaneId(word as u32)),
         }
     }
 
@@ -96,9 +96,9 @@ mod tests {
             let peer = PeerId(n);
             let tokens = [
                 CompletionToken::Engine(TxToken::unpack(u64::from(n))),
-                CompletionToken::Drained(peer),
+                CompletionToken::Drained(peer.into()),
                 CompletionToken::Flush(n),
-                CompletionToken::PeerCheck(peer),
+                CompletionToken::LaneCheck(peer.into()),
             ];
             for (k, token) in tokens.iter().enumerate() {
                 assert_eq!(CompletionToken::unpack(token.pack()), *token);

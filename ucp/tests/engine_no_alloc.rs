@@ -3,7 +3,7 @@
 
 mod counting;
 
-use ucp::rdm::io::{NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
+use ucp::rdm::io::{LaneId, NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
 use ucp::rdm::{Engine, EngineConfig, Protocol, RecvArgs, RecvBuf, RecvKind, SendArgs, SendBuf, Sync};
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
@@ -37,7 +37,7 @@ impl Wire for Line {
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        _: PeerId,
+        _: LaneId,
         max: usize,
         _: TxToken,
         fill: F,
@@ -50,7 +50,7 @@ impl Wire for Line {
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _: PeerId, _: Source, _: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, _: LaneId, _: Source, _: &RawAddr) -> Result<(), PeerError> {
         Ok(())
     }
 }

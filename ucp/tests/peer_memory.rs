@@ -3,7 +3,7 @@
 
 mod counting;
 
-use ucp::rdm::io::{NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
+use ucp::rdm::io::{LaneId, NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
 use ucp::rdm::{Engine, EngineConfig};
 use ucp::wire::{Features, Handshake, Opts, RawAddr, rtm};
 use ucs::time::Nanos;
@@ -24,7 +24,7 @@ impl Wire for Sink {
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        _to: PeerId,
+        _to: LaneId,
         max: usize,
         _token: TxToken,
         fill: F,
@@ -33,7 +33,7 @@ impl Wire for Sink {
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, _peer: LaneId, _from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
         Ok(())
     }
 }

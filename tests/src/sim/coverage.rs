@@ -100,7 +100,7 @@ impl Coverage {
 
     /// Types that may be sent and that the engine handles.
     pub fn expected_types() -> impl Iterator<Item = PktType> {
-        let due = |ty: &PktType| info(*ty).assignment == Assignment::InUse && Engine::handles(*ty);
+        let due = |ty: &PktType| info(*ty).assignment == Assignment::InUse && ucp::rdm::handles(*ty);
         (0..=255).map(PktType).filter(due)
     }
 

@@ -6,6 +6,8 @@
 use crate::rdm::LocalError;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 use ucs::coll::growth;
 use uct::api::{
     Caps, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
@@ -13,8 +15,8 @@ use uct::api::{
 };
 
 use crate::rdm::io::{
-    Flushed, NotPosted, PacketWriter, PeerError, PeerId, Posted, ReceiveSink, Reg, RegAccess, RegError,
-    Remote, RmaAddress, Source, TxToken, Wire,
+    Flushed, LaneId, NotPosted, PacketWriter, PeerError, PeerId, Posted, ReceiveSink, Reg, RegAccess,
+    RegError, Remote, RmaAddress, Source, TxToken, Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
 use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
@@ -37,14 +39,15 @@ impl PeerEp {
     }
 }
 
-/// Endpoints of all peers, by peer id.
+/// Endpoints of all peers, by peer id, and of further lanes.
 #[derive(Default)]
 pub(crate) struct PeerEps {
     by_peer: Vec<Option<PeerEp>>,
+    further: HashMap<LaneId, PeerEp, FxBuildHasher>,
     /// Endpoints abandoned after a NIC failure. Packets sent on them may still come back.
     abandoned: Vec<(PeerId, Ep)>,
-    /// Peers whose sends fail for want of memory or descriptors, and since when. Nearly always empty.
-    shortages: Vec<(PeerId, Instant)>,
+    /// Lanes whose sends fail for want of memory or descriptors, and since when. Nearly always empty.
+    shortages: Vec<(LaneId, Instant)>,
 }
 
 /// Longest local shortage; sends to the peer wait meanwhile, then the peer fails.
@@ -56,31 +59,46 @@ impl PeerEps {
         self.by_peer.get(peer.0 as usize)?.as_ref()
     }
 
-    pub(crate) fn set(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
+    /// Returns the endpoint of a lane; of a first lane, that of the lane which its peer uses. // HOT
+    #[inline(always)]
+    pub(crate) fn on_lane(&self, lane: LaneId) -> Option<&PeerEp> {
+        match lane.first_of() {
+            Some(peer) => self.get(peer),
+            None => self.further.get(&lane),
+        }
+    }
+
+    pub(crate) fn set(&mut self, id: impl Into<LaneId>, lane: LaneIdx, ep: Ep) {
+        let id = id.into();
+        ep.set_tag(EpTag(u64::from(id.0)));
+        let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
+        let new = PeerEp { ep, mtu, lane };
+        let Some(peer) = id.first_of() else {
+            self.further.insert(id, new);
+            return;
+        };
         let at = peer.0 as usize;
         while self.by_peer.len() <= at {
             growth::push(&mut self.by_peer, None);
         }
-        ep.set_tag(EpTag(u64::from(peer.0)));
-        let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
-        self.by_peer[at] = Some(PeerEp { ep, mtu, lane });
+        self.by_peer[at] = Some(new);
     }
 
     /// Maps an error of the endpoint: a local shortage delays the send until [`MAX_SHORTAGE`] has passed.
     #[cold]
     #[inline(never)]
-    fn send_error(&mut self, to: PeerId, e: Error) -> NotPosted {
+    fn send_error(&mut self, to: LaneId, e: Error) -> NotPosted {
         if !is_shortage(&e) {
             return refused(e);
         }
         let now = Instant::now();
         // A shortage that has ended and returns later counts anew.
         self.shortages.retain(|(_, since)| now - *since < 2 * MAX_SHORTAGE);
-        match self.shortages.iter().find(|(peer, _)| *peer == to) {
+        match self.shortages.iter().find(|(lane, _)| *lane == to) {
             Some((_, since)) if now - *since >= MAX_SHORTAGE => refused(e),
             Some(_) => NotPosted::Full,
             None => {
-                tracing::warn!(peer = to.0, "cannot reach a peer yet: {e}");
+                tracing::warn!(lane = to.0, "cannot reach a peer yet: {e}");
                 self.shortages.push((to, now));
                 NotPosted::Full
             }
@@ -158,7 +176,7 @@ fn is_shortage(e: &Error) -> bool {
 
 /// Maps the outcome of a packet. It is copied within the call, so no token is ever pending. // HOT
 #[inline(always)]
-fn sent(outcome: Outcome<usize>, peer_eps: &mut PeerEps, to: PeerId) -> Result<Posted, NotPosted> {
+fn sent(outcome: Outcome<usize>, peer_eps: &mut PeerEps, to: LaneId) -> Result<Posted, NotPosted> {
     match outcome {
         Ok(_) => Ok(Posted::Done),
         Err(WireRefused::NoResource) => Err(NotPosted::Full),
@@ -176,12 +194,12 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     #[inline(always)]
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        to: PeerId,
+        to: LaneId,
         max: usize,
         _token: TxToken,
         fill: F,
     ) -> Result<Posted, NotPosted> {
-        let Some(peer_ep) = self.peer_eps.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
+        let Some(peer_ep) = self.peer_eps.on_lane(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
         let outcome = peer_ep.ep.am_packet(max, fill);
         sent(outcome, self.peer_eps, to)
     }
@@ -191,7 +209,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     fn send_short<F: PacketWriter>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, NotPosted> {
         let Some(peer_ep) = self.peer_eps.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
         let outcome = peer_ep.ep.am_short_packet(max, PacketPack(fill));
-        sent(outcome, self.peer_eps, to)
+        sent(outcome, self.peer_eps, to.into())
     }
 
     fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
@@ -229,14 +247,14 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         posted(unsafe { lane.iface.post_user_recv(iov, u64::from(receive)) }).map(drop)
     }
 
-    fn flush_peer(&mut self, to: PeerId) -> Flushed {
-        match self.peer_eps.get(to).map(|peer_ep| peer_ep.ep.flush(CompletionToken::Drained(to).comp())) {
+    fn flush_lane(&mut self, to: LaneId) -> Flushed {
+        match self.peer_eps.on_lane(to).map(|peer_ep| peer_ep.ep.flush(CompletionToken::Drained(to).comp())) {
             Some(Ok(Sent::InProgress)) => Flushed::Later,
             _ => Flushed::Now,
         }
     }
 
-    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, id: LaneId, from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         let raw = addr.to_bytes();
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
@@ -259,12 +277,18 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
                 _ => PeerError::Unreachable,
             }
         })?;
-        self.peer_eps.set(peer, self.receiving, ep);
+        self.peer_eps.set(id, self.receiving, ep);
         Ok(())
     }
 
-    fn reroute(&mut self, peer: PeerId, lane_of: PeerId, addr: &RawAddr) -> Result<(), PeerError> {
-        let at = self.peer_eps.get(lane_of).ok_or(PeerError::Gone)?.lane;
+    fn promote(&mut self, lane: LaneId, peer: PeerId) {
+        if let Some(PeerEp { ep, lane, .. }) = self.peer_eps.further.remove(&lane) {
+            self.peer_eps.set(peer, lane, ep);
+        }
+    }
+
+    fn reroute(&mut self, peer: PeerId, onto: LaneId, addr: &RawAddr) -> Result<(), PeerError> {
+        let at = self.peer_eps.on_lane(onto).ok_or(PeerError::Gone)?.lane;
         let lane = &self.lanes[usize::from(at.0)];
         let (device, iface) = lane.form.addrs(&addr.to_bytes(), &lane.device);
         let ep = lane.iface.connect(&device, &iface).map_err(|e| match e {
@@ -345,13 +369,13 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
     fn read(
         &mut self,
-        peer: PeerId,
+        on: LaneId,
         to: Piece,
         reg: &Reg,
         from: Remote,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        let (peer_ep, lane, mem) = self.zcopy_lane(peer, reg)?;
+        let (peer_ep, lane, mem) = self.zcopy_lane(on, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), mem)];
         // SAFETY: the engine keeps the piece's registration until the completion; nobody else writes it.
@@ -360,14 +384,14 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
     fn write(
         &mut self,
-        peer: PeerId,
+        on: LaneId,
         from: Piece,
         reg: &Reg,
         to: Remote,
         imm: Option<u32>,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        let (peer_ep, lane, mem) = self.zcopy_lane(peer, reg)?;
+        let (peer_ep, lane, mem) = self.zcopy_lane(on, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, from.len() as u64).map_err(refused)?;
         let iov = [Iov::new(from.ptr(), from.len(), mem)];
         let comp = CompletionToken::Engine(token).comp();
@@ -433,10 +457,10 @@ impl<S> Bound<'_, S> {
     /// Returns a peer's endpoint, its lane, and the local registration there, if the lane needs one.
     fn zcopy_lane(
         &self,
-        peer: PeerId,
+        on: LaneId,
         reg: &Reg,
     ) -> Result<(&PeerEp, &WorkerIface, Option<&super::Mem>), NotPosted> {
-        let peer_ep = self.peer_eps.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
+        let peer_ep = self.peer_eps.on_lane(on).ok_or(NotPosted::Peer(PeerError::Gone))?;
         // A registration on the lane that the peer has left is of no use on its present one.
         let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == peer_ep.lane);
         let (lane, mem) = reg.ok_or(NotPosted::Peer(PeerError::NO_RDMA))?;

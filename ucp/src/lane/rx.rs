@@ -7,7 +7,7 @@ use std::num::NonZero;
 use ucs::time::{Nanos, ticks};
 use uct::api::{Am, DevKind, EpTag, Error, Iface as _, Imm, RecvCallback, Sink, UserRecv};
 
-use crate::rdm::io::{PeerError, PeerId, Source};
+use crate::rdm::io::{LaneId, PeerError, PeerId, Source};
 use crate::rdm::{Engine, UserRecvEnd, WireId};
 
 use crate::token::CompletionToken;
@@ -90,7 +90,7 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
     #[cold]
     fn on_imm(&mut self, imm: Imm) {
         let from = Source { node: imm.source.node, port: imm.source.port };
-        self.engine.on_imm(self.wire, from, imm.len as u64, imm.value);
+        self.engine.on_imm(&mut self.bound, self.wire, from, imm.len as u64, imm.value);
     }
 
     fn on_user_recv(&mut self, token: u64, recv: UserRecv) {
@@ -108,13 +108,16 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
             CompletionToken::Engine(token) => {
                 self.engine.on_sent(&mut self.bound, token, result.map_err(fault_of));
             }
-            CompletionToken::Drained(peer) => self.engine.returns().on_flushed(self.now, peer),
+            CompletionToken::Drained(lane) => self.engine.returns().on_flushed(self.now, lane),
             CompletionToken::Flush(number) => self.flushed.push(FlushEnd { number, result }),
-            CompletionToken::PeerCheck(peer) => {
+            CompletionToken::LaneCheck(lane) => {
                 if let Err(error) = result {
                     let fault = fault_of(error);
-                    if !self.engine.fail_over_from(&mut self.bound, peer, self.wire, fault) {
-                        self.engine.on_probe_error(&mut self.bound, peer, fault);
+                    let moved = lane.first_of().is_some_and(|peer| {
+                        self.engine.fail_over_from(&mut self.bound, peer, self.wire, fault)
+                    });
+                    if !moved {
+                        self.engine.on_probe_error(&mut self.bound, lane, fault);
                     }
                 }
             }
@@ -123,7 +126,7 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
 
     #[cold]
     fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
-        self.engine.returns().on_rnr(self.now, PeerId(ep.0 as u32), packet);
+        self.engine.returns().on_rnr(self.now, LaneId(ep.0 as u32), packet);
     }
 
     #[cold]
@@ -133,12 +136,12 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
 
     #[cold]
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
-        let (peer, lost) = (PeerId(ep.0 as u32), (self.wire, fault_of(error)));
-        self.engine.on_packet_lost(&mut self.bound, peer, lost, packet);
+        let (lane, lost) = (LaneId(ep.0 as u32), (self.wire, fault_of(error)));
+        self.engine.on_packet_lost(&mut self.bound, lane, lost, packet);
     }
 
     #[cold]
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
-        self.engine.on_send_error(&mut self.bound, PeerId(ep.0 as u32), fault_of(error));
+        self.engine.on_send_error(&mut self.bound, LaneId(ep.0 as u32), fault_of(error));
     }
 }

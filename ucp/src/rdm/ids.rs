@@ -9,6 +9,45 @@ use crate::wire::RawAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
+/// A lane to a peer: a pair of NICs, one of ours and one of its worker's. The first lane of a peer has the
+/// peer's number; further ones have their own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct LaneId(pub u32);
+
+/// Bit of the number of a further lane.
+const FURTHER: u32 = 1 << 31;
+
+impl LaneId {
+    pub(in crate::rdm) const fn further(slot: SlotId) -> LaneId {
+        LaneId(slot.raw() | FURTHER)
+    }
+
+    /// Returns the slot of a further lane.
+    pub(in crate::rdm) const fn slot(self) -> Option<SlotId> {
+        if self.is_further() { Some(SlotId::from_raw(self.0 & !FURTHER)) } else { None }
+    }
+
+    /// Returns the peer whose first lane it is.
+    #[inline(always)]
+    pub const fn first_of(self) -> Option<PeerId> {
+        if self.is_further() { None } else { Some(PeerId(self.0)) }
+    }
+
+    /// Whether it is not the first lane of a peer.
+    #[inline(always)]
+    pub const fn is_further(self) -> bool {
+        self.0 & FURTHER != 0
+    }
+}
+
+impl From<PeerId> for LaneId {
+    /// The first lane of a peer, or the one that it uses in its place.
+    #[inline(always)]
+    fn from(peer: PeerId) -> LaneId {
+        LaneId(peer.0)
+    }
+}
+
 /// One of the wires an engine serves: each has its own address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct WireId(pub u8);

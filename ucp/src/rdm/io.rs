@@ -9,7 +9,7 @@ use crate::rdm::op::Piece;
 use crate::rdm::status::RecvStatus;
 use crate::wire::{MAX_IOV, MsgClass, RawAddr, RmaIov, UserRecvQp};
 
-pub use super::ids::{PeerId, Source, TxToken};
+pub use super::ids::{LaneId, PeerId, Source, TxToken};
 pub use super::status::PeerError;
 
 /// State of a packet that the wire accepted.
@@ -21,10 +21,10 @@ pub enum Posted {
     Pending,
 }
 
-/// Result of [`Wire::flush_peer`].
+/// Result of [`Wire::flush_lane`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
-    /// Nothing is in flight to the peer.
+    /// Nothing is in flight on the lane.
     Now,
     /// Packets are in flight; `Returns::on_flushed` is called once they are not.
     Later,
@@ -136,7 +136,7 @@ pub trait Wire: ReceiveSink {
     /// bound, so that small packets use small slots.
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        to: PeerId,
+        to: LaneId,
         max: usize,
         token: TxToken,
         fill: F,
@@ -145,7 +145,7 @@ pub trait Wire: ReceiveSink {
     /// Sends a packet as [`Wire::send`] does; for short packets without a completion.
     #[inline]
     fn send_short<F: PacketWriter>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, NotPosted> {
-        self.send(to, max, TxToken::Packet, |slot| fill.fill(slot))
+        self.send(to.into(), max, TxToken::Packet, |slot| fill.fill(slot))
     }
 
     /// Sends at most `max` bytes without a header to the user receive QP of a peer, with `imm` for its
@@ -175,20 +175,23 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Asks for `Returns::on_flushed` when everything sent to this peer so far is delivered or handed
-    /// back. Only called on wires that hand packets back.
-    fn flush_peer(&mut self, _to: PeerId) -> Flushed {
+    /// Asks for `Returns::on_flushed` when everything sent on this lane so far is delivered or handed back.
+    /// Only called on wires that hand packets back.
+    fn flush_lane(&mut self, _to: LaneId) -> Flushed {
         Flushed::Now
     }
 
-    /// Connects to a peer that introduced itself by a raw address header.
-    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError>;
+    /// Connects a lane whose other end introduced itself by a raw address header.
+    fn connect(&mut self, lane: LaneId, from: Source, addr: &RawAddr) -> Result<(), PeerError>;
 
-    /// Sends packets to `peer` over the lane of the peer `lane_of`, of the same worker, at address
-    /// `addr`. Packets in flight on the old lane may still come back.
-    fn reroute(&mut self, _peer: PeerId, _lane_of: PeerId, _addr: &RawAddr) -> Result<(), PeerError> {
+    /// Sends what goes to `peer` over the further lane `onto`, at address `addr`, in place of the lane used
+    /// before. Packets in flight on that may still come back.
+    fn reroute(&mut self, _peer: PeerId, _onto: LaneId, _addr: &RawAddr) -> Result<(), PeerError> {
         Err(PeerError::Unreachable)
     }
+
+    /// Gives the connection of a further lane to a new peer, whose first lane it becomes.
+    fn promote(&mut self, _lane: LaneId, _peer: PeerId) {}
 
     /// Registers local memory on a wire.
     fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: RegAccess) -> Result<Reg, RegError> {
@@ -204,12 +207,12 @@ pub trait Wire: ReceiveSink {
         self.release(reg);
     }
 
-    /// Reads `to.len()` bytes of a peer's memory into `to`, which lies in `reg`: at least one, at most
-    /// [`Rdma::read`]. After [`Posted::Pending`], `on_sent` reports the end. An error in the result concerns
-    /// this operation only.
+    /// Reads `to.len()` bytes at the other end of a lane into `to`, which lies in `reg`: at least one, and at
+    /// most [`Rdma::read`]. After [`Posted::Pending`], `on_sent` reports the end. An error in the result
+    /// concerns this operation only.
     fn read(
         &mut self,
-        _peer: PeerId,
+        _lane: LaneId,
         _to: Piece,
         _reg: &Reg,
         _from: Remote,
@@ -245,11 +248,12 @@ pub trait Wire: ReceiveSink {
         None
     }
 
-    /// Writes bytes of ours, which lie in `reg`, to a peer's memory: at least one, at most [`Rdma::write`].
-    /// With `imm` the peer gets a completion with these 32 bits. Ends as [`Wire::read`] does.
+    /// Writes bytes of ours, which lie in `reg`, to the other end of a lane: at least one, and at most
+    /// [`Rdma::write`]. With `imm` the peer gets a completion with these 32 bits. Ends as [`Wire::read`]
+    /// does.
     fn write(
         &mut self,
-        _peer: PeerId,
+        _lane: LaneId,
         _from: Piece,
         _reg: &Reg,
         _to: Remote,

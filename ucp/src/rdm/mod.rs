@@ -78,7 +78,7 @@ use protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
     write_read, zcopy_recv,
 };
-use rails::failover;
+use rails::announce;
 use rails::rail_set;
 use recv::Recvs;
 use recv::sequence::{MsgIdUse, MsgOrder, msg_order};
@@ -200,7 +200,7 @@ impl Engine {
                 peer_error::send_unsent_errors(self, w, peer);
                 rail_set::trigger_rails(&mut self.peers, w, peer);
                 self.fail_lost_lanes(w);
-                failover::announce_lanes(self, w, peer);
+                announce::announce_lanes(&mut self.peers, &mut self.pending, w, peer.into());
                 self.drive(w, peer);
             }
             Next::InOrder => dispatch_in_order(self, w, peer),
@@ -229,11 +229,11 @@ impl Engine {
             self.pending.events.len() | self.recvs.match_queues[Kind::Am as usize].unexpected.len();
         undelivered | self.pending.waiting() == 0 && !self.pending.is_over_limit()
     }
+}
 
-    /// True if this engine handles packets of this type; others are counted and dropped.
-    pub fn handles(ty: PktType) -> bool {
-        handlers::TABLE[usize::from(ty.0)].kind != HandlerKind::None
-    }
+/// True if engines handle packets of this type; others are counted and dropped.
+pub fn handles(ty: PktType) -> bool {
+    handlers::TABLE[usize::from(ty.0)].kind != HandlerKind::None
 }
 
 /// Dispatches packets of the reorder window that are in order now.
@@ -244,7 +244,8 @@ fn dispatch_in_order<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
         let next = from.next_rx;
         let Some(queue) = &mut from.queue else { break };
         if !queue.reorder.take(next, &mut ready) {
-            from.state.set(PeerFlags::REORDERING, !queue.reorder.is_empty());
+            let reordering = !queue.reorder.is_empty();
+            from.state.set(PeerFlags::REORDERING, reordering);
             break;
         }
         from.next_rx = next.wrapping_add(1);
@@ -397,14 +398,18 @@ fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source,
         Err(reject) => return e.peers.counters.count_reject(from, packet, *reject),
     };
     let ty = packet[0];
-    let peer = match lifecycle::identify(e, w, wire, from, parsed) {
-        Ok(peer) => peer,
+    let lane = match lifecycle::identify(e, w, wire, from, parsed) {
+        Ok(lane) => lane,
         Err(why) => return e.peers.counters.count_drop(why, ty, from),
     };
     e.peers.counters.stats.rx_pkts[usize::from(ty)] += 1;
+    let peer = lane
+        .first_of()
+        .or_else(|| announce::on_packet(&mut e.peers, &mut e.pending, w, lane, (PktType(ty), parsed)));
+    let Some(peer) = peer else { return };
     e.peers.counters.by_peer.of(peer).rx_pkts += 1;
     if e.peers.table[peer].state.owes_handshake() {
-        handshake::queue_handshake(e, w, peer);
+        handshake::queue_handshake(e, w, peer.into());
     }
     let handler = &handlers::TABLE[usize::from(ty)];
     match (handler.id_use, parsed.msg_id()) {
@@ -413,10 +418,7 @@ fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source,
             let arrival = Arrival { peer, handler, packet: parsed, order };
             on_ordered(e, w, &arrival, id_use, msg_id, packet);
         }
-        _ => {
-            let peer = if matches!(parsed, Packet::CtsData(..)) { e.peers.table.owner(peer) } else { peer };
-            dispatch(e, w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next });
-        }
+        _ => dispatch(e, w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next }),
     }
     if let Some(over_limit_peer) = e.peers.over_limit_peer.take() {
         lifecycle::force_close_with(e, w, over_limit_peer, PeerError::OverLimit);
@@ -483,13 +485,13 @@ impl Peers {
 
     /// Returns the peer that has this source now.
     pub fn at(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
-        self.lookup.current(wire, from)
+        self.lookup.current(wire, from).and_then(|lane| self.table.peer_of(lane))
     }
 
     /// Iterates over all peers with their counters.
     pub fn iter_with_stats(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
         self.table.iter().map(|(id, peer)| {
-            let view = peer.view(self.wires[peer.wire].rdma);
+            let view = peer.view(self.wires[peer.wire].rdma, peer.outstanding);
             (id, view, self.peer_stats(id))
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::rdm::ids::PeerId;
+use crate::rdm::ids::{LaneId, PeerId};
 use crate::rdm::io::Reg;
 use crate::rdm::recv::held_packets::HeldPackets;
 use crate::rdm::types::{EngineConfig, EngineEvent};
@@ -14,10 +14,10 @@ use crate::rdm::types::{EngineConfig, EngineEvent};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Pending {
-    /// Peers with work, each once.
-    pub(in crate::rdm) scheduled: VecDeque<PeerId>,
-    /// Peers that were not ready, each once.
-    pub(in crate::rdm) backed_off: Vec<PeerId>,
+    /// Peers with work, by their first lanes, and further lanes with packets of their own, each once.
+    pub(in crate::rdm) scheduled: VecDeque<LaneId>,
+    /// Lanes whose receivers were not ready, each once.
+    pub(in crate::rdm) backed_off: Vec<LaneId>,
     /// Failed peers of which packets may still arrive.
     pub(in crate::rdm) draining: Vec<PeerId>,
     /// Registrations of ended operations, to be released.

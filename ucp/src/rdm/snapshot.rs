@@ -65,6 +65,10 @@ impl Engine {
             queued_events: self.pending.events.len(),
             ..EngineSnapshot::EMPTY
         };
+        for (_, lane) in self.peers.table.lanes.iter() {
+            let waits = [lane.state.is_handshake_queued(), lane.announces_first, lane.announces_loss];
+            snapshot.queued_ctl += waits.into_iter().filter(|waits| *waits).count();
+        }
         for (_, peer) in self.peers.table.iter() {
             snapshot.queued_ctl += usize::from(peer.state.is_handshake_queued());
             let Some(queue) = &peer.queue else { continue };

@@ -7,7 +7,7 @@ use ucs::time::Nanos;
 use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{
-    Flushed, NotPosted, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote, RmaAddress, Wire,
+    Flushed, LaneId, NotPosted, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote, RmaAddress, Wire,
 };
 use crate::rdm::op::{Piece, RecvBuf, SendBuf};
 use crate::rdm::protocol::{Protocol, Sync};
@@ -154,7 +154,7 @@ pub struct Net {
     pub sent_packets: Vec<SentPacket>,
     pub pending_reads: Vec<PendingRead>,
     /// Pending notifications that a peer has nothing in flight: waiting node, its peer, the peer's node.
-    pub flush_waiters: Vec<(usize, PeerId, usize)>,
+    pub flush_waiters: Vec<(usize, LaneId, usize)>,
     pub now: Nanos,
     pub rng: Rng,
     pub net_config: NetConfig,
@@ -169,7 +169,7 @@ pub struct NodeWire<'a> {
     gone: Option<usize>,
     sent_packets: &'a mut Vec<SentPacket>,
     pending_reads: &'a mut Vec<PendingRead>,
-    flush_waiters: &'a mut Vec<(usize, PeerId, usize)>,
+    flush_waiters: &'a mut Vec<(usize, LaneId, usize)>,
     device: &'a mut Device,
     rng: &'a mut Rng,
     net_config: NetConfig,
@@ -184,7 +184,7 @@ impl Wire for NodeWire<'_> {
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        to: PeerId,
+        to: LaneId,
         max: usize,
         _token: TxToken,
         fill: F,
@@ -223,7 +223,7 @@ impl Wire for NodeWire<'_> {
         Ok(Posted::Done)
     }
 
-    fn flush_peer(&mut self, to: PeerId) -> Flushed {
+    fn flush_lane(&mut self, to: LaneId) -> Flushed {
         let node = self.paths[to.0 as usize];
         if !self.sent_packets.iter().any(|sent_packet| (sent_packet.from, sent_packet.to) == (self.me, node))
         {
@@ -233,7 +233,7 @@ impl Wire for NodeWire<'_> {
         Flushed::Later
     }
 
-    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, peer: LaneId, _from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         let node = self.addrs.iter().position(|a| a == addr).ok_or(PeerError::Unreachable)?;
         if self.gone == Some(node) {
             return Err(PeerError::Gone);
@@ -261,7 +261,7 @@ impl Wire for NodeWire<'_> {
 
     fn read(
         &mut self,
-        peer: PeerId,
+        peer: LaneId,
         to: Piece,
         reg: &Reg,
         remote: Remote,
@@ -340,8 +340,8 @@ impl Wire for NodeWire<'_> {
     }
 }
 
-fn set_path(paths: &mut Vec<usize>, peer: PeerId, node: usize) {
-    let at = peer.0 as usize;
+fn set_path(paths: &mut Vec<usize>, peer: impl Into<LaneId>, node: usize) {
+    let at = peer.into().0 as usize;
     if paths.len() <= at {
         paths.resize(at + 1, usize::MAX);
     }
@@ -433,7 +433,7 @@ impl Net {
         } else {
             self.deliver(&sent_packet);
         }
-        let is_over = |&(me, _, node): &(usize, PeerId, usize), sent_packets: &[SentPacket]| {
+        let is_over = |&(me, _, node): &(usize, LaneId, usize), sent_packets: &[SentPacket]| {
             !sent_packets.iter().any(|sent_packet| (sent_packet.from, sent_packet.to) == (me, node))
         };
         let over: Vec<_> = self

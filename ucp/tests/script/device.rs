@@ -2,8 +2,8 @@
 //! memory. Registrations are checked at every use; receives of user memory end as the script says.
 
 use ucp::rdm::io::{
-    Flushed, NotPosted, PeerError, PeerId, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote,
-    Source, TxToken, Wire,
+    Flushed, LaneId, NotPosted, PeerError, PeerId, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError,
+    Remote, Source, TxToken, Wire,
 };
 use ucp::rdm::{Piece, WireId};
 use ucp::wire::{RawAddr, UserRecvQp};
@@ -27,7 +27,7 @@ pub struct InFlight {
 
 /// A send in flight that may be returned.
 pub struct Out {
-    pub to: PeerId,
+    pub to: LaneId,
     pub bytes: Vec<u8>,
     /// Of a send without header: its immediate word.
     pub bare: Option<Option<u32>>,
@@ -49,7 +49,7 @@ pub struct Device {
     /// The last sends, neither arrived nor returned.
     pub out: Vec<Out>,
     /// Peers whose sends in flight the engine waits for.
-    pub settling: Vec<PeerId>,
+    pub settling: Vec<LaneId>,
     /// Receives in flight.
     pub lent: Vec<PostedBuffer>,
     regs: Vec<Option<(Piece, RegAccess)>>,
@@ -119,7 +119,7 @@ impl Device {
         Ok(Posted::Pending)
     }
 
-    fn sends(&mut self, to: PeerId, len: usize, bare: Option<Option<u32>>) {
+    fn sends(&mut self, to: LaneId, len: usize, bare: Option<Option<u32>>) {
         if self.out.len() == SENT {
             self.out.remove(0);
         }
@@ -127,7 +127,7 @@ impl Device {
     }
 
     /// Whether a send to a peer is in flight.
-    pub fn is_busy(&self, to: PeerId) -> bool {
+    pub fn is_busy(&self, to: LaneId) -> bool {
         self.out.iter().any(|out| out.to == to)
     }
 
@@ -174,7 +174,7 @@ impl Wire for Device {
         self.room()?;
         let len = fill(&mut self.packet[..max]);
         assert!(len <= max);
-        self.sends(to, len, Some(imm));
+        self.sends(to.into(), len, Some(imm));
         Ok(Posted::Done)
     }
 
@@ -193,7 +193,7 @@ impl Wire for Device {
         Ok(())
     }
 
-    fn flush_peer(&mut self, to: PeerId) -> Flushed {
+    fn flush_lane(&mut self, to: LaneId) -> Flushed {
         if !self.is_busy(to) {
             return Flushed::Now;
         }
@@ -203,7 +203,7 @@ impl Wire for Device {
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        to: PeerId,
+        to: LaneId,
         max: usize,
         _token: TxToken,
         fill: F,
@@ -220,7 +220,7 @@ impl Wire for Device {
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _peer: PeerId, from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, _peer: LaneId, from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
         if from.port == 99 { Err(PeerError::Unreachable) } else { Ok(()) }
     }
 
@@ -243,7 +243,7 @@ impl Wire for Device {
 
     fn read(
         &mut self,
-        _peer: PeerId,
+        _peer: LaneId,
         to: Piece,
         reg: &Reg,
         _from: Remote,
@@ -255,7 +255,7 @@ impl Wire for Device {
 
     fn write(
         &mut self,
-        _peer: PeerId,
+        _peer: LaneId,
         from: Piece,
         reg: &Reg,
         _to: Remote,

@@ -324,7 +324,7 @@ impl Live {
                 1 => self.engine.on_peer_error(&mut self.device, self.peers[1], PeerError::Gone),
                 2 => self.engine.on_send_error(&mut self.device, self.peers[1], PeerError::Gone),
                 3 => self.engine.on_wire_drained(&mut self.device, self.wire),
-                4 => self.engine.on_imm(self.wire, source(step & 3), u64::from(step), 1),
+                4 => self.engine.on_imm(&mut self.device, self.wire, source(step & 3), u64::from(step), 1),
                 5 => self.engine.remove_peer(&mut self.device, self.peers[1]),
                 6 => self.return_buffer(usize::from(script.byte()?)),
                 7 => self.settled(),
@@ -347,7 +347,7 @@ impl Live {
         self.come += bytes.len().max(16);
         match bare {
             None => self.engine.returns().on_rnr(Nanos(self.next), to, &bytes),
-            Some(imm) => self.engine.returns().on_rnr_user_qp(Nanos(self.next), to, &bytes, imm),
+            Some(imm) => self.engine.returns().on_rnr_user_qp(Nanos(self.next), PeerId(to.0), &bytes, imm),
         }
     }
 
@@ -363,7 +363,11 @@ impl Live {
         }
         let nth = nth % self.device.lent.len();
         // Only sends in flight to ourselves come from us.
-        let to_me = self.device.out.iter().position(|out| Some(out.to) == self.me && out.bare.is_some());
+        let to_me = self
+            .device
+            .out
+            .iter()
+            .position(|out| self.me.is_some_and(|me| out.to == me.into()) && out.bare.is_some());
         let from = match (how & 3, to_me) {
             (0, Some(at)) => {
                 self.device.out.remove(at);

@@ -11,13 +11,13 @@ use crate::api::core::error::Error;
 
 use crate::lane::{self, LaneIdx, RmaOnlyEp, RmaOnlyLane};
 use crate::rdm::MAX_RAILS;
-use crate::rdm::io::PeerId;
+use crate::rdm::io::{LaneId, PeerId};
 use crate::select::{CqData, Kind, Sync};
 
 pub(crate) const MAX_LANES: usize = 4;
 
-/// Further lanes of an endpoint, as peers of the engine.
-pub(crate) type Rails = ArrayVec<PeerId, { MAX_RAILS - 1 }>;
+/// Further lanes of an endpoint.
+pub(crate) type Rails = ArrayVec<LaneId, { MAX_RAILS - 1 }>;
 
 /// Handling of a failure of an endpoint's peer.
 #[derive(Default)]

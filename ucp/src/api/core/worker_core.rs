@@ -443,10 +443,7 @@ impl WorkerCore {
             .filter_map(Weak::upgrade)
             .filter(|ep| ep.peer() == peer && ep.fail(error))
             .collect();
-        // Operations of a failed further lane fall back to another lane.
-        if !self.engine.peers().is_further_lane(peer) {
-            self.peer_eps.forget(peer);
-        }
+        self.peer_eps.forget(peer);
         if let Some(rma_only) = &self.rma_only {
             rma_only.remove_peer(peer);
         }
@@ -473,7 +470,9 @@ impl WorkerCore {
             ep.begin_connecting()?;
         }
         let addr = RawAddr::from_bytes(&route.raw);
-        let peer = self.engine.peers_mut().add(lane.wire, addr, source(&route.raw));
+        let (wire, from) = (lane.wire, source(&route.raw));
+        let (engine, mut bound, _) = self.split();
+        let peer = engine.add_peer(&mut bound, wire, addr, from);
         if self.peer_eps.get(peer).is_none() {
             self.peer_eps.set(peer, route.lane, ep);
         }

@@ -1,15 +1,15 @@
 //! Multi-rail: further lanes for long transfers of an endpoint (see `rdm::rails`).
 
-use uct::api::Iface as _;
+use uct::api::{ConnectError, Ep as _, Iface as _};
 
 use crate::address::Address;
 use crate::api::core::ep_state::Rails;
-use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::rma::packed_rkey::PackedRkey;
 
 use crate::lane::{Route, further_routes, source};
-use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::io::{LaneId, PeerError, PeerId};
 use crate::rdm::{LaneRank, PeerView, RailKeys, WireId};
 use crate::select::Striping;
 use crate::wire::RawAddr;
@@ -52,8 +52,8 @@ impl std::fmt::Display for Rail {
 pub(crate) fn add_rails(core: &mut WorkerCore, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
     let mut rails = Rails::new();
     for route in further_routes(&core.lanes, main, address).into_iter().take(rails.capacity()) {
-        match core.add_peer(&route, ConnectCheck::Now) {
-            Ok(rail) => rails.push(rail),
+        match add_lane(core, peer, &route) {
+            Ok(lane) => rails.extend(lane),
             Err(why) => {
                 let device = &core.lanes[usize::from(route.lane.0)].iface.attr().dev;
                 tracing::debug!(peer = peer.0, device, "no further lane: {why}");
@@ -61,8 +61,23 @@ pub(crate) fn add_rails(core: &mut WorkerCore, peer: PeerId, main: &Route<'_>, a
         }
     }
     let (engine, mut wire, _) = core.split();
-    engine.set_peer_rails(&mut wire, peer, &rails);
+    engine.set_peer_lanes(&mut wire, peer, &rails);
     rails
+}
+
+/// Adds a further lane of a peer. `None`: it is a peer of its own.
+fn add_lane(core: &mut WorkerCore, peer: PeerId, route: &Route<'_>) -> Result<Option<LaneId>, ConnectError> {
+    let lane = &core.lanes[usize::from(route.lane.0)];
+    let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
+    ep.begin_connecting()?;
+    let (wire, addr) = (lane.wire, RawAddr::from_bytes(&route.raw));
+    let added = core.engine.peers_mut().add_lane(peer, wire, addr, source(&route.raw));
+    if let Some(id) = added
+        && core.peer_eps.on_lane(id).is_none()
+    {
+        core.peer_eps.set(id, route.lane, ep);
+    }
+    Ok(added)
 }
 
 /// Rank of a route apart from its cost: prefers the lane in use after failover, avoids failed lanes.
@@ -71,9 +86,9 @@ pub(crate) fn rank(core: &WorkerCore, route: &Route<'_>) -> LaneRank {
     core.engine.peers().lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
 }
 
-/// Returns the label of the memory domain that a peer's lane is of.
-pub(crate) fn remote_domain(core: &WorkerCore, peer: PeerId) -> Option<u32> {
-    let view = core.engine.peers().info(peer)?;
+/// Returns the label of the memory domain that the other end of a lane is of.
+pub(crate) fn remote_domain(core: &WorkerCore, lane: impl Into<LaneId>) -> Option<u32> {
+    let view = core.engine.peers().lane_info(lane.into())?;
     let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
     Some(lane.remote_domain(&view.addr.to_bytes()))
 }
@@ -120,7 +135,8 @@ impl EpProtocols<'_> {
             Some(Rail { device, peer: view.addr, has_handshake: view.features.is_some(), fault: view.fault })
         };
         let Some(main) = view(self.ep.peer()) else { return Vec::new() };
-        let further = self.ep.state().rails().iter().filter_map(|&peer| view(peer));
+        let further = self.ep.state().rails().iter();
+        let further = further.filter_map(|&lane| core.engine.peers().lane_info(lane));
         // After failover, the peer's address is that of the further lane in use.
         let (in_use, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
         let first = PeerView { addr: in_use.first().map_or(main.addr, |view| view.addr), ..main };

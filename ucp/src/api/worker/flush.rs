@@ -150,7 +150,7 @@ impl WorkerCore {
         let Some(path) = self.peer_eps.get(peer) else { return Err(Error::PeerGone(peer)) };
         // After failover, packets on the old and further lanes may come back; their loss is not the peer's.
         let further =
-            self.engine.peers().further_lanes(peer).iter().filter_map(|&lane| self.peer_eps.get(lane));
+            self.engine.peers().further_lanes(peer).iter().filter_map(|&lane| self.peer_eps.on_lane(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.peer_eps.abandoned(peer).chain(further).chain([&path.ep]).skip(*next) {
             let outcome = ep.flush(CompletionToken::Flush(number).comp());

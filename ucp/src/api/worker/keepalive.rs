@@ -1,13 +1,14 @@
 //! Keepalive: asks transports whether silent peers that operations wait for still live.
 
 use ucs::time::Nanos;
-use uct::api::{Ep as _, Error as WireError, Refused};
+use uct::api::{Ep as _, Error as WireError, Op, Refused};
 
+use crate::api::core::ep_state::Rails;
 use crate::api::core::keepalive::{HANDSHAKE_RETRY_MAX, HANDSHAKE_RETRY_MIN, KeepaliveTimer, MAX_CHECKS};
 use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::fault_of;
-use crate::rdm::io::PeerId;
+use crate::rdm::io::{LaneId, PeerId};
 use crate::token::CompletionToken;
 
 impl WorkerCore {
@@ -60,24 +61,33 @@ impl WorkerCore {
         true
     }
 
-    /// Checks a peer. Returns false if resources ran out.
+    /// Checks the lanes of a peer. Returns false if resources ran out.
     fn check_peer(&mut self, peer: PeerId) -> bool {
-        let Some(path) = self.peer_eps.get(peer) else { return true };
-        // A device would answer for its process: before the handshake, ask the process.
-        if self.engine.peers().awaits_handshake(peer) {
-            let (engine, mut wire, _) = self.split();
-            return engine.send_keepalive(&mut wire, peer);
+        if self.peer_eps.get(peer).is_none() {
+            return true;
         }
-        match path.ep.check(CompletionToken::PeerCheck(peer).comp()) {
+        let further: Rails = self.engine.peers().further_lanes(peer).iter().copied().collect();
+        [peer.into()].into_iter().chain(further).all(|lane| self.check_lane(lane))
+    }
+
+    fn check_lane(&mut self, lane: LaneId) -> bool {
+        let Some(path) = self.peer_eps.on_lane(lane) else { return true };
+        // A device would answer for its process: before the handshake, ask the process.
+        let asks_process = lane.first_of().is_some_and(|peer| self.engine.peers().awaits_handshake(peer));
+        let checked = match asks_process {
+            true => Err(Refused::Failed(WireError::Unsupported(Op::Check))),
+            false => path.ep.check(CompletionToken::LaneCheck(lane).comp()),
+        };
+        match checked {
             Ok(_) => return true,
             Err(Refused::NoResource) => return false,
             Err(Refused::Failed(WireError::Unsupported(_))) => {
                 let (engine, mut wire, _) = self.split();
-                return engine.send_keepalive(&mut wire, peer);
+                return engine.send_keepalive(&mut wire, lane);
             }
             Err(Refused::Failed(e)) => {
                 let (engine, mut wire, _) = self.split();
-                engine.on_keepalive_error(&mut wire, peer, fault_of(e));
+                engine.on_keepalive_error(&mut wire, lane, fault_of(e));
             }
         }
         true

@@ -68,6 +68,13 @@ pub struct BackOff {
     pub(super) delay: Duration,
 }
 
+impl BackOff {
+    /// True if a retry is under way.
+    pub(in crate::rdm) const fn is_retrying(&self) -> bool {
+        self.returned.is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,11 +4,12 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::features::ReqHdr;
-use crate::rdm::ids::{PeerId, TxToken, is_rma_id};
+use crate::rdm::ids::{LaneId, PeerId, TxToken, is_rma_id};
 use crate::rdm::io::{NotPosted, Posted, Wire};
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rma_op::Job;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::lanes;
 use crate::rdm::recv::Recvs;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::trace::DropReason;
@@ -88,7 +89,7 @@ fn rma_cts(rma_ops: &RmaOps, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor
 /// Header fields of a CTSDATA.
 #[derive(Clone, Copy)]
 pub(in crate::rdm) struct Segment {
-    pub to: PeerId,
+    pub to: LaneId,
     /// The receiver's id, from its CTS.
     pub recv_id: u32,
     /// Offset in the message.
@@ -114,11 +115,11 @@ impl Segment {
     }
 }
 
-/// Returns our connid for CTSDATA to `to`, if that peer asks for it.
+/// Returns our connid for CTSDATA on a lane, if the peer asks for it.
 #[inline]
-pub(in crate::rdm) fn data_connid(peers: &Peers, to: PeerId) -> Option<u32> {
-    let peer = &peers.table[to];
-    (peer.hdr() == ReqHdr::Connid).then(|| peers.wires.own_addr(peer).connid)
+pub(in crate::rdm) fn data_connid(peers: &Peers, on: LaneId) -> Option<u32> {
+    let connid = lanes::own_addr(peers, on)?.connid;
+    (peers.table.lane(on)?.hdr() == ReqHdr::Connid).then_some(connid)
 }
 
 /// Checks that `len` bytes at `at` of `total` lie in the window and none of them is a duplicate, and notes

@@ -2,20 +2,21 @@
 //! the hot path.
 
 use crate::rdm::Engine;
-use crate::rdm::ids::WireId;
-use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::ids::{LaneId, PeerId, Source, WireId};
 use crate::rdm::io::Wire;
 use crate::rdm::op::rx::{RecvRole, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::lane::{FurtherLane, Lane};
+use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::{PartialMsg, Peer};
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags, PeerState};
+use crate::rdm::peers::workers;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::protocols::peer_error::{self, ABORTED};
 use crate::rdm::protocols::zcopy_recv;
-use crate::rdm::rails::failover;
-use crate::rdm::rails::striping;
+use crate::rdm::rails::{announce, failover};
 use crate::rdm::recv::Recvs;
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
@@ -47,15 +48,21 @@ impl Engine {
         }
     }
 
-    /// Handles a peer that did not answer a keepalive: it moves to another lane, or fails. What needs an
+    /// Handles a lane that did not answer a keepalive: its peer moves to another, or fails. What needs an
     /// answer ends then, the rest when the wire has [drained](Engine::on_wire_drained). False: it failed.
-    pub fn on_keepalive_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
-        if self.peers.table.get(peer).is_none() {
+    pub fn on_keepalive_error<W: Wire>(
+        &mut self,
+        w: &mut W,
+        lane: impl Into<LaneId>,
+        fault: PeerError,
+    ) -> bool {
+        let lane = lane.into();
+        if self.peers.table.lane(lane).is_none() {
             return false;
         }
-        let moved = self.try_failover(w, peer, fault);
+        let moved = lane.first_of().is_some_and(|peer| self.try_failover(w, peer, fault));
         if !moved {
-            self.fail_peer(w, peer, fault);
+            self.fail_peer(w, lane, fault);
         }
         moved
     }
@@ -64,7 +71,15 @@ impl Engine {
     /// [drained](Engine::on_wire_drained). If only our HANDSHAKE was sent to it and nothing waits for it, the
     /// error is ignored and the next packet of the peer makes us send a HANDSHAKE again.
     // [M10.2]
-    pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
+    pub fn on_send_error<W: Wire>(&mut self, w: &mut W, lane: impl Into<LaneId>, fault: PeerError) {
+        let lane = lane.into();
+        let Some(id) = lane.first_of() else {
+            // Which bytes the peer has is unknown if a packet on the lane is lost for good. [M11.12]
+            let lost = self.peers.table.lane(lane).is_some_and(|lane| lane.state.has(PeerFlags::UNCONFIRMED));
+            let peer = self.peers.table.peer_of(lane).filter(|_| lost);
+            self.on_probe_error(w, lane, fault);
+            return peer.into_iter().for_each(|peer| self.fail_peer(w, peer, fault));
+        };
         let Some(peer) = self.peers.table.get(id) else { return };
         // The message was longer than the user receive: truncated, not an error of the peer.
         if fault == PeerError::TOO_LONG && peer.state.has(PeerFlags::USER_QP_ONLY) {
@@ -73,28 +88,26 @@ impl Engine {
         }
         // A returned packet may be of a completed message. Ordered wires return nothing.
         let returns_packets = self.peers.wires[peer.wire].order == PacketOrder::None;
-        if returns_packets
-            && peer.state.has(PeerFlags::UNCONFIRMED)
-            && !peer.state.refuses_packets()
-            && !peer.is_further_lane()
-        {
+        if returns_packets && peer.state.has(PeerFlags::UNCONFIRMED) && !peer.state.refuses_packets() {
             self.peers.first_failed.get_or_insert((id, fault));
         }
         self.on_probe_error(w, id, fault);
-        striping::fail_main_peer(self, w, id, fault);
     }
 
     /// Handles an error found by a probe, which says nothing about what was sent.
-    pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
-        let Some(peer) = self.peers.table.get(id) else { return };
+    pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, lane: impl Into<LaneId>, fault: PeerError) {
+        let id = lane.into();
+        let Some(lane) = self.peers.table.lane(id) else { return };
         let only_handshake_sent =
-            peer.state.accepted() == Accepted::Handshake && !peer.state.has(PeerFlags::AWAITED);
-        if only_handshake_sent
-            && peer.outstanding == 0
-            && !self.recvs.is_awaited(&self.peers, &self.rma_ops, id)
-        {
+            lane.state.accepted() == Accepted::Handshake && !lane.state.has(PeerFlags::AWAITED);
+        let is_awaited = |id: PeerId| {
+            self.peers.table[id].outstanding > 0 || self.recvs.is_awaited(&self.peers, &self.rma_ops, id)
+        };
+        if only_handshake_sent && !id.first_of().is_some_and(is_awaited) {
             self.peers.counters.stats.rare.handshakes_lost += 1;
-            self.peers.table[id].state.set_own_handshake(OwnHandshake::NotDue);
+            if let Some(lane) = self.peers.table.lane_mut(id) {
+                lane.state.set_own_handshake(OwnHandshake::NotDue);
+            }
             return;
         }
         self.fail_peer(w, id, fault);
@@ -105,7 +118,7 @@ impl Engine {
     /// of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.peers.first_failed;
-        let others = self.peers.others_of_worker(id);
+        let others = workers::others_of_worker(&self.peers, id);
         force_close_with(self, w, id, PeerError::Gone);
         others.into_iter().for_each(|other| force_close_with(self, w, other, PeerError::Gone));
         // Operations aborted here do not count as lost.
@@ -124,7 +137,7 @@ impl Engine {
         drained.into_iter().for_each(|id| end_drain(self, w, id));
     }
 
-    /// Fails the peers of lanes that were found lost on the way.
+    /// Fails the lanes that were found lost on the way.
     #[inline]
     pub(in crate::rdm) fn fail_lost_lanes<W: Wire>(&mut self, w: &mut W) {
         if !self.peers.lost_lanes.is_empty() {
@@ -134,10 +147,19 @@ impl Engine {
         }
     }
 
-    /// Fails a peer: nothing can be sent to it any more, packets of it may still arrive.
+    /// Fails a peer, or a further lane: nothing can be sent to it any more, packets of it may still arrive.
     #[cold]
-    pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
-        fail(self, w, id, fault, EndScope::NeedsReply);
+    pub(in crate::rdm) fn fail_peer<W: Wire>(
+        &mut self,
+        w: &mut W,
+        lane: impl Into<LaneId>,
+        fault: PeerError,
+    ) {
+        let lane = lane.into();
+        match lane.first_of() {
+            Some(id) => fail(self, w, id, fault, EndScope::NeedsReply),
+            None => lanes::fail(&mut self.peers, &mut self.pending, lane, fault),
+        }
     }
 
     /// Removes a peer: its operations end as cancelled. Whole messages of it can still be received; its slot
@@ -148,9 +170,12 @@ impl Engine {
         let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
         end_ops(self, w, id, OpError::Cancelled, EndScope::All);
         self.pending.draining.retain(|&draining| draining != id);
-        self.peers.lookup.remove(wire, from, connid, id);
-        failed.iter().for_each(|failed| self.peers.lookup.remove(failed.wire, failed.from, connid, id));
-        self.pending.scheduled.retain(|&listed| listed != id);
+        let lane = LaneId::from(id);
+        self.peers.lookup.remove(wire, from, connid, lane);
+        failed.iter().for_each(|failed| self.peers.lookup.remove(failed.wire, failed.from, connid, lane));
+        let further = self.peers.table.lanes.iter_mut().map(|(_, lane)| lane);
+        further.filter(|lane| lane.peer == Some(id)).for_each(|lane| lane.peer = None);
+        self.pending.scheduled.retain(|&listed| listed != lane);
         let peer = &mut self.peers.table[id];
         peer.state = PeerState::REMOVED;
         if peer.unexpected == 0 {
@@ -264,7 +289,7 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
     sends.into_iter().for_each(|op| e.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)));
     e.rma_ops.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, id, error);
     e.recvs.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, (id, scope), error);
-    e.pending.end_backoff(&mut e.peers, id);
+    e.pending.end_backoff(&mut e.peers, id.into());
     let peer = &mut e.peers.table[id];
     peer.state.remove(PeerFlags::SENDS_QUEUED | PeerFlags::UNACKED);
     peer.state.drop_queued_handshake();
@@ -286,10 +311,6 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
     peer.state.remove(PeerFlags::REORDERING);
     if let Some(mut queue) = peer.queue.take() {
         queue.reorder.clear(&mut e.pending.held_packets);
-        // Data that the further lane was to carry may still come back.
-        if queue.further_lane_of.is_some() {
-            peer.queue_mut().further_lane_of = queue.further_lane_of;
-        }
     }
 }
 
@@ -297,10 +318,10 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
 fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
     let peer = &mut e.peers.table[id];
     if !peer.state.is_up() {
-        return e.pending.end_backoff(&mut e.peers, id);
+        return e.pending.end_backoff(&mut e.peers, id.into());
     }
     let unfinished = peer.outstanding > 0 || peer.state.has_any(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
-    if unfinished && !peer.is_further_lane() {
+    if unfinished {
         e.peers.first_failed.get_or_insert((id, fault));
     }
     peer.fault = Some(fault);
@@ -316,7 +337,7 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
     e.peers.counters.stats.rare.peers_failed += 1;
     e.peers.counters.trace.push(TraceEvent::PeerFailed(id, fault));
     if fault.is_lane_failure() {
-        failover::announce_lane_failure(e, w, id);
+        announce::announce_lane_failure(&mut e.peers, &mut e.pending, w, id);
     }
     end_ops(e, w, id, OpError::Peer(id, fault), scope);
     zcopy_recv::drop_forwards(e, id);
@@ -350,24 +371,35 @@ fn identify_other<W: Wire>(
     wire: WireId,
     from: Source,
     packet: &Packet<'_>,
-) -> Result<PeerId, DropReason> {
+) -> Result<LaneId, DropReason> {
     if let Some(connid) = packet.sender_connid()
-        && let Some(peer) = e.peers.lookup.previous(wire, from, connid)
+        && let Some(lane) = e.peers.lookup.previous(wire, from, connid)
     {
-        return Ok(peer);
+        return Ok(lane);
     }
-    if let Some(peer) = failover::identify_by_lane(e, w, wire, from, packet) {
-        return Ok(peer);
+    if let Some(lane) = failover::identify_by_lane(e, w, wire, from, packet) {
+        return Ok(lane);
     }
     // [M2.4]
     let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
         return Err(DropReason::UnknownSender);
     };
-    if e.peers.table.len() >= e.peers.cfg.max_peers as usize {
+    if e.peers.table.len() + e.peers.table.lanes.len() >= e.peers.cfg.max_peers as usize {
         return Err(DropReason::NoPath);
     }
+    // A trigger says nothing but that the other end exists: perhaps as a further lane of some peer.
+    if matches!(packet, Packet::Rtw(rtw) if rtw.is_trigger()) && !e.peers.wires[wire].rail_wires.is_empty() {
+        let lane = e.peers.table.lanes.add(FurtherLane::new(Lane::new(wire, addr, from), None));
+        let lane = lane.ok_or(DropReason::NoPath)?;
+        if w.connect(lane, from, &addr).is_err() {
+            e.peers.table.lanes.remove(lane);
+            return Err(DropReason::NoPath);
+        }
+        e.peers.add_source(lane, wire, from);
+        return Ok(lane);
+    }
     let peer = e.peers.add_new(wire, addr, from);
-    let connected = w.connect(peer, from, &addr);
+    let connected = w.connect(peer.into(), from, &addr);
     if connected == Err(PeerError::Unreachable) {
         e.remove_peer(w, peer);
         return Err(DropReason::NoPath);
@@ -378,10 +410,10 @@ fn identify_other<W: Wire>(
     if let Err(fault) = connected {
         e.fail_peer(w, peer, fault);
     }
-    Ok(peer)
+    Ok(peer.into())
 }
 
-/// Resolves the sender of a packet. Unknown senders that bring their address become peers. // HOT
+/// Resolves the lane of a packet. Unknown senders that bring their address become peers. // HOT
 // [M2.3]
 #[inline]
 pub(in crate::rdm) fn identify<W: Wire>(
@@ -390,11 +422,11 @@ pub(in crate::rdm) fn identify<W: Wire>(
     wire: WireId,
     from: Source,
     packet: &Packet<'_>,
-) -> Result<PeerId, DropReason> {
-    if let Some(peer) = e.peers.lookup.current(wire, from)
-        && packet.sender_connid().is_none_or(|connid| connid == e.peers.table[peer].addr.connid)
+) -> Result<LaneId, DropReason> {
+    if let Some(lane) = e.peers.lookup.current(wire, from)
+        && packet.sender_connid().is_none_or(|connid| e.peers.table.has_connid(lane, connid))
     {
-        return Ok(peer);
+        return Ok(lane);
     }
     identify_other(e, w, wire, from, packet)
 }
@@ -468,11 +500,10 @@ impl Peers {
     // [M2.5]
     pub(in crate::rdm) fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let own_connid = self.wires[wire].me.connid;
-        let worker = self.worker_at(wire, &addr);
-        let (new, before) = self.table.add(Peer::new(wire, addr, from, (own_connid, worker)));
+        let worker = workers::worker_at(self, wire, &addr);
+        let (new, before) = self.table.add(Peer::new(Lane::new(wire, addr, from), (own_connid, worker)));
         self.counters.forget(new, before);
-        let peers = &self.table;
-        if let Some(old) = self.lookup.insert(wire, from, new, |old| peers[old].addr.connid) {
+        if let Some(old) = self.add_source(new.into(), wire, from).and_then(LaneId::first_of) {
             self.counters.stats.rare.peers_displaced += 1;
             self.counters.trace.push(TraceEvent::PeerDisplaced { old, new });
         }
@@ -484,14 +515,9 @@ impl Peers {
     /// connid (its queue pair number was reused); the old one stays usable until removed.
     // [M2.1]
     pub fn add(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        if let Some(known) = self.lookup.current(wire, from)
-            && self.table[known].addr == addr
-        {
-            return known;
-        }
-        if let Some(known) = self.lookup.previous(wire, from, addr.connid)
-            && self.table[known].addr == addr
-        {
+        let known = [self.lookup.current(wire, from), self.lookup.previous(wire, from, addr.connid)];
+        let known = known.into_iter().flatten().filter_map(LaneId::first_of);
+        if let Some(known) = { known }.find(|known| self.table[*known].addr == addr) {
             return known;
         }
         self.add_new(wire, addr, from)
@@ -523,7 +549,7 @@ impl Peers {
 
     /// Returns the public view of a peer.
     pub fn info(&self, peer: PeerId) -> Option<PeerView> {
-        self.table.get(peer).map(|peer| peer.view(self.wires[peer.wire].rdma))
+        self.table.get(peer).map(|peer| peer.view(self.wires[peer.wire].rdma, peer.outstanding))
     }
 
     /// Takes the first peer that failed with unfinished or unacknowledged operations since the last call.

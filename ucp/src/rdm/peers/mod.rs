@@ -2,6 +2,8 @@
 //! counters, and our wires to them.
 
 pub(super) mod counters;
+pub(super) mod lane;
+pub(super) mod lanes;
 pub(super) mod lifecycle;
 pub(super) mod lookup;
 pub(super) mod peer;
@@ -9,7 +11,7 @@ pub(super) mod state;
 pub(super) mod wires;
 pub(super) mod workers;
 
-use crate::rdm::ids::PeerId;
+use crate::rdm::ids::{LaneId, PeerId};
 use crate::rdm::stats::Counters;
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::TraceEvent;
@@ -33,8 +35,8 @@ pub struct Peers {
     pub(in crate::rdm) first_failed: Option<(PeerId, PeerError)>,
     /// A peer over its memory limit, until it has failed.
     pub(in crate::rdm) over_limit_peer: Option<PeerId>,
-    /// Lanes found lost while something else was under way, until their peers have failed.
-    pub(in crate::rdm) lost_lanes: Vec<(PeerId, PeerError)>,
+    /// Lanes found lost while something else was under way, until they have failed.
+    pub(in crate::rdm) lost_lanes: Vec<(LaneId, PeerError)>,
     /// Room of one packet, for bytes that callbacks pack.
     pub(in crate::rdm) packed: Vec<u8>,
     /// The engine's limits.

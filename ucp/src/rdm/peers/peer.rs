@@ -1,35 +1,30 @@
-//! Peer state: identity, features, message counters and flags, which every packet reads, and the queues,
-//! which are allocated when something first has to wait.
+//! Peer state: the first lane and message counters, which every packet reads, and the queues, which are
+//! allocated when something first has to wait.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 use hashbrown::HashMap;
 use ucs::coll::growth;
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::features::ReqHdr;
 use crate::rdm::flow::retry::BackOff;
 use crate::rdm::ids::WireId;
-use crate::rdm::ids::{PeerId, Source};
-use crate::rdm::io::Rdma;
+use crate::rdm::ids::{LaneId, PeerId, Source};
 use crate::rdm::peers::counters::ShortCounters;
-use crate::rdm::peers::state::{PeerFlags, PeerState};
+use crate::rdm::peers::lane::{FurtherLane, Lane, LaneTable};
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::rails::rail_plan::RailList;
 use crate::rdm::recv::reorder::ReorderWindow;
 use crate::rdm::status::PeerError;
-use crate::rdm::types::PeerView;
 use crate::wire::ctl::ErrorRef;
-use crate::wire::{Features, RawAddr, UserRecvQp};
+use crate::wire::{RawAddr, UserRecvQp};
 
 /// State of one peer. The size test below bounds it.
 #[derive(Debug)]
 pub struct Peer {
-    /// How far its life and the exchange of HANDSHAKEs have got, and flags.
-    pub state: PeerState,
-    /// Wire of its packets now.
-    pub wire: WireId,
-    /// Wire on which it was met: our packets carry our connid there, also after a failover.
-    pub home: WireId,
+    /// The first lane: its wire and source are those of the lane in use after a failover.
+    lane: Lane,
     /// `msg_id` of our next message to it.
     pub next_tx: u32,
     /// `msg_id` of its next message to us.
@@ -38,28 +33,13 @@ pub struct Peer {
     pub outstanding: u32,
     /// Unexpected messages of it: its slot is not reused while there are any.
     pub unexpected: u32,
-    from: PackedSource,
-    /// Address of the peer; the connid tells it from others with the same source.
-    pub addr: RawAddr,
     /// Our connid on the home wire.
     pub own_connid: u32,
     /// Number of its worker, which its other peers have too.
     pub worker: u32,
     pub(in crate::rdm) short: ShortCounters,
-    /// Feature word of the peer, valid once its HANDSHAKE has arrived.
-    pub features: Features,
-    /// Why it failed.
-    pub fault: Option<PeerError>,
     /// Queues, allocated when something first has to wait.
     pub queue: Option<Box<PeerQueue>>,
-}
-
-/// A [`Source`] without padding.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, packed(4))]
-struct PackedSource {
-    node: u64,
-    port: u32,
 }
 
 /// A failed lane to a peer.
@@ -88,11 +68,9 @@ pub struct PeerQueue {
     pub grants: VecDeque<SlotId>,
     /// RMA reads with a read to post, served round robin.
     pub reads: VecDeque<SlotId>,
-    /// Further lanes of its worker, as peers of their own.
-    pub rails: RailList<PeerId>,
-    /// The peer that this one is a further lane of.
-    pub further_lane_of: Option<PeerId>,
-    /// Lanes that the peer announced as its own.
+    /// Further lanes. Those that have become peers of their own are stale.
+    pub lanes: RailList<LaneId>,
+    /// Lanes that the peer announced over the first one as its own.
     pub announced: RailList<RawAddr>,
     /// Failed lanes, oldest first.
     pub failed_lanes: RailList<FailedLane>,
@@ -134,12 +112,10 @@ pub enum Ctl {
     },
     /// A send announced again after a READ_NACK.
     Reannounce(SlotId),
-    /// Announcement that the lane of this peer and that of another are of one worker: ours.
-    AnnounceLane(PeerId),
+    /// Announcement of our end of a further lane.
+    AnnounceLane(LaneId),
     /// Announcement that our packets use another lane from now on.
     LaneChanged,
-    /// Announcement that the lane to this peer, of which it is a further lane, has failed.
-    LaneFailed(PeerId),
     Eor {
         send_id: u32,
         recv_id: u32,
@@ -155,44 +131,19 @@ pub enum Ctl {
 }
 
 impl Peer {
-    pub fn new(wire: WireId, addr: RawAddr, from: Source, (own_connid, worker): (u32, u32)) -> Peer {
+    /// Makes a peer of its first lane, with our connid there and the number of its worker.
+    pub fn new(lane: Lane, (own_connid, worker): (u32, u32)) -> Peer {
         Peer {
-            state: PeerState::NEW,
-            wire,
-            home: wire,
+            lane,
             next_tx: 0,
             next_rx: 0,
             outstanding: 0,
             unexpected: 0,
-            from: PackedSource { node: from.node, port: from.port },
-            addr,
             own_connid,
             worker,
             short: ShortCounters::default(),
-            features: Features::empty(),
-            fault: None,
             queue: None,
         }
-    }
-
-    pub fn from(&self) -> Source {
-        Source { node: self.from.node, port: self.from.port }
-    }
-
-    /// Sets the source of the peer's packets.
-    pub fn set_from(&mut self, Source { node, port }: Source) {
-        self.from = PackedSource { node, port };
-    }
-
-    /// Returns the identity header of our REQ packets to this peer.
-    #[inline]
-    pub fn hdr(&self) -> ReqHdr {
-        self.state.hdr()
-    }
-
-    /// Sets the identity header of our REQ packets to this peer.
-    pub fn set_hdr(&mut self, hdr: ReqHdr) {
-        self.state.set_hdr(hdr);
     }
 
     /// Returns the queues, allocated if missing.
@@ -201,13 +152,16 @@ impl Peer {
         self.queue.get_or_insert_default()
     }
 
-    /// True if this peer is a further lane of another, which can carry what it carries.
-    pub fn is_further_lane(&self) -> bool {
-        self.further_lane_of().is_some()
+    /// Returns the further lanes, some of which may be stale. // HOT
+    #[inline]
+    pub fn lanes(&self) -> &[LaneId] {
+        self.queue.as_ref().map_or(&[], |queue| &queue.lanes)
     }
 
-    pub fn further_lane_of(&self) -> Option<PeerId> {
-        self.queue.as_ref()?.further_lane_of
+    /// Whether it has left the pair of NICs on which it was met.
+    #[inline]
+    pub fn has_failed_over(&self) -> bool {
+        self.wire != self.home
     }
 
     /// True if our HANDSHAKE and all control packets are sent and every send is complete.
@@ -217,19 +171,21 @@ impl Peer {
         // Errors to a peer closed by force do not count.
         no_ctl && self.outstanding == 0 && (!is_sending || self.state.is_closed())
     }
+}
 
-    /// Returns the public view.
-    pub fn view(&self, rdma: Rdma) -> PeerView {
-        PeerView {
-            wire: self.wire,
-            addr: self.addr,
-            from: self.from(),
-            features: self.state.has(PeerFlags::MET).then_some(self.features),
-            hdr: self.hdr(),
-            rdma,
-            outstanding: self.outstanding,
-            fault: self.fault,
-        }
+/// A peer is asked for its first lane's state as if that were its own.
+impl Deref for Peer {
+    type Target = Lane;
+    #[inline(always)]
+    fn deref(&self) -> &Lane {
+        &self.lane
+    }
+}
+
+impl DerefMut for Peer {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Lane {
+        &mut self.lane
     }
 }
 
@@ -239,6 +195,8 @@ pub struct PeerTable {
     list: Vec<Peer>,
     free: Vec<PeerId>,
     workers: u32,
+    /// The lanes that are not the first of a peer.
+    pub lanes: LaneTable,
 }
 
 impl PeerTable {
@@ -292,10 +250,66 @@ impl PeerTable {
         self.list.get(id.0 as usize).filter(|peer| !peer.state.is_removed())
     }
 
+    /// Returns the peer whose first lane this is, perhaps a removed one. // HOT
+    #[inline]
+    pub fn by_first_lane(&mut self, lane: LaneId) -> Option<(PeerId, &mut Peer)> {
+        // The number of a further lane exceeds the slots.
+        self.list.get_mut(lane.0 as usize).map(|peer| (PeerId(lane.0), peer))
+    }
+
     /// Returns a slot, perhaps of a removed peer. // HOT
     #[inline]
     pub fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
         self.list.get_mut(id.0 as usize)
+    }
+
+    /// Returns the state of a lane, unless it was removed.
+    pub fn lane(&self, id: LaneId) -> Option<&Lane> {
+        match id.first_of() {
+            Some(peer) => self.get(peer).map(|peer| &**peer),
+            None => self.lanes.get(id).map(|lane| &**lane),
+        }
+    }
+
+    /// Returns the state of a lane, perhaps of a removed peer.
+    #[inline]
+    pub fn lane_mut(&mut self, id: LaneId) -> Option<&mut Lane> {
+        match id.first_of() {
+            Some(peer) => self.get_mut(peer).map(|peer| &mut **peer),
+            None => self.lanes.get_mut(id).map(|lane| &mut **lane),
+        }
+    }
+
+    /// Whether this is the connid of the other end of a lane. // HOT
+    #[inline]
+    pub fn has_connid(&self, id: LaneId, connid: u32) -> bool {
+        let lane = match id.first_of() {
+            Some(peer) => self.list.get(peer.0 as usize).map(|peer| &**peer),
+            None => self.lanes.get(id).map(|lane| &**lane),
+        };
+        lane.is_some_and(|lane| lane.addr.connid == connid)
+    }
+
+    /// Returns the peer of a lane, if it is one's.
+    pub fn peer_of(&self, id: LaneId) -> Option<PeerId> {
+        id.first_of().or_else(|| self.lanes.get(id)?.peer)
+    }
+
+    /// Returns a lane, if it is a further one of this peer.
+    pub fn own_lane(&self, peer: PeerId, lane: LaneId) -> Option<&FurtherLane> {
+        self.lanes.get(lane).filter(|lane| lane.peer == Some(peer))
+    }
+
+    /// Whether a peer has neither failed nor been removed.
+    pub fn is_up(&self, id: PeerId) -> bool {
+        self.get(id).is_some_and(|peer| peer.state.is_up())
+    }
+
+    /// Returns the address of its worker that a peer uses now.
+    pub fn current_addr(&self, peer: &Peer) -> RawAddr {
+        let lanes = peer.lanes().iter().filter_map(|&lane| self.lanes.get(lane));
+        let mut in_use = lanes.filter(|lane| peer.has_failed_over() && lane.wire == peer.wire);
+        in_use.next().map_or(peer.addr, |lane| lane.addr)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
@@ -326,6 +340,6 @@ mod tests {
 
     #[test]
     fn idle_peer_is_small() {
-        assert!(size_of::<Peer>() <= 104, "{}", size_of::<Peer>());
+        assert!(size_of::<Peer>() <= 96, "{}", size_of::<Peer>());
     }
 }

@@ -38,38 +38,37 @@ fn is_same_worker(peers: &Peers, a: PeerId, b: PeerId) -> bool {
     peers.wires.len() > 1 && worker(a).is_some_and(|a| worker(b) == Some(a))
 }
 
-impl Peers {
-    /// Returns the number of the worker that has a lane at this address, which a peer on `wire` has too.
-    pub(in crate::rdm) fn worker_at(&mut self, wire: WireId, addr: &RawAddr) -> u32 {
-        let known = self.peers_at(wire, *addr).next();
-        known.map(|other| self.table[other].worker).unwrap_or_else(|| self.table.new_worker())
-    }
+/// Returns the number of the worker that has a lane at this address, which a peer on `wire` has too.
+pub(in crate::rdm) fn worker_at(peers: &mut Peers, wire: WireId, addr: &RawAddr) -> u32 {
+    let known = peers_at(peers, wire, *addr).next();
+    known.map(|other| peers.table[other].worker).unwrap_or_else(|| peers.table.new_worker())
+}
 
-    /// Gives a lane, and the peers at the same address, the worker of the peer `of`.
-    pub(in crate::rdm) fn join_worker(&mut self, lane: PeerId, of: PeerId) {
-        let worker = self.table[of].worker;
-        let (wire, addr) = (self.table[lane].home, self.table[lane].addr);
-        let others: Vec<PeerId> = self.peers_at(wire, addr).collect();
-        others.into_iter().chain([lane]).for_each(|peer| self.table[peer].worker = worker);
-    }
+/// Gives the peers at the address of a further lane the worker of the lane's peer.
+pub(in crate::rdm) fn join_worker(peers: &mut Peers, wire: WireId, addr: RawAddr, of: PeerId) {
+    let worker = peers.table[of].worker;
+    let others: Vec<PeerId> = peers_at(peers, wire, addr).collect();
+    others.into_iter().for_each(|peer| peers.table[peer].worker = worker);
+}
 
-    /// Iterates over the peers of this address on the other rail wires, by their first lanes.
-    fn peers_at(&self, wire: WireId, addr: RawAddr) -> impl Iterator<Item = PeerId> {
-        let others = self.wires[wire].rail_wires.iter();
-        others.filter_map(move |wire| {
-            let other = self.lookup.known(*wire, Source::from(&addr))?;
-            let candidate = &self.table[other];
-            // A peer that has failed over is found by its present lane.
-            let moved_here = candidate.wire == *wire && candidate.home != *wire;
-            (candidate.addr == addr || moved_here).then_some(other)
-        })
-    }
+/// Iterates over the peers that have this address on the other rail wires.
+fn peers_at(peers: &Peers, wire: WireId, addr: RawAddr) -> impl Iterator<Item = PeerId> {
+    let others = peers.wires[wire].rail_wires.iter();
+    others.filter_map(move |wire| {
+        let lane = peers.lookup.known(*wire, Source::from(&addr))?;
+        let Some(peer) = lane.first_of() else {
+            return peers.table.lanes.get(lane).filter(|lane| lane.addr == addr)?.peer;
+        };
+        let candidate = &peers.table[peer];
+        // A peer that has failed over is found by its present lane.
+        let moved_here = candidate.wire == *wire && candidate.has_failed_over();
+        (candidate.addr == addr || moved_here).then_some(peer)
+    })
+}
 
-    /// Returns the other peers of a peer's worker, without further lanes.
-    pub(in crate::rdm) fn others_of_worker(&self, id: PeerId) -> Vec<PeerId> {
-        let Some(peer) = self.table.get(id).filter(|_| self.wires.len() > 1) else { return Vec::new() };
-        let is_other =
-            |(other, of): &(PeerId, &Peer)| *other != id && of.worker == peer.worker && !of.is_further_lane();
-        self.table.iter().filter(is_other).map(|(other, _)| other).collect()
-    }
+/// Returns the other peers of a peer's worker.
+pub(in crate::rdm) fn others_of_worker(peers: &Peers, id: PeerId) -> Vec<PeerId> {
+    let Some(peer) = peers.table.get(id).filter(|_| peers.wires.len() > 1) else { return Vec::new() };
+    let is_other = |(other, of): &(PeerId, &Peer)| *other != id && of.worker == peer.worker;
+    peers.table.iter().filter(is_other).map(|(other, _)| other).collect()
 }

@@ -313,8 +313,8 @@ fn post_registered<W: Wire>(
 ) -> Result<Posted, NotPosted> {
     match rma.job {
         // With a word for the target it is one stretch. [M8.10]
-        Job::Put(_) => w.write(to, chunk, reg, remote, rma.cq_data.map(|word| word as u32), token),
-        _ => w.read(to, chunk, reg, remote, token),
+        Job::Put(_) => w.write(to.into(), chunk, reg, remote, rma.cq_data.map(|word| word as u32), token),
+        _ => w.read(to.into(), chunk, reg, remote, token),
     }
 }
 

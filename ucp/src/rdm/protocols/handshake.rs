@@ -3,13 +3,13 @@
 //! counts as the first.
 
 use crate::rdm::Engine;
-use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
-use crate::rdm::ids::PeerId;
+use crate::rdm::features::{ours, wants_user_qp};
+use crate::rdm::ids::{LaneId, PeerId};
 use crate::rdm::io::{Flushed, NotPosted, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::Peer;
-use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::state::{Accepted, OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
@@ -24,12 +24,13 @@ const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Handshake, id_use: None }
 }
 
-/// Queues our HANDSHAKE on a peer's first packet, or on the first since ours was lost.
+/// Queues our HANDSHAKE on a lane's first packet, or on the first since ours was lost.
 // [M3.1]
 #[cold]
-pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
-    e.peers.table[id].state.set_own_handshake(OwnHandshake::Queued);
-    if e.peers.table[id].state.has(PeerFlags::BACKED_OFF) {
+pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: LaneId) {
+    let Some(lane) = e.peers.table.lane_mut(id) else { return };
+    lane.state.set_own_handshake(OwnHandshake::Queued);
+    if lane.state.has(PeerFlags::BACKED_OFF) {
         return;
     }
     match push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id) {
@@ -45,10 +46,10 @@ pub(in crate::rdm) fn push<W: Wire>(
     peers: &mut Peers,
     user_qp: Option<UserRecvQp>,
     w: &mut W,
-    id: PeerId,
+    id: LaneId,
 ) -> Result<(), NotPosted> {
-    let peer = &peers.table[id];
-    let wire = &peers.wires[peer.wire];
+    let (Some(lane), Some(own)) = (peers.table.lane(id), lanes::own_addr(peers, id)) else { return Ok(()) };
+    let wire = &peers.wires[lane.wire];
     let mut word = ours(wire.rdma);
     // [M11.3]
     word.set(Features::RAILS, !wire.rail_wires.is_empty());
@@ -57,30 +58,58 @@ pub(in crate::rdm) fn push<W: Wire>(
     // [M3.11]
     word.set(Features::CONST_HDR_LEN, peers.cfg.req_len == ReqLen::Constant);
     word.remove(peers.cfg.withhold);
-    let mut hdr = Handshake::new(word, peers.wires.own_addr(peer).connid, peers.cfg.device_version);
+    let mut hdr = Handshake::new(word, own.connid, peers.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
-    peers.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
-    peers.table[id].state.drop_queued_handshake();
+    peers.post_on(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
+    if let Some(lane) = peers.table.lane_mut(id) {
+        lane.state.drop_queued_handshake();
+    }
     Ok(())
 }
 
-/// Requests the peer's HANDSHAKE with an empty write, unless a packet was sent that brings it anyway.
+/// Requests the HANDSHAKE of a lane with an empty write, unless a packet was sent that brings it anyway.
 // [M3.8]
-pub(in crate::rdm) fn trigger<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    if peers.table[id].state.accepted() != Accepted::Nothing {
-        return Ok(());
+pub(in crate::rdm) fn trigger<W: Wire>(
+    peers: &mut Peers,
+    w: &mut W,
+    id: impl Into<LaneId>,
+) -> Result<(), NotPosted> {
+    let id = id.into();
+    match peers.table.lane(id) {
+        Some(lane) if lane.state.accepted() == Accepted::Nothing => push_trigger(peers, w, id),
+        _ => Ok(()),
     }
-    push_trigger(peers, w, id)
 }
 
-fn push_trigger<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    let hdr = rtw::Eager::trigger(*peers.wires.own_addr(&peers.table[id]));
-    let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
-    // The loss of a trigger is no error; the loss of earlier packets is.
-    let sent = peers.table.is_unflushed(w, id);
-    peers.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    peers.table[id].state.set(PeerFlags::UNCONFIRMED, sent);
+fn push_trigger<W: Wire>(peers: &mut Peers, w: &mut W, id: LaneId) -> Result<(), NotPosted> {
+    let Some(own) = lanes::own_addr(peers, id) else { return Ok(()) };
+    let hdr = rtw::Eager::trigger(*own);
+    push_harmless(peers, w, id, &hdr)?;
     peers.counters.stats.rare.triggers += 1;
+    Ok(())
+}
+
+/// True if packets of ours may be in flight on this lane.
+fn is_unflushed<W: Wire>(peers: &Peers, w: &mut W, id: LaneId) -> bool {
+    let Some(lane) = peers.table.lane(id) else { return false };
+    let outstanding = id.first_of().map_or(0, |peer| peers.table[peer].outstanding);
+    let ended = outstanding == 0 && !lane.state.has(PeerFlags::BACKED_OFF);
+    lane.state.has(PeerFlags::UNCONFIRMED) && !(ended && w.flush_lane(id) == Flushed::Now)
+}
+
+/// Sends an empty write. The loss of it is no error; the loss of earlier packets is.
+pub(in crate::rdm) fn push_harmless<W: Wire>(
+    peers: &mut Peers,
+    w: &mut W,
+    id: LaneId,
+    hdr: &rtw::Eager,
+) -> Result<(), NotPosted> {
+    let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
+    let unconfirmed = is_unflushed(peers, w, id);
+    peers.post_on(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
+    if let Some(lane) = peers.table.lane_mut(id) {
+        lane.state.set(PeerFlags::UNCONFIRMED, unconfirmed);
+    }
     Ok(())
 }
 
@@ -93,15 +122,15 @@ impl Engine {
     }
 
     /// Sends an empty write: the wire reports an error if the peer is dead. False: no room.
-    pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
-        if self.peers.table.get(peer).is_none_or(|peer| peer.state.is_failed()) {
+    pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, lane: impl Into<LaneId>) -> bool {
+        let lane = lane.into();
+        if self.peers.table.lane(lane).is_none_or(|lane| lane.state.is_failed()) {
             return true;
         }
-        match push_trigger(&mut self.peers, w, peer) {
+        match push_trigger(&mut self.peers, w, lane) {
             Ok(()) => {}
             Err(NotPosted::Full) => return false,
-            Err(NotPosted::Peer(fault)) if self.try_failover(w, peer, fault) => {}
-            Err(NotPosted::Peer(fault)) => self.fail_peer(w, peer, fault),
+            Err(NotPosted::Peer(fault)) => _ = self.on_keepalive_error(w, lane, fault),
         }
         true
     }
@@ -121,15 +150,6 @@ impl Peers {
     }
 }
 
-impl PeerTable {
-    /// True if packets of ours may be in flight to this peer.
-    pub(in crate::rdm) fn is_unflushed<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
-        let peer = &self[id];
-        let ended = peer.outstanding == 0 && !peer.state.has(PeerFlags::BACKED_OFF);
-        peer.state.has(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
-    }
-}
-
 /// Handles a HANDSHAKE. (`write` handles triggers.)
 pub(in crate::rdm) fn on_recv<W: Wire>(
     sends: &mut Sends,
@@ -141,9 +161,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     match a.packet {
         Packet::Handshake(shake) => {
             let peer = &mut peers.table[a.peer];
-            peer.features = shake.features();
-            peer.set_hdr(ReqHdr::after(peer.features));
-            peer.state.insert(PeerFlags::MET);
+            peer.meet(shake.features());
             learn_user_qp(peer, shake);
             if peer.state.has(PeerFlags::USER_QP_ONLY) {
                 sends.refuse_announced(peers, pending, w, a.peer);

@@ -201,7 +201,7 @@ fn on_data(
     if is_rma_id(id) {
         return rma_ops.on_data(peers, pending, a, id, hdr.seg_offset, payload);
     }
-    let moved = peers.table.has_failed_over(a.peer);
+    let moved = peers.table[a.peer].has_failed_over();
     let (op, rxe) = match recvs.rxe(id) {
         Some((op, rxe)) if rxe.envelope.from == a.peer => (op, rxe),
         _ => return peers.drop_packet(a, DropReason::BadId),

@@ -5,7 +5,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::{ReqHdr, supports_peer_error};
+use crate::rdm::features::supports_peer_error;
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
@@ -419,9 +419,7 @@ impl Peers {
     pub(in crate::rdm) fn refuse_closed(&mut self, pending: &mut Pending, a: &Arrival<'_>) {
         if let Packet::Handshake(shake) = a.packet {
             let peer = &mut self.table[a.peer];
-            peer.features = shake.features();
-            peer.set_hdr(ReqHdr::after(shake.features()));
-            peer.state.insert(PeerFlags::MET);
+            peer.meet(shake.features());
         } else {
             self.drop_packet(a, DropReason::PeerFailed);
             let over_limit = self.table[a.peer].fault == Some(PeerError::OverLimit);

@@ -10,14 +10,15 @@ use ucs::coll::slots::{SlotId, Slots};
 use ucs::time::Nanos;
 
 use crate::rdm::Engine;
-use crate::rdm::features::{ReqHdr, ours};
+use crate::rdm::features::ours;
 use crate::rdm::ids::OpId;
 use crate::rdm::ids::WireId;
-use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::ids::{LaneId, PeerId, Source};
 use crate::rdm::io::{NotPosted, Reg, RegAccess, RegError, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::lane::Lane;
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
@@ -88,13 +89,12 @@ impl Engine {
         let features = ours(own.rdma).difference(self.peers.cfg.withhold) | Features::USER_RECV_QP;
         let own = own.me;
         let worker = self.peers.table.new_worker();
-        let (me, before) = self.peers.table.add(Peer::new(wire, own, from, (own.connid, worker)));
+        let (me, before) = self.peers.table.add(Peer::new(Lane::new(wire, own, from), (own.connid, worker)));
         self.peers.counters.forget(me, before);
         let peer = &mut self.peers.table[me];
         peer.state.set_own_handshake(OwnHandshake::Sent);
-        peer.state.insert(PeerFlags::MET | PeerFlags::USER_QP_ONLY);
-        peer.features = features;
-        peer.set_hdr(ReqHdr::after(features));
+        peer.meet(features);
+        peer.state.insert(PeerFlags::USER_QP_ONLY);
         peer.queue_mut().user_qp = Some(qp);
         self.zcopy_recv = Some(Box::new(ZcopyRecv {
             wire,
@@ -120,7 +120,7 @@ impl Engine {
         mode.forward_delay = Duration::ZERO;
         if std::mem::take(&mut mode.forward_backed_off) {
             let me = mode.me;
-            self.pending.backed_off.retain(|&peer| peer != me);
+            self.pending.backed_off.retain(|&lane| lane != me.into());
         }
         let room = op.buf.len();
         // Messages from our own queue pair are forwarded ones.
@@ -129,7 +129,7 @@ impl Engine {
         mode.forwarding &= forwarded.is_none();
         let from = match &forwarded {
             Some((envelope, _)) => envelope.from,
-            None => self.peers.lookup.current(wire, end.from).unwrap_or(UNKNOWN_PEER),
+            None => self.peers.at(wire, end.from).unwrap_or(UNKNOWN_PEER),
         };
         let result = match (end.result, &forwarded) {
             (Ok(()) | Err(PeerError::TOO_LONG), Some((envelope, _))) => envelope.status(room),
@@ -171,10 +171,10 @@ impl Engine {
 }
 
 /// Forwards again if the delay of a forwarded message is over.
-pub(in crate::rdm) fn forward_now<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> bool {
-    let Some(mode) = e.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
+pub(in crate::rdm) fn forward_now<W: Wire>(e: &mut Engine, w: &mut W, to: LaneId) -> bool {
+    let Some(mode) = e.zcopy_recv.as_mut().filter(|mode| to == mode.me.into()) else { return false };
     mode.forward_backed_off = false;
-    e.pending.backed_off.retain(|&peer| peer != to);
+    e.pending.backed_off.retain(|&lane| lane != to);
     forward_next(e, w);
     true
 }
@@ -193,7 +193,7 @@ pub(in crate::rdm) fn forward_again(
         (false, peers.cfg.retry.after(mode.forward_delay, &mut pending.rng));
     peers.table[to].queue_mut().backoff.until = now + mode.forward_delay;
     if !std::mem::replace(&mut mode.forward_backed_off, true) {
-        pending.backed_off.push(to);
+        pending.backed_off.push(to.into());
     }
     true
 }

@@ -5,37 +5,25 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::supports_failover;
-use crate::rdm::ids::{PeerId, Source};
-use crate::rdm::ids::{WireId, is_rma_id};
-use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::ids::{LaneId, PeerId, Source, WireId, is_rma_id};
+use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::RmaOp;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::peer::{Ctl, FailedLane, Peer, PeerQueue};
-use crate::rdm::peers::state::PeerFlags;
+use crate::rdm::peers::lanes;
+use crate::rdm::peers::peer::{Ctl, FailedLane, Peer};
 use crate::rdm::peers::wires::Wires;
+use crate::rdm::peers::workers;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Arrival;
-use crate::rdm::rails::rail_plan::RailList;
+use crate::rdm::rails::announce::{self, role};
 use crate::rdm::rma::RmaOps;
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::wire::ctl::ErrorRef;
-use crate::wire::rtw::{self, RtwBody};
-use crate::wire::{self, Features, Opts, Packet, PktType, RawAddr, header_len};
-
-/// Relations between two lanes of one worker, as announced on the wire.
-mod role {
-    /// The named lane is the worker's first.
-    pub const FIRST: u64 = 0;
-    /// The named lane is a further one.
-    pub const FURTHER: u64 = 1;
-    /// The named lane is the worker's first, on which it has lost the peer.
-    pub const LOST: u64 = 2;
-}
+use crate::wire::rtw::RtwBody;
+use crate::wire::{self, Opts, Packet, PktType};
 
 /// Whether an unacknowledged packet may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,34 +65,33 @@ impl Engine {
         self.peers.wires.mark_down(wire, fault);
         let Some(known) = self.peers.table.get(peer) else { return };
         if known.wire == wire && !self.try_failover(w, peer, fault) {
-            // Packets of a lost further lane come back and are sent elsewhere.
-            match self.peers.table.main_of(peer) {
-                Some(_) => self.on_probe_error(w, peer, fault),
-                None => self.on_send_error(w, peer, fault),
-            }
+            self.on_send_error(w, peer, fault);
         }
     }
 
-    /// Handles a packet to `peer` that was not acknowledged because the lane by `wire` was lost. Sends it
-    /// over another lane if a duplicate does no harm; otherwise its operation ends with the error.
+    /// Handles a packet that was not acknowledged because the lane by `wire` was lost. Sends it over another
+    /// lane if a duplicate does no harm; otherwise its operation ends with the error.
     // [M11.9] [M11.10]
     #[cold]
     pub fn on_packet_lost<W: Wire>(
         &mut self,
         w: &mut W,
-        peer: PeerId,
+        lane: impl Into<LaneId>,
         (wire, fault): (WireId, PeerError),
         packet: &[u8],
     ) {
-        if self.peers.table.get(peer).is_some()
-            && let Some(main) = self.peers.table.main_of(peer)
-        {
-            self.on_lane_error(w, main, wire, fault);
-        }
-        self.on_lane_error(w, peer, wire, fault);
-        if self.pending.resend_on_main_lane(&mut self.peers, peer, packet) {
+        let lane = lane.into();
+        let Some(peer) = lane.first_of() else {
+            if let Some(peer) = self.peers.table.peer_of(lane) {
+                self.on_lane_error(w, peer, wire, fault);
+            }
+            // Packets of a lost further lane are sent elsewhere.
+            self.peers.wires.mark_down(wire, fault);
+            self.on_probe_error(w, lane, fault);
+            self.pending.resend_on_main_lane(&mut self.peers, lane, packet);
             return;
-        }
+        };
+        self.on_lane_error(w, peer, wire, fault);
         let moved = |known: &Peer| known.wire != wire && !known.state.is_failed();
         if !self.peers.table.get(peer).is_some_and(moved) {
             return;
@@ -150,42 +137,7 @@ impl Engine {
     }
 }
 
-/// Handles a lane's claim that another lane is of the same worker. It counts once both have made it.
-fn on_lane_announced<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
-    (wire, lane): (WireId, PeerId),
-    addr: RawAddr,
-    role: u64,
-) {
-    let source = Source::from(&addr);
-    let named = &mut e.peers.table[lane].queue_mut().announced;
-    if !named.contains(&addr) && named.try_push(addr).is_err() {
-        return;
-    }
-    let main =
-        e.peers.table[lane].queue_mut().further_lane_of.filter(|main| e.peers.table[*main].addr == addr);
-    if let (role::LOST, Some(main)) = (role, main) {
-        return e.on_send_error(w, main, PeerError::Gone);
-    }
-    let rail_wires = e.peers.wires[wire].rail_wires.clone();
-    let other = rail_wires.iter().find_map(|wire| e.peers.lookup.known(*wire, source));
-    let Some(other) = other.filter(|other| e.peers.table[*other].addr == addr) else { return };
-    let me = e.peers.table[lane].addr;
-    if !e.peers.table[other].queue.as_ref().is_some_and(|queue| queue.announced.contains(&me)) {
-        return;
-    }
-    let (main, rail) = match role {
-        role::FIRST => (other, lane),
-        role::FURTHER => (lane, other),
-        _ => return,
-    };
-    if e.peers.attach(main, rail) {
-        announce_lanes(e, w, rail);
-    }
-}
-
-/// Identifies the sender of a packet whose connid is not that of its source's peer: it announces another
+/// Identifies the sender of a packet whose connid is not that of its source's lane: it announces another
 /// lane of its worker, or belongs to a peer that has failed over to this lane.
 // [M11.8] [M11.9]
 pub(in crate::rdm) fn identify_by_lane<W: Wire>(
@@ -194,93 +146,54 @@ pub(in crate::rdm) fn identify_by_lane<W: Wire>(
     wire: WireId,
     from: Source,
     packet: &Packet<'_>,
-) -> Option<PeerId> {
+) -> Option<LaneId> {
     let lane = e.peers.lookup.known(wire, from)?;
     if let Packet::Rtw(rtw) = packet
         && rtw.is_trigger()
         && let (Some(addr), Some(role)) = (rtw.opts.raw_addr, rtw.opts.cq_data)
     {
-        on_lane_announced(e, w, (wire, lane), addr, role);
-        return Some(lane);
+        announce::on_lane_announced(e, w, (wire, lane), addr, role);
+        return e.peers.lookup.known(wire, from);
     }
-    let main = e.peers.table[lane].queue.as_ref()?.further_lane_of?;
-    if e.peers.table.get(main)?.addr.connid != packet.sender_connid()? {
+    let peer = e.peers.table.lanes.get(lane)?.peer?;
+    if e.peers.table.get(peer)?.addr.connid != packet.sender_connid()? {
         return None;
     }
-    if e.peers.table[main].state.is_failed() {
+    if e.peers.table[peer].state.is_failed() {
         // We cannot follow, and the peer does not know that.
-        e.send_ctl(w, lane, Ctl::LaneFailed(main));
-        return Some(main);
+        announce::announce_on(&mut e.peers, &mut e.pending, w, lane, |lane| &mut lane.announces_loss);
+        return Some(peer.into());
     }
     // The peer has failed over, so it knows both lanes; we need not detect the loss ourselves.
-    let (addr, named) = (e.peers.table[main].addr, &mut e.peers.table[lane].queue_mut().announced);
-    if !named.contains(&addr) {
-        let _ = named.try_push(addr);
-    }
-    if e.peers.table[lane].state.is_met()
-        && !e.peers.table.has_failed_over(main)
-        && e.peers.next_lane(main).is_some()
+    let addr = e.peers.table[peer].addr;
+    announce::note_announced(&mut e.peers, lane, addr);
+    if e.peers.table.lanes.get(lane)?.state.is_met()
+        && !e.peers.table[peer].has_failed_over()
+        && e.peers.next_lane(peer).is_some()
     {
-        move_to_lane(e, w, main, lane, PeerError::Unreachable);
+        move_to_lane(e, w, peer, lane, PeerError::Unreachable);
     } else {
-        e.peers.add_source(main, wire, from);
+        e.peers.add_source(peer.into(), wire, from);
     }
-    Some(main)
+    Some(peer.into())
 }
 
-/// Tells a lane's worker, over both lanes of each pair, that our other lane is of the same worker.
-// [M11.8]
-pub(in crate::rdm) fn announce_lanes<W: Wire>(e: &mut Engine, w: &mut W, lane: PeerId) {
-    let Some(queue) = &e.peers.table[lane].queue else { return };
-    let pairs: RailList<_> = match queue.further_lane_of {
-        Some(main) => [(main, lane)].into_iter().collect(),
-        None => queue.rails.iter().map(|&rail| (lane, rail)).collect(),
-    };
-    for (main, rail) in pairs {
-        let met = |id: PeerId| e.peers.table.get(id).is_some_and(|peer| peer.state.has(PeerFlags::MET));
-        let is_own_lane =
-            e.peers.table[rail].queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(main));
-        let ours = Features::CONNID.difference(e.peers.cfg.withhold);
-        let knows =
-            supports_failover(ours, e.peers.table[main].features) && !e.peers.table.has_failed_over(main);
-        if is_own_lane && knows && met(main) && met(rail) {
-            e.send_ctl(w, main, Ctl::AnnounceLane(rail));
-            e.send_ctl(w, rail, Ctl::AnnounceLane(main));
-        }
-    }
-}
-
-/// Tells a peer over its further lanes that we lost the way to it and have no other.
-// [M11.9]
-pub(in crate::rdm) fn announce_lane_failure<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
-    let Some(queue) = &e.peers.table[id].queue else { return };
-    for rail in queue.rails.clone() {
-        let Some(lane) = e.peers.table.get(rail) else { continue };
-        let is_own_lane = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
-        if is_own_lane && lane.state.is_met() {
-            e.send_ctl(w, rail, Ctl::LaneFailed(id));
-        }
-    }
-}
-
-/// Moves the peer to the lane of `rail`. False if it cannot be reached; then it is no rail any more.
-fn move_to_lane<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
-    let (wire, from, addr) = {
-        let lane = &e.peers.table[rail];
-        (lane.wire, lane.from(), lane.addr)
-    };
-    if let Err(fault) = w.reroute(id, rail, &addr) {
-        e.fail_peer(w, rail, fault);
+/// Moves the peer to a further lane. False if it cannot be reached; then that has failed.
+fn move_to_lane<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, onto: LaneId, fault: PeerError) -> bool {
+    let Some(lane) = e.peers.table.lanes.get(onto) else { return false };
+    let (wire, from, addr) = (lane.wire, lane.from(), lane.addr);
+    if let Err(fault) = w.reroute(id, onto, &addr) {
+        lanes::fail(&mut e.peers, &mut e.pending, onto, fault);
         return false;
     }
     let peer = &e.peers.table[id];
-    let addr_now = e.peers.table.current_lane(peer);
+    let addr_now = e.peers.table.current_addr(peer);
     let failed = FailedLane { wire: peer.wire, addr: addr_now, from: peer.from(), fault };
     let peer = &mut e.peers.table[id];
     let _ = peer.queue_mut().failed_lanes.try_push(failed);
     peer.wire = wire;
     peer.set_from(from);
-    e.peers.add_source(id, wire, from);
+    e.peers.add_source(id.into(), wire, from);
     e.peers.counters.stats.rare.peers_moved += 1;
     e.peers.counters.trace.push(TraceEvent::PeerMoved(id, fault));
     e.send_ctl(w, id, Ctl::LaneChanged);
@@ -329,67 +242,56 @@ impl RmaOps {
 }
 
 impl Peers {
-    /// Attributes packets of this source to the peer, unless their connid names another.
-    pub(in crate::rdm) fn add_source(&mut self, id: PeerId, wire: WireId, from: Source) {
-        let peers = &self.table;
-        self.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
-    }
-
     /// Returns the abandoned lanes of a peer, oldest first.
     pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
         self.table.get(peer).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.failed_lanes)
     }
 
     /// Further lanes over which the peer knows us, without failed ones and the one in use.
-    pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
-        let is_up = |peer: &&Peer| peer.state.is_met();
-        let known = self.table.get(id).filter(is_up);
+    pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = LaneId> + '_ {
+        let known = self.table.get(id).filter(|peer| peer.state.is_met());
         let known = known.and_then(|peer| Some((peer, peer.queue.as_deref()?)));
         known.into_iter().flat_map(move |(peer, queue)| {
-            queue.rails.iter().copied().filter(move |&rail| {
-                let Some(lane) = self.table.get(rail) else { return false };
+            queue.lanes.iter().copied().filter(move |&lane| {
+                let Some(lane) = self.table.own_lane(id, lane) else { return false };
                 // The peer identifies us there only if one of the two lanes was announced on the other.
-                let knows = |of: &PeerQueue| {
-                    of.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr)
-                };
-                let is_own_lane =
-                    lane.queue.as_ref().is_some_and(|of| of.further_lane_of == Some(id) && knows(of));
+                let knows = lane.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr);
                 let is_untried = lane.wire != peer.wire
                     && queue.failed_lanes.iter().all(|failed| failed.wire != lane.wire);
-                is_own_lane && is_untried && is_up(&lane) && !self.wires[lane.wire].down
+                knows && is_untried && lane.state.is_met() && !self.wires[lane.wire].down
             })
         })
     }
 
-    /// Records `rail` as a further lane of the worker of `main`. False if known already, or impossible.
-    pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
-        let (Some(first), Some(lane)) = (self.table.get(main), self.table.get(rail)) else {
-            return false;
-        };
-        let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
-        let is_up = |id: PeerId| self.table.get(id).is_some_and(|peer| !peer.state.is_failed());
-        let known = of(lane) == Some(main);
-        if main == rail || known || of(first).is_some_and(is_up) || of(lane).is_some_and(is_up) {
-            return false;
-        }
-        let rails = &mut self.table[main].queue_mut().rails;
-        if !rails.contains(&rail) && rails.try_push(rail).is_err() {
-            return false;
-        }
-        self.table[main].queue_mut().further_lane_of = None;
-        self.table[rail].queue_mut().further_lane_of = Some(main);
-        self.join_worker(rail, main);
-        true
+    /// Returns the further lane that a peer would fail over to.
+    pub(in crate::rdm) fn next_lane(&self, id: PeerId) -> Option<LaneId> {
+        self.usable_lanes(id).next()
     }
 
-    /// Returns the further lane that a peer would fail over to.
-    pub(in crate::rdm) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
-        self.usable_lanes(id).next()
+    /// Makes a lane a further one of a peer. False if it is one already, or is another's.
+    pub(in crate::rdm) fn attach(&mut self, peer: PeerId, id: LaneId) -> bool {
+        let Some(lane) = self.table.lanes.get(id) else { return false };
+        let (wire, addr, of) = (lane.wire, lane.addr, lane.peer);
+        if of.is_some_and(|of| of != peer && self.table.is_up(of)) || self.table.get(peer).is_none() {
+            return false;
+        }
+        let table = &mut self.table;
+        let mut list = std::mem::take(&mut table[peer].queue_mut().lanes);
+        let mut found = list.contains(&id) || list.try_push(id).is_ok();
+        // Keys of memory go by the position, so only a stale one is replaced.
+        if !found && let Some(stale) = list.iter_mut().find(|lane| table.lanes.get(**lane).is_none()) {
+            (*stale, found) = (id, true);
+        }
+        table[peer].queue_mut().lanes = list;
+        let Some(lane) = table.lanes.get_mut(id).filter(|_| found) else { return false };
+        lane.peer = Some(peer);
+        workers::join_worker(self, wire, addr, peer);
+        of != Some(peer)
     }
 
     /// Whether a peer continues after this error, over another lane or because it has moved already.
     pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
-        let moved = self.table.get(peer).is_some() && self.table.has_failed_over(peer);
+        let moved = self.table.get(peer).is_some() && self.table[peer].has_failed_over();
         fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
     }
 
@@ -410,79 +312,9 @@ impl Peers {
     // [M11.9]
     pub(in crate::rdm) fn on_trigger(&mut self, from: PeerId, opts: &Opts) -> Next {
         let is_own_lane = opts.raw_addr == Some(self.table[from].addr);
-        if is_own_lane && opts.cq_data == Some(role::LOST) && self.table.has_failed_over(from) {
+        if is_own_lane && opts.cq_data == Some(role::LOST) && self.table[from].has_failed_over() {
             return Next::LaneLost;
         }
         Next::Nothing
     }
-}
-
-impl PeerTable {
-    /// Whether a peer has left the pair of NICs on which it was met.
-    #[inline]
-    pub(in crate::rdm) fn has_failed_over(&self, peer: PeerId) -> bool {
-        self[peer].wire != self[peer].home
-    }
-
-    /// Returns the lane of its worker that a peer uses now.
-    pub(in crate::rdm) fn current_lane(&self, peer: &Peer) -> RawAddr {
-        if peer.wire == peer.home {
-            return peer.addr;
-        }
-        let rails = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails);
-        let lanes = rails.iter().map(|&rail| &self[rail]);
-        lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
-    }
-}
-
-/// Tells the peer `to` that our lane on which `other` was met is of the same worker as its own.
-// [M11.8]
-pub(in crate::rdm) fn push_announce_lane<W: Wire>(
-    peers: &mut Peers,
-    w: &mut W,
-    to: PeerId,
-    other: PeerId,
-) -> Result<(), NotPosted> {
-    let is_further = peers.table.get(other).and_then(|peer| peer.queue.as_ref()?.further_lane_of) == Some(to);
-    push_announcement(peers, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
-}
-
-/// Tells the peer `to` that we have lost the lane to `other`, the first lane of its worker.
-// [M11.9]
-pub(in crate::rdm) fn push_lane_failed<W: Wire>(
-    peers: &mut Peers,
-    w: &mut W,
-    to: PeerId,
-    other: PeerId,
-) -> Result<(), NotPosted> {
-    push_announcement(peers, w, to, other, Some(role::LOST))
-}
-
-/// Writes the first packet to a peer over its new lane, which lets it follow or report a loss.
-// [M11.9]
-pub(in crate::rdm) fn push_lane_changed<W: Wire>(
-    peers: &mut Peers,
-    w: &mut W,
-    to: PeerId,
-) -> Result<(), NotPosted> {
-    push_announcement(peers, w, to, to, None)
-}
-
-/// Writes a trigger with the address of our lane on which `other` was met, and its role.
-fn push_announcement<W: Wire>(
-    peers: &mut Peers,
-    w: &mut W,
-    to: PeerId,
-    other: PeerId,
-    role: Option<u64>,
-) -> Result<(), NotPosted> {
-    let Some(peer) = peers.table.get(other) else { return Ok(()) };
-    let mut hdr = rtw::Eager::trigger(*peers.wires.own_addr(peer));
-    hdr.opts.cq_data = role;
-    let len = header_len(PktType::EAGER_RTW, 0, &hdr.opts);
-    // The loss of a trigger does no harm.
-    let sent = peers.table.is_unflushed(w, to);
-    peers.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    peers.table[to].state.set(PeerFlags::UNCONFIRMED, sent);
-    Ok(())
 }

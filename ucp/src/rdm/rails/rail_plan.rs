@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::rdm::ids::PeerId;
+use crate::rdm::ids::LaneId;
 use crate::rdm::io::Reg;
 use crate::rdm::status::PeerError;
 
@@ -25,8 +25,8 @@ const PER_RAIL: u8 = 4;
 
 #[derive(Debug)]
 pub struct Rail {
-    /// The peer of that lane, of the same worker.
-    pub peer: PeerId,
+    /// The lane.
+    pub lane: LaneId,
     /// Key of the peer's memory there.
     pub key: u64,
     pub reg: Option<Reg>,
@@ -36,7 +36,7 @@ pub struct Rail {
 
 #[derive(Debug)]
 pub struct RailPlan {
-    main: PeerId,
+    main: LaneId,
     rails: ArrayVec<Rail, MAX_RAILS>,
     from: u64,
     end: u64,
@@ -64,10 +64,10 @@ impl NextPiece {
 
 impl RailPlan {
     /// Creates a plan over these rails, the first of which is the peer's own wire.
-    pub fn new(rails: impl IntoIterator<Item = (PeerId, u64)>) -> RailPlan {
-        let rail = |(peer, key)| Rail { peer, key, reg: None, in_flight: 0, failed: None };
+    pub fn new(rails: impl IntoIterator<Item = (LaneId, u64)>) -> RailPlan {
+        let rail = |(lane, key)| Rail { lane, key, reg: None, in_flight: 0, failed: None };
         let rails: ArrayVec<Rail, MAX_RAILS> = rails.into_iter().take(MAX_RAILS).map(rail).collect();
-        let main = rails.first().map_or(PeerId(u32::MAX), |rail| rail.peer);
+        let main = rails.first().map_or(LaneId(u32::MAX), |rail| rail.lane);
         RailPlan { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, retry: Vec::new() }
     }
 
@@ -79,16 +79,16 @@ impl RailPlan {
         end: u64,
         least: u64,
         most: u64,
-        usable: impl Fn(PeerId) -> bool,
+        usable: impl Fn(LaneId) -> bool,
     ) -> bool {
-        self.rails.retain(|rail| usable(rail.peer));
+        self.rails.retain(|rail| usable(rail.lane));
         let len = end.saturating_sub(from);
         rails_for(len, least, self.rails.len()) > 1 && self.split(from, end, least, most)
     }
 
     /// Cuts the bytes that one rail has failed over any number of rails, with no least size.
-    pub fn cut_again(&mut self, from: u64, end: u64, most: u64, usable: impl Fn(PeerId) -> bool) -> bool {
-        self.rails.retain(|rail| usable(rail.peer));
+    pub fn cut_again(&mut self, from: u64, end: u64, most: u64, usable: impl Fn(LaneId) -> bool) -> bool {
+        self.rails.retain(|rail| usable(rail.lane));
         end > from && !self.rails.is_empty() && self.split(from, end, 1, most)
     }
 
@@ -158,7 +158,7 @@ impl RailPlan {
         Some(n)
     }
 
-    pub fn main(&self) -> PeerId {
+    pub fn main(&self) -> LaneId {
         self.main
     }
 
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn rails(n: u32) -> RailPlan {
-        RailPlan::new((0..n).map(|n| (PeerId(n), u64::from(n))))
+        RailPlan::new((0..n).map(|n| (LaneId(n), u64::from(n))))
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
     fn short_transfer_or_single_rail_is_not_cut() {
         assert!(!rails(4).cut(0, 8191, 4096, 1 << 30, |_| true));
         assert!(!rails(1).cut(0, 1 << 20, 4096, 1 << 30, |_| true));
-        assert!(!rails(2).cut(0, 1 << 20, 4096, 1 << 30, |peer| peer == PeerId(1)));
+        assert!(!rails(2).cut(0, 1 << 20, 4096, 1 << 30, |lane| lane == LaneId(1)));
         assert!(!rails(2).cut(0, 1 << 20, 4096, 0, |_| true), "a device without RDMA");
         let mut two = rails(4);
         assert!(two.cut(0, 10_000, 4096, 1 << 30, |_| true));

@@ -1,18 +1,16 @@
-//! Rails: further lanes of a peer's worker, each a peer of the engine of its own (RDM v4 chapter 11). They
-//! carry RDMA of long transfers only: order, matching and control packets stay on the first lane.
+//! Rails: the lanes of a peer, as RDMA of long transfers uses them (RDM v4 chapter 11). Order, matching and
+//! control packets stay on the first one.
 
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::supports_rails;
-use crate::rdm::ids::WireId;
-use crate::rdm::ids::{PeerId, Source, TxToken};
-use crate::rdm::io::{NotPosted, Posted, Reg, RegAccess, Remote, Wire};
+use crate::rdm::ids::{LaneId, PeerId, Source, TxToken, WireId};
+use crate::rdm::io::{NotPosted, Posted, Rdma, Reg, RegAccess, RegError, Remote, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Peer;
-use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::state::{Accepted, PeerFlags};
 use crate::rdm::protocols::handshake;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, RailList, RailPlan};
@@ -54,37 +52,36 @@ const fn named_key(connid: u32, qpn: u16, key: u32) -> u64 {
 }
 
 impl Engine {
-    /// Declares the further lanes of the worker of `to`; announced once `to` is met, if it supports rails.
-    pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
-        let Some(peer) = self.peers.table.get(to) else { return };
-        if rails.is_empty() || peer.state.is_failed() {
+    /// Sets the further lanes of a peer and their order; announced once `to` is met, if it supports rails.
+    pub fn set_peer_lanes<W: Wire>(&mut self, w: &mut W, to: PeerId, lanes: &[LaneId]) {
+        if lanes.is_empty() || !self.peers.table.is_up(to) {
             return;
         }
-        let known = &mut self.peers.table[to].queue_mut().rails;
-        known.clear();
-        known.extend(rails.iter().copied().take(MAX_RAILS - 1));
-        for rail in rails.iter().take(MAX_RAILS - 1) {
-            self.peers.attach(to, *rail);
+        let others = std::mem::take(&mut self.peers.table[to].queue_mut().lanes);
+        let others = others.into_iter().filter(|other| !lanes.contains(other));
+        for lane in lanes.iter().copied().chain(others) {
+            self.peers.attach(to, lane);
         }
         trigger_rails(&mut self.peers, w, to);
         self.fail_lost_lanes(w);
     }
 }
 
-/// Fails the peer of a rail that failed a piece; returns the error if that is the transfer's own peer.
+/// Fails the lane of a rail that failed a piece; returns the error if that is the transfer's own peer.
 #[cold]
 fn lose_rail(peers: &mut Peers, rail_plan: &RailPlan, n: usize, fault: PeerError) -> Option<PeerError> {
     if fault.is_local() {
         return None;
     }
     peers.counters.stats.rare.rails_lost += 1;
-    let rail = rail_plan.rail(n).peer;
+    let rail = rail_plan.rail(n).lane;
     if !fault.is_peer_failure() && !fault.is_local_lane() {
         return None;
     }
     if rail == rail_plan.main() {
         // If another lane exists, the first packet that comes back moves the peer to it.
-        return (fault.is_peer_failure() && !peers.survives(rail, fault)).then_some(fault);
+        let survives = rail.first_of().is_some_and(|peer| peers.survives(peer, fault));
+        return (fault.is_peer_failure() && !survives).then_some(fault);
     }
     peers.lost_lanes.push((rail, fault));
     None
@@ -130,8 +127,8 @@ pub(in crate::rdm) fn post_stripe<W: Wire>(
         let there = Remote { addr: remote.wrapping_add(pick.at), key: rail.key };
         let token = TxToken::part_of(id, pick.part());
         let posted = match direction {
-            Direction::Read => w.read(rail.peer, here, reg, there, token),
-            Direction::Write => w.write(rail.peer, here, reg, there, None, token),
+            Direction::Read => w.read(rail.lane, here, reg, there, token),
+            Direction::Write => w.write(rail.lane, here, reg, there, None, token),
         };
         match posted {
             Ok(how) => {
@@ -200,25 +197,24 @@ pub(in crate::rdm) fn trigger_rails<W: Wire>(peers: &mut Peers, w: &mut W, to: P
     if !peer.state.has(PeerFlags::MET) || !supports_rails(peer.features) {
         return;
     }
-    let Some(queue) = &peer.queue else { return };
-    for rail in queue.rails.clone() {
-        let Some(peer) = peers.table.get(rail) else { continue };
-        if peer.state.accepted() == Accepted::Nothing
-            && !peer.state.is_failed()
-            && let Err(NotPosted::Peer(fault)) = handshake::trigger(peers, w, rail)
+    let lanes: RailList<LaneId> = peer.lanes().iter().copied().collect();
+    for id in lanes {
+        let Some(lane) = peers.table.lanes.get(id).filter(|lane| lane.state.is_up()) else { continue };
+        if lane.state.accepted() == Accepted::Nothing
+            && let Err(NotPosted::Peer(fault)) = handshake::trigger(peers, w, id)
         {
-            peers.lost_lanes.push((rail, fault));
+            peers.lost_lanes.push((id, fault));
         }
     }
 }
 
 impl Peers {
-    pub(in crate::rdm) fn is_rail(&self, rail: PeerId, direction: Direction) -> bool {
-        let Some(peer) = self.table.get(rail) else { return false };
-        let rdma = self.wires[peer.wire].rdma;
-        let met = peer.state.is_met();
-        met && match direction {
-            Direction::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
+    /// Whether RDMA may use a lane.
+    pub(in crate::rdm) fn is_rail(&self, id: LaneId, direction: Direction) -> bool {
+        let Some(lane) = self.table.lane(id).filter(|lane| lane.state.is_met()) else { return false };
+        let rdma = self.wires[lane.wire].rdma;
+        match direction {
+            Direction::Read => rdma.read > 0 && lane.features.contains(Features::RDMA_READ),
             Direction::Write => rdma.write > 0,
         }
     }
@@ -229,18 +225,20 @@ impl Peers {
         if own.rail_wires.is_empty() {
             return LaneRank::Any;
         }
-        let Some(id) = self.lookup.known(wire, from).filter(|peer| self.table[*peer].addr == *addr) else {
+        let known = self.lookup.known(wire, from);
+        let known = known.and_then(|id| Some((id, self.table.lane(id).filter(|lane| lane.addr == *addr)?)));
+        let Some((id, lane)) = known else {
             return if own.down { LaneRank::Lost } else { LaneRank::Any };
         };
-        let peer = &self.table[id];
-        if peer.state.is_failed() {
+        if lane.state.is_failed() {
             // A peer that was force-closed or has exited keeps its lane: no NIC was lost.
-            let keeps_lane = peer.state.is_closed() || !peer.fault.is_some_and(PeerError::is_lane_failure);
+            let keeps_lane = lane.state.is_closed() || !lane.fault.is_some_and(PeerError::is_lane_failure);
             return if keeps_lane { LaneRank::Any } else { LaneRank::Lost };
         }
         // A peer that has failed over, or can, is still found by its first lane.
-        match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
-            true if peer.state.accepted() != Accepted::Nothing && !peer.is_further_lane() => LaneRank::Known,
+        let peer = id.first_of();
+        match lane.wire != wire || !own.down || peer.is_some_and(|peer| self.next_lane(peer).is_some()) {
+            true if lane.state.accepted() != Accepted::Nothing && peer.is_some() => LaneRank::Known,
             true => LaneRank::Any,
             false => LaneRank::Lost,
         }
@@ -253,11 +251,10 @@ impl Peers {
         key: u64,
         keys: &RailKeys,
     ) -> Option<Box<RailPlan>> {
-        let peer = self.table.get(to)?;
-        let rails = &peer.queue.as_ref()?.rails;
-        let rails = rails.iter().zip(keys).filter(|(rail, _)| !self.table.shares_wire(**rail, to));
+        let peer = self.table.get(to).filter(|peer| !peer.lanes().is_empty())?;
+        let rails = peer.lanes().iter().zip(keys).filter(|(rail, _)| is_elsewhere(self, **rail, peer.wire));
         let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
-        let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
+        let all = [(to.into(), key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
         Some(Box::new(RailPlan::new(all)))
     }
 
@@ -273,9 +270,9 @@ impl Peers {
         let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
             iovs.as_slice().iter().copied().partition(|iov| iov.len == 0);
         let [memory] = memory.as_slice() else { return None };
-        let here = self.table.current_lane(peer);
+        let here = self.table.current_addr(peer);
         let mut key_here = None;
-        let mut rails = RailList::<(PeerId, u64)>::new();
+        let mut rails = RailList::<(LaneId, u64)>::new();
         for iov in &named {
             let source = Source { node: iov.addr, port: u32::from((iov.key >> 32) as u16) };
             let is = |lane: &RawAddr| lane.connid as u16 == (iov.key >> 48) as u16;
@@ -283,31 +280,30 @@ impl Peers {
             if is(&here) && (here.node(), u32::from(here.qpn)) == (source.node, source.port) {
                 key_here = Some(key);
             } else if let Some(rail) = rail_wires.iter().find_map(|wire| self.lookup.known(*wire, source))
-                && is(&self.table[rail].addr)
-                && rail != from
+                && self.table.lane(rail).is_some_and(|lane| is(&lane.addr))
+                && rail != from.into()
                 && self.is_rail(rail, Direction::Read)
             {
                 let _ = rails.try_push((rail, key));
             }
         }
         if key_here.is_some() {
-            let known = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails).iter().copied();
+            let known = peer.lanes().iter().copied();
             let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
             let other = others
-                .find(|rail| self.is_rail(*rail, Direction::Read) && !self.table.shares_wire(*rail, from));
+                .find(|rail| self.is_rail(*rail, Direction::Read) && is_elsewhere(self, *rail, peer.wire));
             let _ = other.map(|other| rails.try_push((other, memory.key)));
         } else if rails.is_empty() {
             return None;
         }
-        let main = (from, key_here.unwrap_or(memory.key));
+        let main = (from.into(), key_here.unwrap_or(memory.key));
         let rails = [main].into_iter().chain(rails).take(usize::from(self.cfg.rndv_rails));
         Some((RailPlan::new(rails), memory.addr))
     }
 
     /// Returns how many rails of a peer are usable now, its own wire included.
     pub fn rails(&self, to: PeerId) -> usize {
-        let rails =
-            self.table.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[][..], |queue| &queue.rails);
+        let rails = self.further_lanes(to);
         1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
 }
@@ -332,7 +328,7 @@ impl RailPlan {
     }
 
     pub(in crate::rdm) fn longest_piece(&self, peers: &Peers, direction: Direction) -> u64 {
-        let rdma = peers.wires[peers.table[self.main()].wire].rdma;
+        let rdma = peers.table.lane(self.main()).map_or(Rdma::NONE, |lane| peers.wires[lane.wire].rdma);
         match direction {
             Direction::Read => rdma.read.min(peers.cfg.read_segment.max(1)),
             Direction::Write => rdma.write,
@@ -350,10 +346,11 @@ impl RailPlan {
         let (first, len) = self.range();
         let rail = self.rail_mut(n);
         if rail.reg.is_none() {
-            let wire = peers.table[rail.peer].wire;
+            let wire = peers.table.lane(rail.lane).map(|lane| lane.wire);
             let for_what =
                 if direction == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
-            match w.register(wire, local.part(first as usize, len as usize), for_what) {
+            let wire = wire.ok_or(RegError::Refused);
+            match wire.and_then(|wire| w.register(wire, local.part(first as usize, len as usize), for_what)) {
                 Ok(reg) => rail.reg = Some(reg),
                 Err(_) => self.lose(n, PeerError::NO_RDMA),
             }
@@ -377,18 +374,20 @@ impl RailPlan {
     }
 }
 
-impl PeerTable {
-    /// Returns the key of a peer's memory on its present lane, if known.
-    pub(in crate::rdm) fn key_on_current_lane(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
-        if peer.wire == peer.home {
-            return Some(key);
-        }
-        let rails = &peer.queue.as_ref()?.rails;
-        let at = rails.iter().position(|rail| self[*rail].wire == peer.wire)?;
-        keys[at]
+/// Returns the key of a peer's memory on its present lane, if known.
+pub(in crate::rdm) fn key_on_current_lane(
+    peers: &Peers,
+    peer: &Peer,
+    key: u64,
+    keys: &RailKeys,
+) -> Option<u64> {
+    if !peer.has_failed_over() {
+        return Some(key);
     }
+    let on_wire = |lane: &LaneId| peers.table.lanes.get(*lane).is_some_and(|lane| lane.wire == peer.wire);
+    keys[peer.lanes().iter().position(on_wire)?]
+}
 
-    pub(in crate::rdm) fn shares_wire(&self, a: PeerId, b: PeerId) -> bool {
-        self[a].wire == self[b].wire
-    }
+fn is_elsewhere(peers: &Peers, lane: LaneId, wire: WireId) -> bool {
+    peers.table.lanes.get(lane).is_some_and(|lane| lane.wire != wire)
 }

@@ -173,7 +173,7 @@ impl Engine {
             || !self.sends.table.is_empty()
             || !self.rma_ops.table.is_empty()
             || !self.memory().is_empty();
-        let pending = [&self.pending.backed_off, &self.pending.draining].iter().any(|list| !list.is_empty());
+        let pending = !self.pending.backed_off.is_empty() || !self.pending.draining.is_empty();
         let pending = pending || !self.pending.scheduled.is_empty() || !self.pending.events.is_empty();
         let stop = self.pending.is_over_limit() && !wanted && !busy && !pending;
         self.peers.counters.stats.rare.rests += u64::from(stop);

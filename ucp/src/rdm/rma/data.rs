@@ -11,6 +11,7 @@ use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, SendProgress};
@@ -28,13 +29,15 @@ use crate::wire::ctl::{Cts, CtsFor};
 impl Engine {
     /// Handles immediate data of a peer's RDMA write to our memory.
     // [M8.10]
-    pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
-        match self.peers.lookup.current(wire, from) {
-            Some(peer) => {
-                // From a further lane only after a failover.
-                let main = self.peers.table[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
-                on_rdma_write(&mut self.peers, &mut self.pending, main.unwrap_or(peer), len, word);
-            }
+    pub fn on_imm<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, len: u64, word: u32) {
+        // From a further lane after a failover, or of a conversation that begins there.
+        let lane = self.peers.lookup.current(wire, from);
+        let peer = lane.and_then(|lane| match self.peers.table.peer_of(lane) {
+            None => lanes::promote(&mut self.peers, &mut self.pending, w, lane),
+            known => known,
+        });
+        match peer {
+            Some(peer) => on_rdma_write(&mut self.peers, &mut self.pending, peer, len, word),
             None => self.peers.counters.count_drop(DropReason::UnknownSender, 0, from),
         }
     }
@@ -193,7 +196,7 @@ impl RmaOps {
         at: u64,
         payload: &[u8],
     ) -> Next {
-        let moved = peers.table.has_failed_over(a.peer);
+        let moved = peers.table[a.peer].has_failed_over();
         let rma = match self.table.get_mut(id) {
             Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
             _ => return peers.drop_packet(a, DropReason::BadId),

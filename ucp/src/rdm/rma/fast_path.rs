@@ -31,7 +31,7 @@ impl RmaOps {
     ) -> Option<SlotId> {
         let (to, protocol, len) = (rma.peer, rma.protocol, rma.len);
         let id = self.table.insert_compact(rma)?;
-        if w.send(to, max, TxToken::Packet, |slot| fill(id.raw(), slot)).is_err() {
+        if w.send(to.into(), max, TxToken::Packet, |slot| fill(id.raw(), slot)).is_err() {
             self.table.discard(id);
             return None;
         }
@@ -68,8 +68,8 @@ impl Peers {
         from: Source,
         connid: Option<u32>,
     ) -> Option<PeerId> {
-        let id = self.lookup.current(wire, from)?;
-        let peer = &self.table[id];
+        let lane = self.lookup.current(wire, from)?;
+        let (id, peer) = self.table.by_first_lane(lane)?;
         (peer.state.takes_request() && connid.is_none_or(|connid| connid == peer.addr.connid)).then_some(id)
     }
 }

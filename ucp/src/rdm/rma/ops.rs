@@ -18,6 +18,7 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
+use crate::rdm::rails::rail_set;
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::MemKey;
 use crate::rdm::rma::mem_table::MemTable;
@@ -323,11 +324,12 @@ pub(in crate::rdm) fn plan_rma_rails(
     iov: RmaIov,
     keys: &RailKeys,
 ) {
-    let Some(key) = peers.table.get(to).and_then(|peer| peers.table.key_on_current_lane(peer, iov.key, keys))
+    let Some(key) =
+        peers.table.get(to).and_then(|peer| rail_set::key_on_current_lane(peers, peer, iov.key, keys))
     else {
         return;
     };
-    if peers.table.has_failed_over(to) {
+    if peers.table[to].has_failed_over() {
         rma.first_key = Some(iov.key);
         rma.remote = Iovs::one(RmaIov { key, ..iov });
     }

@@ -249,7 +249,7 @@ pub(in crate::rdm) fn by_device<W: Wire>(peers: &Peers, w: &W, rma: &RmaOp) -> b
     let (peer, rdma) = (&peers.table[rma.peer], peers.rdma(rma.peer));
     let features = peer.state.has(PeerFlags::MET).then_some(peer.features);
     // The key is of the home device, unless one of the current device is known.
-    let key_fits = !peers.table.has_failed_over(rma.peer)
+    let key_fits = !peers.table[rma.peer].has_failed_over()
         || rma.first_key.is_some()
         || rma.protocol == RmaProtocol::LongReadWrite;
     rma.len > 0

@@ -21,7 +21,7 @@ use crate::rdm::protocol::{Protocol, SendProgress, Step};
 use crate::rdm::protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, user_qp_send,
 };
-use crate::rdm::rails::failover;
+use crate::rdm::rails::announce;
 use crate::rdm::rma::ops::{self, is_rma_entry};
 use crate::rdm::status::OpError;
 
@@ -68,9 +68,8 @@ fn push_ctl<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, ctl: Ctl) -> Result<
         Ctl::ReadNack { send_id, recv_id, not_now } => {
             read_nack::push(&mut e.peers, w, to, (send_id, recv_id), not_now)
         }
-        Ctl::AnnounceLane(other) => failover::push_announce_lane(&mut e.peers, w, to, other),
-        Ctl::LaneFailed(other) => failover::push_lane_failed(&mut e.peers, w, to, other),
-        Ctl::LaneChanged => failover::push_lane_changed(&mut e.peers, w, to),
+        Ctl::AnnounceLane(other) => announce::push_announce_lane(&mut e.peers, w, to, other),
+        Ctl::LaneChanged => announce::push_lane_changed(&mut e.peers, w, to),
         Ctl::Reannounce(id) => read_nack::push_reannouncement(&mut e.sends, &mut e.peers, w, to, id),
         Ctl::Eor { send_id, recv_id } => longread::push_eor(&mut e.peers, w, to, send_id, recv_id),
         Ctl::Error { what, code } => peer_error::push(&mut e.peers, w, to, what, code),
@@ -223,7 +222,7 @@ fn step_failed<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
         return Step::Idle;
     }
     let sent = if state.is_handshake_queued() {
-        Some(handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id))
+        Some(handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id.into()))
     } else if state.has(PeerFlags::MET) {
         e.peers.push_unsent_error(w, id)
     } else {
@@ -251,7 +250,7 @@ fn step<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, round: u32) -> Step {
         return step_reads(e, w, id);
     }
     if peer.state.is_handshake_queued() {
-        let sent = handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id);
+        let sent = handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id.into());
         return step_result(e, w, id, sent);
     }
     let Some(queue) = &peer.queue else { return Step::Idle };
@@ -295,9 +294,13 @@ fn drive_steps<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) -> usize {
 fn resume_listed<W: Wire>(e: &mut Engine, w: &mut W, now: Nanos) -> usize {
     let mut steps = if e.pending.backed_off.is_empty() { 0 } else { backoff::resend_due(e, w, now) };
     for _ in 0..e.pending.scheduled.len() {
-        let Some(peer) = e.pending.scheduled.pop_front() else { break };
-        e.peers.table[peer].state.remove(PeerFlags::SCHEDULED);
-        steps += e.drive(w, peer);
+        let Some(id) = e.pending.scheduled.pop_front() else { break };
+        let Some(lane) = e.peers.table.lane_mut(id) else { continue };
+        lane.state.remove(PeerFlags::SCHEDULED);
+        steps += match id.first_of() {
+            Some(peer) => e.drive(w, peer),
+            None => announce::drive(&mut e.peers, &mut e.pending, w, id),
+        };
     }
     if e.zcopy_recv.is_some() {
         zcopy_recv::forward_next(e, w);

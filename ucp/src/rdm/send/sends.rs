@@ -5,9 +5,10 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, supports_classes};
 use crate::rdm::ids::OpId;
-use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::ids::{LaneId, PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, Wire};
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::lane::Lane;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::wires::Wires;
 use crate::rdm::pending::Pending;
@@ -217,12 +218,12 @@ impl Sends {
 }
 
 impl Pending {
-    /// Schedules a peer for [`resume`](Self::resume).
+    /// Schedules a peer, or what is to be sent on a further lane, for [`resume`](Self::resume).
     #[inline]
-    pub(in crate::rdm) fn schedule(&mut self, peers: &mut Peers, id: PeerId) {
-        let state = &mut peers.table[id].state;
-        if !state.has(PeerFlags::SCHEDULED) {
-            state.insert(PeerFlags::SCHEDULED);
+    pub(in crate::rdm) fn schedule(&mut self, peers: &mut Peers, id: impl Into<LaneId>) {
+        let id = id.into();
+        if let Some(lane) = peers.table.lane_mut(id).filter(|lane| !lane.state.has(PeerFlags::SCHEDULED)) {
+            lane.state.insert(PeerFlags::SCHEDULED);
             self.scheduled.push_back(id);
         }
     }
@@ -241,10 +242,7 @@ impl Peers {
             Ok(_) => {
                 self.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
                 self.counters.by_peer.of(to).tx_pkts += 1;
-                // [M10.2]
-                let is_data = ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA;
-                let accepted = if ty == PktType::HANDSHAKE { Accepted::Handshake } else { Accepted::Packets };
-                self.table[to].state.note_posted(accepted, is_data);
+                note_posted(&mut self.table[to], ty);
                 Ok(())
             }
             Err(refused) => {
@@ -252,6 +250,46 @@ impl Peers {
                 Err(refused)
             }
         }
+    }
+
+    /// Counts a packet posted on a lane, and updates the lane's state.
+    pub(in crate::rdm) fn posted_on(
+        &mut self,
+        id: LaneId,
+        ty: PktType,
+        sent: Result<Posted, NotPosted>,
+    ) -> Result<(), NotPosted> {
+        if let Some(peer) = id.first_of() {
+            return self.posted(peer, ty, sent);
+        }
+        let Some(lane) = self.table.lanes.get_mut(id) else { return Ok(()) };
+        match sent {
+            Ok(_) => {
+                note_posted(lane, ty);
+                self.counters.stats.tx_pkts[usize::from(ty.0)] += 1;
+                if let Some(peer) = lane.peer {
+                    self.counters.by_peer.of(peer).tx_pkts += 1;
+                }
+                Ok(())
+            }
+            Err(refused) => {
+                self.counters.stats.rare.full += u64::from(refused == NotPosted::Full);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Posts one packet on a lane.
+    pub(in crate::rdm) fn post_on<W: Wire, F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        w: &mut W,
+        id: LaneId,
+        ty: PktType,
+        max: usize,
+        fill: F,
+    ) -> Result<(), NotPosted> {
+        let sent = w.send(id, max, TxToken::Packet, fill);
+        self.posted_on(id, ty, sent)
     }
 
     /// Posts one packet. // HOT
@@ -264,9 +302,18 @@ impl Peers {
         max: usize,
         fill: F,
     ) -> Result<(), NotPosted> {
-        let sent = w.send(to, max, TxToken::Packet, fill);
+        let sent = w.send(to.into(), max, TxToken::Packet, fill);
         self.posted(to, ty, sent)
     }
+}
+
+/// Notes a packet that the wire has accepted. // HOT
+// [M10.2]
+#[inline(always)]
+fn note_posted(lane: &mut Lane, ty: PktType) {
+    let is_data = ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA;
+    let accepted = if ty == PktType::HANDSHAKE { Accepted::Handshake } else { Accepted::Packets };
+    lane.state.note_posted(accepted, is_data);
 }
 
 /// True if an untagged message must wait for the peer's HANDSHAKE. // HOT

@@ -45,7 +45,7 @@ impl Wire for Both<'_, '_> {
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        to: PeerId,
+        to: LaneId,
         max: usize,
         token: TxToken,
         fill: F,
@@ -53,7 +53,7 @@ impl Wire for Both<'_, '_> {
         self.port.send(to, max, token, fill)
     }
 
-    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, peer: LaneId, from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         self.port.connect(peer, from, addr)
     }
 
@@ -71,7 +71,7 @@ impl Wire for Both<'_, '_> {
 
     fn write(
         &mut self,
-        _peer: PeerId,
+        _peer: LaneId,
         from: Piece,
         _reg: &Reg,
         to: Remote,
@@ -84,7 +84,7 @@ impl Wire for Both<'_, '_> {
 
     fn read(
         &mut self,
-        _peer: PeerId,
+        _peer: LaneId,
         to: Piece,
         _reg: &Reg,
         from: Remote,
@@ -331,12 +331,12 @@ fn immediate_data_travel_with_the_device_write() {
     assert_eq!((pair.net.events(0).len(), pair.device.regs), (1, 0));
     assert_eq!(pair.device.mem, bytes);
     let (wire, from) = (pair.net.nodes[1].wire, source(&address(0)));
-    pair.net.nodes[1].engine.on_imm(wire, from, 5000, 0xdead_beef);
+    pair.net.at(1, |e, w| e.on_imm(w, wire, from, 5000, 0xdead_beef));
     let writer = pair.net.peer(1, 0);
     let want = [EngineEvent::RemoteWrite { from: writer, len: 5000, cq_data: 0xdead_beef }];
     assert_eq!(pair.net.events(1).into_iter().filter(|out| *out == want[0]).count(), 1);
     assert_eq!(pair.net.nodes[1].engine.peers().stats().served(RmaProtocol::DirectWrite).bytes, 5000);
-    pair.net.nodes[1].engine.on_imm(wire, Source { node: 99, port: 1 }, 5000, 1);
+    pair.net.at(1, |e, w| e.on_imm(w, wire, Source { node: 99, port: 1 }, 5000, 1));
     assert!(pair.net.events(1).is_empty(), "from nobody known");
     assert_eq!(pair.net.nodes[1].engine.peers().stats().dropped(DropReason::UnknownSender), 1);
 

@@ -1,8 +1,11 @@
 //! Long transfers over several lanes on a seeded network: names in requests, spread, lost lanes.
 
+use std::collections::HashMap;
+
 use ucs::time::Nanos;
 
 use crate::rdm::Engine;
+use crate::rdm::MAX_RAILS;
 use crate::rdm::io::*;
 use crate::rdm::op::{Gather, Piece, Scatter};
 use crate::rdm::protocol::{Protocol, Sync};
@@ -15,6 +18,7 @@ use crate::wire::rtm::RtmBody;
 use crate::wire::{self, EfaStatus, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
 
 mod failover;
+mod lanes;
 mod striping;
 
 const LEN: usize = 200_000;
@@ -30,7 +34,7 @@ enum What {
 struct SentPacket {
     from: Nic,
     to: Nic,
-    peer: PeerId,
+    lane: LaneId,
     what: What,
 }
 
@@ -42,8 +46,11 @@ struct Region {
 struct Side {
     me: usize,
     addrs: Vec<Vec<RawAddr>>,
-    paths: Vec<Option<(usize, Nic)>>,
+    /// Our NIC and the other end, by the number of a lane.
+    paths: HashMap<LaneId, (usize, Nic)>,
     regs: Vec<Option<Region>>,
+    /// Further lanes that have become peers.
+    promoted: Vec<(LaneId, PeerId)>,
     unwilling: Vec<usize>,
     full: Rng,
     rough: bool,
@@ -55,12 +62,12 @@ impl Side {
         self.rough && self.full.one_in(5)
     }
 
-    fn fly(&mut self, peer: PeerId, what: What) -> Result<Posted, NotPosted> {
+    fn fly(&mut self, lane: LaneId, what: What) -> Result<Posted, NotPosted> {
         if self.refuses() {
             return Err(NotPosted::Full);
         }
-        let (nic, to) = self.paths[peer.0 as usize].expect("a path");
-        self.out.push(SentPacket { from: (self.me, nic), to, peer, what });
+        let (nic, to) = self.paths[&lane];
+        self.out.push(SentPacket { from: (self.me, nic), to, lane, what });
         Ok(Posted::Pending)
     }
 
@@ -74,12 +81,8 @@ impl Side {
         at + piece.len() <= region.piece.len()
     }
 
-    fn set_path(&mut self, peer: PeerId, nic: usize, to: Nic) {
-        let at = peer.0 as usize;
-        if self.paths.len() <= at {
-            self.paths.resize(at + 1, None);
-        }
-        self.paths[at] = Some((nic, to));
+    fn set_path(&mut self, lane: impl Into<LaneId>, nic: usize, to: Nic) {
+        self.paths.insert(lane.into(), (nic, to));
     }
 
     fn nic_of(&self, addr: &RawAddr) -> Nic {
@@ -102,7 +105,7 @@ impl Wire for NodeWire<'_> {
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        to: PeerId,
+        to: LaneId,
         max: usize,
         _token: TxToken,
         fill: F,
@@ -119,14 +122,20 @@ impl Wire for NodeWire<'_> {
         sent.map(|_| Posted::Done)
     }
 
-    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), PeerError> {
+    fn connect(&mut self, lane: LaneId, _from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         let to = self.side.nic_of(addr);
-        self.side.set_path(peer, self.nic, to);
+        self.side.set_path(lane, self.nic, to);
         Ok(())
     }
 
-    fn reroute(&mut self, peer: PeerId, onto: PeerId, addr: &RawAddr) -> Result<(), PeerError> {
-        let (nic, to) = self.side.paths[onto.0 as usize].expect("a path");
+    fn promote(&mut self, lane: LaneId, peer: PeerId) {
+        let (nic, to) = self.side.paths.remove(&lane).expect("a path");
+        self.side.set_path(peer, nic, to);
+        self.side.promoted.push((lane, peer));
+    }
+
+    fn reroute(&mut self, peer: PeerId, onto: LaneId, addr: &RawAddr) -> Result<(), PeerError> {
+        let (nic, to) = self.side.paths[&onto];
         assert_eq!(to, self.side.nic_of(addr));
         self.side.set_path(peer, nic, to);
         Ok(())
@@ -148,35 +157,35 @@ impl Wire for NodeWire<'_> {
 
     fn read(
         &mut self,
-        peer: PeerId,
+        lane: LaneId,
         to: Piece,
         reg: &Reg,
         from: Remote,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        let (nic, _) = self.side.paths[peer.0 as usize].expect("a path");
+        let (nic, _) = self.side.paths[&lane];
         if self.side.nic_of_reg(reg) != nic {
             return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         assert!(self.side.covers(reg, to));
-        self.side.fly(peer, What::Read { to, from, token })
+        self.side.fly(lane, What::Read { to, from, token })
     }
 
     fn write(
         &mut self,
-        peer: PeerId,
+        lane: LaneId,
         from: Piece,
         reg: &Reg,
         to: Remote,
         _imm: Option<u32>,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        let (nic, _) = self.side.paths[peer.0 as usize].expect("a path");
+        let (nic, _) = self.side.paths[&lane];
         if self.side.nic_of_reg(reg) != nic {
             return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         assert!(self.side.covers(reg, from));
-        self.side.fly(peer, What::Write { from, to, token })
+        self.side.fly(lane, What::Write { from, to, token })
     }
 }
 
@@ -214,6 +223,14 @@ impl Rig {
     }
 
     fn made(nics: [usize; 2], seed: u64, cfg: impl Fn(usize) -> EngineConfig) -> (Rig, PeerId) {
+        let mut rig = Rig::apart(nics, seed, cfg);
+        let lanes: Vec<(usize, Nic)> = (0..nics[0].min(nics[1])).map(|nic| (nic, (1, nic))).collect();
+        let peer = rig.link(0, &lanes);
+        (rig, peer)
+    }
+
+    /// Creates two workers with so many devices each, without an endpoint.
+    fn apart(nics: [usize; 2], seed: u64, cfg: impl Fn(usize) -> EngineConfig) -> Rig {
         let addrs: Vec<Vec<RawAddr>> =
             (0..2).map(|host| (0..nics[host]).map(|nic| addr(host, nic)).collect()).collect();
         let engine = |host: usize| {
@@ -227,14 +244,15 @@ impl Rig {
         let side = |me| Side {
             me,
             addrs: addrs.clone(),
-            paths: Vec::new(),
+            paths: HashMap::new(),
+            promoted: Vec::new(),
             regs: Vec::new(),
             unwilling: Vec::new(),
             full: Rng(seed),
             rough: false,
             out: Vec::new(),
         };
-        let mut rig = Rig {
+        let rig = Rig {
             engines: (0..2).map(engine).collect(),
             sides: (0..2).map(side).collect(),
             sent_packets: Vec::new(),
@@ -245,17 +263,29 @@ impl Rig {
             done: vec![[0; 8]; 2],
             data: vec![[0; 8]; 2],
         };
-        let both = nics[0].min(nics[1]);
-        let peers: Vec<PeerId> = (0..both)
-            .map(|nic| {
-                let peer =
-                    rig.engines[0].peers_mut().add(WireId(nic as u8), addrs[1][nic], source(&addrs[1][nic]));
-                rig.sides[0].set_path(peer, nic, (1, nic));
-                peer
-            })
-            .collect();
-        rig.at(0, 0, |e, w| e.set_peer_rails(w, peers[0], &peers[1..]));
-        (rig, peers[0])
+        rig
+    }
+
+    /// Makes an endpoint of `me`: its NIC and the other end, of the first lane and of further ones.
+    fn link(&mut self, me: usize, lanes: &[(usize, Nic)]) -> PeerId {
+        let (nic, to) = lanes[0];
+        let there = addr(to.0, to.1);
+        let wire = WireId(nic as u8);
+        let peer = self.at(me, nic, |e, w| e.add_peer(w, wire, there, source(&there)));
+        self.sides[me].paths.entry(peer.into()).or_insert((nic, to));
+        let further: Vec<LaneId> =
+            lanes[1..].iter().filter_map(|(nic, to)| self.add_lane(me, peer, *nic, *to)).collect();
+        self.at(me, 0, |e, w| e.set_peer_lanes(w, peer, &further[..further.len().min(MAX_RAILS - 1)]));
+        peer
+    }
+
+    /// Adds a further lane to a peer of `me`.
+    fn add_lane(&mut self, me: usize, peer: PeerId, nic: usize, to: Nic) -> Option<LaneId> {
+        let there = addr(to.0, to.1);
+        let wire = WireId(nic as u8);
+        let lane = self.engines[me].peers_mut().add_lane(peer, wire, there, source(&there))?;
+        self.sides[me].paths.entry(lane).or_insert((nic, to));
+        Some(lane)
     }
 
     fn connected(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
@@ -309,7 +339,7 @@ impl Rig {
             return Err(PeerError::Unreachable);
         }
         // The target's device knows the peers its owner has connected to.
-        if !self.sides[to.0].paths.contains(&Some((to.1, from))) {
+        if !self.sides[to.0].paths.values().any(|path| *path == (to.1, from)) {
             return Err(PeerError::Device(EfaStatus::UnknownPeer));
         }
         let (near, far) = match &sent_packet.what {
@@ -345,7 +375,10 @@ impl Rig {
     }
 
     fn deliver(&mut self, at: usize) {
-        let sent_packet = self.sent_packets.remove(at);
+        let mut sent_packet = self.sent_packets.remove(at);
+        let promoted = self.sides[sent_packet.from.0].promoted.iter();
+        let promoted = { promoted }.find(|(lane, _)| *lane == sent_packet.lane);
+        sent_packet.lane = promoted.map_or(sent_packet.lane, |(_, peer)| (*peer).into());
         let result = self.carry_out(&sent_packet);
         let (me, nic) = sent_packet.from;
         match &sent_packet.what {
@@ -354,7 +387,7 @@ impl Rig {
                     self.arrive(&sent_packet, bytes);
                 }
                 let way = (WireId(nic as u8), fault);
-                self.at(me, nic, |e, w| e.on_packet_lost(w, sent_packet.peer, way, bytes));
+                self.at(me, nic, |e, w| e.on_packet_lost(w, sent_packet.lane, way, bytes));
             }
             What::Packet(bytes) => self.arrive(&sent_packet, bytes),
             What::Read { token, .. } | What::Write { token, .. } => {

@@ -82,8 +82,8 @@ impl Receives<'_> {
         packet: &[u8],
     ) -> bool {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
-        let Some(peer) = self.peers.lookup.current(wire, from) else { return false };
-        let sender = &mut self.peers.table[peer];
+        let Some(lane) = self.peers.lookup.current(wire, from) else { return false };
+        let Some((peer, sender)) = self.peers.table.by_first_lane(lane) else { return false };
         if !sender.state.takes_short() || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
             return false;
         }

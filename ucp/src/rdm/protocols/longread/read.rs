@@ -144,7 +144,7 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
     let mut len = contiguous.min(max).min(rma_read.end - rma_read.at).min(dest_left);
     let token = TxToken::RmaRead { id, part: 0 };
     let posted = match reg {
-        Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
+        Some(reg) => w.read(to.into(), piece.part(into, len as usize), reg, remote, token),
         None => {
             // If the wire does not copy even one byte, its error ends the read.
             let most = MAX_COPY.min(w.mtu(to)).min(w.read_copy_max(to));

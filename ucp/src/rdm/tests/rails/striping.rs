@@ -207,7 +207,7 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
         What::Packet(bytes) => bytes.clone(),
         _ => panic!("RDMA"),
     };
-    let lane = back[0].peer;
+    let lane = back[0].lane;
     rig.at(0, 1, |e, _| e.returns().on_rnr(Nanos(0), lane, &packet(&back[0])));
     assert!(
         rig.engines[0].pending().is_backed_off(rig.engines[0].peers(), Some(peer))
@@ -218,7 +218,7 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
     let way = (WireId(1), PeerError::Unreachable);
     rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[1])));
     rig.at(0, 1, |e, w| e.on_wire_drained(w, WireId(1)));
-    assert_eq!(rig.engines[0].peers().peer_error(lane), Some(PeerError::Unreachable));
+    assert_eq!(rig.engines[0].peers().lane_info(lane).unwrap().fault, Some(PeerError::Unreachable));
     rig.at(0, 1, |e, _| e.returns().on_rnr(Nanos(0), lane, &packet(&back[2])));
     rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[3])));
     rig.settle();
@@ -244,7 +244,7 @@ fn packet_lost_for_good_fails_the_peer() {
             break at;
         }
     };
-    let lane = rig.sent_packets.remove(at).peer;
+    let lane = rig.sent_packets.remove(at).lane;
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     let error = OpError::Peer(peer, PeerError::Device(EfaStatus::UnknownPeer));
     assert!(rig.events(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
@@ -252,7 +252,7 @@ fn packet_lost_for_good_fails_the_peer() {
     let lane = rig.engines[0].peers().further_lanes(peer)[0];
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     assert_eq!(
-        (rig.engines[0].peers().peer_error(peer), rig.engines[0].peers().peer_error(lane)),
+        (rig.engines[0].peers().peer_error(peer), rig.engines[0].peers().lane_info(lane).unwrap().fault),
         (None, Some(PeerError::Device(EfaStatus::UnknownPeer)))
     );
 }

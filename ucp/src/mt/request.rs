@@ -208,7 +208,7 @@ fn take<R: Operation>(request: &mut R) -> Option<R::Output> {
     }
 }
 
-/// Waits for a running request: at first by progress, then as one of [`super::wait::Waiters`].
+/// Waits for a running request: at first by progress, then as one of the waiting threads.
 fn wait<R: Operation>(running: &mut Locked<R>) -> Result<R::Output, Error> {
     let shared: Arc<Shared> = running.shared().clone();
     let mut idle = 0;

@@ -7,17 +7,17 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ucs::sync::{LockError, RecursiveGuard, RecursiveLock, ThreadMode, this_thread};
+use ucs::sync::{LeaderGroup, LockError, RecursiveGuard, RecursiveLock, ThreadMode, this_thread};
 use ucs::sys::Wakeup;
 
-use super::wait::Waiters;
 use crate::Worker;
 
 pub(super) struct Shared {
     lock: RecursiveLock,
     worker: Worker,
     pub(super) wakeup: Wakeup,
-    pub(super) waiters: Waiters,
+    /// Threads that wait for operations of the worker.
+    pub(super) waiters: LeaderGroup,
     /// Set by a signal, until a wait has seen it.
     pub(super) is_signalled: AtomicBool,
     abandoned: Abandoned,
@@ -40,7 +40,7 @@ impl Shared {
             lock: RecursiveLock::new(mode, this_thread()),
             worker,
             wakeup: Wakeup::new(),
-            waiters: Waiters::default(),
+            waiters: LeaderGroup::default(),
             is_signalled: AtomicBool::new(false),
             abandoned: Abandoned::default(),
         })

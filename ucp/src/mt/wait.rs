@@ -1,13 +1,14 @@
 //! Waiting for the end of an operation: of the threads that wait, one progresses and sleeps on the worker's
 //! descriptor; the others sleep until their own operation has ended or it is their turn to progress.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Duration;
 
 use ucs::Errno;
+use ucs::sync::{Follower, LeaderGroup};
 use ucs::sys::Sleeper;
 use ucs::sys::fd::wait_readable;
 
@@ -18,21 +19,9 @@ use crate::api::SleepPlan;
 /// Longest sleep of the thread that progresses.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-/// Threads that wait for operations of one worker.
-#[derive(Default)]
-pub(super) struct Waiters(Mutex<Group>);
-
-#[derive(Default)]
-struct Group {
-    has_leader: bool,
-    followers: Vec<Arc<Parker>>,
-}
-
 /// A thread that waits, as its operation's waker knows it.
 struct Parker {
-    is_woken: AtomicBool,
-    leads: AtomicBool,
-    thread: Thread,
+    follower: Arc<Follower>,
     shared: Weak<Shared>,
 }
 
@@ -42,11 +31,7 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // SYNC(parker): the leader stores `leads`, then looks at `is_woken`, and so one of them sees the
-        // other.
-        self.is_woken.store(true, Ordering::SeqCst);
-        self.thread.unpark();
-        if self.leads.load(Ordering::SeqCst)
+        if self.follower.wake()
             && let Some(shared) = self.shared.upgrade()
         {
             shared.wakeup.wake_for_work();
@@ -54,82 +39,49 @@ impl Wake for Parker {
     }
 }
 
-impl Waiters {
-    fn group(&self) -> MutexGuard<'_, Group> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn join(&self, parker: &Arc<Parker>) {
-        let mut group = self.group();
-        if std::mem::replace(&mut group.has_leader, true) {
-            group.followers.push(parker.clone());
-        } else {
-            parker.leads.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// Leaves the group. The thread that has waited longest leads it after its leader.
-    fn leave(&self, parker: &Arc<Parker>) {
-        let mut group = self.group();
-        if !parker.leads.load(Ordering::SeqCst) {
-            group.followers.retain(|other| !Arc::ptr_eq(other, parker));
-        } else if group.followers.is_empty() {
-            group.has_leader = false;
-        } else {
-            let next = group.followers.remove(0);
-            next.leads.store(true, Ordering::SeqCst);
-            next.thread.unpark();
-        }
-    }
-}
-
 /// Membership of a waiting thread, which ends even if a callback panics.
 struct Member<'a> {
-    waiters: Option<&'a Waiters>,
-    parker: &'a Arc<Parker>,
+    group: Option<&'a LeaderGroup>,
+    follower: &'a Arc<Follower>,
 }
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        self.waiters.into_iter().for_each(|waiters| waiters.leave(self.parker));
+        self.group.into_iter().for_each(|group| group.leave(self.follower));
     }
 }
 
 impl Shared {
     /// Calls `poll` until it is ready, with progress and sleep between. `poll` goes in by itself.
     pub(super) fn block_on<T>(self: &Arc<Self>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
-        let parker = Arc::new(Parker {
-            is_woken: AtomicBool::new(true),
-            leads: AtomicBool::new(false),
-            thread: thread::current(),
-            shared: Arc::downgrade(self),
-        });
-        let waker = Waker::from(parker.clone());
+        let follower = Follower::current();
+        let shared = Arc::downgrade(self);
+        let waker = Waker::from(Arc::new(Parker { follower: follower.clone(), shared }));
         let mut cx = Context::from_waker(&waker);
         // In a handler nobody else can progress.
-        let waiters = if self.is_held_here() { None } else { Some(&self.waiters) };
-        match waiters {
-            Some(waiters) => waiters.join(&parker),
-            None => parker.leads.store(true, Ordering::SeqCst),
+        let group = if self.is_held_here() { None } else { Some(&self.waiters) };
+        match group {
+            Some(group) => group.join(&follower),
+            None => follower.lead(),
         }
-        let _member = Member { waiters, parker: &parker };
+        let _member = Member { group, follower: &follower };
         let mut idle = 0;
         loop {
-            if parker.is_woken.swap(false, Ordering::SeqCst)
+            if follower.take_wake()
                 && let Poll::Ready(value) = poll(&mut cx)
             {
                 return value;
             }
-            if parker.leads.load(Ordering::SeqCst) {
-                self.lead(&parker.is_woken, &mut idle);
+            if follower.leads() {
+                self.lead(&follower, &mut idle);
             } else {
-                thread::park();
+                follower.park();
             }
         }
     }
 
     /// Progresses once, and sleeps after many empty calls.
-    fn lead(self: &Arc<Self>, is_woken: &AtomicBool, idle: &mut u32) {
+    fn lead(self: &Arc<Self>, follower: &Follower, idle: &mut u32) {
         if let Ok(Some(inside)) = self.enter_to_progress()
             && inside.progress() > 0
         {
@@ -139,7 +91,7 @@ impl Shared {
         *idle += 1;
         if *idle < self.spin() {
             std::hint::spin_loop();
-        } else if self.sleep_for_work(Some(MAX_SLEEP), || !is_woken.load(Ordering::SeqCst)).is_err() {
+        } else if self.sleep_for_work(Some(MAX_SLEEP), || !follower.is_woken()).is_err() {
             thread::yield_now();
         }
     }

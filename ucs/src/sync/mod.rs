@@ -1,7 +1,9 @@
 //! Atomics, fences, locks and spin hints: `std`, or `loom` under `--cfg loom` for exhaustive checks. The
-//! blocking spin lock is for slow paths; the recursive lock is that of what threads share by their mode.
+//! blocking spin lock is for slow paths; the recursive lock is that of what threads share by their mode, and
+//! the leader group is that of the threads that wait for it.
 
 mod cell;
+mod leader;
 mod prefetch;
 mod rcu;
 mod recursive_lock;
@@ -11,6 +13,7 @@ mod spin_hint;
 
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
+pub use leader::{Follower, LeaderGroup};
 pub use prefetch::{load_fence, prefetch_read, prefetch_write};
 pub use rcu::{Rcu, RcuReader};
 pub use recursive_lock::{
@@ -56,4 +59,18 @@ pub fn model(test: impl Fn() + Sync + Send + 'static) {
 #[cfg(loom)]
 pub fn model(test: impl Fn() + Sync + Send + 'static) {
     loom::model(test);
+}
+
+/// As [`model`], with at most so many preemptions in each interleaving, for models of more than two threads.
+#[cfg(not(loom))]
+pub fn model_bounded(_preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    test();
+}
+
+/// As [`model`], with at most so many preemptions in each interleaving.
+#[cfg(loom)]
+pub fn model_bounded(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
 }

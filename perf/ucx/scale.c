@@ -5,6 +5,7 @@
  *   scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
  *   scale peers EPS CORE CORE        ucp: endpoints to EPS workers, twice; memory; address; idle progress
  *   scale uct_peers EPS CORE CORE    uct posix: as peers, with interfaces
+ *   scale threads THREADS ITERS CORE CORE  ucp: tagged messages of 8 bytes; the threads of each side share its worker
  *   scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes; threads share an interface
  *   scale self WINDOW ITERS          tagged messages of 8 bytes to itself, for instruction counts
  *
@@ -98,10 +99,12 @@ static ucp_context_h context;
 static ucp_worker_h workers[MOST];
 static ucp_ep_h eps[MOST], again[MOST];
 
+static ucs_thread_mode_t ucp_mode = UCS_THREAD_MODE_SINGLE;
+
 static void open_ucp(size_t count)
 {
 	ucp_params_t params = { .field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG };
-	ucp_worker_params_t wp = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE };
+	ucp_worker_params_t wp = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = ucp_mode };
 	must(ucp_init(&params, NULL, &context), "ucp_init");
 	for (size_t i = 0; i < count; i++)
 		must(ucp_worker_create(context, &wp, &workers[i]), "ucp_worker_create");
@@ -211,6 +214,70 @@ static void rate(int first, size_t count, uint64_t iters)
 	double start = now();
 	send_all(count, iters);
 	printf("{\"msg_rate\":%.0f}\n", (double)iters / (now() - start));
+}
+
+/* ---- ucp: threads that share a worker of UCS_THREAD_MODE_MULTI ---- */
+
+static pthread_barrier_t together;
+static uint64_t warm_each, iters_each;
+static int sends;
+static double began[THREADS], ended[THREADS];
+
+static void windows(uint64_t thread, uint64_t iters)
+{
+	char out[SIZE] = { 0 }, in[WINDOW][SIZE];
+	void *requests[WINDOW];
+	for (uint64_t done = 0; done < iters; done += WINDOW) {
+		for (int i = 0; i < WINDOW; i++)
+			requests[i] = sends ? post_send(eps[0], out, MSG + thread) : post_recv(workers[0], in[i], MSG + thread);
+		for (int i = 0; i < WINDOW; i++)
+			finish(requests[i], 1);
+		finish(sends ? post_recv(workers[0], in[0], ACK + thread) : post_send(eps[0], out, ACK + thread), 1);
+	}
+}
+
+static void *one_of_threads(void *n)
+{
+	windows((uint64_t)n, warm_each);
+	pthread_barrier_wait(&together);
+	began[(size_t)n] = now();
+	windows((uint64_t)n, iters_each);
+	ended[(size_t)n] = now();
+	return NULL;
+}
+
+static void threads(int first, size_t count, uint64_t iters)
+{
+	size_t len;
+	pthread_t all[THREADS];
+	ucp_mode = UCS_THREAD_MODE_MULTI;
+	open_ucp(1);
+	ucp_worker_attr_t attr = { .field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE };
+	must(ucp_worker_query(workers[0], &attr), "ucp_worker_query");
+	if (attr.thread_mode != UCS_THREAD_MODE_MULTI)
+		die("thread mode multi", "not there");
+	tell_address(workers[0]);
+	eps[0] = connect_to(workers[0], hear_address(&len));
+	sends = first;
+	iters_each = (iters / count + WINDOW - 1) / WINDOW * WINDOW;
+	warm_each = (iters_each / 10 + WINDOW) / WINDOW * WINDOW;
+	pthread_barrier_init(&together, NULL, (unsigned)count);
+	for (size_t i = 0; i < count; i++)
+		if (pthread_create(&all[i], NULL, one_of_threads, (void *)i))
+			die("pthread_create", "failed");
+	for (size_t i = 0; i < count; i++)
+		pthread_join(all[i], NULL);
+	if (!first) {
+		while (!told())
+			ucp_worker_progress(workers[0]);
+		return;
+	}
+	double start = began[0], end = ended[0];
+	for (size_t i = 1; i < count; i++) {
+		start = began[i] < start ? began[i] : start;
+		end = ended[i] > end ? ended[i] : end;
+	}
+	printf("{\"msg_rate\":%.0f}\n", (double)(iters_each * count) / (end - start));
 }
 
 /* Nanoseconds of a call that finds nothing. */
@@ -478,7 +545,7 @@ int main(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 	if (argc < 5 && (strcmp(what, "self") || argc != 4)) {
 		fprintf(stderr, "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | "
-				"scale shared THREADS ITERS CORE CORE | scale self WINDOW ITERS\n");
+				"scale shared|threads THREADS ITERS CORE CORE | scale self WINDOW ITERS\n");
 		return 2;
 	}
 	uint64_t count = strtoull(argv[2], NULL, 0);
@@ -489,7 +556,7 @@ int main(int argc, char **argv)
 		self(count, strtoull(argv[3], NULL, 0));
 		return 0;
 	}
-	if ((!strcmp(what, "rate") || !strcmp(what, "shared")) && argc < 6)
+	if ((!strcmp(what, "rate") || !strcmp(what, "shared") || !strcmp(what, "threads")) && argc < 6)
 		die(what, "COUNT ITERS CORE CORE");
 	if (!strcmp(what, "shared")) {
 		shared(count, strtoull(argv[3], NULL, 0), argv + 4);
@@ -508,6 +575,8 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(what, "rate"))
 		rate(first, count, strtoull(argv[3], NULL, 0));
+	else if (!strcmp(what, "threads"))
+		threads(first, count, strtoull(argv[3], NULL, 0));
 	else if (!strcmp(what, "peers"))
 		peers(first, count);
 	else if (!strcmp(what, "uct_peers"))

@@ -6,6 +6,8 @@
 //!     scale peers EPS CORE CORE        ucp: endpoints to EPS workers, twice; memory; address; idle progress
 //!     scale uct_peers EPS CORE CORE    uct posix: as peers, with interfaces
 //!     scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes; threads share an interface
+//!     scale threads THREADS ITERS CORE CORE  tagged messages of 8 bytes, windows of 64; the threads of each
+//!                                      side share its worker
 //!     scale self WINDOW ITERS          tagged messages of 8 bytes to itself, for instruction counts
 //!
 //! Transports of ucp are those of `UCX_TLS`.
@@ -18,6 +20,7 @@ use std::time::Instant;
 
 use perf::second_process::{Failure, PeerProcess, pin, split_role};
 use tools_common::out::line;
+use ucp::mt::{SharedEp, SharedEpParams, SharedWorker};
 use ucp::{Address, Context, Ep, EpParams, Match, OpParams, OpStatus, SendParams, TAG_MASK_FULL, Worker};
 use ucs::config::{Source, Table as _};
 use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Refused, Sink};
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
 
 fn run(args: &[String]) -> Result<(), Failure> {
     let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | \
-                 scale shared THREADS ITERS CORE CORE | scale self WINDOW ITERS";
+                 scale shared|threads THREADS ITERS CORE CORE | scale self WINDOW ITERS";
     let (args, second) = split_role(args);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let words = words.as_slice();
@@ -70,6 +73,9 @@ fn run(args: &[String]) -> Result<(), Failure> {
     match (words, second) {
         (["rate", eps, iters, _, _], true) => receive(other, count(eps, WINDOW)?, iters.parse()?),
         (["rate", eps, iters, _, _], false) => send(other, count(eps, WINDOW)?, iters.parse()?),
+        (["threads", threads, iters, _, _], _) => {
+            one_worker(other, second, count(threads, THREADS)?, iters.parse()?)
+        }
         (["peers", eps, _, _], true) => serve_peers(other, count(eps, 4096)?),
         (["peers", eps, _, _], false) => peers(other, count(eps, 4096)?),
         (["uct_peers", eps, _, _], true) => serve_uct_peers(other, count(eps, 4096)?),
@@ -200,6 +206,83 @@ fn receive(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Fai
             worker.progress();
         }
     }
+    Ok(())
+}
+
+/// One side: threads that share a worker, of which each exchanges messages with its own of the other side.
+fn one_worker(mut other: PeerProcess, second: bool, threads: usize, iters: usize) -> Result<(), Failure> {
+    let worker = Context::new()?.shared_worker(ThreadMode::Multi)?;
+    other.send(&worker.address()?.pack())?;
+    let ep = worker.connect(&Address::unpack(&other.recv()?)?, SharedEpParams::default())?;
+    let (warm, windows) = whole_windows(iters / threads);
+    let barrier = Barrier::new(threads);
+    let pass = if second { receive_windows } else { send_windows };
+    let run = &|thread: u64| {
+        let ready = pass(&worker, &ep, thread, warm);
+        // The others wait here, whatever failed.
+        barrier.wait();
+        let start = Instant::now();
+        ready.and_then(|()| pass(&worker, &ep, thread, windows)).map(|()| (start, Instant::now()))
+    };
+    let times = std::thread::scope(|scope| -> Result<Vec<_>, Failure> {
+        let running: Vec<_> = (0..threads as u64).map(|n| scope.spawn(move || run(n))).collect();
+        let ended =
+            running.into_iter().map(|thread| Ok(thread.join().map_err(|_| "a thread panicked")??));
+        ended.collect()
+    })?;
+    if second {
+        let end = other.end_signal();
+        while end.try_recv().is_err() {
+            worker.progress()?;
+        }
+        return Ok(());
+    }
+    print_rate(times, (windows * WINDOW * threads) as u64)?;
+    other.done()
+}
+
+fn send_windows(worker: &SharedWorker, ep: &SharedEp, thread: u64, windows: usize) -> Result<(), ucp::Error> {
+    let (mut sends, mut ack) = (Vec::with_capacity(WINDOW), Vec::with_capacity(SIZE));
+    for _ in 0..windows {
+        sends.extend((0..WINDOW).map(|_| ep.tag_send(MSG + thread, &[0u8; SIZE])));
+        for mut send in sends.drain(..) {
+            send.wait()?.0?;
+        }
+        let (ended, buf) = worker.tag_recv(ACK + thread, TAG_MASK_FULL, ack).wait()?;
+        ended?;
+        ack = buf;
+    }
+    Ok(())
+}
+
+fn receive_windows(
+    worker: &SharedWorker,
+    ep: &SharedEp,
+    thread: u64,
+    windows: usize,
+) -> Result<(), ucp::Error> {
+    let mut idle: Vec<_> = (0..WINDOW).map(|_| Vec::with_capacity(SIZE)).collect();
+    let mut recvs = Vec::with_capacity(WINDOW);
+    for _ in 0..windows {
+        recvs.extend(idle.drain(..).map(|buf| worker.tag_recv(MSG + thread, TAG_MASK_FULL, buf)));
+        for mut recv in recvs.drain(..) {
+            let (ended, buf) = recv.wait()?;
+            ended?;
+            idle.push(buf);
+        }
+        ep.tag_send(ACK + thread, &[0u8; SIZE]).wait()?.0?;
+    }
+    Ok(())
+}
+
+/// Prints the rate of threads that began and ended then: a thread that only waits for them may wake late.
+fn print_rate(times: Vec<(Instant, Instant)>, messages: u64) -> Result<(), Failure> {
+    let (starts, ends): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+    let took = match (starts.iter().min(), ends.iter().max()) {
+        (Some(&first), Some(&last)) => (last - first).as_secs_f64(),
+        _ => return Err("no threads".into()),
+    };
+    line(format!("{{\"msg_rate\":{:.0}}}", messages as f64 / took));
     Ok(())
 }
 
@@ -401,12 +484,5 @@ fn shared(threads: usize, iters: u64, cores: [&str; 2]) -> Result<(), Failure> {
             running.into_iter().map(|thread| Ok(thread.join().map_err(|_| "a thread panicked")??));
         ended.collect()
     })?;
-    // The clocks of the threads: a thread that only waits for them may wake late.
-    let (starts, ends): (Vec<_>, Vec<_>) = times.into_iter().unzip();
-    let took = match (starts.iter().min(), ends.iter().max()) {
-        (Some(&first), Some(&last)) => (last - first).as_secs_f64(),
-        _ => return Err("no threads".into()),
-    };
-    line(format!("{{\"msg_rate\":{:.0}}}", all as f64 / took));
-    Ok(())
+    print_rate(times, all)
 }

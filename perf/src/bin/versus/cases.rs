@@ -293,6 +293,16 @@ sizes! {
     "fadd" "fadd" Latency { "8 B" 8, 30_000; "512 B" 512, 15_000; "4 KiB" 4 * KB, 5_000; }
 }
 
+/// Threads that share a worker on each side, and threads with a worker each, beside UCX.
+pub const THREAD_CASES: &[Case] = &[
+    threads("8 B, a worker each, 1 thread", 1),
+    threads("8 B, a worker each, 2 threads", 2),
+    threads("8 B, a worker each, 4 threads", 4),
+    case(Scale, "8 B, one worker, 1 thread", "threads", 1, 600_000, Rate),
+    case(Scale, "8 B, one worker, 2 threads", "threads", 2, 400_000, Rate),
+    case(Scale, "8 B, one worker, 4 threads", "threads", 4, 200_000, Rate),
+];
+
 /// Threads and endpoints, beside UCX.
 pub const SCALE_CASES: &[Case] = &[
     threads("tag_bw 8 B, 1 thread each side", 1),

@@ -9,7 +9,7 @@ mod paired_runs;
 mod run;
 mod scale;
 
-use cases::{Case, INSTRUCTION_CASES, LIBFABRIC_CASES, SCALE_CASES, UCX_CASES, UCX_SIZE_CASES};
+use cases::{Case, INSTRUCTION_CASES, LIBFABRIC_CASES, SCALE_CASES, THREAD_CASES, UCX_CASES, UCX_SIZE_CASES};
 use clap::{Parser, ValueEnum};
 use paired_runs::{Limits, PairedRuns};
 use perf::figure::{Figure, SavedLine, Sides, three_digits};
@@ -29,6 +29,8 @@ enum Against {
     Libfabric,
     /// UCX again: threads, endpoints, idle progress, addresses, memory
     Scale,
+    /// UCX again: message rate of threads that share a worker, and of threads with a worker each
+    Threads,
     /// libfabric again: instructions per eager message, by callgrind
     Instructions,
 }
@@ -106,8 +108,9 @@ fn versus(args: &Args) -> Result<usize, Error> {
     let (theirs, cases): (Box<dyn Theirs>, _) = match args.against {
         Against::Ucx => (Box::new(ucx()?), UCX_CASES),
         Against::UcxSizes => (Box::new(ucx()?), UCX_SIZE_CASES),
-        Against::Scale => {
-            (Box::new(scale::Scale::find(ucx()?, args.cores, args.ucx_tls.clone())?), SCALE_CASES)
+        Against::Scale | Against::Threads => {
+            let cases = if args.against == Against::Scale { SCALE_CASES } else { THREAD_CASES };
+            (Box::new(scale::Scale::find(ucx()?, args.cores, args.ucx_tls.clone())?), cases)
         }
         Against::Libfabric => (Box::new(fabric::Libfabric::find(args.cores)?), LIBFABRIC_CASES),
         Against::Instructions => (Box::new(fabric::Libfabric::find(args.cores)?), INSTRUCTION_CASES),

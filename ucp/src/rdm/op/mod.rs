@@ -10,6 +10,7 @@ pub mod rma_op;
 pub mod rma_ops;
 pub mod rma_read;
 pub mod rx;
+pub mod staged;
 pub mod table;
 pub mod tx;
 

@@ -8,6 +8,7 @@ use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::wire::{Iovs, MAX_IOV};
 
+use crate::rdm::op::staged::Staged;
 use crate::rdm::rails::rail_plan::RailPlan;
 
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct RmaRead {
     pub queued: bool,
     /// Registrations of the destination, by piece.
     pub regs: [Option<Reg>; MAX_IOV],
+    /// Memory in between, for a receive that callbacks unpack.
+    pub staged: Option<Staged>,
     /// Split over rails; `at` and `regs` are unused then.
     pub rail_plan: Option<Box<(RailPlan, u64)>>,
     /// Nothing more is read: the rest comes by long-CTS, or the receive ends.
@@ -55,6 +58,7 @@ impl RmaRead {
             in_flight: 0,
             queued: false,
             regs: [const { None }; MAX_IOV],
+            staged: None,
             rail_plan: None,
             stop: None,
         }

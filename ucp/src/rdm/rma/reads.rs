@@ -10,6 +10,7 @@ use crate::rdm::next::Next;
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::Job;
 use crate::rdm::op::rma_read::{RmaRead, Stop};
+use crate::rdm::op::staged::Staged;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PartialMsg;
 use crate::rdm::peers::state::PeerFlags;
@@ -28,6 +29,9 @@ impl Reads {
         rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
         let striped = rma_read.rail_plan.as_mut().map(|rail_plan| rail_plan.0.take_regs());
         striped.into_iter().flatten().for_each(|reg| w.release(reg));
+        if let Some(staged) = &mut rma_read.staged {
+            staged.end_access();
+        }
         let to = rma_read.to?;
         Some((rma_read, to))
     }
@@ -66,6 +70,23 @@ impl Reads {
             let peer = rma_read.peer;
             peers.table[peer].queue_mut().reads.push_back(id);
         }
+    }
+
+    /// Reads a message that callbacks unpack into memory of ours, from its beginning. False: it is another
+    /// receive, such memory did not help, or there is none.
+    // [M7.5]
+    pub(in crate::rdm) fn stage(&mut self, recvs: &Recvs, id: SlotId) -> bool {
+        let Some(rma_read) = self.table.get_mut(id) else { return false };
+        let op = rma_read.to.filter(|to| !is_rma_id(*to)).and_then(|rx| recvs.table.get(rx));
+        if !op.is_some_and(|op| op.buf.is_generic()) || rma_read.staged.is_some() {
+            return false;
+        }
+        rma_read.staged = usize::try_from(rma_read.end - rma_read.from).ok().and_then(Staged::new);
+        let is_staged = rma_read.staged.is_some();
+        if is_staged {
+            (rma_read.at, rma_read.stop) = (rma_read.from, None);
+        }
+        is_staged
     }
 
     /// Ends a read with an error, and what it was for.
@@ -110,6 +131,10 @@ impl Reads {
                 _ => None,
             };
         }
+        let from = rma_read.from as usize;
+        if let Some(staged) = &rma_read.staged {
+            return Some((0, staged.piece(), rma_read.at as usize - from));
+        }
         let buf = &recvs.table.get(to)?.buf;
         if let Some(list) = buf.list() {
             let few = list.pieces().len() <= MAX_IOV;
@@ -117,7 +142,6 @@ impl Reads {
             return Some((if few { n } else { MAX_IOV }, piece, into));
         }
         let dest = buf.piece()?;
-        let from = rma_read.from as usize;
         let dest = dest.part(from, (rma_read.end - rma_read.from) as usize);
         Some((0, dest, rma_read.at as usize - from))
     }

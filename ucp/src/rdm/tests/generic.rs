@@ -275,7 +275,7 @@ fn a_peer_without_peer_error_gets_zeros() {
     assert!(room[15_000..].iter().all(|byte| *byte == 0));
 }
 
-fn sent(net: &Net, ty: PktType) -> u64 {
+fn sent_by_1(net: &Net, ty: PktType) -> u64 {
     net.nodes[1].engine.peers.stats().tx_pkts[usize::from(ty.0)]
 }
 
@@ -294,29 +294,47 @@ fn unpacked_messages_are_sent_instead_of_read() {
         let ends = exchange(&mut net, peer, send_buf(&message), room, protocol, false);
         assert_eq!((ends.0, ends.1.map(|status| status.len)), (Ok(()), Ok(20_000)));
         assert_eq!(*target.bytes.borrow(), message);
-        assert_eq!((net.nodes[1].engine.peers.stats().rare.reads, sent(&net, PktType::READ_NACK)), (0, 1));
+        assert_eq!(
+            (net.nodes[1].engine.peers.stats().rare.reads, sent_by_1(&net, PktType::READ_NACK)),
+            (0, 1)
+        );
     }
 }
 
+/// A sender without READ_NACK waits until its memory is read: into memory of ours, then unpacked.
+// [M7.5]
 #[test]
-fn a_sender_without_read_nack_is_refused() {
-    let (message, target) = (message_bytes(2, 9000), Program::new(vec![0; 9000], 1, usize::MAX));
-    let to = target.data();
-    // SAFETY: the data outlives the exchange.
-    let list = unsafe { RecvList::of_generic(&to) };
-    let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
-    let from = net.peer(1, 0);
-    let old = net.nodes[1].engine.peers.features(from).expect("they have met") - Features::READ_NACK;
-    net.nodes[1].engine.set_features(from, old);
-    // SAFETY: as above.
-    let room = unsafe { RecvBuf::of_list(&list) };
-    let args = RecvArgs { buf: room, kind: exact(7), from: None, user: 5 };
-    net.at(1, |e, w| e.recv(w, args));
-    net.send(0, peer, &message, Some(7), Protocol::LongRead);
-    net.settle();
-    let ends = net.events(1);
-    assert!(
-        matches!(ends.as_slice(), [EngineEvent::RecvDone { user: 5, result: Err(OpError::Unsupported) }]),
-        "{ends:?}"
-    );
+fn a_sender_without_read_nack_is_read() {
+    for (protocol, room_len, fail_at, most, late) in [
+        (Protocol::LongRead, 20_000, usize::MAX, 1 << 30, false),
+        (Protocol::LongRead, 20_000, usize::MAX, 700, true),
+        (Protocol::RuntRead, 20_000, usize::MAX, 1 << 30, true),
+        (Protocol::RuntRead, 20_000, usize::MAX, 700, false),
+        (Protocol::LongRead, 9_000, usize::MAX, 700, false),
+        (Protocol::RuntRead, 20_000, 10_000, 1 << 30, false),
+    ] {
+        let message = message_bytes(2, 20_000);
+        let target = Program::new(vec![0; room_len], 1, fail_at);
+        let to = target.data();
+        // SAFETY: the data outlives the exchange.
+        let list = unsafe { RecvList::of_generic(&to) };
+        let (mut net, peer) = connected(NetConfig::RELIABLE, most);
+        let from = net.peer(1, 0);
+        let old = net.nodes[1].engine.peers.features(from).expect("they have met") - Features::READ_NACK;
+        net.nodes[1].engine.set_features(from, old);
+        // SAFETY: as above.
+        let room = unsafe { RecvBuf::of_list(&list) };
+        let (sent, received) = exchange(&mut net, peer, send_buf(&message), room, protocol, late);
+        let expected = if fail_at < room_len {
+            Err(OpError::Datatype(DatatypeError::Unpack(Status::OutOfRange)))
+        } else if room_len < message.len() {
+            Err(OpError::Truncated { len: message.len() as u64, room: room_len, from, tag: 7 })
+        } else {
+            assert!(*target.bytes.borrow() == message, "{protocol:?} {most} {late}");
+            Ok(message.len())
+        };
+        assert_eq!((sent, received.map(|status| status.len)), (Ok(()), expected));
+        assert!(net.nodes[1].engine.peers.stats().rare.reads > 0, "it was read");
+        assert_eq!((net.regs(), sent_by_1(&net, PktType::READ_NACK)), (0, 0));
+    }
 }

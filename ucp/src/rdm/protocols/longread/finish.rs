@@ -84,6 +84,9 @@ pub(super) fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> 
             }
             // [M7.5]
             if !peer.features.contains(Features::READ_NACK) {
+                if e.reads.stage(&e.recvs, id) {
+                    return SendProgress::Sent;
+                }
                 refuse_rma_read(e, w, id);
             } else {
                 nack_rma_read(e, w, id, false);
@@ -100,8 +103,11 @@ fn end_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     if is_rma_id(rx) {
         return end_read_of_write(e, w, rx);
     }
-    let Some((_, rxe)) = e.recvs.rxe(rx) else { return };
+    let Some((op, rxe)) = e.recvs.rxe(rx) else { return };
     rxe.rma_read = None;
+    if let Some(staged) = &rma_read.staged {
+        op.buf.put(rma_read.from, staged.bytes());
+    }
     let envelope = rxe.envelope;
     let rest = envelope.len - rma_read.from;
     let whole = rxe.received.add(rma_read.from, rest) && rxe.received.bytes() == envelope.len;

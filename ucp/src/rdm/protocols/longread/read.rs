@@ -122,8 +122,9 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
         && max > 0
     {
         let is_write = rma_read.to.is_some_and(is_rma_id);
-        // The program may withdraw this memory during the read.
-        let exclusive = if is_write { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
+        // The program may withdraw this memory during the read, and ours is freed after it.
+        let exclusive =
+            if is_write || rma_read.staged.is_some() { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
         *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | exclusive).ok();
     }
     let reg = rma_read.regs.get(n).and_then(Option::as_ref);

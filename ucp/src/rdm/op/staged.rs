@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use crate::rdm::op::Piece;
 
-/// Zeroed memory for one read. The device may write it until [`Staged::end_access`]. Dropped before, it is not
-/// freed.
+/// Zeroed memory for one read. The device may write it until [`Staged::end_access`]. If it is dropped before,
+/// it is not freed.
 #[derive(Debug)]
 pub struct Staged {
     /// From `Box::into_raw`.

@@ -471,7 +471,7 @@ fn unsafe_is_fenced() {
         "ucp/src/api/core/requests/",
         "ucp/src/api/data/",
         "ucp/src/api/core/staging.rs",
-        "ucp/src/api/ep/handle.rs",
+        "ucp/src/api/ep/send.rs",
         "ucp/src/api/mem/memory.rs",
         "ucp/src/api/request/",
         "ucp/src/api/rma/",

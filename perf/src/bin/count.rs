@@ -112,10 +112,10 @@ fn requests(size: usize, times: u64, window: u64) {
         for request in &mut *running {
             *request = table.start();
         }
-        for (token, _) in &*running {
-            table.end(*token, RecvStatus { len: size, tag: round, from: PeerId(0), cq_data: None });
+        for id in &*running {
+            table.end(*id, RecvStatus { len: size, tag: round, from: PeerId(0), cq_data: None });
         }
-        for (_, id) in &*running {
+        for id in &*running {
             assert!(table.take(*id).is_some_and(|status| status.tag == round), "the message of this round");
         }
     }

@@ -106,10 +106,12 @@ impl Ep {
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.am_send_raw(id, header, at, len, params) },
-            // SAFETY: as above.
-            Ok(SendView::Generic(data)) => unsafe {
-                send_generic(data, |buf| start_am(self, (id, header), buf, params))
-            },
+            Ok(SendView::Generic(data)) => {
+                // SAFETY: as above.
+                let start = |buf| unsafe { start_am(self, (id, header), buf, params) };
+                // SAFETY: as above.
+                unsafe { send_generic(data, start) }
+            }
             Err(error) => Err(error),
         };
         AmSend(SendRequest::new(self.worker(), started, lent))

@@ -182,10 +182,12 @@ impl Ep {
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.send_raw(at, len, params) },
-            // SAFETY: as above.
-            Ok(SendView::Generic(data)) => unsafe {
-                send_generic(data, |buf| self.send_buf(MsgClass::Message, buf, params))
-            },
+            Ok(SendView::Generic(data)) => {
+                // SAFETY: as above.
+                let start = |buf| unsafe { self.send_buf(MsgClass::Message, buf, params) };
+                // SAFETY: as above.
+                unsafe { send_generic(data, start) }
+            }
             Err(error) => Err(error),
         };
         SendRequest::new(self.worker(), started, lent)

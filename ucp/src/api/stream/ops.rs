@@ -234,10 +234,12 @@ impl Ep {
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.stream_send_raw(at, len, &OpParams::default()) },
-            // SAFETY: as above.
-            Ok(SendView::Generic(data)) => unsafe {
-                send_generic(data, |buf| start_stream_send(self, buf, None))
-            },
+            Ok(SendView::Generic(data)) => {
+                // SAFETY: as above.
+                let start = |buf| unsafe { start_stream_send(self, buf, None) };
+                // SAFETY: as above.
+                unsafe { send_generic(data, start) }
+            }
             Err(error) => Err(error),
         };
         SendRequest::new(self.worker(), started, lent)

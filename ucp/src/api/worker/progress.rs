@@ -178,8 +178,8 @@ impl Worker {
     ///
     /// Fails with the first [`Error::PeerGone`] or [`Error::Unreachable`] of a peer lost with unfinished
     /// operations since the last flush of this worker, or [`Error::ConnectFailed`] of an endpoint that never
-    /// got its peer; all other operations have completed. Endpoints closed by force do not count. (UCX reports
-    /// success.)
+    /// got its peer; all other operations have completed. Endpoints closed by force do not count. (UCX
+    /// reports success.)
     pub fn flush(&self) -> FlushRequest {
         flush_until(self, Nanos::NEVER)
     }

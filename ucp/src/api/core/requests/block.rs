@@ -102,8 +102,8 @@ pub(crate) struct Block {
     owner: AtomicU32,
     /// Set if the state says so.
     cq_data: AtomicU64,
-    /// Position among the caller's blocks that run, for `LentBlocks`.
-    pub(super) lent_at: Cell<u32>,
+    /// Position among the caller's blocks that run, for `CallersBlocks`.
+    pub(super) callers_at: Cell<u32>,
     pub(super) notify: Cell<Notify>,
     /// Error of an operation that has not ended well.
     error: Cell<Option<Error>>,
@@ -122,7 +122,7 @@ impl Block {
             from: AtomicU32::new(EMPTY_STATUS.from.0),
             owner: AtomicU32::new(owner),
             cq_data: AtomicU64::new(0),
-            lent_at: Cell::new(0),
+            callers_at: Cell::new(0),
             notify: Cell::new(Notify::None),
             error: Cell::new(None),
         }
@@ -150,6 +150,17 @@ impl Block {
     #[inline(always)]
     pub(super) fn state(&self) -> State {
         State(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Generation and state, read without the cost of an atomic operation. // HOT
+    /// # Safety
+    /// The calling thread has the worker that owns the block: nobody else writes them.
+    #[inline(always)]
+    pub(super) unsafe fn own_generation_and_state(&self) -> (u32, State) {
+        // SAFETY: this function's contract.
+        let generation = unsafe { self.generation.as_ptr().read() };
+        // SAFETY: as above.
+        (generation, State(unsafe { self.state.as_ptr().read() }))
     }
 
     // HOT
@@ -196,16 +207,12 @@ impl Block {
     /// Stores a message, for [`Block::publish`].
     pub(super) fn store_message(&self, message: &RecvStatus) {
         self.store_plain_message(message);
-        let has_data = message.cq_data.map_or(0, |data| {
-            self.cq_data.store(data, Ordering::Relaxed);
-            State::HAS_CQ_DATA
-        });
-        self.set_state(State(self.state().0 & !State::HAS_CQ_DATA | has_data));
+        self.store_cq_data(message.cq_data);
     }
 
     /// Stores all of a message but `cq_data`. // HOT
     #[inline(always)]
-    fn store_plain_message(&self, message: &RecvStatus) {
+    pub(super) fn store_plain_message(&self, message: &RecvStatus) {
         self.len.store(message.len as u64, Ordering::Relaxed);
         self.tag.store(message.tag, Ordering::Relaxed);
         self.from.store(message.from.0, Ordering::Relaxed);
@@ -230,12 +237,25 @@ impl Block {
         }
     }
 
-    /// Ends an operation of a block of the worker that runs without notification, with a message without
-    /// `cq_data`. // HOT
+    /// Ends an operation of a block of the worker that runs without notification. Its message, without
+    /// `cq_data`, is stored. // HOT
     #[inline(always)]
-    pub(super) fn end_well(&self, message: &RecvStatus) {
-        self.store_plain_message(message);
+    pub(super) fn end_well(&self) {
         self.set_state(State::ENDED_WELL);
+    }
+
+    /// Adds `cq_data` to a message that is stored.
+    pub(super) fn store_cq_data(&self, cq_data: Option<u64>) {
+        let has_data = cq_data.map_or(0, |data| {
+            self.cq_data.store(data, Ordering::Relaxed);
+            State::HAS_CQ_DATA
+        });
+        self.set_state(State(self.state().0 & !State::HAS_CQ_DATA | has_data));
+    }
+
+    /// Notes that an operation, whose message is stored, has no error.
+    pub(super) fn set_no_error(&self) {
+        self.error.set(None);
     }
 
     /// Stores the result, for [`Block::publish`].

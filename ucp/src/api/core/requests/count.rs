@@ -18,15 +18,15 @@ impl Default for RequestTable {
 impl RequestTable {
     /// Starts the request of a receive. Panics without memory.
     #[inline]
-    pub fn start(&mut self) -> (u64, RequestId) {
+    pub fn start(&mut self) -> RequestId {
         let token = self.0.next_token().expect("memory for a request");
-        (token, self.0.start(token, Role::Stream(PeerId(0)), None))
+        self.0.start(token, Role::Stream(PeerId(0)), None)
     }
 
-    /// Ends the receive with this token.
+    /// Ends a receive that runs.
     #[inline]
-    pub fn end(&mut self, token: u64, status: RecvStatus) -> bool {
-        self.0.complete_recv(token, status, true)
+    pub fn end(&mut self, id: RequestId, status: RecvStatus) -> bool {
+        self.0.complete_recv(id.block.address() as u64, status, true)
     }
 
     /// Takes the status of a receive and frees its request.

@@ -4,8 +4,8 @@
 #![allow(unsafe_code)]
 
 mod block;
+mod callers;
 mod count;
-mod lent;
 mod notify;
 mod op;
 mod pool;
@@ -21,7 +21,7 @@ use crate::token::UserToken;
 use crate::rdm::{OpError, OpId, RecvStatus};
 
 use block::{BlockPtr, Stage, State};
-use lent::LentBlocks;
+use callers::CallersBlocks;
 use pool::Pool;
 
 pub use count::RequestTable;
@@ -44,7 +44,7 @@ pub(crate) struct Requests {
     last_ready: Option<BlockPtr>,
     /// Number of this table; differs between all tables of the process.
     number: u32,
-    lent: LentBlocks,
+    callers: CallersBlocks,
     pool: Pool,
 }
 
@@ -57,7 +57,7 @@ impl Requests {
             first_ready: None,
             last_ready: None,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            lent: LentBlocks::default(),
+            callers: CallersBlocks::default(),
             pool: Pool::new(room),
         }
     }
@@ -169,7 +169,8 @@ impl Requests {
         debug_assert!(!matches!(block.stage(), Stage::Free | Stage::Ended), "reported twice");
         match result {
             Ok(message) if block.state() == State::RUNNING && message.cq_data.is_none() => {
-                block.end_well(&message);
+                block.store_plain_message(&message);
+                block.end_well();
                 None
             }
             result => self.complete_other(block, result),
@@ -198,18 +199,30 @@ impl Requests {
     #[inline(always)]
     pub(crate) fn complete_recv(&mut self, token: u64, status: RecvStatus, is_next: bool) -> bool {
         let block = self.block_of(token);
-        if block.state() == State::RUNNING && status.cq_data.is_none() {
-            block.end_well(&status);
+        // Nobody reads it before the state says that it is there, which may be later.
+        block.store_plain_message(&status);
+        // SAFETY: an operation is reported to the worker that has started it.
+        let (_, state) = unsafe { block.own_generation_and_state() };
+        if state == State::RUNNING && status.cq_data.is_none() {
+            block.end_well();
             return true;
         }
-        self.complete_other_recv(block, status, is_next)
+        self.complete_other_recv(block, status.cq_data, is_next)
     }
 
     /// Takes the result of a completed operation and frees its request. // HOT
     #[inline(always)]
     pub(crate) fn take(&mut self, id: RequestId) -> Option<Ended> {
-        let block = self.find(id)?;
-        if block.state() != State::ENDED_WELL {
+        let RequestId { block, generation } = id;
+        if block.owner() != self.number {
+            return None;
+        }
+        // SAFETY: the block is this worker's, see above.
+        let (current, state) = unsafe { block.own_generation_and_state() };
+        if current != generation {
+            return None;
+        }
+        if state != State::ENDED_WELL {
             return self.take_other(block);
         }
         let message = block.load_plain_message();
@@ -260,7 +273,7 @@ impl Requests {
 impl Drop for Requests {
     /// Drops what running operations keep; their callbacks are not called. The engine is gone by now.
     fn drop(&mut self) {
-        self.end_lent();
+        self.end_callers();
         for block in self.pool.iter() {
             drop(block.notify.take());
             block.release();

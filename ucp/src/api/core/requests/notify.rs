@@ -8,8 +8,6 @@ use super::block::{BlockPtr, Stage};
 use super::op::{Action, Callback, Ended, Leftovers, Notify, Role};
 use super::{RequestId, Requests};
 
-use crate::rdm::RecvStatus;
-
 impl Requests {
     /// Ends an operation whose result is stored, and returns what is to be run. // HOT
     #[inline]
@@ -24,7 +22,7 @@ impl Requests {
     #[inline]
     fn publish(&mut self, block: BlockPtr) {
         if block.state().is_callers() {
-            self.lent.remove(block);
+            self.callers.remove(block);
         }
         block.publish();
     }
@@ -46,21 +44,31 @@ impl Requests {
         }
     }
 
-    /// Completes a receive with a notification, in memory of the caller, or with `cq_data`. // HOT
+    /// Completes a receive with a notification, in memory of the caller, or with `cq_data`. The rest of its
+    /// message is stored. // HOT
     #[inline(never)]
-    pub(super) fn complete_other_recv(&mut self, block: BlockPtr, status: RecvStatus, is_next: bool) -> bool {
-        match block.stage() {
+    pub(super) fn complete_other_recv(
+        &mut self,
+        block: BlockPtr,
+        cq_data: Option<u64>,
+        is_next: bool,
+    ) -> bool {
+        let stage = block.stage();
+        let ends_now = match stage {
             // The call that posts the receive has not returned.
-            Stage::Free | Stage::Ended => return false,
-            Stage::Running => {
-                block.store_result(Ok(status));
-                self.publish(block);
-            }
-            Stage::Awaited | Stage::Detached if is_next => {
-                block.store_result(Ok(status));
-                self.push_ready(block);
-            }
-            Stage::Awaited | Stage::Detached => return false,
+            Stage::Free | Stage::Ended => false,
+            Stage::Running => true,
+            Stage::Awaited | Stage::Detached => is_next,
+        };
+        if !ends_now {
+            return false;
+        }
+        block.store_cq_data(cq_data);
+        block.set_no_error();
+        if stage == Stage::Running {
+            self.publish(block);
+        } else {
+            self.push_ready(block);
         }
         true
     }

@@ -10,26 +10,26 @@ use crate::api::core::error::Error;
 
 /// Blocks of the caller whose operations have not ended.
 #[derive(Default)]
-pub(super) struct LentBlocks {
-    /// Each has its position in [`Block::lent_at`].
+pub(super) struct CallersBlocks {
+    /// Each has its position in [`Block::callers_at`].
     running: Vec<BlockPtr>,
     /// Generation of the last block.
     generation: u32,
 }
 
-impl LentBlocks {
+impl CallersBlocks {
     fn add(&mut self, block: BlockPtr) {
-        block.lent_at.set(self.running.len() as u32);
+        block.callers_at.set(self.running.len() as u32);
         self.running.push(block);
     }
 
     /// Forgets a block whose operation ends.
     pub(super) fn remove(&mut self, block: BlockPtr) {
-        let at = block.lent_at.get() as usize;
+        let at = block.callers_at.get() as usize;
         debug_assert_eq!(self.running[at], block);
         self.running.swap_remove(at);
         if let Some(moved) = self.running.get(at) {
-            moved.lent_at.set(at as u32);
+            moved.callers_at.set(at as u32);
         }
     }
 }
@@ -39,8 +39,8 @@ impl Requests {
     ///
     /// Safety: as for [`BlockPtr::init`].
     pub(crate) unsafe fn lend(&mut self, memory: NonNull<u8>) -> RequestId {
-        self.lent.generation = self.lent.generation.wrapping_add(1);
-        let generation = self.lent.generation;
+        self.callers.generation = self.callers.generation.wrapping_add(1);
+        let generation = self.callers.generation;
         // SAFETY: this function's contract.
         let block = unsafe { BlockPtr::init(memory, Block::new(self.number, generation)) };
         block.next.set(self.first_free.replace(block));
@@ -55,7 +55,7 @@ impl Requests {
             Stage::Ended => return id.block.mark_callers(),
             _ => {
                 id.block.mark_callers();
-                return self.lent.add(id.block);
+                return self.callers.add(id.block);
             }
         }
         let mut before: Option<BlockPtr> = None;
@@ -75,18 +75,18 @@ impl Requests {
 
     /// Shows those who look at their own memory that nothing is in progress there any more: operations that
     /// were ready have their results, others are cancelled.
-    pub(super) fn end_lent(&mut self) {
+    pub(super) fn end_callers(&mut self) {
         let mut ready = self.first_ready;
         while let Some(block) = ready {
             ready = block.next.get();
             if block.state().is_callers() {
-                self.lent.remove(block);
+                self.callers.remove(block);
                 block.publish();
                 drop(block.notify.take());
                 block.release();
             }
         }
-        for block in std::mem::take(&mut self.lent.running) {
+        for block in std::mem::take(&mut self.callers.running) {
             block.store_result(Err(Error::Cancelled));
             block.publish();
             drop(block.notify.replace(Notify::None));

@@ -181,11 +181,11 @@ impl Worker {
     /// Sets the handler of number `id`, called from progress; it may start operations. Messages that arrive
     /// before the worker's first handler wait for it; later ones without a handler are dropped.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
-        self.am_handlers().set_handler(id, Some(Rc::new(handler)));
-        if !self.am_handlers().queue.enabled.replace(true) {
+        self.inner.am_handlers.set_handler(id, Some(Rc::new(handler)));
+        if !self.inner.am_handlers.queue.enabled.replace(true) {
             for _ in 0..POSTED_RECVS {
                 let posted = Rc::new(PostedRecv { worker: self.downgrade(), buf: Cell::new(None) });
-                self.am_handlers().posted.borrow_mut().push(posted.clone());
+                self.inner.am_handlers.posted.borrow_mut().push(posted.clone());
                 post(self, posted);
             }
         }
@@ -193,14 +193,14 @@ impl Worker {
 
     /// Removes handler number `id`.
     pub fn clear_am_handler(&self, id: u16) {
-        self.am_handlers().set_handler(id, None);
+        self.inner.am_handlers.set_handler(id, None);
     }
 }
 
 /// Posts a receive after delivering what has arrived; false if too many operations are running.
 fn post(worker: &Worker, posted: Rc<PostedRecv>) -> bool {
     loop {
-        let mut buf = worker.am_handlers().queue.reserve();
+        let mut buf = worker.inner.am_handlers.queue.reserve();
         let at = buf.as_mut_ptr();
         posted.buf.set(Some(buf));
         let done = Callback { fun: on_posted_recv_done, arg: Rc::as_ptr(&posted).cast_mut().cast() };
@@ -212,7 +212,7 @@ fn post(worker: &Worker, posted: Rc<PostedRecv>) -> bool {
             Err(Error::Truncated { .. }) => {}
             Err(Error::Exhausted) => {
                 posted.buf.take();
-                worker.am_handlers().idle.borrow_mut().push(posted);
+                worker.inner.am_handlers.idle.borrow_mut().push(posted);
                 return false;
             }
             Err(_) => return true,
@@ -226,7 +226,7 @@ fn post(worker: &Worker, posted: Rc<PostedRecv>) -> bool {
 fn post_idle(worker: Worker) {
     // Not a drain: a handler may call this function again.
     loop {
-        let posted = worker.am_handlers().idle.borrow_mut().pop();
+        let posted = worker.inner.am_handlers.idle.borrow_mut().pop();
         if !posted.is_some_and(|posted| post(&worker, posted)) {
             return;
         }
@@ -250,7 +250,7 @@ fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
     if usize::from(header_len) + trailer_len > buf.len() {
         return log_dropped(from, id, "malformed");
     }
-    match worker.am_handlers().handler(id) {
+    match worker.inner.am_handlers.handler(id) {
         Some(handler) => handler(AmMessage { worker: worker.clone(), buf, tag, from, kind }),
         None => {
             drop(AmMessage { worker: worker.clone(), buf, tag, from, kind });
@@ -262,7 +262,7 @@ fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
 /// Calls the handlers of queued messages. // HOT
 #[inline]
 pub(crate) fn handle_ams(worker: &Worker) {
-    if worker.am_handlers().queue.has_messages() {
+    if worker.inner.am_handlers.queue.has_messages() {
         run_handlers(worker);
     }
 }
@@ -270,8 +270,8 @@ pub(crate) fn handle_ams(worker: &Worker) {
 #[inline(never)]
 fn run_handlers(worker: &Worker) {
     // A handler may call `progress`, which then takes the next message.
-    while let Some(message) = worker.am_handlers().queue.next() {
-        if worker.am_handlers().queue.has_messages() {
+    while let Some(message) = worker.inner.am_handlers.queue.next() {
+        if worker.inner.am_handlers.queue.has_messages() {
             worker.core().idle = false;
         }
         deliver(worker, message);
@@ -281,14 +281,14 @@ fn run_handlers(worker: &Worker) {
 /// Receives eager messages longer than the posted buffers, and returns their number.
 #[inline]
 pub(crate) fn recv_large_ams(worker: &Worker) -> usize {
-    match worker.am_handlers().queue.enabled.get() {
+    match worker.inner.am_handlers.queue.enabled.get() {
         true => probe_large_ams(worker),
         false => 0,
     }
 }
 
 fn probe_large_ams(worker: &Worker) -> usize {
-    if !worker.am_handlers().idle.borrow().is_empty() {
+    if !worker.inner.am_handlers.idle.borrow().is_empty() {
         post_idle(worker.clone());
     }
     let mut found = 0;

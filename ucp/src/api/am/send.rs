@@ -219,7 +219,7 @@ unsafe fn send_rts(
         let start = move |ep: &Ep| unsafe { start_am(ep, (id, &header), data, &params) };
         return defer(ep, refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
     }
-    let number = ep.worker().am_handlers().take_number();
+    let number = ep.worker().inner.am_handlers.take_number();
     let mut header_and_rts = Vec::with_capacity(header.len() + RTS_LEN);
     header_and_rts.extend_from_slice(header);
     header_and_rts.extend_from_slice(&(data.len() as u64).to_le_bytes());

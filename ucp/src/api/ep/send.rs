@@ -158,7 +158,7 @@ impl Ep {
         let core = &mut *core;
         if class == MsgClass::Message
             && state.is_to_self()
-            && send_to_self(core, &self.worker().am_handlers().queue, state.peer(), (&buf, params))
+            && send_to_self(core, &self.worker().inner.am_handlers.queue, state.peer(), (&buf, params))
         {
             return Ok(OpStatus::Done(()));
         }

@@ -20,7 +20,7 @@ pub(crate) fn run_ready(worker: &Worker) -> usize {
 #[inline(never)]
 pub(crate) fn progress_full(worker: &Worker, work: PollWork) -> usize {
     let mut core = worker.core();
-    let events = core.poll(work, &worker.am_handlers().queue);
+    let events = core.poll(work, &worker.inner.am_handlers.queue);
     let is_done = core.has_no_notifications();
     drop(core);
     // Delivered active messages precede engine events.

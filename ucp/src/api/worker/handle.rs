@@ -108,12 +108,7 @@ impl Worker {
     /// Whether nothing is to be done until something arrives.
     pub(crate) fn awaits_arrivals_only(&self) -> bool {
         let core = self.inner.core.try_borrow();
-        core.is_ok_and(|core| core.is_idle(&self.am_handlers().queue))
-    }
-
-    #[inline]
-    pub(crate) fn am_handlers(&self) -> &AmHandlers<AmMessage, PostedRecv> {
-        &self.inner.am_handlers
+        core.is_ok_and(|core| core.is_idle(&self.inner.am_handlers.queue))
     }
 
     pub(crate) fn downgrade(&self) -> WeakWorker {

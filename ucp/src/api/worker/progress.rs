@@ -34,7 +34,7 @@ impl Worker {
     /// wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one short
     /// message: the next call polls other lanes first. // HOT
     pub fn progress(&self) -> usize {
-        let polled = self.core_keep_idle().poll_fast(&self.am_handlers().queue);
+        let polled = self.core_keep_idle().poll_fast(&self.inner.am_handlers.queue);
         match polled {
             FastPoll::Nothing => 0,
             FastPoll::Received => {
@@ -72,7 +72,7 @@ impl Worker {
         if self.inner.signals.take()
             || self.inner.events.is_none()
             || core.has_completions()
-            || self.am_handlers().queue.has_messages()
+            || self.inner.am_handlers.queue.has_messages()
         {
             return false;
         }

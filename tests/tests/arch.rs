@@ -230,6 +230,49 @@ fn no_type_has_too_many_methods() {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
+/// Public safe methods in the `impl` blocks of a type.
+fn public_methods(sources: &[Source], of: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (_, text) in sources {
+        let mut inside = false;
+        for (_, line) in code(text) {
+            match line.strip_prefix("    pub fn ") {
+                _ if !line.starts_with([' ', '}']) && !line.is_empty() => {
+                    inside = line == format!("impl {of} {{");
+                }
+                Some(rest) if inside => {
+                    found.extend(rest.split(['(', '<']).next().map(str::to_owned));
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// A table in `mt/mod.rs` names the safe methods of plain workers and endpoints that shared ones lack.
+#[test]
+fn shared_workers_have_the_methods_of_plain_ones() {
+    let (plain, shared) = (product("ucp/src/api"), product("ucp/src/mt"));
+    let table = &shared.iter().find(|(name, _)| name.ends_with("mt/mod.rs")).expect("the table").1;
+    // As a method, or in a macro that defines it: `name(`, `name<`, `name [`.
+    let defines = |line: &str, name: &str| {
+        let rest = line.trim_start().trim_start_matches("pub fn ").strip_prefix(name);
+        rest.is_some_and(|rest| rest.trim_start().starts_with(['(', '<', '[']))
+    };
+    for of in ["Worker", "Ep"] {
+        let methods = public_methods(&plain, of);
+        assert!(methods.len() > 20, "{of}: only {methods:?} found");
+        for name in methods {
+            let is_there = shared.iter().any(|(_, text)| code(text).any(|(_, line)| defines(line, &name)));
+            assert!(
+                is_there || table.contains(&format!("`{name}`")),
+                "{of}::{name} has no counterpart in ucp/src/mt, and its table does not say why"
+            );
+        }
+    }
+}
+
 /// Functions that take the whole engine send control packets, drive or fail peers. Others take its parts.
 /// The numbers may only shrink.
 #[test]

@@ -31,11 +31,12 @@
 //! ```
 //! All that the plain types offer is here, but for pointers and plain callbacks: there the caller vouches.
 //!
-//! | Plain | Here, unsafe |
+//! | Plain | Here |
 //! |---|---|
-//! | `*_raw`, `*_nbi` of an endpoint | inside [`SharedEp::with`] |
-//! | `*_raw` of a worker or message, `with_request_memory` | inside [`SharedWorker::with`] |
-//! | `test`, `knows`, `cancel`, `free`, `wait_for` of a `RequestId` | inside [`SharedWorker::with`] |
+//! | `*_raw`, `*_nbi` of an endpoint | inside [`SharedEp::with`], unsafe |
+//! | `*_raw` of a worker or message, `with_request_memory` | inside [`SharedWorker::with`], unsafe |
+//! | `test`, `knows`, `cancel`, `free`, `wait_for` of a `RequestId` | inside [`SharedWorker::with`], unsafe |
+//! | `signaller` of a worker | [`SharedWorker::signal`], as any thread has the worker |
 //!
 //! Soundness: a worker is made here, and all that shares its state is reached only inside its lock:
 //! endpoints, requests and so on are wrapped here, and no plain one leaves a safe function. A closure with

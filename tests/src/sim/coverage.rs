@@ -3,7 +3,7 @@
 
 use super::Outcome;
 use std::fmt;
-use ucp::rdm::{Engine, RdmStats};
+use ucp::rdm::RdmStats;
 use ucp::wire::PktType;
 use ucp::wire::table::{Assignment, info};
 

@@ -61,13 +61,21 @@ impl WorkerCore {
         true
     }
 
-    /// Checks the lanes of a peer. Returns false if resources ran out.
+    /// Checks the lanes of a peer. Returns false if resources ran out for the one that it uses. A further lane
+    /// without resources is checked the next time: a lane in need would keep others from theirs.
     fn check_peer(&mut self, peer: PeerId) -> bool {
-        if self.peer_eps.get(peer).is_none() {
-            return true;
+        let peers = self.engine.peers();
+        let Some(view) = peers.info(peer).filter(|_| self.peer_eps.get(peer).is_some()) else { return true };
+        // After a failover, the lane in use is a further one.
+        let is_other = |lane: &LaneId| peers.lane_info(*lane).is_some_and(|lane| lane.wire != view.wire);
+        let further: Rails = peers.further_lanes(peer).iter().copied().filter(is_other).collect();
+        if !self.check_lane(peer.into()) {
+            return false;
         }
-        let further: Rails = self.engine.peers().further_lanes(peer).iter().copied().collect();
-        [peer.into()].into_iter().chain(further).all(|lane| self.check_lane(lane))
+        for lane in further {
+            self.check_lane(lane);
+        }
+        true
     }
 
     fn check_lane(&mut self, lane: LaneId) -> bool {

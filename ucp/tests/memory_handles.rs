@@ -1,5 +1,8 @@
 //! Operations whose parameters name the registered memory that holds their data.
 
+// Blocks of calls that share one argument of safety.
+#![allow(clippy::multiple_unsafe_ops_per_block)]
+
 #[macro_use]
 mod common;
 

@@ -252,7 +252,7 @@ impl Rig {
             rough: false,
             out: Vec::new(),
         };
-        let rig = Rig {
+        Rig {
             engines: (0..2).map(engine).collect(),
             sides: (0..2).map(side).collect(),
             sent_packets: Vec::new(),
@@ -262,8 +262,7 @@ impl Rig {
             late: false,
             done: vec![[0; 8]; 2],
             data: vec![[0; 8]; 2],
-        };
-        rig
+        }
     }
 
     /// Makes an endpoint of `me`: its NIC and the other end, of the first lane and of further ones.

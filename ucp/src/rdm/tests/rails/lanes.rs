@@ -34,7 +34,7 @@ fn exchange(rig: &mut Rig, links: [PeerId; 2], seed: u64) {
         rig.at(me, 0, |e, w| e.recv(w, args));
     }
     for (n, protocol) in PROTOCOLS.into_iter().enumerate() {
-        for me in 0..2 {
+        for (me, link) in links.iter().enumerate() {
             let args = SendArgs {
                 buf: send_buf(&bytes[n]),
                 tag: Some(n as u64),
@@ -43,7 +43,7 @@ fn exchange(rig: &mut Rig, links: [PeerId; 2], seed: u64) {
                 protocol,
                 user: n as u64,
             };
-            let started = rig.at(me, 0, |e, w| e.send(w, links[me], args));
+            let started = rig.at(me, 0, |e, w| e.send(w, *link, args));
             assert!(!matches!(started, Started::Failed(_)), "{started:?}");
         }
         (0..5).for_each(|_| rig.turn());

@@ -61,8 +61,8 @@ impl WorkerCore {
         true
     }
 
-    /// Checks the lanes of a peer. Returns false if resources ran out for the one that it uses. A further lane
-    /// without resources is checked the next time: a lane in need would keep others from theirs.
+    /// Checks the lanes of a peer. Returns false if resources ran out for the one that it uses. A further
+    /// lane without resources is checked the next time: repeating the first check would use them up again.
     fn check_peer(&mut self, peer: PeerId) -> bool {
         let peers = self.engine.peers();
         let Some(view) = peers.info(peer).filter(|_| self.peer_eps.get(peer).is_some()) else { return true };

@@ -2,7 +2,7 @@
 //! lost one or changed to another (RDM v4 chapter 11). Here is also what a further lane carries besides data.
 
 use crate::rdm::Engine;
-use crate::rdm::features::supports_failover;
+use crate::rdm::features::{supports_failover, wants_user_qp};
 use crate::rdm::ids::{LaneId, PeerId, Source, WireId};
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::peers::Peers;
@@ -51,7 +51,8 @@ pub(in crate::rdm) fn on_packet<W: Wire>(
             None
         }
         Packet::CtsData(..) => lane.peer,
-        Packet::Handshake(shake) => {
+        // A worker in zero-copy receive mode has one NIC: it is a peer.
+        Packet::Handshake(shake) if !wants_user_qp(shake.features()) => {
             lane.meet(shake.features());
             announce_lanes(peers, pending, w, id);
             None

@@ -3,6 +3,7 @@
 use super::*;
 use crate::rdm::EngineSnapshot;
 use crate::rdm::testing::exact;
+use crate::wire::{MsgClass, UserRecvQp};
 
 const PROTOCOLS: [Protocol; 4] = [Protocol::Eager, Protocol::Medium, Protocol::LongCts, Protocol::LongRead];
 
@@ -170,4 +171,27 @@ fn lost_further_lane_is_no_failed_peer() {
     let fault = |lane: LaneId| rig.engines[0].peers().lane_info(lane).unwrap().fault;
     assert_eq!((fault(lanes[0]), fault(lanes[1])), (Some(PeerError::Unreachable), None));
     assert_eq!(rig.engines[0].peers().stats().rare.peers_failed, 0);
+}
+
+/// A worker in zero-copy receive mode takes nothing but messages without a header, also if it has asked for our
+/// HANDSHAKE before it sent a message.
+#[test]
+fn worker_in_zero_copy_mode_is_a_peer_once_met() {
+    let mut rig = Rig::apart([2, 1], 1, chunked);
+    let qp = UserRecvQp { qpn: 9, qkey: 1 };
+    rig.engines[1].enable_zcopy_recv(WireId(0), qp, source(&addr(1, 0)));
+    let peer = rig.link(1, &[(0, (0, 0))]);
+    assert!(rig.at(1, 0, |e, w| e.send_keepalive(w, peer)));
+    rig.settle();
+    assert_eq!(peers(&rig, 0), 1);
+    let args = SendArgs {
+        buf: send_buf(b"x"),
+        tag: Some(1),
+        sync: Sync::No,
+        cq_data: None,
+        protocol: Protocol::Eager,
+        user: 1,
+    };
+    let started = rig.at(0, 0, |e, w| e.send_class(w, PeerId(0), MsgClass::Am, args));
+    assert_eq!(started, Started::Failed(OpError::Unsupported));
 }

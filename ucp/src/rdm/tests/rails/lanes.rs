@@ -173,8 +173,8 @@ fn lost_further_lane_is_no_failed_peer() {
     assert_eq!(rig.engines[0].peers().stats().rare.peers_failed, 0);
 }
 
-/// A worker in zero-copy receive mode takes nothing but messages without a header, also if it has asked for our
-/// HANDSHAKE before it sent a message.
+/// A worker in zero-copy receive mode takes nothing but messages without a header, also if it has asked for
+/// our HANDSHAKE before it sent a message.
 #[test]
 fn worker_in_zero_copy_mode_is_a_peer_once_met() {
     let mut rig = Rig::apart([2, 1], 1, chunked);

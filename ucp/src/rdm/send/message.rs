@@ -83,7 +83,7 @@ impl Message {
     }
 
     /// Posts a packet with `len` bytes that `copy` writes behind the headers. // HOT
-    #[inline]
+    #[inline(always)]
     fn post_with<W: Wire, H: RtmHeader>(
         &self,
         peers: &mut Peers,

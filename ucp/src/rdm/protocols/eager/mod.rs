@@ -55,7 +55,7 @@ pub(in crate::rdm) fn start<W: Wire>(
 
 /// Posts a message as one packet. `None`: it does not fit one.
 // [M4.1] [M4.2]
-#[inline]
+#[inline(always)]
 fn post<W: Wire>(
     peers: &mut Peers,
     w: &mut W,

@@ -70,6 +70,8 @@ fn regression_seeds_pass() {
     for seed in [3091, 5054, 5426] {
         run(seed, Limits { scope: Scope::RecvIov, ..Limits::default() });
     }
+    // A device that went on with a read into memory that its owner had withdrawn.
+    run(941, Limits::default());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use uct::api::{Access, AllocReq, DevKind, Error, Md as _, Memory as _, OpenError, TlResource};
 use uct::rcache::MemHandles;
@@ -31,6 +31,14 @@ pub(crate) struct Domains {
     /// The memory that peers may access, by key.
     pub memory: Arc<MemTable>,
     handles: Handles,
+    exclusive: Mutex<Vec<ExclusiveReg>>,
+}
+
+/// A registration that a worker has made for reads into memory of the program.
+struct ExclusiveReg {
+    at: usize,
+    len: usize,
+    mem: Weak<Mem>,
 }
 
 /// Registrations that the program holds, by domain, for operations on the same memory. Workers take a
@@ -89,7 +97,7 @@ impl Domains {
     fn of(list: Vec<Domain>, nonce: u32) -> Domains {
         let handles = Handles::default();
         handles.change(|lists| lists.resize_with(list.len(), MemHandles::default));
-        Domains { list, memory: Arc::new(MemTable::new(nonce)), handles }
+        Domains { list, memory: Arc::new(MemTable::new(nonce)), handles, exclusive: Mutex::default() }
     }
 
     /// Iterates over the domains.
@@ -158,7 +166,7 @@ impl Domains {
 
     /// Withdraws memory: when this returns, neither peers nor devices reach it. Operations of this process
     /// that use its registrations end with an error.
-    pub(crate) fn withdraw(&self, key: MemKey, regs: &Registrations) {
+    pub(crate) fn withdraw(&self, key: MemKey, range: (*const u8, usize), regs: &Registrations) {
         self.handles.change(|lists| {
             for (id, mem) in regs {
                 lists[usize::from(id.0)].remove(mem);
@@ -167,6 +175,23 @@ impl Domains {
         // Devices first: what workers are posting meanwhile is over when the table has been changed.
         regs.iter().for_each(|(_, mem)| mem.revoke());
         self.memory.remove(key);
+        // No worker begins another read into it; those under way are cut off.
+        self.revoke_exclusive(range);
+    }
+
+    /// Records a registration that a worker makes for reads into memory of the program, so that these end
+    /// with the memory, whatever the worker is doing.
+    pub(super) fn add_exclusive(&self, at: *const u8, len: usize, mem: &Arc<Mem>) {
+        let mut all = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|reg| reg.mem.strong_count() > 0);
+        all.push(ExclusiveReg { at: at.addr(), len, mem: Arc::downgrade(mem) });
+    }
+
+    fn revoke_exclusive(&self, (at, len): (*const u8, usize)) {
+        let all = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = at.addr() + len;
+        let within = all.iter().filter(|reg| reg.at < end && at.addr() < reg.at + reg.len);
+        within.filter_map(|reg| reg.mem.upgrade()).for_each(|mem| mem.revoke());
     }
 
     /// Returns the key by which a domain's device knows memory in puts and gets, if it has one.

@@ -58,6 +58,8 @@ const MIN_CACHED_REG_COST: f64 = 1000.0;
 enum Registration {
     /// For one operation.
     Owned(Mem),
+    /// For one operation on memory of the program, which may withdraw it meanwhile.
+    Exclusive(Arc<Mem>),
     /// Shared with the cache, the program or other operations.
     Shared(Arc<Mem>),
     /// No registration of the lane: peers read the memory by the RMA-only lane.
@@ -130,9 +132,14 @@ impl RegTable {
             None => {
                 self.registered += 1;
                 // SAFETY: the caller's promise is that of a registration.
-                Registration::Owned(
-                    unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(reg_error)?,
-                )
+                let mem = unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(reg_error)?;
+                if for_what.contains(RegAccess::EXCLUSIVE) {
+                    let mem = Arc::new(mem);
+                    self.domains.add_exclusive(piece.ptr(), piece.len(), &mem);
+                    Registration::Exclusive(mem)
+                } else {
+                    Registration::Owned(mem)
+                }
             }
         };
         // Memory that only we touch needs no key.
@@ -273,6 +280,7 @@ impl Registration {
     fn mem(&self) -> Option<&Mem> {
         match self {
             Registration::Owned(mem) => Some(mem),
+            Registration::Exclusive(mem) => Some(mem),
             Registration::Shared(mem) => Some(mem),
             Registration::RmaOnly | Registration::Unneeded => None,
         }

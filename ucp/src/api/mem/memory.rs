@@ -280,7 +280,7 @@ impl Mem {
 
 impl Drop for Mem {
     fn drop(&mut self) {
-        self.domains.withdraw(self.key, &self.regs);
+        self.domains.withdraw(self.key, (self.addr, self.len), &self.regs);
         while self.regs.pop().is_some() {}
     }
 }

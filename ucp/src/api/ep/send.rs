@@ -203,7 +203,7 @@ impl Ep {
         self.send(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
     }
 
-    /// Sends an untagged message. [`Worker::msg_recv`] matches in order of arrival.
+    /// Sends an untagged message. [`Worker::msg_recv`](crate::Worker::msg_recv) matches in order of arrival.
     pub fn msg_send<B: SendData>(&self, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams::default())
     }

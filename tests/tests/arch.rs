@@ -516,6 +516,7 @@ fn unsafe_is_fenced() {
         "ucp/src/api/core/staging.rs",
         "ucp/src/api/ep/send.rs",
         "ucp/src/api/mem/memory.rs",
+        "ucp/src/api/raw.rs",
         "ucp/src/api/request/",
         "ucp/src/api/rma/",
         "ucp/src/api/stream/",

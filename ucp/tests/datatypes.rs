@@ -382,7 +382,9 @@ fn raw_forms(tls: &str) {
                 // SAFETY: as above.
                 0 => unsafe { pair.ab.send_layout_raw(from.generic(), &send_params(done)) },
                 // SAFETY: as above.
-                1 => unsafe { pair.ab.stream_send_layout_raw(from.generic(), &OpParams { done, mem: None }) },
+                1 => unsafe {
+                    pair.ab.stream_send_layout_raw(from.generic(), &OpParams { done, ..OpParams::default() })
+                },
                 _ => {
                     let proto = if form == 2 { AmProto::Auto } else { AmProto::Rendezvous };
                     let params = AmParams { proto, done, mem: None };

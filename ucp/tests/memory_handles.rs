@@ -20,7 +20,7 @@ fn send_params(mem: &Mem) -> SendParams<'_> {
 }
 
 fn op_params(mem: &Mem) -> OpParams<'_> {
-    OpParams { mem: Some(mem), done: None }
+    OpParams { mem: Some(mem), ..OpParams::default() }
 }
 
 fn rma_params(mem: &Mem) -> RmaParams<'_> {

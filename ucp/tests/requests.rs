@@ -4,7 +4,7 @@
 #[macro_use]
 mod common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::{Pair, bytes, context};
 use ucp::{
-    Callback, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
+    Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
     TAG_MASK_FULL, Worker,
 };
 use ucs::Status;
@@ -27,6 +27,9 @@ on! { [
     cancelled_requests_say_so
     a_truncated_message_is_told_by_tag_and_sender
     memory_of_the_caller_outlives_its_worker
+    an_ended_request_has_its_result
+    a_message_truncated_in_the_call_is_told
+    flush_and_close_call_back
 ]
     to_self: "self",
     posix: "posix",
@@ -45,7 +48,7 @@ unsafe fn post(at: &Worker, tag: u64, room: &mut [u8], done: Option<Callback>) -
             room.as_mut_ptr(),
             room.len(),
             Match::tagged(tag, TAG_MASK_FULL),
-            &OpParams { done, mem: None },
+            &OpParams { done, ..OpParams::default() },
         )
     } {
         Ok(OpStatus::InProgress(id)) => id,
@@ -242,7 +245,7 @@ fn a_truncated_message_is_told_by_tag_and_sender(tls: &str) {
                     room.as_mut_ptr(),
                     60,
                     Match::tagged(0, 0),
-                    &OpParams { done: noting(&ends), mem: None },
+                    &OpParams { done: noting(&ends), ..OpParams::default() },
                 )
             };
             assert_eq!(ended, Err(Error::Truncated { len: len as u64, room: 60 }));
@@ -277,6 +280,63 @@ fn memory_of_the_caller_outlives_its_worker(tls: &str) {
     drop(worker);
     assert_eq!(block.request().status(), Some(Status::Canceled), "{tls}");
     block.assert_rest_is_untouched();
+}
+
+fn an_ended_request_has_its_result(tls: &str) {
+    let pair = Pair::on(tls);
+    let message = RecvStatus { len: 7, tag: 9, from: pair.ab.peer(), cq_data: Some(3) };
+    for result in [Ok(message), Err(Error::Cancelled)] {
+        let id = RequestId::ended(&pair.a, result).unwrap();
+        assert_eq!(id.status(), Some(result.map_or_else(Error::status, |_| Status::Ok)));
+        assert!(!pair.a.cancel(id));
+        assert_eq!(pair.a.test(id), Some(result), "{tls}");
+        assert_eq!(id.status(), None);
+    }
+    let mut block = Block::new();
+    // SAFETY: `block` outlives the request.
+    let id = unsafe {
+        pair.a.with_request_memory(block.start(), || RequestId::ended(&pair.a, Ok(message)).unwrap())
+    };
+    assert_eq!((id.status(), id.info()), (Some(Status::Ok), Some(message)));
+    pair.a.free(id);
+}
+
+fn a_message_truncated_in_the_call_is_told(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let send = pair.ab.tag_send(0x1234, bytes(1, 100));
+    pair.until(|| pair.b.probe(Match::tagged(0, 0)).is_some());
+    let (told, mut room) =
+        (Cell::new(RecvStatus { len: 0, tag: 0, from: pair.ab.peer(), cq_data: None }), [0; 10]);
+    let params = OpParams { truncated: Some(&told), ..OpParams::default() };
+    // SAFETY: the call ends the receive.
+    let ended = unsafe { pair.b.recv_raw(room.as_mut_ptr(), room.len(), Match::tagged(0, 0), &params) };
+    assert_eq!(ended, Err(Error::Truncated { len: 100, room: 10 }), "{tls}");
+    assert_eq!((told.get().len, told.get().tag), (100, 0x1234));
+    assert_eq!(room, bytes(1, 100)[..10]);
+    pair.until(|| send.is_done());
+}
+
+fn flush_and_close_call_back(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let ends = Ends::default();
+    // SAFETY: `ends` outlives the operations, which end below.
+    let flushes =
+        unsafe { [pair.ab.flush_raw(noting(&ends)).unwrap(), pair.a.flush_raw(noting(&ends)).unwrap()] };
+    pair.until(|| ends.borrow().len() == 2);
+    // SAFETY: as above.
+    let closed = unsafe { pair.ab.close_raw(CloseMode::Flush(Duration::from_secs(60)), noting(&ends)) };
+    let Ok(OpStatus::InProgress(close)) = closed else { panic!("{tls}: {closed:?}") };
+    assert_eq!(pair.ab.tag_send(1, vec![0]).wait().0, Err(Error::Closed));
+    pair.until(|| ends.borrow().len() == 3);
+    for (n, id) in flushes.into_iter().chain([close]).enumerate() {
+        assert_eq!(ends.borrow()[n].0, id, "in the order of their calls");
+        assert!(ends.borrow()[n].2.is_ok());
+        pair.a.free(id);
+    }
+    // SAFETY: nothing is called.
+    assert_eq!(unsafe { pair.ba.close_raw(CloseMode::Force, None) }, Ok(OpStatus::Done(())));
 }
 
 #[test]

@@ -46,6 +46,11 @@ impl Shared {
         })
     }
 
+    /// Gives a worker of mode single to the calling thread; see [`RecursiveLock::adopt`].
+    pub(super) fn adopt(&self) -> bool {
+        self.lock.adopt(this_thread())
+    }
+
     pub(super) fn mode(&self) -> ThreadMode {
         self.lock.mode()
     }

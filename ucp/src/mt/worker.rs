@@ -112,6 +112,14 @@ impl SharedWorker {
         Ok(f(inside.worker()))
     }
 
+    /// Gives a worker of [`ThreadMode::Single`] to the calling thread. Returns false in other modes, and while
+    /// its thread is inside.
+    /// # Safety
+    /// No other thread uses the worker meanwhile, and what its last thread has done comes before this call.
+    pub unsafe fn adopt(&self) -> bool {
+        self.shared.adopt()
+    }
+
     /// Receives arrivals, sends queued packets, completes operations, calls callbacks and handlers. Returns
     /// the number of events: 0 at once while another thread is inside, and, up to four times in a row, while
     /// one waits to go in. Wakes those whose requests have ended after it has left the lock. // HOT

@@ -85,3 +85,26 @@ fn serialized_refuses_a_second_thread_while_one_is_inside() {
         scope.spawn(|| assert_eq!(recv.wait().unwrap().1, [3; 8]));
     });
 }
+
+#[test]
+fn a_thread_adopts_a_single_worker() {
+    let worker = context("posix").shared_worker(ThreadMode::Single).unwrap();
+    let here = worker.clone();
+    thread::spawn(move || {
+        assert_eq!(worker.progress(), Err(WRONG));
+        // SAFETY: the other thread waits for this one.
+        assert!(unsafe { worker.adopt() });
+        assert_eq!(worker.progress(), Ok(0));
+        // SAFETY: `with` is inside.
+        assert!(!unsafe { worker.with(|_| worker.adopt()) }.unwrap(), "its thread is inside");
+    })
+    .join()
+    .unwrap();
+    assert_eq!(here.progress(), Err(WRONG));
+    // SAFETY: the other thread has ended.
+    assert!(unsafe { here.adopt() });
+    assert_eq!(here.progress(), Ok(0));
+    let multi = context("posix").shared_worker(ThreadMode::Multi).unwrap();
+    // SAFETY: no other thread uses it.
+    assert!(!unsafe { multi.adopt() });
+}

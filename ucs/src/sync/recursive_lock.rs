@@ -115,6 +115,16 @@ impl RecursiveLock {
         }
     }
 
+    /// Gives a lock of mode [`ThreadMode::Single`] to thread `me`. Returns false in other modes, and while its
+    /// owner is inside. The caller makes sure that no other thread uses the lock at the same time.
+    pub fn adopt(&self, me: ThreadKey) -> bool {
+        let is_free = self.mode == ThreadMode::Single && self.depth.load(Ordering::Relaxed) == 0;
+        if is_free {
+            self.holder.store(me, Ordering::Relaxed);
+        }
+        is_free
+    }
+
     /// The mode it was made with.
     pub fn mode(&self) -> ThreadMode {
         self.mode

@@ -1,9 +1,13 @@
 //! Parameters that raw operations share: what is called at their end, and where their data is registered.
 
+use std::cell::Cell;
+
 use crate::api::core::error::Error;
 use crate::api::core::requests::Callback;
 use crate::api::data::iov::Iov;
 use crate::api::mem::memory::Mem;
+
+use crate::rdm::RecvStatus;
 
 /// Parameters of raw operations that have no others: receives, and the calls of streams.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,12 +18,16 @@ pub struct OpParams<'a> {
     /// [`Error::OutsideMem`] if the data, or a piece of it, is not in there. Of data that callbacks pack or
     /// unpack nothing is checked.
     pub mem: Option<&'a Mem>,
+    /// Receives length, tag and sender of a message that a receive truncates within the call
+    /// ([`Error::Truncated`]). Of one that is truncated later [`RequestId::info`](crate::RequestId::info)
+    /// tells.
+    pub truncated: Option<&'a Cell<RecvStatus>>,
 }
 
 impl OpParams<'_> {
     /// Parameters with a callback.
     pub fn with_callback(done: Callback) -> Self {
-        OpParams { done: Some(done), mem: None }
+        OpParams { done: Some(done), ..OpParams::default() }
     }
 }
 

@@ -53,6 +53,6 @@ impl Ep {
 }
 
 fn flush_until(ep: &Ep, deadline: Nanos, on_timeout: OnTimeout) -> FlushRequest {
-    let started = ep.worker().core().start_flush(Some(ep.state().clone()), deadline, on_timeout);
+    let started = ep.worker().core().start_flush(Some(ep.state().clone()), (deadline, on_timeout), None);
     FlushRequest::new(ep.worker(), started.map(Some))
 }

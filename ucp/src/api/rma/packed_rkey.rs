@@ -3,11 +3,14 @@
 use crate::rdm::Access;
 use crate::select::RemoteMem;
 
-const MAGIC: [u8; 4] = *b"UCRK";
-const VERSION: u8 = 2;
+const MAGIC: [u8; 2] = *b"RK";
+/// Magic of earlier versions.
+const OLD_MAGIC: [u8; 4] = *b"UCRK";
+const VERSION: u8 = 3;
 /// Device key of a domain whose device does not know the memory.
 const NO_DEVICE_KEY: u64 = u64::MAX;
-/// Bytes before the domains: magic, version, access, number and origin of domains, key, address, length.
+/// Bytes before the domains: magic, packed length, version, access, number and origin of domains, key,
+/// address, length.
 const HEADER: usize = 32;
 /// Offset of the bit set of domains, of the first eight, that allocated the memory.
 const ALLOCATED: usize = 7;
@@ -40,6 +43,25 @@ pub enum RkeyError {
     Thread(#[from] ucs::sync::LockError),
 }
 
+/// Bytes of a domain beside its key: label, length, device key.
+const DOMAIN: usize = 14;
+
+/// Length of the packed remote key with which `bytes` begins, from its first five bytes.
+pub fn packed_rkey_len(bytes: &[u8]) -> Result<usize, RkeyError> {
+    let not = RkeyError::NotAKey { len: bytes.len() };
+    let first: &[u8; 5] = bytes.first_chunk().ok_or(not)?;
+    if first[..4] == OLD_MAGIC {
+        return Err(RkeyError::Version { theirs: first[4] });
+    }
+    if first[..2] != MAGIC {
+        return Err(not);
+    }
+    if first[4] != VERSION {
+        return Err(RkeyError::Version { theirs: first[4] });
+    }
+    Ok(usize::from(u16::from_le_bytes([first[2], first[3]])))
+}
+
 /// Builds a packed key.
 pub(crate) struct Packer(Vec<u8>);
 
@@ -47,6 +69,7 @@ impl Packer {
     pub(crate) fn new(key: u64, addr: u64, len: u64, access: Access) -> Packer {
         let mut out = Vec::with_capacity(HEADER + 64);
         out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[0; 2]);
         out.extend_from_slice(&[VERSION, access.bits(), 0, 0]);
         [key, addr, len].iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         Packer(out)
@@ -55,6 +78,9 @@ impl Packer {
     /// Adds a memory domain. `remote_mem` tells whether it allocated the memory.
     pub(crate) fn domain(&mut self, label: u32, key: &[u8], device_key: Option<u64>, remote_mem: RemoteMem) {
         let Ok(len) = u16::try_from(key.len()) else { return };
+        if self.0.len() + key.len() + DOMAIN > usize::from(u16::MAX) {
+            return;
+        }
         if remote_mem == RemoteMem::Allocated {
             self.0[ALLOCATED] |= allocated_bit(usize::from(self.0[6]));
         }
@@ -65,7 +91,9 @@ impl Packer {
         self.0.extend_from_slice(&device_key.unwrap_or(NO_DEVICE_KEY).to_le_bytes());
     }
 
-    pub(crate) fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let len = self.0.len() as u16;
+        self.0[2..4].copy_from_slice(&len.to_le_bytes());
         self.0
     }
 }
@@ -84,13 +112,8 @@ pub(crate) struct PackedRkey<'a> {
 
 pub(crate) fn parse(bytes: &[u8]) -> Result<PackedRkey<'_>, RkeyError> {
     let not = RkeyError::NotAKey { len: bytes.len() };
+    let bytes = bytes.get(..packed_rkey_len(bytes)?).ok_or(not)?;
     let (header, mut rest) = bytes.split_first_chunk::<HEADER>().ok_or(not)?;
-    if header[..4] != MAGIC {
-        return Err(not);
-    }
-    if header[4] != VERSION {
-        return Err(RkeyError::Version { theirs: header[4] });
-    }
     let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
     let mut domains = Vec::new();
     for _ in 0..header[6] {
@@ -131,6 +154,10 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(parse(&bytes[..len]).is_err());
         }
+        assert_eq!(packed_rkey_len(&bytes[..5]).unwrap(), bytes.len());
+        let longer = [&bytes[..], b"behind"].concat();
+        assert_eq!(parse(&longer).unwrap().domains.len(), 2);
+        assert!(matches!(packed_rkey_len(b"UCRK\x02"), Err(RkeyError::Version { theirs: 2 })));
         let mut other = bytes.clone();
         other[4] = 9;
         assert!(matches!(parse(&other), Err(RkeyError::Version { theirs: 9 })));

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus, Role};
+use crate::api::core::requests::{OpStatus, Role};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::params::{OpParams, check_mem};
 use crate::api::data::view::{RecvData, RecvView};
@@ -14,7 +14,7 @@ use crate::api::worker::handle::Worker;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{
-    MsgHandle, OpId, ProbeRemove, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted,
+    MsgHandle, OpError, OpId, ProbeRemove, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted,
 };
 
 /// Mask that compares all bits of a tag.
@@ -89,7 +89,7 @@ impl Worker {
         let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user };
         match core.engine.receives().post(args) {
             Ok(op) => Ok(OpStatus::InProgress(core.reqs.start(user, Role::Recv(op), params.done))),
-            Err(args) => core.recv(args, params.done),
+            Err(args) => core.recv(args, params),
         }
     }
 
@@ -100,7 +100,7 @@ impl Worker {
             // SAFETY: the request keeps the container until the end, and its memory does not move.
             Ok(RecvView::Bytes(at, len)) => unsafe { self.recv_raw(at, len, matching, &OpParams::default()) },
             // SAFETY: as above.
-            Ok(list) => start_recv(self, unsafe { list.buf() }, matching, None),
+            Ok(list) => start_recv(self, unsafe { list.buf() }, matching, &OpParams::default()),
             Err(error) => Err(error),
         };
         RecvRequest::new(self, started, lent)
@@ -159,7 +159,7 @@ impl Message {
     pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
         // SAFETY: as in `Worker::recv`.
-        let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start(buf, None));
+        let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start(buf, &OpParams::default()));
         RecvRequest::new(&self.worker, started, lent)
     }
 
@@ -175,14 +175,14 @@ impl Message {
         check_mem(params.mem, buf, len)?;
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
-        self.start(buf, params.done)
+        self.start(buf, params)
     }
 
     /// Starts the receive; `buf` stays valid until it ends.
     pub(crate) fn start(
         &mut self,
         buf: RecvBuf,
-        done: Option<Callback>,
+        params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let handle = self.handle.take().ok_or(Error::NoMessage)?;
         let mut core = self.worker.core();
@@ -190,10 +190,21 @@ impl Message {
         let user = reqs.next_token()?;
         match engine.recv_probed(&mut wire, handle, buf, user) {
             EngineStarted::Done(status) => Ok(OpStatus::Done(status)),
-            EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start(user, Role::Recv(op), done))),
-            EngineStarted::Failed(e) => Err(e.into()),
+            EngineStarted::Pending(op) => {
+                Ok(OpStatus::InProgress(reqs.start(user, Role::Recv(op), params.done)))
+            }
+            EngineStarted::Failed(e) => Err(failed_recv(e, params)),
         }
     }
+}
+
+/// Error of a receive that has failed within the call. Tells the caller which message was truncated.
+#[cold]
+fn failed_recv(error: OpError, params: &OpParams<'_>) -> Error {
+    if let (OpError::Truncated { len, tag, from, .. }, Some(message)) = (error, params.truncated) {
+        message.set(RecvStatus { len: len as usize, tag, from, cq_data: None });
+    }
+    error.into()
 }
 
 /// Starts a receive into any memory.
@@ -201,11 +212,11 @@ pub(crate) fn start_recv(
     worker: &Worker,
     buf: RecvBuf,
     matching: Match,
-    done: Option<Callback>,
+    params: &OpParams<'_>,
 ) -> Result<OpStatus<RecvStatus>, Error> {
     let mut core = worker.core();
     let user = core.reqs.next_token()?;
-    core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done)
+    core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, params)
 }
 
 impl WorkerCore {
@@ -219,7 +230,7 @@ impl WorkerCore {
             return false;
         }
         let args = RecvArgs { buf: RecvBuf::EMPTY, kind, from, user };
-        if let Ok(OpStatus::InProgress(id)) = self.recv(args, None) {
+        if let Ok(OpStatus::InProgress(id)) = self.recv(args, &OpParams::default()) {
             // Nothing is there to be left over.
             drop(self.reqs.detach(id, None));
         }
@@ -227,21 +238,23 @@ impl WorkerCore {
     }
 
     #[inline(never)]
-    fn recv(&mut self, args: RecvArgs, done: Option<Callback>) -> Result<OpStatus<RecvStatus>, Error> {
+    fn recv(&mut self, args: RecvArgs, params: &OpParams<'_>) -> Result<OpStatus<RecvStatus>, Error> {
         self.idle = false;
         let user = args.user;
         let (engine, mut wire, reqs) = self.split();
         match engine.recv(&mut wire, args) {
             EngineStarted::Done(status) => Ok(OpStatus::Done(status)),
-            EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start(user, Role::Recv(op), done))),
-            EngineStarted::Failed(e) => Err(e.into()),
+            EngineStarted::Pending(op) => {
+                Ok(OpStatus::InProgress(reqs.start(user, Role::Recv(op), params.done)))
+            }
+            EngineStarted::Failed(e) => Err(failed_recv(e, params)),
         }
     }
 }
 
 impl Drop for Message {
     fn drop(&mut self) {
-        if let Ok(OpStatus::InProgress(id)) = self.start(RecvBuf::EMPTY, None) {
+        if let Ok(OpStatus::InProgress(id)) = self.start(RecvBuf::EMPTY, &OpParams::default()) {
             self.worker.free(id);
         }
     }

@@ -37,7 +37,7 @@ impl Worker {
         matching: Match,
         params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        let start = |buf, done| start_recv(self, buf, matching, done);
+        let start = |buf, done| start_recv(self, buf, matching, &OpParams { done, ..*params });
         // SAFETY: this function's contract.
         unsafe { with_recv_data(self, data.into(), params, start) }
     }
@@ -77,8 +77,9 @@ impl Message {
         params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let worker = self.worker.clone();
+        let start = |buf, done| self.start(buf, &OpParams { done, ..*params });
         // SAFETY: this function's contract.
-        unsafe { with_recv_data(&worker, data.into(), params, |buf, done| self.start(buf, done)) }
+        unsafe { with_recv_data(&worker, data.into(), params, start) }
     }
 
     /// Receives the message into containers, filled in order.

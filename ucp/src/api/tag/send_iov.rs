@@ -48,7 +48,7 @@ impl Ep {
                 return Ok(OpStatus::Done(()));
             }
         }
-        let of_op = OpParams { done: params.done, mem: params.mem };
+        let of_op = OpParams { done: params.done, mem: params.mem, truncated: None };
         // SAFETY: this function's contract; `with_send_data` keeps what the engine reads.
         let start =
             |buf, done| unsafe { self.send_buf(MsgClass::Message, buf, &SendParams { done, ..*params }) };
@@ -76,7 +76,7 @@ impl Ep {
         data: impl Into<Layout<'a>>,
         params: &AmParams,
     ) -> Result<OpStatus<()>, Error> {
-        let of_op = OpParams { done: params.done, mem: params.mem };
+        let of_op = OpParams { done: params.done, mem: params.mem, truncated: None };
         // SAFETY: this function's contract; `with_send_data` keeps what the engine reads.
         let start = |buf, done| unsafe { start_am(self, (id, header), buf, &AmParams { done, ..*params }) };
         // SAFETY: this function's contract.

@@ -8,7 +8,7 @@ use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 use crate::api::core::ep_state::{EpState, LinkStage, NO_PEER};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage};
-use crate::api::core::requests::{Action, EMPTY_STATUS, RequestId, Role};
+use crate::api::core::requests::{Action, Callback, EMPTY_STATUS, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::deferred::abort_ep_ops;
 
@@ -20,11 +20,11 @@ impl WorkerCore {
     pub(crate) fn start_flush(
         &mut self,
         of: Option<Rc<EpState>>,
-        deadline: Nanos,
-        on_timeout: OnTimeout,
+        (deadline, on_timeout): (Nanos, OnTimeout),
+        done: Option<Callback>,
     ) -> Result<RequestId, Error> {
         let token = self.reqs.next_token()?;
-        let id = self.reqs.start(token, Role::Flush, None);
+        let id = self.reqs.start(token, Role::Flush, done);
         self.flush_count = self.flush_count.wrapping_add(1);
         let number = self.flush_count;
         // The acknowledgements of a pending endpoint are requested when it has its peer.

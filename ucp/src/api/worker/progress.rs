@@ -229,7 +229,7 @@ impl std::fmt::Debug for Worker {
 }
 
 fn flush_until(worker: &Worker, deadline: Nanos) -> FlushRequest {
-    let started = worker.core().start_flush(None, deadline, OnTimeout::EndFlush);
+    let started = worker.core().start_flush(None, (deadline, OnTimeout::EndFlush), None);
     FlushRequest::new(worker, started.map(Some))
 }
 

@@ -100,6 +100,15 @@ impl Requests {
         RequestId { block, generation: block.generation() }
     }
 
+    /// A request that has ended.
+    pub(crate) fn start_ended(&mut self, ended: Ended) -> Result<RequestId, Error> {
+        let token = self.next_token()?;
+        let id = self.start(token, Role::Flush, None);
+        id.block.store_result(ended);
+        id.block.publish();
+        Ok(id)
+    }
+
     /// Starts a one-sided operation of `len` bytes, as [`Requests::start`].
     #[inline]
     pub(crate) fn start_rma(

@@ -428,6 +428,104 @@ fn device_rma_needs_no_peer_progress() {
     assert_eq!(pair.ab.peer_view().and_then(|peer| peer.fault), None);
 }
 
+/// The next flush reports a refused write that nobody waits for, once. Everything else to this peer goes on.
+#[test]
+fn a_refused_write_is_reported_by_the_flush() {
+    for (tls, len) in [("efa", 8), ("efa", 300_000), ("self", 8), ("self", 300_000)] {
+        let t = Target::alloc(tls);
+        t.pair.meet();
+        let (pair, at) = (&t.pair, t.mem.addr());
+        let dropped = pair.b.mem_alloc(LEN, Access::all()).unwrap();
+        let stale = pair.ab.unpack_rkey(&dropped.pack_rkey()).unwrap();
+        let stale_at = dropped.addr();
+        drop(dropped);
+        let refused = Err(Error::RemoteAccess(pair.ab.peer()));
+        let sent = bytes(3, len);
+        for of_worker in [false, true] {
+            // SAFETY: `sent` is unchanged until the flush has ended.
+            let put = unsafe { pair.ab.put_nbi(sent.as_ptr(), len, stale_at, &stale) };
+            let flush = || if of_worker { pair.a.flush() } else { pair.ab.flush() };
+            let (first, what) = (flush(), format!("{tls}, {len} bytes, of the worker: {of_worker}"));
+            pair.until(|| first.is_done());
+            // A transport that checks within the call says so at once.
+            assert!(put == refused || (put == Ok(()) && first.wait() == refused), "{what}: {put:?}");
+            let second = flush();
+            pair.until(|| second.is_done());
+            assert_eq!(second.wait(), Ok(()), "reported once: {what}");
+            assert_eq!(pair.ab.peer_view().and_then(|peer| peer.fault), None, "{what}");
+            let put = pair.ab.put(sent.clone(), at, &t.rkey);
+            pair.until(|| put.is_done());
+            assert_eq!(put.wait().0, Ok(()), "{what}");
+            t.flush();
+            t.holds(0, &sent);
+        }
+        let again = pair.a.connect(&pair.b.address(), Default::default()).unwrap();
+        let (send, recv) =
+            (again.tag_send(1, vec![7; 9]), pair.b.tag_recv(1, ucp::TAG_MASK_FULL, vec![0; 9]));
+        pair.until(|| send.is_done() && recv.is_done());
+        assert_eq!((send.wait().0, recv.wait().1), (Ok(()), vec![7; 9]), "{tls}");
+    }
+}
+
+/// An atomic that fits no packet names the limit, and the limit can be asked for.
+#[test]
+fn an_atomic_longer_than_a_packet_names_the_limit() {
+    for t in [Target::packets("efa"), Target::packets("posix")] {
+        for op in [AtomicOp::Sum, AtomicOp::CompareSwap] {
+            let is_fetching = op == AtomicOp::CompareSwap;
+            let max = t.pair.ab.protocols().max_atomic(op, is_fetching) / 8;
+            assert!(max > 100, "{max}");
+            let mut old = vec![0u64; max + 1000];
+            for count in [max, max + 1000] {
+                let ones = vec![1u64; count];
+                let params = ucp::AtomicParams {
+                    op,
+                    ty: u64::TYPE,
+                    count,
+                    operand: ones.as_ptr().cast(),
+                    compare: ones.as_ptr().cast(),
+                    result: if is_fetching { old.as_mut_ptr().cast() } else { std::ptr::null_mut() },
+                    sync: ucp::select::Sync::No,
+                    done: None,
+                };
+                // SAFETY: the lists outlive the operation, which has ended below.
+                let started = unsafe { t.pair.ab.atomic_raw(t.at(0), &t.rkey, &params) };
+                let ended = started.and_then(|started| match started {
+                    OpStatus::Done(_) => Ok(()),
+                    OpStatus::InProgress(id) => {
+                        let mut ended = None;
+                        t.pair.until(|| {
+                            ended = t.pair.a.test(id);
+                            ended.is_some()
+                        });
+                        ended.unwrap().map(drop)
+                    }
+                });
+                match ended {
+                    Ok(()) => assert_eq!(count, max),
+                    Err(Error::AtomicTooLong { len, max }) => {
+                        assert!(len == count * 8 && max < len && count > max / 8, "{len} {max}");
+                    }
+                    Err(other) => panic!("{count} elements: {other}"),
+                }
+            }
+            t.flush();
+        }
+    }
+}
+
+#[test]
+fn too_many_pieces_name_the_limit() {
+    let t = Target::packets("efa");
+    let piece = |n: usize| RemoteIov { addr: t.at(n * 8), len: 8, rkey: &t.rkey };
+    let remote: Vec<RemoteIov<'_>> = (0..5).map(piece).collect();
+    let mut sent = [1u8; 40];
+    let local = [Iov { addr: sent.as_mut_ptr(), len: 40 }];
+    // SAFETY: nothing is started.
+    let refused = unsafe { t.pair.ab.put_iov_raw(&local, &remote, &RmaParams::default()) };
+    assert!(matches!(refused, Err(Error::TooManyPieces { max: 4 })));
+}
+
 #[test]
 fn key_may_outlive_its_memory() {
     for tls in ["posix", "self", "efa"] {

@@ -50,6 +50,44 @@ fn signals_before_the_wait_end_it_once(tls: &str) {
     signal.signal();
 }
 
+/// A signal of the system ends the sleep early; it is not taken for the end of the time.
+fn a_signal_handler_is_no_timeout(tls: &str) {
+    static RAN: AtomicBool = AtomicBool::new(false);
+    extern "C" fn handler(_: libc::c_int) {
+        RAN.store(true, SeqCst);
+    }
+    // SAFETY: the handler stores a flag and nothing else.
+    unsafe { libc::signal(libc::SIGUSR2, handler as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    let worker = worker(tls);
+    // SAFETY: the calling thread's handle, used while the thread lives.
+    let me = unsafe { libc::pthread_self() } as usize;
+    RAN.store(false, SeqCst);
+    let waker = thread::spawn(move || {
+        thread::sleep(SHORT);
+        // SAFETY: the thread joins this one before it ends.
+        assert_eq!(unsafe { libc::pthread_kill(me as libc::pthread_t, libc::SIGUSR2) }, 0);
+    });
+    let start = Instant::now();
+    while !RAN.load(SeqCst) {
+        assert_eq!(worker.wait(Some(LONG)), Ok(WaitStatus::Ready), "after {:?}", start.elapsed());
+    }
+    assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+    waker.join().unwrap();
+    assert_eq!(worker.wait(Some(SHORT)), Ok(WaitStatus::TimedOut));
+}
+
+/// A time that no clock reaches is no limit, and does no harm.
+fn the_longest_time_is_no_limit(tls: &str) {
+    let worker = worker(tls);
+    worker.signaller().unwrap().signal();
+    assert_eq!(worker.wait(Some(Duration::MAX)), Ok(WaitStatus::Ready));
+    let flush = worker.flush_within(Duration::MAX);
+    while !flush.is_done() {
+        worker.progress();
+    }
+    assert_eq!(flush.wait(), Ok(()));
+}
+
 fn a_signal_makes_the_armed_descriptor_readable(tls: &str) {
     let worker = worker(tls);
     let signal = worker.signaller().unwrap();
@@ -133,6 +171,8 @@ fn a_wait_for_a_word_ends_when_it_changes(tls: &'static str) {
 on! {
     [
         a_signal_ends_the_wait
+        a_signal_handler_is_no_timeout
+        the_longest_time_is_no_limit
         signals_before_the_wait_end_it_once
         a_signal_makes_the_armed_descriptor_readable
         no_signal_is_lost

@@ -134,7 +134,8 @@ impl Worker {
     /// the round's events, 0 at the timeout. Looks at least once a millisecond for pending operations that no
     /// descriptor reports; polls if a member cannot wake.
     pub fn wait(&self, max: usize, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // A time that no clock reaches is no limit.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             for _ in 0..=spin {
                 let events = self.progress(max);
@@ -227,6 +228,16 @@ mod tests {
         });
         assert_eq!(worker.wait(8, 0, None), Ok(1));
         sender.join().unwrap();
+    }
+
+    #[test]
+    fn a_time_beyond_every_clock_is_no_limit() {
+        let worker = Worker::new();
+        let iface = loopback::Iface::open(&Default::default()).unwrap();
+        worker.add(Rc::new(iface.clone())).unwrap();
+        let ep = iface.connect(&[], &iface.iface_addr()).unwrap();
+        assert_eq!(ep.am_short(1, 2, &[]), Ok(Sent::Done));
+        assert_eq!(worker.wait(8, 0, Some(Duration::MAX)), Ok(1));
     }
 
     fn all() -> Vec<Rc<any::Iface>> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
+use ucs::StaticText;
 use ucs::coll::growth;
 use uct::api::{
     Caps, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
@@ -489,20 +490,24 @@ pub(crate) fn fault_of(e: Error) -> PeerError {
         Error::PeerDead => PeerError::Gone,
         Error::Unreachable => PeerError::Unreachable,
         Error::NoDescriptor => PeerError::NoDescriptor,
-        Error::NoMemory | Error::Exhausted(_) => PeerError::NoMemory,
+        Error::NoMemory => PeerError::NoMemory,
+        Error::Exhausted(what) => PeerError::Exhausted(StaticText::new(what)),
         Error::Device(code) => PeerError::Device(code.into()),
         // The remaining errors have a completion status of the EFA device too.
         Error::RemoteAccess => PeerError::Device(EfaStatus::RemoteBadAddress),
         Error::NotReady => PeerError::Device(EfaStatus::Rnr),
         Error::RemoteLength => PeerError::Device(EfaStatus::RemoteBadLength),
-        Error::TooLong { .. } => PeerError::Device(EfaStatus::BadLength),
         Error::BadLocalKey => PeerError::Device(EfaStatus::InvalidLkey),
         Error::Cancelled => PeerError::Device(EfaStatus::Flushed),
-        Error::NotConnected => PeerError::Device(EfaStatus::QpInternal),
         // Mistakes at this end: the lane and the peer are well.
-        Error::Unsupported(_) => PeerError::Local(LocalError::Unsupported),
-        Error::InvalidParam(_) => PeerError::Local(LocalError::InvalidParam),
-        Error::Sys { .. } => PeerError::Local(LocalError::System),
+        Error::Unsupported(op) => PeerError::Local(LocalError::Unsupported(StaticText::new(op.name()))),
+        Error::InvalidParam(why) => PeerError::Local(LocalError::InvalidParam(StaticText::new(why))),
+        Error::TooLong { max, .. } => {
+            let why = StaticText::kept(&format!("more than the {max} bytes that the transport takes"));
+            PeerError::Local(LocalError::TooLong(why))
+        }
+        Error::NotConnected => PeerError::Local(LocalError::NotConnected),
+        Error::Sys { .. } => PeerError::Local(LocalError::System(StaticText::kept(&e.to_string()))),
     }
 }
 
@@ -513,11 +518,23 @@ mod tests {
     #[test]
     fn caller_errors_are_no_lane_failures() {
         let sys = Error::Sys { call: "test", errno: ucs::Errno(22) };
-        for error in [Error::Unsupported(uct::api::Op::AmShort), Error::InvalidParam("test"), sys] {
+        let unsupported = Error::Unsupported(uct::api::Op::AmShort);
+        let too_long = Error::TooLong { len: 9, max: 8 };
+        for error in [unsupported, Error::InvalidParam("test"), sys, too_long, Error::NotConnected] {
             let fault = fault_of(error);
             assert!(fault.is_local() && !fault.is_local_lane() && !fault.is_lane_failure(), "{fault}");
             assert!(!fault.is_peer_failure(), "{fault}");
         }
         assert!(fault_of(Error::Device(2)).is_local_lane());
+        for (error, text) in [
+            (unsupported, "am_short"),
+            (Error::InvalidParam("a reason"), "a reason"),
+            (sys, "test: EINVAL"),
+            (too_long, "8 bytes"),
+            (Error::Exhausted("writers"), "no more writers"),
+        ] {
+            let told = fault_of(error).to_string();
+            assert!(told.contains(text), "{told}");
+        }
     }
 }

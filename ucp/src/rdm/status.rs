@@ -2,7 +2,7 @@
 
 use super::ids::PeerId;
 use crate::wire::EfaStatus;
-use ucs::Status;
+use ucs::{StaticText, Status};
 
 /// Error of a peer, or of one packet to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -20,6 +20,9 @@ pub enum PeerError {
     /// This process has no memory left to reach it with.
     #[error("out of memory to reach the peer")]
     NoMemory,
+    /// A finite kind of object that is needed to reach it is used up.
+    #[error("no more {0} to reach the peer with")]
+    Exhausted(StaticText),
     /// It has sent more messages than may be kept here until somebody receives them.
     #[error("peer has sent more than may be kept unreceived")]
     OverLimit,
@@ -35,15 +38,21 @@ pub enum PeerError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// The transport does not have the operation.
-    #[error("the transport does not support the operation")]
-    Unsupported,
-    /// The arguments do not fit together.
-    #[error("the transport refused the arguments")]
-    InvalidParam,
-    /// A system call failed.
-    #[error("a system call of the transport failed")]
-    System,
+    /// The transport does not have this call.
+    #[error("the transport does not support {0}")]
+    Unsupported(StaticText),
+    /// The arguments do not fit together, for this reason.
+    #[error("the transport refused the arguments: {0}")]
+    InvalidParam(StaticText),
+    /// The data exceeds a limit of the transport: which, in words.
+    #[error("{0}")]
+    TooLong(StaticText),
+    /// The transport's endpoint has no other end yet.
+    #[error("the transport's endpoint is not connected yet")]
+    NotConnected,
+    /// A system call failed: which, and why.
+    #[error("{0}")]
+    System(StaticText),
 }
 
 impl PeerError {
@@ -73,12 +82,15 @@ impl PeerError {
     pub const fn status(self) -> EfaStatus {
         match self {
             PeerError::Gone => EfaStatus::BadDestQpn,
-            PeerError::Unreachable | PeerError::NoDescriptor | PeerError::NoMemory | PeerError::OverLimit => {
-                EfaStatus::Unreachable
-            }
+            PeerError::Unreachable
+            | PeerError::NoDescriptor
+            | PeerError::NoMemory
+            | PeerError::Exhausted(_)
+            | PeerError::OverLimit => EfaStatus::Unreachable,
             PeerError::Device(status) => status,
-            PeerError::Local(LocalError::Unsupported) => EfaStatus::UnsupportedOp,
-            PeerError::Local(LocalError::InvalidParam | LocalError::System) => EfaStatus::QpInternal,
+            PeerError::Local(LocalError::Unsupported(_)) => EfaStatus::UnsupportedOp,
+            PeerError::Local(LocalError::TooLong(_)) => EfaStatus::BadLength,
+            PeerError::Local(_) => EfaStatus::QpInternal,
         }
     }
 
@@ -90,6 +102,26 @@ impl PeerError {
     /// Whether the operation was refused at this end, so that only it has failed.
     pub const fn is_local(self) -> bool {
         matches!(self, PeerError::Local(_))
+    }
+
+    /// Whether it says something of one operation only: peer and lane are well. A packet that ends so is
+    /// lost all the same, and with it the order of messages.
+    pub const fn is_of_operation(self) -> bool {
+        use EfaStatus as S;
+        let of_operation =
+            matches!(self, PeerError::Device(S::UnsupportedOp | S::InvalidLkey | S::BadLength));
+        of_operation || self.is_of_rdma() || self.is_local()
+    }
+
+    /// Whether only reads and writes of memory end so, so that no packet was lost.
+    pub const fn is_of_rdma(self) -> bool {
+        use EfaStatus as S;
+        matches!(self, PeerError::Device(S::RemoteBadAddress | S::UnknownPeer | S::FeatureMismatch))
+    }
+
+    /// The error of an operation with `peer` that ended so.
+    pub(in crate::rdm) fn of_operation(self, peer: PeerId) -> OpError {
+        if self == PeerError::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, self) }
     }
 }
 
@@ -138,6 +170,14 @@ pub enum OpError {
         /// Most bytes of one.
         max: usize,
     },
+    /// Caller: an atomic does not fit one packet.
+    #[error("atomic of {len} bytes is longer than the {max} that fit one packet")]
+    AtomicTooLong {
+        /// Bytes of the elements.
+        len: usize,
+        /// Most bytes of one.
+        max: usize,
+    },
     /// Caller: only the peer's processor could do it, and `Emulation::Refused` was asked for.
     #[error("only the peer's processor could do this, and emulation is refused")]
     Emulated,
@@ -175,4 +215,27 @@ pub struct RecvStatus {
     pub from: PeerId,
     /// Data of the sender for this completion.
     pub cq_data: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdm::io::{NotPosted, Posted};
+
+    #[test]
+    fn errors_of_the_hot_path_fit_a_register() {
+        assert_eq!(size_of::<Option<PeerError>>(), 4);
+        assert_eq!(size_of::<Result<Posted, NotPosted>>(), 4);
+    }
+
+    #[test]
+    fn what_is_of_an_operation_is_no_failure_of_peer_or_lane() {
+        for status in (0..=u8::MAX).map(EfaStatus::from) {
+            let fault = PeerError::Device(status);
+            assert!(!fault.is_of_rdma() || fault.is_of_operation(), "{fault}");
+            assert!(!fault.is_of_operation() || !fault.is_lane_failure(), "{fault}");
+        }
+        assert!(!PeerError::Device(EfaStatus::BadDestQpn).is_of_operation());
+        assert_eq!(PeerError::ACCESS.of_operation(PeerId(3)), OpError::Access(PeerId(3)));
+    }
 }

@@ -99,9 +99,10 @@ pub enum Op {
     RemoteKey,
 }
 
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Op {
+    /// The call's name.
+    pub const fn name(self) -> &'static str {
+        match self {
             Op::AmShort => "am_short",
             Op::AmShortIov => "am_short_iov",
             Op::AmBcopy => "am_bcopy",
@@ -130,7 +131,13 @@ impl fmt::Display for Op {
             Op::Alloc => "memory allocation",
             Op::Register => "memory registration",
             Op::RemoteKey => "remote key",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -55,7 +55,7 @@ pub enum Error {
     #[error("no file descriptor left (raise the limit, see `ulimit -n`)")]
     NoDescriptor,
     /// A finite kind of object is used up (queue pairs, address handles, keys).
-    #[error("no more {0} on this device")]
+    #[error("no more {0}")]
     Exhausted(&'static str),
     /// A system call failed.
     #[error("{call}: {errno}")]

@@ -26,7 +26,8 @@ impl Iface {
     /// events, 0 at the timeout. Events that others received since this handle's last wait count too: one
     /// handle per waiter.
     pub fn wait(&self, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // A time that no clock reaches is no limit.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             for _ in 0..=spin {
                 let events = self.progress_or_unseen(BATCH)?;

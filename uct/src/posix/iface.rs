@@ -39,8 +39,8 @@ ucs::config_table! {
         pub seg_size: u32 = "16640", key "SEG_SIZE", unit "bytes", range 192..=8388608;
         /// Receive buffers beside those of the FIFO, for messages that handlers keep without a copy.
         pub spare_bufs: u32 = "64", key "SPARE_BUFS", unit "buffers", range 0..=65536;
-        /// Peers that may be connected to an interface at a time.
-        pub max_writers: u32 = "512", key "MAX_WRITERS", unit "peers", range 1..=65536;
+        /// Peers that may be connected to an interface at a time. Each takes 64 bytes of it once it connects.
+        pub max_writers: u32 = "65536", key "MAX_WRITERS", unit "peers", range 1..=65536;
         /// Longest time for which the answer to a short message is not polled for in a ping-pong, so that its
         /// cache line stays with its writer. In use is most of an answer's usual time; slower answers are not
         /// delayed, and a poll waits for half of it at most. 0: no delay.

@@ -180,8 +180,9 @@ impl OrphanedEntry {
     }
 
     fn take(&self, owner: u64) -> bool {
-        let taken = writer_table::claim_entry([&self.entry].into_iter(), owner, |owner| self.is_alive(owner))
-            == Some(0);
+        let (used, entries) = (AtomicU32::new(1), |_| [&self.entry].into_iter());
+        let is_alive = |owner| self.is_alive(owner);
+        let taken = writer_table::claim_or_grow(&used, 1, entries, owner, is_alive) == Some(0);
         if taken {
             self.touch(owner);
         }

@@ -8,7 +8,6 @@ use super::pending_order::{Sender, WaitingQueues};
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, FIRST_LINE, IN_SLOT, INLINE, Segment, SlotLayout};
 use super::slot_map;
 use super::tuning;
-use super::writer_table;
 use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
 use crate::base::check;
 use crate::base::ep_table::EpTable;
@@ -262,8 +261,10 @@ impl Link {
             return Err(ConnectError::Gone);
         }
         let (me, alive) = (iface.server().key().0, |who| iface.server().is_alive(ProcKey(who)));
-        let entry = writer_table::claim_entry(seg.writers(), me, alive);
-        seg.use_writer(entry.ok_or(Error::Exhausted("writer lines in the peer's segment"))?);
+        let entry = seg.claim_writer(me, alive);
+        seg.use_writer(
+            entry.ok_or(Error::Exhausted("places among the peer's writers (its UCX_POSIX_MAX_WRITERS)"))?,
+        );
         let cells = u64::from(shape.cells);
         // Endpoints may already wait for it: the first send reads the tail.
         let cached_tail = Cell::new(seg.head().load(Ordering::Relaxed).wrapping_sub(cells));

@@ -5,7 +5,7 @@
 //! 0      Header     constant after creation, except `state`
 //! 128    head       next ticket to claim; written by writers
 //! 256    tail       first ticket not released, and the payload-access hint; written by the reader
-//! 384    writers    one entry of 64 bytes each: owner and intent
+//! 384    writers    one entry of 64 bytes each: owner and intent; untouched, hence no memory, until used
 //! ...    slot map   slot bound to each map entry; written by the reader, rarely
 //! ...    cells      192 bytes each
 //! ...    slots      one bound to each map entry, the others spare
@@ -13,8 +13,7 @@
 
 #![allow(unsafe_code)]
 
-use super::fifo;
-use super::writer_table::Writer;
+use super::writer_table::{self, Writer};
 use crate::api::ConnectError;
 use crate::host::fd_server::Name;
 use std::mem::{offset_of, size_of};
@@ -31,7 +30,7 @@ pub const DEFAULT_SLOT_LEN: usize = 16640;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
 /// Layout version; a peer with another one is rejected.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 
@@ -50,7 +49,8 @@ const MAX_BUFS_PER_CELL: u32 = 4;
 pub struct Header {
     magic: u64,
     version: u32,
-    reserved: u32,
+    /// Entries of the writer table in use.
+    writers_used: AtomicU32,
     name: u64,
     cells: u32,
     map_entries: u32,
@@ -206,7 +206,7 @@ impl Segment {
         let header = Header {
             magic: MAGIC,
             version: VERSION,
-            reserved: 0,
+            writers_used: AtomicU32::new(0),
             name: name.0,
             cells: shape.cells,
             map_entries: shape.map_entries,
@@ -219,9 +219,6 @@ impl Segment {
         unsafe { seg.base.cast::<Header>().write(header) };
         for map_entry in 0..shape.map_entries {
             seg.slot_entry(map_entry).store(map_entry, Ordering::Relaxed);
-        }
-        for writer in 0..shape.writers {
-            seg.writer(writer).intent.store(fifo::NO_TICKET, Ordering::Relaxed);
         }
         Ok(seg)
     }
@@ -319,8 +316,22 @@ impl Segment {
         unsafe { self.shared(self.writer_offset(n)) }
     }
 
+    /// The entries of the writer table in use, whose number other processes raise.
     pub fn writers(&self) -> impl Iterator<Item = &Writer> + Clone {
-        (0..self.shape.writers).map(|n| self.writer(n))
+        // SYNC(used)
+        let used = self.writers_used().load(Ordering::Acquire).min(self.shape.writers);
+        (0..used).map(|n| self.writer(n))
+    }
+
+    /// Claims an entry of the writer table for the process `me`.
+    pub fn claim_writer(&self, me: u64, is_alive: impl Fn(u64) -> bool) -> Option<u32> {
+        let entries = |count| (0..count).map(|n| self.writer(n));
+        writer_table::claim_or_grow(self.writers_used(), self.shape.writers, entries, me, is_alive)
+    }
+
+    fn writers_used(&self) -> &AtomicU32 {
+        // SAFETY: inside the header, aligned by its layout.
+        unsafe { self.shared(offset_of!(Header, writers_used)) }
     }
 
     fn writer_offset(&self, n: u32) -> usize {
@@ -469,6 +480,20 @@ mod tests {
             }
             assert!(seen.iter().all(|seen| *seen), "{cells} cells: each entry is used");
         }
+    }
+
+    #[test]
+    fn unused_writer_entries_take_no_memory() {
+        let seg = Segment::create(Shape { writers: 1 << 16, ..SHAPE }, Name(7)).unwrap();
+        let pages = || {
+            let file = rustix::fs::fstat(seg.own_mem().unwrap().as_fd()).unwrap();
+            file.st_blocks * 512 / 4096
+        };
+        let before = pages();
+        assert_eq!(seg.writers().count(), 0);
+        assert!((0..1000).all(|n| seg.claim_writer(n + 1, |_| true) == Some(n as u32)));
+        assert_eq!(seg.writers().count(), 1000, "the reader looks at no more");
+        assert!(pages() - before <= 1000 * 64 / 4096 + 2, "{} pages", pages() - before);
     }
 
     #[test]

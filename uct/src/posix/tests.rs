@@ -424,11 +424,26 @@ fn writer_entries_are_bounded_and_reused() {
     let again = one.connect(&device, &addr).unwrap();
     assert_eq!((ep.ensure_connected(), again.ensure_connected()), (Ok(()), Ok(())));
     let other = two.connect(&device, &addr).unwrap();
-    assert!(matches!(other.ensure_connected(), Err(ConnectError::Op(Error::Exhausted(_)))));
+    let refused = other.ensure_connected().unwrap_err();
+    assert!(matches!(refused, ConnectError::Op(Error::Exhausted(_))));
+    assert!(refused.to_string().contains("UCX_POSIX_MAX_WRITERS"), "{refused}");
     let sent = first(|| other.am_short(1, 0, &[]));
     assert!(matches!(sent, Err(Refused::Failed(Error::Exhausted(_)))));
     drop((ep, again));
     assert_eq!(other.ensure_connected(), Ok(()), "retried, since it may pass");
+}
+
+/// The 601st peer connects, and the reader delivers its messages.
+#[test]
+fn an_interface_takes_as_many_peers_as_connect() {
+    let reader = open(&Source::empty());
+    let me = 7;
+    (0..600).for_each(|_| _ = reader.segment().claim_writer(me, |_| true).unwrap());
+    let writer = open(&Source::empty());
+    let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
+    assert_eq!(ep.ensure_connected(), Ok(()));
+    assert_eq!(reader.segment().writers().count(), 601);
+    assert_eq!((ep.am_short(1, 0, &[]), reader.progress(9)), (Ok(Sent::Done), 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::rdm::LocalError;
 use ucs::sync::LockError;
-use ucs::{Blame, Status};
+use ucs::{Blame, StaticText, Status};
 
 pub use crate::cm::ConnectFailure;
 use crate::rdm::io::{PeerError, PeerId};
@@ -34,6 +34,20 @@ pub enum Error {
         len: usize,
         /// Length of the registered memory, bytes.
         mem: usize,
+    },
+    /// An operation names more pieces of memory than it may have.
+    #[error("more than {max} pieces of memory in one operation")]
+    TooManyPieces {
+        /// Most pieces of one operation.
+        max: usize,
+    },
+    /// An atomic does not fit one packet ([`EpProtocols::max_atomic`](crate::EpProtocols::max_atomic)).
+    #[error("atomic of {len} bytes is longer than the {max} that fit one packet")]
+    AtomicTooLong {
+        /// Length of the elements, bytes.
+        len: usize,
+        /// Longest permitted length, bytes.
+        max: usize,
     },
     /// Only packets could carry the operation, and `UCX_EMULATION=n` excludes them.
     #[error("only the peer's processor could do this, and emulation is refused (UCX_EMULATION)")]
@@ -90,15 +104,19 @@ pub enum Error {
     /// The device failed operations to this peer, or to none in particular, with this EFA completion status.
     #[error("{}: device completion status {}", PeerName(.0), .1)]
     Device(Option<PeerId>, EfaStatus),
-    /// The transport refused the operation to this peer at this end. Lane and peer are well.
-    #[error("operation with peer {}: {}", .0.0, .1)]
-    Local(PeerId, LocalError),
+    /// The transport refused the operation to this peer (`None`: to none in particular) at this end. Lane
+    /// and peer are well.
+    #[error("operation with {}: {}", PeerName(.0), .1)]
+    Local(Option<PeerId>, LocalError),
     /// The worker has too many operations in progress.
     #[error("too many operations are running")]
     Exhausted,
     /// The process or system has no free file descriptor to reach this peer.
     #[error("no file descriptor left to reach peer {} with (raise the limit, see `ulimit -n`)", .0.0)]
     NoDescriptor(PeerId),
+    /// A finite kind of object that is needed to reach this peer is used up.
+    #[error("no more {} to reach peer {} with", .1, .0.0)]
+    NoMore(PeerId, StaticText),
     /// This peer exceeded the memory of unexpected messages (`UCX_UNEXP_MAX`): its packets are dropped.
     #[error("peer {} has sent more than may be kept unreceived (UCX_UNEXP_MAX)", .0.0)]
     OverLimit(PeerId),
@@ -123,6 +141,8 @@ impl Error {
             | Cancelled
             | Invalid
             | OutsideMem { .. }
+            | TooManyPieces { .. }
+            | AtomicTooLong { .. }
             | EmulationDisabled
             | Thread(_)
             | Closed
@@ -137,10 +157,10 @@ impl Error {
             | Aborted(..)
             | TooLong { .. }
             | Unsupported => Blame::Peer,
-            Local(_, LocalError::System) => Blame::Device,
+            Local(_, LocalError::System(_)) => Blame::Device,
             Local(..) => Blame::Caller,
             Device(..) => Blame::Device,
-            Exhausted | NoDescriptor(_) | NoMemory(_) | OverLimit(_) => Blame::Resource,
+            Exhausted | NoDescriptor(_) | NoMemory(_) | NoMore(..) | OverLimit(_) => Blame::Resource,
         }
     }
 
@@ -152,6 +172,7 @@ impl Error {
             HeaderTooLong { .. } | TooLong { .. } => Status::InvalidParam,
             Cancelled => Status::Canceled,
             Invalid | OutsideMem { .. } | Thread(_) => Status::InvalidParam,
+            TooManyPieces { .. } | AtomicTooLong { .. } => Status::ExceedsLimit,
             EmulationDisabled => Status::Unsupported,
             Closed | NotConnected => Status::NotConnected,
             ConnectFailed(why) => why.status(),
@@ -161,13 +182,15 @@ impl Error {
             TimedOut(_) => Status::EndpointTimeout,
             RemoteAccess(_) | Aborted(..) => Status::Rejected,
             Unsupported => Status::Unsupported,
-            Local(_, LocalError::Unsupported) => Status::Unsupported,
-            Local(_, LocalError::InvalidParam) => Status::InvalidParam,
-            Local(..) => Status::IoError,
+            Local(_, LocalError::Unsupported(_)) => Status::Unsupported,
+            Local(_, LocalError::InvalidParam(_)) => Status::InvalidParam,
+            Local(_, LocalError::TooLong(_)) => Status::ExceedsLimit,
+            Local(_, LocalError::NotConnected) => Status::NotConnected,
+            Local(_, LocalError::System(_)) => Status::IoError,
             Device(..) => Status::IoError,
             Datatype(DatatypeError::Unpack(status)) => status,
             Datatype(_) => Status::IoError,
-            Exhausted | NoDescriptor(_) | NoMemory(_) | OverLimit(_) => Status::NoMemory,
+            Exhausted | NoDescriptor(_) | NoMemory(_) | NoMore(..) | OverLimit(_) => Status::NoMemory,
         }
     }
 }
@@ -178,9 +201,8 @@ impl Error {
         use Error::*;
         match self {
             PeerGone(peer) | Unreachable(peer) | RemoteAccess(peer) | Aborted(peer, _) => Some(peer),
-            OverLimit(peer) | NoDescriptor(peer) | NoMemory(peer) => Some(peer),
-            Local(peer, _) => Some(peer),
-            TimedOut(peer) | Device(peer, _) => peer,
+            OverLimit(peer) | NoDescriptor(peer) | NoMemory(peer) | NoMore(peer, _) => Some(peer),
+            TimedOut(peer) | Device(peer, _) | Local(peer, _) => peer,
             _ => None,
         }
     }
@@ -191,9 +213,19 @@ impl Error {
             PeerError::Unreachable => Error::Unreachable(peer),
             PeerError::NoDescriptor => Error::NoDescriptor(peer),
             PeerError::NoMemory => Error::NoMemory(peer),
+            PeerError::Exhausted(what) => Error::NoMore(peer, what),
             PeerError::OverLimit => Error::OverLimit(peer),
+            PeerError::ACCESS => Error::RemoteAccess(peer),
             PeerError::Device(code) => Error::Device(Some(peer), code),
-            PeerError::Local(why) => Error::Local(peer, why),
+            PeerError::Local(why) => Error::Local(Some(peer), why),
+        }
+    }
+
+    /// The error of what concerns a device and no peer in particular.
+    pub(crate) fn of_device(fault: PeerError) -> Self {
+        match fault {
+            PeerError::Local(why) => Error::Local(None, why),
+            fault => Error::Device(None, fault.status()),
         }
     }
 }
@@ -209,6 +241,7 @@ impl From<OpError> for Error {
             OpError::Emulated => Error::EmulationDisabled,
             OpError::Unknown => Error::NoMessage,
             OpError::TooLong { len, max } => Error::TooLong { len, max },
+            OpError::AtomicTooLong { len, max } => Error::AtomicTooLong { len, max },
             OpError::Unsupported => Error::Unsupported,
             OpError::Access(peer) => Error::RemoteAccess(peer),
             OpError::Aborted(peer, code) => Error::Aborted(peer, code),
@@ -251,6 +284,11 @@ mod tests {
             Aborted(PEER, 4127),
             NoDescriptor(PEER),
             NoMemory(PEER),
+            NoMore(PEER, StaticText::new("queue pairs")),
+            Local(Some(PEER), LocalError::Unsupported(StaticText::new("put_short"))),
+            Local(Some(PEER), LocalError::InvalidParam(StaticText::new("of a test"))),
+            Local(Some(PEER), LocalError::TooLong(StaticText::new("of a test"))),
+            Local(Some(PEER), LocalError::System(StaticText::new("mmap"))),
         ];
         for e in all {
             assert!(e.status().is_err(), "{e}");
@@ -271,6 +309,9 @@ mod tests {
             assert_eq!(Error::of_peer(PEER, fault).peer(), Some(PEER), "{fault}");
         }
         assert_eq!(Device(None, EfaStatus::UnsupportedOp).to_string(), "a peer: device completion status 3");
+        let text = Local(None, LocalError::System(StaticText::new("mmap: ENOMEM"))).to_string();
+        assert_eq!(text, "operation with a peer: mmap: ENOMEM");
+        assert_eq!(Error::of_peer(PEER, PeerError::ACCESS), RemoteAccess(PEER));
         assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
         assert_eq!(Error::from(OpError::Peer(PEER, PeerError::Gone)).to_string(), "peer 5 is gone");
     }

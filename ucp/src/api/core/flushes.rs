@@ -50,6 +50,11 @@ impl Flush {
         matches!((&self.scope, &self.stage), (FlushScope::Worker, Stage::Protocol | Stage::Lanes { .. }))
     }
 
+    /// Whether it waits for operations with this peer, or has ended and was not reported yet.
+    pub(crate) fn covers(&self, peer: PeerId) -> bool {
+        self.peer().is_none_or(|of| of == peer)
+    }
+
     pub(crate) fn peer(&self) -> Option<PeerId> {
         match &self.scope {
             FlushScope::Worker => None,

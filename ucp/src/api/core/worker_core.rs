@@ -403,7 +403,12 @@ impl WorkerCore {
         }
         while let Some(event) = self.engine.take_event() {
             let action = match event {
-                EngineEvent::RmaDone { user, result } => self.reqs.complete_rma(user, result),
+                EngineEvent::RmaDone { user, result } => {
+                    if let Err(error) = result {
+                        self.on_rma_failed(user, error);
+                    }
+                    self.reqs.complete_rma(user, result)
+                }
                 EngineEvent::SendDone { user, result } => {
                     self.reqs.complete_token(user, result.map(|()| EMPTY_STATUS))
                 }

@@ -4,6 +4,10 @@ use crate::api::ep::config::rma_wire;
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::rma::rkey::Rkey;
 
+use crate::rdm::amo::Form;
+use crate::rdm::max_atomic;
+use crate::wire::AtomicOp;
+
 use crate::select::{
     RemoteAccess, ReqHdr, RmaCandidates, RmaChoice, RmaKey, RmaOp, RmaVerdict, Sync, explain_rma,
 };
@@ -29,6 +33,18 @@ impl RmaMethod {
 }
 
 impl EpProtocols<'_> {
+    /// Most bytes of elements of one atomic on contiguous memory of the peer: it has to fit one packet. 0 for
+    /// an endpoint that has no peer yet.
+    pub fn max_atomic(&self, op: AtomicOp, is_fetching: bool) -> usize {
+        let core = self.ep.worker().core();
+        let form = match op {
+            op if op as u32 >= AtomicOp::CompareSwap as u32 => Form::Compare,
+            _ if is_fetching => Form::Fetch,
+            _ => Form::Write,
+        };
+        core.peer_eps.get(self.ep.peer()).map_or(0, |path| max_atomic(path.mtu(), form))
+    }
+
     /// Best method for memory of `rkey`. Operations may still go by packets where that is cheaper: see
     /// [`Self::rma_method_for`].
     pub fn rma_method(&self, rkey: &Rkey) -> RmaMethod {

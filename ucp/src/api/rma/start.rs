@@ -230,10 +230,16 @@ pub(crate) fn remote_iovs(
         }
         let key = piece.rkey.device().filter(|_| direct).unwrap_or(piece.rkey.key);
         let iov = RmaIov { addr: piece.addr, len: piece.len as u64, key };
-        list.try_push(iov).map_err(|_| Error::Invalid)?;
+        list.try_push(iov).map_err(|_| Error::TooManyPieces { max: MAX_IOV })?;
     }
     let iovs = Iovs::try_from(list.as_slice()).map_err(|_| Error::Invalid)?;
     Ok((iovs, direct))
+}
+
+/// Why a list of `count` pieces was refused.
+#[cold]
+fn refused_piece(count: usize) -> Error {
+    if count > MAX_IOV { Error::TooManyPieces { max: MAX_IOV } } else { Error::Invalid }
 }
 
 /// Local pieces to be read. Unsafe: as for [`SendBuf::new`], of every piece.
@@ -243,7 +249,7 @@ pub(crate) unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
         // SAFETY: the caller's contract.
         let buf = unsafe { SendBuf::new(piece.addr, piece.len) };
         if !all.push(buf) {
-            return Err(Error::Invalid);
+            return Err(refused_piece(list.len()));
         }
     }
     Ok(all)
@@ -256,7 +262,7 @@ pub(crate) unsafe fn scatter(list: &[Iov]) -> Result<Scatter, Error> {
         // SAFETY: the caller's contract.
         let buf = unsafe { RecvBuf::new(piece.addr, piece.len) };
         if !all.push(buf) {
-            return Err(Error::Invalid);
+            return Err(refused_piece(list.len()));
         }
     }
     Ok(all)

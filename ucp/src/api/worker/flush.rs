@@ -13,7 +13,8 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::deferred::abort_ep_ops;
 
 use crate::lane::fault_of;
-use crate::rdm::io::PeerId;
+use crate::rdm::OpError;
+use crate::rdm::io::{PeerError, PeerId};
 use crate::token::CompletionToken;
 
 impl WorkerCore {
@@ -58,6 +59,10 @@ impl WorkerCore {
                 flush.result = flush.result.and(Err(error));
             }
         }
+        let refused = self.engine.peers_mut().refused_ops.take(|peer| flushes.iter().any(|f| f.covers(peer)));
+        for (peer, fault) in refused {
+            report_refusal(&mut flushes, peer, fault);
+        }
         for end in self.flushed.drain(..) {
             let Some(flush) = flushes.iter_mut().find(|f| f.number == end.number) else { continue };
             if let Stage::Lanes { waiting, .. } = &mut flush.stage {
@@ -77,6 +82,20 @@ impl WorkerCore {
         }
         flushes.append(&mut self.flushes);
         self.flushes = flushes;
+    }
+
+    /// Has the flushes that cover a failed operation on memory report it, or the next one, if nobody waits for
+    /// it. Called before flushes of the same call of progress are reported.
+    #[cold]
+    pub(crate) fn on_rma_failed(&mut self, token: u64, error: OpError) {
+        let (peer, fault) = match error {
+            OpError::Access(peer) => (peer, PeerError::ACCESS),
+            OpError::Peer(peer, fault) if fault.is_of_operation() => (peer, fault),
+            _ => return,
+        };
+        if self.reqs.is_detached(token) && !report_refusal(&mut self.flushes, peer, fault) {
+            self.engine.peers_mut().refused_ops.note(peer, fault);
+        }
     }
 
     /// Requests the acknowledgements that flushes of an endpoint wait for, once it has its peer.
@@ -201,6 +220,16 @@ impl WorkerCore {
     }
 }
 
+/// Ends the flushes that cover an operation with its error. False: there is none.
+fn report_refusal(flushes: &mut [Flush], peer: PeerId, fault: PeerError) -> bool {
+    let mut is_reported = false;
+    for flush in flushes.iter_mut().filter(|flush| flush.covers(peer)) {
+        flush.result = flush.result.and(Err(Error::of_peer(peer, fault)));
+        is_reported = true;
+    }
+    is_reported
+}
+
 /// Whether the transport took the flush; counts it as waiting if it completes later.
 fn count_if_pending(peer: Option<PeerId>, outcome: Outcome, waiting: &mut usize) -> Result<bool, Error> {
     match outcome {
@@ -217,6 +246,6 @@ fn count_if_pending(peer: Option<PeerId>, outcome: Outcome, waiting: &mut usize)
 fn wire_error(peer: Option<PeerId>, e: WireError) -> Error {
     match (peer, fault_of(e)) {
         (Some(peer), fault) => Error::of_peer(peer, fault),
-        (None, fault) => Error::Device(None, fault.status()),
+        (None, fault) => Error::of_device(fault),
     }
 }

@@ -1,13 +1,13 @@
 //! Sleeps of a worker that has nothing to progress.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::api::worker::handle::Worker;
 
 /// Result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitStatus {
-    /// There may be something to progress.
+    /// There may be something to progress, or a signal handler ran.
     Ready,
     /// The timeout expired.
     TimedOut,
@@ -17,8 +17,8 @@ pub enum WaitStatus {
 pub(crate) struct SleepPlan {
     /// Longest time; `None`: without limit.
     pub(crate) time: Option<Duration>,
-    /// Whether the time is the caller's, not that of a timer of the worker.
-    is_users: bool,
+    /// When the time is over, if it is the caller's and not that of a timer of the worker.
+    users_end: Option<Instant>,
 }
 
 impl SleepPlan {
@@ -30,14 +30,16 @@ impl SleepPlan {
         }
         let timer = worker.next_timer();
         let users = timeout.filter(|at| timer.is_none_or(|timer| *at <= timer));
-        Some(SleepPlan { time: users.or(timer), is_users: users.is_some() })
+        let users_end = users.and_then(|users| Instant::now().checked_add(users));
+        Some(SleepPlan { time: users.or(timer), users_end })
     }
 
-    /// Ends the sleep, by an event or at the end of its time.
+    /// Ends the sleep, by an event, by a signal of the system, or at the end of its time.
     pub(crate) fn end(&self, worker: &Worker, woken: bool) -> WaitStatus {
         worker.inner.signals.take();
         worker.core().on_wakeup();
-        if self.is_users && !woken { WaitStatus::TimedOut } else { WaitStatus::Ready }
+        let is_over = || self.users_end.is_some_and(|end| Instant::now() >= end);
+        if !woken && is_over() { WaitStatus::TimedOut } else { WaitStatus::Ready }
     }
 }
 

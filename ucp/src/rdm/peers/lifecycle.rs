@@ -81,6 +81,10 @@ impl Engine {
             return peer.into_iter().for_each(|peer| self.fail_peer(w, peer, fault));
         };
         let Some(peer) = self.peers.table.get(id) else { return };
+        // A write that nobody waits for was refused: the next flush that covers it reports it.
+        if fault.is_of_rdma() {
+            return self.peers.refused_ops.note(id, fault);
+        }
         // The message was longer than the user receive: truncated, not an error of the peer.
         if fault == PeerError::TOO_LONG && peer.state.has(PeerFlags::USER_QP_ONLY) {
             self.peers.counters.stats.rare.truncated += 1;
@@ -176,6 +180,7 @@ impl Engine {
         let further = self.peers.table.lanes.iter_mut().map(|(_, lane)| lane);
         further.filter(|lane| lane.peer == Some(id)).for_each(|lane| lane.peer = None);
         self.pending.scheduled.retain(|&listed| listed != lane);
+        self.peers.refused_ops.forget(id);
         let peer = &mut self.peers.table[id];
         peer.state = PeerState::REMOVED;
         if peer.unexpected == 0 {

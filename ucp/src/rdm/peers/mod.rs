@@ -7,6 +7,7 @@ pub(super) mod lanes;
 pub(super) mod lifecycle;
 pub(super) mod lookup;
 pub(super) mod peer;
+pub(super) mod refused_ops;
 pub(super) mod state;
 pub(super) mod wires;
 pub(super) mod workers;
@@ -18,6 +19,7 @@ use crate::rdm::trace::TraceEvent;
 use crate::rdm::types::EngineConfig;
 use lookup::PeerLookup;
 use peer::{Peer, PeerTable};
+use refused_ops::RefusedOps;
 use wires::Wires;
 
 /// The peers of an engine, our wires to them, and the counters of the traffic with them.
@@ -33,6 +35,8 @@ pub struct Peers {
     pub(in crate::rdm) wires: Wires,
     /// The first peer that failed with something unfinished since [`Peers::take_failed_peer`].
     pub(in crate::rdm) first_failed: Option<(PeerId, PeerError)>,
+    /// Refused operations that nobody waits for, until a flush reports them.
+    pub(crate) refused_ops: RefusedOps,
     /// A peer over its memory limit, until it has failed.
     pub(in crate::rdm) over_limit_peer: Option<PeerId>,
     /// Lanes found lost while something else was under way, until they have failed.
@@ -51,6 +55,7 @@ impl Peers {
             counters: Box::default(),
             wires: Wires::default(),
             first_failed: None,
+            refused_ops: RefusedOps::default(),
             over_limit_peer: None,
             lost_lanes: Vec::new(),
             packed: Vec::new(),

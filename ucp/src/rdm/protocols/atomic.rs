@@ -26,7 +26,7 @@ use crate::rdm::status::PeerError;
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::AtomRsp;
 use crate::wire::rta::{Rta, RtaKind, Short};
-use crate::wire::{AtomicOp, Datatype, Packet, PktType, header_len};
+use crate::wire::{AtomicOp, Datatype, Opts, Packet, PktType, RawAddr, header_len};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
     rta(PktType::WRITE_RTA),
@@ -39,6 +39,25 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
 const fn rta(ty: PktType) -> PacketHandler {
     // [M9.5]
     PacketHandler { ty, kind: HandlerKind::Atomic, id_use: Some(MsgIdUse::Single) }
+}
+
+/// Most bytes of elements of which `copies` fit a packet of `mtu` bytes behind `header`, and whose old values
+/// fit the response.
+fn max_len(mtu: usize, header: usize, copies: usize) -> usize {
+    let operands = mtu.saturating_sub(header).checked_div(copies).unwrap_or(usize::MAX);
+    operands.min(mtu.saturating_sub(AtomRsp::LEN + 1))
+}
+
+/// Most bytes of elements of one atomic, over a wire of this MTU, whatever the state of the connection.
+pub(crate) fn max_atomic(mtu: usize, form: Form) -> usize {
+    let (ty, copies) = match form {
+        Form::Write => (PktType::DC_WRITE_RTA, 1),
+        Form::Fetch => (PktType::FETCH_RTA, 1),
+        Form::Compare => (PktType::COMPARE_RTA, 2),
+    };
+    // The longest header is that of a peer which is not met.
+    let opts = Opts::raw_addr(RawAddr::default());
+    max_len(mtu, header_len(ty, 1, &opts), copies)
 }
 
 /// Sends the request at the head of its peer's queue.
@@ -65,7 +84,10 @@ pub(in crate::rdm) fn push<W: Wire>(
     let max = header_len(ty, rma.remote.count(), &opts) + what.operands.len();
     let response_len = AtomRsp::LEN as u64 + rma.len;
     if max > w.mtu(to) || response_len >= w.mtu(to) as u64 {
-        return SendProgress::Fail(OpError::Invalid);
+        let len = usize::try_from(rma.len).unwrap_or(usize::MAX);
+        let copies = what.operands.len() / len.max(1);
+        let max = max_len(w.mtu(to), max - what.operands.len(), copies);
+        return SendProgress::Fail(OpError::AtomicTooLong { len, max });
     }
     let posted = peers.post(w, to, ty, max, |slot| {
         let at = hdr.write(slot);

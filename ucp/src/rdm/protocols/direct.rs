@@ -74,8 +74,8 @@ pub(in crate::rdm) fn push<W: Wire>(
         let posted = match post(rma_ops, peers, w, id, max) {
             Ok(posted) => posted,
             Err(PostError::Unregistered) => return restart_by_packets(rma_ops, peers, w, id),
-            Err(PostError::Posted(NotPosted::Peer(PeerError::ACCESS))) => {
-                return SendProgress::Fail(OpError::Access(to));
+            Err(PostError::Posted(NotPosted::Peer(fault))) if fault.is_of_operation() => {
+                return refuse(rma_ops, id, fault.of_operation(to));
             }
             Err(PostError::Posted(refused)) => return refused.into(),
         };
@@ -95,6 +95,17 @@ pub(in crate::rdm) fn push<W: Wire>(
         rma_ops.finish(peers, pending, id, Ok(()));
         pending.release_regs(w);
     }
+    SendProgress::Done
+}
+
+/// Ends an operation of which a piece was refused, once nothing of it is in flight.
+#[cold]
+fn refuse(rma_ops: &mut RmaOps, id: SlotId, error: OpError) -> SendProgress {
+    let Some(rma) = rma_ops.table.get_mut(id).filter(|rma| rma.in_flight > 0) else {
+        return SendProgress::Fail(error);
+    };
+    rma.failed.get_or_insert(error);
+    rma.state = RmaState::AllSent;
     SendProgress::Done
 }
 
@@ -165,6 +176,10 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(
             rma.failed.get_or_insert(OpError::Peer(rma.peer, fault));
             SendProgress::Done
         }
+        PiecePost::Failed(fault) if fault.is_of_operation() => {
+            rma.failed.get_or_insert(fault.of_operation(rma.peer));
+            SendProgress::Done
+        }
         PiecePost::Failed(fault) => SendProgress::Fail(OpError::Peer(rma.peer, fault)),
     };
     if matches!(push, SendProgress::Sent | SendProgress::Full) {
@@ -204,8 +219,7 @@ fn on_stripe_end(
         return None;
     };
     match result {
-        Err(PeerError::ACCESS) => _ = rma.failed.get_or_insert(OpError::Access(peer)),
-        Err(fault) if fault.is_local() => _ = rma.failed.get_or_insert(OpError::Peer(peer, fault)),
+        Err(fault) if fault.is_of_operation() => _ = rma.failed.get_or_insert(fault.of_operation(peer)),
         _ => {}
     }
     let lost = rail_set::end_stripe(peers, &mut rail_plan, part, result);
@@ -372,8 +386,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         };
     }
     if let Err(fault) = result {
-        let why = if fault == PeerError::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, fault) };
-        rma.failed.get_or_insert(why);
+        rma.failed.get_or_insert(fault.of_operation(peer));
     }
     let (in_flight, failed, detached) = (rma.in_flight, rma.failed, rma.detached);
     let mut next = None;
@@ -390,8 +403,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         _ => {}
     }
     if let (Err(fault), false) = (result, detached)
-        && fault != PeerError::ACCESS
-        && !fault.is_local()
+        && !fault.is_of_operation()
         && !peers.survives(peer, fault)
     {
         next = Some((peer, Next::Fail(fault)));

@@ -70,7 +70,7 @@ impl Engine {
 /// Fails the lane of a rail that failed a piece; returns the error if that is the transfer's own peer.
 #[cold]
 fn lose_rail(peers: &mut Peers, rail_plan: &RailPlan, n: usize, fault: PeerError) -> Option<PeerError> {
-    if fault.is_local() {
+    if fault.is_of_operation() {
         return None;
     }
     peers.counters.stats.rare.rails_lost += 1;

@@ -281,7 +281,17 @@ pub(in crate::rdm) fn rma_left_queue<W: Wire>(
     op: SlotId,
     push: SendProgress,
 ) -> Step {
+    let is_unsent = |rma: &RmaOp| rma.state == RmaState::Queued && rma.in_flight == 0;
     match push {
+        // Nothing of it has left: only it has failed.
+        SendProgress::PeerFailed(fault)
+            if fault.is_of_operation() && e.rma_ops.table.get(op).is_some_and(is_unsent) =>
+        {
+            e.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(fault.of_operation(id)))
+        }
+        SendProgress::Fail(OpError::Peer(_, fault)) if fault.is_of_operation() => {
+            e.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(fault.of_operation(id)))
+        }
         SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
             e.fail_peer(w, id, fault)
         }

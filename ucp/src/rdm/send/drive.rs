@@ -10,6 +10,7 @@ use crate::rdm::flow::window;
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::is_rma_id;
 use crate::rdm::io::{NotPosted, Wire};
+use crate::rdm::op::tx::TxState;
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::rma::data;
 use crate::rdm::rma::progress;
@@ -94,6 +95,13 @@ fn step_result<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, sent: Result<(), 
 /// Ends a send that left its queue with a failure, and its peer if that is to blame.
 fn send_left_queue<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
     match push {
+        SendProgress::PeerFailed(fault) if fault.is_of_operation() => {
+            // Only it has failed, unless the peer has a part of the message and cannot be told.
+            let is_unsent = e.sends.table.get(op).is_some_and(|send| send.state == TxState::Queued);
+            if !peer_error::end_send(e, w, op, fault.of_operation(id), is_unsent) && !is_unsent {
+                e.fail_peer(w, id, fault);
+            }
+        }
         SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
             e.fail_peer(w, id, fault)
         }

@@ -167,6 +167,11 @@ impl Requests {
         self.complete_token(token, result.map(|()| RecvStatus { len, ..EMPTY_STATUS }))
     }
 
+    /// Whether nobody waits for the operation with this token.
+    pub(crate) fn is_detached(&mut self, token: u64) -> bool {
+        self.block_of(token).stage() == Stage::Detached
+    }
+
     /// Completes the operation with this token. // HOT
     #[inline]
     pub(crate) fn complete_token(

@@ -526,11 +526,13 @@ fn losing_a_further_nic_loses_no_message() {
 /// stays.
 #[test]
 fn caller_error_fails_no_rail() {
+    let text = ucs::StaticText::new("of a test");
     for (len, why) in [
-        (100, LocalError::Unsupported),
-        (LEN, LocalError::Unsupported),
-        (100, LocalError::InvalidParam),
-        (LEN, LocalError::System),
+        (100, LocalError::Unsupported(text)),
+        (LEN, LocalError::Unsupported(text)),
+        (100, LocalError::InvalidParam(text)),
+        (LEN, LocalError::System(text)),
+        (LEN, LocalError::TooLong(text)),
     ] {
         let (mut rig, peer) = Rig::connected([2, 2], 1);
         let (bytes, mut far, mut back) = (vec![7; len], vec![0; len], vec![0; len]);

@@ -10,6 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ucs::coll::slots::{SlotId, Slots};
 use zerocopy::FromZeros;
 
+/// Name of the address handles in an error, with the key of their limit.
+pub(in crate::efa::dev::soft) const OUT_OF_AHS: &str =
+    "address handles of the software EFA device (SOFTEFA_MAX_AH)";
+
 /// An address handle: one number per (protection domain, GID) of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ah(pub(super) SlotId);
@@ -90,7 +94,7 @@ impl AhTable {
             *registry.refs.get_mut(id).expect("index and entries agree") += 1;
             return Ok((Ah(id), AhChange::RefCount));
         }
-        let id = registry.refs.insert(1).map_err(|_| Error::Exhausted("address handles"))?;
+        let id = registry.refs.insert(1).map_err(|_| Error::Exhausted(OUT_OF_AHS))?;
         self.entry(id).set(id.raw(), pd, iid);
         let hash_of = |&id: &SlotId| {
             let (pd, iid) = self.entry(id).owner();
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(get(1, gid).unwrap(), (a, AhChange::RefCount));
         let (b, _) = get(2, gid).unwrap();
         assert_ne!(a, b);
-        assert_eq!(get(1, other), Err(Error::Exhausted("address handles")));
+        assert_eq!(get(1, other), Err(Error::Exhausted(OUT_OF_AHS)));
         assert_eq!((t.iid(1, a), t.iid(2, a)), (Some(7), None));
         assert_eq!(put(2, a), None);
         assert_eq!(put(1, a), None);

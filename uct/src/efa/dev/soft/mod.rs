@@ -329,7 +329,9 @@ impl<L: Link> Dev for Device<L> {
         let rx = {
             let mut qpns = lock(&self.0.qpns);
             if !qpns.iter().take(attr.max_qp as usize).any(|used| !used) {
-                return Err(Error::Exhausted("queue pairs").into());
+                return Err(
+                    Error::Exhausted("queue pairs of the software EFA device (SOFTEFA_MAX_QP)").into()
+                );
             }
             let slots = qpns.len();
             let rx = self.0.link.open_recv_queue(recv_queue_init, &|qpn| !qpns[usize::from(qpn) % slots])?;

@@ -10,6 +10,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ucs::mem::{FixedMap, Mapping, SharedMem};
 
+/// Name of the memory regions in an error, with the key of their limit.
+const OUT_OF_MRS: &str = "memory regions of the software EFA device (SOFTEFA_MAX_MR)";
+
 pub(super) use super::mr_entry::Region;
 
 /// Memory that stays mapped while this lives.
@@ -157,7 +160,7 @@ impl MrTable {
                 free.uses.push(0);
                 free.uses.len() as u32 - 1
             }
-            _ => return Err(Error::Exhausted("memory regions")),
+            _ => return Err(Error::Exhausted(OUT_OF_MRS)),
         };
         let uses = &mut free.uses[index as usize];
         let key = (1 + *uses % LAST_GENERATION) << INDEX_BITS | index;
@@ -223,7 +226,7 @@ mod tests {
             assert_eq!(t.live(), 0);
         }
         let keys: Vec<u32> = (0..4).map(|i| t.insert(&region(i, 1)).unwrap()).collect();
-        assert_eq!(t.insert(&region(9, 1)), Err(Error::Exhausted("memory regions")));
+        assert_eq!(t.insert(&region(9, 1)), Err(Error::Exhausted(OUT_OF_MRS)));
         t.remove(keys[2]);
         assert!(t.insert(&region(9, 1)).is_ok());
         assert_eq!(t.view.find(0), None);

@@ -24,6 +24,7 @@ use super::{Channel, Link, Progress, RecvQueueInit, TryOutcome};
 use crate::api::{ConnectError, Error, OpenError};
 use crate::base::alloc;
 use crate::efa::dev::reachability::{self, HostId};
+use crate::efa::dev::soft::ah::OUT_OF_AHS;
 use crate::efa::dev::soft::mr::{Memory, MrTable};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
@@ -283,7 +284,7 @@ impl Link for Shm {
             (true, None) => {
                 let high = h.high.load(Relaxed) as usize;
                 let slot = free.pop().unwrap_or(high);
-                let entry = slots.get(slot).ok_or(Error::Exhausted("address handles"))?;
+                let entry = slots.get(slot).ok_or(Error::Exhausted(OUT_OF_AHS))?;
                 entry.store(iid, Relaxed);
                 h.high.store(high.max(slot + 1) as u32, Relaxed);
                 h.epoch.fetch_add(1, Release);

@@ -1,0 +1,46 @@
+//! Refused operations that nobody waits for: flushes report them.
+
+use crate::rdm::ids::PeerId;
+use crate::rdm::status::PeerError;
+
+/// The first refusal of each peer since a flush has reported one.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedOps(Vec<(PeerId, PeerError)>);
+
+impl RefusedOps {
+    /// Notes that an operation was refused. The peer and the way to it are well.
+    #[cold]
+    pub(crate) fn note(&mut self, peer: PeerId, fault: PeerError) {
+        if !self.0.iter().any(|&(of, _)| of == peer) {
+            self.0.push((peer, fault));
+        }
+    }
+
+    /// Takes the refusals of the peers that `is_wanted` names.
+    pub(crate) fn take(&mut self, is_wanted: impl Fn(PeerId) -> bool) -> Vec<(PeerId, PeerError)> {
+        self.0.extract_if(.., |&mut (peer, _)| is_wanted(peer)).collect()
+    }
+
+    /// Drops what belongs to a peer that is removed.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        self.0.retain(|&(of, _)| of != peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_refusal_of_each_peer_is_kept_until_it_is_taken() {
+        let (one, two) = (PeerId(1), PeerId(2));
+        let mut refused = RefusedOps::default();
+        refused.note(one, PeerError::ACCESS);
+        refused.note(one, PeerError::NO_RDMA);
+        refused.note(two, PeerError::NO_RDMA);
+        assert_eq!(refused.take(|peer| peer == one), [(one, PeerError::ACCESS)]);
+        assert_eq!(refused.take(|peer| peer == one), []);
+        refused.forget(two);
+        assert_eq!(refused.take(|_| true), []);
+    }
+}

@@ -51,6 +51,7 @@ impl TableDesc {
     pub fn check(&self, source: &Source) -> Result<(), ConfigError> {
         self.keys.iter().try_for_each(|key| {
             let Some((value, origin)) = source.lookup(key.name) else { return Ok(()) };
+            source.check_text(key.name)?;
             (key.validate)(value).map_err(|expected| bad_value(key, value, origin, expected))
         })
     }
@@ -93,6 +94,7 @@ pub fn read_key<T: ConfigValue>(
     validate: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, ConfigError> {
     let (value, origin) = source.lookup(key.name).unwrap_or((key.default, Origin::Default));
+    source.check_text(key.name)?;
     validate(value).map_err(|expected| bad_value(key, value, origin, expected))
 }
 

@@ -1,6 +1,7 @@
 //! Configuration: each key is declared once, with default, help, unit and range; values come from the
 //! environment, a file, or an override, and a bad one is an error that says what to write. Used at open by
-//! every layer; `ucx-info -c` prints the same tables. Never read on a hot path.
+//! every layer; `ucx-info -c` prints the same tables. Never read on a hot path. A name that no table declares
+//! is no error: [`report_undeclared`].
 //! ```
 //! ucs::config_table! {
 //!     /// Shared-memory transport.
@@ -28,14 +29,16 @@ mod dump;
 mod lint;
 mod parse;
 mod source;
+mod undeclared;
 
 pub use decl::{CheckResult, KeyDesc, Table, TableDesc};
 #[doc(hidden)]
 pub use decl::{read_key, validate, within as decl_within};
 pub use dump::{Detail, Effective, effective, print};
 pub use lint::lint;
-pub use parse::{Auto, ConfigValue, parse_size};
-pub use source::{ConfigError, FileConfig, Origin, Source, UnknownKey};
+pub use parse::{Auto, ConfigValue, MAX_TIME, parse_size};
+pub use source::{ConfigError, Origin, Source, SourceConfig, UnknownKey};
+pub use undeclared::{is_first_report, is_ucx_name, report_undeclared};
 
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,8 @@ impl ConfigValue for bool {
     }
 }
 
-/// Parses a non-negative number with an optional unit (`8k`, `1.5m`, `2g`, `1t`, powers of 1024), or `inf`.
+/// Parses a non-negative number with an optional unit (`8k`, `1.5m`, `2g`, `1t`, `1p`, `1e`, powers of 1024),
+/// or `inf`.
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if text == "inf" {
@@ -37,14 +38,16 @@ pub fn parse_size(text: &str) -> Option<u64> {
         b'm' => (&text[..text.len() - 1], 20),
         b'g' => (&text[..text.len() - 1], 30),
         b't' => (&text[..text.len() - 1], 40),
+        b'p' => (&text[..text.len() - 1], 50),
+        b'e' => (&text[..text.len() - 1], 60),
         _ => (text, 0),
     };
     let (whole, part) = digits.split_once('.').map_or((digits, None), |(w, p)| (w, Some(p)));
     let number = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse::<u64>().ok()).flatten();
     let mut value = number(whole)?.checked_mul(1 << shift)?;
     if let Some(part) = part {
-        // At most twelve digits of the fraction matter below 2^40.
-        let part = &part[..part.char_indices().nth(12).map_or(part.len(), |(at, _)| at)];
+        // At most eighteen digits of the fraction matter below 2^60.
+        let part = &part[..part.char_indices().nth(18).map_or(part.len(), |(at, _)| at)];
         let scale = 10u128.pow(part.len() as u32);
         let rest = (u128::from(number(part)?) << shift) / scale;
         value = value.checked_add(u64::try_from(rest).ok()?)?;
@@ -105,9 +108,16 @@ impl ConfigValue for String {
     }
 }
 
+/// The longest time, which `inf` stands for: 136 years. Any clock can add it.
+pub const MAX_TIME: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// A longer time than [`MAX_TIME`] counts as that.
 impl ConfigValue for Duration {
     fn parse(text: &str) -> Option<Duration> {
         let text = text.to_ascii_lowercase();
+        if text == "inf" {
+            return Some(MAX_TIME);
+        }
         let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let scale = match unit {
@@ -119,11 +129,12 @@ impl ConfigValue for Duration {
             _ => return None,
         };
         let number: f64 = number.trim().parse().ok()?;
-        Duration::try_from_secs_f64(number * scale).ok()
+        let seconds = (number * scale).min(MAX_TIME.as_secs_f64());
+        Duration::try_from_secs_f64(seconds).ok()
     }
 
     fn expected() -> String {
-        "a time such as 500us, 20ms or 1.5s".into()
+        "a time such as 500us, 20ms, 1.5s or inf".into()
     }
 }
 

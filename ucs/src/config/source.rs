@@ -1,26 +1,33 @@
 //! Configuration values with their origin: overrides before environment before file. Read once at open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::decl::{Table, TableDesc};
+use super::undeclared::{is_ucx_name, ucx_names};
 use crate::Blame;
 
-/// Variables with these prefixes are ours: a name that no table declares is an error, not ignored.
+/// Variables with these prefixes are read; of others that no table declares nothing is said.
 const PREFIXES: [&str; 2] = ["UCX_", "SOFTEFA_"];
 
 crate::config_table! {
     /// Configuration itself.
-    pub struct FileConfig, prefix "UCX_" {
+    pub struct SourceConfig, prefix "UCX_" {
         /// TOML file of settings: `KEY = value` lines with full key names. Environment variables win over it.
         /// Only read from the environment.
         pub config_file: String = "", key "CONFIG_FILE";
+        /// Warn of names that neither this library nor UCX has.
+        pub warn_unused: bool = "y", key "WARN_UNUSED_ENV_VARS";
     }
 }
 
-const FILE_KEY: &str = FileConfig::DESC.keys[0].name;
+const FILE_KEY: &str = SourceConfig::DESC.keys[0].name;
+
+impl SourceConfig {
+    pub(super) const WARN_UNUSED: &str = SourceConfig::DESC.keys[1].name;
+}
 
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -77,9 +84,6 @@ pub enum ConfigError {
         /// Name of the variable.
         key: String,
     },
-    /// A name that no table declares.
-    #[error(transparent)]
-    Unknown(#[from] UnknownKey),
 }
 
 impl ConfigError {
@@ -89,33 +93,23 @@ impl ConfigError {
     }
 }
 
-/// A variable or file entry that no table declares.
+/// A variable or file entry that neither a table declares nor UCX knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKey {
     /// Name of the key.
     pub name: String,
     /// Where it was found.
     pub origin: Origin,
-    /// The declared name most like it, if one is near.
+    /// The known name most like it, if one is near. A declared name comes before one of UCX.
     pub nearest: Option<&'static str>,
 }
-
-impl fmt::Display for UnknownKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown configuration key {} ({})", self.name, self.origin)?;
-        match self.nearest {
-            Some(near) => write!(f, ": did you mean {near}?"),
-            None => write!(f, ": see `ucx-info -c` for the keys there are"),
-        }
-    }
-}
-
-impl std::error::Error for UnknownKey {}
 
 /// All values that were set somewhere, read once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     values: BTreeMap<String, (String, Origin)>,
+    /// Keys of `values` whose text is not UTF-8 in the environment: an error for the table that reads one.
+    not_text: BTreeSet<String>,
 }
 
 impl Source {
@@ -136,14 +130,20 @@ impl Source {
             let Some(name) = name.to_str().filter(|n| PREFIXES.iter().any(|p| n.starts_with(p))) else {
                 continue;
             };
-            let Some(value) = value.to_str() else { return Err(ConfigError::NotText { key: name.into() }) };
-            env.put(name, value, Origin::Environment);
+            if value.to_str().is_none() {
+                env.not_text.insert(name.to_owned());
+            }
+            env.put(name, &value.to_string_lossy(), Origin::Environment);
         }
         let mut all = match env.lookup(FILE_KEY) {
-            Some((path, _)) if !path.is_empty() => Source::from_file(Path::new(path))?,
+            Some((path, _)) if !path.is_empty() => {
+                env.check_text(FILE_KEY)?;
+                Source::from_file(Path::new(path))?
+            }
             _ => return Ok(env),
         };
         all.values.append(&mut env.values);
+        all.not_text = env.not_text;
         Ok(all)
     }
 
@@ -178,6 +178,9 @@ impl Source {
     }
 
     fn put(&mut self, key: &str, value: &str, origin: Origin) {
+        if origin != Origin::Environment {
+            self.not_text.remove(key);
+        }
         self.values.insert(key.to_owned(), (value.to_owned(), origin));
     }
 
@@ -191,27 +194,42 @@ impl Source {
         self.values.contains_key(key)
     }
 
-    /// Keys set that no table declares, by name. Tools stop on these: a typo must not pass unnoticed.
+    /// An error if the environment's value of `key` is not UTF-8.
+    pub(super) fn check_text(&self, key: &str) -> Result<(), ConfigError> {
+        match self.not_text.contains(key) {
+            true => Err(ConfigError::NotText { key: key.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Set keys that neither a table declares nor UCX knows, by name, each with the nearest known name.
     pub fn unknown_keys(&self, tables: &[&TableDesc]) -> Vec<UnknownKey> {
-        let known = || tables.iter().flat_map(|t| t.keys).map(|k| k.name).chain([FILE_KEY]);
-        self.values
-            .iter()
-            .filter(|(name, _)| known().all(|k| k != name.as_str()))
-            .map(|(name, (_, origin))| UnknownKey {
-                name: name.clone(),
-                origin: *origin,
+        let known = || declared(tables).chain(ucx_names());
+        self.undeclared(tables)
+            .into_iter()
+            .filter(|name| !is_ucx_name(name))
+            .map(|name| UnknownKey {
+                name: name.to_owned(),
+                origin: self.values[name].1,
                 nearest: nearest(name, known()),
             })
             .collect()
     }
 
-    /// The first of [`unknown_keys`](Self::unknown_keys) as an error.
-    pub fn reject_unknown(&self, tables: &[&TableDesc]) -> Result<(), ConfigError> {
-        match self.unknown_keys(tables).into_iter().next() {
-            Some(unknown) => Err(unknown.into()),
-            None => Ok(()),
-        }
+    /// Set keys of UCX that no table declares, by name: they have no effect.
+    pub fn unused_keys(&self, tables: &[&TableDesc]) -> Vec<&str> {
+        self.undeclared(tables).into_iter().filter(|name| is_ucx_name(name)).collect()
     }
+
+    fn undeclared(&self, tables: &[&TableDesc]) -> Vec<&str> {
+        let names = self.values.keys().map(String::as_str);
+        names.filter(|name| declared(tables).all(|key| key != *name)).collect()
+    }
+}
+
+fn declared<'a>(tables: &'a [&'a TableDesc]) -> impl Iterator<Item = &'static str> {
+    let own = SourceConfig::DESC.keys.iter();
+    tables.iter().flat_map(|t| t.keys).chain(own).map(|key| key.name)
 }
 
 fn plain(value: &toml::Value) -> Option<String> {
@@ -225,7 +243,7 @@ fn plain(value: &toml::Value) -> Option<String> {
     })
 }
 
-/// The name at the least edit distance, if that is at most a third of the length. Ties: the first declared.
+/// The name at the least edit distance, if that is at most a third of the length. Ties: the first.
 fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let limit = name.len() / 3;
     known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, k)| k)

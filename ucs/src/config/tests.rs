@@ -36,6 +36,34 @@ fn vars(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     pairs.iter().map(|(k, v)| (k.into(), v.into())).collect()
 }
 
+/// Collects what a logger writes.
+#[derive(Clone, Default)]
+struct Lines(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl tracing_subscriber::fmt::MakeWriter<'_> for Lines {
+    type Writer = Lines;
+
+    fn make_writer(&self) -> Lines {
+        self.clone()
+    }
+}
+
 struct Temp(PathBuf);
 
 impl Temp {
@@ -62,6 +90,8 @@ fn sizes() {
         ("1.5m", 3 << 19),
         ("2g", 2 << 30),
         ("1t", 1 << 40),
+        ("2P", 2 << 50),
+        ("1.5e", 3 << 59),
         ("7b", 7),
         ("0.0009765625k", 1),
         ("inf", u64::MAX),
@@ -82,6 +112,7 @@ fn sizes() {
         "1.5.5",
         "18446744073709551616",
         "16777216t",
+        "16e",
         "é",
     ] {
         assert_eq!(parse_size(bad), None, "{bad}");
@@ -98,7 +129,10 @@ fn times() {
     {
         assert_eq!(Duration::parse(text), Some(Duration::from_nanos(want)), "{text}");
     }
-    for bad in ["", "us", "-1s", "1h", "nan", "inf", "1e400s", "5 parsecs"] {
+    for longest in ["inf", "INF", "4294967295", "1000000000m", "99999999999999999999s"] {
+        assert_eq!(Duration::parse(longest), Some(MAX_TIME), "{longest}");
+    }
+    for bad in ["", "us", "-1s", "1h", "nan", "1e400s", "5 parsecs", "infs"] {
         assert_eq!(Duration::parse(bad), None, "{bad}");
     }
 }
@@ -183,8 +217,18 @@ fn bad_files_say_where() {
 
 #[test]
 fn text_that_is_not_utf8_is_an_error() {
-    let bad = vec![(OsString::from("UCX_TEST_TLS"), OsString::from_vec(vec![0xff]))];
-    assert_eq!(Source::from_vars(bad).unwrap_err(), ConfigError::NotText { key: "UCX_TEST_TLS".into() });
+    let bad = |key: &str| vec![(OsString::from(key), OsString::from_vec(vec![0xff]))];
+    let mut source = Source::from_vars(bad("UCX_TEST_TLS")).unwrap();
+    let error = ConfigError::NotText { key: "UCX_TEST_TLS".into() };
+    assert_eq!(TestConfig::load(&source).unwrap_err(), error);
+    assert_eq!(TestConfig::DESC.check(&source).unwrap_err(), error);
+    source.set("UCX_TEST_TLS", "a");
+    assert_eq!(TestConfig::load(&source).unwrap().tls, ["a"]);
+    // A value that nobody reads disturbs nobody.
+    let source = Source::from_vars(bad("UCX_GDB_COMMAND")).unwrap();
+    assert_eq!(TestConfig::load(&source), Ok(TestConfig::default()));
+    let error = ConfigError::NotText { key: "UCX_CONFIG_FILE".into() };
+    assert_eq!(Source::from_vars(bad("UCX_CONFIG_FILE")), Err(error));
 }
 
 #[test]
@@ -212,8 +256,63 @@ fn unknown_names_are_found_with_the_nearest_known() {
         unknown[2].to_string(),
         "unknown configuration key UCX_TEST_CELS (environment): did you mean UCX_TEST_CELLS?"
     );
-    assert!(source.reject_unknown(&[&TestConfig::DESC]).is_err());
-    assert_eq!(Source::empty().with("UCX_TEST_TLS", "").reject_unknown(&[&TestConfig::DESC]), Ok(()));
+}
+
+#[test]
+fn names_of_ucx_are_known_though_unused() {
+    let names = [
+        "UCX_IB_GID_INDEX",
+        "UCX_LOG_BUFFER",
+        "UCX_MEMTYPE_CACHE",
+        "UCX_PROTO_INFO",
+        "UCX_RC_MLX5_TX_QUEUE_LEN",
+        "UCX_RC_OF_ANY_RELEASE",
+        "UCX_WARN_UNUSED_ENV_VARS",
+    ];
+    let vars: Vec<_> = names.iter().map(|name| (*name, "n")).chain([("UCX_MEMTYPE_CACH", "n")]).collect();
+    let source = Source::from_vars(self::vars(&vars)).unwrap();
+    let unused = &names[..names.len() - 1];
+    assert_eq!(source.unused_keys(&[&TestConfig::DESC]), unused, "the last is declared");
+    let unknown = source.unknown_keys(&[&TestConfig::DESC]);
+    assert_eq!(unknown.len(), 1);
+    assert_eq!(unknown[0].nearest, Some("UCX_MEMTYPE_CACHE"));
+    for name in ["UCX_RCACHE", "UCX_POSIX_FIFO_SIZ", "UCX_EFA_IB", "UCX_", "SOFTEFA_GEN", "UCX_MEMTYPE"] {
+        assert!(!is_ucx_name(name), "{name}");
+    }
+}
+
+#[test]
+fn list_of_names_of_ucx_is_sorted_and_plain() {
+    let names: Vec<&str> = undeclared::ucx_names().collect();
+    assert!(names.is_sorted() && names.len() > 1400, "{}", names.len());
+    let plain = |n: &str| n.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+    assert!(names.iter().all(|n| n.starts_with("UCX_") && plain(n)));
+}
+
+#[test]
+fn names_are_reported_once_in_a_process_unless_suppressed() {
+    let logged = |source: &Source| {
+        let lines = Lines::default();
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false);
+        let log = log.without_time().with_writer(lines.clone()).finish();
+        tracing::subscriber::with_default(log, || report_undeclared(source, &[&TestConfig::DESC]).unwrap());
+        lines.text()
+    };
+    let source = Source::empty().with("UCX_REPORTED_ONCE", "1").with("UCX_ZCOPY_THRESH", "1");
+    let quiet = source.clone().with("UCX_WARN_UNUSED_ENV_VARS", "n");
+    let debug = "DEBUG ucs::config::undeclared: UCX_ZCOPY_THRESH: a setting of UCX that has no effect here\n";
+    assert_eq!(logged(&quiet).trim_start(), debug);
+    let warned = logged(&source);
+    assert!(
+        warned.contains("WARN") && warned.contains("unknown configuration key UCX_REPORTED_ONCE (override)")
+    );
+    assert!(
+        warned.ends_with("(UCX_WARN_UNUSED_ENV_VARS=n suppresses this)\n") && warned.lines().count() == 1
+    );
+    assert_eq!(logged(&source), "");
+    let bad = source.with("UCX_WARN_UNUSED_ENV_VARS", "perhaps");
+    let error = report_undeclared(&bad, &[]).unwrap_err().to_string();
+    assert_eq!(error, "UCX_WARN_UNUSED_ENV_VARS=perhaps (override): expected y or n");
 }
 
 #[test]
@@ -249,7 +348,7 @@ crate::config_table! {
 
 #[test]
 fn unsound_declarations_are_found() {
-    assert_eq!(lint(&[&TestConfig::DESC, &FileConfig::DESC, &crate::trace::LogConfig::DESC]), [""; 0]);
+    assert_eq!(lint(&[&TestConfig::DESC, &SourceConfig::DESC, &crate::trace::LogConfig::DESC]), [""; 0]);
     assert_eq!(
         lint(&[&TestConfig::DESC, &Unsound::DESC]),
         [

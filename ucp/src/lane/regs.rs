@@ -41,7 +41,7 @@ impl std::fmt::Display for RcacheMode {
 
 impl ucs::config::ConfigValue for RcacheMode {
     fn parse(text: &str) -> Option<RcacheMode> {
-        if text.eq_ignore_ascii_case("try") {
+        if ["try", "maybe"].iter().any(|word| text.eq_ignore_ascii_case(word)) {
             return Some(RcacheMode::Try);
         }
         bool::parse(text).map(|yes| if yes { RcacheMode::Yes } else { RcacheMode::No })

@@ -28,4 +28,4 @@ pub use key::{CqData, MemKind, PeerCaps, ReadSupport, RecvMode, SelectKey, WireC
 pub use rma::{DeviceRdma, RmaBackend, RmaOp, RmaTables, RmaWire};
 pub use striping::{Striping, StripingLimit};
 pub use table::{Range, Table};
-pub use thresholds::Thresholds;
+pub use thresholds::{RndvThresh, Thresholds};

@@ -273,6 +273,7 @@ fn any_limits() -> impl Strategy<Value = Thresholds> {
     (six, prop_oneof![Just(0), 0..100_000usize]).prop_map(|(sizes, runt_size)| Thresholds {
         medium_max: sizes.0,
         rndv_thresh: sizes.1,
+        rndv_thresh_inter: None,
         min_read: sizes.2,
         min_read_write: sizes.3,
         min_rdma_put: sizes.4,

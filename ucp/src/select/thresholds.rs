@@ -1,6 +1,8 @@
 //! Size thresholds: which protocol may carry a message of which length, by the user's settings and the wire.
 //! Costs decide among what is allowed. Used by `table` and `explain`.
 
+use ucs::config::{Auto, ConfigValue};
+
 use super::cost::{self, Curve, copied};
 use super::key::{CqData, ReadSupport, SelectKey};
 use super::table::{AllowedProtocol, Table, TargetCpu};
@@ -14,6 +16,8 @@ pub struct Thresholds {
     /// Size from which messages use rendezvous: replaces `medium_max` when set (`UCX_RNDV_THRESH`). A message
     /// that fits one packet still goes in one, unless the receiver reads it in place or by its kernel.
     pub rndv_thresh: Option<usize>,
+    /// Size from which messages to other hosts use rendezvous ([`Thresholds::to_other_host`]).
+    pub rndv_thresh_inter: Option<usize>,
     /// Size from which the receiver reads a message, if both ends can (`UCX_MIN_READ`).
     pub min_read: Option<usize>,
     /// Size from which the target reads a write that is sent by packets, if both ends can
@@ -29,6 +33,38 @@ pub struct Thresholds {
     pub runt_size: usize,
 }
 
+/// Value of `UCX_RNDV_THRESH`: one length, or `intra:LENGTH,inter:LENGTH`; the one left out is automatic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RndvThresh {
+    /// For peers on this host, bytes.
+    pub intra: Auto<usize>,
+    /// For peers on other hosts, bytes.
+    pub inter: Auto<usize>,
+}
+
+impl ConfigValue for RndvThresh {
+    fn parse(text: &str) -> Option<RndvThresh> {
+        if let Some(one) = Auto::parse(text) {
+            return Some(RndvThresh { intra: one, inter: one });
+        }
+        let mut both = RndvThresh::default();
+        for item in text.split(',') {
+            let (place, length) = item.split_once(':')?;
+            let length = Auto::parse(length.trim())?;
+            match place.trim() {
+                "intra" => both.intra = length,
+                "inter" => both.inter = length,
+                _ => return None,
+            }
+        }
+        Some(both)
+    }
+
+    fn expected() -> String {
+        format!("{}, or intra:LENGTH,inter:LENGTH", Auto::<usize>::expected())
+    }
+}
+
 /// Most bytes sent without rendezvous by default: an unexpected message must be kept by its receiver
 /// (libfabric's limit between MEDIUM and LONGCTS for host memory).
 pub const PUSH_MAX: usize = 65536;
@@ -38,12 +74,19 @@ impl Thresholds {
     pub const LIBFABRIC: Thresholds = Thresholds {
         medium_max: Some(PUSH_MAX),
         rndv_thresh: None,
+        rndv_thresh_inter: None,
         min_read: Some(1 << 20),
         min_read_write: Some(65536),
         min_rdma_put: Some(0),
         min_rdma_get: Some(0),
         runt_size: 0,
     };
+
+    /// Thresholds of messages that go by a network device.
+    #[must_use]
+    pub fn to_other_host(self) -> Thresholds {
+        Thresholds { rndv_thresh: self.rndv_thresh_inter, ..self }
+    }
 
     /// Largest message sent without rendezvous, if the user has set it.
     pub(super) fn push_limit(&self) -> Option<usize> {

@@ -1,20 +1,23 @@
-//! Configuration, and the choice of transports and devices by `UCX_TLS` and `UCX_NET_DEVICES`.
+//! The configuration keys of contexts and workers.
 
 use std::time::Duration;
 
-use uct::api::{DevKind, OpenError, TlResource};
+use crate::rdm::MAX_RAILS;
 
 ucs::config_table! {
     /// Contexts, workers and protocol choice.
     pub struct Config, prefix "UCX_" {
         /// Transports to use: a comma list of names and aliases, or with a leading ^ the ones not to use.
-        /// Aliases: all, shm (memory shared on this host), self or loopback (this process), srd (efa), net.
+        /// Aliases: all, shm or sm (memory shared on this host), mm (posix), self or loopback (this process),
+        /// srd or ib (efa), net. One of them must be there.
         pub tls: String = "all", key "TLS";
-        /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all. Software
-        /// devices are used beside hardware only if named.
+        /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all. A name may
+        /// have a range, as in softefa[0-3], and :1 for its port. Software devices are used beside hardware
+        /// only if named.
         pub net_devices: String = "all", key "NET_DEVICES";
-        /// Length from which the receiver controls the transfer (long-CTS or read), not the sender.
-        pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
+        /// Length from which the receiver controls the transfer (long-CTS or read), not the sender. Also
+        /// intra:LENGTH,inter:LENGTH for peers on this host and on others.
+        pub rndv_thresh: crate::select::RndvThresh = "auto", key "RNDV_THRESH", unit "bytes";
         /// Longest message sent in several packets without asking the receiver, unless UCX_RNDV_THRESH is set
         /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE). auto: while it is the cheapest, at most 64k.
         pub max_medium: ucs::config::Auto<usize> = "auto", key "MAX_MEDIUM", unit "bytes";
@@ -68,14 +71,16 @@ ucs::config_table! {
         pub rnr_wait: Duration = "0", key "RNR_WAIT";
         /// Longest delay between two such tries (libfabric: FI_EFA_MAX_TIMEOUT).
         pub rnr_max_wait: Duration = "1s", key "RNR_MAX_WAIT";
-        /// Most NICs that a long message uses in parallel.
-        pub max_rndv_rails: u8 = "4", key "MAX_RNDV_RAILS", range 1..=4;
-        /// Fewest bytes of a long message per NIC: a message shorter than twice this uses one NIC.
-        pub min_rndv_chunk: usize = "128k", key "MIN_RNDV_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;
-        /// Most NICs that a long put or get uses in parallel.
-        pub max_rma_rails: u8 = "4", key "MAX_RMA_RAILS", range 1..=4;
-        /// Fewest bytes of a put or get per NIC: an operation shorter than twice this uses one NIC.
-        pub min_rma_chunk: usize = "128k", key "MIN_RMA_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;
+        /// Most NICs that a long message uses in parallel. More than 4 counts as 4.
+        pub max_rndv_rails: u32 = "4", key "MAX_RNDV_RAILS", range 1..;
+        /// Fewest bytes of a long message per NIC: a message shorter than twice this uses one NIC. Less than
+        /// 4k counts as 4k. inf: one NIC.
+        pub min_rndv_chunk: u64 = "128k", key "MIN_RNDV_CHUNK_SIZE", unit "bytes", range 1..;
+        /// Most NICs that a long put or get uses in parallel. More than 4 counts as 4.
+        pub max_rma_rails: u32 = "4", key "MAX_RMA_RAILS", range 1..;
+        /// Fewest bytes of a put or get per NIC: an operation shorter than twice this uses one NIC. Less than
+        /// 4k counts as 4k. inf: one NIC.
+        pub min_rma_chunk: u64 = "128k", key "MIN_RMA_CHUNK_SIZE", unit "bytes", range 1..;
         /// Cache memory registrations of long messages, puts and gets: y, n, or try (if registration is
         /// costly and the system reports unmapped memory by userfaultfd).
         pub rcache: crate::lane::RcacheMode = "try", key "RCACHE_ENABLE";
@@ -87,10 +92,11 @@ ucs::config_table! {
         pub withhold_features: u64 = "0", key "WITHHOLD_FEATURES";
         /// Most events taken from one transport in one call of progress.
         pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
-        /// Interval of checking the peers of endpoints; 0: never. The default detects a dead peer within a
-        /// second. An operation that waits for an unchecked peer learns of its death only at the next send.
-        /// An awaited HANDSHAKE is requested again in any case, after 1 s and at growing intervals.
-        pub keepalive: Duration = "400ms", key "KEEPALIVE_INTERVAL";
+        /// Interval of checking the peers of endpoints; inf or 0: never; auto: 400ms. The default detects a
+        /// dead peer within a second. An operation that waits for an unchecked peer learns of its death only
+        /// at the next send. An awaited HANDSHAKE is requested again in any case, after 1 s and at growing
+        /// intervals.
+        pub keepalive: ucs::config::Auto<Duration> = "400ms", key "KEEPALIVE_INTERVAL";
         /// Longest exchange of addresses with a socket address; the endpoint fails then. A client of a
         /// listener that says nothing is dropped after it.
         pub cm_timeout: Duration = "10s", key "CM_TIMEOUT";
@@ -102,184 +108,118 @@ ucs::config_table! {
     }
 }
 
-/// Selects the resources that `config` asks for, in the order of `found`.
-pub(crate) fn choose_resources(found: &[TlResource], config: &Config) -> Result<Vec<TlResource>, OpenError> {
-    let tls = NameList::read(&config.tls);
-    let devices = NameList::read(&config.net_devices);
-    for name in &tls.names {
-        if !found.iter().any(|r| matches_name(name, r)) {
-            return Err(OpenError::UnknownTransport { name: (*name).into(), known: known_transports(found) });
-        }
-    }
-    for name in &devices.names {
-        if *name != "all" && !found.iter().any(|r| r.kind == DevKind::Net && r.dev == *name) {
-            return Err(unknown_device(name, found));
-        }
-    }
-    let mut chosen: Vec<TlResource> = found
-        .iter()
-        .filter(|r| tls.allows(|name| matches_name(name, r)))
-        // Transports without messages (`cma`) may be named, but are no lanes.
-        .filter(|r| r.has_am)
-        .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
-        .cloned()
-        .collect();
-    let is_real = |r: &TlResource| r.kind == DevKind::Net && !r.is_software;
-    let real: Vec<&'static str> = chosen.iter().filter(|r| is_real(r)).map(|r| r.tl).collect();
-    chosen.retain(|r| !r.is_software || !real.contains(&r.tl) || devices.wants(&r.dev));
-    if chosen.is_empty() {
-        return Err(OpenError::Config(format!(
-            "UCX_TLS={} and UCX_NET_DEVICES={} leave no transport (there are: {})",
-            config.tls,
-            config.net_devices,
-            known_transports(found)
-        )));
-    }
-    Ok(chosen)
-}
+/// Longest piece per NIC that an engine needs to tell from shorter ones, bytes.
+const MAX_CHUNK: u64 = 1 << 40;
 
-/// Selects the permitted transports without messages (`cma`), which serve beside lanes.
-pub(crate) fn choose_rma_only(found: &[TlResource], config: &Config) -> Vec<TlResource> {
-    let tls = NameList::read(&config.tls);
-    let wanted = found.iter().filter(|r| !r.has_am && tls.allows(|name| matches_name(name, r)));
-    wanted.cloned().collect()
-}
+impl Config {
+    /// Interval of keepalive; `None`: no checks.
+    pub fn keepalive_interval(&self) -> Option<Duration> {
+        let interval = self.keepalive.unwrap_or(Duration::from_millis(400));
+        (!interval.is_zero() && interval < ucs::config::MAX_TIME).then_some(interval)
+    }
 
-fn matches_name(word: &str, r: &TlResource) -> bool {
-    match word {
-        "all" => true,
-        "shm" | "sm" => r.kind == DevKind::Shm,
-        "self" | "loopback" => r.kind == DevKind::Loopback,
-        "net" => r.kind == DevKind::Net,
-        "srd" => r.tl == "efa",
-        name => r.tl == name,
+    /// NICs of a long message, and least bytes of each.
+    pub(crate) fn rndv_rails(&self) -> (u8, u64) {
+        rails(self.max_rndv_rails, self.min_rndv_chunk)
+    }
+
+    /// NICs of a long put or get, and least bytes of each.
+    pub(crate) fn rma_rails(&self) -> (u8, u64) {
+        rails(self.max_rma_rails, self.min_rma_chunk)
     }
 }
 
-fn known_transports(found: &[TlResource]) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for r in found {
-        if !names.contains(&r.tl) {
-            names.push(r.tl);
-        }
-    }
-    let aliases = ["shm", "srd", "net"].iter().filter(|a| found.iter().any(|r| matches_name(a, r)));
-    names.extend(aliases);
-    names.push("all");
-    names.join(", ")
-}
-
-fn unknown_device(name: &str, found: &[TlResource]) -> OpenError {
-    let nets = || found.iter().filter(|r| r.kind == DevKind::Net);
-    OpenError::UnknownDevice {
-        transport: nets().next().map_or("network", |r| r.tl).into(),
-        name: name.into(),
-        known: nets().map(|r| r.dev.as_str()).chain(["all"]).collect::<Vec<_>>().join(", "),
-    }
-}
-
-/// Comma list of permitted names, or after `^` of denied ones.
-struct NameList<'a> {
-    names: Vec<&'a str>,
-    deny: bool,
-}
-
-impl<'a> NameList<'a> {
-    fn read(text: &'a str) -> Self {
-        let text = text.trim();
-        let (deny, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
-        NameList { names: text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect(), deny }
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        !self.deny && self.names.contains(&name)
-    }
-
-    fn allows(&self, is: impl Fn(&str) -> bool) -> bool {
-        self.names.iter().any(|n| is(n)) != self.deny
-    }
+fn rails(most: u32, chunk: u64) -> (u8, u64) {
+    (most.min(MAX_RAILS as u32) as u8, chunk.clamp(4096, MAX_CHUNK))
 }
 
 #[cfg(test)]
 mod tests {
+    use ucs::config::{Auto, Source, Table as _, TableDesc};
+
     use super::*;
+    use crate::select::RndvThresh;
 
-    fn found() -> Vec<TlResource> {
-        let one = |tl, dev: &str, kind| TlResource {
-            tl,
-            dev: dev.into(),
-            kind,
-            description: String::new(),
-            has_am: true,
-            is_software: dev.starts_with("soft"),
-        };
-        vec![
-            one("self", "memory", DevKind::Loopback),
-            one("posix", "memory", DevKind::Shm),
-            one("efa", "softefa0", DevKind::Net),
-            one("efa", "softefa1", DevKind::Net),
-        ]
+    fn set(key: &str, value: &str) -> Config {
+        Config::load(&Source::empty().with(key, value)).unwrap()
     }
 
-    fn picks(tls: &str, devices: &str) -> Result<String, String> {
-        picks_of(&found(), tls, devices)
-    }
-
-    fn picks_of(found: &[TlResource], tls: &str, devices: &str) -> Result<String, String> {
-        let config = Config { tls: tls.into(), net_devices: devices.into(), ..Config::default() };
-        let names = |rs: Vec<TlResource>| {
-            rs.iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect::<Vec<_>>().join(" ")
-        };
-        choose_resources(found, &config).map(names).map_err(|e| e.to_string())
+    /// Values that UCX accepts for keys that this library has too.
+    #[test]
+    fn values_in_the_grammar_of_ucx_are_accepted() {
+        let sizes = &["8192", "64k", "64K", "64kb", "1M", "inf"][..];
+        let all: [(&str, &[&str]); 22] = [
+            ("UCX_TLS", &["all", "rc,ud,sm", "^ib", "self"]),
+            ("UCX_NET_DEVICES", &["all", "mlx5_0:1,mlx5_[2-3]:1", "^eth0"]),
+            ("UCX_RNDV_THRESH", &["auto", "8192", "64K", "inf", "intra:64k,inter:inf", "inter:auto"]),
+            ("UCX_MAX_RNDV_RAILS", &["1", "2", "8", "inf"]),
+            ("UCX_MAX_RMA_RAILS", &["1", "2", "8", "inf"]),
+            ("UCX_MIN_RNDV_CHUNK_SIZE", sizes),
+            ("UCX_MIN_RMA_CHUNK_SIZE", sizes),
+            ("UCX_RCACHE_ENABLE", &["y", "Yes", "on", "1", "n", "NO", "off", "0", "try", "maybe"]),
+            ("UCX_RCACHE_MAX_REGIONS", &["inf", "1000"]),
+            ("UCX_RCACHE_MAX_SIZE", sizes),
+            ("UCX_KEEPALIVE_INTERVAL", &["inf", "auto", "0", "20", "20s", "500ms", "100us", "2m", "0.5s"]),
+            ("UCX_STATS_DEST", &["", "stdout", "stderr", "file:stats.%p"]),
+            ("UCX_STATS_TRIGGER", &["exit", "signal:USR1"]),
+            ("UCX_LOG_LEVEL", &["fatal", "ERROR", "warn", "diag", "info", "debug", "trace", "req", "poll"]),
+            ("UCX_LOG_FILE", &["", "stdout", "/tmp/ucx.%h.%p"]),
+            ("UCX_WARN_UNUSED_ENV_VARS", &["n", "y"]),
+            ("UCX_POSIX_FIFO_SIZE", &["64", "256"]),
+            ("UCX_POSIX_SEG_SIZE", &["8256", "8k", "64k"]),
+            ("UCX_SELF_SEG_SIZE", &["8k", "8192"]),
+            ("UCX_CMA_SEG_SIZE", &["8256", "8k"]),
+            ("UCX_CM_TIMEOUT", &["inf", "30s"]),
+            ("UCX_RNR_WAIT", &["inf", "1us"]),
+        ];
+        let own = [&ucs::trace::LogConfig::DESC, &ucs::config::SourceConfig::DESC];
+        let tables: Vec<&TableDesc> = crate::Context::tables().into_iter().chain(own).collect();
+        for (key, values) in all {
+            assert!(tables.iter().any(|t| t.keys.iter().any(|k| k.name == key)), "{key}");
+            for value in values {
+                let source = Source::empty().with(key, value);
+                let refused = tables.iter().find_map(|table| table.check(&source).err());
+                assert_eq!(refused, None);
+            }
+        }
+        // Keys of both libraries that are not in the list above.
+        let shared =
+            tables.iter().flat_map(|t| t.keys).map(|k| k.name).filter(|k| ucs::config::is_ucx_name(k));
+        let untried: Vec<_> = shared.filter(|k| all.iter().all(|(tried, _)| tried != k)).collect();
+        assert_eq!(untried, [""; 0]);
     }
 
     #[test]
-    fn lists_aliases_and_negation() {
-        let all = "self/memory posix/memory efa/softefa0 efa/softefa1";
-        assert_eq!(picks("all", "all").as_deref(), Ok(all));
-        assert_eq!(picks("posix", "all").as_deref(), Ok("posix/memory"));
-        assert_eq!(picks("shm,self", "all").as_deref(), Ok("self/memory posix/memory"));
-        assert_eq!(picks(" srd ", "softefa1").as_deref(), Ok("efa/softefa1"));
-        assert_eq!(picks("^efa", "all").as_deref(), Ok("self/memory posix/memory"));
-        assert_eq!(picks("^shm, self", "^softefa0").as_deref(), Ok("efa/softefa1"));
-        assert_eq!(picks("posix", "softefa0").as_deref(), Ok("posix/memory"));
-    }
-
-    #[test]
-    fn rma_only_transports_are_no_lanes() {
-        let mut found = found();
-        found.push(TlResource { tl: "cma", has_am: false, ..found[1].clone() });
-        for (tls, want) in [("all", 1), ("shm", 1), ("posix", 0), ("posix,cma", 1), ("^cma", 0)] {
-            let config = Config { tls: tls.into(), ..Config::default() };
-            assert_eq!(choose_rma_only(&found, &config).len(), want, "{tls}");
-            assert!(choose_resources(&found, &config).unwrap().iter().all(|r| r.tl != "cma"), "{tls}");
+    fn values_beyond_what_is_needed_count_as_the_nearest() {
+        assert_eq!(set("UCX_MAX_RNDV_RAILS", "8").rndv_rails(), (4, 128 << 10));
+        assert_eq!(set("UCX_MAX_RMA_RAILS", "inf").rma_rails(), (4, 128 << 10));
+        assert_eq!(set("UCX_MAX_RMA_RAILS", "1").rma_rails(), (1, 128 << 10));
+        assert_eq!(set("UCX_MIN_RNDV_CHUNK_SIZE", "1").rndv_rails(), (4, 4096));
+        assert_eq!(set("UCX_MIN_RMA_CHUNK_SIZE", "inf").rma_rails(), (4, MAX_CHUNK));
+        for zero in ["UCX_MAX_RNDV_RAILS", "UCX_MIN_RMA_CHUNK_SIZE"] {
+            let error = Config::load(&Source::empty().with(zero, "0")).unwrap_err().to_string();
+            assert!(error.ends_with(", within 1..") && error.contains(zero), "{error}");
         }
     }
 
     #[test]
-    fn software_devices_give_way_to_hardware() {
-        let mut found = found();
-        let nic = TlResource { dev: "rdmap0s31:1".into(), is_software: false, ..found[2].clone() };
-        found.insert(2, nic);
-        let picks = |tls, devices| picks_of(&found, tls, devices).unwrap();
-        assert_eq!(picks("all", "all"), "self/memory posix/memory efa/rdmap0s31:1");
-        assert_eq!(picks("efa", "^softefa0"), "efa/rdmap0s31:1");
-        assert_eq!(picks("efa", "softefa1"), "efa/softefa1");
-        assert_eq!(picks("efa", "all,softefa1"), "efa/rdmap0s31:1 efa/softefa1");
-        assert_eq!(picks("efa", "^rdmap0s31:1"), "efa/softefa0 efa/softefa1");
+    fn keepalive_is_off_at_infinity_and_zero() {
+        let of = |value| set("UCX_KEEPALIVE_INTERVAL", value).keepalive_interval();
+        assert_eq!([of("inf"), of("0"), of("1000000000000")], [None; 3]);
+        assert_eq!([of("auto"), of("400ms")], [Some(Duration::from_millis(400)); 2]);
+        assert_eq!(of("20s"), Some(Duration::from_secs(20)));
     }
 
     #[test]
-    fn errors_of_unknown_names_list_the_known() {
-        assert_eq!(
-            picks("posix,tcp", "all").unwrap_err(),
-            "unknown transport 'tcp' (there are: self, posix, efa, shm, srd, net, all)"
+    fn rendezvous_threshold_may_differ_by_place() {
+        let both = |n| RndvThresh { intra: n, inter: n };
+        assert_eq!(Config::default().rndv_thresh, both(Auto::Auto));
+        assert_eq!(set("UCX_RNDV_THRESH", "64k").rndv_thresh, both(Auto::Value(65536)));
+        let one = RndvThresh { intra: Auto::Auto, inter: Auto::Value(9) };
+        assert_eq!(set("UCX_RNDV_THRESH", "inter:9").rndv_thresh, one);
+        let error = Config::load(&Source::empty().with("UCX_RNDV_THRESH", "outer:9")).unwrap_err();
+        assert!(
+            error.to_string().starts_with("UCX_RNDV_THRESH=outer:9 (override): expected auto or a number")
         );
-        assert_eq!(
-            picks("all", "mlx5_0").unwrap_err(),
-            "transport 'efa' has no device 'mlx5_0' (there are: softefa0, softefa1, all)"
-        );
-        assert!(picks("^all", "all").unwrap_err().contains("leave no transport"));
-        assert!(picks("", "all").unwrap_err().contains("leave no transport"));
     }
 }

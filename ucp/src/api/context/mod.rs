@@ -3,3 +3,4 @@
 pub(crate) mod calibrate;
 pub(crate) mod config;
 pub(crate) mod open;
+pub(crate) mod resources;

@@ -4,15 +4,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ucs::config::{Source, Table as _, TableDesc};
+use ucs::config::{ConfigError, Source, Table as _, TableDesc, report_undeclared};
 use ucs::sys::fd::Epoll;
 use ucs::time::Clock;
+use ucs::trace::LogConfig;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::rcache::Limits;
 
 use crate::address::{WorkerId, lane_connid, nonce_of};
 use crate::api::context::calibrate::{self, Calibration};
-use crate::api::context::config::{Config, choose_resources, choose_rma_only};
+use crate::api::context::config::Config;
+use crate::api::context::resources::{ListPolicy, choose_resources, choose_rma_only};
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::process::process;
@@ -63,9 +65,11 @@ impl Context {
 
     /// Creates a context from `source` alone.
     pub fn configured(source: Source) -> Result<Context, OpenError> {
-        let config = Config::load(&source).map_err(|e| OpenError::Config(e.to_string()))?;
+        let bad_value = |e: ConfigError| OpenError::Config(e.to_string());
+        report_undeclared(&source, &Context::known_tables()).map_err(bad_value)?;
+        let config = Config::load(&source).map_err(bad_value)?;
         let found = uct::any::resources(&source)?;
-        let resources = choose_resources(&found, &config)?;
+        let resources = choose_resources(&found, &config, ListPolicy::of(&source))?;
         let rma_only = choose_rma_only(&found, &config);
         let calibration =
             calibrate::load_or_measure(&config, resources.iter().chain(&rma_only))?.map(Arc::new);
@@ -91,6 +95,11 @@ impl Context {
     /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
     pub fn tables() -> Vec<&'static TableDesc> {
         [&Config::DESC].into_iter().chain(uct::any::tables()).collect()
+    }
+
+    /// The tables of all layers, this one's first.
+    fn known_tables() -> Vec<&'static TableDesc> {
+        Context::tables().into_iter().chain([&LogConfig::DESC]).collect()
     }
 
     /// Transports and devices that workers open.
@@ -226,7 +235,8 @@ impl Context {
         }
         let limits = Thresholds {
             medium_max: self.config.max_medium.given(),
-            rndv_thresh: self.config.rndv_thresh.given(),
+            rndv_thresh: self.config.rndv_thresh.intra.given(),
+            rndv_thresh_inter: self.config.rndv_thresh.inter.given(),
             min_read: self.config.min_read.given(),
             min_read_write: self.config.min_read_write.given(),
             min_rdma_put: self.config.min_rdma_put.given(),
@@ -236,6 +246,8 @@ impl Context {
         // A worker checks its limit before a poll, so one poll may exceed it.
         let poll = self.config.progress_batch * MAX_HELD_PACKET;
         let id = worker_id(&ifaces, seed);
+        let ((rndv_rails, rndv_chunk), (rma_rails, rma_chunk)) =
+            (self.config.rndv_rails(), self.config.rma_rails());
         let config = EngineConfig {
             nonce: id.nonce,
             runt_size: self.config.runt_size,
@@ -245,10 +257,10 @@ impl Context {
             emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
             first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
             retry: RetryPolicy { first_delay: self.config.rnr_wait, max_delay: self.config.rnr_max_wait },
-            rndv_rails: self.config.max_rndv_rails,
-            rndv_chunk: self.config.min_rndv_chunk as u64,
-            rma_rails: self.config.max_rma_rails,
-            rma_chunk: self.config.min_rma_chunk as u64,
+            rndv_rails,
+            rndv_chunk,
+            rma_rails,
+            rma_chunk,
             req_len: if self.config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
             withhold: Features::from_bits_retain(self.config.withhold_features),
             ..EngineConfig::default()
@@ -278,7 +290,7 @@ impl Context {
             engine.wires_mut().set_rdma(wire, rdma(&iface));
             lanes.push(WorkerIface { wire, domain, raw, form, device: iface.device_addr(), iface });
         }
-        if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
+        if rndv_rails.max(rma_rails) > 1 {
             set_rails(&mut engine, &lanes);
         }
         if self.config.rcache == RcacheMode::Yes {
@@ -293,7 +305,7 @@ impl Context {
             StatsDump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
         let attrs = lanes.iter().map(|lane| lane.iface.attr());
         let ep_configs = EpConfigs::new(attrs, self.calibration.as_deref());
-        let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
+        let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive_interval());
         let rcache_limits = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
         let regs = RegTable::new(domains.clone(), self.config.rcache, rcache_limits);
         let mut core =

@@ -36,6 +36,8 @@ pub(crate) struct ProcessTables {
 pub(crate) struct EpConfigKey {
     pub(crate) messages: WireCaps,
     pub(crate) rma: RmaWire,
+    /// The threshold that depends on the peer's place.
+    pub(crate) rndv_thresh: Option<usize>,
 }
 
 pub(crate) struct EpConfigs {

@@ -25,8 +25,8 @@ pub(crate) struct KeepaliveTimer {
 }
 
 impl KeepaliveTimer {
-    pub(crate) fn new(interval: Duration, now: Nanos) -> KeepaliveTimer {
-        let interval = (!interval.is_zero()).then_some(interval);
+    /// A timer that checks peers at `interval`, or never.
+    pub(crate) fn new(interval: Option<Duration>, now: Nanos) -> KeepaliveTimer {
         let next_check = interval.map_or(Nanos::NEVER, |interval| now + interval);
         KeepaliveTimer {
             interval,

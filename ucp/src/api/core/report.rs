@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ucs::config::is_first_report;
 use ucs::stats::Counters;
 
 use crate::lane::{RmaOnlyLane, WorkerIface};
@@ -133,8 +134,12 @@ impl StatsDump {
             "stdout" => Dest::Stdout,
             "stderr" => Dest::Stderr,
             other => match other.strip_prefix("file:") {
-                Some(path) if !path.is_empty() => {
-                    Dest::File(path.replace("%p", &std::process::id().to_string()))
+                Some(path) if !path.is_empty() => Dest::File(ucs::trace::expand_path(path)),
+                None if other.starts_with("udp:") => {
+                    warn_once(&format!(
+                        "UCX_STATS_DEST={other}: counters go to stdout, stderr or file:PATH only"
+                    ));
+                    return Ok(None);
                 }
                 _ => return Err(format!("UCX_STATS_DEST={other}: stdout, stderr or file:PATH")),
             },
@@ -149,6 +154,11 @@ impl StatsDump {
                     dump.signalled = Some(flag);
                 }
                 None if word == "exit" => dump.at_exit = true,
+                None if word.starts_with("timer:") => {
+                    warn_once(&format!(
+                        "UCX_STATS_TRIGGER={word}: there are exit, signal:USR1 and signal:USR2"
+                    ));
+                }
                 None => {
                     return Err(format!(
                         "UCX_STATS_TRIGGER={word}: exit, signal:USR1 or signal:USR2, or both"
@@ -187,9 +197,16 @@ impl StatsDump {
 
 fn signal(name: &str) -> Result<i32, String> {
     match name.trim_start_matches("SIG") {
-        "USR1" => Ok(signal_hook::consts::SIGUSR1),
-        "USR2" => Ok(signal_hook::consts::SIGUSR2),
+        "USR1" | "10" => Ok(signal_hook::consts::SIGUSR1),
+        "USR2" | "12" => Ok(signal_hook::consts::SIGUSR2),
         _ => Err(format!("UCX_STATS_TRIGGER=signal:{name}: USR1 or USR2")),
+    }
+}
+
+/// Logs a value of UCX that has no effect here.
+fn warn_once(text: &str) {
+    if is_first_report(text) {
+        tracing::warn!("{text}");
     }
 }
 
@@ -203,9 +220,11 @@ mod tests {
         let dump = StatsDump::new("file:/x/%p.txt", "exit").unwrap().unwrap();
         assert_eq!(dump.dest, Dest::File(format!("/x/{}.txt", std::process::id())));
         assert!(dump.at_exit() && !dump.is_signalled());
-        for (dest, trigger) in
-            [("file:", "exit"), ("udp:host", "exit"), ("stderr", "timer:1"), ("stderr", "signal:KILL")]
-        {
+        // UCX's values that have no effect here.
+        assert!(StatsDump::new("udp:host:37873", "exit").unwrap().is_none());
+        assert!(!StatsDump::new("stderr", "timer:1").unwrap().unwrap().at_exit());
+        assert!(StatsDump::new("stderr", "signal:12").unwrap().unwrap().signalled.is_some());
+        for (dest, trigger) in [("file:", "exit"), ("tcp:host", "exit"), ("stderr", "signal:KILL")] {
             assert!(StatsDump::new(dest, trigger).is_err(), "{dest} {trigger}");
         }
     }

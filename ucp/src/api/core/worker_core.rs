@@ -119,7 +119,7 @@ impl WorkerCore {
         engine: Engine,
         (lanes, regs): (Vec<WorkerIface>, RegTable),
         batch: usize,
-        keepalive: Duration,
+        keepalive: Option<Duration>,
         (ep_configs, stats_dump, clock): (EpConfigs, Option<StatsDump>, WorkerClock),
     ) -> Self {
         let now = clock.now();

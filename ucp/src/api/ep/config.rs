@@ -59,9 +59,17 @@ pub(crate) fn rma_wire(core: &WorkerCore, peer: PeerId) -> RmaWire {
     }
 }
 
+/// Thresholds for messages to this peer.
+pub(crate) fn limits_to(core: &WorkerCore, peer: PeerId, limits: &Thresholds) -> Thresholds {
+    let kind = core.peer_eps.get(peer).map(|path| core.lanes[usize::from(path.lane.0)].iface.attr().kind);
+    if kind == Some(DevKind::Net) { limits.to_other_host() } else { *limits }
+}
+
 /// Cached tables of a peer's endpoint.
 pub(crate) fn tables(core: &mut WorkerCore, peer: PeerId, limits: &Thresholds) -> Rc<EpConfig> {
-    let key = EpConfigKey { messages: wire_caps(core, peer), rma: rma_wire(core, peer) };
+    let limits = &limits_to(core, peer, limits);
+    let rndv_thresh = limits.rndv_thresh;
+    let key = EpConfigKey { messages: wire_caps(core, peer), rma: rma_wire(core, peer), rndv_thresh };
     if let Some((_, tables)) = core.ep_configs.cached.iter().find(|(cached, _)| *cached == key) {
         return tables.clone();
     }

@@ -5,7 +5,7 @@ use uct::api::Iface as _;
 use crate::api::core::ep_config::{keys, table_index};
 use crate::api::core::ep_state::EpState;
 use crate::api::core::worker_core::WorkerCore;
-use crate::api::ep::config::{is_allocated, wire_caps};
+use crate::api::ep::config::{is_allocated, limits_to, wire_caps};
 use crate::api::ep::handle::Ep;
 
 use crate::lane::RmaOnlyLane;
@@ -73,8 +73,9 @@ impl EpProtocols<'_> {
 
     /// Verdict on each protocol for a message of `len` bytes in memory of kind `mem`.
     pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        let mut all =
-            explain(&SelectKey { mem, ..self.key(kind, sync) }, &self.ep.worker().inner.limits, len);
+        let worker = self.ep.worker();
+        let limits = limits_to(&worker.core(), self.ep.peer(), &worker.inner.limits);
+        let mut all = explain(&SelectKey { mem, ..self.key(kind, sync) }, &limits, len);
         if mem == MemKind::Process
             && let Some(taken) = self.measured_protocol(table_index(kind, sync, CqData::No), len)
             && let Some(at) = all.iter().position(|candidate| candidate.protocol == taken)

@@ -18,9 +18,15 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Formats 65536 as `64K`. Other numbers than multiples of a unit stay; the largest is `unlimited`.
+/// Whether a length is no limit: no memory is as long.
+pub fn is_unlimited(n: usize) -> bool {
+    n >= isize::MAX as usize
+}
+
+/// Formats 65536 as `64K`. Other numbers than multiples of a unit stay; [no limit](is_unlimited) is
+/// `unlimited`.
 pub fn short_bytes(n: usize) -> String {
-    if n == usize::MAX {
+    if is_unlimited(n) {
         return "unlimited".into();
     }
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
@@ -65,6 +71,8 @@ mod tests {
         assert_eq!(grouped(1_234_567.891, 2), "1,234,567.89");
         assert_eq!(grouped(999.0, 0), "999");
         assert_eq!(grouped(-1000.0, 0), "-1,000");
+        let texts = [1 << 40, isize::MAX as usize - 1, isize::MAX as usize, usize::MAX].map(short_bytes);
+        assert_eq!(texts, ["1T", "9223372036854775806", "unlimited", "unlimited"]);
         assert_eq!(short_bytes(65536), "64K");
         assert_eq!(short_bytes(8185), "8185");
         assert_eq!(short_bytes(0), "0");

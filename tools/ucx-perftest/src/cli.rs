@@ -35,9 +35,6 @@ pub struct Cli {
     /// Server to connect to; without it this is the server
     pub host: Option<String>,
 
-    #[command(flatten)]
-    pub test: TestArgs,
-
     /// Start both sides here, as two processes pinned to two cores
     #[arg(long, conflicts_with_all = ["host", "loopback"])]
     pub local: bool,
@@ -122,6 +119,10 @@ pub struct Cli {
     /// Start by a launcher (PMIx): 0 no, 1 yes; default: if there is one
     #[arg(short = 'P', value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
     pub launcher: Option<u8>,
+
+    // Last: its last options have a heading of their own.
+    #[command(flatten)]
+    pub test: TestArgs,
 }
 
 /// Options that a batch line may have too.

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use rustix::thread::{CpuSet as Mask, sched_setaffinity};
+use ucs::config::is_first_report;
 use ucs::sys::{CpuError, CpuSet};
+
+use crate::fail::TOOL;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
@@ -57,6 +60,19 @@ impl fmt::Display for CpuList {
         let all: Vec<String> = self.0.iter().map(usize::to_string).collect();
         f.write_str(&all.join(","))
     }
+}
+
+/// The cores that this process may choose from, or `None`, with a note, where the system lets it choose none.
+pub fn cores_to_choose_from() -> Option<CpuList> {
+    let allowed = CpuList::allowed();
+    // Setting what is set already shows whether it may be set.
+    let tried = allowed.and_then(|cores| set(&cores.0).map(|()| cores));
+    if let Err(e) = &tried
+        && is_first_report("cores")
+    {
+        eprintln!("{TOOL}: note: the sides are not pinned to cores ({e})");
+    }
+    tried.ok()
 }
 
 fn set(cpus: &[usize]) -> Result<(), CpuError> {

@@ -87,6 +87,13 @@ impl From<ucs::config::ConfigError> for Failure {
 
 impl From<ucs::sys::CpuError> for Failure {
     fn from(e: ucs::sys::CpuError) -> Self {
+        Failure::Usage(e.to_string())
+    }
+}
+
+impl Failure {
+    /// The cores of `-c` cannot be used.
+    pub fn of_given_cores(e: &ucs::sys::CpuError) -> Failure {
         Failure::Usage(format!("-c: {e}"))
     }
 }

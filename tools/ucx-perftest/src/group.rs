@@ -1,6 +1,7 @@
 //! Groups: several processes with several threads each, all measuring at once. Each thread is a member with a
 //! connection to the group's server and an interface or worker of its own; loops share nothing.
 
+use std::sync::Arc;
 use std::thread;
 
 use tools_common::boot::{BootError, GatherServer, Listener, Member};
@@ -87,7 +88,7 @@ pub struct ServerThread(thread::JoinHandle<()>);
 
 /// Starts the server of a group. It ends when all members have left.
 pub fn start_server(
-    listener: Listener,
+    listener: Arc<Listener>,
     members: u32,
     keep_waiting: impl FnMut() -> Result<(), BootError> + Send + 'static,
 ) -> Result<ServerThread, Failure> {
@@ -157,7 +158,7 @@ fn run_member(
     };
     let result = match pinned {
         Ok(()) => session::run_member(plan, source, &mut link, report, each),
-        Err(e) => Err(e.into()),
+        Err(e) => Err(Failure::of_given_cores(&e)),
     };
     if let Err(e) = &result {
         link.abort(e);

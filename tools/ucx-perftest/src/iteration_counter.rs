@@ -1,15 +1,21 @@
-//! Counts the iterations of a test, and prints figures about once a second.
+//! Counts the iterations of a test, and prints figures about once a second, but not of the warm-up.
 
 use tools_common::meter::Meter;
 
 pub struct IterationCounter<'a> {
     pub meter: Meter,
+    is_warm_up: bool,
     show: &'a mut dyn FnMut(&mut Meter),
 }
 
 impl<'a> IterationCounter<'a> {
     pub fn new(show: &'a mut dyn FnMut(&mut Meter)) -> Self {
-        IterationCounter { meter: Meter::new(), show }
+        IterationCounter { meter: Meter::new(), is_warm_up: false, show }
+    }
+
+    /// Whether the iterations from the next [`start`](Self::start) on warm up, so that no figures are shown.
+    pub fn set_warm_up(&mut self, is_warm_up: bool) {
+        self.is_warm_up = is_warm_up;
     }
 
     pub fn start(&mut self) {
@@ -35,6 +41,35 @@ impl<'a> IterationCounter<'a> {
 
     #[cold]
     fn show(&mut self) {
-        (self.show)(&mut self.meter);
+        if self.is_warm_up {
+            // Begins the time to the next report.
+            self.meter.read(50.0);
+        } else {
+            (self.show)(&mut self.meter);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_shows_nothing() {
+        for (is_warm_up, want) in [(true, 0), (false, 1)] {
+            let mut shown = 0;
+            let mut show = |meter: &mut Meter| {
+                meter.read(50.0);
+                shown += 1;
+            };
+            let mut counter = IterationCounter::new(&mut show);
+            counter.set_warm_up(is_warm_up);
+            counter.start();
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < std::time::Duration::from_millis(1200) {
+                counter.tick();
+            }
+            assert_eq!(shown, want);
+        }
     }
 }

@@ -29,6 +29,7 @@ mod tests_ucp;
 mod tests_uct;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use cli::{Cli, TestEntry, Threads};
 use cpu_list::{AffinityGuard, CpuList};
@@ -195,7 +196,7 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     }
     let plan = plan(cli, report)?;
     let procs = cli.procs.unwrap_or(2);
-    plan.specs.iter().try_for_each(|spec| session::check_group_size(spec, procs))?;
+    plan.specs.iter().try_for_each(|spec| session::check_group_size(spec, procs, false))?;
     each_part(&plan, report, |part, report| {
         if session::needs_group(&part[0]) || cli.procs.is_some() {
             let (group, server, _peers) = local::start_group(procs, part[0].threads, cli.cpus.as_ref())?;
@@ -244,7 +245,7 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     let mut silent = Report::silent();
     let report = if prints { report } else { &mut silent };
     let plan = plan(cli, report)?;
-    plan.specs.iter().try_for_each(|spec| session::check_group_size(spec, procs))?;
+    plan.specs.iter().try_for_each(|spec| session::check_group_size(spec, procs, true))?;
     let done =
         plan.parts().enumerate().try_for_each(|(n, part)| launched_part(cli, &pmix, n, part, source, report));
     match done.and_then(|()| report.outcome()) {
@@ -278,7 +279,7 @@ fn launched_part(
             (true, true) => "::1".into(),
         };
         pmix.put(&key, &format!("{} {host}", listener.port()))?;
-        server = Some(group::start_server(listener, procs.saturating_mul(threads), || Ok(()))?);
+        server = Some(group::start_server(Arc::new(listener), procs.saturating_mul(threads), || Ok(()))?);
     }
     pmix.fence()?;
     let at = pmix.get(0, &key)?;
@@ -296,9 +297,8 @@ fn launched_part(
 
 fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
     if let Some(group) = cli.proc {
-        let pins = cli.cpus.clone().map_or_else(CpuList::allowed, Ok)?;
         let threads = cli.test.threads.map_or(Ok(1), Threads::count).map_err(Failure::Usage)?;
-        let group = local::join_group(port, group, threads, &pins);
+        let group = local::join_group(port, group, threads, cli.cpus.as_ref());
         return group::run(&group, None, source, &mut Report::silent(), drop);
     }
     confine(cli)?;
@@ -361,7 +361,7 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         // A client that leaves before all members are connected ends the group.
         let watch = link.watch()?;
         let keep_waiting = move || watch.as_ref().map_or(Ok(()), PeerWatch::check_alive);
-        let server = group::start_server(listener, 2 * threads, keep_waiting)?;
+        let server = group::start_server(Arc::new(listener), 2 * threads, keep_waiting)?;
         link.send(&port)?;
         let (host, partner) = (host.into(), Partner::Other);
         let group = GroupConfig { host, port, proc: 0, procs: 2, threads, pins, cores, partner };
@@ -372,7 +372,7 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
 }
 
 fn confine(cli: &Cli) -> Result<(), Failure> {
-    Ok(cli.cpus.as_ref().map_or(Ok(()), CpuList::confine)?)
+    cli.cpus.as_ref().map_or(Ok(()), CpuList::confine).map_err(|e| Failure::of_given_cores(&e))
 }
 
 fn own_pins(cli: &Cli) -> Pins {

@@ -25,12 +25,20 @@ pub fn needs_group(spec: &Spec) -> bool {
     spec.threads > 1 || spec.pattern != Pattern::Pairs
 }
 
-pub fn check_group_size(spec: &Spec, procs: u32) -> Result<(), Failure> {
+/// `procs` is what `--procs` says, or a launcher.
+pub fn check_group_size(spec: &Spec, procs: u32, launched: bool) -> Result<(), Failure> {
     let (pairs, threads) = (spec.pattern == Pattern::Pairs, spec.threads);
     match procs.saturating_mul(threads) {
         0 | 1 => Err(Failure::Usage("a test needs two sides: more processes, or --local".into())),
         odd if pairs && odd % 2 == 1 => {
-            Err(Failure::Usage(format!("--procs {procs}: pairs need an even number")))
+            let given = if launched {
+                format!("the launcher has started {procs} processes")
+            } else {
+                format!("--procs {procs}")
+            };
+            Err(Failure::Usage(format!(
+                "{given}: pairs need an even number; --pattern incast and alltoall take any"
+            )))
         }
         1025.. => Err(Failure::Usage(format!("{procs} processes of {threads} threads: at most 1024 in all"))),
         _ => Ok(()),

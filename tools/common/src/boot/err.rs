@@ -59,9 +59,24 @@ pub enum BootError {
         /// This side's protocol number.
         ours_protocol: u32,
     },
-    /// The other side sent nothing in time.
-    #[error("{0} says nothing")]
-    Timeout(SocketAddr),
+    /// The other side sent nothing, or not enough, in time.
+    #[error("{peer} is connected and says nothing: is {tool} stopped there, or is another program there?")]
+    Timeout {
+        /// Address of the other side.
+        peer: SocketAddr,
+        /// This tool.
+        tool: &'static str,
+    },
+    /// A process of this host could not connect to another.
+    #[error(
+        "a process of this host cannot connect to another by {at} ({why}): is the loopback interface up?"
+    )]
+    NoLoopback {
+        /// Address tried.
+        at: SocketAddr,
+        /// Text of the system.
+        why: String,
+    },
     /// The other side sent a message that does not parse or is not expected now.
     #[error("the other side broke the protocol: {}", one_line(.0))]
     Malformed(String),

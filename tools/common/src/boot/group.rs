@@ -3,6 +3,7 @@
 //! are told.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -32,7 +33,7 @@ enum GroupMessage {
 
 /// The server of a group. Runs on a thread of its own and sleeps while no message arrives.
 pub struct GatherServer {
-    listener: Listener,
+    listener: Arc<Listener>,
     size: u32,
     join_timeout: Duration,
 }
@@ -44,8 +45,8 @@ fn max_line(size: u32) -> usize {
 
 impl GatherServer {
     /// A server for `size` members that will connect to `listener`.
-    pub fn new(listener: Listener, size: u32) -> GatherServer {
-        GatherServer { listener, size, join_timeout: HANDSHAKE_TIMEOUT }
+    pub fn new(listener: impl Into<Arc<Listener>>, size: u32) -> GatherServer {
+        GatherServer { listener: listener.into(), size, join_timeout: HANDSHAKE_TIMEOUT }
     }
 
     /// Works until all members have left or one is lost. Calls `keep_waiting` ten times a second until all
@@ -74,7 +75,7 @@ impl GatherServer {
             let mut connection = match self.listener.accept(&mut *keep_waiting) {
                 // Connections of other programs do not end the group.
                 Err(
-                    BootError::UnknownProtocol { .. } | BootError::Timeout(..) | BootError::Version { .. },
+                    BootError::UnknownProtocol { .. } | BootError::Timeout { .. } | BootError::Version { .. },
                 ) => {
                     continue;
                 }

@@ -24,6 +24,8 @@ const MAX_LINE: usize = 1 << 20;
 /// Longest line of a group's server, bytes.
 const MAX_GROUP_LINE: usize = 16 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time of connecting to this very process.
+const LOOPBACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Calls of `progress` between two polls of the socket.
 const PROGRESS_PER_POLL: u32 = 512;
 /// Polls without an event before the loop sleeps between them. Until then requests of the other side are
@@ -61,6 +63,7 @@ pub struct Listener {
 pub struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
+    tool: &'static str,
     received: Vec<u8>,
     /// Bytes at the start of `received` that hold no line end.
     scanned: usize,
@@ -96,7 +99,11 @@ impl Listener {
 
     /// Listens on a free port of the loopback address.
     pub fn local(tool: &'static str) -> Result<Listener, BootError> {
-        Listener::bind(tool, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))
+        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        match Listener::bind(tool, at) {
+            Err(BootError::Listen { why, .. }) => Err(BootError::NoLoopback { at, why }),
+            other => other,
+        }
     }
 
     fn bind(tool: &'static str, at: SocketAddr) -> Result<Listener, BootError> {
@@ -121,42 +128,70 @@ impl Listener {
             keep_waiting()?;
         }
         let (stream, peer) = self.socket.accept().map_err(BootError::from_io)?;
-        Connection::handshake(stream, peer, self.tool)
+        Connection::handshake(stream, peer, self.tool, HANDSHAKE_TIMEOUT)
+    }
+
+    /// The error of a process of this host that ended before it connected: the loopback interface's, if that
+    /// is the reason.
+    pub fn cause_of_absence(&self) -> BootError {
+        let Ok(at) = self.socket.local_addr() else { return BootError::Closed };
+        match TcpStream::connect_timeout(&at, LOOPBACK_TIMEOUT) {
+            Ok(_) => BootError::Closed,
+            Err(e) => BootError::NoLoopback { at, why: io_text(&e) },
+        }
     }
 }
 
 impl Connection {
     /// Connects to a server.
     pub fn connect(tool: &'static str, host: &str, port: u16) -> Result<Connection, BootError> {
+        Connection::connect_within(tool, host, port, HANDSHAKE_TIMEOUT)
+    }
+
+    fn connect_within(
+        tool: &'static str,
+        host: &str,
+        port: u16,
+        timeout: Duration,
+    ) -> Result<Connection, BootError> {
         let unknown = |why: String| BootError::UnknownHost { host: host.to_owned(), why };
         let all: Vec<SocketAddr> =
             (host, port).to_socket_addrs().map_err(|e| unknown(io_text(&e)))?.collect();
         let mut last = None;
         for at in all {
-            match TcpStream::connect_timeout(&at, HANDSHAKE_TIMEOUT) {
-                Ok(stream) => return Connection::handshake(stream, at, tool),
-                Err(e) => last = Some(e),
+            match TcpStream::connect_timeout(&at, timeout) {
+                Ok(stream) => return Connection::handshake(stream, at, tool, timeout),
+                Err(e) => last = Some((at, e)),
             }
         }
         match last {
-            Some(e) => Err(BootError::NoServer { tool, host: host.to_owned(), port, why: io_text(&e) }),
+            Some((at, e)) if at.ip().is_loopback() && is_unreachable(&e) => {
+                Err(BootError::NoLoopback { at, why: io_text(&e) })
+            }
+            Some((_, e)) => Err(BootError::NoServer { tool, host: host.to_owned(), port, why: io_text(&e) }),
             None => Err(unknown("it has no address".into())),
         }
     }
 
-    fn handshake(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Connection, BootError> {
+    fn handshake(
+        stream: TcpStream,
+        peer: SocketAddr,
+        tool: &'static str,
+        timeout: Duration,
+    ) -> Result<Connection, BootError> {
         // Small lines leave at once; without the option they are only slower.
         let _ = stream.set_nodelay(true);
         let (received, max_recv, max_send) = (Vec::new(), MAX_LINE, MAX_LINE);
         let mut connection =
-            Connection { stream, peer, received, scanned: 0, barriers: 0, max_recv, max_send };
+            Connection { stream, peer, tool, received, scanned: 0, barriers: 0, max_recv, max_send };
         let ours = Handshake::new(tool);
         connection.send_message(&Message::Handshake(ours.clone()))?;
-        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+        let deadline = Instant::now() + timeout;
         let stranger = BootError::UnknownProtocol { peer, tool };
         match connection.next_message(Some(deadline), || 0) {
             Ok(Message::Handshake(theirs)) => ours.agrees(&theirs)?,
-            Ok(_) | Err(BootError::Malformed(..) | BootError::Timeout(..)) => return Err(stranger),
+            Err(BootError::Timeout { .. }) if !connection.received.is_empty() => return Err(stranger),
+            Ok(_) | Err(BootError::Malformed(..)) => return Err(stranger),
             Err(e) => return Err(e),
         }
         Ok(connection)
@@ -259,7 +294,7 @@ impl Connection {
                 return Ok(line);
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
-                return Err(BootError::Timeout(self.peer));
+                return Err(BootError::Timeout { peer: self.peer, tool: self.tool });
             }
             let events: usize = (0..PROGRESS_PER_POLL).map(|_| progress()).sum();
             idle = if events > 0 { 0 } else { idle.saturating_add(1) };
@@ -320,6 +355,12 @@ fn readable(fd: &impl std::os::fd::AsFd, time: Option<Duration>) -> bool {
 
 fn timespec(t: Duration) -> Timespec {
     Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() }
+}
+
+/// Whether no interface leads to the address.
+fn is_unreachable(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable};
+    matches!(e.kind(), AddrNotAvailable | HostUnreachable | NetworkDown | NetworkUnreachable)
 }
 
 /// Text of an error without "(os error N)".

@@ -95,6 +95,32 @@ fn port_in_use_and_absent_server_are_errors() {
 }
 
 #[test]
+fn stopped_server_is_told_from_another_program() {
+    // The system accepts for a process that does not run.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let within = |time| Connection::connect_within(TOOL, "127.0.0.1", at.port(), time).err().unwrap();
+    assert_eq!(
+        within(Duration::from_millis(50)).to_string(),
+        format!("{at} is connected and says nothing: is {TOOL} stopped there, or is another program there?")
+    );
+    let half = thread::spawn(move || {
+        let (mut stream, _) = listener.incoming().map(|s| (s.unwrap(), ())).nth(1).unwrap();
+        stream.write_all(b"220 mail").unwrap();
+        stream
+    });
+    let error = within(Duration::from_millis(500));
+    assert!(matches!(error, BootError::UnknownProtocol { .. }), "{error}");
+    half.join().unwrap();
+}
+
+#[test]
+fn absent_process_is_no_fault_of_a_loopback_that_works() {
+    let listener = Listener::local(TOOL).unwrap();
+    assert_eq!(listener.cause_of_absence(), BootError::Closed);
+}
+
+#[test]
 fn other_programs_and_versions_are_refused() {
     let text = greeted_with(b"SSH-2.0-OpenSSH_9.2\r\n").to_string();
     assert!(

@@ -3,45 +3,45 @@
 
 use clap::Args;
 
+/// Heading of these options in the help text.
+const HEADING: &str = "Options of ucx_perftest that have one value, or none, here";
+
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = HEADING)]
 pub struct CompatArgs {
     /// Memory of messages, of sender and receiver [default: host]
     #[arg(short = 'm', value_name = "MEM[,MEM]")]
     memory: Option<String>,
     #[arg(
         short = 'A',
-        hide = true,
         value_name = "MODE",
-        help = "asynchronous progress: thread, thread_spinlock, thread_mutex, signal; here nothing runs beside the caller"
+        help = "asynchronous progress: thread, thread_spinlock, thread_mutex, signal; nothing here runs beside the caller"
     )]
     asynchronous: Option<String>,
-    /// Accepted: every worker can wake.
-    #[arg(short = 'I', hide = true, help = "wake-up feature")]
+    #[arg(short = 'I', help = "wake-up feature: every worker here can sleep and wake")]
     _wake: bool,
-    #[arg(short = 'K', hide = true, value_name = "DEVICE", help = "start by MAD")]
+    #[arg(short = 'K', value_name = "DEVICE", help = "start by InfiniBand management datagrams: refused")]
     mad: Option<String>,
-    #[arg(short = 'a', hide = true, value_name = "DEVICE", help = "accelerator")]
+    #[arg(short = 'a', value_name = "DEVICE", help = "accelerator: refused")]
     accelerator: Option<String>,
-    #[arg(short = 'L', hide = true, value_name = "LEVEL", help = "cooperation of accelerator threads")]
+    #[arg(short = 'L', value_name = "LEVEL", help = "cooperation of accelerator threads: refused")]
     cooperation: Option<String>,
-    #[arg(short = 'F', hide = true, value_name = "SIZE", help = "flow control of accelerator tests")]
+    #[arg(short = 'F', value_name = "SIZE", help = "flow control of accelerator tests: refused")]
     device_flow: Option<String>,
-    #[arg(short = 'Y', hide = true, value_name = "MODE", help = "channels of accelerator tests")]
+    #[arg(short = 'Y', value_name = "MODE", help = "channels of accelerator tests: refused")]
     channels: Option<String>,
     #[arg(
         short = 'g',
         long = "daemon-local",
-        hide = true,
         value_name = "IP[:PORT]",
-        help = "offload daemon"
+        help = "offload daemon of this side: refused"
     )]
     daemon: Option<String>,
     #[arg(
         short = 'G',
         long = "daemon-remote",
-        hide = true,
         value_name = "IP[:PORT]",
-        help = "offload daemon"
+        help = "offload daemon of the other side: refused"
     )]
     far_daemon: Option<String>,
 }

@@ -200,3 +200,30 @@ fn batch_line_overrides_command_line() {
     let text = read_line(&words("-p 3")).unwrap_err().to_string();
     assert!(text.contains("unexpected argument '-p'"), "{text}");
 }
+
+#[test]
+fn help_lists_every_option() {
+    // Options between processes of this program, and the value of `-e`.
+    const INTERNAL: [&str; 3] = ["peer_of", "proc", "errors"];
+    let mut command = Cli::command();
+    let texts = [command.render_help(), command.render_long_help()].map(|text| text.to_string());
+    let listed = |name: &str| {
+        texts.iter().all(|text| {
+            text.lines().any(|l| l.trim_start().split([',', ' ']).any(|w| w == name) && l.starts_with("  "))
+        })
+    };
+    for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
+        let id = arg.get_id().as_str();
+        let names: Vec<String> = arg
+            .get_short()
+            .map(|c| format!("-{c}"))
+            .into_iter()
+            .chain(arg.get_long().map(|long| format!("--{long}")))
+            .collect();
+        assert_eq!(arg.is_hide_set(), INTERNAL.contains(&id), "{id}");
+        assert!(arg.is_hide_set() || names.iter().all(|name| listed(name)), "{names:?}\n{}", texts[0]);
+    }
+    for letter in ["-A", "-I", "-K", "-a", "-L", "-F", "-Y", "-g", "-G", "-m"] {
+        assert!(listed(letter), "{letter}");
+    }
+}

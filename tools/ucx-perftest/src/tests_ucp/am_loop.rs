@@ -41,7 +41,9 @@ impl AmLoop<'_> {
     fn passes<W: MessageIo>(&mut self, channel: &mut W) -> Result<(), Failure> {
         let mut slots = self.slots(if self.is_ping_pong() { 1 } else { self.spec.window as usize })?;
         if self.spec.warmup > 0 {
+            self.counter.set_warm_up(true);
             self.pass(channel, &mut slots, self.spec.warmup)?;
+            self.counter.set_warm_up(false);
         }
         self.pass(channel, &mut slots, self.spec.iters)
     }

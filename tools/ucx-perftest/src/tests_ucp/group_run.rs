@@ -53,7 +53,9 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     let deltas = vec![0; size];
     let mut test = GroupTest { spec, link, worker, eps, targets, sources, counter, backoff, deltas };
     if spec.warmup > 0 {
+        test.counter.set_warm_up(true);
         measure(&mut test, memory.as_ref(), spec.warmup, me)?;
+        test.counter.set_warm_up(false);
     }
     measure(&mut test, memory.as_ref(), spec.iters, me)?;
     let meter = &mut test.counter.meter;

@@ -73,7 +73,9 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     }
     let mut tag = TagTest { spec, side, worker, ep: &ep, wait, counter, buffers: None };
     if spec.warmup > 0 {
+        tag.counter.set_warm_up(true);
         tag.measure(spec.warmup)?;
+        tag.counter.set_warm_up(false);
     }
     tag.measure(spec.iters)?;
     let (reading, hist) =
@@ -111,7 +113,9 @@ fn run_rma(
     let (remote, mem) = (&remote, &target.mem);
     let mut rma = rma::RmaTest { spec, side, worker, ep, remote, target: mem, wait, counter };
     if spec.warmup > 0 {
+        rma.counter.set_warm_up(true);
         rma.measure(spec.warmup)?;
+        rma.counter.set_warm_up(false);
     }
     rma.measure(spec.iters)?;
     let (reading, hist) =

@@ -172,7 +172,9 @@ pub fn run<I: Iface>(
         deltas: vec![0; size],
     };
     if spec.warmup > 0 {
+        test.counter.set_warm_up(true);
         test.measure(spec.warmup)?;
+        test.counter.set_warm_up(false);
     }
     test.measure(spec.iters)?;
     let meter = &mut test.counter.meter;

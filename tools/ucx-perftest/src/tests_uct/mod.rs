@@ -101,7 +101,9 @@ impl open::Job for Job<'_> {
             show: if side.is_active() { &mut show } else { &mut quiet },
         });
         if spec.warmup > 0 {
+            ctx.counter.set_warm_up(true);
             measure(&mut ctx, layout, spec.warmup)?;
+            ctx.counter.set_warm_up(false);
         }
         measure(&mut ctx, layout, spec.iters)?;
         let (reading, hist) =

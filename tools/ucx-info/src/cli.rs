@@ -111,10 +111,12 @@ pub struct Args {
     #[arg(short = 'N', value_name = "COUNT", value_parser = parse_count)]
     pub endpoints_here: Option<u64>,
 
-    #[arg(short = 'A', hide = true, value_name = "IP", help = "address of an endpoint by client and server")]
+    /// Address of an endpoint by client and server: refused, because endpoints are made of worker addresses
+    #[arg(short = 'A', value_name = "IP")]
     ip: Option<String>,
 
-    #[arg(short = '6', hide = true, help = "-A is one of IPv6")]
+    /// -A is one of IPv6: refused as -A is
+    #[arg(short = '6')]
     ipv6: bool,
 
     /// One JSON object
@@ -342,6 +344,19 @@ mod tests {
         ] {
             let text = read(line).unwrap_err();
             assert!(text.starts_with(want) && !text.contains('\n'), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn help_lists_every_option() {
+        use clap::CommandFactory as _;
+        let mut command = Args::command();
+        let text = command.render_help().to_string();
+        for arg in command.get_arguments() {
+            let short = arg.get_short().map(|letter| format!("-{letter}"));
+            let name = short.or(arg.get_long().map(|long| format!("--{long}"))).unwrap();
+            let listed = text.lines().any(|l| l.trim_start().split([',', ' ']).next() == Some(&name));
+            assert!(listed && !arg.is_hide_set(), "{name}\n{text}");
         }
     }
 }

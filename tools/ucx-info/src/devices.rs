@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use tools_common::units::short_bytes;
+use tools_common::units::{is_unlimited, short_bytes};
 use ucs::config::Source;
 use uct::api::{
     AtomicCaps, AtomicOps, Caps, Iface as _, IfaceAttr, Md as _, MdAttr, OpenError, OrderKind, RmaLimits,
@@ -43,7 +43,7 @@ fn object<S: serde::Serializer>(attributes: &[Attribute], to: S) -> Result<S::Ok
 }
 
 fn limit_value(n: usize) -> Value {
-    if n == usize::MAX { Value::Null } else { n.into() }
+    if is_unlimited(n) { Value::Null } else { n.into() }
 }
 
 /// All transports, or `only` one.
@@ -206,7 +206,7 @@ fn atomics(attributes: &mut Vec<Attribute>, attr: &IfaceAttr) {
 }
 
 fn limit_text(n: usize) -> String {
-    if n == usize::MAX { "unlimited".into() } else { format!("<= {}", short_bytes(n)) }
+    if is_unlimited(n) { "unlimited".into() } else { format!("<= {}", short_bytes(n)) }
 }
 
 fn up_to(n: usize) -> (String, Value) {
@@ -215,8 +215,9 @@ fn up_to(n: usize) -> (String, Value) {
 
 fn pieces((min, max): (usize, usize), iov: usize) -> (String, Value) {
     let low = if min > 1 { format!(">= {}, ", short_bytes(min)) } else { String::new() };
+    let most = if is_unlimited(iov) { "any number of".into() } else { format!("up to {iov}") };
     (
-        format!("{low}{}, up to {iov} iov", limit_text(max)),
+        format!("{low}{}, {most} iov", limit_text(max)),
         json!({"min": min, "max": limit_value(max), "iov": limit_value(iov)}),
     )
 }
@@ -300,8 +301,16 @@ mod tests {
             assert!(can["error_handling"].is_array() && can["am_tells_source"].is_boolean(), "{device}");
             for (name, value) in can.as_object().unwrap() {
                 assert!(!value.is_string(), "{name}: {value}");
+                // A limit that no memory reaches is null, not the largest number.
+                for key in ["max", "min", "iov"] {
+                    assert!(value[key].as_u64().is_none_or(|n| n < 1 << 62), "{name}: {value}");
+                }
             }
         }
+        let cma = all.as_array().unwrap().iter().find(|d| d["transport"] == "cma").unwrap();
+        assert_eq!(cma["capabilities"]["put_zcopy"]["max"], Value::Null, "{cma}");
+        let text = text(&found);
+        assert!(text.contains("put_zcopy: unlimited, ") && !text.contains("922337203685477"), "{text}");
         let posix = all.as_array().unwrap().iter().find(|d| d["transport"] == "posix").unwrap();
         assert!(posix["capabilities"]["am_short"]["max"].as_u64().unwrap() > 64, "{posix}");
         assert_eq!(posix["capabilities"]["atomic_add"], json!([8, 16, 32, 64, 128]));

@@ -456,6 +456,17 @@ mod tests {
     }
 
     #[test]
+    fn threshold_may_differ_on_other_hosts() {
+        let source = Source::empty().with("UCX_RNDV_THRESH", "intra:20000,inter:30000");
+        let switch = |tl: &str| {
+            let text = text(&all(&source.clone().with("UCX_TLS", tl)).unwrap());
+            [20000, 20001, 30000, 30001].into_iter().find(|n| text.contains(&format!("<medium>..{n}..<long")))
+        };
+        assert!(matches!(switch("posix"), Some(20000 | 20001)));
+        assert!(matches!(switch("efa"), Some(30000 | 30001)));
+    }
+
+    #[test]
     fn threshold_moves_protocol_switch() {
         let source = Source::empty().with("UCX_TLS", "posix").with("UCX_RNDV_THRESH", "20000");
         let text = text(&all(&source).unwrap());

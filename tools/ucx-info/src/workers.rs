@@ -7,16 +7,20 @@ use serde::Serialize;
 use tools_common::units::short_bytes;
 use ucp::Context;
 use ucs::config::Source;
-use uct::api::DevKind;
+use uct::api::{DevKind, IfaceAttr, TlResource};
 
 #[derive(Serialize)]
 pub struct ContextInfo {
     transports: Vec<String>,
+    /// Transports without messages, of which a worker uses the first that the system permits.
+    rma_only: Vec<String>,
 }
 
 #[derive(Serialize)]
 pub struct WorkerInfo {
     lanes: Vec<Lane>,
+    /// The lane without messages.
+    rma_only: Option<Lane>,
     address: String,
     address_len: usize,
     can_sleep: bool,
@@ -66,16 +70,17 @@ pub fn memory(source: &Source, bytes: usize) -> Result<MemoryInfo, String> {
 
 pub fn context(source: &Source) -> Result<ContextInfo, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
-    Ok(ContextInfo {
-        transports: context.resources().iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect(),
-    })
+    let names = |all: &[TlResource]| all.iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect();
+    Ok(ContextInfo { transports: names(context.resources()), rma_only: names(context.rma_only_resources()) })
 }
 
 pub fn worker(source: &Source) -> Result<WorkerInfo, String> {
     let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
     let address = worker.address();
+    let lane = |attr: IfaceAttr| Lane { transport: attr.tl, device: attr.dev };
     Ok(WorkerInfo {
-        lanes: worker.lanes().into_iter().map(|lane| Lane { transport: lane.tl, device: lane.dev }).collect(),
+        lanes: worker.lanes().into_iter().map(lane).collect(),
+        rma_only: worker.rma_only_lane().map(lane),
         address_len: address.pack().len(),
         address: address.to_string(),
         can_sleep: worker.event_fd().is_some(),
@@ -84,7 +89,11 @@ pub fn worker(source: &Source) -> Result<WorkerInfo, String> {
 
 impl std::fmt::Display for ContextInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "#\n# UCP context\n#\n#          transports: {}\n#", self.transports.join(", "))
+        writeln!(f, "#\n# UCP context\n#\n#          transports: {}", self.transports.join(", "))?;
+        if !self.rma_only.is_empty() {
+            writeln!(f, "#            RMA-only: {}", self.rma_only.join(", "))?;
+        }
+        writeln!(f, "#")
     }
 }
 
@@ -103,6 +112,9 @@ impl std::fmt::Display for WorkerInfo {
         let mut out = String::from("#\n# UCP worker\n#\n");
         for (n, lane) in self.lanes.iter().enumerate() {
             writeln!(out, "#             lane[{n}]: {}/{}", lane.transport, lane.device)?;
+        }
+        if let Some(lane) = &self.rma_only {
+            writeln!(out, "#       RMA-only lane: {}/{}", lane.transport, lane.device)?;
         }
         writeln!(out, "#             address: {} bytes, {}", self.address_len, self.address)?;
         writeln!(

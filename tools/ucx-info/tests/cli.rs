@@ -37,7 +37,7 @@ fn every_option_prints_text_and_json() {
         ("-y", "types", "# wire control packet"),
         ("-c", "config", "UCX_TLS=all"),
         ("-d", "devices", "#      Transport: posix"),
-        ("-p", "context", "#          transports: self/memory, posix/memory"),
+        ("-p", "context", "#            RMA-only: cma/memory"),
         ("-w", "worker", "#             lane[0]: posix/memory"),
         ("-e", "endpoints", "# UCP endpoint"),
         ("-T", "topology", "# CPUs of this process: "),
@@ -56,6 +56,7 @@ fn every_option_prints_text_and_json() {
         assert_eq!(object.keys().collect::<Vec<_>>(), [key]);
         assert!(!object[key].is_null());
     }
+    assert!(run_ok("-p").contains("#          transports: self/memory, posix/memory"));
     let all = run_ok("-v -b -s -y -c -d -p -w -e -T -M -m 64k --json");
     assert_eq!(all.lines().count(), 1);
     let value: serde_json::Value = serde_json::from_str(&all).unwrap();
@@ -73,6 +74,13 @@ fn doctor_reports_checks_and_sets_status() {
         assert!(text.lines().any(|l| l.contains(&format!("  {check} "))), "{check}: {text}");
     }
     assert!(text.contains("posix/memory opens"), "{text}");
+
+    let doctor = |vars: &[(&str, &str)]| String::from_utf8(run("--doctor", vars).stdout).unwrap();
+    let text = doctor(&[("UCX_IB_SL", "1"), ("UCX_PROTO_INFO", "y")]);
+    let good = "# good  configuration    every value is good; settings of UCX without effect here: UCX_IB_SL, UCX_PROTO_INFO\n";
+    assert!(text.contains(good), "{text}");
+    let text = doctor(&[("UCX_NO_SUCH_THING", "1")]);
+    assert!(text.contains("# SLOW  configuration    unknown configuration key UCX_NO_SUCH_THING"), "{text}");
 
     let out = run("--doctor --json", &[("UCX_POSIX_FIFO_SIZE", "lots")]);
     let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -106,11 +114,15 @@ fn errors_have_one_line() {
     fails_with("", &[], nothing);
     fails_with("--json", &[], nothing);
     fails_with("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");
-    fails_with(
-        "-c",
-        &[("UCX_FOO", "1")],
-        "unknown configuration key UCX_FOO (environment): see `ucx-info -c` for the keys there are",
-    );
+    let out = run("-c", &[("UCX_NO_SUCH_THING", "1")]);
+    let err = String::from_utf8(out.stderr).unwrap();
+    let want =
+        "unknown configuration key UCX_NO_SUCH_THING (environment): see `ucx-info -c` for the keys there are";
+    assert!(err.contains(want) && err.lines().count() == 1, "{err}");
+    assert!(out.status.success() && !out.stdout.is_empty());
+    let quiet = [("UCX_NO_SUCH_THING", "1"), ("UCX_WARN_UNUSED_ENV_VARS", "n"), ("UCX_IB_SL", "1")];
+    let out = run("-v", &quiet);
+    assert!(out.status.success() && out.stderr.is_empty());
     for (line, tls) in [("-p", "rc"), ("-w", "rc"), ("-e", "rc"), ("-d -t rc", "all")] {
         let out = run(line, &[("UCX_TLS", tls)]);
         let err = String::from_utf8(out.stderr).unwrap();
@@ -155,5 +167,73 @@ fn commands_of_the_page_work() {
     }
     for letter in ["-v", "-b", "-s", "-y", "-c", "-d", "-p", "-w", "-e", "-T", "-M", "-f", "--doctor"] {
         assert!(commands.iter().any(|c| c == letter), "{letter} is not on the page");
+    }
+}
+
+/// A line with every number replaced, so that machines and builds differ in nothing else.
+fn shape(line: &str) -> String {
+    let mut out = String::new();
+    for c in line.replace("release", "debug").chars() {
+        match c {
+            '0'..='9' if out.ends_with('N') => {}
+            '0'..='9' => out.push('N'),
+            other => out.push(other),
+        }
+    }
+    out.trim_end().to_owned()
+}
+
+/// The commands of the page's `text` blocks, each with the output shown.
+fn shown_commands(page: &str) -> Vec<(String, Vec<String>)> {
+    let mut all: Vec<(String, Vec<String>)> = Vec::new();
+    let mut inside = false;
+    for line in page.lines() {
+        match line {
+            "```text" => inside = true,
+            "```" => inside = false,
+            _ if !inside => {}
+            _ => match (line.strip_prefix("$ "), all.last_mut()) {
+                (Some(command), _) => all.push((command.into(), Vec::new())),
+                (None, Some((_, lines))) if !line.is_empty() => lines.push(line.into()),
+                _ => {}
+            },
+        }
+    }
+    all
+}
+
+#[test]
+fn commands_of_the_page_show_what_it_shows() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/info.md");
+    let shown = shown_commands(&std::fs::read_to_string(page).unwrap());
+    assert!(shown.len() >= 6, "{shown:?}");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_ucx-info"));
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    for (command, want) in &shown {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).env("PATH", &path).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("UCX_") || text.starts_with("SOFTEFA_") {
+                shell.env_remove(&name);
+            }
+        }
+        let out = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+        let got: Vec<String> = out.lines().map(shape).filter(|line| !line.is_empty()).collect();
+        if command.contains("--doctor") {
+            // Which checks are good depends on the machine; the columns do not.
+            let verdict =
+                |line: &str| ["# good  ", "# SLOW  ", "# BAD   "].iter().any(|v| line.starts_with(v));
+            let advice = |line: &str| line.starts_with(&format!("#{}-> ", " ".repeat(24)));
+            let rule = |line: &str| line == "#";
+            let total =
+                |line: &str| line.starts_with("# N missing or broken, N slower") || line.starts_with("# all");
+            for line in want.iter().map(|line| shape(line)).filter(|line| line != "...").chain(got) {
+                assert!(verdict(&line) || advice(&line) || total(&line) || rule(&line), "{line}");
+            }
+            continue;
+        }
+        let want: Vec<String> = want.iter().map(|line| shape(line)).collect();
+        assert_eq!(got, want, "{command}");
     }
 }

@@ -44,16 +44,30 @@ impl Finding {
     }
 }
 
+/// Names in the environment or file that have no effect.
+fn names(source: &Source) -> Finding {
+    let tables = tools_common::settings::tables();
+    let (unknown, unused) = (source.unknown_keys(&tables), source.unused_keys(&tables));
+    let listed: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+    match (unknown.is_empty(), unused.is_empty()) {
+        (false, _) => Finding::slow("configuration", listed.join("; "), "no effect: correct or unset it"),
+        (true, true) => {
+            Finding::good("configuration", "every UCX_* and SOFTEFA_* key is known and has a good value")
+        }
+        (true, false) => Finding::good(
+            "configuration",
+            format!("every value is good; settings of UCX without effect here: {}", unused.join(", ")),
+        ),
+    }
+}
+
 /// Runs all checks. `config`: the configuration, or the error of reading it.
 pub fn run_checks(config: Result<Source, String>) -> Vec<Finding> {
     let machine = Machine::here();
     let mut all = checks::machine(&machine);
     match config {
         Ok(source) => {
-            all.push(Finding::good(
-                "configuration",
-                "every UCX_* and SOFTEFA_* key is known and has a good value",
-            ));
+            all.push(names(&source));
             all.extend(checks::transports(&source));
         }
         Err(why) => {

@@ -283,6 +283,7 @@ fn stream_has_no_message_boundaries(tls: &str) {
 fn stream_data_can_be_taken(tls: &str) {
     let pair = Pair::on(tls);
     assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), None);
+    assert!(!pair.ba.has_stream_data());
     for (n, len) in [1, 3000, 20_000, 200_000, 1_000_000, 5].into_iter().enumerate() {
         let sent = bytes(n as u64, len);
         let send = pair.ab.stream_send(sent.clone());
@@ -300,7 +301,9 @@ fn stream_data_can_be_taken(tls: &str) {
     let four = pair.ba.stream_recv_full(vec![0; 4].into_boxed_slice());
     pair.until(|| four.is_done());
     assert_eq!(&four.wait().1[..], b"abcd");
+    assert!(pair.ba.has_stream_data());
     assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), Some(&b"ef"[..]));
+    assert!(!pair.ba.has_stream_data());
     let waits = pair.ba.stream_recv(vec![0; 4].into_boxed_slice());
     pair.ab.stream_send("gh").detach();
     pair.until(|| {

@@ -285,9 +285,11 @@ fn memory_of_the_caller_outlives_its_worker(tls: &str) {
 fn an_ended_request_has_its_result(tls: &str) {
     let pair = Pair::on(tls);
     let message = RecvStatus { len: 7, tag: 9, from: pair.ab.peer(), cq_data: Some(3) };
-    for result in [Ok(message), Err(Error::Cancelled)] {
-        let id = RequestId::ended(&pair.a, result).unwrap();
-        assert_eq!(id.status(), Some(result.map_or_else(Error::status, |_| Status::Ok)));
+    let truncated = Error::Truncated { len: 7, room: 1 };
+    for error in [None, Some(Error::Cancelled), Some(truncated)] {
+        let id = RequestId::ended(&pair.a, message, error).unwrap();
+        let result = error.map_or(Ok(message), Err);
+        assert_eq!((id.status(), id.info()), (Some(error.map_or(Status::Ok, Error::status)), Some(message)));
         assert!(!pair.a.cancel(id));
         assert_eq!(pair.a.test(id), Some(result), "{tls}");
         assert_eq!(id.status(), None);
@@ -295,7 +297,7 @@ fn an_ended_request_has_its_result(tls: &str) {
     let mut block = Block::new();
     // SAFETY: `block` outlives the request.
     let id = unsafe {
-        pair.a.with_request_memory(block.start(), || RequestId::ended(&pair.a, Ok(message)).unwrap())
+        pair.a.with_request_memory(block.start(), || RequestId::ended(&pair.a, message, None).unwrap())
     };
     assert_eq!((id.status(), id.info()), (Some(Status::Ok), Some(message)));
     pair.a.free(id);

@@ -1,5 +1,5 @@
-//! Raw forms of flush and close, and requests that have ended when they are made: for runtimes that hand out a
-//! request for every operation.
+//! Raw forms of flush and close, and requests that have ended when they are made: for runtimes that hand out
+//! a request for every operation.
 
 #![allow(unsafe_code)]
 
@@ -7,11 +7,13 @@ use ucs::time::Nanos;
 
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
-use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
+use crate::api::core::requests::{Callback, OpStatus, RequestId};
 use crate::api::ep::close::CloseMode;
 use crate::api::ep::deferred::abort_ep_ops;
 use crate::api::ep::handle::Ep;
 use crate::api::worker::handle::Worker;
+
+use crate::rdm::RecvStatus;
 
 impl Worker {
     /// Flushes as [`Worker::flush`]. Progress calls `done` at the end.
@@ -52,9 +54,10 @@ impl Ep {
 }
 
 impl RequestId {
-    /// A request of `worker` that has ended with this result: for callers that need one although their
-    /// operation has completed in the call. It is tested and freed as any other, and has no callback.
-    pub fn ended(worker: &Worker, result: Ended) -> Result<RequestId, Error> {
-        worker.core_keep_idle().reqs.start_ended(result)
+    /// A request of `worker` that has ended, with a message, and with an error if there is one: for callers
+    /// that need one although their operation has completed in the call. It is tested and freed as any other,
+    /// and has no callback.
+    pub fn ended(worker: &Worker, message: RecvStatus, error: Option<Error>) -> Result<RequestId, Error> {
+        worker.core_keep_idle().reqs.start_ended(message, error)
     }
 }

@@ -235,6 +235,11 @@ impl SharedEp {
         Ok(self.0.with(|ep, _| ep.fence())?)
     }
 
+    /// Whether stream bytes, or an error, have arrived that no receive waits for: [`Ep::has_stream_data`].
+    pub fn has_stream_data(&self) -> Result<bool, Error> {
+        Ok(self.0.look(Ep::has_stream_data)?)
+    }
+
     /// Returns stream bytes of one send in memory of the library: [`Ep::stream_recv_data`].
     pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
         self.0.with(|ep, _| ep.stream_recv_data())?

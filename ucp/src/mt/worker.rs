@@ -112,8 +112,8 @@ impl SharedWorker {
         Ok(f(inside.worker()))
     }
 
-    /// Gives a worker of [`ThreadMode::Single`] to the calling thread. Returns false in other modes, and while
-    /// its thread is inside.
+    /// Gives a worker of [`ThreadMode::Single`] to the calling thread. Returns false in other modes, and
+    /// while its thread is inside.
     /// # Safety
     /// No other thread uses the worker meanwhile, and what its last thread has done comes before this call.
     pub unsafe fn adopt(&self) -> bool {

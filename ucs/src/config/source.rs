@@ -177,6 +177,23 @@ impl Source {
         self
     }
 
+    /// Values of `UCX_<prefix>_KEY` win over those of `UCX_KEY`. An empty prefix changes nothing.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Source {
+        if prefix.is_empty() {
+            return self;
+        }
+        let prefix = format!("UCX_{prefix}_");
+        let own = |name: &String| name.strip_prefix(&prefix).filter(|key| !key.is_empty()).map(str::to_owned);
+        let names: Vec<_> = self.values.keys().filter_map(|name| Some((name.clone(), own(name)?))).collect();
+        for (name, key) in names {
+            if let Some(value) = self.values.remove(&name) {
+                self.values.insert(format!("UCX_{key}"), value);
+            }
+        }
+        self
+    }
+
     fn put(&mut self, key: &str, value: &str, origin: Origin) {
         if origin != Origin::Environment {
             self.not_text.remove(key);

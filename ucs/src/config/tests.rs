@@ -396,3 +396,16 @@ proptest! {
         prop_assert_eq!(Duration::parse(&format!("{n}ms")), Some(Duration::from_millis(n)));
     }
 }
+
+#[test]
+fn a_prefix_of_the_program_wins() {
+    let source =
+        Source::empty().with("UCX_TLS", "posix").with("UCX_MPI_TLS", "efa").with("UCX_OTHER_TLS", "x");
+    let value = |source: &Source, key: &str| source.lookup(key).map(|(value, _)| value.to_owned());
+    let of_mpi = source.clone().with_prefix("MPI");
+    assert_eq!(value(&of_mpi, "UCX_TLS").as_deref(), Some("efa"));
+    assert_eq!(value(&of_mpi, "UCX_MPI_TLS"), None);
+    assert_eq!(value(&of_mpi, "UCX_OTHER_TLS").as_deref(), Some("x"));
+    assert_eq!(source.clone().with_prefix(""), source);
+    assert_eq!(value(&source.with_prefix("SHM"), "UCX_TLS").as_deref(), Some("posix"));
+}

@@ -115,8 +115,8 @@ impl RecursiveLock {
         }
     }
 
-    /// Gives a lock of mode [`ThreadMode::Single`] to thread `me`. Returns false in other modes, and while its
-    /// owner is inside. The caller makes sure that no other thread uses the lock at the same time.
+    /// Gives a lock of mode [`ThreadMode::Single`] to thread `me`. Returns false in other modes, and while
+    /// its owner is inside. The caller makes sure that no other thread uses the lock at the same time.
     pub fn adopt(&self, me: ThreadKey) -> bool {
         let is_free = self.mode == ThreadMode::Single && self.depth.load(Ordering::Relaxed) == 0;
         if is_free {

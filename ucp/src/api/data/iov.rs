@@ -1,7 +1,8 @@
 //! Pieces of local memory.
 
-/// Piece of local memory.
+/// Piece of local memory. Has the layout of UCX's `ucp_dt_iov_t`.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Iov {
     /// First byte.
     pub addr: *mut u8,

@@ -133,6 +133,18 @@ impl WorkerCore {
         }
     }
 
+    fn has_stream_data(&mut self, peer: PeerId) -> bool {
+        let stream = self.streams.by_peer.get(&peer);
+        if stream.is_some_and(|stream| stream.inflight.is_some() || !stream.waiters.is_empty()) {
+            return false;
+        }
+        let is_read = stream.is_none_or(|stream| stream.read_pos == stream.unread.len());
+        !is_read
+            || stream.is_some_and(|stream| stream.error.is_some())
+            || self.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::No).is_some()
+            || self.engine.peers().drain_error(peer).is_some()
+    }
+
     /// Returns the bytes of the next message, or starts to receive it.
     fn read_stream_data(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
         self.engine.peers_mut().mark_awaited(peer);
@@ -288,6 +300,12 @@ impl Ep {
     /// Receives stream bytes until the buffer is full.
     pub fn stream_recv_full<B: RecvData>(&self, buf: B) -> RecvRequest<B> {
         stream_recv_with_mode(self, buf, StreamRecvMode::WaitAll)
+    }
+
+    /// Whether bytes of the stream, or an error, have arrived that no receive waits for. They may be of a
+    /// message that is still being received: [`Ep::stream_recv_data`] returns `None` until it is there.
+    pub fn has_stream_data(&self) -> bool {
+        self.state().stage() == LinkStage::Linked && self.worker().core().has_stream_data(self.peer())
     }
 
     /// Returns stream bytes of one send in memory of the library. `None`: none has arrived, or an earlier

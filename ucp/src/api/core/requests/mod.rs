@@ -100,11 +100,16 @@ impl Requests {
         RequestId { block, generation: block.generation() }
     }
 
-    /// A request that has ended.
-    pub(crate) fn start_ended(&mut self, ended: Ended) -> Result<RequestId, Error> {
+    /// A request that has ended with this message, and error if there is one.
+    pub(crate) fn start_ended(
+        &mut self,
+        message: RecvStatus,
+        error: Option<Error>,
+    ) -> Result<RequestId, Error> {
         let token = self.next_token()?;
         let id = self.start(token, Role::Flush, None);
-        id.block.store_result(ended);
+        id.block.store_result(error.map_or(Ok(message), Err));
+        id.block.store_message(&message);
         id.block.publish();
         Ok(id)
     }

@@ -1,0 +1,302 @@
+//! Active messages, by the present interface and the old one.
+//!
+//! A message that a program keeps is known by the address of its data: the address that the handler got.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_uint, c_void};
+
+use ::ucs::Status;
+use ucp::{AmMessage, AmParams, AmProto, OpParams};
+
+use crate::datatype::{Data, Use};
+use crate::entry::{CStatus, StatusPtr, mask_of};
+use crate::ep::{Ep, reply_ep};
+use crate::handle::{checked, given};
+use crate::op::{Call, LengthRecv, NOTHING, Send, Truncated, run};
+use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, AmRecvParam, RequestParam};
+use crate::worker::Worker;
+
+/// Values of `ucp_send_am_flags`.
+const SEND_EAGER: u32 = 1 << 1;
+const SEND_RNDV: u32 = 1 << 2;
+/// Values of `ucp_am_recv_attr_t`.
+const RECV_REPLY_EP: u64 = 1 << 0;
+const RECV_DATA: u64 = 1 << 16;
+const RECV_RNDV: u64 = 1 << 17;
+/// `UCP_CB_PARAM_FLAG_DATA`.
+const CB_DATA: c_uint = 1 << 0;
+
+/// Data that the program keeps.
+enum Kept {
+    Message(AmMessage),
+    /// Data that was received into memory of the library, or copied for its alignment.
+    Bytes {
+        _memory: Vec<u8>,
+    },
+}
+
+/// State of a worker for active messages, used inside its lock.
+pub(crate) struct AmState {
+    kept: RefCell<HashMap<usize, Kept>>,
+    /// Alignment of data that handlers get, bytes.
+    alignment: usize,
+}
+
+/// A function of the program that a handler calls.
+#[derive(Clone, Copy)]
+enum Handler {
+    Present(AmRecvCallback),
+    Old(AmCallback),
+}
+
+impl AmState {
+    pub(crate) fn new(alignment: usize) -> AmState {
+        AmState { kept: RefCell::default(), alignment }
+    }
+
+    /// Drops what the program keeps.
+    pub(crate) fn clear(&self) {
+        let kept = std::mem::take(&mut *self.kept.borrow_mut());
+        drop(kept);
+    }
+
+    fn keep(&self, data: *const u8, kept: Kept) {
+        let before = self.kept.borrow_mut().insert(data.addr(), kept);
+        drop(before);
+    }
+
+    fn take(&self, data: *const c_void) -> Option<Kept> {
+        self.kept.borrow_mut().remove(&data.addr())
+    }
+}
+
+/// Calls a handler of the program for data that is there. Returns whether the program keeps the data.
+fn call(
+    worker: &Worker,
+    handler: Handler,
+    arg: *mut c_void,
+    (header, data): (&[u8], *mut c_void),
+    len: usize,
+    (reply, attr): (*mut Ep, u64),
+) -> bool {
+    let status = match handler {
+        Handler::Present(cb) => {
+            let has_reply = if reply.is_null() { 0 } else { RECV_REPLY_EP };
+            let param = AmRecvParam { recv_attr: attr | has_reply, reply_ep: reply };
+            // SAFETY: the program's function, with memory that stays valid during the call.
+            unsafe { cb(arg, header.as_ptr().cast(), header.len(), data, len, &param) }
+        }
+        // SAFETY: as above.
+        Handler::Old(cb) => unsafe { cb(arg, data, len, reply, CB_DATA) },
+    };
+    if status.0 < 0 {
+        tracing::debug!(status = status.0, "a handler of active messages has returned an error");
+    }
+    let _ = worker;
+    status == CStatus::from(Status::InProgress)
+}
+
+/// A message has arrived. Inside the lock, with nothing of the worker borrowed.
+fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage) {
+    if worker.ends.get() {
+        return;
+    }
+    let reply = reply_ep(worker, &message);
+    if message.data().is_none() {
+        return on_announced(worker, handler, arg, message, reply);
+    }
+    let (header, data) = (message.header(), message.data().unwrap_or(&[]));
+    let (at, len) = (data.as_ptr(), data.len());
+    let alignment = worker.am.alignment;
+    if alignment > 1 && len > 0 && !at.addr().is_multiple_of(alignment) {
+        let (memory, offset) = aligned_copy(data, alignment);
+        let copy = memory.as_ptr().wrapping_add(offset);
+        if call(worker, handler, arg, (header, copy.cast_mut().cast()), len, (reply, RECV_DATA)) {
+            worker.am.keep(copy, Kept::Bytes { _memory: memory });
+        }
+        return;
+    }
+    if call(worker, handler, arg, (header, at.cast_mut().cast()), len, (reply, RECV_DATA)) {
+        worker.am.keep(at, Kept::Message(message));
+    }
+}
+
+/// A copy at an aligned offset of its memory.
+fn aligned_copy(data: &[u8], alignment: usize) -> (Vec<u8>, usize) {
+    let mut memory = vec![0; data.len() + alignment];
+    let offset = memory.as_ptr().align_offset(alignment).min(alignment);
+    memory[offset..offset + data.len()].copy_from_slice(data);
+    (memory, offset)
+}
+
+/// A message whose data the handler asks for (`UCP_AM_RECV_ATTR_FLAG_RNDV`), or, by the old interface, gets
+/// when it has been received.
+fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage, reply: *mut Ep) {
+    let Ok(len) = usize::try_from(message.data_len()) else { return };
+    match handler {
+        Handler::Present(_) => {
+            let header = message.header().to_vec();
+            // Inside the message's memory, and so unlike any other message's.
+            let at = message.header().as_ptr().wrapping_add(message.header().len());
+            worker.am.keep(at, Kept::Message(message));
+            let data = at.cast_mut().cast::<c_void>();
+            if !call(worker, handler, arg, (&header, data), len, (reply, RECV_RNDV)) {
+                // Unless the handler has received it.
+                drop(worker.am.take(data));
+            }
+        }
+        Handler::Old(_) => {
+            let mut memory = Vec::new();
+            if memory.try_reserve_exact(len).is_err() {
+                tracing::error!("no memory for an active message of {len} bytes: dropped");
+                return;
+            }
+            let at = std::ptr::from_ref(worker).addr();
+            message.recv(memory).then(move |ended, memory| {
+                // SAFETY: progress of this worker calls this, so it is there.
+                let worker = unsafe { &*std::ptr::with_exposed_provenance::<Worker>(at) };
+                let data = memory.as_ptr();
+                if ended.is_ok()
+                    && !worker.ends.get()
+                    && call(worker, handler, arg, (&[], data.cast_mut().cast()), memory.len(), (reply, 0))
+                {
+                    worker.am.keep(data, Kept::Bytes { _memory: memory });
+                }
+            });
+        }
+    }
+}
+
+/// Sets or removes a handler.
+fn set_handler(
+    worker: *mut Worker,
+    id: u16,
+    handler: Option<Handler>,
+    arg: *mut c_void,
+) -> Result<(), Status> {
+    let worker = checked(worker)?;
+    let at = std::ptr::from_ref(worker).expose_provenance();
+    worker.inside(|plain| match handler {
+        Some(handler) => plain.set_am_handler(id, move |message| {
+            // SAFETY: progress of this worker calls this, so it is there.
+            let worker = unsafe { &*std::ptr::with_exposed_provenance::<Worker>(at) };
+            on_message(worker, handler, arg, message);
+        }),
+        None => plain.clear_am_handler(id),
+    })
+}
+
+fn send(
+    ep: *mut Ep,
+    (id, header): (c_uint, (*const c_void, usize)),
+    (buffer, count): (*const c_void, usize),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let ep = given(ep)?;
+    let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
+    let header: &[u8] = match header {
+        (_, 0) => &[],
+        (at, _) if at.is_null() => return Err(Status::InvalidParam),
+        // SAFETY: the caller passes a header of this length.
+        (at, len) => unsafe { std::slice::from_raw_parts(at.cast(), len) },
+    };
+    let proto = match call.flags & (SEND_EAGER | SEND_RNDV) {
+        0 => AmProto::Auto,
+        SEND_EAGER => AmProto::Eager,
+        SEND_RNDV => AmProto::Rendezvous,
+        _ => return Err(Status::InvalidParam),
+    };
+    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
+    let worker = ep.worker();
+    worker.inside(|plain| {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<Send>(worker, plain, call, None, |done| {
+                let params = AmParams { proto, done, mem: call.mem() };
+                match data {
+                    Data::Bytes(at, len) => ep.ep.am_send_raw(id, header, at, len, &params),
+                    ref other => ep.ep.am_send_layout_raw(id, header, other.layout(&other.single()), &params),
+                }
+            })
+        }
+    })?
+}
+
+entry! {
+    /// Sets the handler of messages with a number; null removes it.
+    fn ucp_worker_set_am_recv_handler(worker: *mut Worker, param: *const AmHandlerParam) -> CStatus {
+        let mask = mask_of(param)?;
+        let id = field!(param, mask, 1 << 0, id).ok_or(Status::InvalidParam)?;
+        let cb = field!(param, mask, 1 << 2, cb).flatten();
+        let arg = field!(param, mask, 1 << 3, arg).unwrap_or(std::ptr::null_mut());
+        let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
+        set_handler(worker, id, cb.map(Handler::Present), arg)
+    }
+
+    /// Sets the handler of messages with a number; old interface.
+    fn ucp_worker_set_am_handler(
+        worker: *mut Worker, id: u16, cb: Option<AmCallback>, arg: *mut c_void, _flags: u32,
+    ) -> CStatus {
+        set_handler(worker, id, cb.map(Handler::Old), arg)
+    }
+
+    /// Sends an active message. // HOT
+    fn ucp_am_send_nbx(
+        ep: *mut Ep,
+        id: c_uint,
+        header: *const c_void,
+        header_length: usize,
+        buffer: *const c_void,
+        count: usize,
+        param: *const RequestParam,
+    ) -> StatusPtr {
+        send(ep, (id, (header, header_length)), (buffer, count), &Call::read(param)?)
+    }
+
+    /// Sends an active message without a header; old interface.
+    fn ucp_am_send_nb(
+        ep: *mut Ep,
+        id: u16,
+        buffer: *const c_void,
+        count: usize,
+        datatype: u64,
+        cb: *const c_void,
+        flags: c_uint,
+    ) -> StatusPtr {
+        let call = Call { flags, ..Call::with_callback(cb, datatype) };
+        send(ep, (id.into(), (std::ptr::null(), 0)), (buffer, count), &call)
+    }
+
+    /// Receives the data of a message that was announced, or has been kept.
+    fn ucp_am_recv_data_nbx(
+        worker: *mut Worker, desc: *mut c_void, buffer: *mut c_void, count: usize, param: *const RequestParam,
+    ) -> StatusPtr {
+        let call = Call::read(param)?;
+        let worker = given(worker)?;
+        let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+        worker.inside(|plain| {
+            let Some(Kept::Message(message)) = worker.am.take(desc) else {
+                tracing::error!("ucp_am_recv_data_nbx: no message has this data descriptor");
+                return Err(Status::InvalidParam);
+            };
+            let truncated = Truncated::new(NOTHING);
+            // SAFETY: the caller keeps buffer and callback valid until the end.
+            unsafe {
+                run::<LengthRecv>(worker, plain, &call, Some(&truncated), |done| {
+                    let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
+                    match data {
+                        Data::Bytes(at, len) => message.recv_raw(at, len, &params),
+                        ref other => message.recv_layout_raw(other.layout(&other.single()), &params),
+                    }
+                })
+            }
+        })?
+    }
+
+    /// Frees data that the program has kept.
+    fn ucp_am_data_release(worker: *mut Worker, data: *mut c_void) {
+        let worker = checked(worker)?;
+        worker.inside(|_| drop(worker.am.take(data)))
+    }
+}

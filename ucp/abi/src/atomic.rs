@@ -1,0 +1,237 @@
+//! Atomic operations on 32- and 64-bit words.
+
+use std::ffi::{c_int, c_void};
+
+use ::ucs::Status;
+use ucp::select::Sync;
+use ucp::{AtomicOp, AtomicParams, Datatype};
+
+use crate::entry::{CStatus, StatusPtr};
+use crate::ep::Ep;
+use crate::flush::wait;
+use crate::handle::given;
+use crate::op::{BYTES, Call, Fetch, run};
+use crate::rkey::Rkey;
+use crate::types::RequestParam;
+
+/// `ucp_atomic_post_op_t`.
+const POST_OPS: [AtomicOp; 4] = [AtomicOp::Sum, AtomicOp::BitAnd, AtomicOp::BitOr, AtomicOp::BitXor];
+/// `ucp_atomic_fetch_op_t`.
+const FETCH_OPS: [AtomicOp; 6] = [
+    AtomicOp::Sum,
+    AtomicOp::Write,
+    AtomicOp::CompareSwap,
+    AtomicOp::BitAnd,
+    AtomicOp::BitOr,
+    AtomicOp::BitXor,
+];
+/// `ucp_atomic_op_t`.
+const OPS: [AtomicOp; 6] = FETCH_OPS;
+
+fn op_of(ops: &[AtomicOp], number: c_int) -> Result<AtomicOp, Status> {
+    usize::try_from(number).ok().and_then(|at| ops.get(at)).copied().ok_or(Status::InvalidParam)
+}
+
+fn type_of(size: usize) -> Result<Datatype, Status> {
+    match size {
+        4 => Ok(Datatype::Uint32),
+        8 => Ok(Datatype::Uint64),
+        _ => {
+            tracing::error!("atomic operations take words of 4 or 8 bytes, not {size}");
+            Err(Status::InvalidParam)
+        }
+    }
+}
+
+/// A word of the caller, low bytes first in memory as the machine has them.
+fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
+    if at.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller passes a word of this size.
+    Ok(unsafe {
+        match size {
+            4 => u64::from(at.cast::<u32>().read_unaligned()),
+            _ => at.cast::<u64>().read_unaligned(),
+        }
+    })
+}
+
+/// Starts an operation. Operands are copied by the call; `result` is null for one without.
+fn start(
+    ep: *mut Ep,
+    (op, size): (AtomicOp, usize),
+    (operand, compare): (u64, u64),
+    result: *mut c_void,
+    (remote, rkey): (u64, *mut Rkey),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let ty = type_of(size)?;
+    if !remote.is_multiple_of(size as u64) {
+        return Err(Status::InvalidParam);
+    }
+    let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+    let worker = ep.worker();
+    worker.inside(|plain| {
+        // SAFETY: the operands are copied by the call; the caller keeps result and callback valid to the end.
+        unsafe {
+            run::<Fetch>(worker, plain, call, None, |done| {
+                let params = AtomicParams {
+                    op,
+                    ty,
+                    count: 1,
+                    operand: (&raw const operand).cast(),
+                    compare: (&raw const compare).cast(),
+                    result: result.cast(),
+                    sync: Sync::No,
+                    done,
+                };
+                ep.ep.atomic_raw(remote, rkey, &params)
+            })
+        }
+    })?
+}
+
+/// Starts an operation that returns the old value. For compare and swap, `value` is the value compared with,
+/// and the word at `result` is the new one.
+fn fetch(
+    ep: *mut Ep,
+    (op, size): (AtomicOp, usize),
+    value: u64,
+    result: *mut c_void,
+    target: (u64, *mut Rkey),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let operands = match op {
+        AtomicOp::CompareSwap => (word_at(result, size)?, value),
+        _ => (value, 0),
+    };
+    if result.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    start(ep, (op, size), operands, result, target, call)
+}
+
+fn call(cb: *const c_void) -> Call {
+    Call::with_callback(cb, BYTES)
+}
+
+/// Runs an operation without a result; a flush completes it.
+fn post(ep: *mut Ep, op: (AtomicOp, usize), value: u64, target: (u64, *mut Rkey)) -> Result<(), Status> {
+    let started = start(ep, op, (value, 0), std::ptr::null_mut(), target, &call(std::ptr::null()))?;
+    if started != StatusPtr::OK {
+        let id = crate::op::id_of(started.0)?;
+        crate::op::worker_of(id)?.inside(|plain| plain.free(id))?;
+    }
+    Ok(())
+}
+
+/// Runs an operation and waits for the old value.
+fn fetch_and_wait(
+    ep: *mut Ep,
+    op: (AtomicOp, usize),
+    value: u64,
+    result: *mut c_void,
+    target: (u64, *mut Rkey),
+) -> Result<(), Status> {
+    let started = fetch(ep, op, value, result, target, &call(std::ptr::null()))?;
+    wait(given(ep)?.worker(), started)
+}
+
+entry! {
+    /// Starts an atomic operation without a result.
+    fn ucp_atomic_post(
+        ep: *mut Ep, opcode: c_int, value: u64, size: usize, remote: u64, rkey: *mut Rkey,
+    ) -> CStatus {
+        post(ep, (op_of(&POST_OPS, opcode)?, size), value, (remote, rkey))
+    }
+
+    /// Starts an atomic operation that returns the old value.
+    fn ucp_atomic_fetch_nb(
+        ep: *mut Ep,
+        opcode: c_int,
+        value: u64,
+        result: *mut c_void,
+        size: usize,
+        remote: u64,
+        rkey: *mut Rkey,
+        cb: *const c_void,
+    ) -> StatusPtr {
+        fetch(ep, (op_of(&FETCH_OPS, opcode)?, size), value, result, (remote, rkey), &call(cb))
+    }
+
+    /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there
+    /// is a reply buffer.
+    fn ucp_atomic_op_nbx(
+        ep: *mut Ep,
+        opcode: c_int,
+        buffer: *const c_void,
+        count: usize,
+        remote: u64,
+        rkey: *mut Rkey,
+        param: *const RequestParam,
+    ) -> StatusPtr {
+        let call = Call::read(param)?;
+        let op = op_of(&OPS, opcode)?;
+        if count != 1 || call.datatype & 7 != 0 {
+            tracing::error!("ucp_atomic_op_nbx takes one element of a contiguous datatype");
+            return Err(Status::InvalidParam);
+        }
+        let size = (call.datatype >> 3) as usize;
+        type_of(size)?;
+        let value = word_at(buffer, size)?;
+        if !call.reply_buffer.is_null() {
+            return fetch(ep, (op, size), value, call.reply_buffer, (remote, rkey), &call);
+        }
+        if matches!(op, AtomicOp::Write | AtomicOp::CompareSwap) {
+            return Err(Status::InvalidParam);
+        }
+        start(ep, (op, size), (value, 0), std::ptr::null_mut(), (remote, rkey), &call)
+    }
+
+    /// Adds to a word of 32 bits.
+    fn ucp_atomic_add32(ep: *mut Ep, add: u32, remote: u64, rkey: *mut Rkey) -> CStatus {
+        post(ep, (AtomicOp::Sum, 4), add.into(), (remote, rkey))
+    }
+
+    /// Adds to a word of 64 bits.
+    fn ucp_atomic_add64(ep: *mut Ep, add: u64, remote: u64, rkey: *mut Rkey) -> CStatus {
+        post(ep, (AtomicOp::Sum, 8), add, (remote, rkey))
+    }
+
+    /// Adds to a word of 32 bits, and waits for the old value.
+    fn ucp_atomic_fadd32(ep: *mut Ep, add: u32, remote: u64, rkey: *mut Rkey, result: *mut u32) -> CStatus {
+        fetch_and_wait(ep, (AtomicOp::Sum, 4), add.into(), result.cast(), (remote, rkey))
+    }
+
+    /// Adds to a word of 64 bits, and waits for the old value.
+    fn ucp_atomic_fadd64(ep: *mut Ep, add: u64, remote: u64, rkey: *mut Rkey, result: *mut u64) -> CStatus {
+        fetch_and_wait(ep, (AtomicOp::Sum, 8), add, result.cast(), (remote, rkey))
+    }
+
+    /// Swaps a word of 32 bits, and waits for the old value.
+    fn ucp_atomic_swap32(ep: *mut Ep, swap: u32, remote: u64, rkey: *mut Rkey, result: *mut u32) -> CStatus {
+        fetch_and_wait(ep, (AtomicOp::Write, 4), swap.into(), result.cast(), (remote, rkey))
+    }
+
+    /// Swaps a word of 64 bits, and waits for the old value.
+    fn ucp_atomic_swap64(ep: *mut Ep, swap: u64, remote: u64, rkey: *mut Rkey, result: *mut u64) -> CStatus {
+        fetch_and_wait(ep, (AtomicOp::Write, 8), swap, result.cast(), (remote, rkey))
+    }
+
+    /// Swaps a word of 32 bits that equals `compare`, and waits for the old value.
+    fn ucp_atomic_cswap32(
+        ep: *mut Ep, compare: u32, swap: u32, remote: u64, rkey: *mut Rkey, result: *mut u32,
+    ) -> CStatus {
+        crate::handle::store(result, swap)?;
+        fetch_and_wait(ep, (AtomicOp::CompareSwap, 4), compare.into(), result.cast(), (remote, rkey))
+    }
+
+    /// Swaps a word of 64 bits that equals `compare`, and waits for the old value.
+    fn ucp_atomic_cswap64(
+        ep: *mut Ep, compare: u64, swap: u64, remote: u64, rkey: *mut Rkey, result: *mut u64,
+    ) -> CStatus {
+        crate::handle::store(result, swap)?;
+        fetch_and_wait(ep, (AtomicOp::CompareSwap, 8), compare, result.cast(), (remote, rkey))
+    }
+}

@@ -1,0 +1,76 @@
+//! Configurations: the environment at the time of reading, with a prefix that wins, and changes of the
+//! program.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use ::ucs::Status;
+use ::ucs::config::Source;
+
+use crate::context::text_of;
+use crate::entry::CStatus;
+use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+
+/// `ucp_config_t`.
+pub(crate) struct Config {
+    magic: Magic,
+    pub(crate) source: Source,
+}
+
+impl Handle for Config {
+    const MAGIC: u32 = 0x7570_6366;
+    const NAME: &'static str = "configuration";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+impl Config {
+    /// Reads the environment: `UCX_KEY`, and `UCX_<prefix>_KEY`, which wins.
+    pub(crate) fn read(prefix: *const c_char) -> Result<Config, Status> {
+        let source = Source::from_env().map_err(|error| {
+            tracing::error!("{error}");
+            Status::InvalidParam
+        })?;
+        let source = source.with_prefix(&text_of(prefix));
+        Ok(Config { magic: Magic::of::<Config>(), source })
+    }
+}
+
+entry! {
+    /// Reads the configuration. A file is not read: `UCX_CONFIG_FILE` names one.
+    fn ucp_config_read(prefix: *const c_char, filename: *const c_char, config: *mut *mut Config) -> CStatus {
+        if config.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        if !filename.is_null() {
+            tracing::debug!("the file of ucp_config_read is not read, as in UCX; UCX_CONFIG_FILE names one");
+        }
+        store(config, hand_out(Config::read(prefix)?))
+    }
+
+    /// Frees a configuration.
+    fn ucp_config_release(config: *mut Config) {
+        take_back(config).map(drop)
+    }
+
+    /// Sets a value; the name is without `UCX_`.
+    fn ucp_config_modify(config: *mut Config, name: *const c_char, value: *const c_char) -> CStatus {
+        checked(config)?;
+        if name.is_null() || value.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        // SAFETY: both are C strings of the caller.
+        let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
+        let (name, value) = (name.to_str().ok(), value.to_str().ok());
+        let (name, value) = name.zip(value).ok_or(Status::InvalidParam)?;
+        // SAFETY: the handle is checked, and the program uses a configuration in one thread at a time.
+        unsafe { &mut (*config).source }.set(&format!("UCX_{name}"), value);
+        Ok(())
+    }
+
+    /// Prints the configuration.
+    fn ucp_config_print(config: *const Config, stream: *mut libc::FILE, title: *const c_char, flags: c_int) {
+        let config = checked(config)?;
+        crate::info::print_config(stream, &config.source, &text_of(title), flags)
+    }
+}

@@ -1,0 +1,159 @@
+//! Contexts, and what the library says of itself.
+
+use std::ffi::{CStr, c_char, c_uint, c_void};
+
+use ::ucs::Status;
+use ucp::RequestRoom;
+use uct::api::OpenError;
+
+use crate::config::Config;
+use crate::entry::{CStatus, mask_of};
+use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::op::{PRIVATE_SIZE, REQUEST_SIZE};
+use crate::types::{ContextAttr, LibAttr, NAME_MAX, Params, RequestHook, context_attr, params, thread_mode};
+
+/// Release of UCX whose interface this is.
+const VERSION: (c_uint, c_uint, c_uint) = (1, 23, 0);
+
+/// `ucp_context_h`.
+pub(crate) struct Context {
+    magic: Magic,
+    pub(crate) context: ucp::Context,
+    is_shared: bool,
+    pub(crate) name: String,
+}
+
+impl Handle for Context {
+    const MAGIC: u32 = 0x7570_6378;
+    const NAME: &'static str = "context";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+/// The text of a C string; empty for null.
+pub(crate) fn text_of(at: *const c_char) -> String {
+    if at.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller passes a C string.
+    unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
+}
+
+/// A name as C programs get it: cut, and ended by zero.
+pub(crate) fn copy_name(name: &str) -> [c_char; NAME_MAX] {
+    let mut out = [0; NAME_MAX];
+    for (to, from) in out[..NAME_MAX - 1].iter_mut().zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    out
+}
+
+/// Status of an error of opening.
+pub(crate) fn open_status(error: &OpenError) -> Status {
+    match error {
+        OpenError::UnknownTransport { .. } | OpenError::UnknownDevice { .. } => Status::NoDevice,
+        OpenError::Config(_) => Status::InvalidParam,
+        OpenError::Environment(_) => Status::NoDevice,
+        OpenError::Exhausted { .. } => Status::NoMemory,
+        _ => Status::IoError,
+    }
+}
+
+/// Memory behind each request: the two words of this library, then the program's.
+fn request_room(size: usize, init: Option<RequestHook>, cleanup: Option<RequestHook>) -> RequestRoom {
+    // SAFETY: the hook gets the memory that the program asked for; it is called once for each block.
+    let call =
+        |hook: RequestHook, at: *mut u8| unsafe { hook(at.wrapping_add(PRIVATE_SIZE).cast::<c_void>()) };
+    let mut room = RequestRoom::bytes(PRIVATE_SIZE + size);
+    if let Some(init) = init {
+        room = room.on_init(move |at| call(init, at.as_ptr()));
+    }
+    if let Some(cleanup) = cleanup {
+        room = room.on_cleanup(move |at| call(cleanup, at.as_ptr()));
+    }
+    room
+}
+
+fn new_context(from: *const Params, config: *const Config) -> Result<Context, Status> {
+    let mask = mask_of(from)?;
+    if mask & params::FEATURES == 0 {
+        return Err(Status::InvalidParam);
+    }
+    let size = field!(from, mask, params::REQUEST_SIZE, request_size).unwrap_or(0);
+    let init = field!(from, mask, params::REQUEST_INIT, request_init).flatten();
+    let cleanup = field!(from, mask, params::REQUEST_CLEANUP, request_cleanup).flatten();
+    let is_shared = field!(from, mask, params::MT_WORKERS_SHARED, mt_workers_shared).unwrap_or(0) != 0;
+    let name = field!(from, mask, params::NAME, name).map_or_else(String::new, text_of);
+    let source = match config.is_null() {
+        true => Config::read(std::ptr::null())?.source,
+        false => checked(config)?.source.clone(),
+    };
+    crate::log::init(&source);
+    let context = ucp::Context::configured(source).map_err(|error| {
+        tracing::error!("{error}");
+        open_status(&error)
+    })?;
+    let context = context.with_request_room(request_room(size, init, cleanup));
+    Ok(Context { magic: Magic::of::<Context>(), context, is_shared, name })
+}
+
+entry! {
+    /// Makes a context.
+    fn ucp_init_version(
+        major: c_uint,
+        minor: c_uint,
+        params: *const Params,
+        config: *const Config,
+        context: *mut *mut Context,
+    ) -> CStatus {
+        if context.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let made = new_context(params, config)?;
+        if (major, minor) > (VERSION.0, VERSION.1) {
+            let (ours, our_minor, _) = VERSION;
+            tracing::warn!("the program is built for UCX {major}.{minor}; this library has the interface of {ours}.{our_minor}");
+        }
+        store(context, hand_out(made))
+    }
+
+    /// Frees a context.
+    fn ucp_cleanup(context: *mut Context) {
+        take_back(context).map(drop)
+    }
+
+    /// Attributes of a context.
+    fn ucp_context_query(context: *mut Context, attr: *mut ContextAttr) -> CStatus {
+        let context = checked(context)?;
+        let mask = mask_of(attr)?;
+        let mode = if context.is_shared { thread_mode::MULTI } else { thread_mode::SINGLE };
+        answer!(attr, mask, context_attr::REQUEST_SIZE, request_size = REQUEST_SIZE);
+        answer!(attr, mask, context_attr::THREAD_MODE, thread_mode = mode);
+        // Memory of the host.
+        answer!(attr, mask, context_attr::MEMORY_TYPES, memory_types = 1);
+        answer!(attr, mask, context_attr::NAME, name = copy_name(&context.name));
+        answer!(attr, mask, context_attr::DEVICE_COUNTER_SIZE, device_counter_size = 0);
+        Ok(())
+    }
+
+    /// Attributes of the library.
+    fn ucp_lib_query(attr: *mut LibAttr) -> CStatus {
+        let mask = mask_of(attr)?;
+        answer!(attr, mask, 1 << 0, max_thread_level = thread_mode::MULTI);
+        Ok(())
+    }
+
+    /// Version of the interface.
+    fn ucp_get_version(major: *mut c_uint, minor: *mut c_uint, release: *mut c_uint) {
+        store(major, VERSION.0)?;
+        store(minor, VERSION.1)?;
+        store(release, VERSION.2)
+    }
+}
+
+/// Version of the interface, as text.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ucp_get_version_string() -> *const c_char {
+    c"1.23.0".as_ptr()
+}

@@ -1,0 +1,164 @@
+//! Datatypes: contiguous, iov, and generic with callbacks of the program.
+
+use std::ffi::c_void;
+
+use ::ucs::Status;
+use ucp::{Generic, GenericOps, Iov, Layout};
+
+use crate::entry::{CStatus, mask_of};
+use crate::handle::store;
+use crate::types::{DatatypeAttr, GenericDtOps};
+
+const CLASS: u64 = 7;
+const CONTIG: u64 = 0;
+const IOV: u64 = 2;
+const GENERIC: u64 = 7;
+
+/// A datatype of `ucp_dt_create_generic`. Its address, which is aligned to more than the class bits, and the
+/// class make the handle.
+#[repr(align(8))]
+struct GenericType {
+    ops: GenericDtOps,
+    context: *mut c_void,
+}
+
+/// Data of an operation.
+pub(crate) enum Data {
+    Bytes(*mut u8, usize),
+    /// A list of the caller, read in place.
+    Pieces(*const Iov, usize),
+    Generic(Generic),
+}
+
+/// Direction in which callbacks are used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Pack,
+    Unpack,
+}
+
+impl Data {
+    /// Data of the caller: `count` elements of a datatype at `buffer`. // HOT
+    #[inline(always)]
+    pub(crate) fn new(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
+        if datatype & CLASS == CONTIG {
+            let len = count.checked_mul((datatype >> 3) as usize).ok_or(Status::InvalidParam)?;
+            if buffer.is_null() && len > 0 {
+                return Err(Status::InvalidParam);
+            }
+            return Ok(Data::Bytes(buffer.cast_mut().cast(), len));
+        }
+        Data::other(buffer, count, datatype, of)
+    }
+
+    #[inline(never)]
+    fn other(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
+        match datatype & CLASS {
+            IOV if buffer.is_null() && count > 0 => Err(Status::InvalidParam),
+            IOV => Ok(Data::Pieces(buffer.cast(), count)),
+            GENERIC => {
+                let generic = generic_type(datatype)?;
+                // SAFETY: the caller's callbacks, with the arguments that it asked for.
+                let state = unsafe {
+                    match of {
+                        Use::Pack => generic.ops.start_pack.ok_or(Status::InvalidParam)?(
+                            generic.context,
+                            buffer,
+                            count,
+                        ),
+                        Use::Unpack => generic.ops.start_unpack.ok_or(Status::InvalidParam)?(
+                            generic.context,
+                            buffer.cast_mut(),
+                            count,
+                        ),
+                    }
+                };
+                // SAFETY: as above.
+                let len = unsafe { generic.ops.packed_size.ok_or(Status::InvalidParam)?(state) };
+                let ops = GenericOps {
+                    pack: generic.ops.pack.ok_or(Status::InvalidParam)?,
+                    unpack: generic.ops.unpack.ok_or(Status::InvalidParam)?,
+                    finish: generic.ops.finish.ok_or(Status::InvalidParam)?,
+                };
+                Ok(Data::Generic(Generic { ops, state, len }))
+            }
+            class => {
+                tracing::error!("datatype class {class} is not supported");
+                Err(Status::Unsupported)
+            }
+        }
+    }
+
+    /// The layout of data that is not contiguous.
+    /// # Safety
+    /// A list is the caller's and valid during the call.
+    pub(crate) unsafe fn layout<'a>(&self, single: &'a [Iov; 1]) -> Layout<'a> {
+        match *self {
+            Data::Bytes(..) => Layout::Iov(single),
+            Data::Pieces(_, 0) => Layout::Iov(&[]),
+            // SAFETY: this function's contract; `Iov` has the layout of `ucp_dt_iov_t`.
+            Data::Pieces(pieces, count) => Layout::Iov(unsafe { std::slice::from_raw_parts(pieces, count) }),
+            Data::Generic(generic) => Layout::Generic(generic),
+        }
+    }
+
+    /// The one piece of contiguous data.
+    pub(crate) fn single(&self) -> [Iov; 1] {
+        match *self {
+            Data::Bytes(addr, len) => [Iov { addr, len }],
+            _ => [Iov { addr: std::ptr::null_mut(), len: 0 }],
+        }
+    }
+}
+
+fn generic_type<'a>(datatype: u64) -> Result<&'a GenericType, Status> {
+    let at = std::ptr::with_exposed_provenance::<GenericType>((datatype & !CLASS) as usize);
+    crate::handle::given(at)
+}
+
+entry! {
+    /// Makes a datatype of callbacks.
+    fn ucp_dt_create_generic(ops: *const GenericDtOps, context: *mut c_void, datatype: *mut u64) -> CStatus {
+        let ops = *crate::handle::given(ops)?;
+        let whole = ops.pack.is_some() && ops.unpack.is_some() && ops.finish.is_some() && ops.packed_size.is_some();
+        if !whole || datatype.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let at = crate::handle::hand_out(GenericType { ops, context });
+        store(datatype, at.expose_provenance() as u64 | GENERIC)
+    }
+
+    /// Frees a datatype of callbacks; others need no freeing.
+    fn ucp_dt_destroy(datatype: u64) {
+        if datatype & CLASS == GENERIC {
+            let at = std::ptr::from_ref(generic_type(datatype)?).cast_mut();
+            // SAFETY: `ucp_dt_create_generic` has made it; the program frees it once.
+            drop(unsafe { Box::from_raw(at) });
+        }
+        Ok(())
+    }
+
+    /// Length of packed data.
+    fn ucp_dt_query(datatype: u64, attr: *mut DatatypeAttr) -> CStatus {
+        let mask = mask_of(attr)?;
+        let buffer = field!(attr, mask, 1 << 1, buffer).unwrap_or(std::ptr::null());
+        let count = field!(attr, mask, 1 << 2, count).unwrap_or(1);
+        if mask & 1 == 0 {
+            return Ok(());
+        }
+        let len = match datatype & CLASS {
+            CONTIG => count.checked_mul((datatype >> 3) as usize).ok_or(Status::InvalidParam)?,
+            _ => match Data::new(buffer, count, datatype, Use::Pack)? {
+                Data::Bytes(_, len) => len,
+                Data::Pieces(..) => return Err(Status::Unsupported),
+                Data::Generic(generic) => {
+                    // SAFETY: the state is not used afterwards.
+                    unsafe { (generic.ops.finish)(generic.state) };
+                    generic.len
+                }
+            },
+        };
+        answer!(attr, mask, 1 << 0, packed_size = len);
+        Ok(())
+    }
+}

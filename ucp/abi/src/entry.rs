@@ -1,0 +1,148 @@
+//! Entry points: the outcome of a panic, the form in which results reach the caller, and reads of the fields
+//! of its structures.
+
+use std::ffi::{c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ::ucs::Status;
+
+/// `ucs_status_t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub(crate) struct CStatus(pub i8);
+
+/// `ucs_status_ptr_t`: null, a request, or a negative status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub(crate) struct StatusPtr(pub *mut c_void);
+
+impl StatusPtr {
+    /// The operation has ended well; there is no request.
+    pub(crate) const OK: StatusPtr = StatusPtr(std::ptr::null_mut());
+
+    pub(crate) fn error(status: Status) -> StatusPtr {
+        StatusPtr(std::ptr::without_provenance_mut(status.code() as isize as usize))
+    }
+}
+
+impl From<Status> for CStatus {
+    fn from(status: Status) -> CStatus {
+        CStatus(status as i8)
+    }
+}
+
+/// Result of an entry point, as the caller sees it.
+pub(crate) trait Output {
+    /// Result of the body.
+    type Value;
+    fn of(result: Result<Self::Value, Status>) -> Self;
+}
+
+impl Output for CStatus {
+    type Value = ();
+    #[inline(always)]
+    fn of(result: Result<(), Status>) -> Self {
+        result.err().unwrap_or(Status::Ok).into()
+    }
+}
+
+impl Output for StatusPtr {
+    type Value = StatusPtr;
+    #[inline(always)]
+    fn of(result: Result<StatusPtr, Status>) -> Self {
+        result.unwrap_or_else(StatusPtr::error)
+    }
+}
+
+impl Output for c_uint {
+    type Value = c_uint;
+    #[inline(always)]
+    fn of(result: Result<c_uint, Status>) -> Self {
+        result.unwrap_or(0)
+    }
+}
+
+impl Output for i32 {
+    type Value = i32;
+    fn of(result: Result<i32, Status>) -> Self {
+        result.unwrap_or(0)
+    }
+}
+
+impl Output for isize {
+    type Value = isize;
+    fn of(result: Result<isize, Status>) -> Self {
+        result.unwrap_or_else(|status| status.code() as isize)
+    }
+}
+
+impl Output for () {
+    type Value = ();
+    fn of(_: Result<(), Status>) {}
+}
+
+impl<T> Output for *mut T {
+    type Value = *mut T;
+    fn of(result: Result<*mut T, Status>) -> Self {
+        result.unwrap_or(std::ptr::null_mut())
+    }
+}
+
+/// Runs the body of an entry point. A panic becomes [`Status::IoError`]: it does not cross into C. // HOT
+#[inline(always)]
+pub(crate) fn guard<R: Output>(name: &str, body: impl FnOnce() -> Result<R::Value, Status>) -> R {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => R::of(result),
+        Err(_) => {
+            report_panic(name);
+            R::of(Err(Status::IoError))
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn report_panic(name: &str) {
+    tracing::error!("{name}: internal error, returned as an input/output error");
+}
+
+/// The mask with which a structure of the caller begins. Refuses null.
+pub(crate) fn mask_of<T>(from: *const T) -> Result<u64, Status> {
+    if from.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: every structure with a mask of this width begins with it.
+    Ok(unsafe { from.cast::<u64>().read_unaligned() })
+}
+
+/// Defines exported functions. The body returns a `Result` with a [`Status`] as its error.
+macro_rules! entry {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $T:ty),* $(,)?) $(-> $Ret:ty)? $body:block)+) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($arg: $T),*) $(-> $Ret)? {
+            crate::entry::guard(stringify!($name), move || $body)
+        }
+    )+};
+}
+
+/// The value of a field, if its bit is set in the mask; else `None`.
+///
+/// The structure at `$from` was passed by the caller, who vouches for the fields that its mask names.
+macro_rules! field {
+    ($from:expr, $mask:expr, $bit:expr, $field:ident) => {
+        // SAFETY: the caller's structure has the fields that its mask names.
+        if $mask & $bit != 0 { Some(unsafe { (&raw const (*$from).$field).read_unaligned() }) } else { None }
+    };
+}
+
+/// Writes a field of a structure of the caller, if its bit is set in the mask.
+macro_rules! answer {
+    ($to:expr, $mask:expr, $bit:expr, $field:ident = $value:expr) => {
+        if $mask & $bit != 0 {
+            let value = $value;
+            // SAFETY: the caller's structure has the fields that its mask asks for.
+            unsafe { (&raw mut (*$to).$field).write_unaligned(value) }
+        }
+    };
+}

@@ -1,0 +1,342 @@
+//! Endpoints: creation, close, attributes.
+
+use std::cell::Cell;
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ::ucs::Status;
+use ucp::select::{Kind, Sync};
+use ucp::{CloseMode, ConnectError, ConnectParams, ErrorMode, OpStatus};
+
+use crate::context::{copy_name, text_of};
+use crate::entry::{CStatus, StatusPtr, mask_of};
+use crate::flush::wait;
+use crate::handle::{Handle, Magic, checked, given, hand_out, store, take_back};
+use crate::op::{BYTES, Call, Send, run};
+use crate::types::{
+    EP_CLIENT_SERVER, EP_SEND_CLIENT_ID, EpAttr, EpParams, ErrHandler, PerfAttr, PerfParam, RequestParam,
+    SockAddr, TransportEntry, ep_attr, ep_params,
+};
+use crate::worker::{Worker, read_address};
+
+/// Bit 0 of the flags of `ucp_ep_close_nbx`: by force.
+const CLOSE_FORCE: u32 = 1 << 0;
+/// `UCP_EP_CLOSE_MODE_FORCE`, of the old form.
+const MODE_FORCE: c_uint = 0;
+/// Longest flush of a close. A dead peer ends it much earlier.
+const CLOSE_WITHIN: Duration = Duration::from_secs(3600);
+
+/// `ucp_ep_h`. Used inside the lock of its worker.
+#[repr(C)]
+pub(crate) struct Ep {
+    pub(crate) ep: ucp::Ep,
+    worker: *const Worker,
+    pub(crate) user_data: *mut c_void,
+    /// This handle, for the error handler; null once it is closed.
+    link: Rc<Cell<*mut Ep>>,
+    name: String,
+    magic: Magic,
+}
+
+impl Handle for Ep {
+    const MAGIC: u32 = 0x7570_6570;
+    const NAME: &'static str = "endpoint";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+impl Ep {
+    // HOT
+    #[inline(always)]
+    pub(crate) fn worker(&self) -> &Worker {
+        // SAFETY: a worker frees its endpoints before it is freed.
+        unsafe { &*self.worker }
+    }
+}
+
+/// Hands an endpoint out, inside the lock.
+pub(crate) fn add_ep(
+    worker: &Worker,
+    ep: ucp::Ep,
+    link: Rc<Cell<*mut Ep>>,
+    user_data: *mut c_void,
+    name: String,
+) -> *mut Ep {
+    let handle = hand_out(Ep { ep, worker, user_data, link: link.clone(), name, magic: Magic::of::<Ep>() });
+    link.set(handle);
+    worker.eps.borrow_mut().insert(handle);
+    handle
+}
+
+/// Endpoint for answers to a peer, inside the lock; null if there is none.
+pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
+    let from = message.from().0;
+    if let Some(known) = worker.reply_eps.borrow().get(&from) {
+        return *known;
+    }
+    // The program's own endpoint to the peer, as in UCX, else one of this library.
+    let of_peer = |ep: &*mut Ep| given(*ep).is_ok_and(|ep| ep.ep.peer().0 == from);
+    let own = worker.eps.borrow().iter().copied().find(of_peer);
+    if let Some(own) = own {
+        worker.reply_eps.borrow_mut().insert(from, own);
+        return own;
+    }
+    let Some(ep) = message.reply_ep() else { return std::ptr::null_mut() };
+    let handle = add_ep(worker, ep, Rc::default_link(), std::ptr::null_mut(), String::new());
+    worker.reply_eps.borrow_mut().insert(from, handle);
+    handle
+}
+
+/// A link that is not set yet.
+trait DefaultLink {
+    fn default_link() -> Self;
+}
+
+impl DefaultLink for Rc<Cell<*mut Ep>> {
+    fn default_link() -> Self {
+        Rc::new(Cell::new(std::ptr::null_mut()))
+    }
+}
+
+fn connect_status(error: &ConnectError) -> Status {
+    tracing::error!("{error}");
+    error.status()
+}
+
+/// A socket address of the caller.
+pub(crate) fn socket_addr(from: SockAddr) -> Result<SocketAddr, Status> {
+    if from.addr.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller passes an address that begins with its family.
+    let family = c_int::from(unsafe { (&raw const (*from.addr).sa_family).read_unaligned() });
+    match family {
+        libc::AF_INET if from.len as usize >= size_of::<libc::sockaddr_in>() => {
+            // SAFETY: the length says that it is all there.
+            let at = unsafe { from.addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            let ip = IpAddr::from(u32::from_be(at.sin_addr.s_addr).to_be_bytes());
+            Ok(SocketAddr::new(ip, u16::from_be(at.sin_port)))
+        }
+        libc::AF_INET6 if from.len as usize >= size_of::<libc::sockaddr_in6>() => {
+            // SAFETY: as above.
+            let at = unsafe { from.addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+            let ip = std::net::Ipv6Addr::from(at.sin6_addr.s6_addr);
+            let addr = std::net::SocketAddrV6::new(ip, u16::from_be(at.sin6_port), 0, at.sin6_scope_id);
+            Ok(addr.into())
+        }
+        _ => Err(Status::InvalidAddr),
+    }
+}
+
+/// A socket address as C programs get it.
+pub(crate) fn socket_storage(from: SocketAddr) -> libc::sockaddr_storage {
+    // SAFETY: all zeros are a value of the type.
+    let mut out: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    match from {
+        SocketAddr::V4(from) => {
+            // SAFETY: all zeros are a value of the type.
+            let mut at: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+            at.sin_family = libc::AF_INET as libc::sa_family_t;
+            at.sin_port = from.port().to_be();
+            at.sin_addr.s_addr = u32::from_be_bytes(from.ip().octets()).to_be();
+            // SAFETY: storage is larger than any address.
+            unsafe { (&raw mut out).cast::<libc::sockaddr_in>().write_unaligned(at) };
+        }
+        SocketAddr::V6(from) => {
+            // SAFETY: all zeros are a value of the type.
+            let mut at: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+            at.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            at.sin6_port = from.port().to_be();
+            at.sin6_addr.s6_addr = from.ip().octets();
+            at.sin6_scope_id = from.scope_id();
+            // SAFETY: storage is larger than any address.
+            unsafe { (&raw mut out).cast::<libc::sockaddr_in6>().write_unaligned(at) };
+        }
+    }
+    out
+}
+
+/// How failures of a new endpoint are told.
+fn error_mode(
+    link: &Rc<Cell<*mut Ep>>,
+    handler: Option<ErrHandler>,
+    user_data: Option<*mut c_void>,
+) -> ErrorMode {
+    let Some(ErrHandler { cb: Some(cb), arg }) = handler else { return ErrorMode::None };
+    let (link, arg) = (link.clone(), user_data.unwrap_or(arg));
+    ErrorMode::Peer(Box::new(move |error| {
+        let ep = link.get();
+        if !ep.is_null() {
+            // SAFETY: the program's function, with the endpoint that it has not closed.
+            unsafe { cb(arg, ep, error.status().into()) };
+        }
+    }))
+}
+
+fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
+    let mask = mask_of(params)?;
+    let handler = field!(params, mask, ep_params::ERR_HANDLER, err_handler);
+    let mode = field!(params, mask, ep_params::ERR_HANDLING_MODE, err_mode).unwrap_or(0);
+    if !(0..=2).contains(&mode) {
+        return Err(Status::InvalidParam);
+    }
+    let user_data = field!(params, mask, ep_params::USER_DATA, user_data);
+    let flags = field!(params, mask, ep_params::FLAGS, flags).unwrap_or(0);
+    let name = field!(params, mask, ep_params::NAME, name).map_or_else(String::new, text_of);
+    let link = Rc::<Cell<*mut Ep>>::default_link();
+    let errors = error_mode(&link, handler, user_data);
+    let params_of_ep = ucp::EpParams { errors };
+    let ep = if let Some(request) = field!(params, mask, ep_params::CONN_REQUEST, conn_request) {
+        let request = take_back(request)?.request;
+        worker.inside(|plain| plain.accept(request, params_of_ep))?.map_err(|error| connect_status(&error))?
+    } else if flags & EP_CLIENT_SERVER != 0 || mask & ep_params::SOCK_ADDR != 0 {
+        let to = field!(params, mask, ep_params::SOCK_ADDR, sockaddr).ok_or(Status::InvalidParam)?;
+        let local =
+            field!(params, mask, ep_params::LOCAL_SOCK_ADDR, local_sockaddr).map(socket_addr).transpose()?;
+        let client_id = if flags & EP_SEND_CLIENT_ID != 0 { worker.client_id } else { 0 };
+        let params = ConnectParams { ep: params_of_ep, local, client_id };
+        let to = socket_addr(to)?;
+        worker.inside(|plain| plain.connect_to(to, params))?.map_err(|error| connect_status(&error))?
+    } else {
+        let at = field!(params, mask, ep_params::REMOTE_ADDRESS, address).ok_or(Status::InvalidParam)?;
+        let address = read_address(at)?;
+        worker
+            .inside(|plain| plain.connect(&address, params_of_ep))?
+            .map_err(|error| connect_status(&error))?
+    };
+    worker.inside(|_| add_ep(worker, ep, link, user_data.unwrap_or(std::ptr::null_mut()), name))
+}
+
+/// Closes an endpoint; the handle is gone afterwards.
+fn close(ep: *mut Ep, by_force: bool, call: &Call) -> Result<StatusPtr, Status> {
+    let worker = checked(ep)?.worker();
+    worker.inside(|plain| {
+        let gone = take_back(ep)?;
+        gone.link.set(std::ptr::null_mut());
+        worker.eps.borrow_mut().remove(&ep);
+        worker.reply_eps.borrow_mut().retain(|_, of| *of != ep);
+        let how = if by_force { CloseMode::Force } else { CloseMode::Flush(CLOSE_WITHIN) };
+        // An endpoint that has failed is closed all the same.
+        // SAFETY: the caller keeps the callback valid until the end.
+        let closed = unsafe {
+            run::<Send>(worker, plain, call, None, |done| match gone.ep.close_raw(how, done) {
+                Err(_) => Ok(OpStatus::Done(())),
+                closed => closed,
+            })
+        };
+        drop(gone);
+        closed
+    })?
+}
+
+/// A name that lives as long as the process.
+fn interned(name: &str) -> *const c_char {
+    static NAMES: Mutex<Vec<CString>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = CString::new(name).unwrap_or_default();
+    match names.iter().position(|known| *known == name) {
+        Some(at) => names[at].as_ptr(),
+        None => {
+            names.push(name);
+            names[names.len() - 1].as_ptr()
+        }
+    }
+}
+
+fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: *mut EpAttr) -> Result<(), Status> {
+    // SAFETY: the caller's mask names the field.
+    let mut transports = unsafe { (&raw const (*attr).transports).read_unaligned() };
+    let entry_size = transports.entry_size.max(1);
+    let names = ep.ep.protocols().transports();
+    let lanes = plain.lanes();
+    let mut count = 0;
+    for name in names.iter().take(transports.num_entries as usize) {
+        let device = lanes.iter().find(|lane| lane.tl == *name).map_or("", |lane| &lane.dev);
+        let entry = TransportEntry { transport_name: interned(name), device_name: interned(device) };
+        if transports.entries.is_null() || entry_size < size_of::<TransportEntry>() {
+            return Err(Status::InvalidParam);
+        }
+        let at = transports.entries.cast::<u8>().wrapping_add(count * entry_size).cast::<TransportEntry>();
+        // SAFETY: the caller has room for `num_entries` of them.
+        unsafe { at.write_unaligned(entry) };
+        count += 1;
+    }
+    transports.num_entries = count as c_uint;
+    // SAFETY: as above.
+    unsafe { (&raw mut (*attr).transports).write_unaligned(transports) };
+    Ok(())
+}
+
+entry! {
+    /// Makes an endpoint: to an address, to a socket address, or for a connection request.
+    fn ucp_ep_create(worker: *mut Worker, params: *const EpParams, ep: *mut *mut Ep) -> CStatus {
+        if ep.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        store(ep, create(checked(worker)?, params)?)
+    }
+
+    /// Closes an endpoint.
+    fn ucp_ep_close_nbx(ep: *mut Ep, param: *const RequestParam) -> StatusPtr {
+        let call = Call::read(param)?;
+        close(ep, call.flags & CLOSE_FORCE != 0, &call)
+    }
+
+    /// Closes an endpoint; old form.
+    fn ucp_ep_close_nb(ep: *mut Ep, mode: c_uint) -> StatusPtr {
+        close(ep, mode == MODE_FORCE, &Call::with_callback(std::ptr::null(), BYTES))
+    }
+
+    /// Flushes and closes an endpoint; old form.
+    fn ucp_disconnect_nb(ep: *mut Ep) -> StatusPtr {
+        close(ep, false, &Call::with_callback(std::ptr::null(), BYTES))
+    }
+
+    /// Flushes and closes an endpoint, and waits; old form.
+    fn ucp_ep_destroy(ep: *mut Ep) {
+        let worker = std::ptr::from_ref(checked(ep)?.worker());
+        let closing = close(ep, false, &Call::with_callback(std::ptr::null(), BYTES))?;
+        wait(given(worker)?, closing)
+    }
+
+    /// Not supported: parameters of an endpoint do not change.
+    fn ucp_ep_modify_nb(ep: *mut Ep, _params: *const EpParams) -> StatusPtr {
+        checked(ep)?;
+        tracing::warn!("ucp_ep_modify_nb: not supported");
+        Err(Status::Unsupported)
+    }
+
+    /// Name, socket addresses, transports and user data of an endpoint.
+    fn ucp_ep_query(ep: *mut Ep, attr: *mut EpAttr) -> CStatus {
+        let ep = checked(ep)?;
+        let mask = mask_of(attr)?;
+        let sockets = ep.worker().inside(|_| ep.ep.socket_addrs())?;
+        answer!(attr, mask, ep_attr::NAME, name = copy_name(&ep.name));
+        if mask & (ep_attr::LOCAL_SOCKADDR | ep_attr::REMOTE_SOCKADDR) != 0 {
+            let sockets = sockets.ok_or(Status::NotConnected)?;
+            answer!(attr, mask, ep_attr::LOCAL_SOCKADDR, local_sockaddr = socket_storage(sockets.local));
+            answer!(attr, mask, ep_attr::REMOTE_SOCKADDR, remote_sockaddr = socket_storage(sockets.remote));
+        }
+        if mask & ep_attr::TRANSPORTS != 0 {
+            ep.worker().inside(|plain| fill_transports(ep, plain, attr))??;
+        }
+        answer!(attr, mask, ep_attr::USER_DATA, user_data = ep.user_data);
+        Ok(())
+    }
+
+    /// Estimated time of a message, seconds.
+    fn ucp_ep_evaluate_perf(ep: *mut Ep, param: *const PerfParam, attr: *mut PerfAttr) -> CStatus {
+        let ep = checked(ep)?;
+        let asked = mask_of(param)?;
+        let len = field!(param, asked, 1 << 0, message_size).ok_or(Status::InvalidParam)?;
+        let candidates = ep.worker().inside(|_| ep.ep.protocols().explain(Kind::Tagged, Sync::No, len))?;
+        let best = candidates.iter().filter_map(|candidate| candidate.ns).min().ok_or(Status::Unsupported)?;
+        let mask = mask_of(attr)?;
+        answer!(attr, mask, 1 << 0, estimated_time = best as f64 * 1e-9);
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! Handles that C programs hold: addresses of objects of this library, which begin with a number that tells
+//! their kind.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use ::ucs::Status;
+
+/// First field of every object: its kind, until it is freed.
+pub(crate) struct Magic(Cell<u32>);
+
+impl Magic {
+    pub(crate) fn of<T: Handle>() -> Magic {
+        Magic(Cell::new(T::MAGIC))
+    }
+}
+
+/// An object with a [`Magic`] as its first field, in memory of [`Box`].
+pub(crate) trait Handle: Sized {
+    const MAGIC: u32;
+    /// Name in UCX, for messages.
+    const NAME: &'static str;
+    fn magic(&self) -> &Magic;
+}
+
+/// The object of a handle on a slow path: its kind is checked. `'a` ends when the caller frees the handle.
+pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
+    let object = given(handle)?;
+    if object.magic().0.get() == T::MAGIC {
+        return Ok(object);
+    }
+    tracing::error!("not a {} handle, or one that has been freed: {handle:p}", T::NAME);
+    Err(Status::InvalidParam)
+}
+
+/// The object of a handle: only null is refused. // HOT
+#[inline(always)]
+pub(crate) fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
+    // SAFETY: a handle that is not null is one of ours and has not been freed, by the contract of each
+    // function of the interface.
+    unsafe { handle.as_ref() }.ok_or(Status::InvalidParam)
+}
+
+/// Hands an object out.
+pub(crate) fn hand_out<T>(object: T) -> *mut T {
+    Box::into_raw(Box::new(object))
+}
+
+/// Takes an object back, to free it.
+pub(crate) fn take_back<T: Handle>(handle: *mut T) -> Result<Box<T>, Status> {
+    checked(handle)?.magic().0.set(0);
+    // SAFETY: `hand_out` has made it; the program frees it once.
+    Ok(unsafe { Box::from_raw(handle) })
+}
+
+/// Stores a result of a call. Refuses null.
+pub(crate) fn store<T>(to: *mut T, value: T) -> Result<(), Status> {
+    let to = NonNull::new(to).ok_or(Status::InvalidParam)?;
+    // SAFETY: the caller passes memory for the result.
+    unsafe { to.write(value) };
+    Ok(())
+}

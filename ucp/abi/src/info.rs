@@ -1,0 +1,113 @@
+//! Functions that print, to a stream of the C library.
+
+use std::ffi::{c_char, c_int};
+use std::fmt::Write as _;
+
+use ::ucs::Status;
+use ::ucs::config::{Detail, Source, print};
+
+use crate::context::Context;
+use crate::ep::Ep;
+use crate::handle::checked;
+use crate::worker::Worker;
+
+/// Values of `ucs_config_print_flags_t`.
+const PRINT_CONFIG: c_int = 1 << 0;
+const PRINT_DOC: c_int = 1 << 2;
+
+fn write(stream: *mut libc::FILE, text: &str) -> Result<(), Status> {
+    if stream.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller passes an open stream.
+    let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), stream) };
+    if written == text.len() { Ok(()) } else { Err(Status::IoError) }
+}
+
+/// Copies text to memory of the caller, cut and ended by zero.
+pub(crate) fn fill_string(to: *mut c_char, size: usize, text: &str) {
+    if to.is_null() || size == 0 {
+        return;
+    }
+    let len = text.len().min(size - 1);
+    // SAFETY: the caller has `size` bytes there.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), len) };
+    // SAFETY: as above.
+    unsafe { to.add(len).write(0) };
+}
+
+/// Prints a configuration.
+pub(crate) fn print_config(
+    stream: *mut libc::FILE,
+    source: &Source,
+    title: &str,
+    flags: c_int,
+) -> Result<(), Status> {
+    let mut text = String::new();
+    if !title.is_empty() {
+        _ = writeln!(text, "#\n# {title}\n#");
+    }
+    if flags & (PRINT_CONFIG | PRINT_DOC) != 0 {
+        let detail = if flags & PRINT_DOC != 0 { Detail::Help } else { Detail::Values };
+        for table in ucp::Context::tables() {
+            print(&mut text, table, source, detail).map_err(|_| Status::NoMemory)?;
+        }
+    }
+    write(stream, &text)
+}
+
+entry! {
+    /// Prints the resources of a context, one a line, as consumers parse them.
+    fn ucp_context_print_info(context: *mut Context, stream: *mut libc::FILE) {
+        let context = checked(context)?;
+        let mut text = String::from("#\n# UCP context\n#\n");
+        let all = context.context.resources().iter().chain(context.context.rma_only_resources());
+        for (at, found) in all.clone().enumerate() {
+            _ = writeln!(text, "#     component {at}  :  {}", found.tl);
+        }
+        for (at, found) in all.enumerate() {
+            _ = writeln!(text, "# resource {at} : md {at} dev {at} flags -- {}/{}", found.tl, found.dev);
+        }
+        _ = writeln!(text, "#\n# memory: host\n#");
+        write(stream, &text)
+    }
+
+    /// Prints a worker's counters.
+    fn ucp_worker_print_info(worker: *mut Worker, stream: *mut libc::FILE) {
+        let worker = checked(worker)?;
+        let text = worker.inside(|plain| {
+            let mut text = format!("#\n# UCP worker '{}'\n#\n#                 address: {}\n", worker.name, plain.address());
+            for lane in plain.lanes() {
+                _ = writeln!(text, "#                    lane: {}/{}", lane.tl, lane.dev);
+            }
+            text.push_str("#\n");
+            text
+        })?;
+        write(stream, &text)
+    }
+
+    /// Prints the transports of an endpoint.
+    fn ucp_ep_print_info(ep: *mut Ep, stream: *mut libc::FILE) {
+        let ep = checked(ep)?;
+        let transports = ep.worker().inside(|_| ep.ep.protocols().transports())?;
+        let mut text = String::from("#\n# UCP endpoint\n#\n");
+        for (at, name) in transports.iter().enumerate() {
+            _ = writeln!(text, "#                 lane[{at}]:  {name}");
+        }
+        text.push_str("#\n");
+        write(stream, &text)
+    }
+
+    /// Prints what memory of a size would take.
+    fn ucp_mem_print_info(size: *const c_char, context: *mut Context, stream: *mut libc::FILE) {
+        let context = checked(context)?;
+        let asked = crate::context::text_of(size);
+        let len = ::ucs::config::parse_size(&asked).and_then(|len| usize::try_from(len).ok());
+        let mem = context.context.mem_alloc(len.ok_or(Status::InvalidParam)?, ucp::Access::all());
+        let text = match mem {
+            Ok(mem) => format!("# allocated {} bytes at {:p}\n", mem.len(), mem.as_ptr()),
+            Err(error) => format!("# <failed to allocate {asked}: {error}>\n"),
+        };
+        write(stream, &text)
+    }
+}

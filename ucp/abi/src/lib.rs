@@ -1,0 +1,48 @@
+//! UCX's C interface on this engine: a library that programs built for UCX load in place of `libucp.so.0`.
+//!
+//! Each exported function checks what a C caller passes, calls the raw operation of [`ucp`] that does the
+//! work, and translates its result. Nothing of a protocol is here.
+//!
+//! | Module | Functions |
+//! |---|---|
+//! | `config`, `context` | `ucp_config_*`, `ucp_init_version`, `ucp_context_*`, versions |
+//! | `worker`, `wakeup` | workers, their addresses, progress, sleep |
+//! | `ep` | endpoints: creation, close, queries |
+//! | `request` | requests: status, user memory, cancel |
+//! | `tag`, `am`, `stream` | two-sided operations |
+//! | `mem`, `rkey`, `rma`, `atomic`, `flush` | one-sided operations |
+//! | `listener` | client-server |
+//! | `datatype` | contiguous, iov and generic data |
+//! | `info` | functions that print |
+//! | `ucs`, `ucm` | functions of UCX's lower libraries that consumers call |
+//!
+//! Layouts and values are those of UCX's public headers, API 1.23 (`types`). A structure may be shorter than
+//! here, as callers built against an older release have it: only fields whose bit is set in its mask are
+//! touched.
+
+#[macro_use]
+mod entry;
+
+mod am;
+mod atomic;
+mod config;
+mod context;
+mod datatype;
+mod ep;
+mod flush;
+mod handle;
+mod info;
+mod listener;
+mod log;
+mod mem;
+mod op;
+mod request;
+mod rkey;
+mod rma;
+mod stream;
+mod tag;
+mod types;
+mod ucm;
+mod ucs;
+mod wakeup;
+mod worker;

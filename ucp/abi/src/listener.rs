@@ -1,0 +1,127 @@
+//! Client-server connections.
+
+use ::ucs::Status;
+
+use crate::entry::{CStatus, mask_of};
+use crate::ep::{add_ep, socket_addr, socket_storage};
+use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::types::{AcceptHandler, ConnHandler, ConnRequestAttr, ListenerAttr, ListenerParams};
+use crate::worker::Worker;
+
+const SOCK_ADDR: u64 = 1 << 0;
+const ACCEPT_HANDLER: u64 = 1 << 1;
+const CONN_HANDLER: u64 = 1 << 2;
+
+/// `ucp_listener_h`. Used inside the lock of its worker.
+pub(crate) struct Listener {
+    magic: Magic,
+    listener: ucp::Listener,
+    worker: *const Worker,
+}
+
+impl Handle for Listener {
+    const MAGIC: u32 = 0x7570_6c73;
+    const NAME: &'static str = "listener";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+/// `ucp_conn_request_h`.
+pub(crate) struct ConnRequest {
+    magic: Magic,
+    pub(crate) request: ucp::ConnRequest,
+}
+
+impl Handle for ConnRequest {
+    const MAGIC: u32 = 0x7570_6372;
+    const NAME: &'static str = "connection request";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+/// A function of the program that a listener calls.
+enum OnRequest {
+    Conn(ConnHandler),
+    Accept(AcceptHandler),
+}
+
+impl OnRequest {
+    fn call(&self, worker: *const Worker, request: ucp::ConnRequest) {
+        match self {
+            OnRequest::Conn(ConnHandler { cb: Some(cb), arg }) => {
+                let request = hand_out(ConnRequest { magic: Magic::of::<ConnRequest>(), request });
+                // SAFETY: the program's function.
+                unsafe { cb(request, *arg) };
+            }
+            OnRequest::Accept(AcceptHandler { cb: Some(cb), arg }) => {
+                let Ok(worker) = crate::handle::given(worker) else { return };
+                let accepted = worker.inside(|plain| plain.accept(request, ucp::EpParams::default()));
+                let Ok(Ok(ep)) = accepted else { return };
+                let ep = add_ep(
+                    worker,
+                    ep,
+                    std::rc::Rc::new(std::cell::Cell::new(std::ptr::null_mut())),
+                    std::ptr::null_mut(),
+                    String::new(),
+                );
+                // SAFETY: the program's function.
+                unsafe { cb(ep, *arg) };
+            }
+            _ => {}
+        }
+    }
+}
+
+entry! {
+    /// Listens at a socket address.
+    fn ucp_listener_create(worker: *mut Worker, params: *const ListenerParams, listener: *mut *mut Listener) -> CStatus {
+        if listener.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let worker = checked(worker)?;
+        let mask = mask_of(params)?;
+        let addr = socket_addr(field!(params, mask, SOCK_ADDR, sockaddr).ok_or(Status::InvalidParam)?)?;
+        let accept = field!(params, mask, ACCEPT_HANDLER, accept_handler).map(OnRequest::Accept);
+        let conn = field!(params, mask, CONN_HANDLER, conn_handler).map(OnRequest::Conn);
+        let on_request = accept.or(conn).ok_or(Status::InvalidParam)?;
+        let at = std::ptr::from_ref(worker);
+        let made = worker.inside(|plain| plain.listen(addr, move |request| on_request.call(at, request)))?;
+        let made = made.map_err(|error| {
+            tracing::error!("{error}");
+            Status::IoError
+        })?;
+        store(listener, hand_out(Listener { magic: Magic::of::<Listener>(), listener: made, worker }))
+    }
+
+    /// Closes a listener.
+    fn ucp_listener_destroy(listener: *mut Listener) {
+        let worker = crate::handle::given(checked(listener)?.worker)?;
+        worker.inside(|_| take_back(listener).map(drop))?
+    }
+
+    /// Socket address of a listener.
+    fn ucp_listener_query(listener: *mut Listener, attr: *mut ListenerAttr) -> CStatus {
+        let listener = checked(listener)?;
+        let mask = mask_of(attr)?;
+        answer!(attr, mask, 1 << 0, sockaddr = socket_storage(listener.listener.local_addr()));
+        Ok(())
+    }
+
+    /// Rejects a client.
+    fn ucp_listener_reject(listener: *mut Listener, request: *mut ConnRequest) -> CStatus {
+        checked(listener)?;
+        take_back(request)?.request.reject();
+        Ok(())
+    }
+
+    /// Address and number of a client.
+    fn ucp_conn_request_query(request: *mut ConnRequest, attr: *mut ConnRequestAttr) -> CStatus {
+        let request = &checked(request)?.request;
+        let mask = mask_of(attr)?;
+        answer!(attr, mask, 1 << 0, client_address = socket_storage(request.peer_addr()));
+        answer!(attr, mask, 1 << 1, client_id = request.client_id());
+        Ok(())
+    }
+}

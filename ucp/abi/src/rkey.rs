@@ -1,0 +1,107 @@
+//! Remote keys.
+
+use std::ffi::{c_int, c_void};
+
+use ::ucs::Status;
+
+use crate::context::Context;
+use crate::entry::CStatus;
+use crate::ep::Ep;
+use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::mem::Mem;
+use crate::worker::{Worker, malloc_bytes};
+
+/// Bytes of a packed key that tell its length.
+const LENGTH_PREFIX: usize = 5;
+/// Packed key of memory of no bytes.
+const EMPTY: &[u8; LENGTH_PREFIX] = b"RK\x05\x00\x00";
+
+/// `ucp_rkey_h`.
+#[repr(C)]
+pub(crate) struct Rkey {
+    pub(crate) rkey: ucp::Rkey,
+    magic: Magic,
+}
+
+impl Handle for Rkey {
+    const MAGIC: u32 = 0x7570_726b;
+    const NAME: &'static str = "remote key";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+/// Packs the key of memory.
+pub(crate) fn pack(memh: &Mem, buffer: *mut *mut c_void, size: *mut usize) -> Result<(), Status> {
+    if buffer.is_null() || size.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    let packed = memh.mem.as_ref().map_or_else(|| EMPTY.to_vec(), ucp::Mem::pack_rkey);
+    store(buffer, malloc_bytes(&packed)?)?;
+    store(size, packed.len())
+}
+
+fn unpack(ep: &Ep, at: *const c_void) -> Result<ucp::Rkey, Status> {
+    if at.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller passes a packed key, of which none is shorter.
+    let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), LENGTH_PREFIX) };
+    if first == EMPTY {
+        return Ok(ucp::Rkey::from_key(0));
+    }
+    let len = ucp::packed_rkey_len(first).map_err(|error| {
+        tracing::error!("{error}");
+        Status::InvalidParam
+    })?;
+    // SAFETY: that is the length of the key.
+    let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
+    ep.worker().inside(|_| ep.ep.unpack_rkey(bytes))?.map_err(|error| {
+        tracing::error!("{error}");
+        Status::InvalidParam
+    })
+}
+
+entry! {
+    /// Packs the remote key of memory.
+    fn ucp_rkey_pack(context: *mut Context, memh: *mut Mem, buffer: *mut *mut c_void, size: *mut usize) -> CStatus {
+        checked(context)?;
+        pack(checked(memh)?, buffer, size)
+    }
+
+    /// Frees a packed key.
+    fn ucp_rkey_buffer_release(buffer: *mut c_void) {
+        // SAFETY: `pack` has allocated it; the program frees it once.
+        unsafe { libc::free(buffer) };
+        Ok(())
+    }
+
+    /// Unpacks a remote key, for an endpoint to its owner.
+    fn ucp_ep_rkey_unpack(ep: *mut Ep, buffer: *const c_void, rkey: *mut *mut Rkey) -> CStatus {
+        if rkey.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let unpacked = unpack(checked(ep)?, buffer)?;
+        store(rkey, hand_out(Rkey { rkey: unpacked, magic: Magic::of::<Rkey>() }))
+    }
+
+    /// Frees a remote key.
+    fn ucp_rkey_destroy(rkey: *mut Rkey) {
+        take_back(rkey).map(drop)
+    }
+
+    /// Address here of a peer's memory, if it is mapped.
+    fn ucp_rkey_ptr(rkey: *mut Rkey, raddr: u64, addr: *mut *mut c_void) -> CStatus {
+        let at = checked(rkey)?.rkey.ptr(raddr, 0).ok_or(Status::Unreachable)?;
+        store(addr, at.cast())
+    }
+
+    /// Order of two keys: negative, 0 or positive.
+    fn ucp_rkey_compare(
+        worker: *mut Worker, one: *mut Rkey, other: *mut Rkey, _params: *const c_void, result: *mut c_int,
+    ) -> CStatus {
+        checked(worker)?;
+        let order = checked(one)?.rkey.compare(&checked(other)?.rkey);
+        store(result, order as c_int)
+    }
+}

@@ -1,0 +1,164 @@
+//! Put and get.
+
+use std::ffi::c_void;
+
+use ::ucs::Status;
+use ucp::{Error, Iov, OpStatus, RecvStatus, RemoteIov, RmaParams};
+
+use crate::datatype::{Data, Use};
+use crate::entry::{CStatus, StatusPtr};
+use crate::ep::Ep;
+use crate::flush::wait;
+use crate::handle::given;
+use crate::op::{BYTES, Call, Fetch, Send, run};
+use crate::rkey::Rkey;
+use crate::types::RequestParam;
+
+/// Pieces of one operation of the engine.
+const MAX_PIECES: usize = 4;
+
+/// The bytes or pieces of an operation's data, which is no datatype of callbacks.
+fn pieces_of<'a>(data: &Data, single: &'a [Iov; 1]) -> Result<&'a [Iov], Status> {
+    match *data {
+        Data::Bytes(..) => Ok(single),
+        Data::Pieces(pieces, count) if count <= MAX_PIECES => {
+            // SAFETY: the list is the caller's and valid during the call.
+            Ok(unsafe { std::slice::from_raw_parts(pieces, count) })
+        }
+        Data::Pieces(..) => {
+            tracing::error!("a put or get takes up to {MAX_PIECES} pieces");
+            Err(Status::ExceedsLimit)
+        }
+        Data::Generic(generic) => {
+            // SAFETY: the state is not used afterwards.
+            unsafe { (generic.ops.finish)(generic.state) };
+            Err(Status::Unsupported)
+        }
+    }
+}
+
+// HOT
+#[inline(always)]
+fn put(
+    ep: *mut Ep,
+    (buffer, count): (*const c_void, usize),
+    (remote, rkey): (u64, *mut Rkey),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
+    let worker = ep.worker();
+    let single = data.single();
+    let pieces = pieces_of(&data, &single)?;
+    worker.inside(|plain| {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<Send>(worker, plain, call, None, |done| {
+                let params = RmaParams { done, mem: call.mem(), ..RmaParams::default() };
+                match pieces {
+                    [one] => ep.ep.put_raw(one.addr, one.len, remote, rkey, &params),
+                    [] => Ok(OpStatus::Done(())),
+                    list => ep.ep.put_iov_raw(list, &[remote_iov(list, remote, rkey)], &params),
+                }
+            })
+        }
+    })?
+}
+
+// HOT
+#[inline(always)]
+fn get(
+    ep: *mut Ep,
+    (buffer, count): (*mut c_void, usize),
+    (remote, rkey): (u64, *mut Rkey),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+    let worker = ep.worker();
+    let single = data.single();
+    let pieces = pieces_of(&data, &single)?;
+    worker.inside(|plain| {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<Fetch>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
+                let params = RmaParams { done, mem: call.mem(), ..RmaParams::default() };
+                match pieces {
+                    [one] => ep.ep.get_raw(one.addr, one.len, remote, rkey, &params),
+                    [] => Ok(OpStatus::Done(crate::op::NOTHING)),
+                    list => ep.ep.get_iov_raw(list, &[remote_iov(list, remote, rkey)], &params),
+                }
+            })
+        }
+    })?
+}
+
+fn remote_iov<'a>(list: &[Iov], addr: u64, rkey: &'a ucp::Rkey) -> RemoteIov<'a> {
+    RemoteIov { addr, len: list.iter().map(|piece| piece.len).sum(), rkey }
+}
+
+fn bytes_call(cb: *const c_void) -> Call {
+    Call::with_callback(cb, BYTES)
+}
+
+/// Frees the request of an operation that a flush completes.
+fn without_request(started: StatusPtr) -> Result<(), Status> {
+    if started == StatusPtr::OK {
+        return Ok(());
+    }
+    let id = crate::op::id_of(started.0)?;
+    crate::op::worker_of(id)?.inside(|plain| plain.free(id))?;
+    Err(Status::InProgress)
+}
+
+entry! {
+    /// Writes to a peer's memory. // HOT
+    fn ucp_put_nbx(
+        ep: *mut Ep, buffer: *const c_void, count: usize, remote: u64, rkey: *mut Rkey, param: *const RequestParam,
+    ) -> StatusPtr {
+        put(ep, (buffer, count), (remote, rkey), &Call::read(param)?)
+    }
+
+    /// Writes to a peer's memory; old form.
+    fn ucp_put_nb(
+        ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
+    ) -> StatusPtr {
+        put(ep, (buffer, len), (remote, rkey), &bytes_call(cb))
+    }
+
+    /// Writes to a peer's memory; a flush completes it. // HOT
+    fn ucp_put_nbi(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
+        without_request(put(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?)
+    }
+
+    /// Writes to a peer's memory and waits.
+    fn ucp_put(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
+        let started = put(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?;
+        wait(given(ep)?.worker(), started)
+    }
+
+    /// Reads from a peer's memory. // HOT
+    fn ucp_get_nbx(
+        ep: *mut Ep, buffer: *mut c_void, count: usize, remote: u64, rkey: *mut Rkey, param: *const RequestParam,
+    ) -> StatusPtr {
+        get(ep, (buffer, count), (remote, rkey), &Call::read(param)?)
+    }
+
+    /// Reads from a peer's memory; old form.
+    fn ucp_get_nb(
+        ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
+    ) -> StatusPtr {
+        get(ep, (buffer, len), (remote, rkey), &bytes_call(cb))
+    }
+
+    /// Reads from a peer's memory; a flush completes it.
+    fn ucp_get_nbi(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
+        without_request(get(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?)
+    }
+
+    /// Reads from a peer's memory and waits.
+    fn ucp_get(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
+        let started = get(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?;
+        wait(given(ep)?.worker(), started)
+    }
+}

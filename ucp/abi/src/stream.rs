@@ -1,0 +1,152 @@
+//! Streams.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_uint, c_void};
+
+use ::ucs::Status;
+use ucp::{Error, OpParams, OpStatus, RecvStatus, StreamData, StreamRecvMode};
+
+use crate::datatype::{Data, Use};
+use crate::entry::StatusPtr;
+use crate::ep::Ep;
+use crate::handle::{checked, given};
+use crate::op::{Call, LengthRecv, Send, run};
+use crate::types::{RequestParam, StreamPollEp};
+use crate::worker::Worker;
+
+/// `UCP_STREAM_RECV_FLAG_WAITALL`.
+const WAIT_ALL: u32 = 1 << 0;
+
+/// Bytes of streams that the program keeps, by their address. Used inside the worker's lock.
+#[derive(Default)]
+pub(crate) struct StreamState(RefCell<HashMap<usize, StreamData>>);
+
+impl StreamState {
+    /// Drops what the program keeps.
+    pub(crate) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+fn send(ep: *mut Ep, (buffer, count): (*const c_void, usize), call: &Call) -> Result<StatusPtr, Status> {
+    let ep = given(ep)?;
+    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
+    let worker = ep.worker();
+    worker.inside(|plain| {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<Send>(worker, plain, call, None, |done| {
+                let params = OpParams { done, mem: call.mem(), truncated: None };
+                match data {
+                    Data::Bytes(at, len) => ep.ep.stream_send_raw(at, len, &params),
+                    ref other => ep.ep.stream_send_layout_raw(other.layout(&other.single()), &params),
+                }
+            })
+        }
+    })?
+}
+
+fn recv(
+    ep: *mut Ep,
+    (buffer, count): (*mut c_void, usize),
+    length: *mut usize,
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let ep = given(ep)?;
+    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+    let mode = if call.flags & WAIT_ALL != 0 { StreamRecvMode::WaitAll } else { StreamRecvMode::Some };
+    let call = &Call { recv_info: length.cast(), ..*call };
+    let worker = ep.worker();
+    worker.inside(|plain| {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<LengthRecv>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
+                let params = OpParams { done, mem: call.mem(), truncated: None };
+                let id = match data {
+                    Data::Bytes(at, len) => ep.ep.stream_recv_raw(at, len, mode, &params),
+                    ref other => ep.ep.stream_recv_layout_raw(other.layout(&other.single()), mode, &params),
+                }?;
+                // What is there already is received by the call.
+                match done {
+                    None => Ok(plain.test(id).transpose()?.map_or(OpStatus::InProgress(id), OpStatus::Done)),
+                    Some(_) => Ok(OpStatus::InProgress(id)),
+                }
+            })
+        }
+    })?
+}
+
+entry! {
+    /// Sends bytes of a stream.
+    fn ucp_stream_send_nbx(ep: *mut Ep, buffer: *const c_void, count: usize, param: *const RequestParam) -> StatusPtr {
+        send(ep, (buffer, count), &Call::read(param)?)
+    }
+
+    /// Sends bytes of a stream; old form.
+    fn ucp_stream_send_nb(
+        ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, cb: *const c_void, _flags: c_uint,
+    ) -> StatusPtr {
+        send(ep, (buffer, count), &Call::with_callback(cb, datatype))
+    }
+
+    /// Receives bytes of a stream.
+    fn ucp_stream_recv_nbx(
+        ep: *mut Ep, buffer: *mut c_void, count: usize, length: *mut usize, param: *const RequestParam,
+    ) -> StatusPtr {
+        recv(ep, (buffer, count), length, &Call::read(param)?)
+    }
+
+    /// Receives bytes of a stream; old form.
+    fn ucp_stream_recv_nb(
+        ep: *mut Ep,
+        buffer: *mut c_void,
+        count: usize,
+        datatype: u64,
+        cb: *const c_void,
+        length: *mut usize,
+        flags: c_uint,
+    ) -> StatusPtr {
+        let call = Call { flags, ..Call::with_callback(cb, datatype) };
+        recv(ep, (buffer, count), length, &call)
+    }
+
+    /// Returns bytes of a stream in memory of the library; null if there are none.
+    fn ucp_stream_recv_data_nb(ep: *mut Ep, length: *mut usize) -> StatusPtr {
+        let ep = given(ep)?;
+        let worker = ep.worker();
+        let data = worker.inside(|_| ep.ep.stream_recv_data())?.map_err(Error::status)?;
+        let Some(data) = data else { return Ok(StatusPtr::OK) };
+        let at = data.as_ptr().cast_mut().cast::<c_void>();
+        crate::handle::store(length, data.len())?;
+        worker.inside(|_| worker.streams.0.borrow_mut().insert(at.addr(), data)).map(drop)?;
+        Ok(StatusPtr(at))
+    }
+
+    /// Frees bytes of a stream.
+    fn ucp_stream_data_release(ep: *mut Ep, data: *mut c_void) {
+        let worker = checked(ep)?.worker();
+        worker.inside(|_| drop(worker.streams.0.borrow_mut().remove(&data.addr())))
+    }
+
+    /// Finds endpoints with bytes to receive. Returns their number.
+    fn ucp_stream_worker_poll(
+        worker: *mut Worker, found: *mut StreamPollEp, max: usize, _flags: c_uint,
+    ) -> isize {
+        let worker = checked(worker)?;
+        worker.inside(|_| {
+            let eps = worker.eps.borrow();
+            let ready = eps.iter().copied().filter(|ep| {
+                given(*ep).is_ok_and(|ep| ep.ep.has_stream_data())
+            });
+            let mut count = 0;
+            for ep in ready.take(max) {
+                let user_data = given(ep)?.user_data;
+                let entry = StreamPollEp { ep, user_data, flags: 0, reserved: [0; 16] };
+                crate::handle::store(found.wrapping_add(count), entry)?;
+                count += 1;
+            }
+            Ok(count as isize)
+        })?
+    }
+}

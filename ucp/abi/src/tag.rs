@@ -1,0 +1,219 @@
+//! Tagged messages: sends, receives, probes.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+
+use ::ucs::Status;
+use ucp::select::Sync;
+use ucp::{Match, Message, OpParams, SendParams};
+
+use crate::datatype::{Data, Use};
+use crate::entry::{CStatus, StatusPtr};
+use crate::ep::Ep;
+use crate::handle::given;
+use crate::op::{Call, NOTHING, TagRecv, run};
+use crate::types::{RequestParam, TagInfo};
+use crate::worker::Worker;
+
+/// Starts a send. // HOT
+#[inline(always)]
+fn send(
+    ep: *mut Ep,
+    (buffer, count): (*const c_void, usize),
+    tag: u64,
+    sync: Sync,
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let ep = given(ep)?;
+    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
+    let worker = ep.worker();
+    worker.inside(|plain| {
+        let params = SendParams { tag: Some(tag), sync, mem: call.mem(), ..SendParams::default() };
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<crate::op::Send>(worker, plain, call, None, |done| {
+                let params = SendParams { done, ..params };
+                match data {
+                    Data::Bytes(at, len) => ep.ep.send_raw(at, len, &params),
+                    ref other => ep.ep.send_layout_raw(other.layout(&other.single()), &params),
+                }
+            })
+        }
+    })?
+}
+
+/// Starts a receive. // HOT
+#[inline(always)]
+fn recv(
+    worker: *mut Worker,
+    (buffer, count): (*mut c_void, usize),
+    (tag, mask): (u64, u64),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let worker = given(worker)?;
+    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+    let truncated = Cell::new(NOTHING);
+    worker.inside(|plain| {
+        let matching = Match::tagged(tag, mask);
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<TagRecv>(worker, plain, call, Some(&truncated), |done| {
+                let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
+                match data {
+                    Data::Bytes(at, len) => plain.recv_raw(at, len, matching, &params),
+                    ref other => plain.recv_layout_raw(other.layout(&other.single()), matching, &params),
+                }
+            })
+        }
+    })?
+}
+
+/// A message that a probe has taken: `ucp_tag_message_h`.
+fn recv_message(
+    worker: *mut Worker,
+    (buffer, count): (*mut c_void, usize),
+    message: *mut Message,
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let worker = given(worker)?;
+    if message.is_null() || message == not_taken() {
+        return Err(Status::InvalidParam);
+    }
+    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+    let truncated = Cell::new(NOTHING);
+    worker.inside(|plain| {
+        // SAFETY: `ucp_tag_probe_nb` has made it; the program receives it once.
+        let message = unsafe { Box::from_raw(message) };
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe {
+            run::<TagRecv>(worker, plain, call, Some(&truncated), |done| {
+                let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
+                match data {
+                    Data::Bytes(at, len) => message.recv_raw(at, len, &params),
+                    ref other => message.recv_layout_raw(other.layout(&other.single()), &params),
+                }
+            })
+        }
+    })?
+}
+
+/// Result of a probe that leaves the message in the queue: not null, and nothing to receive.
+fn not_taken() -> *mut Message {
+    static MARK: u64 = 0;
+    std::ptr::from_ref(&MARK).cast_mut().cast()
+}
+
+entry! {
+    /// Sends a tagged message. // HOT
+    fn ucp_tag_send_nbx(
+        ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
+    ) -> StatusPtr {
+        send(ep, (buffer, count), tag, Sync::No, &Call::read(param)?)
+    }
+
+    /// Sends a tagged message, complete when it has been matched.
+    fn ucp_tag_send_sync_nbx(
+        ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
+    ) -> StatusPtr {
+        send(ep, (buffer, count), tag, Sync::Yes, &Call::read(param)?)
+    }
+
+    /// Sends a tagged message; old form.
+    fn ucp_tag_send_nb(
+        ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
+    ) -> StatusPtr {
+        send(ep, (buffer, count), tag, Sync::No, &Call::with_callback(cb, datatype))
+    }
+
+    /// Sends a synchronous tagged message; old form.
+    fn ucp_tag_send_sync_nb(
+        ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
+    ) -> StatusPtr {
+        send(ep, (buffer, count), tag, Sync::Yes, &Call::with_callback(cb, datatype))
+    }
+
+    /// Sends a tagged message with a request in memory of the caller.
+    fn ucp_tag_send_nbr(
+        ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, request: *mut c_void,
+    ) -> CStatus {
+        let call = Call { always_request: false, ..Call::in_request(request, datatype) };
+        let started = send(ep, (buffer, count), tag, Sync::No, &call)?;
+        if started == StatusPtr::OK { Ok(()) } else { Err(Status::InProgress) }
+    }
+
+    /// Receives a tagged message. // HOT
+    fn ucp_tag_recv_nbx(
+        worker: *mut Worker, buffer: *mut c_void, count: usize, tag: u64, mask: u64, param: *const RequestParam,
+    ) -> StatusPtr {
+        recv(worker, (buffer, count), (tag, mask), &Call::read(param)?)
+    }
+
+    /// Receives a tagged message; old form, which always returns a request.
+    fn ucp_tag_recv_nb(
+        worker: *mut Worker,
+        buffer: *mut c_void,
+        count: usize,
+        datatype: u64,
+        tag: u64,
+        mask: u64,
+        cb: *const c_void,
+    ) -> StatusPtr {
+        let call = Call { always_request: true, ..Call::with_callback(cb, datatype) };
+        recv(worker, (buffer, count), (tag, mask), &call)
+    }
+
+    /// Receives a tagged message with a request in memory of the caller, which tells the result.
+    fn ucp_tag_recv_nbr(
+        worker: *mut Worker,
+        buffer: *mut c_void,
+        count: usize,
+        datatype: u64,
+        tag: u64,
+        mask: u64,
+        request: *mut c_void,
+    ) -> CStatus {
+        recv(worker, (buffer, count), (tag, mask), &Call::in_request(request, datatype)).map(drop)
+    }
+
+    /// Finds an unexpected message, and takes it out of the queue if `remove` is not 0.
+    fn ucp_tag_probe_nb(
+        worker: *mut Worker, tag: u64, mask: u64, remove: c_int, info: *mut TagInfo,
+    ) -> *mut Message {
+        let matching = Match::tagged(tag, mask);
+        let (message, found) = given(worker)?.inside(|plain| match remove {
+            0 => (not_taken(), plain.probe(matching)),
+            _ => match plain.mprobe(matching) {
+                Some(message) => {
+                    let found = message.envelope();
+                    (crate::handle::hand_out(message), Some(found))
+                }
+                None => (std::ptr::null_mut(), None),
+            },
+        })?;
+        let Some(found) = found else { return Ok(std::ptr::null_mut()) };
+        if !info.is_null() {
+            crate::handle::store(info, TagInfo { sender_tag: found.tag, length: found.len as usize })?;
+        }
+        Ok(message)
+    }
+
+    /// Receives a message that a probe has taken; old form, which always returns a request.
+    fn ucp_tag_msg_recv_nb(
+        worker: *mut Worker,
+        buffer: *mut c_void,
+        count: usize,
+        datatype: u64,
+        message: *mut Message,
+        cb: *const c_void,
+    ) -> StatusPtr {
+        let call = Call { always_request: true, ..Call::with_callback(cb, datatype) };
+        recv_message(worker, (buffer, count), message, &call)
+    }
+
+    /// Receives a message that a probe has taken.
+    fn ucp_tag_msg_recv_nbx(
+        worker: *mut Worker, buffer: *mut c_void, count: usize, message: *mut Message, param: *const RequestParam,
+    ) -> StatusPtr {
+        recv_message(worker, (buffer, count), message, &Call::read(param)?)
+    }
+}

@@ -1,0 +1,554 @@
+//! Structures and values of UCX's public headers (API 1.23), as far as functions here read or write them.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::entry::CStatus;
+use crate::ep::Ep;
+use crate::listener::ConnRequest;
+use crate::mem::Mem;
+
+/// `UCP_ENTITY_NAME_MAX`.
+pub(crate) const NAME_MAX: usize = 32;
+
+/// `ucs_sock_addr_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct SockAddr {
+    pub addr: *const libc::sockaddr,
+    pub len: libc::socklen_t,
+}
+
+/// `ucp_params_t`.
+#[repr(C)]
+pub(crate) struct Params {
+    pub field_mask: u64,
+    pub features: u64,
+    pub request_size: usize,
+    pub request_init: Option<RequestHook>,
+    pub request_cleanup: Option<RequestHook>,
+    pub tag_sender_mask: u64,
+    pub mt_workers_shared: c_int,
+    pub estimated_num_eps: usize,
+    pub estimated_num_ppn: usize,
+    pub name: *const c_char,
+    pub node_local_id: usize,
+}
+
+pub(crate) type RequestHook = unsafe extern "C" fn(request: *mut c_void);
+
+/// Bits of [`Params::field_mask`].
+pub(crate) mod params {
+    pub(crate) const FEATURES: u64 = 1 << 0;
+    pub(crate) const REQUEST_SIZE: u64 = 1 << 1;
+    pub(crate) const REQUEST_INIT: u64 = 1 << 2;
+    pub(crate) const REQUEST_CLEANUP: u64 = 1 << 3;
+    pub(crate) const MT_WORKERS_SHARED: u64 = 1 << 5;
+    pub(crate) const NAME: u64 = 1 << 8;
+}
+
+/// `ucp_context_attr_t`.
+#[repr(C)]
+pub(crate) struct ContextAttr {
+    pub field_mask: u64,
+    pub request_size: usize,
+    pub thread_mode: c_int,
+    pub memory_types: u64,
+    pub name: [c_char; NAME_MAX],
+    pub device_counter_size: usize,
+}
+
+/// Bits of [`ContextAttr::field_mask`].
+pub(crate) mod context_attr {
+    pub(crate) const REQUEST_SIZE: u64 = 1 << 0;
+    pub(crate) const THREAD_MODE: u64 = 1 << 1;
+    pub(crate) const MEMORY_TYPES: u64 = 1 << 2;
+    pub(crate) const NAME: u64 = 1 << 3;
+    pub(crate) const DEVICE_COUNTER_SIZE: u64 = 1 << 4;
+}
+
+/// `ucp_lib_attr_t`.
+#[repr(C)]
+pub(crate) struct LibAttr {
+    pub field_mask: u64,
+    pub max_thread_level: c_int,
+}
+
+/// `ucs_thread_mode_t`.
+pub(crate) mod thread_mode {
+    use std::ffi::c_int;
+    pub(crate) const SINGLE: c_int = 0;
+    pub(crate) const SERIALIZED: c_int = 1;
+    pub(crate) const MULTI: c_int = 2;
+}
+
+/// `ucp_worker_params_t`.
+#[repr(C)]
+pub(crate) struct WorkerParams {
+    pub field_mask: u64,
+    pub thread_mode: c_int,
+    pub cpu_mask: [usize; 16],
+    pub events: c_uint,
+    pub user_data: *mut c_void,
+    pub event_fd: c_int,
+    pub flags: u64,
+    pub name: *const c_char,
+    pub am_alignment: usize,
+    pub client_id: u64,
+}
+
+/// Bits of [`WorkerParams::field_mask`].
+pub(crate) mod worker_params {
+    pub(crate) const THREAD_MODE: u64 = 1 << 0;
+    pub(crate) const EVENT_FD: u64 = 1 << 4;
+    pub(crate) const NAME: u64 = 1 << 6;
+    pub(crate) const AM_ALIGNMENT: u64 = 1 << 7;
+    pub(crate) const CLIENT_ID: u64 = 1 << 8;
+}
+
+/// `ucp_worker_attr_t`.
+#[repr(C)]
+pub(crate) struct WorkerAttr {
+    pub field_mask: u64,
+    pub thread_mode: c_int,
+    pub address_flags: u32,
+    pub address: *mut c_void,
+    pub address_length: usize,
+    pub max_am_header: usize,
+    pub name: [c_char; NAME_MAX],
+    pub max_debug_string: usize,
+}
+
+/// Bits of [`WorkerAttr::field_mask`].
+pub(crate) mod worker_attr {
+    pub(crate) const THREAD_MODE: u64 = 1 << 0;
+    pub(crate) const ADDRESS: u64 = 1 << 1;
+    pub(crate) const ADDRESS_FLAGS: u64 = 1 << 2;
+    pub(crate) const MAX_AM_HEADER: u64 = 1 << 3;
+    pub(crate) const NAME: u64 = 1 << 4;
+    pub(crate) const MAX_INFO_STRING: u64 = 1 << 5;
+}
+
+/// `UCP_WORKER_ADDRESS_FLAG_NET_ONLY`.
+pub(crate) const ADDRESS_NET_ONLY: u32 = 1 << 0;
+
+/// `ucp_worker_address_attr_t`.
+#[repr(C)]
+pub(crate) struct AddressAttr {
+    pub field_mask: u64,
+    pub worker_uid: u64,
+}
+
+/// `ucp_err_handler_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ErrHandler {
+    pub cb: Option<unsafe extern "C" fn(arg: *mut c_void, ep: *mut Ep, status: CStatus)>,
+    pub arg: *mut c_void,
+}
+
+/// `ucp_ep_params_t`.
+#[repr(C)]
+pub(crate) struct EpParams {
+    pub field_mask: u64,
+    pub address: *const c_void,
+    pub err_mode: c_int,
+    pub err_handler: ErrHandler,
+    pub user_data: *mut c_void,
+    pub flags: c_uint,
+    pub sockaddr: SockAddr,
+    pub conn_request: *mut ConnRequest,
+    pub name: *const c_char,
+    pub local_sockaddr: SockAddr,
+}
+
+/// Bits of [`EpParams::field_mask`].
+pub(crate) mod ep_params {
+    pub(crate) const REMOTE_ADDRESS: u64 = 1 << 0;
+    pub(crate) const ERR_HANDLING_MODE: u64 = 1 << 1;
+    pub(crate) const ERR_HANDLER: u64 = 1 << 2;
+    pub(crate) const USER_DATA: u64 = 1 << 3;
+    pub(crate) const SOCK_ADDR: u64 = 1 << 4;
+    pub(crate) const FLAGS: u64 = 1 << 5;
+    pub(crate) const CONN_REQUEST: u64 = 1 << 6;
+    pub(crate) const NAME: u64 = 1 << 7;
+    pub(crate) const LOCAL_SOCK_ADDR: u64 = 1 << 8;
+}
+
+/// `UCP_EP_PARAMS_FLAGS_CLIENT_SERVER`.
+pub(crate) const EP_CLIENT_SERVER: c_uint = 1 << 0;
+/// `UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID`.
+pub(crate) const EP_SEND_CLIENT_ID: c_uint = 1 << 2;
+
+/// `ucp_transport_entry_t`.
+#[repr(C)]
+pub(crate) struct TransportEntry {
+    pub transport_name: *const c_char,
+    pub device_name: *const c_char,
+}
+
+/// `ucp_transports_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Transports {
+    pub entries: *mut TransportEntry,
+    pub num_entries: c_uint,
+    pub entry_size: usize,
+}
+
+/// `ucp_ep_attr_t`.
+#[repr(C)]
+pub(crate) struct EpAttr {
+    pub field_mask: u64,
+    pub name: [c_char; NAME_MAX],
+    pub local_sockaddr: libc::sockaddr_storage,
+    pub remote_sockaddr: libc::sockaddr_storage,
+    pub transports: Transports,
+    pub user_data: *mut c_void,
+}
+
+/// Bits of [`EpAttr::field_mask`].
+pub(crate) mod ep_attr {
+    pub(crate) const NAME: u64 = 1 << 0;
+    pub(crate) const LOCAL_SOCKADDR: u64 = 1 << 1;
+    pub(crate) const REMOTE_SOCKADDR: u64 = 1 << 2;
+    pub(crate) const TRANSPORTS: u64 = 1 << 3;
+    pub(crate) const USER_DATA: u64 = 1 << 4;
+}
+
+/// `ucp_ep_evaluate_perf_param_t`.
+#[repr(C)]
+pub(crate) struct PerfParam {
+    pub field_mask: u64,
+    pub message_size: usize,
+}
+
+/// `ucp_ep_evaluate_perf_attr_t`.
+#[repr(C)]
+pub(crate) struct PerfAttr {
+    pub field_mask: u64,
+    pub estimated_time: f64,
+}
+
+/// `ucp_tag_recv_info_t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub(crate) struct TagInfo {
+    pub sender_tag: u64,
+    pub length: usize,
+}
+
+/// `ucp_request_param_t`.
+#[repr(C)]
+pub(crate) struct RequestParam {
+    pub op_attr_mask: u32,
+    pub flags: u32,
+    pub request: *mut c_void,
+    pub cb: *const c_void,
+    pub datatype: u64,
+    pub user_data: *mut c_void,
+    pub reply_buffer: *mut c_void,
+    pub memory_type: c_int,
+    pub recv_info: *mut c_void,
+    pub memh: *const Mem,
+    pub remote_datatype: u64,
+    pub remote: *const c_void,
+    pub remote_count: usize,
+}
+
+/// Bits of [`RequestParam::op_attr_mask`].
+pub(crate) mod op_attr {
+    pub(crate) const REQUEST: u32 = 1 << 0;
+    pub(crate) const CALLBACK: u32 = 1 << 1;
+    pub(crate) const USER_DATA: u32 = 1 << 2;
+    pub(crate) const DATATYPE: u32 = 1 << 3;
+    pub(crate) const FLAGS: u32 = 1 << 4;
+    pub(crate) const REPLY_BUFFER: u32 = 1 << 5;
+    pub(crate) const RECV_INFO: u32 = 1 << 7;
+    pub(crate) const MEMH: u32 = 1 << 8;
+    pub(crate) const REMOTE_DATATYPE: u32 = 1 << 9;
+    pub(crate) const REMOTE: u32 = 1 << 10;
+    pub(crate) const NO_IMM_CMPL: u32 = 1 << 16;
+    pub(crate) const FORCE_IMM_CMPL: u32 = 1 << 18;
+}
+
+/// `ucp_request_attr_t`.
+#[repr(C)]
+pub(crate) struct RequestAttr {
+    pub field_mask: u64,
+    pub debug_string: *mut c_char,
+    pub debug_string_size: usize,
+    pub status: CStatus,
+    pub mem_type: c_int,
+}
+
+/// `ucp_mem_map_params_t`.
+#[repr(C)]
+pub(crate) struct MemMapParams {
+    pub field_mask: u64,
+    pub address: *mut c_void,
+    pub length: usize,
+    pub flags: c_uint,
+    pub prot: c_uint,
+    pub memory_type: c_int,
+    pub exported_memh_buffer: *const c_void,
+}
+
+/// Bits of [`MemMapParams::field_mask`].
+pub(crate) mod mem_map {
+    pub(crate) const ADDRESS: u64 = 1 << 0;
+    pub(crate) const LENGTH: u64 = 1 << 1;
+    pub(crate) const FLAGS: u64 = 1 << 2;
+    pub(crate) const PROT: u64 = 1 << 3;
+    pub(crate) const MEMORY_TYPE: u64 = 1 << 4;
+    pub(crate) const EXPORTED_MEMH_BUFFER: u64 = 1 << 5;
+    /// Values of `flags`.
+    pub(crate) const NONBLOCK: u32 = 1 << 0;
+    pub(crate) const ALLOCATE: u32 = 1 << 1;
+    pub(crate) const FIXED: u32 = 1 << 2;
+    /// Values of `prot`.
+    pub(crate) const REMOTE_READ: u32 = 1 << 8;
+    pub(crate) const REMOTE_WRITE: u32 = 1 << 9;
+}
+
+/// `ucp_mem_attr_t`.
+#[repr(C)]
+pub(crate) struct MemAttr {
+    pub field_mask: u64,
+    pub address: *mut c_void,
+    pub length: usize,
+    pub mem_type: c_int,
+}
+
+/// `ucp_mem_advise_params_t`.
+#[repr(C)]
+pub(crate) struct MemAdviseParams {
+    pub field_mask: u64,
+    pub address: *mut c_void,
+    pub length: usize,
+    pub advice: c_int,
+}
+
+/// `ucp_memh_pack_params_t`.
+#[repr(C)]
+pub(crate) struct MemhPackParams {
+    pub field_mask: u64,
+    pub flags: u64,
+}
+
+/// `ucp_generic_dt_ops_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct GenericDtOps {
+    pub start_pack: Option<StartPack>,
+    pub start_unpack: Option<StartUnpack>,
+    pub packed_size: Option<unsafe extern "C" fn(state: *mut c_void) -> usize>,
+    pub pack: Option<unsafe extern "C" fn(*mut c_void, usize, *mut c_void, usize) -> usize>,
+    pub unpack: Option<unsafe extern "C" fn(*mut c_void, usize, *const c_void, usize) -> i8>,
+    pub finish: Option<unsafe extern "C" fn(state: *mut c_void)>,
+}
+
+pub(crate) type StartPack = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+pub(crate) type StartUnpack = unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> *mut c_void;
+
+/// `ucp_datatype_attr_t`.
+#[repr(C)]
+pub(crate) struct DatatypeAttr {
+    pub field_mask: u64,
+    pub packed_size: usize,
+    pub buffer: *const c_void,
+    pub count: usize,
+}
+
+/// `ucp_am_handler_param_t`.
+#[repr(C)]
+pub(crate) struct AmHandlerParam {
+    pub field_mask: u64,
+    pub id: c_uint,
+    pub flags: u32,
+    pub cb: Option<AmRecvCallback>,
+    pub arg: *mut c_void,
+}
+
+/// `ucp_am_recv_param_t`.
+#[repr(C)]
+pub(crate) struct AmRecvParam {
+    pub recv_attr: u64,
+    pub reply_ep: *mut Ep,
+}
+
+pub(crate) type AmRecvCallback = unsafe extern "C" fn(
+    arg: *mut c_void,
+    header: *const c_void,
+    header_length: usize,
+    data: *mut c_void,
+    length: usize,
+    param: *const AmRecvParam,
+) -> CStatus;
+
+/// `ucp_am_callback_t`, of the old interface.
+pub(crate) type AmCallback = unsafe extern "C" fn(
+    arg: *mut c_void,
+    data: *mut c_void,
+    length: usize,
+    reply_ep: *mut Ep,
+    flags: c_uint,
+) -> CStatus;
+
+/// `ucp_listener_conn_handler_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ConnHandler {
+    pub cb: Option<unsafe extern "C" fn(request: *mut ConnRequest, arg: *mut c_void)>,
+    pub arg: *mut c_void,
+}
+
+/// `ucp_listener_accept_handler_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AcceptHandler {
+    pub cb: Option<unsafe extern "C" fn(ep: *mut Ep, arg: *mut c_void)>,
+    pub arg: *mut c_void,
+}
+
+/// `ucp_listener_params_t`.
+#[repr(C)]
+pub(crate) struct ListenerParams {
+    pub field_mask: u64,
+    pub sockaddr: SockAddr,
+    pub accept_handler: AcceptHandler,
+    pub conn_handler: ConnHandler,
+}
+
+/// `ucp_listener_attr_t`.
+#[repr(C)]
+pub(crate) struct ListenerAttr {
+    pub field_mask: u64,
+    pub sockaddr: libc::sockaddr_storage,
+}
+
+/// `ucp_conn_request_attr_t`.
+#[repr(C)]
+pub(crate) struct ConnRequestAttr {
+    pub field_mask: u64,
+    pub client_address: libc::sockaddr_storage,
+    pub client_id: u64,
+}
+
+/// `ucp_stream_poll_ep_t`.
+#[repr(C)]
+pub(crate) struct StreamPollEp {
+    pub ep: *mut Ep,
+    pub user_data: *mut c_void,
+    pub flags: c_uint,
+    pub reserved: [u8; 16],
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Sizes of UCX 1.23 on 64-bit systems.
+    #[test]
+    fn sizes_are_those_of_ucx() {
+        assert_eq!(size_of::<Params>(), 88);
+        assert_eq!(size_of::<ContextAttr>(), 72);
+        assert_eq!(size_of::<WorkerParams>(), 200);
+        assert_eq!(size_of::<WorkerAttr>(), 80);
+        assert_eq!(size_of::<EpParams>(), 104);
+        assert_eq!(size_of::<EpAttr>(), 328);
+        assert_eq!(size_of::<MemMapParams>(), 48);
+        assert_eq!(size_of::<MemAttr>(), 32);
+        assert_eq!(size_of::<MemAdviseParams>(), 32);
+        assert_eq!(size_of::<RequestParam>(), 96);
+        assert_eq!(size_of::<RequestAttr>(), 32);
+        assert_eq!(size_of::<TagInfo>(), 16);
+        assert_eq!(size_of::<GenericDtOps>(), 48);
+        assert_eq!(size_of::<AmHandlerParam>(), 32);
+        assert_eq!(size_of::<AmRecvParam>(), 16);
+        assert_eq!(size_of::<ListenerParams>(), 56);
+        assert_eq!(size_of::<ListenerAttr>(), 136);
+        assert_eq!(size_of::<ConnRequestAttr>(), 144);
+        assert_eq!(size_of::<StreamPollEp>(), 40);
+        assert_eq!(size_of::<ucp::Iov>(), 16);
+    }
+
+    macro_rules! offsets {
+        ($($c:literal = $Rust:ty: $($field:ident)+;)+) => {
+            &[$($(($c, stringify!($field), std::mem::offset_of!($Rust, $field)),)+)+]
+        };
+    }
+
+    /// Places of the fields that releases since 1.13 have, under UCX's names.
+    const OFFSETS: &[(&str, &str, usize)] = offsets! {
+        "ucp_params_t" = Params: field_mask features request_size request_init request_cleanup
+            tag_sender_mask mt_workers_shared estimated_num_eps estimated_num_ppn name;
+        "ucp_context_attr_t" = ContextAttr: field_mask request_size thread_mode memory_types name;
+        "ucp_lib_attr_t" = LibAttr: field_mask max_thread_level;
+        "ucp_worker_params_t" = WorkerParams: field_mask thread_mode cpu_mask events user_data event_fd flags
+            name am_alignment client_id;
+        "ucp_worker_attr_t" = WorkerAttr: field_mask thread_mode address_flags address address_length
+            max_am_header name max_debug_string;
+        "ucp_worker_address_attr_t" = AddressAttr: field_mask worker_uid;
+        "ucp_ep_params_t" = EpParams: field_mask address err_mode err_handler user_data flags sockaddr
+            conn_request name local_sockaddr;
+        "ucp_ep_attr_t" = EpAttr: field_mask name local_sockaddr remote_sockaddr;
+        "ucp_tag_recv_info_t" = TagInfo: sender_tag length;
+        "ucp_request_param_t" = RequestParam: op_attr_mask flags request cb datatype user_data reply_buffer
+            memory_type recv_info memh;
+        "ucp_request_attr_t" = RequestAttr: field_mask debug_string debug_string_size status mem_type;
+        "ucp_mem_map_params_t" = MemMapParams: field_mask address length flags prot memory_type;
+        "ucp_mem_attr_t" = MemAttr: field_mask address length mem_type;
+        "ucp_mem_advise_params_t" = MemAdviseParams: field_mask address length advice;
+        "ucp_generic_dt_ops_t" = GenericDtOps: start_pack start_unpack packed_size pack unpack finish;
+        "ucp_am_handler_param_t" = AmHandlerParam: field_mask id flags cb arg;
+        "ucp_am_recv_param_t" = AmRecvParam: recv_attr reply_ep;
+        "ucp_listener_params_t" = ListenerParams: field_mask sockaddr accept_handler conn_handler;
+        "ucp_listener_attr_t" = ListenerAttr: field_mask sockaddr;
+        "ucp_conn_request_attr_t" = ConnRequestAttr: field_mask client_address client_id;
+        "ucp_stream_poll_ep_t" = StreamPollEp: ep user_data flags;
+    };
+
+    /// Names of values of the header, and what they are here.
+    const VALUES: &[(&str, u64)] = &[
+        ("UCP_PARAM_FIELD_NAME", params::NAME),
+        ("UCP_ATTR_FIELD_NAME", context_attr::NAME),
+        ("UCP_WORKER_PARAM_FIELD_EVENT_FD", worker_params::EVENT_FD),
+        ("UCP_WORKER_PARAM_FIELD_CLIENT_ID", worker_params::CLIENT_ID),
+        ("UCP_WORKER_ATTR_FIELD_MAX_INFO_STRING", worker_attr::MAX_INFO_STRING),
+        ("UCP_EP_PARAM_FIELD_LOCAL_SOCK_ADDR", ep_params::LOCAL_SOCK_ADDR),
+        ("UCP_EP_PARAM_FIELD_CONN_REQUEST", ep_params::CONN_REQUEST),
+        ("UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR", ep_attr::REMOTE_SOCKADDR),
+        ("UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE", mem_map::MEMORY_TYPE),
+        ("UCP_MEM_MAP_FIXED", mem_map::FIXED as u64),
+        ("UCP_MEM_MAP_PROT_REMOTE_WRITE", mem_map::REMOTE_WRITE as u64),
+        ("UCP_OP_ATTR_FIELD_RECV_INFO", op_attr::RECV_INFO as u64),
+        ("UCP_OP_ATTR_FIELD_MEMH", op_attr::MEMH as u64),
+        ("UCP_OP_ATTR_FLAG_NO_IMM_CMPL", op_attr::NO_IMM_CMPL as u64),
+        ("UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL", op_attr::FORCE_IMM_CMPL as u64),
+        ("UCP_ENTITY_NAME_MAX", NAME_MAX as u64),
+        ("UCS_THREAD_MODE_MULTI", thread_mode::MULTI as u64),
+    ];
+
+    /// The compiler compares with the system's headers, where they are installed (Debian: libucx-dev).
+    #[test]
+    fn a_compiler_finds_the_same_layouts() {
+        if !std::path::Path::new("/usr/include/ucp/api/ucp.h").exists() {
+            return eprintln!("skipped: no UCX headers");
+        }
+        let mut source = String::from("#include <stddef.h>\n#include <ucp/api/ucp.h>\n");
+        for (of, field, offset) in OFFSETS {
+            source += &format!("_Static_assert(offsetof({of}, {field}) == {offset}, \"{of}.{field}\");\n");
+        }
+        for (name, value) in VALUES {
+            source += &format!("_Static_assert({name} == {value}, \"{name}\");\n");
+        }
+        source += "_Static_assert(sizeof(ucs_status_t) == 1, \"ucs_status_t\");\n";
+        let gcc = Command::new("gcc").args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
+        let Ok(mut gcc) = gcc else { return eprintln!("skipped: no gcc") };
+        gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("gcc reads");
+        assert!(gcc.wait().expect("gcc ends").success());
+    }
+}

@@ -1,0 +1,254 @@
+//! Workers: creation, attributes, addresses, progress.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{c_int, c_uint, c_void};
+
+use ::ucs::Status;
+use ucp::mt::{SharedWorker, ThreadMode};
+use ucp::{AM_MAX_HEADER, Address};
+
+use crate::am::AmState;
+use crate::context::{Context, copy_name, text_of};
+use crate::entry::{CStatus, mask_of};
+use crate::ep::Ep;
+use crate::handle::{Handle, Magic, checked, given, hand_out, store, take_back};
+use crate::stream::StreamState;
+use crate::types::{
+    ADDRESS_NET_ONLY, AddressAttr, WorkerAttr, WorkerParams, thread_mode, worker_attr, worker_params,
+};
+
+/// `ucp_worker_h`.
+///
+/// Everything but `shared` and `fixed` is used inside the lock only.
+pub(crate) struct Worker {
+    magic: Magic,
+    pub(crate) shared: SharedWorker,
+    mode: c_int,
+    pub(crate) name: String,
+    /// `UCP_WORKER_PARAM_FIELD_CLIENT_ID`.
+    pub(crate) client_id: u64,
+    /// Endpoints that the program has not closed. Freed with the worker.
+    pub(crate) eps: RefCell<HashSet<*mut Ep>>,
+    /// Endpoints made to answer senders, by the number of the peer.
+    pub(crate) reply_eps: RefCell<HashMap<u32, *mut Ep>>,
+    pub(crate) am: AmState,
+    pub(crate) streams: StreamState,
+    /// Set while the worker is destroyed: callbacks of what ends then are not called.
+    pub(crate) ends: Cell<bool>,
+}
+
+impl Handle for Worker {
+    const MAGIC: u32 = 0x7570_6b77;
+    const NAME: &'static str = "worker";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+impl Worker {
+    /// Runs `f` inside the lock, on the plain worker. // HOT
+    #[inline(always)]
+    pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
+        let mut f = Some(f);
+        // SAFETY: plain objects of the worker lie in objects of this library, which are used inside only, and
+        // freed there or with the worker.
+        let ran = unsafe { self.shared.with(|plain| f.take().map(|f| f(plain))) };
+        match ran {
+            Ok(Some(result)) => Ok(result),
+            _ => match f.take() {
+                Some(f) => self.inside_of_another_thread(f),
+                None => Err(Status::IoError),
+            },
+        }
+    }
+
+    /// In mode single a program may use a worker in another thread than the one that made it, one at a time.
+    #[cold]
+    #[inline(never)]
+    fn inside_of_another_thread<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
+        // SAFETY: UCX's contract of this mode: never two threads at a time.
+        unsafe { self.shared.adopt() };
+        // SAFETY: as in `inside`.
+        unsafe { self.shared.with(f) }.map_err(|error| {
+            tracing::error!("{error}");
+            Status::Busy
+        })
+    }
+
+    /// Receives and completes. Returns the number of events. // HOT
+    #[inline(always)]
+    pub(crate) fn progress(&self) -> Result<usize, Status> {
+        self.shared.progress().or_else(|_| self.progress_in_another_thread())
+    }
+
+    #[cold]
+    fn progress_in_another_thread(&self) -> Result<usize, Status> {
+        // SAFETY: as in `inside_of_another_thread`.
+        unsafe { self.shared.adopt() };
+        self.shared.progress().map_err(|_| Status::Busy)
+    }
+
+    /// Makes progress until `end` returns a value.
+    pub(crate) fn run_until<R>(&self, mut end: impl FnMut() -> Option<R>) -> Result<R, Status> {
+        loop {
+            if let Some(value) = end() {
+                return Ok(value);
+            }
+            if self.progress()? == 0 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn packed_address(&self, flags: u32) -> Result<Vec<u8>, Status> {
+        self.inside(|plain| {
+            let address = if flags & ADDRESS_NET_ONLY != 0 { plain.address_net() } else { plain.address() };
+            address.pack()
+        })
+    }
+}
+
+/// Bytes in memory of the C library, for the program to free through this one.
+pub(crate) fn malloc_bytes(bytes: &[u8]) -> Result<*mut c_void, Status> {
+    // SAFETY: no precondition.
+    let at = unsafe { libc::malloc(bytes.len().max(1)) };
+    if at.is_null() {
+        return Err(Status::NoMemory);
+    }
+    // SAFETY: the memory is new and long enough.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), bytes.len()) };
+    Ok(at)
+}
+
+/// The packed address at a pointer, whose length is in its first four bytes.
+pub(crate) fn read_address(at: *const c_void) -> Result<Address, Status> {
+    if at.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller passes an address of this library, of which none is shorter.
+    let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), 4) };
+    let len = Address::packed_len(first).map_err(|error| {
+        tracing::error!("{error}");
+        Status::InvalidAddr
+    })?;
+    // SAFETY: as above: that is the length of the address.
+    let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
+    Address::unpack(bytes).map_err(|error| {
+        tracing::error!("{error}");
+        Status::InvalidAddr
+    })
+}
+
+fn new_worker(context: &Context, params: *const WorkerParams) -> Result<Worker, Status> {
+    let mask = mask_of(params)?;
+    let mode = field!(params, mask, worker_params::THREAD_MODE, thread_mode).unwrap_or(thread_mode::SINGLE);
+    let shared_mode = match mode {
+        thread_mode::SINGLE => ThreadMode::Single,
+        thread_mode::SERIALIZED => ThreadMode::Serialized,
+        thread_mode::MULTI => ThreadMode::Multi,
+        _ => return Err(Status::InvalidParam),
+    };
+    if let Some(fd) = field!(params, mask, worker_params::EVENT_FD, event_fd) {
+        tracing::error!("an event descriptor of the program ({fd}) is not supported: use ucp_worker_get_efd");
+        return Err(Status::Unsupported);
+    }
+    let alignment = field!(params, mask, worker_params::AM_ALIGNMENT, am_alignment).unwrap_or(1);
+    if !alignment.is_power_of_two() {
+        return Err(Status::InvalidParam);
+    }
+    let name = field!(params, mask, worker_params::NAME, name).map_or_else(String::new, text_of);
+    let client_id = field!(params, mask, worker_params::CLIENT_ID, client_id).unwrap_or(0);
+    let shared = context.context.shared_worker(shared_mode).map_err(|error| {
+        tracing::error!("{error}");
+        crate::context::open_status(&error)
+    })?;
+    Ok(Worker {
+        magic: Magic::of::<Worker>(),
+        shared,
+        mode,
+        name,
+        client_id,
+        eps: RefCell::default(),
+        reply_eps: RefCell::default(),
+        am: AmState::new(alignment),
+        streams: StreamState::default(),
+        ends: Cell::new(false),
+    })
+}
+
+entry! {
+    /// Makes a worker.
+    fn ucp_worker_create(context: *mut Context, params: *const WorkerParams, worker: *mut *mut Worker) -> CStatus {
+        if worker.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let made = new_worker(checked(context)?, params)?;
+        store(worker, hand_out(made))
+    }
+
+    /// Frees a worker and its endpoints.
+    fn ucp_worker_destroy(worker: *mut Worker) {
+        let gone = checked(worker)?;
+        gone.ends.set(true);
+        let eps = gone.inside(|_| std::mem::take(&mut *gone.eps.borrow_mut()))?;
+        gone.inside(|_| {
+            gone.reply_eps.borrow_mut().clear();
+            gone.am.clear();
+            gone.streams.clear();
+            for ep in eps {
+                drop(take_back(ep));
+            }
+        })?;
+        take_back(worker).map(drop)
+    }
+
+    /// Thread mode, address and limits of a worker.
+    fn ucp_worker_query(worker: *mut Worker, attr: *mut WorkerAttr) -> CStatus {
+        let worker = checked(worker)?;
+        let mask = mask_of(attr)?;
+        answer!(attr, mask, worker_attr::THREAD_MODE, thread_mode = worker.mode);
+        if mask & worker_attr::ADDRESS != 0 {
+            let flags = field!(attr, mask, worker_attr::ADDRESS_FLAGS, address_flags).unwrap_or(0);
+            let packed = worker.packed_address(flags)?;
+            let at = malloc_bytes(&packed)?;
+            answer!(attr, mask, worker_attr::ADDRESS, address = at);
+            answer!(attr, mask, worker_attr::ADDRESS, address_length = packed.len());
+        }
+        answer!(attr, mask, worker_attr::MAX_AM_HEADER, max_am_header = AM_MAX_HEADER);
+        answer!(attr, mask, worker_attr::NAME, name = copy_name(&worker.name));
+        answer!(attr, mask, worker_attr::MAX_INFO_STRING, max_debug_string = 256);
+        Ok(())
+    }
+
+    /// Address of a worker, to be sent to peers.
+    fn ucp_worker_get_address(worker: *mut Worker, address: *mut *mut c_void, len: *mut usize) -> CStatus {
+        if address.is_null() || len.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let packed = checked(worker)?.packed_address(0)?;
+        store(address, malloc_bytes(&packed)?)?;
+        store(len, packed.len())
+    }
+
+    /// Frees an address.
+    fn ucp_worker_release_address(worker: *mut Worker, address: *mut c_void) {
+        checked(worker)?;
+        // SAFETY: `malloc_bytes` has allocated it; the program frees it once.
+        unsafe { libc::free(address) };
+        Ok(())
+    }
+
+    /// Number of the worker in an address.
+    fn ucp_worker_address_query(address: *mut c_void, attr: *mut AddressAttr) -> CStatus {
+        let mask = mask_of(attr)?;
+        let uid = read_address(address)?.uid().unwrap_or(0);
+        answer!(attr, mask, 1 << 0, worker_uid = uid);
+        Ok(())
+    }
+
+    /// Receives and completes. Returns the number of events. // HOT
+    fn ucp_worker_progress(worker: *mut Worker) -> c_uint {
+        given(worker)?.progress().map(|events| events as c_uint)
+    }
+}

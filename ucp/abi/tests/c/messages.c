@@ -1,0 +1,259 @@
+/* Active messages by both interfaces, streams, wake-up, and what a listener does. */
+#include "check.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+
+#define LONG 300000
+
+static unsigned got, released;
+static unsigned char *in;
+static void *kept;
+static pair_t *the_pair;
+static ucs_status_ptr_t receiving;
+
+static ucp_request_param_t plain(void)
+{
+    ucp_request_param_t param;
+    memset(&param, 0xff, sizeof(param));
+    param.op_attr_mask = 0;
+    return param;
+}
+
+static void until(pair_t *pair, const unsigned *count, unsigned wanted)
+{
+    time_t end = time(NULL) + 60;
+    while (*count < wanted) {
+        progress(pair);
+        CHECK(time(NULL) < end);
+    }
+}
+
+static ucs_status_t on_am(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                          const ucp_am_recv_param_t *param)
+{
+    ucp_request_param_t recv = plain();
+
+    CHECK(arg == &got && header_length == 5 && memcmp(header, "hello", 5) == 0);
+    CHECK((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) && param->reply_ep != NULL);
+    got++;
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
+        receiving = ucp_am_recv_data_nbx(the_pair->b, data, in, length, &recv);
+        CHECK(!UCS_PTR_IS_ERR(receiving));
+        return UCS_INPROGRESS;
+    }
+    memcpy(in, data, length);
+    kept = data;
+    return length > 100 ? UCS_INPROGRESS : UCS_OK;
+}
+
+static ucs_status_t on_old_am(void *arg, void *data, size_t length, ucp_ep_h reply_ep, unsigned flags)
+{
+    CHECK(arg == &got);
+    memcpy(in, data, length);
+    got++;
+    return UCS_OK;
+}
+
+static void active_messages(pair_t *pair)
+{
+    static const size_t lengths[] = {0, 50, 5000, LONG};
+    ucp_am_handler_param_t handler;
+    unsigned char *out = malloc(LONG);
+    size_t i;
+
+    in                 = malloc(LONG);
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                         UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id         = 300;
+    handler.cb         = on_am;
+    handler.arg        = &got;
+    CHECK(ucp_worker_set_am_recv_handler(pair->b, &handler) == UCS_OK);
+    CHECK(ucp_worker_set_am_handler(pair->b, 3, on_old_am, &got, 0) == UCS_OK);
+    got = 0;
+    for (i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        ucp_request_param_t param = plain();
+        ucs_status_ptr_t send;
+
+        fill(out, lengths[i], i);
+        kept      = NULL;
+        receiving = NULL;
+        send      = ucp_am_send_nbx(pair->ab, 300, "hello", 5, out, lengths[i], &param);
+        until(pair, &got, 2 * i + 1);
+        wait_for(pair, receiving, UCS_OK);
+        wait_for(pair, send, UCS_OK);
+        check_filled(in, lengths[i], i);
+        if (kept != NULL && lengths[i] > 100) {
+            CHECK(memcmp(kept, out, lengths[i]) == 0);
+            ucp_am_data_release(pair->b, kept);
+            released++;
+        }
+        send = ucp_am_send_nb(pair->ab, 3, out, lengths[i], ucp_dt_make_contig(1), NULL, 0);
+        until(pair, &got, 2 * i + 2);
+        wait_for(pair, send, UCS_OK);
+        check_filled(in, lengths[i], i);
+    }
+    CHECK(released == 1);
+    free(in);
+    free(out);
+}
+
+static void streams(pair_t *pair)
+{
+    ucp_request_param_t param = plain();
+    unsigned char *out = malloc(LONG), *back = malloc(LONG);
+    ucp_stream_poll_ep_t ready[4];
+    ucs_status_ptr_t send, recv;
+    size_t length = 0, total = 0;
+    time_t end    = time(NULL) + 60;
+
+    fill(out, LONG, 4);
+    send               = ucp_stream_send_nbx(pair->ab, out, LONG, &param);
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags        = UCP_STREAM_RECV_FLAG_WAITALL;
+    recv               = ucp_stream_recv_nbx(pair->ba, back, LONG, &length, &param);
+    if (UCS_PTR_IS_PTR(recv)) {
+        while (ucp_stream_recv_request_test(recv, &length) == UCS_INPROGRESS) {
+            progress(pair);
+            CHECK(time(NULL) < end);
+        }
+    }
+    wait_for(pair, recv, UCS_OK);
+    wait_for(pair, send, UCS_OK);
+    CHECK(length == LONG);
+    check_filled(back, LONG, 4);
+
+    send = ucp_stream_send_nb(pair->ab, out, 100, ucp_dt_make_contig(1), NULL, 0);
+    while (ucp_stream_worker_poll(pair->b, ready, 4, 0) == 0) {
+        progress(pair);
+        CHECK(time(NULL) < end);
+    }
+    CHECK(ready[0].ep == pair->ba);
+    while (total < 100) {
+        void *data = ucp_stream_recv_data_nb(pair->ba, &length);
+        CHECK(!UCS_PTR_IS_ERR(data));
+        if (data != NULL) {
+            CHECK(memcmp(data, out + total, length) == 0);
+            total += length;
+            ucp_stream_data_release(pair->ba, data);
+        }
+        progress(pair);
+    }
+    wait_for(pair, send, UCS_OK);
+    free(out);
+    free(back);
+}
+
+static void wakeup(pair_t *pair)
+{
+    struct pollfd wait;
+    ucs_status_t status;
+    time_t end = time(NULL) + 60;
+
+    CHECK(ucp_worker_get_efd(pair->b, &wait.fd) == UCS_OK);
+    wait.events = POLLIN;
+    while ((status = ucp_worker_arm(pair->b)) == UCS_ERR_BUSY) {
+        progress(pair);
+        CHECK(time(NULL) < end);
+    }
+    CHECK(status == UCS_OK && poll(&wait, 1, 0) == 0);
+    CHECK(ucp_worker_signal(pair->b) == UCS_OK);
+    CHECK(poll(&wait, 1, 10000) == 1);
+    CHECK(ucp_worker_arm(pair->b) == UCS_ERR_BUSY);
+}
+
+static ucp_conn_request_h asked;
+static unsigned asks, errors;
+
+static void on_conn(ucp_conn_request_h request, void *arg)
+{
+    CHECK(arg == &asks);
+    asked = request;
+    asks++;
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    CHECK(arg == &errors && ep != NULL && status == UCS_ERR_REJECTED);
+    errors++;
+}
+
+static ucp_ep_h dial(pair_t *pair, const struct sockaddr_storage *to)
+{
+    ucp_ep_params_t params;
+    ucp_ep_h ep;
+
+    memset(&params, 0xff, sizeof(params));
+    params.field_mask       = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                              UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params.flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+    params.sockaddr.addr    = (const struct sockaddr*)to;
+    params.sockaddr.addrlen = sizeof(*to);
+    params.err_mode         = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.cb   = on_error;
+    params.err_handler.arg  = &errors;
+    CHECK(ucp_ep_create(pair->a, &params, &ep) == UCS_OK);
+    return ep;
+}
+
+static void client_server(pair_t *pair)
+{
+    struct sockaddr_in any    = {.sin_family = AF_INET};
+    ucp_request_param_t param = plain();
+    ucp_listener_params_t params;
+    ucp_listener_attr_t attr;
+    ucp_conn_request_attr_t who;
+    ucp_ep_params_t accept;
+    ucp_ep_h client, server;
+    ucp_listener_h listener;
+    uint64_t word = 5, back = 0;
+    ucs_status_ptr_t recv, send;
+
+    any.sin_addr.s_addr     = htonl(INADDR_LOOPBACK);
+    params.field_mask       = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+    params.sockaddr.addr    = (const struct sockaddr*)&any;
+    params.sockaddr.addrlen = sizeof(any);
+    params.conn_handler.cb  = on_conn;
+    params.conn_handler.arg = &asks;
+    CHECK(ucp_listener_create(pair->b, &params, &listener) == UCS_OK);
+    attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+    CHECK(ucp_listener_query(listener, &attr) == UCS_OK);
+
+    client = dial(pair, &attr.sockaddr);
+    send   = ucp_tag_send_nbx(client, &word, 8, 90, &param); /* waits for the connection */
+    until(pair, &asks, 1);
+    who.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
+    CHECK(ucp_conn_request_query(asked, &who) == UCS_OK);
+    CHECK(((struct sockaddr_in*)&who.client_address)->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+    accept.field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+    accept.conn_request = asked;
+    CHECK(ucp_ep_create(pair->b, &accept, &server) == UCS_OK);
+    recv = ucp_tag_recv_nbx(pair->b, &back, 8, 90, ~0ull, &param);
+    wait_for(pair, recv, UCS_OK);
+    wait_for(pair, send, UCS_OK);
+    CHECK(back == 5);
+    close_ep(pair, client);
+    close_ep(pair, server);
+
+    client = dial(pair, &attr.sockaddr);
+    until(pair, &asks, 2);
+    CHECK(ucp_listener_reject(listener, asked) == UCS_OK);
+    until(pair, &errors, 1);
+    CHECK(UCS_PTR_IS_ERR(ucp_tag_send_nbx(client, &word, 8, 90, &param)));
+    wait_for(pair, ucp_ep_close_nb(client, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
+    ucp_listener_destroy(listener);
+}
+
+int main(void)
+{
+    pair_t pair;
+    the_pair = &pair;
+    make_pair(&pair, UCS_THREAD_MODE_MULTI);
+    active_messages(&pair);
+    streams(&pair);
+    wakeup(&pair);
+    client_server(&pair);
+    free_pair(&pair);
+    return 0;
+}

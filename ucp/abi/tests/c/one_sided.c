@@ -1,0 +1,176 @@
+/* Memory, keys, puts, gets, atomics, flush and fence. */
+#include "check.h"
+
+#include <sys/mman.h>
+
+#define SIZE (1 << 20)
+
+static ucp_request_param_t plain(void)
+{
+    ucp_request_param_t param;
+    memset(&param, 0xff, sizeof(param));
+    param.op_attr_mask = 0;
+    return param;
+}
+
+static ucp_mem_h map(pair_t *pair, void *address, size_t length, unsigned flags, void **at)
+{
+    ucp_mem_map_params_t params;
+    ucp_mem_attr_t attr;
+    ucp_mem_h memh;
+
+    memset(&params, 0xff, sizeof(params));
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+    if (address != NULL) {
+        params.field_mask |= UCP_MEM_MAP_PARAM_FIELD_ADDRESS;
+        params.address     = address;
+    }
+    params.length = length;
+    params.flags  = flags;
+    CHECK(ucp_mem_map(pair->context, &params, &memh) == UCS_OK);
+    attr.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
+    CHECK(ucp_mem_query(memh, &attr) == UCS_OK && attr.length == length);
+    *at = attr.address;
+    return memh;
+}
+
+static ucp_rkey_h key_of(pair_t *pair, ucp_mem_h memh)
+{
+    void *packed;
+    size_t size;
+    ucp_rkey_h rkey;
+
+    CHECK(ucp_rkey_pack(pair->context, memh, &packed, &size) == UCS_OK && size > 0);
+    CHECK(ucp_ep_rkey_unpack(pair->ab, packed, &rkey) == UCS_OK);
+    ucp_rkey_buffer_release(packed);
+    return rkey;
+}
+
+static void flush(pair_t *pair)
+{
+    ucp_request_param_t param = plain();
+    wait_for(pair, ucp_ep_flush_nbx(pair->ab, &param), UCS_OK);
+    wait_for(pair, ucp_worker_flush_nbx(pair->a, &param), UCS_OK);
+}
+
+static void copies(pair_t *pair, unsigned char *target, ucp_rkey_h rkey)
+{
+    static const size_t lengths[] = {1, 8, 500, 5000, 100000, SIZE};
+    ucp_request_param_t param = plain();
+    unsigned char *local = malloc(SIZE);
+    size_t i;
+
+    for (i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        ucs_status_t status;
+        fill(local, lengths[i], i);
+        wait_for(pair, ucp_put_nbx(pair->ab, local, lengths[i], (uintptr_t)target, rkey, &param), UCS_OK);
+        flush(pair);
+        check_filled(target, lengths[i], i);
+        memset(local, 0, lengths[i]);
+        wait_for(pair, ucp_get_nbx(pair->ab, local, lengths[i], (uintptr_t)target, rkey, &param), UCS_OK);
+        check_filled(local, lengths[i], i);
+        fill(local, lengths[i], i + 50);
+        status = ucp_put_nbi(pair->ab, local, lengths[i], (uintptr_t)target, rkey);
+        CHECK(status == UCS_OK || status == UCS_INPROGRESS);
+        CHECK(ucp_worker_fence(pair->a) == UCS_OK);
+        flush(pair);
+        check_filled(target, lengths[i], i + 50);
+        memset(local, 0, lengths[i]);
+        status = ucp_get_nbi(pair->ab, local, lengths[i], (uintptr_t)target, rkey);
+        CHECK(status == UCS_OK || status == UCS_INPROGRESS);
+        flush(pair);
+        check_filled(local, lengths[i], i + 50);
+    }
+    free(local);
+}
+
+static uint64_t fetched(pair_t *pair, ucp_atomic_fetch_op_t op, uint64_t value, uint64_t result, size_t size,
+                        void *target, ucp_rkey_h rkey)
+{
+    ucs_status_ptr_t request;
+    request = ucp_atomic_fetch_nb(pair->ab, op, value, &result, size, (uintptr_t)target, rkey, NULL);
+    wait_for(pair, request, UCS_OK);
+    return size == 4 ? (uint32_t)result : result;
+}
+
+static void atomics(pair_t *pair, void *memory, ucp_rkey_h rkey)
+{
+    volatile uint64_t *word = memory;
+    size_t size;
+
+    for (size = 4; size <= 8; size += 4) {
+        ucp_request_param_t param = plain();
+        uint64_t value, reply;
+
+        *word = 100;
+        CHECK(ucp_atomic_post(pair->ab, UCP_ATOMIC_POST_OP_ADD, 5, size, (uintptr_t)word, rkey) == UCS_OK);
+        flush(pair);
+        CHECK(*word == 105);
+        CHECK(fetched(pair, UCP_ATOMIC_FETCH_OP_FADD, 1, 0, size, memory, rkey) == 105 && *word == 106);
+        CHECK(fetched(pair, UCP_ATOMIC_FETCH_OP_SWAP, 0xf0, 0, size, memory, rkey) == 106 && *word == 0xf0);
+        CHECK(fetched(pair, UCP_ATOMIC_FETCH_OP_FAND, 0x30, 0, size, memory, rkey) == 0xf0 && *word == 0x30);
+        CHECK(fetched(pair, UCP_ATOMIC_FETCH_OP_FOR, 0x05, 0, size, memory, rkey) == 0x30 && *word == 0x35);
+        CHECK(fetched(pair, UCP_ATOMIC_FETCH_OP_FXOR, 0xff, 0, size, memory, rkey) == 0x35 && *word == 0xca);
+        CHECK(fetched(pair, UCP_ATOMIC_FETCH_OP_CSWAP, 1, 2, size, memory, rkey) == 0xca && *word == 0xca);
+        CHECK(fetched(pair, UCP_ATOMIC_FETCH_OP_CSWAP, 0xca, 2, size, memory, rkey) == 0xca && *word == 2);
+        /* the operand is what is compared, the reply buffer has the new value */
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER;
+        param.datatype     = ucp_dt_make_contig(size);
+        param.reply_buffer = &reply;
+        value              = 2;
+        reply              = 77;
+        wait_for(pair, ucp_atomic_op_nbx(pair->ab, UCP_ATOMIC_OP_CSWAP, &value, 1, (uintptr_t)word, rkey, &param),
+                 UCS_OK);
+        CHECK((uint32_t)reply == 2 && *word == 77);
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+        value              = 3;
+        wait_for(pair, ucp_atomic_op_nbx(pair->ab, UCP_ATOMIC_OP_ADD, &value, 1, (uintptr_t)word, rkey, &param),
+                 UCS_OK);
+        flush(pair);
+        CHECK(*word == 80);
+        CHECK(UCS_PTR_IS_ERR(ucp_atomic_fetch_nb(pair->ab, UCP_ATOMIC_FETCH_OP_FADD, 1, &reply, 2, (uintptr_t)word,
+                                                 rkey, NULL)));
+    }
+}
+
+static void of_memory(pair_t *pair, ucp_mem_h memh, void *at)
+{
+    ucp_rkey_h rkey = key_of(pair, memh);
+    void *here;
+
+    copies(pair, at, rkey);
+    atomics(pair, at, rkey);
+    if (ucp_rkey_ptr(rkey, (uintptr_t)at, &here) == UCS_OK) {
+        CHECK(memcmp(here, at, 4096) == 0);
+    }
+    ucp_rkey_destroy(rkey);
+    CHECK(ucp_mem_unmap(pair->context, memh) == UCS_OK);
+}
+
+int main(void)
+{
+    pair_t pair;
+    void *at, *hole, *program;
+    ucp_mem_h memh;
+
+    make_pair(&pair, UCS_THREAD_MODE_SINGLE);
+    memh = map(&pair, NULL, SIZE, UCP_MEM_MAP_ALLOCATE, &at);
+    of_memory(&pair, memh, at);
+    memh = map(&pair, NULL, SIZE, UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_NONBLOCK, &at);
+    of_memory(&pair, memh, at);
+    hole = mmap(NULL, 4 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(munmap(hole, 4 * SIZE) == 0);
+    memh = map(&pair, (char*)hole + SIZE, SIZE, UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED, &at);
+    CHECK(at == (char*)hole + SIZE);
+    of_memory(&pair, memh, at);
+    program = aligned_alloc(4096, SIZE);
+    memh    = map(&pair, program, SIZE, 0, &at);
+    CHECK(at == program);
+    of_memory(&pair, memh, at);
+    free(program);
+    memh = map(&pair, NULL, 0, 0, &at);
+    ucp_rkey_destroy(key_of(&pair, memh));
+    CHECK(ucp_mem_unmap(pair.context, memh) == UCS_OK);
+    free_pair(&pair);
+    return 0;
+}

@@ -1,0 +1,135 @@
+//! C programs, compiled against the system's UCX headers, on this library: every function that they call has
+//! UCX's prototype. Layouts of structures are compared by the compiler.
+//!
+//! Skipped where there is no C compiler or no header (Debian: gcc, libucx-dev).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HEADER: &str = "/usr/include/ucp/api/ucp.h";
+
+/// Folder of the library that was built with this test, under UCX's names.
+fn library_folder() -> PathBuf {
+    let exe = std::env::current_exe().expect("a test has a path");
+    let deps = exe.parent().expect("it is in a folder");
+    let candidates = [deps.join("libucp_abi.so"), deps.join("../libucp_abi.so")];
+    let built = candidates.iter().find(|path| path.exists()).expect("the library is built with its tests");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lib");
+    std::fs::create_dir_all(&folder).expect("a folder for the library");
+    let link = folder.join("libucp.so.0");
+    let temporary = folder.join(format!("libucp.so.{}", std::process::id()));
+    std::os::unix::fs::symlink(built, &temporary).expect("a link to the library");
+    std::fs::rename(&temporary, &link).expect("the link gets its name");
+    folder
+}
+
+fn compile(name: &str, folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.trim_end_matches(".c"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-unused-function"])
+        .arg("-o")
+        .arg(&program)
+        .arg(source)
+        .arg(format!("-L{}", folder.display()))
+        .arg("-l:libucp.so.0");
+    let output = gcc.output().expect("gcc runs");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+fn run(name: &str, tls: &[&str]) {
+    if !Path::new(HEADER).exists() || Command::new("gcc").arg("--version").output().is_err() {
+        eprintln!("skipped: no gcc or no {HEADER} (libucx-dev)");
+        return;
+    }
+    let folder = library_folder();
+    let program = compile(name, &folder);
+    for tls in tls {
+        let output = Command::new(&program)
+            .env("LD_LIBRARY_PATH", &folder)
+            .env("UCX_TLS", tls)
+            // The prefix of the configuration wins.
+            .env("UCX_TEST_LOG_LEVEL", "fatal")
+            .output()
+            .expect("the program runs");
+        assert!(
+            output.status.success(),
+            "{name} on {tls}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn tagged_messages() {
+    run("tagged.c", &["posix", "efa", "posix,cma"]);
+}
+
+#[test]
+fn memory_and_one_sided_operations() {
+    run("one_sided.c", &["posix", "efa", "posix,cma"]);
+}
+
+#[test]
+fn active_messages_streams_and_connections() {
+    run("messages.c", &["posix", "efa"]);
+}
+
+#[test]
+fn bad_input_answers_a_status() {
+    run("bad_input.c", &["posix"]);
+}
+
+/// Names of the functions that a header declares.
+fn declared(header: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(header).expect("the header is there");
+    let mut code = String::new();
+    for (at, part) in text.split("/*").enumerate() {
+        code += if at == 0 { part } else { part.split_once("*/").map_or("", |(_, behind)| behind) };
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut names: Vec<_> = code
+        .split('(')
+        .filter_map(|before| {
+            let before = before.trim_end();
+            let at = before.rfind(|c| !is_name(c)).map_or(0, |at| at + 1);
+            Some(before[at..].to_owned()).filter(|name| name.starts_with("ucp_"))
+        })
+        .collect();
+    // Made of others by the header.
+    names.retain(|name| name != "ucp_init" && !name.starts_with("ucp_dt_make_"));
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[test]
+fn every_public_function_is_exported() {
+    if !Path::new(HEADER).exists() || Command::new("gcc").arg("--version").output().is_err() {
+        return eprintln!("skipped: no gcc or no {HEADER} (libucx-dev)");
+    }
+    let mut names = declared(HEADER);
+    names.extend(declared("/usr/include/ucp/api/ucp_compat.h"));
+    // Of later releases.
+    names.extend(
+        ["dt_query", "memh_pack", "memh_buffer_release", "rkey_compare"].map(|name| format!("ucp_{name}")),
+    );
+    assert!(names.len() >= 110, "{names:?}");
+    let folder = library_folder();
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("all_functions.c");
+    let declarations: String = names.iter().map(|name| format!("void {name}(void);\n")).collect();
+    let uses: String = names.iter().map(|name| format!("(void*){name}, ")).collect();
+    let text = format!("{declarations}void *all[] = {{{uses}}};\nint main(void) {{ return all[0] == 0; }}\n");
+    std::fs::write(&source, text).expect("the source is written");
+    let gcc = Command::new("gcc")
+        .arg("-o")
+        .arg(source.with_extension(""))
+        .arg(&source)
+        .arg(format!("-L{}", folder.display()))
+        .args(["-l:libucp.so.0", "-Wl,--no-undefined"])
+        .output()
+        .expect("gcc runs");
+    assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
+}

@@ -9,6 +9,7 @@ use crate::rdm::protocols::{
 };
 use crate::wire::PktType;
 
+// [M3.13] Those of the baseline ask for no feature.
 const PROTOCOLS: [&[PacketHandler]; 12] = [
     &eager::HANDLERS,
     &medium::HANDLERS,

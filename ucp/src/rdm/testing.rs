@@ -96,6 +96,8 @@ pub struct Node {
     pub paths: Vec<usize>,
     /// The wire of this node has no room for any send.
     pub wire_full: bool,
+    /// Packets for which the wire has room; `None`: any number.
+    pub wire_room: Option<usize>,
     /// This node has no receive posted: packets to it come back.
     pub no_receives: bool,
     pub device: Device,
@@ -165,6 +167,7 @@ pub struct NodeWire<'a> {
     me: usize,
     paths: &'a mut Vec<usize>,
     wire_full: bool,
+    wire_room: &'a mut Option<usize>,
     addrs: &'a [RawAddr],
     gone: Option<usize>,
     sent_packets: &'a mut Vec<SentPacket>,
@@ -190,7 +193,7 @@ impl Wire for NodeWire<'_> {
         fill: F,
     ) -> Result<Posted, NotPosted> {
         assert!(max <= self.net_config.mtu, "packet of {max}");
-        if self.wire_full || self.rng.one_in(self.net_config.full) {
+        if self.wire_full || *self.wire_room == Some(0) || self.rng.one_in(self.net_config.full) {
             return Err(NotPosted::Full);
         }
         let to = self.paths[to.0 as usize];
@@ -201,6 +204,7 @@ impl Wire for NodeWire<'_> {
         let len = fill(&mut bytes);
         bytes.truncate(len);
         self.sent_packets.push(SentPacket { from: self.me, to, bytes });
+        *self.wire_room = self.wire_room.map(|room| room - 1);
         Ok(Posted::Done)
     }
 
@@ -375,6 +379,7 @@ impl Net {
                 wire,
                 paths: Vec::new(),
                 wire_full: false,
+                wire_room: None,
                 no_receives: false,
                 device: Device::default(),
             }
@@ -398,6 +403,7 @@ impl Net {
             me,
             paths: &mut node.paths,
             wire_full: node.wire_full,
+            wire_room: &mut node.wire_room,
             addrs: &addrs,
             gone: self.gone,
             sent_packets: &mut self.sent_packets,

@@ -171,6 +171,7 @@ impl Handshake {
     }
 
     /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
+    // [M1.10]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let words = self.words();
         let base = Base::new(PktType::HANDSHAKE, self.flags().bits());

@@ -97,6 +97,7 @@ impl Opts {
     }
 
     /// Writes the headers at `buf[at..]`; returns the offset behind them.
+    // [M1.10]
     #[inline]
     pub(super) fn write(&self, buf: &mut [u8], mut at: usize) -> usize {
         if let Some(addr) = self.raw_addr {

@@ -190,6 +190,7 @@ impl Engine {
 
     /// True when everything sent to `peer` (to all, if `None`) is acknowledged as far as its protocol asks,
     /// and no control packet is queued.
+    // [M3.12]
     pub fn is_flushed(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => {

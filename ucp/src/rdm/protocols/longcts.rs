@@ -175,6 +175,7 @@ fn on_cts(sends: &mut Sends, rma_ops: &mut RmaOps, peers: &mut Peers, a: &Arriva
         Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
         _ => return peers.drop_packet(a, DropReason::BadId),
     };
+    // [M5.14]
     if cts.recv_length == 0 {
         return peers.drop_packet(a, DropReason::BadWindow);
     }

@@ -38,7 +38,8 @@ fn segment(left: usize, capacity: usize) -> usize {
     even.min(capacity).min(left)
 }
 
-/// Sends the next packet of the op at the head of its peer's queue.
+/// Sends the next packet of the op at the head of its peer's queue, where it stays until the last one is out.
+// [M5.15]
 pub(in crate::rdm) fn push<W: Wire>(
     sends: &mut Sends,
     peers: &mut Peers,

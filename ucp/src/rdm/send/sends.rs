@@ -345,7 +345,7 @@ pub(in crate::rdm) fn send_now<W: Wire>(
 
 /// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and
 /// untagged messages may wait for it. `None`: go on.
-// [M3.7] [M11.1]
+// [M3.7] [M6.4] [M11.1]
 pub(in crate::rdm) fn may_start<W: Wire>(
     peers: &mut Peers,
     w: &mut W,

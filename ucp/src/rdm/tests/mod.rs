@@ -14,6 +14,7 @@ mod rails;
 mod reads;
 mod rma;
 mod rma_lane;
+mod rules;
 mod scatter;
 mod stages;
 mod user_qp_send;

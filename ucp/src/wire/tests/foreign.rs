@@ -32,6 +32,49 @@ fn raw_address_and_connid_together() {
     assert_eq!(opts.sender_connid(), Some(1));
 }
 
+// [M1.10]
+#[test]
+fn options_stand_in_order_without_gaps() {
+    let (addr, data, connid) = (Some(ADDR), Some(0x1122_3344_5566_7788), Some(CONNID));
+    for has in 0..8 {
+        let pick = |bit: u32| has >> bit & 1 == 1;
+        let wanted = Opts {
+            raw_addr: addr.filter(|_| pick(0)),
+            cq_data: data.filter(|_| pick(1)),
+            connid: connid.filter(|_| pick(2)),
+            ..Opts::NONE
+        };
+        let hex = |on: bool, text: &str| if on { text.to_owned() } else { String::new() };
+        let (data, connid) = ("8877665544332211", CONNID.to_le_bytes().map(|b| format!("{b:02x}")).concat());
+        let flags = 0x0004 | u16::from(pick(0)) | u16::from(pick(1)) << 1 | u16::from(pick(2)) << 15;
+        let flags = flags.to_le_bytes().map(|b| format!("{b:02x}")).concat();
+        let all = [hex(pick(0), RAW), hex(pick(1), data), hex(pick(2), &connid)].join("\n");
+        let packet = from_hex(&format!("4004{flags} 04030201 {all}\n 6869"));
+        let Ok(Packet::Rtm(rtm)) = parse(&packet) else { panic!("rejected") };
+        assert_eq!((rtm.opts, rtm.payload), (wanted, &b"hi"[..]), "{has:03b}");
+        let mut written = [0; 128];
+        let mut at = 8 + wanted.wire_len();
+        assert_eq!(wanted.write(&mut written, 8), at);
+        assert_eq!(written[8..at], packet[8..at]);
+        at += 2;
+        assert_eq!(at, packet.len());
+    }
+    let whole = Handshake {
+        host_id: Some(2),
+        user_recv_qp: Some(UserRecvQp { qpn: 4, qkey: 5 }),
+        hmem_p2p: Some(true),
+        ..Handshake::new(Features::empty(), 1, 3)
+    };
+    let mut packet = [0; 64];
+    let len = whole.write(&mut packet);
+    let words: Vec<u64> =
+        packet[16..len].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    assert_eq!(words, [1, 2, 3, 5 << 32 | 4, 1]);
+    // An unknown option behind them changes nothing.
+    packet[2] |= 0x10;
+    assert_eq!(parse(&packet[..len + 8]), Ok(Packet::Handshake(whole)));
+}
+
 // [M1.7]
 #[test]
 fn class_flags_missing_and_unknown_flags_there() {

@@ -6,6 +6,7 @@
 
 use crate::api::{Error, OpenError};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use ucs::mem::{MemError, SharedMem};
 use ucs::sys::{PeerCred, proc};
 
@@ -110,6 +111,11 @@ pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
     } else {
         "peers must be in one pid namespace and dumpable"
     }
+}
+
+/// Inode of the file that a process has under a descriptor.
+pub(super) fn inode(pid: u32, fd: i32) -> Option<u64> {
+    std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok().map(|file| file.ino())
 }
 
 fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, LookupError> {

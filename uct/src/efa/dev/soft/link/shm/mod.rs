@@ -62,7 +62,8 @@ struct ShmDevice {
     down: AtomicBool,
     next_qpn: AtomicU16,
     known: Mutex<KnownPeers>,
-    remotes: Mutex<FxHashMap<(u32, u64, i32), Weak<RemoteDevice>>>,
+    /// By process, its start, and the inode of the device's memory file.
+    remotes: Mutex<FxHashMap<(u32, u64, u64), Weak<RemoteDevice>>>,
     born: Instant,
 }
 
@@ -117,7 +118,9 @@ impl Shm {
 
     /// Attaches the device of a process, once.
     fn remote(&self, identity: &QpIdentity) -> Result<Arc<RemoteDevice>, LookupError> {
-        let key = (identity.pid, identity.start, identity.dev_fd);
+        // Not by the descriptor: a process that closes a device and opens another one may use it again.
+        let inode = lookup::inode(identity.pid, identity.dev_fd).ok_or(LookupError::NotFound)?;
+        let key = (identity.pid, identity.start, inode);
         let mut remotes = lock(&self.0.remotes);
         if let Some(remote) = remotes.get(&key).and_then(Weak::upgrade) {
             return Ok(remote);
@@ -171,6 +174,8 @@ impl Shm {
 }
 
 impl Link for Shm {
+    const SERVES_THREADS: bool = true;
+
     type RecvQueue = ShmRecvQueue;
     type RemoteQp = ShmRemoteQp;
     type CompChannel = ShmCompChannel;

@@ -4,8 +4,9 @@
 
 use super::comp::Completion;
 use super::iface::Shared;
+use super::inner::{InnerEp, inner_ep};
 use super::trace::TracedSends;
-use crate::any::{self, Mem, Rkey};
+use crate::any::{Mem, Rkey};
 use crate::api::{Ep as _, EpTag, Error, Outcome, Pack, PendingQueued, Refused, Retry, Sent};
 use crate::delegate::{ep_control, ep_rma, ep_sends};
 use std::mem::ManuallyDrop;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 /// A connection to one remote interface.
 pub struct Ep {
-    ep: ManuallyDrop<any::Ep>,
+    ep: ManuallyDrop<InnerEp>,
     shared: Arc<Shared>,
 }
 
@@ -42,7 +43,7 @@ macro_rules! method {
         $($attr)*
         pub fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
             let _guard = self.shared.lock()?;
-            self.ep.$name($($arg),*)
+            inner_ep!(*self.ep, ep => ep.$name($($arg),*))
         }
     };
     ([$($attr:tt)*] [] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty;
@@ -50,7 +51,7 @@ macro_rules! method {
         #[doc = concat!("Calls [`", stringify!($name), "`](crate::api::Ep::", stringify!($name), ") inside the lock.")]
         $($attr)*
         pub fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
-            self.shared.run($comp, |$comp| self.ep.$name($($arg),*), in_progress)
+            self.shared.run($comp, |$comp| inner_ep!(*self.ep, ep => ep.$name($($arg),*)), in_progress)
         }
     };
     ([$($attr:tt)*] [unsafe] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty;
@@ -61,7 +62,8 @@ macro_rules! method {
         $($attr)*
         pub unsafe fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
             // SAFETY: the caller's promise is the same.
-            self.shared.run($comp, |$comp| unsafe { self.ep.$name($($arg),*) }, in_progress)
+            let call = |$comp| inner_ep!(*self.ep, ep => unsafe { ep.$name($($arg),*) });
+            self.shared.run($comp, call, in_progress)
         }
     };
 }
@@ -74,9 +76,9 @@ macro_rules! send {
         pub fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
             let _guard = self.shared.lock()?;
             if self.shared.is_traced() {
-                return self.traced().$name($($arg),*);
+                return inner_ep!(*self.ep, ep => self.traced(ep).$name($($arg),*));
             }
-            self.ep.$name($($arg),*)
+            inner_ep!(*self.ep, ep => ep.$name($($arg),*))
         }
     };
     ([$($attr:tt)*] [unsafe] $name:ident [] ($($arg:ident: $T:ty),*) $Ret:ty;
@@ -89,10 +91,10 @@ macro_rules! send {
             let call = |$comp| {
                 if self.shared.is_traced() {
                     // SAFETY: the caller's promise is the same.
-                    return unsafe { self.traced().$name($($arg),*) };
+                    return inner_ep!(*self.ep, ep => unsafe { self.traced(ep).$name($($arg),*) });
                 }
                 // SAFETY: as above.
-                unsafe { self.ep.$name($($arg),*) }
+                inner_ep!(*self.ep, ep => unsafe { ep.$name($($arg),*) })
             };
             self.shared.run($comp, call, in_progress)
         }
@@ -100,32 +102,32 @@ macro_rules! send {
 }
 
 impl Ep {
-    pub(super) fn new(ep: any::Ep, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(ep: InnerEp, shared: &Arc<Shared>) -> Self {
         Ep { ep: ManuallyDrop::new(ep), shared: shared.clone() }
     }
 
     #[cold]
-    fn traced(&self) -> TracedSends<'_, any::Ep> {
-        TracedSends { ep: &self.ep, tracer: &self.shared.tracer }
+    fn traced<'a, E>(&'a self, ep: &'a E) -> TracedSends<'a, E> {
+        TracedSends { ep, tracer: &self.shared.tracer }
     }
 
     /// Sets the number that error reports of this endpoint carry.
     pub fn set_tag(&self, tag: EpTag) -> Result<(), Error> {
         let _guard = self.shared.lock()?;
-        self.ep.set_tag(tag);
+        inner_ep!(*self.ep, ep => ep.set_tag(tag));
         Ok(())
     }
 
     /// That number.
     pub fn tag(&self) -> Result<EpTag, Error> {
         let _guard = self.shared.lock()?;
-        Ok(self.ep.tag())
+        Ok(inner_ep!(*self.ep, ep => ep.tag()))
     }
 
     /// See [`crate::api::Ep::max_bcopy`].
     pub fn max_bcopy(&self) -> Result<usize, Error> {
         let _guard = self.shared.lock()?;
-        Ok(self.ep.max_bcopy())
+        Ok(inner_ep!(*self.ep, ep => ep.max_bcopy()))
     }
 
     /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the lock. // HOT
@@ -133,15 +135,15 @@ impl Ep {
     pub fn am_short_packet(&self, max: usize, pack: impl Pack + Copy) -> Outcome<usize> {
         let _guard = self.shared.lock()?;
         if self.shared.is_traced() {
-            return self.traced().am_packet(max, |slot| pack.pack(slot));
+            return inner_ep!(*self.ep, ep => self.traced(ep).am_packet(max, |slot| pack.pack(slot)));
         }
-        self.ep.am_short_packet(max, pack)
+        inner_ep!(*self.ep, ep => ep.am_short_packet(max, pack))
     }
 
     /// See [`crate::api::Ep::pending_add`]; the operation runs inside the lock, in any progressing thread.
     pub fn pending_add(&self, op: Box<dyn FnMut() -> Retry + Send>) -> Result<PendingQueued, Error> {
         let _guard = self.shared.lock()?;
-        let added = self.ep.pending_add(op);
+        let added = inner_ep!(*self.ep, ep => ep.pending_add(op));
         if added == Ok(PendingQueued::Queued) {
             // Sleepers without a limit assume that nothing is pending.
             self.shared.wakeup.wake_all();
@@ -152,14 +154,14 @@ impl Ep {
     /// See [`crate::api::Ep::pending_purge`]: hands each waiting operation to `each`, still boxed.
     pub fn pending_purge(&self, each: &mut dyn FnMut(crate::api::Pending)) -> Result<(), Error> {
         let _guard = self.shared.lock()?;
-        self.ep.pending_purge(each);
+        inner_ep!(*self.ep, ep => ep.pending_purge(each));
         Ok(())
     }
 
     /// See [`crate::api::Ep::is_connected`].
     pub fn is_connected(&self, device: &[u8], iface: &[u8]) -> Result<bool, Error> {
         let _guard = self.shared.lock()?;
-        Ok(self.ep.is_connected(device, iface))
+        Ok(inner_ep!(*self.ep, ep => ep.is_connected(device, iface)))
     }
 
     /// See [`crate::api::Ep::cancel`].

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::comp::{Completion, Tokens};
+use super::inner::{Inner, InnerEp, inner};
 use super::trace::{self, TraceEvent, TraceKind, TracedSink};
 use super::{Ep, ThreadMode};
 use crate::any;
@@ -11,6 +12,7 @@ use crate::api::{
     RecvDesc, Sent, Sink, SrcAddr,
 };
 use crate::base::am::{AmTable, CopyOnKeep, TableSink};
+use crate::wrap::Paired;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -69,11 +71,13 @@ pub(super) struct Shared {
     attr: IfaceAttr,
     device_addr: AddrBuf,
     iface_addr: AddrBuf,
-    pub(super) iface: any::Iface,
+    pub(super) iface: Inner,
     handlers: AmTable,
     pub(super) tokens: Tokens,
     for_callers: RefCell<Box<[bool; 256]>>,
-    kept: RefCell<VecDeque<(SrcAddr, RecvDesc)>>,
+    kept: RefCell<VecDeque<(SrcAddr, Option<EpTag>, RecvDesc)>>,
+    /// While a kept message is delivered: the endpoint that it came for.
+    kept_for: Cell<Option<EpTag>>,
     kept_len: Cell<usize>,
     kept_bytes: Cell<usize>,
     /// `Send`, like handlers: there is no other way to set it.
@@ -144,6 +148,14 @@ impl Shared {
         max.min(messages).min(MOST_KEPT.saturating_sub(self.kept_len.get()))
     }
 
+    /// Within a handler: the tag of the endpoint that a message came for, if it was sent to one.
+    fn receiver(&self) -> Option<EpTag> {
+        match &self.iface {
+            Inner::Plain(_) => None,
+            Inner::Paired(iface) => self.kept_for.get().or_else(|| iface.receiver()),
+        }
+    }
+
     /// Runs an operation inside, with a token for its completion. // HOT
     #[inline]
     pub(super) fn run<T>(
@@ -177,7 +189,7 @@ impl Sink for HandlerSink<'_> {
         if self.by == Progressor::ProgressThread && self.shared.for_callers.borrow()[usize::from(am.id())] {
             self.shared.kept_len.set(self.shared.kept_len.get() + 1);
             self.shared.kept_bytes.set(self.shared.kept_bytes.get() + am.packet().len());
-            return self.shared.kept.borrow_mut().push_back((am.source(), am.keep()));
+            return self.shared.kept.borrow_mut().push_back((am.source(), self.shared.receiver(), am.keep()));
         }
         TableSink(&self.shared.handlers).on_am(am);
     }
@@ -207,17 +219,33 @@ impl Iface {
     /// Opens an interface on a memory domain that other interfaces may share. One of `self` exchanges
     /// messages with itself only.
     pub fn open_on(md: &any::Md, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
-        let iface = any::open_iface_for_threads(md, source)?;
-        let mut attr = iface.attr().clone();
+        Ok(Iface::of(Inner::Plain(any::open_iface_for_threads(md, source)?), mode))
+    }
+
+    /// [`Iface::open`], with endpoints that connect to endpoints ([`Iface::create_ep`]) beside those that
+    /// connect to interfaces. Both ends are opened so; a message is four bytes longer.
+    pub fn open_paired(tl: &str, dev: &str, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
+        Iface::open_paired_on(&any::open_md(tl, dev, source)?, source, mode)
+    }
+
+    /// [`Iface::open_paired`] on a memory domain that other interfaces may share.
+    pub fn open_paired_on(md: &any::Md, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
+        Ok(Iface::of(Inner::Paired(Paired::new(any::open_iface_for_threads(md, source)?)), mode))
+    }
+
+    fn of(inner: Inner, mode: ThreadMode) -> Iface {
+        let (device_addr, iface_addr) = inner!(inner, iface => (iface.device_addr(), iface.iface_addr()));
+        let mut attr = inner!(inner, iface => iface.attr().clone());
         // User receives are reported to sinks only, and threads have handlers.
         attr.caps.remove(api::Caps::USER_RECV);
         let shared = Shared {
             lock: RecursiveLock::new(mode, this_thread()),
             traced: Cell::new(false),
             attr,
-            device_addr: iface.device_addr(),
-            iface_addr: iface.iface_addr(),
-            iface,
+            device_addr,
+            iface_addr,
+            iface: inner,
+            kept_for: Cell::new(None),
             handlers: AmTable::default(),
             tokens: Tokens::default(),
             for_callers: RefCell::new(Box::new([false; 256])),
@@ -227,7 +255,7 @@ impl Iface {
             tracer: RefCell::new(Box::new(|_| {})),
             wakeup: Wakeup::new(),
         };
-        Ok(Iface { shared: Arc::new(shared), seen: AtomicU64::new(0) })
+        Iface { shared: Arc::new(shared), seen: AtomicU64::new(0) }
     }
 
     /// Attributes.
@@ -237,7 +265,7 @@ impl Iface {
 
     /// The memory domain, for any thread, without the lock.
     pub fn md(&self) -> &any::Md {
-        self.shared.iface.md()
+        inner!(self.shared.iface, iface => iface.md())
     }
 
     /// The thread mode it was opened with.
@@ -258,19 +286,34 @@ impl Iface {
     /// Whether [`Iface::connect`] to that address can work, and if not, why.
     pub fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
         let _guard = self.shared.lock()?;
-        self.shared.iface.reachable(device, iface)
+        inner!(self.shared.iface, it => it.reachable(device, iface))
     }
 
     /// A new endpoint to be connected by [`Ep::connect_to_ep`].
     pub fn create_ep(&self) -> Result<Ep, Error> {
         let _guard = self.shared.lock()?;
-        Ok(Ep::new(self.shared.iface.create_ep()?, &self.shared))
+        let ep = match &self.shared.iface {
+            Inner::Plain(iface) => InnerEp::Plain(iface.create_ep()?),
+            Inner::Paired(iface) => InnerEp::Paired(iface.create_ep()?),
+        };
+        Ok(Ep::new(ep, &self.shared))
     }
 
     /// A new endpoint to a remote interface.
     pub fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
         let _guard = self.shared.lock()?;
-        Ok(Ep::new(self.shared.iface.connect(device, iface)?, &self.shared))
+        let ep = match &self.shared.iface {
+            Inner::Plain(it) => InnerEp::Plain(it.connect(device, iface)?),
+            Inner::Paired(it) => InnerEp::Paired(it.connect(device, iface)?),
+        };
+        Ok(Ep::new(ep, &self.shared))
+    }
+
+    /// Within a handler: the tag of the receiving endpoint; `None` for the interface itself. Interfaces of
+    /// [`Iface::open_paired`] only.
+    pub fn receiver(&self) -> Result<Option<EpTag>, Error> {
+        let _guard = self.shared.lock()?;
+        Ok(self.shared.receiver())
     }
 
     /// Registers or removes the handler of an active message id, and says where it may run.
@@ -365,7 +408,7 @@ impl Iface {
         events += if shared.is_traced() {
             self.poll_traced(max - events, &mut sink)
         } else {
-            shared.iface.poll(max - events, &mut sink)
+            inner!(shared.iface, iface => iface.poll(max - events, &mut sink))
         };
         if events > 0 {
             // Others may wait for what has come; this handle knows of it.
@@ -379,22 +422,25 @@ impl Iface {
     fn poll_traced(&self, max: usize, sink: &mut HandlerSink<'_>) -> usize {
         let shared = &*self.shared;
         let (tracer, table) = (&shared.tracer, Some(&shared.handlers));
-        shared.iface.poll(max, &mut TracedSink { tracer, table, then: sink })
+        let mut sink = TracedSink { tracer, table, then: sink };
+        inner!(shared.iface, iface => iface.poll(max, &mut sink))
     }
 
     fn deliver_kept(&self, max: usize) -> usize {
         let (shared, mut events) = (&*self.shared, 0);
         let was_full = shared.keep_budget(1) == 0;
         while events < max {
-            let Some((source, kept)) = shared.kept.borrow_mut().pop_front() else { break };
+            let Some((source, receiver, kept)) = shared.kept.borrow_mut().pop_front() else { break };
             shared.kept_len.set(shared.kept_len.get() - 1);
             shared.kept_bytes.set(shared.kept_bytes.get() - kept.packet().len());
             let am = Am::new(kept.packet(), source, &CopyOnKeep);
+            shared.kept_for.set(receiver);
             if shared.is_traced() {
                 shared.dispatch_traced(am);
             } else {
                 shared.handlers.dispatch(am);
             }
+            shared.kept_for.set(None);
             events += 1;
         }
         if was_full {
@@ -414,13 +460,17 @@ impl Iface {
 
     /// Completes when everything issued so far on all endpoints has; see [`api::Iface::flush`].
     pub fn flush(&self, comp: Option<&Arc<Completion>>) -> Outcome {
-        self.shared.run(comp, |comp| self.shared.iface.flush(comp), |sent| *sent == Sent::InProgress)
+        self.shared.run(
+            comp,
+            |comp| inner!(self.shared.iface, iface => iface.flush(comp)),
+            |sent| *sent == Sent::InProgress,
+        )
     }
 
     /// Operations issued after it take effect after those issued before it.
     pub fn fence(&self) -> Outcome {
         let _guard = self.shared.lock()?;
-        self.shared.iface.fence()
+        inner!(self.shared.iface, iface => iface.fence())
     }
 
     /// Whether the calling thread is inside: in a handler, a completion or a closure of an operation.

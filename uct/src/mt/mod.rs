@@ -17,6 +17,7 @@
 mod comp;
 mod ep;
 mod iface;
+mod inner;
 mod sleep;
 #[cfg(test)]
 mod sleep_tests;

@@ -2,6 +2,7 @@
 //! interface's descriptor and by other threads ([`Wakeup`]).
 
 use super::Iface;
+use super::inner::inner;
 use crate::api::{ArmStatus, Error, Events, Iface as _};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -49,16 +50,22 @@ impl Iface {
     /// The descriptor that [`Iface::arm`] arms; also reports events that others receive.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let _guard = self.shared.lock()?;
-        self.shared.wakeup.event_fd(self.shared.iface.event_fd()?).map_err(no_descriptor)
+        self.shared
+            .wakeup
+            .event_fd(inner!(self.shared.iface, iface => iface.event_fd())?)
+            .map_err(no_descriptor)
     }
 
     /// Arms the descriptor for one wake-up of one thread. `Ok(false)`: events are there, or were.
     pub fn arm(&self, events: Events) -> Result<bool, Error> {
         let _guard = self.shared.lock()?;
-        if self.has_something_unseen() || !self.shared.iface.arm(events)? {
+        if self.has_something_unseen() || !inner!(self.shared.iface, iface => iface.arm(events))? {
             return Ok(false);
         }
-        self.shared.wakeup.arm(self.shared.iface.event_fd()?).map_err(no_descriptor)?;
+        self.shared
+            .wakeup
+            .arm(inner!(self.shared.iface, iface => iface.event_fd())?)
+            .map_err(no_descriptor)?;
         Ok(true)
     }
 
@@ -68,9 +75,12 @@ impl Iface {
         if self.has_something_unseen() {
             return Ok(ArmStatus::Busy);
         }
-        let armed = self.shared.iface.arm_for(events)?;
+        let armed = inner!(self.shared.iface, iface => iface.arm_for(events))?;
         if armed != ArmStatus::Busy {
-            self.shared.wakeup.arm(self.shared.iface.event_fd()?).map_err(no_descriptor)?;
+            self.shared
+                .wakeup
+                .arm(inner!(self.shared.iface, iface => iface.event_fd())?)
+                .map_err(no_descriptor)?;
         }
         Ok(armed)
     }
@@ -112,10 +122,12 @@ impl Iface {
         who: impl Fn(&Wakeup) -> Result<Sleeper<'_>, Errno>,
     ) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
-        let Some(time) = shared.iface.arm_for(Events::all())?.sleep_time(left) else { return Ok(None) };
+        let Some(time) = inner!(shared.iface, iface => iface.arm_for(Events::all()))?.sleep_time(left) else {
+            return Ok(None);
+        };
         Ok(Some(SleepPlan {
             sleeper: who(&shared.wakeup).map_err(no_descriptor)?,
-            own: Some(shared.iface.event_fd()?),
+            own: Some(inner!(shared.iface, iface => iface.event_fd())?),
             time,
         }))
     }

@@ -3,7 +3,7 @@
 use suites::conform::Pair;
 use suites::conform::peer_failure::{self, FailingPeer};
 use suites::conform::threads::{self, SharedPair};
-use suites::{conform_suite, peer_failure_suite, threads_suite};
+use suites::{conform_suite, leave_suite, peer_failure_suite, threads_suite};
 use ucs::config::Source;
 use uct::wrap::{Locked, Paired, ThreadMode};
 use uct::{any, cma, loopback, posix};
@@ -71,6 +71,39 @@ conform_suite!(efa_shm, || {
     let open = || any::open("efa", "softefa0", &Source::empty()).unwrap();
     Pair::new(open(), open())
 });
+conform_suite!(efa_reordered, || {
+    let source = Source::empty().with("SOFTEFA_REORDER", "0.3");
+    let open = || any::open("efa", "softefa0", &source).unwrap();
+    Pair::new(open(), open())
+});
+conform_suite!(posix_itself, || {
+    let iface = posix::Iface::open(&Default::default()).unwrap();
+    Pair::new(iface.clone(), iface)
+});
+conform_suite!(cma_itself, || {
+    let iface = cma::Iface::open(&Default::default()).unwrap();
+    Pair::new(iface.clone(), iface)
+});
+conform_suite!(efa_itself, || {
+    use uct::efa::dev::soft;
+    let dev = soft::open_shm(&Source::empty(), "softefa0").unwrap();
+    let iface = uct::efa::Iface::open(dev, &Default::default()).unwrap();
+    Pair::new(iface.clone(), iface)
+});
+conform_suite!(cma_paired, || {
+    let open = || Paired::new(cma::Iface::open(&Default::default()).unwrap());
+    Pair::by_ep(open(), open())
+});
+
+fn open_any(tl: &str, dev: &str) -> any::Iface {
+    any::open(tl, dev, &Source::empty()).unwrap()
+}
+
+leave_suite!(loopback_leave, || open_any("self", "memory"));
+leave_suite!(posix_leave, || open_any("posix", "memory"));
+leave_suite!(cma_leave, || open_any("cma", "memory"));
+leave_suite!(efa_leave, || open_any("efa", "softefa0"));
+
 /// Two interfaces on one memory domain, as the workers of a context have them.
 fn of_one_domain(tl: &str, dev: &str, open: Open) -> Pair<any::Iface> {
     let source = Source::empty();
@@ -122,10 +155,31 @@ threads_suite!(efa_threads, || SharedPair::new(
     threads::open("efa", "softefa0"),
     threads::open("efa", "softefa0")
 ));
+threads_suite!(loopback_threads_paired, || {
+    let iface = threads::open_paired("self", "memory");
+    SharedPair::by_ep(iface.clone(), iface)
+});
+threads_suite!(posix_threads_paired, || SharedPair::by_ep(
+    threads::open_paired("posix", "memory"),
+    threads::open_paired("posix", "memory")
+));
+threads_suite!(cma_threads_paired, || SharedPair::by_ep(
+    threads::open_paired("cma", "memory"),
+    threads::open_paired("cma", "memory")
+));
+threads_suite!(efa_threads_paired, || SharedPair::by_ep(
+    threads::open_paired("efa", "softefa0"),
+    threads::open_paired("efa", "softefa0")
+));
 
 /// Interfaces of several threads on one memory domain of each transport.
 mod shared_domain {
-    use suites::conform::shared_domain::threads_share_a_domain;
+    use suites::conform::shared_domain::{atomics_of_transports_meet, threads_share_a_domain};
+
+    #[test]
+    fn atomics_of_efa_and_posix_meet() {
+        atomics_of_transports_meet();
+    }
 
     #[test]
     fn loopback_threads_share_a_domain() {

@@ -213,7 +213,15 @@ fn pgas() {
     }
     check_invalid_setting(&program);
     check_refusal(&program, "65", &[], "'65' is not a number of processes from 2 to 64");
-    check_refusal_prefix(&program, "2 efa softefa0", &[], "efa/softefa0 lacks ");
+    // Over a network, whose atomics the targets' threads carry out; also out of order.
+    for (args, reorder) in [("2 efa softefa0", "0"), ("5 efa softefa0", "0"), ("4 efa softefa0", "0.3")] {
+        let out = run_within(FAMILY_TIMEOUT, &program, args, &[("SOFTEFA_REORDER", reorder)]);
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && err.is_empty(), "{args}: {:?} {err}", out.status);
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(text.lines().count() == 5 && text.lines().all(|l| l.ends_with(": true")), "{text}");
+    }
+    check_refusal_prefix(&program, "2 efa softefa0", &[("UCX_EFA_ATOMICS", "n")], "efa/softefa0 lacks ");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Atomics against a model, one word at a time. Contention between processes is in `tests/atomics.rs`.
 
-use super::{Pair, rma};
+use super::{Log, Pair, PollLimit, rma};
 use std::ptr::NonNull;
 use uct::api::{
-    Access, AtomicCaps, AtomicOp, AtomicOps, Caps, Comp, Ep, Error, Iface, Memory, Refused, Word,
+    Access, AtomicCaps, AtomicOp, AtomicOps, Caps, Comp, Ep, EpTag, Error, Iface, Md, Memory, Refused, Sent,
+    Word,
 };
 
 const OPS: [(AtomicOp, AtomicOps); 5] = [
@@ -142,4 +143,107 @@ pub fn invalid_atomics_are_rejected<I: Iface>(p: &Pair<I>) {
     let sent = unsafe { p.ab.atomic_cswap(0u64, 1, result, t.at + 1, &t.rkey, Comp::None) };
     assert!(sent.is_err());
     assert_eq!(old, 5);
+}
+
+/// A key without the right gives no atomics, nor does one of revoked memory.
+pub fn atomics_need_their_right<I: Iface>(p: &Pair<I>) {
+    if caps(p).is_none() {
+        return;
+    }
+    let mut old = 5u64;
+    let result = NonNull::from(&mut old);
+    let add = |t: &rma::Target<I>| {
+        // SAFETY: `old` outlives the completion that `finish` waits for.
+        p.finish(|comp| unsafe { p.ab.atomic_fetch(AtomicOp::Add, 1u64, result, t.at, &t.rkey, comp) })
+    };
+    let poor = rma::target(p, 64, Access::ALL - Access::REMOTE_ATOMIC);
+    assert_eq!(add(&poor), Err(Error::RemoteAccess));
+    let rich = rma::target(p, 64, Access::ALL);
+    assert_eq!(add(&rich), Ok(()));
+    rich.mem.revoke();
+    if p.b.md().attr().revokes_keys {
+        assert_eq!(add(&rich), Err(Error::RemoteAccess));
+        // One without a completion is reported for its endpoint, and does not stop a flush.
+        p.ab.set_tag(EpTag(6));
+        let (mut a, mut b) = (Log::default(), Log::default());
+        let posted = p.retry(&mut a, &mut b, || p.ab.atomic_post(AtomicOp::Add, 1u64, rich.at, &rich.rkey));
+        match posted {
+            Err(e) => assert_eq!(e, Error::RemoteAccess),
+            Ok(_) => {
+                let mut polls = PollLimit::default();
+                while a.errors.is_empty() && polls.is_left() {
+                    p.poll_a(&mut a);
+                }
+                assert_eq!(a.errors, [(EpTag(6), Error::RemoteAccess)]);
+            }
+        }
+    }
+    assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+    // SAFETY: inside the memory; no operation is under way.
+    assert_eq!(unsafe { rich.mem.addr().cast::<u64>().read_volatile() }, 1);
+    let next = rma::target(p, 64, Access::ALL);
+    assert_eq!(add(&next), Ok(()), "later operations are not affected");
+}
+
+/// Atomics complete although nobody progresses the target's interface.
+pub fn targets_need_not_progress<I: Iface>(p: &Pair<I>) {
+    if caps(p).is_none() {
+        return;
+    }
+    let t = rma::target(p, 64, Access::ALL);
+    let (mut log, mut old) = (Log::default(), 7u64);
+    let result = NonNull::from(&mut old);
+    for n in 0..20 {
+        // SAFETY: `old` outlives the completion that is waited for.
+        let sent = unsafe { p.ab.atomic_fetch(AtomicOp::Add, 1u64, result, t.at, &t.rkey, Comp::Token(n)) };
+        let mut polls = PollLimit::default();
+        while sent == Ok(Sent::InProgress) && log.comps.is_empty() && polls.is_left() {
+            p.a.poll(16, &mut log);
+        }
+        assert!(sent == Ok(Sent::Done) || log.comps.drain(..).eq([(n, Ok(()))]), "{sent:?}");
+        // SAFETY: `old` is alive; the operation is over.
+        assert_eq!(unsafe { result.read() }, n);
+    }
+}
+
+/// Many atomics under way at a time take effect once each, and a flush and a fence cover them.
+pub fn concurrent_atomics_happen_once<I: Iface>(p: &Pair<I>) {
+    const EACH: usize = 1000;
+    if caps(p).is_none() {
+        return;
+    }
+    let t = rma::target(p, 64, Access::ALL);
+    let (mut a, mut b) = (Log::default(), Log::default());
+    let mut tickets = vec![u32::MAX; EACH];
+    let slots = tickets.as_mut_ptr();
+    let mut under_way = 0;
+    for n in 0..EACH {
+        let result = NonNull::new(slots.wrapping_add(n)).unwrap();
+        let draw =
+            // SAFETY: `tickets` outlives the flush below.
+            || unsafe { p.ab.atomic_fetch(AtomicOp::Add, 1u32, result, t.at, &t.rkey, Comp::Token(n as u64)) };
+        under_way += usize::from(p.retry(&mut a, &mut b, draw) == Ok(Sent::InProgress));
+        let add = || p.ab.atomic_post(AtomicOp::Add, 2u64, t.at + 8, &t.rkey);
+        p.retry(&mut a, &mut b, add).map(drop).unwrap();
+        if n % 100 == 99 {
+            p.retry(&mut a, &mut b, || p.ab.fence()).map(drop).unwrap();
+        }
+    }
+    let flush = p.retry(&mut a, &mut b, || p.ab.flush(Comp::Token(u64::MAX))).unwrap();
+    a.comps.append(&mut b.comps);
+    let mut polls = PollLimit::default();
+    let end = (u64::MAX, Ok(()));
+    while flush == Sent::InProgress && !a.comps.contains(&end) && polls.is_left() {
+        p.poll_a(&mut a);
+    }
+    assert_eq!(
+        a.comps.len(),
+        under_way + usize::from(flush == Sent::InProgress),
+        "each once, the flush last"
+    );
+    assert!(a.comps.iter().all(|(_, result)| *result == Ok(())) && a.errors.is_empty());
+    tickets.sort_unstable();
+    assert!(tickets.into_iter().eq(0..EACH as u32), "each ticket once");
+    // SAFETY: inside the memory; no operation is under way.
+    assert_eq!(unsafe { t.mem.addr().wrapping_add(8).cast::<u64>().read_volatile() }, 2 * EACH as u64);
 }

@@ -3,8 +3,8 @@
 use super::{Log, Pair, is_unsupported};
 use std::ptr::NonNull;
 use uct::api::{
-    AllocReq, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN, Md,
-    Memory, Op, Refused, RemoteIov, Sent, UserQp,
+    AM_SHORT_MIN, AllocReq, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov,
+    MAX_ADDR_LEN, Md, Memory, Op, Refused, RemoteIov, Sent, UserQp,
 };
 
 /// Lengths, limits and names agree.
@@ -21,9 +21,10 @@ pub fn attributes_are_consistent<I: Iface>(p: &Pair<I>) {
     assert!(attr.am.max_hdr <= attr.am.max_zcopy);
     assert!(attr.bandwidth > 0.0 && attr.latency.fixed >= 0.0);
     if attr.has(Caps::AM_SHORT) {
-        assert!(attr.am.max_short >= 8);
+        assert!(attr.am.max_short >= AM_SHORT_MIN);
     }
     assert_eq!(attr.has(Caps::ATOMIC), attr.atomics != Default::default());
+    assert!(attr.has(Caps::ATOMIC) || !attr.has(Caps::ATOMIC_EMULATED));
 }
 
 /// A call of each missing capability answers *unsupported*.

@@ -4,8 +4,11 @@
 pub mod am;
 pub mod amo;
 pub mod caps;
+pub mod edges;
 pub mod eps;
 pub mod fairness;
+pub mod flushes;
+pub mod leave;
 pub mod limits;
 pub mod lists;
 pub mod mem;
@@ -16,7 +19,9 @@ pub mod resources;
 pub mod rma;
 pub mod shared_domain;
 pub mod threads;
+pub mod waiting;
 
+use std::time::{Duration, Instant};
 use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, SrcAddr, UserRecv};
 
 /// Two connected interfaces, which may be the same one.
@@ -71,6 +76,33 @@ impl Sink for Log {
 /// Polls before a test gives up. A poll of a software device does some of its work.
 const MAX_POLLS: usize = 200_000;
 
+/// Time that a test gives threads of the library's beyond those polls, on a loaded machine.
+const MAX_TIME: Duration = Duration::from_secs(20);
+
+/// Bounds a loop that polls.
+pub struct PollLimit {
+    polls: usize,
+    start: Instant,
+}
+
+impl Default for PollLimit {
+    fn default() -> Self {
+        PollLimit { polls: 0, start: Instant::now() }
+    }
+}
+
+impl PollLimit {
+    /// Whether to poll once more.
+    pub fn is_left(&mut self) -> bool {
+        self.polls += 1;
+        if self.polls < MAX_POLLS {
+            return true;
+        }
+        std::thread::yield_now();
+        self.start.elapsed() < MAX_TIME
+    }
+}
+
 impl<I: Iface> Pair<I> {
     /// Connects two interfaces.
     pub fn new(a: I, b: I) -> Self {
@@ -99,6 +131,14 @@ impl<I: Iface> Pair<I> {
         Pair { tick: Box::new(tick), ..Pair::new(a, b) }
     }
 
+    /// Polls both sides once; logs what belongs to `a`, on whichever side it is reported.
+    pub fn poll_a(&self, at_a: &mut Log) {
+        let mut at_b = Log::default();
+        self.poll_both(at_a, &mut at_b);
+        at_a.comps.append(&mut at_b.comps);
+        at_a.errors.append(&mut at_b.errors);
+    }
+
     /// Progresses both sides once.
     pub fn progress(&self) {
         (self.tick)();
@@ -120,7 +160,8 @@ impl<I: Iface> Pair<I> {
         at_b: &mut Log,
         mut call: impl FnMut() -> Outcome<T>,
     ) -> Result<T, Error> {
-        for _ in 0..MAX_POLLS {
+        let mut polls = PollLimit::default();
+        while polls.is_left() {
             match call() {
                 Ok(sent) => return Ok(sent),
                 Err(Refused::Failed(e)) => return Err(e),
@@ -132,8 +173,8 @@ impl<I: Iface> Pair<I> {
 
     /// Polls until `b` has `count` messages, and a little longer: none may follow.
     pub fn arrived(&self, at_b: &mut Log, count: usize) {
-        let mut at_a = Log::default();
-        for _ in 0..MAX_POLLS {
+        let (mut at_a, mut polls) = (Log::default(), PollLimit::default());
+        while polls.is_left() {
             if at_b.ams.len() >= count {
                 break;
             }
@@ -153,7 +194,8 @@ impl<I: Iface> Pair<I> {
         let (mut at_a, mut at_b) = (Log::default(), Log::default());
         let sent = self.retry(&mut at_a, &mut at_b, || call(Comp::Token(TOKEN)));
         let expected = usize::from(sent == Ok(Sent::InProgress));
-        for _ in 0..MAX_POLLS {
+        let mut polls = PollLimit::default();
+        while polls.is_left() {
             if at_a.comps.len() + at_b.comps.len() >= expected {
                 break;
             }
@@ -252,6 +294,12 @@ macro_rules! conform_suite {
                 lists::word_keys_give_access lists::fence_orders_puts_to_one_word lists::user_qp_messages_land_in_posted_memory
                 lists::counted_completion_reports_failure
                 amo::every_operation_on_every_word amo::compare_and_swap amo::invalid_atomics_are_rejected
+                amo::atomics_need_their_right amo::targets_need_not_progress amo::concurrent_atomics_happen_once
+                edges::local_pieces_outside_registrations_are_rejected edges::registrations_may_overlap
+                edges::invalid_registrations_are_rejected
+                flushes::flushes_are_told_after_what_they_cover flushes::dropped_endpoint_completes_once
+                waiting::operation_may_queue_elsewhere waiting::operation_may_purge_its_queue
+                waiting::operation_may_drop_its_endpoint waiting::event_fd_wakes_up_for_completions
             );
         }
     };

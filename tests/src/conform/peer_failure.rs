@@ -5,13 +5,14 @@ use super::{Log, MAX_POLLS, Pair, rma};
 use crate::partner::Partner;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use ucs::config::Source;
 use uct::any;
 use uct::api::{
-    Access, AllocReq, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Md, Memory, Outcome, PendingQueued, Refused,
-    Retry, Sent,
+    Access, AllocReq, AtomicOp, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Md, Memory, Outcome, PendingQueued,
+    Refused, Retry, Sent,
 };
 
 /// Notification takes milliseconds on an idle machine.
@@ -243,6 +244,34 @@ pub fn operations_in_flight_end_once<I: Iface>(m: &FailingPeer<I>) {
     m.until("nothing is left", &mut log, |_| m.pair.a.flush(Comp::None) != Ok(Sent::InProgress));
 }
 
+/// Atomics under way when the peer fails end once, also those that it has taken and will not answer, and a
+/// flush ends.
+pub fn atomics_in_flight_end_once<I: Iface>(m: &FailingPeer<I>) {
+    let Some((at, key)) = m.remote.as_ref().filter(|_| m.has(Caps::ATOMIC)) else { return };
+    let (mut log, mut olds, mut under_way) = (Log::default(), vec![0u64; 60], 0);
+    let first = olds.as_mut_ptr();
+    for n in 0..60 {
+        if n == 40 {
+            m.kill();
+        }
+        let ep = &m.eps[n % m.eps.len()];
+        let result = NonNull::new(first.wrapping_add(n)).expect("an element");
+        // SAFETY: `olds` lives until all have ended, which is waited for.
+        match unsafe { ep.atomic_fetch(AtomicOp::Add, 1u64, result, *at, key, Comp::Token(n as u64)) } {
+            Ok(Sent::InProgress) => under_way += 1,
+            Ok(Sent::Done) | Err(Refused::NoResource) => {}
+            Err(Refused::Failed(e)) => is_death(e),
+        }
+    }
+    m.until("atomics do not end", &mut log, |log| log.comps.len() >= under_way);
+    m.until("a flush does not end", &mut log, |_| m.pair.a.flush(Comp::None) != Ok(Sent::InProgress));
+    let mut tokens: Vec<u64> = log.comps.iter().map(|(token, _)| *token).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!((tokens.len(), log.comps.len()), (under_way, under_way), "each once");
+    log.comps.iter().for_each(|(_, result)| result.map_or_else(is_death, |()| {}));
+}
+
 /// A pending operation is released when the peer fails.
 pub fn pending_operations_are_released<I: Iface + 'static>(m: &FailingPeer<I>) {
     if !m.has(Caps::PENDING | Caps::AM_BCOPY) {
@@ -342,7 +371,8 @@ macro_rules! peer_failure_suite {
             #[allow(unused_imports, reason = "what the expression needs")]
             use super::*;
             $crate::conform_suite!(@cases $make;
-                peer_failure::every_endpoint_is_notified peer_failure::operations_in_flight_end_once peer_failure::pending_operations_are_released
+                peer_failure::every_endpoint_is_notified peer_failure::operations_in_flight_end_once peer_failure::atomics_in_flight_end_once
+                peer_failure::pending_operations_are_released
                 peer_failure::ep_check_is_answered peer_failure::other_peers_are_unaffected
             );
         }

@@ -2,6 +2,7 @@
 //! the memory through interfaces of their own, one of which is opened and closed again and again; and a peer
 //! with a domain of its own reaches it too. Instantiated in `tests/conform/conform.rs`.
 
+use std::ptr::NonNull;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 use ucs::config::Source;
 use uct::any::{self, Ep, Iface, Md, Mem};
 use uct::api::{
-    Access, AllocReq, Comp, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Outcome, Refused, Sent,
+    Access, AllocReq, AtomicOp, Comp, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Outcome,
+    Refused, Sent,
 };
 
 use super::rma::{read, write};
@@ -185,4 +187,49 @@ pub fn threads_share_a_domain(tl: &str, dev: &str) {
             done.wait();
         });
     });
+}
+
+/// Emulated atomics of two domains of `efa` and atomics of `posix` count in one word, in which no increment is
+/// lost. Nobody progresses the target.
+pub fn atomics_of_transports_meet() {
+    const BY_MEMORY: u64 = 50_000;
+    const BY_THREAD: u64 = 400;
+    let source = &Source::empty();
+    let (shm, net) = (any::open_md("posix", "memory", source), any::open_md("efa", "softefa0", source));
+    let (shm, net) = (shm.unwrap(), net.unwrap());
+    let mem = shm.alloc(&AllocReq::new(64, "word")).unwrap();
+    // SAFETY: an allocation that outlives the registration.
+    let registered = unsafe { net.register(mem.addr(), 64, Access::ALL) }.unwrap();
+    let target = any::open_iface(&net, source).unwrap();
+    let (keys, to) = ([shm.pack_rkey(&mem).unwrap(), net.pack_rkey(&registered).unwrap()], address(&target));
+    let (at, keys, to) = (mem.addr().addr() as u64, &keys, &to);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let side = Side::on(&shm, source);
+            let rkey = side.iface.md().unpack_rkey(&keys[0]).unwrap();
+            for _ in 0..BY_MEMORY {
+                let added = side.ep.atomic_post(AtomicOp::Add, 1u64, at, &rkey);
+                assert_eq!(added, Ok(Sent::Done));
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let side = Side::new(any::open("efa", "softefa0", source).unwrap(), (&to.0, &to.1));
+                let rkey = side.iface.md().unpack_rkey(&keys[1]).unwrap();
+                let (mut old, mut last) = (0u64, None);
+                let result = NonNull::from(&mut old);
+                for _ in 0..BY_THREAD {
+                    // SAFETY: `old` outlives the operation, which is waited for.
+                    let add =
+                        |comp| unsafe { side.ep.atomic_fetch(AtomicOp::Add, 1u64, result, at, &rkey, comp) };
+                    assert_eq!(side.finish(add), Ok(()));
+                    // SAFETY: `old` is alive; the operation is over.
+                    let found = unsafe { result.read() };
+                    assert!(last.replace(found).is_none_or(|last| last < found));
+                }
+            });
+        }
+    });
+    // SAFETY: inside the memory; all operations are over.
+    assert_eq!(unsafe { mem.addr().cast::<u64>().read_volatile() }, BY_MEMORY + 2 * BY_THREAD);
 }

@@ -37,11 +37,25 @@ pub fn open(tl: &str, dev: &str) -> Iface {
     Iface::open(tl, dev, &Source::empty(), ThreadMode::Multi).unwrap()
 }
 
+/// [`open`], with endpoints that connect to endpoints.
+pub fn open_paired(tl: &str, dev: &str) -> Iface {
+    Iface::open_paired(tl, dev, &Source::empty(), ThreadMode::Multi).unwrap()
+}
+
 impl SharedPair {
     /// Connects two interfaces.
     pub fn new(a: Iface, b: Iface) -> Self {
         let ab = a.connect(&b.device_addr(), &b.iface_addr()).expect("a reaches b");
         let ba = b.connect(&a.device_addr(), &a.iface_addr()).expect("b reaches a");
+        SharedPair { a, b, ab, _ba: ba }
+    }
+
+    /// Connects an endpoint of each with one of the other.
+    pub fn by_ep(a: Iface, b: Iface) -> Self {
+        let (ab, ba) = (a.create_ep().expect("an endpoint"), b.create_ep().expect("an endpoint"));
+        let (to_b, to_a) = (ba.ep_addr().expect("its address"), ab.ep_addr().expect("its address"));
+        ab.connect_to_ep(&b.device_addr(), &b.iface_addr(), &to_b).expect("a reaches b");
+        ba.connect_to_ep(&a.device_addr(), &a.iface_addr(), &to_a).expect("b reaches a");
         SharedPair { a, b, ab, _ba: ba }
     }
 

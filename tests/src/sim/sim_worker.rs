@@ -122,6 +122,7 @@ impl SimWorker {
         profile.attr.max_recv_depth = params.rx;
         profile.rnr_interval_ns = params.rnr_interval;
         let config = Config {
+            atomics: false,
             tx_queue_len: params.tx,
             rx_queue_len: params.rx,
             rx_spare: params.spare,

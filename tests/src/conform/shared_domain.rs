@@ -189,8 +189,8 @@ pub fn threads_share_a_domain(tl: &str, dev: &str) {
     });
 }
 
-/// Emulated atomics of two domains of `efa` and atomics of `posix` count in one word, in which no increment is
-/// lost. Nobody progresses the target.
+/// Emulated atomics of two domains of `efa` and atomics of `posix` count in one word, and lose no increment.
+/// Nobody progresses the target.
 pub fn atomics_of_transports_meet() {
     const BY_MEMORY: u64 = 50_000;
     const BY_THREAD: u64 = 400;

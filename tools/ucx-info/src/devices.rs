@@ -65,6 +65,7 @@ pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<TransportInfo>, S
                 Ok(iface) => {
                     found.memory = memory(iface.md().attr(), iface.attr());
                     found.capabilities = capabilities(iface.attr());
+                    found.capabilities.splice(3..3, estimates(&r));
                 }
                 Err(e) => found.unusable = Some(e.to_string()),
             }
@@ -84,6 +85,18 @@ fn unopened(r: &TlResource) -> TransportInfo {
         memory: Vec::new(),
         capabilities: Vec::new(),
     }
+}
+
+/// Estimates for a resource, known before it is opened.
+fn estimates(r: &TlResource) -> [Attribute; 2] {
+    let (rate, near) = (r.perf.message_rate, &r.locality);
+    let cpus = near.cpus.as_ref().map(ToString::to_string);
+    let node = near.numa_node.map(|node| format!(" (NUMA node {node})")).unwrap_or_default();
+    let text = format!("{}{node}", cpus.as_deref().unwrap_or("no CPU is nearer than another"));
+    [
+        attribute("message rate", format!("{:.2} M/sec", rate / 1e6), rate.into()),
+        attribute("near CPUs", text, json!({"cpus": cpus, "numa_node": near.numa_node})),
+    ]
 }
 
 fn memory(md: &MdAttr, attr: &IfaceAttr) -> Vec<Attribute> {
@@ -196,6 +209,9 @@ fn atomics(attributes: &mut Vec<Attribute>, attr: &IfaceAttr) {
         ("", "atomic_swap", AtomicOps::SWAP),
         ("", "atomic_cswap", AtomicOps::CSWAP),
     ];
+    if attr.has(Caps::ATOMIC_EMULATED) {
+        attributes.push(attribute("atomics", "by a thread of the target", "emulated".into()));
+    }
     let post = ops.iter().map(|(name, _, op)| (*name, widths(&|bytes| a.post(bytes), *op)));
     let fetch = ops.iter().map(|(_, name, op)| (*name, widths(&|bytes| a.fetch(bytes), *op)));
     let all = post.chain(fetch).filter(|(name, bits)| !name.is_empty() && !bits.is_empty());
@@ -325,6 +341,8 @@ mod tests {
             kind: uct::api::DevKind::Net,
             description: "EFA NIC (0xefa2) at 0000:00:1f.0".into(),
             has_am: true,
+            perf: Default::default(),
+            locality: Default::default(),
             is_software: false,
         };
         let text =

@@ -2,6 +2,7 @@
 //! ```text
 //! cargo run -p uct --example pgas            # four processes
 //! cargo run -p uct --example pgas -- 16
+//! cargo run -p uct --example pgas -- 4 efa softefa0
 //! ```
 
 #[path = "../common/family.rs"]

@@ -5,13 +5,14 @@
 //! | the heap | one allocation of the memory domain, one key, given to everybody once |
 //! | an address | an offset in the heap; `base of the PE + offset` is the remote address |
 //! | `put`, `iput`, `get` | `put_short`, `get_short`, in pieces of at most what the attributes say |
+//! | `get` on a network | `get_bcopy` |
 //! | `fadd`, `swap` | `atomic_fetch` |
 //! | `fence`, `quiet` | `Iface::fence`, `Iface::flush` |
 //! | `barrier` | flags in the heap: log2(PEs) rounds of one put each |
 //!
 //! Others may write any heap word at any time: words are accessed as atomics, without references.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -76,7 +77,8 @@ impl Shmem {
     /// Makes a heap of `words` words in each PE, and ways to all of them. Every PE calls it.
     pub fn init(iface: Iface, words: usize, family: &mut Family) -> Result<Shmem, Box<dyn Error>> {
         let attr = iface.attr();
-        let need = Caps::PUT_SHORT | Caps::GET_SHORT | Caps::ATOMIC | Caps::CONNECT_TO_IFACE;
+        let get = if attr.has(Caps::GET_SHORT) { Caps::GET_SHORT } else { Caps::GET_BCOPY };
+        let need = Caps::PUT_SHORT | get | Caps::ATOMIC | Caps::CONNECT_TO_IFACE;
         let ops = AtomicOps::ADD | AtomicOps::SWAP;
         if !attr.has(need) || !attr.atomics.fetch(WORD).contains(ops) {
             let lacks: Vec<&str> = (need - attr.caps).iter_names().map(|(name, _)| name).collect();
@@ -138,14 +140,33 @@ impl Shmem {
 
     /// Reads the words at `from` in PE `pe`.
     pub fn get(&self, from: Sym, pe: usize) -> Result<Vec<u64>, Box<dyn Error>> {
-        let most = (self.iface.attr().get.max_short / WORD).max(1);
+        let attr = self.iface.attr();
+        let is_short = attr.has(Caps::GET_SHORT);
+        let most = if is_short { attr.get.max_short } else { attr.get.max_bcopy };
+        let most = (most / WORD).max(1);
         let mut bytes = vec![0; from.len * WORD];
         for (n, piece) in bytes.chunks_mut(most.saturating_mul(WORD)).enumerate() {
             let (way, at) = self.remote(from.part(n * most, piece.len() / WORD), pe);
-            self.retry(|| way.ep.get_short(piece, at, &way.rkey))?;
+            if is_short {
+                self.retry(|| way.ep.get_short(piece, at, &way.rkey))?;
+            } else {
+                self.get_copied(way, at, piece)?;
+            }
         }
         let word = |b: &[u8]| u64::from_ne_bytes(b.try_into().expect("chunks of a word"));
         Ok(bytes.chunks_exact(WORD).map(word).collect())
+    }
+
+    /// Reads over a network: the bytes come later.
+    fn get_copied(&self, way: &Way, at: u64, piece: &mut [u8]) -> Result<(), Box<dyn Error>> {
+        let got = Rc::new(RefCell::new(Vec::new()));
+        self.finish(|comp| {
+            let got = got.clone();
+            let unpack = move |bytes: &[u8]| got.borrow_mut().extend_from_slice(bytes);
+            way.ep.get_bcopy(piece.len(), unpack, at, &way.rkey, comp)
+        })?;
+        piece.copy_from_slice(&got.borrow());
+        Ok(())
     }
 
     /// Adds to the first word of `at` in PE `pe`; answers what was there.

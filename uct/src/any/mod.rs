@@ -16,5 +16,5 @@ pub use iface::Visit;
 pub use mem_set::{MemSet, registration_order};
 pub use transports::{
     open, open_iface, open_iface_for_threads, open_md, resources, tables, unusable, with_deep_queues,
-    with_rnr_resend, with_user_receives,
+    with_rnr_resend, with_user_receives, without_emulated_atomics,
 };

@@ -17,6 +17,10 @@ fn listed_resources_open() {
     for found in resources(&Source::empty()).unwrap() {
         let iface = open(found.tl, &found.dev, &Source::empty()).unwrap();
         assert_eq!((iface.attr().tl, &iface.attr().dev), (found.tl, &found.dev));
+        let (attr, perf) = (iface.attr(), found.perf);
+        assert_eq!((perf.latency, perf.bandwidth), (attr.latency.fixed, attr.bandwidth));
+        assert!((perf.message_rate * attr.overhead - 1e9).abs() < 1.0, "{perf:?}");
+        assert!(found.locality.cpus.is_none_or(|cpus| !cpus.is_empty()));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The transports, their devices on this machine, and how each is opened. Called at start-up.
 
 use super::{Iface, Md};
-use crate::api::{DevKind, OpenError, TlResource};
+use crate::api::{DevKind, Locality, OpenError, ResourcePerf, TlResource};
 use crate::efa::dev::{nics, soft};
 use crate::{cma, efa, loopback, posix};
 use ucs::config::{Source, Table, TableDesc};
@@ -17,7 +17,8 @@ const TRANSPORTS: &[Transport] = &[
     Transport {
         tl: loopback::TL,
         list: |_| {
-            Ok(vec![resource(loopback::TL, loopback::DEV, DevKind::Loopback, "memory of this process")])
+            let about = "memory of this process";
+            Ok(vec![resource(loopback::TL, loopback::DEV, DevKind::Loopback, about, loopback::PERF)])
         },
         open_md: |_, _| Ok(Md::Loopback(loopback::Md::open())),
         tables: &[&loopback::Config::DESC],
@@ -25,7 +26,8 @@ const TRANSPORTS: &[Transport] = &[
     Transport {
         tl: posix::TL,
         list: |_| {
-            Ok(vec![resource(posix::TL, posix::DEV, DevKind::Shm, "memory shared by processes of this host")])
+            let about = "memory shared by processes of this host";
+            Ok(vec![resource(posix::TL, posix::DEV, DevKind::Shm, about, posix::PERF)])
         },
         open_md: |_, source| Ok(Md::Posix(posix::Md::open(&load(source)?)?)),
         tables: &[&posix::Config::DESC],
@@ -33,8 +35,9 @@ const TRANSPORTS: &[Transport] = &[
     Transport {
         tl: cma::TL,
         list: |_| {
-            let description = "memory of other processes of this host, by system call";
-            Ok(vec![TlResource { has_am: false, ..resource(cma::TL, cma::DEV, DevKind::Shm, description) }])
+            let about = "memory of other processes of this host, by system call";
+            let found = resource(cma::TL, cma::DEV, DevKind::Shm, about, cma::PERF);
+            Ok(vec![TlResource { has_am: false, ..found }])
         },
         open_md: |_, source| Ok(Md::Cma(cma::Md::open(&cma_config(source)?)?)),
         tables: &[&cma::Config::DESC],
@@ -51,7 +54,7 @@ fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     let mut all = verbs_devices();
     let as_resource = |d: soft::SoftDevice| TlResource {
         is_software: true,
-        ..resource(efa::TL, &d.name, DevKind::Net, &d.about)
+        ..resource(efa::TL, &d.name, DevKind::Net, &d.about, soft::RESOURCE_PERF)
     };
     all.extend(soft::list(source)?.into_iter().map(as_resource));
     Ok(all)
@@ -70,9 +73,11 @@ fn cma_config(source: &Source) -> Result<cma::Config, OpenError> {
 fn open_efa(dev: &str, source: &Source) -> Result<Md, OpenError> {
     #[cfg(feature = "verbs")]
     if dev.contains(':') {
-        return Ok(Md::EfaVerbs(efa::Md::open(efa::dev::verbs::open(dev)?)?));
+        let atomics = load::<efa::Config>(source)?.atomics;
+        return Ok(Md::EfaVerbs(efa::Md::open_with(efa::dev::verbs::open(dev)?, atomics)?));
     }
-    Ok(Md::Efa(efa::Md::open(soft::open_shm(source, dev)?)?))
+    let atomics = load::<efa::Config>(source)?.atomics;
+    Ok(Md::Efa(efa::Md::open_with(soft::open_shm(source, dev)?, atomics)?))
 }
 
 #[cfg(feature = "verbs")]
@@ -80,7 +85,7 @@ fn verbs_devices() -> Vec<TlResource> {
     let found = efa::dev::verbs::list().into_iter();
     let as_resource = |d: efa::dev::verbs::VerbsDevice| TlResource {
         is_software: d.software,
-        ..resource(efa::TL, &d.name, DevKind::Net, &d.about)
+        ..nic_resource(&d.name, &d.about)
     };
     found.map(as_resource).collect()
 }
@@ -105,7 +110,7 @@ pub fn unusable() -> Vec<(TlResource, String)> {
             None => "this program was built without verbs (build it with `--features verbs`)".into(),
         };
         let description = format!("EFA NIC ({:#x}) at {}", nic.part_id, nic.pci);
-        Some((resource(efa::TL, &name, DevKind::Net, &description), why))
+        Some((nic_resource(&name, &description), why))
     });
     found.collect()
 }
@@ -185,6 +190,11 @@ pub fn with_user_receives(source: &Source) -> Source {
     }
 }
 
+/// Configuration for users with atomics of their own: without those of `efa`, whatever is set.
+pub fn without_emulated_atomics(source: &Source) -> Source {
+    source.clone().with("UCX_EFA_ATOMICS", "n")
+}
+
 /// Configuration for users that queue refused sends: by default a longer queue of `self`.
 pub fn with_deep_queues(source: &Source) -> Source {
     const BYTES: &str = "UCX_SELF_FIFO_BYTES";
@@ -199,13 +209,21 @@ pub fn tables() -> Vec<&'static TableDesc> {
     TRANSPORTS.iter().flat_map(|transport| transport.tables).copied().collect()
 }
 
-fn resource(tl: &'static str, dev: &str, kind: DevKind, description: &str) -> TlResource {
+/// A NIC, or what libibverbs takes for one; its name has a port.
+fn nic_resource(name: &str, description: &str) -> TlResource {
+    let (perf, locality) = nics::describe(name.split(':').next().unwrap_or_default());
+    TlResource { locality, ..resource(efa::TL, name, DevKind::Net, description, perf) }
+}
+
+fn resource(tl: &'static str, dev: &str, kind: DevKind, description: &str, perf: ResourcePerf) -> TlResource {
     TlResource {
         tl,
         dev: dev.into(),
         kind,
         description: description.into(),
         has_am: true,
+        perf,
+        locality: Locality::default(),
         is_software: false,
     }
 }

@@ -4,6 +4,7 @@
 use super::AtomicCaps;
 use bitflags::bitflags;
 use std::fmt;
+use ucs::sys::CpuSet;
 
 bitflags! {
     /// Capabilities of an interface. An operation whose bit is off answers [`super::Error::Unsupported`].
@@ -61,6 +62,9 @@ bitflags! {
         const SEND_TO_USER_QP = 1 << 24;
         /// `post_user_recv`: messages of `send_to_user_qp` go into memory of the program's own.
         const USER_RECV = 1 << 25;
+        /// Atomics are carried out by a thread of the target's memory domain, not by the wire: slower than a
+        /// put, and atomic with those of the CPU.
+        const ATOMIC_EMULATED = 1 << 26;
     }
 }
 
@@ -141,10 +145,13 @@ impl fmt::Display for Op {
     }
 }
 
+/// Bytes, of header and payload, that `am_short` takes on every interface that has it.
+pub const AM_SHORT_MIN: usize = 40;
+
 /// Limits of active messages, in bytes of data after the id byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AmLimits {
-    /// Longest `am_short`: 8-byte header plus payload.
+    /// Longest `am_short`: 8-byte header plus payload. At least [`AM_SHORT_MIN`].
     pub max_short: usize,
     /// Longest `am_bcopy`.
     pub max_bcopy: usize,
@@ -260,8 +267,35 @@ impl fmt::Display for DevKind {
     }
 }
 
+/// Estimates for a resource, before anything is opened; the attributes of its interfaces agree.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct ResourcePerf {
+    /// Latency of a short message, ns.
+    pub latency: f64,
+    /// Bandwidth, bytes per second.
+    pub bandwidth: f64,
+    /// Messages, or transfers where there are no messages, that one thread starts in a second.
+    pub message_rate: f64,
+}
+
+impl ResourcePerf {
+    /// From a latency and the CPU time for a message, both in ns, and bytes per second.
+    pub const fn new(latency: f64, overhead: f64, bandwidth: f64) -> Self {
+        ResourcePerf { latency, bandwidth, message_rate: 1e9 / overhead }
+    }
+}
+
+/// CPUs that are near a device.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Locality {
+    /// NUMA node of the device; `None`: none, or unknown.
+    pub numa_node: Option<u32>,
+    /// The CPUs next to it; `None`: no CPU is nearer than another, or it is unknown.
+    pub cpus: Option<CpuSet>,
+}
+
 /// One transport on one device, as found on this machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct TlResource {
     /// Transport name: `self`, `posix`, `cma`, `efa`.
     pub tl: &'static str,
@@ -273,6 +307,10 @@ pub struct TlResource {
     pub description: String,
     /// Whether it carries active messages; one that does not serves beside one that does.
     pub has_am: bool,
+    /// Estimates of its speed.
+    pub perf: ResourcePerf,
+    /// Where it is.
+    pub locality: Locality,
     /// A software device in place of hardware, on this host only: no default where there is hardware.
     pub is_software: bool,
 }

@@ -17,7 +17,8 @@ pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, SrcAddr};
 pub use am::{Am, AmHandler, Imm, ImmHandler, Keep, RecvDesc, RecvDescOwner, Sink, UserRecv};
 pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
 pub use caps::{
-    AmLimits, Caps, DevKind, IfaceAttr, Latency, Linear, Op, OrderKind, RmaLimits, RmaPerf, TlResource,
+    AM_SHORT_MIN, AmLimits, Caps, DevKind, IfaceAttr, Latency, Linear, Locality, Op, OrderKind, ResourcePerf,
+    RmaLimits, RmaPerf, TlResource,
 };
 pub use comp::{Comp, Completion};
 pub use ep::{Ep, EpTag, Iov, Pack, RemoteIov, UserQp};

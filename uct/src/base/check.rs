@@ -25,6 +25,17 @@ fn badly_packed() -> Refused {
     Error::InvalidParam("pack wrote no id, or more than it was given").into()
 }
 
+/// Refuses a registration of nothing, or of a range that wraps.
+pub fn registrable(addr: *const u8, len: usize) -> Result<(), Error> {
+    if addr.is_null() || len == 0 {
+        return Err(Error::InvalidParam("registration of no memory"));
+    }
+    match addr.addr().checked_add(len) {
+        Some(_) => Ok(()),
+        None => Err(Error::InvalidParam("registration of a range that wraps around")),
+    }
+}
+
 /// Total length of pieces, saturating since pieces may repeat. // HOT
 #[inline(always)]
 pub fn total(pieces: &[&[u8]]) -> usize {

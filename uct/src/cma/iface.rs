@@ -8,7 +8,7 @@ use super::vm::{self, Direction};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
     self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Iov, Latency,
-    OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+    OpenError, OrderKind, Outcome, ResourcePerf, RmaLimits, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -26,6 +26,12 @@ use ucs::sys::proc::start_time;
 use ucs::sys::{EventFd, ProcId};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// CPU time for a message, ns.
+const OVERHEAD: f64 = 400.0;
+
+/// Estimates for a present-day machine.
+pub(crate) const PERF: ResourcePerf = ResourcePerf::new(80.0, OVERHEAD, 12e9);
 
 ucs::config_table! {
     /// Transport `cma`: memory of other processes of one host, by system call.
@@ -185,9 +191,9 @@ fn attr(max_bcopy: usize) -> IfaceAttr {
         ep_addr_len: 0,
         tx_depth: None,
         // A system call, and the page tables of another process.
-        latency: Latency { fixed: 80.0, per_ep: 0.0 },
-        overhead: 400.0,
-        bandwidth: 12e9,
+        latency: Latency { fixed: PERF.latency, per_ep: 0.0 },
+        overhead: OVERHEAD,
+        bandwidth: PERF.bandwidth,
         reg_cost: (20.0, 0.0),
         rma: probe::costs(),
     }

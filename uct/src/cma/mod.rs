@@ -26,6 +26,7 @@ mod tests;
 mod vm;
 
 pub use ep::Ep;
+pub(crate) use iface::PERF;
 pub use iface::{Config, Iface};
 pub use md::{Md, Mem, Rkey};
 pub use probe::unavailable_reason;

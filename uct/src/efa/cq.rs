@@ -76,7 +76,7 @@ impl<D: Dev> Inner<D> {
             for _ in 0..got {
                 let cqe = batch.take(&cqes);
                 match cqe.op {
-                    CqeOp::Recv if cqe.wr_id & USER_RECV_BIT != 0 => on_user_recv(cqe, sink),
+                    CqeOp::Recv if cqe.wr_id & USER_RECV_BIT != 0 => self.on_side_recv(cqe, sink),
                     CqeOp::Recv | CqeOp::RecvWriteImm => self.on_recv(cqe, sink),
                     CqeOp::Send | CqeOp::Write => self.on_sent(cqe, sink),
                     CqeOp::Read => self.on_read(cqe, sink),
@@ -146,6 +146,15 @@ impl<D: Dev> Inner<D> {
                 self.rx.refill(&self.qp);
                 return if self.tx.borrow().has_done_flush() { PollOne::NeedsPoll } else { PollOne::Empty };
             }
+        }
+    }
+
+    /// Takes a receive of a queue pair beside the main one.
+    #[inline]
+    fn on_side_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
+        match self.amo.get() {
+            Some(amo) if amo.has_received(cqe) => self.on_amo_recv(amo, cqe, sink),
+            _ => on_user_recv(cqe, sink),
         }
     }
 
@@ -239,7 +248,7 @@ impl<D: Dev> Inner<D> {
         }
         let done = self.tx.borrow_mut().finish(cqe.wr_id as u32);
         if status != DevStatus::Ok || done.ep_dropped || done.group.is_some() {
-            return self.on_sent_slow(status, done, sink);
+            return self.on_sent_slow(cqe.wr_id as u32, status, done, sink);
         }
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
     }
@@ -274,12 +283,20 @@ impl<D: Dev> Inner<D> {
 
     /// Completes an operation that failed, whose endpoint is dropped, or that is one of a group.
     #[cold]
-    fn on_sent_slow<S: Sink>(&self, status: DevStatus, done: CompletedSlot, sink: &mut S) {
+    fn on_sent_slow<S: Sink>(&self, slot: u32, status: DevStatus, done: CompletedSlot, sink: &mut S) {
+        let result = op_result(done.kind, status);
+        if done.group.is_some() {
+            self.amo_request_done(slot, result);
+        }
+        self.end_slot(result, done, sink);
+    }
+
+    /// Reports the end of an operation whose slot is free again.
+    pub(super) fn end_slot<S: Sink>(&self, result: Result<(), Error>, done: CompletedSlot, sink: &mut S) {
         let tag = self.tx.borrow().tag(done.ep);
         if done.ep_dropped {
             self.retire(done.ep);
         }
-        let result = op_result(done.kind, status);
         let (comp, result) = match done.group {
             None => (done.comp, result),
             Some(group) => match self.group_member_done(group, result) {
@@ -345,6 +362,7 @@ fn source_of(cqe: &Cqe) -> SrcAddr {
     SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) }
 }
 
+#[inline]
 fn on_user_recv<S: Sink>(cqe: &Cqe, sink: &mut S) {
     let (token, recv) = user_recv_completion(cqe, status_error);
     sink.on_user_recv(token, recv);

@@ -13,12 +13,14 @@ use super::md::{Mem, Rkey};
 use super::rdma::RmaDir;
 use super::tx::{ClaimedSlot, EpIdx, MAX_INLINE, OpKind, Tx};
 use crate::api::{
-    self, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent, UserQp,
+    self, AtomicOp, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
+    UserQp, Word,
 };
 use crate::base::check::{fits, total};
 use crate::base::iov::{checked_len, gather};
 use crate::base::pending::QueueId;
 use arrayvec::ArrayVec;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 /// Most SGEs used by a send, whatever the device offers.
@@ -50,14 +52,19 @@ impl<D: Dev> Ep<D> {
         self.iface.tx.borrow_mut().pending_removed(self.idx, self.iface.pending.waiting() > 0);
     }
 
-    /// Rejects a payload longer than a short message. // HOT
-    #[inline(always)]
-    fn check_short(&self, len: usize, op: Op) -> Result<(), Refused> {
-        let max = self.iface.attr.am.max_short;
-        if max == 0 {
-            return Err(Error::Unsupported(op).into());
-        }
-        fits(len, max)
+    /// Sends a short message that the device does not take inline, from a copy in the slot's buffer.
+    #[cold]
+    fn am_short_copied(&self, id: u8, pieces: &[&[u8]]) -> Outcome {
+        let len = total(pieces);
+        fits(len, self.iface.attr.am.max_short)?;
+        let pack = |slot: &mut [u8]| {
+            slot[0] = id;
+            let mut at = 1;
+            pieces.iter().for_each(|piece| append(slot, &mut at, piece));
+            at
+        };
+        api::Ep::am_packet(self, 1 + len, pack)?;
+        Ok(Sent::Done)
     }
 
     /// Sends the first `len` bytes of `packet` inline. // HOT
@@ -180,7 +187,9 @@ impl<D: Dev> api::Ep for Ep<D> {
     // HOT
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
-        self.check_short(8 + payload.len(), Op::AmShort)?;
+        if 8 + payload.len() >= self.iface.limits.inline {
+            return self.am_short_copied(id, &[&header.to_le_bytes(), payload]);
+        }
         let claim = self.claim(OpKind::Data, Comp::None)?;
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;
@@ -194,7 +203,9 @@ impl<D: Dev> api::Ep for Ep<D> {
     // HOT
     #[inline]
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        self.check_short(total(iov), Op::AmShortIov)?;
+        if total(iov) >= self.iface.limits.inline {
+            return self.am_short_copied(id, iov);
+        }
         let claim = self.claim(OpKind::Data, Comp::None)?;
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;
@@ -371,6 +382,36 @@ impl<D: Dev> api::Ep for Ep<D> {
     ) -> Outcome {
         // SAFETY: the caller's promise is the same.
         unsafe { self.write_imm(iov, remote, rkey, imm, comp) }
+    }
+
+    fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
+        self.amo_post(op, value, remote, rkey)
+    }
+
+    unsafe fn atomic_fetch<W: Word>(
+        &self,
+        op: AtomicOp,
+        value: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.amo_fetch(op, value, result, remote, rkey, comp) }
+    }
+
+    unsafe fn atomic_cswap<W: Word>(
+        &self,
+        compare: W,
+        swap: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.amo_cswap((compare, swap), result, remote, rkey, comp) }
     }
 
     fn flush(&self, comp: Comp) -> Outcome {

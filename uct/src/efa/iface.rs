@@ -4,6 +4,8 @@
 
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
 use super::ah::AddressHandles;
+use super::amo;
+use super::amo::AmoClient;
 use super::buffers::Buffers;
 use super::cq::CqeBatch;
 use super::dev::{Channel, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
@@ -15,14 +17,14 @@ use super::rx::Rx;
 use super::tx::{MAX_INLINE, Tx};
 use super::user_recv_qp::{USER_RECV_BIT, UserRecvQp};
 use crate::api::{
-    self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, Caps, Comp, ConnectError, DevKind, EpTag, Error,
-    Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError, OrderKind, Outcome, PollOne, RecvCallback,
-    RmaLimits, Sent, Sink, UserQp,
+    self, AM_SHORT_MIN, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, AtomicOps, Caps, Comp,
+    ConnectError, DevKind, EpTag, Error, Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError,
+    OrderKind, Outcome, PollOne, RecvCallback, RmaLimits, Sent, Sink, UserQp,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::inline_closure::InlineClosure;
 use crate::base::pending::Arbiter;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -45,6 +47,9 @@ ucs::config_table! {
         /// Retries by the device when the receiver has no receive posted (RNR), before the operation fails;
         /// 7: for ever. Unless this is set, `ucp` asks for 3 and resends by itself.
         pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;
+        /// Atomics on 32 and 64 bits, which a thread of the memory domain carries out at the target: the wire
+        /// has none. The thread starts with the first key that grants atomics. `ucp` has its own.
+        pub atomics: bool = "y", key "ATOMICS";
     }
 }
 
@@ -86,9 +91,15 @@ pub struct Stats {
     pub no_handler: u64,
 }
 
-/// An interface on an EFA device.
+/// An interface on an EFA device. Clones are further handles of it.
 pub struct Iface<D: Dev> {
     pub(super) inner: Rc<Inner<D>>,
+}
+
+impl<D: Dev> Clone for Iface<D> {
+    fn clone(&self) -> Self {
+        Iface { inner: self.inner.clone() }
+    }
 }
 
 /// State shared with endpoints. Field order is drop order: queue pairs stop before their buffers go.
@@ -96,6 +107,8 @@ pub(super) struct Inner<D: Dev> {
     pub(super) qp: D::Qp,
     /// Stops before `cq` goes, like `qp`.
     pub(super) user_recv_qp: Option<UserRecvQp<D::Qp>>,
+    /// Opened by the first atomic operation. Stops before `cq` goes.
+    pub(super) amo: OnceCell<AmoClient<D>>,
     pub(super) cq: D::Cq,
     pub(super) rx: Rx<D::Mr>,
     pub(super) tx: RefCell<Tx>,
@@ -134,7 +147,7 @@ pub(super) struct Limits {
 impl<D: Dev> Iface<D> {
     /// Opens an interface on `dev` with its own protection domain.
     pub fn open(dev: D, params: &Params) -> Result<Self, OpenError> {
-        Self::open_on(&Md::open(dev)?, params)
+        Self::open_on(&Md::open_with(dev, params.config.atomics)?, params)
     }
 
     /// Opens an interface on a memory domain that other interfaces may share.
@@ -145,7 +158,15 @@ impl<D: Dev> Iface<D> {
         let recv_depth = config.rx_queue_len.min(a.max_recv_depth);
         let user_depth = config.user_rx_queue_len.min(a.max_recv_depth);
         let connid = params.connid.unwrap_or_else(random) & 0x7fff_ffff;
-        let cq = dev.create_cq(send_depth + recv_depth + user_depth, params.events)?;
+        let depth = send_depth + recv_depth + user_depth;
+        // Two slots an operation, and a receive for each response.
+        let has_atomics = md.amo().is_some()
+            && send_depth >= 2
+            && send_depth <= a.max_recv_depth
+            && depth + send_depth <= a.max_cqe
+            && a.mtu as usize >= amo::MAX_LEN;
+        let amo_depth = if has_atomics { send_depth } else { 0 };
+        let cq = dev.create_cq(depth + amo_depth, params.events)?;
         let init = QpInit {
             kind: QpKind::Srd,
             send_depth,
@@ -158,9 +179,14 @@ impl<D: Dev> Iface<D> {
         let qp = dev.create_qp(md.pd(), &cq, &cq, &init)?;
         let user_recv_qp = match user_depth {
             0 => None,
-            depth => Some(UserRecvQp::open(dev, md.pd(), &cq, depth, random() & 0x7fff_ffff)?),
+            depth => Some(UserRecvQp::open(dev, md.pd(), &cq, depth, random_qkey())?),
         };
         let limits = Limits::new(a);
+        let mut optional = Caps::empty();
+        optional.set(Caps::USER_RECV, user_recv_qp.is_some());
+        optional.set(Caps::ATOMIC | Caps::ATOMIC_EMULATED, has_atomics);
+        let (all, none) = (AtomicOps::all(), AtomicCaps::default());
+        let atomics = if has_atomics { none.with(4, all, all).with(8, all, all) } else { none };
         let slots = send_depth.min(qp.send_depth());
         let bounce =
             Buffers::new(dev, md.pd(), limits.packet, slots, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
@@ -179,13 +205,17 @@ impl<D: Dev> Iface<D> {
                 pending: Arbiter::default(),
                 handlers: AmTable::default(),
                 stats: Cell::default(),
-                attr: attr(a, &limits, slots, params.events, user_recv_qp.is_some()),
+                attr: IfaceAttr {
+                    atomics,
+                    ..attr(a, &limits, slots, caps(&limits, params.events) | optional)
+                },
                 limits,
                 addr: RawAddr { gid: dev.gid(), qpn: qp.qpn(), connid },
                 events: params.events,
                 md: md.clone(),
                 qp,
                 user_recv_qp,
+                amo: OnceCell::new(),
                 cq,
             }),
         })
@@ -207,7 +237,12 @@ impl<D: Dev> Iface<D> {
     }
 }
 
-/// Returns 31 random bits: the standard library seeds hash keys from the system.
+/// Returns a q-key of 31 random bits.
+pub(super) fn random_qkey() -> u32 {
+    random() & 0x7fff_ffff
+}
+
+/// Returns 32 random bits: the standard library seeds hash keys from the system.
 fn random() -> u32 {
     std::hash::RandomState::new().build_hasher().finish() as u32
 }
@@ -225,23 +260,27 @@ impl Limits {
     }
 }
 
-fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bool) -> IfaceAttr {
+/// Capabilities that follow from the device.
+fn caps(limits: &Limits, events: Channel) -> Caps {
     let mut caps = Caps::AM_BCOPY
+        | Caps::AM_SHORT
         | Caps::SEND_TO_USER_QP
         | Caps::AM_SOURCE
         | Caps::CONNECT_TO_IFACE
         | Caps::PENDING
         | Caps::PEER_FAILURE
         | Caps::FLUSH_REMOTE;
-    caps.set(Caps::AM_SHORT, limits.inline > 8);
     caps.set(Caps::AM_ZCOPY, limits.iov > 0);
     caps.set(Caps::MR_KEY, limits.read.is_some() || limits.write.is_some());
     caps.set(Caps::GET_BCOPY | Caps::GET_ZCOPY | Caps::GET_SGL, limits.read.is_some());
     let put = Caps::PUT_SHORT | Caps::PUT_BCOPY | Caps::PUT_ZCOPY | Caps::PUT_SGL | Caps::PUT_IMM;
     caps.set(put, limits.write.is_some());
     caps.set(Caps::EP_CHECK, limits.read.is_some());
-    caps.set(Caps::USER_RECV, user_recv);
     caps.set(Caps::EVENT_RECV | Caps::EVENT_SEND, events == Channel::With);
+    caps
+}
+
+fn attr(a: &DevAttr, limits: &Limits, slots: u32, caps: Caps) -> IfaceAttr {
     // Through the slot's buffer, which holds a packet.
     let rma = |max: Option<usize>| {
         max.map_or_else(RmaLimits::default, |max_zcopy| RmaLimits {
@@ -261,7 +300,7 @@ fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bo
         kind: DevKind::Net,
         caps,
         am: AmLimits {
-            max_short: if limits.inline > 8 { limits.inline - 1 } else { 0 },
+            max_short: limits.inline.saturating_sub(1).max(AM_SHORT_MIN),
             max_bcopy: limits.packet - 1,
             max_zcopy: zcopy,
             max_hdr: zcopy,

@@ -14,6 +14,7 @@
 //! | `tx`, `epoch` | TX slots; flush and fence |
 //! | `rx`, `buffers` | receive buffers; registered buffers |
 //! | `user_recv_qp` | queue pair for receives into user memory |
+//! | `amo` | atomics, by a thread at the target |
 //! | `md` | [`Md`], [`Mem`], [`Rkey`] |
 //! | `addr`, `ah` | [`RawAddr`]; address handles |
 //!
@@ -23,6 +24,7 @@
 
 mod addr;
 mod ah;
+mod amo;
 mod buffers;
 mod cq;
 pub mod dev;
@@ -40,6 +42,7 @@ mod user_recv_qp;
 mod wr_group;
 
 pub use addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr};
+pub use amo::RESERVED_AM_IDS;
 pub use ep::Ep;
 pub use iface::{Config, Iface, Params, Stats};
 pub use md::{Md, Mem, Rkey};

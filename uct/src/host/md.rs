@@ -10,6 +10,7 @@ use super::fd_server::{Export, ExportKind, FdServer, MemRange, Name};
 use super::remote_segment::{RemoteSegment, RemoteSegments, Watch};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::alloc::{self, by_methods};
+use crate::base::check::registrable;
 use crate::base::direct::Window;
 use crate::base::mem_ptr::MemPtr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,9 +185,7 @@ impl api::Md for Md {
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
-        if addr.is_null() || len == 0 {
-            return Err(Error::InvalidParam("registration of no memory"));
-        }
+        registrable(addr, len)?;
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let allocation = || self.inner.allocations.containing(addr.addr(), len);
         let by_this_domain = || allocation().map(|it| (it.name, it.access));

@@ -6,7 +6,7 @@ use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, Am, AmHandler, AmLimits, ArmStatus, Caps, Comp, ConnectError, DevKind, Error, Events,
     IfaceAttr, Imm, ImmHandler, Keep, Latency, Linear, OpenError, OrderKind, Outcome, PollOne, RecvCallback,
-    RmaPerf, Sent, Sink, SrcAddr,
+    ResourcePerf, RmaPerf, Sent, Sink, SrcAddr,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::pending::{Arbiter, TxRoom};
@@ -20,6 +20,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use ucs::sys::fd::EventFd;
+
+/// CPU time for a message, ns.
+const OVERHEAD: f64 = 10.0;
+
+/// Estimates for a present-day machine.
+pub(crate) const PERF: ResourcePerf = ResourcePerf::new(10.0, OVERHEAD, 50e9);
 
 ucs::config_table! {
     /// Transport `self`: messages between interfaces of one thread, memory of the process.
@@ -203,9 +209,9 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
         iface_addr_len: 8,
         ep_addr_len: 0,
         tx_depth: Some(depth),
-        latency: Latency { fixed: 10.0, per_ep: 0.0 },
-        overhead: 10.0,
-        bandwidth: 50e9,
+        latency: Latency { fixed: PERF.latency, per_ep: 0.0 },
+        overhead: OVERHEAD,
+        bandwidth: PERF.bandwidth,
         reg_cost: (50.0, 0.0),
         rma: RmaPerf::all(Linear::new(10.0, 50e9), Linear::new(10.0, 50e9)),
     }

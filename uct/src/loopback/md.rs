@@ -6,6 +6,7 @@ use super::TL;
 use super::regions::{Region, Registration, this_process};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
 use crate::base::alloc::{self, Backing, by_methods};
+use crate::base::check::registrable;
 use crate::base::direct::Window;
 use std::sync::Arc;
 use zerocopy::little_endian::U64;
@@ -102,9 +103,7 @@ impl api::Md for Md {
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
-        if addr.is_null() || len == 0 {
-            return Err(Error::InvalidParam("registration of no memory"));
-        }
+        registrable(addr, len)?;
         // SAFETY: the caller's promise is the same.
         let region = unsafe { self.region(addr, len, access, None) }?;
         Ok(Mem { region, method: None })

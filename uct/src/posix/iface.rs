@@ -8,7 +8,8 @@ use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, AmHandler, AmLimits, ArmStatus, Caps, Comp, ConnectError, DevKind, Error, Events,
-    IfaceAttr, Latency, Linear, OpenError, OrderKind, Outcome, PollOne, RecvCallback, RmaPerf, Sent, Sink,
+    IfaceAttr, Latency, Linear, OpenError, OrderKind, Outcome, PollOne, RecvCallback, ResourcePerf, RmaPerf,
+    Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -24,6 +25,12 @@ use std::iter;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
+
+/// CPU time for a message, ns.
+const OVERHEAD: f64 = 10.0;
+
+/// Estimates for a present-day machine.
+pub(crate) const PERF: ResourcePerf = ResourcePerf::new(60.0, OVERHEAD, 25e9);
 
 ucs::config_table! {
     /// Transport `posix`: shared memory between processes of one host.
@@ -216,9 +223,9 @@ fn attr(config: &Config) -> IfaceAttr {
         iface_addr_len: 8,
         ep_addr_len: 0,
         tx_depth: Some(config.fifo_size as usize),
-        latency: Latency { fixed: 60.0, per_ep: 0.0 },
-        overhead: 10.0,
-        bandwidth: 25e9,
+        latency: Latency { fixed: PERF.latency, per_ep: 0.0 },
+        overhead: OVERHEAD,
+        bandwidth: PERF.bandwidth,
         reg_cost: (1000.0, 0.1),
         rma: RmaPerf::all(Linear::new(20.0, 18e9), Linear::new(20.0, 18e9)),
     }

@@ -66,6 +66,8 @@ mod tests;
 mod tuning;
 
 #[cfg(not(loom))]
+pub(crate) use iface::PERF;
+#[cfg(not(loom))]
 pub use {
     crate::host::{Md, Mem, Rkey},
     ep::Ep,

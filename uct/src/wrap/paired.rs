@@ -8,8 +8,9 @@
 
 use super::forward::{forward, forward_fact, forward_iface};
 use crate::api::{
-    AddrBuf, Am, AmHandler, Caps, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, Imm, ImmHandler,
-    Iov, Op, Outcome, Pending, PendingQueued, PollOne, RecvCallback, Sent, Sink, SrcAddr, UserRecv,
+    AM_SHORT_MIN, AddrBuf, Am, AmHandler, Caps, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, Imm,
+    ImmHandler, Iov, Op, Outcome, Pending, PendingQueued, PollOne, RecvCallback, Sent, Sink, SrcAddr,
+    UserRecv,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::check::{fits, total};
@@ -36,6 +37,8 @@ pub struct Paired<I> {
 struct Shared<I> {
     inner: I,
     attr: IfaceAttr,
+    /// Longest short message that is one of the interface inside; longer ones are packed.
+    inline: usize,
     handlers: AmTable,
     eps: RefCell<Slots<EpTag>>,
     receiver: Cell<Option<EpTag>>,
@@ -60,11 +63,12 @@ impl<I: Iface> Paired<I> {
         let am = &mut attr.am;
         am.max_bcopy = am.max_bcopy.saturating_sub(PREFIX);
         // Pieces are packed.
-        am.max_short = am.max_short.saturating_sub(PREFIX).min(am.max_bcopy);
+        let inline = am.max_short.saturating_sub(PREFIX).min(am.max_bcopy);
+        am.max_short = inline.max(AM_SHORT_MIN.min(am.max_bcopy));
         am.max_zcopy = am.max_zcopy.saturating_sub(PREFIX);
         let room_for_prefix = am.max_hdr >= PREFIX;
         am.max_hdr = am.max_hdr.saturating_sub(PREFIX).min(MAX_HDR);
-        if am.max_short < size_of::<u64>() || !attr.caps.contains(Caps::AM_BCOPY) {
+        if am.max_short < AM_SHORT_MIN || !attr.caps.contains(Caps::AM_BCOPY) {
             attr.caps.remove(Caps::AM_SHORT);
             am.max_short = 0;
         }
@@ -77,6 +81,7 @@ impl<I: Iface> Paired<I> {
             attr,
             handlers: AmTable::default(),
             eps: RefCell::default(),
+            inline,
             receiver: Cell::new(None),
             strays: Cell::new(0),
         };
@@ -303,7 +308,9 @@ impl<I: Iface> Ep for PairedEp<I> {
         if !attr.has(Caps::AM_SHORT) {
             return Err(Error::Unsupported(Op::AmShort).into());
         }
-        fits(size_of::<u64>() + payload.len(), attr.am.max_short)?;
+        if size_of::<u64>() + payload.len() > self.shared.inline {
+            return self.am_short_iov(id, &[&header.to_le_bytes(), payload]);
+        }
         let [first, prefix @ ..] = self.prefix(id);
         ep.am_short_iov(first, &[&prefix, &header.to_le_bytes(), payload])
     }

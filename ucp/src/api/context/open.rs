@@ -132,7 +132,8 @@ impl Context {
         &self,
         open: impl Fn(&Md, &Source) -> Result<Iface, OpenError>,
     ) -> Result<Worker, OpenError> {
-        let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
+        let source = uct::any::without_emulated_atomics(&self.source);
+        let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&source));
         let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
         let domains = self.domains()?;
         let mut ifaces = Vec::new();
@@ -196,7 +197,8 @@ impl Context {
         if let Some(domains) = &*domains {
             return Ok(domains.clone());
         }
-        let open = |found: &TlResource| uct::any::open_md(found.tl, &found.dev, &self.source);
+        let source = uct::any::without_emulated_atomics(&self.source);
+        let open = |found: &TlResource| uct::any::open_md(found.tl, &found.dev, &source);
         let opened = Domains::open((&self.resources, &self.rma_only), open, nonce_of(random_id()))?;
         Ok(domains.insert(Arc::new(opened)).clone())
     }

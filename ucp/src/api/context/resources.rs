@@ -265,6 +265,8 @@ mod tests {
             dev: dev.into(),
             kind,
             description: String::new(),
+            perf: Default::default(),
+            locality: Default::default(),
             has_am: true,
             is_software: dev.starts_with("soft"),
         };

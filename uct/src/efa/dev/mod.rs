@@ -367,6 +367,10 @@ pub trait Dev: Clone + Send + Sync + 'static {
     fn attr(&self) -> &DevAttr;
     /// GID of the device.
     fn gid(&self) -> Gid;
+    /// Whether a thread of the library's may have queues of its own: not under virtual time.
+    fn serves_threads(&self) -> bool {
+        true
+    }
     /// Whether a device with this GID may be reachable, as far as a GID tells ([`reachability`]).
     fn check_reachable(&self, other: Gid) -> Result<(), ConnectError>;
     /// Allocates a protection domain.

@@ -1,10 +1,19 @@
 //! EFA NICs as sysfs shows them, and why one cannot be used. Needs no library and opens no device.
 
 use super::Problem;
+use crate::api::{Locality, ResourcePerf};
 use std::path::{Path, PathBuf};
+use ucs::sys::CpuSet;
 
 const AMAZON: u32 = 0x1d0f;
 const EFA_PARTS: std::ops::RangeInclusive<u32> = 0xefa0..=0xefaf;
+
+/// Latency of a short message, ns: the order of published figures.
+pub(super) const LATENCY: f64 = 7000.0;
+/// CPU time for a message, ns.
+pub(super) const OVERHEAD: f64 = 150.0;
+/// Link speed where sysfs does not tell it, bits per second.
+const DEFAULT_BPS: f64 = 100e9;
 
 /// An EFA function on the PCI bus.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +52,25 @@ pub fn scan(sys: &Path, dev: &Path) -> Vec<Nic> {
     let mut all: Vec<Nic> = entries.flatten().filter_map(|e| probe_function(&e.path(), dev)).collect();
     all.sort_by(|a, b| a.pci.cmp(&b.pci));
     all
+}
+
+/// Estimates for an RDMA device, such as `rdmap0s31`, and where it is. Opens nothing.
+pub fn describe(rdma: &str) -> (ResourcePerf, Locality) {
+    describe_in(Path::new("/sys"), rdma)
+}
+
+fn describe_in(sys: &Path, rdma: &str) -> (ResourcePerf, Locality) {
+    let dir = sys.join("class/infiniband").join(rdma);
+    let read = |file| std::fs::read_to_string(dir.join(file)).unwrap_or_default();
+    // Such as `100 Gb/sec (4X EDR)`.
+    let rate = read("ports/1/rate");
+    let gigabits =
+        rate.split(' ').next().and_then(|rate| rate.parse::<f64>().ok()).filter(|rate| *rate > 0.0);
+    let bandwidth = gigabits.map_or(DEFAULT_BPS, |rate| rate * 1e9) / 8.0;
+    let cpus = CpuSet::parse(&read("device/local_cpulist")).ok().filter(|cpus| !cpus.is_empty());
+    // -1: the machine has no nodes.
+    let locality = Locality { numa_node: read("device/numa_node").trim().parse().ok(), cpus };
+    (ResourcePerf::new(LATENCY, OVERHEAD, bandwidth), locality)
 }
 
 fn first_entry(dir: PathBuf) -> Option<String> {
@@ -136,6 +164,21 @@ mod tests {
         sysfs.put("dev/infiniband/uverbs0", "");
         let [nic] = &sysfs.scan()[..] else { panic!("one EFA") };
         assert_eq!((nic.rdma.as_deref(), &nic.problem), (Some("rdmap0s31"), &None));
+    }
+
+    #[test]
+    fn speed_and_place_are_read_from_sysfs() {
+        let sysfs = FakeSysfs::new("place");
+        let device = "sys/class/infiniband/rdmap0s31";
+        sysfs.put(&format!("{device}/ports/1/rate"), "200 Gb/sec (4X HDR)\n");
+        sysfs.put(&format!("{device}/device/numa_node"), "1\n");
+        sysfs.put(&format!("{device}/device/local_cpulist"), "4-7,12\n");
+        let (perf, locality) = describe_in(&sysfs.0.join("sys"), "rdmap0s31");
+        assert_eq!((perf.bandwidth, perf.latency), (25e9, LATENCY));
+        assert_eq!(locality, Locality { numa_node: Some(1), cpus: CpuSet::parse("4-7,12").ok() });
+        sysfs.put(&format!("{device}/device/numa_node"), "-1\n");
+        assert_eq!(describe_in(&sysfs.0.join("sys"), "rdmap0s31").1.numa_node, None);
+        assert_eq!(describe_in(&sysfs.0.join("sys"), "mlx5_0").1, Locality::default());
     }
 
     #[test]

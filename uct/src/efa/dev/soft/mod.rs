@@ -30,6 +30,7 @@ pub use fault_model::{FaultDraw, FaultPlan};
 pub use link::inproc::{Fabric, Inproc};
 pub use link::shm::{Shm, permissions};
 pub use open::{SoftDevice, list, open_shm};
+pub(crate) use profile::RESOURCE_PERF;
 pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
 pub use qp::{MAX_RECV_SGE, Qp};
 
@@ -231,6 +232,10 @@ impl<L: Link> Dev for Device<L> {
 
     fn gid(&self) -> Gid {
         Gid::link_local(self.0.link.iid())
+    }
+
+    fn serves_threads(&self) -> bool {
+        L::SERVES_THREADS
     }
 
     fn check_reachable(&self, other: Gid) -> Result<(), ConnectError> {

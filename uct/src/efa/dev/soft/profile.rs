@@ -1,7 +1,7 @@
 //! Profile of a software device: an EFA generation's attributes, and the `SOFTEFA_*` keys that change them.
 
 use super::fault_model::FaultPlan;
-use crate::api::{Linear, RmaPerf};
+use crate::api::{Linear, ResourcePerf, RmaPerf};
 use crate::efa::dev::{DevAttr, DevPerf, DevStatus};
 use std::time::Duration;
 use ucs::config::{Auto, ConfigValue};
@@ -163,6 +163,9 @@ impl SoftConfig {
         }
     }
 }
+
+/// Estimates of a device, before it is opened.
+pub(crate) const RESOURCE_PERF: ResourcePerf = ResourcePerf::new(PERF.latency, PERF.overhead, PERF.bandwidth);
 
 /// Costs on a present-day machine; `ucp`'s calibration measures the actual one.
 const PERF: DevPerf = DevPerf {

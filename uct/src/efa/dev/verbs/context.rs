@@ -5,6 +5,7 @@
 use super::efadv;
 use super::status::error;
 use crate::api::{Error, Linear, OpenError, RmaPerf};
+use crate::efa::dev::nics::{LATENCY, OVERHEAD};
 use crate::efa::dev::{DevAttr, DevPerf, Gid};
 use rdma_sys::*;
 use std::ffi::{CStr, c_char, c_int};
@@ -228,8 +229,6 @@ fn empty_attr(name: String) -> DevAttr {
 
 /// Cost estimates, which the device does not report: the order of published figures.
 fn perf(link_bps: u64) -> DevPerf {
-    const LATENCY: f64 = 7000.0;
-    const OVERHEAD: f64 = 150.0;
     let bandwidth = link_bps.max(1) as f64 / 8.0;
     let round_trip = Linear::new(2.0 * LATENCY + OVERHEAD, bandwidth);
     DevPerf {

@@ -297,6 +297,9 @@ impl CompChannel for InprocCompChannel {
 }
 
 impl Link for Inproc {
+    /// One thread has the fabric and its time.
+    const SERVES_THREADS: bool = false;
+
     type RecvQueue = InprocRecvQueue;
     type RemoteQp = InprocRemoteQp;
     type CompChannel = InprocCompChannel;

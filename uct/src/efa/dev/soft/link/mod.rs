@@ -191,6 +191,9 @@ pub trait Link: Clone + Send + Sync + 'static {
     /// Completion channel.
     type CompChannel: CompChannel;
 
+    /// Whether a thread of the library's may have queues of its own.
+    const SERVES_THREADS: bool;
+
     /// Interface id of the device.
     fn iid(&self) -> u64;
     /// Whether a device with this GID may be reachable.

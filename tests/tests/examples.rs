@@ -1,6 +1,7 @@
 //! Runs the example programs as a user does: each does what its text says, and fails with one readable line.
 //! Builds them with the cargo that runs this test, into the same target directory.
 
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -126,6 +127,70 @@ fn async_ping() {
     let text = expect_success(&program, &[]);
     assert!(text.starts_with("10000 round trips over ") && text.ends_with(" us each way\n"), "{text}");
     check_invalid_setting(&program);
+}
+
+#[test]
+fn tokio_tasks() {
+    let program = build("tokio_tasks");
+    for wire in ["posix", "efa"] {
+        let text = expect_success(&program, &[("UCX_TLS", wire)]);
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let answered = format!("1000 questions answered over {wire}");
+        assert_eq!(lines, [answered.as_str(), "a receive was given up after 50 ms"]);
+    }
+    check_invalid_setting(&program);
+}
+
+#[test]
+fn bootstrap() {
+    let program = build("bootstrap");
+    for wire in ["posix", "efa"] {
+        let text = expect_success(&program, &[("UCX_TLS", wire)]);
+        let is_greeting = |line: &str| line.contains(" got: hello from process ") && line.ends_with(wire);
+        assert!(text.lines().count() == 2 && text.lines().all(is_greeting), "{text}");
+    }
+    // In two terminals.
+    let mut listening = Command::new(&program);
+    listening.args(["listen", "127.0.0.1:0"]).stdout(std::process::Stdio::piped());
+    let mut listening = Spawned(listening.spawn().unwrap());
+    let mut lines = std::io::BufReader::new(listening.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let at = first.strip_prefix("listening at ").unwrap();
+    let text = expect_success_with(&program, &format!("connect {at}"), &[]);
+    let theirs = lines.next().unwrap().unwrap();
+    assert!(text.contains(" got: hello from process ") && theirs.contains(" got: hello"), "{text}{theirs}");
+    assert!(listening.0.wait().unwrap().success());
+    check_invalid_setting(&program);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    check_refusal_prefix(
+        &program,
+        &format!("connect {nobody}"),
+        &[],
+        &format!("{nobody}: Connection refused"),
+    );
+    check_refusal_prefix(&program, "192.0.2.1", &[], "expected nothing, 'listen ADDRESS' or ");
+}
+
+#[test]
+fn pmix_ring() {
+    let program = build("pmix_ring");
+    let alone = expect_success(&program, &[("UCX_TLS", "self")]);
+    assert_eq!(alone, "a token went around 1 processes over self: the sum of their ranks is 0\n");
+    check_invalid_setting(&program);
+    let there = Command::new("mpirun").arg("--version").output();
+    if !there.is_ok_and(|out| out.status.success()) {
+        return ucs::testing::skipped("a job over PMIx", "there is no mpirun");
+    }
+    for wire in ["posix", "efa"] {
+        let mut job = Command::new("timeout");
+        job.args(["60", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3"]).arg(&program);
+        let out = job.env("UCX_TLS", wire).stdin(std::process::Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        let want = format!("a token went around 3 processes over {wire}: the sum of their ranks is 3\n");
+        assert_eq!(text, want, "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success());
+    }
 }
 
 #[test]
@@ -356,8 +421,15 @@ fn is_running(pid: u32) -> bool {
 fn commands_of_the_examples_page_work() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let page = std::fs::read_to_string(root.join("docs/examples.md")).unwrap();
-    let mut named = Vec::new();
-    for line in page.lines().filter(|l| l.starts_with("cargo run ")) {
+    let (mut named, mut is_run) = (Vec::new(), false);
+    for line in page.lines() {
+        if let Some(kind) = line.strip_prefix("```") {
+            // The blocks of two terminals and of other profiles are not for this test.
+            is_run = kind == "sh run";
+        }
+        if !is_run || !line.starts_with("cargo run ") {
+            continue;
+        }
         let words: Vec<&str> = line.split_whitespace().collect();
         let ["cargo", "run", "-p", package, "--example", name, ref rest @ ..] = words[..] else {
             panic!("not a command of an example: {line}")

@@ -1,5 +1,10 @@
 //! Protocol layer: EFA RDM v4 over `uct`, with tag matching and protocol selection.
 //!
+//! The crate is not published; a program names it by its path or repository:
+//! ```toml
+//! [dependencies]
+//! ucp = { path = "PATH OF THIS REPOSITORY/ucp" }      # or { git = "URL OF THIS REPOSITORY" }
+//! ```
 //! A program creates a [`Context`], one [`Worker`] per thread, and [`Ep`]s to other workers by their
 //! [`Address`]. It sends, receives, and calls [`Worker::progress`]:
 //! ```no_run
@@ -25,7 +30,9 @@
 //! | [`Worker::scope`], [`Ep::tag_send_blocking`] | borrowed until the call returns | numerical code |
 //! | [`Ep::send_raw`], [`Worker::recv_raw`] | pointer, length, plain callback | the C API, runtimes |
 //!
-//! No form allocates per operation in steady state.
+//! No form allocates per operation in steady state, but for callbacks of `then` and detached buffers. A
+//! request has `is_done`, `test`, `wait`, `cancel`, `then` and `detach`, and is a future; one on borrowed
+//! memory, which its scope waits for, has `is_done`, `test`, `wait` and `cancel`.
 //! # Modules, in the order in which a message passes them when it is sent
 //!
 //! | Module | Task |
@@ -40,6 +47,15 @@
 //! A [`Worker`] belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a
 //! worker on its own thread, which serves peers while the program computes. [`mt`] has workers that threads
 //! share.
+//! # Sleeping, event loops
+//!
+//! [`Worker::wait`] sleeps. An event loop arms [`Worker::event_fd`] (or the owner of
+//! [`Worker::event_source`]) and sleeps on it for at most [`Worker::next_timer`]. Whatever other tasks begin
+//! meanwhile wakes it if it needs progress ([`Worker::arm`]).
+//! # Handlers and ownership
+//!
+//! Handlers and callbacks live in the worker, and a worker lives as long as its last handle. A handler that
+//! holds its own worker or endpoint needs [`Worker::close`], or a [`WeakWorker`].
 
 #![cfg_attr(not(test), deny(unsafe_code))]
 
@@ -65,5 +81,14 @@ pub use api::*;
 pub use lane::ConnectError;
 pub use rdm::io::PeerId;
 pub use rdm::{Access, DatatypeError, GenericOps, RecvStatus, in_callback};
+/// The crate of the services whose types appear here: a user of `ucp` needs no dependency of its own on it.
+pub use ucs;
 pub use ucs::config::Source;
+pub use ucs::sync::{LockError, ThreadMode};
+pub use ucs::{Blame, Errno, Status};
+/// The crate of the transports whose types appear here.
+#[cfg(feature = "lanes")]
+pub use uct;
+#[cfg(feature = "lanes")]
+pub use uct::api::{IfaceAttr, OpenError};
 pub use wire::{AtomicOp, Datatype};

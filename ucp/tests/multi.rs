@@ -36,6 +36,21 @@ fn multi_packet_messages_arrive_whole(tls: &str) {
     assert_eq!(pair.b.diagnostics().held_bytes(), 0);
 }
 
+/// A vector of which nothing was filled is as long as what has come; one that is longer stays so.
+fn the_buffer_comes_back_with_its_bytes(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    for buf in [Vec::with_capacity(5000), vec![7; 5000]] {
+        let before = buf.len();
+        let many = pair.b.recv_multi(Match::tagged(1, TAG_MASK_FULL), buf, 1000).unwrap();
+        let sends: Vec<_> = (1..=3).map(|n| pair.ab.tag_send_sync(1, bytes(n, 1000))).collect();
+        pair.until(|| sends.iter().all(|send| send.is_done()));
+        let (ended, buf) = many.finish();
+        assert_eq!((ended, buf.len()), (Ok(()), before.max(3000)));
+        (1..=3).for_each(|n| assert!(buf[(n - 1) * 1000..n * 1000] == bytes(n as u64, 1000)));
+    }
+}
+
 fn requests_cancelled_in_flight(tls: &str) {
     let pair = Pair::on(tls);
     pair.meet();
@@ -96,7 +111,7 @@ fn too_long_messages_are_truncated(tls: &str) {
 }
 
 on! {
-    [multi_packet_messages_arrive_whole requests_cancelled_in_flight too_long_messages_are_truncated]
+    [multi_packet_messages_arrive_whole requests_cancelled_in_flight too_long_messages_are_truncated the_buffer_comes_back_with_its_bytes]
     loopback: "self",
     posix: "posix",
     efa: "soft",

@@ -127,3 +127,21 @@ fn sends_and_receives_allocate_nothing() {
         }
     }
 }
+
+#[test]
+fn atomics_with_a_result_allocate_nothing() {
+    for tls in ["self", "posix", "efa"] {
+        let pair = met(tls);
+        let (mut memory, mut seen) = ([0u64; 1], 0);
+        // SAFETY: the memory lives longer, and only the peer below uses it.
+        let mem = unsafe { pair.b.mem_map(memory.as_mut_ptr().cast(), 8, ucp::Access::all()) }.unwrap();
+        let (at, rkey) = (mem.addr(), pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap());
+        let count = in_steady_state(|| {
+            let request = pair.ab.atomic_fetch(ucp::AtomicOp::Sum, 1u64, at, &rkey);
+            pair.until(|| request.is_done());
+            assert_eq!(request.test().map_err(drop), Ok(Ok(seen)));
+            seen += 1;
+        });
+        assert_eq!(count, 0, "{tls}");
+    }
+}

@@ -1,4 +1,9 @@
-//! Services used by every layer. Never knows a transport, a packet or a peer.
+//! Services used by every layer. Never knows a transport, a packet or a peer. Programs that use `ucp` or
+//! `uct` reach this crate as `ucp::ucs` or `uct::ucs`, and need it among their dependencies only for itself:
+//! ```toml
+//! [dependencies]
+//! ucs = { path = "PATH OF THIS REPOSITORY/ucs" }      # or { git = "URL OF THIS REPOSITORY" }
+//! ```
 //!
 //! | Module | Contents |
 //! |---|---|

@@ -162,6 +162,12 @@ impl<E, L: Clone> Exchanges<E, L> {
         (self.listeners.remove(&id).map(|listener| listener.call), dropped)
     }
 
+    /// Closes all listening sockets, as [`Exchanges::unlisten`].
+    pub(crate) fn unlisten_all(&mut self) -> Vec<(Option<L>, Vec<CmEvent<E, L>>)> {
+        let all: Vec<ListenerId> = self.listeners.keys().copied().collect();
+        all.into_iter().map(|id| self.unlisten(id)).collect()
+    }
+
     /// Begins the exchange of a client, whose socket is being connected.
     pub(crate) fn connect(
         &mut self,

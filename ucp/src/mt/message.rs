@@ -168,8 +168,8 @@ impl<B: IoBufMut + Send> SharedMultiRecv<B> {
         Ok(self.0.with_mut(MultiRecv::cancel)?)
     }
 
-    /// Cancels, waits for matched messages, and returns the buffer with its whole length, and the error that
-    /// ended the receive, if any. Messages not returned before are lost.
+    /// Ends the receive, waits for matched messages, and returns the buffer, and how the receive had ended
+    /// before: [`MultiRecv::finish`].
     pub fn finish(mut self) -> Result<(Result<(), Error>, B), Error> {
         let was_cancelled = self.cancel()?;
         let shared = self.0.shared().clone();
@@ -209,8 +209,8 @@ impl SharedWorker {
     }
 
     /// Sets the handler of number `id`, called by the thread that progresses, inside the lock:
-    /// [`crate::Worker::set_am_handler`]. An endpoint that it holds keeps the worker alive until the handler
-    /// is removed.
+    /// [`crate::Worker::set_am_handler`]. A worker or endpoint that it holds keeps the worker alive until the
+    /// handler is removed, or the worker is closed ([`SharedWorker::close`]).
     pub fn set_am_handler(
         &self,
         id: u16,

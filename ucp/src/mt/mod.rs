@@ -61,4 +61,4 @@ pub use request::{Operation, SharedRequest};
 pub use scope::{SharedScope, SharedScopedRequest};
 pub use thread::ProgressThread;
 pub use ucs::sync::{LockError, ThreadMode};
-pub use worker::SharedWorker;
+pub use worker::{SharedWorker, WeakSharedWorker};

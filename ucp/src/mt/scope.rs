@@ -14,8 +14,11 @@ use super::SharedWorker;
 use super::blocking;
 use super::ep::SharedEp;
 use super::shared::Inside;
-use crate::api::with_empty_status;
-use crate::{Ep, Error, Iov, Match, OpParams, OpStatus, RecvStatus, RequestId, Rkey, RmaParams, SendParams};
+use crate::api::{atomic_params, with_empty_status};
+use crate::{
+    AmParams, AmProto, AtomicOp, AtomicType, Ep, Error, Iov, Match, OpParams, OpStatus, RecvStatus,
+    RequestId, Rkey, RmaParams, SendParams, StreamRecvMode,
+};
 
 /// Starts operations on borrowed memory, from any thread: see [`SharedWorker::scope`]. Panics if an endpoint
 /// is of another worker.
@@ -184,6 +187,92 @@ impl<'scope, 'env> SharedScope<'scope, 'env> {
         })
     }
 
+    /// Sends a copy of `header`, and `data`, to handler `id` of the peer; ends when `data` may be reused.
+    pub fn am_send(
+        &'scope self,
+        ep: &SharedEp,
+        id: u16,
+        header: &[u8],
+        data: &'scope [u8],
+    ) -> SharedScopedRequest<'scope, ()> {
+        self.am_send_with(ep, AmProto::Auto, id, header, data)
+    }
+
+    /// Sends an active message with a chosen protocol.
+    pub fn am_send_with(
+        &'scope self,
+        ep: &SharedEp,
+        proto: AmProto,
+        id: u16,
+        header: &[u8],
+        data: &'scope [u8],
+    ) -> SharedScopedRequest<'scope, ()> {
+        let params = AmParams { proto, ..AmParams::default() };
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+            unsafe { ep.am_send_raw(id, header, data.as_ptr(), data.len(), &params) }.map(with_empty_status)
+        })
+    }
+
+    /// Sends bytes to the peer's stream; ends when they may be reused.
+    pub fn stream_send(&'scope self, ep: &SharedEp, bytes: &'scope [u8]) -> SharedScopedRequest<'scope, ()> {
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+            unsafe { ep.stream_send_raw(bytes.as_ptr(), bytes.len(), &OpParams::default()) }
+                .map(with_empty_status)
+        })
+    }
+
+    /// Receives bytes of the peer's stream: at least one, or as many as there is room for.
+    pub fn stream_recv(
+        &'scope self,
+        ep: &SharedEp,
+        buf: &'scope mut [u8],
+        mode: StreamRecvMode,
+    ) -> SharedScopedRequest<'scope, RecvStatus> {
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+            unsafe { ep.stream_recv_raw(buf.as_mut_ptr(), buf.len(), mode, &OpParams::default()) }
+                .map(OpStatus::InProgress)
+        })
+    }
+
+    /// Executes `op` on as many elements of the peer's memory as there are operands: [`Scope::atomic_fetch`].
+    ///
+    /// [`Scope::atomic_fetch`]: crate::Scope::atomic_fetch
+    pub fn atomic_fetch<T: AtomicType + Send>(
+        &'scope self,
+        ep: &SharedEp,
+        op: AtomicOp,
+        operands: &'scope [T],
+        old: &'scope mut [T],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> SharedScopedRequest<'scope, ()> {
+        self.atomic_compare(ep, op, operands, operands, old, remote, rkey)
+    }
+
+    /// Executes a compare operation: [`Scope::atomic_compare`].
+    ///
+    /// [`Scope::atomic_compare`]: crate::Scope::atomic_compare
+    #[expect(clippy::too_many_arguments, reason = "what the operation consists of")]
+    pub fn atomic_compare<T: AtomicType + Send>(
+        &'scope self,
+        ep: &SharedEp,
+        op: AtomicOp,
+        compare: &'scope [T],
+        operands: &'scope [T],
+        old: &'scope mut [T],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> SharedScopedRequest<'scope, ()> {
+        self.start_on(ep, |ep| {
+            let params = atomic_params(op, compare, operands, old)?;
+            // SAFETY: the slices are borrowed for 'scope, and `SharedWorker::scope` waits for the end.
+            unsafe { ep.atomic_raw(remote, rkey, &params) }
+        })
+    }
+
     fn send(
         &'scope self,
         ep: &SharedEp,
@@ -243,6 +332,25 @@ impl<T> SharedScopedRequest<'_, T> {
         blocking::wait(inside, id)
     }
 
+    /// Takes the result if the operation has ended. With an error of the thread mode it is left to the scope.
+    fn take_end(&self) -> Option<Result<RecvStatus, Error>> {
+        let id = match self.state {
+            State::Ended(ended) => return Some(ended),
+            State::Running(id) => id,
+        };
+        if !self.is_done() {
+            return None;
+        }
+        match self.worker.enter() {
+            Ok(inside) => {
+                let ended = inside.worker().test(id)?;
+                drop(EndedOnDrop(self.running, id));
+                Some(ended)
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
     /// Whether the operation has ended.
     pub fn is_done(&self) -> bool {
         match self.state {
@@ -261,6 +369,11 @@ impl<T> SharedScopedRequest<'_, T> {
 }
 
 impl SharedScopedRequest<'_, ()> {
+    /// Returns the result if the operation has ended, otherwise the request. Makes no progress.
+    pub fn test(self) -> Result<Result<(), Error>, Self> {
+        self.take_end().map(|ended| ended.map(drop)).ok_or(self)
+    }
+
     /// Makes progress until the bytes may be reused.
     pub fn wait(self) -> Result<(), Error> {
         self.wait_for_end().map(drop)
@@ -268,6 +381,11 @@ impl SharedScopedRequest<'_, ()> {
 }
 
 impl SharedScopedRequest<'_, RecvStatus> {
+    /// Returns the result if the operation has ended, otherwise the request. Makes no progress.
+    pub fn test(self) -> Result<Result<RecvStatus, Error>, Self> {
+        self.take_end().ok_or(self)
+    }
+
     /// Makes progress until the bytes have been received.
     pub fn wait(self) -> Result<RecvStatus, Error> {
         self.wait_for_end()

@@ -136,11 +136,15 @@ impl Inside<'_> {
         self.adds_work = false;
     }
 
-    /// Wakes the thread that sleeps for work, if there is some that no arrival will start.
+    /// Wakes the thread that sleeps for work, if there is some that no arrival will start, and the program
+    /// that sleeps on the armed descriptor, if that does not tell of it.
     #[cold]
     fn wake_for_work(&self) {
-        if !self.worker().awaits_arrivals_only() {
+        if !self.worker().inner.awaits_arrivals_only() {
             self.shared.wakeup.wake_for_work();
+        }
+        if self.worker().inner.needs_wakeup() {
+            self.shared.wakeup.wake_armed_fd();
         }
     }
 

@@ -6,8 +6,8 @@ use std::future::Future;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ucs::sync::ThreadMode;
@@ -16,11 +16,13 @@ use uct::api::{IfaceAttr, OpenError};
 use super::message::SharedMessage;
 use super::request::SharedRequest;
 use super::shared::{Inside, Locked, Shared};
+use crate::api::arm_lanes;
 use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
 use crate::{
     Access, Address, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Iov, Match, Mem,
     MemError, OpParams, OpStatus, RecvData, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
+    WorkerEvents,
 };
 
 /// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view
@@ -35,6 +37,23 @@ impl Clone for SharedWorker {
     fn clone(&self) -> Self {
         let seen = AtomicU64::new(self.seen.load(Ordering::Relaxed));
         SharedWorker { shared: self.shared.clone(), seen }
+    }
+}
+
+/// A handle that does not keep its shared worker, for handlers and callbacks: [`Worker::close`].
+#[derive(Clone)]
+pub struct WeakSharedWorker(Weak<Shared>);
+
+impl WeakSharedWorker {
+    /// Returns the worker, unless its last handle has been dropped.
+    pub fn upgrade(&self) -> Option<SharedWorker> {
+        self.0.upgrade().map(|shared| SharedWorker::of(&shared))
+    }
+}
+
+impl std::fmt::Debug for WeakSharedWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakSharedWorker")
     }
 }
 
@@ -95,6 +114,11 @@ impl SharedWorker {
 
     pub(super) fn of(shared: &Arc<Shared>) -> SharedWorker {
         SharedWorker { shared: shared.clone(), seen: AtomicU64::new(0) }
+    }
+
+    /// Returns a handle that does not keep the worker.
+    pub fn downgrade(&self) -> WeakSharedWorker {
+        WeakSharedWorker(Arc::downgrade(&self.shared))
     }
 
     /// The thread mode it was created with.
@@ -171,17 +195,25 @@ impl SharedWorker {
         Ok(self.shared.wakeup.event_fd(lanes).ok())
     }
 
-    /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread. False if there may be something to do,
-    /// or there was: call progress again.
+    /// An owner of the descriptor of [`SharedWorker::event_fd`]: [`Worker::event_source`].
+    pub fn event_source(&self) -> Result<Option<WorkerEvents>, Error> {
+        let Some(fd) = self.event_fd()? else { return Ok(None) };
+        fd.try_clone_to_owned().map(|fd| Some(WorkerEvents::new(fd))).map_err(|_| Error::Exhausted)
+    }
+
+    /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread, also by an operation that another thread
+    /// or task begins meanwhile and that has to wait ([`Worker::arm`]). False if there may be something to
+    /// do, or there was: call progress again.
     pub fn arm(&self) -> Result<bool, Error> {
         let inside = self.shared.enter_to_look()?;
         let Some(lanes) = self.shared.lanes_fd() else { return Ok(false) };
-        if self.takes_unseen() || self.takes_signal() || !inside.worker().arm() {
+        if self.takes_unseen() || self.takes_signal() || !arm_lanes(inside.worker()) {
             return Ok(false);
         }
         if self.shared.wakeup.arm(lanes).is_err() {
             return Ok(false);
         }
+        self.shared.wakeup.arm_for_work();
         // A signal since has found nothing armed.
         Ok(!self.takes_signal())
     }
@@ -278,6 +310,8 @@ impl SharedWorker {
     inside! { enter:
         /// Orders one-sided operations to each peer: [`Worker::fence`].
         fence() ();
+        /// Ends everything that the worker does, so that dropping its handles frees it: [`Worker::close`].
+        close() ();
         /// Removes handler number `id` of active messages.
         clear_am_handler(id: u16) ();
         /// Checks at once whether every peer lives: [`Worker::check_peers`].

@@ -106,6 +106,42 @@ fn armed_descriptor_is_readable(tls: &str) {
     assert!(pair.b.discard(Match::tagged(1, TAG_MASK_FULL)).unwrap().is_some());
 }
 
+/// An operation that another thread begins, and that needs progress, makes the armed descriptor readable.
+fn operations_of_others_wake_the_armed_descriptor(tls: &str) {
+    let pair = Shared::on(tls);
+    pair.ab.tag_send(99, vec![1]).wait().unwrap().0.unwrap();
+    pair.b.tag_recv(99, TAG_MASK_FULL, Vec::with_capacity(1)).wait().unwrap().0.unwrap();
+    let fd = pair.a.event_source().unwrap().expect("each lane has one");
+    let readable = |time| {
+        let fd = std::os::fd::AsFd::as_fd(&fd);
+        ucs::sys::fd::wait_readable(&[fd], Some(Duration::from_millis(time))).unwrap()
+    };
+    let arm = || {
+        let start = Instant::now();
+        while !pair.a.arm().unwrap() || readable(0) {
+            pair.progress();
+            assert!(start.elapsed() < Duration::from_secs(60), "cannot be armed");
+        }
+    };
+    let start_elsewhere = |count: usize| {
+        let start = || (0..count).map(|_| pair.ab.tag_send(1, vec![1; 3000])).collect::<Vec<_>>();
+        thread::scope(|threads| threads.spawn(start).join().unwrap())
+    };
+    arm();
+    let mut sends = start_elsewhere(200);
+    assert!(readable(10_000), "{} sends wait untold", sends.len());
+    pair.until(|| {
+        while pair.b.discard(Match::tagged(1, TAG_MASK_FULL)).unwrap().is_some() {}
+        sends.iter().all(|send| send.is_done().unwrap())
+    });
+    sends.drain(..).for_each(|mut send| send.wait().unwrap().0.unwrap());
+    arm();
+    let limit = Duration::from_secs(50);
+    let flush = thread::scope(|threads| threads.spawn(|| pair.ab.flush_within(limit)).join().unwrap());
+    assert!(readable(10_000), "a flush with a timer");
+    pair.until(|| flush.is_done().unwrap());
+}
+
 /// Futures of shared requests, in tasks that a runtime moves between its threads.
 fn tasks_of_a_runtime_await_messages(tls: &str) {
     let pair = Shared::on(tls);
@@ -142,7 +178,13 @@ fn tasks_of_a_runtime_await_messages(tls: &str) {
 }
 
 on! {
-    [sleeping_threads_are_woken signal_ends_a_wait armed_descriptor_is_readable tasks_of_a_runtime_await_messages]
+    [
+        sleeping_threads_are_woken
+        signal_ends_a_wait
+        armed_descriptor_is_readable
+        operations_of_others_wake_the_armed_descriptor
+        tasks_of_a_runtime_await_messages
+    ]
     posix: "posix",
     efa: "efa",
     all: "all",

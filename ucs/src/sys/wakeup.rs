@@ -66,15 +66,20 @@ impl Sleepers {
         Ok(Sleeper { group: self, wake })
     }
 
-    /// True if the armed descriptor is to be signalled too.
+    /// Wakes the threads, and takes `disarmed` of the bits. True if the armed descriptor was among these.
     #[cold]
-    fn wake(&self) -> bool {
+    fn wake(&self, disarmed: u32) -> bool {
         // SYNC(wakeup)
-        let before = self.sleepers.fetch_and(!FD_ARMED, Ordering::AcqRel);
+        let before = self.sleepers.fetch_and(!disarmed, Ordering::AcqRel);
         if before & !FD_ARMED != 0 {
             self.wake.get().into_iter().for_each(signal);
         }
-        before & FD_ARMED != 0
+        before & disarmed != 0
+    }
+
+    fn disarm(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) & FD_ARMED != 0
+            && self.sleepers.fetch_and(!FD_ARMED, Ordering::AcqRel) & FD_ARMED != 0
     }
 }
 
@@ -110,14 +115,22 @@ impl Wakeup {
     pub fn wake_all(&self) {
         self.wake_for_events();
         self.wake_for_work();
+        self.wake_armed_fd();
     }
 
-    /// Wakes those that sleep for work.
+    /// Wakes the threads that sleep for work.
     pub fn wake_for_work(&self) {
-        self.for_work.wake();
+        self.for_work.wake(0);
     }
 
-    /// Whether a thread sleeps for work. // HOT
+    /// Makes [`Wakeup::event_fd`] readable if it is armed for work ([`Wakeup::arm_for_work`]).
+    pub fn wake_armed_fd(&self) {
+        if self.for_work.disarm() {
+            self.signal_armed_fd();
+        }
+    }
+
+    /// Whether a thread sleeps for work, or the descriptor is armed for it. // HOT
     #[inline]
     pub fn has_work_sleepers(&self) -> bool {
         self.for_work.sleepers.load(Ordering::Relaxed) != 0
@@ -125,9 +138,13 @@ impl Wakeup {
 
     #[cold]
     fn wake_for_events(&self) {
-        if self.for_events.wake() {
-            self.armed_fd.get().into_iter().for_each(|armed_fd| signal(&armed_fd.event));
+        if self.for_events.wake(FD_ARMED) {
+            self.signal_armed_fd();
         }
+    }
+
+    fn signal_armed_fd(&self) {
+        self.armed_fd.get().into_iter().for_each(|armed_fd| signal(&armed_fd.event));
     }
 
     /// Registers a thread that sleeps until another one has counted events.
@@ -161,6 +178,11 @@ impl Wakeup {
         self.armed_fd(own)?.event.clear()?;
         self.for_events.sleepers.fetch_or(FD_ARMED, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Arms [`Wakeup::event_fd`], which is armed for events, for [`Wakeup::wake_armed_fd`] too.
+    pub fn arm_for_work(&self) {
+        self.for_work.sleepers.fetch_or(FD_ARMED, Ordering::Relaxed);
     }
 }
 
@@ -220,5 +242,14 @@ mod tests {
         own.signal().unwrap();
         assert!(is_readable(armed_fd));
         assert_eq!(wakeup.count(), 4);
+        own.clear().unwrap();
+        drop((three, thread));
+        wakeup.wake_armed_fd();
+        assert!(!is_readable(armed_fd) && !wakeup.has_work_sleepers(), "not armed for work");
+        wakeup.arm_for_work();
+        wakeup.wake_for_work();
+        assert!(!is_readable(armed_fd) && wakeup.has_work_sleepers(), "that is for threads");
+        wakeup.wake_armed_fd();
+        assert!(is_readable(armed_fd) && !wakeup.has_work_sleepers());
     }
 }

@@ -13,12 +13,14 @@ pub enum Sent {
 }
 
 /// Why a communication call did nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// A finite queue is full right now. Nothing happened. Progress and retry, or use the pending queue.
+    #[error("no resource: a queue is full now; progress and try again")]
     NoResource,
     /// It cannot succeed by retrying.
-    Failed(Error),
+    #[error(transparent)]
+    Failed(#[from] Error),
 }
 
 /// The answer of a communication call. `bcopy` calls answer with the number of bytes packed.
@@ -31,11 +33,5 @@ impl Refused {
             Refused::NoResource => ucs::Status::NoResource,
             Refused::Failed(e) => e.status(),
         }
-    }
-}
-
-impl From<Error> for Refused {
-    fn from(e: Error) -> Self {
-        Refused::Failed(e)
     }
 }

@@ -56,6 +56,14 @@ impl<M, P> AmHandlers<M, P> {
         self.next_number.replace(self.next_number.get().wrapping_add(1))
     }
 
+    /// Removes all handlers. No receive is posted for active messages any more.
+    #[must_use]
+    pub(crate) fn clear(&self) -> impl Sized + use<M, P> {
+        self.queue.enabled.set(false);
+        let mut handlers = self.handlers.borrow_mut();
+        (std::mem::take(&mut handlers.direct), std::mem::take(&mut handlers.by_id))
+    }
+
     pub(crate) fn set_handler(&self, id: u16, handler: Option<Handler<M>>) {
         let mut handlers = self.handlers.borrow_mut();
         let at = usize::from(id);

@@ -95,6 +95,11 @@ impl AmMessage {
         Some(Rts { len: u64::from_le_bytes(*len), number: u64::from_le_bytes(*number) })
     }
 
+    /// Worker that has received the message.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     /// Returns an endpoint to the sender; `None` if the peer has failed or its address is unknown.
     pub fn reply_ep(&self) -> Option<Ep> {
         ep_to(&self.worker, self.from)
@@ -178,8 +183,12 @@ impl std::fmt::Debug for AmMessage {
 }
 
 impl Worker {
-    /// Sets the handler of number `id`, called from progress; it may start operations. Messages that arrive
-    /// before the worker's first handler wait for it; later ones without a handler are dropped.
+    /// Sets the handler of number `id`, called from progress. Messages that arrive before the worker's first
+    /// handler wait for it; later ones without a handler are dropped.
+    ///
+    /// A handler may use the worker, even make progress or wait, and is then called again for the next
+    /// message before it has returned. Hence `Fn` and not `FnMut`: state that it changes belongs in a `Cell`
+    /// or `RefCell`. What it holds lives in the worker: see [`Worker::close`] for one that holds the worker.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
         self.inner.am_handlers.set_handler(id, Some(Rc::new(handler)));
         if !self.inner.am_handlers.queue.enabled.replace(true) {
@@ -188,6 +197,8 @@ impl Worker {
                 self.inner.am_handlers.posted.borrow_mut().push(posted.clone());
                 post(self, posted);
             }
+            // Progress takes the long messages that have come before.
+            self.core().needs_poll = true;
         }
     }
 
@@ -272,7 +283,7 @@ fn run_handlers(worker: &Worker) {
     // A handler may call `progress`, which then takes the next message.
     while let Some(message) = worker.inner.am_handlers.queue.next() {
         if worker.inner.am_handlers.queue.has_messages() {
-            worker.core().idle = false;
+            worker.inner.core_in_progress().idle = false;
         }
         deliver(worker, message);
     }
@@ -324,5 +335,10 @@ unsafe fn on_posted_recv_done(arg: *mut (), request: RequestId, ended: Ended) {
     let Some(worker) = posted.worker.upgrade() else { return };
     worker.free(request);
     deliver_posted(&worker, &posted, ended);
-    post(&worker, posted);
+    if worker.inner.am_handlers.queue.enabled.get() {
+        post(&worker, posted);
+    } else {
+        // The worker has been closed.
+        worker.inner.am_handlers.posted.borrow_mut().retain(|other| !Rc::ptr_eq(other, &posted));
+    }
 }

@@ -62,6 +62,11 @@ impl<B: 'static> AmSend<B> {
         self.0.is_done()
     }
 
+    /// Returns the result and the buffer if the operation has ended, otherwise the request.
+    pub fn test(self) -> Result<(Result<(), Error>, B), Self> {
+        self.0.test().map_err(AmSend)
+    }
+
     /// Makes progress until the operation ends.
     pub fn wait(self) -> (Result<(), Error>, B) {
         self.0.wait()

@@ -48,6 +48,7 @@ impl Worker {
             .connect(conn, (ep.state().clone(), address, params.client_id), now)
             .map_err(ConnectFailure::Socket)?;
         core.on_wakeup();
+        core.needs_poll = true;
         drop(core);
         Ok(ep)
     }

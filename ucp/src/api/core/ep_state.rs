@@ -198,10 +198,15 @@ impl EpState {
         self.sockets.get().map(|both| **both)
     }
 
+    /// Removes the failure callback, whose drop is user code.
+    #[must_use]
+    pub(crate) fn take_error_handler(&self) -> ErrorMode {
+        std::mem::take(&mut *self.errors.borrow_mut())
+    }
+
     /// Calls the failure callback, which is user code.
     pub(crate) fn call_error_handler(&self, error: Error) {
-        let taken = std::mem::take(&mut *self.errors.borrow_mut());
-        if let ErrorMode::Peer(mut call) = taken {
+        if let ErrorMode::Peer(mut call) = self.take_error_handler() {
             call(error);
         }
     }

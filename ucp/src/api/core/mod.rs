@@ -1,5 +1,6 @@
 //! State of a worker below its public handles: request table, endpoint state and configuration, errors.
 
+pub(crate) mod armed;
 pub(crate) mod clock;
 pub(crate) mod cm;
 pub(crate) mod deferred;

@@ -8,14 +8,37 @@ use ucs::coll::slots::Slots;
 
 use crate::api::core::error::Error;
 
-use crate::rdm::RecvStatus;
+use crate::rdm::{OpId, RecvStatus};
 
 #[derive(Default)]
 pub(crate) struct MultiRecvState {
     pub(crate) messages: VecDeque<(usize, Result<RecvStatus, Error>)>,
     pub(crate) result: Option<Result<(), Error>>,
+    /// The operation that takes messages; it may have ended.
+    pub(crate) op: Option<OpId>,
     pub(crate) waker: Option<Waker>,
     pub(crate) kept_buf: Option<Box<dyn Any>>,
+    /// Bytes from the start of the buffer that hold messages without a gap.
+    pub(crate) filled: usize,
+    /// Offset and length of messages behind a gap.
+    beyond: Vec<(usize, usize)>,
+}
+
+impl MultiRecvState {
+    /// Adds a message that has ended, and its bytes to those that are there.
+    pub(crate) fn add(&mut self, at: usize, status: Result<RecvStatus, Error>) {
+        self.messages.push_back((at, status));
+        let len = match status {
+            Ok(status) => status.len,
+            Err(Error::Truncated { room, .. }) => room,
+            // The gap stays: it may not have been written.
+            Err(_) => return,
+        };
+        self.beyond.push((at, len));
+        while let Some(next) = self.beyond.iter().position(|(at, _)| *at == self.filled) {
+            self.filled += self.beyond.swap_remove(next).1;
+        }
+    }
 }
 
 pub(crate) type MultiRecvs = Slots<MultiRecvState>;

@@ -10,6 +10,7 @@ use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 
 use crate::address::WorkerId;
 use crate::api::am::queue::AmQueue;
+use crate::api::core::armed::ArmedFor;
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::cm::WorkerCm;
 use crate::api::core::deferred::DeferredOps;
@@ -76,6 +77,10 @@ pub(crate) struct WorkerCore {
     pub lanes: Vec<WorkerIface>,
     /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_keep_idle`].
     pub idle: bool,
+    /// Whether a program of one thread sleeps on the armed descriptor.
+    pub is_armed: bool,
+    /// Whether there is work that only a whole poll goes on with, since the last one.
+    pub needs_poll: bool,
     calls_to_clock: u32,
     /// Lane polled first: the last with a message, or after [`MAX_CONSECUTIVE`] messages the one behind it.
     first_lane: usize,
@@ -102,6 +107,7 @@ pub(crate) struct WorkerCore {
     pub keepalive: KeepaliveTimer,
     pub remote_writes: RemoteWrites,
     pub ep_configs: EpConfigs,
+    pub armed_for: ArmedFor,
     stats_dump: Option<StatsDump>,
     clock: WorkerClock,
 }
@@ -147,6 +153,9 @@ impl WorkerCore {
             clock,
             now,
             idle: false,
+            is_armed: false,
+            needs_poll: false,
+            armed_for: ArmedFor::default(),
             first_lane: 0,
             consecutive_left: MAX_CONSECUTIVE,
             calls_to_clock: CLOCK_EVERY,
@@ -294,6 +303,7 @@ impl WorkerCore {
     }
 
     fn poll_all(&mut self, am_queue: &AmQueue) -> usize {
+        self.needs_poll = false;
         let now = self.coarse_now();
         if self.engine.pending().is_over_limit() && self.may_stop_polling() {
             return 0;
@@ -385,12 +395,14 @@ impl WorkerCore {
             || self.reqs.has_ready()
             || !self.flushed.is_empty()
             || self.cm.has_events()
+            || self.needs_poll
     }
 
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()
     }
 
+    /// Makes the next progress look at the clock and the exchanges of addresses.
     pub(crate) fn on_wakeup(&mut self) {
         self.calls_to_clock = 1;
     }

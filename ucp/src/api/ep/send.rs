@@ -18,6 +18,7 @@ use crate::api::ep::protocols::choose_protocol;
 use crate::api::mem::memory::Mem;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::SendRequest;
+use crate::api::worker::handle::CoreMut;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{ContigBuf, Payload, RecvStatus, SendArgs, SendBuf, Started as EngineStarted};
@@ -155,24 +156,24 @@ impl Ep {
             return defer(self, refusal, done, Box::new(start));
         }
         let mut core = self.worker().core_keep_idle();
-        let core = &mut *core;
         if class == MsgClass::Message
             && state.is_to_self()
-            && send_to_self(core, &self.worker().inner.am_handlers.queue, state.peer(), (&buf, params))
+            && send_to_self(&mut core, &self.worker().inner.am_handlers.queue, state.peer(), (&buf, params))
         {
+            drop(CoreMut::new(self.worker(), core));
             return Ok(OpStatus::Done(()));
         }
-        let protocol = choose_protocol(core, state, params.table_index(), &buf);
+        let protocol = choose_protocol(&mut core, state, params.table_index(), &buf);
         if protocol == Protocol::Eager
             && let Some(tag) = params.plain_tag()
             // Shorter messages have already tried this.
             && buf.len() >= state.short_below.get()
             && let Some(whole) = buf.whole()
-            && send_packet_now(core, state.peer(), (class, tag), whole)
+            && send_packet_now(&mut core, state.peer(), (class, tag), whole)
         {
             return Ok(OpStatus::Done(()));
         }
-        send_by(core, state.peer(), protocol, (class, buf), params)
+        send_by(&mut CoreMut::new(self.worker(), core), state.peer(), protocol, (class, buf), params)
     }
 
     /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
@@ -261,7 +262,8 @@ unsafe fn send_packet(ep: &Ep, tag: u64, bytes: &[u8], params: &SendParams) -> R
     {
         return Ok(OpStatus::Done(()));
     }
-    send_by(&mut core, ep.peer(), Protocol::Eager, (MsgClass::Message, buf), params)
+    let core = &mut CoreMut::new(ep.worker(), core);
+    send_by(core, ep.peer(), Protocol::Eager, (MsgClass::Message, buf), params)
 }
 
 /// Copies a message to a posted receive of this worker. Returns false if there is none.

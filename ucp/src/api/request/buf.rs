@@ -27,6 +27,12 @@ pub unsafe trait IoBufMut: 'static {
     /// # Safety
     /// `len` is at most the memory's length, and these bytes have been written.
     unsafe fn set_filled(&mut self, len: usize);
+
+    /// Length that [`set_filled`](IoBufMut::set_filled) has set, or that the container had before, bytes. The
+    /// default is for containers whose length does not change.
+    fn current_len(&self) -> usize {
+        usize::MAX
+    }
 }
 
 macro_rules! impl_io_buf {
@@ -60,6 +66,10 @@ unsafe impl IoBufMut for Vec<u8> {
         debug_assert!(len <= self.capacity());
         // SAFETY: the caller vouches that `len` bytes, within the capacity, were written.
         unsafe { self.set_len(len) };
+    }
+
+    fn current_len(&self) -> usize {
+        self.len()
     }
 }
 

@@ -325,6 +325,14 @@ impl FlushRequest {
         self.0.is_done()
     }
 
+    /// Returns the result if the operation has ended, otherwise the request.
+    pub fn test(mut self) -> Result<Result<(), Error>, Self> {
+        match self.0.take() {
+            Some(ended) => Ok(ended.map(drop)),
+            None => Err(self),
+        }
+    }
+
     /// Makes progress until the operation ends.
     pub fn wait(mut self) -> Result<(), Error> {
         self.0.wait().map(drop)

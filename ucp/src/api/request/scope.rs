@@ -7,19 +7,24 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::api::am::send::{AmParams, AmProto};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Ended, OpStatus, RequestId};
 use crate::api::data::iov::Iov;
 use crate::api::data::params::OpParams;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::send::SendParams;
+use crate::api::rma::atomic_params::AtomicParams;
+use crate::api::rma::atomic_type::AtomicType;
 use crate::api::rma::params::RmaParams;
 use crate::api::rma::rkey::Rkey;
+use crate::api::stream::state::StreamRecvMode;
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::RecvStatus;
 use crate::select::Sync;
+use crate::wire::AtomicOp;
 
 /// Starts operations on borrowed memory, see [`Worker::scope`]. Panics if an endpoint is of another worker.
 pub struct Scope<'scope, 'env: 'scope> {
@@ -170,6 +175,99 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.track(started)
     }
 
+    /// Sends a copy of `header`, and `data`, to handler `id` of the peer; ends when `data` may be reused.
+    pub fn am_send(
+        &'scope self,
+        ep: &Ep,
+        id: u16,
+        header: &[u8],
+        data: &'scope [u8],
+    ) -> ScopedRequest<'scope, ()> {
+        self.am_send_with(ep, AmProto::Auto, id, header, data)
+    }
+
+    /// Sends an active message with a chosen protocol.
+    pub fn am_send_with(
+        &'scope self,
+        ep: &Ep,
+        proto: AmProto,
+        id: u16,
+        header: &[u8],
+        data: &'scope [u8],
+    ) -> ScopedRequest<'scope, ()> {
+        let params = AmParams { proto, ..AmParams::default() };
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+            unsafe { ep.am_send_raw(id, header, data.as_ptr(), data.len(), &params) }.map(with_empty_status)
+        })
+    }
+
+    /// Sends bytes to the peer's stream; ends when they may be reused.
+    pub fn stream_send(&'scope self, ep: &Ep, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+            unsafe { ep.stream_send_raw(bytes.as_ptr(), bytes.len(), &OpParams::default()) }
+                .map(with_empty_status)
+        })
+    }
+
+    /// Receives bytes of the peer's stream: at least one, or as many as there is room for.
+    pub fn stream_recv(
+        &'scope self,
+        ep: &Ep,
+        buf: &'scope mut [u8],
+        mode: StreamRecvMode,
+    ) -> ScopedRequest<'scope, RecvStatus> {
+        self.start_on(ep, |ep| {
+            // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+            unsafe { ep.stream_recv_raw(buf.as_mut_ptr(), buf.len(), mode, &OpParams::default()) }
+                .map(OpStatus::InProgress)
+        })
+    }
+
+    /// Executes `op` on as many elements of the peer's memory at `remote` as there are operands; ends when
+    /// `old` has their old values. [`Error::Invalid`] if the two differ in length.
+    pub fn atomic_fetch<T: AtomicType>(
+        &'scope self,
+        ep: &Ep,
+        op: AtomicOp,
+        operands: &'scope [T],
+        old: &'scope mut [T],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> ScopedRequest<'scope, ()> {
+        self.atomic_compare(ep, op, operands, operands, old, remote, rkey)
+    }
+
+    /// Executes a compare operation, as [`Scope::atomic_fetch`]. [`AtomicOp::CompareSwap`] stores the operand
+    /// if the element equals that of `compare`.
+    #[expect(clippy::too_many_arguments, reason = "what the operation consists of")]
+    pub fn atomic_compare<T: AtomicType>(
+        &'scope self,
+        ep: &Ep,
+        op: AtomicOp,
+        compare: &'scope [T],
+        operands: &'scope [T],
+        old: &'scope mut [T],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> ScopedRequest<'scope, ()> {
+        self.start_on(ep, |ep| {
+            let params = atomic_params(op, compare, operands, old)?;
+            // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+            unsafe { ep.atomic_raw(remote, rkey, &params) }
+        })
+    }
+
+    fn start_on<T>(
+        &'scope self,
+        ep: &Ep,
+        start: impl FnOnce(&Ep) -> Result<OpStatus<RecvStatus>, Error>,
+    ) -> ScopedRequest<'scope, T> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        self.track(start(ep))
+    }
+
     fn send(&'scope self, ep: &Ep, bytes: &'scope [u8], params: &SendParams) -> ScopedRequest<'scope, ()> {
         assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
@@ -190,6 +288,29 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
+/// Parameters of an operation on slices, which have one length. Types of elements have no padding, and every
+/// bit pattern is a value.
+pub(crate) fn atomic_params<T: AtomicType>(
+    op: AtomicOp,
+    compare: &[T],
+    operands: &[T],
+    old: &mut [T],
+) -> Result<AtomicParams, Error> {
+    if compare.len() != operands.len() || old.len() != operands.len() {
+        return Err(Error::Invalid);
+    }
+    Ok(AtomicParams {
+        op,
+        ty: T::TYPE,
+        count: operands.len(),
+        operand: operands.as_ptr().cast(),
+        compare: compare.as_ptr().cast(),
+        result: old.as_mut_ptr().cast(),
+        sync: Sync::No,
+        done: None,
+    })
+}
+
 pub(crate) fn with_empty_status(started: OpStatus<()>) -> OpStatus<RecvStatus> {
     match started {
         OpStatus::Done(()) => OpStatus::Done(crate::api::core::requests::EMPTY_STATUS),
@@ -203,22 +324,34 @@ impl<T> ScopedRequest<'_, T> {
             State::Ended(ended) => ended,
             State::Running(id) => {
                 let ended = self.worker.wait_borrowed(id);
-                // Another operation may get the same id.
-                let mut running = self.running.borrow_mut();
-                if let Some(at) = running.iter().rposition(|&other| other == id) {
-                    running.swap_remove(at);
-                }
-                self.state = State::Ended(ended);
-                ended
+                self.end(id, ended)
             }
         }
+    }
+
+    /// Takes the result if the operation has ended.
+    fn take_end(&mut self) -> Option<Ended> {
+        match self.state {
+            State::Ended(ended) => Some(ended),
+            State::Running(id) => self.worker.test(id).map(|ended| self.end(id, ended)),
+        }
+    }
+
+    fn end(&mut self, id: RequestId, ended: Ended) -> Ended {
+        // Another operation may get the same id.
+        let mut running = self.running.borrow_mut();
+        if let Some(at) = running.iter().rposition(|&other| other == id) {
+            running.swap_remove(at);
+        }
+        self.state = State::Ended(ended);
+        ended
     }
 
     /// Whether the operation has ended.
     pub fn is_done(&self) -> bool {
         match self.state {
             State::Ended(_) => true,
-            State::Running(id) => self.worker.core().reqs.is_complete(id),
+            State::Running(id) => self.worker.core_keep_idle().reqs.is_complete(id),
         }
     }
 
@@ -229,6 +362,11 @@ impl<T> ScopedRequest<'_, T> {
 }
 
 impl ScopedRequest<'_, ()> {
+    /// Returns the result if the operation has ended, otherwise the request.
+    pub fn test(mut self) -> Result<Result<(), Error>, Self> {
+        self.take_end().map(|ended| ended.map(drop)).ok_or(self)
+    }
+
     /// Makes progress until the bytes may be reused.
     pub fn wait(mut self) -> Result<(), Error> {
         self.wait_end().map(drop)
@@ -236,6 +374,11 @@ impl ScopedRequest<'_, ()> {
 }
 
 impl ScopedRequest<'_, RecvStatus> {
+    /// Returns the result if the operation has ended, otherwise the request.
+    pub fn test(mut self) -> Result<Result<RecvStatus, Error>, Self> {
+        self.take_end().ok_or(self)
+    }
+
     /// Makes progress until the bytes have been received.
     pub fn wait(mut self) -> Result<RecvStatus, Error> {
         self.wait_end()

@@ -3,10 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use std::future::Future;
-use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::{Context, Poll};
 
 use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, Word};
 
@@ -18,7 +15,9 @@ use crate::api::ep::protocols::EpProtocols;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
 use crate::api::rma::atomic_params::AtomicParams;
+use crate::api::rma::atomic_type::{AtomicType, MAX};
 use crate::api::rma::deferred::defer_atomic;
+use crate::api::rma::fetch::{FetchRequest, take_buf};
 use crate::api::rma::query::RmaMethod;
 use crate::api::rma::rkey::Rkey;
 use crate::api::rma::start::mapped_ep;
@@ -30,94 +29,6 @@ use crate::rdm::{
 };
 use crate::select::{AtomicVerdict, Sync, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
-
-/// Size of the longest [`AtomicType`], bytes.
-const MAX: usize = 16;
-
-/// Element type of atomic operations.
-pub trait AtomicType: Copy + 'static {
-    /// Datatype number on the wire.
-    const TYPE: Datatype;
-    /// Little-endian bytes, padded with zeros.
-    fn to_bytes(self) -> [u8; MAX];
-    /// Inverse of [`to_bytes`](Self::to_bytes).
-    fn from_bytes(bytes: [u8; MAX]) -> Self;
-}
-
-macro_rules! types {
-    ($($T:ty = $name:ident,)*) => {$(
-        impl AtomicType for $T {
-            const TYPE: Datatype = Datatype::$name;
-            #[inline]
-            fn to_bytes(self) -> [u8; MAX] {
-                let mut bytes = [0; MAX];
-                bytes[..size_of::<$T>()].copy_from_slice(&self.to_le_bytes());
-                bytes
-            }
-            #[inline]
-            fn from_bytes(bytes: [u8; MAX]) -> Self {
-                <$T>::from_le_bytes(*bytes.first_chunk().expect("no type has more than 16 bytes"))
-            }
-        }
-    )*};
-}
-types! {
-    i8 = Int8, u8 = Uint8, i16 = Int16, u16 = Uint16, i32 = Int32, u32 = Uint32, i64 = Int64, u64 = Uint64,
-    i128 = Int128, u128 = Uint128, f32 = Float, f64 = Double,
-}
-
-/// Running atomic operation, a future of the old value.
-#[must_use = "the operation is done, but nobody sees the old value"]
-pub struct FetchRequest<T: AtomicType> {
-    request: RecvRequest<Box<[u8]>>,
-    of: std::marker::PhantomData<T>,
-}
-
-impl<T: AtomicType> FetchRequest<T> {
-    fn value(result: Result<RecvStatus, Error>, bytes: &[u8]) -> Result<T, Error> {
-        result.map(|_| {
-            let mut old = [0; MAX];
-            old[..bytes.len().min(MAX)].copy_from_slice(&bytes[..bytes.len().min(MAX)]);
-            T::from_bytes(old)
-        })
-    }
-
-    /// Whether the operation has completed.
-    pub fn is_done(&self) -> bool {
-        self.request.is_done()
-    }
-
-    /// Cancels the operation if none of it has been sent; true if it ends as cancelled.
-    pub fn cancel(&self) -> bool {
-        self.request.cancel()
-    }
-
-    /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
-    pub fn then(self, then: impl FnOnce(Result<T, Error>) + 'static) {
-        self.request.then(|result, bytes| then(Self::value(result, &bytes)));
-    }
-
-    /// Lets the operation continue; its result is dropped.
-    pub fn detach(self) {
-        self.request.detach();
-    }
-
-    /// Makes progress until the old value has arrived.
-    pub fn wait(self) -> Result<T, Error> {
-        let (result, bytes) = self.request.wait();
-        Self::value(result, &bytes)
-    }
-}
-
-impl<T: AtomicType> Unpin for FetchRequest<T> {}
-
-impl<T: AtomicType> Future for FetchRequest<T> {
-    type Output = Result<T, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.request).poll(cx).map(|(result, bytes)| Self::value(result, &bytes))
-    }
-}
 
 impl EpProtocols<'_> {
     /// Method for `op` on elements of type `ty` in the memory of `rkey`; `None`: no such operation.
@@ -330,22 +241,21 @@ unsafe fn native(
     }
 }
 
-/// Starts an operation with a result, in a buffer of the request.
+/// Starts an operation with a result, in memory that the worker keeps between operations.
 fn fetch<T: AtomicType>(
     ep: &Ep,
     op: AtomicOp,
     (value, compare): (T, T),
     (remote, rkey): (u64, &Rkey),
 ) -> FetchRequest<T> {
-    let mut lent = LentBuf::new(vec![0u8; T::TYPE.size()].into_boxed_slice());
+    let mut lent = LentBuf::new(take_buf(ep.worker()));
     let (result, _) = lent.memory();
     let (value, compare) = (value.to_bytes(), compare.to_bytes());
     let params =
         AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..single_op::<T>(op) };
     // SAFETY: the call copies short operands, and the request keeps the result buffer.
     let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
-    let request = RecvRequest::new(ep.worker(), started, lent);
-    FetchRequest { request, of: std::marker::PhantomData }
+    FetchRequest::new(ep.worker(), RecvRequest::new(ep.worker(), started, lent))
 }
 
 /// Starts an atomic operation in the engine.

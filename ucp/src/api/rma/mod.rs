@@ -3,7 +3,9 @@
 pub(crate) mod atomic;
 pub(crate) mod atomic_iov;
 pub(crate) mod atomic_params;
+pub(crate) mod atomic_type;
 pub(crate) mod deferred;
+pub(crate) mod fetch;
 pub(crate) mod packed_rkey;
 pub(crate) mod params;
 pub(crate) mod put_get;

@@ -77,13 +77,18 @@ impl Worker {
         let buf = unsafe { RecvBuf::new(addr, len) };
         let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user: u64::from(id.raw()) };
         match engine.recv_multi(&mut wire, args, min_room) {
-            Ok(op) => Ok(MultiRecv {
-                worker: self.clone(),
-                id,
-                op: Some(op),
-                addr: addr.cast_const(),
-                buf: Some(lent),
-            }),
+            Ok(op) => {
+                if let Some(state) = core.multi_recvs.get_mut(id) {
+                    state.op = Some(op);
+                }
+                Ok(MultiRecv {
+                    worker: self.clone(),
+                    id,
+                    op: Some(op),
+                    addr: addr.cast_const(),
+                    buf: Some(lent),
+                })
+            }
             Err(e) => {
                 core.multi_recvs.remove(id);
                 Err((e.into(), lent.into_inner()))
@@ -148,18 +153,23 @@ impl<B: IoBufMut> MultiRecv<B> {
         self.op.take().is_some_and(|op| self.worker.core().engine.receives().cancel(op))
     }
 
-    /// Cancels, waits for matched messages, and returns the buffer with its whole length, and the error that
-    /// ended the receive, if any. Messages not returned before are lost.
+    /// Ends the receive, waits for matched messages, and returns the buffer, and how the receive had ended
+    /// before: `Ok` if it was open or out of room, [`Error::Cancelled`] after [`MultiRecv::cancel`]. Messages
+    /// not taken before are lost, but their bytes are there: a `Vec` is as long as it was, or as the bytes
+    /// that were received into it without a gap, if that is longer.
     pub fn finish(mut self) -> (Result<(), Error>, B) {
-        let cancelled = self.cancel();
+        let was_open = self.cancel();
         let id = self.id;
         self.worker.run_until(|core| {
             core.multi_recvs.get(id).is_none_or(|state| state.result.is_some()).then_some(())
         });
-        let result =
-            self.worker.core().multi_recvs.remove(id).and_then(|state| state.result).unwrap_or(Ok(()));
-        let buf = self.buf.take().expect("given back once").into_inner();
-        (if cancelled { Ok(()) } else { result }, buf)
+        let state = self.worker.core().multi_recvs.remove(id).unwrap_or_default();
+        let mut buf = self.buf.take().expect("given back once").into_inner();
+        if state.filled > buf.current_len() {
+            // SAFETY: so many bytes of the memory, which is at least as long, have been written.
+            unsafe { buf.set_filled(state.filled) };
+        }
+        (if was_open { Ok(()) } else { state.result.unwrap_or(Ok(())) }, buf)
     }
 }
 
@@ -181,6 +191,12 @@ impl<B: IoBufMut> Drop for MultiRecv<B> {
 }
 
 impl WorkerCore {
+    /// Ends the multi-receives of a worker that is being closed.
+    pub(crate) fn cancel_multi_recvs(&mut self) {
+        let ops: Vec<OpId> = self.multi_recvs.iter().filter_map(|(_, state)| state.op).collect();
+        ops.into_iter().for_each(|op| _ = self.engine.receives().cancel(op));
+    }
+
     pub(crate) fn on_multi_recv_message(
         &mut self,
         user: u64,
@@ -188,7 +204,7 @@ impl WorkerCore {
         result: Result<RecvStatus, OpError>,
     ) -> Option<Action> {
         let state = self.multi_recvs.get_mut(SlotId::from_raw(user as u32))?;
-        state.messages.push_back((at, result.map_err(Error::from)));
+        state.add(at, result.map_err(Error::from));
         state.waker.take().map(Action::Wake)
     }
 
@@ -196,7 +212,12 @@ impl WorkerCore {
         let id = SlotId::from_raw(user as u32);
         let state = self.multi_recvs.get_mut(id)?;
         if state.kept_buf.is_some() {
-            return self.multi_recvs.remove(id)?.kept_buf.map(Action::Free);
+            // Buffer and waker are user code, dropped with nothing borrowed.
+            let MultiRecvState { kept_buf, waker, .. } = self.multi_recvs.remove(id)?;
+            return match waker {
+                None => kept_buf.map(Action::Free),
+                waker => Some(Action::Free(Box::new((kept_buf, waker)))),
+            };
         }
         state.result = Some(result.map(drop).map_err(Error::from));
         state.waker.take().map(Action::Wake)

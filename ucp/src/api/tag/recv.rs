@@ -10,7 +10,7 @@ use crate::api::data::view::{RecvData, RecvView};
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
-use crate::api::worker::handle::Worker;
+use crate::api::worker::handle::{CoreMut, Worker};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{
@@ -89,7 +89,7 @@ impl Worker {
         let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user };
         match core.engine.receives().post(args) {
             Ok(op) => Ok(OpStatus::InProgress(core.reqs.start(user, Role::Recv(op), params.done))),
-            Err(args) => core.recv(args, params),
+            Err(args) => CoreMut::new(self, core).recv(args, params),
         }
     }
 

@@ -19,25 +19,30 @@ pub(crate) fn run_ready(worker: &Worker) -> usize {
 /// Completes a progress call after a fast poll that left work.
 #[inline(never)]
 pub(crate) fn progress_full(worker: &Worker, work: PollWork) -> usize {
-    let mut core = worker.core();
+    let mut core = worker.inner.core_in_progress();
     let events = core.poll(work, &worker.inner.am_handlers.queue);
-    let is_done = core.has_no_notifications();
+    let (is_done, is_armed) = (core.has_no_notifications(), core.is_armed);
     drop(core);
     // Delivered active messages precede engine events.
     handle_ams(worker);
-    if is_done { events } else { events + dispatch_events(worker) }
+    let events = if is_done { events } else { events + dispatch_events(worker) };
+    if is_armed {
+        // Not the task that sleeps on the descriptor: what is left is for that one.
+        drop(worker.core());
+    }
+    events
 }
 
 /// Completes operations and receives announced active messages. Returns the number of events.
 #[inline(never)]
 fn dispatch_events(worker: &Worker) -> usize {
-    let mut core = worker.core();
+    let mut core = worker.inner.core_in_progress();
     let mut events = usize::from(core.engine.pending().has_events());
     while let Some(action) = core.next_action() {
         drop(core);
         worker.run(action);
         events += 1;
-        core = worker.core();
+        core = worker.inner.core_in_progress();
     }
     let (flushes, has_cm_events) = (!core.flushes.is_empty(), core.cm.has_events());
     drop(core);
@@ -54,7 +59,7 @@ fn dispatch_events(worker: &Worker) -> usize {
 fn end_flushes(worker: &Worker) -> usize {
     let mut events = 0;
     loop {
-        let Some(action) = worker.core().next_flush_action() else { return events };
+        let Some(action) = worker.inner.core_in_progress().next_flush_action() else { return events };
         events += 1;
         if let Some(action) = action {
             worker.run(action);

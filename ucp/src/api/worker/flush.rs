@@ -43,6 +43,7 @@ impl WorkerCore {
         };
         let scope = of.map_or(FlushScope::Worker, FlushScope::Ep);
         self.flushes.push(Flush { id, number, scope, stage: Stage::Protocol, deadline, on_timeout, result });
+        self.needs_poll = true;
         Ok(id)
     }
 
@@ -104,6 +105,7 @@ impl WorkerCore {
         if self.flushes.iter().any(is_flushed) {
             let (engine, mut wire, _) = self.split();
             engine.request_acks(&mut wire, Some(ep.peer()));
+            self.needs_poll = true;
         }
     }
 
@@ -213,6 +215,7 @@ impl WorkerCore {
             Some(flush) => {
                 flush.result = Err(Error::Cancelled);
                 flush.stage = Stage::Ended;
+                self.needs_poll = true;
                 true
             }
             None => false,

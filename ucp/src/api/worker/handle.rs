@@ -1,6 +1,7 @@
 //! Handle of a worker, with received active messages and receives posted for them.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::ops::{Deref, DerefMut};
 use std::rc::{Rc, Weak};
 
 use ucs::sys::fd::Epoll;
@@ -39,13 +40,93 @@ pub(crate) struct Inner {
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
     pub(crate) wakers: WakerList,
+    /// Memory for the results of atomic operations, between two of them.
+    pub(crate) fetch_bufs: RefCell<Vec<Box<[u8]>>>,
 }
 
-pub(crate) struct WeakWorker(Weak<Inner>);
+impl Inner {
+    /// Core for progress and for what makes progress by itself. The next progress runs a full poll.
+    #[inline(always)]
+    pub(crate) fn core_in_progress(&self) -> RefMut<'_, WorkerCore> {
+        let mut core = self.core.borrow_mut();
+        core.idle = false;
+        core
+    }
+
+    /// Whether nothing is to be done until something arrives.
+    pub(crate) fn awaits_arrivals_only(&self) -> bool {
+        self.core.try_borrow().is_ok_and(|core| core.is_idle(&self.am_handlers.queue))
+    }
+
+    /// Whether a program that sleeps on the armed descriptor is to be woken.
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        self.core.try_borrow().is_ok_and(|core| core.needs_wakeup())
+    }
+
+    /// Makes the armed descriptor readable if there is something to do.
+    #[cold]
+    #[inline(never)]
+    fn wake_if_needed(&self, core: &mut WorkerCore) {
+        if core.needs_wakeup() {
+            core.is_armed = false;
+            self.signals.wake();
+        }
+    }
+}
+
+/// A handle that does not keep its worker, for handlers and callbacks: see [`Worker::close`].
+#[derive(Clone)]
+pub struct WeakWorker(Weak<Inner>);
 
 impl WeakWorker {
-    pub(crate) fn upgrade(&self) -> Option<Worker> {
+    /// Returns the worker, unless its last handle has been dropped.
+    pub fn upgrade(&self) -> Option<Worker> {
         Some(Worker { inner: self.0.upgrade()? })
+    }
+}
+
+impl std::fmt::Debug for WeakWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakWorker")
+    }
+}
+
+/// A worker's core in use by a call that may begin or end operations.
+pub(crate) struct CoreMut<'a> {
+    core: RefMut<'a, WorkerCore>,
+    worker: &'a Worker,
+}
+
+impl<'a> CoreMut<'a> {
+    /// Core for what leaves work in a call that has begun with [`Worker::core_keep_idle`].
+    #[inline(always)]
+    pub(crate) fn new(worker: &'a Worker, core: RefMut<'a, WorkerCore>) -> Self {
+        CoreMut { core, worker }
+    }
+}
+
+impl Deref for CoreMut<'_> {
+    type Target = WorkerCore;
+
+    #[inline(always)]
+    fn deref(&self) -> &WorkerCore {
+        &self.core
+    }
+}
+
+impl DerefMut for CoreMut<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut WorkerCore {
+        &mut self.core
+    }
+}
+
+impl Drop for CoreMut<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.core.is_armed {
+            self.worker.inner.wake_if_needed(&mut self.core);
+        }
     }
 }
 
@@ -79,6 +160,7 @@ impl Worker {
                 limits,
                 spin,
                 wakers: WakerList::default(),
+                fetch_bufs: RefCell::default(),
             }),
         }
     }
@@ -91,12 +173,11 @@ impl Worker {
         }
     }
 
-    /// Core for any use. The next progress runs a full poll.
+    /// Core for any use. The next progress runs a full poll, which a program that sleeps on the armed
+    /// descriptor is told of.
     #[inline(always)]
-    pub(crate) fn core(&self) -> RefMut<'_, WorkerCore> {
-        let mut core = self.inner.core.borrow_mut();
-        core.idle = false;
-        core
+    pub(crate) fn core(&self) -> CoreMut<'_> {
+        CoreMut::new(self, self.inner.core_in_progress())
     }
 
     /// Core for uses that leave no work for progress, such as short sends and completion checks. // HOT
@@ -105,13 +186,8 @@ impl Worker {
         self.inner.core.borrow_mut()
     }
 
-    /// Whether nothing is to be done until something arrives.
-    pub(crate) fn awaits_arrivals_only(&self) -> bool {
-        let core = self.inner.core.try_borrow();
-        core.is_ok_and(|core| core.is_idle(&self.inner.am_handlers.queue))
-    }
-
-    pub(crate) fn downgrade(&self) -> WeakWorker {
+    /// Returns a handle that does not keep the worker.
+    pub fn downgrade(&self) -> WeakWorker {
         WeakWorker(Rc::downgrade(&self.inner))
     }
 

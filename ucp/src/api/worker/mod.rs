@@ -1,5 +1,7 @@
 //! Workers: progress, flush, keepalive, counters, and workers on threads of their own.
 
+pub(crate) mod armed;
+pub(crate) mod close;
 pub(crate) mod diagnostics;
 pub(crate) mod dispatch;
 pub(crate) mod flush;

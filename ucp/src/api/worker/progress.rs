@@ -1,7 +1,6 @@
 //! Progress, waiting and queries. User code runs only while the worker's state is not borrowed.
 
 use std::future::Future;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use ucs::time::Nanos;
-use uct::api::{Caps, DevKind, Events, Iface as _, IfaceAttr};
+use uct::api::{DevKind, Iface as _, IfaceAttr};
 
 use crate::address::{Address, Entry};
 use crate::api::am::recv::handle_ams;
@@ -60,38 +59,9 @@ impl Worker {
         }
     }
 
-    /// Descriptor that becomes readable after [`Worker::arm`] at an event; `None` if a lane lacks one.
-    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.events.as_ref().map(AsFd::as_fd)
-    }
-
-    /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do, or a signal has come
-    /// ([`Worker::signaller`]): call progress again.
-    pub fn arm(&self) -> bool {
-        let mut core = self.core();
-        if self.inner.signals.take()
-            || self.inner.events.is_none()
-            || core.has_completions()
-            || self.inner.am_handlers.queue.has_messages()
-        {
-            return false;
-        }
-        if core.cm.is_ready() {
-            core.on_wakeup();
-            return false;
-        }
-        // Some lanes cannot signal free resources and need polling.
-        let waits = core.waits_for_resources();
-        core.lanes.iter().all(|lane| {
-            let signals_send = lane.iface.attr().has(Caps::EVENT_SEND);
-            let events = if signals_send { Events::RECV | Events::SEND } else { Events::RECV };
-            (signals_send || !waits) && lane.iface.arm(events) == Ok(true)
-        })
-    }
-
     /// Time until a back-off, close or check is due, for programs that wait on [`Worker::event_fd`].
     pub fn next_timer(&self) -> Option<Duration> {
-        let core = self.core();
+        let core = self.core_keep_idle();
         core.next_deadline().map(|at| at.since(core.now()))
     }
 

@@ -1,6 +1,6 @@
 //! Signals of other threads, which end the sleep of a worker, and the wait for a word of memory.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,6 +10,8 @@ use ucs::sys::fd::{Epoll, EventFd};
 
 /// Token of the descriptor in the worker's set, beside those of lanes and of the exchange of addresses.
 const TOKEN: u64 = u64::MAX - 1;
+/// Token of the descriptor for operations that begin while a program sleeps.
+const BEGUN_TOKEN: u64 = u64::MAX - 2;
 /// Looks of one [`wait_mem`].
 const LOOKS: u32 = 256;
 
@@ -36,31 +38,63 @@ impl WorkerSignal {
     }
 }
 
-/// The worker's end of its signals, once a thread has asked for one.
+/// The worker's end of its signals, once a thread has asked for one, and the wake-up for what this thread
+/// begins while the descriptor is armed.
 #[derive(Default)]
-pub(crate) struct Signals(OnceCell<WorkerSignal>);
+pub(crate) struct Signals {
+    of_threads: OnceCell<WorkerSignal>,
+    /// Readable from such a beginning to the next arming, whoever waits meanwhile.
+    begun: OnceCell<EventFd>,
+    has_begun: Cell<bool>,
+}
 
 impl Signals {
     /// Returns a handle that wakes who waits on `events`.
     pub(crate) fn handle(&self, events: Option<&Epoll>) -> Result<WorkerSignal, Errno> {
-        if let Some(signal) = self.0.get() {
+        if let Some(signal) = self.of_threads.get() {
             return Ok(signal.clone());
         }
         let signal = Signal { eventfd: EventFd::new()?, is_set: AtomicBool::new(false) };
         if let Some(events) = events {
             events.add(&signal.eventfd, TOKEN)?;
         }
-        Ok(self.0.get_or_init(|| WorkerSignal(Arc::new(signal))).clone())
+        Ok(self.of_threads.get_or_init(|| WorkerSignal(Arc::new(signal))).clone())
     }
 
     /// Takes a signal that has come since the last time.
     pub(crate) fn take(&self) -> bool {
-        let Some(WorkerSignal(signal)) = self.0.get() else { return false };
+        let Some(WorkerSignal(signal)) = self.of_threads.get() else { return false };
         let was_set = signal.is_set.swap(false, Ordering::Acquire);
         if was_set {
             _ = signal.eventfd.clear();
         }
         was_set
+    }
+
+    /// Makes ready for [`Signals::wake`].
+    pub(crate) fn prepare(&self, events: &Epoll) -> Result<(), Errno> {
+        match self.begun.get() {
+            Some(begun) => {
+                if self.has_begun.replace(false) {
+                    begun.clear()?;
+                }
+            }
+            None => {
+                let begun = EventFd::new()?;
+                events.add(&begun, BEGUN_TOKEN)?;
+                _ = self.begun.set(begun);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the descriptor readable until it is armed again.
+    pub(crate) fn wake(&self) {
+        if let Some(begun) = self.begun.get()
+            && !self.has_begun.replace(true)
+        {
+            _ = begun.signal();
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::api::worker::armed::arm_lanes;
 use crate::api::worker::handle::Worker;
 
 /// Result of a wait.
@@ -25,7 +26,7 @@ impl SleepPlan {
     /// Arms [`Worker::event_fd`] for a sleep of at most `timeout`. `None` if there may be something to do.
     pub(crate) fn begin(worker: &Worker, timeout: Option<Duration>) -> Option<SleepPlan> {
         worker.core().engine.receives().expect_arrivals();
-        if !worker.arm() {
+        if !arm_lanes(worker) {
             return None;
         }
         let timer = worker.next_timer();

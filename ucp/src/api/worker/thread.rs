@@ -162,7 +162,11 @@ fn serve<T>(worker: &Worker, mut state: T, jobs: &Receiver<Job<T>>) {
                 job(worker, &mut state);
                 idle = 0;
             }
-            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Disconnected) => {
+                drop(state);
+                // No handle leaves the thread: handlers that hold one would keep the worker for ever.
+                return worker.close();
+            }
             Err(TryRecvError::Empty) => {}
         }
         if worker.progress() > 0 {

@@ -18,6 +18,10 @@ pub(super) struct CallersBlocks {
 }
 
 impl CallersBlocks {
+    pub(super) fn iter(&self) -> impl Iterator<Item = BlockPtr> + '_ {
+        self.running.iter().copied()
+    }
+
     fn add(&mut self, block: BlockPtr) {
         block.callers_at.set(self.running.len() as u32);
         self.running.push(block);

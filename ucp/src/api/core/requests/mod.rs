@@ -138,6 +138,13 @@ impl Requests {
         self.pool.iter().count() - free.count()
     }
 
+    /// Operations that have not ended.
+    pub(crate) fn running(&self) -> Vec<RequestId> {
+        let is_running = |block: &BlockPtr| !matches!(block.stage(), Stage::Free | Stage::Ended);
+        let blocks = self.pool.iter().filter(is_running).chain(self.callers.iter());
+        blocks.map(|block| RequestId { block, generation: block.generation() }).collect()
+    }
+
     #[inline]
     fn release(&mut self, block: BlockPtr) {
         match block.state().is_callers() {

@@ -1,0 +1,12 @@
+//! The events that a worker waited for when a program armed its descriptor.
+
+use ucs::time::Nanos;
+
+/// Events that the armed descriptor, and the program's own timer, tell of. Anything else needs a wake-up.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ArmedFor {
+    /// Operations waited for resources of lanes, which are armed for them.
+    pub(crate) resources: bool,
+    /// The next deadline, which is the program's timer.
+    pub(crate) deadline: Option<Nanos>,
+}

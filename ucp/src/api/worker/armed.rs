@@ -1,0 +1,110 @@
+//! The worker's armed descriptor: what it tells of, and the wake-up for what begins while a program sleeps on
+//! it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use uct::api::{Caps, Events, Iface as _};
+
+use crate::api::core::armed::ArmedFor;
+use crate::api::core::worker_core::WorkerCore;
+use crate::api::worker::handle::Worker;
+
+impl WorkerCore {
+    /// Notes what the armed descriptor and the program's timer tell of from now on.
+    pub(crate) fn note_armed(&mut self) {
+        self.armed_for = ArmedFor { resources: self.waits_for_resources(), deadline: self.next_deadline() };
+    }
+
+    /// Whether something is to be done that the sleeping program does not hear of otherwise: an operation
+    /// began to wait, ended within its call, or has a deadline before all others.
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        let began_to_wait = || self.waits_for_resources() && !self.armed_for.resources;
+        let is_earlier = || match (self.next_deadline(), self.armed_for.deadline) {
+            (Some(now), Some(before)) => now < before,
+            (now, _) => now.is_some(),
+        };
+        self.has_completions() || began_to_wait() || is_earlier()
+    }
+}
+
+impl Worker {
+    /// Descriptor that becomes readable after [`Worker::arm`] at an event; `None` if a lane lacks one.
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.events.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Arms [`Worker::event_fd`] for one wakeup: by an arrival, by a signal ([`Worker::signaller`]), and by
+    /// an operation that another task of this thread begins meanwhile and that has to wait, or arms a timer
+    /// before [`Worker::next_timer`]. False if there may be something to do, or a signal has come: call
+    /// progress again.
+    pub fn arm(&self) -> bool {
+        let Some(events) = &self.inner.events else { return false };
+        if let Err(errno) = self.inner.signals.prepare(events) {
+            tracing::debug!(%errno, "cannot sleep: no descriptor for wake-ups");
+            return false;
+        }
+        let is_armed = arm_lanes(self);
+        self.inner.core_in_progress().is_armed = is_armed;
+        is_armed
+    }
+
+    /// An owner of the descriptor of [`Worker::event_fd`], for event loops that keep one (`AsyncFd` of
+    /// tokio). It stays valid after the worker is dropped, and is then never readable. `None` as there.
+    pub fn event_source(&self) -> Result<Option<WorkerEvents>, ucs::Errno> {
+        let Some(fd) = self.event_fd() else { return Ok(None) };
+        let copy = fd.try_clone_to_owned().map_err(ucs::Errno::from)?;
+        Ok(Some(WorkerEvents(copy)))
+    }
+}
+
+/// Arms the lanes, for a sleep in which this thread begins nothing or wakes by other means.
+pub(crate) fn arm_lanes(worker: &Worker) -> bool {
+    let mut core = worker.inner.core_in_progress();
+    if worker.inner.signals.take()
+        || worker.inner.events.is_none()
+        || core.has_completions()
+        || worker.inner.am_handlers.queue.has_messages()
+    {
+        return false;
+    }
+    if core.cm.is_ready() {
+        core.on_wakeup();
+        return false;
+    }
+    core.note_armed();
+    // Some lanes cannot signal free resources and need polling.
+    let waits = core.armed_for.resources;
+    core.lanes.iter().all(|lane| {
+        let signals_send = lane.iface.attr().has(Caps::EVENT_SEND);
+        let events = if signals_send { Events::RECV | Events::SEND } else { Events::RECV };
+        (signals_send || !waits) && lane.iface.arm(events) == Ok(true)
+    })
+}
+
+/// Owner of a worker's event descriptor: see [`Worker::event_source`].
+#[derive(Debug)]
+pub struct WorkerEvents(OwnedFd);
+
+impl WorkerEvents {
+    pub(crate) fn new(fd: OwnedFd) -> WorkerEvents {
+        WorkerEvents(fd)
+    }
+}
+
+impl AsFd for WorkerEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl std::os::fd::AsRawFd for WorkerEvents {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl From<WorkerEvents> for OwnedFd {
+    fn from(events: WorkerEvents) -> OwnedFd {
+        events.0
+    }
+}

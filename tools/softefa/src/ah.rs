@@ -40,14 +40,17 @@ fn create(pd: *mut IbvPd, pd_obj: &PdObj, gid: Gid) -> Result<*mut IbvAh, Errno>
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut IbvAh) -> i32 {
     // SAFETY: by this function's contract.
-    let obj = unsafe { Box::from_raw(ah.cast::<AhObj>()) };
+    let obj = unsafe { &*ah.cast::<AhObj>() };
     // SAFETY: a domain outlives what was made in it.
     let pd = unsafe { PdObj::of(obj.abi.pd) };
     // SAFETY: so does a context.
-    let state = &mut *unsafe { Context::of(obj.abi.context) }.lock();
+    let Some(mut state) = (unsafe { Context::of(obj.abi.context) }).lock_to_free() else { return 0 };
     state.ahs.put(pd.pd, obj.gid);
     state.dev.destroy_ah(&pd.pd, obj.ah);
+    drop(state);
     pd.remove_user();
+    // SAFETY: made by Box::into_raw in `create`, given back once.
+    drop(unsafe { Box::from_raw(ah.cast::<AhObj>()) });
     0
 }
 

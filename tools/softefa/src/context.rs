@@ -48,10 +48,11 @@ impl Context {
         unsafe { &*whole }
     }
 
-    /// Frees a context, unless objects of it are alive. Unsafe: nobody uses it afterwards.
+    /// Frees a context, unless objects of it are alive or its lock cannot be had. Unsafe: nobody uses it
+    /// afterwards.
     pub unsafe fn close(ctx: *mut IbvContext) {
         // SAFETY: by this function's contract.
-        let idle = unsafe { Context::of(ctx) }.lock().is_idle();
+        let idle = unsafe { Context::of(ctx) }.lock_to_free().is_some_and(|state| state.is_idle());
         if idle {
             let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context));
             // SAFETY: made by Box::into_raw in `open`, and given back once (contract).
@@ -63,6 +64,11 @@ impl Context {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.progress.lock()
+    }
+
+    /// Locks to free an object, or answers that it stays ([`ProgressThread::lock_to_free`]).
+    pub fn lock_to_free(&self) -> Option<MutexGuard<'_, State>> {
+        self.progress.lock_to_free()
     }
 
     /// Wakes the progress thread if the post left deferred requests, which move even if the program stops

@@ -111,8 +111,10 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     let channel = unsafe { (*obj.ex.get()).base.channel };
     // SAFETY: null, or a channel that outlives its queues (rule of verbs).
     let channel = unsafe { channel.cast::<ChannelObj>().as_ref() };
-    if let Err(e) = remove(obj, channel) {
-        return ret_int(Err(e));
+    match remove(obj, channel) {
+        Err(e) => return ret_int(Err(e)),
+        Ok(Removed::Left) => return 0,
+        Ok(Removed::Gone) => {}
     }
     // Nobody finds it from now on; wait for those that hold an event.
     obj.events.wait();
@@ -121,8 +123,14 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     0
 }
 
-fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
-    let mut state = obj.context().lock();
+enum Removed {
+    Gone,
+    /// The lock cannot be had: it stays until the process ends.
+    Left,
+}
+
+fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<Removed, Errno> {
+    let Some(mut state) = obj.context().lock_to_free() else { return Ok(Removed::Left) };
     match state.cqs.get(obj.id) {
         None => return Err(libc::EINVAL),
         Some(cq_state) if cq_state.users > 0 => return Err(libc::EBUSY),
@@ -134,7 +142,7 @@ fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
     }
     // Dropped under the lock: device objects share unsynchronised counts.
     drop(state.cqs.remove(obj.id));
-    Ok(())
+    Ok(Removed::Gone)
 }
 
 /// Polls the plain way. // HOT

@@ -4,14 +4,19 @@
 use crate::split_lock::SplitLock;
 use crate::state::State;
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two rounds while requests are deferred.
 const ROUND: Duration = Duration::from_micros(50);
 /// Polls of a busy program in that time.
 const ROUND_POLLS: u32 = 512;
+/// Longest time that a verb waits for the lock to free an object. Others hold it for microseconds.
+const FREE_WAIT: Duration = Duration::from_secs(1);
+/// Attempts to lock between two looks at the clock.
+const FREE_SPINS: u32 = 64;
 
 /// Locked while the thread holds a context's lock, which a fork would leave locked in the child.
 static FORK_LOCK: SplitLock<()> = SplitLock::new(());
@@ -25,7 +30,11 @@ extern "C" fn after_fork() {
 }
 
 /// State of a context, its lock, and its thread.
-pub struct ProgressThread(Arc<Mutex<State>>);
+pub struct ProgressThread {
+    shared: Arc<Mutex<State>>,
+    /// The lock could not be had to free an object: whatever is left goes with the process.
+    abandoned: AtomicBool,
+}
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // A panic in a verb ends the process, so nobody sees a poisoned lock.
@@ -34,13 +43,38 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl ProgressThread {
     pub fn new(state: State) -> ProgressThread {
-        ProgressThread(Arc::new(Mutex::new(state)))
+        ProgressThread { shared: Arc::new(Mutex::new(state)), abandoned: AtomicBool::new(false) }
     }
 
     // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        lock(&self.shared)
+    }
+
+    /// Locks to free an object; `None` if that would wait for ever. A signal handler that interrupted a verb
+    /// and calls `exit` runs in the thread that holds the lock. The first caller waits for a second, later
+    /// ones not at all, and what they would free is left to the kernel.
+    #[cold]
+    pub fn lock_to_free(&self) -> Option<MutexGuard<'_, State>> {
+        let mut until = None;
+        loop {
+            for _ in 0..FREE_SPINS {
+                match self.shared.try_lock() {
+                    Ok(state) => return Some(state),
+                    Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                    Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+                }
+            }
+            if self.abandoned.load(Ordering::Relaxed) {
+                return None;
+            }
+            if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + FREE_WAIT) {
+                self.abandoned.store(true, Ordering::Relaxed);
+                return None;
+            }
+            thread::yield_now();
+        }
     }
 
     #[cold]
@@ -50,7 +84,7 @@ impl ProgressThread {
             Some((handle, _)) if thread.idle => handle.thread().unpark(),
             Some(_) => {}
             None => {
-                let shared = self.0.clone();
+                let shared = self.shared.clone();
                 // Without a thread, requests progress when the program polls.
                 thread.handle = spawn(move || run(&shared)).map(|handle| (handle, process::id()));
             }

@@ -218,7 +218,8 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut IbvQp, attr: *mut IbvQpAttr, mask: c
 
 fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
     let context = obj.context();
-    let mut state = context.lock();
+    // Programs that end move their queue pairs to the error state first.
+    let mut state = context.lock_to_free().ok_or(libc::EBUSY)?;
     let now = c_int::from(obj.state.load(Ordering::Relaxed));
     let to = if mask & ATTR_STATE != 0 { attr.qp_state } else { now };
     let (required, optional) = transition(now, to).ok_or(libc::EINVAL)?;
@@ -297,7 +298,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
     {
-        let mut state = obj.context().lock();
+        let Some(mut state) = obj.context().lock_to_free() else { return 0 };
         let Some(qp_state) = state.remove_qp(obj.id) else { return ret_int(Err(libc::EINVAL)) };
         for cq in [qp_state.send_cq, qp_state.recv_cq] {
             if let Some(cq) = state.cqs.get_mut(cq) {

@@ -4,7 +4,8 @@ use crate::abi::{EfadvQp, IbvContext, IbvCq, IbvMr, IbvQp};
 use crate::context::Context;
 use crate::errno::{ret_int, ret_ptr};
 use crate::qp_obj::QpObj;
-use crate::sized::copy_out;
+use crate::query::{RQ_SGE, max_rq_wr};
+use crate::sized::{copy_in, copy_out, covers};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 
@@ -30,6 +31,33 @@ unsafe extern "C" fn efadv_query_mr(_mr: *mut IbvMr, attr: *mut u8, inlen: u32) 
 unsafe extern "C" fn efadv_get_max_sq_depth(ctx: *mut IbvContext, _attr: *mut c_void, _inlen: u32) -> c_int {
     // SAFETY: by this function's contract.
     unsafe { Context::of(ctx) }.attr.max_send_depth as c_int
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct EfadvRqDepthAttr {
+    comp_mask: u64,
+    max_recv_sge: u32,
+}
+
+/// Most receives of a queue pair whose receives have so many pieces; or an error number, negative.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn efadv_get_max_rq_depth(
+    ctx: *mut IbvContext,
+    attr: *const EfadvRqDepthAttr,
+    inlen: u32,
+) -> c_int {
+    if !covers(inlen, offset_of!(EfadvRqDepthAttr, max_recv_sge) + size_of::<u32>()) {
+        return -libc::EINVAL;
+    }
+    // SAFETY: by this function's contract.
+    let Ok(attr) = (unsafe { copy_in(attr, inlen) }) else { return -libc::EINVAL };
+    if attr.comp_mask != 0 || attr.max_recv_sge > u32::from(RQ_SGE) {
+        return -libc::EINVAL;
+    }
+    // SAFETY: by this function's contract.
+    let dev = &unsafe { Context::of(ctx) }.attr;
+    (max_rq_wr(dev) / attr.max_recv_sge.max(1)) as c_int
 }
 
 #[unsafe(no_mangle)]

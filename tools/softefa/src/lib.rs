@@ -21,6 +21,7 @@ mod efadv;
 mod efadv_later;
 mod errno;
 mod files;
+mod maps;
 mod mr;
 mod pd;
 mod poll;

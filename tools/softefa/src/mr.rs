@@ -3,6 +3,7 @@
 use crate::abi::{IbvMr, IbvPd};
 use crate::context::Context;
 use crate::errno::{Errno, errno_of, ret_int, ret_ptr};
+use crate::maps;
 use crate::pd::PdObj;
 use std::ffi::{c_int, c_uint, c_void};
 use ucs::coll::slots::SlotId;
@@ -40,25 +41,6 @@ fn access_of(flags: c_uint, rdma_read: bool, rdma_write: bool) -> Result<Access,
     if left == 0 { Ok(access) } else { Err(libc::EOPNOTSUPP) }
 }
 
-/// Fails for unmapped memory at registration, as hardware does when it pins.
-fn check_mapped(addr: usize, len: usize) -> Result<(), Errno> {
-    const PAGE: usize = 4096;
-    const PAGES: usize = 4096;
-    let mut resident = [0u8; PAGES];
-    let end = addr.checked_add(len).ok_or(libc::EFAULT)?;
-    let mut at = addr & !(PAGE - 1);
-    while at < end {
-        let step = (end - at).min(PAGES * PAGE);
-        // SAFETY: mincore only asks about the range; the vector has a byte for each page of at most PAGES.
-        let bad = unsafe { libc::mincore(at as *mut c_void, step, resident.as_mut_ptr()) } != 0;
-        if bad {
-            return Err(libc::EFAULT);
-        }
-        at += step;
-    }
-    Ok(())
-}
-
 unsafe fn register(
     pd: *mut IbvPd,
     addr: *mut c_void,
@@ -73,7 +55,11 @@ unsafe fn register(
     if iova != addr as u64 {
         return Err(libc::EOPNOTSUPP);
     }
-    check_mapped(addr as usize, len)?;
+    let write = access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+    if !maps::may_access(addr as usize, len, write) {
+        // As of hardware, which pins the pages.
+        return Err(libc::EFAULT);
+    }
     let state = &mut *context.lock();
     // SAFETY: the caller of verbs keeps registered memory mapped until it is deregistered.
     let mr = unsafe { state.dev.reg_mr(&pd_obj.pd, addr.cast(), len, access) }.map_err(errno_of)?;
@@ -114,6 +100,35 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     ret_ptr(unsafe { register(pd, addr, len, iova, flags) })
 }
 
+/// Region to register, as C fills it: fields without their bit in `comp_mask` may not be there.
+#[repr(C)]
+pub struct IbvMrInitAttr {
+    length: usize,
+    access: c_int,
+    comp_mask: u64,
+    iova: u64,
+    addr: *mut c_void,
+}
+
+/// Registers ordinary memory. There is no device memory, DMA handle or buffer of this device to register.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut IbvPd, attr: *const IbvMrInitAttr) -> *mut IbvMr {
+    const IOVA: u64 = 1;
+    const ADDR: u64 = 2;
+    // SAFETY: by this function's contract; every layout of the structure has these fields.
+    let attr = unsafe { &*attr };
+    let mask = attr.comp_mask;
+    if mask & !(IOVA | ADDR) != 0 {
+        return ret_ptr(Err(libc::EOPNOTSUPP));
+    }
+    if mask & ADDR == 0 {
+        return ret_ptr(Err(libc::EINVAL));
+    }
+    let iova = if mask & IOVA != 0 { attr.iova } else { attr.addr as u64 };
+    // SAFETY: by this function's contract.
+    ret_ptr(unsafe { register(pd, attr.addr, attr.length, iova, attr.access as c_uint) })
+}
+
 /// There is no device memory: EOPNOTSUPP, not EBADF, tells programs that probe.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_reg_dmabuf_mr(
@@ -130,15 +145,17 @@ extern "C" fn ibv_reg_dmabuf_mr(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
     // SAFETY: by this function's contract.
-    let obj = unsafe { Box::from_raw(mr.cast::<MrObj>()) };
+    let obj = unsafe { &*mr.cast::<MrObj>() };
     // SAFETY: a domain outlives its regions.
     let pd = unsafe { PdObj::of(obj.abi.pd) };
     // SAFETY: a context outlives its domains.
-    let mut state = unsafe { Context::of(obj.abi.context) }.lock();
+    let Some(mut state) = (unsafe { Context::of(obj.abi.context) }).lock_to_free() else { return 0 };
     // Dropped under the lock: device objects share unsynchronised counts and the key table.
     let removed = state.mrs.remove(obj.id).map(drop);
     drop(state);
     pd.remove_user();
+    // SAFETY: made by Box::into_raw in `register`, given back once.
+    drop(unsafe { Box::from_raw(mr.cast::<MrObj>()) });
     ret_int(removed.ok_or(libc::EINVAL))
 }
 
@@ -155,13 +172,5 @@ mod tests {
         assert_eq!(access_of(REMOTE_READ, false, false), Err(libc::EOPNOTSUPP));
         assert_eq!(access_of(8, true, true), Err(libc::EOPNOTSUPP));
         assert!(access_of(1 << 20 | LOCAL_WRITE, false, false).is_ok(), "relaxed ordering may be ignored");
-    }
-
-    #[test]
-    fn unmapped_memory_is_rejected() {
-        let there = [0u8; 10_000];
-        assert_eq!(check_mapped(there.as_ptr() as usize, there.len()), Ok(()));
-        assert_eq!(check_mapped(4096, 1), Err(libc::EFAULT));
-        assert_eq!(check_mapped(usize::MAX - 1, 4), Err(libc::EFAULT));
     }
 }

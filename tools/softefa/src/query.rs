@@ -18,6 +18,8 @@ const MTU_4096: c_int = 5;
 const LINK_UP: u8 = 5;
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
+/// Four lanes of 25 Gb/s, in units of 100 Mb/s.
+const PORT_SPEED: u64 = 1000;
 const FULL_MEMBER: u16 = 0xffff;
 
 /// Most SGEs of all receives of a queue pair: libfabric posts 8192 receives of three, as on the real device.
@@ -123,6 +125,17 @@ pub unsafe extern "C" fn query_port(
     let Ok(len) = u32::try_from(len) else { return libc::EINVAL };
     // SAFETY: by this function's contract.
     unsafe { copy_out(attr, len, value) };
+    0
+}
+
+/// Speed of the port in units of 100 Mb/s, as `query_port` tells it by width and speed of a lane.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_port_speed(_ctx: *mut IbvContext, port: u32, speed: *mut u64) -> c_int {
+    if port != 1 {
+        return ret_int(Err(libc::EINVAL));
+    }
+    // SAFETY: by this function's contract.
+    unsafe { speed.write(PORT_SPEED) };
     0
 }
 

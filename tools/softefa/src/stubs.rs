@@ -27,13 +27,29 @@ refuse! {
     ibv_destroy_srq ibv_modify_srq ibv_query_srq ibv_attach_mcast ibv_detach_mcast ibv_rereg_mr ibv_set_ece
     ibv_query_ece ibv_init_ah_from_wc ibv_resolve_eth_l2_from_gid _ibv_query_comp_cntr_caps ibv_destroy_comp_cntr
     ibv_set_comp_cntr ibv_inc_comp_cntr ibv_read_comp_cntr ibv_set_err_comp_cntr ibv_inc_err_comp_cntr
-    ibv_read_err_comp_cntr ibv_qp_attach_comp_cntr
+    ibv_read_err_comp_cntr ibv_qp_attach_comp_cntr ibv_dealloc_dmah
 }
 
 refuse_pointer! {
     ibv_create_srq ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm
-    ibv_create_comp_cntr
+    ibv_create_comp_cntr ibv_alloc_dmah ibv_alloc_buf ibv_reg_buf_mr
 }
+
+/// There is no memory of the device, so none to export.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
+    set_errno(libc::EOPNOTSUPP);
+    -1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut c_void) -> c_int {
+    set_errno(libc::EOPNOTSUPP);
+    -1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_free_buf(_buf: *mut c_void) {}
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_unimport_pd(_pd: *mut c_void) {}

@@ -3,8 +3,9 @@
 use tools_common::units::short_bytes;
 use ucs::config::Source;
 use ucs::mem::SharedMem;
-use ucs::sys::topo;
+use ucs::sys::{cpu, topo};
 use uct::efa::dev::nics::{self, Nic};
+use uct::efa::dev::soft::permissions;
 
 use super::Finding;
 use super::machine::Machine;
@@ -27,6 +28,8 @@ pub fn machine(m: &Machine) -> Vec<Finding> {
         huge_pages,
         dev_shm,
         ptrace,
+        system_calls,
+        pinning,
         hardware,
         launcher,
     ];
@@ -224,6 +227,29 @@ fn ptrace(m: &Machine) -> Option<Finding> {
             format!("{n}: a process may not read or write another's memory by system call"),
             "puts, gets and long messages in memory that is not allocated by this library go by packets: sysctl kernel.yama.ptrace_scope=1",
         ),
+    })
+}
+
+/// Tries what the transports between processes call.
+fn system_calls(_: &Machine) -> Option<Finding> {
+    let refused = permissions::refused_calls();
+    Some(match refused.first() {
+        None => Finding::good("system calls", "none that messages need is refused"),
+        Some(first) => {
+            let all: Vec<&str> = refused.iter().map(|problem| problem.what.as_str()).collect();
+            Finding::bad("system calls", all.join("; "), first.remedy)
+        }
+    })
+}
+
+/// Pins a thread of its own, as perftest pins its processes.
+fn pinning(m: &Machine) -> Option<Finding> {
+    let cpu = *m.cpus.as_slice().first()?;
+    let pinned = std::thread::spawn(move || cpu::pin(cpu)).join().ok()?;
+    let advice = "processes run where the system puts them, and figures scatter: allow sched_setaffinity";
+    Some(match pinned {
+        Ok(()) => Finding::good("pinning", "threads may be pinned to cores"),
+        Err(e) => Finding::slow("pinning", e.to_string(), advice),
     })
 }
 

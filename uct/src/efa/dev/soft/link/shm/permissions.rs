@@ -2,9 +2,15 @@
 
 #![allow(unsafe_code)]
 
+use super::comp_channel::ShmCompChannel;
+use super::lookup::{self, LookupError, QpName};
 use crate::efa::dev::Problem;
+use crate::efa::dev::soft::link::CompChannel;
 use std::fs;
 use ucs::Errno;
+use ucs::mem::SharedMem;
+use ucs::sys::proc::WatchError;
+use ucs::sys::{EventFd, PidFd, ProcId, Waker};
 
 /// Capability that overrides the restrictions.
 const CAP_SYS_PTRACE: u64 = 1 << 19;
@@ -50,6 +56,78 @@ pub fn own_process() -> Option<Problem> {
     })
 }
 
+/// System calls that messages need and this system refuses, as the seccomp profile of a container does. Each
+/// is tried once, on this process.
+pub fn refused_calls() -> Vec<Problem> {
+    type Trial = (&'static str, fn() -> Result<(), String>, &'static str);
+    const ALL: [Trial; 4] = [
+        (
+            "pidfd_open",
+            watch_process,
+            "allow it in the container's profile: without it no other process is reached, since none is seen to die",
+        ),
+        (
+            "unix sockets, memory files, /proc/PID/fd",
+            find_queue_pair,
+            "allow memfd_create and abstract unix sockets, and mount /proc without hidepid: queue pairs are found by them",
+        ),
+        (
+            "pipe2, epoll_create1, timerfd_create",
+            sleep_and_wake,
+            "allow them in the container's profile: programs that sleep until a completion need them",
+        ),
+        ("eventfd2", signal, "allow it in the container's profile: no device opens without it"),
+    ];
+    let refused = ALL.iter().filter_map(|(call, trial, remedy)| {
+        let why = trial().err()?;
+        Some(Problem { what: format!("{call}: {why}"), remedy })
+    });
+    refused.collect()
+}
+
+/// Watches this process, as senders watch their peers.
+fn watch_process() -> Result<(), String> {
+    match PidFd::open(ProcId::current()) {
+        Ok(pidfd) if pidfd.is_dead() => Err("poll finds a living process dead".into()),
+        Ok(_) => Ok(()),
+        Err(WatchError::Os { errno, .. }) => Err(errno.to_string()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Binds a queue pair's name, and opens its segment as a peer does.
+fn find_queue_pair() -> Result<(), String> {
+    // No device has the interface id 0.
+    let (iid, qpn) = (0, std::process::id() as u16);
+    let _segment = SharedMem::create(&lookup::memory_name(iid, qpn), 4096, Default::default())
+        .map_err(|e| e.to_string())?;
+    let Some(name) = QpName::bind(iid, qpn).map_err(|e| e.to_string())? else {
+        // Another process is trying the same.
+        return Ok(());
+    };
+    name.listen().map_err(|e| e.to_string())?;
+    match lookup::lookup(iid, qpn) {
+        Ok(_) | Err(LookupError::Retry) => Ok(()),
+        Err(LookupError::Denied(why)) => Err(why),
+        Err(LookupError::NotFound | LookupError::DeviceDown) => {
+            Err("a queue pair of this process is not found".into())
+        }
+    }
+}
+
+/// Signals a completion channel as a peer does.
+fn sleep_and_wake() -> Result<(), String> {
+    let channel = ShmCompChannel::new().map_err(|e| e.to_string())?;
+    let waker = Waker::open(std::process::id(), channel.pipe_fd()).map_err(|e| e.to_string())?;
+    waker.wake().map_err(|e| e.to_string())?;
+    channel.clear();
+    if channel.timer(1) { Ok(()) } else { Err("timerfd_settime fails".into()) }
+}
+
+fn signal() -> Result<(), String> {
+    EventFd::new().and_then(|fd| fd.signal()).map_err(|e| e.to_string())
+}
+
 /// Copies a byte within this process, which only a seccomp filter can refuse.
 fn read_own_memory() -> Result<(), Errno> {
     let (from, mut to) = (1u8, 0u8);
@@ -64,6 +142,11 @@ fn read_own_memory() -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_system_allows_every_call() {
+        assert_eq!(refused_calls(), []);
+    }
 
     #[test]
     fn yama_scopes_are_read() {

@@ -90,3 +90,15 @@ pub fn compile(program: PathBuf, source: &Path, flags: &[&str]) -> Option<PathBu
 pub fn c_source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name)
 }
+
+/// Compiles a verbs program of tests/c; `None`, with a note, without libibverbs' headers.
+pub fn verbs(tmp: &str, source: &str) -> Option<String> {
+    if !Path::new("/usr/include/infiniband/efadv.h").is_file() {
+        skipped(source, "no infiniband/efadv.h (Debian package libibverbs-dev)");
+        return None;
+    }
+    let flags = ["-Wall", "-Werror", "-O1", "-libverbs", "-lefa", "-lpthread"];
+    let program = folder(tmp).join(source.trim_end_matches(".c"));
+    let built = compile(program, &c_source(source), &flags).expect("it compiles");
+    Some(built.to_str().unwrap().to_owned())
+}

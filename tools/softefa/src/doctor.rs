@@ -1,6 +1,7 @@
 //! `softefa doctor`: checks what a run needs, and what keeps a program from the device, with remedies.
 
 use crate::loader::{self, LoadedLibs};
+use crate::pci;
 use crate::program::{self, Preload};
 use crate::run;
 use std::ffi::OsStr;
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use tools_common::out;
 use ucs::config::Source;
+use uct::efa::dev::Problem;
 use uct::efa::dev::soft::{self, permissions};
 
 enum Finding {
@@ -49,6 +51,29 @@ fn process() -> Finding {
             Finding::Bad(format!("reach: other processes cannot send here: {} ({})", o.what, o.remedy))
         }
         None => Finding::Good("reach: processes of this user find each other".into()),
+    }
+}
+
+/// Tries the system calls that messages need.
+fn system_calls() -> Vec<Finding> {
+    let refused = permissions::refused_calls();
+    if refused.is_empty() {
+        return vec![Finding::Good("system calls: none is refused".into())];
+    }
+    let bad = |p: Problem| Finding::Bad(format!("system calls: {} (fix: {})", p.what, p.remedy));
+    refused.into_iter().map(bad).collect()
+}
+
+/// Whether MPI libraries find the NIC's PCI address.
+fn pci_address() -> Finding {
+    if pci::has_first(Path::new(pci::FUNCTIONS)) {
+        Finding::Good(format!("PCI: the device stands at {} of this machine", pci::FIRST))
+    } else {
+        Finding::Note(format!(
+            "PCI: no {} here, which MPI libraries look up; `softefa run` sets HWLOC_XMLFILE to a topology that has it, with \
+             every CPU as a core of one package (to keep the machine's own: set HWLOC_XMLFILE yourself)",
+            pci::FIRST
+        ))
     }
 }
 
@@ -139,7 +164,9 @@ const LATEST_KNOWN: &str = "rdma-core 65";
 
 /// Prints all findings; fails if something needed is missing.
 pub fn doctor(name: Option<&OsStr>) -> ExitCode {
-    let mut all = vec![library(), device(), memory(), process(), descriptors()];
+    let mut all = vec![library(), device(), memory(), process()];
+    all.extend(system_calls());
+    all.extend([pci_address(), descriptors()]);
     match name {
         Some(name) => all.extend(program(name)),
         None => all.extend(["fi_info", "fi_pingpong"].map(|name| client(name, "libfabric-bin"))),

@@ -4,6 +4,7 @@
 mod cleanup;
 mod doctor;
 mod loader;
+mod pci;
 mod program;
 mod run;
 mod sysfs_tree;

@@ -11,6 +11,10 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Keys of hwloc: a topology to take for the machine's, and that it is.
+const HWLOC_XMLFILE: &str = "HWLOC_XMLFILE";
+const HWLOC_THISSYSTEM: &str = "HWLOC_THISSYSTEM";
+
 pub const LIBRARY: &str = "libsoftefa.so";
 /// Exit status for a failure of softefa itself, as of `env` and `nice`.
 const OWN_FAULT: u8 = 125;
@@ -91,6 +95,7 @@ pub fn run(
     let made = |e| format!("the device tree cannot be made in {}: {e}", std::env::temp_dir().display());
     let tree = SysfsTree::make(devices).map_err(made)?;
     let tree_path = tree.path().to_path_buf();
+    let topology = tree.topology().filter(|_| std::env::var_os(HWLOC_XMLFILE).is_none());
     cleanup::start(tree)
         .map_err(|e| format!("nobody could remove {} afterwards: {e}", tree_path.display()))?;
     let error = Command::new(&path)
@@ -99,6 +104,8 @@ pub fn run(
         .env("LD_PRELOAD", preload(library))
         .env("SYSFS_PATH", tree_path)
         .envs(keys.iter().map(|(key, value)| (key, value)))
+        .envs(topology.iter().map(|path| (HWLOC_XMLFILE, path.as_os_str())))
+        .envs(topology.iter().map(|_| (HWLOC_THISSYSTEM, OsStr::new("1"))))
         .exec();
     Err(fail(NOT_RUN, error.to_string()))
 }

@@ -1,11 +1,15 @@
 //! The files of `/sys` that clients read, in a temporary folder per run that the cleanup process removes.
 
+use crate::pci;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use ucs::sys::{ProcId, proc};
 
 const PREFIX: &str = "softefa-sys";
+
+/// A topology for hwloc, where the machine lacks the address of the first device.
+const TOPOLOGY: &str = "hwloc.xml";
 
 pub struct SysfsTree(PathBuf);
 
@@ -26,6 +30,11 @@ impl SysfsTree {
         &self.0
     }
 
+    /// File with the topology that programs need to find the devices' addresses, if any.
+    pub fn topology(&self) -> Option<PathBuf> {
+        Some(self.0.join(TOPOLOGY)).filter(|path| path.exists())
+    }
+
     pub fn leave_to_cleanup(self) {
         std::mem::forget(self);
     }
@@ -38,8 +47,13 @@ impl SysfsTree {
         dir("class/infiniband")?;
         dir("class/infiniband_verbs")?;
         file("class/infiniband_verbs/abi_version", "6")?;
-        for (n, name) in devices.iter().enumerate() {
-            let pci = format!("devices/pci0000:00/0000:00:{:02x}.0", 0x10 + n);
+        let functions = Path::new(pci::FUNCTIONS);
+        let addresses = pci::addresses(functions, devices.len());
+        if !pci::has_first(functions) {
+            file(TOPOLOGY, &pci::topology(&addresses))?;
+        }
+        for (n, (name, address)) in devices.iter().zip(&addresses).enumerate() {
+            let pci = format!("devices/pci{}/{address}", &address[..7]);
             let ib = format!("{pci}/infiniband/{name}");
             dir(&format!("{ib}/ports/1/gid_attrs/types"))?;
             file(&format!("{pci}/vendor"), "0x1d0f")?;
@@ -94,7 +108,8 @@ mod tests {
         let driver = ib.join("device/driver").canonicalize().unwrap();
         assert_eq!(driver.file_name().unwrap(), "efa");
         let pci = ib.join("device").canonicalize().unwrap();
-        assert_eq!(pci.file_name().unwrap(), "0000:00:10.0");
+        assert_eq!(pci.file_name().unwrap(), "0000:00:00.0");
+        assert_eq!(tree.topology().is_some(), !Path::new("/sys/bus/pci/devices/0000:00:00.0").exists());
         let root = tree.path().to_path_buf();
         drop(tree);
         assert!(!root.exists());

@@ -33,6 +33,8 @@ static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static struct ibv_ah *ah;
 static uint8_t *bytes;
+/* Operations of reliable queue pairs. */
+static uint64_t send_ops = IBV_QP_EX_WITH_SEND;
 
 struct side {
     struct ibv_comp_channel *channel;
@@ -73,7 +75,7 @@ static struct side open_side(int type, int retries) {
         struct ibv_qp_init_attr_ex init = {
             .send_cq = s.cq, .recv_cq = s.cq, .cap = cap, .qp_type = type, .sq_sig_all = 1,
             .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd,
-            .send_ops_flags = IBV_QP_EX_WITH_SEND};
+            .send_ops_flags = send_ops};
         struct efadv_qp_init_attr efa = {.driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD};
         s.qp = efadv_create_qp_ex(ctx, &init, &efa, sizeof(efa));
     }

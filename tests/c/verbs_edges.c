@@ -25,6 +25,85 @@ static void scene_readonly(void) {
     CHECK(first && ibv_dereg_mr(first) == 0 && munmap(room, 3 * page) == 0);
 }
 
+static uint8_t *fresh(size_t len) {
+    uint8_t *room = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(room != MAP_FAILED);
+    memset(room, 1, len);
+    return room;
+}
+
+static void post(struct side from, struct side to, const struct ibv_mr *at, int len) {
+    struct ibv_sge sge = {(uintptr_t)at->addr, len, at->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED}, *bad;
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = to.qp->qp_num;
+    wr.wr.ud.remote_qkey = QKEY;
+    CHECK(ibv_post_send(from.qp, &wr, &bad) == 0);
+}
+
+static struct ibv_wc rdma(struct side from, struct side to, int write, const struct ibv_mr *local,
+                          const struct ibv_mr *remote, int len) {
+    struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(from.qp);
+    ibv_wr_start(qp);
+    qp->wr_id = 1;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    if (write)
+        ibv_wr_rdma_write(qp, remote->rkey, (uintptr_t)remote->addr);
+    else
+        ibv_wr_rdma_read(qp, remote->rkey, (uintptr_t)remote->addr);
+    ibv_wr_set_sge(qp, local->lkey, (uintptr_t)local->addr, len);
+    ibv_wr_set_ud_addr(qp, ah, to.qp->qp_num, QKEY);
+    CHECK(ibv_wr_complete(qp) == 0);
+    return polled(from);
+}
+
+/* Registered memory that is gone is an error of the request, on either side, and not of the program. */
+static void scene_unmapped(void) {
+    enum { LONG = 8000, BIG = 1 << 20 };
+    int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+    send_ops |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_RDMA_WRITE;
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    struct ibv_mr *stays = ibv_reg_mr(pd, fresh(BIG), BIG, all);
+    for (int len = 8; len <= LONG; len += LONG - 8) {
+        uint8_t *out = fresh(LONG), *in = fresh(LONG);
+        struct ibv_mr *from = ibv_reg_mr(pd, out, LONG, all), *to = ibv_reg_mr(pd, in, LONG, all);
+        CHECK(stays && from && to);
+        struct ibv_sge sge = {(uintptr_t)in, LONG, to->lkey};
+        receive(b, 1, &sge, 1);
+        CHECK(munmap(in, LONG) == 0);
+        post(a, b, stays, len);
+        CHECK(polled(a).status == IBV_WC_SUCCESS);
+        struct ibv_wc wc = polled(b);
+        CHECK(wc.status == IBV_WC_LOC_PROT_ERR && wc.vendor_err == 5);
+        CHECK(munmap(out, LONG) == 0);
+        post(a, b, from, len);
+        wc = polled(a);
+        CHECK(wc.status == IBV_WC_LOC_PROT_ERR && wc.vendor_err == 5);
+        for (int write = 0; write < 2; write++) {
+            CHECK(rdma(a, b, write, stays, to, len).status == IBV_WC_REM_ACCESS_ERR);
+            CHECK(rdma(a, b, write, from, stays, len).status == IBV_WC_LOC_PROT_ERR);
+            CHECK(rdma(a, b, write, stays, stays, len).status == IBV_WC_SUCCESS);
+        }
+        CHECK(ibv_dereg_mr(from) == 0 && ibv_dereg_mr(to) == 0);
+    }
+    /* By the C library's own call. */
+    void *block = malloc(BIG);
+    struct ibv_mr *freed = ibv_reg_mr(pd, memset(block, 1, BIG), BIG, all);
+    CHECK(freed);
+    free(block);
+    post(a, b, freed, LONG);
+    CHECK(polled(a).status == IBV_WC_LOC_PROT_ERR);
+    CHECK(ibv_dereg_mr(freed) == 0);
+    /* Pages given back are still there. */
+    CHECK(madvise(stays->addr, BIG, MADV_DONTNEED) == 0);
+    receive_one(b, 2, 0, LONG);
+    post(a, b, stays, LONG);
+    CHECK(polled(a).status == IBV_WC_SUCCESS && polled(b).status == IBV_WC_SUCCESS && bytes[0] == 0);
+    close_side(a), close_side(b);
+    CHECK(ibv_dereg_mr(stays) == 0);
+}
+
 static struct side polled_side;
 
 /* What a library's exit handler does. */
@@ -66,6 +145,8 @@ int main(int argc, char **argv) {
     open_device();
     if (!strcmp(scene, "readonly"))
         scene_readonly();
+    else if (!strcmp(scene, "unmapped"))
+        scene_unmapped();
     else if (!strcmp(scene, "exits"))
         scene_exits();
     else

@@ -29,6 +29,14 @@ fn read_only_memory_is_not_registered_for_writing() {
 }
 
 #[test]
+fn unmapped_memory_is_an_error_of_the_request() {
+    if let Err(errno) = ucs::mem::watch::Watch::open() {
+        return ucs::testing::skipped("unmapped memory", format!("userfaultfd: {errno}"));
+    }
+    scenes(&["--watch-memory", "y"], &["unmapped"]);
+}
+
+#[test]
 fn exit_from_a_signal_handler_ends_the_process() {
     scenes(&[], &["exits"]);
 }

@@ -23,15 +23,20 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens a context on `dev`; `fill` makes the C part from the events descriptor.
-    pub fn open(dev: Device<Shm>, fill: impl FnOnce(i32) -> VerbsContext) -> Result<*mut IbvContext, Errno> {
+    /// Opens a context on `dev`, with `watch` one that notices unmapping; `fill` makes the C part from the
+    /// events descriptor.
+    pub fn open(
+        dev: Device<Shm>,
+        watch: bool,
+        fill: impl FnOnce(i32) -> VerbsContext,
+    ) -> Result<*mut IbvContext, Errno> {
         use std::os::fd::AsRawFd;
         let events = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.raw_os_error())?;
         let (attr, gid) = (dev.attr().clone(), dev.gid());
         let verbs = fill(events.as_raw_fd());
         let whole = Box::new(Context {
             verbs,
-            progress: ProgressThread::new(State::new(dev)),
+            progress: ProgressThread::new(State::new(dev, watch)),
             attr,
             gid,
             _events: events,

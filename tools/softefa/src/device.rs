@@ -7,8 +7,8 @@ use crate::query::COMP_VECTORS;
 use crate::{cq, post, qp, query};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
-use ucs::config::Source;
-use uct::efa::dev::soft;
+use ucs::config::{Source, Table};
+use uct::efa::dev::soft::{self, SoftConfig};
 
 /// Used without a launcher's tree.
 const SYSFS: &str = "/sys";
@@ -162,12 +162,14 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
             libc::EINVAL
         })
         .and_then(|source| {
-            soft::open_shm(&source, &entry.name).map_err(|e| {
+            let watch = SoftConfig::load(&source).is_ok_and(|config| config.watch_memory);
+            let opened = soft::open_shm(&source, &entry.name).map_err(|e| {
                 eprintln!("softefa: {} cannot be opened: {e}", entry.name);
                 errno_of_open(&e)
-            })
+            });
+            opened.map(|dev| (dev, watch))
         });
-    ret_ptr(opened.and_then(|dev| Context::open(dev, |events| verbs_context(device, events))))
+    ret_ptr(opened.and_then(|(dev, watch)| Context::open(dev, watch, |events| verbs_context(device, events))))
 }
 
 #[unsafe(no_mangle)]

@@ -37,4 +37,5 @@ mod state;
 mod status;
 mod stubs;
 mod text;
+mod unmapped;
 mod wr_batch;

@@ -98,6 +98,11 @@ struct DeviceArgs {
     #[arg(long, value_name = "NIC:PACKETS")]
     down: Option<String>,
 
+    /// Fails requests on registered memory that the program unmapped with a status: y or n. Without it they
+    /// crash the program
+    #[arg(long, value_name = "y|n")]
+    watch_memory: Option<String>,
+
     /// Writes the packets to this file (pcapng); `%p` is the process id, appended if there is no `%p`
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
@@ -118,6 +123,7 @@ impl DeviceArgs {
             ("SOFTEFA_RNR", &self.rnr),
             ("SOFTEFA_FAULT", &self.fault),
             ("SOFTEFA_DOWN", &self.down),
+            ("SOFTEFA_WATCH_MEMORY", &self.watch_memory),
             ("SOFTEFA_PCAP", &self.pcap),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()

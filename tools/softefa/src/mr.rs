@@ -61,7 +61,9 @@ unsafe fn register(
         return Err(libc::EFAULT);
     }
     let state = &mut *context.lock();
-    // SAFETY: the caller of verbs keeps registered memory mapped until it is deregistered.
+    state.unmapped.add(addr as usize, len);
+    // SAFETY: the caller of verbs keeps registered memory mapped until it is deregistered. Else the region's
+    // key ends with the memory.
     let mr = unsafe { state.dev.reg_mr(&pd_obj.pd, addr.cast(), len, access) }.map_err(errno_of)?;
     let (lkey, rkey) = (mr.lkey(), mr.rkey());
     let id = state.mrs.insert(mr).map_err(|_| libc::ENOMEM)?;

@@ -46,10 +46,12 @@ impl ProgressThread {
         ProgressThread { shared: Arc::new(Mutex::new(state)), abandoned: AtomicBool::new(false) }
     }
 
-    // HOT
+    /// Locks the state, in which regions that the program unmapped have no key any more. // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.shared)
+        let mut state = lock(&self.shared);
+        revoke_unmapped(&mut state);
+        state
     }
 
     /// Locks to free an object; `None` if that would wait for ever. A signal handler that interrupted a verb
@@ -132,6 +134,13 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     thread.ok()
 }
 
+// HOT
+#[inline]
+fn revoke_unmapped(state: &mut State) {
+    let State { unmapped, mrs, .. } = state;
+    unmapped.revoke(mrs);
+}
+
 fn run(state: &Mutex<State>) {
     loop {
         FORK_LOCK.lock();
@@ -147,6 +156,7 @@ fn run(state: &Mutex<State>) {
 
 /// Progresses deferred requests; returns whether some remain, or `None` to end.
 fn round(state: &mut State) -> Option<bool> {
+    revoke_unmapped(state);
     let more =
         state.cqs.iter().fold(false, |more, (_, cq_state)| cq_state.cq.progress_for(ROUND_POLLS) || more);
     state.thread.idle = !more;

@@ -3,6 +3,7 @@
 
 use crate::ahn::AhnTable;
 use crate::errno::Errno;
+use crate::unmapped::Unmapped;
 use std::thread::JoinHandle;
 use ucs::coll::slots::{SlotId, Slots};
 use uct::efa::dev::soft::{Cq, Device, Mr, Pd, Qp, Shm};
@@ -88,6 +89,7 @@ pub struct ThreadState {
 pub struct State {
     pub dev: Device<Shm>,
     pub mrs: Slots<Mr<Shm>>,
+    pub unmapped: Unmapped,
     pub cqs: Slots<CqState>,
     pub qps: Slots<QpState>,
     /// Queue pairs by number modulo the length, a power of two, by which the device keeps them distinct.
@@ -102,11 +104,13 @@ pub struct State {
 unsafe impl Send for State {}
 
 impl State {
-    pub fn new(dev: Device<Shm>) -> State {
+    /// `watch`: end the keys of regions that the program unmaps.
+    pub fn new(dev: Device<Shm>, watch: bool) -> State {
         let numbers = (dev.attr().max_qp.max(1) as usize).next_power_of_two();
         State {
             dev,
             mrs: Slots::with_limit(1 << 16),
+            unmapped: Unmapped::new(watch),
             cqs: Slots::with_limit(1 << 16),
             qps: Slots::with_limit(1 << 16),
             by_qpn: vec![SlotId::NONE; numbers],

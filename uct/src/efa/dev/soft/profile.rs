@@ -91,6 +91,9 @@ ucs::config_table! {
         pub strict: bool = "y", key "STRICT";
         /// Time between two attempts at a receiver that is not ready.
         pub rnr_interval: Duration = "50us", key "RNR_INTERVAL";
+        /// Requests on registered memory that a program unmapped fail with a status; else they crash it. For
+        /// programs under `softefa run`, by userfaultfd.
+        pub watch_memory: bool = "n", key "WATCH_MEMORY";
         /// Seed of all random numbers; 0: a new one each time.
         pub seed: u64 = "0", key "SEED";
         /// Probability that a request is delayed and overtaken by later ones.

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use tools_common::out;
-use ucs::config::Source;
+use ucs::config::{ConfigValue as _, Source};
 use uct::efa::dev::Dev;
 use uct::efa::dev::soft;
 
@@ -136,9 +136,20 @@ impl DeviceArgs {
         for (key, value) in self.keys() {
             source.set(key, &value);
         }
+        for warning in unknown_names(&source) {
+            eprintln!("softefa: {warning}");
+        }
         let found = soft::list(&source).map_err(|e| e.to_string())?;
         Ok((source, found.into_iter().map(|d| d.name).collect()))
     }
+}
+
+/// Warnings of `SOFTEFA_` names that no table has, unless `UCX_WARN_UNUSED_ENV_VARS=n`. Other names are the
+/// program's.
+fn unknown_names(source: &Source) -> Vec<String> {
+    let warn = std::env::var("UCX_WARN_UNUSED_ENV_VARS").ok().and_then(|value| bool::parse(&value));
+    let unknown = source.unknown_keys(&uct::any::tables());
+    unknown.iter().filter(|_| warn != Some(false)).map(ToString::to_string).collect()
 }
 
 fn list(device: &DeviceArgs) -> Result<(), String> {
@@ -181,5 +192,17 @@ fn main() -> ExitCode {
         }
         Subcommands::List { device } => list(&device).map_or_else(|e| fail(e.into()), |()| ExitCode::SUCCESS),
         Subcommands::Doctor { program } => doctor::doctor(program.as_deref()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_name_is_a_warning() {
+        let source = Source::empty().with("SOFTEFA_REORDR", "0.1").with("SOFTEFA_GEN", "efa1");
+        let near = "unknown configuration key SOFTEFA_REORDR (override): did you mean SOFTEFA_REORDER?";
+        assert_eq!(unknown_names(&source), [near]);
     }
 }

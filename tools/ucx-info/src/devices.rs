@@ -49,6 +49,8 @@ fn limit_value(n: usize) -> Value {
 /// All transports, or `only` one.
 pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<TransportInfo>, String> {
     let all = uct::any::resources(source).map_err(|e| e.to_string())?;
+    // UCX's name.
+    let only = only.map(|name| if name == "srd" { "efa" } else { name });
     if let Some(name) = only.filter(|name| all.iter().all(|r| r.tl != *name)) {
         let mut known: Vec<&str> = all.iter().map(|r| r.tl).collect();
         known.dedup();
@@ -355,6 +357,12 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
         assert!(!text.contains("capabilities"), "{text}");
+    }
+
+    #[test]
+    fn srd_is_efa() {
+        let found = find(&Source::empty(), Some("srd")).unwrap();
+        assert!(!found.is_empty() && found.iter().all(|f| f.transport == "efa"));
     }
 
     #[test]

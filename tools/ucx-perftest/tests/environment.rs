@@ -132,3 +132,24 @@ fn value_that_is_not_text_counts_only_where_it_is_read() {
     assert_eq!(ran.err, "ucx-perftest: UCX_TLS (environment): the value is not valid UTF-8\n");
     assert_eq!(ran.status, 129);
 }
+
+#[test]
+fn command_lines_of_ucx_run_as_they_are() {
+    for (line, part) in [
+        ("-l -x srd -d softefa0:1 -t am_lat -n 100 --json", "\"transport\":\"efa\",\"device\":\"softefa0\""),
+        ("-l -x efa -d softefa0 -t get -s 4096 -n 100 --json", "\"test\":\"get\""),
+        ("-l -x srd -d softefa0:1 -t tag_lat -n 100 --json", "\"transport\":\"efa\""),
+        ("-l -t tag_bw -s 1048576 -n 100 --json", "\"size\":1048576"),
+        ("-l -t tag_bw -e -n 100 -v -q", "iterations,"),
+        ("-l -t ucp_am_bw -s 8 -n 100 -m host -I -A thread -v -q", "iterations,"),
+        ("-l -t ucp_get -n 100 -M multi -T 2 -f", "Test"),
+    ] {
+        let ran = run_with(line, &[]);
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{line}");
+        assert!(ran.out.contains(part), "{line}: {}", ran.out);
+    }
+    let ran = run_with("-t tag_bw -l -n 100 -q -f", &[("UCX_TLS", "srd")]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    let ran = run_with("-l -x srd -d mlx5_0:1 -t am_lat", &[]);
+    assert_eq!(ran.err, "ucx-perftest: transport 'efa' has no device 'mlx5_0:1' (there are: softefa0)\n");
+}

@@ -30,8 +30,8 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     let tl = spec.tl.as_deref().unwrap_or_default();
     let mut answered = false;
     let job = Job { spec, link, report, answered: &mut answered };
-    let result = open::device(tl, spec.dev.as_deref(), source)
-        .and_then(|dev| open::with_iface(tl, &dev, spec.level, source, job));
+    let result = open::resolve(tl, spec.dev.as_deref(), source)
+        .and_then(|(tl, dev)| open::with_iface(tl, &dev, spec.level, source, job));
     match result {
         // The other side waits for an answer even if nothing could be opened here.
         Err(e) if !answered => {

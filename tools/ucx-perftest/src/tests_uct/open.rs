@@ -13,13 +13,16 @@ pub trait Job {
     fn run<I: Iface>(self, iface: I) -> Result<Self::Out, Failure>;
 }
 
-/// The device asked for, or the only one of the transport.
-pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, Failure> {
-    if let Some(dev) = asked {
-        return Ok(dev.to_owned());
-    }
+/// The transport and its device by our names: `srd`, as UCX calls it, is `efa`, and UCX names a device with
+/// its port. Without a device asked for, the only one of the transport.
+pub fn resolve<'a>(tl: &'a str, asked: Option<&str>, source: &Source) -> Result<(&'a str, String), Failure> {
+    let tl = if tl == "srd" { "efa" } else { tl };
     let mut devices: Vec<String> =
         uct::any::resources(source)?.into_iter().filter(|r| r.tl == tl).map(|r| r.dev).collect();
+    if let Some(dev) = asked {
+        let without_port = dev.strip_suffix(":1").filter(|plain| devices.iter().any(|d| d == plain));
+        return Ok((tl, without_port.unwrap_or(dev).to_owned()));
+    }
     if devices.len() > 1 {
         return Err(Failure::Usage(format!(
             "-d: which device of '{tl}'? (there are: {})",
@@ -27,7 +30,7 @@ pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, 
         )));
     }
     // Without a device, opening reports the transports there are.
-    Ok(devices.pop().unwrap_or_default())
+    Ok((tl, devices.pop().unwrap_or_default()))
 }
 
 /// Runs `job` on an interface; for several threads a type-erased one, to compile these loops once.

@@ -14,7 +14,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use ucp::{Address, CloseMode, Context, EpParams, TAG_MASK_FULL, Worker};
+use ucp::{Address, Context, EpParams, TAG_MASK_FULL, Worker};
 
 const GREETING: u64 = 1;
 /// Longest address taken from the other side, bytes: it may be anybody.
@@ -70,7 +70,7 @@ fn connect(to: &str) -> Outcome {
 }
 
 /// Exchanges addresses over `line`, and greetings over the transport.
-fn say_hello(worker: &Worker, line: &TcpStream) -> Outcome {
+fn say_hello(worker: &Worker, mut line: &TcpStream) -> Outcome {
     line.set_read_timeout(Some(PATIENCE))?;
     let ep = worker.connect(&exchange(worker, line)?, EpParams::default())?;
     let text = format!("hello from process {} over {}", std::process::id(), ep.protocols().transports()[0]);
@@ -79,8 +79,10 @@ fn say_hello(worker: &Worker, line: &TcpStream) -> Outcome {
     let (status, bytes) = greeting.wait();
     status?;
     println!("process {} got: {}", std::process::id(), String::from_utf8_lossy(&bytes));
-    // Both sides are there until each has what the other has sent.
-    ep.close(CloseMode::Flush(PATIENCE)).wait()?;
+    ep.flush_within(PATIENCE).wait()?;
+    // Nobody leaves before the other side has flushed too.
+    line.write_all(&[1])?;
+    line.read_exact(&mut [0])?;
     Ok(())
 }
 

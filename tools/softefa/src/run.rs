@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use uct::efa::dev::soft::permissions;
 
 /// Keys of hwloc: a topology to take for the machine's, and that it is.
 const HWLOC_XMLFILE: &str = "HWLOC_XMLFILE";
@@ -91,6 +92,9 @@ pub fn run(
         if !loaded.missing.is_empty() {
             eprintln!("softefa: note: see `softefa doctor {}`", name.display());
         }
+    }
+    for refused in permissions::refused_calls() {
+        eprintln!("softefa: note: programs may not reach each other: {refused}");
     }
     let made = |e| format!("the device tree cannot be made in {}: {e}", std::env::temp_dir().display());
     let tree = SysfsTree::make(devices).map_err(made)?;

@@ -533,7 +533,7 @@ impl WorkerCore {
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Deferred) => self.deferred.cancel(id, &mut self.reqs),
             Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id)),
-            Some(Role::Announced) | None => false,
+            Some(Role::Announced | Role::Unstarted) | None => false,
         }
     }
 }

@@ -4,11 +4,11 @@
 use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI8, AtomicU32, AtomicU64, Ordering, fence};
 
 use ucs::Status;
 
-use super::{EMPTY_STATUS, Ended, Notify, Role};
+use super::{Callback, EMPTY_STATUS, Ended, Notify, Role};
 use crate::api::core::error::Error;
 
 use crate::rdm::RecvStatus;
@@ -21,49 +21,47 @@ const _: () = assert!(size_of::<Block>() == BLOCK_SIZE && align_of::<Block>() ==
 /// State of an operation, for its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// No operation.
-    Free = 0,
     /// Running, without notification.
-    Running = 1,
+    Running = 0,
     /// Running; completion wakes the waker or calls the callback.
-    Awaited = 2,
+    Awaited = 1,
     /// Running, and its request was dropped; completion frees the block and the kept buffer.
-    Detached = 3,
-    /// Completed, not yet taken.
-    Ended = 4,
+    Detached = 2,
+    /// Completed, not yet taken; or no operation.
+    Ended = 3,
 }
 
-/// Status (8 bits), stage (8 bits), whether the memory is the caller's and whether there is `cq_data`: one
-/// word, so that the common cases are a comparison and a store.
+/// State of an operation in one word, so that the common cases are a comparison and an addition.
+///
+/// | bits | |
+/// |---|---|
+/// | 0, 1 | [`Stage`] |
+/// | 2 | the memory is the caller's |
+/// | 3 | there is `cq_data` |
+/// | 4 | the operation has failed: [`Block::status`] |
+/// | 5 to 31 | generation: differs between operations of a block |
+/// | 32 | carry of the generation, cleared when next somebody looks |
+/// | 33 to 63 | number of the owning worker's request table; 0: none |
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct State(u32);
+pub(super) struct State(u64);
 
 impl State {
-    /// Running without notification, in a block of the worker.
-    pub(super) const RUNNING: State = State::new(Status::InProgress, Stage::Running);
-    /// Ended well, in a block of the worker, without `cq_data`.
-    pub(super) const ENDED_WELL: State = State::new(Status::Ok, Stage::Ended);
-
-    const STAGE_SHIFT: u32 = 8;
-    const CALLERS: u32 = 1 << 16;
-    const HAS_CQ_DATA: u32 = 1 << 17;
-    const FLAGS: u32 = Self::CALLERS | Self::HAS_CQ_DATA;
-
-    const fn new(status: Status, stage: Stage) -> State {
-        State(status as i8 as u8 as u32 | (stage as u32) << Self::STAGE_SHIFT)
-    }
-
-    fn status(self) -> Status {
-        Status::try_from(self.0 as u8 as i8).unwrap_or(Status::IoError)
-    }
+    const STAGE: u64 = 3;
+    const CALLERS: u64 = 1 << 2;
+    const HAS_CQ_DATA: u64 = 1 << 3;
+    const FAILED: u64 = 1 << 4;
+    /// All bits but generation and owner.
+    const FLAGS: u64 = Self::NEXT_GENERATION - 1;
+    const NEXT_GENERATION: u64 = 1 << 5;
+    /// Stage and flags after a plain end, and of a free block.
+    const ENDED_WELL: u64 = Stage::Ended as u64;
 
     #[inline]
     pub(super) const fn stage(self) -> Stage {
-        match self.0 >> Self::STAGE_SHIFT & 7 {
-            0 => Stage::Free,
-            1 => Stage::Running,
-            2 => Stage::Awaited,
-            3 => Stage::Detached,
+        match self.0 & Self::STAGE {
+            0 => Stage::Running,
+            1 => Stage::Awaited,
+            2 => Stage::Detached,
             _ => Stage::Ended,
         }
     }
@@ -73,10 +71,62 @@ impl State {
         self.0 & Self::CALLERS != 0
     }
 
-    /// The state with another status and stage.
+    /// True for an operation that runs without notification in a block of the worker. // HOT
+    #[inline(always)]
+    pub(super) const fn is_plainly_running(self) -> bool {
+        self.0 & Self::FLAGS == 0
+    }
+
+    /// Generation, in the form that requests have.
     #[inline]
-    const fn with(self, status: Status, stage: Stage) -> State {
-        State(State::new(status, stage).0 | self.0 & Self::FLAGS)
+    const fn generation(self) -> Generation {
+        Generation((self.0 & !Self::FLAGS) as u32 | Self::ENDED_WELL as u32)
+    }
+
+    #[inline]
+    const fn owner(self) -> OwnerNumber {
+        OwnerNumber(self.0 & OwnerNumber::MASK)
+    }
+
+    /// True for a block of the table with this number.
+    pub(super) const fn is_of(self, owner: OwnerNumber) -> bool {
+        self.owner().0 == owner.0
+    }
+
+    /// The state with these flags and stage instead of its own.
+    const fn with_flags(self, flags: u64) -> State {
+        State(self.0 & !Self::FLAGS | flags)
+    }
+}
+
+/// Number of a request table, in the place that it has in a [`State`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct OwnerNumber(u64);
+
+impl OwnerNumber {
+    pub(super) const NONE: OwnerNumber = OwnerNumber(0);
+    const SHIFT: u32 = 33;
+    const MASK: u64 = u64::MAX << Self::SHIFT;
+
+    /// A number that no table of the process has had.
+    pub(super) fn next() -> OwnerNumber {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(number <= Self::MASK >> Self::SHIFT, "a process has at most 2^31 workers in its life");
+        OwnerNumber(number << Self::SHIFT)
+    }
+}
+
+/// Generation of a block: the lower half of its [`State`] once the operation has ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Generation(u32);
+
+impl Generation {
+    /// The generation of blocks that have had no operation.
+    pub(super) const FIRST: Generation = Generation(State::ENDED_WELL as u32);
+
+    pub(super) const fn next(self) -> Generation {
+        Generation(self.0.wrapping_add(State::NEXT_GENERATION as u32))
     }
 }
 
@@ -85,11 +135,8 @@ impl State {
 /// Field order in memory: an operation without notification uses the first cache line only.
 #[repr(C)]
 pub(crate) struct Block {
-    /// [`State`]. Its status is [`Status::InProgress`] until the end; then it is stored after the fields that
-    /// it announces.
-    state: AtomicU32,
-    /// Differs between operations of a block.
-    generation: AtomicU32,
+    /// [`State`]. The end is stored after the fields that it announces.
+    state: AtomicU64,
     pub(super) role: Cell<Role>,
     /// Next block of the list of free or ready blocks. Of a running operation with `Role::Forwarded`: the
     /// block of the request that carries it out.
@@ -98,8 +145,8 @@ pub(crate) struct Block {
     tag: AtomicU64,
     /// Sender, a [`PeerId`].
     from: AtomicU32,
-    /// Number of the owning worker's request table; 0: none.
-    owner: AtomicU32,
+    /// Status of an operation that has failed.
+    failure: AtomicI8,
     /// Set if the state says so.
     cq_data: AtomicU64,
     /// Position among the caller's blocks that run, for `CallersBlocks`.
@@ -111,16 +158,15 @@ pub(crate) struct Block {
 
 impl Block {
     /// A block without operation.
-    pub(super) const fn new(owner: u32, generation: u32) -> Block {
+    pub(super) const fn new(owner: OwnerNumber, generation: Generation) -> Block {
         Block {
-            state: AtomicU32::new(State::new(Status::InProgress, Stage::Free).0),
-            generation: AtomicU32::new(generation),
-            role: Cell::new(Role::Flush),
+            state: AtomicU64::new(owner.0 | generation.0 as u64),
+            role: Cell::new(Role::Unstarted),
             next: Cell::new(None),
             len: AtomicU64::new(0),
             tag: AtomicU64::new(0),
             from: AtomicU32::new(EMPTY_STATUS.from.0),
-            owner: AtomicU32::new(owner),
+            failure: AtomicI8::new(Status::Ok as i8),
             cq_data: AtomicU64::new(0),
             callers_at: Cell::new(0),
             notify: Cell::new(Notify::None),
@@ -130,37 +176,42 @@ impl Block {
 
     // HOT
     #[inline(always)]
-    pub(super) fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
-    }
-
-    // HOT
-    #[inline(always)]
-    pub(super) fn owner(&self) -> u32 {
-        self.owner.load(Ordering::Relaxed)
-    }
-
-    /// Gives a block without operation to a worker.
-    pub(super) fn set_owner(&self, owner: u32) {
-        self.owner.store(owner, Ordering::Relaxed);
-        self.set_state(State::new(Status::InProgress, Stage::Free));
-    }
-
-    // HOT
-    #[inline(always)]
     pub(super) fn state(&self) -> State {
         State(self.state.load(Ordering::Relaxed))
     }
 
-    /// Generation and state, read without the cost of an atomic operation. // HOT
+    /// The state, read without the cost of an atomic operation. // HOT
     /// # Safety
-    /// The calling thread has the worker that owns the block: nobody else writes them.
+    /// The calling thread has the worker that owns the block: nobody else writes the state.
     #[inline(always)]
-    pub(super) unsafe fn own_generation_and_state(&self) -> (u32, State) {
+    pub(super) unsafe fn own_state(&self) -> State {
         // SAFETY: this function's contract.
-        let generation = unsafe { self.generation.as_ptr().read() };
-        // SAFETY: as above.
-        (generation, State(unsafe { self.state.as_ptr().read() }))
+        State(unsafe { self.state.as_ptr().read() })
+    }
+
+    #[inline]
+    pub(super) fn generation(&self) -> Generation {
+        self.state().generation()
+    }
+
+    /// True for the block of the request with this generation, of the worker with this number.
+    #[inline]
+    pub(super) fn is_of(&self, owner: OwnerNumber, generation: Generation) -> bool {
+        let state = self.state();
+        state.is_of(owner) && state.generation() == generation
+    }
+
+    /// True if the request with this generation, of the worker with this number, has ended well in a
+    /// block of the worker, without `cq_data`. It is false for some that have. // HOT
+    #[inline(always)]
+    pub(super) fn has_ended_well(&self, owner: OwnerNumber, generation: Generation) -> bool {
+        // A subtraction from what was read: one instruction less than a sum, which needs a register.
+        self.state.load(Ordering::Relaxed).wrapping_sub(owner.0) == u64::from(generation.0)
+    }
+
+    /// Gives a block without operation to a worker.
+    pub(super) fn set_owner(&self, owner: OwnerNumber) {
+        self.set_state(State(owner.0 | u64::from(self.generation().0)));
     }
 
     // HOT
@@ -169,16 +220,29 @@ impl Block {
         self.state().stage()
     }
 
-    // HOT
-    #[inline(always)]
+    #[inline]
     fn set_state(&self, state: State) {
         self.state.store(state.0, Ordering::Release);
+    }
+
+    /// Adds to the state; one instruction on x86, as only the worker writes it. // HOT
+    #[inline(always)]
+    fn add_to_state(&self, plus: u64) {
+        self.state.store(self.state.load(Ordering::Relaxed).wrapping_add(plus), Ordering::Release);
     }
 
     /// Changes the stage of an operation that runs.
     #[inline]
     pub(super) fn set_stage(&self, stage: Stage) {
-        self.set_state(self.state().with(Status::InProgress, stage));
+        let state = self.state();
+        self.set_state(state.with_flags(state.0 & State::FLAGS & !State::STAGE | stage as u64));
+    }
+
+    /// Calls `call` at the end of the operation, which has just begun.
+    #[inline(never)]
+    pub(super) fn await_end(&self, call: Callback) {
+        self.set_stage(Stage::Awaited);
+        self.notify.set(Notify::Raw(call));
     }
 
     /// Notes that the memory is the caller's.
@@ -186,11 +250,13 @@ impl Block {
         self.set_state(State(self.state().0 | State::CALLERS));
     }
 
-    /// Begins an operation. // HOT
+    /// Begins an operation in a free block of the calling thread's worker. Returns its generation. // HOT
     #[inline(always)]
-    pub(super) fn begin(&self, role: Role) {
+    pub(super) fn begin(&self, role: Role) -> Generation {
         self.role.set(role);
-        self.set_state(State::RUNNING);
+        let generation = self.state.load(Ordering::Relaxed) as u32;
+        self.add_to_state(State::ENDED_WELL.wrapping_neg());
+        Generation(generation)
     }
 
     /// Length of a one-sided operation, set when it begins.
@@ -237,11 +303,10 @@ impl Block {
         }
     }
 
-    /// Ends an operation of a block of the worker that runs without notification. Its message, without
-    /// `cq_data`, is stored. // HOT
+    /// Ends an operation that is plainly running. Its message, without `cq_data`, is stored. // HOT
     #[inline(always)]
     pub(super) fn end_well(&self) {
-        self.set_state(State::ENDED_WELL);
+        self.add_to_state(State::ENDED_WELL);
     }
 
     /// Adds `cq_data` to a message that is stored.
@@ -273,45 +338,84 @@ impl Block {
     /// Shows every thread that the operation has ended.
     #[inline]
     pub(super) fn publish(&self) {
-        let status = self.error.get().map_or(Status::Ok, Error::status);
-        self.set_state(self.state().with(status, Stage::Ended));
+        let failed = self.error.get().map_or(0, |error| {
+            self.failure.store(error.status() as i8, Ordering::Relaxed);
+            State::FAILED
+        });
+        self.set_state(State(self.state().0 | State::ENDED_WELL | failed));
     }
 
     /// Result of an operation that has ended.
     #[inline]
     pub(super) fn result(&self) -> Ended {
+        let state = self.state();
         match self.error.get() {
-            Some(error) if self.state().status() != Status::Ok => Err(error),
-            _ => Ok(self.message(self.state())),
+            Some(error) if state.0 & State::FAILED != 0 => Err(error),
+            _ => Ok(self.message(state)),
         }
     }
 
-    /// Ends the use of a block: its request is stale. The state stays readable by address. // HOT
+    /// Ends the use of a block that has ended well, without `cq_data`: its request is stale. // HOT
     #[inline(always)]
-    pub(super) fn release(&self) {
-        self.generation.store(self.generation().wrapping_add(1), Ordering::Relaxed);
+    pub(super) fn release_well(&self) {
+        self.add_to_state(State::NEXT_GENERATION);
         // A thread that sees a store of the next operation sees the new generation, too.
         fence(Ordering::Release);
     }
 
-    /// Status of the current operation, for any thread.
-    #[inline]
+    /// Ends the use of a block of the worker: its request is stale.
+    pub(super) fn release(&self) {
+        self.go_on(State::ENDED_WELL);
+    }
+
+    /// Ends the use of a block of the caller: its request is stale. The state stays readable by address.
+    pub(super) fn release_callers(&self) {
+        self.go_on(self.state().0 & State::FLAGS);
+    }
+
+    fn go_on(&self, flags: u64) {
+        let (owner, generation) = (self.state().owner(), self.generation().next());
+        // The carry that `release_well` may have left goes.
+        self.set_state(State(owner.0 | u64::from(generation.0)).with_flags(flags));
+        fence(Ordering::Release);
+    }
+
+    /// Gives a free block the last generation before they begin again.
+    #[cfg(test)]
+    pub(super) fn set_last_generation(&self) -> Generation {
+        let last = u32::MAX << State::NEXT_GENERATION.trailing_zeros() | State::ENDED_WELL as u32;
+        self.set_state(State(self.state().owner().0 | u64::from(last)));
+        Generation(last)
+    }
+
+    /// Status of the current operation.
+    #[cfg(test)]
     pub(super) fn status(&self) -> Status {
-        State(self.state.load(Ordering::Acquire)).status()
+        self.status_in(State(self.state.load(Ordering::Acquire)))
+    }
+
+    fn status_in(&self, state: State) -> Status {
+        match state.stage() {
+            Stage::Running | Stage::Awaited | Stage::Detached => Status::InProgress,
+            Stage::Ended if state.0 & State::FAILED == 0 => Status::Ok,
+            Stage::Ended => Status::try_from(self.failure.load(Ordering::Relaxed)).unwrap_or(Status::IoError),
+        }
     }
 
     /// Status of the operation with this generation, for any thread; `None` if the block has been released.
     #[inline]
-    pub(super) fn status_of(&self, generation: u32) -> Option<Status> {
-        let status = self.status();
-        (self.generation() == generation).then_some(status)
+    pub(super) fn status_of(&self, generation: Generation) -> Option<Status> {
+        let state = State(self.state.load(Ordering::Acquire));
+        let status = self.status_in(state);
+        fence(Ordering::Acquire);
+        (state.generation() == generation && self.generation() == generation).then_some(status)
     }
 
     /// Message that the operation with this generation has received, for any thread; `None` before its end.
     #[inline]
-    pub(super) fn message_of(&self, generation: u32) -> Option<RecvStatus> {
+    pub(super) fn message_of(&self, generation: Generation) -> Option<RecvStatus> {
         let state = State(self.state.load(Ordering::Acquire));
-        if state.status() == Status::InProgress {
+        if state.stage() != Stage::Ended || state.generation() != generation {
             return None;
         }
         let message = self.message(state);

@@ -4,8 +4,8 @@
 
 use std::ptr::NonNull;
 
-use super::block::{Block, BlockPtr, Stage};
-use super::{Notify, RequestId, Requests};
+use super::block::{Block, BlockPtr, Generation, Stage};
+use super::{Notify, RequestId, Requests, Role};
 use crate::api::core::error::Error;
 
 /// Blocks of the caller whose operations have not ended.
@@ -14,7 +14,7 @@ pub(super) struct CallersBlocks {
     /// Each has its position in [`Block::callers_at`].
     running: Vec<BlockPtr>,
     /// Generation of the last block.
-    generation: u32,
+    generation: Option<Generation>,
 }
 
 impl CallersBlocks {
@@ -43,8 +43,8 @@ impl Requests {
     ///
     /// Safety: as for [`BlockPtr::init`].
     pub(crate) unsafe fn lend(&mut self, memory: NonNull<u8>) -> RequestId {
-        self.callers.generation = self.callers.generation.wrapping_add(1);
-        let generation = self.callers.generation;
+        let generation = self.callers.generation.map_or(Generation::FIRST, Generation::next);
+        self.callers.generation = Some(generation);
         // SAFETY: this function's contract.
         let block = unsafe { BlockPtr::init(memory, Block::new(self.number, generation)) };
         block.next.set(self.first_free.replace(block));
@@ -53,14 +53,13 @@ impl Requests {
 
     /// Notes whose block it is, or forgets it if no operation has used it.
     pub(crate) fn end_lending(&mut self, id: RequestId) {
-        match id.block.stage() {
-            Stage::Free => {}
-            // It has ended within the call that has started it.
-            Stage::Ended => return id.block.mark_callers(),
-            _ => {
-                id.block.mark_callers();
-                return self.callers.add(id.block);
+        if id.block.role.get() != Role::Unstarted {
+            id.block.mark_callers();
+            // It may have ended within the call that has started it.
+            if id.block.stage() != Stage::Ended {
+                self.callers.add(id.block);
             }
+            return;
         }
         let mut before: Option<BlockPtr> = None;
         let mut next = self.first_free;
@@ -87,14 +86,14 @@ impl Requests {
                 self.callers.remove(block);
                 block.publish();
                 drop(block.notify.take());
-                block.release();
+                block.release_callers();
             }
         }
         for block in std::mem::take(&mut self.callers.running) {
             block.store_result(Err(Error::Cancelled));
             block.publish();
             drop(block.notify.replace(Notify::None));
-            block.release();
+            block.release_callers();
         }
     }
 }

@@ -13,14 +13,12 @@ mod request_id;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use crate::api::core::error::Error;
 use crate::token::UserToken;
 
 use crate::rdm::{OpError, OpId, RecvStatus};
 
-use block::{BlockPtr, Stage, State};
+use block::{BlockPtr, OwnerNumber, Stage};
 use callers::CallersBlocks;
 use pool::Pool;
 
@@ -42,8 +40,8 @@ pub(crate) struct Requests {
     /// Operations that have ended, with an action to run, oldest first.
     first_ready: Option<BlockPtr>,
     last_ready: Option<BlockPtr>,
-    /// Number of this table; differs between all tables of the process.
-    number: u32,
+    /// Number of this table, as it is in the states of its blocks; differs between all tables of the process.
+    number: OwnerNumber,
     callers: CallersBlocks,
     pool: Pool,
 }
@@ -51,12 +49,11 @@ pub(crate) struct Requests {
 impl Requests {
     /// Allocates nothing before the first operation.
     pub(crate) fn new(room: RequestRoom) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(1);
         Requests {
             first_free: None,
             first_ready: None,
             last_ready: None,
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            number: OwnerNumber::next(),
             callers: CallersBlocks::default(),
             pool: Pool::new(room),
         }
@@ -65,8 +62,7 @@ impl Requests {
     /// The block of a request of this worker that has not been freed. // HOT
     #[inline(always)]
     fn find(&self, id: RequestId) -> Option<BlockPtr> {
-        let RequestId { block, generation } = id;
-        (block.generation() == generation && block.owner() == self.number).then_some(block)
+        id.block.is_of(self.number, id.generation).then_some(id.block)
     }
 
     /// Token of the operation that [`Requests::start`] starts next. // HOT
@@ -92,12 +88,11 @@ impl Requests {
         let block = self.block_of(token);
         debug_assert_eq!(self.first_free, Some(block));
         self.first_free = block.next.get();
-        block.begin(role);
+        let generation = block.begin(role);
         if let Some(call) = call {
-            block.set_stage(Stage::Awaited);
-            block.notify.set(Notify::Raw(call));
+            block.await_end(call);
         }
-        RequestId { block, generation: block.generation() }
+        RequestId { block, generation }
     }
 
     /// A request that has ended with this message, and error if there is one.
@@ -140,23 +135,23 @@ impl Requests {
 
     /// Operations that have not ended.
     pub(crate) fn running(&self) -> Vec<RequestId> {
-        let is_running = |block: &BlockPtr| !matches!(block.stage(), Stage::Free | Stage::Ended);
+        let is_running = |block: &BlockPtr| block.stage() != Stage::Ended;
         let blocks = self.pool.iter().filter(is_running).chain(self.callers.iter());
         blocks.map(|block| RequestId { block, generation: block.generation() }).collect()
     }
 
     #[inline]
     fn release(&mut self, block: BlockPtr) {
-        match block.state().is_callers() {
-            true => block.release(),
-            false => self.release_own(block),
+        if block.state().is_callers() {
+            return block.release_callers();
         }
+        block.release();
+        self.list_free(block);
     }
 
-    /// Releases a block of the worker. // HOT
+    // HOT
     #[inline(always)]
-    fn release_own(&mut self, block: BlockPtr) {
-        block.release();
+    fn list_free(&mut self, block: BlockPtr) {
         block.next.set(self.first_free);
         self.first_free = Some(block);
     }
@@ -168,7 +163,7 @@ impl Requests {
         // SAFETY: a token is an address of a block, and never stale: see `Requests`. A block of the caller is
         // valid until its operation has ended.
         let block = unsafe { BlockPtr::from_address(token as usize) };
-        debug_assert_eq!(block.owner(), self.number);
+        debug_assert!(block.state().is_of(self.number));
         block
     }
 
@@ -192,9 +187,11 @@ impl Requests {
         result: Result<RecvStatus, OpError>,
     ) -> Option<Action> {
         let block = self.block_of(token);
-        debug_assert!(!matches!(block.stage(), Stage::Free | Stage::Ended), "reported twice");
+        debug_assert!(block.stage() != Stage::Ended, "reported twice");
+        // SAFETY: an operation is reported to the worker that has started it.
+        let state = unsafe { block.own_state() };
         match result {
-            Ok(message) if block.state() == State::RUNNING && message.cq_data.is_none() => {
+            Ok(message) if state.is_plainly_running() && message.cq_data.is_none() => {
                 block.store_plain_message(&message);
                 block.end_well();
                 None
@@ -228,8 +225,8 @@ impl Requests {
         // Nobody reads it before the state says that it is there, which may be later.
         block.store_plain_message(&status);
         // SAFETY: an operation is reported to the worker that has started it.
-        let (_, state) = unsafe { block.own_generation_and_state() };
-        if state == State::RUNNING && status.cq_data.is_none() {
+        let state = unsafe { block.own_state() };
+        if state.is_plainly_running() && status.cq_data.is_none() {
             block.end_well();
             return true;
         }
@@ -239,25 +236,19 @@ impl Requests {
     /// Takes the result of a completed operation and frees its request. // HOT
     #[inline(always)]
     pub(crate) fn take(&mut self, id: RequestId) -> Option<Ended> {
-        let RequestId { block, generation } = id;
-        if block.owner() != self.number {
-            return None;
-        }
-        // SAFETY: the block is this worker's, see above.
-        let (current, state) = unsafe { block.own_generation_and_state() };
-        if current != generation {
-            return None;
-        }
-        if state != State::ENDED_WELL {
-            return self.take_other(block);
+        let block = id.block;
+        if !block.has_ended_well(self.number, id.generation) {
+            return self.take_other(id);
         }
         let message = block.load_plain_message();
-        self.release_own(block);
+        block.release_well();
+        self.list_free(block);
         Some(Ok(message))
     }
 
     #[inline(never)]
-    fn take_other(&mut self, block: BlockPtr) -> Option<Ended> {
+    fn take_other(&mut self, id: RequestId) -> Option<Ended> {
+        let block = self.find(id)?;
         if block.stage() != Stage::Ended {
             return None;
         }

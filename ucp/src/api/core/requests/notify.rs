@@ -56,7 +56,7 @@ impl Requests {
         let stage = block.stage();
         let ends_now = match stage {
             // The call that posts the receive has not returned.
-            Stage::Free | Stage::Ended => false,
+            Stage::Ended => false,
             Stage::Running => true,
             Stage::Awaited | Stage::Detached => is_next,
         };

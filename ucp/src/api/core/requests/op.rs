@@ -50,6 +50,8 @@ pub struct Callback {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
+    /// None: no operation has used the block.
+    Unstarted,
     Send(OpId),
     /// Send announced by an earlier message; cannot be cancelled.
     Announced,

@@ -7,7 +7,7 @@ use std::mem::needs_drop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::block::{BLOCK_SIZE, Block, BlockPtr};
+use super::block::{BLOCK_SIZE, Block, BlockPtr, Generation, OwnerNumber};
 
 /// Most blocks of a pool.
 const MAX_BLOCKS: usize = 1 << 20;
@@ -116,7 +116,7 @@ impl Chunk {
             // SAFETY: the memory has `blocks` strides.
             let at = unsafe { memory.add(n * stride) };
             // SAFETY: a stride holds a block, and the memory is never freed.
-            unsafe { BlockPtr::init(at, Block::new(0, 0)) };
+            unsafe { BlockPtr::init(at, Block::new(OwnerNumber::NONE, Generation::FIRST)) };
         }
         Some(Chunk { memory, stride, blocks })
     }
@@ -147,7 +147,7 @@ impl Pool {
     /// Adds blocks for the worker with number `owner`, and returns the first of their list. `None`: no
     /// memory, or too many blocks.
     #[cold]
-    pub(super) fn grow(&mut self, owner: u32) -> Option<BlockPtr> {
+    pub(super) fn grow(&mut self, owner: OwnerNumber) -> Option<BlockPtr> {
         if self.blocks >= MAX_BLOCKS {
             return None;
         }
@@ -181,7 +181,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         for block in self.iter() {
-            block.set_owner(0);
+            block.set_owner(OwnerNumber::NONE);
             if let Some(cleanup) = &self.room.cleanup {
                 cleanup(block.user_memory());
             }

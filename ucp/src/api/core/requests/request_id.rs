@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use ucs::Status;
 
-use super::block::{BLOCK_SIZE, BlockPtr};
+use super::block::{BLOCK_SIZE, BlockPtr, Generation};
 
 use crate::rdm::RecvStatus;
 
@@ -17,7 +17,7 @@ use crate::rdm::RecvStatus;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId {
     pub(super) block: BlockPtr,
-    pub(super) generation: u32,
+    pub(super) generation: Generation,
 }
 
 // SAFETY: the methods below use the atomic fields of the block, and compare addresses. `Requests` uses the
@@ -70,6 +70,6 @@ impl RequestId {
 
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RequestId({:?}, {})", self.block, self.generation)
+        write!(f, "RequestId({:?}, {:?})", self.block, self.generation)
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use ucs::Status;
@@ -324,4 +324,23 @@ fn blocks_of_a_dropped_worker_serve_the_next() {
     let again: Vec<RequestId> = (0..96).map(|_| begin(&mut second)).collect();
     assert!(again.iter().all(|id| ids.iter().any(|old| old.block == id.block) && !ids.contains(id)));
     assert!(ids.iter().all(|id| !second.knows(*id)));
+}
+
+#[test]
+fn a_generation_that_begins_again_leaves_the_owner_alone() {
+    let mut reqs = table();
+    let first = begin(&mut reqs);
+    reqs.complete(first, Ok(EMPTY_STATUS));
+    reqs.take(first);
+    let last = first.block.set_last_generation();
+    for round in 0..4u32 {
+        let id = begin(&mut reqs);
+        assert!(id.block == first.block && (id.generation == last) == (round == 0), "round {round}");
+        assert!(reqs.knows(id) && reqs.take(id).is_none());
+        let status = RecvStatus { len: 3, tag: 1, from: PeerId(2), cq_data: None };
+        assert!(reqs.complete_recv(id.block.address() as u64, status, true));
+        assert_eq!((id.status(), id.info()), (Some(Status::Ok), Some(status)), "round {round}");
+        assert_eq!((reqs.take(id), reqs.take(id)), (Some(Ok(status)), None), "round {round}");
+        assert_eq!((reqs.knows(id), reqs.len()), (false, 0), "round {round}");
+    }
 }

@@ -231,7 +231,7 @@ impl Pending {
 
 impl Peers {
     /// Counts a posted packet and updates the peer's flags. // HOT
-    #[inline]
+    #[inline(always)]
     pub(in crate::rdm) fn posted(
         &mut self,
         to: PeerId,
@@ -293,7 +293,7 @@ impl Peers {
     }
 
     /// Posts one packet. // HOT
-    #[inline]
+    #[inline(always)]
     pub(in crate::rdm) fn post<W: Wire, F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         w: &mut W,
@@ -337,10 +337,7 @@ pub(in crate::rdm) fn send_now<W: Wire>(
         MsgClass::Message => s.tag.is_some() || !waits_for_handshake(peers, peer),
         _ => supports_classes(peer.features),
     };
-    plain
-        && accepted
-        && !peer.state.is_blocked()
-        && matches!(eager::start(peers, w, to, class, s), Some(Ok(())))
+    plain && accepted && !peer.state.is_blocked() && eager::start(peers, w, to, class, s)
 }
 
 /// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and

@@ -6,6 +6,8 @@ mod short;
 
 pub(in crate::rdm) use short::recv_matched;
 
+use std::ops::Range;
+
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::ids::PeerId;
@@ -19,7 +21,7 @@ use crate::rdm::recv::Recvs;
 use crate::rdm::recv::packets::FirstPacket;
 use crate::rdm::recv::sequence::MsgIdUse;
 use crate::rdm::send::Sends;
-use crate::rdm::send::message::Message;
+use crate::rdm::send::message::{CommonFields, Message};
 use crate::rdm::types::SendArgs;
 use crate::wire::rtm::Eager;
 use crate::wire::{MsgClass, Packet, PktType};
@@ -35,8 +37,9 @@ const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Eager, id_use: Some(MsgIdUse::Single) }
 }
 
-/// Sends in one packet at once: nothing is queued before it, and no receipt is wanted. `None`: it does not
-/// fit one packet. // HOT
+/// Sends in one packet at once: nothing is queued before it, and no receipt is wanted. False: it does not fit
+/// one packet, or the wire has not taken it. // HOT
+// [M4.1] [M4.2]
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
     peers: &mut Peers,
@@ -44,39 +47,36 @@ pub(in crate::rdm) fn start<W: Wire>(
     to: PeerId,
     class: MsgClass,
     s: &SendArgs,
-) -> Option<Result<(), SendProgress>> {
+) -> bool {
     let message = Message { to, tag: s.tag, class, cq_data: s.cq_data, buf: s.buf };
-    let posted = post(peers, w, &message, None)?;
+    let Some(parts) = parts(peers, w, &message, Protocol::Eager) else { return false };
+    // A builder of its own: with that of `push` the compiler makes functions of both.
+    let posted = message.post(peers, w, None, parts, |common| header(common, None));
     if posted.is_ok() {
         peers.counters.count_sent(to, Protocol::Eager, s.buf.len());
     }
-    Some(posted)
+    posted.is_ok()
 }
 
-/// Posts a message as one packet. `None`: it does not fit one.
-// [M4.1] [M4.2]
+/// Returns the length of the headers, and the bytes of the message. `None`: they do not fit one packet.
 #[inline(always)]
-fn post<W: Wire>(
-    peers: &mut Peers,
-    w: &mut W,
+fn parts<W: Wire>(
+    peers: &Peers,
+    w: &W,
     message: &Message,
-    receipt: Option<u32>,
-) -> Option<Result<(), SendProgress>> {
-    let protocol = if receipt.is_some() { Protocol::DcEager } else { Protocol::Eager };
+    protocol: Protocol,
+) -> Option<(usize, Range<usize>)> {
     let (header, len) = (message.header_len(peers, protocol), message.buf.len());
-    if header + len > w.mtu(message.to) {
-        return None;
-    }
-    let posted = message.post(peers, w, None, (header, 0..len), |common| Eager {
-        msg_id: common.msg_id,
-        tag: common.tag,
-        receipt,
-        opts: common.opts,
-    });
-    Some(posted.map(drop))
+    (header + len <= w.mtu(message.to)).then_some((header, 0..len))
+}
+
+#[inline(always)]
+fn header(CommonFields { msg_id, tag, opts }: CommonFields, receipt: Option<u32>) -> Eager {
+    Eager { msg_id, tag, receipt, opts }
 }
 
 /// Sends the op at the head of its peer's queue.
+// [M4.1] [M4.2]
 pub(in crate::rdm) fn push<W: Wire>(
     sends: &mut Sends,
     peers: &mut Peers,
@@ -87,10 +87,13 @@ pub(in crate::rdm) fn push<W: Wire>(
     let Some(op) = sends.table.get(id) else { return SendProgress::Done };
     let protocol = op.protocol;
     let receipt = (protocol == Protocol::DcEager).then_some(id.raw());
-    match post(peers, w, &op.message(), receipt) {
-        None => SendProgress::Switch(Protocol::Medium.with(protocol.sync())),
-        Some(Err(refused)) => refused,
-        Some(Ok(())) => {
+    let message = op.message();
+    let Some(parts) = parts(peers, w, &message, protocol) else {
+        return SendProgress::Switch(Protocol::Medium.with(protocol.sync()));
+    };
+    match message.post(peers, w, None, parts, |common| header(common, receipt)) {
+        Err(refused) => refused,
+        Ok(_) => {
             sends.all_sent(peers, pending, w, id);
             SendProgress::Done
         }

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 use ucp::{
-    Access, AmParams, Context, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus, RequestTable,
-    SendParams, StreamRecvMode, TAG_MASK_FULL,
+    Access, AmParams, AtomicOp, Context, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus,
+    RequestTable, SendParams, StreamRecvMode, TAG_MASK_FULL,
 };
 use ucs::config::Source;
 use uct::any::Visit;
@@ -17,7 +17,8 @@ use uct::api::{AllocReq, Am, Ep as _, EpTag, Error, Iface, Md, Memory, Sent, Sin
 
 const WINDOW: u64 = 16;
 
-/// All but `engine` and `request` go through the shared memory of `posix`, from a process to itself.
+/// All but `engine`, `request` and `efa-fadd` go through the shared memory of `posix`, from a process to
+/// itself.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Operation {
     /// A tagged message through two engines joined by queues, no transport
@@ -30,6 +31,10 @@ enum Operation {
     Get,
     /// A put by ucp, to such memory
     Put,
+    /// A fetching add by ucp, to such memory: the processor carries it out
+    Fadd,
+    /// A fetching add by ucp over the software EFA device: in packets
+    EfaFadd,
     /// A poll of a worker with nothing to do
     Idle,
     /// An active message of ucp: sent, delivered, handled
@@ -77,6 +82,8 @@ fn main() -> Result<(), Failure> {
     match args.operation {
         Operation::Engine => engine(size, times),
         Operation::Request => requests(size, times, args.window),
+        Operation::Fadd => fetch_add("posix", times)?,
+        Operation::EfaFadd => fetch_add("efa", times)?,
         Operation::Tag
         | Operation::UcpAm
         | Operation::Stream
@@ -199,6 +206,24 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
             }
         }
     }
+    Ok(())
+}
+
+/// Over `posix` to memory that is mapped, else to memory of the heap.
+#[inline(never)]
+fn fetch_add(transport: &str, times: u64) -> Result<(), Failure> {
+    let worker = Context::configured(Source::empty().with("UCX_TLS", transport))?.worker()?;
+    let ep = worker.connect(&worker.address(), EpParams::default())?;
+    let mem = if transport == "posix" {
+        worker.mem_alloc(8, Access::all())?
+    } else {
+        let counter = vec![0u64].leak();
+        // SAFETY: nobody else has a reference to this memory, which is never freed.
+        unsafe { worker.mem_map(counter.as_mut_ptr().cast(), 8, Access::all()) }?
+    };
+    let rkey = ep.unpack_rkey(&mem.pack_rkey())?;
+    let add = |n| ep.atomic_fetch_blocking(AtomicOp::Sum, black_box(n), mem.addr(), &rkey);
+    (0..=times).try_for_each(|n| add(n).map(|old| _ = black_box(old)))?;
     Ok(())
 }
 

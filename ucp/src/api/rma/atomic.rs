@@ -96,19 +96,8 @@ impl Ep {
         {
             return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
-        let len_if = |wanted: bool| if wanted { len } else { 0 };
-        let operand_len = len_if(params.op != AtomicOp::Read);
-        // SAFETY: the caller keeps the bytes valid until completion.
-        let operand = Gather::one(unsafe { SendBuf::new(params.operand, operand_len) });
-        // SAFETY: as above.
-        let compare = Gather::one(unsafe { SendBuf::new(params.compare, len_if(form == Form::Compare)) });
-        // SAFETY: as above.
-        let result_buf = unsafe { RecvBuf::new(params.result, len_if(!params.result.is_null())) };
-        let result = (!params.result.is_null()).then(|| Scatter::one(result_buf));
-        let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key });
-        let (op, ty, sync) = (params.op, params.ty, params.sync);
-        let args = AtomicArgs { op, ty, remote, operand, compare, result, sync, user: 0 };
-        start_atomic(&mut core, self.peer(), args, len, params.done)
+        // SAFETY: this function's contract.
+        unsafe { start_emulated((&mut core, self.peer()), (remote, rkey.key), params, form, len) }
     }
 
     /// Starts `op` on the peer's element at `remote`, without result. A flush completes it.
@@ -174,23 +163,59 @@ impl Ep {
         rkey: &Rkey,
     ) -> Result<T, Error> {
         let mut old = [0; MAX];
-        let (value, compare) = (value.to_bytes(), compare.to_bytes());
+        let (operand, expected) = (value.to_bytes(), compare.to_bytes());
         let params = AtomicParams {
-            operand: value.as_ptr(),
-            compare: compare.as_ptr(),
+            operand: operand.as_ptr(),
+            compare: expected.as_ptr(),
             result: old.as_mut_ptr(),
             ..single_op::<T>(op)
         };
-        // SAFETY: all buffers are in this frame, and `wait_borrowed` ends only after completion.
-        if let OpStatus::InProgress(id) = unsafe { self.atomic_raw(remote, rkey, &params) }? {
-            self.worker().wait_borrowed(id)?;
+        // SAFETY: all buffers are in this frame.
+        if unsafe { is_executed_natively(self, remote, rkey, &params) } {
+            return Ok(T::from_bytes(old));
         }
-        Ok(T::from_bytes(old))
+        wait_for_atomic(self, op, (compare, value), (remote, rkey))
     }
 }
 
+/// Executes an operation on one element by an instruction, or returns false. What callers know when they are
+/// compiled, such as the type, costs nothing. Unsafe: as for [`Ep::atomic_raw`], until this returns. // HOT
+#[inline(always)]
+unsafe fn is_executed_natively(ep: &Ep, remote: u64, rkey: &Rkey, params: &AtomicParams) -> bool {
+    let form = params.form();
+    ep.state().refusal.get().is_none()
+        && rkey.covers(remote, params.ty.size() as u64, Access::ATOMIC)
+        && has_form(params.op, form)
+        && has_type(params.op, params.ty)
+        // SAFETY: this function's contract.
+        && unsafe { native((&ep.worker().core(), ep.peer()), (remote, rkey), params, form) }
+}
+
+/// Starts an operation and makes progress until the old value has arrived.
+#[inline(never)]
+fn wait_for_atomic<T: AtomicType>(
+    ep: &Ep,
+    op: AtomicOp,
+    (compare, value): (T, T),
+    (remote, rkey): (u64, &Rkey),
+) -> Result<T, Error> {
+    let mut old = [0; MAX];
+    let (value, compare) = (value.to_bytes(), compare.to_bytes());
+    let params = AtomicParams {
+        operand: value.as_ptr(),
+        compare: compare.as_ptr(),
+        result: old.as_mut_ptr(),
+        ..single_op::<T>(op)
+    };
+    // SAFETY: all buffers are in this frame, and `wait_borrowed` ends only after completion.
+    if let OpStatus::InProgress(id) = unsafe { ep.atomic_raw(remote, rkey, &params) }? {
+        ep.worker().wait_borrowed(id)?;
+    }
+    Ok(T::from_bytes(old))
+}
+
 /// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
-#[inline]
+#[inline(always)]
 unsafe fn native(
     (core, peer): (&WorkerCore, PeerId),
     (remote, rkey): (u64, &Rkey),
@@ -256,6 +281,30 @@ fn fetch<T: AtomicType>(
     // SAFETY: the call copies short operands, and the request keeps the result buffer.
     let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
     FetchRequest::new(ep.worker(), RecvRequest::new(ep.worker(), started, lent))
+}
+
+/// Has the engine execute the operation. Unsafe: as for [`Ep::atomic_raw`].
+#[inline(never)]
+unsafe fn start_emulated(
+    (core, peer): (&mut WorkerCore, PeerId),
+    (remote, key): (u64, u64),
+    params: &AtomicParams,
+    form: Form,
+    len: usize,
+) -> Result<OpStatus<RecvStatus>, Error> {
+    let len_if = |wanted: bool| if wanted { len } else { 0 };
+    let operand_len = len_if(params.op != AtomicOp::Read);
+    // SAFETY: the caller keeps the bytes valid until completion.
+    let operand = Gather::one(unsafe { SendBuf::new(params.operand, operand_len) });
+    // SAFETY: as above.
+    let compare = Gather::one(unsafe { SendBuf::new(params.compare, len_if(form == Form::Compare)) });
+    // SAFETY: as above.
+    let result_buf = unsafe { RecvBuf::new(params.result, len_if(!params.result.is_null())) };
+    let result = (!params.result.is_null()).then(|| Scatter::one(result_buf));
+    let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
+    let (op, ty, sync) = (params.op, params.ty, params.sync);
+    let args = AtomicArgs { op, ty, remote, operand, compare, result, sync, user: 0 };
+    start_atomic(core, peer, args, len, params.done)
 }
 
 /// Starts an atomic operation in the engine.

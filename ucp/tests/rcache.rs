@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{Access, CloseMode, Context, IoBuf, IoBufMut, TAG_MASK_FULL};
+use ucp::{Access, CloseMode, Context, IoBuf, IoBufMut, TAG_MASK_FULL, Worker};
 use ucs::config::Source;
 use ucs::mem::{MapOpts, Mapping};
 
@@ -53,8 +53,8 @@ unsafe impl IoBufMut for Buf {
     unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
-/// A pair on software devices that reads messages of [`LEN`]; `None` where unmapped memory is not reported.
-fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
+/// Settings for a software device, by which messages of [`LEN`] are read.
+fn source(settings: &[(&str, &str)]) -> Source {
     let device = std::env::var("UCX_NET_DEVICES").unwrap_or_else(|_| "softefa0".into());
     let keys = [
         ("UCX_TLS", "efa"),
@@ -62,18 +62,26 @@ fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
         ("UCX_MIN_READ", "64k"),
         ("UCX_RCACHE_ENABLE", "y"),
     ];
-    let source =
-        keys.iter().chain(settings).fold(Source::empty(), |source, (key, value)| source.with(key, value));
-    let context = Context::configured(source).unwrap();
-    let open = || match context.worker() {
+    keys.iter().chain(settings).fold(Source::empty(), |source, (key, value)| source.with(key, value))
+}
+
+/// A pair on software devices that reads messages of [`LEN`]; `None` where unmapped memory is not reported.
+fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
+    let source = source(settings);
+    // A context each, and so a cache each.
+    let open = || worker(&Context::configured(source.clone()).unwrap());
+    Some(Pair::of(open()?, open()?))
+}
+
+fn worker(context: &Context) -> Option<Worker> {
+    match context.worker() {
         Ok(worker) => Some(worker),
         Err(why) if why.to_string().contains("userfaultfd") => {
             ucs::testing::skipped("a test of the registration cache", why);
             None
         }
         Err(why) => panic!("{why}"),
-    };
-    Some(Pair::of(open()?, open()?))
+    }
 }
 
 fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
@@ -110,6 +118,45 @@ fn same_buffer_is_registered_once() {
         assert_eq!(worker.diagnostics().registrations(), 0);
     }
     assert_eq!((pair.a.stats().rare.nacks_received, pair.b.stats().rare.reads >= 20), (0, true));
+}
+
+#[test]
+fn workers_of_a_context_register_a_buffer_once() {
+    let _alone = alone();
+    let context = Context::configured(source(&[])).unwrap();
+    let receiver = Context::configured(source(&[])).unwrap();
+    let Some(mut from) = worker(&context).map(|_| Buf::new()) else { return };
+    // Two senders of one context, one after the other and with the other still there.
+    let pairs = [0, 1].map(|_| Pair::of(worker(&context).unwrap(), worker(&receiver).unwrap()));
+    let mut into = Buf::new();
+    for pair in &pairs {
+        // The first message meets the peer.
+        message(pair, 1000, Buf::new(), Buf::new());
+        pair.settle();
+    }
+    let stats = |n: usize| pairs[n].a.diagnostics().registration_cache();
+    let made = || [0, 1].map(|n: usize| pairs[n].a.diagnostics().registrations_made());
+    let (before, made_before) = (stats(0), made());
+    let counts = |n| (stats(n).misses - before.misses, stats(n).hits - before.hits);
+    for pair in &pairs {
+        (from, into) = message(pair, 1001, from, into);
+    }
+    assert_eq!((counts(0), counts(1)), ((1, 1), (1, 1)), "of two messages; the counters are the context's");
+    for n in 0..10 {
+        (from, into) = message(&pairs[n % 2], n as u64, from, into);
+    }
+    assert_eq!((counts(0), made()), ((1, 11), [made_before[0] + 1, made_before[1]]));
+    // Both hear of memory that goes away, also the one that has not registered it.
+    drop(from);
+    (from, into) = message(&pairs[1], 20, Buf::new(), into);
+    drop(message(&pairs[0], 21, from, into));
+    assert_eq!((counts(0), made()), ((2, 12), [made_before[0] + 1, made_before[1] + 1]));
+    assert!(stats(0).invalidated > before.invalidated);
+    // The counters outlive the worker.
+    let hits = stats(1).hits;
+    let [first, second] = pairs;
+    drop(first);
+    assert_eq!(second.a.diagnostics().registration_cache().hits, hits);
 }
 
 #[test]

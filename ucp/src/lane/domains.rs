@@ -5,10 +5,10 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use uct::api::{Access, AllocReq, DevKind, Error, Md as _, Memory as _, OpenError, TlResource};
-use uct::rcache::MemHandles;
+use uct::rcache::{MemHandles, RegCache};
 
 use crate::rdm::{DomainId, MemKey, MemTable, Region};
 
@@ -23,6 +23,9 @@ pub(crate) struct Domain {
     pub label: u32,
     /// Serves puts and gets of an RMA-only lane.
     pub is_rma_only: bool,
+    /// Registrations of memory that the program has not registered, of all workers; made with the first one.
+    /// `None`: the domain keeps none.
+    pub(super) reg_cache: OnceLock<Option<Arc<RegCache<Md>>>>,
 }
 
 /// All memory domains of a context, or of a worker on interfaces that the program opened.
@@ -236,6 +239,6 @@ impl Handles {
 impl Domain {
     fn new(md: Md, tl: &'static str, kind: DevKind, is_rma_only: bool) -> Domain {
         let label = domain_label(tl, kind, &md.device_addr());
-        Domain { md, tl, kind, label, is_rma_only }
+        Domain { md, tl, kind, label, is_rma_only, reg_cache: OnceLock::new() }
     }
 }

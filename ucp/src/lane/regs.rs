@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ucs::coll::slots::{SlotId, Slots};
 use uct::api::{Access, Caps, Iface as _, Md as _};
-use uct::rcache::{CacheStats, Coherence, Limits, RegCache};
+use uct::rcache::{CacheFront, CacheStats, Coherence, Limits, RegCache};
 
 use crate::rdm::Piece;
 use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};
@@ -68,12 +68,13 @@ enum Registration {
     Unneeded,
 }
 
+/// A worker's view of the cache of a lane's domain.
 enum Cache {
     /// Undecided until the first registration.
     Unknown,
     /// Not worthwhile, not wanted or not possible.
     None,
-    Is(Box<RegCache<Md>>),
+    Is(Box<CacheFront<Md>>),
 }
 
 /// The registrations of all lanes.
@@ -84,7 +85,7 @@ pub(crate) struct RegTable {
     /// By domain: registrations that the program holds, at version `seen`.
     handles: Arc<HandleLists>,
     seen: u64,
-    /// Registrations made for operations.
+    /// Registrations made for operations, without those of the caches.
     registered: u64,
     mode: RcacheMode,
     limits: Limits,
@@ -195,36 +196,42 @@ impl RegTable {
         matches!(self.all.get(SlotId::from_raw(id)), Some((_, Registration::RmaOnly)))
     }
 
-    fn cache(&mut self, lanes: &[WorkerIface], lane: LaneIdx) -> Option<&RegCache<Md>> {
+    fn cache(&mut self, lanes: &[WorkerIface], lane: LaneIdx) -> Option<&mut CacheFront<Md>> {
         let at = usize::from(lane.0);
         if self.caches.len() <= at {
             self.caches.resize_with(lanes.len(), || Cache::Unknown);
         }
         if let Cache::Unknown = self.caches[at] {
-            self.caches[at] = self.new_cache(&lanes[at].iface);
+            let domain = self.domains.get(lanes[at].domain);
+            let cache = domain.reg_cache.get_or_init(|| self.new_cache(&lanes[at].iface));
+            self.caches[at] = match cache {
+                Some(cache) => Cache::Is(Box::new(CacheFront::new(cache.clone()))),
+                None => Cache::None,
+            };
         }
-        match &self.caches[at] {
+        match &mut self.caches[at] {
             Cache::Is(cache) => Some(cache),
             _ => None,
         }
     }
 
+    /// Makes the cache of a domain, if it is to have one.
     #[cold]
-    fn new_cache(&self, iface: &Iface) -> Cache {
+    fn new_cache(&self, iface: &Iface) -> Option<Arc<RegCache<Md>>> {
         let wanted = match self.mode {
             RcacheMode::No => false,
             RcacheMode::Try => iface.attr().reg_cost.0 > MIN_CACHED_REG_COST,
             RcacheMode::Yes => true,
         };
         if !wanted {
-            return Cache::None;
+            return None;
         }
         match Coherence::open() {
             Coherence::Unavailable(why) => {
                 tracing::debug!(tl = iface.attr().tl, "registrations are not kept: no userfaultfd ({why})");
-                Cache::None
+                None
             }
-            kernel => Cache::Is(Box::new(RegCache::new(iface.md().clone(), self.limits, kernel))),
+            kernel => Some(Arc::new(RegCache::new(iface.md().clone(), self.limits, kernel))),
         }
     }
 
@@ -240,15 +247,17 @@ impl RegTable {
         self.all.len()
     }
 
-    /// Returns how many registrations operations have made, cached or not.
+    /// Returns how many registrations operations of this worker have made, cached or not.
     pub(crate) fn registered(&self) -> u64 {
-        self.registered + self.cache_stats().misses
+        let made = |cache: &Cache| if let Cache::Is(front) = cache { front.made() } else { 0 };
+        self.registered + self.caches.iter().map(made).sum::<u64>()
     }
 
+    /// Returns counters and contents of the context's caches.
     pub(crate) fn cache_stats(&self) -> CacheStats {
         let mut sum = CacheStats::default();
-        for cache in &self.caches {
-            let Cache::Is(cache) = cache else { continue };
+        for (_, domain) in self.domains.iter() {
+            let Some(Some(cache)) = domain.reg_cache.get() else { continue };
             let one = cache.stats();
             sum.hits += one.hits;
             sum.misses += one.misses;
@@ -271,7 +280,7 @@ impl RegTable {
         if let Some((lane, Registration::Shared(mem))) = self.all.remove(SlotId::from_raw(id))
             && let Some(Cache::Is(cache)) = self.caches.get(usize::from(lane.0))
         {
-            cache.revoke(mem);
+            cache.cache().revoke(mem);
         }
     }
 }

@@ -4,11 +4,15 @@
 
 #![allow(unsafe_code)]
 
+mod front;
+
+pub use front::CacheFront;
+
 use crate::api::{Access, Error, Md, Memory};
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ucs::Errno;
 use ucs::mem::page::page_size;
 use ucs::mem::watch::{Cursor, Watch};
@@ -51,7 +55,7 @@ impl Coherence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Found.
+    /// Found, by the cache or by a [`CacheFront`].
     pub hits: u64,
     /// Registered anew.
     pub misses: u64,
@@ -70,6 +74,8 @@ struct Entry<M> {
     len: usize,
     access: Access,
     used: u64,
+    /// A front has found it since it was last considered for eviction.
+    found: Arc<AtomicBool>,
 }
 
 struct Entries<M> {
@@ -77,15 +83,30 @@ struct Entries<M> {
     by_use: BTreeMap<u64, usize>,
     clock: u64,
     stats: CacheStats,
+    cursor: Cursor,
+    /// Hits of each front; and of those that are gone.
+    front_hits: Vec<Weak<AtomicU64>>,
+    past_hits: u64,
 }
 
-/// Registrations of one memory domain.
+/// Registrations of one memory domain, for any thread. Each call takes a lock; a [`CacheFront`] finds what it
+/// has found before without.
 pub struct RegCache<D: Md> {
     md: D,
     limits: Limits,
     coherence: Coherence,
-    cursor: Cell<Cursor>,
-    own: RefCell<Entries<D::Mem>>,
+    /// Number of revocations: fronts forget what they have found when it changes.
+    revoked: AtomicU64,
+    entries: Mutex<Entries<D::Mem>>,
+}
+
+/// A registration that the cache holds, and where a front notes that it has found it again.
+struct Found<M> {
+    mem: Arc<M>,
+    /// `None`: the cache does not hold it.
+    note: Option<Arc<AtomicBool>>,
+    /// It has been made by this call.
+    is_new: bool,
 }
 
 /// Registrations made by the program by handle; removed before their memory goes. Copies keep none alive.
@@ -168,21 +189,57 @@ fn is_exhaustion(e: Error) -> bool {
 
 impl<M> Default for Entries<M> {
     fn default() -> Self {
-        Entries { at: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, stats: CacheStats::default() }
+        Entries {
+            at: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+            clock: 0,
+            stats: CacheStats::default(),
+            cursor: Cursor::default(),
+            front_hits: Vec::new(),
+            past_hits: 0,
+        }
     }
 }
 
 impl<M> Entries<M> {
-    fn find(&mut self, addr: usize, len: usize, access: Access) -> Option<Arc<M>> {
+    fn find(&mut self, addr: usize, len: usize, access: Access) -> Option<Found<M>> {
         let (&start, entry) = self.at.range_mut(..=addr).next_back()?;
         if addr - start > entry.len || len > entry.len - (addr - start) || !entry.access.contains(access) {
             return None;
         }
+        let found = Found { mem: entry.mem.clone(), note: Some(entry.found.clone()), is_new: false };
+        self.touch(start);
+        Some(found)
+    }
+
+    /// Makes an entry the one used last.
+    fn touch(&mut self, start: usize) {
+        let Some(entry) = self.at.get_mut(&start) else { return };
         self.clock += 1;
         self.by_use.remove(&entry.used);
         self.by_use.insert(self.clock, start);
         entry.used = self.clock;
-        Some(entry.mem.clone())
+    }
+
+    /// Takes out the unused entry that was used longest ago; those that a front has found go behind.
+    fn take_oldest(&mut self) -> Option<Entry<M>> {
+        let found: Vec<usize> = self.by_use.values().copied().filter(|at| self.was_found(*at)).collect();
+        found.into_iter().for_each(|at| self.touch(at));
+        let idle = |at: &&usize| self.at.get(at).is_some_and(|e| Arc::strong_count(&e.mem) == 1);
+        let at = *self.by_use.values().find(idle)?;
+        self.stats.evicted += 1;
+        self.remove(at)
+    }
+
+    fn was_found(&self, at: usize) -> bool {
+        self.at.get(&at).is_some_and(|entry| entry.found.swap(false, Ordering::Relaxed))
+    }
+
+    /// Adds up the hits of fronts, and forgets those that are gone.
+    fn hits_of_fronts(&mut self) -> u64 {
+        let hits = |front: &Weak<AtomicU64>| front.upgrade().map_or(0, |hits| hits.load(Ordering::Relaxed));
+        self.front_hits.retain(|front| front.strong_count() > 0);
+        self.past_hits + self.front_hits.iter().map(hits).sum::<u64>()
     }
 
     fn insert(&mut self, start: usize, mut entry: Entry<M>) {
@@ -209,6 +266,12 @@ impl<M> Entries<M> {
         before.into_iter().chain(self.at.range(start..end).map(|(at, _)| *at)).collect()
     }
 
+    fn invalidate(&mut self, start: usize, len: usize) {
+        let gone = self.overlapping(start, len);
+        self.stats.invalidated += gone.len() as u64;
+        gone.into_iter().for_each(|at| drop(self.remove(at)));
+    }
+
     fn remove(&mut self, start: usize) -> Option<Entry<M>> {
         let entry = self.at.remove(&start)?;
         self.forget(&entry);
@@ -219,7 +282,7 @@ impl<M> Entries<M> {
 impl<D: Md> RegCache<D> {
     /// An empty cache.
     pub fn new(md: D, limits: Limits, coherence: Coherence) -> Self {
-        RegCache { md, limits, coherence, cursor: Cell::default(), own: RefCell::default() }
+        RegCache { md, limits, coherence, revoked: AtomicU64::new(0), entries: Mutex::default() }
     }
 
     /// How it learns that memory went away.
@@ -229,53 +292,93 @@ impl<D: Md> RegCache<D> {
 
     /// Counters.
     pub fn stats(&self) -> CacheStats {
-        self.own.borrow().stats
+        let mut entries = self.lock();
+        let hits = entries.stats.hits + entries.hits_of_fronts();
+        CacheStats { hits, ..entries.stats }
     }
 
-    /// Finds or makes a registration of the whole pages that covers `len` bytes and allows `access`.
+    fn lock(&self) -> MutexGuard<'_, Entries<D::Mem>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds or makes a registration of the whole pages that covers `len` bytes and allows `access`. Other
+    /// threads wait meanwhile, so that they register the same memory once.
     /// # Safety
     /// As [`Md::register`], for those pages and while the result lives.
     pub unsafe fn get(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Arc<D::Mem>, Error> {
-        self.catch_up();
-        let at = addr.addr().get();
-        let mut found = self.own.borrow_mut().find(at, len, access);
-        if found.is_some() {
-            if !self.is_quiescent() {
-                self.own.borrow_mut().stats.misses += 1;
-                // SAFETY: the caller's promise is the same.
-                return unsafe { self.md.register(addr.as_ptr(), len, access) }.map(Arc::new);
-            }
-            if self.catch_up() {
-                found = self.own.borrow_mut().find(at, len, access);
-            }
-        }
-        if let Some(mem) = found {
-            self.own.borrow_mut().stats.hits += 1;
-            return Ok(mem);
-        }
-        self.own.borrow_mut().stats.misses += 1;
         // SAFETY: the caller's promise is the same.
-        unsafe { self.register(addr, len, access) }
+        unsafe { self.get_noted(addr, len, access) }.map(|found| found.mem)
     }
 
-    /// Drops a registration from the cache; its key must not be used any more.
-    pub fn revoke(&self, mem: Arc<D::Mem>) {
-        let old = {
-            let mut own = self.own.borrow_mut();
-            let start = mem.addr().addr();
-            match own.at.get(&start) {
-                Some(entry) if Arc::ptr_eq(&entry.mem, &mem) => own.remove(start),
-                _ => None,
+    /// # Safety
+    /// As for [`RegCache::get`].
+    unsafe fn get_noted(
+        &self,
+        addr: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Found<D::Mem>, Error> {
+        let mut entries = self.lock();
+        self.catch_up(&mut entries);
+        let at = addr.addr().get();
+        let mut found = entries.find(at, len, access);
+        if found.is_some() {
+            if !self.is_quiescent() {
+                entries.stats.misses += 1;
+                drop(entries);
+                // SAFETY: the caller's promise is the same.
+                return unsafe { self.register_once(addr, len, access) };
             }
-        };
-        // Deregistering calls the device: outside the borrow.
+            if self.catch_up(&mut entries) {
+                found = entries.find(at, len, access);
+            }
+        }
+        if let Some(found) = found {
+            entries.stats.hits += 1;
+            return Ok(found);
+        }
+        entries.stats.misses += 1;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.register(&mut entries, addr, len, access) }
+    }
+
+    /// Registers for one use, beside the cache.
+    /// # Safety
+    /// As for [`RegCache::get`].
+    unsafe fn register_once(
+        &self,
+        addr: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Found<D::Mem>, Error> {
+        // SAFETY: the caller's promise is the same.
+        let mem = unsafe { self.md.register(addr.as_ptr(), len, access) }?;
+        Ok(Found { mem: Arc::new(mem), note: None, is_new: true })
+    }
+
+    /// Drops a registration from the cache and its fronts; its key must not be used any more. Operations of
+    /// other threads that have it keep it until their end.
+    pub fn revoke(&self, mem: Arc<D::Mem>) {
+        let start = mem.addr().addr();
+        let mut entries = self.lock();
+        let is_it = |entry: &Entry<D::Mem>| Arc::ptr_eq(&entry.mem, &mem);
+        let old = if entries.at.get(&start).is_some_and(is_it) { entries.remove(start) } else { None };
+        self.revoked.fetch_add(1, Ordering::Release);
+        // Deregistering calls the device: without the lock.
+        drop(entries);
         drop((old, mem));
     }
 
     /// # Safety
     /// As for [`RegCache::get`].
     #[cold]
-    unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Arc<D::Mem>, Error> {
+    unsafe fn register(
+        &self,
+        entries: &mut Entries<D::Mem>,
+        addr: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Found<D::Mem>, Error> {
         let page = page_size();
         let start = addr.addr().get() & !(page - 1);
         let end = addr.addr().get().checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
@@ -284,66 +387,54 @@ impl<D: Md> RegCache<D> {
         // Overlapping entries go, and their access is added, so that two users of a page do not evict each
         // other.
         let mut access = access;
-        let old: Vec<_> = {
-            let mut own = self.own.borrow_mut();
-            let at = own.overlapping(start, len);
-            at.into_iter().filter_map(|at| own.remove(at)).collect()
-        };
-        old.iter().for_each(|entry| access |= entry.access);
-        drop(old);
+        for at in entries.overlapping(start, len) {
+            access |= entries.remove(at).map_or(Access::empty(), |entry| entry.access);
+        }
         let watched = match (&self.coherence, NonNull::new(first)) {
             (Coherence::Kernel(watch), Some(first)) => watch.add(first, len).is_ok(),
             _ => false,
         };
         let keep = watched && len <= self.limits.bytes && self.limits.count > 0;
         if keep {
-            self.make_room(len);
+            self.make_room(entries, len);
         }
         let mem = loop {
             // SAFETY: the caller's promise is for the whole pages.
             match unsafe { self.md.register(first, len, access) } {
                 Ok(mem) => break Arc::new(mem),
                 // The device has no more, or the user no more memory to lock: an unused one may give way.
-                Err(e) if is_exhaustion(e) && self.evict_one() => {}
+                Err(e) if is_exhaustion(e) && entries.take_oldest().is_some() => {}
                 Err(e) => return Err(e),
             }
         };
-        if keep {
-            let entry = Entry { mem: mem.clone(), len, access, used: 0 };
-            self.own.borrow_mut().insert(start, entry);
+        let note = keep.then(Arc::<AtomicBool>::default);
+        if let Some(found) = note.clone() {
+            entries.insert(start, Entry { mem: mem.clone(), len, access, used: 0, found });
         }
-        Ok(mem)
+        Ok(Found { mem, note, is_new: true })
     }
 
     /// Forgets registrations of memory that goes away; running operations keep theirs.
     pub fn invalidate(&self, start: usize, len: usize) {
-        let gone: Vec<_> = {
-            let mut own = self.own.borrow_mut();
-            let at = own.overlapping(start, len);
-            own.stats.invalidated += at.len() as u64;
-            at.into_iter().filter_map(|at| own.remove(at)).collect()
-        };
-        // Deregistering calls the device: outside the borrow.
-        drop(gone);
+        self.lock().invalidate(start, len);
     }
 
     /// Drops all unused registrations.
     pub fn shrink(&self) {
-        while self.evict_one() {}
+        let mut entries = self.lock();
+        while entries.take_oldest().is_some() {}
     }
 
-    /// Applies the unmaps reported since last time; answers whether there were any. // HOT
-    #[inline]
-    fn catch_up(&self) -> bool {
+    /// Applies the unmaps reported since last time; answers whether there were any.
+    fn catch_up(&self, entries: &mut Entries<D::Mem>) -> bool {
+        let Coherence::Kernel(watch) = &self.coherence else { return false };
         let mut changed = false;
-        if let Coherence::Kernel(watch) = &self.coherence {
-            let mut cursor = self.cursor.get();
-            watch.drain(&mut cursor, |start, len| {
-                changed = true;
-                self.invalidate(start, len);
-            });
-            self.cursor.set(cursor);
-        }
+        let mut cursor = std::mem::take(&mut entries.cursor);
+        watch.drain(&mut cursor, |start, len| {
+            changed = true;
+            entries.invalidate(start, len);
+        });
+        entries.cursor = cursor;
         changed
     }
 
@@ -360,22 +451,10 @@ impl<D: Md> RegCache<D> {
         (0..QUIESCE_TRIES).any(wait)
     }
 
-    fn make_room(&self, len: usize) {
+    fn make_room(&self, entries: &mut Entries<D::Mem>, len: usize) {
         let full =
             |s: CacheStats| s.count >= self.limits.count || s.bytes.saturating_add(len) > self.limits.bytes;
-        while full(self.stats()) && self.evict_one() {}
-    }
-
-    fn evict_one(&self) -> bool {
-        let victim = {
-            let mut own = self.own.borrow_mut();
-            let idle = |at: &&usize| own.at.get(at).is_some_and(|e| Arc::strong_count(&e.mem) == 1);
-            let Some(&at) = own.by_use.values().find(idle) else { return false };
-            own.stats.evicted += 1;
-            own.remove(at)
-        };
-        drop(victim);
-        true
+        while full(entries.stats) && entries.take_oldest().is_some() {}
     }
 }
 

@@ -42,12 +42,12 @@ impl Diagnostics<'_> {
         self.worker.core().regs.len()
     }
 
-    /// Registrations made so far by operations on memory that was not registered or cached.
+    /// Registrations made so far by operations of this worker on memory that was not registered or cached.
     pub fn registrations_made(&self) -> u64 {
         self.worker.core().regs.registered()
     }
 
-    /// Counters and contents of the registration caches of all transports.
+    /// Counters and contents of the registration caches of all transports, which the context's workers share.
     pub fn registration_cache(&self) -> CacheStats {
         self.worker.core().regs.cache_stats()
     }

@@ -191,3 +191,94 @@ proptest! {
         prop_assert!(cache.stats().bytes <= 12 * page_size() && cache.stats().count <= 6);
     }
 }
+
+fn find(front: &mut CacheFront<loopback::Md>, map: &Mapping) -> Arc<loopback::Mem> {
+    let at = NonNull::new(map.as_ptr()).unwrap();
+    // SAFETY: the tests keep the mapping while they use the registration.
+    unsafe { front.get(at, map.len(), RW) }.unwrap()
+}
+
+#[test]
+fn fronts_share_registrations_and_forget_what_is_revoked_or_unmapped() {
+    let _alone = alone();
+    let Some(cache) = cache(Limits::default()).map(Arc::new) else { return };
+    let (mut one, mut two) = (CacheFront::new(cache.clone()), CacheFront::new(cache.clone()));
+    let memory = map(2);
+    let mem = find(&mut one, &memory);
+    for n in 0..4 {
+        assert!(Arc::ptr_eq(&mem, &find(if n % 2 == 0 { &mut one } else { &mut two }, &memory)));
+    }
+    assert_eq!((cache.stats().hits, cache.stats().misses, one.made(), two.made()), (4, 1, 1, 0));
+    // The key of a registration that one revokes is not given out by the other.
+    cache.revoke(mem.clone());
+    let new = find(&mut two, &memory);
+    assert!(!Arc::ptr_eq(&mem, &new) && Arc::ptr_eq(&new, &find(&mut one, &memory)));
+    // Nobody has it now but the cache, which alone decides to keep it.
+    let kept = Arc::downgrade(&new);
+    drop((mem, new));
+    assert_eq!(kept.strong_count(), 1);
+    cache.shrink();
+    assert_eq!(kept.strong_count(), 0);
+    assert_eq!((find(&mut one, &memory).len(), cache.stats().misses), (memory.len(), 3));
+    // Memory at the same place later is other memory.
+    let start = memory.as_ptr();
+    drop(memory);
+    let again = map(2);
+    let mem = find(&mut one, &again);
+    assert_eq!(mem.addr(), again.as_ptr(), "was at {start:?}");
+    assert!(Arc::ptr_eq(&mem, &find(&mut two, &again)));
+    assert_eq!((cache.stats().misses, cache.stats().invalidated), (4, 1));
+    let hits = cache.stats().hits;
+    drop((one, two));
+    assert_eq!(cache.stats().hits, hits, "of fronts that are gone, too");
+}
+
+#[test]
+fn what_fronts_find_is_evicted_last() {
+    let _alone = alone();
+    let Some(cache) = cache(Limits { count: 3, bytes: 1 << 20 }).map(Arc::new) else { return };
+    let mut front = CacheFront::new(cache.clone());
+    let maps: Vec<_> = (0..5).map(|_| map(1)).collect();
+    maps[..3].iter().for_each(|map| drop(find(&mut front, map)));
+    // The front finds the oldest without the cache's knowing; the second is the oldest then.
+    drop(find(&mut front, &maps[0]));
+    drop(find(&mut front, &maps[3]));
+    let misses = cache.stats().misses;
+    [0, 2, 3].into_iter().for_each(|n: usize| drop(find(&mut front, &maps[n])));
+    assert_eq!(cache.stats().misses, misses);
+    drop(find(&mut front, &maps[1]));
+    assert_eq!((cache.stats().misses, cache.stats().evicted), (misses + 1, 2));
+}
+
+/// Threads register, revoke and unmap. What a front finds always covers memory as it is.
+#[test]
+fn threads_with_fronts_never_find_memory_that_is_gone() {
+    let _alone = alone();
+    let Some(cache) = cache(Limits { count: 4, bytes: 1 << 20 }).map(Arc::new) else { return };
+    let shared: Vec<_> = (0..6).map(|_| map(1)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (cache, shared) = (cache.clone(), &shared);
+            scope.spawn(move || {
+                let mut front = CacheFront::new(cache.clone());
+                for n in 0..300 {
+                    let mem = find(&mut front, &shared[(n + thread) % shared.len()]);
+                    if n % 7 == thread {
+                        cache.revoke(mem);
+                    }
+                    // A mapping that only this thread knows comes and goes, often at the same address.
+                    let own = map(1 + n % 3);
+                    let mem = find(&mut front, &own);
+                    assert!(mem.addr() == own.as_ptr() && mem.len() >= own.len());
+                    let kept = Arc::downgrade(&mem);
+                    drop((mem, own));
+                    let own = map(1 + n % 3);
+                    let mem = find(&mut front, &own);
+                    assert!(!std::ptr::eq(Arc::as_ptr(&mem), kept.as_ptr()), "of memory that was unmapped");
+                }
+            });
+        }
+    });
+    cache.shrink();
+    assert_eq!((cache.stats().count, cache.stats().bytes), (0, 0));
+}

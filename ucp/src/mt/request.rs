@@ -208,24 +208,34 @@ fn take<R: Operation>(request: &mut R) -> Option<R::Output> {
     }
 }
 
+/// Most progress calls with events of a waiting thread before it lets others in.
+const PROGRESS_PER_LOCK: u32 = 16;
+
 /// Waits for a running request: at first by progress, then as one of the waiting threads.
 fn wait<R: Operation>(running: &mut Locked<R>) -> Result<R::Output, Error> {
-    let shared: Arc<Shared> = running.shared().clone();
     let mut idle = 0;
-    while idle < shared.spin() {
+    while idle < running.shared().spin() {
         idle += 1;
-        let Some(inside) = shared.enter_to_progress()? else {
+        let Some((inside, request)) = running.enter_to_progress()? else {
             std::hint::spin_loop();
             continue;
         };
-        // The thread is inside already, so this does not fail.
-        if let Some(output) = running.look_mut(take)? {
-            return Ok(output);
-        }
-        if inside.progress() > 0 {
+        // One lock for several progress calls, and for the request's end.
+        for _ in 0..PROGRESS_PER_LOCK {
+            if let Some(output) = request.as_mut().and_then(take) {
+                drop(request.take());
+                return Ok(output);
+            }
+            if inside.progress() == 0 {
+                break;
+            }
             idle = 0;
+            if inside.has_waiters() {
+                break;
+            }
         }
     }
+    let shared: Arc<Shared> = running.shared().clone();
     shared.block_on(|cx| match running.with_mut(|request| Pin::new(request).poll(cx)) {
         Ok(polled) => polled.map(Ok),
         Err(error) => Poll::Ready(Err(error.into())),

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -131,6 +130,12 @@ impl Inside<'_> {
         events
     }
 
+    /// Whether another thread waits to go in. // HOT
+    #[inline]
+    pub(super) fn has_waiters(&self) -> bool {
+        self.shared.lock.has_waiters()
+    }
+
     /// Leaves; what was done inside has left no work.
     pub(super) fn leave_idle(mut self) {
         self.adds_work = false;
@@ -176,9 +181,12 @@ pub unsafe trait OfWorker: 'static {}
 
 /// A plain object of a shared worker, used and dropped inside its lock.
 pub(super) struct Locked<T: OfWorker> {
-    object: ManuallyDrop<T>,
+    /// `None`: taken by [`Locked::consume`] or [`Locked::enter_to_progress`], to be dropped next.
+    object: Option<T>,
     shared: Arc<Shared>,
 }
+
+const TAKEN: &str = "an object is used once it has been consumed";
 
 // SAFETY: the object is used and dropped inside the lock, and is `OfWorker`: see `Shared`.
 unsafe impl<T: OfWorker> Send for Locked<T> {}
@@ -188,7 +196,7 @@ unsafe impl<T: OfWorker> Sync for Locked<T> {}
 impl<T: OfWorker> Locked<T> {
     /// Wraps an object of the worker that the thread is inside.
     pub(super) fn new(object: T, inside: &Inside<'_>) -> Self {
-        Locked { object: ManuallyDrop::new(object), shared: inside.shared.clone() }
+        Locked { object: Some(object), shared: inside.shared.clone() }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -205,55 +213,58 @@ impl<T: OfWorker> Locked<T> {
     #[inline]
     pub(super) fn with<R>(&self, f: impl FnOnce(&T, &Inside<'_>) -> R) -> Result<R, LockError> {
         let inside = self.shared.enter()?;
-        Ok(f(&self.object, &inside))
+        Ok(f(self.fixed(), &inside))
     }
 
     /// Runs `f`, which leaves no work, inside.
     pub(super) fn look<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, LockError> {
         let _inside = self.shared.enter_to_look()?;
-        Ok(f(&self.object))
+        Ok(f(self.fixed()))
     }
 
     /// Runs `f`, which leaves no work, inside.
     pub(super) fn look_mut<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R, LockError> {
         let _inside = self.shared.enter_to_look()?;
-        Ok(f(&mut self.object))
+        Ok(f(self.object.as_mut().expect(TAKEN)))
     }
 
     /// Runs `f` inside.
     pub(super) fn with_mut<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R, LockError> {
         let _inside = self.shared.enter()?;
-        Ok(f(&mut self.object))
+        Ok(f(self.object.as_mut().expect(TAKEN)))
     }
 
     /// Runs `f` inside, waiting in each mode; for operations that must end.
     pub(super) fn with_mut_waiting<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let _inside = self.shared.enter_waiting()?;
-        Some(f(&mut self.object))
+        Some(f(self.object.as_mut().expect(TAKEN)))
     }
 
     /// Consumes the object inside. On an error it is dropped, as by [`Drop`].
-    pub(super) fn consume<R>(self, f: impl FnOnce(T, &Inside<'_>) -> R) -> Result<R, LockError> {
-        let shared = self.shared.clone();
-        let inside = shared.enter()?;
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: taken once: `this` is not dropped.
-        let object = unsafe { ManuallyDrop::take(&mut this.object) };
-        // SAFETY: as above.
-        drop(unsafe { std::ptr::read(&this.shared) });
+    pub(super) fn consume<R>(mut self, f: impl FnOnce(T, &Inside<'_>) -> R) -> Result<R, LockError> {
+        let inside = self.shared.enter()?;
+        let object = self.object.take().expect(TAKEN);
         Ok(f(object, &inside))
     }
 
-    /// The object without the lock, for what it holds that never changes.
+    /// Goes in to progress, unless another thread is inside (`None`), with the object. A caller that takes it
+    /// out drops it inside. // HOT
+    #[inline]
+    pub(super) fn enter_to_progress(&mut self) -> Result<Option<(Inside<'_>, &mut Option<T>)>, LockError> {
+        let inside = self.shared.enter_to_progress()?;
+        Ok(inside.map(|inside| (inside, &mut self.object)))
+    }
+
+    /// The object without the lock, for what it holds that never changes. // HOT
+    #[inline]
     pub(super) fn fixed(&self) -> &T {
-        &self.object
+        self.object.as_ref().expect(TAKEN)
     }
 }
 
 impl<T: OfWorker> Drop for Locked<T> {
     fn drop(&mut self) {
-        // SAFETY: taken once, here.
-        let object = unsafe { ManuallyDrop::take(&mut self.object) };
+        let Some(object) = self.object.take() else { return };
         match self.shared.enter_waiting() {
             Some(_inside) => drop(object),
             None => self.shared.abandoned.add(object),

@@ -249,6 +249,12 @@ impl RecursiveLock {
         self.is_held_by(me) && !(is_owner && self.depth.load(Ordering::Relaxed) == 0)
     }
 
+    /// Whether a thread waits to go in, or has done so a moment ago. // HOT
+    #[inline]
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.waiting.load(Ordering::Relaxed)
+    }
+
     /// Whether the thread inside has gone in more than once. For that thread.
     #[inline]
     pub fn is_nested(&self) -> bool {
@@ -328,7 +334,9 @@ mod tests {
         assert_eq!(*last, Some(LockResult::Locked), "not for ever: it may not be running");
         lock.unlock();
         assert_eq!(lock.try_lock(1), None, "again");
+        assert!(lock.has_waiters());
         assert_eq!(lock.lock_waiting(2), LockResult::Locked);
+        assert!(!lock.has_waiters());
         lock.unlock();
         assert_eq!(lock.try_lock(1), Some(LockResult::Locked), "nobody waits any more");
     }

@@ -108,6 +108,7 @@ impl SharedWorker {
     /// There is no other handle to the worker or its interfaces, and nothing that is made from them. The
     /// interfaces are for any thread ([`uct::any::open_iface_for_threads`]), or only one thread uses the
     /// worker.
+    #[doc(hidden)]
     pub unsafe fn from_worker(worker: Worker, mode: ThreadMode) -> SharedWorker {
         SharedWorker::of(&Shared::new(worker, mode))
     }

@@ -174,6 +174,7 @@ impl Context {
 
     /// Creates a simulated worker with the memory of `sibling`, as the workers of [`Context::worker`] share
     /// it. `ifaces` are on the memory domains of the sibling's interfaces, in the same order.
+    #[doc(hidden)]
     pub fn worker_simulated_beside(
         &self,
         sibling: &Worker,

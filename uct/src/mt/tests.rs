@@ -3,7 +3,9 @@
 #![allow(unsafe_code)]
 
 use super::*;
-use crate::api::{AllocReq, AtomicOp, Error, Md as _, Memory as _, Outcome, PendingQueued, Refused, Sent};
+use crate::api::{
+    AllocReq, AtomicOp, EpTag, Error, Md as _, Memory as _, Outcome, PendingQueued, Refused, Sent,
+};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -387,4 +389,57 @@ fn a_tracer_sees_returned_messages() {
     }
     let shown: Vec<(char, Vec<u8>)> = log.lock().unwrap().iter().map(|e| (e.0, e.2.clone())).collect();
     assert_eq!(shown, [('s', b"1".to_vec()), ('s', b"2".to_vec()), ('b', b"2".to_vec())]);
+}
+
+/// Endpoints connect to endpoints on every transport, in every mode; handlers are told which one a message is
+/// for, also when a progress thread has kept it.
+#[test]
+fn endpoints_connect_to_endpoints_in_every_mode() {
+    for mode in [ThreadMode::Single, ThreadMode::Serialized, ThreadMode::Multi] {
+        for tl in ["self", "posix", "cma", "efa"] {
+            let dev = if tl == "efa" { "softefa0" } else { "memory" };
+            let open = || Iface::open_paired(tl, dev, &Source::empty(), mode).unwrap();
+            let a = open();
+            let b = if tl == "self" { a.clone() } else { open() };
+            let join = |tag| {
+                let (from, to) = (a.create_ep().unwrap(), b.create_ep().unwrap());
+                to.set_tag(EpTag(tag)).unwrap();
+                assert_eq!(from.flush(None), Ok(Sent::Done));
+                assert!(matches!(from.check(None), Err(Refused::Failed(Error::NotConnected))));
+                let (at_a, at_b) = (from.ep_addr().unwrap(), to.ep_addr().unwrap());
+                from.connect_to_ep(&b.device_addr(), &b.iface_addr(), &at_b).unwrap();
+                to.connect_to_ep(&a.device_addr(), &a.iface_addr(), &at_a).unwrap();
+                assert_eq!(from.is_connected(&b.device_addr(), &b.iface_addr()), Ok(true));
+                (from, to)
+            };
+            let eps = [join(5), join(6)];
+            if !b.attr().has(crate::api::Caps::AM_BCOPY) {
+                continue;
+            }
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let (tell, at) = (seen.clone(), b.clone());
+            let handler = move |am: crate::api::Am<'_>| {
+                tell.lock().unwrap().push((am.data()[0], at.receiver().unwrap().map(|tag| tag.0)));
+            };
+            b.set_am_handler(3, HandlerThread::Caller, Some(Box::new(handler))).unwrap();
+            // In mode multi a progress thread takes the messages in and keeps them for us.
+            let thread = (mode == ThreadMode::Multi).then(|| b.spawn_progress().unwrap());
+            for (n, (from, _)) in eps.iter().enumerate() {
+                let pack = |slot: &mut [u8]| {
+                    slot[0] = n as u8;
+                    1
+                };
+                retry(&a, || from.am_bcopy(3, pack));
+            }
+            while seen.lock().unwrap().len() < 2 {
+                a.progress(16).unwrap();
+                b.progress(16).unwrap();
+            }
+            let mut seen = seen.lock().unwrap().clone();
+            seen.sort_unstable();
+            assert_eq!(seen, [(0, Some(5)), (1, Some(6))], "{tl} {mode:?}");
+            b.set_am_handler(3, HandlerThread::Caller, None).unwrap();
+            drop(thread);
+        }
+    }
 }

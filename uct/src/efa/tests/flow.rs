@@ -248,6 +248,7 @@ fn random_run(seed: u64) -> Vec<u64> {
         tx_queue_len: 1 + random_below(6) as u32,
         rx_queue_len: 1 + random_below(6) as u32,
         rx_spare: random_below(4) as u32,
+        atomics: false,
         user_rx_queue_len: 0,
         rnr_retry: 7,
     };

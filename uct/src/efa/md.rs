@@ -89,14 +89,17 @@ impl<D: Dev> Md<D> {
     /// Opens `dev` with its own protection domain, and with emulated atomics if `atomics` and the device
     /// allows a thread of the library's.
     pub fn open_with(dev: D, atomics: bool) -> Result<Self, OpenError> {
-        let amo = if atomics && dev.serves_threads() { Some(AmoDomain::new()?) } else { None };
+        // A key is there on devices with RDMA only.
+        let has_rkey = dev.attr().rdma_read || dev.attr().rdma_write;
+        let has_atomics = atomics && has_rkey && dev.serves_threads();
+        let amo = if has_atomics { Some(AmoDomain::new()?) } else { None };
         let pd = dev.alloc_pd()?;
         let a = dev.attr();
         let attr = MdAttr {
             component: "efa",
             can_alloc: true,
             can_register: true,
-            has_rkey: a.rdma_read || a.rdma_write,
+            has_rkey,
             rkey_needs_alloc: false,
             needs_local_key: true,
             rkey_len: if amo.is_some() { AMO_RKEY_LEN } else { RKEY_LEN },

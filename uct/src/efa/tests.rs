@@ -7,8 +7,8 @@ use super::dev::soft::{self, Fabric, FaultPlan, Generation, Inproc, Profile, Sof
 use super::dev::{Channel, Dev, Gid};
 use super::{Config, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};
 use crate::api::{
-    Access, AllocReq, Am, Caps, Comp, Completion, Ep as _, EpTag, Error, Events, Iface as _, Iov, Md as _,
-    Memory, Op, PendingQueued, RecvDesc, Refused, Retry, Sent, Sink, SrcAddr as From,
+    AM_SHORT_MIN, Access, AllocReq, Am, Caps, Comp, Completion, Ep as _, EpTag, Error, Events, Iface as _,
+    Iov, Md as _, Memory, Op, PendingQueued, RecvDesc, Refused, Retry, Sent, Sink, SrcAddr as From,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -395,11 +395,14 @@ fn attributes_follow_a_device_without_rdma_and_inline() {
     let config = SoftConfig { generation: Generation::Efa0, inline: 0, ..SoftConfig::default() };
     let iface = Iface::open(fabric.open(1, config.profile()).unwrap(), &Params::default()).unwrap();
     let a = iface.attr();
-    let off = Caps::AM_SHORT | Caps::GET_ZCOPY | Caps::PUT_ZCOPY | Caps::EP_CHECK;
-    assert!(!a.caps.intersects(off) && a.has(Caps::AM_BCOPY | Caps::AM_ZCOPY));
-    assert_eq!((a.am.max_short, a.get.max_zcopy, a.put.max_zcopy), (0, 0, 0));
+    let off = Caps::GET_ZCOPY | Caps::PUT_ZCOPY | Caps::EP_CHECK | Caps::ATOMIC;
+    assert!(!a.caps.intersects(off) && a.has(Caps::AM_SHORT | Caps::AM_BCOPY | Caps::AM_ZCOPY));
+    // Short messages are copied where nothing is sent inline.
+    assert_eq!((a.am.max_short, a.get.max_zcopy, a.put.max_zcopy), (AM_SHORT_MIN, 0, 0));
     let ep = iface.connect_raw(&iface.raw_addr()).unwrap();
-    assert_eq!(ep.am_short(1, 0, &[]), Err(Error::Unsupported(Op::AmShort).into()));
+    assert_eq!(ep.am_short(1, 0, &[7; 32]), Ok(Sent::Done));
+    let too_long = Error::TooLong { len: 41, max: AM_SHORT_MIN };
+    assert_eq!(ep.am_short(1, 0, &[7; 33]), Err(too_long.into()));
     assert_eq!(ep.check(Comp::None), Err(Error::Unsupported(Op::Check).into()));
     assert!(!iface.md().attr().has_rkey);
     let mem = iface.md().alloc(&AllocReq::new(10, "test")).unwrap();

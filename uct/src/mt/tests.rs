@@ -243,17 +243,19 @@ fn completions_fire_once_in_whatever_thread() {
             b.progress(16).unwrap();
         }
         assert_eq!((fired.load(Ordering::Relaxed), comp.outstanding()), (1, 0));
-        if a.attr().has(crate::api::Caps::ATOMIC) {
-            let mut old = 0u64;
-            let result = NonNull::from(&mut old);
-            // SAFETY: `old` outlives the call, which is done when it returns.
-            let sent = unsafe { ep.atomic_fetch(AtomicOp::Add, 5u64, result, at, &rkey, None) };
-            assert_eq!(sent, Ok(Sent::Done));
+        let has_atomics = a.attr().has(crate::api::Caps::ATOMIC);
+        let mut old = u64::MAX;
+        let result = NonNull::from(&mut old);
+        if has_atomics {
+            // SAFETY: `old` outlives the flush below.
+            retry(&a, || unsafe { ep.atomic_fetch(AtomicOp::Add, 5u64, result, at, &rkey, None) });
         }
         while ep.flush(None) != Ok(Sent::Done) {
             a.progress(16).unwrap();
             b.progress(16).unwrap();
         }
+        // SAFETY: `old` is alive, and nothing is under way.
+        assert_eq!(unsafe { result.read() }, if has_atomics { 0 } else { u64::MAX });
     }
 }
 

@@ -248,7 +248,7 @@ fn completions_fire_once_in_whatever_thread() {
         let result = NonNull::from(&mut old);
         if has_atomics {
             // SAFETY: `old` outlives the flush below.
-            retry(&a, || unsafe { ep.atomic_fetch(AtomicOp::Add, 5u64, result, at, &rkey, None) });
+            let _ = retry(&a, || unsafe { ep.atomic_fetch(AtomicOp::Add, 5u64, result, at, &rkey, None) });
         }
         while ep.flush(None) != Ok(Sent::Done) {
             a.progress(16).unwrap();

@@ -95,7 +95,7 @@ fn block_on(worker: &Worker, work: impl Future<Output = Outcome>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = LocalSet::new();
     let driver = tasks.spawn_local(drive(worker.clone()));
-    let ended = tasks.block_on(&runtime, async {
+    tasks.block_on(&runtime, async {
         tokio::pin!(work);
         tokio::pin!(driver);
         // The driver ends with an error only.
@@ -108,8 +108,7 @@ fn block_on(worker: &Worker, work: impl Future<Output = Outcome>) -> Outcome {
             work.as_mut().poll(cx)
         })
         .await
-    });
-    ended
+    })
 }
 
 /// Progresses the worker; sleeps until its descriptor or its timer says that there is something to do.

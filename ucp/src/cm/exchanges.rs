@@ -163,9 +163,9 @@ impl<E, L: Clone> Exchanges<E, L> {
     }
 
     /// Closes all listening sockets, as [`Exchanges::unlisten`].
-    pub(crate) fn unlisten_all(&mut self) -> Vec<(Option<L>, Vec<CmEvent<E, L>>)> {
+    pub(crate) fn unlisten_all(&mut self) -> impl Sized + use<E, L> {
         let all: Vec<ListenerId> = self.listeners.keys().copied().collect();
-        all.into_iter().map(|id| self.unlisten(id)).collect()
+        all.into_iter().map(|id| self.unlisten(id)).collect::<Vec<_>>()
     }
 
     /// Begins the exchange of a client, whose socket is being connected.

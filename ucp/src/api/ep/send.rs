@@ -163,7 +163,7 @@ impl Ep {
             drop(CoreMut::new(self.worker(), core));
             return Ok(OpStatus::Done(()));
         }
-        let protocol = choose_protocol(&mut core, state, params.table_index(), &buf);
+        let protocol = choose_protocol(&core, state, params.table_index(), &buf);
         if protocol == Protocol::Eager
             && let Some(tag) = params.plain_tag()
             // Shorter messages have already tried this.

@@ -489,6 +489,7 @@ fn unsafe_is_fenced() {
     const FENCE: &[&str] = &[
         "ucs/src/mem/",
         "ucs/src/sync/",
+        "ucs/src/sys/fork.rs",
         "ucs/src/sys/proc.rs",
         "ucs/src/sys/thread.rs",
         "ucs/src/time/ticks.rs",
@@ -518,6 +519,7 @@ fn unsafe_is_fenced() {
         "ucp/src/api/mem/memory.rs",
         "ucp/src/api/raw.rs",
         "ucp/src/api/request/",
+        "ucp/src/api/worker/forks.rs",
         "ucp/src/api/rma/",
         "ucp/src/api/stream/",
         "ucp/src/api/tag/",

@@ -120,3 +120,36 @@ fn expected_message_arrives_on_shared_memory() {
 fn expected_message_arrives_on_efa() {
     expected_message_arrives_during_a_flood("efa");
 }
+
+/// Memory that this process uses, bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Once many short messages that came unexpected are received, their memory is given back.
+#[test]
+fn memory_of_unexpected_messages_is_given_back() {
+    const MESSAGES: u64 = 300_000;
+    let pair = Pair::on("posix");
+    pair.meet();
+    pair.settle();
+    let before = resident();
+    for n in 0..MESSAGES {
+        let send = pair.ab.tag_send(n, n.to_le_bytes().to_vec());
+        pair.until(|| send.is_done());
+        assert_eq!(send.wait().0, Ok(()));
+    }
+    pair.settle();
+    let full = resident() - before;
+    for n in 0..MESSAGES {
+        let recv = pair.b.tag_recv(n, TAG_MASK_FULL, vec![0; 8]);
+        pair.until(|| recv.is_done());
+        assert_eq!(recv.wait().1, n.to_le_bytes());
+    }
+    // The worker looks now and then.
+    (0..1000).for_each(|_| _ = pair.b.progress());
+    let left = resident().saturating_sub(before);
+    assert!(full > 40 << 20, "{full}");
+    assert!(left < 12 << 20, "{left} of {full} bytes are left");
+}

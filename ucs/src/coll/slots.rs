@@ -72,6 +72,8 @@ pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
     free: u32,
     len: u32,
     limit: u32,
+    /// Generation at which slots of a new chunk begin: none that a chunk given back has issued.
+    first_generation: u32,
 }
 
 /// Of a fixed length, so that the low bits of an index need no check.
@@ -100,7 +102,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     /// Empty, allowed to grow up to [`Self::MAX`] elements. Allocates nothing.
     pub const fn new() -> Self {
         let () = Self::VALID_SPLIT;
-        Slots { chunks: Vec::new(), free: NIL, len: 0, limit: 1 << INDEX_BITS }
+        let first_generation = Self::GENERATIONS.0;
+        Slots { chunks: Vec::new(), free: NIL, len: 0, limit: 1 << INDEX_BITS, first_generation }
     }
 
     /// Empty, allowed to hold at most `limit` elements (or [`Self::MAX`], whichever is smaller).
@@ -115,6 +118,31 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         let chunks = n.min(self.limit as usize).div_ceil(CHUNK);
         while self.chunks.len() < chunks {
             self.add_chunk();
+        }
+    }
+
+    /// Number of elements that fit without an allocation.
+    #[inline]
+    pub const fn capacity(&self) -> usize {
+        self.chunks.len() * CHUNK
+    }
+
+    /// Gives memory beyond that of `keep` elements back, if there is no element. Stale ids stay stale.
+    #[cold]
+    pub fn trim(&mut self, keep: usize) {
+        let keep = keep.div_ceil(CHUNK);
+        if self.len > 0 || self.chunks.len() <= keep {
+            return;
+        }
+        let dropped = self.chunks.drain(keep..);
+        let newest = dropped.filter_map(|chunk| chunk.iter().map(|entry| entry.generation).max()).max();
+        self.first_generation = self.first_generation.max(newest.unwrap_or_default());
+        self.chunks.shrink_to_fit();
+        self.free = NIL;
+        for index in (0..self.limit.min((self.chunks.len() * CHUNK) as u32)).rev() {
+            let next = self.free;
+            self.entry_mut(index).body = Body::Free { next };
+            self.free = index;
         }
     }
 
@@ -192,7 +220,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         let first = (self.chunks.len() * CHUNK) as u32;
         let last = (first + CHUNK as u32).min(self.limit) - 1;
         let next = |index| if index < last { index + 1 } else { self.free };
-        let free = |index| Entry { generation: Self::GENERATIONS.0, body: Body::Free { next: next(index) } };
+        let generation = self.first_generation;
+        let free = |index| Entry { generation, body: Body::Free { next: next(index) } };
         let chunk: Box<[Entry<T>]> = (first..first + CHUNK as u32).map(free).collect();
         match chunk.try_into() {
             Ok(chunk) => self.chunks.push(chunk),

@@ -476,5 +476,15 @@ pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), MemError> {
     }
 }
 
+/// Has the allocator return free memory to the system. It takes milliseconds: for when much has been freed.
+#[cold]
+pub fn return_free_memory() {
+    // SAFETY: the call takes no pointer; the allocator locks what it needs.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(test)]
 mod tests;

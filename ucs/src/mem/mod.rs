@@ -11,4 +11,4 @@ pub mod watch;
 
 pub use copy::{copy_bytes, copy_slice};
 pub use fixed::FixedMap;
-pub use map::{Fill, MapOpts, Mapping, MemError, Pages, SharedMap, SharedMem};
+pub use map::{Fill, MapOpts, Mapping, MemError, Pages, SharedMap, SharedMem, return_free_memory};

@@ -2,6 +2,7 @@
 
 pub mod cpu;
 pub mod fd;
+pub mod fork;
 pub mod host;
 pub mod proc;
 pub mod thread;

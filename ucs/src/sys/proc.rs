@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::{Blame, Errno};
@@ -90,10 +91,14 @@ impl PeerCred {
     }
 }
 
-/// Watches one process. Readable (for poll and epoll) once it has exited, zombie or not.
+/// Watches one process. Readable (for poll and epoll) once it has exited, zombie or not, if it
+/// [can be polled](PidFd::can_poll).
 #[derive(Debug)]
 pub struct PidFd {
     fd: OwnedFd,
+    /// Where the system refuses pidfds, as containers may: the process's directory, which is not another's
+    /// when the pid is used again.
+    is_directory: bool,
 }
 
 /// Why a process cannot be watched.
@@ -131,13 +136,16 @@ impl PidFd {
     pub fn open(id: ProcId) -> Result<PidFd, WatchError> {
         let gone = WatchError::Gone { pid: id.pid };
         let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw).ok_or(gone)?;
-        let fd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| match e {
-            rustix::io::Errno::SRCH => gone,
-            e => WatchError::Os { pid: id.pid, errno: e.into() },
-        })?;
+        use rustix::io::Errno as E;
+        let (fd, is_directory) = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => (fd, false),
+            Err(E::SRCH) => return Err(gone),
+            Err(E::PERM | E::ACCESS | E::NOSYS) => (proc_directory(id.pid)?, true),
+            Err(e) => return Err(WatchError::Os { pid: id.pid, errno: e.into() }),
+        };
         // Read after opening: an equal start time proves that the descriptor is for that process.
         match start_time(id.pid) {
-            Ok(Some(start)) if start == id.start => Ok(PidFd { fd }),
+            Ok(Some(start)) if start == id.start => Ok(PidFd { fd, is_directory }),
             Ok(_) => Err(gone),
             Err(errno) => Err(WatchError::Os { pid: id.pid, errno }),
         }
@@ -157,15 +165,54 @@ impl PidFd {
             };
         }
         // SAFETY: the system has just made this descriptor for us.
-        Ok(Some(PidFd { fd: unsafe { OwnedFd::from_raw_fd(fd) } }))
+        Ok(Some(PidFd { fd: unsafe { OwnedFd::from_raw_fd(fd) }, is_directory: false }))
     }
 
-    /// Has it exited? One system call; does not block.
+    /// Whether the descriptor becomes readable at the exit. Not where the system refuses pidfds: there only
+    /// [`PidFd::is_dead`] tells.
+    pub fn can_poll(&self) -> bool {
+        !self.is_directory
+    }
+
+    /// Has it exited? One system call, or three where the system refuses pidfds; does not block.
     pub fn is_dead(&self) -> bool {
+        if self.is_directory {
+            return has_exited(&self.fd);
+        }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
     }
+}
+
+fn proc_directory(pid: u32) -> Result<OwnedFd, WatchError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|e| match e {
+        rustix::io::Errno::NOENT => WatchError::Gone { pid },
+        e => WatchError::Os { pid, errno: e.into() },
+    })
+}
+
+/// Whether the process of this `/proc` directory has exited, zombie or not. No, if that cannot be read.
+fn has_exited(directory: &OwnedFd) -> bool {
+    use rustix::io::Errno as E;
+    let file = match rustix::fs::openat(directory, "stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => file,
+        Err(e) => return matches!(e, E::NOENT | E::SRCH),
+    };
+    // The name, of at most 64 bytes, and the state lie within this.
+    let mut stat = [0; 256];
+    match rustix::io::read(&file, &mut stat) {
+        Ok(len) => {
+            state_in(&String::from_utf8_lossy(&stat[..len])).is_some_and(|state| "ZXx".contains(state))
+        }
+        Err(e) => e == E::SRCH,
+    }
+}
+
+/// Field 3 of a `/proc/PID/stat` line.
+fn state_in(stat: &str) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().next()
 }
 
 impl AsFd for PidFd {
@@ -203,6 +250,48 @@ mod tests {
         child.wait().unwrap();
         assert!(watch.is_dead());
         assert_eq!(PidFd::open(id).unwrap_err(), WatchError::Gone { pid: id.pid });
+    }
+
+    /// Has the system refuse `pidfd_open` to the calling thread, as a container may.
+    fn refuse_pidfd_open() {
+        let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let mut filter = [
+            // The number of the call is the first word of what the filter sees.
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_pidfd_open as u32),
+            statement(libc::BPF_RET | libc::BPF_K, 0, 0, refused),
+            statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the calls read the program, which outlives them; they concern this thread only.
+        let codes = unsafe {
+            let first = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            (first, libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program))
+        };
+        assert_eq!(codes, (0, 0));
+    }
+
+    #[test]
+    fn a_process_is_watched_where_pidfds_are_refused() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let id = ProcId { pid: child.id(), start: start_time(child.id()).unwrap().unwrap() };
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                refuse_pidfd_open();
+                let watch = PidFd::open(id).unwrap();
+                assert!(!watch.can_poll() && !watch.is_dead());
+                let other = ProcId { start: id.start + 1, ..id };
+                assert_eq!(PidFd::open(other).unwrap_err(), WatchError::Gone { pid: id.pid });
+                child.kill().unwrap();
+                while !watch.is_dead() {
+                    std::thread::yield_now();
+                }
+                child.wait().unwrap();
+                assert!(watch.is_dead(), "it is no more");
+                assert_eq!(PidFd::open(id).unwrap_err(), WatchError::Gone { pid: id.pid });
+            });
+        });
     }
 
     #[test]

@@ -315,7 +315,7 @@ impl<D: Dev> Inner<D> {
     pub(super) fn retire(&self, ep: EpIdx) {
         let retired = self.tx.borrow_mut().retire(ep);
         if retired {
-            self.ahs.borrow_mut().ep_idle(ep);
+            self.ahs.borrow_mut().ep_idle(&self.qp, ep);
         }
     }
 

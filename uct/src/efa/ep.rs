@@ -472,6 +472,9 @@ impl<D: Dev> Drop for Ep<D> {
         self.pending_removed();
         let retired = self.iface.tx.borrow_mut().drop_ep(self.idx);
         let mut ahs = self.iface.ahs.borrow_mut();
-        if retired { ahs.destroy(self.to.ah) } else { ahs.destroy_when_idle(self.idx, self.to.ah) }
+        match retired {
+            true => ahs.end_ep(&self.iface.qp, self.to.ah, self.to.qpn),
+            false => ahs.end_ep_when_idle(self.idx, self.to.ah, self.to.qpn),
+        }
     }
 }

@@ -31,8 +31,8 @@ pub struct Writer {
 }
 
 /// Claims an entry for the process `me`: a free one of those in use, or one of a dead process, or else one
-/// more, up to `limit`. Those of dead processes are looked for when the number is to be doubled, not at each claim.
-/// Returns its number.
+/// more, up to `limit`. Those of dead processes are looked for when the number is to be doubled, not at each
+/// claim. Returns its number.
 pub fn claim_or_grow<'a, I: Iterator<Item = &'a Writer> + Clone>(
     used: &AtomicU32,
     limit: u32,

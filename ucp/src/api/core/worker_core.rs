@@ -81,7 +81,9 @@ pub(crate) struct WorkerCore {
     pub is_armed: bool,
     /// Whether there is work that only a whole poll goes on with, since the last one.
     pub needs_poll: bool,
-    calls_to_clock: u32,
+    pub(crate) calls_to_clock: u32,
+    /// Forks before this worker was made.
+    forks: u32,
     /// Lane polled first: the last with a message, or after [`MAX_CONSECUTIVE`] messages the one behind it.
     first_lane: usize,
     consecutive_left: u32,
@@ -159,6 +161,7 @@ impl WorkerCore {
             first_lane: 0,
             consecutive_left: MAX_CONSECUTIVE,
             calls_to_clock: CLOCK_EVERY,
+            forks: ucs::sys::fork::generation(),
         }
     }
 
@@ -357,6 +360,14 @@ impl WorkerCore {
         taken
     }
 
+    /// Panics in a child that has inherited the worker: shared memory and devices are its parent's.
+    fn refuse_forked_child(&self) {
+        if ucs::sys::fork::generation() != self.forks {
+            let me = std::process::id();
+            panic!("process {me} uses the worker of the process that forked it: open one of its own");
+        }
+    }
+
     /// Time of the last clock reading; exact only while the engine has a deadline.
     #[inline]
     fn coarse_now(&mut self) -> Nanos {
@@ -364,7 +375,9 @@ impl WorkerCore {
             self.now = self.clock.now();
             if self.calls_to_clock == 0 {
                 self.calls_to_clock = CLOCK_EVERY;
+                self.refuse_forked_child();
                 self.cm.poll(self.now);
+                self.engine.receives().trim();
             }
             if let Some(dump) = self.stats_dump.as_ref().filter(|dump| dump.is_signalled()) {
                 dump.write(&self.report());

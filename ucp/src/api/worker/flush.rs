@@ -85,8 +85,8 @@ impl WorkerCore {
         self.flushes = flushes;
     }
 
-    /// Has the flushes that cover a failed operation on memory report it, or the next one, if nobody waits for
-    /// it. Called before flushes of the same call of progress are reported.
+    /// Has the flushes that cover a failed operation on memory report it, or the next one, if nobody waits
+    /// for it. Called before flushes of the same call of progress are reported.
     #[cold]
     pub(crate) fn on_rma_failed(&mut self, token: u64, error: OpError) {
         let (peer, fault) = match error {

@@ -1,10 +1,11 @@
 //! Handle of a worker, with received active messages and receives posted for them.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::{Rc, Weak};
 
 use ucs::sys::fd::Epoll;
+use ucs::sys::fork::ForkNotice;
 
 use crate::api::am::handlers::AmHandlers;
 use crate::api::am::pool::AmBuf;
@@ -13,6 +14,7 @@ use crate::api::core::requests::Action;
 use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::ops::DataOps;
+use crate::api::worker::forks;
 use crate::api::worker::signal::Signals;
 use crate::api::worker::wakers::WakerList;
 
@@ -27,6 +29,8 @@ pub struct Worker {
 }
 
 pub(crate) struct Inner {
+    /// Before the core, whose word it names.
+    fork_notice: OnceCell<ForkNotice>,
     pub(crate) core: RefCell<WorkerCore>,
     /// Dropped after the engine, which writes into its buffers.
     pub(crate) am_handlers: AmHandlers<AmMessage, PostedRecv>,
@@ -148,8 +152,9 @@ pub struct AmMessage {
 
 impl Worker {
     pub(crate) fn new(core: WorkerCore, events: Option<Epoll>, limits: Thresholds, spin: u32) -> Self {
-        Worker {
+        let worker = Worker {
             inner: Rc::new(Inner {
+                fork_notice: OnceCell::new(),
                 core: RefCell::new(core),
                 am_handlers: AmHandlers::default(),
                 staging: Staging::default(),
@@ -162,7 +167,9 @@ impl Worker {
                 wakers: WakerList::default(),
                 fetch_bufs: RefCell::default(),
             }),
-        }
+        };
+        let _ = worker.inner.fork_notice.set(forks::watch(&worker.inner.core));
+        worker
     }
 
     /// Runs user code: nothing of the worker may be borrowed.

@@ -5,6 +5,7 @@ pub(crate) mod close;
 pub(crate) mod diagnostics;
 pub(crate) mod dispatch;
 pub(crate) mod flush;
+pub(crate) mod forks;
 pub(crate) mod handle;
 pub(crate) mod keepalive;
 pub(crate) mod progress;

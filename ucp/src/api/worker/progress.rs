@@ -32,6 +32,9 @@ impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here are callbacks called and
     /// wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one short
     /// message: the next call polls other lanes first. // HOT
+    ///
+    /// # Panics
+    /// In a forked child, which needs a worker of its own.
     pub fn progress(&self) -> usize {
         let polled = self.core_keep_idle().poll_fast(&self.inner.am_handlers.queue);
         match polled {

@@ -81,6 +81,17 @@ impl HeldPackets {
         }
     }
 
+    /// Gives idle buffers back beyond `keep` bytes of each size.
+    #[cold]
+    pub fn trim(&mut self, keep: usize) {
+        for (idle, size) in self.idle.iter_mut().zip(CLASSES) {
+            let kept = idle.len().min(keep / size);
+            self.idle_bytes -= (idle.len() - kept) * size;
+            idle.truncate(kept);
+            idle.shrink_to_fit();
+        }
+    }
+
     /// Whether unexpected messages would use at most `max` bytes with one more packet.
     #[inline]
     pub fn has_unexpected_room(&self, bytes: usize, max: usize) -> bool {
@@ -187,6 +198,16 @@ mod tests {
         held.into_iter().for_each(|held| pool.release(held));
         let idle: usize = pool.idle.iter().flatten().map(|buf| buf.len()).sum();
         assert!(idle <= MAX_IDLE_BYTES && idle > MAX_IDLE_BYTES / 2 && idle == pool.idle_bytes, "{idle}");
+    }
+
+    #[test]
+    fn idle_buffers_are_given_back() {
+        let mut pool = HeldPackets::new(usize::MAX);
+        let held: Vec<HeldBytes> = (0..1000).map(|n| pool.copy(&[1; 5000][..n * 5])).collect();
+        held.into_iter().for_each(|held| pool.release(held));
+        pool.trim(10_000);
+        let idle: usize = pool.idle.iter().flatten().map(|buf| buf.len()).sum();
+        assert!(idle == pool.idle_bytes && idle <= 10_000 * CLASSES.len() && idle > 10_000, "{idle}");
     }
 
     #[test]

@@ -377,6 +377,14 @@ impl UnexpectedQueue {
         self.free.give(at);
     }
 
+    /// Gives the memory of a long queue back once it is empty.
+    #[cold]
+    pub fn trim(&mut self, keep: usize) {
+        if self.is_empty() && self.entries.len() > keep {
+            *self = UnexpectedQueue::new();
+        }
+    }
+
     #[cold]
     fn grow(&mut self) -> u32 {
         let len = (self.entries.len() * 2).max(64);

@@ -15,6 +15,7 @@ use crate::rdm::op::rx::{RxEntry, RxOp, Unexpected};
 use crate::rdm::op::table::{RecvTable, Table};
 use crate::rdm::protocol::Kind;
 use held_bytes::HeldBytes;
+use held_packets::HeldPackets;
 use multi_recv::MultiRecv;
 use receives::MatchQueues;
 
@@ -35,6 +36,32 @@ pub(in crate::rdm) struct Recvs {
     pub arrivals_wanted: bool,
     /// Packets of a reorder window while they are dispatched; kept for its memory.
     pub in_order_buf: Vec<HeldBytes>,
+}
+
+/// Unexpected messages, and bytes of buffers of each size, whose memory is kept when none are left.
+const KEPT_MESSAGES: usize = 4096;
+const KEPT_BYTES: usize = 256 << 10;
+/// Memory of messages from which on the allocator is asked to return it to the system.
+const RETURNED_BYTES: usize = 8 << 20;
+
+impl Recvs {
+    /// Whether there is memory of many unexpected messages, and none of them is left.
+    #[inline]
+    pub(in crate::rdm) fn needs_trim(&self) -> bool {
+        self.unexpected.capacity() > KEPT_MESSAGES && self.unexpected.is_empty()
+    }
+
+    /// Gives the memory of many unexpected messages back once they are received.
+    #[cold]
+    pub(in crate::rdm) fn trim(&mut self, held_packets: &mut HeldPackets) {
+        let many = self.unexpected.capacity() * size_of::<Unexpected>() > RETURNED_BYTES;
+        self.unexpected.trim(KEPT_MESSAGES);
+        self.match_queues.iter_mut().for_each(|queues| queues.unexpected.trim(KEPT_MESSAGES));
+        held_packets.trim(KEPT_BYTES);
+        if many {
+            ucs::mem::return_free_memory();
+        }
+    }
 }
 
 impl Default for Recvs {

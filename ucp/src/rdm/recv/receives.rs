@@ -114,6 +114,14 @@ impl Receives<'_> {
         self.recvs.awaits_data(op)
     }
 
+    /// Gives memory of unexpected messages back that is not needed any more. Called now and then.
+    #[inline]
+    pub fn trim(&mut self) {
+        if self.recvs.needs_trim() {
+            self.recvs.trim(&mut self.pending.held_packets);
+        }
+    }
+
     /// Notes that the caller waits for packets: the wires keep being polled.
     pub fn expect_arrivals(&mut self) {
         self.recvs.arrivals_wanted = true;

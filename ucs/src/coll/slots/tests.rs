@@ -7,6 +7,21 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
+fn trimmed_slots_give_memory_back_and_keep_ids_stale() {
+    let mut slots: Slots<u32> = Slots::with_limit(1000);
+    let ids: Vec<SlotId> = (0..1000).map(|n| slots.insert(n).unwrap()).collect();
+    slots.trim(0);
+    assert_eq!((slots.capacity(), slots.get(ids[700])), (1024, Some(&700)), "not empty");
+    ids.iter().for_each(|&id| drop(slots.remove(id)));
+    slots.trim(300);
+    assert_eq!(slots.capacity(), 512);
+    let again: Vec<SlotId> = (0..1000).map(|n| slots.insert(n).unwrap()).collect();
+    assert!(slots.insert(0).is_err(), "the limit stays");
+    assert!(ids.iter().all(|&id| slots.get(id).is_none()), "kept ids are stale");
+    assert!(again.iter().zip(0..).all(|(&id, n)| slots.get(id) == Some(&n)));
+}
+
+#[test]
 fn stale_and_unknown_ids_are_rejected() {
     let mut slots: Slots<&str> = Slots::new();
     assert_eq!(slots.get(SlotId::from_raw(0)), None);

@@ -336,6 +336,11 @@ pub trait DevQp {
         rkey: u32,
         imm: Option<u32>,
     ) -> Result<(), PostError>;
+
+    /// Gives back what is kept of a remote queue pair that an endpoint does not use any more. Another one may
+    /// still use it.
+    fn forget(&self, _ah: Self::Ah, _qpn: u16) {}
+
     /// Rings the doorbell for all posts since the last call. A device may start earlier.
     fn ring_doorbell(&self);
 }

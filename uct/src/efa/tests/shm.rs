@@ -56,6 +56,44 @@ fn a_reordering_device_with_tiny_queues_loses_nothing() {
     assert_eq!(log.errors, []);
 }
 
+/// Devices that come, exchange messages and go leave neither descriptors nor mappings.
+#[test]
+fn peers_that_have_gone_leave_nothing() {
+    let entries = |dir: &str| std::fs::read_dir(dir).unwrap().count();
+    let ours = |maps: &str| maps.lines().filter(|line| line.contains("softefa")).count();
+    let usage = || (entries("/proc/self/fd"), ours(&std::fs::read_to_string("/proc/self/maps").unwrap()));
+    let source = Source::empty();
+    let (stays, other) = (open(&source), open(&source));
+    let to_other = stays.connect_raw(&other.raw_addr()).unwrap();
+    let mut after_few = None;
+    for round in 0..60 {
+        let comes = open(&source);
+        let (there, back) =
+            (stays.connect_raw(&comes.raw_addr()).unwrap(), comes.connect_raw(&stays.raw_addr()).unwrap());
+        let (mut log, mut other_log) = (Log::default(), Log::default());
+        let pack = |buf: &mut [u8]| {
+            buf[..100].fill(7);
+            100
+        };
+        there.am_bcopy(1, pack).unwrap();
+        back.am_bcopy(1, pack).unwrap();
+        to_other.am_bcopy(1, pack).unwrap();
+        until(&stays, &comes, &mut log, |log| log.ams.len() == 2);
+        until(&stays, &other, &mut other_log, |log| log.ams.len() == 1);
+        assert_eq!((log.errors.len(), other_log.errors.len()), (0, 0));
+        drop((there, back, comes));
+        match after_few {
+            None if round == 9 => after_few = Some(usage()),
+            Some(few) => {
+                // Other tests of this process open devices too: not more than they may.
+                let now = usage();
+                assert!(now.0 <= few.0 + 60 && now.1 <= few.1 + 40, "{few:?}, later {now:?}");
+            }
+            None => {}
+        }
+    }
+}
+
 #[test]
 fn a_packet_beyond_the_receivers_mtu_fails_at_once() {
     let source = Source::empty();

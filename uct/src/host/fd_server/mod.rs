@@ -265,12 +265,16 @@ impl std::fmt::Debug for Export {
     }
 }
 
-/// The error of an operation whose query was answered with `e`.
+/// Maps the answer to a query to the error of the operation, and logs what that cannot tell.
+#[cold]
 pub fn as_error(e: ConnectError) -> Error {
     match e {
         ConnectError::Gone => Error::PeerDead,
         ConnectError::Malformed => Error::RemoteAccess,
         ConnectError::Op(e) => e,
-        _ => Error::Unreachable,
+        why => {
+            tracing::warn!("a peer on this host cannot be reached: {why}");
+            Error::Unreachable
+        }
     }
 }

@@ -168,7 +168,10 @@ impl Registry {
         key: ProcKey,
         fd: WatchedFd,
     ) -> Result<Arc<ProcWatch>, Error> {
-        self.epoll.add(&fd, key.0).map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
+        // Where the system refuses pidfds, nobody is woken: operations find the death.
+        if !matches!(&fd, WatchedFd::Process(process) if !process.can_poll()) {
+            self.epoll.add(&fd, key.0).map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
+        }
         let watch = Arc::new(ProcWatch { key, notifier: Notifier::default(), fd, registry: self.clone() });
         by_key.insert(key, Arc::downgrade(&watch));
         Ok(watch)
@@ -235,7 +238,9 @@ impl Drop for ProcWatch {
 fn pidfd_by_pid(socket: &OwnedFd) -> Option<PidFd> {
     let pid = PeerCred::of(socket).ok()?.pid?;
     let start = start_time(pid).ok()??;
-    PidFd::open(ProcId { pid, start }).ok().filter(|_| !has_hung_up(socket))
+    let process = PidFd::open(ProcId { pid, start }).ok()?;
+    // Where the process cannot be polled, the connection can.
+    (process.can_poll() && !has_hung_up(socket)).then_some(process)
 }
 
 fn has_hung_up(socket: &OwnedFd) -> bool {

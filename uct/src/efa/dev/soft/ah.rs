@@ -37,6 +37,8 @@ struct AhEntry {
 /// The handles of a device. Any thread reads them without a lock.
 pub(super) struct AhTable {
     entries: Box<[AhEntry]>,
+    /// How often the last reference to a handle was dropped.
+    released: AtomicU64,
     registry: Mutex<Registry>,
 }
 
@@ -72,7 +74,7 @@ impl AhTable {
     pub(super) fn new(limit: usize) -> AhTable {
         let entries = <[AhEntry]>::new_box_zeroed_with_elems(limit).expect("memory for address handles");
         let registry = Registry { refs: Slots::with_limit(limit), by_gid: HashTable::new() };
-        AhTable { entries, registry: Mutex::new(registry) }
+        AhTable { entries, released: AtomicU64::new(0), registry: Mutex::new(registry) }
     }
 
     /// Locks the table for changes.
@@ -117,7 +119,18 @@ impl AhTable {
             bucket.remove();
         }
         self.entry(ah.0).set(0, 0, 0);
+        self.released.fetch_add(1, Ordering::Relaxed);
         Some(iid)
+    }
+
+    /// How often a handle has gone: whoever keeps something by handle compares this with the last time.
+    pub(super) fn released(&self) -> u64 {
+        self.released.load(Ordering::Relaxed)
+    }
+
+    /// Whether domain `pd` has a handle of this interface id.
+    pub(super) fn has(&self, registry: &Registry, pd: u32, iid: u64) -> bool {
+        registry.by_gid.find(hash(pd, iid), |&id| self.entry(id).owner() == (pd, iid)).is_some()
     }
 
     /// Interface id of a handle of domain `pd`. // HOT

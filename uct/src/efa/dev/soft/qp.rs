@@ -35,14 +35,38 @@ struct CachedPeer<L: Link> {
 /// Slots of the direct-mapped cache, by queue pair number and interface id.
 const DIRECT_SLOTS: usize = 64;
 
+/// Remote queue pairs that are kept before those of dead processes are looked for.
+const SWEEP_FROM: usize = 64;
+
 struct PeerCache<L: Link> {
+    /// Number at which those of dead processes are looked for.
+    sweep_at: usize,
+    /// Count of released address handles when the cache was last swept.
+    released: u64,
     direct: Box<[Option<Rc<CachedPeer<L>>>; DIRECT_SLOTS]>,
     all: FxHashMap<(u64, u16), Rc<CachedPeer<L>>>,
 }
 
 impl<L: Link> PeerCache<L> {
     fn new() -> Self {
-        PeerCache { direct: Box::new([const { None }; DIRECT_SLOTS]), all: FxHashMap::default() }
+        PeerCache {
+            sweep_at: SWEEP_FROM,
+            released: 0,
+            direct: Box::new([const { None }; DIRECT_SLOTS]),
+            all: FxHashMap::default(),
+        }
+    }
+
+    /// Drops what `is_kept` does not want.
+    fn retain(&mut self, is_kept: impl Fn(&CachedPeer<L>) -> bool) {
+        self.all.retain(|_, cached| is_kept(cached));
+        let all = &self.all;
+        for slot in self.direct.iter_mut() {
+            let is_known = |cached: &Rc<CachedPeer<L>>| all.contains_key(&(cached.iid, cached.qpn));
+            *slot = slot.take().filter(is_known);
+        }
+        self.sweep_at = SWEEP_FROM.max(2 * self.all.len());
+        self.all.shrink_to(self.sweep_at);
     }
 
     /// Fibonacci hashing: the ids of one job differ in a few bits, anywhere.
@@ -266,7 +290,7 @@ impl<L: Link> QpCore<L> {
             };
             match self.try_cached(slot, iid, qpn, qkey, f) {
                 Some(TryOutcome::Done(DevStatus::BadDestQpn)) => {
-                    self.evict_peer(iid, qpn, slot);
+                    self.evict_peer(iid, qpn);
                     if fresh {
                         return TryOutcome::Done(DevStatus::BadDestQpn);
                     }
@@ -284,6 +308,7 @@ impl<L: Link> QpCore<L> {
         let cached = match known {
             Some(cached) => cached,
             None => {
+                self.sweep_peers();
                 let peer = self.dev.link.resolve(iid, qpn, self.kind)?;
                 let cached = Rc::new(CachedPeer { iid, qpn, peer });
                 self.peers.borrow_mut().all.insert((iid, qpn), cached.clone());
@@ -294,10 +319,33 @@ impl<L: Link> QpCore<L> {
         Ok(fresh)
     }
 
-    fn evict_peer(&self, iid: u64, qpn: u16, slot: usize) {
+    /// Gives back the descriptors and mappings of remote queue pairs without an address handle. When many are
+    /// kept, also those of queue pairs that are closed or whose process is dead.
+    #[cold]
+    fn sweep_peers(&self) {
+        // In a forked child another thread of the parent may hold the lock for ever.
+        if !self.dev.link.is_owner_process() {
+            return;
+        }
+        let (ahs, mut peers) = (&self.dev.ahs, self.peers.borrow_mut());
+        let (released, looks_for_dead) = (ahs.released(), peers.all.len() >= peers.sweep_at);
+        if std::mem::replace(&mut peers.released, released) == released && !looks_for_dead {
+            return;
+        }
+        let registry = ahs.lock();
+        peers.retain(|cached| {
+            ahs.has(&registry, self.pd, cached.iid) && !(looks_for_dead && cached.peer.is_gone())
+        });
+    }
+
+    pub(super) fn evict_peer(&self, iid: u64, qpn: u16) {
         let mut peers = self.peers.borrow_mut();
-        peers.direct[slot] = None;
-        peers.all.remove(&(iid, qpn));
+        if let Some(evicted) = peers.all.remove(&(iid, qpn)) {
+            let slot = &mut peers.direct[PeerCache::<L>::slot(iid, qpn)];
+            if slot.as_ref().is_some_and(|cached| Rc::ptr_eq(cached, &evicted)) {
+                *slot = None;
+            }
+        }
     }
 }
 

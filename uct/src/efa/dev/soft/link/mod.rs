@@ -154,6 +154,10 @@ pub trait RecvQueue {
 pub trait RemoteQp {
     /// Q-key of the remote queue pair.
     fn qkey(&self) -> u32;
+    /// Whether it is closed, or its process dead, as far as the link can tell.
+    fn is_gone(&self) -> bool {
+        false
+    }
     /// Delivers a message into a posted receive. // HOT
     fn send(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome;
     /// Reads remote memory.

@@ -247,6 +247,12 @@ impl<L: Link> DevQp for Qp<L> {
         self.0.post_rdma(to, wr_id, imm, Body::Write { sge, raddr, rkey, total: sge.len })
     }
 
+    fn forget(&self, ah: Ah, qpn: u16) {
+        if let Some(iid) = self.0.iid(ah) {
+            self.0.evict_peer(iid, qpn);
+        }
+    }
+
     /// Does nothing: the software device starts at the post.
     #[inline]
     fn ring_doorbell(&self) {}

@@ -83,7 +83,17 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
     let address = address(iid, qpn).map_err(|e| denied("abstract name", e))?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => {}
-        Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET) => return Err(LookupError::NotFound),
+        Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET) => {
+            return Err(
+                match user_of(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default(), iid, qpn) {
+                    Some(theirs) => LookupError::Denied(format!(
+                        "it belongs to user {theirs}, and this process to user {}: peers must be of one user",
+                        rustix::process::getuid().as_raw()
+                    )),
+                    None => LookupError::NotFound,
+                },
+            );
+        }
         Err(Errno::AGAIN | Errno::INTR) => return Err(LookupError::Retry),
         Err(e) => return Err(denied("connect to a peer's queue pair", e)),
     }
@@ -103,6 +113,17 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
         Err(MemError::Gone { .. }) => Err(LookupError::NotFound),
         Err(e) => Err(LookupError::Denied(e.to_string())),
     }
+}
+
+/// User of the queue pair in the system's list of sockets, if it is one of another user.
+fn user_of(sockets: &str, iid: u64, qpn: u16) -> Option<u32> {
+    let name = format!(".{iid:x}.{qpn:x}");
+    let user = |line: &str| {
+        let user = line.split_ascii_whitespace().last()?.strip_prefix("@softefa.")?.strip_suffix(&name)?;
+        user.parse().ok()
+    };
+    let ours = rustix::process::getuid().as_raw();
+    sockets.lines().filter_map(user).find(|&user| user != ours)
 }
 
 pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
@@ -136,4 +157,23 @@ fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, LookupError> {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == want.as_str())
     });
     Ok(found.and_then(|entry| entry.file_name().to_str()?.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_users_queue_pair_is_told_from_none() {
+        let ours = rustix::process::getuid().as_raw();
+        let sockets = format!(
+            "Num       RefCount Protocol Flags    Type St Inode Path\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 7 @softefa.{ours}.1a.2b\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 8 @softefa.4242.1a.2c\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 9 /run/x.1a.2d\n\
+             0000000000000000: 00000003 00000000 00000000 0001 03 10\n"
+        );
+        let found: Vec<_> = [0x2b, 0x2c, 0x2d].map(|qpn| user_of(&sockets, 0x1a, qpn)).into();
+        assert_eq!(found, [None, Some(4242), None]);
+    }
 }

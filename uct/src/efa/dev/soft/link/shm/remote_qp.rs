@@ -341,6 +341,10 @@ impl RemoteQp for ShmRemoteQp {
         self.identity.qkey
     }
 
+    fn is_gone(&self) -> bool {
+        self.seg.hdr().head.word.load(Relaxed) & CLOSED != 0 || self.remote.is_dead()
+    }
+
     // HOT
     #[inline]
     fn send(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {

@@ -37,16 +37,20 @@ pub fn local_pieces_outside_registrations_are_rejected<I: Iface>(p: &Pair<I>) {
         let iov = [Iov::new(start, 200, Some(&part)), piece];
         let remote = [RemoteIov::new(t.at, 200 + len, &t.rkey)];
         // SAFETY: all pieces lie in `whole`, which lives; the calls are refused.
-        unsafe {
-            bad(p.ab.put_zcopy(&iov[1..], t.at, &t.rkey, Comp::None));
-            bad(p.ab.get_zcopy(&iov[1..], t.at, &t.rkey, Comp::None));
-            bad(p.ab.put_zcopy(&iov, t.at, &t.rkey, Comp::None));
-            bad(p.ab.get_zcopy(&iov, t.at, &t.rkey, Comp::None));
-            bad(p.ab.put_sgl(&iov, &remote, Comp::None));
-            bad(p.ab.get_sgl(&iov, &remote, Comp::None));
-            if caps.contains(Caps::AM_ZCOPY) && len < p.a.attr().am.max_zcopy {
-                bad(p.ab.am_zcopy(1, &[], &iov[1..], Comp::None));
-            }
+        let put = |iov: &[_]| unsafe { p.ab.put_zcopy(iov, t.at, &t.rkey, Comp::None) };
+        // SAFETY: as above.
+        let get = |iov: &[_]| unsafe { p.ab.get_zcopy(iov, t.at, &t.rkey, Comp::None) };
+        for iov in [&iov[1..], &iov] {
+            bad(put(iov));
+            bad(get(iov));
+        }
+        // SAFETY: as above.
+        bad(unsafe { p.ab.put_sgl(&iov, &remote, Comp::None) });
+        // SAFETY: as above.
+        bad(unsafe { p.ab.get_sgl(&iov, &remote, Comp::None) });
+        if caps.contains(Caps::AM_ZCOPY) && len < p.a.attr().am.max_zcopy {
+            // SAFETY: as above.
+            bad(unsafe { p.ab.am_zcopy(1, &[], &iov[1..], Comp::None) });
         }
     }
     assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));

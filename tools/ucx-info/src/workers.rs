@@ -75,12 +75,18 @@ pub fn context(source: &Source) -> Result<ContextInfo, String> {
 }
 
 pub fn worker(source: &Source) -> Result<WorkerInfo, String> {
-    let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
+    let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
+    let worker = context.worker().map_err(|e| e.to_string())?;
     let address = worker.address();
     let lane = |attr: IfaceAttr| Lane { transport: attr.tl, device: attr.dev };
     Ok(WorkerInfo {
         lanes: worker.lanes().into_iter().map(lane).collect(),
-        rma_only: worker.rma_only_lane().map(lane),
+        rma_only: context
+            .rma_only_resources()
+            .iter()
+            // Peers are told of the one that the system permits.
+            .find(|r| address.transports().any(|tl| tl == r.tl))
+            .map(|r| Lane { transport: r.tl, device: r.dev.clone() }),
         address_len: address.pack().len(),
         address: address.to_string(),
         can_sleep: worker.event_fd().is_some(),

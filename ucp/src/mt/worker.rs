@@ -335,8 +335,6 @@ impl SharedWorker {
         request_room() usize;
         /// Attributes of every lane, in polling order.
         lanes() Vec<IfaceAttr>;
-        /// Attributes of the lane without packets: [`Worker::rma_only_lane`].
-        rma_only_lane() Option<IfaceAttr>;
         /// Counters of the protocol engine, by packet type and protocol.
         stats() RdmStats;
         /// Printable counters of this worker.

@@ -130,12 +130,6 @@ impl Worker {
         self.core().lanes.iter().map(|lane| lane.iface.attr().clone()).collect()
     }
 
-    /// Attributes of the lane without packets, which reads and writes memory of other processes of this host
-    /// beside the lanes; `None` if the system permits none or `UCX_TLS` leaves it out.
-    pub fn rma_only_lane(&self) -> Option<IfaceAttr> {
-        self.core().rma_only.as_ref().map(|lane| lane.attr().clone())
-    }
-
     /// Counters of the protocol engine, by packet type and protocol.
     pub fn stats(&self) -> RdmStats {
         self.core().engine.peers().stats()

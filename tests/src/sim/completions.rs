@@ -249,6 +249,11 @@ impl Job {
                     self.outcome.timed_out += 1;
                     self.workers[n].rma.keep_implicit_gets(implicit_gets);
                 }
+                // A write that nobody waits for has met revoked memory: the flush covers everything else.
+                Err(Error::RemoteAccess(_)) if self.may_report_refusal(n, of) => {
+                    self.outcome.access_denied += 1;
+                    self.workers[n].rma.keep_implicit_gets(implicit_gets);
+                }
                 Err(_) if of.map_or(self.is_uncertain_of_any(n), |of| self.is_uncertain(n, of)) => {
                     self.outcome.peer_failed += 1;
                     self.workers[n].rma.keep_implicit_gets(implicit_gets);

@@ -213,6 +213,12 @@ impl Job {
         self.workers[n].revocable.unconfirmed_to.contains(&who) && self.workers[who].revocable.any_revoked()
     }
 
+    /// Whether a flush of `n` with `of`, or with everybody, may report such a write.
+    pub(super) fn may_report_refusal(&self, n: usize, of: Option<usize>) -> bool {
+        let all = 0..self.workers.len();
+        all.filter(|who| of.is_none_or(|of| of == *who)).any(|who| self.has_unconfirmed_write(n, who))
+    }
+
     pub(super) fn disconnect(&mut self, a: usize, b: usize) {
         self.disconnected.insert(pair(a, b));
         self.outcome.disconnected += 1;

@@ -8,7 +8,7 @@ use crate::api::core::ep_state::{EpState, LinkStage};
 use crate::api::core::error::Error;
 use crate::api::core::requests::RequestId;
 
-use crate::rdm::io::PeerId;
+use crate::rdm::io::{PeerError, PeerId};
 
 pub(crate) struct Flush {
     pub(crate) id: RequestId,
@@ -76,4 +76,14 @@ impl Flush {
     pub(crate) fn waits_for_lane(&self) -> bool {
         matches!(self.stage, Stage::Lanes { .. })
     }
+}
+
+/// Ends the flushes that cover an operation with its error. False: there is none.
+pub(crate) fn report_refusal(flushes: &mut [Flush], peer: PeerId, fault: PeerError) -> bool {
+    let mut is_reported = false;
+    for flush in flushes.iter_mut().filter(|flush| flush.covers(peer)) {
+        flush.result = flush.result.and(Err(Error::of_peer(peer, fault)));
+        is_reported = true;
+    }
+    is_reported
 }

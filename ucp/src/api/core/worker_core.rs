@@ -17,7 +17,7 @@ use crate::api::core::deferred::DeferredOps;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
-use crate::api::core::flushes::Flush;
+use crate::api::core::flushes::{self, Flush};
 use crate::api::core::keepalive::KeepaliveTimer;
 use crate::api::core::multi_recvs::MultiRecvs;
 use crate::api::core::report::{Report, StatsDump};
@@ -32,7 +32,7 @@ use crate::lane::{
     Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Engine, EngineEvent, Kind};
+use crate::rdm::{Engine, EngineEvent, Kind, OpError};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
@@ -360,14 +360,6 @@ impl WorkerCore {
         taken
     }
 
-    /// Panics in a child that has inherited the worker: shared memory and devices are its parent's.
-    fn refuse_forked_child(&self) {
-        if ucs::sys::fork::generation() != self.forks {
-            let me = std::process::id();
-            panic!("process {me} uses the worker of the process that forked it: open one of its own");
-        }
-    }
-
     /// Time of the last clock reading; exact only while the engine has a deadline.
     #[inline]
     fn coarse_now(&mut self) -> Nanos {
@@ -375,7 +367,7 @@ impl WorkerCore {
             self.now = self.clock.now();
             if self.calls_to_clock == 0 {
                 self.calls_to_clock = CLOCK_EVERY;
-                self.refuse_forked_child();
+                refuse_forked_child(self.forks);
                 self.cm.poll(self.now);
                 self.engine.receives().trim();
             }
@@ -430,7 +422,7 @@ impl WorkerCore {
             let action = match event {
                 EngineEvent::RmaDone { user, result } => {
                     if let Err(error) = result {
-                        self.on_rma_failed(user, error);
+                        on_rma_failed(self, user, error);
                     }
                     self.reqs.complete_rma(user, result)
                 }
@@ -548,5 +540,28 @@ impl WorkerCore {
             Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id)),
             Some(Role::Announced | Role::Unstarted) | None => false,
         }
+    }
+}
+
+/// Panics in a child that has inherited a worker, whose memory and devices are its parent's. `forks` is their
+/// number before the worker was made.
+fn refuse_forked_child(forks: u32) {
+    if ucs::sys::fork::generation() != forks {
+        let me = std::process::id();
+        panic!("process {me} uses the worker of the process that forked it: open one of its own");
+    }
+}
+
+/// Has the flushes that cover a failed operation on memory report it, or the next one, if nobody waits for
+/// it. Called before flushes of the same call of progress are reported.
+#[cold]
+fn on_rma_failed(core: &mut WorkerCore, token: u64, error: OpError) {
+    let (peer, fault) = match error {
+        OpError::Access(peer) => (peer, PeerError::ACCESS),
+        OpError::Peer(peer, fault) if fault.is_of_operation() => (peer, fault),
+        _ => return,
+    };
+    if core.reqs.is_detached(token) && !flushes::report_refusal(&mut core.flushes, peer, fault) {
+        core.engine.peers_mut().refused_ops.note(peer, fault);
     }
 }

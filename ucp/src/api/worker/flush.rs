@@ -7,14 +7,13 @@ use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 
 use crate::api::core::ep_state::{EpState, LinkStage, NO_PEER};
 use crate::api::core::error::Error;
-use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage};
+use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage, report_refusal};
 use crate::api::core::requests::{Action, Callback, EMPTY_STATUS, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::deferred::abort_ep_ops;
 
 use crate::lane::fault_of;
-use crate::rdm::OpError;
-use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
 impl WorkerCore {
@@ -83,20 +82,6 @@ impl WorkerCore {
         }
         flushes.append(&mut self.flushes);
         self.flushes = flushes;
-    }
-
-    /// Has the flushes that cover a failed operation on memory report it, or the next one, if nobody waits
-    /// for it. Called before flushes of the same call of progress are reported.
-    #[cold]
-    pub(crate) fn on_rma_failed(&mut self, token: u64, error: OpError) {
-        let (peer, fault) = match error {
-            OpError::Access(peer) => (peer, PeerError::ACCESS),
-            OpError::Peer(peer, fault) if fault.is_of_operation() => (peer, fault),
-            _ => return,
-        };
-        if self.reqs.is_detached(token) && !report_refusal(&mut self.flushes, peer, fault) {
-            self.engine.peers_mut().refused_ops.note(peer, fault);
-        }
     }
 
     /// Requests the acknowledgements that flushes of an endpoint wait for, once it has its peer.
@@ -221,16 +206,6 @@ impl WorkerCore {
             None => false,
         }
     }
-}
-
-/// Ends the flushes that cover an operation with its error. False: there is none.
-fn report_refusal(flushes: &mut [Flush], peer: PeerId, fault: PeerError) -> bool {
-    let mut is_reported = false;
-    for flush in flushes.iter_mut().filter(|flush| flush.covers(peer)) {
-        flush.result = flush.result.and(Err(Error::of_peer(peer, fault)));
-        is_reported = true;
-    }
-    is_reported
 }
 
 /// Whether the transport took the flush; counts it as waiting if it completes later.

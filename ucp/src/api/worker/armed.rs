@@ -10,11 +10,6 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
 impl WorkerCore {
-    /// Notes what the armed descriptor and the program's timer tell of from now on.
-    pub(crate) fn note_armed(&mut self) {
-        self.armed_for = ArmedFor { resources: self.waits_for_resources(), deadline: self.next_deadline() };
-    }
-
     /// Whether something is to be done that the sleeping program does not hear of otherwise: an operation
     /// began to wait, ended within its call, or has a deadline before all others.
     pub(crate) fn needs_wakeup(&self) -> bool {
@@ -71,7 +66,8 @@ pub(crate) fn arm_lanes(worker: &Worker) -> bool {
         core.on_wakeup();
         return false;
     }
-    core.note_armed();
+    // The descriptor and the program's timer tell of these from now on.
+    core.armed_for = ArmedFor { resources: core.waits_for_resources(), deadline: core.next_deadline() };
     // Some lanes cannot signal free resources and need polling.
     let waits = core.armed_for.resources;
     core.lanes.iter().all(|lane| {

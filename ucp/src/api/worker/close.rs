@@ -42,7 +42,7 @@ impl Worker {
         drop(self.inner.am_handlers.clear());
         let listeners = self.core().cm.get().map(|exchanges| exchanges.unlisten_all());
         drop(listeners);
-        let (eps, peers) = self.core().eps_and_peers();
+        let (eps, peers) = eps_and_peers(&self.core());
         for ep in &eps {
             ep.refuse(Error::Closed);
             drop(ep.take_error_handler());
@@ -51,7 +51,7 @@ impl Worker {
             }
         }
         let mut core = self.core();
-        core.force_close_all(&peers);
+        force_close_all(&mut core, &peers);
         core.cancel_multi_recvs();
         drop(core);
         for _ in 0..MAX_PASSES {
@@ -75,15 +75,13 @@ fn progress_until_quiet(worker: &Worker) {
     }
 }
 
-impl WorkerCore {
-    fn eps_and_peers(&mut self) -> (Vec<Rc<EpState>>, Vec<PeerId>) {
-        let eps = self.eps.iter().filter_map(Weak::upgrade).collect();
-        let peers = self.engine.peers().iter_with_stats().map(|(id, ..)| id).collect();
-        (eps, peers)
-    }
+fn eps_and_peers(core: &WorkerCore) -> (Vec<Rc<EpState>>, Vec<PeerId>) {
+    let eps = core.eps.iter().filter_map(Weak::upgrade).collect();
+    let peers = core.engine.peers().iter_with_stats().map(|(id, ..)| id).collect();
+    (eps, peers)
+}
 
-    fn force_close_all(&mut self, peers: &[PeerId]) {
-        let (engine, mut wire, _) = self.split();
-        peers.iter().for_each(|&peer| engine.force_close(&mut wire, peer));
-    }
+fn force_close_all(core: &mut WorkerCore, peers: &[PeerId]) {
+    let (engine, mut wire, _) = core.split();
+    peers.iter().for_each(|&peer| engine.force_close(&mut wire, peer));
 }

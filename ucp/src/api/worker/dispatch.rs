@@ -11,7 +11,7 @@ pub(crate) fn run_ready(worker: &Worker) -> usize {
     let mut count = 0;
     loop {
         let Some(action) = worker.core_keep_idle().reqs.next_ready() else { return count };
-        worker.run(action);
+        worker.inner.run(action);
         count += 1;
     }
 }
@@ -40,7 +40,7 @@ fn dispatch_events(worker: &Worker) -> usize {
     let mut events = usize::from(core.engine.pending().has_events());
     while let Some(action) = core.next_action() {
         drop(core);
-        worker.run(action);
+        worker.inner.run(action);
         events += 1;
         core = worker.inner.core_in_progress();
     }
@@ -62,7 +62,7 @@ fn end_flushes(worker: &Worker) -> usize {
         let Some(action) = worker.inner.core_in_progress().next_flush_action() else { return events };
         events += 1;
         if let Some(action) = action {
-            worker.run(action);
+            worker.inner.run(action);
         }
     }
 }

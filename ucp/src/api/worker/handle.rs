@@ -49,6 +49,14 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// Runs user code: nothing of the worker may be borrowed.
+    pub(crate) fn run(&self, action: Action) {
+        match action {
+            Action::Wake(waker) => self.wakers.wake(waker),
+            action => action.run(),
+        }
+    }
+
     /// Core for progress and for what makes progress by itself. The next progress runs a full poll.
     #[inline(always)]
     pub(crate) fn core_in_progress(&self) -> RefMut<'_, WorkerCore> {
@@ -170,14 +178,6 @@ impl Worker {
         };
         let _ = worker.inner.fork_notice.set(forks::watch(&worker.inner.core));
         worker
-    }
-
-    /// Runs user code: nothing of the worker may be borrowed.
-    pub(crate) fn run(&self, action: Action) {
-        match action {
-            Action::Wake(waker) => self.inner.wakers.wake(waker),
-            action => action.run(),
-        }
     }
 
     /// Core for any use. The next progress runs a full poll, which a program that sleeps on the armed

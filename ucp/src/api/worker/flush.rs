@@ -12,7 +12,7 @@ use crate::api::core::requests::{Action, Callback, EMPTY_STATUS, RequestId, Role
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::deferred::abort_ep_ops;
 
-use crate::lane::fault_of;
+use crate::lane::{WorkerIface, fault_of};
 use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
@@ -129,7 +129,7 @@ impl WorkerCore {
         if let Stage::Lanes { next, waiting } = &mut flush.stage {
             let posted = match peer {
                 Some(peer) => self.flush_path(peer, flush.number, next, waiting),
-                None => self.flush_lanes(flush.number, next, waiting),
+                None => flush_lanes(&self.lanes, flush.number, next, waiting),
             };
             if let Err(error) = posted {
                 flush.result = Err(error);
@@ -176,17 +176,6 @@ impl WorkerCore {
         Ok(())
     }
 
-    fn flush_lanes(&self, number: u32, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
-        while let Some(lane) = self.lanes.get(*next) {
-            if !count_if_pending(None, lane.iface.flush(CompletionToken::Flush(number).comp()), waiting)? {
-                return Ok(());
-            }
-            *next += 1;
-        }
-        *next = usize::MAX;
-        Ok(())
-    }
-
     /// Completes one ended flush. Returns `None` if there is none, `Some(None)` if there is nothing to run.
     #[cold]
     pub(crate) fn next_flush_action(&mut self) -> Option<Option<Action>> {
@@ -206,6 +195,23 @@ impl WorkerCore {
             None => false,
         }
     }
+}
+
+/// Flushes every lane. `next` is `usize::MAX` afterwards.
+fn flush_lanes(
+    lanes: &[WorkerIface],
+    number: u32,
+    next: &mut usize,
+    waiting: &mut usize,
+) -> Result<(), Error> {
+    while let Some(lane) = lanes.get(*next) {
+        if !count_if_pending(None, lane.iface.flush(CompletionToken::Flush(number).comp()), waiting)? {
+            return Ok(());
+        }
+        *next += 1;
+    }
+    *next = usize::MAX;
+    Ok(())
 }
 
 /// Whether the transport took the flush; counts it as waiting if it completes later.

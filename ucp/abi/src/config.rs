@@ -11,6 +11,7 @@ use crate::entry::CStatus;
 use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
 
 /// `ucp_config_t`.
+#[repr(C)]
 pub(crate) struct Config {
     magic: Magic,
     pub(crate) source: Source,

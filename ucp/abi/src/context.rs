@@ -16,6 +16,7 @@ use crate::types::{ContextAttr, LibAttr, NAME_MAX, Params, RequestHook, context_
 const VERSION: (c_uint, c_uint, c_uint) = (1, 23, 0);
 
 /// `ucp_context_h`.
+#[repr(C)]
 pub(crate) struct Context {
     magic: Magic,
     pub(crate) context: ucp::Context,

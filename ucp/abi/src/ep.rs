@@ -32,13 +32,13 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(3600);
 /// `ucp_ep_h`. Used inside the lock of its worker.
 #[repr(C)]
 pub(crate) struct Ep {
+    magic: Magic,
     pub(crate) ep: ucp::Ep,
     worker: *const Worker,
     pub(crate) user_data: *mut c_void,
     /// This handle, for the error handler; null once it is closed.
     link: Rc<Cell<*mut Ep>>,
     name: String,
-    magic: Magic,
 }
 
 impl Handle for Ep {

@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 
 use ::ucs::Status;
 
-/// First field of every object: its kind, until it is freed.
+/// First field of every object: its kind, until it is freed. Objects are `repr(C)`, so that it is found in one
+/// of another kind, too.
 pub(crate) struct Magic(Cell<u32>);
 
 impl Magic {
@@ -26,7 +27,9 @@ pub(crate) trait Handle: Sized {
 /// The object of a handle on a slow path: its kind is checked. `'a` ends when the caller frees the handle.
 pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
     let object = given(handle)?;
-    if object.magic().0.get() == T::MAGIC {
+    // SAFETY: every object begins with its kind.
+    let magic = unsafe { handle.cast::<u32>().read() };
+    if magic == T::MAGIC {
         return Ok(object);
     }
     tracing::error!("not a {} handle, or one that has been freed: {handle:p}", T::NAME);

@@ -13,6 +13,7 @@ const ACCEPT_HANDLER: u64 = 1 << 1;
 const CONN_HANDLER: u64 = 1 << 2;
 
 /// `ucp_listener_h`. Used inside the lock of its worker.
+#[repr(C)]
 pub(crate) struct Listener {
     magic: Magic,
     listener: ucp::Listener,
@@ -28,6 +29,7 @@ impl Handle for Listener {
 }
 
 /// `ucp_conn_request_h`.
+#[repr(C)]
 pub(crate) struct ConnRequest {
     magic: Magic,
     pub(crate) request: ucp::ConnRequest,

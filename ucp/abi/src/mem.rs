@@ -23,6 +23,7 @@ const WILLNEED: c_int = 1;
 const EXPORT: u64 = 1 << 0;
 
 /// `ucp_mem_h`.
+#[repr(C)]
 pub(crate) struct Mem {
     magic: Magic,
     /// `None`: memory of no bytes.

@@ -19,8 +19,8 @@ const EMPTY: &[u8; LENGTH_PREFIX] = b"RK\x05\x00\x00";
 /// `ucp_rkey_h`.
 #[repr(C)]
 pub(crate) struct Rkey {
-    pub(crate) rkey: ucp::Rkey,
     magic: Magic,
+    pub(crate) rkey: ucp::Rkey,
 }
 
 impl Handle for Rkey {

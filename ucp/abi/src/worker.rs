@@ -21,6 +21,7 @@ use crate::types::{
 /// `ucp_worker_h`.
 ///
 /// Everything but `shared` and `fixed` is used inside the lock only.
+#[repr(C)]
 pub(crate) struct Worker {
     magic: Magic,
     pub(crate) shared: SharedWorker,

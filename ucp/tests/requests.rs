@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Pair, bytes, context};
 use ucp::{
     Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
-    TAG_MASK_FULL, Worker,
+    TAG_MASK_FULL, Worker, flush_worker_raw,
 };
 use ucs::Status;
 
@@ -324,8 +324,9 @@ fn flush_and_close_call_back(tls: &str) {
     pair.meet();
     let ends = Ends::default();
     // SAFETY: `ends` outlives the operations, which end below.
-    let flushes =
-        unsafe { [pair.ab.flush_raw(noting(&ends)).unwrap(), pair.a.flush_raw(noting(&ends)).unwrap()] };
+    let flushes = unsafe {
+        [pair.ab.flush_raw(noting(&ends)).unwrap(), flush_worker_raw(&pair.a, noting(&ends)).unwrap()]
+    };
     pair.until(|| ends.borrow().len() == 2);
     // SAFETY: as above.
     let closed = unsafe { pair.ab.close_raw(CloseMode::Flush(Duration::from_secs(60)), noting(&ends)) };

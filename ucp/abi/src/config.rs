@@ -8,7 +8,7 @@ use ::ucs::config::Source;
 
 use crate::context::text_of;
 use crate::entry::CStatus;
-use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 
 /// `ucp_config_t`.
 #[repr(C)]
@@ -46,12 +46,12 @@ entry! {
         if !filename.is_null() {
             tracing::debug!("the file of ucp_config_read is not read, as in UCX; UCX_CONFIG_FILE names one");
         }
-        store(config, hand_out(Config::read(prefix)?))
+        store(config, into_handle(Config::read(prefix)?))
     }
 
     /// Frees a configuration.
     fn ucp_config_release(config: *mut Config) {
-        take_back(config).map(drop)
+        from_handle(config).map(drop)
     }
 
     /// Sets a value; the name is without `UCX_`.

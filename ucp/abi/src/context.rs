@@ -8,7 +8,7 @@ use uct::api::OpenError;
 
 use crate::config::Config;
 use crate::entry::{CStatus, mask_of};
-use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::op::{PRIVATE_SIZE, REQUEST_SIZE};
 use crate::types::{ContextAttr, LibAttr, NAME_MAX, Params, RequestHook, context_attr, params, thread_mode};
 
@@ -116,12 +116,12 @@ entry! {
             let (ours, our_minor, _) = VERSION;
             tracing::warn!("the program is built for UCX {major}.{minor}; this library has the interface of {ours}.{our_minor}");
         }
-        store(context, hand_out(made))
+        store(context, into_handle(made))
     }
 
     /// Frees a context.
     fn ucp_cleanup(context: *mut Context) {
-        take_back(context).map(drop)
+        from_handle(context).map(drop)
     }
 
     /// Attributes of a context.

@@ -124,7 +124,7 @@ entry! {
         if !whole || datatype.is_null() {
             return Err(Status::InvalidParam);
         }
-        let at = crate::handle::hand_out(GenericType { ops, context });
+        let at = crate::handle::into_handle(GenericType { ops, context });
         store(datatype, at.expose_provenance() as u64 | GENERIC)
     }
 

@@ -14,7 +14,7 @@ use ucp::{CloseMode, ConnectError, ConnectParams, ErrorMode, OpStatus};
 use crate::context::{copy_name, text_of};
 use crate::entry::{CStatus, StatusPtr, mask_of};
 use crate::flush::wait;
-use crate::handle::{Handle, Magic, checked, given, hand_out, store, take_back};
+use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
 use crate::op::{BYTES, Call, Send, run};
 use crate::types::{
     EP_CLIENT_SERVER, EP_SEND_CLIENT_ID, EpAttr, EpParams, ErrHandler, PerfAttr, PerfParam, RequestParam,
@@ -66,7 +66,8 @@ pub(crate) fn add_ep(
     user_data: *mut c_void,
     name: String,
 ) -> *mut Ep {
-    let handle = hand_out(Ep { ep, worker, user_data, link: link.clone(), name, magic: Magic::of::<Ep>() });
+    let handle =
+        into_handle(Ep { ep, worker, user_data, link: link.clone(), name, magic: Magic::of::<Ep>() });
     link.set(handle);
     worker.eps.borrow_mut().insert(handle);
     handle
@@ -191,7 +192,7 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
     let errors = error_mode(&link, handler, user_data);
     let params_of_ep = ucp::EpParams { errors };
     let ep = if let Some(request) = field!(params, mask, ep_params::CONN_REQUEST, conn_request) {
-        let request = take_back(request)?.request;
+        let request = from_handle(request)?.request;
         worker.inside(|plain| plain.accept(request, params_of_ep))?.map_err(|error| connect_status(&error))?
     } else if flags & EP_CLIENT_SERVER != 0 || mask & ep_params::SOCK_ADDR != 0 {
         let to = field!(params, mask, ep_params::SOCK_ADDR, sockaddr).ok_or(Status::InvalidParam)?;
@@ -215,7 +216,7 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
 fn close(ep: *mut Ep, by_force: bool, call: &Call) -> Result<StatusPtr, Status> {
     let worker = checked(ep)?.worker();
     worker.inside(|plain| {
-        let gone = take_back(ep)?;
+        let gone = from_handle(ep)?;
         gone.link.set(std::ptr::null_mut());
         worker.eps.borrow_mut().remove(&ep);
         worker.reply_eps.borrow_mut().retain(|_, of| *of != ep);

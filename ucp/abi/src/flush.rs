@@ -28,7 +28,9 @@ fn flush_worker(worker: *mut Worker, call: &Call) -> Result<StatusPtr, Status> {
     worker.inside(|plain| {
         // SAFETY: the caller keeps the callback valid until the end.
         unsafe {
-            run::<Send>(worker, plain, call, None, |done| plain.flush_raw(done).map(OpStatus::InProgress))
+            run::<Send>(worker, plain, call, None, |done| {
+                ucp::flush_worker_raw(plain, done).map(OpStatus::InProgress)
+            })
         }
     })?
 }

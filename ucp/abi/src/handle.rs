@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use ::ucs::Status;
 
-/// First field of every object: its kind, until it is freed. Objects are `repr(C)`, so that it is found in one
-/// of another kind, too.
+/// First field of every object: its kind, until it is freed. Objects are `repr(C)`, so that it is found in
+/// one of another kind, too.
 pub(crate) struct Magic(Cell<u32>);
 
 impl Magic {
@@ -45,14 +45,14 @@ pub(crate) fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
 }
 
 /// Hands an object out.
-pub(crate) fn hand_out<T>(object: T) -> *mut T {
+pub(crate) fn into_handle<T>(object: T) -> *mut T {
     Box::into_raw(Box::new(object))
 }
 
 /// Takes an object back, to free it.
-pub(crate) fn take_back<T: Handle>(handle: *mut T) -> Result<Box<T>, Status> {
+pub(crate) fn from_handle<T: Handle>(handle: *mut T) -> Result<Box<T>, Status> {
     checked(handle)?.magic().0.set(0);
-    // SAFETY: `hand_out` has made it; the program frees it once.
+    // SAFETY: `into_handle` has made it; the program frees it once.
     Ok(unsafe { Box::from_raw(handle) })
 }
 

@@ -4,7 +4,7 @@ use ::ucs::Status;
 
 use crate::entry::{CStatus, mask_of};
 use crate::ep::{add_ep, socket_addr, socket_storage};
-use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::types::{AcceptHandler, ConnHandler, ConnRequestAttr, ListenerAttr, ListenerParams};
 use crate::worker::Worker;
 
@@ -53,7 +53,7 @@ impl OnRequest {
     fn call(&self, worker: *const Worker, request: ucp::ConnRequest) {
         match self {
             OnRequest::Conn(ConnHandler { cb: Some(cb), arg }) => {
-                let request = hand_out(ConnRequest { magic: Magic::of::<ConnRequest>(), request });
+                let request = into_handle(ConnRequest { magic: Magic::of::<ConnRequest>(), request });
                 // SAFETY: the program's function.
                 unsafe { cb(request, *arg) };
             }
@@ -94,13 +94,13 @@ entry! {
             tracing::error!("{error}");
             Status::IoError
         })?;
-        store(listener, hand_out(Listener { magic: Magic::of::<Listener>(), listener: made, worker }))
+        store(listener, into_handle(Listener { magic: Magic::of::<Listener>(), listener: made, worker }))
     }
 
     /// Closes a listener.
     fn ucp_listener_destroy(listener: *mut Listener) {
         let worker = crate::handle::given(checked(listener)?.worker)?;
-        worker.inside(|_| take_back(listener).map(drop))?
+        worker.inside(|_| from_handle(listener).map(drop))?
     }
 
     /// Socket address of a listener.
@@ -114,7 +114,7 @@ entry! {
     /// Rejects a client.
     fn ucp_listener_reject(listener: *mut Listener, request: *mut ConnRequest) -> CStatus {
         checked(listener)?;
-        take_back(request)?.request.reject();
+        from_handle(request)?.request.reject();
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use uct::api::Advice;
 
 use crate::context::{Context, open_status};
 use crate::entry::{CStatus, mask_of};
-use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::rkey::pack;
 use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_map};
 
@@ -107,13 +107,13 @@ entry! {
         if memh.is_null() {
             return Err(Status::InvalidParam);
         }
-        store(memh, hand_out(map(checked(context)?, params)?))
+        store(memh, into_handle(map(checked(context)?, params)?))
     }
 
     /// Withdraws and frees memory.
     fn ucp_mem_unmap(context: *mut Context, memh: *mut Mem) -> CStatus {
         checked(context)?;
-        take_back(memh).map(drop)
+        from_handle(memh).map(drop)
     }
 
     /// Address, length and type of memory.

@@ -7,7 +7,7 @@ use ::ucs::Status;
 use crate::context::Context;
 use crate::entry::CStatus;
 use crate::ep::Ep;
-use crate::handle::{Handle, Magic, checked, hand_out, store, take_back};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::mem::Mem;
 use crate::worker::{Worker, malloc_bytes};
 
@@ -82,12 +82,12 @@ entry! {
             return Err(Status::InvalidParam);
         }
         let unpacked = unpack(checked(ep)?, buffer)?;
-        store(rkey, hand_out(Rkey { rkey: unpacked, magic: Magic::of::<Rkey>() }))
+        store(rkey, into_handle(Rkey { rkey: unpacked, magic: Magic::of::<Rkey>() }))
     }
 
     /// Frees a remote key.
     fn ucp_rkey_destroy(rkey: *mut Rkey) {
-        take_back(rkey).map(drop)
+        from_handle(rkey).map(drop)
     }
 
     /// Address here of a peer's memory, if it is mapped.

@@ -185,7 +185,7 @@ entry! {
             _ => match plain.mprobe(matching) {
                 Some(message) => {
                     let found = message.envelope();
-                    (crate::handle::hand_out(message), Some(found))
+                    (crate::handle::into_handle(message), Some(found))
                 }
                 None => (std::ptr::null_mut(), None),
             },

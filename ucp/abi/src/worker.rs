@@ -12,7 +12,7 @@ use crate::am::AmState;
 use crate::context::{Context, copy_name, text_of};
 use crate::entry::{CStatus, mask_of};
 use crate::ep::Ep;
-use crate::handle::{Handle, Magic, checked, given, hand_out, store, take_back};
+use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
 use crate::stream::StreamState;
 use crate::types::{
     ADDRESS_NET_ONLY, AddressAttr, WorkerAttr, WorkerParams, thread_mode, worker_attr, worker_params,
@@ -185,7 +185,7 @@ entry! {
             return Err(Status::InvalidParam);
         }
         let made = new_worker(checked(context)?, params)?;
-        store(worker, hand_out(made))
+        store(worker, into_handle(made))
     }
 
     /// Frees a worker and its endpoints.
@@ -198,10 +198,10 @@ entry! {
             gone.am.clear();
             gone.streams.clear();
             for ep in eps {
-                drop(take_back(ep));
+                drop(from_handle(ep));
             }
         })?;
-        take_back(worker).map(drop)
+        from_handle(worker).map(drop)
     }
 
     /// Thread mode, address and limits of a worker.

@@ -15,13 +15,11 @@ use crate::api::worker::handle::Worker;
 
 use crate::rdm::RecvStatus;
 
-impl Worker {
-    /// Flushes as [`Worker::flush`]. Progress calls `done` at the end.
-    /// # Safety
-    /// `done` may be called with its argument.
-    pub unsafe fn flush_raw(&self, done: Option<Callback>) -> Result<RequestId, Error> {
-        self.core().start_flush(None, (Nanos::NEVER, OnTimeout::EndFlush), done)
-    }
+/// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
+/// # Safety
+/// `done` may be called with its argument.
+pub unsafe fn flush_worker_raw(worker: &Worker, done: Option<Callback>) -> Result<RequestId, Error> {
+    worker.core().start_flush(None, (Nanos::NEVER, OnTimeout::EndFlush), done)
 }
 
 impl Ep {

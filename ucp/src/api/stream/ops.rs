@@ -133,18 +133,6 @@ impl WorkerCore {
         }
     }
 
-    fn has_stream_data(&mut self, peer: PeerId) -> bool {
-        let stream = self.streams.by_peer.get(&peer);
-        if stream.is_some_and(|stream| stream.inflight.is_some() || !stream.waiters.is_empty()) {
-            return false;
-        }
-        let is_read = stream.is_none_or(|stream| stream.read_pos == stream.unread.len());
-        !is_read
-            || stream.is_some_and(|stream| stream.error.is_some())
-            || self.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::No).is_some()
-            || self.engine.peers().drain_error(peer).is_some()
-    }
-
     /// Returns the bytes of the next message, or starts to receive it.
     fn read_stream_data(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
         self.engine.peers_mut().mark_awaited(peer);
@@ -154,7 +142,7 @@ impl WorkerCore {
             && stream.unread.is_empty()
             && !stream.broken
         {
-            self.recv_next_into_vec(peer);
+            recv_next_into_vec(self, peer);
         }
         let stream = self.streams.by_peer.entry(peer).or_default();
         if stream.inflight.is_some() || !stream.waiters.is_empty() {
@@ -181,32 +169,6 @@ impl WorkerCore {
         }
         let (engine, mut wire, _) = self.split();
         engine.end_stream(&mut wire, peer);
-    }
-
-    fn recv_next_into_vec(&mut self, peer: PeerId) {
-        let Some(probed) = self.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes) else {
-            return;
-        };
-        let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
-        let len = usize::try_from(probed.len).unwrap_or(usize::MAX);
-        let mut bytes = Vec::new();
-        if bytes.try_reserve_exact(len).is_err() {
-            stream.error = Some(Error::Exhausted);
-            return;
-        }
-        let at = bytes.as_mut_ptr();
-        stream.inflight = Some(InflightRecv::Buffered(bytes, len));
-        // SAFETY: the `len` bytes belong to the vector in `inflight`, untouched until the receive has ended.
-        let buf = unsafe { RecvBuf::new(at, len) };
-        let (engine, mut wire, _) = self.split();
-        let result = match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(peer).pack()) {
-            Started::Done(_) => Ok(()),
-            Started::Failed(error) => Err(error),
-            Started::Pending(_) => return,
-        };
-        if let Some(stream) = self.streams.by_peer.get_mut(&peer) {
-            stream.on_recv_done(result);
-        }
     }
 
     #[cold]
@@ -236,6 +198,46 @@ impl WorkerCore {
         stream.waiters.remove(index);
         self.reqs.end(id, Err(Error::Cancelled));
         true
+    }
+}
+
+/// Whether bytes, or an error, have arrived that no receive waits for.
+fn has_stream_data(core: &mut WorkerCore, peer: PeerId) -> bool {
+    let stream = core.streams.by_peer.get(&peer);
+    if stream.is_some_and(|stream| stream.inflight.is_some() || !stream.waiters.is_empty()) {
+        return false;
+    }
+    let is_read = stream.is_none_or(|stream| stream.read_pos == stream.unread.len());
+    !is_read
+        || stream.is_some_and(|stream| stream.error.is_some())
+        || core.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::No).is_some()
+        || core.engine.peers().drain_error(peer).is_some()
+}
+
+/// Starts to receive the next message into memory of the library.
+fn recv_next_into_vec(core: &mut WorkerCore, peer: PeerId) {
+    let Some(probed) = core.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes) else {
+        return;
+    };
+    let Some(stream) = core.streams.by_peer.get_mut(&peer) else { return };
+    let len = usize::try_from(probed.len).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(len).is_err() {
+        stream.error = Some(Error::Exhausted);
+        return;
+    }
+    let at = bytes.as_mut_ptr();
+    stream.inflight = Some(InflightRecv::Buffered(bytes, len));
+    // SAFETY: the `len` bytes belong to the vector in `inflight`, untouched until the receive has ended.
+    let buf = unsafe { RecvBuf::new(at, len) };
+    let (engine, mut wire, _) = core.split();
+    let result = match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(peer).pack()) {
+        Started::Done(_) => Ok(()),
+        Started::Failed(error) => Err(error),
+        Started::Pending(_) => return,
+    };
+    if let Some(stream) = core.streams.by_peer.get_mut(&peer) {
+        stream.on_recv_done(result);
     }
 }
 
@@ -305,7 +307,7 @@ impl Ep {
     /// Whether bytes of the stream, or an error, have arrived that no receive waits for. They may be of a
     /// message that is still being received: [`Ep::stream_recv_data`] returns `None` until it is there.
     pub fn has_stream_data(&self) -> bool {
-        self.state().stage() == LinkStage::Linked && self.worker().core().has_stream_data(self.peer())
+        self.state().stage() == LinkStage::Linked && has_stream_data(&mut self.worker().core(), self.peer())
     }
 
     /// Returns stream bytes of one send in memory of the library. `None`: none has arrived, or an earlier

@@ -89,5 +89,9 @@ pub(crate) fn abort_ep_ops(core: &mut WorkerCore, ep: &Rc<EpState>, deferred: Er
         return core.deferred.end(ep, deferred, &mut core.reqs);
     }
     let (engine, mut wire, _) = core.split();
+    // Another conversation with the peer is not this endpoint's.
+    if engine.peers().conversation(ep.peer()).number != ep.conversation() {
+        return;
+    }
     engine.force_close(&mut wire, ep.peer());
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Pair, bytes, context};
 use ucp::{
     Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
-    TAG_MASK_FULL, Worker, flush_worker_raw,
+    TAG_MASK_FULL, Worker, flush_ep_raw, flush_worker_raw,
 };
 use ucs::Status;
 
@@ -325,7 +325,7 @@ fn flush_and_close_call_back(tls: &str) {
     let ends = Ends::default();
     // SAFETY: `ends` outlives the operations, which end below.
     let flushes = unsafe {
-        [pair.ab.flush_raw(noting(&ends)).unwrap(), flush_worker_raw(&pair.a, noting(&ends)).unwrap()]
+        [flush_ep_raw(&pair.ab, noting(&ends)).unwrap(), flush_worker_raw(&pair.a, noting(&ends)).unwrap()]
     };
     pair.until(|| ends.borrow().len() == 2);
     // SAFETY: as above.

@@ -18,7 +18,9 @@ fn flush_ep(ep: *mut Ep, call: &Call) -> Result<StatusPtr, Status> {
     worker.inside(|plain| {
         // SAFETY: the caller keeps the callback valid until the end.
         unsafe {
-            run::<Send>(worker, plain, call, None, |done| ep.ep.flush_raw(done).map(OpStatus::InProgress))
+            run::<Send>(worker, plain, call, None, |done| {
+                ucp::flush_ep_raw(&ep.ep, done).map(OpStatus::InProgress)
+            })
         }
     })?
 }

@@ -22,15 +22,15 @@ pub unsafe fn flush_worker_raw(worker: &Worker, done: Option<Callback>) -> Resul
     worker.core().start_flush(None, (Nanos::NEVER, OnTimeout::EndFlush), done)
 }
 
-impl Ep {
-    /// Flushes as [`Ep::flush`]. Progress calls `done` at the end.
-    /// # Safety
-    /// `done` may be called with its argument.
-    pub unsafe fn flush_raw(&self, done: Option<Callback>) -> Result<RequestId, Error> {
-        let of = Some(self.state().clone());
-        self.worker().core().start_flush(of, (Nanos::NEVER, OnTimeout::EndFlush), done)
-    }
+/// Flushes an endpoint as [`Ep::flush`]. Progress calls `done` at the end.
+/// # Safety
+/// `done` may be called with its argument.
+pub unsafe fn flush_ep_raw(ep: &Ep, done: Option<Callback>) -> Result<RequestId, Error> {
+    let of = Some(ep.state().clone());
+    ep.worker().core().start_flush(of, (Nanos::NEVER, OnTimeout::EndFlush), done)
+}
 
+impl Ep {
     /// Closes as [`Ep::close`], and keeps the handle: its operations fail. Progress calls `done` at the end,
     /// unless the endpoint is closed within the call.
     /// # Safety

@@ -51,9 +51,13 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the lock is held since before the fork. Each word is valid until its notice is dropped, and no
-    // other thread is left in this process that could use it.
-    unsafe { (*REGISTRY.words.get()).iter().for_each(|&(word, value)| word.write(value)) };
+    // SAFETY: the lock is held since before the fork.
+    let words = unsafe { &*REGISTRY.words.get() };
+    for &(word, value) in words {
+        // SAFETY: each word is valid until its notice is dropped, and no other thread is left in this process
+        // that could use it.
+        unsafe { word.write(value) };
+    }
     unlock();
 }
 

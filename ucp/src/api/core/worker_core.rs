@@ -33,7 +33,7 @@ use crate::lane::{
     Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Engine, EngineEvent, Kind, OpError};
+use crate::rdm::{Conversation, Engine, EngineEvent, Kind, OpError};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
@@ -461,7 +461,7 @@ impl WorkerCore {
     #[cold]
     fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Action> {
         let error = Error::of_peer(peer, fault);
-        let conversation = self.engine.peers().conversation(peer);
+        let conversation = Conversation::with(self.engine.peers(), peer);
         self.eps.retain(|ep| ep.strong_count() > 0);
         let failed: Vec<Rc<EpState>> = self
             .eps

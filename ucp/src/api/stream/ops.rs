@@ -21,7 +21,9 @@ use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::stream::state::{Stream, StreamRecvMode, Waiter};
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{ABORTED, Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started};
+use crate::rdm::{
+    ABORTED, Conversation, Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started,
+};
 use crate::token::UserToken;
 use crate::wire::MsgClass;
 
@@ -78,13 +80,13 @@ impl WorkerCore {
 
     /// Returns the stream of the present conversation with a peer.
     fn stream_of(&mut self, peer: PeerId) -> &mut Stream {
-        let conversation = self.engine.peers().conversation(peer).number;
+        let conversation = Conversation::with(self.engine.peers(), peer).number;
         self.streams.by_peer.entry(peer).or_insert_with(|| Stream { conversation, ..Stream::default() })
     }
 
     /// Ends the stream of a conversation that is over, if another has begun.
     fn renew_stream(&mut self, peer: PeerId) {
-        let conversation = self.engine.peers().conversation(peer).number;
+        let conversation = Conversation::with(self.engine.peers(), peer).number;
         let Some(stream) = self.streams.by_peer.get(&peer) else { return };
         if stream.conversation == conversation {
             return;

@@ -221,10 +221,10 @@ impl Peer {
     }
 }
 
-impl Peers {
+impl Conversation {
     /// Returns the conversation with a peer.
-    pub fn conversation(&self, id: PeerId) -> Conversation {
-        let peer = self.table.get(id);
+    pub fn with(peers: &Peers, id: PeerId) -> Conversation {
+        let peer = peers.table.get(id);
         let closes = peer.and_then(|peer| peer.queue.as_ref()).map(|queue| queue.closes);
         Conversation {
             number: closes.map_or(0, |closes| closes.conversation),

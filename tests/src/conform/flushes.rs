@@ -28,9 +28,9 @@ impl<I: Iface> Side<I> {
         let has_am = p.a.attr().has(Caps::AM_ZCOPY) && p.a.attr().am.max_zcopy >= 64;
         match &self.target {
             // SAFETY: both ends live until all operations are over; nobody looks at them meanwhile.
-            Some(t) if n % 3 == 0 => Some(unsafe { ep.put_zcopy(&piece(0), t.at, &t.rkey, comp) }),
-            // SAFETY: as above; what is read into is read from by no other operation.
+            Some(t) if n.is_multiple_of(3) => Some(unsafe { ep.put_zcopy(&piece(0), t.at, &t.rkey, comp) }),
             Some(t) if n % 3 == 1 || !has_am => {
+                // SAFETY: as above; what is read into is read from by no other operation.
                 Some(unsafe { ep.get_zcopy(&piece(LEN), t.at + LEN as u64, &t.rkey, comp) })
             }
             // SAFETY: as above.

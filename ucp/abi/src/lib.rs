@@ -20,6 +20,9 @@
 //! here, as callers built against an older release have it: only fields whose bit is set in its mask are
 //! touched.
 
+// One contract covers a block: the caller's, of the function that it calls.
+#![allow(clippy::multiple_unsafe_ops_per_block)]
+
 #[macro_use]
 mod entry;
 

@@ -114,11 +114,15 @@ fn refusals(tls: &str) {
     let short = cut(&mut with[..4], &[4]);
     assert_eq!(rig.run(&AtomicIovParams { operand: &short, ..NOTHING }), Err(Error::Invalid), "operands");
     let many = cut(&mut with, &[1; 5]);
-    assert_eq!(rig.run(&AtomicIovParams { operand: &many, ..NOTHING }), Err(Error::Invalid), "five pieces");
+    assert_eq!(
+        rig.run(&AtomicIovParams { operand: &many, ..NOTHING }),
+        Err(Error::TooManyPieces { max: 4 }),
+        "five pieces"
+    );
     let whole = cut(&mut with, &[5]);
     let whole = AtomicIovParams { operand: &whole, ..NOTHING };
     let five: [RemoteIov<'_>; 5] = std::array::from_fn(|n| rig.remote(2 * n, 1));
-    assert_eq!(rig.run_on(&five, &whole), Err(Error::Invalid), "five pieces there");
+    assert_eq!(rig.run_on(&five, &whole), Err(Error::TooManyPieces { max: 4 }), "five pieces there");
     let result = Some(&short[..]);
     assert_eq!(rig.run(&AtomicIovParams { result, ..whole }), Err(Error::Invalid), "room for results");
     assert_eq!(

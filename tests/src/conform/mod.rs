@@ -175,7 +175,7 @@ impl<I: Iface> Pair<I> {
     pub fn arrived(&self, at_b: &mut Log, count: usize) {
         let (mut at_a, mut polls) = (Log::default(), PollLimit::default());
         while polls.is_left() {
-            if at_b.ams.len() >= count {
+            if at_b.ams.len() + at_a.ams.len() >= count {
                 break;
             }
             self.poll_both(&mut at_a, at_b);

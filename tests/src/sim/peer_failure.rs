@@ -17,7 +17,7 @@ use uct::efa::dev::Dev as _;
 use uct::efa::dev::soft::Device;
 
 /// Closes by force after which no more are repeated for what still waits.
-const MOST_CLOSES: u64 = 200;
+const MOST_CLOSES: u64 = 5000;
 
 /// Workers that stay alive, at least.
 const LEFT: usize = 2;

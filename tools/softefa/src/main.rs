@@ -148,8 +148,10 @@ impl DeviceArgs {
 /// program's.
 fn unknown_names(source: &Source) -> Vec<String> {
     let warn = std::env::var("UCX_WARN_UNUSED_ENV_VARS").ok().and_then(|value| bool::parse(&value));
-    let unknown = source.unknown_keys(&uct::any::tables());
-    unknown.iter().filter(|_| warn != Some(false)).map(ToString::to_string).collect()
+    // Without the tables of other transports, which would link what they need.
+    let unknown = source.unknown_keys(&[&soft::SoftConfig::DESC]);
+    let of_device = |key: &&ucs::config::UnknownKey| key.name.starts_with("SOFTEFA_") && warn != Some(false);
+    unknown.iter().filter(of_device).map(ToString::to_string).collect()
 }
 
 fn list(device: &DeviceArgs) -> Result<(), String> {

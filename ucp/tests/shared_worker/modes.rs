@@ -95,8 +95,10 @@ fn a_thread_adopts_a_single_worker() {
         // SAFETY: the other thread waits for this one.
         assert!(unsafe { worker.adopt() });
         assert_eq!(worker.progress(), Ok(0));
-        // SAFETY: `with` is inside.
-        assert!(!unsafe { worker.with(|_| worker.adopt()) }.unwrap(), "its thread is inside");
+        // SAFETY: this thread has the worker.
+        let adopt = || unsafe { worker.adopt() };
+        // SAFETY: nothing of the worker leaves the closure.
+        assert!(!unsafe { worker.with(|_| adopt()) }.unwrap(), "its thread is inside");
     })
     .join()
     .unwrap();

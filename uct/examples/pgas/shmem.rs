@@ -201,7 +201,8 @@ impl Shmem {
             self.put(flag, &[count], (self.me + (1 << round)) % self.npes)?;
             self.wait_until(flag, |word| word >= count);
         }
-        Ok(())
+        // Nobody may make progress afterwards: the last signal has to arrive before.
+        self.quiet()
     }
 
     /// Waits until the first word of `at`, in this PE, is as wanted.

@@ -95,8 +95,7 @@ fn close_ends_what_the_peer_has_begun() {
                     let mut room = [0; 9];
                     let named = RecvArgs { buf: recv_buf(&mut room), kind: ANY, from: Some(to), user: 9 };
                     net.at(0, |e, w| e.recv(w, named));
-                    let done = matches!(sent, Started::Done(()))
-                        || sends(&mut net, 0).iter().any(|end| *end == (5, Ok(())));
+                    let done = matches!(sent, Started::Done(())) || sends(&mut net, 0).contains(&(5, Ok(())));
                     close(&mut net, 1);
                     net.settle();
                     let (mut ended, mut received, mut failed) = (Vec::new(), Vec::new(), Vec::new());
@@ -115,7 +114,7 @@ fn close_ends_what_the_peer_has_begun() {
                     let after = net.send(0, to, b"no", Some(1), Protocol::Eager);
                     let refused = Started::Failed(OpError::Peer(to, PeerError::Closed));
                     assert_eq!(after, refused, "{why}");
-                    assert!(!net.nodes[1].engine.peers().info(back).unwrap().fault.is_none());
+                    assert!(net.nodes[1].engine.peers().info(back).unwrap().fault.is_some());
                     let reopened = [connect(&mut net, 0), connect(&mut net, 1)];
                     assert_eq!(reopened, [to, back]);
                     exchange(&mut net, &why);
@@ -292,7 +291,8 @@ struct Pair {
 impl Pair {
     fn new(seed: u64, withhold: Features, net_config: NetConfig) -> Pair {
         let mut net = Net::with(2, seed, net_config, EngineConfig { withhold, ..cfg() }).with_rdma(4000);
-        (net.peer(0, 1), net.peer(1, 0));
+        net.peer(0, 1);
+        net.peer(1, 0);
         let (open, got) = (Default::default(), Default::default());
         let legacy = !withhold.is_empty();
         Pair { net, bodies: Vec::new(), rooms: Vec::new(), open, synced: Vec::new(), got, legacy }

@@ -37,7 +37,8 @@ fn met_as(features: Features, mut cfg: EngineConfig) -> (Net, PeerId) {
     bytes.truncate(len);
     net.sent_packets[real].bytes = bytes;
     net.settle();
-    (net.events(0), net.events(1));
+    net.events(0);
+    net.events(1);
     assert_eq!(net.nodes[0].engine.peers().info(peer).unwrap().features, Some(features));
     (net, peer)
 }
@@ -137,7 +138,8 @@ fn a_medium_message_that_stops_half_way_goes_on_first() {
         net.recv(1, &mut first, exact(99), 0);
         net.send(0, peer, &[1], Some(99), Protocol::Eager);
         net.settle();
-        (net.events(0), net.events(1));
+        net.events(0);
+        net.events(1);
         let bytes = message_bytes(1, 5000);
         let (mut room, mut late) = (vec![0; 5000], [0; 4]);
         net.recv(1, &mut room, exact(1), 1);

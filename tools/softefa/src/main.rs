@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use tools_common::out;
-use ucs::config::{ConfigValue as _, Source};
+use ucs::config::{ConfigValue as _, Source, Table as _};
 use uct::efa::dev::Dev;
 use uct::efa::dev::soft;
 

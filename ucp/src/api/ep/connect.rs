@@ -17,7 +17,6 @@ use crate::api::ep::rails::{add_rails, rank};
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{ConnectError, LaneIdx, RmaOnlyEp, routes};
-use crate::rdm::Conversation;
 use crate::rdm::io::PeerId;
 use crate::select::{CqData, Kind, Sync};
 
@@ -67,7 +66,6 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
         rma_only_ep: RmaOnlyEp::none(),
         tables: tables(&mut core, peer, &worker.inner.limits),
         to_self: core.is_self(peer),
-        conversation: Conversation::with(core.engine.peers(), peer).number,
     };
     Some(make_ep(worker, &mut core, link, EpParams::default()))
 }
@@ -104,8 +102,7 @@ fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<
             rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.id.process, address)
         });
     let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
-    let conversation = Conversation::with(core.engine.peers(), peer).number;
-    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self, conversation })
+    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self })
 }
 
 fn make_ep(worker: &Worker, core: &mut WorkerCore, link: EpLink, params: EpParams) -> Ep {

@@ -15,8 +15,7 @@ pub struct EpParams {
     pub errors: ErrorMode,
 }
 
-/// Endpoint to one peer. Dropping it does not cancel sends; receives that wait for the peer's stream end as
-/// cancelled with the last endpoint to it.
+/// Endpoint to one peer. Dropping it does not cancel sends.
 pub struct Ep {
     worker: Worker,
     state: Rc<EpState>,

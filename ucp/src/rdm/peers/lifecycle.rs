@@ -9,12 +9,12 @@ use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::lane::{FurtherLane, Lane};
 use crate::rdm::peers::lanes;
-use crate::rdm::peers::peer::Peer;
+use crate::rdm::peers::peer::{PartialMsg, Peer};
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags, PeerState};
 use crate::rdm::peers::workers;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
-use crate::rdm::protocols::peer_error::ABORTED;
+use crate::rdm::protocols::peer_error::{self, ABORTED};
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::rails::{announce, failover};
 use crate::rdm::recv::Recvs;
@@ -31,7 +31,7 @@ use ucs::coll::window::seq_diff;
 
 /// Operations that end with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::rdm) enum EndScope {
+enum EndScope {
     /// Those that need to send to it.
     NeedsReply,
     All,
@@ -117,6 +117,18 @@ impl Engine {
         self.fail_peer(w, id, fault);
     }
 
+    /// Closes all peers of a worker: operations end, the peer is notified as far as possible, its
+    /// further packets are dropped. Messages and stream data that have arrived can still be received, bodies
+    /// of active messages cannot.
+    pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+        let lost = self.peers.first_failed;
+        let others = workers::others_of_worker(&self.peers, id);
+        force_close_with(self, w, id, PeerError::Gone);
+        others.into_iter().for_each(|other| force_close_with(self, w, other, PeerError::Gone));
+        // Operations aborted here do not count as lost.
+        self.peers.first_failed = lost;
+    }
+
     /// Ends the draining of failed peers on a wire that has nothing more to hand over: their incomplete
     /// messages end.
     #[cold]
@@ -199,7 +211,7 @@ impl Engine {
 
 impl Recvs {
     /// Ends the receives that need this peer, and drops its incomplete messages.
-    pub(in crate::rdm) fn end_of_peer<W: Wire>(
+    fn end_of_peer<W: Wire>(
         &mut self,
         reads: &mut Reads,
         peers: &mut Peers,
@@ -291,7 +303,14 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
         if let Some(queue) = &mut peer.queue {
             queue.ctl.clear();
             queue.unsent_errors.clear();
-            queue.forget_ops(&e.recvs);
+            queue.sends.clear();
+            queue.grants.clear();
+            queue.reads.clear();
+            // Packets of ended messages are dropped.
+            queue.partial_msgs.retain(|_, part| match *part {
+                PartialMsg::Rx(rx) => e.recvs.table.get(rx).is_some(),
+                PartialMsg::Unexpected(held) => e.recvs.unexpected.get(held).is_some(),
+            });
         }
         return;
     }
@@ -304,18 +323,7 @@ fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope
 // [M10.1]
 fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
     let peer = &mut e.peers.table[id];
-    peer.state.remove(PeerFlags::CLOSE_DUE | PeerFlags::CLOSE_UNCONFIRMED | PeerFlags::AWAITS_CLOSE);
     if !peer.state.is_up() {
-        // A closed peer has died: no conversation with it follows.
-        if peer.may_reopen() {
-            e.pending.end_backoff(&mut e.peers, id.into());
-            let peer = &mut e.peers.table[id];
-            peer.state.remove(PeerFlags::REORDERING);
-            if let Some(mut queue) = peer.queue.take() {
-                queue.reorder.clear(&mut e.pending.held_packets);
-            }
-            e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
-        }
         return e.pending.end_backoff(&mut e.peers, id.into());
     }
     let unfinished = peer.outstanding > 0 || peer.state.has_any(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
@@ -349,6 +357,15 @@ fn end_drain<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     {
         peer.state.set_life(Lifecycle::Drained);
         end_ops(e, w, id, OpError::Peer(id, fault), EndScope::All);
+    }
+}
+
+pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError) {
+    peer_error::abort_all(e, w, id);
+    e.on_peer_error(w, id, fault);
+    if e.peers.table.get(id).is_some() {
+        e.peers.table[id].state.set_life(Lifecycle::Closed);
+        e.recvs.drop_all_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, id, Kind::AmData);
     }
 }
 

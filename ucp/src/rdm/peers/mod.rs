@@ -1,7 +1,6 @@
 //! Peers: how a packet's source is resolved to one, its state and queues, how it comes, fails and goes, its
 //! counters, and our wires to them.
 
-pub(super) mod conversation;
 pub(super) mod counters;
 pub(super) mod lane;
 pub(super) mod lanes;

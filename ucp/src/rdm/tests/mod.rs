@@ -2,7 +2,6 @@
 
 mod backoff;
 mod classes;
-mod conversation;
 mod direct;
 mod errors;
 mod exchange;

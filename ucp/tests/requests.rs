@@ -324,9 +324,10 @@ fn flush_and_close_call_back(tls: &str) {
     pair.meet();
     let ends = Ends::default();
     // SAFETY: `ends` outlives the operations, which end below.
-    let flushes = unsafe {
-        [flush_ep_raw(&pair.ab, noting(&ends)).unwrap(), flush_worker_raw(&pair.a, noting(&ends)).unwrap()]
-    };
+    let of_ep = unsafe { flush_ep_raw(&pair.ab, noting(&ends)) };
+    // SAFETY: as above.
+    let of_worker = unsafe { flush_worker_raw(&pair.a, noting(&ends)) };
+    let flushes = [of_ep.unwrap(), of_worker.unwrap()];
     pair.until(|| ends.borrow().len() == 2);
     // SAFETY: as above.
     let closed = unsafe { pair.ab.close_raw(CloseMode::Flush(Duration::from_secs(60)), noting(&ends)) };

@@ -222,6 +222,7 @@ impl AsFd for PidFd {
 }
 
 #[cfg(test)]
+#[allow(clippy::multiple_unsafe_ops_per_block)]
 mod tests {
     use std::process::{Command, Stdio};
 

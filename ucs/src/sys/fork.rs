@@ -94,6 +94,7 @@ impl Drop for ForkNotice {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::multiple_unsafe_ops_per_block)]
 mod tests {
     use super::*;
 

@@ -101,6 +101,7 @@ pub use peers::peer::FailedLane;
 pub use peers::wires::Wires;
 pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
+#[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};

@@ -17,6 +17,7 @@ impl RefusedOps {
     }
 
     /// Takes the refusals of the peers that `is_wanted` names.
+    #[cfg_attr(not(feature = "lanes"), allow(dead_code))]
     pub(crate) fn take(&mut self, is_wanted: impl Fn(PeerId) -> bool) -> Vec<(PeerId, PeerError)> {
         self.0.extract_if(.., |&mut (peer, _)| is_wanted(peer)).collect()
     }

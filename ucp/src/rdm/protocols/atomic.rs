@@ -49,6 +49,7 @@ fn max_len(mtu: usize, header: usize, copies: usize) -> usize {
 }
 
 /// Most bytes of elements of one atomic, over a wire of this MTU, whatever the state of the connection.
+#[cfg_attr(not(feature = "lanes"), allow(dead_code))]
 pub(crate) fn max_atomic(mtu: usize, form: Form) -> usize {
     let (ty, copies) = match form {
         Form::Write => (PktType::DC_WRITE_RTA, 1),

@@ -101,14 +101,18 @@ static void close_device(void) {
     CHECK(ibv_close_device(ctx) == 0);
 }
 
-static void send_to(struct side from, struct side to, int at, int len) {
-    struct ibv_sge sge = {(uintptr_t)bytes + at, len, mr->lkey};
+static void post(struct side from, struct side to, const struct ibv_mr *of, const void *at, int len) {
+    struct ibv_sge sge = {(uintptr_t)at, len, of->lkey};
     struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
                              .send_flags = IBV_SEND_SIGNALED}, *bad;
     wr.wr.ud.ah = ah;
     wr.wr.ud.remote_qpn = to.qp->qp_num;
     wr.wr.ud.remote_qkey = QKEY;
     CHECK(ibv_post_send(from.qp, &wr, &bad) == 0);
+}
+
+static void send_to(struct side from, struct side to, int at, int len) {
+    post(from, to, mr, bytes + at, len);
 }
 
 static void receive(struct side s, int id, const struct ibv_sge *pieces, int n) {

@@ -2,7 +2,7 @@
 //!
 //! A message that a program keeps is known by the address of its data: the address that the handler got.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 
@@ -13,7 +13,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, mask_of};
 use crate::ep::{Ep, reply_ep};
 use crate::handle::{checked, given};
-use crate::op::{Call, LengthRecv, NOTHING, Send, Truncated, run};
+use crate::op::{Call, LengthRecv, NOTHING, NoResult, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, AmRecvParam, RequestParam};
 use crate::worker::Worker;
 
@@ -73,13 +73,12 @@ impl AmState {
 
 /// Calls a handler of the program for data that is there. Returns whether the program keeps the data.
 fn call(
-    worker: &Worker,
-    handler: Handler,
-    arg: *mut c_void,
-    (header, data): (&[u8], *mut c_void),
-    len: usize,
+    (handler, arg): (Handler, *mut c_void),
+    header: &[u8],
+    (data, len): (*const u8, usize),
     (reply, attr): (*mut Ep, u64),
 ) -> bool {
+    let data = data.cast_mut().cast();
     let status = match handler {
         Handler::Present(cb) => {
             let has_reply = if reply.is_null() { 0 } else { RECV_REPLY_EP };
@@ -93,7 +92,6 @@ fn call(
     if status.0 < 0 {
         tracing::debug!(status = status.0, "a handler of active messages has returned an error");
     }
-    let _ = worker;
     status == CStatus::from(Status::InProgress)
 }
 
@@ -112,12 +110,12 @@ fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMe
     if alignment > 1 && len > 0 && !at.addr().is_multiple_of(alignment) {
         let (memory, offset) = aligned_copy(data, alignment);
         let copy = memory.as_ptr().wrapping_add(offset);
-        if call(worker, handler, arg, (header, copy.cast_mut().cast()), len, (reply, RECV_DATA)) {
+        if call((handler, arg), header, (copy, len), (reply, RECV_DATA)) {
             worker.am.keep(copy, Kept::Bytes { _memory: memory });
         }
         return;
     }
-    if call(worker, handler, arg, (header, at.cast_mut().cast()), len, (reply, RECV_DATA)) {
+    if call((handler, arg), header, (at, len), (reply, RECV_DATA)) {
         worker.am.keep(at, Kept::Message(message));
     }
 }
@@ -140,10 +138,9 @@ fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: Am
             // Inside the message's memory, and so unlike any other message's.
             let at = message.header().as_ptr().wrapping_add(message.header().len());
             worker.am.keep(at, Kept::Message(message));
-            let data = at.cast_mut().cast::<c_void>();
-            if !call(worker, handler, arg, (&header, data), len, (reply, RECV_RNDV)) {
+            if !call((handler, arg), &header, (at, len), (reply, RECV_RNDV)) {
                 // Unless the handler has received it.
-                drop(worker.am.take(data));
+                drop(worker.am.take(at.cast()));
             }
         }
         Handler::Old(_) => {
@@ -159,7 +156,7 @@ fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: Am
                 let data = memory.as_ptr();
                 if ended.is_ok()
                     && !worker.ends.get()
-                    && call(worker, handler, arg, (&[], data.cast_mut().cast()), memory.len(), (reply, 0))
+                    && call((handler, arg), &[], (data, memory.len()), (reply, 0))
                 {
                     worker.am.keep(data, Kept::Bytes { _memory: memory });
                 }
@@ -212,7 +209,7 @@ fn send(
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<Send>(worker, plain, call, None, |done| {
+            run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = AmParams { proto, done, mem: call.mem() };
                 match data {
                     Data::Bytes(at, len) => ep.ep.am_send_raw(id, header, at, len, &params),
@@ -280,10 +277,10 @@ entry! {
                 tracing::error!("ucp_am_recv_data_nbx: no message has this data descriptor");
                 return Err(Status::InvalidParam);
             };
-            let truncated = Truncated::new(NOTHING);
+            let truncated = Cell::new(NOTHING);
             // SAFETY: the caller keeps buffer and callback valid until the end.
             unsafe {
-                run::<LengthRecv>(worker, plain, &call, Some(&truncated), |done| {
+                run::<LengthRecv, _>(worker, plain, &call, Some(&truncated), |done| {
                     let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
                     match data {
                         Data::Bytes(at, len) => message.recv_raw(at, len, &params),

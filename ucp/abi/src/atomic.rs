@@ -10,7 +10,7 @@ use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, Fetch, run};
+use crate::op::{BYTES, Call, NoResult, let_run, run};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -75,7 +75,7 @@ fn start(
     worker.inside(|plain| {
         // SAFETY: the operands are copied by the call; the caller keeps result and callback valid to the end.
         unsafe {
-            run::<Fetch>(worker, plain, call, None, |done| {
+            run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = AtomicParams {
                     op,
                     ty,
@@ -119,11 +119,7 @@ fn call(cb: *const c_void) -> Call {
 /// Runs an operation without a result; a flush completes it.
 fn post(ep: *mut Ep, op: (AtomicOp, usize), value: u64, target: (u64, *mut Rkey)) -> Result<(), Status> {
     let started = start(ep, op, (value, 0), std::ptr::null_mut(), target, &call(std::ptr::null()))?;
-    if started != StatusPtr::OK {
-        let id = crate::op::id_of(started.0)?;
-        crate::op::worker_of(id)?.inside(|plain| plain.free(id))?;
-    }
-    Ok(())
+    let_run(started).map(drop)
 }
 
 /// Runs an operation and waits for the old value.

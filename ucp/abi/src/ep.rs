@@ -15,7 +15,7 @@ use crate::context::{copy_name, text_of};
 use crate::entry::{CStatus, StatusPtr, mask_of};
 use crate::flush::wait;
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
-use crate::op::{BYTES, Call, Send, run};
+use crate::op::{BYTES, Call, NoResult, run};
 use crate::types::{
     EP_CLIENT_SERVER, EP_SEND_CLIENT_ID, EpAttr, EpParams, ErrHandler, PerfAttr, PerfParam, RequestParam,
     SockAddr, TransportEntry, ep_attr, ep_params,
@@ -59,7 +59,7 @@ impl Ep {
 }
 
 /// Hands an endpoint out, inside the lock.
-pub(crate) fn add_ep(
+fn add_ep(
     worker: &Worker,
     ep: ucp::Ep,
     link: Rc<Cell<*mut Ep>>,
@@ -71,6 +71,16 @@ pub(crate) fn add_ep(
     link.set(handle);
     worker.eps.borrow_mut().insert(handle);
     handle
+}
+
+/// The link of an endpoint that is not handed out yet.
+fn new_link() -> Rc<Cell<*mut Ep>> {
+    Rc::new(Cell::new(std::ptr::null_mut()))
+}
+
+/// Hands an endpoint out that the program has not created, inside the lock.
+pub(crate) fn add_unnamed_ep(worker: &Worker, ep: ucp::Ep) -> *mut Ep {
+    add_ep(worker, ep, new_link(), std::ptr::null_mut(), String::new())
 }
 
 /// Endpoint for answers to a peer, inside the lock; null if there is none.
@@ -87,20 +97,9 @@ pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
         return own;
     }
     let Some(ep) = message.reply_ep() else { return std::ptr::null_mut() };
-    let handle = add_ep(worker, ep, Rc::default_link(), std::ptr::null_mut(), String::new());
+    let handle = add_unnamed_ep(worker, ep);
     worker.reply_eps.borrow_mut().insert(from, handle);
     handle
-}
-
-/// A link that is not set yet.
-trait DefaultLink {
-    fn default_link() -> Self;
-}
-
-impl DefaultLink for Rc<Cell<*mut Ep>> {
-    fn default_link() -> Self {
-        Rc::new(Cell::new(std::ptr::null_mut()))
-    }
 }
 
 fn connect_status(error: &ConnectError) -> Status {
@@ -188,7 +187,7 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
     let user_data = field!(params, mask, ep_params::USER_DATA, user_data);
     let flags = field!(params, mask, ep_params::FLAGS, flags).unwrap_or(0);
     let name = field!(params, mask, ep_params::NAME, name).map_or_else(String::new, text_of);
-    let link = Rc::<Cell<*mut Ep>>::default_link();
+    let link = new_link();
     let errors = error_mode(&link, handler, user_data);
     let params_of_ep = ucp::EpParams { errors };
     let ep = if let Some(request) = field!(params, mask, ep_params::CONN_REQUEST, conn_request) {
@@ -224,7 +223,7 @@ fn close(ep: *mut Ep, by_force: bool, call: &Call) -> Result<StatusPtr, Status> 
         // An endpoint that has failed is closed all the same.
         // SAFETY: the caller keeps the callback valid until the end.
         let closed = unsafe {
-            run::<Send>(worker, plain, call, None, |done| match gone.ep.close_raw(how, done) {
+            run::<NoResult, _>(worker, plain, call, None, |done| match gone.ep.close_raw(how, done) {
                 Err(_) => Ok(OpStatus::Done(())),
                 closed => closed,
             })

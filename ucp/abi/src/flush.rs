@@ -8,7 +8,7 @@ use ucp::{Error, OpStatus};
 use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::handle::given;
-use crate::op::{BYTES, Call, Send, id_of, run};
+use crate::op::{BYTES, Call, NoResult, id_of, run};
 use crate::types::RequestParam;
 use crate::worker::Worker;
 
@@ -18,7 +18,7 @@ fn flush_ep(ep: *mut Ep, call: &Call) -> Result<StatusPtr, Status> {
     worker.inside(|plain| {
         // SAFETY: the caller keeps the callback valid until the end.
         unsafe {
-            run::<Send>(worker, plain, call, None, |done| {
+            run::<NoResult, ()>(worker, plain, call, None, |done| {
                 ucp::flush_ep_raw(&ep.ep, done).map(OpStatus::InProgress)
             })
         }
@@ -30,7 +30,7 @@ fn flush_worker(worker: *mut Worker, call: &Call) -> Result<StatusPtr, Status> {
     worker.inside(|plain| {
         // SAFETY: the caller keeps the callback valid until the end.
         unsafe {
-            run::<Send>(worker, plain, call, None, |done| {
+            run::<NoResult, ()>(worker, plain, call, None, |done| {
                 ucp::flush_worker_raw(plain, done).map(OpStatus::InProgress)
             })
         }

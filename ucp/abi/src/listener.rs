@@ -1,9 +1,10 @@
 //! Client-server connections.
 
 use ::ucs::Status;
+use ucp::ListenError;
 
 use crate::entry::{CStatus, mask_of};
-use crate::ep::{add_ep, socket_addr, socket_storage};
+use crate::ep::{add_unnamed_ep, socket_addr, socket_storage};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::types::{AcceptHandler, ConnHandler, ConnRequestAttr, ListenerAttr, ListenerParams};
 use crate::worker::Worker;
@@ -60,14 +61,11 @@ impl OnRequest {
             OnRequest::Accept(AcceptHandler { cb: Some(cb), arg }) => {
                 let Ok(worker) = crate::handle::given(worker) else { return };
                 let accepted = worker.inside(|plain| plain.accept(request, ucp::EpParams::default()));
-                let Ok(Ok(ep)) = accepted else { return };
-                let ep = add_ep(
-                    worker,
-                    ep,
-                    std::rc::Rc::new(std::cell::Cell::new(std::ptr::null_mut())),
-                    std::ptr::null_mut(),
-                    String::new(),
-                );
+                let ep = match accepted {
+                    Ok(Ok(ep)) => add_unnamed_ep(worker, ep),
+                    Ok(Err(error)) => return tracing::error!("a client was not accepted: {error}"),
+                    Err(status) => return tracing::error!("a client was not accepted: {status}"),
+                };
                 // SAFETY: the program's function.
                 unsafe { cb(ep, *arg) };
             }
@@ -92,7 +90,10 @@ entry! {
         let made = worker.inside(|plain| plain.listen(addr, move |request| on_request.call(at, request)))?;
         let made = made.map_err(|error| {
             tracing::error!("{error}");
-            Status::IoError
+            match error {
+                ListenError::Socket { errno, .. } if errno.0 == libc::EADDRINUSE => Status::Busy,
+                _ => Status::IoError,
+            }
         })?;
         store(listener, into_handle(Listener { magic: Magic::of::<Listener>(), listener: made, worker }))
     }

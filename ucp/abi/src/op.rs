@@ -15,6 +15,15 @@ use crate::mem::Mem;
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
+/// Frees the request of a started operation, which a flush completes. Returns whether it still runs.
+pub(crate) fn let_run(started: StatusPtr) -> Result<bool, Status> {
+    if started == StatusPtr::OK {
+        return Ok(false);
+    }
+    let id = id_of(started.0)?;
+    worker_of(id)?.inside(|plain| plain.free(id)).map(|()| true)
+}
+
 /// Words of this library behind the block of a request.
 #[repr(C)]
 pub(crate) struct Private {
@@ -65,8 +74,6 @@ pub(crate) struct Call {
     pub request: *mut c_void,
     /// A request is returned, and the callback called, even if the operation ends in the call.
     pub always_request: bool,
-    /// The operation ends in the call, or does not begin.
-    pub only_now: bool,
     pub flags: u32,
     pub datatype: u64,
     /// Where the result of a receive goes, if it ends in the call.
@@ -86,7 +93,6 @@ impl Call {
             user_data: std::ptr::null_mut(),
             request: std::ptr::null_mut(),
             always_request: false,
-            only_now: false,
             flags: 0,
             datatype,
             recv_info: std::ptr::null_mut(),
@@ -148,8 +154,11 @@ impl Call {
             tracing::error!("remote lists of operations (UCP_OP_ATTR_FIELD_REMOTE) are not supported");
             return Err(Status::Unsupported);
         }
+        if mask & op_attr::FORCE_IMM_CMPL != 0 {
+            tracing::error!("UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL is not supported");
+            return Err(Status::Unsupported);
+        }
         self.always_request = mask & op_attr::NO_IMM_CMPL != 0;
-        self.only_now = mask & op_attr::FORCE_IMM_CMPL != 0;
         Ok(())
     }
 
@@ -165,46 +174,46 @@ impl Call {
     }
 }
 
-/// Kind of an operation: which arguments its callback gets, and how its result is told in the call.
+/// Kind of an operation: the arguments that its callback gets, and where its result is stored.
 pub(crate) trait Kind {
-    /// Result of the raw operation.
-    type Message: Copy + Into<Told>;
     /// Calls the caller's callback.
     unsafe fn call(
         callback: *const c_void,
         handle: *mut c_void,
         status: Status,
-        told: Told,
+        message: RecvStatus,
         arg: *mut c_void,
     );
     /// Stores the result of an operation that ended in the call where the caller wants it.
-    fn store(_info: *mut c_void, _told: Told) {}
+    fn store(_info: *mut c_void, _message: RecvStatus) {}
 }
-
-/// Message of an ended operation.
-#[derive(Clone, Copy)]
-pub(crate) struct Told(pub RecvStatus);
 
 /// The status of an operation that received nothing.
 pub(crate) const NOTHING: RecvStatus =
     RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
 
-impl From<()> for Told {
-    fn from((): ()) -> Told {
-        Told(NOTHING)
+/// Result of a raw operation.
+pub(crate) trait Message: Copy {
+    /// The message received, if there is one.
+    fn received(self) -> RecvStatus;
+}
+
+impl Message for () {
+    #[inline(always)]
+    fn received(self) -> RecvStatus {
+        NOTHING
     }
 }
 
-impl From<RecvStatus> for Told {
-    fn from(status: RecvStatus) -> Told {
-        Told(status)
+impl Message for RecvStatus {
+    #[inline(always)]
+    fn received(self) -> RecvStatus {
+        self
     }
 }
 
-/// Sends, flushes and all else whose callback gets no result.
-pub(crate) struct Send;
-/// Operations of the engine with a result that the callback does not get: gets and atomics.
-pub(crate) struct Fetch;
+/// Sends, gets, flushes and all else whose callback gets no result.
+pub(crate) struct NoResult;
 /// Receives of tagged messages.
 pub(crate) struct TagRecv;
 /// Receives of streams and active messages' data: the callback gets the length.
@@ -214,72 +223,62 @@ type SendCb = unsafe extern "C" fn(*mut c_void, i8, *mut c_void);
 type TagRecvCb = unsafe extern "C" fn(*mut c_void, i8, *const TagInfo, *mut c_void);
 type LengthCb = unsafe extern "C" fn(*mut c_void, i8, usize, *mut c_void);
 
-unsafe fn call_send(callback: *const c_void, handle: *mut c_void, status: Status, arg: *mut c_void) {
-    // SAFETY: the caller passed a function of this type, or of the one without the last argument.
-    let call: SendCb = unsafe { std::mem::transmute(callback) };
-    // SAFETY: as above.
-    unsafe { call(handle, status as i8, arg) };
-}
-
-impl Kind for Send {
-    type Message = ();
-    unsafe fn call(callback: *const c_void, handle: *mut c_void, status: Status, _: Told, arg: *mut c_void) {
-        // SAFETY: this function's contract.
-        unsafe { call_send(callback, handle, status, arg) };
-    }
-}
-
-impl Kind for Fetch {
-    type Message = RecvStatus;
-    unsafe fn call(callback: *const c_void, handle: *mut c_void, status: Status, _: Told, arg: *mut c_void) {
-        // SAFETY: this function's contract.
-        unsafe { call_send(callback, handle, status, arg) };
-    }
-}
-
-impl Kind for TagRecv {
-    type Message = RecvStatus;
+impl Kind for NoResult {
     unsafe fn call(
         callback: *const c_void,
         handle: *mut c_void,
         status: Status,
-        told: Told,
+        _: RecvStatus,
+        arg: *mut c_void,
+    ) {
+        // SAFETY: the caller passed a function of this type, or of the one without the last argument.
+        let call: SendCb = unsafe { std::mem::transmute(callback) };
+        // SAFETY: as above.
+        unsafe { call(handle, status as i8, arg) };
+    }
+}
+
+impl Kind for TagRecv {
+    unsafe fn call(
+        callback: *const c_void,
+        handle: *mut c_void,
+        status: Status,
+        message: RecvStatus,
         arg: *mut c_void,
     ) {
         // SAFETY: the caller passed a function of this type, or of the one without the last argument.
         let call: TagRecvCb = unsafe { std::mem::transmute(callback) };
-        let info = TagInfo { sender_tag: told.0.tag, length: told.0.len };
+        let info = TagInfo { sender_tag: message.tag, length: message.len };
         // SAFETY: as above.
         unsafe { call(handle, status as i8, &info, arg) };
     }
 
-    fn store(info: *mut c_void, told: Told) {
+    fn store(info: *mut c_void, message: RecvStatus) {
         if let Some(info) = NonNull::new(info.cast::<TagInfo>()) {
             // SAFETY: the caller passed memory for the result.
-            unsafe { info.write(TagInfo { sender_tag: told.0.tag, length: told.0.len }) };
+            unsafe { info.write(TagInfo { sender_tag: message.tag, length: message.len }) };
         }
     }
 }
 
 impl Kind for LengthRecv {
-    type Message = RecvStatus;
     unsafe fn call(
         callback: *const c_void,
         handle: *mut c_void,
         status: Status,
-        told: Told,
+        message: RecvStatus,
         arg: *mut c_void,
     ) {
         // SAFETY: the caller passed a function of this type, or of the one without the last argument.
         let call: LengthCb = unsafe { std::mem::transmute(callback) };
         // SAFETY: as above.
-        unsafe { call(handle, status as i8, told.0.len, arg) };
+        unsafe { call(handle, status as i8, message.len, arg) };
     }
 
-    fn store(info: *mut c_void, told: Told) {
+    fn store(info: *mut c_void, message: RecvStatus) {
         if let Some(length) = NonNull::new(info.cast::<usize>()) {
             // SAFETY: the caller passed memory for the result.
-            unsafe { length.write(told.0.len) };
+            unsafe { length.write(message.len) };
         }
     }
 }
@@ -290,13 +289,10 @@ unsafe fn on_end<K: Kind>(arg: *mut (), id: RequestId, ended: Result<RecvStatus,
     let callback = unsafe { private(id).as_ref() }.callback;
     let status = ended.map_or_else(Error::status, |_| Status::Ok);
     // A truncated message keeps its tag in the request.
-    let told = ended.ok().or_else(|| id.info()).unwrap_or(NOTHING);
+    let message = ended.ok().or_else(|| id.info()).unwrap_or(NOTHING);
     // SAFETY: the caller's contract.
-    unsafe { K::call(callback, handle_of(id), status, Told(told), arg.cast()) };
+    unsafe { K::call(callback, handle_of(id), status, message, arg.cast()) };
 }
-
-/// Tells where a receive that is truncated within the call leaves the message's tag and length.
-pub(crate) type Truncated = Cell<RecvStatus>;
 
 /// Starts an operation with `start`, inside the worker's lock, and makes its outcome what the caller gets.
 /// `truncated` has the message of [`Error::Truncated`].
@@ -304,76 +300,61 @@ pub(crate) type Truncated = Cell<RecvStatus>;
 /// `start` starts at most one operation. What the operation uses stays valid until it has ended, by the
 /// caller's contract. // HOT
 #[inline(always)]
-pub(crate) unsafe fn run<K: Kind>(
+pub(crate) unsafe fn run<K: Kind, M: Message>(
     worker: &Worker,
     plain: &ucp::Worker,
     call: &Call,
-    truncated: Option<&Truncated>,
-    start: impl FnOnce(Option<Callback>) -> Result<OpStatus<K::Message>, Error>,
+    truncated: Option<&Cell<RecvStatus>>,
+    start: impl FnOnce(Option<Callback>) -> Result<OpStatus<M>, Error>,
 ) -> Result<StatusPtr, Status> {
     let done =
         (!call.callback.is_null()).then_some(Callback { fun: on_end::<K>, arg: call.user_data.cast() });
     if call.request.is_null() {
         let started = start(done);
         if let (Ok(OpStatus::Done(message)), false) = (&started, call.always_request) {
-            if !call.recv_info.is_null() {
-                K::store(call.recv_info, (*message).into());
-            }
+            K::store(call.recv_info, message.received());
             return Ok(StatusPtr::OK);
         }
-        return finish::<K>(worker, plain, call, truncated, started);
+        return finish::<K, M>(worker, plain, call, truncated, started);
     }
     let memory =
         NonNull::new(call.request.cast::<u8>().wrapping_sub(REQUEST_SIZE)).ok_or(Status::InvalidParam)?;
-    let in_memory = || finish::<K>(worker, plain, call, truncated, start(done));
+    let in_memory = || finish::<K, M>(worker, plain, call, truncated, start(done));
     // SAFETY: the caller has `REQUEST_SIZE` bytes there for this operation.
     unsafe { plain.with_request_memory(memory, in_memory) }
 }
 
 /// Makes the start of an operation what the caller gets.
-fn finish<K: Kind>(
+fn finish<K: Kind, M: Message>(
     worker: &Worker,
     plain: &ucp::Worker,
     call: &Call,
-    truncated: Option<&Truncated>,
-    started: Result<OpStatus<K::Message>, Error>,
+    truncated: Option<&Cell<RecvStatus>>,
+    started: Result<OpStatus<M>, Error>,
 ) -> Result<StatusPtr, Status> {
     let set_words = |id: RequestId| {
         let words = Private { worker, callback: call.callback };
         // SAFETY: the two words behind the block are this library's.
         unsafe { private(id).write(words) };
+        handle_of(id)
     };
-    let ended = match started {
-        Ok(OpStatus::InProgress(id)) => {
-            set_words(id);
-            if call.only_now && plain.cancel(id) {
-                plain.free(id);
-                return Err(Status::NoResource);
-            }
-            return Ok(StatusPtr(handle_of(id)));
-        }
-        Ok(OpStatus::Done(message)) => Ok(message.into()),
-        Err(error) => Err(error),
+    let (message, error) = match started {
+        Ok(OpStatus::InProgress(id)) => return Ok(StatusPtr(set_words(id))),
+        Ok(OpStatus::Done(message)) => (message.received(), None),
+        Err(error @ Error::Truncated { .. }) => (truncated.map_or(NOTHING, Cell::get), Some(error)),
+        // The operation never began: there is no request to tell it by.
+        Err(error) => return Err(error.status()),
     };
-    let told = match ended {
-        Ok(told) => told,
-        Err(Error::Truncated { .. }) => Told(truncated.map_or(NOTHING, Cell::get)),
-        Err(_) => Told(NOTHING),
-    };
-    let status = ended.as_ref().map_or_else(|error| error.status(), |_| Status::Ok);
-    if !call.recv_info.is_null() {
-        K::store(call.recv_info, told);
+    K::store(call.recv_info, message);
+    let status = error.map_or(Status::Ok, Error::status);
+    if !call.always_request {
+        return if error.is_none() { Ok(StatusPtr::OK) } else { Err(status) };
     }
-    // The operation never began: there is no request to tell it by.
-    let never_began = matches!(&ended, Err(error) if !matches!(error, Error::Truncated { .. }));
-    if never_began || !call.always_request {
-        return if status == Status::Ok { Ok(StatusPtr::OK) } else { Err(status) };
-    }
-    let id = RequestId::ended(plain, told.0, ended.err()).map_err(Error::status)?;
-    set_words(id);
+    let id = RequestId::ended(plain, message, error).map_err(Error::status)?;
+    let handle = set_words(id);
     if !call.callback.is_null() {
         // SAFETY: the caller's contract.
-        unsafe { K::call(call.callback, handle_of(id), status, told, call.user_data) };
+        unsafe { K::call(call.callback, handle, status, message, call.user_data) };
     }
-    Ok(StatusPtr(handle_of(id)))
+    Ok(StatusPtr(handle))
 }

@@ -10,7 +10,7 @@ use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, Fetch, Send, run};
+use crate::op::{BYTES, Call, NoResult, let_run, run};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -53,7 +53,7 @@ fn put(
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<Send>(worker, plain, call, None, |done| {
+            run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = RmaParams { done, mem: call.mem(), ..RmaParams::default() };
                 match pieces {
                     [one] => ep.ep.put_raw(one.addr, one.len, remote, rkey, &params),
@@ -81,7 +81,7 @@ fn get(
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<Fetch>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
+            run::<NoResult, _>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
                 let params = RmaParams { done, mem: call.mem(), ..RmaParams::default() };
                 match pieces {
                     [one] => ep.ep.get_raw(one.addr, one.len, remote, rkey, &params),
@@ -101,14 +101,9 @@ fn bytes_call(cb: *const c_void) -> Call {
     Call::with_callback(cb, BYTES)
 }
 
-/// Frees the request of an operation that a flush completes.
+/// Result of a call whose operation a flush completes.
 fn without_request(started: StatusPtr) -> Result<(), Status> {
-    if started == StatusPtr::OK {
-        return Ok(());
-    }
-    let id = crate::op::id_of(started.0)?;
-    crate::op::worker_of(id)?.inside(|plain| plain.free(id))?;
-    Err(Status::InProgress)
+    if let_run(started)? { Err(Status::InProgress) } else { Ok(()) }
 }
 
 entry! {

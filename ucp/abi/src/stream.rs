@@ -11,7 +11,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::StatusPtr;
 use crate::ep::Ep;
 use crate::handle::{checked, given};
-use crate::op::{Call, LengthRecv, Send, run};
+use crate::op::{Call, LengthRecv, NoResult, run};
 use crate::types::{RequestParam, StreamPollEp};
 use crate::worker::Worker;
 
@@ -36,7 +36,7 @@ fn send(ep: *mut Ep, (buffer, count): (*const c_void, usize), call: &Call) -> Re
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<Send>(worker, plain, call, None, |done| {
+            run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = OpParams { done, mem: call.mem(), truncated: None };
                 match data {
                     Data::Bytes(at, len) => ep.ep.stream_send_raw(at, len, &params),
@@ -61,7 +61,7 @@ fn recv(
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<LengthRecv>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
+            run::<LengthRecv, _>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
                 let params = OpParams { done, mem: call.mem(), truncated: None };
                 let id = match data {
                     Data::Bytes(at, len) => ep.ep.stream_recv_raw(at, len, mode, &params),

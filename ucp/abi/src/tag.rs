@@ -11,7 +11,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::handle::given;
-use crate::op::{Call, NOTHING, TagRecv, run};
+use crate::op::{Call, NOTHING, NoResult, TagRecv, run};
 use crate::types::{RequestParam, TagInfo};
 use crate::worker::Worker;
 
@@ -31,7 +31,7 @@ fn send(
         let params = SendParams { tag: Some(tag), sync, mem: call.mem(), ..SendParams::default() };
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<crate::op::Send>(worker, plain, call, None, |done| {
+            run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = SendParams { done, ..params };
                 match data {
                     Data::Bytes(at, len) => ep.ep.send_raw(at, len, &params),
@@ -57,7 +57,7 @@ fn recv(
         let matching = Match::tagged(tag, mask);
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<TagRecv>(worker, plain, call, Some(&truncated), |done| {
+            run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
                 let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
                 match data {
                     Data::Bytes(at, len) => plain.recv_raw(at, len, matching, &params),
@@ -86,7 +86,7 @@ fn recv_message(
         let message = unsafe { Box::from_raw(message) };
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
-            run::<TagRecv>(worker, plain, call, Some(&truncated), |done| {
+            run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
                 let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
                 match data {
                     Data::Bytes(at, len) => message.recv_raw(at, len, &params),

@@ -102,7 +102,7 @@ impl Requests {
         error: Option<Error>,
     ) -> Result<RequestId, Error> {
         let token = self.next_token()?;
-        let id = self.start(token, Role::Flush, None);
+        let id = self.start(token, Role::Unstarted, None);
         id.block.store_result(error.map_or(Ok(message), Err));
         id.block.store_message(&message);
         id.block.publish();

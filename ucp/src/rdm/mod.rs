@@ -69,9 +69,9 @@ use crate::rdm::stats::Counters;
 use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType};
 use io::{Rdma, Wire};
 use next::Next;
-use peers::lifecycle;
 use peers::peer::PartialMsg;
 use peers::state::PeerFlags;
+use peers::{identify, lifecycle};
 use protocol::{Arrival, HandlerKind};
 use protocols::zcopy_recv::ZcopyRecv;
 use protocols::{
@@ -400,7 +400,7 @@ fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source,
         Err(reject) => return e.peers.counters.count_reject(from, packet, *reject),
     };
     let ty = packet[0];
-    let lane = match lifecycle::identify(e, w, wire, from, parsed) {
+    let lane = match identify::identify(e, w, wire, from, parsed) {
         Ok(lane) => lane,
         Err(why) => return e.peers.counters.count_drop(why, ty, from),
     };

@@ -39,6 +39,12 @@ impl Pending {
         !self.events.is_empty()
     }
 
+    /// True if [`Engine::on_wire_drained`] has anything to do. // HOT
+    #[inline(always)]
+    pub fn is_draining(&self) -> bool {
+        !self.draining.is_empty()
+    }
+
     pub(in crate::rdm) fn new(cfg: &EngineConfig) -> Pending {
         Pending {
             scheduled: VecDeque::new(),

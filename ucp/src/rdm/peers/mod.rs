@@ -2,6 +2,8 @@
 //! counters, and our wires to them.
 
 pub(super) mod counters;
+pub(super) mod end_ops;
+pub(super) mod identify;
 pub(super) mod lane;
 pub(super) mod lanes;
 pub(super) mod lifecycle;
@@ -13,13 +15,15 @@ pub(super) mod wires;
 pub(super) mod workers;
 
 use crate::rdm::ids::{LaneId, PeerId};
+use crate::rdm::protocols::peer_error::ABORTED;
 use crate::rdm::stats::Counters;
-use crate::rdm::status::PeerError;
+use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::trace::TraceEvent;
-use crate::rdm::types::EngineConfig;
+use crate::rdm::types::{EngineConfig, PeerView};
 use lookup::PeerLookup;
 use peer::{Peer, PeerTable};
 use refused_ops::RefusedOps;
+use state::PeerFlags;
 use wires::Wires;
 
 /// The peers of an engine, our wires to them, and the counters of the traffic with them.
@@ -62,12 +66,45 @@ impl Peers {
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
         }
     }
-}
 
-impl Peers {
     /// Returns the engine's limits.
     pub fn config(&self) -> &EngineConfig {
         &self.cfg
+    }
+
+    /// Returns the error after which nothing of this peer can arrive any more.
+    #[cold]
+    pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
+        let peer = self.table.get(id)?;
+        match peer.fault {
+            Some(fault) => peer.state.is_drained().then_some(OpError::Peer(id, fault)),
+            // Alive, but it has aborted a part of its stream.
+            None => peer.state.has(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
+        }
+    }
+
+    /// Notes that the caller waits for this peer in a way that the engine does not see, so that its loss is
+    /// reported.
+    pub fn mark_awaited(&mut self, id: PeerId) {
+        if self.table.get(id).is_some() {
+            self.table[id].state.insert(PeerFlags::AWAITED);
+        }
+    }
+
+    /// Returns the error of a failed peer.
+    pub fn peer_error(&self, peer: PeerId) -> Option<PeerError> {
+        self.table.get(peer)?.fault
+    }
+
+    /// Returns the public view of a peer.
+    pub fn info(&self, peer: PeerId) -> Option<PeerView> {
+        self.table.get(peer).map(|peer| peer.view(self.wires[peer.wire].rdma, peer.outstanding))
+    }
+
+    /// Takes the first peer that failed with unfinished or unacknowledged operations since the last call.
+    /// Peers closed by force do not count.
+    pub fn take_failed(&mut self) -> Option<(PeerId, PeerError)> {
+        self.first_failed.take()
     }
 
     /// Takes the oldest trace event.

@@ -24,6 +24,7 @@ mod slots;
 mod tests;
 
 pub use ep::Ep;
+#[cfg(not(loom))]
 pub(crate) use iface::PERF;
 pub use iface::{Config, Iface};
 pub use md::{Md, Mem, Rkey};

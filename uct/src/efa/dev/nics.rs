@@ -37,7 +37,7 @@ pub(super) fn is_efa(vendor: &str, device: &str) -> bool {
     number(vendor) == Some(AMAZON) && number(device).is_some_and(|part| EFA_PARTS.contains(&part))
 }
 
-pub(super) fn is_usable(node: &Path) -> bool {
+fn is_usable(node: &Path) -> bool {
     rustix::fs::access(node, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok()
 }
 

@@ -14,7 +14,7 @@
 //! | `listener` | client-server |
 //! | `datatype` | contiguous, iov and generic data |
 //! | `info` | functions that print |
-//! | `ucs`, `ucm` | functions of UCX's lower libraries that consumers call |
+//! | `ucs`, `ucm` | functions and data of UCX's lower libraries that consumers use |
 //!
 //! Layouts and values are those of UCX's public headers, API 1.23 (`types`). A structure may be shorter than
 //! here, as callers built against an older release have it: only fields whose bit is set in its mask are
@@ -25,6 +25,8 @@
 
 #[macro_use]
 mod entry;
+#[cfg(test)]
+mod layout;
 
 mod am;
 mod atomic;

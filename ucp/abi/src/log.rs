@@ -2,14 +2,27 @@
 
 use std::sync::Once;
 
-use ::ucs::config::Source;
+use ::ucs::config::{Source, Table};
+use ::ucs::trace::LogConfig;
+
+static DONE: Once = Once::new();
 
 /// Installs the log once, unless the program has one.
 pub(crate) fn init(source: &Source) {
-    static DONE: Once = Once::new();
     DONE.call_once(|| {
         if let Err(error) = ::ucs::trace::init(source) {
             eprintln!("ucp: {error}");
         }
+        // What programs log themselves is passed on up to the same level.
+        if let Ok(config) = LogConfig::load(source) {
+            crate::ucs::global::set_log_level(config.log_level as i32);
+        }
     });
+}
+
+/// As [`init`], for programs that have not read a configuration.
+pub(crate) fn init_from_env() {
+    if !DONE.is_completed() {
+        init(&Source::from_env().unwrap_or_else(|_| Source::empty()));
+    }
 }

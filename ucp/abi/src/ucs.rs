@@ -1,4 +1,15 @@
-//! Functions of `libucs` that consumers call.
+//! Functions and data of `libucs` that consumers use.
+
+#[macro_use]
+mod variadic;
+
+mod async_context;
+mod cpu;
+pub(crate) mod global;
+mod log;
+mod net;
+mod stubs;
+mod text;
 
 use std::ffi::{CStr, c_char};
 

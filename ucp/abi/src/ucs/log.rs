@@ -1,0 +1,78 @@
+//! Messages of programs: they go to the log of this library.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use super::global::{abort_level, log_level};
+use super::variadic::Args;
+
+/// `UCS_LOG_LEVEL_PRINT`: a message that no level hides.
+const LEVEL_PRINT: c_int = 13;
+
+variadic! {
+    /// Logs a message: file, line, function, level, component, format.
+    fn ucs_log_dispatch: fixed 6, body log_dispatch;
+    /// Ends the program with a message: file, line, function, format.
+    fn ucs_fatal_error_format: fixed 4, body fatal_error_format;
+}
+
+/// A text of the program, for people.
+unsafe fn text(at: *const c_char) -> String {
+    // SAFETY: the caller passes a C string or null.
+    if at.is_null() { String::new() } else { unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned() }
+}
+
+unsafe extern "C" fn log_dispatch(args: *const Args) {
+    crate::entry::guard::<()>("ucs_log_dispatch", || {
+        // SAFETY: the caller of the variadic function passes these arguments.
+        let (file, line, level, message) = unsafe {
+            let args = &*args;
+            let message = args.text(args.pointer(5));
+            (text(args.pointer(0)), args.fixed(1) as u32, args.fixed(3) as c_int, message)
+        };
+        log(level, &file, line, &message);
+        Ok(())
+    });
+}
+
+/// Logs a message, and ends the program if its level says so.
+fn log(level: c_int, file: &str, line: u32, message: &str) {
+    crate::log::init_from_env();
+    // The program has looked at the level before the configuration was read, perhaps.
+    if level > log_level() && level != LEVEL_PRINT {
+        return;
+    }
+    let file = file.rsplit('/').next().unwrap_or(file);
+    let message = message.trim_end();
+    match level {
+        0 | 1 => tracing::error!("{file}:{line} {message}"),
+        2 => tracing::warn!("{file}:{line} {message}"),
+        3 | 4 => tracing::info!("{file}:{line} {message}"),
+        5 => tracing::debug!("{file}:{line} {message}"),
+        LEVEL_PRINT => eprintln!("{file}:{line} {message}"),
+        _ => tracing::trace!("{file}:{line} {message}"),
+    }
+    if level <= abort_level() {
+        std::process::abort();
+    }
+}
+
+unsafe extern "C" fn fatal_error_format(args: *const Args) {
+    let print = || {
+        // SAFETY: the caller of the variadic function passes these arguments.
+        let (file, line, function, message) = unsafe {
+            let args = &*args;
+            let message = args.text(args.pointer(3));
+            (text(args.pointer(0)), args.fixed(1) as u32, text(args.pointer(2)), message)
+        };
+        eprintln!("{file}:{line} {function}: {}", message.trim_end());
+        Ok(())
+    };
+    crate::entry::guard::<()>("ucs_fatal_error_format", print);
+    std::process::abort();
+}
+
+/// Root of the statistics: there is none, as in UCX without statistics.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ucs_stats_get_root() -> *mut c_void {
+    std::ptr::null_mut()
+}

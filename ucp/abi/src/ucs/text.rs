@@ -1,0 +1,192 @@
+//! Functions of text.
+
+use std::ffi::{CStr, c_char};
+
+use super::variadic::Args;
+use crate::entry::guard;
+
+variadic! {
+    /// Prints into a buffer, which is set to zero first: buffer, size, format.
+    fn ucs_snprintf_zero: fixed 3, body snprintf_zero;
+    /// Prints into a buffer; the text ends with a zero in any case: buffer, size, format.
+    fn ucs_snprintf_safe: fixed 3, body snprintf_safe;
+    /// Prints to the end of a string buffer, which grows: buffer, format.
+    fn ucs_string_buffer_appendf: fixed 2, body string_buffer_appendf;
+}
+
+unsafe extern "C" fn snprintf_zero(args: *const Args) {
+    // SAFETY: the caller of the variadic function passes these arguments.
+    unsafe {
+        let args = &*args;
+        args.pointer::<u8>(0).write_bytes(0, args.fixed(1));
+        args.print(args.pointer(2), args.pointer(0), args.fixed(1));
+    }
+}
+
+unsafe extern "C" fn snprintf_safe(args: *const Args) {
+    // SAFETY: as above.
+    unsafe {
+        let args = &*args;
+        args.print(args.pointer(2), args.pointer(0), args.fixed(1));
+    }
+}
+
+entry! {
+    /// Copies a string into `size` bytes: what is left of them is zero, and the last is.
+    fn ucs_strncpy_zero(to: *mut c_char, from: *const c_char, size: usize) {
+        if size > 0 && !to.is_null() && !from.is_null() {
+            // SAFETY: `from` is a string, and `size` bytes at `to` may be written.
+            unsafe {
+                libc::strncpy(to, from, size - 1);
+                to.add(size - 1).write(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes characters of a set, white space for null, from the end of a string buffer.
+    fn ucs_string_buffer_rtrim(buffer: *mut StringBuffer, set: *const c_char) {
+        // SAFETY: the buffer is the caller's, or null; the set is a string or null.
+        let (buffer, set) = unsafe {
+            (buffer.as_mut(), (!set.is_null()).then(|| CStr::from_ptr(set).to_bytes()))
+        };
+        let buffer = buffer.filter(|buffer| buffer.length > 0).ok_or(::ucs::Status::InvalidParam)?;
+        // SAFETY: `length` bytes of the buffer hold text, and one more holds its end.
+        unsafe {
+            let text = std::slice::from_raw_parts(buffer.text.cast::<u8>(), buffer.length);
+            let is_cut = |c: &u8| set.map_or(c.is_ascii_whitespace(), |set| set.contains(c));
+            buffer.length = text.iter().rposition(|c| !is_cut(c)).map_or(0, |at| at + 1);
+            buffer.text.add(buffer.length).write(0);
+        }
+        Ok(())
+    }
+
+    /// Text of a string buffer.
+    fn ucs_string_buffer_cstr(buffer: *const StringBuffer) -> *mut c_char {
+        // SAFETY: the buffer is the caller's, or null.
+        let filled = unsafe { buffer.as_ref() }.filter(|buffer| buffer.length > 0);
+        Ok(filled.map_or(c"".as_ptr().cast_mut(), |buffer| buffer.text))
+    }
+}
+
+/// `ucs_string_buffer_t`.
+#[repr(C)]
+pub(crate) struct StringBuffer {
+    text: *mut c_char,
+    length: usize,
+    /// Bytes at `text`; the lowest bit is set if the caller's memory is there, which cannot grow.
+    capacity: usize,
+}
+
+impl StringBuffer {
+    fn capacity(&self) -> usize {
+        self.capacity & !1
+    }
+
+    /// Makes room for `capacity` bytes. Returns whether there is room for them now.
+    unsafe fn reserve(&mut self, capacity: usize) -> bool {
+        if capacity <= self.capacity() {
+            return true;
+        }
+        if self.capacity & 1 != 0 {
+            return false;
+        }
+        let capacity = capacity.max(2 * self.capacity()).next_multiple_of(64);
+        // SAFETY: memory that grows is the allocator's, or null.
+        let grown = unsafe { libc::realloc(self.text.cast(), capacity) };
+        if !grown.is_null() {
+            (self.text, self.capacity) = (grown.cast(), capacity);
+        }
+        !grown.is_null()
+    }
+}
+
+unsafe extern "C" fn string_buffer_appendf(args: *const Args) {
+    guard::<()>("ucs_string_buffer_appendf", || {
+        // SAFETY: the caller of the variadic function passes a buffer of its own and a format.
+        unsafe {
+            let args = &*args;
+            let buffer = args.pointer::<StringBuffer>(0).as_mut().ok_or(::ucs::Status::InvalidParam)?;
+            let format = args.pointer(1);
+            let more = args.print(format, std::ptr::null_mut(), 0);
+            buffer.reserve(buffer.length + more + 1);
+            let free = buffer.capacity() - buffer.length;
+            if free > 0 {
+                args.print(format, buffer.text.add(buffer.length), free);
+                buffer.length += more.min(free - 1);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Append = unsafe extern "C" fn(*mut StringBuffer, *const c_char, ...);
+    type Print = unsafe extern "C" fn(*mut c_char, usize, *const c_char, ...);
+
+    fn append() -> Append {
+        // SAFETY: the function takes these arguments.
+        unsafe { std::mem::transmute(ucs_string_buffer_appendf as *const ()) }
+    }
+
+    fn text(buffer: &StringBuffer) -> String {
+        // SAFETY: the buffer is of this test.
+        unsafe { CStr::from_ptr(ucs_string_buffer_cstr(buffer)) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_string_buffer_grows_and_is_trimmed() {
+        let mut buffer = StringBuffer { text: std::ptr::null_mut(), length: 0, capacity: 0 };
+        assert_eq!(text(&buffer), "");
+        for number in 0..100 {
+            // SAFETY: the format names its argument.
+            unsafe { append()(&mut buffer, c"%d/".as_ptr(), number) };
+        }
+        assert!(text(&buffer).ends_with("/98/99/"));
+        // SAFETY: the buffer is of this test.
+        unsafe { ucs_string_buffer_rtrim(&mut buffer, c"/".as_ptr()) };
+        assert!(text(&buffer).ends_with("/98/99"));
+        // SAFETY: the buffer is of this test.
+        unsafe { ucs_string_buffer_rtrim(&mut buffer, c"/0123456789".as_ptr()) };
+        assert_eq!(text(&buffer), "");
+        // SAFETY: the memory came from `realloc`.
+        unsafe { libc::free(buffer.text.cast()) };
+    }
+
+    #[test]
+    fn memory_of_the_caller_is_not_exceeded() {
+        let mut memory = [b'#'; 10];
+        let mut buffer = StringBuffer { text: memory.as_mut_ptr().cast(), length: 0, capacity: 8 | 1 };
+        // SAFETY: the formats need no arguments.
+        unsafe {
+            append()(&mut buffer, c"abc".as_ptr());
+            append()(&mut buffer, c"defghijk".as_ptr());
+        }
+        assert_eq!(text(&buffer), "abcdefg");
+        assert_eq!(&memory[8..], b"##");
+    }
+
+    #[test]
+    fn prints_end_within_their_size() {
+        let mut memory = [b'#'; 10];
+        // SAFETY: the functions take these arguments.
+        let (zero, safe): (Print, Print) = unsafe {
+            (
+                std::mem::transmute(ucs_snprintf_zero as *const ()),
+                std::mem::transmute(ucs_snprintf_safe as *const ()),
+            )
+        };
+        // SAFETY: eight of the ten bytes may be written.
+        unsafe { zero(memory.as_mut_ptr().cast(), 8, c"%d".as_ptr(), 12) };
+        assert_eq!(&memory, b"12\0\0\0\0\0\0##");
+        // SAFETY: as above.
+        unsafe { safe(memory.as_mut_ptr().cast(), 8, c"%s".as_ptr(), c"abcdefghijk".as_ptr()) };
+        assert_eq!(&memory, b"abcdefg\0##");
+        // SAFETY: as above.
+        unsafe { ucs_strncpy_zero(memory.as_mut_ptr().cast(), c"uvwxyzuvwxyz".as_ptr(), 4) };
+        assert_eq!(&memory[..5], b"uvw\0e");
+    }
+}

@@ -1,0 +1,190 @@
+//! Programs as Debian ships them, on this library: `ucx_perftest` was built for UCX 1.13.1 and is not changed.
+//!
+//! Skipped where it is not installed (Debian: ucx-utils).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Folder with the library that was built with this test, under the names of UCX's four libraries.
+fn library_folder() -> PathBuf {
+    let exe = std::env::current_exe().expect("a test has a path");
+    let deps = exe.parent().expect("it is in a folder");
+    let candidates = [deps.join("libucp_abi.so"), deps.join("../libucp_abi.so")];
+    let built = candidates.iter().find(|path| path.exists()).expect("the library is built with its tests");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stock-lib");
+    std::fs::create_dir_all(&folder).expect("a folder for the library");
+    for name in ["ucp", "uct", "ucs", "ucm"] {
+        let temporary =
+            folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
+        std::os::unix::fs::symlink(built, &temporary).expect("a link to the library");
+        std::fs::rename(&temporary, folder.join(format!("lib{name}.so.0"))).expect("the link gets its name");
+    }
+    folder
+}
+
+/// The library's folder, if the program is installed and would load the library.
+fn installed(program: &str) -> Option<PathBuf> {
+    let path = Path::new("/usr/bin").join(program);
+    if !path.exists() {
+        eprintln!("skipped: no {} (ucx-utils)", path.display());
+        return None;
+    }
+    let folder = library_folder();
+    let ldd = Command::new("ldd").arg(&path).env("LD_LIBRARY_PATH", &folder).output().expect("ldd runs");
+    let loaded = String::from_utf8_lossy(&ldd.stdout).into_owned();
+    assert!(loaded.contains(&format!("{}/libucp.so.0", folder.display())), "{loaded}");
+    Some(folder)
+}
+
+/// A port that nobody uses now.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// Waits until somebody listens on a port.
+fn wait_for_listener(port: u16) {
+    let (wanted, begun) = (format!(":{port:04X}"), Instant::now());
+    let is_listening = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
+    };
+    let tables =
+        || ["/proc/net/tcp", "/proc/net/tcp6"].map(|at| std::fs::read_to_string(at).unwrap_or_default());
+    while !tables().iter().any(|table| table.lines().any(is_listening)) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `ucx_perftest` with these arguments; it ends within a minute.
+fn perftest(folder: &Path, tls: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["60", "/usr/bin/ucx_perftest"])
+        .args(args)
+        .env("LD_LIBRARY_PATH", folder)
+        .env("UCX_TLS", tls);
+    command
+}
+
+fn assert_ended_well(what: &str, output: &Output) {
+    assert!(
+        output.status.success(),
+        "{what}: {}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Runs a server and a client with the same arguments. Both must end well, and the client must report.
+fn run_pair(folder: &Path, tls: &str, args: &str) {
+    let port = free_port().to_string();
+    let mut args: Vec<_> = args.split_whitespace().collect();
+    args.extend(["-p", &port]);
+    let mut server = perftest(folder, tls, &args);
+    let server = server.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let server = server.spawn().expect("the server starts");
+    wait_for_listener(port.parse().expect("a port"));
+    args.insert(0, "127.0.0.1");
+    let client = perftest(folder, tls, &args).output().expect("the client runs");
+    let server = server.wait_with_output().expect("the server ends");
+    assert_ended_well(&format!("client of {args:?} on {tls}"), &client);
+    assert_ended_well(&format!("server of {args:?} on {tls}"), &server);
+    assert!(String::from_utf8_lossy(&client.stdout).contains("Final:"), "{args:?} on {tls} reports nothing");
+}
+
+/// Every ucp test that `ucx_perftest -h` lists.
+const UCP_TESTS: [&str; 15] = [
+    "tag_lat",
+    "tag_bw",
+    "tag_sync_lat",
+    "tag_sync_bw",
+    "ucp_put_lat",
+    "ucp_put_bw",
+    "ucp_get",
+    "ucp_add",
+    "ucp_fadd",
+    "ucp_swap",
+    "ucp_cswap",
+    "stream_bw",
+    "stream_lat",
+    "ucp_am_lat",
+    "ucp_am_bw",
+];
+
+fn every_ucp_test(tls: &str) {
+    let Some(folder) = installed("ucx_perftest") else { return };
+    for test in UCP_TESTS {
+        run_pair(&folder, tls, &format!("-t {test} -n 30 -w 3"));
+    }
+}
+
+#[test]
+fn every_ucp_test_on_posix() {
+    every_ucp_test("posix");
+}
+
+#[test]
+fn every_ucp_test_on_posix_and_cma() {
+    every_ucp_test("posix,cma");
+}
+
+#[test]
+fn every_ucp_test_on_efa() {
+    every_ucp_test("efa");
+}
+
+/// Sizes, layouts, threads, sleep and what else the options change.
+#[test]
+fn options_of_ucp_tests() {
+    let Some(folder) = installed("ucx_perftest") else { return };
+    for (args, tls) in [
+        ("-t tag_lat -I -E sleep", "posix"),
+        ("-t tag_bw -E sleep -s 1048576", "efa"),
+        ("-t tag_lat -C -U", "posix"),
+        ("-t tag_bw -e -s 65536", "efa"),
+        ("-t tag_bw -D iov,iov -s 8,16,100", "posix"),
+        ("-t tag_bw -D iov,contig -s 1000,20000,60000 -i 60000", "efa"),
+        ("-t tag_bw -T 2 -M multi -s 1024", "posix"),
+        ("-t ucp_put_bw -T 2 -M serialized -s 4096", "efa"),
+        ("-t tag_bw -z -s 262144", "posix,cma"),
+        ("-t stream_bw -r recv_data -s 5000", "efa"),
+        ("-t stream_lat -r recv_data -s 100000", "posix"),
+        ("-t ucp_am_lat -H 64 -s 100", "efa"),
+        ("-t ucp_am_bw -D iov,iov -s 100,200000", "posix,cma"),
+        ("-t ucp_get -s 1048576", "posix,cma"),
+        ("-t ucp_fadd -s 4", "posix"),
+        ("-t ucp_cswap -s 8 -O 4", "efa"),
+        ("-t ucp_put_lat -E sleep", "posix"),
+        ("-t tag_lat -B -s 100000", "posix"),
+    ] {
+        run_pair(&folder, tls, &format!("{args} -n 20 -w 2"));
+    }
+}
+
+/// A message of the program is in the library's log, unless the level hides it: program and library share
+/// `ucs_global_opts`, which the linker has copied into the program.
+#[test]
+fn messages_of_a_program_are_in_the_log() {
+    let Some(folder) = installed("ucx_perftest") else { return };
+    let args = ["-l", "-t", "tag_bw", "-m", "cuda"];
+    for (level, is_logged) in [("error", true), ("fatal", false)] {
+        let output = perftest(&folder, "posix", &args).env("UCX_LOG_LEVEL", level).output().expect("it runs");
+        assert!(!output.status.success(), "there is no memory of CUDA devices");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(text.contains("unsupported memory type: \"cuda\""), is_logged, "{level}: {text}");
+    }
+}
+
+#[test]
+fn one_process_sends_to_itself() {
+    let Some(folder) = installed("ucx_perftest") else { return };
+    for tls in ["self", "posix", "efa"] {
+        let args = ["-l", "-t", "tag_bw", "-s", "20000", "-n", "50", "-w", "5"];
+        let output = perftest(&folder, tls, &args).output().expect("it runs");
+        assert_ended_well(tls, &output);
+    }
+}

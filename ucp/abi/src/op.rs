@@ -176,6 +176,9 @@ impl Call {
 
 /// Kind of an operation: the arguments that its callback gets, and where its result is stored.
 pub(crate) trait Kind {
+    /// Whether a request in memory of the caller tells the result even if the operation ends in the call: MPI
+    /// libraries ignore what a receive returns, and test the request.
+    const ENDS_IN_REQUEST: bool;
     /// Calls the caller's callback.
     unsafe fn call(
         callback: *const c_void,
@@ -224,6 +227,8 @@ type TagRecvCb = unsafe extern "C" fn(*mut c_void, i8, *const TagInfo, *mut c_vo
 type LengthCb = unsafe extern "C" fn(*mut c_void, i8, usize, *mut c_void);
 
 impl Kind for NoResult {
+    const ENDS_IN_REQUEST: bool = false;
+
     unsafe fn call(
         callback: *const c_void,
         handle: *mut c_void,
@@ -239,6 +244,8 @@ impl Kind for NoResult {
 }
 
 impl Kind for TagRecv {
+    const ENDS_IN_REQUEST: bool = true;
+
     unsafe fn call(
         callback: *const c_void,
         handle: *mut c_void,
@@ -262,6 +269,8 @@ impl Kind for TagRecv {
 }
 
 impl Kind for LengthRecv {
+    const ENDS_IN_REQUEST: bool = true;
+
     unsafe fn call(
         callback: *const c_void,
         handle: *mut c_void,
@@ -338,21 +347,28 @@ fn finish<K: Kind, M: Message>(
         unsafe { private(id).write(words) };
         handle_of(id)
     };
-    let (message, error) = match started {
+    let in_callers_request = K::ENDS_IN_REQUEST && !call.request.is_null();
+    let (message, error, began) = match started {
         Ok(OpStatus::InProgress(id)) => return Ok(StatusPtr(set_words(id))),
-        Ok(OpStatus::Done(message)) => (message.received(), None),
-        Err(error @ Error::Truncated { .. }) => (truncated.map_or(NOTHING, Cell::get), Some(error)),
-        // The operation never began: there is no request to tell it by.
-        Err(error) => return Err(error.status()),
+        Ok(OpStatus::Done(message)) => (message.received(), None, true),
+        Err(error @ Error::Truncated { .. }) => (truncated.map_or(NOTHING, Cell::get), Some(error), true),
+        Err(error) => (NOTHING, Some(error), false),
     };
-    K::store(call.recv_info, message);
-    let status = error.map_or(Status::Ok, Error::status);
-    if !call.always_request {
-        return if error.is_none() { Ok(StatusPtr::OK) } else { Err(status) };
+    let returned = error.map_or(Ok(StatusPtr::OK), |error| Err(error.status()));
+    if began {
+        K::store(call.recv_info, message);
+    }
+    let is_called = call.always_request && began;
+    if !is_called && !in_callers_request {
+        return returned;
     }
     let id = RequestId::ended(plain, message, error).map_err(Error::status)?;
     let handle = set_words(id);
+    if !is_called {
+        return returned;
+    }
     if !call.callback.is_null() {
+        let status = error.map_or(Status::Ok, Error::status);
         // SAFETY: the caller's contract.
         unsafe { K::call(call.callback, handle, status, message, call.user_data) };
     }

@@ -3,25 +3,14 @@
 //!
 //! Skipped where there is no C compiler or no header (Debian: gcc, libucx-dev).
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const HEADER: &str = "/usr/include/ucp/api/ucp.h";
+use common::{library_folder, output_within};
 
-/// Folder of the library that was built with this test, under UCX's names.
-fn library_folder() -> PathBuf {
-    let exe = std::env::current_exe().expect("a test has a path");
-    let deps = exe.parent().expect("it is in a folder");
-    let candidates = [deps.join("libucp_abi.so"), deps.join("../libucp_abi.so")];
-    let built = candidates.iter().find(|path| path.exists()).expect("the library is built with its tests");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lib");
-    std::fs::create_dir_all(&folder).expect("a folder for the library");
-    let link = folder.join("libucp.so.0");
-    let temporary = folder.join(format!("libucp.so.{}", std::process::id()));
-    std::os::unix::fs::symlink(built, &temporary).expect("a link to the library");
-    std::fs::rename(&temporary, &link).expect("the link gets its name");
-    folder
-}
+const HEADER: &str = "/usr/include/ucp/api/ucp.h";
 
 fn compile(name: &str, folder: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
@@ -46,13 +35,10 @@ fn run(name: &str, tls: &[&str]) {
     let folder = library_folder();
     let program = compile(name, &folder);
     for tls in tls {
-        let output = Command::new(&program)
-            .env("LD_LIBRARY_PATH", &folder)
-            .env("UCX_TLS", tls)
-            // The prefix of the configuration wins.
-            .env("UCX_TEST_LOG_LEVEL", "fatal")
-            .output()
-            .expect("the program runs");
+        let mut command = Command::new(&program);
+        // The prefix of the configuration wins.
+        command.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", tls).env("UCX_TEST_LOG_LEVEL", "fatal");
+        let output = output_within(command, 120);
         assert!(
             output.status.success(),
             "{name} on {tls}: {}\n{}",

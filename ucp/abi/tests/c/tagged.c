@@ -225,6 +225,19 @@ static void callers_requests(pair_t *pair)
     wait_unexpected(pair, 6);
     CHECK(ucp_tag_recv_nbr(pair->b, in, 8, ucp_dt_make_contig(1), 6, ~0ull, request) == UCS_OK);
     CHECK(ucp_tag_recv_request_test(request, &info) == UCS_OK && info.length == 8 && info.sender_tag == 6);
+    /* What ends in the call is told by the return value and by the request: Open MPI reads only the request. */
+    for (length = 8; length <= 20; length += 12) {
+        ucp_request_param_t param = with(UCP_OP_ATTR_FIELD_REQUEST);
+        ucs_status_t expected     = length == 8 ? UCS_OK : UCS_ERR_MESSAGE_TRUNCATED;
+        param.request             = request;
+        CHECK(ucp_tag_send_nb(pair->ab, out, length, ucp_dt_make_contig(1), 7, on_send_nb) == NULL);
+        wait_unexpected(pair, 7);
+        memset(memory, 0, attr.request_size);
+        memset(&info, 0, sizeof(info));
+        CHECK(UCS_PTR_RAW_STATUS(ucp_tag_recv_nbx(pair->b, in, 8, 7, ~0ull, &param)) == expected);
+        CHECK(ucp_request_test(request, &info) == expected && info.length == length && info.sender_tag == 7);
+        CHECK(ucp_request_check_status(request) == expected);
+    }
     CHECK(memcmp(request, rest, 64) == 0);
     CHECK(inits == before);
     free(memory);

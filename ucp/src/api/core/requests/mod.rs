@@ -102,7 +102,8 @@ impl Requests {
         error: Option<Error>,
     ) -> Result<RequestId, Error> {
         let token = self.next_token()?;
-        let id = self.start(token, Role::Unstarted, None);
+        // A role that cannot be cancelled; `Unstarted` would look as if the block were free.
+        let id = self.start(token, Role::Announced, None);
         id.block.store_result(error.map_or(Ok(message), Err));
         id.block.store_message(&message);
         id.block.publish();

@@ -1,0 +1,111 @@
+//! Debian's MPI libraries and OpenSHMEM, which were built for UCX, on this library: nothing of theirs is compiled again. The programs
+//! are `c/mpi.c` and `c/shmem.c`. They check that the library loaded is the one built with this test.
+//!
+//! Skipped where the packages are missing (Debian: gcc, openmpi-bin, libopenmpi-dev, mpich, libmpich-dev).
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use common::{library_folder, output_within};
+use ucs::testing::skipped;
+
+/// Two jobs at once take the processors from each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// An MPI library of the system: its compiler, its launcher, and the arguments for a number of processes.
+struct Mpi {
+    compiler: &'static str,
+    launcher: &'static str,
+    source: &'static str,
+}
+
+const OPEN_MPI: Mpi = Mpi { compiler: "mpicc.openmpi", launcher: "mpirun.openmpi", source: "mpi.c" };
+const OPEN_SHMEM: Mpi = Mpi { compiler: "oshcc", launcher: "mpirun.openmpi", source: "shmem.c" };
+const MPICH: Mpi = Mpi { compiler: "mpicc.mpich", launcher: "mpiexec.hydra", source: "mpi.c" };
+
+impl Mpi {
+    /// The test program, or `None` where this MPI library is not installed.
+    fn program(&self) -> Option<PathBuf> {
+        for tool in [self.compiler, self.launcher] {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            if !std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()) {
+                skipped(self.compiler, format!("{tool} is not installed"));
+                return None;
+            }
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(self.source);
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}", self.source, self.compiler));
+        let built = Command::new(self.compiler).args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source);
+        let built = built.output().expect("the compiler runs");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        Some(program)
+    }
+
+    /// Runs the program, or some of its tests, with `processes` over `tls`, and checks that it said so.
+    fn run(&self, processes: usize, tls: &str, tests: &[&str]) {
+        let Some(program) = self.program() else { return };
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = library_folder();
+        let mut job = Command::new(self.launcher);
+        job.args(["-n", &processes.to_string()]);
+        if self.launcher == OPEN_MPI.launcher {
+            job.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+            // Open MPI has a list of transports with which it takes UCX. `spml` is OpenSHMEM's.
+            for (name, value) in [("pml", "ucx"), ("osc", "ucx"), ("spml", "ucx")] {
+                job.args(["--mca", name, value]);
+            }
+            job.args(["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]);
+        }
+        job.arg(program).args(tests);
+        job.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", tls).env("UCX_LOG_LEVEL", "warn");
+        // Not its own shared memory within the host.
+        job.env("MPIR_CVAR_NOLOCAL", "1").env("EXPECT_LIBRARY", "libucp_abi.so");
+        let output = output_within(job, 120);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let what = format!("{} on {processes} processes over {tls}", self.compiler);
+        assert!(
+            output.status.success() && stdout.contains("all is well"),
+            "{what}: {}\n{stdout}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        drop(alone);
+    }
+}
+
+/// Tests of `mpi.c` that four processes run: those that depend on their number.
+const WITH_FOUR: &[&str] = &["library", "lengths", "collectives", "reductions", "accumulate", "locks", "shared-locks"];
+
+#[test]
+fn open_mpi_over_shared_memory() {
+    OPEN_MPI.run(2, "posix,cma", &[]);
+    OPEN_MPI.run(4, "posix,cma", WITH_FOUR);
+}
+
+#[test]
+fn open_mpi_over_the_network() {
+    OPEN_MPI.run(2, "efa", &[]);
+    OPEN_MPI.run(4, "efa", WITH_FOUR);
+}
+
+#[test]
+fn mpich_over_shared_memory() {
+    MPICH.run(2, "posix,cma", &[]);
+    MPICH.run(4, "posix,cma", WITH_FOUR);
+}
+
+#[test]
+fn mpich_over_the_network() {
+    MPICH.run(2, "efa", &[]);
+    MPICH.run(4, "efa", WITH_FOUR);
+}
+
+#[test]
+fn open_shmem() {
+    OPEN_SHMEM.run(2, "posix,cma", &[]);
+    OPEN_SHMEM.run(4, "posix,cma", &[]);
+    OPEN_SHMEM.run(2, "efa", &[]);
+}

@@ -18,6 +18,7 @@ use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, AmRecvParam, Requ
 use crate::worker::Worker;
 
 /// Values of `ucp_send_am_flags`.
+const SEND_REPLY: u32 = 1 << 0;
 const SEND_EAGER: u32 = 1 << 1;
 const SEND_RNDV: u32 = 1 << 2;
 /// Values of `ucp_am_recv_attr_t`.
@@ -100,7 +101,7 @@ fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMe
     if worker.ends.get() {
         return;
     }
-    let reply = reply_ep(worker, &message);
+    let reply = if message.wants_reply() { reply_ep(worker, &message) } else { std::ptr::null_mut() };
     if message.data().is_none() {
         return on_announced(worker, handler, arg, message, reply);
     }
@@ -210,7 +211,8 @@ fn send(
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
-                let params = AmParams { proto, done, mem: call.mem() };
+                let reply = call.flags & SEND_REPLY != 0;
+                let params = AmParams { proto, reply, done, mem: call.mem() };
                 match data {
                     Data::Bytes(at, len) => ep.ep.am_send_raw(id, header, at, len, &params),
                     ref other => ep.ep.am_send_layout_raw(id, header, other.layout(&other.single()), &params),

@@ -22,6 +22,15 @@ pub(crate) struct Context {
     pub(crate) context: ucp::Context,
     is_shared: bool,
     pub(crate) name: String,
+    pub(crate) room: Room,
+}
+
+/// The program's memory at each request: its length in bytes, and functions for its begin and end.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub size: usize,
+    pub init: Option<RequestHook>,
+    pub cleanup: Option<RequestHook>,
 }
 
 impl Handle for Context {
@@ -62,7 +71,7 @@ pub(crate) fn open_status(error: &OpenError) -> Status {
 }
 
 /// Memory behind each request: the two words of this library, then the program's.
-fn request_room(size: usize, init: Option<RequestHook>, cleanup: Option<RequestHook>) -> RequestRoom {
+fn request_room(Room { size, init, cleanup }: Room) -> RequestRoom {
     // SAFETY: the hook gets the memory that the program asked for; it is called once for each block.
     let call =
         |hook: RequestHook, at: *mut u8| unsafe { hook(at.wrapping_add(PRIVATE_SIZE).cast::<c_void>()) };
@@ -81,9 +90,11 @@ fn new_context(from: *const Params, config: *const Config) -> Result<Context, St
     if mask & params::FEATURES == 0 {
         return Err(Status::InvalidParam);
     }
-    let size = field!(from, mask, params::REQUEST_SIZE, request_size).unwrap_or(0);
-    let init = field!(from, mask, params::REQUEST_INIT, request_init).flatten();
-    let cleanup = field!(from, mask, params::REQUEST_CLEANUP, request_cleanup).flatten();
+    let room = Room {
+        size: field!(from, mask, params::REQUEST_SIZE, request_size).unwrap_or(0),
+        init: field!(from, mask, params::REQUEST_INIT, request_init).flatten(),
+        cleanup: field!(from, mask, params::REQUEST_CLEANUP, request_cleanup).flatten(),
+    };
     let is_shared = field!(from, mask, params::MT_WORKERS_SHARED, mt_workers_shared).unwrap_or(0) != 0;
     let name = field!(from, mask, params::NAME, name).map_or_else(String::new, text_of);
     let source = match config.is_null() {
@@ -95,8 +106,8 @@ fn new_context(from: *const Params, config: *const Config) -> Result<Context, St
         tracing::error!("{error}");
         open_status(&error)
     })?;
-    let context = context.with_request_room(request_room(size, init, cleanup));
-    Ok(Context { magic: Magic::of::<Context>(), context, is_shared, name })
+    let context = context.with_request_room(request_room(room));
+    Ok(Context { magic: Magic::of::<Context>(), context, is_shared, name, room })
 }
 
 entry! {

@@ -17,7 +17,7 @@ use crate::flush::wait;
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
 use crate::op::{BYTES, Call, NoResult, run};
 use crate::types::{
-    EP_CLIENT_SERVER, EP_SEND_CLIENT_ID, EpAttr, EpParams, ErrHandler, PerfAttr, PerfParam, RequestParam,
+    EP_CLIENT_SERVER, EP_SEND_CLIENT_ID, EpAttr, EpParams, ErrorCallback, PerfAttr, PerfParam, RequestParam,
     SockAddr, TransportEntry, ep_attr, ep_params,
 };
 use crate::worker::{Worker, read_address};
@@ -35,7 +35,9 @@ pub(crate) struct Ep {
     magic: Magic,
     pub(crate) ep: ucp::Ep,
     worker: *const Worker,
-    pub(crate) user_data: *mut c_void,
+    /// Function of the program for failures; it gets the user data.
+    handler: Cell<Option<ErrorCallback>>,
+    pub(crate) user_data: Cell<*mut c_void>,
     /// This handle, for the error handler; null once it is closed.
     link: Rc<Cell<*mut Ep>>,
     name: String,
@@ -58,16 +60,38 @@ impl Ep {
     }
 }
 
-/// Hands an endpoint out, inside the lock.
-fn add_ep(
-    worker: &Worker,
-    ep: ucp::Ep,
-    link: Rc<Cell<*mut Ep>>,
-    user_data: *mut c_void,
+/// What the program has said of an endpoint: a function for failures, user data, a name.
+#[derive(Default)]
+struct Named {
+    handler: Option<ErrorCallback>,
+    user_data: Option<*mut c_void>,
     name: String,
-) -> *mut Ep {
-    let handle =
-        into_handle(Ep { ep, worker, user_data, link: link.clone(), name, magic: Magic::of::<Ep>() });
+}
+
+impl Named {
+    /// Reads the parameters. User data wins over the argument of the handler, as in UCX.
+    fn read(params: *const EpParams, mask: u64) -> Named {
+        let handler = field!(params, mask, ep_params::ERR_HANDLER, err_handler);
+        let user_data = field!(params, mask, ep_params::USER_DATA, user_data);
+        Named {
+            handler: handler.and_then(|handler| handler.cb),
+            user_data: user_data.or(handler.map(|handler| handler.arg)),
+            name: field!(params, mask, ep_params::NAME, name).map_or_else(String::new, text_of),
+        }
+    }
+}
+
+/// Hands an endpoint out, inside the lock.
+fn add_ep(worker: &Worker, ep: ucp::Ep, link: Rc<Cell<*mut Ep>>, named: Named) -> *mut Ep {
+    let handle = into_handle(Ep {
+        magic: Magic::of::<Ep>(),
+        ep,
+        worker,
+        handler: Cell::new(named.handler),
+        user_data: Cell::new(named.user_data.unwrap_or(std::ptr::null_mut())),
+        link: link.clone(),
+        name: named.name,
+    });
     link.set(handle);
     worker.eps.borrow_mut().insert(handle);
     handle
@@ -80,7 +104,7 @@ fn new_link() -> Rc<Cell<*mut Ep>> {
 
 /// Hands an endpoint out that the program has not created, inside the lock.
 pub(crate) fn add_unnamed_ep(worker: &Worker, ep: ucp::Ep) -> *mut Ep {
-    add_ep(worker, ep, new_link(), std::ptr::null_mut(), String::new())
+    add_ep(worker, ep, new_link(), Named::default())
 }
 
 /// Endpoint for answers to a peer, inside the lock; null if there is none.
@@ -160,36 +184,29 @@ pub(crate) fn socket_storage(from: SocketAddr) -> libc::sockaddr_storage {
     out
 }
 
-/// How failures of a new endpoint are told.
-fn error_mode(
-    link: &Rc<Cell<*mut Ep>>,
-    handler: Option<ErrHandler>,
-    user_data: Option<*mut c_void>,
-) -> ErrorMode {
-    let Some(ErrHandler { cb: Some(cb), arg }) = handler else { return ErrorMode::None };
-    let (link, arg) = (link.clone(), user_data.unwrap_or(arg));
+/// How failures of a new endpoint are told: by the function that it has then.
+fn error_mode(link: &Rc<Cell<*mut Ep>>) -> ErrorMode {
+    let link = link.clone();
     ErrorMode::Peer(Box::new(move |error| {
-        let ep = link.get();
-        if !ep.is_null() {
+        let handle = link.get();
+        let Ok(ep) = given(handle) else { return };
+        if let Some(cb) = ep.handler.get() {
             // SAFETY: the program's function, with the endpoint that it has not closed.
-            unsafe { cb(arg, ep, error.status().into()) };
+            unsafe { cb(ep.user_data.get(), handle, error.status().into()) };
         }
     }))
 }
 
 fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
     let mask = mask_of(params)?;
-    let handler = field!(params, mask, ep_params::ERR_HANDLER, err_handler);
     let mode = field!(params, mask, ep_params::ERR_HANDLING_MODE, err_mode).unwrap_or(0);
     if !(0..=2).contains(&mode) {
         return Err(Status::InvalidParam);
     }
-    let user_data = field!(params, mask, ep_params::USER_DATA, user_data);
     let flags = field!(params, mask, ep_params::FLAGS, flags).unwrap_or(0);
-    let name = field!(params, mask, ep_params::NAME, name).map_or_else(String::new, text_of);
+    let named = Named::read(params, mask);
     let link = new_link();
-    let errors = error_mode(&link, handler, user_data);
-    let params_of_ep = ucp::EpParams { errors };
+    let params_of_ep = ucp::EpParams { errors: error_mode(&link) };
     let ep = if let Some(request) = field!(params, mask, ep_params::CONN_REQUEST, conn_request) {
         let request = from_handle(request)?.request;
         worker.inside(|plain| plain.accept(request, params_of_ep))?.map_err(|error| connect_status(&error))?
@@ -208,7 +225,24 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
             .inside(|plain| plain.connect(&address, params_of_ep))?
             .map_err(|error| connect_status(&error))?
     };
-    worker.inside(|_| add_ep(worker, ep, link, user_data.unwrap_or(std::ptr::null_mut()), name))
+    worker.inside(|_| add_ep(worker, ep, link, named))
+}
+
+/// Changes the function for failures and the user data of an endpoint. Its peer and its error mode stay.
+fn modify(ep: &Ep, params: *const EpParams) -> Result<(), Status> {
+    let mask = mask_of(params)?;
+    if mask & (ep_params::REMOTE_ADDRESS | ep_params::SOCK_ADDR | ep_params::ERR_HANDLING_MODE) != 0 {
+        return Err(Status::InvalidParam);
+    }
+    let named = Named::read(params, mask);
+    ep.worker().inside(|_| {
+        if mask & ep_params::ERR_HANDLER != 0 {
+            ep.handler.set(named.handler);
+        }
+        if let Some(user_data) = named.user_data {
+            ep.user_data.set(user_data);
+        }
+    })
 }
 
 /// Closes an endpoint; the handle is gone afterwards.
@@ -303,11 +337,9 @@ entry! {
         wait(given(worker)?, closing)
     }
 
-    /// Not supported: parameters of an endpoint do not change.
-    fn ucp_ep_modify_nb(ep: *mut Ep, _params: *const EpParams) -> StatusPtr {
-        checked(ep)?;
-        tracing::warn!("ucp_ep_modify_nb: not supported");
-        Err(Status::Unsupported)
+    /// Changes the error handler and the user data of an endpoint, at once.
+    fn ucp_ep_modify_nb(ep: *mut Ep, params: *const EpParams) -> StatusPtr {
+        modify(checked(ep)?, params).map(|()| StatusPtr::OK)
     }
 
     /// Name, socket addresses, transports and user data of an endpoint.
@@ -324,7 +356,7 @@ entry! {
         if mask & ep_attr::TRANSPORTS != 0 {
             ep.worker().inside(|plain| fill_transports(ep, plain, attr))??;
         }
-        answer!(attr, mask, ep_attr::USER_DATA, user_data = ep.user_data);
+        answer!(attr, mask, ep_attr::USER_DATA, user_data = ep.user_data.get());
         Ok(())
     }
 

@@ -15,8 +15,9 @@ use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_m
 
 /// `UCS_MEMORY_TYPE_HOST`.
 const HOST: c_int = 0;
-/// `UCS_MEMORY_TYPE_UNKNOWN`, which lets the library find out.
-const UNKNOWN: c_int = 7;
+/// Least value of `UCS_MEMORY_TYPE_UNKNOWN`, which lets the library find out: it is one more than the last type,
+/// and grows with releases of UCX. Types before it are those of devices.
+const UNKNOWN: c_int = 5;
 /// `UCP_MADV_WILLNEED`.
 const WILLNEED: c_int = 1;
 /// `UCP_MEMH_PACK_FLAG_EXPORT`.
@@ -69,7 +70,7 @@ fn map(context: &Context, params: *const MemMapParams) -> Result<Mem, Status> {
     let addr = field!(params, mask, mem_map::ADDRESS, address).unwrap_or(std::ptr::null_mut());
     let flags = field!(params, mask, mem_map::FLAGS, flags).unwrap_or(0);
     let memory_type = field!(params, mask, mem_map::MEMORY_TYPE, memory_type).unwrap_or(HOST);
-    if ![HOST, UNKNOWN].contains(&memory_type) {
+    if memory_type != HOST && memory_type < UNKNOWN {
         tracing::error!("memory type {memory_type}: only memory of the host is supported");
         return Err(Status::Unsupported);
     }

@@ -64,6 +64,14 @@ pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
     crate::handle::given(worker)
 }
 
+/// Writes our words of a request. Returns the address that the caller sees. // HOT
+#[inline(always)]
+pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
+    // SAFETY: the two words behind the block are this library's.
+    unsafe { private(id).write(Private { worker, callback }) };
+    handle_of(id)
+}
+
 /// Parameters of an operation, as far as the caller has set them.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
@@ -341,12 +349,7 @@ fn finish<K: Kind, M: Message>(
     truncated: Option<&Cell<RecvStatus>>,
     started: Result<OpStatus<M>, Error>,
 ) -> Result<StatusPtr, Status> {
-    let set_words = |id: RequestId| {
-        let words = Private { worker, callback: call.callback };
-        // SAFETY: the two words behind the block are this library's.
-        unsafe { private(id).write(words) };
-        handle_of(id)
-    };
+    let set_words = |id: RequestId| set_words(id, worker, call.callback);
     let in_callers_request = K::ENDS_IN_REQUEST && !call.request.is_null();
     let (message, error, began) = match started {
         Ok(OpStatus::InProgress(id)) => return Ok(StatusPtr(set_words(id))),

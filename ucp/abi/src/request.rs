@@ -1,13 +1,16 @@
 //! Requests: status, result, cancel, free.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 
 use ::ucs::Status;
-use ucp::RequestId;
+use ucp::{Error, RequestId};
 
+use crate::context::Room;
 use crate::entry::{CStatus, mask_of};
 use crate::handle::{checked, store};
-use crate::op::{id_of, worker_of};
+use crate::op::{NOTHING, REQUEST_SIZE, id_of, set_words, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
@@ -22,6 +25,81 @@ fn status_of(request: *mut c_void) -> Result<(RequestId, Status), Status> {
 #[inline(always)]
 pub(crate) fn as_result(status: Status) -> Result<(), Status> {
     if status == Status::Ok { Ok(()) } else { Err(status) }
+}
+
+/// Frees a request, or takes back one of `ucp_request_alloc`. // HOT
+#[inline(always)]
+fn free(request: *mut c_void) -> Result<(), Status> {
+    let id = id_of(request)?;
+    let worker = worker_of(id)?;
+    worker.inside(|plain| {
+        if !worker.allocated.is_used.get() || !worker.allocated.put_back(request) {
+            plain.free(id);
+        }
+    })
+}
+
+/// Requests of `ucp_request_alloc`, used inside the worker's lock.
+pub(crate) struct Allocated {
+    /// Whether there is any.
+    is_used: Cell<bool>,
+    room: Room,
+    all: RefCell<Vec<Box<[u128]>>>,
+    /// Those that the program has given back. An operation may still run in one.
+    free: RefCell<Vec<*mut c_void>>,
+}
+
+impl Allocated {
+    pub(crate) fn new(room: Room) -> Allocated {
+        Allocated { is_used: Cell::new(false), room, all: RefCell::default(), free: RefCell::default() }
+    }
+
+    /// Address of a request, as the program sees it.
+    fn handle(memory: &[u128]) -> *mut c_void {
+        memory.as_ptr().cast::<u8>().wrapping_add(REQUEST_SIZE).cast_mut().cast()
+    }
+
+    fn take(&self, worker: &Worker, plain: &ucp::Worker) -> Result<*mut c_void, Status> {
+        let mut free = self.free.borrow_mut();
+        let has_ended =
+            |request: &*mut c_void| status_of(*request).is_ok_and(|(_, is)| is != Status::InProgress);
+        if let Some(at) = free.iter().position(has_ended) {
+            return Ok(free.swap_remove(at));
+        }
+        let mut memory = vec![0_u128; (REQUEST_SIZE + self.room.size).div_ceil(16)].into_boxed_slice();
+        let start = NonNull::new(memory.as_mut_ptr().cast::<u8>()).ok_or(Status::NoMemory)?;
+        let ended = || RequestId::ended(plain, NOTHING, None);
+        // SAFETY: the memory is this object's, long enough, and outlives the engine.
+        let id = unsafe { plain.with_request_memory(start, ended) }.map_err(Error::status)?;
+        let handle = set_words(id, worker, std::ptr::null());
+        if let Some(init) = self.room.init {
+            // SAFETY: the program's function, with memory of the length that it asked for.
+            unsafe { init(handle) };
+        }
+        self.all.borrow_mut().push(memory);
+        self.is_used.set(true);
+        Ok(handle)
+    }
+
+    /// Takes a request back. `false`: it is none of these.
+    #[cold]
+    fn put_back(&self, request: *mut c_void) -> bool {
+        let is_one = self.all.borrow().iter().any(|memory| Allocated::handle(memory) == request);
+        if is_one && !self.free.borrow().contains(&request) {
+            self.free.borrow_mut().push(request);
+        }
+        is_one
+    }
+}
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        let Some(cleanup) = self.room.cleanup else { return };
+        for memory in self.all.get_mut() {
+            // SAFETY: the program's function, called once for each.
+            unsafe { cleanup(Allocated::handle(memory)) };
+        }
+    }
 }
 
 entry! {
@@ -64,14 +142,12 @@ entry! {
 
     /// Frees a request, now or when its operation ends.
     fn ucp_request_free(request: *mut c_void) {
-        let id = id_of(request)?;
-        worker_of(id)?.inside(|plain| plain.free(id))
+        free(request)
     }
 
     /// Old name of [`ucp_request_free`].
     fn ucp_request_release(request: *mut c_void) {
-        let id = id_of(request)?;
-        worker_of(id)?.inside(|plain| plain.free(id))
+        free(request)
     }
 
     /// Cancels an operation, if that is still possible. Its callback is called with the status.
@@ -80,11 +156,11 @@ entry! {
         checked(worker)?.inside(|plain| plain.cancel(id)).map(drop)
     }
 
-    /// Not supported: a request is made with its operation.
+    /// Makes a request for [`UCP_OP_ATTR_FIELD_REQUEST`](crate::types::op_attr::REQUEST), one operation at a
+    /// time. `ucp_request_free` takes it back.
     fn ucp_request_alloc(worker: *mut Worker) -> *mut c_void {
-        checked(worker)?;
-        tracing::warn!("ucp_request_alloc: not supported; pass memory by UCP_OP_ATTR_FIELD_REQUEST");
-        Err(Status::Unsupported)
+        let worker = checked(worker)?;
+        worker.inside(|plain| worker.allocated.take(worker, plain))?
     }
 
     /// Status, memory type and description of a request.

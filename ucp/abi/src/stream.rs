@@ -141,7 +141,7 @@ entry! {
             });
             let mut count = 0;
             for ep in ready.take(max) {
-                let user_data = given(ep)?.user_data;
+                let user_data = given(ep)?.user_data.get();
                 let entry = StreamPollEp { ep, user_data, flags: 0, reserved: [0; 16] };
                 crate::handle::store(found.wrapping_add(count), entry)?;
                 count += 1;

@@ -99,6 +99,8 @@ pub(crate) struct WorkerParams {
 /// Bits of [`WorkerParams::field_mask`].
 pub(crate) mod worker_params {
     pub(crate) const THREAD_MODE: u64 = 1 << 0;
+    pub(crate) const EVENTS: u64 = 1 << 2;
+    pub(crate) const USER_DATA: u64 = 1 << 3;
     pub(crate) const EVENT_FD: u64 = 1 << 4;
     pub(crate) const NAME: u64 = 1 << 6;
     pub(crate) const AM_ALIGNMENT: u64 = 1 << 7;
@@ -142,9 +144,12 @@ pub(crate) struct AddressAttr {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct ErrHandler {
-    pub cb: Option<unsafe extern "C" fn(arg: *mut c_void, ep: *mut Ep, status: CStatus)>,
+    pub cb: Option<ErrorCallback>,
     pub arg: *mut c_void,
 }
+
+/// `ucp_err_handler_cb_t`.
+pub(crate) type ErrorCallback = unsafe extern "C" fn(arg: *mut c_void, ep: *mut Ep, status: CStatus);
 
 /// `ucp_ep_params_t`.
 #[repr(C)]
@@ -532,12 +537,18 @@ mod tests {
         ("UCS_THREAD_MODE_MULTI", thread_mode::MULTI as u64),
     ];
 
-    /// The compiler compares with the system's headers, where they are installed (Debian: libucx-dev).
+    /// The compiler compares with our headers, and with the system's, where they are installed (Debian:
+    /// libucx-dev).
     #[test]
     fn a_compiler_finds_the_same_layouts() {
+        compare_layouts(&["-I", concat!(env!("CARGO_MANIFEST_DIR"), "/include")]);
         if !std::path::Path::new("/usr/include/ucp/api/ucp.h").exists() {
             return eprintln!("skipped: no UCX headers");
         }
+        compare_layouts(&[]);
+    }
+
+    fn compare_layouts(arguments: &[&str]) {
         let mut source = String::from("#include <stddef.h>\n#include <ucp/api/ucp.h>\n");
         for (of, field, offset) in OFFSETS {
             source += &format!("_Static_assert(offsetof({of}, {field}) == {offset}, \"{of}.{field}\");\n");
@@ -546,7 +557,8 @@ mod tests {
             source += &format!("_Static_assert({name} == {value}, \"{name}\");\n");
         }
         source += "_Static_assert(sizeof(ucs_status_t) == 1, \"ucs_status_t\");\n";
-        let gcc = Command::new("gcc").args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
+        let mut gcc = Command::new("gcc");
+        let gcc = gcc.args(arguments).args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
         let Ok(mut gcc) = gcc else { return eprintln!("skipped: no gcc") };
         gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("gcc reads");
         assert!(gcc.wait().expect("gcc ends").success());

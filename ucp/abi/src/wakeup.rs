@@ -1,19 +1,55 @@
 //! Sleeping for events.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::ucs::Status;
+use ucp::mt::SharedWorker;
 
 use crate::entry::CStatus;
 use crate::handle::{checked, given, store};
 use crate::worker::Worker;
 
+/// `UCP_WAKEUP_EDGE`.
+pub(crate) const WAKEUP_EDGE: c_uint = 1 << 16;
+
+/// Adds a worker's events to a descriptor of the program, which is one of epoll.
+pub(crate) fn report_to(
+    fd: c_int,
+    worker: &SharedWorker,
+    by_edge: bool,
+    user_data: *mut c_void,
+) -> Result<(), Status> {
+    let ours = worker.event_fd().map_err(|_| Status::Busy)?.ok_or(Status::Unsupported)?;
+    let edge = if by_edge { libc::EPOLLET as u32 } else { 0 };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32 | edge, u64: user_data.addr() as u64 };
+    // SAFETY: the event outlives the call; the kernel checks both descriptors.
+    match unsafe { libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, ours.as_raw_fd(), &mut event) } {
+        0 => Ok(()),
+        _ => {
+            tracing::error!("no events can be added to descriptor {fd}: {}", std::io::Error::last_os_error());
+            Err(Status::InvalidParam)
+        }
+    }
+}
+
+/// Takes a worker's events out of a descriptor of the program, which may be closed already.
+pub(crate) fn stop_reporting(fd: c_int, worker: &SharedWorker) {
+    if let Ok(Some(ours)) = worker.event_fd() {
+        // SAFETY: no memory is passed; the kernel checks both descriptors.
+        unsafe { libc::epoll_ctl(fd, libc::EPOLL_CTL_DEL, ours.as_raw_fd(), std::ptr::null_mut()) };
+    }
+}
+
 entry! {
     /// Descriptor that becomes readable at an event after `ucp_worker_arm`.
     fn ucp_worker_get_efd(worker: *mut Worker, fd: *mut c_int) -> CStatus {
         let worker = checked(worker)?;
+        if worker.reports_to.is_some() {
+            // The program waits on its own descriptor.
+            return Err(Status::Unsupported);
+        }
         worker.inside(|_| ())?;
         let found = worker.shared.event_fd().map_err(|_| Status::Busy)?;
         store(fd, found.ok_or(Status::Unsupported)?.as_raw_fd())

@@ -13,10 +13,12 @@ use crate::context::{Context, copy_name, text_of};
 use crate::entry::{CStatus, mask_of};
 use crate::ep::Ep;
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
+use crate::request::Allocated;
 use crate::stream::StreamState;
 use crate::types::{
     ADDRESS_NET_ONLY, AddressAttr, WorkerAttr, WorkerParams, thread_mode, worker_attr, worker_params,
 };
+use crate::wakeup::{WAKEUP_EDGE, report_to};
 
 /// `ucp_worker_h`.
 ///
@@ -35,6 +37,10 @@ pub(crate) struct Worker {
     pub(crate) reply_eps: RefCell<HashMap<u32, *mut Ep>>,
     pub(crate) am: AmState,
     pub(crate) streams: StreamState,
+    /// Requests of `ucp_request_alloc`. Freed behind the engine, which looks at those that run.
+    pub(crate) allocated: Allocated,
+    /// Descriptor of the program that reports this worker's events.
+    pub(crate) reports_to: Option<c_int>,
     /// Set while the worker is destroyed: callbacks of what ends then are not called.
     pub(crate) ends: Cell<bool>,
 }
@@ -150,10 +156,6 @@ fn new_worker(context: &Context, params: *const WorkerParams) -> Result<Worker, 
         thread_mode::MULTI => ThreadMode::Multi,
         _ => return Err(Status::InvalidParam),
     };
-    if let Some(fd) = field!(params, mask, worker_params::EVENT_FD, event_fd) {
-        tracing::error!("an event descriptor of the program ({fd}) is not supported: use ucp_worker_get_efd");
-        return Err(Status::Unsupported);
-    }
     let alignment = field!(params, mask, worker_params::AM_ALIGNMENT, am_alignment).unwrap_or(1);
     if !alignment.is_power_of_two() {
         return Err(Status::InvalidParam);
@@ -164,6 +166,12 @@ fn new_worker(context: &Context, params: *const WorkerParams) -> Result<Worker, 
         tracing::error!("{error}");
         crate::context::open_status(&error)
     })?;
+    let reports_to = field!(params, mask, worker_params::EVENT_FD, event_fd);
+    if let Some(fd) = reports_to {
+        let events = field!(params, mask, worker_params::EVENTS, events).unwrap_or(0);
+        let user_data = field!(params, mask, worker_params::USER_DATA, user_data);
+        report_to(fd, &shared, events & WAKEUP_EDGE != 0, user_data.unwrap_or(std::ptr::null_mut()))?;
+    }
     Ok(Worker {
         magic: Magic::of::<Worker>(),
         shared,
@@ -174,6 +182,8 @@ fn new_worker(context: &Context, params: *const WorkerParams) -> Result<Worker, 
         reply_eps: RefCell::default(),
         am: AmState::new(alignment),
         streams: StreamState::default(),
+        allocated: Allocated::new(context.room),
+        reports_to,
         ends: Cell::new(false),
     })
 }
@@ -201,6 +211,9 @@ entry! {
                 drop(from_handle(ep));
             }
         })?;
+        if let Some(fd) = gone.reports_to {
+            crate::wakeup::stop_reporting(fd, &gone.shared);
+        }
         from_handle(worker).map(drop)
     }
 

@@ -12,11 +12,12 @@ use common::{library_folder, output_within};
 
 const HEADER: &str = "/usr/include/ucp/api/ucp.h";
 
-fn compile(name: &str, folder: &Path) -> PathBuf {
+fn compile(name: &str, folder: &Path, arguments: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.trim_end_matches(".c"));
     let mut gcc = Command::new("gcc");
     gcc.args(["-O1", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-unused-function"])
+        .args(arguments)
         .arg("-o")
         .arg(&program)
         .arg(source)
@@ -33,12 +34,19 @@ fn run(name: &str, tls: &[&str]) {
         return;
     }
     let folder = library_folder();
-    let program = compile(name, &folder);
+    let program = compile(name, &folder, &[]);
+    let module = if name == "pitfalls.c" {
+        compile("module.c", &folder, &["-shared", "-fPIC"])
+    } else {
+        PathBuf::new()
+    };
     for tls in tls {
         let mut command = Command::new(&program);
         // The prefix of the configuration wins.
         command.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", tls).env("UCX_TEST_LOG_LEVEL", "fatal");
+        command.env("MODULE", module.as_os_str());
         let output = output_within(command, 120);
+        assert!(output.stdout.is_empty(), "{name} on {tls} prints to standard output");
         assert!(
             output.status.success(),
             "{name} on {tls}: {}\n{}",
@@ -64,8 +72,14 @@ fn active_messages_streams_and_connections() {
 }
 
 #[test]
+fn what_programs_rely_on() {
+    run("pitfalls.c", &["posix", "efa", "posix,cma"]);
+}
+
+#[test]
 fn bad_input_answers_a_status() {
     run("bad_input.c", &["posix"]);
+    run("fuzz.c", &["posix", "efa"]);
 }
 
 /// Names of the functions that a header declares.

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use common::{library_folder, output_within};
 use ucs::testing::skipped;
 
-/// Two jobs at once take the processors from each other.
+/// Two jobs at once take the processors from each other, and share the program.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// An MPI library of the system: its compiler, its launcher, and the arguments for a number of processes.
@@ -37,17 +37,19 @@ impl Mpi {
             }
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(self.source);
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}", self.source, self.compiler));
-        let built = Command::new(self.compiler).args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source);
-        let built = built.output().expect("the compiler runs");
+        let program =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}", self.source, self.compiler));
+        let mut compile = Command::new(self.compiler);
+        compile.args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source);
+        let built = compile.output().expect("the compiler runs");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         Some(program)
     }
 
     /// Runs the program, or some of its tests, with `processes` over `tls`, and checks that it said so.
     fn run(&self, processes: usize, tls: &str, tests: &[&str]) {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(program) = self.program() else { return };
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = library_folder();
         let mut job = Command::new(self.launcher);
         job.args(["-n", &processes.to_string()]);
@@ -63,7 +65,7 @@ impl Mpi {
         job.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", tls).env("UCX_LOG_LEVEL", "warn");
         // Not its own shared memory within the host.
         job.env("MPIR_CVAR_NOLOCAL", "1").env("EXPECT_LIBRARY", "libucp_abi.so");
-        let output = output_within(job, 120);
+        let output = output_within(job, 90);
         let stdout = String::from_utf8_lossy(&output.stdout);
         let what = format!("{} on {processes} processes over {tls}", self.compiler);
         assert!(
@@ -72,12 +74,12 @@ impl Mpi {
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
-        drop(alone);
     }
 }
 
 /// Tests of `mpi.c` that four processes run: those that depend on their number.
-const WITH_FOUR: &[&str] = &["library", "lengths", "collectives", "reductions", "accumulate", "locks", "shared-locks"];
+const WITH_FOUR: &[&str] =
+    &["library", "lengths", "collectives", "reductions", "accumulate", "locks", "shared-locks"];
 
 #[test]
 fn open_mpi_over_shared_memory() {

@@ -75,6 +75,11 @@ impl SharedAmMessage {
         self.0.fixed().from()
     }
 
+    /// Whether the sender has asked for a reply.
+    pub fn wants_reply(&self) -> bool {
+        self.0.fixed().wants_reply()
+    }
+
     /// Header bytes. // HOT
     #[inline]
     pub fn header(&self) -> &[u8] {

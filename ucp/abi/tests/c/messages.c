@@ -8,6 +8,7 @@
 #define LONG 300000
 
 static unsigned got, released;
+static int asks_reply;
 static unsigned char *in;
 static void *kept;
 static pair_t *the_pair;
@@ -36,7 +37,8 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length, v
     ucp_request_param_t recv = plain();
 
     CHECK(arg == &got && header_length == 5 && memcmp(header, "hello", 5) == 0);
-    CHECK((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) && param->reply_ep != NULL);
+    CHECK(!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == !asks_reply);
+    CHECK((param->reply_ep != NULL) == asks_reply);
     got++;
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
         receiving = ucp_am_recv_data_nbx(the_pair->b, data, in, length, &recv);
@@ -77,8 +79,13 @@ static void active_messages(pair_t *pair)
         ucs_status_ptr_t send;
 
         fill(out, lengths[i], i);
-        kept      = NULL;
-        receiving = NULL;
+        kept       = NULL;
+        receiving  = NULL;
+        asks_reply = i % 2;
+        if (asks_reply) {
+            param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+            param.flags        = UCP_AM_SEND_FLAG_REPLY;
+        }
         send      = ucp_am_send_nbx(pair->ab, 300, "hello", 5, out, lengths[i], &param);
         until(pair, &got, 2 * i + 1);
         wait_for(pair, receiving, UCS_OK);

@@ -55,6 +55,11 @@ impl AmMessage {
         AmTag::decode(self.tag).id
     }
 
+    /// Whether the sender has asked for a reply ([`AmParams::reply`](crate::AmParams::reply)).
+    pub fn wants_reply(&self) -> bool {
+        AmTag::decode(self.tag).reply
+    }
+
     /// Sender.
     pub fn from(&self) -> PeerId {
         self.from
@@ -253,7 +258,7 @@ fn deliver_posted(worker: &Worker, posted: &PostedRecv, ended: Ended) {
 /// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
 #[inline(always)]
 fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
-    let AmTag { id, header_len, kind } = AmTag::decode(tag);
+    let AmTag { id, header_len, kind, .. } = AmTag::decode(tag);
     let trailer_len = match kind {
         AmKind::Eager => 0,
         AmKind::Rendezvous => RTS_LEN,

@@ -46,6 +46,8 @@ pub enum AmProto {
 pub struct AmParams<'a> {
     /// Protocol of the data.
     pub proto: AmProto,
+    /// Tells the receiver that a reply is asked for ([`AmMessage::wants_reply`](crate::AmMessage::wants_reply)).
+    pub reply: bool,
     /// Called when the operation ends, unless it ends within the call.
     pub done: Option<Callback>,
     /// Registered memory that holds the data, as in [`OpParams::mem`](crate::OpParams::mem).
@@ -144,7 +146,7 @@ impl Ep {
             && let Some(whole) = data.whole()
             && self.send_short(
                 MsgClass::Am,
-                AmTag { id, header_len: 0, kind: AmKind::Eager }.encode(len),
+                AmTag { id, header_len: 0, kind: AmKind::Eager, reply: params.reply }.encode(len),
                 whole,
             )
         {
@@ -177,7 +179,8 @@ pub(crate) unsafe fn start_am(
         // SAFETY: this function's contract.
         return unsafe { send_rts(ep, (id, header), data, params) };
     }
-    let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager }.encode(total_len);
+    let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager, reply: params.reply };
+    let tag = am_tag.encode(total_len);
     if header.is_empty() {
         // SAFETY: this function's contract.
         return unsafe { ep.send_buf(MsgClass::Am, data, &SendParams::of_class(tag, params.done)) };
@@ -219,7 +222,7 @@ unsafe fn send_rts(
     // Without a peer the limit of a packet is not known, and every message with bytes comes here.
     if let Some(refusal) = ep.state().refusal.get() {
         let (header, done): (Box<[u8]>, _) = (header.into(), params.done);
-        let params = AmParams { proto: params.proto, ..AmParams::default() };
+        let params = AmParams { proto: params.proto, reply: params.reply, ..AmParams::default() };
         // SAFETY: the caller keeps the data valid until completion, which comes after this.
         let start = move |ep: &Ep| unsafe { start_am(ep, (id, &header), data, &params) };
         return defer(ep, refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
@@ -229,7 +232,8 @@ unsafe fn send_rts(
     header_and_rts.extend_from_slice(header);
     header_and_rts.extend_from_slice(&(data.len() as u64).to_le_bytes());
     header_and_rts.extend_from_slice(&number.to_le_bytes());
-    let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Rendezvous };
+    let header_len = header.len() as u16;
+    let am_tag = AmTag { id, header_len, kind: AmKind::Rendezvous, reply: params.reply };
     let tag = am_tag.encode(header_and_rts.len());
     // SAFETY: `header_and_rts` outlives the call, and is copied if the send outlives that.
     let sent = unsafe { send_with_header(ep, tag, &header_and_rts, SendBuf::EMPTY, None) }?;

@@ -11,6 +11,8 @@ pub(crate) struct AmTag {
     pub id: u16,
     pub header_len: u16,
     pub kind: AmKind,
+    /// The sender asks for a reply ([`AmMessage::wants_reply`](crate::AmMessage::wants_reply)).
+    pub reply: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,17 +24,19 @@ pub(crate) enum AmKind {
 impl AmTag {
     const RENDEZVOUS: u64 = 1 << 63;
     pub const EXCEEDS_POSTED: u64 = 1 << 62;
+    const REPLY: u64 = 1 << 61;
 
     #[inline]
     pub fn encode(self, len: usize) -> u64 {
         let exceeds = if len > POSTED_LEN { AmTag::EXCEEDS_POSTED } else { 0 };
         let kind = if self.kind == AmKind::Rendezvous { AmTag::RENDEZVOUS } else { 0 };
-        u64::from(self.id) | u64::from(self.header_len) << 16 | exceeds | kind
+        let reply = if self.reply { AmTag::REPLY } else { 0 };
+        u64::from(self.id) | u64::from(self.header_len) << 16 | exceeds | kind | reply
     }
 
     pub fn decode(tag: u64) -> AmTag {
         let kind = if tag & AmTag::RENDEZVOUS != 0 { AmKind::Rendezvous } else { AmKind::Eager };
-        AmTag { id: tag as u16, header_len: (tag >> 16) as u16, kind }
+        AmTag { id: tag as u16, header_len: (tag >> 16) as u16, kind, reply: tag & AmTag::REPLY != 0 }
     }
 }
 
@@ -44,7 +48,7 @@ mod tests {
     fn am_tag_round_trips() {
         for kind in [AmKind::Eager, AmKind::Rendezvous] {
             for (id, header_len) in [(0, 0), (u16::MAX, AM_MAX_HEADER as u16), (7, 1)] {
-                let am_tag = AmTag { id, header_len, kind };
+                let am_tag = AmTag { id, header_len, kind, reply: id == 7 };
                 assert_eq!(AmTag::decode(am_tag.encode(5)), am_tag);
                 assert_eq!(AmTag::decode(am_tag.encode(POSTED_LEN + 1)), am_tag);
                 assert_eq!(am_tag.encode(POSTED_LEN) & AmTag::EXCEEDS_POSTED, 0);

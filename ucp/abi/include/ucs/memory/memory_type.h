@@ -1,0 +1,15 @@
+/* Part of the C interface of this project (docs/abi.md). Source compatible with programs written for UCX 1.13 to 1.23. */
+#ifndef UCS_MEMORY_MEMORY_TYPE_H_
+#define UCS_MEMORY_MEMORY_TYPE_H_
+
+typedef enum {
+    UCS_MEMORY_TYPE_HOST,
+    UCS_MEMORY_TYPE_CUDA,
+    UCS_MEMORY_TYPE_CUDA_MANAGED,
+    UCS_MEMORY_TYPE_ROCM,
+    UCS_MEMORY_TYPE_ROCM_MANAGED,
+    UCS_MEMORY_TYPE_LAST,
+    UCS_MEMORY_TYPE_UNKNOWN = UCS_MEMORY_TYPE_LAST
+} ucs_memory_type_t;
+
+#endif

@@ -526,6 +526,64 @@ fn too_many_pieces_name_the_limit() {
     assert!(matches!(refused, Err(Error::TooManyPieces { max: 4 })));
 }
 
+/// Lists of local pieces that are longer than one operation's are several operations behind one request.
+#[test]
+fn many_local_pieces_are_one_operation() {
+    const PIECES: usize = 23;
+    const LEN: usize = 700;
+    unsafe fn count(arg: *mut (), _: ucp::RequestId, ended: Result<ucp::RecvStatus, Error>) {
+        // SAFETY: the test passes a counter that outlives the operation.
+        let calls = unsafe { &*arg.cast::<std::cell::Cell<usize>>() };
+        ended.unwrap();
+        calls.set(calls.get() + 1);
+    }
+    for t in [Target::alloc("posix"), Target::alloc("efa"), Target::packets("efa")] {
+        let calls = std::cell::Cell::new(0);
+        let done = Some(ucp::Callback { fun: count, arg: (&raw const calls).cast_mut().cast() });
+        let remote = RemoteIov { addr: t.at(0), len: PIECES * LEN, rkey: &t.rkey };
+        let mut sent: Vec<u8> = (0..PIECES * LEN * 2).map(|at| (at % 251) as u8).collect();
+        let mut got = vec![0u8; PIECES * LEN * 2];
+        let pieces = |of: &mut [u8]| -> Vec<Iov> {
+            of.chunks_mut(LEN * 2).map(|piece| Iov { addr: piece.as_mut_ptr(), len: LEN }).collect()
+        };
+        let (from, to) = (pieces(&mut sent), pieces(&mut got));
+        let mut expected_calls = 0;
+        for put in [true, false] {
+            let params = RmaParams { done, ..RmaParams::default() };
+            // SAFETY: the pieces outlive the operations, which are waited for.
+            let started = unsafe {
+                match put {
+                    true => t.pair.ab.put_iov_raw(&from, &[remote], &params).map(|started| match started {
+                        ucp::OpStatus::Done(()) => None,
+                        ucp::OpStatus::InProgress(id) => Some(id),
+                    }),
+                    false => t.pair.ab.get_iov_raw(&to, &[remote], &params).map(|started| match started {
+                        ucp::OpStatus::Done(status) => {
+                            assert_eq!(status.len, PIECES * LEN);
+                            None
+                        }
+                        ucp::OpStatus::InProgress(id) => Some(id),
+                    }),
+                }
+            };
+            if let Some(id) = started.unwrap() {
+                expected_calls += 1;
+                t.pair.until(|| calls.get() == expected_calls);
+                t.pair.a.free(id);
+            }
+            t.flush();
+            assert_eq!(calls.get(), expected_calls, "one call for all parts");
+        }
+        for (sent, got) in sent.chunks(LEN * 2).zip(got.chunks(LEN * 2)) {
+            assert!(sent[..LEN] == got[..LEN] && got[LEN..].iter().all(|byte| *byte == 0));
+        }
+        let short = RemoteIov { len: 5, ..remote };
+        // SAFETY: nothing is started.
+        let refused = unsafe { t.pair.ab.put_iov_raw(&from, &[short], &RmaParams::default()) };
+        assert!(matches!(refused, Err(Error::Invalid)));
+    }
+}
+
 #[test]
 fn key_may_outlive_its_memory() {
     for tls in ["posix", "self", "efa"] {

@@ -14,20 +14,14 @@ use crate::op::{BYTES, Call, NoResult, let_run, run};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
-/// Pieces of one operation of the engine.
-const MAX_PIECES: usize = 4;
-
 /// The bytes or pieces of an operation's data, which is no datatype of callbacks.
 fn pieces_of<'a>(data: &Data, single: &'a [Iov; 1]) -> Result<&'a [Iov], Status> {
     match *data {
         Data::Bytes(..) => Ok(single),
-        Data::Pieces(pieces, count) if count <= MAX_PIECES => {
+        Data::Pieces(_, 0) => Ok(&[]),
+        Data::Pieces(pieces, count) => {
             // SAFETY: the list is the caller's and valid during the call.
             Ok(unsafe { std::slice::from_raw_parts(pieces, count) })
-        }
-        Data::Pieces(..) => {
-            tracing::error!("a put or get takes up to {MAX_PIECES} pieces");
-            Err(Status::ExceedsLimit)
         }
         Data::Generic(generic) => {
             // SAFETY: the state is not used afterwards.
@@ -94,7 +88,7 @@ fn get(
 }
 
 fn remote_iov<'a>(list: &[Iov], addr: u64, rkey: &'a ucp::Rkey) -> RemoteIov<'a> {
-    RemoteIov { addr, len: list.iter().map(|piece| piece.len).sum(), rkey }
+    RemoteIov { addr, len: list.iter().map(|piece| piece.len).fold(0, usize::saturating_add), rkey }
 }
 
 fn bytes_call(cb: *const c_void) -> Call {

@@ -33,7 +33,7 @@ static void mutated(pair_t *pair)
     size_t length, size;
     ucp_mem_h memh;
     void *packed;
-    int i, good = 0;
+    int i;
 
     CHECK(ucp_worker_get_address(pair->b, &address, &length) == UCS_OK);
     CHECK(ucp_mem_map(pair->context, &map, &memh) == UCS_OK);
@@ -46,8 +46,8 @@ static void mutated(pair_t *pair)
         mutate(copy, address, length);
         (void)ucp_worker_address_query((ucp_address_t*)copy, &attr);
         if (i % 20 == 0 && ucp_ep_create(pair->a, &params, &ep) == UCS_OK) {
-            wait_for(pair, ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
-            good++;
+            ucs_status_ptr_t closing = ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE);
+            CHECK(!UCS_PTR_IS_PTR(closing));
         }
         mutate(copy, packed, size);
         if (ucp_ep_rkey_unpack(pair->ab, copy, &rkey) == UCS_OK) {
@@ -58,7 +58,6 @@ static void mutated(pair_t *pair)
     CHECK(ucp_mem_unmap(pair->context, memh) == UCS_OK);
     ucp_worker_release_address(pair->b, address);
     free(copy);
-    (void)good;
 }
 
 /* Bits that no release defines are ignored or refused, and nothing else is read. */
@@ -232,6 +231,9 @@ int main(void)
     nulls(&pair);
     unknown_bits(&pair);
     mutated(&pair);
-    free_pair(&pair);
+    /* A changed address may say that the peer is a new one, which ends what went to the old one. */
+    ucp_worker_destroy(pair.a);
+    ucp_worker_destroy(pair.b);
+    ucp_cleanup(pair.context);
     return 0;
 }

@@ -6,6 +6,7 @@ pub(crate) mod atomic_params;
 pub(crate) mod atomic_type;
 pub(crate) mod deferred;
 pub(crate) mod fetch;
+pub(crate) mod many;
 pub(crate) mod packed_rkey;
 pub(crate) mod params;
 pub(crate) mod put_get;

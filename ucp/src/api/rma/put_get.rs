@@ -18,6 +18,7 @@ use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::rma::deferred::{defer_get, defer_put};
+use crate::api::rma::many::start_many;
 use crate::api::rma::params::{RemoteIov, RmaParams};
 use crate::api::rma::rkey::Rkey;
 use crate::api::rma::start::{
@@ -30,6 +31,7 @@ use crate::rdm::io::PeerId;
 use crate::rdm::rma::FenceScope;
 use crate::rdm::{Access, RecvStatus, RmaProtocol};
 use crate::select::{DeviceRdma, RemoteMem};
+use crate::wire::MAX_IOV;
 
 impl Ep {
     /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
@@ -63,7 +65,8 @@ impl Ep {
         unsafe { put_unmapped(self, (buf, len), (remote, rkey), params) }
     }
 
-    /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length.
+    /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length; to one piece
+    /// also more, without `cq_data`.
     /// # Safety
     /// As for [`Ep::put_raw`], for every piece.
     pub unsafe fn put_iov_raw(
@@ -73,6 +76,18 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
         check_mem_of_pieces(params.mem, local)?;
+        if let ([one], true, None) = (remote, local.len() > MAX_IOV, params.cq_data) {
+            // SAFETY: this function's contract.
+            let start = |part: &[Iov], at: &RemoteIov<'_>, params: &RmaParams<'_>| unsafe {
+                self.put_iov_raw(part, &[*at], params)
+                    .map(|started| matches!(started, OpStatus::InProgress(_)))
+            };
+            // SAFETY: this function's contract.
+            return match unsafe { start_many(self, local, one, params, start) }? {
+                OpStatus::Done(_) => Ok(OpStatus::Done(())),
+                OpStatus::InProgress(id) => Ok(OpStatus::InProgress(id)),
+            };
+        }
         let (state, peer) = (self.state(), self.peer());
         if let Some(refusal) = state.refusal.get() {
             // SAFETY: this function's contract.
@@ -122,7 +137,8 @@ impl Ep {
         unsafe { get_unmapped(self, (buf, len), (remote, rkey), params) }
     }
 
-    /// Reads pieces of the peer's memory into local pieces: up to four each, of equal total length.
+    /// Reads pieces of the peer's memory into local pieces: up to four each, of equal total length; from one
+    /// piece also into more.
     /// # Safety
     /// As for [`Ep::get_raw`], for every piece.
     pub unsafe fn get_iov_raw(
@@ -132,6 +148,15 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         check_mem_of_pieces(params.mem, local)?;
+        if let ([one], true) = (remote, local.len() > MAX_IOV) {
+            // SAFETY: this function's contract.
+            let start = |part: &[Iov], at: &RemoteIov<'_>, params: &RmaParams<'_>| unsafe {
+                self.get_iov_raw(part, &[*at], params)
+                    .map(|started| matches!(started, OpStatus::InProgress(_)))
+            };
+            // SAFETY: this function's contract.
+            return unsafe { start_many(self, local, one, params, start) };
+        }
         let (state, peer) = (self.state(), self.peer());
         if let Some(refusal) = state.refusal.get() {
             // SAFETY: this function's contract.

@@ -218,6 +218,17 @@ impl Requests {
         self.finish(block)
     }
 
+    /// Frees the request of an operation that has ended in the call that started it: its callback is not
+    /// called, and nobody has seen the request.
+    pub(crate) fn end_in_call(&mut self, id: RequestId) {
+        drop(self.complete(id, Ok(EMPTY_STATUS)));
+        if let Some(block) = self.find(id) {
+            // Memory of the caller leaves the list of free blocks by this.
+            block.role.set(Role::Unstarted);
+        }
+        drop(self.take(id));
+    }
+
     /// Completes the receive with this token. One with a notification becomes ready if `is_next`: no event
     /// precedes it. False: nothing has happened. // HOT
     #[inline(always)]

@@ -1,0 +1,197 @@
+//! The table of functions, masks and flags in `docs/abi.md`, written from the headers of this crate. A function counts as tested if a C
+//! program of the tests calls it. `PAGE=write` writes the table; the test fails if it is stale, if a name has
+//! no test and no reason, or if UCX's own headers, where they are installed, have a name that ours lack.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const BEGIN: &str = "<!-- functions -->\n";
+const END: &str = "<!-- /functions -->\n";
+
+/// Values that are taken and change nothing, or are refused. All others do what UCX says.
+const VALUES: &[(&str, State, &str)] = &[
+    ("UCP_PARAM_FIELD_TAG_SENDER_MASK", State::NoEffect, "a hint"),
+    ("UCP_PARAM_FIELD_ESTIMATED_NUM_EPS", State::NoEffect, "a hint"),
+    ("UCP_PARAM_FIELD_ESTIMATED_NUM_PPN", State::NoEffect, "a hint"),
+    ("UCP_PARAM_FIELD_NODE_LOCAL_ID", State::NoEffect, "a hint"),
+    ("UCP_FEATURE_EXPORTED_MEMH", State::Refused, "its functions return `UCS_ERR_UNSUPPORTED`"),
+    ("UCP_FEATURE_", State::NoEffect, "every feature is there in every context"),
+    ("UCP_WORKER_PARAM_FIELD_CPU_MASK", State::NoEffect, "a hint"),
+    (
+        "UCP_WORKER_PARAM_FIELD_FLAGS",
+        State::NoEffect,
+        "unknown flags are ignored, and requests are not reported as leaks",
+    ),
+    ("UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK", State::NoEffect, "leaks are not reported"),
+    ("UCP_WAKEUP_EDGE", State::Works, "with `UCP_WORKER_PARAM_FIELD_EVENT_FD`"),
+    ("UCP_WAKEUP_", State::NoEffect, "every event wakes"),
+    ("UCP_ERR_HANDLING_MODE_", State::NoEffect, "failures are found, and operations end, in every mode"),
+    ("UCP_EP_PARAMS_FLAGS_NO_LOOPBACK", State::NoEffect, "an endpoint to its own worker works"),
+    ("UCP_MEM_MAP_PROT_LOCAL_", State::NoEffect, "local access is not restricted"),
+    ("UCP_MEM_MAP_PARAM_FIELD_EXPORTED_MEMH_BUFFER", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
+    (
+        "UCP_MEMH_PACK_FLAG_EXPORT",
+        State::Refused,
+        "`UCS_ERR_UNSUPPORTED`, as by UCX without a device that exports",
+    ),
+    ("UCP_DATATYPE_STRIDED", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
+    ("UCP_AM_FLAG_", State::NoEffect, "messages are always whole, and their data can always be kept"),
+    ("UCP_AM_SEND_FLAG_COPY_HEADER", State::NoEffect, "headers are always copied"),
+    ("UCP_AM_HANDLER_PARAM_FIELD_FLAGS", State::NoEffect, "as its flags"),
+    ("UCP_OP_ATTR_FIELD_MEMORY_TYPE", State::NoEffect, "memory of the host only"),
+    ("UCP_OP_ATTR_FLAG_FAST_CMPL", State::NoEffect, "a hint"),
+    ("UCP_OP_ATTR_FLAG_MULTI_SEND", State::NoEffect, "a hint"),
+    ("UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
+];
+
+/// Functions that no C program of the tests calls, and why.
+const UNTESTED: &[&str] = &[];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Works,
+    NoEffect,
+    Refused,
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: PathBuf) -> String {
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
+/// Text of a header without its comments.
+fn without_comments(text: &str) -> String {
+    let mut parts = text.split("/*");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| all + part.split_once("*/").map_or("", |(_, behind)| behind))
+}
+
+/// Names of functions that a header declares, in their order.
+fn functions(header: &str) -> Vec<String> {
+    let code = without_comments(header);
+    let mut names = Vec::new();
+    for before in code.split('(') {
+        let name = words(before.trim_end()).last().unwrap_or_default();
+        let is_new = !names.iter().any(|known| known == name);
+        if name.starts_with("ucp_") && name != "ucp_init" && !name.starts_with("ucp_dt_make_") && is_new {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// Names of values that a header enumerates, in their order.
+fn values(header: &str) -> Vec<String> {
+    let code = without_comments(header);
+    let bodies = code.split("enum").skip(1).filter_map(|behind| {
+        let (head, body) = behind.split_once('{')?;
+        (!head.contains([';', '(', '*']))
+            .then(|| body.split_once('}').map_or("", |(body, _)| body).to_owned())
+    });
+    let mut names = Vec::new();
+    for body in bodies {
+        for line in body.split(",\n").flat_map(|line| line.split('\n')) {
+            let name = words(line.trim()).next().unwrap_or_default();
+            if name.starts_with("UCP_")
+                && !name.ends_with("_LAST")
+                && !names.iter().any(|known| known == name)
+            {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// C programs of the tests, by name.
+fn programs() -> BTreeMap<String, String> {
+    let files = std::fs::read_dir(folder().join("tests/c")).expect("the programs are there");
+    let mut all = BTreeMap::new();
+    for file in files {
+        let path = file.expect("a file").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.ends_with(".c") || name == "check.h" {
+            all.insert(name, read(path));
+        }
+    }
+    all
+}
+
+fn state_of(name: &str) -> Option<&'static (&'static str, State, &'static str)> {
+    VALUES.iter().find(|(known, ..)| *known == name || known.ends_with('_') && name.starts_with(known))
+}
+
+fn table() -> String {
+    let programs = programs();
+    let mut table = String::from("| function | called by the test program |\n|---|---|\n");
+    let header = read(folder().join("include/ucp/api/ucp.h"));
+    let names = functions(&header);
+    assert!(names.len() >= 113, "{} functions", names.len());
+    for name in names {
+        // `fuzz.c` and `bad_input.c` call with what is not valid.
+        let users: Vec<_> =
+            programs.iter().filter(|(_, text)| words(text).any(|word| word == name)).collect();
+        let users = users
+            .iter()
+            .map(|(file, _)| file.trim_end_matches(".c"))
+            .filter(|file| !["fuzz", "bad_input"].contains(file));
+        let users = users.collect::<Vec<_>>().join(", ");
+        assert!(
+            !users.is_empty() || UNTESTED.contains(&name.as_str()),
+            "{name}: no C program of the tests calls it"
+        );
+        table += &format!("| `{name}` | {users} |\n");
+    }
+    table += "\n| mask, flag or value | state |\n|---|---|\n";
+    for name in values(&read(folder().join("include/ucp/api/ucp_def.h"))) {
+        let state = match state_of(&name) {
+            None => "works".to_owned(),
+            Some((_, State::Works, how)) => format!("works, {how}"),
+            Some((_, State::NoEffect, why)) => format!("taken, changes nothing: {why}"),
+            Some((_, State::Refused, how)) => format!("refused: {how}"),
+        };
+        table += &format!("| `{name}` | {state} |\n");
+    }
+    table
+}
+
+#[test]
+fn the_page_lists_every_function_and_value() {
+    let page_path = folder().join("../../docs/abi.md");
+    let page = read(page_path.clone());
+    let (head, rest) = page.split_once(BEGIN).expect("the page has a place for the table");
+    let (is, tail) = rest.split_once(END).expect("the table has an end");
+    let must = table();
+    if std::env::var("PAGE").is_ok_and(|mode| mode == "write") {
+        return std::fs::write(page_path, format!("{head}{BEGIN}{must}{END}{tail}"))
+            .expect("the page is written");
+    }
+    for (is, must) in is.lines().zip(must.lines()) {
+        assert_eq!(is, must, "docs/abi.md says the first, the headers the second (PAGE=write writes it)");
+    }
+    assert!(is == must, "docs/abi.md is stale: PAGE=write writes it");
+}
+
+#[test]
+fn nothing_of_the_public_headers_is_missing() {
+    let system = Path::new("/usr/include/ucp/api");
+    if !system.exists() {
+        return ucs::testing::skipped("public headers", "none (libucx-dev)");
+    }
+    let ours =
+        ["ucp.h", "ucp_def.h"].map(|name| read(folder().join("include/ucp/api").join(name))).join("\n");
+    let theirs = ["ucp.h", "ucp_def.h", "ucp_compat.h"].map(|name| read(system.join(name))).join("\n");
+    for name in functions(&theirs).into_iter().chain(values(&theirs)) {
+        assert!(words(&ours).any(|word| word == name), "{name} is not in our headers");
+    }
+    for (name, ..) in VALUES {
+        assert!(words(&ours).any(|word| word.starts_with(name)), "{name} is no value");
+    }
+}

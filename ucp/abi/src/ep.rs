@@ -60,7 +60,7 @@ impl Ep {
     }
 }
 
-/// What the program has said of an endpoint: a function for failures, user data, a name.
+/// Parameters of an endpoint that the program chooses: a function for failures, user data, a name.
 #[derive(Default)]
 struct Named {
     handler: Option<ErrorCallback>,

@@ -15,8 +15,8 @@ use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_m
 
 /// `UCS_MEMORY_TYPE_HOST`.
 const HOST: c_int = 0;
-/// Least value of `UCS_MEMORY_TYPE_UNKNOWN`, which lets the library find out: it is one more than the last type,
-/// and grows with releases of UCX. Types before it are those of devices.
+/// Least value of `UCS_MEMORY_TYPE_UNKNOWN`, which lets the library find out. It is one more than the last
+/// type, and grows with releases of UCX. Types before it are those of devices.
 const UNKNOWN: c_int = 5;
 /// `UCP_MADV_WILLNEED`.
 const WILLNEED: c_int = 1;

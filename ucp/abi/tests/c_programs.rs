@@ -36,7 +36,8 @@ fn run(name: &str, tls: &[&str]) {
     let folder = library_folder();
     // Some functions are newer than Debian's headers.
     let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
-    let program = compile(name, &folder, if name == "rest.c" { &[ours] } else { &[] });
+    let arguments: &[&str] = if name == "rest.c" { &[ours] } else { &[] };
+    let program = compile(name, &folder, arguments);
     let module = if name == "pitfalls.c" {
         compile("module.c", &folder, &["-shared", "-fPIC"])
     } else {

@@ -1,5 +1,5 @@
-//! The C headers of this crate (`include`): every test program in C compiles with them; types of functions and values are those of the
-//! system's UCX headers, where these are installed (Debian: libucx-dev).
+//! The C headers of this crate (`include`): every test program in C compiles with them. Types of functions
+//! and values are those of the system's UCX headers, where these are installed (Debian: libucx-dev).
 //!
 //! Skipped where there is no C compiler.
 
@@ -137,7 +137,7 @@ fn types_and_values_are_those_of_ucx() {
     check("the system's headers", &["-x", "c"], &source);
 }
 
-/// What the names of our headers stand for, printed by a program.
+/// Values of names of our headers, printed by a program.
 fn evaluate(names: Vec<&str>) -> Vec<(&str, i64)> {
     let mut source = String::from("#include <stdio.h>\n#include <ucp/api/ucp.h>\nint main(void) {\n");
     for name in &names {

@@ -1,5 +1,6 @@
-//! Debian's MPI libraries and OpenSHMEM, which were built for UCX, on this library: nothing of theirs is compiled again. The programs
-//! are `c/mpi.c` and `c/shmem.c`. They check that the library loaded is the one built with this test.
+//! Debian's MPI libraries and OpenSHMEM, which were built for UCX, on this library: nothing of theirs is
+//! compiled again. The programs are `c/mpi.c` and `c/shmem.c`. They check that the library loaded is the one
+//! built with this test.
 //!
 //! Skipped where the packages are missing (Debian: gcc, openmpi-bin, libopenmpi-dev, mpich, libmpich-dev).
 

@@ -1,6 +1,7 @@
-//! The table of functions, masks and flags in `docs/abi.md`, written from the headers of this crate. A function counts as tested if a C
-//! program of the tests calls it. `PAGE=write` writes the table; the test fails if it is stale, if a name has
-//! no test and no reason, or if UCX's own headers, where they are installed, have a name that ours lack.
+//! The table of functions, masks and flags in `docs/abi.md`, written from the headers of this crate. A
+//! function counts as tested if a C program of the tests calls it. `PAGE=write` writes the table. The test
+//! fails if it is stale, if no program calls a function, or if UCX's own headers, where they are installed,
+//! have a name that ours lack.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

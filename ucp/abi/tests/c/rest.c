@@ -134,6 +134,7 @@ static void requests(pair_t *pair)
     char text[100];
     ucs_status_ptr_t recv;
     size_t length = 0;
+    ucp_worker_h other;
     ucp_ep_h ep;
 
     recv                   = ucp_tag_recv_nbx(pair->b, &in, 8, 1, ~0ull, &param);
@@ -155,10 +156,12 @@ static void requests(pair_t *pair)
     wait_for(pair, recv, UCS_OK);
     CHECK(in == 5);
 
-    ep                 = connect_to(pair->a, pair->b);
+    other              = make_worker(pair->context, UCS_THREAD_MODE_SINGLE);
+    ep                 = connect_to(pair->a, other);
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags        = UCP_EP_CLOSE_FLAG_FORCE;
     wait_for(pair, ucp_ep_close_nbx(ep, &param), UCS_OK);
+    ucp_worker_destroy(other);
 }
 
 static void waits(pair_t *pair)

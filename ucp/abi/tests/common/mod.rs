@@ -1,4 +1,4 @@
-//! What the test programs of this crate share: the library under UCX's names, and runs that end.
+//! Parts that the test programs of this crate share: the library under UCX's names, and runs that end.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -226,7 +226,7 @@ impl Requests {
             // Memory of the caller leaves the list of free blocks by this.
             block.role.set(Role::Unstarted);
         }
-        drop(self.take(id));
+        let _ = self.take(id);
     }
 
     /// Completes the receive with this token. One with a notification becomes ready if `is_next`: no event

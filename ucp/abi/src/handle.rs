@@ -14,6 +14,21 @@ impl Magic {
     pub(crate) fn of<T: Handle>() -> Magic {
         Magic(Cell::new(T::MAGIC))
     }
+
+    /// The kind, for objects that do not begin with it. 0: freed.
+    pub(crate) fn kind(&self) -> u32 {
+        self.0.get()
+    }
+
+    /// Marks the object as freed.
+    pub(crate) fn clear(&self) {
+        self.0.set(0);
+    }
+
+    /// The kind of an object that is never freed.
+    pub(crate) const fn of_static(kind: u32) -> Magic {
+        Magic(Cell::new(kind))
+    }
 }
 
 /// An object with a [`Magic`] as its first field, in memory of [`Box`].

@@ -15,6 +15,7 @@
 //! | `datatype` | contiguous, iov and generic data |
 //! | `info` | functions that print |
 //! | `ucs`, `ucm` | functions and data of UCX's lower libraries that consumers use |
+//! | `uct` | the lower interface: `uct_*` |
 //!
 //! Layouts and values are those of UCX's public headers, API 1.23 (`types`). A structure may be shorter than
 //! here, as callers built against an older release have it: only fields whose bit is set in its mask are
@@ -49,5 +50,6 @@ mod tag;
 mod types;
 mod ucm;
 mod ucs;
+mod uct;
 mod wakeup;
 mod worker;

@@ -1,4 +1,4 @@
-//! Programs as Debian ships them, on this library: `ucx_perftest` was built for UCX 1.13.1 and is not changed.
+//! Programs as Debian ships them, on this library: `ucx_perftest` was built for UCX 1.13.1.
 //!
 //! Skipped where it is not installed (Debian: ucx-utils).
 
@@ -165,6 +165,124 @@ fn options_of_ucp_tests() {
     }
 }
 
+/// Every uct test that `ucx_perftest -h` lists, in each layout that it has.
+const UCT_TESTS: [&str; 21] = [
+    "put_bw -D short",
+    "put_bw -D bcopy",
+    "put_bw -D zcopy",
+    "put_lat -D short",
+    "put_lat -D bcopy",
+    "put_lat -D zcopy",
+    "get -D bcopy",
+    "get -D zcopy",
+    // From here on also messages and atomics, which `cma` does not have.
+    "am_lat -D short",
+    "am_lat -D shortiov",
+    "am_lat -D bcopy",
+    "am_lat -D zcopy",
+    "am_bw -D short",
+    "am_bw -D shortiov",
+    "am_bw -D bcopy",
+    "am_bw -D zcopy",
+    "add_lat",
+    "add_mr",
+    "fadd",
+    "swap",
+    "cswap",
+];
+
+fn uct_tests(tl: &str, dev: &str, tests: &[&str]) {
+    let Some(folder) = installed("ucx_perftest") else { return };
+    for test in tests {
+        run_pair(&folder, "all", &format!("-x {tl} -d {dev} -t {test} -n 20 -w 2"));
+    }
+}
+
+#[test]
+fn every_uct_test_on_posix() {
+    uct_tests("posix", "memory", &UCT_TESTS);
+}
+
+#[test]
+fn every_uct_test_on_efa() {
+    uct_tests("efa", "softefa0", &UCT_TESTS);
+}
+
+#[test]
+fn puts_and_gets_of_uct_on_cma() {
+    uct_tests("cma", "memory", &UCT_TESTS[..8]);
+}
+
+/// Queues that fill, sizes, lists, flow control.
+#[test]
+fn options_of_uct_tests() {
+    let Some(folder) = installed("ucx_perftest") else { return };
+    for args in [
+        "-x posix -d memory -t am_bw -D bcopy -s 8000 -n 10000",
+        "-x posix -d memory -t am_bw -D zcopy -s 16,100,2000 -n 500",
+        "-x posix -d memory -t add_mr -s 4 -n 500 -o",
+        "-x cma -d memory -t put_bw -D zcopy -s 1000000 -n 50",
+        "-x cma -d memory -t get -D zcopy -s 1000,1000,5000 -i 6000 -n 50",
+        "-x efa -d softefa0 -t am_bw -D bcopy -s 4000 -n 5000",
+        "-x efa -d softefa0 -t am_bw -D zcopy -s 4000 -n 2000",
+        "-x efa -d softefa0 -t put_bw -D zcopy -s 1000000 -n 50",
+        "-x efa -d softefa0 -t get -D bcopy -s 4096 -n 200 -O 8",
+        "-x efa -d softefa0 -t fadd -s 4 -n 500 -O 16",
+    ] {
+        run_pair(&folder, "all", &format!("{args} -w 2"));
+    }
+}
+
+/// A test that a transport cannot do ends with an error at both sides.
+#[test]
+fn what_a_transport_does_not_have_is_refused() {
+    let Some(folder) = installed("ucx_perftest") else { return };
+    for args in [
+        "-x self -d memory -t get -D bcopy -s 200000",
+        "-x cma -d memory -t am_lat",
+        "-x cma -d memory -t fadd",
+    ] {
+        let args: Vec<_> = ["-l"].into_iter().chain(args.split_whitespace()).collect();
+        let output = perftest(&folder, "all", &args).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(255), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// UCX's example, compiled as it is installed, sends a text by each kind of active message.
+#[test]
+fn uct_hello_world() {
+    let source = Path::new("/usr/share/doc/libucx-dev/examples/uct_hello_world.c");
+    if !source.exists() || Command::new("gcc").arg("--version").output().is_err() {
+        return eprintln!("skipped: no gcc or no {} (libucx-dev)", source.display());
+    }
+    let folder = library_folder();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("uct_hello_world");
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-o").arg(&program).arg(source).arg(format!("-L{}", folder.display()));
+    let gcc = gcc.args(["-l:libuct.so.0", "-l:libucs.so.0"]).output().expect("gcc runs");
+    assert_ended_well("gcc", &gcc);
+    for (tl, dev) in [("posix", "memory"), ("efa", "softefa0")] {
+        for kind in ["-i", "-b", "-z"] {
+            let port = free_port();
+            let run = |more: &[&str]| {
+                let mut command = Command::new("timeout");
+                command.arg("60").arg(&program).args(["-t", tl, "-d", dev, kind, "-p", &port.to_string()]);
+                command.args(more).env("LD_LIBRARY_PATH", &folder);
+                command
+            };
+            let server = run(&[]).stdout(std::process::Stdio::piped()).spawn().expect("the server starts");
+            wait_for_listener(port);
+            assert_ended_well(
+                &format!("client {kind} on {tl}"),
+                &run(&["-n", "127.0.0.1"]).output().expect("it runs"),
+            );
+            let server = server.wait_with_output().expect("the server ends");
+            assert_ended_well(&format!("server {kind} on {tl}"), &server);
+            assert!(String::from_utf8_lossy(&server.stdout).contains("UCT TEST SUCCESS"), "{kind} on {tl}");
+        }
+    }
+}
+
 /// A message of the program is in the library's log, unless the level hides it: program and library share
 /// `ucs_global_opts`, which the linker has copied into the program.
 #[test]
@@ -186,5 +304,12 @@ fn one_process_sends_to_itself() {
         let args = ["-l", "-t", "tag_bw", "-s", "20000", "-n", "50", "-w", "5"];
         let output = perftest(&folder, tls, &args).output().expect("it runs");
         assert_ended_well(tls, &output);
+    }
+    for args in
+        ["-x self -d memory -t am_bw", "-x posix -d memory -t fadd", "-x efa -d softefa0 -t put_bw -D bcopy"]
+    {
+        let args: Vec<_> =
+            ["-l", "-n", "500", "-w", "5"].into_iter().chain(args.split_whitespace()).collect();
+        assert_ended_well("uct", &perftest(&folder, "all", &args).output().expect("it runs"));
     }
 }

@@ -167,7 +167,7 @@ pub(crate) static ucs_memory_type_names: Global<[*const c_char; 7]> = Global::ne
     std::ptr::null(),
 ]);
 
-/// What the memory types are.
+/// Descriptions of memory types.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
 pub(crate) static ucs_memory_type_descs: Global<[*const c_char; 6]> = Global::new([

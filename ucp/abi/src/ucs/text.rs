@@ -173,10 +173,10 @@ mod tests {
     fn prints_end_within_their_size() {
         let mut memory = [b'#'; 10];
         // SAFETY: the functions take these arguments.
-        let (zero, safe): (Print, Print) = unsafe {
+        let (zero, safe) = unsafe {
             (
-                std::mem::transmute(ucs_snprintf_zero as *const ()),
-                std::mem::transmute(ucs_snprintf_safe as *const ()),
+                std::mem::transmute::<*const (), Print>(ucs_snprintf_zero as *const ()),
+                std::mem::transmute::<*const (), Print>(ucs_snprintf_safe as *const ()),
             )
         };
         // SAFETY: eight of the ten bytes may be written.

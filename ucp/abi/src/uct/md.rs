@@ -1,0 +1,352 @@
+//! Memory domains and memory.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ::ucs::Status;
+use ::uct::any;
+use ::uct::api::{Access, Advice, AllocMethod, AllocReq, Fill, Md as _, Memory as _};
+
+use super::component::Component;
+use super::config::Config;
+use super::name_of;
+use super::types::{
+    self, AllocatedMemory, MdMemAttr, MemAllocParams, alloc_method, md_flag, mem_alloc_param, mem_flag,
+};
+use crate::context::text_of;
+use crate::entry::{CStatus, mask_of};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::ucs::global::Global;
+
+/// `uct_md_t`.
+#[repr(C)]
+pub(crate) struct Md {
+    magic: Magic,
+    pub(crate) component: &'static Component,
+    /// Name of the device.
+    pub(crate) dev: String,
+    pub(crate) md: any::Md,
+    /// Number of the domain in this process.
+    pub(crate) id: usize,
+}
+
+impl Handle for Md {
+    const MAGIC: u32 = 0x7563_746d;
+    const NAME: &'static str = "memory domain";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+impl Md {
+    /// Component and device, for messages.
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.component.tl, self.dev)
+    }
+}
+
+/// Domains that are open: keys are unpacked without naming one.
+static OPEN: Mutex<Vec<OpenMd>> = Mutex::new(Vec::new());
+
+struct OpenMd {
+    id: usize,
+    tl: &'static str,
+    md: any::Md,
+}
+
+fn open_domains() -> std::sync::MutexGuard<'static, Vec<OpenMd>> {
+    OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A domain of a transport that is open, with its number.
+pub(crate) fn open_domain(tl: &str) -> Option<(usize, any::Md)> {
+    open_domains().iter().find(|open| open.tl == tl).map(|open| (open.id, open.md.clone()))
+}
+
+/// `uct_mem_h`: registered memory.
+#[repr(C)]
+pub(crate) struct MemHandle {
+    magic: Magic,
+    pub(crate) mem: any::Mem,
+}
+
+impl Handle for MemHandle {
+    const MAGIC: u32 = 0x7563_7468;
+    const NAME: &'static str = "memory";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
+}
+
+impl MemHandle {
+    fn new(mem: any::Mem) -> *mut MemHandle {
+        into_handle(MemHandle { magic: Magic::of::<MemHandle>(), mem })
+    }
+}
+
+/// `UCS_MEMORY_TYPE_HOST`.
+const HOST: c_int = 0;
+
+/// Access that flags ask for; local access, if they ask for none.
+fn access_of(flags: c_uint) -> Access {
+    let mut access = Access::empty();
+    for (flag, right) in [
+        (mem_flag::LOCAL_READ, Access::LOCAL_READ),
+        (mem_flag::LOCAL_WRITE, Access::LOCAL_WRITE),
+        (mem_flag::REMOTE_GET, Access::REMOTE_READ),
+        (mem_flag::REMOTE_PUT, Access::REMOTE_WRITE),
+        (mem_flag::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+    ] {
+        access.set(right, flags & flag != 0);
+    }
+    if access.is_empty() { Access::LOCAL_READ | Access::LOCAL_WRITE } else { access }
+}
+
+/// Allocates memory of a domain, and describes it as a C program sees it.
+pub(crate) fn allocate(
+    md: *mut Md,
+    domain: &any::Md,
+    methods: Option<&[AllocMethod]>,
+    length: usize,
+    flags: c_uint,
+    at: *mut c_void,
+    name: &str,
+) -> Result<AllocatedMemory, Status> {
+    let mut request = AllocReq::new(length, name);
+    request.methods = methods.unwrap_or(request.methods);
+    request.access = access_of(flags);
+    request.at = NonNull::new(at.cast::<u8>()).filter(|_| flags & mem_flag::FIXED != 0);
+    if flags & mem_flag::NONBLOCK != 0 {
+        request.fill = Fill::Lazy;
+    }
+    let mem = domain.alloc(&request).map_err(|error| {
+        if flags & mem_flag::HIDE_ERRORS == 0 {
+            tracing::error!("cannot allocate {length} bytes for {name}: {error}");
+        }
+        error.status()
+    })?;
+    let method = match mem.method() {
+        Some(AllocMethod::Huge) => alloc_method::HUGE,
+        Some(AllocMethod::Thp) => alloc_method::THP,
+        Some(AllocMethod::Mmap) => alloc_method::MMAP,
+        Some(AllocMethod::Heap) => alloc_method::HEAP,
+        _ => alloc_method::MD,
+    };
+    let (address, length) = (mem.addr().cast(), mem.len());
+    Ok(AllocatedMemory { address, length, method, mem_type: HOST, md, memh: MemHandle::new(mem) })
+}
+
+/// A name of the caller for memory.
+pub(crate) fn memory_name(name: *const c_char) -> String {
+    if name.is_null() { "anonymous".to_owned() } else { text_of(name) }
+}
+
+/// Frees memory that [`allocate`] has made.
+pub(crate) fn free(memory: *const AllocatedMemory) -> Result<(), Status> {
+    // SAFETY: the caller passes what an allocation has filled.
+    let memory = unsafe { memory.as_ref() }.ok_or(Status::InvalidParam)?;
+    from_handle(memory.memh).map(drop)
+}
+
+/// The method of the crate for one of `uct_alloc_method_t`.
+fn method_of(method: c_int) -> Option<AllocMethod> {
+    Some(match method {
+        alloc_method::MD => AllocMethod::Md,
+        alloc_method::THP => AllocMethod::Thp,
+        alloc_method::HEAP => AllocMethod::Heap,
+        alloc_method::MMAP => AllocMethod::Mmap,
+        alloc_method::HUGE => AllocMethod::Huge,
+        _ => return None,
+    })
+}
+
+entry! {
+    /// Opens a memory domain.
+    fn uct_md_open(
+        component: *const Component, md_name: *const c_char, config: *const Config, md: *mut *mut Md,
+    ) -> CStatus {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        // SAFETY: a component that is not null is one of the four, which are never freed.
+        let component: &'static Component = checked(component)?;
+        if md_name.is_null() || md.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let dev = component.device_of(&text_of(md_name))?;
+        let source = if config.is_null() { &super::component::from_env()? } else { &checked(config)?.source };
+        let opened = any::open_md(component.tl, &dev, source).map_err(|error| {
+            tracing::error!("cannot open memory domain {}/{dev}: {error}", component.tl);
+            error.status()
+        })?;
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        open_domains().push(OpenMd { id, tl: component.tl, md: opened.clone() });
+        store(md, into_handle(Md { magic: Magic::of::<Md>(), component, dev, md: opened, id }))
+    }
+
+    /// Closes a memory domain. Memory and interfaces of it live on until they are freed.
+    fn uct_md_close(md: *mut Md) {
+        let md = from_handle(md)?;
+        open_domains().retain(|open| open.id != md.id);
+        Ok(())
+    }
+
+    /// Answers all attributes.
+    fn uct_md_query(md: *mut Md, attr: *mut types::MdAttr) -> CStatus {
+        let md = checked(md)?;
+        let facts = md.md.attr();
+        let mut flags = md_flag::ADVISE;
+        for (flag, is_set) in [
+            (md_flag::ALLOC | md_flag::FIXED, facts.can_alloc),
+            (md_flag::REG, facts.can_register),
+            (md_flag::NEED_MEMH, facts.needs_local_key),
+            (md_flag::NEED_RKEY, facts.has_rkey),
+            (md_flag::RKEY_PTR, matches!(md.component.tl, "self" | "posix")),
+        ] {
+            if is_set {
+                flags |= flag;
+            }
+        }
+        let host = 1 << HOST;
+        store(attr, types::MdAttr {
+            max_alloc: if facts.can_alloc { u64::MAX } else { 0 },
+            max_reg: if facts.can_register { usize::MAX } else { 0 },
+            flags,
+            reg_mem_types: if facts.can_register { host } else { 0 },
+            detect_mem_types: 0,
+            alloc_mem_types: if facts.can_alloc { host } else { 0 },
+            access_mem_types: host,
+            reg_cost: types::Linear { c: 0.0, m: 0.0 },
+            component_name: name_of(md.component.tl),
+            rkey_packed_size: super::rkey::packed_size(facts.rkey_len),
+            local_cpus: [usize::MAX; 16],
+        })
+    }
+
+    /// Registers memory of the program.
+    fn uct_md_mem_reg(
+        md: *mut Md, address: *mut c_void, length: usize, flags: c_uint, memh: *mut *mut MemHandle,
+    ) -> CStatus {
+        let md = checked(md)?;
+        if address.is_null() || length == 0 || memh.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        // SAFETY: the caller keeps the memory until it deregisters it.
+        let registered = unsafe { md.md.register(address.cast(), length, access_of(flags)) };
+        let mem = registered.map_err(|error| {
+            if flags & mem_flag::HIDE_ERRORS == 0 {
+                tracing::error!("cannot register {length} bytes with {}: {error}", md.name());
+            }
+            error.status()
+        })?;
+        store(memh, MemHandle::new(mem))
+    }
+
+    /// Ends a registration.
+    fn uct_md_mem_dereg(md: *mut Md, memh: *mut MemHandle) -> CStatus {
+        checked(md)?;
+        from_handle(memh).map(drop)
+    }
+
+    /// Announces the use of registered memory.
+    fn uct_md_mem_advise(
+        md: *mut Md, memh: *const MemHandle, address: *mut c_void, length: usize, advice: c_int,
+    ) -> CStatus {
+        let (md, memory) = (checked(md)?, checked(memh)?);
+        let advice = match advice {
+            0 => Advice::Normal,
+            1 => Advice::WillNeed,
+            _ => return Err(Status::InvalidParam),
+        };
+        let offset = address.addr().checked_sub(memory.mem.addr().addr()).ok_or(Status::InvalidParam)?;
+        md.md.advise(&memory.mem, offset, length, advice).map_err(|error| error.status())
+    }
+
+    /// Answers what kind of memory is at an address: all is the host's.
+    fn uct_md_mem_query(
+        md: *mut Md, address: *const c_void, length: usize, attr: *mut MdMemAttr,
+    ) -> CStatus {
+        let md = checked(md)?;
+        let mask = mask_of(attr)?;
+        let found = md.md.query(address.cast()).ok_or(Status::InvalidAddr)?;
+        let left = found.start.saturating_add(found.len).saturating_sub(address.addr());
+        if length > left {
+            return Err(Status::InvalidAddr);
+        }
+        answer!(attr, mask, 1 << 0, mem_type = HOST);
+        answer!(attr, mask, 1 << 1, sys_dev = u8::MAX);
+        answer!(attr, mask, 1 << 2, base_address = std::ptr::with_exposed_provenance_mut(found.start));
+        answer!(attr, mask, 1 << 3, alloc_length = found.len);
+        Ok(())
+    }
+
+    /// Answers the type of memory: the host's.
+    fn uct_md_detect_memory_type(
+        md: *mut Md, address: *const c_void, _length: usize, memory_type: *mut c_int,
+    ) -> CStatus {
+        checked(md)?;
+        if address.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        store(memory_type, HOST)
+    }
+
+    /// Allocates memory by the first method that works. Methods other than those of domains need one, too,
+    /// which registers the memory.
+    fn uct_mem_alloc(
+        length: usize, methods: *const c_int, count: c_uint, params: *const MemAllocParams,
+        memory: *mut AllocatedMemory,
+    ) -> CStatus {
+        let mask = mask_of(params)?;
+        if memory.is_null() || methods.is_null() || count == 0 || length == 0 {
+            return Err(Status::InvalidParam);
+        }
+        let memory_type = field!(params, mask, mem_alloc_param::MEM_TYPE, mem_type);
+        if memory_type.is_some_and(|wanted| wanted != HOST) {
+            tracing::error!("uct_mem_alloc: memory of the host only");
+            return Err(Status::Unsupported);
+        }
+        let flags = field!(params, mask, mem_alloc_param::FLAGS, flags).unwrap_or(0);
+        let at = field!(params, mask, mem_alloc_param::ADDRESS, address).unwrap_or(std::ptr::null_mut());
+        let domains = field!(params, mask, mem_alloc_param::MDS, mds).zip(field!(params, mask, mem_alloc_param::MDS, mds_count));
+        let (list, domains) = domains.filter(|(list, count)| !list.is_null() && *count > 0).ok_or_else(|| {
+            tracing::error!("uct_mem_alloc: name a memory domain");
+            Status::Unsupported
+        })?;
+        // SAFETY: the caller passes this many of both.
+        let (methods, domains) = unsafe {
+            (std::slice::from_raw_parts(methods, count as usize), std::slice::from_raw_parts(list, domains as usize))
+        };
+        let mut last = Status::NoMemory;
+        for method in methods {
+            let Some(method) = method_of(*method) else { return Err(Status::InvalidParam) };
+            for handle in domains {
+                let domain = checked(handle.cast_const())?;
+                let quiet = flags | mem_flag::HIDE_ERRORS;
+                match allocate(*handle, &domain.md, Some(&[method]), length, quiet, at, "uct_mem_alloc") {
+                    Ok(made) => return store(memory, made),
+                    Err(status) => last = status,
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// Frees memory of `uct_mem_alloc`.
+    fn uct_mem_free(memory: *const AllocatedMemory) -> CStatus {
+        free(memory)
+    }
+}
+
+/// Names of `uct_alloc_method_t`, with a null at the end.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static uct_alloc_method_names: Global<[*const c_char; 6]> = Global::new({
+    let mut names = [std::ptr::null(); 6];
+    names[alloc_method::THP as usize] = c"thp".as_ptr();
+    names[alloc_method::MD as usize] = c"md".as_ptr();
+    names[alloc_method::HEAP as usize] = c"heap".as_ptr();
+    names[alloc_method::MMAP as usize] = c"mmap".as_ptr();
+    names[alloc_method::HUGE as usize] = c"huge".as_ptr();
+    names
+});

@@ -1,0 +1,194 @@
+//! Workers: queues of callbacks that an inline function of programs calls.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_uint, c_void};
+
+use ::ucs::Status;
+
+use super::types::{CallbackQueue, QueueElement};
+use crate::entry::CStatus;
+use crate::handle::store;
+use crate::types::thread_mode;
+
+/// `uct_worker_t`, and behind it what is progressed.
+#[repr(C)]
+pub(crate) struct Worker {
+    /// Has one callback, [`progress`], which also tells that this is a worker.
+    queue: CallbackQueue,
+    pub(crate) is_shared: bool,
+    members: RefCell<Vec<Member>>,
+    next_id: Cell<c_int>,
+}
+
+/// `ucs_callback_t`.
+pub(crate) type Callback = unsafe extern "C" fn(arg: *mut c_void) -> c_uint;
+
+/// Member of a worker: an interface, or a callback of the program.
+#[derive(Clone, Copy)]
+struct Member {
+    id: c_int,
+    call: Callback,
+    arg: *mut c_void,
+    once: bool,
+}
+
+/// `UCS_CALLBACKQ_FLAG_ONESHOT`.
+const ONESHOT: c_uint = 1 << 1;
+/// `UCS_CALLBACKQ_ID_NULL`.
+const NO_ID: c_int = -1;
+
+impl Worker {
+    /// Progresses something from now on. Returns its number.
+    pub(crate) fn add(&self, call: Callback, arg: *mut c_void, once: bool) -> c_int {
+        let id = self.next_id.get();
+        self.next_id.set(id.wrapping_add(1) & c_int::MAX);
+        self.members.borrow_mut().push(Member { id, call, arg, once });
+        id
+    }
+
+    /// Ends that. Returns whether there was something of that number.
+    pub(crate) fn remove(&self, id: c_int) -> bool {
+        let mut members = self.members.borrow_mut();
+        let before = members.len();
+        members.retain(|member| member.id != id);
+        members.len() < before
+    }
+
+    /// Calls each member: by index and without a borrow held, since a callback may add and remove some.
+    fn progress(&self) -> c_uint {
+        let (mut at, mut events) = (0, 0);
+        loop {
+            let Some(member) = self.members.borrow().get(at).copied() else { return events };
+            at += 1;
+            if member.once && self.remove(member.id) {
+                at -= 1;
+            }
+            // SAFETY: the caller's promise for callbacks; an interface leaves the list before it is freed.
+            events += unsafe { (member.call)(member.arg) };
+        }
+    }
+}
+
+/// Called by the inline function of programs. // HOT
+unsafe extern "C" fn progress(worker: *mut c_void) -> c_uint {
+    crate::entry::guard("uct_worker_progress", || {
+        // SAFETY: the queue's argument is its worker.
+        Ok(unsafe { &*worker.cast::<Worker>() }.progress())
+    })
+}
+
+/// A worker of the caller: it has our callback.
+pub(crate) fn checked_worker<'a>(worker: *mut Worker) -> Result<&'a Worker, Status> {
+    // SAFETY: a handle that is not null is one of ours and has not been freed.
+    let found = unsafe { worker.as_ref() }.ok_or(Status::InvalidParam)?;
+    let is_ours =
+        found.queue.fast_elems[0].cb.is_some_and(|cb| std::ptr::fn_addr_eq(cb, progress as Callback));
+    if is_ours {
+        return Ok(found);
+    }
+    tracing::error!("not a uct worker handle, or one that has been freed: {worker:p}");
+    Err(Status::InvalidParam)
+}
+
+entry! {
+    /// Makes a worker. The context of asynchronous events is not used: nothing here needs it. A worker for
+    /// several threads at a time is refused.
+    fn uct_worker_create(_context: *mut c_void, mode: c_int, worker: *mut *mut Worker) -> CStatus {
+        if worker.is_null() || !(thread_mode::SINGLE..=thread_mode::MULTI).contains(&mode) {
+            return Err(Status::InvalidParam);
+        }
+        crate::log::init_from_env();
+        if mode == thread_mode::MULTI {
+            tracing::error!("uct_worker_create: UCS_THREAD_MODE_MULTI is not supported; use a worker per thread");
+            return Err(Status::Unsupported);
+        }
+        let nothing = QueueElement { cb: None, arg: std::ptr::null_mut(), flags: 0, id: NO_ID };
+        let made = Box::into_raw(Box::new(Worker {
+            queue: CallbackQueue { fast_elems: [nothing; 8], private: [0; 72] },
+            is_shared: mode != thread_mode::SINGLE,
+            members: RefCell::default(),
+            next_id: Cell::new(0),
+        }));
+        let first = QueueElement { cb: Some(progress), arg: made.cast(), ..nothing };
+        // SAFETY: the worker has just been made, and nobody else has it.
+        unsafe { (&raw mut (*made).queue.fast_elems[0]).write(first) };
+        store(worker, made)
+    }
+
+    /// Frees a worker. Its interfaces have been closed.
+    fn uct_worker_destroy(worker: *mut Worker) {
+        let left = checked_worker(worker)?.members.borrow().len();
+        if left > 0 {
+            tracing::warn!("uct_worker_destroy: {left} interfaces or callbacks are still progressed");
+        }
+        // SAFETY: it is a worker of `uct_worker_create`, which the program destroys once.
+        let mut worker = unsafe { Box::from_raw(worker) };
+        worker.queue.fast_elems[0].cb = None;
+        Ok(())
+    }
+
+    /// Adds a callback to what progress calls.
+    fn uct_worker_progress_register_safe(
+        worker: *mut Worker, func: Option<Callback>, arg: *mut c_void, flags: c_uint, id: *mut c_int,
+    ) {
+        let worker = checked_worker(worker)?;
+        let call = func.ok_or(Status::InvalidParam)?;
+        // SAFETY: the caller passes a number, which is null until a callback is registered.
+        let id = unsafe { id.as_mut() }.ok_or(Status::InvalidParam)?;
+        if *id == NO_ID {
+            *id = worker.add(call, arg, flags & ONESHOT != 0);
+        }
+        Ok(())
+    }
+
+    /// Removes a callback.
+    fn uct_worker_progress_unregister_safe(worker: *mut Worker, id: *mut c_int) {
+        let worker = checked_worker(worker)?;
+        // SAFETY: the caller passes the number of a callback, or the null number.
+        let id = unsafe { id.as_mut() }.ok_or(Status::InvalidParam)?;
+        if *id != NO_ID {
+            worker.remove(*id);
+            *id = NO_ID;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn count(arg: *mut c_void) -> c_uint {
+        // SAFETY: the argument is a counter of the test.
+        unsafe { *arg.cast::<c_uint>() += 1 };
+        1
+    }
+
+    /// As the inline function of programs does.
+    fn dispatch(worker: *mut Worker) -> c_uint {
+        // SAFETY: the worker is of this test.
+        let element = unsafe { (*worker).queue.fast_elems[0] };
+        // SAFETY: as above.
+        element.cb.map_or(0, |cb| unsafe { cb(element.arg) })
+    }
+
+    #[test]
+    fn callbacks_are_called_until_they_are_removed() {
+        let (mut worker, mut calls, mut id) = (std::ptr::null_mut(), 0 as c_uint, NO_ID);
+        // SAFETY: memory and callbacks are of this test.
+        unsafe {
+            assert_eq!(uct_worker_create(std::ptr::null_mut(), 1, &mut worker), CStatus(0));
+            assert_eq!(dispatch(worker), 0);
+            let arg = (&raw mut calls).cast();
+            uct_worker_progress_register_safe(worker, Some(count), arg, 0, &mut id);
+            let mut once = NO_ID;
+            uct_worker_progress_register_safe(worker, Some(count), arg, ONESHOT, &mut once);
+            assert_eq!((dispatch(worker), dispatch(worker)), (2, 1));
+            uct_worker_progress_unregister_safe(worker, &mut id);
+            assert_eq!((id, dispatch(worker), calls), (NO_ID, 0, 3));
+            uct_worker_destroy(worker);
+            assert_eq!(uct_worker_create(std::ptr::null_mut(), 2, &mut worker), Status::Unsupported.into());
+            assert_eq!(uct_worker_create(std::ptr::null_mut(), 7, &mut worker), Status::InvalidParam.into());
+        }
+    }
+}

@@ -77,27 +77,12 @@ impl Ep {
         rkey: &Rkey,
         params: &AtomicParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        if let Some(refusal) = self.state().refusal.get() {
-            // SAFETY: this function's contract.
-            return unsafe { defer_atomic(self, refusal, (remote, rkey), params) };
-        }
-        let len = params.count.checked_mul(params.ty.size()).ok_or(Error::Invalid)?;
-        if !rkey.covers(remote, len as u64, Access::ATOMIC) {
-            return Err(Error::RemoteAccess(self.peer()));
-        }
-        let form = params.form();
-        if !has_form(params.op, form) || !has_type(params.op, params.ty) {
-            return Err(Error::Invalid);
-        }
-        let mut core = self.worker().core();
-        if params.count == 1
-            // SAFETY: the caller's contract.
-            && unsafe { native((&core, self.peer()), (remote, rkey), params, form) }
-        {
-            return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
+        // SAFETY: this function's contract.
+        if params.count == 1 && unsafe { is_executed_natively(self, remote, rkey, params) } {
+            return Ok(OpStatus::Done(RecvStatus { len: params.ty.size(), ..EMPTY_STATUS }));
         }
         // SAFETY: this function's contract.
-        unsafe { start_emulated((&mut core, self.peer()), (remote, rkey.key), params, form, len) }
+        unsafe { start_emulated(self, (remote, rkey), params) }
     }
 
     /// Starts `op` on the peer's element at `remote`, without result. A flush completes it.
@@ -188,10 +173,10 @@ unsafe fn is_executed_natively(ep: &Ep, remote: u64, rkey: &Rkey, params: &Atomi
         && has_form(params.op, form)
         && has_type(params.op, params.ty)
         // SAFETY: this function's contract.
-        && unsafe { native((&ep.worker().core(), ep.peer()), (remote, rkey), params, form) }
+        && unsafe { native((&ep.worker().core_keep_idle(), ep.peer()), (remote, rkey), params, form) }
 }
 
-/// Starts an operation and makes progress until the old value has arrived.
+/// Starts an operation in the engine and makes progress until the old value has arrived.
 #[inline(never)]
 fn wait_for_atomic<T: AtomicType>(
     ep: &Ep,
@@ -208,7 +193,7 @@ fn wait_for_atomic<T: AtomicType>(
         ..single_op::<T>(op)
     };
     // SAFETY: all buffers are in this frame, and `wait_borrowed` ends only after completion.
-    if let OpStatus::InProgress(id) = unsafe { ep.atomic_raw(remote, rkey, &params) }? {
+    if let OpStatus::InProgress(id) = unsafe { start_emulated(ep, (remote, rkey), &params) }? {
         ep.worker().wait_borrowed(id)?;
     }
     Ok(T::from_bytes(old))
@@ -283,41 +268,58 @@ fn fetch<T: AtomicType>(
     FetchRequest::new(ep.worker(), RecvRequest::new(ep.worker(), started, lent))
 }
 
-/// Has the engine execute the operation. Unsafe: as for [`Ep::atomic_raw`].
+/// Has the engine execute the operation, which checks operation, type and lengths. Unsafe: as for
+/// [`Ep::atomic_raw`].
 #[inline(never)]
 unsafe fn start_emulated(
-    (core, peer): (&mut WorkerCore, PeerId),
-    (remote, key): (u64, u64),
+    ep: &Ep,
+    (remote, rkey): (u64, &Rkey),
     params: &AtomicParams,
-    form: Form,
-    len: usize,
 ) -> Result<OpStatus<RecvStatus>, Error> {
+    let state = ep.state();
+    if let Some(refusal) = state.refusal.get() {
+        // SAFETY: this function's contract.
+        return unsafe { defer_atomic(ep, refusal, (remote, rkey), params) };
+    }
+    let peer = state.peer();
+    let len = params.count.checked_mul(params.ty.size()).ok_or(Error::Invalid)?;
+    if !rkey.covers(remote, len as u64, Access::ATOMIC) {
+        return Err(Error::RemoteAccess(peer));
+    }
     let len_if = |wanted: bool| if wanted { len } else { 0 };
-    let operand_len = len_if(params.op != AtomicOp::Read);
     // SAFETY: the caller keeps the bytes valid until completion.
-    let operand = Gather::one(unsafe { SendBuf::new(params.operand, operand_len) });
+    let operand = unsafe { SendBuf::new(params.operand, len_if(params.op != AtomicOp::Read)) };
+    let compare = (params.form() == Form::Compare).then(|| {
+        // SAFETY: as above.
+        Gather::one(unsafe { SendBuf::new(params.compare, len) })
+    });
     // SAFETY: as above.
-    let compare = Gather::one(unsafe { SendBuf::new(params.compare, len_if(form == Form::Compare)) });
-    // SAFETY: as above.
-    let result_buf = unsafe { RecvBuf::new(params.result, len_if(!params.result.is_null())) };
-    let result = (!params.result.is_null()).then(|| Scatter::one(result_buf));
-    let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
-    let (op, ty, sync) = (params.op, params.ty, params.sync);
-    let args = AtomicArgs { op, ty, remote, operand, compare, result, sync, user: 0 };
-    start_atomic(core, peer, args, len, params.done)
+    let result = unsafe { RecvBuf::new(params.result, len_if(!params.result.is_null())) };
+    let args = AtomicArgs {
+        op: params.op,
+        ty: params.ty,
+        remote: Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key }),
+        operand: Gather::one(operand),
+        compare,
+        result: (!params.result.is_null()).then(|| Scatter::one(result)),
+        sync: params.sync,
+        user: 0,
+    };
+    start_atomic(&mut ep.worker().core(), peer, args, len, params.done)
 }
 
 /// Starts an atomic operation in the engine.
 pub(crate) fn start_atomic(
     core: &mut WorkerCore,
     peer: PeerId,
-    args: AtomicArgs,
+    mut args: AtomicArgs,
     len: usize,
     done: Option<Callback>,
 ) -> Result<OpStatus<RecvStatus>, Error> {
     let (engine, mut wire, reqs) = core.split();
-    let user = reqs.next_token()?;
-    match engine.atomic(&mut wire, peer, AtomicArgs { user, ..args }) {
+    args.user = reqs.next_token()?;
+    let user = args.user;
+    match engine.atomic(&mut wire, peer, args) {
         EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
         EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, done))),
         EngineStarted::Failed(e) => Err(e.into()),

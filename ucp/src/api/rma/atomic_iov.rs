@@ -40,7 +40,7 @@ impl Ep {
             ty: params.ty,
             remote,
             operand,
-            compare,
+            compare: Some(compare).filter(|values| !values.is_empty()),
             result,
             sync: params.sync,
             user: 0,

@@ -65,6 +65,12 @@ impl<T: AtomicType> FetchRequest<T> {
         }
     }
 
+    /// Takes the old value, once, if the operation has ended.
+    pub(crate) fn take(&mut self) -> Option<Result<T, Error>> {
+        let ended = self.request.take()?;
+        Some(value(&self.worker, ended))
+    }
+
     /// Cancels the operation if none of it has been sent; true if it ends as cancelled.
     pub fn cancel(&self) -> bool {
         self.request.cancel()

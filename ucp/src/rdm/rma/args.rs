@@ -144,8 +144,8 @@ pub struct AtomicArgs {
     /// One operand per element; none for [`AtomicOp::Read`]. Up to 32 bytes of operands and compare values
     /// are copied in the call.
     pub operand: Gather,
-    /// One compare value per element, for operations that compare.
-    pub compare: Gather,
+    /// One compare value per element, for operations that compare; `None` for others.
+    pub compare: Option<Gather>,
     /// The old values; `None` for an operation without result.
     pub result: Option<Scatter>,
     /// Completion of an operation without a result.

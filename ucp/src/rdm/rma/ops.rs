@@ -140,10 +140,10 @@ impl Engine {
 
     /// Starts an atomic, which is in order with messages to `to`.
     pub fn atomic<W: Wire>(&mut self, w: &mut W, to: PeerId, mut a: AtomicArgs) -> Started<()> {
-        let (form, protocol) = match (&a.result, a.compare.is_empty()) {
-            (None, true) => (amo::Form::Write, RmaProtocol::WriteAtomic),
-            (Some(_), true) => (amo::Form::Fetch, RmaProtocol::FetchAtomic),
-            (_, false) => (amo::Form::Compare, RmaProtocol::CompareAtomic),
+        let (form, protocol) = match (&a.result, &a.compare) {
+            (None, None) => (amo::Form::Write, RmaProtocol::WriteAtomic),
+            (Some(_), None) => (amo::Form::Fetch, RmaProtocol::FetchAtomic),
+            (_, Some(_)) => (amo::Form::Compare, RmaProtocol::CompareAtomic),
         };
         let size = a.ty.size() as u64;
         let whole = a.remote.as_slice().iter().all(|iov| iov.len.is_multiple_of(size));
@@ -153,7 +153,7 @@ impl Engine {
         let fits = whole
             && len > 0
             && (no_operand || len_fits(a.operand.len()))
-            && (form != amo::Form::Compare || len_fits(a.compare.len()))
+            && a.compare.as_ref().is_none_or(|compare| len_fits(compare.len()))
             && a.result.as_ref().is_none_or(|result| len_fits(result.len()));
         if !fits
             || !amo::has_form(a.op, form)
@@ -171,7 +171,8 @@ impl Engine {
         {
             return Started::Pending(OpId(id));
         }
-        let (op, ty, operands, result) = (a.op, a.ty, Operands::new(&a.operand, &a.compare), a.result);
+        let operands = Operands::new(&a.operand, a.compare.as_ref().unwrap_or(&Gather::EMPTY));
+        let (op, ty, result) = (a.op, a.ty, a.result);
         let mut rma = RmaOp::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
         (rma.user, rma.remote, rma.ack) = (a.user, a.remote, ack);
         start_rma(self, w, to, rma)

@@ -144,7 +144,7 @@ fn operation_refused_by_target_ends_at_requester() {
             ty: Datatype::Uint64,
             remote: far(0, 8),
             operand: Gather::one(send_buf(&bytes[..8])),
-            compare: Gather::EMPTY,
+            compare: None,
             result: Some(local(&mut old)),
             sync: Sync::No,
             user: 1,

@@ -223,8 +223,8 @@ fn iovs_on_both_sides_and_empty_operations() {
 }
 
 fn atomic(op: AtomicOp, ty: Datatype, remote: Iovs) -> AtomicArgs {
-    let (operand, compare) = (Gather::EMPTY, Gather::EMPTY);
-    AtomicArgs { op, ty, remote, operand, compare, result: None, sync: Sync::No, user: 3 }
+    let operand = Gather::EMPTY;
+    AtomicArgs { op, ty, remote, operand, compare: None, result: None, sync: Sync::No, user: 3 }
 }
 
 // [M9.1] [M9.2] [M9.3] [M9.5]
@@ -250,7 +250,7 @@ fn atomics_packet_by_packet_and_in_order() {
     net.at(0, |e, w| e.atomic(w, peer, pending_read));
     let swap = AtomicArgs {
         operand: Gather::one(send_buf(&nine)),
-        compare: Gather::one(send_buf(&[3, 0, 0, 0, 0, 0, 0, 0])),
+        compare: Some(Gather::one(send_buf(&[3, 0, 0, 0, 0, 0, 0, 0]))),
         result: Some(Scatter::one(recv_buf(&mut older))),
         ..atomic(AtomicOp::CompareSwap, Datatype::Uint64, at)
     };

@@ -124,7 +124,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
             ty: Datatype::Uint64,
             remote: at(0, 8),
             operand: Gather::one(send_buf(&one)),
-            compare: Gather::EMPTY,
+            compare: None,
             result: Some(Scatter::one(recv_buf(&mut old))),
             sync: Sync::No,
             user: 53,

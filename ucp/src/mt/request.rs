@@ -6,7 +6,7 @@ use std::convert::identity;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::shared::{Inside, Locked, OfWorker, Shared};
 use crate::api::RawRequest;
@@ -25,6 +25,8 @@ pub trait Operation: Future<Output: Send> + Unpin + Sized + OfWorker {
     fn refused(error: Error) -> Self::Ended;
     #[doc(hidden)]
     fn has_ended(&self) -> bool;
+    #[doc(hidden)]
+    fn take_ended(&mut self) -> Option<Self::Output>;
     #[doc(hidden)]
     fn cancel_it(&self) -> bool;
     #[doc(hidden)]
@@ -55,6 +57,11 @@ macro_rules! operation {
             #[inline]
             fn has_ended(&self) -> bool {
                 self.is_done()
+            }
+
+            #[inline]
+            fn take_ended(&mut self) -> Option<Self::Output> {
+                self.take()
             }
 
             fn cancel_it(&self) -> bool {
@@ -101,12 +108,10 @@ impl<R: Operation> SharedRequest<R> {
     /// A request that has just been started. // HOT
     #[inline]
     pub(super) fn new(mut request: R, inside: &Inside<'_>) -> Self {
-        if request.has_ended()
-            && let Poll::Ready(output) = Pin::new(&mut request).poll(&mut Context::from_waker(Waker::noop()))
-        {
-            return SharedRequest::ended(output);
+        match request.take_ended() {
+            Some(output) => SharedRequest::ended(output),
+            None => SharedRequest(State::Running(Locked::new(request, inside))),
         }
-        SharedRequest(State::Running(Locked::new(request, inside)))
     }
 
     pub(super) fn ended(output: R::Output) -> Self {
@@ -125,7 +130,7 @@ impl<R: Operation> SharedRequest<R> {
     pub fn test(&mut self) -> Result<Option<R::Output>, Error> {
         match &mut self.0 {
             State::Running(running) => {
-                let output = running.look_mut(take)?;
+                let output = running.look_mut(R::take_ended)?;
                 Ok(output.map(|output| self.end(output)))
             }
             State::Ended(output) => Ok(Some(output.take().expect(TAKEN))),
@@ -197,17 +202,6 @@ impl<R: Operation> SharedRequest<R> {
     }
 }
 
-/// Takes the result of an ended request.
-fn take<R: Operation>(request: &mut R) -> Option<R::Output> {
-    if !request.has_ended() {
-        return None;
-    }
-    match Pin::new(request).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    }
-}
-
 /// Most progress calls with events of a waiting thread before it lets others in.
 const PROGRESS_PER_LOCK: u32 = 16;
 
@@ -222,7 +216,7 @@ fn wait<R: Operation>(running: &mut Locked<R>) -> Result<R::Output, Error> {
         };
         // One lock for several progress calls, and for the request's end.
         for _ in 0..PROGRESS_PER_LOCK {
-            if let Some(output) = request.as_mut().and_then(take) {
+            if let Some(output) = request.as_mut().and_then(R::take_ended) {
                 drop(request.take());
                 return Ok(output);
             }

@@ -69,6 +69,11 @@ impl<B: 'static> AmSend<B> {
         self.0.test().map_err(AmSend)
     }
 
+    /// Takes the result and the buffer, once, if the operation has ended.
+    pub(crate) fn take(&mut self) -> Option<(Result<(), Error>, B)> {
+        self.0.take()
+    }
+
     /// Makes progress until the operation ends.
     pub fn wait(self) -> (Result<(), Error>, B) {
         self.0.wait()

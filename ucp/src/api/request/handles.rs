@@ -164,10 +164,14 @@ impl<B: 'static> SendRequest<B> {
 
     /// Returns the result and the buffer if the operation has ended, otherwise the request.
     pub fn test(mut self) -> Result<(Result<(), Error>, B), Self> {
-        match self.0.take() {
-            Some(ended) => Ok((ended.map(drop), self.0.take_buf())),
-            None => Err(self),
-        }
+        self.take().ok_or(self)
+    }
+
+    /// Takes the result and the buffer, once, if the operation has ended. // HOT
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<(Result<(), Error>, B)> {
+        let ended = self.0.take()?;
+        Some((ended.map(drop), self.0.take_buf()))
     }
 
     /// Makes progress until the operation ends.
@@ -244,10 +248,14 @@ impl<B: 'static> RecvRequest<B> {
 
     /// Returns the result and the buffer if the operation has ended, otherwise the request.
     pub fn test(mut self) -> Result<(Result<RecvStatus, Error>, B), Self> {
-        match self.op.take() {
-            Some(ended) => Ok((ended, with_len_set(ended, self.op.take_buf(), self.set_filled))),
-            None => Err(self),
-        }
+        self.take().ok_or(self)
+    }
+
+    /// Takes the result and the buffer, once, if the operation has ended. // HOT
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<(Result<RecvStatus, Error>, B)> {
+        let ended = self.op.take()?;
+        Some((ended, with_len_set(ended, self.op.take_buf(), self.set_filled)))
     }
 
     /// Makes progress until the operation ends.
@@ -327,10 +335,12 @@ impl FlushRequest {
 
     /// Returns the result if the operation has ended, otherwise the request.
     pub fn test(mut self) -> Result<Result<(), Error>, Self> {
-        match self.0.take() {
-            Some(ended) => Ok(ended.map(drop)),
-            None => Err(self),
-        }
+        self.take().ok_or(self)
+    }
+
+    /// Takes the result, once, if the operation has ended.
+    pub(crate) fn take(&mut self) -> Option<Result<(), Error>> {
+        self.0.take().map(|ended| ended.map(drop))
     }
 
     /// Makes progress until the operation ends.
@@ -375,6 +385,10 @@ impl RawRequest {
 
     pub(crate) fn is_done(&self) -> bool {
         self.0.is_done()
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Ended> {
+        self.0.take()
     }
 
     pub(crate) fn cancel(&self) -> bool {

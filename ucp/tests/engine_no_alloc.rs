@@ -1,5 +1,6 @@
 //! A warm engine allocates nothing for eager, medium and long-CTS messages, expected or not, in order or not.
-//! Not covered: iovs of MEDIUM out of order and of unexpected MEDIUM, which allocate per message.
+//! Not covered: iovs of MEDIUM out of order and of unexpected MEDIUM, which allocate per message. And a peer
+//! takes few bytes.
 
 mod counting;
 
@@ -62,14 +63,17 @@ struct End {
     source: Source,
 }
 
-fn address(n: u8) -> RawAddr {
+fn address(n: u16) -> RawAddr {
     let mut gid = [0; 16];
-    gid[15] = n;
-    RawAddr { gid, qpn: u16::from(n), connid: u32::from(n) }
+    gid[14..].copy_from_slice(&n.to_be_bytes());
+    RawAddr { gid, qpn: n, connid: u32::from(n) }
 }
 
-fn end(me: u8, you: u8) -> End {
-    let source = |n: u8| Source { node: u64::from(n), port: u32::from(n) };
+fn source(n: u16) -> Source {
+    Source { node: u64::from(n), port: u32::from(n) }
+}
+
+fn end(me: u16, you: u16) -> End {
     let mut engine = Engine::new(EngineConfig::default());
     let wire = engine.wires_mut().add(address(me));
     let peer = engine.peers_mut().add(wire, address(you), source(you));
@@ -137,4 +141,32 @@ fn warm_engine_allocates_nothing() {
             assert_eq!(count, 0, "{row:?} of {len} bytes, expected: {expected}, backwards: {backwards}");
         }
     }
+}
+
+/// Sends a message to a peer, which is new to `a` and gone afterwards.
+fn meet(a: &mut End, peer: u16) {
+    let mut b = end(peer, 1);
+    let wire = a.engine.peers().info(a.peer).expect("known").wire;
+    a.peer = a.engine.peers_mut().add(wire, address(peer), source(peer));
+    // SAFETY: no bytes.
+    let buf = unsafe { RecvBuf::new([].as_mut_ptr(), 0) };
+    b.engine.recv(&mut b.line, RecvArgs { buf, kind: RecvKind::Untagged, from: None, user: 0 });
+    // SAFETY: as above.
+    let buf = unsafe { SendBuf::new([].as_ptr(), 0) };
+    let (sync, protocol) = (Sync::No, Protocol::Eager);
+    a.engine.send(&mut a.line, a.peer, SendArgs { buf, tag: None, sync, cq_data: None, protocol, user: 0 });
+    pump(a, &mut b, false);
+    while a.engine.take_event().is_some() {}
+    assert!(b.engine.take_event().is_some() && a.engine.is_flushed(None), "peer {peer} has the message");
+}
+
+#[test]
+fn idle_peer_takes_at_most_256_bytes() {
+    const PEERS: u16 = 1000;
+    let mut a = end(1, 2);
+    meet(&mut a, 2);
+    let before = counting::bytes();
+    (3..PEERS + 3).for_each(|peer| meet(&mut a, peer));
+    let each = (counting::bytes() - before) / usize::from(PEERS);
+    assert!(each <= 256, "{each} bytes a peer, its entries in all tables included");
 }

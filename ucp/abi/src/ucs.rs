@@ -10,6 +10,7 @@ mod log;
 mod net;
 mod stubs;
 mod text;
+mod topo;
 
 use std::ffi::{CStr, c_char};
 

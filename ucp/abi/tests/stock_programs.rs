@@ -2,32 +2,23 @@
 //!
 //! Skipped where it is not installed (Debian: ucx-utils).
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Folder with the library that was built with this test, under the names of UCX's four libraries.
-fn library_folder() -> PathBuf {
-    let exe = std::env::current_exe().expect("a test has a path");
-    let deps = exe.parent().expect("it is in a folder");
-    let candidates = [deps.join("libucp_abi.so"), deps.join("../libucp_abi.so")];
-    let built = candidates.iter().find(|path| path.exists()).expect("the library is built with its tests");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stock-lib");
-    std::fs::create_dir_all(&folder).expect("a folder for the library");
-    for name in ["ucp", "uct", "ucs", "ucm"] {
-        let temporary =
-            folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
-        std::os::unix::fs::symlink(built, &temporary).expect("a link to the library");
-        std::fs::rename(&temporary, folder.join(format!("lib{name}.so.0"))).expect("the link gets its name");
-    }
-    folder
-}
+use common::library_folder;
 
 /// The library's folder, if the program is installed and would load the library.
 fn installed(program: &str) -> Option<PathBuf> {
     let path = Path::new("/usr/bin").join(program);
     if !path.exists() {
         eprintln!("skipped: no {} (ucx-utils)", path.display());
+        return None;
+    }
+    if Command::new("gcc").arg("--version").output().is_err() {
+        eprintln!("skipped: no gcc, which makes the companions of the library");
         return None;
     }
     let folder = library_folder();
@@ -248,6 +239,51 @@ fn what_a_transport_does_not_have_is_refused() {
     }
 }
 
+/// Both interfaces of a transport are in one process, and what they exchange is compared.
+#[test]
+fn uct_from_c() {
+    const HEADER: &str = "/usr/include/uct/api/uct.h";
+    if !Path::new(HEADER).exists() || Command::new("gcc").arg("--version").output().is_err() {
+        return eprintln!("skipped: no gcc or no {HEADER} (libucx-dev)");
+    }
+    let folder = library_folder();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/uct.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("uct");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-Wall", "-Werror", "-Wno-unused-function", "-o"]).arg(&program).arg(source);
+    let gcc = gcc.arg(format!("-L{}", folder.display())).arg("-l:libucp.so.0").output().expect("gcc runs");
+    assert_ended_well("gcc", &gcc);
+    for (tl, dev) in [("self", "memory"), ("posix", "memory"), ("cma", "memory"), ("efa", "softefa0")] {
+        let mut run = Command::new("timeout");
+        run.arg("90").arg(&program).args([tl, dev]).env("LD_LIBRARY_PATH", &folder);
+        assert_ended_well(tl, &run.output().expect("it runs"));
+    }
+}
+
+/// `ucx_info` prints devices, configuration, and what a context and an endpoint are.
+#[test]
+fn ucx_info_prints() {
+    let Some(folder) = installed("ucx_info") else { return };
+    for (args, expected) in [
+        (&["-d"][..], "Transport: efa"),
+        (&["-d", "-t", "posix"], "Transport: posix"),
+        (&["-c"], "UCX_TLS="),
+        (&["-s"], "# CPU vendor: "),
+        (&["-p", "-u", "t"], "# UCP context"),
+        (&["-w", "-u", "ta"], "# UCP worker"),
+        (&["-e", "-u", "t"], "# UCP endpoint"),
+        (&["-m", "20m", "-u", "r"], "allocated 20971520 bytes"),
+        (&["-v"], "#"),
+    ] {
+        let mut info = Command::new("timeout");
+        info.args(["60", "/usr/bin/ucx_info"]).args(args).env("LD_LIBRARY_PATH", &folder);
+        let output = info.output().expect("it runs");
+        assert_ended_well(&format!("ucx_info {args:?}"), &output);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(expected), "ucx_info {args:?} does not print {expected:?}:\n{text}");
+    }
+}
+
 /// UCX's example, compiled as it is installed, sends a text by each kind of active message.
 #[test]
 fn uct_hello_world() {
@@ -259,7 +295,7 @@ fn uct_hello_world() {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("uct_hello_world");
     let mut gcc = Command::new("gcc");
     gcc.arg("-o").arg(&program).arg(source).arg(format!("-L{}", folder.display()));
-    let gcc = gcc.args(["-l:libuct.so.0", "-l:libucs.so.0"]).output().expect("gcc runs");
+    let gcc = gcc.args(["-l:libucp.so.0"]).output().expect("gcc runs");
     assert_ended_well("gcc", &gcc);
     for (tl, dev) in [("posix", "memory"), ("efa", "softefa0")] {
         for kind in ["-i", "-b", "-z"] {

@@ -25,6 +25,25 @@ unsafe fn parts(address: *const libc::sockaddr) -> Option<(IpAddr, u16)> {
     }
 }
 
+/// Sets family and address.
+unsafe fn set_ip(address: *mut libc::sockaddr, ip: IpAddr) {
+    // SAFETY: the caller has room for an address of this family.
+    unsafe {
+        match ip {
+            IpAddr::V4(ip) => {
+                let v4 = address.cast::<libc::sockaddr_in>();
+                (&raw mut (*v4).sin_family).write_unaligned(libc::AF_INET as libc::sa_family_t);
+                (&raw mut (*v4).sin_addr.s_addr).write_unaligned(u32::from(ip).to_be());
+            }
+            IpAddr::V6(ip) => {
+                let v6 = address.cast::<libc::sockaddr_in6>();
+                (&raw mut (*v6).sin6_family).write_unaligned(libc::AF_INET6 as libc::sa_family_t);
+                (&raw mut (*v6).sin6_addr.s6_addr).write_unaligned(ip.octets());
+            }
+        }
+    }
+}
+
 entry! {
     /// Closes a descriptor and sets it to -1; does nothing if it is -1.
     fn ucs_close_fd(fd: *mut c_int) {
@@ -51,6 +70,62 @@ entry! {
             let error = std::io::Error::last_os_error();
             tracing::error!("cannot set option {name} of level {level} of descriptor {fd}: {error}");
             return Err(Status::IoError);
+        }
+        Ok(())
+    }
+
+    /// Makes an address of its text; the port stays as it is.
+    fn ucs_sock_ipstr_to_sockaddr(text: *const c_char, address: *mut libc::sockaddr_storage) -> CStatus {
+        if text.is_null() || address.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let ip = crate::context::text_of(text).parse().map_err(|_| {
+            tracing::error!("invalid address {}", crate::context::text_of(text));
+            Status::InvalidAddr
+        })?;
+        // SAFETY: the caller passes room for the address of every family.
+        unsafe { set_ip(address.cast(), ip) };
+        Ok(())
+    }
+
+    /// Stores the port of an address.
+    fn ucs_sockaddr_get_port(address: *const libc::sockaddr, port: *mut u16) -> CStatus {
+        if address.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        // SAFETY: the caller passes an address.
+        let (_, found) = unsafe { parts(address) }.ok_or(Status::InvalidParam)?;
+        crate::handle::store(port, found)
+    }
+
+    /// Sets the port of an address.
+    fn ucs_sockaddr_set_port(address: *mut libc::sockaddr, port: u16) -> CStatus {
+        if address.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        // SAFETY: the caller passes an address. Both families have the port at the same place.
+        unsafe {
+            parts(address).ok_or(Status::InvalidParam)?;
+            (&raw mut (*address.cast::<libc::sockaddr_in>()).sin_port).write_unaligned(port.to_be());
+        }
+        Ok(())
+    }
+
+    /// Makes an address that of every interface; its family stays as it is.
+    fn ucs_sockaddr_set_inaddr_any(address: *mut libc::sockaddr, family: libc::sa_family_t) -> CStatus {
+        if address.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let any: IpAddr = match c_int::from(family) {
+            libc::AF_INET => Ipv4Addr::UNSPECIFIED.into(),
+            libc::AF_INET6 => Ipv6Addr::UNSPECIFIED.into(),
+            _ => return Err(Status::InvalidParam),
+        };
+        // SAFETY: the caller passes room for an address of this family.
+        unsafe {
+            let before = (&raw const (*address).sa_family).read_unaligned();
+            set_ip(address, any);
+            (&raw mut (*address).sa_family).write_unaligned(before);
         }
         Ok(())
     }
@@ -89,6 +164,27 @@ mod tests {
         unsafe {
             let text = ucs_sockaddr_str(address, buffer.as_mut_ptr(), size);
             CStr::from_ptr(text).to_string_lossy().into_owned()
+        }
+    }
+
+    #[test]
+    fn addresses_are_made_of_text() {
+        // SAFETY: all zeros are a value of the type, and the address is of this test.
+        unsafe {
+            let mut address: libc::sockaddr_storage = std::mem::zeroed();
+            let at: *mut libc::sockaddr = (&raw mut address).cast();
+            for (text, printed_as) in [(c"10.1.2.3", "10.1.2.3:77"), (c"fe80::7", "fe80::7:77")] {
+                assert_eq!(ucs_sock_ipstr_to_sockaddr(text.as_ptr(), &mut address), CStatus(0));
+                assert_eq!(ucs_sockaddr_set_port(at, 77), CStatus(0));
+                let mut port = 0;
+                assert_eq!((ucs_sockaddr_get_port(at, &mut port), port), (CStatus(0), 77));
+                assert_eq!(printed(at, 64), printed_as);
+                assert_eq!(ucs_sockaddr_set_inaddr_any(at, (*at).sa_family), CStatus(0));
+            }
+            assert_eq!(printed(at, 64), ":::77");
+            let bad = ucs_sock_ipstr_to_sockaddr(c"here".as_ptr(), &mut address);
+            assert_eq!(bad, Status::InvalidAddr.into());
+            assert_eq!(ucs_sockaddr_set_inaddr_any(at, 99), Status::InvalidParam.into());
         }
     }
 

@@ -44,6 +44,23 @@ entry! {
         Ok(())
     }
 
+    /// Prints a number of bytes with its unit, or `inf` or `auto`. Returns the buffer.
+    fn ucs_memunits_to_str(value: usize, buffer: *mut c_char, size: usize) -> *mut c_char {
+        const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
+        let text = match value {
+            usize::MAX => "inf".to_owned(),
+            AUTO => "auto".to_owned(),
+            _ => {
+                // Of zero, which every unit divides, no unit is meant.
+                let unit = if value == 0 { 0 } else { value.trailing_zeros() as usize / 10 };
+                let unit = unit.min(UNITS.len() - 1);
+                format!("{}{}", value >> (10 * unit), UNITS[unit])
+            }
+        };
+        crate::info::fill_string(buffer, size, &text);
+        Ok(buffer)
+    }
+
     /// Removes characters of a set, white space for null, from the end of a string buffer.
     fn ucs_string_buffer_rtrim(buffer: *mut StringBuffer, set: *const c_char) {
         // SAFETY: the buffer is the caller's, or null; the set is a string or null.
@@ -68,6 +85,9 @@ entry! {
         Ok(filled.map_or(c"".as_ptr().cast_mut(), |buffer| buffer.text))
     }
 }
+
+/// `UCS_MEMUNITS_AUTO`.
+const AUTO: usize = usize::MAX - 1;
 
 /// `ucs_string_buffer_t`.
 #[repr(C)]
@@ -167,6 +187,24 @@ mod tests {
         }
         assert_eq!(text(&buffer), "abcdefg");
         assert_eq!(&memory[8..], b"##");
+    }
+
+    #[test]
+    fn sizes_are_printed_with_their_unit() {
+        let mut buffer = [0u8; 8];
+        let expected = [
+            (0, "0"),
+            (1000, "1000"),
+            (1024, "1K"),
+            (3 << 20, "3M"),
+            ((1 << 20) + 1024, "1025K"),
+            (AUTO, "auto"),
+        ];
+        for (value, text) in expected.into_iter().chain([(usize::MAX, "inf"), (1 << 40, "1T")]) {
+            // SAFETY: the buffer is of this test.
+            unsafe { ucs_memunits_to_str(value, buffer.as_mut_ptr().cast(), buffer.len()) };
+            assert_eq!(CStr::from_bytes_until_nul(&buffer).expect("a text").to_str(), Ok(text));
+        }
     }
 
     #[test]

@@ -94,9 +94,17 @@ impl Iface {
         if self.is_progressing.replace(true) {
             return 0;
         }
-        let events = self.inner.poll(BUDGET, &mut Reports(self));
-        self.is_progressing.set(false);
-        events as c_uint
+        let _ended = Ended(&self.is_progressing);
+        self.inner.poll(BUDGET, &mut Reports(self)) as c_uint
+    }
+}
+
+/// Marks a call of progress as ended when it is dropped, also after a panic.
+struct Ended<'a>(&'a std::cell::Cell<bool>);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 

@@ -3,10 +3,16 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Folder of the library that was built with this test, under UCX's names.
+/// Folder of the library that was built with this test, under UCX's names. Made once, for all threads.
 pub fn library_folder() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(make_library_folder).clone()
+}
+
+fn make_library_folder() -> PathBuf {
     let exe = std::env::current_exe().expect("a test has a path");
     let deps = exe.parent().expect("it is in a folder");
     let candidates = [deps.join("libucp_abi.so"), deps.join("../libucp_abi.so")];

@@ -84,6 +84,12 @@ conform_suite!(cma_itself, || {
     let iface = cma::Iface::open(&Default::default()).unwrap();
     Pair::new(iface.clone(), iface)
 });
+conform_suite!(efa_itself, || {
+    use uct::efa::dev::soft;
+    let dev = soft::open_shm(&Source::empty(), "softefa0").unwrap();
+    let iface = uct::efa::Iface::open(dev, &Default::default()).unwrap();
+    Pair::new(iface.clone(), iface)
+});
 conform_suite!(cma_paired, || {
     let open = || Paired::new(cma::Iface::open(&Default::default()).unwrap());
     Pair::by_ep(open(), open())

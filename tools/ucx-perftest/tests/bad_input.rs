@@ -418,3 +418,28 @@ fn closed_pipe_ends_quietly() {
     assert_eq!(String::from_utf8_lossy(&out.stderr), "");
     assert_eq!(out.status.code(), Some(141));
 }
+
+/// Peers are of one user: both transports say so by name. Only root becomes another user.
+#[test]
+fn the_client_of_another_user_is_told_why() {
+    use std::os::unix::process::CommandExt;
+    let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
+    if owner != 0 {
+        println!("skipped: the_client_of_another_user_is_told_why: only root becomes another user");
+        return;
+    }
+    // Where the other user reaches it.
+    let copy = std::env::temp_dir().join(format!("ucx-perftest-of-nobody.{}", std::process::id()));
+    std::fs::copy(env!("CARGO_BIN_EXE_ucx-perftest"), &copy).unwrap();
+    for (tl, why) in [("posix", "(different user?)"), ("efa", "peers must be of one user")] {
+        let server = Server::start("");
+        let mut client = std::process::Command::new(&copy);
+        client.args(["127.0.0.1", "-t", "tag_lat", "-n", "100", "-x", tl, "-p", &server.port.to_string()]);
+        let ran = common::Ran::from(client.uid(65534).gid(65534).current_dir("/").output().unwrap());
+        assert_eq!(ran.status, 255, "{tl}: {}", ran.err);
+        assert!(ran.err.contains(why), "{tl}: {}", ran.err);
+        assert!(ran.err.lines().count() < 4, "{tl}: {}", ran.err);
+        assert_eq!(server.finish().status, 255, "{tl}");
+    }
+    std::fs::remove_file(&copy).unwrap();
+}

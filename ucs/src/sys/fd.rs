@@ -1,18 +1,12 @@
 //! Wake-up descriptors: eventfd and epoll set. Blocks only in `Epoll::wait`.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
 use crate::Errno;
-use crate::mem::MemError;
-
-/// Whether a descriptor has no file behind it, as an eventfd; for systems without `/proc`.
-fn is_anonymous_inode(fd: &OwnedFd) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == 0)
-}
 
 /// A counter behind a descriptor: readable while not zero. Non-blocking, closed on exec.
 #[derive(Debug)]
@@ -29,21 +23,6 @@ impl EventFd {
     /// Uses a descriptor got from another process. It must be an eventfd for `signal` and `clear` to work.
     pub fn from_fd(fd: OwnedFd) -> EventFd {
         EventFd { fd }
-    }
-
-    /// Takes a peer's descriptor if it is an eventfd: others could make `signal` block or write elsewhere.
-    pub fn from_peer(fd: OwnedFd) -> Result<EventFd, MemError> {
-        let refused = MemError::Refused { why: "its wake-up descriptor is not an eventfd" };
-        let is_one = match std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
-            Ok(to) => to.as_os_str() == "anon_inode:[eventfd]",
-            Err(_) => is_anonymous_inode(&fd),
-        };
-        if !is_one {
-            return Err(refused);
-        }
-        // The flag belongs to the open file, which is the peer's too; an honest one has set it already.
-        rustix::io::ioctl_fionbio(&fd, true).map_err(|_| refused)?;
-        Ok(EventFd { fd })
     }
 
     /// Adds one: pollers wake up.
@@ -189,27 +168,6 @@ mod tests {
         assert_eq!(wait_readable(&both, NOW), Ok(false));
         two.signal().unwrap();
         assert_eq!(wait_readable(&both, None), Ok(true));
-    }
-
-    #[test]
-    fn only_an_eventfd_is_taken_from_a_peer() {
-        let event = EventFd::new().unwrap();
-        let copy = EventFd::from_peer(event.fd.try_clone().unwrap()).unwrap();
-        copy.signal().unwrap();
-        assert_eq!(event.clear(), Ok(1));
-        let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(matches!(EventFd::from_peer(file.into()), Err(MemError::Refused { .. })));
-    }
-
-    #[test]
-    fn eventfds_are_recognised_without_proc() {
-        assert!(is_anonymous_inode(&EventFd::new().unwrap().fd));
-        let (pipe, _) = rustix::pipe::pipe().unwrap();
-        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        let file = std::fs::File::open("/dev/null").unwrap();
-        for fd in [pipe, socket.into(), file.into()] {
-            assert!(!is_anonymous_inode(&fd));
-        }
     }
 
     #[test]

@@ -8,10 +8,12 @@ pub mod proc;
 pub mod thread;
 pub mod topo;
 pub mod wake;
+pub mod wake_socket;
 pub mod wakeup;
 
 pub use cpu::{CpuError, CpuSet};
 pub use fd::{Epoll, EventFd, Interest};
 pub use proc::{PeerCred, PidFd, ProcId};
 pub use wake::{WakePipe, Waker};
+pub use wake_socket::{WakeSender, WakeSocket};
 pub use wakeup::{Sleeper, Wakeup};

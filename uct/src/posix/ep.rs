@@ -54,7 +54,7 @@ impl Ep {
     fn attach(&self) -> Result<&Link, Refused> {
         match self.own.attach_briefly(&self.peer) {
             Ok(link) => link.ok_or(Refused::NoResource),
-            Err(why) => Err(op_error(why).into()),
+            Err(why) => Err(self.peer.op_error(why).into()),
         }
     }
 
@@ -62,15 +62,6 @@ impl Ep {
     #[cold]
     fn attach_blocking(&self) -> Result<&Link, ConnectError> {
         self.own.attach(&self.peer, self.own.answer_timeout)?.ok_or(ConnectError::NoAnswer)
-    }
-}
-
-#[cold]
-fn op_error(why: ConnectError) -> Error {
-    match why {
-        ConnectError::Gone => Error::PeerDead,
-        ConnectError::Op(e) => e,
-        _ => Error::Unreachable,
     }
 }
 

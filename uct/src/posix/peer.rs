@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::sync::prefetch_write;
-use ucs::sys::EventFd;
+use ucs::sys::WakeSender;
 
 /// Added to the cached tail while a packet is being packed: more than the head moves meanwhile.
 const PACKING_OFFSET: u64 = 1 << 30;
@@ -36,6 +36,8 @@ pub struct Peer {
     /// It was gone when it was to be attached, or its process has died: every call on its endpoints fails.
     failed: Cell<bool>,
     reported: Cell<bool>,
+    /// The log says why it cannot be reached.
+    told_why: Cell<bool>,
     /// The ticket below which all is that it can have sent, once it is dead.
     drain_limit: Cell<Option<u64>>,
     pub eps: EpTable,
@@ -63,28 +65,29 @@ pub struct Link {
     wake: Wake,
 }
 
-/// The eventfd that wakes the peer's interface. Most peers poll, so it is validated at its first use.
+/// The end of the socket that wakes the peer's interface. Most peers poll, so it is validated at its first
+/// use.
 struct Wake {
     raw: Cell<Option<OwnedFd>>,
-    eventfd: OnceCell<Option<EventFd>>,
+    sender: OnceCell<Option<WakeSender>>,
 }
 
 impl Wake {
     fn new(raw: OwnedFd) -> Wake {
-        Wake { raw: Cell::new(Some(raw)), eventfd: OnceCell::new() }
+        Wake { raw: Cell::new(Some(raw)), sender: OnceCell::new() }
     }
 
     fn signal(&self) {
-        let check = || self.raw.take().and_then(|fd| EventFd::from_peer(fd).ok());
-        match self.eventfd.get_or_init(check) {
+        let check = || self.raw.take().and_then(|fd| WakeSender::from_peer(fd).ok());
+        match self.sender.get_or_init(check) {
             Some(wake) => {
                 if let Err(errno) = wake.signal() {
                     tracing::warn!(%errno, "cannot wake a peer");
                 }
             }
-            None => tracing::warn!(
-                "a peer wants to be woken by something that is not an eventfd: it is not woken"
-            ),
+            None => {
+                tracing::warn!("a peer wants to be woken by something that is not a socket: it is not woken")
+            }
         }
     }
 }
@@ -100,13 +103,29 @@ struct Claim<'a> {
 impl Peer {
     pub fn new(name: Name) -> Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
-        let (failed, reported, drain_limit) = (Cell::new(false), Cell::new(false), Cell::new(None));
+        let (failed, reported, told_why) = (Cell::new(false), Cell::new(false), Cell::new(false));
+        let drain_limit = Cell::new(None);
         let (link, eps, waiting) = (OnceCell::new(), EpTable::default(), WaitingQueues::default());
-        Peer { name, link, fetched, query, failed, reported, drain_limit, eps, waiting }
+        Peer { name, link, fetched, query, failed, reported, told_why, drain_limit, eps, waiting }
     }
 
     pub fn name(&self) -> Name {
         self.name
+    }
+
+    /// The error of an operation on a peer that cannot be attached. The log tells once what that leaves out.
+    #[cold]
+    pub fn op_error(&self, why: ConnectError) -> Error {
+        match why {
+            ConnectError::Gone => Error::PeerDead,
+            ConnectError::Op(e) => e,
+            why => {
+                if !self.told_why.replace(true) {
+                    tracing::error!("peer {:#x} on this host cannot be reached: {why}", self.name.0);
+                }
+                Error::Unreachable
+            }
+        }
     }
 
     pub fn needs_query(&self) -> bool {

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use ucs::mem::MemError;
 use ucs::sync::{load_fence, prefetch_read};
-use ucs::sys::EventFd;
+use ucs::sys::WakeSocket;
 
 /// Most rounds of housekeeping between two checks of a stuck ticket; doubled while its holder lives.
 const MAX_STUCK_INTERVAL: u32 = 1 << 10;
@@ -59,8 +59,8 @@ pub struct Rx {
     stuck_every: Cell<u32>,
     suspect_ticket: Cell<u64>,
     stats: Cell<RxStats>,
-    /// The eventfd that the reader sleeps on; writers have a copy.
-    wake: Arc<EventFd>,
+    /// The reader sleeps on it; writers have its far end.
+    wake: Arc<WakeSocket>,
     alarm: Arc<Alarm>,
     /// Peers have died; their endpoints fail once all below this ticket is read.
     drain_until: Cell<Option<u64>>,
@@ -91,7 +91,7 @@ impl Rx {
             server.new_name().with_custom_slots()
         };
         let seg = Segment::create(shape, name)?;
-        let wake = EventFd::new().map_err(|errno| MemError::Descriptors { what: "a wake-up", errno })?;
+        let wake = WakeSocket::new().map_err(|errno| MemError::Descriptors { what: "a wake-up", errno })?;
         let wake = Arc::new(wake);
         let mem = seg.own_mem().expect("it has just been made").clone();
         let export = server.export(name, mem.clone(), ExportKind::Iface(wake.clone()));
@@ -433,7 +433,7 @@ impl Rx {
     }
 
     pub fn arm(&self) -> Result<bool, Error> {
-        self.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
+        self.wake.clear().map_err(|errno| Error::Sys { call: "recv", errno })?;
         if self.has_unreported_failure() {
             self.polls_left.set(1);
             return Ok(false);

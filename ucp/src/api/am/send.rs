@@ -46,7 +46,8 @@ pub enum AmProto {
 pub struct AmParams<'a> {
     /// Protocol of the data.
     pub proto: AmProto,
-    /// Tells the receiver that a reply is asked for ([`AmMessage::wants_reply`](crate::AmMessage::wants_reply)).
+    /// Tells the receiver that a reply is asked for, see
+    /// [`AmMessage::wants_reply`](crate::AmMessage::wants_reply).
     pub reply: bool,
     /// Called when the operation ends, unless it ends within the call.
     pub done: Option<Callback>,

@@ -39,7 +39,7 @@ pub(crate) fn choose_resources(
         .filter(|r| tls.allows(|name| matches_name(name, r)))
         // Transports without messages (`cma`) may be named, but are no lanes.
         .filter(|r| r.has_am)
-        .filter(|r| r.kind != DevKind::Net || devices.allows(|name| names_device(name, r)))
+        .filter(|r| r.kind != DevKind::Net || devices.allows(|name| names_device(name, r, found)))
         .cloned()
         .collect();
     let is_real = |r: &TlResource| r.kind == DevKind::Net && !r.is_software;
@@ -47,7 +47,7 @@ pub(crate) fn choose_resources(
     chosen.retain(|r| {
         !r.is_software
             || !real.contains(&r.tl)
-            || devices.wants(|name| name != "all" && names_device(name, r))
+            || devices.wants(|name| name != "all" && names_device(name, r, found))
     });
     if chosen.is_empty() {
         return Err(OpenError::Config(format!(
@@ -161,7 +161,7 @@ fn is_there(name: &str, found: &[TlResource]) -> bool {
 /// Checks that a device of a list of permitted ones is there, if `policy` requires it.
 fn check_devices(devices: &NameList, found: &[TlResource], policy: ListPolicy) -> Result<(), OpenError> {
     let nets = || found.iter().filter(|r| r.kind == DevKind::Net);
-    let is_there = |name: &str| name == "all" || nets().any(|r| names_device(name, r));
+    let is_there = |name: &str| name == "all" || nets().any(|r| names_device(name, r, found));
     let absent: Vec<&str> = devices.names.iter().map(|name| &**name).filter(|name| !is_there(name)).collect();
     let Some(first) = absent.first() else { return Ok(()) };
     let none = !devices.deny && absent.len() == devices.names.len();
@@ -180,10 +180,14 @@ fn check_devices(devices: &NameList, found: &[TlResource], policy: ListPolicy) -
     Ok(())
 }
 
-/// Whether `name` is the resource's device, with or without the number of its only port.
-fn names_device(name: &str, r: &TlResource) -> bool {
-    let plain = |name: &str| name.strip_suffix(":1").unwrap_or(name).to_owned();
-    name == "all" || r.dev == name || plain(name) == plain(&r.dev)
+/// Whether `name` is the resource's device. A name that is no device's is compared without the number of the
+/// only port: `softefa0:1` is a device of its own where libibverbs shows it, and `softefa0` elsewhere.
+fn names_device(name: &str, r: &TlResource, found: &[TlResource]) -> bool {
+    fn plain(name: &str) -> &str {
+        name.strip_suffix(":1").unwrap_or(name)
+    }
+    let is_exact = || found.iter().any(|r| r.dev == name);
+    name == "all" || r.dev == name || (plain(name) == plain(&r.dev) && !is_exact())
 }
 
 fn known_transports(found: &[TlResource]) -> String {
@@ -276,6 +280,16 @@ mod tests {
             one("efa", "softefa0", DevKind::Net),
             one("efa", "softefa1", DevKind::Net),
         ]
+    }
+
+    #[test]
+    fn a_port_is_a_device_of_its_own_where_both_are_there() {
+        let mut found = found();
+        assert_eq!(picks_of(&found, "efa", "softefa0:1").unwrap(), "efa/softefa0");
+        found.push(TlResource { dev: "softefa0:1".into(), ..found[2].clone() });
+        assert_eq!(picks_of(&found, "efa", "softefa0:1").unwrap(), "efa/softefa0:1");
+        assert_eq!(picks_of(&found, "efa", "softefa0").unwrap(), "efa/softefa0");
+        assert_eq!(picks_of(&found, "efa", "softefa1:1").unwrap(), "efa/softefa1");
     }
 
     fn picks(tls: &str, devices: &str) -> Result<String, String> {

@@ -65,8 +65,8 @@ impl Ep {
         unsafe { put_unmapped(self, (buf, len), (remote, rkey), params) }
     }
 
-    /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length; to one piece
-    /// also more, without `cq_data`.
+    /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length; to one
+    /// piece also more, without `cq_data`.
     /// # Safety
     /// As for [`Ep::put_raw`], for every piece.
     pub unsafe fn put_iov_raw(

@@ -8,6 +8,7 @@
 //! | `namespace.rs` | the names of sockets |
 //! | `wire.rs` | request and reply |
 //! | `server.rs` | the thread |
+//! | `seats.rs` | the connections it keeps |
 //! | `client.rs` | the socket calls of a querying process |
 //! | `query.rs` | a query, until its reply arrives |
 //! | `watch.rs` | processes that are watched for their death |
@@ -17,6 +18,7 @@ mod client;
 mod namespace;
 mod notifier;
 mod query;
+mod seats;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -35,7 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
-use ucs::sys::{EventFd, ProcId, thread};
+use ucs::sys::{EventFd, ProcId, WakeSocket, thread};
 
 /// Bits of an export's number in a [`Name`]; the bit above them is [`CUSTOM_SLOTS`].
 const EXPORT_BITS: u32 = 23;
@@ -69,14 +71,14 @@ impl Name {
 pub enum ExportKind<W> {
     /// Memory of the program, at this range in its owner.
     Memory(MemRange),
-    /// The segment of an interface, with the eventfd that wakes it.
+    /// The segment of an interface, with the socket that wakes it.
     Iface(W),
 }
 
 #[derive(Clone)]
 struct ExportEntry {
     mem: Arc<SharedMem>,
-    kind: ExportKind<Arc<EventFd>>,
+    kind: ExportKind<Arc<WakeSocket>>,
 }
 
 struct Shared {
@@ -176,7 +178,7 @@ impl FdServer {
         self: &Arc<Self>,
         name: Name,
         mem: Arc<SharedMem>,
-        kind: ExportKind<Arc<EventFd>>,
+        kind: ExportKind<Arc<WakeSocket>>,
     ) -> Export {
         if let ExportKind::Memory(range) = &kind {
             lock(&self.shared.memory).insert(range.addr.get(), (*range, name));

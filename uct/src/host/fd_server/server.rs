@@ -2,12 +2,12 @@
 //! `mod.rs`. No client can make it wait: each is served when it is ready.
 
 use super::namespace::{ProcKey, SocketNamespace};
-use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, PerName, Reply, Request, Status};
+use super::seats::Seats;
+use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, MAX_NAMES, PerName, Reply, Request, Status};
 use super::{ExportEntry, ExportKind, Name, Shared, lock};
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
-use std::collections::HashMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,15 +28,10 @@ pub struct ServerThread {
     listener: OwnedFd,
     namespace: SocketNamespace,
     shared: Arc<Shared>,
-    clients: HashMap<u64, Client>,
+    seats: Seats,
     next_token: u64,
     /// Kept for a client that connects when none is left; while it is in use, clients wait in the backlog.
     spare: Option<EventFd>,
-}
-
-struct Client {
-    fd: OwnedFd,
-    is_same_user: bool,
 }
 
 #[expect(clippy::large_enum_variant, reason = "it is used where it is made, one at a time")]
@@ -56,23 +51,14 @@ impl ServerThread {
         shared.watches.epoll().add(&listener, LISTENER)?;
         shared.watches.epoll().add(&shared.stop, STOP)?;
         let spare = Some(EventFd::new()?);
-        Ok(ServerThread {
-            listener,
-            namespace,
-            shared,
-            clients: HashMap::new(),
-            next_token: FIRST_CLIENT,
-            spare,
-        })
+        Ok(ServerThread { listener, namespace, shared, seats: Seats::new(), next_token: FIRST_CLIENT, spare })
     }
 
     pub fn run(mut self) {
         let mut tokens = Vec::new();
         loop {
             tokens.clear();
-            // Nobody notifies of descriptors that are free again.
-            let timeout = self.spare.is_none().then_some(BACKOFF);
-            if let Err(errno) = self.shared.watches.epoll().wait(&mut tokens, timeout) {
+            if let Err(errno) = self.shared.watches.epoll().wait(&mut tokens, self.timeout()) {
                 tracing::warn!(%errno, "the fd server cannot wait");
                 std::thread::sleep(BACKOFF);
             }
@@ -89,7 +75,15 @@ impl ServerThread {
                 }
             }
             self.resume_accept();
+            while let Some(token) = self.seats.overdue() {
+                self.remove(token);
+            }
         }
+    }
+
+    /// Nobody notifies of descriptors that are free again, or of a client that stays silent.
+    fn timeout(&self) -> Option<Duration> {
+        if self.spare.is_none() { Some(BACKOFF) } else { self.seats.next_overdue() }
     }
 
     fn accept(&mut self) {
@@ -100,22 +94,9 @@ impl ServerThread {
             accepted = rustix::net::accept_with(&self.listener, flags);
         }
         match accepted {
-            Ok(fd) => {
-                let is_same_user = PeerCred::of(&fd).is_ok_and(PeerCred::is_same_user);
-                let client = Client { fd, is_same_user };
-                // The request mostly arrives with the connection.
-                match self.receive(&client) {
-                    Received::Request(lookups, KeepOpen::No) => drop(reply(&client.fd, &lookups)),
-                    // Before the reply: the end of a kept connection is the notification of a death.
-                    Received::Request(lookups, KeepOpen::Yes) => match self.register(client) {
-                        Ok(token) => self.reply_to(token, &lookups),
-                        Err(client) => drop(reply(&client.fd, &retry_later(&lookups))),
-                    },
-                    // A rejected client connects again.
-                    Received::Nothing => drop(self.register(client)),
-                    Received::HungUp => {}
-                }
-            }
+            Ok(client) if PeerCred::of(&client).is_ok_and(PeerCred::is_same_user) => self.seat(client),
+            // Another user's gets one answer, and no seat.
+            Ok(stranger) => drop(reply(&stranger, &[const { Err(Status::Denied) }; MAX_NAMES])),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(errno) => {
                 tracing::warn!(%errno, "the fd server cannot accept a client");
@@ -124,18 +105,43 @@ impl ServerThread {
         }
     }
 
-    /// Registers a client for further input, or returns it.
-    fn register(&mut self, client: Client) -> Result<u64, Client> {
+    fn seat(&mut self, client: OwnedFd) {
+        // The request mostly arrives with the connection.
+        match self.receive(&client) {
+            Received::Request(lookups, KeepOpen::No) => drop(reply(&client, &lookups)),
+            // Before the reply: the end of a kept connection is the notification of a death.
+            Received::Request(lookups, KeepOpen::Yes) => match self.register(&client) {
+                Some(token) => {
+                    self.seats.add_answered(token, client);
+                    self.reply_to(token, &lookups);
+                }
+                None => drop(reply(&client, &retry_later(&lookups))),
+            },
+            Received::Nothing => {
+                if let Some(token) = self.register(&client) {
+                    self.seats.add_silent(token, client);
+                } // Else it sees the hang-up and connects again.
+            }
+            Received::HungUp => {}
+        }
+    }
+
+    /// Watches a client for further input, if it may stay.
+    fn register(&mut self, client: &OwnedFd) -> Option<u64> {
+        while let Some(silent) = self.seats.in_the_way() {
+            self.remove(silent);
+        }
         let token = self.next_token;
         self.next_token += 1;
-        match self.shared.watches.epoll().add(&client.fd, token) {
-            Ok(()) => {
-                self.clients.insert(token, client);
-                Ok(token)
-            }
+        if !self.seats.has_room() {
+            tracing::warn!("the fd server rejects a client: its connections take half of the descriptors");
+            return None;
+        }
+        match self.shared.watches.epoll().add(client, token) {
+            Ok(()) => Some(token),
             Err(errno) => {
                 tracing::warn!(%errno, "the fd server rejects a client");
-                Err(client)
+                None
             }
         }
     }
@@ -150,9 +156,10 @@ impl ServerThread {
     }
 
     fn serve(&mut self, token: u64) {
-        let Some(client) = self.clients.get(&token) else { return };
+        let Some(client) = self.seats.get(token) else { return };
         match self.receive(client) {
             Received::Request(lookups, keep_open) => {
+                self.seats.note_request(token);
                 self.reply_to(token, &lookups);
                 if keep_open == KeepOpen::No {
                     self.remove(token);
@@ -164,8 +171,8 @@ impl ServerThread {
     }
 
     fn reply_to(&mut self, token: u64, lookups: &[Lookup]) {
-        let Some(client) = self.clients.get(&token) else { return };
-        match reply(&client.fd, lookups) {
+        let Some(client) = self.seats.get(token) else { return };
+        match reply(client, lookups) {
             // A client that does not read gets no reply.
             Ok(_) | Err(Errno::AGAIN) => {}
             // The client sees the hang-up and queries again.
@@ -177,28 +184,25 @@ impl ServerThread {
     }
 
     fn remove(&mut self, token: u64) {
-        if let Some(client) = self.clients.remove(&token) {
+        if let Some(client) = self.seats.remove(token) {
             // Closing would do, unless a forked child holds a copy.
-            let _ = self.shared.watches.epoll().remove(&client.fd);
+            let _ = self.shared.watches.epoll().remove(&client);
         }
     }
 
     /// Receives a request, if there is one, and looks its names up.
-    fn receive(&self, client: &Client) -> Received {
+    fn receive(&self, client: &OwnedFd) -> Received {
         let mut bytes = [0; BUF_LEN];
-        let len = match rustix::net::recv(&client.fd, &mut bytes, RecvFlags::DONTWAIT) {
+        let len = match rustix::net::recv(client, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, len)) if len > 0 => len,
             Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
             _ => return Received::HungUp,
         };
         match Request::read(&bytes[..len.min(BUF_LEN)]) {
-            Some((names, keep_open)) if client.is_same_user => {
+            Some((names, keep_open)) => {
                 let exports = lock(&self.shared.exports);
                 let find = |name: &Name| exports.get(&name.0).cloned().ok_or(Status::NotFound);
                 Received::Request(names.iter().map(find).collect(), keep_open)
-            }
-            Some((names, keep_open)) => {
-                Received::Request(names.iter().map(|_| Err(Status::Denied)).collect(), keep_open)
             }
             // Malformed, or of another version: the reply tells ours.
             None => Received::Request(PerName::new(), KeepOpen::Yes),
@@ -234,7 +238,7 @@ fn reply_with(to: &OwnedFd, lookups: &[Lookup], fd_count: usize) -> Result<usize
     for ExportEntry { mem, kind } in lookups[..fd_count].iter().flatten() {
         fds.push(mem.as_fd());
         if let ExportKind::Iface(wake) = kind {
-            fds.push(wake.as_fd());
+            fds.push(wake.far_end());
         }
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];

@@ -2,10 +2,13 @@
 
 #![allow(unsafe_code)]
 
+use super::seats::{MAX_SILENT, SILENCE_LIMIT};
 use super::wire::{BUF_LEN, KeepOpen, MAX_NAMES, MemRange, Reply, Request, Status};
 use super::*;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use ucs::mem::MapOpts;
+use ucs::sys::WakeSender;
 use zerocopy::IntoBytes;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,14 +57,16 @@ fn exports_are_fetched_until_dropped() {
     for namespace in [SocketNamespace::new("").unwrap(), SocketNamespace::new(&dir.0).unwrap()] {
         let server = FdServer::get(namespace).unwrap();
         let mem = memory(7);
-        let wake = Arc::new(EventFd::new().unwrap());
+        let wake = Arc::new(WakeSocket::new().unwrap());
         let with = server.export(server.new_name(), mem.clone(), ExportKind::Iface(wake.clone()));
         let range = MemRange::new(0x1000, 4096, 1);
         let without = server.export(server.new_name(), mem.clone(), ExportKind::Memory(range));
         let got = server.fetch(with.name()).unwrap();
         let ExportKind::Iface(theirs) = got.kind else { panic!("an interface") };
-        EventFd::from_peer(theirs).unwrap().signal().unwrap();
-        assert_eq!(wake.clear(), Ok(1));
+        let is_readable = || ucs::sys::fd::wait_readable(&[wake.as_fd()], Some(Duration::ZERO)).unwrap();
+        assert!(!is_readable());
+        WakeSender::from_peer(theirs).unwrap().signal().unwrap();
+        assert!(is_readable());
         let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
         // SAFETY: a byte of the mapping, which nobody writes any more.
         assert_eq!(unsafe { copy.as_ptr().wrapping_add(4095).read() }, 7);
@@ -78,7 +83,7 @@ fn exports_are_fetched_until_dropped() {
 #[test]
 fn one_query_covers_many_names() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
-    let wake = Arc::new(EventFd::new().unwrap());
+    let wake = Arc::new(WakeSocket::new().unwrap());
     let kind = |n: u8| match n % 3 {
         0 => ExportKind::Iface(wake.clone()),
         _ => ExportKind::Memory(MemRange::new(u64::from(n), 4096, 0)),
@@ -257,17 +262,83 @@ fn timespec(at: std::time::SystemTime) -> rustix::fs::Timespec {
     rustix::fs::Timespec { tv_sec: since.as_secs() as i64, tv_nsec: 0 }
 }
 
+/// A connection to a server, as anybody can make it. It blocks.
+fn connect(server: &FdServer) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    rustix::net::connect(&socket, &server.namespace().socket_addr(server.key()).unwrap()).unwrap();
+    socket
+}
+
+/// The next packet's length: 0 once the server has hung up.
+fn receive(socket: &OwnedFd, room: &mut [u8]) -> usize {
+    rustix::net::recv(socket, room, rustix::net::RecvFlags::empty()).unwrap().1
+}
+
+/// A server of its own, which no other test uses, and what it exports.
+fn serve(dir: &Dir) -> (Arc<FdServer>, Export) {
+    let server = FdServer::get(SocketNamespace::new(&dir.0).unwrap()).unwrap();
+    let export = server.export(server.new_name(), memory(1), ExportKind::Memory(MemRange::default()));
+    (server, export)
+}
+
+#[test]
+fn silent_clients_take_few_descriptors_for_a_short_time() {
+    let dir = Dir::new("silent");
+    let (server, export) = serve(&dir);
+    let silent: Vec<_> = (0..3 * MAX_SILENT).map(|_| connect(&server)).collect();
+    assert!(server.fetch(export.name()).is_ok());
+    // The oldest are out at once, the youngest when they have been silent for too long.
+    let start = Instant::now();
+    for socket in &silent[..2 * MAX_SILENT] {
+        assert_eq!(receive(socket, &mut [0; 8]), 0);
+    }
+    assert_eq!(receive(&silent[3 * MAX_SILENT - 1], &mut [0; 8]), 0);
+    assert!(start.elapsed() < SILENCE_LIMIT + Duration::from_secs(2));
+    // One that has asked stays.
+    let asks = connect(&server);
+    let request = Request::new(&[export.name()], KeepOpen::Yes);
+    for wait in [2 * SILENCE_LIMIT, Duration::ZERO] {
+        rustix::net::send(&asks, request.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
+        assert!(receive(&asks, &mut [0; BUF_LEN]) > 0);
+        std::thread::sleep(wait);
+    }
+}
+
+/// Credentials belong to a thread: one of another user connects, which only root can make.
+#[test]
+fn another_user_takes_no_descriptor() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: another_user_takes_no_descriptor: only root becomes another user");
+        return;
+    }
+    let dir = Dir::new("user");
+    std::fs::set_permissions(&dir.0, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let (server, export) = serve(&dir);
+    let file = server.namespace().file(std::path::Path::new(&dir.0), server.key());
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let stranger = || {
+        let nobody: libc::uid_t = 65534;
+        // SAFETY: changes the credentials of this thread only, which ends with the closure.
+        let code = unsafe { libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody) };
+        assert_eq!(code, 0);
+        (0..100).map(|_| connect(&server)).collect::<Vec<_>>()
+    };
+    let strangers = std::thread::scope(|threads| threads.spawn(stranger).join().unwrap());
+    assert!(server.fetch(export.name()).is_ok());
+    for socket in &strangers {
+        let mut room = [0; BUF_LEN];
+        let len = receive(socket, &mut room);
+        assert_eq!(Reply::read(&room[..len]).unwrap().unwrap(), [Status::Denied; MAX_NAMES]);
+        assert_eq!(receive(socket, &mut room), 0, "it has hung up");
+    }
+}
+
 #[test]
 fn malformed_requests_are_survived() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
-    let connect = || {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType};
-        let flags = SocketFlags::CLOEXEC;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        rustix::net::connect(&socket, &server.namespace().socket_addr(server.key()).unwrap()).unwrap();
-        socket
-    };
+    let connect = || connect(&server);
     let send = |socket: &OwnedFd, bytes: &[u8]| {
         rustix::net::send(socket, bytes, rustix::net::SendFlags::NOSIGNAL).unwrap();
         let mut room = [0; BUF_LEN];

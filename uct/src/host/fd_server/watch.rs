@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
 use ucs::Errno;
 use ucs::sys::proc::{WatchError, pid, start_time};
-use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId};
+use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId, WakeSocket};
 
 /// The watched processes, and the epoll set that the thread sleeps on.
 pub struct Watches {
@@ -73,10 +73,28 @@ pub struct ProcWatch {
     registry: Arc<Registry>,
 }
 
+/// A descriptor that an interface sleeps on.
+pub trait WakeUp: Send + Sync {
+    /// Wakes the interface if it sleeps. Does not block.
+    fn wake_up(&self);
+}
+
+impl WakeUp for EventFd {
+    fn wake_up(&self) {
+        let _ = self.signal();
+    }
+}
+
+impl WakeUp for WakeSocket {
+    fn wake_up(&self) {
+        let _ = self.signal();
+    }
+}
+
 /// The alarm of an interface, raised when one of its peers has died.
 pub struct Alarm {
     raised: Flag,
-    wake: Arc<EventFd>,
+    wake: Arc<dyn WakeUp>,
 }
 
 impl Watches {
@@ -251,14 +269,14 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 }
 
 impl Alarm {
-    /// An alarm not raised; `wake` is the eventfd that the interface sleeps on.
-    pub fn new(wake: Arc<EventFd>) -> Arc<Alarm> {
+    /// An alarm not raised; `wake` wakes the interface if it sleeps.
+    pub fn new(wake: Arc<dyn WakeUp>) -> Arc<Alarm> {
         Arc::new(Alarm { raised: Flag::default(), wake })
     }
 
     pub fn raise(&self) {
         self.raised.raise();
-        let _ = self.wake.signal();
+        self.wake.wake_up();
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the layout of both, and of what the descriptors lead to.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 pub const MAX_NAMES: usize = 16;
 /// Most descriptors in a reply. The system passes 253 at a time.
 pub const MAX_FDS: usize = 2 * MAX_NAMES;
@@ -76,7 +76,7 @@ const _: () = assert!(size_of::<Request>() < BUF_LEN);
 pub enum Status {
     /// One descriptor follows: memory at this range in its owner.
     Memory(MemRange),
-    /// Two descriptors follow: an interface's segment and its eventfd.
+    /// Two descriptors follow: an interface's segment and the socket that wakes it.
     Iface,
     /// There is no such export (any more).
     NotFound,

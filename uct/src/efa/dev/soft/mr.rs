@@ -1,4 +1,6 @@
-//! Memory regions: a table from keys to range, access and domain. Peers read it over shared memory.
+//! Memory regions: a table from keys to range, access and domain. Peers read a copy of it over shared memory.
+//! The owner checks its own, which nobody else can write: what a peer writes into the shared copy gives no
+//! right to memory of the owner.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +10,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use ucs::mem::{FixedMap, Mapping, SharedMem};
+use ucs::mem::{Fill, FixedMap, MapOpts, Mapping, MemError, Pages, SharedMem};
 
 /// Name of the memory regions in an error, with the key of their limit.
 const OUT_OF_MRS: &str = "memory regions of the software EFA device (SOFTEFA_MAX_MR)";
@@ -126,15 +128,22 @@ struct FreeEntries {
 
 /// Key table of one device, the only writer of its entries. Threads take turns to write.
 pub struct MrTable {
-    pub(in crate::efa::dev::soft) view: MrTableView,
+    /// The entries that the owner checks.
+    own: MrTableView,
+    /// The copy that peers read, in shared memory. The owner never reads it.
+    shown: Option<MrTableView>,
     limit: usize,
     free: Mutex<FreeEntries>,
 }
 
 impl MrTable {
-    pub(super) fn new(view: MrTableView) -> MrTable {
-        let limit = view.count;
-        MrTable { view, limit, free: Mutex::new(FreeEntries { uses: Vec::new(), entries: VecDeque::new() }) }
+    /// A table of `limit` entries, and a copy of it for peers.
+    pub(super) fn new(limit: usize, shown: Option<MrTableView>) -> Result<MrTable, MemError> {
+        let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
+        let own = Memory::Private(Arc::new(Mapping::new(MrTable::bytes(limit), opts)?));
+        let own = MrTableView::new(own, 0, limit);
+        let free = Mutex::new(FreeEntries { uses: Vec::new(), entries: VecDeque::new() });
+        Ok(MrTable { own, shown, limit, free })
     }
 
     fn lock(&self) -> MutexGuard<'_, FreeEntries> {
@@ -164,18 +173,24 @@ impl MrTable {
         };
         let uses = &mut free.uses[index as usize];
         let key = (1 + *uses % LAST_GENERATION) << INDEX_BITS | index;
-        let entry = self.view.entry(index as usize).expect("index below the limit");
-        entry.set_key_wraps(*uses / LAST_GENERATION);
+        let wraps = *uses / LAST_GENERATION;
         *uses = uses.wrapping_add(1);
-        entry.set(key, region);
+        let entries = [Some(&self.own), self.shown.as_ref()].into_iter().flatten();
+        for entry in entries.filter_map(|view| view.entry(index as usize)) {
+            entry.set_key_wraps(wraps);
+            entry.set(key, region);
+        }
         Ok(key)
     }
 
     pub(super) fn remove(&self, key: u32) {
         let index = key & ((1 << INDEX_BITS) - 1);
-        let Some(entry) = self.view.entry(index as usize) else { return };
+        let Some(entry) = self.own.entry(index as usize) else { return };
         let mut free = self.lock();
         if entry.clear(key) {
+            if let Some(shown) = self.shown.as_ref().and_then(|view| view.entry(index as usize)) {
+                shown.withdraw();
+            }
             free.entries.push_back(index);
         }
     }
@@ -192,7 +207,7 @@ impl MrTable {
         if len == 0 {
             return Some(Backing::Private);
         }
-        let region = self.view.find(lkey).filter(|r| r.allows(pd, addr, len, need))?;
+        let region = self.own.find(lkey).filter(|r| r.allows(pd, addr, len, need))?;
         Some(if region.file.is_some() { Backing::File } else { Backing::Private })
     }
 }
@@ -200,11 +215,16 @@ impl MrTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ucs::mem::MapOpts;
 
     fn table(count: usize) -> MrTable {
-        let map = Mapping::new(MrTable::bytes(count), MapOpts::default()).unwrap();
-        MrTable::new(MrTableView::new(Memory::Private(Arc::new(map)), 0, count))
+        MrTable::new(count, None).unwrap()
+    }
+
+    /// A table, and the copy that peers can write.
+    fn shown_table(count: usize) -> (MrTable, MrTableView) {
+        let map = Arc::new(Mapping::new(MrTable::bytes(count), MapOpts::default()).unwrap());
+        let view = || MrTableView::new(Memory::Private(map.clone()), 0, count);
+        (MrTable::new(count, Some(view())).unwrap(), view())
     }
 
     fn region(addr: u64, len: u64) -> Region {
@@ -218,10 +238,10 @@ mod tests {
         for i in 0..4 * 250 {
             let key = t.insert(&region(i, 1)).unwrap();
             assert!(key != 0 && key < 1 << 24 && seen.insert(key), "key {key:#x} came back early");
-            assert_eq!(t.view.find(key), Some(region(i, 1)));
+            assert_eq!(t.own.find(key), Some(region(i, 1)));
             assert_eq!(t.live(), 1);
             t.remove(key);
-            assert_eq!(t.view.find(key), None);
+            assert_eq!(t.own.find(key), None);
             t.remove(key);
             assert_eq!(t.live(), 0);
         }
@@ -229,8 +249,32 @@ mod tests {
         assert_eq!(t.insert(&region(9, 1)), Err(Error::Exhausted(OUT_OF_MRS)));
         t.remove(keys[2]);
         assert!(t.insert(&region(9, 1)).is_ok());
-        assert_eq!(t.view.find(0), None);
-        assert_eq!(t.view.find(u32::MAX), None);
+        assert_eq!(t.own.find(0), None);
+        assert_eq!(t.own.find(u32::MAX), None);
+    }
+
+    #[test]
+    fn what_a_peer_writes_gives_no_right_to_the_owners_memory() {
+        let (t, peers) = shown_table(4);
+        let kept = t.insert(&region(1, 1)).unwrap();
+        let key = t.insert(&region(1000, 100)).unwrap();
+        assert_eq!(peers.find(key), Some(region(1000, 100)));
+        let entry = peers.entry((key & 0xffff) as usize).unwrap();
+        // More rights than it has, then the row of a key that was removed.
+        let more = Region { access: Access::ALL, ..region(0, u64::MAX) };
+        entry.set(key, &more);
+        assert!(t.allows(key, 3, 1000, 100, Access::REMOTE_READ));
+        assert!(!t.allows(key, 3, 1000, 100, Access::REMOTE_WRITE));
+        assert!(!t.allows(key, 3, 999, 100, Access::REMOTE_READ));
+        t.remove(key);
+        assert_eq!((peers.find(key), t.live()), (None, 1));
+        entry.set(key, &more);
+        assert!(!t.allows(key, 3, 1000, 100, Access::REMOTE_READ));
+        // Nor does it take one away.
+        peers.entry((kept & 0xffff) as usize).unwrap().withdraw();
+        assert!(t.allows(kept, 3, 1, 1, Access::REMOTE_READ));
+        t.remove(kept);
+        assert_eq!(t.live(), 0);
     }
 
     #[test]

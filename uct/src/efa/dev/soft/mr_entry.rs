@@ -74,6 +74,14 @@ impl MrEntry {
         self.key_wraps.load(Ordering::Relaxed)
     }
 
+    /// Removes the key, whatever it is. Called by the owner.
+    #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
+    pub fn withdraw(&self) {
+        self.key.store(0, Ordering::Relaxed);
+        // SYNC(mr_entry): as in `clear`.
+        fence(Ordering::Release);
+    }
+
     /// Removes `key`; returns whether it was there. Called by the owner.
     pub fn clear(&self, key: u32) -> bool {
         if self.key.load(Ordering::Relaxed) != key {

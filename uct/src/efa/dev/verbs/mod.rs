@@ -70,8 +70,8 @@ fn is_candidate(device: &ListedDevice<'_>) -> bool {
     !foreign && may_be_usable(&node)
 }
 
-/// Whether a device node is usable or absent. The software device behind the verbs ABI needs none. One system call
-/// answers both: a preloaded library may answer one call and not another.
+/// Whether a device node is usable or absent. The software device behind the verbs ABI needs none. One system
+/// call answers both: a preloaded library may answer one call and not another.
 fn may_be_usable(node: &Path) -> bool {
     use rustix::fs::{Access, access};
     matches!(access(node, Access::READ_OK | Access::WRITE_OK), Ok(()) | Err(rustix::io::Errno::NOENT))

@@ -13,7 +13,7 @@ use crate::base::thread_bound::ThreadBound;
 use crate::efa::dev::soft::Device;
 use crate::efa::dev::soft::capture::Capture;
 use crate::efa::dev::soft::fault_model::FaultPlan;
-use crate::efa::dev::soft::mr::{Memory, MrTable, MrTableView};
+use crate::efa::dev::soft::mr::{Memory, MrTable};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
 use qp::{FabricQp, InprocRecvQueue, InprocRemoteQp};
@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{self, Arc, Mutex, MutexGuard, PoisonError};
-use ucs::mem::{Fill, FixedMap, MapOpts, Mapping, Pages};
+use ucs::mem::{FixedMap, MapOpts, Mapping, Pages};
 use ucs::sys::EventFd;
 use ucs::time::{Clock, Nanos};
 
@@ -88,12 +88,11 @@ impl Fabric {
         let nth = self.0.opened.replace(self.0.opened.get() + 1);
         profile.attr.name = format!("softefa{nth}");
         let entries = profile.attr.max_mr as usize;
-        let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
-        let table = Mapping::new(MrTable::bytes(entries), opts)
-            .map_err(|e| OpenError::memory(format_args!("softefa{nth}"), &e))?;
+        let table =
+            MrTable::new(entries, None).map_err(|e| OpenError::memory(format_args!("softefa{nth}"), &e))?;
         let node = Arc::new(Node {
             iid,
-            table: MrTable::new(MrTableView::new(Memory::Private(Arc::new(table)), 0, entries)),
+            table,
             known_gids: Mutex::default(),
             dead: AtomicBool::new(false),
             down: AtomicBool::new(false),

@@ -371,7 +371,8 @@ impl DevSeg {
         h.max_ah.store(max_ah, Relaxed);
         h.max_mr.store(max_mr, Relaxed);
         h.magic.store(DEV_MAGIC, Relaxed);
-        Ok((seg, MrTable::new(MrTableView::new(Memory::Shared(mem), entries_at, max_mr as usize))))
+        let shown = MrTableView::new(Memory::Shared(mem), entries_at, max_mr as usize);
+        Ok((seg, MrTable::new(max_mr as usize, Some(shown))?))
     }
 
     pub(super) fn attach(mem: SharedMem) -> Option<(DevSeg, MrTableView)> {

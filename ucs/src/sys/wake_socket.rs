@@ -1,0 +1,168 @@
+//! A wake-up descriptor that is passed to peers which are not trusted: a pair of connected sockets. The
+//! sleeper polls one end, which it passes to nobody; peers get the other. Each call says itself that it does
+//! not block, because whoever holds an open file may change its flags for all. Never blocks.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::Errno;
+use crate::mem::MemError;
+
+/// Both ends, in the process that sleeps. Readable after a wake-up.
+///
+/// A peer that shuts its end down leaves it readable for ever: the sleeper then no longer sleeps, and misses
+/// nothing.
+#[derive(Debug)]
+pub struct WakeSocket {
+    near: OwnedFd,
+    far: OwnedFd,
+}
+
+impl WakeSocket {
+    /// A new one, not signalled.
+    pub fn new() -> Result<WakeSocket, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        Ok(WakeSocket { near, far })
+    }
+
+    /// The end to pass to peers, for [`WakeSender::from_peer`].
+    pub fn far_end(&self) -> BorrowedFd<'_> {
+        self.far.as_fd()
+    }
+
+    /// Wakes ourselves.
+    pub fn signal(&self) -> Result<(), Errno> {
+        signal(&self.far)
+    }
+
+    /// Drops all wake-ups so far. Check for work after this and before sleeping.
+    pub fn clear(&self) -> Result<(), Errno> {
+        let mut bytes = [0; 512];
+        loop {
+            match rustix::net::recv(&self.near, &mut bytes[..], RecvFlags::DONTWAIT) {
+                Ok((_, len)) if len < bytes.len() => return Ok(()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for WakeSocket {
+    /// The end to poll for reading.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.near.as_fd()
+    }
+}
+
+/// A peer's end: wakes the sleeper.
+#[derive(Debug)]
+pub struct WakeSender {
+    fd: OwnedFd,
+}
+
+impl WakeSender {
+    /// Takes a descriptor got from another process if it is a connected pair's end, as far as can be seen.
+    pub fn from_peer(fd: OwnedFd) -> Result<WakeSender, MemError> {
+        let is_one = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
+        match is_one {
+            true => Ok(WakeSender { fd }),
+            false => Err(MemError::Refused { why: "its wake-up descriptor is not a socket" }),
+        }
+    }
+
+    /// Wakes the sleeper; one system call. A dead sleeper is no error.
+    pub fn signal(&self) -> Result<(), Errno> {
+        signal(&self.fd)
+    }
+}
+
+fn signal(fd: &OwnedFd) -> Result<(), Errno> {
+    use rustix::io::Errno as E;
+    loop {
+        return match rustix::net::send(fd, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            // AGAIN: it holds all it can, so it is readable anyway.
+            Ok(_) | Err(E::AGAIN | E::PIPE | E::CONNRESET) => Ok(()),
+            Err(E::INTR) => continue,
+            Err(e) => Err(e.into()),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::fd::wait_readable;
+    use std::time::Duration;
+
+    const NOW: Option<Duration> = Some(Duration::ZERO);
+
+    fn is_readable(socket: &WakeSocket) -> bool {
+        wait_readable(&[socket.as_fd()], NOW).unwrap()
+    }
+
+    fn peer_of(socket: &WakeSocket) -> WakeSender {
+        WakeSender::from_peer(socket.far_end().try_clone_to_owned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn signals_are_seen_until_cleared() {
+        let socket = WakeSocket::new().unwrap();
+        let peer = peer_of(&socket);
+        assert!(!is_readable(&socket));
+        socket.signal().unwrap();
+        peer.signal().unwrap();
+        assert!(is_readable(&socket));
+        socket.clear().unwrap();
+        assert!(!is_readable(&socket));
+        drop(socket);
+        peer.signal().unwrap();
+    }
+
+    /// The flags belong to the open file, which every peer of an interface shares.
+    #[test]
+    fn a_peer_that_makes_the_file_block_blocks_nobody() {
+        let socket = WakeSocket::new().unwrap();
+        let (hostile, honest) = (peer_of(&socket), peer_of(&socket));
+        rustix::io::ioctl_fionbio(&hostile.fd, false).unwrap();
+        // More than the socket holds.
+        for _ in 0..100_000 {
+            honest.signal().unwrap();
+        }
+        assert!(is_readable(&socket));
+        for _ in 0..2 {
+            socket.clear().unwrap();
+            assert!(!is_readable(&socket));
+        }
+        honest.signal().unwrap();
+        assert!(is_readable(&socket));
+        // Nobody takes a wake-up away from the sleeper.
+        let mut bytes = [0; 8];
+        assert!(rustix::net::recv(&hostile.fd, &mut bytes[..], RecvFlags::DONTWAIT).is_err());
+        assert!(is_readable(&socket));
+    }
+
+    #[test]
+    fn a_peer_that_shuts_its_end_down_loses_no_wake_up() {
+        let socket = WakeSocket::new().unwrap();
+        let (hostile, honest) = (peer_of(&socket), peer_of(&socket));
+        rustix::net::shutdown(&hostile.fd, rustix::net::Shutdown::Both).unwrap();
+        honest.signal().unwrap();
+        socket.clear().unwrap();
+        assert!(is_readable(&socket));
+    }
+
+    #[test]
+    fn only_a_socket_is_taken_from_a_peer() {
+        let (pipe, _) = rustix::pipe::pipe().unwrap();
+        let datagrams = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for fd in [pipe, datagrams.into(), file.into()] {
+            assert!(matches!(WakeSender::from_peer(fd), Err(MemError::Refused { .. })));
+        }
+    }
+}

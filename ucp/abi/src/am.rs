@@ -13,7 +13,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, mask_of};
 use crate::ep::{Ep, reply_ep};
 use crate::handle::{checked, given};
-use crate::op::{Call, LengthRecv, NOTHING, NoResult, run};
+use crate::op::{Call, Forced, LengthRecv, NOTHING, NoResult, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, AmRecvParam, RequestParam};
 use crate::worker::Worker;
 
@@ -185,6 +185,35 @@ fn set_handler(
     })
 }
 
+/// The header that a caller passes, valid during the call.
+#[inline(always)]
+fn header_of<'a>(header: (*const c_void, usize)) -> Result<&'a [u8], Status> {
+    match header {
+        (_, 0) => Ok(&[]),
+        (at, _) if at.is_null() => Err(Status::InvalidParam),
+        // SAFETY: the caller passes a header of this length.
+        (at, len) => Ok(unsafe { std::slice::from_raw_parts(at.cast(), len) }),
+    }
+}
+
+/// Sends a message within the call, or not at all.
+#[cold]
+fn send_now(
+    ep: *mut Ep,
+    (id, header): (c_uint, (*const c_void, usize)),
+    (buffer, count): (*const c_void, usize),
+    forced: Forced,
+) -> Result<StatusPtr, Status> {
+    let ep = given(ep)?;
+    let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
+    let header = header_of(header)?;
+    let Data::Bytes(at, len) = forced.data(buffer, count)? else { return Err(Status::NoResource) };
+    let how = (id, forced.flags & SEND_REPLY != 0);
+    // SAFETY: the caller passes readable bytes.
+    let sent = ep.worker().inside(|_| unsafe { ucp::am_send_now_raw(&ep.ep, how, header, at, len) })?;
+    if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
+}
+
 fn send(
     ep: *mut Ep,
     (id, header): (c_uint, (*const c_void, usize)),
@@ -193,12 +222,7 @@ fn send(
 ) -> Result<StatusPtr, Status> {
     let ep = given(ep)?;
     let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
-    let header: &[u8] = match header {
-        (_, 0) => &[],
-        (at, _) if at.is_null() => return Err(Status::InvalidParam),
-        // SAFETY: the caller passes a header of this length.
-        (at, len) => unsafe { std::slice::from_raw_parts(at.cast(), len) },
-    };
+    let header = header_of(header)?;
     let proto = match call.flags & (SEND_EAGER | SEND_RNDV) {
         0 => AmProto::Auto,
         SEND_EAGER => AmProto::Eager,
@@ -250,7 +274,12 @@ entry! {
         count: usize,
         param: *const RequestParam,
     ) -> StatusPtr {
-        send(ep, (id, (header, header_length)), (buffer, count), &Call::read(param)?)
+        match Call::read(param) {
+            Ok(call) => send(ep, (id, (header, header_length)), (buffer, count), &call),
+            Err(status) => {
+                send_now(ep, (id, (header, header_length)), (buffer, count), Forced::of(param, status)?)
+            }
+        }
     }
 
     /// Sends an active message without a header; old interface.

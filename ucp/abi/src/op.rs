@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use ::ucs::Status;
 use ucp::{Callback, Error, OpStatus, RecvStatus, RequestId};
 
+use crate::datatype::{Data, Use};
 use crate::entry::StatusPtr;
 use crate::mem::Mem;
 use crate::types::{RequestParam, TagInfo, op_attr};
@@ -163,8 +164,8 @@ impl Call {
             return Err(Status::Unsupported);
         }
         if mask & op_attr::FORCE_IMM_CMPL != 0 {
-            tracing::error!("UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL is not supported");
-            return Err(Status::Unsupported);
+            // Nothing is started. Short messages are then tried (`send_now`).
+            return Err(Status::NoResource);
         }
         self.always_request = mask & op_attr::NO_IMM_CMPL != 0;
         Ok(())
@@ -179,6 +180,34 @@ impl Call {
     #[cold]
     fn named_mem<'a>(&self) -> Option<&'a ucp::Mem> {
         crate::handle::given(self.memh).ok().and_then(|mem| mem.mem.as_ref())
+    }
+}
+
+/// Parameters of an operation that ends in its call or fails (`UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL`).
+pub(crate) struct Forced {
+    datatype: u64,
+    pub flags: u32,
+}
+
+impl Forced {
+    /// Reads the parameters, if `status` is what [`Call::read`] says of such an operation.
+    #[cold]
+    pub(crate) fn of(param: *const RequestParam, status: Status) -> Result<Forced, Status> {
+        if status != Status::NoResource {
+            return Err(status);
+        }
+        // SAFETY: every such structure begins with its mask, and `Call::read` has refused null.
+        let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
+        let datatype = field!(param, mask, op_attr::DATATYPE, datatype).unwrap_or(BYTES);
+        Ok(Forced { datatype, flags: field!(param, mask, op_attr::FLAGS, flags).unwrap_or(0) })
+    }
+
+    /// Contiguous data of the caller; other data cannot be sent so.
+    pub(crate) fn data(&self, buffer: *const c_void, count: usize) -> Result<Data, Status> {
+        if self.datatype & 7 != 0 {
+            return Err(Status::NoResource);
+        }
+        Data::new(buffer, count, self.datatype, Use::Pack)
     }
 }
 

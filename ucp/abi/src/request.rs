@@ -27,15 +27,19 @@ pub(crate) fn as_result(status: Status) -> Result<(), Status> {
     if status == Status::Ok { Ok(()) } else { Err(status) }
 }
 
-/// Frees a request, or takes back one of `ucp_request_alloc`. // HOT
+/// Frees a request by `how`, or takes back one of `ucp_request_alloc`. // HOT
 #[inline(always)]
-fn free(request: *mut c_void) -> Result<(), Status> {
+fn free(request: *mut c_void, how: impl FnOnce(&ucp::Worker, RequestId)) -> Result<(), Status> {
     let id = id_of(request)?;
     let worker = worker_of(id)?;
     worker.inside(|plain| {
-        if !worker.allocated.is_used.get() || !worker.allocated.put_back(request) {
-            plain.free(id);
+        if worker.allocated.is_used.get() && worker.allocated.put_back(request) {
+            let is_running = id.status() == Some(Status::InProgress);
+            if !is_running {
+                return;
+            }
         }
+        how(plain, id);
     })
 }
 
@@ -140,14 +144,14 @@ entry! {
         Ok(c_int::from(status_of(request)?.1 != Status::InProgress))
     }
 
-    /// Frees a request, now or when its operation ends.
+    /// Frees a request, now or when its operation ends. Its callback is not called any more.
     fn ucp_request_free(request: *mut c_void) {
-        free(request)
+        free(request, ucp::Worker::abandon)
     }
 
-    /// Old name of [`ucp_request_free`].
+    /// Frees a request, now or when its operation ends. Its callback is still called.
     fn ucp_request_release(request: *mut c_void) {
-        free(request)
+        free(request, ucp::Worker::free)
     }
 
     /// Cancels an operation, if that is still possible. Its callback is called with the status.

@@ -11,7 +11,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::handle::given;
-use crate::op::{Call, NOTHING, NoResult, TagRecv, run};
+use crate::op::{Call, Forced, NOTHING, NoResult, TagRecv, run};
 use crate::types::{RequestParam, TagInfo};
 use crate::worker::Worker;
 
@@ -40,6 +40,21 @@ fn send(
             })
         }
     })?
+}
+
+/// Sends a message within the call, or not at all.
+#[cold]
+fn send_now(
+    ep: *mut Ep,
+    (buffer, count): (*const c_void, usize),
+    tag: u64,
+    forced: Forced,
+) -> Result<StatusPtr, Status> {
+    let ep = given(ep)?;
+    let Data::Bytes(at, len) = forced.data(buffer, count)? else { return Err(Status::NoResource) };
+    // SAFETY: the caller passes readable bytes.
+    let sent = ep.worker().inside(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, at, len) })?;
+    if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
 /// Starts a receive. // HOT
@@ -108,7 +123,10 @@ entry! {
     fn ucp_tag_send_nbx(
         ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
     ) -> StatusPtr {
-        send(ep, (buffer, count), tag, Sync::No, &Call::read(param)?)
+        match Call::read(param) {
+            Ok(call) => send(ep, (buffer, count), tag, Sync::No, &call),
+            Err(status) => send_now(ep, (buffer, count), tag, Forced::of(param, status)?),
+        }
     }
 
     /// Sends a tagged message, complete when it has been matched.

@@ -42,7 +42,11 @@ const VALUES: &[(&str, State, &str)] = &[
     ("UCP_OP_ATTR_FIELD_MEMORY_TYPE", State::NoEffect, "memory of the host only"),
     ("UCP_OP_ATTR_FLAG_FAST_CMPL", State::NoEffect, "a hint"),
     ("UCP_OP_ATTR_FLAG_MULTI_SEND", State::NoEffect, "a hint"),
-    ("UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
+    (
+        "UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL",
+        State::Works,
+        "for short tagged and active messages; all else returns `UCS_ERR_NO_RESOURCE`",
+    ),
 ];
 
 /// Functions that no C program of the tests calls, and why.

@@ -1,10 +1,11 @@
-//! Raw forms of flush and close, and requests that have ended when they are made: for runtimes that hand out
-//! a request for every operation.
+//! Raw forms of flush and close, requests that have ended when they are made, and sends that end in their
+//! call: for runtimes that hand out a request for every operation.
 
 #![allow(unsafe_code)]
 
 use ucs::time::Nanos;
 
+use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, RequestId};
@@ -13,7 +14,8 @@ use crate::api::ep::deferred::abort_ep_ops;
 use crate::api::ep::handle::Ep;
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::RecvStatus;
+use crate::rdm::{ContigBuf, RecvStatus, SendBuf};
+use crate::wire::MsgClass;
 
 /// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
 /// # Safety
@@ -28,6 +30,41 @@ pub unsafe fn flush_worker_raw(worker: &Worker, done: Option<Callback>) -> Resul
 pub unsafe fn flush_ep_raw(ep: &Ep, done: Option<Callback>) -> Result<RequestId, Error> {
     let of = Some(ep.state().clone());
     ep.worker().core().start_flush(of, (Nanos::NEVER, OnTimeout::EndFlush), done)
+}
+
+/// Sends `len` bytes at `buf` with a tag within the call, or not at all. Returns whether it sent: short
+/// messages to a peer that is ready.
+/// # Safety
+/// `buf..buf + len` can be read.
+pub unsafe fn send_now_raw(ep: &Ep, tag: u64, buf: *const u8, len: usize) -> bool {
+    // SAFETY: this function's contract.
+    let whole = unsafe { ContigBuf::new(buf, len) };
+    ep.state().refusal.get().is_none() && ep.send_short(MsgClass::Message, tag, whole)
+}
+
+/// Sends `header` and `len` bytes at `data` to handler `id` within the call, or not at all. Returns whether
+/// it sent: short messages to a peer that is ready. `reply` is [`AmParams::reply`](crate::AmParams::reply).
+/// # Safety
+/// `data..data + len` can be read.
+pub unsafe fn am_send_now_raw(
+    ep: &Ep,
+    (id, reply): (u16, bool),
+    header: &[u8],
+    data: *const u8,
+    len: usize,
+) -> bool {
+    let total = header.len().saturating_add(len);
+    if total > POSTED_LEN || header.len() > AM_MAX_HEADER || ep.state().refusal.get().is_some() {
+        return false;
+    }
+    let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager, reply };
+    // SAFETY: the header is read in this call.
+    let header = unsafe { SendBuf::new(header.as_ptr(), header.len()) };
+    // SAFETY: this function's contract.
+    let list = [header, unsafe { SendBuf::new(data, len) }];
+    // SAFETY: the list is read in this call.
+    let Some(buf) = (unsafe { SendBuf::of_list(&list) }) else { return false };
+    ep.send_short_list(MsgClass::Am, am_tag.encode(total), buf)
 }
 
 impl Ep {

@@ -121,6 +121,12 @@ static void release_in_callback(void *request, ucs_status_t status, const ucp_ta
     ucp_request_release(request);
 }
 
+static void called_after_release(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    CHECK(*(unsigned*)request == USER_MARK && status == UCS_OK && info->length == LONG && user_data == &called);
+    called++;
+}
+
 /* 8: a request is freed before its operation ends, or by its callback. */
 static void early_frees(pair_t *pair)
 {
@@ -148,6 +154,20 @@ static void early_frees(pair_t *pair)
     until_called(pair, 1);
     CHECK(last_status == UCS_OK);
     check_filled(in, LONG, 8);
+
+    /* The callback of a request that is freed is not called; of one that is released it is. */
+    called    = 0;
+    recv      = ucp_tag_recv_nbx(pair->b, in, LONG, 12, ~0ull, &with_call);
+    ucp_request_free(recv);
+    wait_for(pair, ucp_tag_send_nbx(pair->ab, out, LONG, 12, &param), UCS_OK);
+    exchange(pair, pair->ab, pair->ba);
+    CHECK(called == 0);
+    check_filled(in, LONG, 8);
+    with_call.cb.recv = called_after_release;
+    recv              = ucp_tag_recv_nbx(pair->b, in, LONG, 13, ~0ull, &with_call);
+    ucp_request_release(recv);
+    wait_for(pair, ucp_tag_send_nbx(pair->ab, out, LONG, 13, &param), UCS_OK);
+    until_called(pair, 1);
 
     map.address = in;
     map.length  = LONG;
@@ -490,6 +510,28 @@ static void allocated_requests(pair_t *pair)
     ucp_request_free(first);
 }
 
+/* Sends that end in their call or fail. */
+static void forced_ends(pair_t *pair)
+{
+    ucp_request_param_t param = plain(), none = plain();
+    uint64_t out = 9, in = 0;
+    unsigned char *longer = malloc(LONG);
+    ucs_status_ptr_t recv;
+
+    exchange(pair, pair->ab, pair->ba);
+    param.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    recv               = ucp_tag_recv_nbx(pair->b, &in, 8, 31, ~0ull, &none);
+    CHECK(ucp_tag_send_nbx(pair->ab, &out, 8, 31, &param) == NULL);
+    wait_for(pair, recv, UCS_OK);
+    CHECK(in == 9);
+    CHECK(UCS_PTR_RAW_STATUS(ucp_tag_send_nbx(pair->ab, longer, LONG, 31, &param)) == UCS_ERR_NO_RESOURCE);
+    CHECK(UCS_PTR_RAW_STATUS(ucp_tag_recv_nbx(pair->b, &in, 8, 31, ~0ull, &param)) == UCS_ERR_NO_RESOURCE);
+    CHECK(UCS_PTR_RAW_STATUS(ucp_am_send_nbx(pair->ab, 1, "h", 1, longer, LONG, &param)) == UCS_ERR_NO_RESOURCE);
+    CHECK(ucp_am_send_nbx(pair->ab, 1, "h", 1, &out, 8, &param) == NULL); /* nobody handles it */
+    exchange(pair, pair->ab, pair->ba);
+    free(longer);
+}
+
 /* Events of a worker by a descriptor of the program. */
 static void own_event_descriptor(pair_t *pair)
 {
@@ -581,6 +623,7 @@ int main(void)
     statuses();
     longest_header(&pair);
     allocated_requests(&pair);
+    forced_ends(&pair);
     own_event_descriptor(&pair);
     close_without_peer(&pair);
     modified_endpoint(&pair);

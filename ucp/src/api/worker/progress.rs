@@ -186,6 +186,12 @@ impl Worker {
         drop(leftovers);
     }
 
+    /// Drops a request, and its callback, which is not called. The buffer must stay valid until completion.
+    pub fn abandon(&self, request: RequestId) {
+        let leftovers = self.core().reqs.abandon(request);
+        drop(leftovers);
+    }
+
     /// Makes progress until a `*_raw` request completes, and frees it. [`Error::Cancelled`]: unknown request.
     pub fn wait_for(&self, request: RequestId) -> Result<RecvStatus, Error> {
         self.run_until(|core| match core.reqs.knows(request) {

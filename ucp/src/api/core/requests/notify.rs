@@ -144,6 +144,13 @@ impl Requests {
         block.notify.replace(Notify::Boxed(call)).into_waker()
     }
 
+    /// Drops the request and its notification.
+    #[must_use]
+    pub(crate) fn abandon(&mut self, id: RequestId) -> (Notify, Leftovers) {
+        let notify = self.find(id).map_or(Notify::None, |block| block.notify.take());
+        (notify, self.detach(id, None))
+    }
+
     /// Drops the request. Keeps `buf` until completion, or returns it. A raw callback is still called.
     #[must_use]
     pub(crate) fn detach(&mut self, id: RequestId, buf: Option<Box<dyn Any>>) -> Leftovers {

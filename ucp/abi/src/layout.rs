@@ -9,7 +9,17 @@ pub(crate) fn assert_compiles(header: &str, source: &str) {
     if !Path::new(header).exists() {
         return eprintln!("skipped: no {header}");
     }
-    let gcc = Command::new("gcc").args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
+    compile(&[], source);
+}
+
+/// Compiles a source with the headers of this crate.
+pub(crate) fn assert_compiles_with_ours(source: &str) {
+    compile(&[concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include")], source);
+}
+
+fn compile(arguments: &[&str], source: &str) {
+    let mut gcc = Command::new("gcc");
+    let gcc = gcc.args(arguments).args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
     let Ok(mut gcc) = gcc else { return eprintln!("skipped: no gcc") };
     gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("gcc reads");
     assert!(gcc.wait().expect("gcc ends").success());

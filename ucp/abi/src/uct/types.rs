@@ -474,6 +474,7 @@ mod tests {
                 &format!("_Static_assert(offsetof(uct_iface_ops_t, {field}) == {offset}, \"{field}\");\n");
         }
         crate::layout::assert_compiles("/usr/include/uct/api/uct.h", &source);
+        crate::layout::assert_compiles_with_ours(&source);
     }
 
     #[test]

@@ -12,4 +12,15 @@ typedef enum {
     UCS_MEMORY_TYPE_UNKNOWN = UCS_MEMORY_TYPE_LAST
 } ucs_memory_type_t;
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const char *ucs_memory_type_names[];
+extern const char *ucs_memory_type_descs[];
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

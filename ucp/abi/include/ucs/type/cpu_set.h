@@ -12,4 +12,12 @@ typedef struct {
     ucs_cpu_mask_t ucs_bits[UCS_CPU_SETSIZE / (8 * sizeof(ucs_cpu_mask_t))];
 } ucs_cpu_set_t;
 
+#define UCS_CPU_ZERO(_set) \
+    do { \
+        unsigned _word; \
+        for (_word = 0; _word < sizeof((_set)->ucs_bits) / sizeof((_set)->ucs_bits[0]); _word++) { \
+            (_set)->ucs_bits[_word] = 0; \
+        } \
+    } while (0)
+
 #endif

@@ -224,8 +224,8 @@ pub struct TestArgs {
     #[arg(short = 'r', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Receive::parse_name(&s)))]
     pub receive: Option<Receive>,
 
-    /// Thread level of low-level interfaces: single, serialized, multi [default: single]; a worker always has
-    /// one thread
+    /// Thread mode of the worker or low-level interface: single, serialized, multi [default: single]; each
+    /// thread has its own
     #[arg(short = 'M', value_name = "LEVEL", value_parser = clap::builder::StringValueParser::new().try_map(|s| Level::parse_name(&s)))]
     pub level: Option<Level>,
 

@@ -467,12 +467,8 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
     if spec.pattern != Pattern::Pairs {
         rows.push(("Pattern:", spec.pattern.name().to_owned()));
     }
-    match (spec.level, spec.test.layer()) {
-        (Level::Single, _) => {}
-        (_, Layer::Ucp) => {
-            rows.push(("Thread mode:", "single: each thread has a worker of its own".to_owned()))
-        }
-        (level, Layer::Uct) => rows.push(("Thread mode:", level.name().to_owned())),
+    if spec.level != Level::Single {
+        rows.push(("Thread mode:", spec.level.name().to_owned()));
     }
     if spec.validate == Validate::Yes {
         rows.push(("Validation:", "every byte".to_owned()));

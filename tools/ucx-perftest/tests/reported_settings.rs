@@ -37,7 +37,7 @@ fn settings_are_reported() {
         ("devices", json!("all")),
         ("copies", json!(true)),
         ("wait", json!("poll")),
-        ("thread_mode", json!("single")),
+        ("thread_mode", json!("multi")),
     ] {
         assert_eq!(run[field], want, "{field}: {value}");
     }

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::TestResult;
-use crate::spec::{Arrival, Layer, Layout, Level, Memory, Pages, Passive, TagMatch, Target, Validate};
+use crate::spec::{Arrival, Layout, Memory, Pages, Passive, TagMatch, Target, Validate};
 
 #[derive(Serialize)]
 pub struct Object<'a> {
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
             processes: (done.members.len() / spec.threads.max(1) as usize).max(1),
             threads: spec.threads,
             // A worker always has one thread.
-            thread_mode: if spec.test.layer() == Layer::Ucp { Level::Single } else { spec.level }.name(),
+            thread_mode: spec.level.name(),
             cores: done.members.iter().map(|member| member.cores.as_str()).collect(),
             yields: done.members.iter().any(|member| member.yields),
             tls: here.map_or("", |member| &member.tls),

@@ -99,7 +99,7 @@ fn banners_equal_those_of_ucx_perftest() {
     assert!(text.lines().all(|l| l.len() == BOX.len()), "{text}");
     // Asked for, and shown in the banner.
     for (line, want) in [
-        ("-t tag_bw -M multi", Some("single: each thread has a worker of its own")),
+        ("-t tag_bw -M multi", Some("multi")),
         ("-t am_bw -x posix -M serialized", Some("serialized")),
         ("-t am_bw -x posix -M single", None),
     ] {

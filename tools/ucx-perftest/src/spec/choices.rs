@@ -67,7 +67,7 @@ impl Pattern {
 }
 
 ucs::config_enum! {
-    /// Thread level of a low-level interface.
+    /// Thread mode of a worker or low-level interface.
     #[derive(Serialize, Deserialize)]
     pub enum Level {
         /// One thread.

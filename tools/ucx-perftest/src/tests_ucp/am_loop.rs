@@ -1,11 +1,12 @@
 //! The loops of active messages and streams: ping-pong, and a stream with a window. [`MessageIo`] sends and
 //! counts.
 
-use ucp::{Ep, Worker};
+use ucp::Ep;
 
 use super::am::{AmIo, AmReceiver};
 use super::message_io::MessageIo;
 use super::stream::StreamIo;
+use super::test_worker::TestWorker;
 use super::waiter::Waiter;
 use super::window::{Message, Sharing, WindowBuffers};
 use crate::fail::Failure;
@@ -17,7 +18,7 @@ use crate::spec::{Spec, Test, Validate};
 pub struct AmLoop<'a> {
     pub spec: &'a Spec,
     pub side: Side,
-    pub worker: Worker,
+    pub worker: TestWorker,
     pub ep: &'a Ep,
     pub wait: Waiter<'a>,
     pub counter: IterationCounter<'a>,

@@ -193,8 +193,8 @@ impl GroupTest<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let flush = self.worker.flush();
-        while !flush.is_done() {
+        let flush = self.worker.call(|worker| worker.flush());
+        while !self.worker.call(|_| flush.is_done()) {
             self.progress()?;
         }
         flush.wait().map_err(|e| Failure::Run(format!("flush failed: {e}")))

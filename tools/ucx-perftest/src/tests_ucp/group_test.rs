@@ -4,8 +4,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use ucp::{Ep, WaitStatus, Worker};
+use ucp::{Ep, WaitStatus};
 
+use super::test_worker::TestWorker;
 use super::window::{Sharing, WindowBuffers};
 use crate::backoff::Backoff;
 use crate::fail::Failure;
@@ -17,7 +18,7 @@ use crate::spec::{Spec, Validate, Waiting};
 pub struct GroupTest<'a> {
     pub spec: &'a Spec,
     pub link: &'a mut Link,
-    pub worker: Worker,
+    pub worker: TestWorker,
     /// Endpoints by rank; `None` for this member.
     pub eps: Rc<Vec<Option<Ep>>>,
     pub targets: Vec<usize>,
@@ -48,7 +49,7 @@ impl GroupTest<'_> {
     /// HOT
     #[inline(always)]
     pub fn progress(&mut self) -> Result<(), Failure> {
-        if self.worker.progress() > 0 {
+        if self.worker.call(|worker| worker.progress()) > 0 {
             self.backoff.reset();
             return Ok(());
         }
@@ -62,7 +63,7 @@ impl GroupTest<'_> {
     /// Sleeps until an event, 0.1 s at most; after a timeout checks the peers.
     #[cold]
     fn sleep(&mut self) -> Result<(), Failure> {
-        let woken = self.worker.wait(Some(Duration::from_millis(100)));
+        let woken = self.worker.call(|worker| worker.wait(Some(Duration::from_millis(100))));
         match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
             WaitStatus::Ready => Ok(()),
             WaitStatus::TimedOut => {
@@ -86,12 +87,12 @@ impl GroupTest<'_> {
     /// Sum of changes by all members' swaps to this member's word.
     pub fn sum_of_deltas(&mut self, me: usize) -> Result<u64, Failure> {
         let worker = &self.worker;
-        let all = self.link.allgather(&self.deltas, || worker.progress())?;
+        let all = self.link.allgather(&self.deltas, || worker.call(|worker| worker.progress()))?;
         Ok(all.iter().fold(0, |sum, deltas| sum.wrapping_add(deltas.get(me).copied().unwrap_or(0))))
     }
 
     pub fn barrier(&mut self) -> Result<(), Failure> {
         let worker = &self.worker;
-        Ok(self.link.barrier(|| worker.progress())?)
+        Ok(self.link.barrier(|| worker.call(|worker| worker.progress()))?)
     }
 }

@@ -16,12 +16,13 @@ mod single_buffer;
 mod slot;
 mod stream;
 mod tag;
+mod test_worker;
 mod waiter;
 mod window;
 
 use tools_common::boot::HexBytes;
 use tools_common::meter::Meter;
-use ucp::{Ep, Worker};
+use ucp::Ep;
 use ucs::config::Source;
 
 use crate::fail::Failure;
@@ -31,6 +32,7 @@ use crate::report::{Report, TestResult};
 use crate::spec::{Pattern, Spec, Test, Waiting};
 use setup::{connect, message_path, open, path, scale, tag_path};
 use tag::TagTest;
+use test_worker::TestWorker;
 use waiter::Waiter;
 
 /// Runs one test; the result counts on the active side.
@@ -87,7 +89,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
 
 fn run_rma(
     spec: &Spec,
-    worker: Worker,
+    worker: TestWorker,
     ep: &Ep,
     link: &mut Link,
     report: &Report,

@@ -4,8 +4,9 @@
 use std::fmt::Display;
 
 use ucp::select::RmaOp;
-use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Mem, Rkey, RmaMethod, Worker};
+use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Mem, Rkey, RmaMethod};
 
+use super::test_worker::TestWorker;
 use super::waiter::Waiter;
 use super::window::{Sharing, WindowBuffers};
 use crate::fail::Failure;
@@ -23,7 +24,7 @@ pub struct RemoteMemory {
 pub struct RmaTest<'a> {
     pub spec: &'a Spec,
     pub side: Side,
-    pub worker: Worker,
+    pub worker: TestWorker,
     pub ep: &'a Ep,
     pub remote: &'a RemoteMemory,
     pub target: &'a Mem,
@@ -54,7 +55,7 @@ impl Drop for TargetMemory {
     }
 }
 
-pub fn target(spec: &Spec, worker: &Worker) -> Result<TargetMemory, Failure> {
+pub fn target(spec: &Spec, worker: &TestWorker) -> Result<TargetMemory, Failure> {
     let slots = if spec.validate == Validate::Yes { spec.window as usize } else { 1 };
     let len = spec.size().saturating_mul(slots).max(64);
     let cannot = |why: &dyn Display| {
@@ -345,8 +346,8 @@ impl RmaTest<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let flush = self.ep.flush();
-        while !flush.is_done() {
+        let flush = self.worker.call(|_| self.ep.flush());
+        while !self.worker.call(|_| flush.is_done()) {
             self.wait.progress(&self.worker)?;
         }
         flush.wait().map_err(|e| Failure::Run(format!("flush failed: {e}")))

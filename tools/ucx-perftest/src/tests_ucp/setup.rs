@@ -7,6 +7,7 @@ use ucp::{Address, Context, Ep, EpParams, ErrorMode, Worker};
 use ucs::config::Source;
 use uct::api::{DevKind, TlResource};
 
+use super::test_worker::TestWorker;
 use crate::fail::Failure;
 use crate::report::UsedTransport;
 use crate::spec::{Flow, Layout, Memory, Spec, Test};
@@ -15,7 +16,7 @@ pub fn scale(spec: &Spec, reading: Reading) -> Reading {
     if spec.test.flow() == Flow::PingPong { reading.halved() } else { reading }
 }
 
-pub fn open(spec: &Spec, source: &Source) -> Result<Worker, Failure> {
+pub fn open(spec: &Spec, source: &Source) -> Result<TestWorker, Failure> {
     let mut source = source.clone();
     if let Some(tls) = &spec.tl {
         source.set("UCX_TLS", tls);
@@ -27,7 +28,7 @@ pub fn open(spec: &Spec, source: &Source) -> Result<Worker, Failure> {
             source.set("UCX_NET_DEVICES", dev);
         }
     }
-    Ok(Context::configured(source)?.worker()?)
+    TestWorker::open(&Context::configured(source)?, spec.level)
 }
 
 pub fn connect(spec: &Spec, worker: &Worker, theirs: &HexBytes) -> Result<Ep, Failure> {

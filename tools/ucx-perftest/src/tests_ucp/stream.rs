@@ -1,10 +1,11 @@
 //! A byte stream as a message channel: receives of one message each are posted in advance, as many as the
 //! window allows, and complete in order.
 
-use ucp::{Ep, OpParams, OpStatus, Worker};
+use ucp::{Ep, OpParams, OpStatus};
 
 use super::message_io::MessageIo;
 use super::scatter::ScatterBuffer;
+use super::test_worker::TestWorker;
 use super::waiter::op_failed;
 use super::window::{Message, Sharing, WindowBuffers};
 use crate::fail::Failure;
@@ -29,7 +30,7 @@ pub struct StreamIo<'a> {
 }
 
 impl<'a> StreamIo<'a> {
-    pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Result<Self, Failure> {
+    pub fn new(spec: &Spec, worker: &TestWorker, ep: &'a Ep) -> Result<Self, Failure> {
         let window = if spec.test.flow() == Flow::PingPong { 1 } else { spec.window as usize };
         let checks = spec.validate == Validate::Yes;
         // Data in the library's memory are scattered here.
@@ -90,7 +91,9 @@ impl<'a> StreamIo<'a> {
 
     /// Takes available data and cuts them into messages. HOT
     fn take_data(&mut self) -> Result<(), Failure> {
-        while let Some(data) = self.ep.stream_recv_data().map_err(op_failed)? {
+        while let Some(data) =
+            self.buffers.worker().call(|_| self.ep.stream_recv_data()).map_err(op_failed)?
+        {
             let mut rest = &data[..];
             while self.partial.len() + rest.len() >= self.size {
                 let (head, after) = rest.split_at(self.size - self.partial.len());

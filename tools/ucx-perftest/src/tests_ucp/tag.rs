@@ -3,10 +3,11 @@
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{ANY_TAG, Ep, Match, SendParams, TAG_MASK_FULL, Worker};
+use ucp::{ANY_TAG, Ep, Match, SendParams, TAG_MASK_FULL};
 
 use super::single_buffer::SingleBuffer;
 use super::slot::Slot;
+use super::test_worker::TestWorker;
 use super::waiter::Waiter;
 use super::window::{Sharing, WindowBuffers};
 use crate::fail::Failure;
@@ -35,7 +36,7 @@ fn window_rounds(iters: u64, window: usize) -> impl Iterator<Item = usize> {
 pub struct TagTest<'a> {
     pub spec: &'a Spec,
     pub side: Side,
-    pub worker: Worker,
+    pub worker: TestWorker,
     pub ep: &'a Ep,
     pub wait: Waiter<'a>,
     pub counter: IterationCounter<'a>,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ucp::{Ep, WaitStatus, Worker};
 
+use super::test_worker::TestWorker;
 use crate::backoff::Backoff;
 use crate::fail::Failure;
 use crate::link::Link;
@@ -29,8 +30,8 @@ impl<'a> Waiter<'a> {
 
     /// One call of progress; returns whether anything happened. HOT
     #[inline(always)]
-    pub fn progress(&mut self, worker: &Worker) -> Result<bool, Failure> {
-        if worker.progress() > 0 {
+    pub fn progress(&mut self, worker: &TestWorker) -> Result<bool, Failure> {
+        if worker.call(Worker::progress) > 0 {
             self.backoff.reset();
             return Ok(true);
         }
@@ -40,7 +41,7 @@ impl<'a> Waiter<'a> {
 
     /// Progress until `done`, which is asked between any two calls. HOT
     #[inline(always)]
-    pub fn until(&mut self, worker: &Worker, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
+    pub fn until(&mut self, worker: &TestWorker, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
         loop {
             if self.waiting == Waiting::Sleep {
                 if done() {
@@ -54,7 +55,7 @@ impl<'a> Waiter<'a> {
                 if done() {
                     return Ok(());
                 }
-                events += worker.progress();
+                events += worker.call(Worker::progress);
             }
             self.after_batch(events)?;
         }
@@ -71,7 +72,7 @@ impl<'a> Waiter<'a> {
     }
 
     #[inline(always)]
-    fn idle(&mut self, worker: &Worker) -> Result<(), Failure> {
+    fn idle(&mut self, worker: &TestWorker) -> Result<(), Failure> {
         if self.waiting == Waiting::Sleep {
             return self.sleep(worker);
         }
@@ -80,8 +81,8 @@ impl<'a> Waiter<'a> {
     }
 
     /// Sleeps until an event, 0.1 s at most; after a timeout checks the other side.
-    fn sleep(&mut self, worker: &Worker) -> Result<(), Failure> {
-        let woken = worker.wait(Some(Duration::from_millis(100)));
+    fn sleep(&mut self, worker: &TestWorker) -> Result<(), Failure> {
+        let woken = worker.call(|worker| worker.wait(Some(Duration::from_millis(100))));
         match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
             WaitStatus::Ready => Ok(()),
             WaitStatus::TimedOut => {
@@ -101,8 +102,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    pub fn barrier(&mut self, worker: &Worker) -> Result<(), Failure> {
-        Ok(self.link.barrier(|| worker.progress())?)
+    pub fn barrier(&mut self, worker: &TestWorker) -> Result<(), Failure> {
+        Ok(self.link.barrier(|| worker.call(Worker::progress))?)
     }
 
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {

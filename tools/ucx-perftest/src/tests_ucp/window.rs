@@ -16,6 +16,7 @@ use ucp::{
 
 use super::single_buffer::SingleBuffer;
 use super::slot::Slot;
+use super::test_worker::TestWorker;
 use super::waiter::{Waiter, op_failed};
 use crate::fail::Failure;
 use crate::page_buffer::PageBuffer;
@@ -30,7 +31,7 @@ pub enum Sharing {
 }
 
 pub struct WindowBuffers {
-    worker: Worker,
+    worker: TestWorker,
     /// Memory of the buffers, registered or of the program; `None` once it has been leaked.
     memory: Option<Result<Mem, PageBuffer>>,
     memory_range: NonNull<[u8]>,
@@ -54,7 +55,7 @@ pub enum Message<'a> {
 
 impl WindowBuffers {
     pub fn new(
-        worker: &Worker,
+        worker: &TestWorker,
         slots: usize,
         size: usize,
         sharing: Sharing,
@@ -102,7 +103,7 @@ impl WindowBuffers {
 
     pub fn of_sender(
         spec: &Spec,
-        worker: &Worker,
+        worker: &TestWorker,
         slots: usize,
         sharing: Sharing,
     ) -> Result<WindowBuffers, Failure> {
@@ -117,7 +118,7 @@ impl WindowBuffers {
 
     pub fn of_receiver(
         spec: &Spec,
-        worker: &Worker,
+        worker: &TestWorker,
         slots: usize,
         sharing: Sharing,
     ) -> Result<WindowBuffers, Failure> {
@@ -157,18 +158,22 @@ impl WindowBuffers {
         self.ranges = ranges;
     }
 
-    /// HOT
+    pub fn worker(&self) -> &TestWorker {
+        &self.worker
+    }
+
+    /// The worker, and the message in a buffer. HOT
     #[inline(always)]
-    fn message(&mut self, slot: usize) -> Message<'_> {
+    fn message(&mut self, slot: usize) -> (&TestWorker, Message<'_>) {
         let at = self.slot_ptr(slot);
         if self.ranges.is_empty() {
-            return Message::One(at, self.size);
+            return (&self.worker, Message::One(at, self.size));
         }
         self.list.clear();
         // Pieces lie within the buffer: it is as long as they span.
         let piece = |&(offset, len): &(usize, usize)| Iov { addr: at.wrapping_add(offset), len };
         self.list.extend(self.ranges.iter().map(piece));
-        Message::Pieces(&self.list)
+        (&self.worker, Message::Pieces(&self.list))
     }
 
     /// Makes puts and gets pass their buffer in adjacent pieces of these lengths.
@@ -221,13 +226,14 @@ impl WindowBuffers {
     #[inline(always)]
     pub fn send(&mut self, slot: usize, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let started = match self.message(slot) {
+        let (worker, message) = self.message(slot);
+        let started = worker.call(|_| match message {
             // SAFETY: the buffer does not change while its slot is `Running` (sends that share it only read),
             // and lives until then: see `drop`.
             Message::One(at, len) => unsafe { ep.send_raw(at, len, params) },
             // SAFETY: as above.
             Message::Pieces(pieces) => unsafe { ep.send_layout_raw(pieces, params) },
-        };
+        });
         self.slots[slot] = Slot::of(started)?;
         Ok(())
     }
@@ -243,7 +249,8 @@ impl WindowBuffers {
         begin: impl FnOnce(Message<'_>) -> Result<OpStatus<()>, ucp::Error>,
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let started = begin(self.message(slot));
+        let (worker, message) = self.message(slot);
+        let started = worker.call(|_| begin(message));
         self.slots[slot] = Slot::of(started)?;
         Ok(())
     }
@@ -252,7 +259,8 @@ impl WindowBuffers {
     #[inline(always)]
     pub fn stream_recv(&mut self, slot: usize, ep: &Ep) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let started = match self.message(slot) {
+        let (worker, message) = self.message(slot);
+        let started = worker.call(|_| match message {
             // SAFETY: as in `recv`.
             Message::One(at, len) => unsafe {
                 ep.stream_recv_raw(at.cast_mut(), len, StreamRecvMode::WaitAll, &OpParams::default())
@@ -261,7 +269,7 @@ impl WindowBuffers {
             Message::Pieces(pieces) => unsafe {
                 ep.stream_recv_layout_raw(pieces, StreamRecvMode::WaitAll, &OpParams::default())
             },
-        };
+        });
         self.slots[slot] = Slot::Running(started.map_err(op_failed)?);
         Ok(())
     }
@@ -273,17 +281,19 @@ impl WindowBuffers {
         if !self.ranges.is_empty() {
             return self.recv_pieces(slot, matching);
         }
-        let at = self.slot_ptr(slot);
+        let (at, size) = (self.slot_ptr(slot), self.size);
         // SAFETY: as in `send`; only receives of this worker share the buffer.
-        let started = unsafe { self.worker.recv_raw(at, self.size, matching, &OpParams::default()) };
+        let recv = |worker: &Worker| unsafe { worker.recv_raw(at, size, matching, &OpParams::default()) };
+        let started = self.worker.call(recv);
         self.set_started(slot, started)
     }
 
     fn recv_pieces(&mut self, slot: usize, matching: Match) -> Result<(), Failure> {
-        let worker = self.worker.clone();
-        let Message::Pieces(pieces) = self.message(slot) else { return Ok(()) };
+        let (worker, Message::Pieces(pieces)) = self.message(slot) else { return Ok(()) };
         // SAFETY: as in `recv`.
-        let started = unsafe { worker.recv_layout_raw(pieces, matching, &OpParams::default()) };
+        let recv =
+            |worker: &Worker| unsafe { worker.recv_layout_raw(pieces, matching, &OpParams::default()) };
+        let started = worker.call(recv);
         self.set_started(slot, started)
     }
 
@@ -295,18 +305,19 @@ impl WindowBuffers {
         wait: &mut Waiter<'_>,
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let message = loop {
-            match self.worker.mprobe(matching) {
-                Some(message) => break message,
+        let found = loop {
+            match self.worker.call(|worker| worker.mprobe(matching)) {
+                Some(found) => break found,
                 None => _ = wait.progress(&self.worker)?,
             }
         };
-        let started = match self.message(slot) {
+        let (worker, message) = self.message(slot);
+        let started = worker.call(|_| match message {
             // SAFETY: as in `recv`.
-            Message::One(at, len) => unsafe { message.recv_raw(at.cast_mut(), len, &OpParams::default()) },
+            Message::One(at, len) => unsafe { found.recv_raw(at.cast_mut(), len, &OpParams::default()) },
             // SAFETY: as in `recv`.
-            Message::Pieces(pieces) => unsafe { message.recv_layout_raw(pieces, &OpParams::default()) },
-        };
+            Message::Pieces(pieces) => unsafe { found.recv_layout_raw(pieces, &OpParams::default()) },
+        });
         self.set_started(slot, started)
     }
 
@@ -318,12 +329,15 @@ impl WindowBuffers {
         if !self.pieces.is_empty() {
             let there = [RemoteIov { addr: remote, len: self.size, rkey }];
             // SAFETY: as in `send`; the pieces are the buffer.
-            let started = unsafe { ep.put_iov_raw(&self.split(slot), &there, &RmaParams::default()) };
+            let started = self
+                .worker
+                .call(|_| unsafe { ep.put_iov_raw(&self.split(slot), &there, &RmaParams::default()) });
             self.slots[slot] = Slot::of(started)?;
             return Ok(());
         }
         // SAFETY: as in `send`.
-        let started = unsafe { ep.put_raw(at, self.size, remote, rkey, &RmaParams::default()) };
+        let started =
+            self.worker.call(|_| unsafe { ep.put_raw(at, self.size, remote, rkey, &RmaParams::default()) });
         self.slots[slot] = Slot::of(started)?;
         Ok(())
     }
@@ -336,11 +350,14 @@ impl WindowBuffers {
         if !self.pieces.is_empty() {
             let there = [RemoteIov { addr: remote, len: self.size, rkey }];
             // SAFETY: as in `recv`; the pieces are the buffer.
-            let started = unsafe { ep.get_iov_raw(&self.split(slot), &there, &RmaParams::default()) };
+            let started = self
+                .worker
+                .call(|_| unsafe { ep.get_iov_raw(&self.split(slot), &there, &RmaParams::default()) });
             return self.set_started(slot, started);
         }
         // SAFETY: as in `recv`.
-        let started = unsafe { ep.get_raw(at, self.size, remote, rkey, &RmaParams::default()) };
+        let started =
+            self.worker.call(|_| unsafe { ep.get_raw(at, self.size, remote, rkey, &RmaParams::default()) });
         self.set_started(slot, started)
     }
 
@@ -362,7 +379,7 @@ impl WindowBuffers {
         let params = AtomicParams { result, ..params };
         // SAFETY: operands live until the call ends; the buffer has room for the element and is not touched
         // while its slot is `Running`.
-        let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
+        let started = self.worker.call(|_| unsafe { ep.atomic_raw(remote, rkey, &params) });
         self.set_started(slot, started)
     }
 
@@ -391,7 +408,7 @@ impl WindowBuffers {
             Slot::Ended => self.statuses[slot].take(),
             Slot::Running(id) => {
                 let ended = loop {
-                    match self.worker.test(id) {
+                    match self.worker.call(|worker| worker.test(id)) {
                         Some(ended) => break ended,
                         // Only an event can end it: test again after one.
                         None => while !wait.progress(&self.worker)? {},
@@ -426,7 +443,7 @@ impl WindowBuffers {
         let status = match *state {
             Slot::Idle => return Ok(None),
             Slot::Ended => Ok(self.statuses[slot].take()),
-            Slot::Running(id) => match self.worker.test(id) {
+            Slot::Running(id) => match self.worker.call(|worker| worker.test(id)) {
                 None => return Ok(None),
                 Some(ended) => ended.map(Some).map_err(op_failed),
             },

@@ -550,20 +550,25 @@ fn many_local_pieces_are_one_operation() {
         let mut expected_calls = 0;
         for put in [true, false] {
             let params = RmaParams { done, ..RmaParams::default() };
-            // SAFETY: the pieces outlive the operations, which are waited for.
-            let started = unsafe {
-                match put {
-                    true => t.pair.ab.put_iov_raw(&from, &[remote], &params).map(|started| match started {
+            let started = match put {
+                true => {
+                    // SAFETY: the pieces outlive the operation, which is waited for.
+                    let started = unsafe { t.pair.ab.put_iov_raw(&from, &[remote], &params) };
+                    started.map(|started| match started {
                         ucp::OpStatus::Done(()) => None,
                         ucp::OpStatus::InProgress(id) => Some(id),
-                    }),
-                    false => t.pair.ab.get_iov_raw(&to, &[remote], &params).map(|started| match started {
+                    })
+                }
+                false => {
+                    // SAFETY: as above.
+                    let started = unsafe { t.pair.ab.get_iov_raw(&to, &[remote], &params) };
+                    started.map(|started| match started {
                         ucp::OpStatus::Done(status) => {
                             assert_eq!(status.len, PIECES * LEN);
                             None
                         }
                         ucp::OpStatus::InProgress(id) => Some(id),
-                    }),
+                    })
                 }
             };
             if let Some(id) = started.unwrap() {

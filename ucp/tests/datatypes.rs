@@ -387,7 +387,7 @@ fn raw_forms(tls: &str) {
                 },
                 _ => {
                     let proto = if form == 2 { AmProto::Auto } else { AmProto::Rendezvous };
-                    let params = AmParams { proto, done, mem: None };
+                    let params = AmParams { proto, done, ..AmParams::default() };
                     // SAFETY: as above.
                     unsafe { pair.ab.am_send_layout_raw(5, b"head", from.generic(), &params) }
                 }

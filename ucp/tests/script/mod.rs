@@ -267,7 +267,7 @@ impl Live {
                 let len = ty.size() * (1 + usize::from(step / 20) % 4);
                 let some = |wanted: bool| if wanted { len } else { 0 };
                 let operand = Gather::one(self.lend(some(op != AtomicOp::Read)));
-                let compare = Gather::one(self.lend(some(step & 0x80 != 0)));
+                let compare = (step & 0x80 != 0).then(|| Gather::one(self.lend(len)));
                 let result = (step & 0xc0 != 0).then(|| Scatter::one(self.room(len)));
                 let remote = Live::remote(len, 0);
                 let (sync, user) = (Sync::No, self.next);

@@ -11,6 +11,7 @@ use ucp::Error;
 use ucp::rdm::RecvStatus;
 use ucp::rdm::io::PeerId;
 use ucp::select::Protocol;
+use ucp::wire::Features;
 
 impl Job {
     /// Progresses a worker and checks what ended; answers the number of events.
@@ -58,6 +59,7 @@ impl Job {
                 at += 1;
                 continue;
             }
+            let may_have_begun = self.may_have_begun(n, at);
             let Sending { to, msg, sync, cancelled, row, request } = self.workers[n].sends.remove(at);
             // A sync send to a peer without acknowledgements ends well only if the receiver reads it.
             let refuses = sync && self.workers[to].withholds_dc();
@@ -76,6 +78,7 @@ impl Job {
                 Err(error) if self.is_lost(n, to) && self.is_peer_failure(n, error) => {
                     self.outcome.peer_failed += 1
                 }
+                Err(Error::Cancelled) if cancelled && may_have_begun => self.outcome.withdrawn += 1,
                 Err(Error::Unsupported | Error::Cancelled)
                     if refuses && end != Err(Error::Cancelled) || cancelled =>
                 {
@@ -107,6 +110,22 @@ impl Job {
             }
         }
         Ok(())
+    }
+
+    /// Whether an error of a receive of `n` is explained by a message that its sender has cancelled.
+    pub(super) fn is_withdrawal(&self, n: usize, error: Error) -> bool {
+        let has_cancelled = |who: usize| self.workers[n].model.has_cancelled(who);
+        match error {
+            Error::Aborted(peer, _) => {
+                self.worker_of_peer(n, peer).is_some_and(|who| has_cancelled(who) && !self.is_lost(n, who))
+            }
+            // Its memory is withdrawn, and the sender cannot be asked to send it.
+            Error::Unsupported => (0..self.workers.len())
+                .any(|who| has_cancelled(who) && self.workers[who].withheld.contains(Features::READ_NACK)),
+            // Names no sender: nothing is left of a message that was claimed.
+            Error::NoMessage => !self.has_losses(n) && (0..self.workers.len()).any(has_cancelled),
+            _ => false,
+        }
     }
 
     fn withdraw(&mut self, to: usize, msg: usize) -> Result<(), Failed> {
@@ -144,6 +163,10 @@ impl Job {
                 }
                 (Err(Error::Truncated { len, room }), None) if room == buf.len() && len as usize > room => {
                     self.truncated(n, rec, len as usize, &buf)?;
+                }
+                (Err(error), None) if self.is_withdrawal(n, error) => {
+                    let ended = self.workers[n].model.ended_by_withdrawal(rec);
+                    ended.map_err(|e| self.violation(n, e))?;
                 }
                 // Nothing is left of a message that was claimed and then lost.
                 (Err(error), None)

@@ -243,8 +243,8 @@ impl Job {
     fn check_idle(&self, n: usize) -> Result<(), Failed> {
         let sim_worker = &self.workers[n];
         let orphan_recvs = self.orphan_recvs(n);
-        // A lost peer that was met anew by other NICs has no endpoint left to read its old stream.
-        let unread = self.params.nics > 1 && self.has_losses(n);
+        // A lost peer may have streamed over a later connection, or have been met anew by other NICs.
+        let unread = self.has_losses(n);
         let own = [
             ("sends", sim_worker.sends.len()),
             ("receives", sim_worker.recvs.len() - orphan_recvs),
@@ -270,7 +270,7 @@ impl Job {
             // Some of it was to be read from its sender's memory.
             snapshot.rma_reads = snapshot.rma_reads.saturating_sub(snapshot.unexpected);
             (snapshot.unexpected, snapshot.held_bytes) = (0, 0);
-            snapshot.reordering_peers *= usize::from(sim_worker.nics().len() > 1);
+            snapshot.reordering_peers = 0;
         }
         if snapshot != (EngineSnapshot { receives: idle, ..EngineSnapshot::EMPTY }) {
             return Err(self.fail(format!("worker {n}: the engine holds {snapshot:?}")));
@@ -281,6 +281,10 @@ impl Job {
         // Doubly refused operations count twice, and packets resent over another NIC may have arrived.
         let twice = self.outcome.nic_down > 0 || self.workers.iter().any(|sim_worker| sim_worker.zcopy_recv);
         let nic_down = self.outcome.nic_down > 0;
+        // What a sender withdraws may be answered before that is known, and arrive behind it.
+        let withdrawn = self.workers.iter().any(|sim_worker| sim_worker.model.has_cancelled_any());
+        let peer_failed = peer_failed - rare.duplicate * u64::from(withdrawn);
+        let twice = twice || withdrawn;
         let late = rare.bad_id * u64::from(!self.has_losses(n) && !self.any_revoked() && !twice);
         let access_denied = rare.bad_access * u64::from(!sim_worker.revocable.any_revoked());
         let bad = rare.malformed

@@ -37,6 +37,8 @@ pub struct Msg {
     pub state: MsgState,
     /// A receiver in zero-copy receive mode may drop it.
     pub may_be_dropped: bool,
+    /// Cancelled after it may have begun: it is received, or a receive ends for it, or neither.
+    pub cancelled: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +150,7 @@ impl Model {
             sent: at,
             state: MsgState::Unmatched,
             may_be_dropped: false,
+            cancelled: false,
         });
         self.msgs.len() - 1
     }
@@ -297,7 +300,7 @@ impl Model {
     }
 
     fn must_arrive(&self, m: &Msg) -> bool {
-        m.state == MsgState::Unmatched && !m.may_be_dropped && !self.is_dead(m.sender)
+        m.state == MsgState::Unmatched && !m.may_be_dropped && !m.cancelled && !self.is_dead(m.sender)
     }
 
     pub fn withdrawn(&mut self, msg: usize) -> Result<(), Violation> {
@@ -305,6 +308,40 @@ impl Model {
             Msg { state: state @ MsgState::Unmatched, .. } => *state = MsgState::Withdrawn,
             m => return violation!("message {msg} {m:?} was withdrawn"),
         }
+        Ok(())
+    }
+
+    /// Records that a message was cancelled that may have begun.
+    pub fn set_cancelled(&mut self, msg: usize) {
+        self.msgs[msg].cancelled = true;
+    }
+
+    /// Whether a sender has cancelled a message that may have begun.
+    pub fn has_cancelled(&self, sender: usize) -> bool {
+        self.msgs.iter().any(|m| m.sender == sender && m.cancelled)
+    }
+
+    /// Whether any sender has cancelled a message that may have begun.
+    pub fn has_cancelled_any(&self) -> bool {
+        self.msgs.iter().any(|m| m.cancelled)
+    }
+
+    /// Records a receive ended by the withdrawal of a cancelled message that it names, or had claimed.
+    pub fn ended_by_withdrawal(&mut self, rec: usize) -> Result<(), Violation> {
+        let r = &self.recs[rec];
+        let msg = match r.end {
+            RecvState::Got { msg, at: StepNo::MAX } => Some(msg).filter(|msg| self.msgs[*msg].cancelled),
+            RecvState::Open => {
+                let is_it = |m: &Msg| m.cancelled && m.state == MsgState::Unmatched && r.names(m);
+                self.msgs.iter().position(is_it)
+            }
+            _ => None,
+        };
+        let Some(msg) = msg else {
+            return violation!("receive {rec} {r:?} ended by the withdrawal of no message");
+        };
+        self.msgs[msg].state = MsgState::Withdrawn;
+        self.recs[rec].end = RecvState::PeerFailed;
         Ok(())
     }
 
@@ -349,7 +386,7 @@ impl Model {
             match e.state {
                 MsgState::Withdrawn => {}
                 // Lost with its sender, or partly received: then a receive ended without naming it.
-                MsgState::Unmatched if self.is_dead(e.sender) => {}
+                MsgState::Unmatched if e.cancelled || self.is_dead(e.sender) => {}
                 MsgState::Matched(_) if self.straddles_loss(e, m) => {}
                 MsgState::Matched(before) if before < by => {}
                 MsgState::Matched(before) if before == by && self.is_placed_before(e, m, by) => {}
@@ -527,6 +564,24 @@ mod tests {
         }
         assert_eq!(l.audit(), Ok(()));
         assert!(l.clone().got(0, 0, 11).is_err());
+    }
+
+    #[test]
+    fn withdrawal_ends_only_receives_of_cancelled_messages() {
+        let mut l = model();
+        let (a, b) = (l.posted(tag(2), None, 8), l.posted(ANY, Some(0), 8));
+        assert!(l.ended_by_withdrawal(b).is_err());
+        l.set_cancelled(0);
+        assert!(l.has_cancelled(0) && !l.has_cancelled(1));
+        assert!(l.clone().ended_by_withdrawal(a).is_err(), "it names another");
+        assert_eq!(rule(l.at_rest()), "rule 4");
+        l.ended_by_withdrawal(b).unwrap();
+        l.got(a, 1, 10).unwrap();
+        for msg in [2, 3] {
+            let any = l.posted(ANY, None, 8);
+            l.got(any, msg, 11).unwrap();
+        }
+        assert_eq!((l.at_rest(), l.audit()), (Ok(()), Ok(())));
     }
 
     #[test]

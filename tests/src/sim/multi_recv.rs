@@ -134,6 +134,10 @@ impl Job {
             {
                 self.truncated(n, rec, len as usize, &bytes)?;
             }
+            Err(error) if self.is_withdrawal(n, error) => {
+                self.workers[n].multi_recvs[at].whole = false;
+                return Ok(());
+            }
             Err(error) if self.is_peer_failure(n, error) => {
                 self.workers[n].multi_recvs[at].whole = false;
                 self.outcome.peer_failed += 1;

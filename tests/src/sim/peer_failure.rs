@@ -2,11 +2,12 @@
 //! request. The operations of a lost pair must end, well or with an error that says so; others must not be
 //! affected. Called by `step` and `completions`.
 //!
-//! EFA RDM has no goodbye packet: a forced close reports only unfinished operations. The other side's program
-//! learns of it in its own way and closes too; here, when the job is idle.
+//! A forced close ends what both sides have begun. Both go on with new endpoints, whose messages may or may
+//! not arrive, until both have closed once more, when the job is idle.
 
 use super::Failed;
 use super::job::Job;
+use super::sim_worker::SimWorker;
 use ucp::rdm::io::{PeerError, PeerId};
 use ucp::rdm::trace::TraceEvent;
 use ucp::wire::Features;
@@ -14,6 +15,9 @@ use ucp::{CloseMode, Error};
 use uct::efa::RawAddr;
 use uct::efa::dev::Dev as _;
 use uct::efa::dev::soft::Device;
+
+/// Closes by force after which no more are repeated for what still waits.
+const MOST_CLOSES: u64 = 5000;
 
 /// Workers that stay alive, at least.
 const LEFT: usize = 2;
@@ -73,7 +77,7 @@ impl Job {
     }
 
     /// The worker that a peer of `n` is, as messages have shown or by its address.
-    fn worker_of_peer(&self, n: usize, peer: PeerId) -> Option<usize> {
+    pub(super) fn worker_of_peer(&self, n: usize, peer: PeerId) -> Option<usize> {
         let by_address = || {
             let addr = self.workers[n].worker.diagnostics().peer_view(peer)?.addr;
             let is_of = |own: &RawAddr| (own.gid.0, own.qpn) == (addr.gid, addr.qpn);
@@ -233,6 +237,7 @@ impl Job {
         if self.workers[n].eps[to].is_none() && !self.reconnect(n, to)? {
             return Ok(());
         }
+        self.close_stream(to, n);
         self.workers[n].closing_early.insert(to);
         self.workers[n].force_closed.insert(to);
         let Some(ep) = self.workers[n].eps[to].take() else { return Err(self.fail("just connected")) };
@@ -250,7 +255,14 @@ impl Job {
         let mut any = false;
         for (a, b) in self.disconnected.clone() {
             for (n, other) in [(a, b), (b, a)] {
-                if !self.is_dead(n) && self.workers[n].force_closed.insert(other) {
+                // A side that has lost the other answers nothing, also on a new endpoint.
+                let waits = |sim_worker: &SimWorker| {
+                    sim_worker.sends.iter().any(|send| send.to == other)
+                        || !sim_worker.flushes.is_empty()
+                        || sim_worker.rma.open() > 0
+                };
+                let again = waits(&self.workers[n]) && self.outcome.force_closed < MOST_CLOSES;
+                if !self.is_dead(n) && (self.workers[n].force_closed.insert(other) || again) {
                     self.close_by_force(n, other)?;
                     any = true;
                 }

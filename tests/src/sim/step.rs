@@ -374,11 +374,22 @@ impl Job {
         let send = &mut sim_worker.sends[at];
         send.cancelled |= send.request.cancel(&sim_worker.worker);
         let (to, msg, granted) = (send.to, send.msg, send.cancelled);
+        let may_have_begun = self.may_have_begun(n, at);
+        if granted && may_have_begun {
+            self.workers[to].model.set_cancelled(msg);
+        }
         self.trace.record(
             &[6, n as u64, to as u64, msg as u64, u64::from(granted)],
             format_args!("{}: {n} cancels its send of message {msg} of {to}: {granted}", self.step),
         );
         self.reap_sends(n)
+    }
+
+    /// Whether packets of a send may have gone out before its end. One packet without a receipt is the end.
+    pub(super) fn may_have_begun(&self, n: usize, at: usize) -> bool {
+        let send = &self.workers[n].sends[at];
+        let len = self.workers[send.to].model.msg(send.msg).len;
+        send.sync || send.row.plain() != ucp::rdm::Protocol::Eager || 2 * len > self.params.mtu as usize
     }
 
     fn flush(&mut self, n: usize) -> Result<(), Failed> {
@@ -413,6 +424,7 @@ impl Job {
             return self.close_by_force(n, to);
         }
         let (implicit_gets, cells) = self.flush_covers(n, Some(to));
+        self.close_stream(to, n);
         let sim_worker = &mut self.workers[n];
         let Some(ep) = sim_worker.eps[to].take() else {
             sim_worker.rma.keep_implicit_gets(implicit_gets);

@@ -29,12 +29,16 @@ pub struct Stream {
     /// Bytes that a full receive waits for.
     awaited: usize,
     recv_cancelled: bool,
+    /// The receiver has closed its endpoint: a receive may end as cancelled, or with what it holds.
+    ep_closed: bool,
     /// A receive ended with the death of the sender.
     ended: bool,
     /// Receiver's id in the last send: a peer met anew by another NIC has another id, and stream.
     receiver: Option<PeerId>,
     /// Offsets at which these streams begin.
     stream_starts: Vec<usize>,
+    /// Offsets at which they may begin since the pair was lost.
+    restarts: Vec<usize>,
     /// How far the receiver has read each, by its own ids.
     read: BTreeMap<PeerId, usize>,
     switched_nic: bool,
@@ -52,7 +56,8 @@ impl Stream {
             return Some(self.got).filter(is_at);
         }
         match self.read.get(&from) {
-            Some(at) => Some(*at).filter(is_at),
+            // Between a lost pair a stream begins anew with each connection.
+            Some(at) => std::iter::once(*at).chain(self.restarts.iter().copied()).find(is_at),
             None => std::iter::once(self.got).chain(self.stream_starts.iter().copied()).find(is_at),
         }
     }
@@ -89,7 +94,7 @@ impl Job {
         let bytes = self.bytes_of((n, to))[at..at + len].to_vec();
         let refuses = self.workers[to].withholds_classes();
         let (form, lens) = self.send_form(len);
-        let switched_nic = !self.uses_first_nics(n, to);
+        let (switched_nic, lost) = (!self.uses_first_nics(n, to), self.is_lost(n, to));
         let Some(ep) = &self.workers[n].eps[to] else { return Err(self.fail("just connected")) };
         let peer = ep.peer();
         let form = SendOp::stream(ep, form, bytes, &lens);
@@ -102,6 +107,10 @@ impl Job {
             if stream.receiver.replace(peer) != Some(peer) {
                 stream.stream_starts.push(at);
                 stream.switched_nic |= switched_nic;
+            }
+            if lost {
+                stream.stream_starts.push(at);
+                stream.restarts.push(at);
             }
             // Refused bytes never were in the stream.
             stream.sent += if refuses { 0 } else { len };
@@ -132,8 +141,16 @@ impl Job {
             stream.receiving = Some(request);
             stream.awaited = if full { room } else { 0 };
             stream.recv_cancelled = false;
+            stream.ep_closed = false;
         }
         Ok(())
+    }
+
+    /// Notes that worker `n` closes its endpoint to `from`.
+    pub(super) fn close_stream(&mut self, from: usize, n: usize) {
+        if let Some(stream) = self.streams.get_mut(&(from, n)) {
+            stream.ep_closed = true;
+        }
     }
 
     /// Takes what has come of the stream, in the library's memory.
@@ -240,7 +257,7 @@ impl Job {
                 stream.read.insert(status.from, offset + status.len);
                 Ok(())
             }
-            Err(Error::Cancelled) if recv_cancelled => Ok(()),
+            Err(Error::Cancelled) if recv_cancelled || stream.ep_closed => Ok(()),
             Err(_) if lost => {
                 stream.ended = true;
                 Ok(())
@@ -271,19 +288,23 @@ impl Job {
             let until = if lost { StreamRecvMode::Some } else { StreamRecvMode::WaitAll };
             stream.receiving = Some(RecvOp::stream(ep, until, &[left.max(1)]));
             stream.recv_cancelled = false;
+            stream.ep_closed = false;
             any = true;
         }
         Ok(any)
     }
 
     pub(super) fn cancel_stream_recvs(&mut self) -> Result<(), Failed> {
+        let lost: Vec<(usize, usize)> = self.streams.keys().copied().collect();
+        let lost: Vec<(usize, usize)> = lost.into_iter().filter(|&(from, n)| self.is_lost(n, from)).collect();
         for ((from, n), stream) in &mut self.streams {
             let Some(request) = &stream.receiving else { continue };
             if self.workers[*n].dead {
                 continue;
             }
             stream.recv_cancelled = request.cancel();
-            if !stream.recv_cancelled {
+            // Of a lost pair it may hold bytes of the last connection, and get no more.
+            if !stream.recv_cancelled && !lost.contains(&(*from, *n)) {
                 let what = format!("worker {n}: a receive from {from}'s stream cannot be cancelled");
                 return Err(self.fail(what));
             }
@@ -326,7 +347,8 @@ impl Job {
                 continue;
             }
             let bytes = if self.is_split(*from, *n) { 0 } else { stream.sent - stream.got };
-            let left = (bytes, stream.sending.len(), stream.receiving.is_some());
+            let receives = stream.receiving.is_some() && !self.is_lost(*from, *n);
+            let left = (bytes, stream.sending.len(), receives);
             if left != (0, 0, false) {
                 return Err(
                     self.fail(format!("stream from {from} to {n}: bytes, sends, receives left: {left:?}"))

@@ -9,7 +9,7 @@ use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, RequestId};
-use crate::api::ep::close::CloseMode;
+use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
 use crate::api::ep::deferred::abort_ep_ops;
 use crate::api::ep::handle::Ep;
 use crate::api::worker::handle::Worker;
@@ -73,6 +73,7 @@ impl Ep {
     /// # Safety
     /// `done` may be called with its argument.
     pub unsafe fn close_raw(&self, how: CloseMode, done: Option<Callback>) -> Result<OpStatus<()>, Error> {
+        cancel_stream_recvs(self);
         let failure = self.state().failure();
         if let (CloseMode::Flush(within), None) = (how, failure) {
             let mut core = self.worker().core();

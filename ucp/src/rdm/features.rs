@@ -14,7 +14,8 @@ pub const fn ours(rdma: Rdma) -> Features {
         .union(Features::CONNID)
         .union(Features::READ_NACK)
         .union(Features::PEER_ERROR)
-        .union(Features::CLASSES);
+        .union(Features::CLASSES)
+        .union(Features::CLOSE);
     let all = match rdma.read {
         0 => all,
         _ => all.union(Features::RDMA_READ).union(Features::RUNT_READ),
@@ -127,6 +128,12 @@ pub const fn supports_classes(features: Features) -> bool {
     features.contains(Features::CLASSES)
 }
 
+/// True if the peer ends conversations by a message.
+// [M11.15]
+pub const fn supports_close(features: Features) -> bool {
+    features.contains(Features::CLOSE)
+}
+
 /// True if the peer supports further lanes of one worker.
 pub const fn supports_rails(features: Features) -> bool {
     features.contains(Features::RAILS)
@@ -154,10 +161,10 @@ mod tests {
     // [M3.10]
     #[test]
     fn own_features_follow_rdma_capabilities() {
-        assert_eq!(ours(Rdma::NONE).bits(), 0x24a | 1 << 63);
-        assert_eq!(ours(Rdma { read: 1, ..Rdma::NONE }).bits(), 0x25b | 1 << 63);
-        assert_eq!(ours(Rdma { read: 1, write: 1, write_imm: true }).bits(), 0x27b | 1 << 63);
-        assert_eq!(ours(Rdma { read: 0, write: 1, write_imm: false }).bits(), 0x24a | 1 << 63);
+        assert_eq!(ours(Rdma::NONE).bits(), 0x24a | 5 << 61);
+        assert_eq!(ours(Rdma { read: 1, ..Rdma::NONE }).bits(), 0x25b | 5 << 61);
+        assert_eq!(ours(Rdma { read: 1, write: 1, write_imm: true }).bits(), 0x27b | 5 << 61);
+        assert_eq!(ours(Rdma { read: 0, write: 1, write_imm: false }).bits(), 0x24a | 5 << 61);
     }
 
     // [M8.9]

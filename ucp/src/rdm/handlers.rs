@@ -1,17 +1,18 @@
 //! Handler table: the protocol that handles each of the 256 packet types, merged from the protocols'
 //! `HANDLERS` at compile time. Two protocols that claim one type do not compile. A new packet type is an
-//! entry in its protocol; a new protocol is a line here and an arm in `handle` of `mod.rs`.
+//! entry in its protocol; a new protocol is a line here and an arm in `take` of `dispatch.rs`.
 
 use crate::rdm::protocol::{HandlerKind, PacketHandler};
 use crate::rdm::protocols::{
-    atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
+    atomic, close, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
     write_read,
 };
 use crate::wire::PktType;
 
 // [M3.13] Those of the baseline ask for no feature.
-const PROTOCOLS: [&[PacketHandler]; 12] = [
+const PROTOCOLS: [&[PacketHandler]; 13] = [
     &eager::HANDLERS,
+    &close::HANDLERS,
     &medium::HANDLERS,
     &longcts::HANDLERS,
     &longread::HANDLERS,

@@ -32,6 +32,7 @@
 //! | go on over another lane after a NIC was lost | `rails::failover` |
 //! | resolve memory that a request names | `rma::mem` |
 
+mod dispatch;
 mod flow;
 mod handlers;
 mod ids;
@@ -62,22 +63,17 @@ mod tests;
 
 use std::sync::Arc;
 
-use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
 use crate::rdm::stats::Counters;
-use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType};
+use crate::wire::{self, Features, MsgClass, ParseError, PktType};
 use io::{Rdma, Wire};
 use next::Next;
-use peers::peer::PartialMsg;
 use peers::state::PeerFlags;
-use peers::{identify, lifecycle};
+use peers::{conversation, identify};
 use protocol::{Arrival, HandlerKind};
 use protocols::zcopy_recv::ZcopyRecv;
-use protocols::{
-    atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
-    write_read, zcopy_recv,
-};
+use protocols::{close, handshake, peer_error};
 use rails::announce;
 use rails::rail_set;
 use recv::Recvs;
@@ -97,12 +93,14 @@ pub use op::{
     SendBuf, UNPACK_PANICKED, in_callback,
 };
 pub use peers::Peers;
+pub use peers::conversation::Conversation;
 pub use peers::peer::FailedLane;
 pub use peers::wires::Wires;
 pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
+pub use protocols::peer_error::ABORTED;
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;
@@ -206,6 +204,14 @@ impl Engine {
                 self.drive(w, peer);
             }
             Next::InOrder => dispatch_in_order(self, w, peer),
+            Next::Closed { code, taken } => {
+                conversation::on_close(self, w, peer, (code, taken));
+                self.drive(w, peer);
+            }
+            Next::CloseConfirmed => {
+                let next = close::on_receipt(&mut self.peers, peer);
+                self.follow(w, peer, next);
+            }
             Next::Fail(fault) => self.fail_peer(w, peer, fault),
             Next::LaneLost => self.on_send_error(w, peer, PeerError::Gone),
         }
@@ -272,78 +278,14 @@ fn on_packet_general<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Sou
 
 #[inline]
 fn dispatch<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
-    let next = handle(e, w, a);
+    let next = dispatch::handle(e, w, a);
     e.follow(w, a.peer, next);
 }
 
-/// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
-/// rest is dropped.
-#[cold]
-fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
-    let peer = &e.peers.table[a.peer];
-    let follows = |msg_id| match peer.queue.as_ref().and_then(|queue| queue.partial_msgs.get(msg_id)) {
-        Some(&PartialMsg::Rx(rx)) => e.recvs.table.get(rx).is_some(),
-        _ => false,
-    };
-    match a.packet {
-        _ if peer.state.is_drained() => e.peers.drop_of_failed(a),
-        Packet::CtsData(hdr, _) if e.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
-            longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
-        }
-        Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
-            longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
-        }
-        _ => e.peers.drop_of_failed(a),
-    }
-}
-
-/// Passes a packet to its handler, with the parts of the engine that it needs.
-#[inline]
-fn handle<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
-    match a.handler.kind {
-        _ if e.peers.table[a.peer].state.refuses_packets() => {
-            e.peers.refuse_closed(&mut e.pending, a);
-            Next::Nothing
-        }
-        // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
-        HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
-            if e.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
-        {
-            zcopy_recv::on_packet(e, w, a)
-        }
-        // Whole messages of a failed peer are received; others would never end.
-        HandlerKind::Eager => eager::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a),
-        HandlerKind::Medium if !e.peers.table[a.peer].state.is_drained() => {
-            medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a)
-        }
-        _ if e.peers.table[a.peer].state.is_failed() => recv_from_failed(e, w, a),
-        HandlerKind::Medium => medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a),
-        HandlerKind::LongCts => {
-            longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
-        }
-        HandlerKind::LongRead => match a.packet {
-            Packet::Rtm(rtm) => {
-                longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
-            }
-            Packet::Eor(eor) => {
-                longread::on_eor(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a, eor)
-            }
-            _ => Next::Nothing,
-        },
-        HandlerKind::ReadNack => {
-            read_nack::on_recv(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a)
-        }
-        HandlerKind::PeerError => peer_error::on_recv(e, w, a),
-        HandlerKind::Handshake => handshake::on_recv(&mut e.sends, &mut e.peers, &mut e.pending, w, a),
-        HandlerKind::Receipt => {
-            receipt::on_recv(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a)
-        }
-        HandlerKind::Write => write::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, a),
-        HandlerKind::WriteRead => write_read::on_recv(&mut e.rma_ops, &mut e.reads, &mut e.peers, a),
-        HandlerKind::Read => read::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, a),
-        HandlerKind::Atomic => atomic::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, a),
-        HandlerKind::None => e.peers.drop_packet(a, DropReason::Unsupported),
-    }
+/// True if nothing more of a peer is taken.
+fn is_lost(peers: &Peers, id: PeerId) -> bool {
+    let peer = &peers.table[id];
+    peer.state.is_drained() && !peer.may_reopen()
 }
 
 /// Handles, keeps or drops a packet of the message order. // HOT
@@ -368,10 +310,17 @@ fn on_ordered<W: Wire>(
         // [M4.5]
         MsgOrder::Past => _ = e.peers.drop_packet(a, DropReason::Duplicate),
         // The messages before it will not arrive.
-        MsgOrder::Early if e.peers.table[a.peer].state.refuses_packets() => {
-            e.peers.refuse_closed(&mut e.pending, a)
+        MsgOrder::Early
+            if e.peers.table[a.peer].state.refuses_packets() && !e.peers.table[a.peer].keeps_order() =>
+        {
+            e.peers.refuse_closed(&mut e.pending, a);
+            let peer = &mut e.peers.table[a.peer];
+            if peer.may_reopen() {
+                peer.state.insert(PeerFlags::REORDERING);
+                peer.queue_mut().reorder.skip(&mut e.pending.held_packets, msg_id);
+            }
         }
-        MsgOrder::Early if e.peers.table[a.peer].state.is_drained() => {
+        MsgOrder::Early if is_lost(&e.peers, a.peer) => {
             e.peers.drop_packet(a, DropReason::PeerFailed);
         }
         MsgOrder::Early
@@ -423,7 +372,7 @@ fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source,
         _ => dispatch(e, w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next }),
     }
     if let Some(over_limit_peer) = e.peers.over_limit_peer.take() {
-        lifecycle::force_close_with(e, w, over_limit_peer, PeerError::OverLimit);
+        conversation::force_close_with(e, w, over_limit_peer, PeerError::OverLimit);
         e.pending.schedule(&mut e.peers, over_limit_peer);
     }
 }

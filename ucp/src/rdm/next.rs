@@ -19,6 +19,13 @@ pub(in crate::rdm) enum Next {
     Met,
     /// Dispatch packets of the reorder window that are in order now.
     InOrder,
+    /// The peer has sent a close, with this code; `taken` is our first message that it has not taken.
+    Closed {
+        code: u32,
+        taken: u32,
+    },
+    /// A close of ours has arrived.
+    CloseConfirmed,
     /// The peer failed.
     Fail(PeerError),
     /// The peer has lost the lane to us and has no other.

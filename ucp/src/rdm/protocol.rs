@@ -179,6 +179,8 @@ impl Protocol {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rdm) enum HandlerKind {
     Eager,
+    /// DC_EAGER_MSGRTM: a close, or as `Eager`.
+    Close,
     Medium,
     LongCts,
     LongRead,

@@ -23,6 +23,9 @@ pub enum PeerError {
     /// A finite kind of object that is needed to reach it is used up.
     #[error("no more {0} to reach the peer with")]
     Exhausted(StaticText),
+    /// It has closed its endpoint to us by force.
+    #[error("peer has closed the connection")]
+    Closed,
     /// It has sent more messages than may be kept here until somebody receives them.
     #[error("peer has sent more than may be kept unreceived")]
     OverLimit,
@@ -81,7 +84,7 @@ impl PeerError {
     /// The EFA completion status that says so.
     pub const fn status(self) -> EfaStatus {
         match self {
-            PeerError::Gone => EfaStatus::BadDestQpn,
+            PeerError::Gone | PeerError::Closed => EfaStatus::BadDestQpn,
             PeerError::Unreachable
             | PeerError::NoDescriptor
             | PeerError::NoMemory

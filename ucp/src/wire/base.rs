@@ -228,6 +228,8 @@ bitflags! {
         const CLASS_LOW = 0x0100;
         /// The class of an RTM, high bit.
         const CLASS_HIGH = 0x0200;
+        /// On the DC_EAGER_MSGRTM that ends a conversation (`Close`; rdm-v4 chapter 11).
+        const CLOSE = 0x0400;
         /// On the LONGCTS_RTM that answers a READ_NACK.
         const READ_NACK = 0x2000;
         /// A connid header is there.

@@ -37,7 +37,9 @@ bitflags! {
         const UNSOLICITED_WRITE_RECV = 1 << 8;
         /// Knows PEER_ERROR.
         const PEER_ERROR = 1 << 9;
-        /// Has several lanes and reads over them. Ours as the next one.
+        /// Ends conversations by a message, and begins others. Ours as the next ones.
+        const CLOSE = 1 << 61;
+        /// Has several lanes and reads over them. Ours, too.
         const RAILS = 1 << 62;
         /// Knows the message classes beyond the protocol (active messages, streams). Ours: libfabric ignores
         /// unknown bits, and counts its own from the low end.

@@ -132,6 +132,45 @@ impl Eager {
     }
 }
 
+/// The end of a conversation: a DC_EAGER_MSGRTM with [`ReqFlags::CLOSE`], which has its place in the order of
+/// messages. Only for peers that announced [`super::Features::CLOSE`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Close {
+    /// Sequence number among the messages.
+    pub msg_id: u32,
+    /// Why the sender ended it: libfabric's code, as in a PEER_ERROR.
+    pub code: u32,
+    /// The first message of the receiver that the sender did not take.
+    pub taken: u32,
+    /// Optional headers.
+    pub opts: Opts,
+}
+
+impl Close {
+    /// The id that the RECEIPT carries: it names no operation.
+    pub const ID: u32 = 0;
+
+    /// Bytes behind the headers.
+    pub const BODY: usize = 8;
+
+    /// Bytes of the packet.
+    pub fn wire_len(&self) -> usize {
+        size_of::<DcEagerHdr>() + self.opts.wire_len() + Close::BODY
+    }
+
+    /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
+    // [M11.15]
+    pub fn write(&self, buf: &mut [u8]) -> usize {
+        let hdr = Eager { msg_id: self.msg_id, tag: None, receipt: Some(Close::ID), opts: self.opts };
+        let mut base = base(&hdr, &hdr.opts);
+        base.flags |= U16::new(ReqFlags::CLOSE.bits());
+        let (msg_id, send_id) = (self.msg_id.into(), Close::ID.into());
+        let at = write(buf, &DcEagerHdr { base, msg_id, send_id, pad: U32::ZERO }, None, &self.opts);
+        let at = put(buf, at, &U32::new(self.code));
+        put(buf, at, &U32::new(self.taken))
+    }
+}
+
 /// MEDIUM or DC_MEDIUM: one packet of a message in several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Medium {
@@ -300,6 +339,13 @@ pub struct Rtm<'a> {
 }
 
 impl Rtm<'_> {
+    /// Returns what the message says, if it ends a conversation: code, and first message not taken.
+    pub fn close(&self) -> Option<(u32, u32)> {
+        let [a, b, c, d, e, f, g, h] = *self.payload else { return None };
+        let ends = self.ty == PktType::DC_EAGER_MSGRTM && self.flags.contains(ReqFlags::CLOSE);
+        ends.then_some((u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
+    }
+
     /// Bytes of the whole message.
     #[inline]
     pub fn msg_length(&self) -> u64 {

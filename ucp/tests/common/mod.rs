@@ -126,6 +126,7 @@ pub fn context(tls: &str) -> Context {
         "verbs" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", &verbs_device()),
         // The kernel reads what does not fit 4 KiB, at any cost.
         "kernel" => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_MIN_READ", "4k"),
+        "reorder" => Source::empty().with("UCX_TLS", "efa").with("SOFTEFA_REORDER", "0.3"),
         "soft" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0"),
         tls => match (tls.strip_prefix("efa*"), tls.strip_prefix("copy-")) {
             (Some(nics), _) => several_nics(nics),

@@ -12,6 +12,7 @@ use crate::api::am::pool::AmBuf;
 use crate::api::am::queue::ReceivedAm;
 use crate::api::am::send::{EAGER_MAX, RTS_LEN};
 use crate::api::am::tag::{AmKind, AmTag, POSTED_LEN};
+use crate::api::core::ended::LOST;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
 use crate::api::data::view::RecvData;
@@ -23,7 +24,7 @@ use crate::api::tag::recv::{Match, TAG_MASK_FULL};
 use crate::api::worker::handle::{AmMessage, Worker};
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{RecvBuf, RecvKind, RecvStatus};
+use crate::rdm::{ABORTED, RecvBuf, RecvKind, RecvStatus};
 use crate::wire::MsgClass;
 
 const POSTED_RECVS: usize = 32;
@@ -112,9 +113,9 @@ impl AmMessage {
 
     /// Receives the rendezvous data into an empty buffer, so that the sender's operation completes.
     #[cold]
-    fn discard(&self) {
-        if let Some(rts) = self.rts() {
-            self.worker.recv(data_match(rts.number, self.from), Vec::new()).detach();
+    fn discard(&mut self) {
+        if let Some(data) = self.take_data_match() {
+            self.worker.recv(data, Vec::new()).detach();
         }
     }
 
@@ -123,11 +124,18 @@ impl AmMessage {
         let rts = self.rts()?;
         // Keeps `drop` from discarding the data.
         self.kind = AmKind::Eager;
+        if self.worker.core_keep_idle().ended.of(self.from) != self.ended {
+            self.ended = LOST;
+            return None;
+        }
         Some(data_match(rts.number, self.from))
     }
 
     /// Receives data that is already here.
     pub(crate) fn copy_data(&self, mut buf: RecvBuf) -> Ended {
+        if self.ended == LOST {
+            return Err(Error::Aborted(self.from, ABORTED));
+        }
         let data = self.header_and_data().1;
         let (room, len) = (buf.put(0, data), data.len());
         match buf.error() {
@@ -259,17 +267,17 @@ fn deliver_posted(worker: &Worker, posted: &PostedRecv, ended: Ended) {
 #[inline(always)]
 fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
     let AmTag { id, header_len, kind, .. } = AmTag::decode(tag);
-    let trailer_len = match kind {
-        AmKind::Eager => 0,
-        AmKind::Rendezvous => RTS_LEN,
+    let (trailer_len, ended) = match kind {
+        AmKind::Eager => (0, 0),
+        AmKind::Rendezvous => (RTS_LEN, worker.core_keep_idle().ended.of(from)),
     };
     if usize::from(header_len) + trailer_len > buf.len() {
         return log_dropped(from, id, "malformed");
     }
     match worker.inner.am_handlers.handler(id) {
-        Some(handler) => handler(AmMessage { worker: worker.clone(), buf, tag, from, kind }),
+        Some(handler) => handler(AmMessage { worker: worker.clone(), buf, tag, from, kind, ended }),
         None => {
-            drop(AmMessage { worker: worker.clone(), buf, tag, from, kind });
+            drop(AmMessage { worker: worker.clone(), buf, tag, from, kind, ended });
             log_dropped(from, id, "no handler");
         }
     }

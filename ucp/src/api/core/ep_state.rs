@@ -45,6 +45,8 @@ pub(crate) struct EpLink {
     pub(crate) rails: Rails,
     pub(crate) tables: Rc<EpConfig>,
     pub(crate) to_self: bool,
+    /// Number of the conversation with the peer.
+    pub(crate) conversation: u32,
 }
 
 /// Stage of an endpoint's connection.
@@ -141,6 +143,16 @@ impl EpState {
     #[inline]
     pub(crate) fn lanes(&self) -> &[LaneIdx] {
         self.link.get().map_or(&[], |link| &link.lanes)
+    }
+
+    /// Number of the conversation with the peer; the endpoint ends with it.
+    pub(crate) fn conversation(&self) -> u32 {
+        self.link.get().map_or(0, |link| link.conversation)
+    }
+
+    /// Whether it may be used: it is neither closed nor failed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.refusal.get().is_none_or(|refusal| refusal == Error::NotConnected)
     }
 
     pub(crate) fn rails(&self) -> &Rails {

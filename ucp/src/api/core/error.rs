@@ -1,6 +1,6 @@
 //! Errors of operations. [`Error`] is small and `Copy`; [`Error::status`] maps it to the C API.
 
-use crate::rdm::LocalError;
+use crate::rdm::{ABORTED, LocalError};
 use ucs::sync::LockError;
 use ucs::{Blame, StaticText, Status};
 
@@ -210,6 +210,7 @@ impl Error {
     pub(crate) fn of_peer(peer: PeerId, fault: PeerError) -> Self {
         match fault {
             PeerError::Gone => Error::PeerGone(peer),
+            PeerError::Closed => Error::Aborted(peer, ABORTED),
             PeerError::Unreachable => Error::Unreachable(peer),
             PeerError::NoDescriptor => Error::NoDescriptor(peer),
             PeerError::NoMemory => Error::NoMemory(peer),

@@ -9,6 +9,7 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::RequestId;
 
 use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::{Conversation, Peers};
 
 pub(crate) struct Flush {
     pub(crate) id: RequestId,
@@ -60,6 +61,13 @@ impl Flush {
             FlushScope::Worker => None,
             FlushScope::Ep(ep) => Some(ep.peer()),
         }
+    }
+
+    /// Returns the error of the endpoint's peer, also if another conversation with it has begun since.
+    pub(crate) fn peer_fault(&self, peers: &Peers) -> Option<PeerError> {
+        let FlushScope::Ep(ep) = &self.scope else { return None };
+        let is_over = Conversation::with(peers, ep.peer()).number != ep.conversation();
+        peers.peer_error(ep.peer()).or(is_over.then_some(PeerError::Closed))
     }
 
     pub(crate) fn link_stage(&self) -> LinkStage {

@@ -4,6 +4,7 @@ pub(crate) mod armed;
 pub(crate) mod clock;
 pub(crate) mod cm;
 pub(crate) mod deferred;
+pub(crate) mod ended;
 pub(crate) mod ep_config;
 pub(crate) mod ep_state;
 pub(crate) mod error;

@@ -14,6 +14,7 @@ use crate::api::core::armed::ArmedFor;
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::cm::WorkerCm;
 use crate::api::core::deferred::DeferredOps;
+use crate::api::core::ended::EndedConversations;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
@@ -32,7 +33,7 @@ use crate::lane::{
     Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Engine, EngineEvent, Kind, OpError};
+use crate::rdm::{Conversation, Engine, EngineEvent, Kind, OpError};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
@@ -108,6 +109,7 @@ pub(crate) struct WorkerCore {
     pub multi_recvs: MultiRecvs,
     pub keepalive: KeepaliveTimer,
     pub remote_writes: RemoteWrites,
+    pub ended: EndedConversations,
     pub ep_configs: EpConfigs,
     pub armed_for: ArmedFor,
     stats_dump: Option<StatsDump>,
@@ -150,6 +152,7 @@ impl WorkerCore {
             batch,
             keepalive: KeepaliveTimer::new(keepalive, now),
             remote_writes: RemoteWrites::default(),
+            ended: EndedConversations::default(),
             ep_configs,
             stats_dump,
             clock,
@@ -458,14 +461,25 @@ impl WorkerCore {
     #[cold]
     fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Action> {
         let error = Error::of_peer(peer, fault);
+        let conversation = Conversation::with(self.engine.peers(), peer);
         self.eps.retain(|ep| ep.strong_count() > 0);
         let failed: Vec<Rc<EpState>> = self
             .eps
             .iter()
             .filter_map(Weak::upgrade)
-            .filter(|ep| ep.peer() == peer && ep.fail(error))
+            .filter(|ep| {
+                ep.peer() == peer && !(conversation.is_open && ep.conversation() == conversation.number)
+            })
+            .filter(|ep| ep.fail(error))
             .collect();
-        self.peer_eps.forget(peer);
+        // A peer closed by force is told, and another conversation with it may have begun.
+        if conversation.is_open || conversation.may_follow {
+            self.ended.note(peer);
+            // Announcements of the next conversation are handled later.
+            self.engine.receives().end_announced(peer, OpError::Peer(peer, fault));
+        } else {
+            self.peer_eps.forget(peer);
+        }
         if let Some(rma_only) = &self.rma_only {
             rma_only.remove_peer(peer);
         }

@@ -1,9 +1,11 @@
 //! Flush and close of endpoints.
 
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use ucs::time::Nanos;
 
+use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::ep::deferred::abort_ep_ops;
@@ -33,8 +35,10 @@ impl Ep {
         flush_until(self, now + limit, OnTimeout::EndFlush)
     }
 
-    /// Closes the endpoint: further sends fail. [`Error::TimedOut`]: not everything arrived in time.
+    /// Closes the endpoint: further sends fail. [`Error::TimedOut`]: not everything arrived in time. If no
+    /// other endpoint to the peer is open, receives that wait for its stream end as cancelled.
     pub fn close(self, how: CloseMode) -> FlushRequest {
+        cancel_stream_recvs(&self);
         match how {
             CloseMode::Flush(within) if self.state().failure().is_none() => {
                 let now = self.worker().core().now();
@@ -48,6 +52,30 @@ impl Ep {
                 abort_ep_ops(&mut self.worker().core(), self.state(), Error::Cancelled);
                 FlushRequest::new(self.worker(), ended.map(|()| None))
             }
+        }
+    }
+}
+
+/// Ends the receives from the stream of an endpoint's peer, unless another endpoint to the peer is open.
+pub(crate) fn cancel_stream_recvs(ep: &Ep) {
+    // A handle may be dropped where the worker is borrowed; then its receives stay.
+    let Ok(mut core) = ep.worker().inner.core.try_borrow_mut() else { return };
+    if !core.streams.has_waiters() {
+        return;
+    }
+    let (state, peer) = (ep.state(), ep.peer());
+    let is_other = |ep: &Rc<EpState>| !Rc::ptr_eq(ep, state) && ep.peer() == peer && ep.is_open();
+    if !core.eps.iter().filter_map(Weak::upgrade).any(|ep| is_other(&ep)) {
+        core.idle = false;
+        core.cancel_stream_recvs(peer);
+    }
+}
+
+impl Drop for Ep {
+    fn drop(&mut self) {
+        // Operations that wait for the peer hold the state, too.
+        if Rc::strong_count(self.state()) == 1 {
+            cancel_stream_recvs(self);
         }
     }
 }

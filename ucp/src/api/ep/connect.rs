@@ -17,6 +17,7 @@ use crate::api::ep::rails::{add_rails, rank};
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{ConnectError, LaneIdx, RmaOnlyEp, routes};
+use crate::rdm::Conversation;
 use crate::rdm::io::PeerId;
 use crate::select::{CqData, Kind, Sync};
 
@@ -66,6 +67,7 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
         rma_only_ep: RmaOnlyEp::none(),
         tables: tables(&mut core, peer, &worker.inner.limits),
         to_self: core.is_self(peer),
+        conversation: Conversation::with(core.engine.peers(), peer).number,
     };
     Some(make_ep(worker, &mut core, link, EpParams::default()))
 }
@@ -102,7 +104,8 @@ fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<
             rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.id.process, address)
         });
     let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
-    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self })
+    let conversation = Conversation::with(core.engine.peers(), peer).number;
+    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self, conversation })
 }
 
 fn make_ep(worker: &Worker, core: &mut WorkerCore, link: EpLink, params: EpParams) -> Ep {

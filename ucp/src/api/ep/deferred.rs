@@ -11,7 +11,7 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::RecvStatus;
+use crate::rdm::{Conversation, RecvStatus};
 
 /// Starts an operation on an endpoint that has its peer.
 pub(crate) type StartOnEp = Box<dyn FnMut(&Ep) -> Result<OpStatus<RecvStatus>, Error>>;
@@ -89,5 +89,9 @@ pub(crate) fn abort_ep_ops(core: &mut WorkerCore, ep: &Rc<EpState>, deferred: Er
         return core.deferred.end(ep, deferred, &mut core.reqs);
     }
     let (engine, mut wire, _) = core.split();
+    // Another conversation with the peer is not this endpoint's.
+    if Conversation::with(engine.peers(), ep.peer()).number != ep.conversation() {
+        return;
+    }
     engine.force_close(&mut wire, ep.peer());
 }

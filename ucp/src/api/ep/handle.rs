@@ -15,7 +15,8 @@ pub struct EpParams {
     pub errors: ErrorMode,
 }
 
-/// Endpoint to one peer. Dropping it does not cancel sends.
+/// Endpoint to one peer. Dropping it does not cancel sends; receives that wait for the peer's stream end as
+/// cancelled with the last endpoint to it.
 pub struct Ep {
     worker: Worker,
     state: Rc<EpState>,

@@ -179,8 +179,9 @@ impl<B: 'static> SendRequest<B> {
         (self.0.wait().map(drop), self.0.take_buf())
     }
 
-    /// Cancels a message, stream send, put or atomic if none of it has been sent; true if it ends as
-    /// cancelled.
+    /// Cancels the operation; true if it ends as cancelled. A message is withdrawn at any time before its
+    /// end; if all of it has been sent, it may have been received. Stream sends, puts and atomics are
+    /// cancelled if none of them has been sent.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }

@@ -18,10 +18,12 @@ use crate::api::ep::handle::Ep;
 use crate::api::ep::send::SendParams;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::{RecvRequest, SendRequest};
-use crate::api::stream::state::{StreamRecvMode, Waiter};
+use crate::api::stream::state::{Stream, StreamRecvMode, Waiter};
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started};
+use crate::rdm::{
+    ABORTED, Conversation, Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started,
+};
 use crate::token::UserToken;
 use crate::wire::MsgClass;
 
@@ -57,10 +59,11 @@ impl WorkerCore {
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
         let token = self.reqs.next_token()?;
+        self.renew_stream(peer);
         self.engine.peers_mut().mark_awaited(peer);
         let id = self.reqs.start(token, Role::Stream(peer), done);
         let len = buf.len();
-        let stream = self.streams.by_peer.entry(peer).or_default();
+        let stream = self.stream_of(peer);
         stream.waiters.push_back(Waiter { id, buf, len, filled: 0, mode });
         let must_wait = stream.unread.is_empty() && stream.error.is_none() && !stream.broken && len > 0;
         if !self.streams.peers_with_waiters.contains(&peer) {
@@ -73,6 +76,45 @@ impl WorkerCore {
             self.progress_streams();
         }
         Ok(id)
+    }
+
+    /// Returns the stream of the present conversation with a peer.
+    fn stream_of(&mut self, peer: PeerId) -> &mut Stream {
+        let conversation = Conversation::with(self.engine.peers(), peer).number;
+        self.streams.by_peer.entry(peer).or_insert_with(|| Stream { conversation, ..Stream::default() })
+    }
+
+    /// Ends the stream of a conversation that is over, if another has begun.
+    fn renew_stream(&mut self, peer: PeerId) {
+        let conversation = Conversation::with(self.engine.peers(), peer).number;
+        let Some(stream) = self.streams.by_peer.get(&peer) else { return };
+        if stream.conversation == conversation {
+            return;
+        }
+        let Some(mut old) = self.streams.by_peer.remove(&peer) else { return };
+        match old.inflight {
+            Some(_) => self.streams.ending.push((peer, old)),
+            None => self.end_waiters(&mut old, Error::Aborted(peer, ABORTED)),
+        }
+    }
+
+    fn end_waiters(&mut self, stream: &mut Stream, error: Error) {
+        stream.waiters.drain(..).for_each(|waiter| self.reqs.end(waiter.id, Err(error)));
+    }
+
+    /// Ends the receives from a peer's stream as cancelled: no endpoint is left that waits for them. One that
+    /// holds bytes ends with them, and one that the engine is filling with what it gets.
+    pub(crate) fn cancel_stream_recvs(&mut self, peer: PeerId) {
+        let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
+        let is_filling = matches!(stream.inflight, Some(InflightRecv::Direct(_)));
+        let cancelled = stream.waiters.split_off(usize::from(is_filling).min(stream.waiters.len()));
+        if let Some(first) = stream.waiters.front_mut() {
+            first.mode = StreamRecvMode::Some;
+        }
+        for Waiter { id, filled, .. } in cancelled {
+            let status = RecvStatus { len: filled, tag: 0, from: peer, cq_data: None };
+            self.reqs.end(id, if filled > 0 { Ok(status) } else { Err(Error::Cancelled) });
+        }
     }
 
     #[cold]
@@ -88,6 +130,7 @@ impl WorkerCore {
     }
 
     fn progress_stream(&mut self, peer: PeerId) {
+        self.renew_stream(peer);
         loop {
             let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
             stream.fill_waiters(peer, &mut self.reqs);
@@ -135,8 +178,9 @@ impl WorkerCore {
 
     /// Returns the bytes of the next message, or starts to receive it.
     fn read_stream_data(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
+        self.renew_stream(peer);
         self.engine.peers_mut().mark_awaited(peer);
-        let stream = self.streams.by_peer.entry(peer).or_default();
+        let stream = self.stream_of(peer);
         if stream.inflight.is_none()
             && stream.waiters.is_empty()
             && stream.unread.is_empty()
@@ -144,7 +188,7 @@ impl WorkerCore {
         {
             recv_next_into_vec(self, peer);
         }
-        let stream = self.streams.by_peer.entry(peer).or_default();
+        let stream = self.stream_of(peer);
         if stream.inflight.is_some() || !stream.waiters.is_empty() {
             return Ok(None);
         }
@@ -173,6 +217,10 @@ impl WorkerCore {
 
     #[cold]
     pub(crate) fn on_stream_recv_done(&mut self, peer: PeerId, result: Result<RecvStatus, OpError>) {
+        if let Some(at) = self.streams.ending.iter().position(|(of, _)| *of == peer) {
+            let (_, mut old) = self.streams.ending.remove(at);
+            return self.end_waiters(&mut old, Error::Aborted(peer, ABORTED));
+        }
         self.finish_stream_recv(peer, result.map(drop));
         self.progress_streams();
     }

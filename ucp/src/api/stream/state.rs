@@ -56,6 +56,8 @@ pub(crate) struct Stream {
     pub(crate) error: Option<Error>,
     /// Set when a message was lost.
     pub(crate) broken: bool,
+    /// Number of the conversation with the peer.
+    pub(crate) conversation: u32,
 }
 
 #[derive(Default)]
@@ -63,6 +65,8 @@ pub(crate) struct Streams {
     pub(crate) by_peer: HashMap<PeerId, Stream, FxBuildHasher>,
     /// Peers with waiting receives.
     pub(crate) peers_with_waiters: Vec<PeerId>,
+    /// Streams of conversations that are over, with memory that the engine may still write to.
+    pub(crate) ending: Vec<(PeerId, Stream)>,
 }
 
 impl Streams {

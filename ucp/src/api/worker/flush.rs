@@ -117,7 +117,7 @@ impl WorkerCore {
         let peer = flush.peer();
         // Check the engine first: it drops the packets of a failed peer without acknowledgement.
         if let (Some(peer), false) = (peer, matches!(flush.stage, Stage::Ended))
-            && let Some(fault) = self.engine.peers().peer_error(peer)
+            && let Some(fault) = flush.peer_fault(self.engine.peers())
         {
             flush.result = Err(Error::of_peer(peer, fault));
             flush.stage = Stage::Ended;

@@ -156,6 +156,8 @@ pub struct AmMessage {
     pub(crate) tag: u64,
     pub(crate) from: PeerId,
     pub(crate) kind: AmKind,
+    /// Conversations with the sender that had ended when it announced data; `LOST`: the data is lost.
+    pub(crate) ended: u16,
 }
 
 impl Worker {

@@ -12,6 +12,7 @@ use crate::rdm::ids::{LaneId, PeerId, TxToken};
 use crate::rdm::io::{Flushed, NotPosted, Wire};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::lane::Lane;
+use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocols::zcopy_recv;
@@ -228,7 +229,10 @@ impl Pending {
         let error_types = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
         let is_error =
             target == ResendTo::MainQp && packet.first().is_some_and(|ty| error_types.contains(ty));
-        if lane.state.is_failed() && !(is_error && lane.state.is_closed()) {
+        // Also its messages: their order goes on.
+        let is_kept = |peer: PeerId| peers.table.get(peer).is_some_and(Peer::may_reopen);
+        let is_kept = is_error || to.first_of().is_some_and(is_kept);
+        if lane.state.is_failed() && !(is_kept && lane.state.is_closed()) {
             self.resend_on_main_lane(peers, to, packet);
             return;
         }

@@ -6,7 +6,6 @@ use crate::rdm::io::Wire;
 use crate::rdm::op::rx::{RecvRole, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PartialMsg;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
@@ -19,7 +18,7 @@ use ucs::coll::window::seq_diff;
 
 /// Operations that end with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EndScope {
+pub(in crate::rdm) enum EndScope {
     /// Those that need to send to it.
     NeedsReply,
     All,
@@ -39,14 +38,7 @@ pub(super) fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpE
         if let Some(queue) = &mut peer.queue {
             queue.ctl.clear();
             queue.unsent_errors.clear();
-            queue.sends.clear();
-            queue.grants.clear();
-            queue.reads.clear();
-            // Packets of ended messages are dropped.
-            queue.partial_msgs.retain(|_, part| match *part {
-                PartialMsg::Rx(rx) => e.recvs.table.get(rx).is_some(),
-                PartialMsg::Unexpected(held) => e.recvs.unexpected.get(held).is_some(),
-            });
+            queue.forget_ops(&e.recvs);
         }
         return;
     }
@@ -58,7 +50,7 @@ pub(super) fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpE
 
 impl Recvs {
     /// Ends the receives that need this peer, and drops its incomplete messages.
-    fn end_of_peer<W: Wire>(
+    pub(super) fn end_of_peer<W: Wire>(
         &mut self,
         reads: &mut Reads,
         peers: &mut Peers,

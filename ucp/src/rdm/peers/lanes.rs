@@ -3,7 +3,6 @@
 
 use ucs::time::Nanos;
 
-use crate::rdm::Engine;
 use crate::rdm::ids::{LaneId, PeerId, Source, WireId};
 use crate::rdm::io::{Flushed, Wire};
 use crate::rdm::peers::Peers;
@@ -16,19 +15,6 @@ use crate::rdm::status::PeerError;
 use crate::rdm::trace::TraceEvent;
 use crate::rdm::types::{EngineEvent, PeerView};
 use crate::wire::RawAddr;
-
-impl Engine {
-    /// Adds a peer, as [`Peers::add`] does. A further lane at this address becomes a peer of its own.
-    pub fn add_peer<W: Wire>(&mut self, w: &mut W, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        let lane = self.peers.lookup.current(wire, from);
-        let lane =
-            lane.filter(|lane| self.peers.table.lanes.get(*lane).is_some_and(|lane| lane.addr == addr));
-        match lane.and_then(|lane| promote(&mut self.peers, &mut self.pending, w, lane)) {
-            Some(peer) => peer,
-            None => self.peers.add(wire, addr, from),
-        }
-    }
-}
 
 /// Fails a further lane: data that it was to carry go over the first one.
 #[cold]

@@ -7,9 +7,6 @@ use crate::rdm::peers::end_ops::{EndScope, end_ops};
 use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags, PeerState};
-use crate::rdm::peers::workers;
-use crate::rdm::protocol::Kind;
-use crate::rdm::protocols::peer_error;
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::rails::announce;
 use crate::rdm::rma::args::PacketOrder;
@@ -98,18 +95,6 @@ impl Engine {
         self.fail_peer(w, id, fault);
     }
 
-    /// Closes all peers of a worker: operations end, the peer is notified as far as possible, its
-    /// further packets are dropped. Messages and stream data that have arrived can still be received, bodies
-    /// of active messages cannot.
-    pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let lost = self.peers.first_failed;
-        let others = workers::others_of_worker(&self.peers, id);
-        force_close_with(self, w, id, PeerError::Gone);
-        others.into_iter().for_each(|other| force_close_with(self, w, other, PeerError::Gone));
-        // Operations aborted here do not count as lost.
-        self.peers.first_failed = lost;
-    }
-
     /// Ends the draining of failed peers on a wire that has nothing more to hand over: their incomplete
     /// messages end.
     #[cold]
@@ -193,8 +178,9 @@ impl Engine {
 // [M10.1]
 fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
     let peer = &mut e.peers.table[id];
+    peer.state.remove(PeerFlags::CLOSE_DUE | PeerFlags::CLOSE_UNCONFIRMED | PeerFlags::AWAITS_CLOSE);
     if !peer.state.is_up() {
-        return e.pending.end_backoff(&mut e.peers, id.into());
+        return fail_again(e, id, fault);
     }
     let unfinished = peer.outstanding > 0 || peer.state.has_any(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
     if unfinished {
@@ -220,6 +206,25 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
     e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
 }
 
+/// Handles an error of a peer that has failed or was closed. If that means that it has died, nothing can be
+/// said to it any more, and no conversation with it follows.
+fn fail_again(e: &mut Engine, id: PeerId, fault: PeerError) {
+    e.pending.end_backoff(&mut e.peers, id.into());
+    let peer = &mut e.peers.table[id];
+    let was_told = peer.may_be_told();
+    if peer.may_reopen() {
+        peer.state.remove(PeerFlags::REORDERING);
+        if let Some(mut queue) = peer.queue.take() {
+            queue.reorder.clear(&mut e.pending.held_packets);
+        }
+    } else if was_told && fault.is_peer_failure() {
+        peer.fault = Some(fault);
+    } else {
+        return;
+    }
+    e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
+}
+
 fn end_drain<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     let peer = &mut e.peers.table[id];
     if let Some(fault) = peer.fault
@@ -227,14 +232,5 @@ fn end_drain<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     {
         peer.state.set_life(Lifecycle::Drained);
         end_ops(e, w, id, OpError::Peer(id, fault), EndScope::All);
-    }
-}
-
-pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError) {
-    peer_error::abort_all(e, w, id);
-    e.on_peer_error(w, id, fault);
-    if e.peers.table.get(id).is_some() {
-        e.peers.table[id].state.set_life(Lifecycle::Closed);
-        e.recvs.drop_all_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, id, Kind::AmData);
     }
 }

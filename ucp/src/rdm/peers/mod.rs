@@ -1,6 +1,7 @@
 //! Peers: how a packet's source is resolved to one, its state and queues, how it comes, fails and goes, its
 //! counters, and our wires to them.
 
+pub(super) mod conversation;
 pub(super) mod counters;
 pub(super) mod end_ops;
 pub(super) mod identify;

@@ -86,6 +86,25 @@ pub struct PeerQueue {
     pub open_rma: u32,
     /// Messages of which some packets have arrived, by `msg_id`. The peer chooses it, so the hash has a key.
     pub partial_msgs: HashMap<u32, PartialMsg>,
+    /// Ends of conversations with it.
+    pub closes: Closes,
+}
+
+/// Ends of conversations with a peer. Each side ends each by one close, in the order of its messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Closes {
+    /// Closes to be sent.
+    pub due: u32,
+    /// Closes of the peer that answer ours and have not come.
+    pub awaited: u32,
+    /// Closes that the peer has not acknowledged.
+    pub unconfirmed: u32,
+    /// The first message of the peer that was not taken into the conversation that ended last.
+    pub taken: u32,
+    /// Conversations begun, less one.
+    pub conversation: u32,
+    /// The order of messages was kept: another conversation may begin.
+    pub orderly: bool,
 }
 
 /// Destination of further packets of a message.

@@ -70,6 +70,12 @@ bitflags! {
         const AWAITED = 1 << 20;
         /// It is over its memory limit: its packets are refused until it is closed.
         const OVER_LIMIT = 1 << 21;
+        /// A close is to be sent to it, before new messages.
+        const CLOSE_DUE = 1 << 22;
+        /// A close was sent on a wire without order and is not acknowledged: what has no message id waits.
+        const CLOSE_UNCONFIRMED = 1 << 23;
+        /// The peer's close is still to come: what it sends before belongs to a conversation that is over.
+        const AWAITS_CLOSE = 1 << 24;
     }
 }
 
@@ -94,7 +100,12 @@ const BLOCKED: u32 = FAILED
     | REMOVED
     | PeerFlags::SENDS_QUEUED.bits()
     | PeerFlags::BACKED_OFF.bits()
-    | PeerFlags::USER_QP_ONLY.bits();
+    | PeerFlags::USER_QP_ONLY.bits()
+    | PeerFlags::CLOSE_DUE.bits()
+    | PeerFlags::CLOSE_UNCONFIRMED.bits();
+
+/// Packets of the peer are not taken as they come.
+const REFUSES: u32 = CLOSED | PeerFlags::OVER_LIMIT.bits() | PeerFlags::AWAITS_CLOSE.bits();
 
 impl PeerState {
     /// The state of a new peer.
@@ -142,10 +153,11 @@ impl PeerState {
         self.0 & CLOSED != 0
     }
 
-    /// Whether packets of the peer are refused: it was closed by force, or will be. // HOT
+    /// Whether packets of the peer are refused: it was closed by force, or will be, or they belong to a
+    /// conversation that is over. // HOT
     #[inline(always)]
     pub const fn refuses_packets(self) -> bool {
-        self.0 & (CLOSED | PeerFlags::OVER_LIMIT.bits()) != 0
+        self.0 & REFUSES != 0
     }
 
     /// Whether the slot is free. // HOT
@@ -260,19 +272,19 @@ impl PeerState {
     #[inline(always)]
     pub const fn is_ready_for_self(self) -> bool {
         let ready = SEEN | POSTED;
-        self.0 & (BLOCKED | PeerFlags::REORDERING.bits() | ready) == ready
+        self.0 & (BLOCKED | REFUSES | PeerFlags::REORDERING.bits() | ready) == ready
     }
 
     /// Whether a short message of the peer can be taken at once, if it is next. // HOT
     #[inline(always)]
     pub const fn takes_short(self) -> bool {
-        self.0 & (SEEN | FAILED | PeerFlags::REORDERING.bits()) == SEEN
+        self.0 & (SEEN | FAILED | REFUSES | PeerFlags::REORDERING.bits()) == SEEN
     }
 
     /// Whether a request outside the message order can be taken at once. // HOT
     #[inline(always)]
     pub const fn takes_request(self) -> bool {
-        self.0 & (SEEN | FAILED) == SEEN
+        self.0 & (SEEN | FAILED | REFUSES) == SEEN
     }
 
     /// Whether a control packet can go out, if none is queued. // HOT

@@ -124,7 +124,9 @@ impl Engine {
     /// Sends an empty write: the wire reports an error if the peer is dead. False: no room.
     pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, lane: impl Into<LaneId>) -> bool {
         let lane = lane.into();
-        if self.peers.table.lane(lane).is_none_or(|lane| lane.state.is_failed()) {
+        // A peer closed by force is asked, too: its close may be missing.
+        let is_closed = lane.first_of().and_then(|id| self.peers.table.get(id)).is_some_and(Peer::may_reopen);
+        if self.peers.table.lane(lane).is_none_or(|lane| lane.state.is_failed() && !is_closed) {
             return true;
         }
         match push_trigger(&mut self.peers, w, lane) {

@@ -2,6 +2,7 @@
 //! never import each other; shared code is in `recv`, `send`, `rma`, `flow` and `rails`.
 
 pub(super) mod atomic;
+pub(super) mod close;
 pub(super) mod direct;
 pub(super) mod eager;
 pub(super) mod handshake;

@@ -5,7 +5,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::supports_peer_error;
+use crate::rdm::features::{supports_classes, supports_peer_error};
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
@@ -18,7 +18,7 @@ use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Ctl, PartialMsg};
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler};
+use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Sync};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::{MsgOrder, msg_order};
 use crate::rdm::rma::Reads;
@@ -30,7 +30,7 @@ use crate::wire::ctl::{self, ErrorRef};
 use crate::wire::rta::RtaKind;
 use crate::wire::rtm::RtmBody;
 use crate::wire::rtw::RtwBody;
-use crate::wire::{Packet, PktType};
+use crate::wire::{Features, MsgClass, Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
     [PacketHandler { ty: PktType::PEER_ERROR, kind: HandlerKind::PeerError, id_use: None }];
@@ -38,7 +38,10 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 /// libfabric's code for an access violation.
 const NO_ACCESS: u32 = 4111;
 /// libfabric's code for an aborted operation.
-pub(in crate::rdm) const ABORTED: u32 = 4127;
+pub const ABORTED: u32 = 4127;
+
+/// Bit of a code, for peers that know our classes: the message is no piece of a stream.
+const NO_STREAM: u32 = 1 << 30;
 
 /// libfabric's code for a message without a receive entry.
 const NO_ROOM: u32 = 4108;
@@ -69,13 +72,17 @@ pub(in crate::rdm) fn push<W: Wire>(
 // [M10.4]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
     let Packet::PeerError(hdr) = a.packet else { return Next::Nothing };
-    let error = match hdr.prov_errno {
+    let may_be_stream = hdr.prov_errno & NO_STREAM == 0 && !e.peers.cfg.withhold.contains(Features::CLASSES);
+    let error = match hdr.prov_errno & !NO_STREAM {
         NO_ACCESS => OpError::Access(a.peer),
         code => OpError::Aborted(a.peer, code),
     };
     let known = match hdr.what {
         ErrorRef::Op(id) => end_named(e, w, a.peer, SlotId::from_raw(id), error).then_some(Next::Nothing),
         ErrorRef::Msg(id) | ErrorRef::Skip(id) => {
+            if may_be_stream && msg_order(e.peers.table[a.peer].next_rx, id) != MsgOrder::Past {
+                e.recvs.end_stream_before(&mut e.reads, &mut e.peers, &mut e.pending, w, a.peer, id);
+            }
             end_message(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, (a.peer, id), error)
         }
     };
@@ -107,6 +114,29 @@ pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
 }
 
 impl Engine {
+    /// Cancels a send; its event says `Cancelled`. A message that has begun is withdrawn: the peer drops it,
+    /// or its receive ends with [`OpError::Aborted`]. One that has left as a whole and waits for its receipt
+    /// may have been received. False: too late, the peer does not support PEER_ERROR, or the message belongs
+    /// to a stream or an active message, of which nothing may be missing.
+    // [M10.8]
+    pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
+        let Some(tx) = self.sends.table.get(op.0) else { return false };
+        let (to, msg_id, state) = (tx.peer, tx.msg_id, tx.state);
+        match state {
+            TxState::Queued => {}
+            _ if tx.class != MsgClass::Message => return false,
+            TxState::AllSent => {
+                if self.peers.table.can_send_error(to) {
+                    let code = self.peers.abort_code(to, MsgClass::Message, OpError::Cancelled);
+                    self.send_ctl(w, to, Ctl::Error { what: ErrorRef::Msg(msg_id), code });
+                }
+            }
+            _ => return end_send(self, w, op.0, OpError::Cancelled, false),
+        }
+        self.sends.finish(&mut self.peers, &mut self.pending, w, op.0, Err(OpError::Cancelled));
+        true
+    }
+
     /// Ends a peer's stream: what has arrived of it and what arrives is dropped.
     // [M11.7]
     pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
@@ -152,9 +182,6 @@ fn end_message<W: Wire>(
     error: OpError,
 ) -> Option<Next> {
     let order = msg_order(peers.table[from].next_rx, msg_id);
-    if order != MsgOrder::Past {
-        recvs.end_stream_before(reads, peers, pending, w, from, msg_id);
-    }
     let peer = &mut peers.table[from];
     match order {
         MsgOrder::Next => {
@@ -223,7 +250,7 @@ pub(in crate::rdm) fn end_send<W: Wire>(
     must_end: bool,
 ) -> bool {
     let Some(op) = e.sends.table.get(id) else { return false };
-    let (to, msg_id) = (op.peer, op.msg_id);
+    let (to, msg_id, class) = (op.peer, op.msg_id, op.class);
     let what = match (op.state, op.recv_id) {
         (TxState::Queued | TxState::AllSent | TxState::Ended, _) => None,
         (TxState::Granted, Some(recv_id)) => Some(ErrorRef::Op(recv_id)),
@@ -232,8 +259,8 @@ pub(in crate::rdm) fn end_send<W: Wire>(
     };
     let what = what.filter(|_| e.peers.table.can_send_error(to));
     if let Some(what) = what {
-        let next = e.peers.error_to(to, what, error);
-        e.follow(w, to, next);
+        let code = e.peers.abort_code(to, class, error);
+        e.send_ctl(w, to, Ctl::Error { what, code });
     }
     if what.is_some() || must_end {
         e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
@@ -280,7 +307,7 @@ impl RmaOps {
 }
 
 impl Recvs {
-    /// Finds an incomplete message of this peer.
+    /// Finds a message of this peer that is incomplete, or whose sender still waits for its receipt.
     pub(in crate::rdm) fn find_message(
         &self,
         peers: &Peers,
@@ -298,7 +325,8 @@ impl Recvs {
             let mut all = self.unexpected.iter().filter(|(_, held)| {
                 let envelope = &held.envelope;
                 let missing = held.received.bytes() < envelope.len || held.rma_read.is_some();
-                envelope.from == from && envelope.msg_id == msg_id && missing
+                let is_open = missing || envelope.protocol.sync() == Sync::Yes;
+                envelope.from == from && envelope.msg_id == msg_id && is_open
             });
             all.next().map(|(id, _)| PartialMsg::Unexpected(id))
         };
@@ -420,6 +448,9 @@ impl Peers {
         if let Packet::Handshake(shake) = a.packet {
             let peer = &mut self.table[a.peer];
             peer.meet(shake.features());
+            if peer.state.own_handshake() == OwnHandshake::NotDue {
+                peer.state.set_own_handshake(OwnHandshake::Queued);
+            }
         } else {
             self.drop_packet(a, DropReason::PeerFailed);
             let over_limit = self.table[a.peer].fault == Some(PeerError::OverLimit);
@@ -448,6 +479,13 @@ impl Peers {
             return Next::Ctl(Ctl::Error { what, code });
         }
         Next::Nothing
+    }
+
+    /// Returns the code that tells a peer why a message of this class is given up.
+    fn abort_code(&self, to: PeerId, class: MsgClass, why: OpError) -> u32 {
+        let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
+        let is_told = class != MsgClass::Stream && supports_classes(self.table[to].features);
+        if is_told { code | NO_STREAM } else { code }
     }
 
     /// Refuses a request of a peer: counted here, and reported to a peer that supports PEER_ERROR.

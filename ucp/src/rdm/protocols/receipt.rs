@@ -16,6 +16,7 @@ use crate::rdm::op::tx::TxState;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Sync};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Receipt;
+use crate::wire::rtm::Close;
 use crate::wire::{Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
@@ -76,6 +77,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
         };
     }
     match sends.table.get(id) {
+        None if receipt.send_id == Close::ID => Next::CloseConfirmed,
         Some(op) if op.peer == a.peer && op.state == TxState::AllSent && op.protocol.sync() == Sync::Yes => {
             sends.finish(peers, pending, w, id, Ok(()));
             Next::Nothing

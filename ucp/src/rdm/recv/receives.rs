@@ -92,6 +92,18 @@ impl Receives<'_> {
         true
     }
 
+    /// Ends the receives of announced data that name this peer: those of a conversation that is over, if no
+    /// announcement of the next one has been handled yet.
+    pub fn end_announced(&mut self, from: PeerId, error: OpError) {
+        let needs_it = |op: &RxOp| {
+            op.kind == Kind::AmData && op.state == RxState::Posted && op.entry.source() == Some(from)
+        };
+        let ended = self.recvs.table.iter().filter(|(_, op)| needs_it(op)).map(|(id, _)| id);
+        for id in ended.collect::<Vec<_>>() {
+            self.recvs.end_posted(self.pending, id, error);
+        }
+    }
+
     /// Finds the oldest message that has arrived and that a receive with these arguments would get.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
         let Some(id) = self.recvs.find_unexpected(self.peers, kind.kind(), &kind.pattern(from)) else {
@@ -300,6 +312,14 @@ impl Recvs {
             RecvRole::Single => pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
             role => self.end_multi_message(pending, role, result),
         }
+    }
+
+    /// Ends a receive that has matched nothing.
+    pub(in crate::rdm) fn end_posted(&mut self, pending: &mut Pending, id: SlotId, error: OpError) {
+        let Some(kind) = self.table.get(id).map(|op| op.kind) else { return };
+        self.match_queues[kind as usize].expected.remove(&mut self.table, index_of(id));
+        let Some(op) = self.table.remove(id) else { return };
+        self.notify_end(pending, &op, Err(error));
     }
 
     /// Ends a matched receive with an error.

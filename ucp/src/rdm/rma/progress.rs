@@ -32,6 +32,10 @@ pub(in crate::rdm) fn step_rma<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, o
         e.peers.table.pop_send(id);
         return Step::Done;
     };
+    // It might overtake the close, and belong to the conversation before. [M11.17]
+    if e.peers.table[id].state.has(PeerFlags::CLOSE_UNCONFIRMED) {
+        return Step::Idle;
+    }
     let queued = rma.protocol;
     let push = match e.rma_ops.may_start(&mut e.peers, w, id, op) {
         Some(push) => push,

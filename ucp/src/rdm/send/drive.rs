@@ -16,11 +16,13 @@ use crate::rdm::rma::data;
 use crate::rdm::rma::progress;
 use crate::rdm::send::sends::may_start;
 
+use crate::rdm::peers::conversation;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::{Protocol, SendProgress, Step};
 use crate::rdm::protocols::{
-    atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, user_qp_send,
+    atomic, close, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt,
+    user_qp_send,
 };
 use crate::rdm::rails::announce;
 use crate::rdm::rma::ops::{self, is_rma_entry};
@@ -221,6 +223,28 @@ fn step_reads<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     }
 }
 
+/// Sends the control packet at the head of the queue, or a close that is due. `None`: there is neither.
+fn step_ctl<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Option<Step> {
+    let peer = &e.peers.table[id];
+    let is_met = peer.state.has(PeerFlags::MET);
+    let ctl = peer.queue.as_ref().and_then(|queue| queue.ctl.front().copied());
+    let sent = match ctl {
+        Some(ctl) => push_ctl(e, w, id, ctl).inspect(|()| {
+            e.peers.table[id].queue.as_mut().and_then(|queue| queue.ctl.pop_front());
+        }),
+        None if !peer.state.has(PeerFlags::CLOSE_DUE) => return None,
+        None if !is_met => match handshake::trigger(&mut e.peers, w, id) {
+            Ok(()) => return Some(Step::Idle),
+            refused => refused,
+        },
+        None => match conversation::knows_closes(&mut e.peers, id) {
+            true => close::push(&mut e.peers, w, id, peer_error::ABORTED),
+            false => Ok(()),
+        },
+    };
+    Some(step_result(e, w, id, sent))
+}
+
 /// Does one step for a failed peer: a peer closed by force still gets errors for its requests.
 // [M10.7]
 #[cold]
@@ -232,6 +256,9 @@ fn step_failed<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     let sent = if state.is_handshake_queued() {
         Some(handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id.into()))
     } else if state.has(PeerFlags::MET) {
+        if let Some(step) = step_ctl(e, w, id) {
+            return step;
+        }
         e.peers.push_unsent_error(w, id)
     } else {
         None
@@ -262,14 +289,10 @@ fn step<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, round: u32) -> Step {
         return step_result(e, w, id, sent);
     }
     let Some(queue) = &peer.queue else { return Step::Idle };
-    if let Some(&ctl) = queue.ctl.front() {
-        let sent = push_ctl(e, w, id, ctl);
-        if sent.is_ok()
-            && let Some(queue) = &mut e.peers.table[id].queue
-        {
-            queue.ctl.pop_front();
-        }
-        return step_result(e, w, id, sent);
+    if (!queue.ctl.is_empty() || peer.state.has(PeerFlags::CLOSE_DUE))
+        && let Some(step) = step_ctl(e, w, id)
+    {
+        return step;
     }
     let kinds: [fn(&mut Engine, &mut W, PeerId) -> Step; 3] = [step_sends, step_grants, step_reads];
     for kind in 0..kinds.len() {

@@ -55,17 +55,6 @@ impl Engine {
         }
     }
 
-    /// Cancels a send of which no packet has gone out; its event says `Cancelled`. False: too late.
-    pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
-        match self.sends.table.get(op.0) {
-            Some(tx) if tx.state == TxState::Queued => {
-                self.sends.finish(&mut self.peers, &mut self.pending, w, op.0, Err(OpError::Cancelled));
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Reports the end of an RDMA operation that was accepted as pending with this token. // HOT
     #[inline]
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {

@@ -425,7 +425,11 @@ fn undeliverable_handshake_fails_only_an_awaited_peer() {
 #[test]
 fn refusal_to_a_cut_off_peer_is_retried() {
     for gone in [false, true] {
-        let (mut net, peer) = connected(NetConfig::RELIABLE);
+        // With one that knows closes, the operation ends by that.
+        let cfg = EngineConfig { withhold: Features::CLOSE, ..EngineConfig::default() };
+        let mut net = Net::with(3, 1, NetConfig::RELIABLE, cfg).with_rdma(4000);
+        let peer = net.peer(0, 1);
+        net.meet(0, peer);
         let other = net.peer(1, 0);
         net.at(1, |e, w| e.force_close(w, other));
         net.events(1);
@@ -455,6 +459,8 @@ fn refusal_to_a_cut_off_peer_is_retried() {
         net.nodes[0].no_receives = false;
         if gone {
             net.at(1, |e, w| e.on_send_error(w, other, PeerError::Gone));
+            // Nothing follows with it.
+            assert_eq!(net.events(1), [EngineEvent::PeerFailed { peer: other, fault: PeerError::Gone }]);
         } else {
             net.settle();
             let end = Err(OpError::Aborted(peer, 4127));

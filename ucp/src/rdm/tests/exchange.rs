@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use crate::rdm::OpId;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
+use crate::rdm::op::tx::TxState;
 use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
@@ -93,7 +94,11 @@ impl Exchange {
         match self.net.send_args(from, peer, args) {
             Started::Done(()) => self.send_done(number, Ok(())),
             Started::Pending(op) if self.rng.one_in(20) => {
-                self.net.at(from, |e, w| e.cancel_send(w, op));
+                // One that has begun may end a receive, too: see `errors` and `conversation`.
+                self.net.at(from, |e, w| {
+                    let queued = e.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued);
+                    queued && e.cancel_send(w, op)
+                });
             }
             Started::Pending(_) => {}
             Started::Failed(error) => panic!("{error}"),

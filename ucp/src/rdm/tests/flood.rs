@@ -235,6 +235,8 @@ fn peer_cut_off_for_a_flood_gets_an_error() {
 fn peer_cut_off_before_the_handshake_gets_an_error() {
     let mut net = Net::with(2, 1, NetConfig::RELIABLE, EngineConfig::default());
     let (to, back) = (net.peer(0, 1), net.peer(1, 0));
+    // It has been spoken to, and has not answered.
+    net.send(1, back, b"hi", Some(1), Protocol::Eager);
     net.at(1, |e, w| e.force_close(w, back));
     let body = message_bytes(7, 900);
     for (user, protocol) in [(1, Protocol::DcEager), (2, Protocol::DcLongCts)] {

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod classes;
+mod conversation;
 mod direct;
 mod errors;
 mod exchange;

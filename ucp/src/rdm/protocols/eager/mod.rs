@@ -26,12 +26,9 @@ use crate::rdm::types::SendArgs;
 use crate::wire::rtm::Eager;
 use crate::wire::{MsgClass, Packet, PktType};
 
-pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
-    handler(PktType::EAGER_MSGRTM),
-    handler(PktType::EAGER_TAGRTM),
-    handler(PktType::DC_EAGER_MSGRTM),
-    handler(PktType::DC_EAGER_TAGRTM),
-];
+/// DC_EAGER_MSGRTM is listed by `close`.
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 3] =
+    [handler(PktType::EAGER_MSGRTM), handler(PktType::EAGER_TAGRTM), handler(PktType::DC_EAGER_TAGRTM)];
 
 const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Eager, id_use: Some(MsgIdUse::Single) }
@@ -94,6 +91,9 @@ pub(in crate::rdm) fn push<W: Wire>(
     match message.post(peers, w, None, parts, |common| header(common, receipt)) {
         Err(refused) => refused,
         Ok(_) => {
+            if let Some(op) = sends.table.get_mut(id) {
+                op.msg_id = peers.table[op.peer].next_tx.wrapping_sub(1);
+            }
             sends.all_sent(peers, pending, w, id);
             SendProgress::Done
         }

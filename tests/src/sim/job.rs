@@ -47,6 +47,8 @@ pub struct Job {
     pub(super) nic_fails_at: StepNo,
     /// Draws for later scopes, so that earlier scopes' seeds stay the same.
     pub(super) scope_rng: Rng,
+    /// Streams are drawn from until they give nothing more.
+    pub(super) drains_streams: bool,
     regions: usize,
 }
 
@@ -75,6 +77,7 @@ impl Job {
             streams: Streams::new(),
             disconnected: BTreeSet::new(),
             uncertain: BTreeSet::new(),
+            drains_streams: false,
             regions: 0,
             params,
         };
@@ -125,6 +128,7 @@ impl Job {
         // Keep-alive finds dead peers, and resends a HANDSHAKE that a device has failed.
         let asks = self.outcome.died > 0 || self.outcome.nic_down > 0 || self.params.failing();
         let mut asking = if asks { self.living() } else { Vec::new() };
+        let mut again = BTreeSet::new();
         for round in 1..=MAX_ROUNDS {
             if round % ROUNDS_TO_POST == 0 {
                 self.post_missing_recvs()?;
@@ -138,7 +142,7 @@ impl Job {
             let due = events == 0 && (self.fabric.step() || self.advance_to_timer());
             quiet = if events > 0 || due { 0 } else { quiet + 1 };
             if quiet == 3 {
-                if asking.is_empty() && !self.close_disconnected()? {
+                if asking.is_empty() && !self.close_disconnected(&mut again)? {
                     return Ok(());
                 }
                 self.run_keepalive(&mut asking);
@@ -164,9 +168,11 @@ impl Job {
             self.receive_all_claimed(n)?;
         }
         self.run_until_idle()?;
+        self.drains_streams = true;
         while self.drain_streams()? {
             self.run_until_idle()?;
         }
+        self.drains_streams = false;
         self.cancel_stream_recvs()?;
         for n in self.living() {
             let at_rest = self.workers[n].model.at_rest();

@@ -7,7 +7,7 @@
 
 use super::Failed;
 use super::job::Job;
-use super::sim_worker::SimWorker;
+use std::collections::BTreeSet;
 use ucp::rdm::io::{PeerError, PeerId};
 use ucp::rdm::trace::TraceEvent;
 use ucp::wire::Features;
@@ -15,9 +15,6 @@ use ucp::{CloseMode, Error};
 use uct::efa::RawAddr;
 use uct::efa::dev::Dev as _;
 use uct::efa::dev::soft::Device;
-
-/// Closes by force after which no more are repeated for what still waits.
-const MOST_CLOSES: u64 = 5000;
 
 /// Workers that stay alive, at least.
 const LEFT: usize = 2;
@@ -250,19 +247,22 @@ impl Job {
         self.take_peer_failures(n)
     }
 
-    /// Closes the other ends of forced closes; answers whether there were any.
-    pub(super) fn close_disconnected(&mut self) -> Result<bool, Failed> {
+    /// Closes the other ends of forced closes; answers whether there were any. A side that still waits for
+    /// something closes again, once until the job is idle: these are the `again`. Not while streams are drawn
+    /// from, which a close ends, so that they would be drawn from again.
+    pub(super) fn close_disconnected(
+        &mut self,
+        again: &mut BTreeSet<(usize, usize)>,
+    ) -> Result<bool, Failed> {
         let mut any = false;
         for (a, b) in self.disconnected.clone() {
             for (n, other) in [(a, b), (b, a)] {
-                // A side that has lost the other answers nothing, also on a new endpoint.
-                let waits = |sim_worker: &SimWorker| {
-                    sim_worker.sends.iter().any(|send| send.to == other)
-                        || !sim_worker.flushes.is_empty()
-                        || sim_worker.rma.open() > 0
-                };
-                let again = waits(&self.workers[n]) && self.outcome.force_closed < MOST_CLOSES;
-                if !self.is_dead(n) && (self.workers[n].force_closed.insert(other) || again) {
+                if self.is_dead(n) {
+                    continue;
+                }
+                let is_first = self.workers[n].force_closed.insert(other);
+                let waits = || self.workers[n].waits_for(other) || self.draws_from(other, n);
+                if is_first || !self.drains_streams && waits() && again.insert((n, other)) {
                     self.close_by_force(n, other)?;
                     any = true;
                 }

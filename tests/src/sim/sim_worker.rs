@@ -232,6 +232,13 @@ impl SimWorker {
         self.mds.iter().map(Md::dev)
     }
 
+    /// Whether something that may concern this worker has not ended.
+    pub fn waits_for(&self, other: usize) -> bool {
+        let is_to = |send: &Sending| send.to == other;
+        let of_any = self.flushes.len() + self.rma.open() + self.revocable.open() + self.ams.open();
+        self.sends.iter().any(is_to) || of_any > 0
+    }
+
     pub fn withholds_dc(&self) -> bool {
         self.withheld.contains(Features::DELIVERY_COMPLETE)
     }

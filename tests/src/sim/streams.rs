@@ -146,6 +146,11 @@ impl Job {
         Ok(())
     }
 
+    /// Whether a receive of `n` waits for bytes of the stream from `from`.
+    pub(super) fn draws_from(&self, from: usize, n: usize) -> bool {
+        self.streams.get(&(from, n)).is_some_and(|stream| stream.receiving.is_some())
+    }
+
     /// Notes that worker `n` closes its endpoint to `from`.
     pub(super) fn close_stream(&mut self, from: usize, n: usize) {
         if let Some(stream) = self.streams.get_mut(&(from, n)) {

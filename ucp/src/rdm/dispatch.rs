@@ -14,6 +14,7 @@ use crate::rdm::protocols::{
     atomic, close, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
     write_read, zcopy_recv,
 };
+use crate::rdm::status::PeerError;
 use crate::rdm::trace::DropReason;
 use crate::wire::Packet;
 
@@ -27,6 +28,10 @@ fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next
         _ => false,
     };
     match a.packet {
+        // The peer lives, and waits for an answer.
+        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) if peer.state.is_drained() => {
+            drop_and_tell(e, w, a)
+        }
         _ if peer.state.is_drained() => e.peers.drop_of_failed(a),
         Packet::CtsData(hdr, _) if e.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
             longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
@@ -34,8 +39,27 @@ fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next
         Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
             longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
         }
+        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => drop_and_tell(e, w, a),
         _ => e.peers.drop_of_failed(a),
     }
+}
+
+/// Drops a packet of a failed peer, and tells the peer, which lives.
+// [M11.19]
+#[cold]
+pub(in crate::rdm) fn drop_and_tell<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
+    peer_error::tell_lost(&mut e.peers, w, a.peer);
+    e.peers.drop_of_failed(a)
+}
+
+/// Refuses a request of a peer that was closed, and tells one that has failed before. One that is over its
+/// limit learns that from each refusal.
+fn refuse<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
+    if e.peers.table[a.peer].fault != Some(PeerError::OverLimit) {
+        peer_error::tell_lost(&mut e.peers, w, a.peer);
+    }
+    e.peers.refuse_closed(&mut e.pending, a);
+    Next::Nothing
 }
 
 /// Handles a packet of a peer that was closed by force, or of a conversation that is over.
@@ -58,11 +82,12 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
         Packet::PeerError(_) if is_orderly => peer_error::on_recv(e, w, a),
         Packet::Rtw(rtw) if rtw.is_trigger() => match is_up {
             true => take(e, w, a),
-            false => {
-                e.peers.refuse_closed(&mut e.pending, a);
-                Next::Nothing
-            }
+            false => refuse(e, w, a),
         },
+        packet if close::is_close(packet) && !is_up => {
+            peer_error::tell_lost(&mut e.peers, w, a.peer);
+            e.peers.drop_packet(a, DropReason::PeerFailed)
+        }
         Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => {
             if peer.may_be_reopened_by_peer() {
                 conversation::reopen(e, w, a.peer);
@@ -71,10 +96,7 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
             match peer.state.has(PeerFlags::MET) && is_orderly {
                 // The peer has ended it, or will when it hears of the close.
                 true => e.peers.drop_packet(a, DropReason::PeerFailed),
-                false => {
-                    e.peers.refuse_closed(&mut e.pending, a);
-                    Next::Nothing
-                }
+                false => refuse(e, w, a),
             }
         }
         _ if is_up => take(e, w, a),
@@ -98,9 +120,10 @@ pub(in crate::rdm) fn handle<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>
 #[inline]
 fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
     match a.handler.kind {
-        HandlerKind::Close if close::is_close(a.packet) && e.peers.table[a.peer].state.is_up() => {
-            close::on_recv(&mut e.peers, a)
-        }
+        HandlerKind::Close if close::is_close(a.packet) => match e.peers.table[a.peer].state.is_up() {
+            true => close::on_recv(&mut e.peers, a),
+            false => drop_and_tell(e, w, a),
+        },
         // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
         HandlerKind::Eager
         | HandlerKind::Close

@@ -313,6 +313,9 @@ fn on_ordered<W: Wire>(
         MsgOrder::Early
             if e.peers.table[a.peer].state.refuses_packets() && !e.peers.table[a.peer].keeps_order() =>
         {
+            if close::is_close(a.packet) {
+                peer_error::tell_lost(&mut e.peers, w, a.peer);
+            }
             e.peers.refuse_closed(&mut e.pending, a);
             let peer = &mut e.peers.table[a.peer];
             if peer.may_reopen() {
@@ -321,7 +324,7 @@ fn on_ordered<W: Wire>(
             }
         }
         MsgOrder::Early if is_lost(&e.peers, a.peer) => {
-            e.peers.drop_packet(a, DropReason::PeerFailed);
+            dispatch::drop_and_tell(e, w, a);
         }
         MsgOrder::Early
             if !e.pending.held_packets.has_reorder_room(bytes.len(), e.peers.cfg.unexpected_hard_max) =>

@@ -477,7 +477,7 @@ impl WorkerCore {
             self.ended.note(peer);
             // Announcements of the next conversation are handled later.
             self.engine.receives().end_announced(peer, OpError::Peer(peer, fault));
-        } else {
+        } else if !conversation.may_be_told {
             self.peer_eps.forget(peer);
         }
         if let Some(rma_only) = &self.rma_only {

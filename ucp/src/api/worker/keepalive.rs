@@ -8,6 +8,7 @@ use crate::api::core::keepalive::{HANDSHAKE_RETRY_MAX, HANDSHAKE_RETRY_MIN, Keep
 use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::fault_of;
+use crate::rdm::Conversation;
 use crate::rdm::io::{LaneId, PeerId};
 use crate::token::CompletionToken;
 
@@ -80,8 +81,11 @@ impl WorkerCore {
 
     fn check_lane(&mut self, lane: LaneId) -> bool {
         let Some(path) = self.peer_eps.on_lane(lane) else { return true };
-        // A device would answer for its process: before the handshake, ask the process.
-        let asks_process = lane.first_of().is_some_and(|peer| self.engine.peers().awaits_handshake(peer));
+        // A device would answer for its process: before the handshake, and after a close, ask the process.
+        let peers = self.engine.peers();
+        let waits =
+            |peer: PeerId| peers.awaits_handshake(peer) || Conversation::with(peers, peer).awaits_close;
+        let asks_process = lane.first_of().is_some_and(waits);
         let checked = match asks_process {
             true => Err(Refused::Failed(WireError::Unsupported(Op::Check))),
             false => path.ep.check(CompletionToken::LaneCheck(lane).comp()),

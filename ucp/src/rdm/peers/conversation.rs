@@ -1,9 +1,9 @@
 //! Conversations: what happens between two workers from their first message until one of them closes its
 //! endpoint by force. Each side ends a conversation by one close, a message with its place in the order of
-//! messages, so that both know what belongs to the next one (RDM v4 chapter 11, decision 0020).
+//! messages, so that both know what belongs to the next one (RDM v4 chapter 11, decision 0028).
 
 use crate::rdm::Engine;
-use crate::rdm::features::supports_close;
+use crate::rdm::features::{supports_close, supports_peer_error};
 use crate::rdm::ids::{PeerId, Source, WireId};
 use crate::rdm::io::Wire;
 use crate::rdm::op::rx::Unexpected;
@@ -31,6 +31,10 @@ pub struct Conversation {
     pub is_open: bool,
     /// It was closed by force, and another may follow: packets can still go to the peer.
     pub may_follow: bool,
+    /// The peer failed here, or was closed after that, and is told so when it asks.
+    pub may_be_told: bool,
+    /// The peer has to answer a close of ours. It says so if it has lost us.
+    pub awaits_close: bool,
 }
 
 impl Engine {
@@ -75,7 +79,9 @@ pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: P
     if orderly {
         close_up(e, w, id, fault);
     } else {
-        e.on_peer_error(w, id, fault);
+        // One that has failed before did so for its own reason.
+        let before = peer.fault.filter(|_| !peer.state.is_up());
+        e.on_peer_error(w, id, before.unwrap_or(fault));
     }
     if e.peers.table.get(id).is_some() {
         let state = &mut e.peers.table[id].state;
@@ -207,6 +213,18 @@ impl Peer {
         self.state.is_closed() && orderly
     }
 
+    /// Whether the peer, with which nothing goes on here, may live, be reached and understand that.
+    pub(in crate::rdm) fn may_be_told(&self) -> bool {
+        let is_over = self.state.is_failed() && self.state.has(PeerFlags::MET) && !self.may_reopen();
+        let understands = supports_close(self.features) && supports_peer_error(self.features);
+        let lives = match self.fault {
+            Some(PeerError::OverLimit) => true,
+            Some(fault @ PeerError::Device(_)) => !fault.is_lane_failure(),
+            _ => false,
+        };
+        is_over && understands && lives
+    }
+
     /// Whether a message or request of the peer begins another conversation. One that does not know closes
     /// cannot tell an old message from a new one.
     pub(in crate::rdm) fn may_be_reopened_by_peer(&self) -> bool {
@@ -230,6 +248,10 @@ impl Conversation {
             number: closes.map_or(0, |closes| closes.conversation),
             is_open: peer.is_some_and(|peer| peer.state.is_up()),
             may_follow: peer.is_some_and(Peer::may_reopen),
+            may_be_told: peer.is_some_and(Peer::may_be_told),
+            awaits_close: peer.is_some_and(|peer| {
+                peer.state.has_any(PeerFlags::AWAITS_CLOSE | PeerFlags::CLOSE_UNCONFIRMED)
+            }),
         }
     }
 }

@@ -211,17 +211,15 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
 fn fail_again(e: &mut Engine, id: PeerId, fault: PeerError) {
     e.pending.end_backoff(&mut e.peers, id.into());
     let peer = &mut e.peers.table[id];
-    let was_told = peer.may_be_told();
     if peer.may_reopen() {
         peer.state.remove(PeerFlags::REORDERING);
         if let Some(mut queue) = peer.queue.take() {
             queue.reorder.clear(&mut e.pending.held_packets);
         }
-    } else if was_told && fault.is_peer_failure() {
-        peer.fault = Some(fault);
-    } else {
+    } else if !(peer.may_be_told() && fault.is_peer_failure()) {
         return;
     }
+    peer.fault = Some(fault);
     e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
 }
 

@@ -5,7 +5,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::{supports_classes, supports_peer_error};
+use crate::rdm::features::{supports_classes, supports_close, supports_peer_error};
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
@@ -28,7 +28,7 @@ use crate::rdm::status::PeerError;
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::{self, ErrorRef};
 use crate::wire::rta::RtaKind;
-use crate::wire::rtm::RtmBody;
+use crate::wire::rtm::{Close, RtmBody};
 use crate::wire::rtw::RtwBody;
 use crate::wire::{Features, MsgClass, Packet, PktType};
 
@@ -68,6 +68,15 @@ pub(in crate::rdm) fn push<W: Wire>(
     Ok(())
 }
 
+/// Tells a peer that lives, and that has failed here, or was closed here without an order of messages: by a
+/// PEER_ERROR that names no operation. It is not kept for want of room, as the peer asks again.
+// [M11.19]
+pub(in crate::rdm) fn tell_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) {
+    if peers.table[id].may_be_told() {
+        let _ = push(peers, w, id, ErrorRef::Op(Close::ID), ABORTED);
+    }
+}
+
 /// Ends the operation or message that a PEER_ERROR names.
 // [M10.4]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
@@ -78,6 +87,10 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         code => OpError::Aborted(a.peer, code),
     };
     let known = match hdr.what {
+        // The peer has lost us, and will for good.
+        ErrorRef::Op(Close::ID) if supports_close(e.peers.table[a.peer].features) => {
+            Some(Next::Fail(PeerError::Gone))
+        }
         ErrorRef::Op(id) => end_named(e, w, a.peer, SlotId::from_raw(id), error).then_some(Next::Nothing),
         ErrorRef::Msg(id) | ErrorRef::Skip(id) => {
             if may_be_stream && msg_order(e.peers.table[a.peer].next_rx, id) != MsgOrder::Past {

@@ -50,7 +50,8 @@ impl Engine {
     /// Sends a control packet, or queues it behind others.
     pub(in crate::rdm) fn send_ctl<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
         if !self.peers.table[id].state.is_up() {
-            return;
+            // Of all that it could be told it needs this only.
+            return peer_error::tell_lost(&mut self.peers, w, id);
         }
         if self.peers.table.may_send_ctl(id) {
             match push_ctl(self, w, id, ctl) {

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use super::rma::{put_args, share};
-use crate::rdm::EngineSnapshot;
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::args::{PutArgs, RmaProtocol};
@@ -12,7 +11,8 @@ use crate::rdm::rma::mem::Access;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
-use crate::wire::{Features, MsgClass, PktType};
+use crate::rdm::{Conversation, EngineSnapshot};
+use crate::wire::{EfaStatus, Features, MsgClass, PktType};
 
 const LEN: usize = 20_000;
 
@@ -414,6 +414,107 @@ fn closes_and_connections_at_any_time_leave_nothing_behind() {
         }
         assert_eq!(pair.net.regs(), 0, "seed {seed}");
     }
+}
+
+/// How node 0 comes to ask a side that has lost it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asks {
+    ByMessage,
+    ByClose,
+    AfterClose,
+    ByKeepalive,
+}
+
+/// A device has failed a packet of one side only: the other, which lives, is told when it asks, and waits for
+/// nothing.
+// [M11.19]
+#[test]
+fn side_that_was_lost_is_told_and_waits_for_nothing() {
+    for asks in [Asks::ByMessage, Asks::ByClose, Asks::AfterClose, Asks::ByKeepalive] {
+        for (drained, closed) in [(false, false), (true, false), (true, true)] {
+            for protocol in [Protocol::DcEager, Protocol::DcMedium, Protocol::LongCts, Protocol::LongRead] {
+                let why = format!("{asks:?} drained {drained} closed {closed} {protocol:?}");
+                let (mut net, to, back) = connected(NetConfig::RELIABLE);
+                let fault = PeerError::Device(EfaStatus::Unresponsive);
+                let bytes = message_bytes(3, len_for(protocol));
+                if asks == Asks::ByKeepalive {
+                    // Begun before the other side lost it.
+                    net.send_args(0, to, args(&bytes, 5, protocol));
+                    net.settle();
+                }
+                match drained {
+                    true => net.at(1, |e, w| e.on_peer_error(w, back, fault)),
+                    false => _ = net.at(1, |e, w| e.on_keepalive_error(w, back, fault)),
+                }
+                if closed {
+                    close(&mut net, 1);
+                }
+                if matches!(asks, Asks::ByClose | Asks::AfterClose) {
+                    close(&mut net, 0);
+                    connect(&mut net, 0);
+                }
+                match asks {
+                    Asks::ByMessage | Asks::AfterClose => _ = net.send_args(0, to, args(&bytes, 5, protocol)),
+                    Asks::ByClose => {}
+                    Asks::ByKeepalive => assert!(net.at(0, |e, w| e.send_keepalive(w, to)), "{why}"),
+                }
+                net.settle();
+                // One that is whole is received, and not acknowledged.
+                let mut room = vec![0; LEN];
+                net.recv(1, &mut room, ANY, 9);
+                net.settle();
+                let gone = Err(OpError::Peer(to, PeerError::Gone));
+                let aborted = Err(OpError::Aborted(to, 4127));
+                let ended = sends(&mut net, 0);
+                match asks {
+                    Asks::ByClose => assert_eq!(ended, [], "{why}"),
+                    // A closed side refuses what names itself.
+                    _ => assert!(ended == [(5, gone)] || ended == [(5, aborted)], "{why}: {ended:?}"),
+                }
+                assert!(net.nodes[0].engine.is_flushed(Some(to)), "{why}");
+                assert!(!Conversation::with(net.nodes[0].engine.peers(), to).awaits_close, "{why}");
+                let after = net.send_args(0, to, args(&bytes, 6, protocol));
+                assert!(
+                    matches!(after, Started::Failed(OpError::Peer(_, PeerError::Gone))),
+                    "{why}: {after:?}"
+                );
+            }
+        }
+    }
+}
+
+/// The answer was lost, too: the keep-alive brings another.
+// [M11.19]
+#[test]
+fn keepalive_asks_again_for_what_a_close_waits_for() {
+    let (mut net, to, back) = connected(NetConfig::RELIABLE);
+    net.at(1, |e, w| e.on_keepalive_error(w, back, PeerError::Device(EfaStatus::Unresponsive)));
+    close(&mut net, 0);
+    connect(&mut net, 0);
+    let target = share(&mut net, 1, 64, Access::all());
+    let put = PutArgs { protocol: RmaProtocol::EagerWrite, user: 5, ..put_args(b"never", target.iov(0, 5)) };
+    net.put(0, to, put);
+    net.sent_packets.clear();
+    assert!(Conversation::with(net.nodes[0].engine.peers(), to).awaits_close);
+    net.at(0, |e, w| e.send_keepalive(w, to));
+    net.settle();
+    assert_eq!(sends(&mut net, 0), [(5, Err(OpError::Peer(to, PeerError::Gone)))]);
+    assert!(!Conversation::with(net.nodes[0].engine.peers(), to).awaits_close);
+}
+
+/// A peer that does not announce bit 61, as libfabric, hears nothing of it.
+// [M11.19]
+#[test]
+fn peer_without_closes_is_not_told_that_it_was_lost() {
+    let config = EngineConfig { withhold: Features::CLOSE, ..cfg() };
+    let mut net = Net::with(2, 3, NetConfig::RELIABLE, config);
+    let (to, back) = (net.peer(0, 1), net.peer(1, 0));
+    net.meet(0, to);
+    net.at(1, |e, w| e.on_peer_error(w, back, PeerError::Device(EfaStatus::Unresponsive)));
+    net.send_args(0, to, args(&message_bytes(1, LEN), 5, Protocol::LongCts));
+    net.at(0, |e, w| e.send_keepalive(w, to));
+    net.settle();
+    assert_eq!((sends(&mut net, 0), net.nodes[1].engine.peers().stats().rare.errors_sent), (vec![], 0));
 }
 
 /// Cancels all posted receives.

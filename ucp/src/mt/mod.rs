@@ -35,7 +35,8 @@
 //! |---|---|
 //! | `*_raw`, `*_nbi` of an endpoint | inside [`SharedEp::with`], unsafe |
 //! | `*_raw` of a worker or message, `with_request_memory` | inside [`SharedWorker::with`], unsafe |
-//! | `test`, `knows`, `cancel`, `free`, `abandon`, `wait_for` of a `RequestId` | inside [`SharedWorker::with`], unsafe |
+//! | `test`, `knows`, `cancel`, `free` of a `RequestId` | inside [`SharedWorker::with`], unsafe |
+//! | `abandon`, `wait_for` of a `RequestId` | inside [`SharedWorker::with`], unsafe |
 //! | `signaller` of a worker | [`SharedWorker::signal`], as any thread has the worker |
 //!
 //! Soundness: a worker is made here, and all that shares its state is reached only inside its lock:

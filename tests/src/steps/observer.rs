@@ -178,7 +178,7 @@ impl After {
         let notifications: Vec<Notification> =
             self.side.outcomes().iter().map(|end| self.notification(*end, how)).collect();
         assert!(self.fault().is_some(), "nobody knows that it is gone");
-        self.later();
+        self.later(how);
         self.nothing_left();
         notifications
     }
@@ -202,8 +202,9 @@ impl After {
         }
     }
 
-    /// Checks that later operations fail at once with the same error.
-    fn later(&mut self) {
+    /// Checks that later operations fail at once with the same error: after a close by force, of which it was
+    /// told, with that of the close.
+    fn later(&mut self, how: Ending) {
         let (ep, worker) = (self.side.ep(), self.side.worker());
         let (peer, remote) = (ep.peer(), self.side.remote());
         let from = Match::tagged(99, TAG_MASK_FULL).from(ep);
@@ -222,7 +223,11 @@ impl After {
             ("flush", ep.flush().wait()),
         ];
         for (what, end) in ends {
-            let named = matches!(end, Err(Error::PeerGone(p) | Error::Unreachable(p)) if p == peer);
+            let named = match end {
+                Err(Error::PeerGone(p) | Error::Unreachable(p)) => p == peer,
+                Err(Error::Aborted(p, _)) => p == peer && how == Ending::Closed(Closing::Force),
+                _ => false,
+            };
             assert!(named, "a {what} to the dead ended {end:?}");
         }
     }

@@ -78,6 +78,16 @@ fn the_doctor_tries_every_system_call_of_the_data_path() {
         let line = report.lines().find(|line| line.starts_with("MISSING  system calls:")).unwrap_or("");
         assert!(!is_good && line.contains("EPERM") && line.contains("fix: allow"), "{call}: {report}");
     }
+    let refuse =
+        compile(clients::folder(env!("CARGO_TARGET_TMPDIR")).join("refuse"), &c_source("refuse.c"), &[]);
+    let Some(refuse) = refuse else { return };
+    let out =
+        Command::new(refuse).arg("memfd_create").arg(softefa()).args(["run", "--", "true"]).output().unwrap();
+    let stderr = text(&out.stderr);
+    assert!(
+        out.status.success() && stderr.contains("note: programs may not reach each other: memfd_create"),
+        "{stderr}"
+    );
     let out = Command::new(softefa()).arg("doctor").output().unwrap();
     let report = text(&out.stdout);
     assert!(report.contains("ok       system calls: none is refused"), "{report}");

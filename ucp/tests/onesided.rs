@@ -98,6 +98,31 @@ fn without_requests(t: &Target) {
     t.holds(0, &sent);
 }
 
+/// A write behind messages that find no room is queued; the flush begins before it is sent.
+#[test]
+fn flush_covers_a_write_that_is_still_queued() {
+    for tls in ["posix", "efa"] {
+        let t = Target::packets(tls);
+        for whole in [false, true] {
+            let word = (7 + u64::from(whole)).to_ne_bytes();
+            let messages: Vec<_> = (0..4000).map(|_| t.pair.ab.tag_send(1, vec![0; 8])).collect();
+            // SAFETY: `word` is unchanged until the flush is complete.
+            unsafe { t.pair.ab.put_nbi(word.as_ptr(), 8, t.at(0), &t.rkey) }.unwrap();
+            let flush = if whole { t.pair.a.flush() } else { t.pair.ab.flush() };
+            while !flush.is_done() {
+                // The target takes a few packets, then this side sends all it can.
+                t.pair.b.progress();
+                for _ in 0..100 {
+                    t.pair.a.progress();
+                }
+            }
+            t.holds(0, &word);
+            flush.wait().unwrap();
+            assert!(messages.iter().all(|message| message.is_done()));
+        }
+    }
+}
+
 fn pieces(t: &Target) {
     let mut sent = bytes(6, 9000);
     let (remote, params) = (

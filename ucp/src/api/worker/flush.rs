@@ -72,6 +72,7 @@ impl WorkerCore {
             }
         }
         for flush in &mut flushes {
+            self.request_late_acks(flush);
             self.advance(flush);
             if let (FlushScope::Ep(ep), Stage::Ended, Err(Error::TimedOut(_))) =
                 (&flush.scope, &flush.stage, flush.result)
@@ -91,6 +92,15 @@ impl WorkerCore {
             let (engine, mut wire, _) = self.split();
             engine.request_acks(&mut wire, Some(ep.peer()));
             self.needs_poll = true;
+        }
+    }
+
+    /// Requests the acknowledgements of writes that were still queued when the flush began.
+    fn request_late_acks(&mut self, flush: &Flush) {
+        let peer = flush.peer();
+        if matches!(flush.stage, Stage::Protocol) && self.engine.is_flushed(peer) {
+            let (engine, mut wire, _) = self.split();
+            engine.request_acks(&mut wire, peer);
         }
     }
 

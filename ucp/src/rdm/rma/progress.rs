@@ -187,7 +187,7 @@ impl RmaOps {
     pub(in crate::rdm) fn all_sent(&mut self, peers: &mut Peers, pending: &mut Pending, id: SlotId) {
         let Some(rma) = self.table.get_mut(id) else { return };
         rma.state = RmaState::AllSent;
-        let (protocol, len, ack, peer) = (rma.protocol, rma.len, rma.ack, rma.peer);
+        let (protocol, len, ack, peer, notified) = (rma.protocol, rma.len, rma.ack, rma.peer, rma.notified);
         let waits = matches!(&rma.job, Job::Atomic(Atomic { result: Some(_), .. }));
         peers.counters.count_initiated(peer, protocol, len);
         match ack {
@@ -195,7 +195,10 @@ impl RmaOps {
             Ack::Wanted => {}
             Ack::IfAble => self.complete_locally(pending, id),
             Ack::No => {
-                peers.table[peer].state.insert(PeerFlags::UNACKED);
+                // A write that only asked for an acknowledgement has none to ask for.
+                if !notified {
+                    peers.table[peer].state.insert(PeerFlags::UNACKED);
+                }
                 self.finish(peers, pending, id, Ok(()));
             }
         }

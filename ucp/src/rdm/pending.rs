@@ -39,7 +39,7 @@ impl Pending {
         !self.events.is_empty()
     }
 
-    /// True if [`Engine::on_wire_drained`] has anything to do. // HOT
+    /// True if [`on_wire_drained`](crate::rdm::Engine::on_wire_drained) has anything to do. // HOT
     #[inline(always)]
     pub fn is_draining(&self) -> bool {
         !self.draining.is_empty()

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 /// Integer registers that carry arguments.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: usize = 6;
-/// As above.
+/// Integer registers that carry arguments.
 #[cfg(target_arch = "aarch64")]
 const REGISTERS: usize = 8;
 
@@ -127,7 +127,8 @@ macro_rules! variadic {
     )+};
 }
 
-/// As above.
+/// Defines an exported function with a variable number of arguments, by the calling convention of AArch64.
+/// Arguments as on x86-64.
 #[cfg(target_arch = "aarch64")]
 macro_rules! variadic {
     ($($(#[$meta:meta])* fn $name:ident: fixed $fixed:literal, body $body:path;)+) => {$(

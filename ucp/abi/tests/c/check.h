@@ -1,17 +1,10 @@
 /* What the C tests share: checks that say where they failed, two workers of one process, and waiting. */
+#include "check_macro.h"
 #include <ucp/api/ucp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1); \
-        } \
-    } while (0)
 
 #define USER_SIZE 24
 #define USER_MARK 0x5a5a1234u

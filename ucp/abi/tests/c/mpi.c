@@ -2,6 +2,7 @@
  * tests; without any all are run. Results are checked. Rank 0 prints a line for each test that has passed on all ranks. */
 #include <mpi.h>
 #include <pthread.h>
+#include "loaded_library.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,23 +22,9 @@
 
 static int rank, size, next, before;
 
-/* The program's UCX is the file that EXPECT_LIBRARY names (a part of its path), and no other is mapped. */
 static void loaded_library(void)
 {
-    const char *expected = getenv("EXPECT_LIBRARY");
-    FILE *maps           = fopen("/proc/self/maps", "r");
-    int found            = 0;
-    char line[1024];
-
-    CHECK(maps != NULL);
-    while (expected != NULL && fgets(line, sizeof(line), maps) != NULL) {
-        if (strstr(line, "libucp") != NULL) {
-            CHECK(strstr(line, expected) != NULL);
-            found = 1;
-        }
-    }
-    fclose(maps);
-    CHECK(found || expected == NULL);
+    CHECK(is_expected_library());
 }
 
 static unsigned char pattern(int from, int tag, int at)

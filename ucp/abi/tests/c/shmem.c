@@ -1,6 +1,7 @@
 /* An OpenSHMEM program for ucp/abi/tests/mpi.rs: puts, gets, atomics, waits, locks and collectives, with checked results. It ends in
  * shmem_finalize, in which Debian's OpenSHMEM crashes with the UCX that it was built for. */
 #include <shmem.h>
+#include "loaded_library.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,25 +21,6 @@ static int me, all, next, before;
 static long sync_words[SHMEM_REDUCE_SYNC_SIZE + SHMEM_BCAST_SYNC_SIZE + SHMEM_COLLECT_SYNC_SIZE];
 static long work[SHMEM_REDUCE_MIN_WRKDATA_SIZE + 64];
 static long turn_lock, counter, flag_word;
-
-/* The program's UCX is the file that EXPECT_LIBRARY names (a part of its path). */
-static void loaded_library(void)
-{
-    const char *expected = getenv("EXPECT_LIBRARY");
-    FILE *maps           = fopen("/proc/self/maps", "r");
-    int found            = 0;
-    char line[1024];
-
-    CHECK(maps != NULL);
-    while (expected != NULL && fgets(line, sizeof(line), maps) != NULL) {
-        if (strstr(line, "libucp") != NULL) {
-            CHECK(strstr(line, expected) != NULL);
-            found = 1;
-        }
-    }
-    fclose(maps);
-    CHECK(found || expected == NULL);
-}
 
 static void copies(void)
 {
@@ -157,7 +139,7 @@ int main(void)
     all    = shmem_n_pes();
     next   = (me + 1) % all;
     before = (me + all - 1) % all;
-    loaded_library();
+    CHECK(is_expected_library());
     copies();
     shmem_barrier_all();
     atomics();

@@ -1,19 +1,12 @@
 /* The uct interface in one process: two interfaces of a transport, of which one sends to the other.
  * uct TRANSPORT DEVICE */
+#include "check_macro.h"
 #include <uct/api/uct.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1); \
-        } \
-    } while (0)
 
 static uct_component_h component;
 static uct_md_h md;

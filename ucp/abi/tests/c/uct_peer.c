@@ -1,6 +1,7 @@
 /* The uct interface between two processes and by several threads: a peer that is killed, a serialized worker
  * that another thread uses, and addresses and keys that are no such things.
  * uct_peer TRANSPORT DEVICE */
+#include "check_macro.h"
 #include <uct/api/uct.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,14 +11,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1); \
-        } \
-    } while (0)
 
 typedef struct {
     uct_component_h component;

@@ -317,9 +317,21 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// 500 clients that connect and say nothing, or too little, hold few descriptors and keep nobody out.
+/// 500 clients that connect and say nothing, or too little, hold few descriptors and keep nobody out. They are
+/// counted in a process of its own, since other tests open descriptors too.
 #[test]
 fn silent_clients_keep_nobody_out() {
+    let ran = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "silent_clients"])
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}");
+}
+
+#[test]
+#[ignore = "started by silent_clients_keep_nobody_out"]
+fn silent_clients() {
     let context = context("posix");
     let (client, server) = (context.worker().unwrap(), context.worker().unwrap());
     let (listener, requests) = listen_at(&server, v4());
@@ -360,7 +372,8 @@ fn silent_clients_keep_nobody_out() {
         exchange((&server, back), &client);
     }
     let held = open_descriptors() - before - silent.len();
-    assert!(held < 128 + 60, "{held} descriptors held for {} silent clients", silent.len());
+    // 128 callers that are silent, and what honest ones take.
+    assert!(held < 128 + 16, "{held} descriptors held for {} silent clients", silent.len());
 }
 
 #[test]

@@ -305,6 +305,7 @@ entry! {
         let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
         worker.inside(|plain| {
             let Some(Kept::Message(message)) = worker.am.take(desc) else {
+                crate::check::kept(desc, false);
                 tracing::error!("ucp_am_recv_data_nbx: no message has this data descriptor");
                 return Err(Status::InvalidParam);
             };
@@ -325,6 +326,8 @@ entry! {
     /// Frees data that the program has kept.
     fn ucp_am_data_release(worker: *mut Worker, data: *mut c_void) {
         let worker = checked(worker)?;
-        worker.inside(|_| drop(worker.am.take(data)))
+        let released = worker.inside(|_| worker.am.take(data))?;
+        crate::check::kept(data, released.is_some());
+        worker.inside(|_| drop(released))
     }
 }

@@ -6,7 +6,7 @@ use ::ucs::Status;
 use ucp::{Generic, GenericOps, Iov, Layout};
 
 use crate::entry::{CStatus, mask_of};
-use crate::handle::store;
+use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
 use crate::types::{DatatypeAttr, GenericDtOps};
 
 const CLASS: u64 = 7;
@@ -16,10 +16,19 @@ const GENERIC: u64 = 7;
 
 /// A datatype of `ucp_dt_create_generic`. Its address, which is aligned to more than the class bits, and the
 /// class make the handle.
-#[repr(align(8))]
+#[repr(C, align(8))]
 struct GenericType {
+    magic: Magic,
     ops: GenericDtOps,
     context: *mut c_void,
+}
+
+impl Handle for GenericType {
+    const MAGIC: u32 = 0x7570_6474;
+    const NAME: &'static str = "datatype of callbacks";
+    fn magic(&self) -> &Magic {
+        &self.magic
+    }
 }
 
 /// Data of an operation.
@@ -111,29 +120,30 @@ impl Data {
     }
 }
 
+fn generic_handle(datatype: u64) -> *mut GenericType {
+    std::ptr::with_exposed_provenance_mut((datatype & !CLASS) as usize)
+}
+
 fn generic_type<'a>(datatype: u64) -> Result<&'a GenericType, Status> {
-    let at = std::ptr::with_exposed_provenance::<GenericType>((datatype & !CLASS) as usize);
-    crate::handle::given(at)
+    checked(generic_handle(datatype))
 }
 
 entry! {
     /// Makes a datatype of callbacks.
     fn ucp_dt_create_generic(ops: *const GenericDtOps, context: *mut c_void, datatype: *mut u64) -> CStatus {
-        let ops = *crate::handle::given(ops)?;
+        let ops = *given(ops)?;
         let whole = ops.pack.is_some() && ops.unpack.is_some() && ops.finish.is_some() && ops.packed_size.is_some();
         if !whole || datatype.is_null() {
             return Err(Status::InvalidParam);
         }
-        let at = crate::handle::into_handle(GenericType { ops, context });
+        let at = into_handle(GenericType { magic: Magic::of::<GenericType>(), ops, context });
         store(datatype, at.expose_provenance() as u64 | GENERIC)
     }
 
     /// Frees a datatype of callbacks; others need no freeing.
     fn ucp_dt_destroy(datatype: u64) {
         if datatype & CLASS == GENERIC {
-            let at = std::ptr::from_ref(generic_type(datatype)?).cast_mut();
-            // SAFETY: `ucp_dt_create_generic` has made it; the program frees it once.
-            drop(unsafe { Box::from_raw(at) });
+            from_handle(generic_handle(datatype)).map(drop)?;
         }
         Ok(())
     }

@@ -121,6 +121,9 @@ macro_rules! entry {
         $(#[$meta])*
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $T),*) $(-> $Ret)? {
+            if crate::check::is_on() {
+                crate::check::enter(stringify!($name), &[$(crate::check::argument!($arg)),*]);
+            }
             crate::entry::guard(stringify!($name), move || $body)
         }
     )+};

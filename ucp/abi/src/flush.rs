@@ -7,13 +7,13 @@ use ucp::{Error, OpStatus};
 
 use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
-use crate::handle::given;
+use crate::handle::checked;
 use crate::op::{BYTES, Call, NoResult, id_of, run};
 use crate::types::RequestParam;
 use crate::worker::Worker;
 
 fn flush_ep(ep: *mut Ep, call: &Call) -> Result<StatusPtr, Status> {
-    let ep = given(ep)?;
+    let ep = checked(ep)?;
     let worker = ep.worker();
     worker.inside(|plain| {
         // SAFETY: the caller keeps the callback valid until the end.
@@ -26,7 +26,7 @@ fn flush_ep(ep: *mut Ep, call: &Call) -> Result<StatusPtr, Status> {
 }
 
 fn flush_worker(worker: *mut Worker, call: &Call) -> Result<StatusPtr, Status> {
-    let worker = given(worker)?;
+    let worker = checked(worker)?;
     worker.inside(|plain| {
         // SAFETY: the caller keeps the callback valid until the end.
         unsafe {
@@ -66,7 +66,7 @@ entry! {
     /// Flushes an endpoint and waits.
     fn ucp_ep_flush(ep: *mut Ep) -> CStatus {
         let started = flush_ep(ep, &plain_call())?;
-        wait(given(ep)?.worker(), started)
+        wait(checked(ep)?.worker(), started)
     }
 
     /// Completes when all earlier operations of a worker have.
@@ -82,11 +82,11 @@ entry! {
     /// Flushes a worker and waits.
     fn ucp_worker_flush(worker: *mut Worker) -> CStatus {
         let started = flush_worker(worker, &plain_call())?;
-        wait(given(worker)?, started)
+        wait(checked(worker)?, started)
     }
 
     /// Orders one-sided operations: later ones take effect after earlier ones to the same peer.
     fn ucp_worker_fence(worker: *mut Worker) -> CStatus {
-        given(worker)?.inside(ucp::Worker::fence)
+        checked(worker)?.inside(ucp::Worker::fence)
     }
 }

@@ -36,12 +36,28 @@ pub(crate) trait Handle: Sized {
     const MAGIC: u32;
     /// Name in UCX, for messages.
     const NAME: &'static str;
+    /// Objects are static: no function makes or frees them.
+    const IS_STATIC: bool = false;
     fn magic(&self) -> &Magic;
+}
+
+/// A kind of handle.
+pub(crate) trait Named {
+    /// Name for messages.
+    const NAME: &'static str;
+    /// Objects are static: no function makes or frees them.
+    const IS_STATIC: bool;
+}
+
+impl<T: Handle> Named for T {
+    const NAME: &'static str = <T as Handle>::NAME;
+    const IS_STATIC: bool = <T as Handle>::IS_STATIC;
 }
 
 /// The object of a handle on a slow path: its kind is checked. `'a` ends when the caller frees the handle.
 pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
     let object = given(handle)?;
+    crate::check::handle(handle);
     // SAFETY: every object begins with its kind.
     let magic = unsafe { handle.cast::<u32>().read() };
     if magic == T::MAGIC {
@@ -60,15 +76,24 @@ pub(crate) fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
 }
 
 /// Hands an object out.
-pub(crate) fn into_handle<T>(object: T) -> *mut T {
-    Box::into_raw(Box::new(object))
+pub(crate) fn into_handle<T: Named>(object: T) -> *mut T {
+    Box::into_raw(Box::write(crate::check::new_place(), object))
 }
 
 /// Takes an object back, to free it.
 pub(crate) fn from_handle<T: Handle>(handle: *mut T) -> Result<Box<T>, Status> {
     checked(handle)?.magic().0.set(0);
     // SAFETY: `into_handle` has made it; the program frees it once.
-    Ok(unsafe { Box::from_raw(handle) })
+    Ok(unsafe { take(handle) })
+}
+
+/// Takes an object back that does not begin with its kind.
+/// # Safety
+/// `into_handle` has made it, and it is taken once.
+pub(crate) unsafe fn take<T: Named>(handle: *mut T) -> Box<T> {
+    crate::check::remove(handle);
+    // SAFETY: this function's contract.
+    unsafe { Box::from_raw(handle) }
 }
 
 /// Stores a result of a call. Refuses null.

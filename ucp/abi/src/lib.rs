@@ -8,6 +8,7 @@
 //! | `config`, `context` | `ucp_config_*`, `ucp_init_version`, `ucp_context_*`, versions |
 //! | `worker`, `wakeup` | workers, their addresses, progress, sleep |
 //! | `ep` | endpoints: creation, close, queries |
+//! | `check` | what `UCX_CHECK=y` checks |
 //! | `request` | requests: status, user memory, cancel |
 //! | `tag`, `am`, `stream` | two-sided operations |
 //! | `mem`, `rkey`, `rma`, `atomic`, `flush` | one-sided operations |
@@ -31,6 +32,7 @@ mod layout;
 
 mod am;
 mod atomic;
+mod check;
 mod config;
 mod context;
 mod datatype;

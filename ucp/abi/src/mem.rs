@@ -35,7 +35,7 @@ pub(crate) struct Mem {
 
 impl Handle for Mem {
     const MAGIC: u32 = 0x7570_6d6d;
-    const NAME: &'static str = "memory";
+    const NAME: &'static str = "memory handle";
     fn magic(&self) -> &Magic {
         &self.magic
     }

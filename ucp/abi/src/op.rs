@@ -70,7 +70,11 @@ pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
 pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
     // SAFETY: the two words behind the block are this library's.
     unsafe { private(id).write(Private { worker, callback }) };
-    handle_of(id)
+    let handle = handle_of(id);
+    if crate::check::is_on() {
+        crate::check::add_request(handle, worker);
+    }
+    handle
 }
 
 /// Parameters of an operation, as far as the caller has set them.

@@ -68,7 +68,9 @@ impl Allocated {
         let has_ended =
             |request: &*mut c_void| status_of(*request).is_ok_and(|(_, is)| is != Status::InProgress);
         if let Some(at) = free.iter().position(has_ended) {
-            return Ok(free.swap_remove(at));
+            let handle = free.swap_remove(at);
+            crate::check::add_allocated(handle, worker);
+            return Ok(handle);
         }
         let mut memory = vec![0_u128; (REQUEST_SIZE + self.room.size).div_ceil(16)].into_boxed_slice();
         let start = NonNull::new(memory.as_mut_ptr().cast::<u8>()).ok_or(Status::NoMemory)?;
@@ -76,6 +78,7 @@ impl Allocated {
         // SAFETY: the memory is this object's, long enough, and outlives the engine.
         let id = unsafe { plain.with_request_memory(start, ended) }.map_err(Error::status)?;
         let handle = set_words(id, worker, std::ptr::null());
+        crate::check::add_allocated(handle, worker);
         if let Some(init) = self.room.init {
             // SAFETY: the program's function, with memory of the length that it asked for.
             unsafe { init(handle) };

@@ -126,7 +126,9 @@ entry! {
     /// Frees bytes of a stream.
     fn ucp_stream_data_release(ep: *mut Ep, data: *mut c_void) {
         let worker = checked(ep)?.worker();
-        worker.inside(|_| drop(worker.streams.0.borrow_mut().remove(&data.addr())))
+        let released = worker.inside(|_| worker.streams.0.borrow_mut().remove(&data.addr()))?;
+        crate::check::kept(data, released.is_some());
+        worker.inside(|_| drop(released))
     }
 
     /// Finds endpoints with bytes to receive. Returns their number.

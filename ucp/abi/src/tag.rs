@@ -10,10 +10,15 @@ use ucp::{Match, Message, OpParams, SendParams};
 use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
-use crate::handle::given;
+use crate::handle::{Named, given, into_handle, take};
 use crate::op::{Call, Forced, NOTHING, NoResult, TagRecv, run};
 use crate::types::{RequestParam, TagInfo};
 use crate::worker::Worker;
+
+impl Named for Message {
+    const NAME: &'static str = "probed message";
+    const IS_STATIC: bool = false;
+}
 
 /// Starts a send. // HOT
 #[inline(always)]
@@ -98,7 +103,7 @@ fn recv_message(
     let truncated = Cell::new(NOTHING);
     worker.inside(|plain| {
         // SAFETY: `ucp_tag_probe_nb` has made it; the program receives it once.
-        let message = unsafe { Box::from_raw(message) };
+        let message = unsafe { take(message) };
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
             run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
@@ -203,7 +208,7 @@ entry! {
             _ => match plain.mprobe(matching) {
                 Some(message) => {
                     let found = message.envelope();
-                    (crate::handle::into_handle(message), Some(found))
+                    (into_handle(message), Some(found))
                 }
                 None => (std::ptr::null_mut(), None),
             },

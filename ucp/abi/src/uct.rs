@@ -18,6 +18,9 @@ macro_rules! operation {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $T:ty),* $(,)?) $(-> $Ret:ty)? $body:block)+) => {$(
         $(#[$meta])*
         pub(crate) unsafe extern "C" fn $name($($arg: $T),*) $(-> $Ret)? {
+            if crate::check::is_on() {
+                crate::check::enter(stringify!($name), &[$(crate::check::argument!($arg)),*]);
+            }
             crate::entry::guard(stringify!($name), move || $body)
         }
     )+};

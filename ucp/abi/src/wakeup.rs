@@ -8,7 +8,7 @@ use ::ucs::Status;
 use ucp::mt::SharedWorker;
 
 use crate::entry::CStatus;
-use crate::handle::{checked, given, store};
+use crate::handle::{checked, store};
 use crate::worker::Worker;
 
 /// `UCP_WAKEUP_EDGE`.
@@ -57,7 +57,7 @@ entry! {
 
     /// Arms the descriptor; busy: there may be something to progress.
     fn ucp_worker_arm(worker: *mut Worker) -> CStatus {
-        let worker = given(worker)?;
+        let worker = checked(worker)?;
         worker.inside(|_| ())?;
         match worker.shared.arm() {
             Ok(true) => Ok(()),
@@ -67,14 +67,14 @@ entry! {
 
     /// Sleeps until there may be something to progress.
     fn ucp_worker_wait(worker: *mut Worker) -> CStatus {
-        let worker = given(worker)?;
+        let worker = checked(worker)?;
         worker.inside(|_| ())?;
         worker.shared.wait(None).map(drop).map_err(|_| Status::IoError)
     }
 
     /// Waits a while for a change of a word, which may have come when it returns.
     fn ucp_worker_wait_mem(worker: *mut Worker, address: *mut c_void) {
-        given(worker)?;
+        checked(worker)?;
         let word = address.cast::<u64>();
         if word.is_null() || !word.is_aligned() {
             return Err(Status::InvalidParam);
@@ -87,7 +87,7 @@ entry! {
 
     /// Ends the sleep of a worker, from any thread.
     fn ucp_worker_signal(worker: *mut Worker) -> CStatus {
-        given(worker)?.shared.signal();
+        checked(worker)?.shared.signal();
         Ok(())
     }
 }

@@ -5,8 +5,10 @@
 
 mod common;
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{library_folder, output_within};
 
@@ -14,7 +16,11 @@ const HEADER: &str = "/usr/include/ucp/api/ucp.h";
 
 fn compile(name: &str, folder: &Path, arguments: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.trim_end_matches(".c"));
+    // Tests compile the same program at the same time.
+    static COMPILED: AtomicU32 = AtomicU32::new(0);
+    let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+    let program = format!("{}.{number}", name.trim_end_matches(".c"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program);
     let mut gcc = Command::new("gcc");
     gcc.args(["-O1", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-unused-function"])
         .args(arguments)
@@ -28,15 +34,27 @@ fn compile(name: &str, folder: &Path, arguments: &[&str]) -> PathBuf {
     program
 }
 
-fn run(name: &str, tls: &[&str]) {
-    if !Path::new(HEADER).exists() || Command::new("gcc").arg("--version").output().is_err() {
+/// Whether there is a C compiler and UCX's headers.
+fn has_headers() -> bool {
+    let found = Path::new(HEADER).exists() && Command::new("gcc").arg("--version").output().is_ok();
+    if !found {
         eprintln!("skipped: no gcc or no {HEADER} (libucx-dev)");
+    }
+    found
+}
+
+fn run(name: &str, tls: &[&str]) {
+    run_with(name, tls, &[]);
+}
+
+fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
+    if !has_headers() {
         return;
     }
     let folder = library_folder();
     // Some functions are newer than Debian's headers.
     let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
-    let arguments: &[&str] = if name == "rest.c" { &[ours] } else { &[] };
+    let arguments: &[&str] = if ["rest.c", "wrong_kind.c"].contains(&name) { &[ours] } else { &[] };
     let program = compile(name, &folder, arguments);
     let module = if name == "pitfalls.c" {
         compile("module.c", &folder, &["-shared", "-fPIC"])
@@ -50,7 +68,7 @@ fn run(name: &str, tls: &[&str]) {
         if name == "fuzz.c" {
             command.env("UCX_LOG_LEVEL", "fatal");
         }
-        command.env("MODULE", module.as_os_str());
+        command.env("MODULE", module.as_os_str()).envs(environment.iter().copied());
         let output = output_within(command, 120);
         assert!(output.stdout.is_empty(), "{name} on {tls} prints to standard output");
         assert!(
@@ -90,7 +108,94 @@ fn what_programs_rely_on() {
 #[test]
 fn bad_input_answers_a_status() {
     run("bad_input.c", &["posix"]);
+    run("wrong_kind.c", &["posix"]);
     run("fuzz.c", &["posix", "efa"]);
+}
+
+/// Rule of `check_rules.c`, and what `UCX_CHECK=y` says of it. `ADDR` stands for an address.
+const RULES: &[(&str, &str)] = &[
+    ("worker_as_endpoint", "ucp_tag_send_nbx: ADDR is a worker, not an endpoint"),
+    ("context_as_worker", "ucp_worker_progress: ADDR is a context, not a worker"),
+    ("request_as_endpoint", "ucp_ep_flush_nbx: ADDR is a request, not an endpoint"),
+    ("own_memory_as_worker", "ucp_tag_recv_nbx: ADDR is not a worker of this library"),
+    ("own_memory_as_rkey", "ucp_put_nbx: ADDR is not a remote key of this library"),
+    ("own_memory_as_datatype", "ucp_tag_send_nbx: ADDR is not a datatype of callbacks of this library"),
+    ("freed_worker", "ucp_worker_progress: ADDR is a worker that ucp_worker_destroy has freed"),
+    ("closed_endpoint", "ucp_tag_send_nbx: ADDR is an endpoint that ucp_ep_close_nb has freed"),
+    ("endpoint_of_a_freed_worker", "ucp_ep_flush_nbx: ADDR is an endpoint that ucp_worker_destroy has freed"),
+    ("memory_freed_twice", "ucp_mem_unmap: ADDR is a memory handle that ucp_mem_unmap has freed"),
+    ("freed_rkey", "ucp_get_nbx: ADDR is a remote key that ucp_rkey_destroy has freed"),
+    ("freed_context", "ucp_context_print_info: ADDR is a context that ucp_cleanup has freed"),
+    (
+        "message_received_twice",
+        "ucp_tag_msg_recv_nbx: ADDR is a probed message that ucp_tag_msg_recv_nbx has freed",
+    ),
+    ("message_left_in_the_queue", "ucp_tag_msg_recv_nbx: ADDR is not a probed message of this library"),
+    ("request_freed_twice", "ucp_request_free: ADDR is a request that ucp_request_free has freed"),
+    (
+        "status_of_a_freed_request",
+        "ucp_request_check_status: ADDR is a request that ucp_request_release has freed",
+    ),
+    ("own_memory_as_request", "ucp_request_check_status: ADDR is not a request of this library"),
+    (
+        "free_of_a_request_of_the_program",
+        "ucp_request_free: ADDR is a request in memory of the program, which the library does not free",
+    ),
+    (
+        "request_of_a_freed_worker",
+        "ucp_request_check_status: ADDR is a request that ucp_worker_destroy has freed",
+    ),
+    (
+        "use_of_a_freed_allocated_request",
+        "ucp_tag_recv_nbx: ADDR is a request that ucp_request_free has freed",
+    ),
+    (
+        "release_of_data_that_is_not_kept",
+        "ucp_am_data_release: ADDR is no data that the program has kept, or it has been released",
+    ),
+    (
+        "release_of_stream_data_that_is_not_kept",
+        "ucp_stream_data_release: ADDR is no data that the program has kept, or it has been released",
+    ),
+];
+
+/// Whether a text is a line, but for addresses.
+fn is_line(text: &str, line: &str) -> bool {
+    let Some((before, behind)) = line.split_once("ADDR") else { return text == line };
+    let rest = text.strip_prefix("ucp: UCX_CHECK: ").and_then(|text| text.strip_prefix(before));
+    let Some(rest) = rest.and_then(|rest| rest.strip_prefix("0x")) else { return false };
+    rest.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()) == format!("{behind}\n")
+}
+
+#[test]
+fn a_broken_rule_ends_the_program_with_one_line() {
+    if !has_headers() {
+        return;
+    }
+    let folder = library_folder();
+    let program = compile("check_rules.c", &folder, &[]);
+    let run = |rule: Option<&str>| {
+        let mut command = Command::new(&program);
+        command.args(rule).env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", "posix").env("UCX_CHECK", "y");
+        output_within(command, 60)
+    };
+    let names = String::from_utf8(run(None).stderr).expect("names");
+    let tested: Vec<&str> = RULES.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names.lines().collect::<Vec<_>>(), tested, "the program's rules, and those that are tested");
+    for (name, line) in RULES {
+        let output = run(Some(name));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{name}: {}\n{text}", output.status);
+        assert!(is_line(&text, line), "{name}: {text:?} is not {line:?}");
+    }
+}
+
+/// Checks find nothing in programs that break no rule.
+#[test]
+fn programs_that_break_no_rule_run_with_checks() {
+    for name in ["tagged.c", "one_sided.c", "messages.c", "rest.c", "pitfalls.c"] {
+        run_with(name, &["posix"], &[("UCX_CHECK", "y")]);
+    }
 }
 
 /// Names of the functions that a header declares.
@@ -118,8 +223,8 @@ fn declared(header: &str) -> Vec<String> {
 
 #[test]
 fn every_public_function_is_exported() {
-    if !Path::new(HEADER).exists() || Command::new("gcc").arg("--version").output().is_err() {
-        return eprintln!("skipped: no gcc or no {HEADER} (libucx-dev)");
+    if !has_headers() {
+        return;
     }
     let mut names = declared(HEADER);
     names.extend(declared("/usr/include/ucp/api/ucp_compat.h"));

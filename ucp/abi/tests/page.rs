@@ -140,13 +140,13 @@ fn table() -> String {
     let names = functions(&header);
     assert!(names.len() >= 113, "{} functions", names.len());
     for name in names {
-        // `fuzz.c` and `bad_input.c` call with what is not valid.
+        // These call with what is not valid.
         let users: Vec<_> =
             programs.iter().filter(|(_, text)| words(text).any(|word| word == name)).collect();
         let users = users
             .iter()
             .map(|(file, _)| file.trim_end_matches(".c"))
-            .filter(|file| !["fuzz", "bad_input"].contains(file));
+            .filter(|file| !["fuzz", "bad_input", "wrong_kind", "check_rules"].contains(file));
         let users = users.collect::<Vec<_>>().join(", ");
         assert!(
             !users.is_empty() || UNTESTED.contains(&name.as_str()),
@@ -183,6 +183,43 @@ fn the_page_lists_every_function_and_value() {
     }
     assert!(is == must, "docs/abi.md is stale: PAGE=write writes it");
 }
+
+/// Functions with handles that test these for null only, because they carry data: whole words of their names.
+const CARRY_DATA: [&str; 11] =
+    ["send", "recv", "put", "get", "atomic", "probe", "progress", "request", "test", "status", "completed"];
+
+/// `wrong_kind.c` passes what is no handle to every function that has one and carries no data.
+#[test]
+fn every_function_without_data_checks_the_kind_of_its_handles() {
+    let header = without_comments(&read(folder().join("include/ucp/api/ucp.h")));
+    let program = read(folder().join("tests/c/wrong_kind.c"));
+    let mut found = 0;
+    for name in functions(&header) {
+        let call = header.split_once(&format!("{name}(")).expect("it is declared").1;
+        let arguments = call.split_once(')').expect("it has arguments").0;
+        let has_handle = words(arguments).any(|word| word.starts_with("ucp_") && word.ends_with("_h"));
+        let carries = name.split('_').any(|word| CARRY_DATA.contains(&word)) && !IS_SLOW.contains(&&*name);
+        if has_handle && !carries {
+            found += 1;
+            // `ucp_init` of the header calls `ucp_init_version`.
+            let called = name.trim_end_matches("_version");
+            assert!(words(&program).any(|word| word == called), "{name}: wrong_kind.c does not call it");
+        }
+    }
+    assert!(found > 40, "{found} functions");
+}
+
+/// Functions without data in spite of such a word in their names.
+const IS_SLOW: [&str; 8] = [
+    "ucp_worker_get_address",
+    "ucp_worker_get_efd",
+    "ucp_worker_set_am_recv_handler",
+    "ucp_worker_set_am_handler",
+    "ucp_request_alloc",
+    "ucp_request_cancel",
+    "ucp_conn_request_query",
+    "ucp_listener_reject",
+];
 
 #[test]
 fn nothing_of_the_public_headers_is_missing() {

@@ -20,6 +20,9 @@ crate::config_table! {
         pub config_file: String = "", key "CONFIG_FILE";
         /// Warn of names that neither this library nor UCX has.
         pub warn_unused: bool = "y", key "WARN_UNUSED_ENV_VARS";
+        /// The C interface checks every handle and request that a program passes, and aborts at the first
+        /// that is not valid. Only read from the environment.
+        pub check: bool = "n", key "CHECK";
     }
 }
 

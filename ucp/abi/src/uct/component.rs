@@ -29,6 +29,7 @@ unsafe impl Sync for Component {}
 impl Handle for Component {
     const MAGIC: u32 = 0x7563_636d;
     const NAME: &'static str = "component";
+    const IS_STATIC: bool = true;
     fn magic(&self) -> &Magic {
         &self.magic
     }

@@ -14,7 +14,7 @@ use super::iface::{Iface, checked_iface};
 use super::progress::comp_of;
 use super::types::{Completion, EpParams, PendingReq, ep_param};
 use crate::entry::{CStatus, mask_of};
-use crate::handle::{Magic, store};
+use crate::handle::{Magic, Named, into_handle, store, take};
 
 /// `uct_ep_t`, and behind it the endpoint.
 #[repr(C)]
@@ -36,6 +36,11 @@ impl Ep {
         // SAFETY: the program destroys endpoints before it closes their interface.
         unsafe { &*self.iface }
     }
+}
+
+impl Named for Ep {
+    const NAME: &'static str = "uct endpoint";
+    const IS_STATIC: bool = false;
 }
 
 /// An endpoint of the caller on a slow path.
@@ -75,7 +80,7 @@ entry! {
             Status::Unreachable
         })?;
         let made = Ep { iface: handle, magic: Magic::of_static(EP), inner, pending: Rc::default() };
-        let made = Box::into_raw(Box::new(made));
+        let made = into_handle(made);
         let tag = iface.add_ep(made);
         // SAFETY: the endpoint has just been made.
         unsafe { (*made).inner.set_tag(tag) };
@@ -88,7 +93,7 @@ entry! {
         destroyed.iface().remove_ep(destroyed.inner.tag());
         destroyed.magic.clear();
         // SAFETY: it is an endpoint of `uct_ep_create`, which the program destroys once.
-        drop(unsafe { Box::from_raw(ep) });
+        drop(unsafe { take(ep) });
         Ok(())
     }
 

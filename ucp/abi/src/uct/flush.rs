@@ -6,12 +6,11 @@ use ::ucs::Status;
 use ::uct::api::{Ep as _, Error, Iface as _, Refused};
 
 use super::answer;
-use super::ep::Ep;
-use super::iface::Iface;
+use super::ep::{Ep, checked_ep};
+use super::iface::{Iface, checked_iface};
 use super::progress::comp_of;
 use super::types::Completion;
 use crate::entry::CStatus;
-use crate::handle::given;
 
 /// `UCT_FLUSH_FLAG_CANCEL`: what the device has goes on to its end, as UCX allows.
 const CANCEL: c_uint = 1 << 0;
@@ -24,7 +23,7 @@ operation! {
     /// Completes when the endpoint's operations have.
     fn ep_flush(ep: *mut Ep, flags: c_uint, completion: *mut Completion) -> CStatus {
         check_flags(flags, CANCEL)?;
-        match given(ep)?.inner.flush(comp_of(completion)) {
+        match checked_ep(ep)?.inner.flush(comp_of(completion)) {
             // Nothing is left of what was to be cancelled.
             Err(Refused::Failed(Error::PeerDead)) if flags & CANCEL != 0 => Ok(()),
             flushed => answer(flushed),
@@ -33,17 +32,17 @@ operation! {
 
     /// Operations that follow take effect after those before.
     fn ep_fence(ep: *mut Ep, _flags: c_uint) -> CStatus {
-        answer(given(ep)?.inner.fence())
+        answer(checked_ep(ep)?.inner.fence())
     }
 
     /// Completes when all operations of the interface have.
     fn iface_flush(iface: *mut Iface, flags: c_uint, completion: *mut Completion) -> CStatus {
         check_flags(flags, 0)?;
-        answer(given(iface)?.inner.flush(comp_of(completion)))
+        answer(checked_iface(iface)?.inner.flush(comp_of(completion)))
     }
 
     /// Operations of all endpoints that follow take effect after those before.
     fn iface_fence(iface: *mut Iface, _flags: c_uint) -> CStatus {
-        answer(given(iface)?.inner.fence())
+        answer(checked_iface(iface)?.inner.fence())
     }
 }

@@ -21,7 +21,7 @@ use super::types::{
 use super::worker::{Worker, checked_worker};
 use crate::context::text_of;
 use crate::entry::{CStatus, mask_of};
-use crate::handle::{checked, store};
+use crate::handle::{Named, checked, into_handle, store, take};
 
 /// `uct_iface_t`, and behind it the interface.
 #[repr(C)]
@@ -90,6 +90,11 @@ impl Iface {
     }
 }
 
+impl Named for Iface {
+    const NAME: &'static str = "interface";
+    const IS_STATIC: bool = false;
+}
+
 /// An interface of the caller on a slow path: it has our operations.
 pub(crate) fn checked_iface<'a>(iface: *const Iface) -> Result<&'a Iface, Status> {
     // SAFETY: a handle that is not null is one of ours and has not been freed.
@@ -145,7 +150,7 @@ entry! {
         })?;
         let handler = field!(params, mask, iface_param::ERR_HANDLER, err_handler).flatten();
         let arg = field!(params, mask, iface_param::ERR_HANDLER_ARG, err_handler_arg);
-        store(iface, Box::into_raw(Box::new(Iface {
+        store(iface, into_handle(Iface {
             ops: Ops::new(),
             inner,
             md_id: domain.id,
@@ -158,7 +163,7 @@ entry! {
             eps: RefCell::default(),
             next_ep: Cell::new(1),
             scratch: RefCell::default(),
-        })))
+        }))
     }
 
     /// Closes an interface. Its endpoints have been destroyed.
@@ -172,7 +177,7 @@ entry! {
             checked_worker(closed.worker)?.remove(member);
         }
         // SAFETY: it is an interface of `uct_iface_open`, which the program closes once.
-        let mut iface = unsafe { Box::from_raw(iface) };
+        let mut iface = unsafe { take(iface) };
         iface.ops = Ops::closed();
         Ok(())
     }

@@ -74,7 +74,7 @@ pub(crate) struct MemHandle {
 
 impl Handle for MemHandle {
     const MAGIC: u32 = 0x7563_7468;
-    const NAME: &'static str = "memory";
+    const NAME: &'static str = "uct memory handle";
     fn magic(&self) -> &Magic {
         &self.magic
     }

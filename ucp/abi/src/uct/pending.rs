@@ -5,15 +5,14 @@ use std::ffi::{c_uint, c_void};
 use ::ucs::Status;
 use ::uct::api::{Ep as _, PendingQueued, Retry};
 
-use super::ep::Ep;
+use super::ep::{Ep, checked_ep};
 use super::types::{PendingReq, PurgeCallback};
 use crate::entry::CStatus;
-use crate::handle::given;
 
 operation! {
     /// Queues an operation. Busy: there is room now, and it was not queued.
     fn pending_add(ep: *mut Ep, request: *mut PendingReq, _flags: c_uint) -> CStatus {
-        let ep = given(ep)?;
+        let ep = checked_ep(ep)?;
         // SAFETY: the caller passes a request, or null.
         let func = unsafe { request.as_ref() }.and_then(|request| request.func).ok_or(Status::InvalidParam)?;
         let waiting = ep.pending.clone();
@@ -41,7 +40,7 @@ operation! {
 
     /// Takes all waiting operations off the queue, in order, and hands each to the caller.
     fn pending_purge(ep: *mut Ep, call: Option<PurgeCallback>, arg: *mut c_void) {
-        let ep = given(ep)?;
+        let ep = checked_ep(ep)?;
         ep.inner.pending_purge(&mut drop);
         let waiting = std::mem::take(&mut *ep.pending.borrow_mut());
         for request in waiting {

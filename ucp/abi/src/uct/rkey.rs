@@ -32,7 +32,7 @@ pub(crate) struct Rkey {
 
 impl Handle for Rkey {
     const MAGIC: u32 = 0x7563_746b;
-    const NAME: &'static str = "remote key";
+    const NAME: &'static str = "uct remote key";
     fn magic(&self) -> &Magic {
         &self.magic
     }

@@ -7,7 +7,7 @@ use ::ucs::Status;
 
 use super::types::{CallbackQueue, QueueElement};
 use crate::entry::CStatus;
-use crate::handle::store;
+use crate::handle::{Named, into_handle, store, take};
 use crate::types::thread_mode;
 
 /// `uct_worker_t`, and behind it what is progressed.
@@ -18,6 +18,11 @@ pub(crate) struct Worker {
     pub(crate) is_shared: bool,
     members: RefCell<Vec<Member>>,
     next_id: Cell<c_int>,
+}
+
+impl Named for Worker {
+    const NAME: &'static str = "uct worker";
+    const IS_STATIC: bool = false;
 }
 
 /// `ucs_callback_t`.
@@ -103,12 +108,12 @@ entry! {
             return Err(Status::Unsupported);
         }
         let nothing = QueueElement { cb: None, arg: std::ptr::null_mut(), flags: 0, id: NO_ID };
-        let made = Box::into_raw(Box::new(Worker {
+        let made = into_handle(Worker {
             queue: CallbackQueue { fast_elems: [nothing; 8], private: [0; 72] },
             is_shared: mode != thread_mode::SINGLE,
             members: RefCell::default(),
             next_id: Cell::new(0),
-        }));
+        });
         let first = QueueElement { cb: Some(progress), arg: made.cast(), ..nothing };
         // SAFETY: the worker has just been made, and nobody else has it.
         unsafe { (&raw mut (*made).queue.fast_elems[0]).write(first) };
@@ -122,7 +127,7 @@ entry! {
             tracing::warn!("uct_worker_destroy: {left} interfaces or callbacks are still progressed");
         }
         // SAFETY: it is a worker of `uct_worker_create`, which the program destroys once.
-        let mut worker = unsafe { Box::from_raw(worker) };
+        let mut worker = unsafe { take(worker) };
         worker.queue.fast_elems[0].cb = None;
         Ok(())
     }

@@ -1,0 +1,320 @@
+//! Checks of `UCX_CHECK=y`: every handle and request that a program passes is one that this library has
+//! made and the program has not freed. The first that is not ends the process, with one line on standard
+//! error.
+//!
+//! Handles are remembered by their addresses. No new handle gets the address of one that has been freed, so
+//! that a freed one is always found. A freed request is found until its memory serves another operation.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::handle::Named;
+use crate::types::{RequestParam, op_attr};
+use crate::worker::Worker;
+
+const OFF: u8 = 0;
+/// The first function that is called reads the environment.
+const UNDECIDED: u8 = 1;
+const ON: u8 = 2;
+
+static MODE: AtomicU8 = AtomicU8::new(UNDECIDED);
+
+/// Whether there may be something to check. // HOT
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    MODE.load(Ordering::Relaxed) != OFF
+}
+
+/// Whether handles are checked.
+fn checks() -> bool {
+    if MODE.load(Ordering::Relaxed) == UNDECIDED {
+        let given = std::env::var("UCX_CHECK").ok();
+        let is_wanted = given.and_then(|value| <bool as ::ucs::config::ConfigValue>::parse(&value));
+        MODE.store(if is_wanted == Some(true) { ON } else { OFF }, Ordering::Relaxed);
+    }
+    MODE.load(Ordering::Relaxed) == ON
+}
+
+/// Name of requests in messages.
+const REQUEST: &str = "request";
+
+/// Owner of the memory of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// This library.
+    Library,
+    /// This library, for the program's operations: a request of `ucp_request_alloc`.
+    Allocated,
+    /// The program, for a request.
+    Program,
+}
+
+/// Object that has been handed out at an address.
+struct Object {
+    name: &'static str,
+    memory: Memory,
+    /// Worker of a request.
+    worker: usize,
+    /// Function that has freed it.
+    freed_by: Option<&'static str>,
+}
+
+static OBJECTS: Mutex<Option<HashMap<usize, Object>>> = Mutex::new(None);
+
+thread_local! {
+    /// Function of the interface that runs.
+    static FUNCTION: Cell<&'static str> = const { Cell::new("") };
+    /// Request in memory of the program that its operation uses.
+    static LENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Runs `f` on the objects that are known.
+fn with_objects<R>(f: impl FnOnce(&mut HashMap<usize, Object>) -> R) -> R {
+    let mut objects: MutexGuard<'_, _> = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    f(objects.get_or_insert_default())
+}
+
+/// Ends the process, with the rule that the program has broken.
+fn broken(rule: std::fmt::Arguments<'_>) -> ! {
+    eprintln!("ucp: UCX_CHECK: {}: {rule}", FUNCTION.get());
+    std::process::abort()
+}
+
+/// A kind with its article.
+fn one(name: &str) -> String {
+    let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
+    format!("{article} {name}")
+}
+
+/// Ends the process unless a live object of that kind is at an address. Null is left to the function.
+fn require(at: usize, name: &'static str) {
+    if at == 0 {
+        return;
+    }
+    // What is wrong is told without the lock.
+    let rule = with_objects(|objects| match objects.get(&at) {
+        None => Some(format!("{at:#x} is not {} of this library", one(name))),
+        Some(found) if found.name != name => {
+            Some(format!("{at:#x} is {}, not {}", one(found.name), one(name)))
+        }
+        Some(Object { freed_by: Some(freed_by), .. }) => {
+            Some(format!("{at:#x} is {} that {freed_by} has freed", one(name)))
+        }
+        Some(_) => None,
+    });
+    if let Some(rule) = rule {
+        broken(format_args!("{rule}"));
+    }
+}
+
+/// Checks a rule that is not about handles: the data that a program gives back is what it has kept.
+pub(crate) fn kept(data: *const c_void, is_kept: bool) {
+    if !is_kept && !data.is_null() && checks() {
+        broken(format_args!("{data:p} is no data that the program has kept, or it has been released"));
+    }
+}
+
+/// An argument of a function.
+#[derive(Clone, Copy)]
+pub(crate) enum Argument {
+    Handle {
+        at: usize,
+        name: &'static str,
+    },
+    /// Request in memory of the program that the parameters of an operation name; 0: none.
+    Param(usize),
+    /// Request of a function that has it as an argument.
+    Request(usize),
+    Other,
+}
+
+/// An argument, to be looked at by its type.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe<T>(pub T);
+
+/// Handles, parameters and requests.
+pub(crate) trait Look {
+    fn look(&self, name: &str) -> Argument;
+}
+
+/// All other types: this trait is chosen where [`Look`] does not fit, since it takes a reference more.
+pub(crate) trait LookAtOther {
+    fn look(&self, _name: &str) -> Argument {
+        Argument::Other
+    }
+}
+
+impl<T> LookAtOther for &Probe<T> {}
+
+impl<T: Named> Look for Probe<*mut T> {
+    fn look(&self, name: &str) -> Argument {
+        Probe(self.0.cast_const()).look(name)
+    }
+}
+
+impl<T: Named> Look for Probe<*const T> {
+    fn look(&self, _: &str) -> Argument {
+        if T::IS_STATIC { Argument::Other } else { Argument::Handle { at: self.0.addr(), name: T::NAME } }
+    }
+}
+
+impl Look for Probe<*const RequestParam> {
+    fn look(&self, _: &str) -> Argument {
+        if self.0.is_null() {
+            return Argument::Other;
+        }
+        // SAFETY: every such structure begins with its mask.
+        let mask = unsafe { (&raw const (*self.0).op_attr_mask).read_unaligned() };
+        let request = field!(self.0, mask, op_attr::REQUEST, request);
+        Argument::Param(request.map_or(0, |request| request.addr()))
+    }
+}
+
+impl Look for Probe<*mut c_void> {
+    fn look(&self, name: &str) -> Argument {
+        if name == REQUEST { Argument::Request(self.0.addr()) } else { Argument::Other }
+    }
+}
+
+/// Looks at an argument of a function.
+macro_rules! argument {
+    ($arg:ident) => {{
+        #[allow(unused_imports)]
+        use crate::check::{Look as _, LookAtOther as _};
+        #[allow(clippy::needless_borrow)]
+        (&crate::check::Probe($arg)).look(stringify!($arg))
+    }};
+}
+pub(crate) use argument;
+
+/// Checks the arguments of a function that begins.
+#[cold]
+#[inline(never)]
+pub(crate) fn enter(function: &'static str, arguments: &[Argument]) {
+    if !checks() {
+        return;
+    }
+    FUNCTION.set(function);
+    LENT.set(0);
+    for argument in arguments {
+        match *argument {
+            Argument::Handle { at, name } => require(at, name),
+            Argument::Param(at) => lend(at),
+            Argument::Request(at) if function.ends_with("_nbr") => lend(at),
+            Argument::Request(at) if function.starts_with("ucp_request_free") => free_request(at),
+            Argument::Request(at) if function == "ucp_request_release" => free_request(at),
+            Argument::Request(at) => require(at, REQUEST),
+            Argument::Other => {}
+        }
+    }
+}
+
+/// A request in memory of the program: not one of `ucp_request_alloc` that has been freed.
+fn lend(at: usize) {
+    let is_allocated =
+        with_objects(|objects| objects.get(&at).is_some_and(|found| found.memory == Memory::Allocated));
+    if is_allocated {
+        require(at, REQUEST);
+    }
+    LENT.set(at);
+}
+
+fn free_request(at: usize) {
+    require(at, REQUEST);
+    let is_programs = with_objects(|objects| match objects.get_mut(&at) {
+        Some(found) if found.memory != Memory::Program => {
+            found.freed_by = Some(FUNCTION.get());
+            false
+        }
+        found => found.is_some(),
+    });
+    if is_programs {
+        broken(format_args!(
+            "{at:#x} is a request in memory of the program, which the library does not free"
+        ));
+    }
+}
+
+/// Remembers a request that an operation uses from now on.
+#[cold]
+#[inline(never)]
+pub(crate) fn add_request(request: *mut c_void, worker: &Worker) {
+    if !checks() {
+        return;
+    }
+    let at = request.addr();
+    let is_lent = LENT.get() == at;
+    with_objects(|objects| {
+        let memory = match objects.get(&at) {
+            Some(known) if known.memory == Memory::Allocated && is_lent => Memory::Allocated,
+            _ if is_lent => Memory::Program,
+            _ => Memory::Library,
+        };
+        let worker = std::ptr::from_ref(worker).addr();
+        objects.insert(at, Object { name: REQUEST, memory, worker, freed_by: None });
+    });
+}
+
+/// Remembers a request that the program has asked for.
+#[cold]
+#[inline(never)]
+pub(crate) fn add_allocated(request: *mut c_void, worker: &Worker) {
+    if !checks() {
+        return;
+    }
+    let worker = std::ptr::from_ref(worker).addr();
+    let object = Object { name: REQUEST, memory: Memory::Allocated, worker, freed_by: None };
+    with_objects(|objects| objects.insert(request.addr(), object));
+}
+
+/// Memory for a new handle, which is remembered.
+pub(crate) fn new_place<T: Named>() -> Box<MaybeUninit<T>> {
+    let mut place = Box::new_uninit();
+    if !checks() {
+        return place;
+    }
+    loop {
+        let object = Object { name: T::NAME, memory: Memory::Library, worker: 0, freed_by: None };
+        let is_new = with_objects(|objects| match objects.entry(place.as_ptr().addr()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(at) => {
+                at.insert(object);
+                true
+            }
+        });
+        if is_new {
+            return place;
+        }
+        // Something else had the address, and is to be told from this. The memory stays unused.
+        Box::leak(place);
+        place = Box::new_uninit();
+    }
+}
+
+/// Checks a handle that is not an argument by itself.
+pub(crate) fn handle<T: Named>(handle: *const T) {
+    if checks() && !T::IS_STATIC {
+        require(handle.addr(), T::NAME);
+    }
+}
+
+/// Marks a handle as freed, and the requests of a worker with it.
+pub(crate) fn remove<T: Named>(handle: *const T) {
+    if !checks() {
+        return;
+    }
+    require(handle.addr(), T::NAME);
+    let by = FUNCTION.get();
+    with_objects(|objects| {
+        for (at, object) in objects {
+            if *at == handle.addr() || object.worker == handle.addr() {
+                object.freed_by.get_or_insert(by);
+            }
+        }
+    });
+}

@@ -112,6 +112,9 @@ pub mod wrap;
 /// Under the model checker only what threads and processes share.
 #[cfg(all(test, loom))]
 mod efa {
+    #[expect(dead_code, reason = "what has no model")]
+    #[path = "dev/soft/link/shm/joint.rs"]
+    mod joint;
     #[path = "dev/soft/link/shm/loom.rs"]
     mod loom;
     #[path = "dev/soft/mr_entry.rs"]

@@ -277,6 +277,9 @@ impl<L: Link> DevCq for Cq<L> {
             if idle_polls >= UPKEEP_EVERY {
                 cq.upkeep();
             }
+            if cq.link.has_offers() {
+                cq.link.join_copy();
+            }
         } else {
             cq.busy_polls_left.set(BUSY_POLLS);
         }
@@ -292,6 +295,7 @@ impl<L: Link> DevCq for Cq<L> {
             || cq.deferred.get() != 0
             || idle_polls >= UPKEEP_EVERY
             || cq.link.is_down()
+            || cq.link.has_offers()
             || !cq.is_empty()
         {
             return false;

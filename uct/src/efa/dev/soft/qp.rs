@@ -202,6 +202,9 @@ impl<L: Link> QpCore<L> {
         }
         self.fast.set(false);
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        if !deferred.is_empty() {
+            self.peers.borrow().all.values().for_each(|peer| peer.peer.await_given_up());
+        }
         for w in deferred {
             self.send_cq.deferred.set(self.send_cq.deferred.get() - 1);
             self.complete(w.wr.wr_id, w.wr.op(), DevStatus::Flushed);

@@ -164,6 +164,8 @@ pub trait RemoteQp {
     fn read(&self, from: Sender, op: &Rdma) -> TryOutcome;
     /// Writes remote memory; delivers `imm` after the last byte.
     fn write(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome;
+    /// Waits until the remote device no longer works on requests of ours, which are given up.
+    fn await_given_up(&self) {}
 }
 
 /// A completion channel: a descriptor that can be signalled.
@@ -244,4 +246,11 @@ pub trait Link: Clone + Send + Sync + 'static {
     fn is_down(&self) -> bool;
     /// False once the device was killed.
     fn alive(&self) -> bool;
+    /// Whether a peer has offered to share a copy. // HOT
+    #[inline]
+    fn has_offers(&self) -> bool {
+        false
+    }
+    /// Carries out a part of a copy that a peer has offered to share.
+    fn join_copy(&self) {}
 }

@@ -4,11 +4,14 @@
 //! * `seg`: layout and checks of shared segments. * `ring`: the synchronisation, with loom models. *
 //!   `lookup`: from (GID, queue pair number) to a segment. * `permissions`: what the system allows.
 //! * `recv_queue`: the receive side. * `remote_qp`: the send side. * `remote_device`: a peer's keys, memory
-//!   and liveness. * `vm`: copies by system call. * `comp_channel`: completion channels.
+//!   and liveness. * `vm`: copies by system call; `joint_copy`, `joint`: those that both processes carry out.
+//! * `comp_channel`: completion channels.
 //!
-//! Polling needs no thread and no system call; RDMA needs no code on the target.
+//! Polling needs no thread and no system call; RDMA needs no code on the target, and is faster if it polls.
 
 mod comp_channel;
+mod joint;
+mod joint_copy;
 mod lookup;
 pub mod permissions;
 mod recv_queue;
@@ -344,5 +347,16 @@ impl Link for Shm {
     #[inline]
     fn alive(&self) -> bool {
         true
+    }
+
+    // HOT
+    #[inline]
+    fn has_offers(&self) -> bool {
+        self.0.seg.hdr().offers.bits.load(Relaxed) != 0
+    }
+
+    #[cold]
+    fn join_copy(&self) {
+        Shm::join_copy(self);
     }
 }

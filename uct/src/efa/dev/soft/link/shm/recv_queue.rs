@@ -386,6 +386,7 @@ impl RecvQueue for ShmRecvQueue {
         if self.seg.layout().unsol > 0 {
             self.skip_abandoned_unsol();
         }
+        self.dev.free_abandoned_copies();
     }
 }
 

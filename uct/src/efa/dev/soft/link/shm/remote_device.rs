@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::super::{Rdma, SendBuf, Sender, TryOutcome};
-use super::seg::DevSeg;
+use super::joint_copy::UnfinishedCopies;
+use super::seg::{CopySlot, DevSeg};
 use super::vm::{self, CopyDir};
 use crate::api::Access;
 use crate::efa::dev::DevStatus;
@@ -13,8 +14,8 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 use ucs::mem::{SharedMap, SharedMem};
 use ucs::sync::Ordering::{Acquire, Relaxed};
-use ucs::sync::{AtomicBool, AtomicU64, fence};
-use ucs::sys::PidFd;
+use ucs::sync::{AtomicBool, AtomicU32, AtomicU64, fence};
+use ucs::sys::{PidFd, ProcId};
 
 /// Mapped regions of a peer per queue pair that uses them.
 const MAX_MAPS: usize = 128;
@@ -28,6 +29,7 @@ type Map = Option<SharedMap>;
 
 /// A peer's device, shared by the threads of this process.
 pub(super) struct RemoteDevice {
+    me: ProcId,
     pid: u32,
     /// Pidfd of the peer; `None` for this process.
     pidfd: Option<PidFd>,
@@ -46,11 +48,17 @@ pub(super) struct RemoteMemory {
     last: Cell<(u64, *mut u8, usize)>,
     /// Epoch for which the peer was found to know us.
     known: Cell<u64>,
+    pub(super) unfinished: UnfinishedCopies,
 }
 
 impl Default for RemoteMemory {
     fn default() -> Self {
-        RemoteMemory { maps: RefCell::default(), last: Cell::new(NOTHING), known: Cell::new(u64::MAX) }
+        RemoteMemory {
+            maps: RefCell::default(),
+            last: Cell::new(NOTHING),
+            known: Cell::new(u64::MAX),
+            unfinished: UnfinishedCopies::default(),
+        }
     }
 }
 
@@ -59,7 +67,28 @@ const NOTHING: (u64, *mut u8, usize) = (0, std::ptr::null_mut(), 0);
 impl RemoteDevice {
     pub(super) fn new(pid: u32, pidfd: Option<PidFd>, seg: DevSeg, mrs: MrTableView) -> RemoteDevice {
         let (dead, last_alive) = (AtomicBool::new(false), AtomicU64::new(0));
-        RemoteDevice { pid, pidfd, dead, attached: Instant::now(), last_alive, seg, mrs }
+        RemoteDevice {
+            me: ProcId::current(),
+            pid,
+            pidfd,
+            dead,
+            attached: Instant::now(),
+            last_alive,
+            seg,
+            mrs,
+        }
+    }
+
+    pub(super) fn me(&self) -> ProcId {
+        self.me
+    }
+
+    pub(super) fn offers(&self) -> &AtomicU32 {
+        &self.seg.hdr().offers.bits
+    }
+
+    pub(super) fn copy_slot(&self, at: usize) -> &CopySlot {
+        &self.seg.hdr().copies[at]
     }
 
     fn since_attached(&self) -> u64 {
@@ -85,7 +114,7 @@ impl RemoteDevice {
     }
 
     /// Copies by a system call on the pid, after checking that the pid is still the peer's.
-    fn copy(&self, raddr: u64, local: *mut u8, len: u32, dir: CopyDir) -> Result<(), DevStatus> {
+    pub(super) fn copy(&self, raddr: u64, local: *mut u8, len: u32, dir: CopyDir) -> Result<(), DevStatus> {
         if !self.seen_within(LIVENESS_VALID) && self.is_dead() {
             return Err(DevStatus::BadDestQpn);
         }
@@ -238,7 +267,7 @@ impl RemoteDevice {
             }
         };
         let len = op.len.min(CHUNK);
-        match self.map_range(memory, op.rkey, &region, op.raddr, len) {
+        let done = match self.map_range(memory, op.rkey, &region, op.raddr, len) {
             Some(there) => {
                 let (src, dst) = match dir {
                     CopyDir::FromPeer => (there.cast_const(), op.local),
@@ -247,14 +276,16 @@ impl RemoteDevice {
                 // SAFETY: `there` has `len` mapped bytes (checked in `map_range`); the caller checked the
                 // local range for this direction. They may overlap in a self-write.
                 unsafe { std::ptr::copy(src, dst, len as usize) };
+                Ok(len)
             }
-            None => {
-                if let Err(status) = self.copy(op.raddr, op.local, len, dir) {
-                    return TryOutcome::Done(status);
-                }
-            }
+            None => self.copy_jointly(&memory.unfinished, pd, op, len, dir),
+        };
+        match done {
+            Err(status) => TryOutcome::Done(status),
+            Ok(0) => TryOutcome::Busy,
+            Ok(len) if len < op.len => TryOutcome::Partial(len),
+            Ok(_) => TryOutcome::Done(DevStatus::Ok),
         }
-        if len < op.len { TryOutcome::Partial(len) } else { TryOutcome::Done(DevStatus::Ok) }
     }
 
     pub(super) fn copy_to_peer(&self, addr: u64, src: &SendBuf<'_>) -> Result<(), DevStatus> {

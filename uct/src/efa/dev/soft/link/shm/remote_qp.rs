@@ -354,6 +354,12 @@ impl RemoteQp for ShmRemoteQp {
         self.send_message(from, msg)
     }
 
+    fn await_given_up(&self) {
+        if !self.memory.unfinished.is_empty() {
+            self.remote.await_unfinished(&self.memory.unfinished);
+        }
+    }
+
     fn read(&self, from: Sender, op: &Rdma) -> TryOutcome {
         if self.closed() {
             self.closed_outcome()
@@ -398,5 +404,11 @@ impl ShmRemoteQp {
     /// Whether the queue pair is closed or, checked now and then, its process dead.
     fn closed(&self) -> bool {
         self.seg.hdr().head.word.load(Relaxed) & CLOSED != 0 || !self.alive()
+    }
+}
+
+impl Drop for ShmRemoteQp {
+    fn drop(&mut self) {
+        self.await_given_up();
     }
 }

@@ -13,7 +13,7 @@ use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
 /// Incremented with any change of these layouts.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const HDR: usize = 4096;
 /// Alignment that avoids sharing a prefetched pair of lines.
 const NO_SHARE: usize = 128;
@@ -36,6 +36,38 @@ pub(super) struct DevHdr {
     pub(super) high: AtomicU32,
     /// Non-zero: the device is down while its process lives.
     pub(super) down: AtomicU32,
+    pub(super) offers: Offers,
+    pub(super) copies: [CopySlot; COPY_SLOTS],
+}
+
+/// Copies that peers offer to share at a time.
+pub(super) const COPY_SLOTS: usize = 8;
+
+/// Bit of each slot with an offer. A line of its own, which the owner reads at every idle poll.
+#[repr(C, align(128))]
+pub(super) struct Offers {
+    pub(super) bits: AtomicU32,
+}
+
+/// A copy between a requester and the owner of the segment that both carry out (`joint_copy`).
+#[repr(C, align(128))]
+pub(super) struct CopySlot {
+    /// State of the copy (`joint`).
+    pub(super) word: AtomicU64,
+    /// The requester's process.
+    pub(super) pid: AtomicU32,
+    pub(super) pd: AtomicU32,
+    pub(super) start: AtomicU64,
+    /// The owner's memory, and the key of it.
+    pub(super) raddr: AtomicU64,
+    pub(super) rkey: AtomicU32,
+    /// Non-zero: the owner's memory is written.
+    pub(super) write: AtomicU32,
+    /// The requester's memory.
+    pub(super) laddr: AtomicU64,
+    pub(super) len: AtomicU32,
+    /// Length of a part.
+    pub(super) part: AtomicU32,
 }
 
 /// Descriptor of a receive ring, one cache line. Written by senders, except if abandoned by a dead one.

@@ -1,0 +1,92 @@
+//! Flags, and values of enumerations.
+
+/// Capabilities, flags of operations, flags of completions.
+pub(crate) const MSG: u64 = 1 << 1;
+pub(crate) const TAGGED: u64 = 1 << 3;
+pub(crate) const READ: u64 = 1 << 8;
+pub(crate) const WRITE: u64 = 1 << 9;
+pub(crate) const RECV: u64 = 1 << 10;
+pub(crate) const SEND: u64 = 1 << 11;
+pub(crate) const REMOTE_READ: u64 = 1 << 12;
+pub(crate) const REMOTE_WRITE: u64 = 1 << 13;
+pub(crate) const REMOTE_CQ_DATA: u64 = 1 << 17;
+pub(crate) const MORE: u64 = 1 << 18;
+pub(crate) const COMPLETION: u64 = 1 << 24;
+pub(crate) const INJECT: u64 = 1 << 25;
+pub(crate) const INJECT_COMPLETE: u64 = 1 << 26;
+pub(crate) const TRANSMIT_COMPLETE: u64 = 1 << 27;
+pub(crate) const DELIVERY_COMPLETE: u64 = 1 << 28;
+pub(crate) const MATCH_COMPLETE: u64 = 1 << 31;
+pub(crate) const LOCAL_COMM: u64 = 1 << 51;
+pub(crate) const REMOTE_COMM: u64 = 1 << 52;
+pub(crate) const SOURCE: u64 = 1 << 57;
+pub(crate) const DIRECTED_RECV: u64 = 1 << 59;
+/// Flag of binding a completion queue; shares its bit with [`DIRECTED_RECV`].
+pub(crate) const SELECTIVE_COMPLETION: u64 = 1 << 59;
+/// `FI_EVENT`: a flag of address vectors with an event queue.
+pub(crate) const EVENT: u64 = COMPLETION;
+/// `FI_ORDER_SAS`: messages arrive in the order in which they were sent.
+pub(crate) const ORDER_SAS: u64 = 1 << 8;
+/// `FI_TAG_GENERIC`.
+pub(crate) const TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+
+pub(crate) const FORMAT_UNSPEC: u32 = 0;
+pub(crate) const ADDR_EFA: u32 = 12;
+pub(crate) const PROV_SPECIFIC: u32 = 1 << 31;
+
+pub(crate) const EP_UNSPEC: u32 = 0;
+pub(crate) const EP_RDM: u32 = 3;
+pub(crate) const PROTO_EFA: u32 = 20;
+
+pub(crate) const THREAD_SAFE: u32 = 1;
+pub(crate) const THREAD_DOMAIN: u32 = 3;
+pub(crate) const THREAD_COMPLETION: u32 = 4;
+pub(crate) const THREAD_ENDPOINT: u32 = 5;
+
+pub(crate) const PROGRESS_AUTO: u32 = 1;
+pub(crate) const PROGRESS_MANUAL: u32 = 2;
+
+pub(crate) const RM_ENABLED: u32 = 2;
+
+pub(crate) const AV_UNSPEC: u32 = 0;
+pub(crate) const AV_MAP: u32 = 1;
+pub(crate) const AV_TABLE: u32 = 2;
+
+pub(crate) const MR_UNSPEC: i32 = 0;
+pub(crate) const MR_BASIC: i32 = 1;
+
+pub(crate) const WAIT_NONE: u32 = 0;
+pub(crate) const WAIT_UNSPEC: u32 = 1;
+pub(crate) const WAIT_FD: u32 = 3;
+
+pub(crate) const CQ_FORMAT_UNSPEC: u32 = 0;
+pub(crate) const CQ_FORMAT_CONTEXT: u32 = 1;
+pub(crate) const CQ_FORMAT_MSG: u32 = 2;
+pub(crate) const CQ_FORMAT_DATA: u32 = 3;
+pub(crate) const CQ_FORMAT_TAGGED: u32 = 4;
+
+/// Classes of objects.
+pub(crate) const CLASS_FABRIC: usize = 1;
+pub(crate) const CLASS_DOMAIN: usize = 2;
+pub(crate) const CLASS_EP: usize = 3;
+pub(crate) const CLASS_AV: usize = 11;
+pub(crate) const CLASS_MR: usize = 12;
+pub(crate) const CLASS_EQ: usize = 13;
+pub(crate) const CLASS_CQ: usize = 14;
+pub(crate) const CLASS_CNTR: usize = 15;
+
+/// Commands of `fi_control`.
+pub(crate) const GETOPSFLAG: i32 = 2;
+pub(crate) const SETOPSFLAG: i32 = 3;
+pub(crate) const GETWAIT: i32 = 5;
+pub(crate) const ENABLE: i32 = 6;
+pub(crate) const GETWAITOBJ: i32 = 16;
+
+pub(crate) const OPT_ENDPOINT: i32 = 0;
+pub(crate) const OPT_MIN_MULTI_RECV: i32 = 0;
+pub(crate) const OPT_CM_DATA_SIZE: i32 = 1;
+pub(crate) const OPT_TX_SIZE: i32 = 6;
+pub(crate) const OPT_RX_SIZE: i32 = 7;
+
+/// Flags of `fi_getinfo`.
+pub(crate) const PROV_ATTR_ONLY: u64 = 1 << 54;

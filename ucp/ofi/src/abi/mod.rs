@@ -1,0 +1,88 @@
+//! Structures and values of libfabric's public headers, release 1.17. A test compares them with the system's.
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) mod flags;
+pub(crate) mod info;
+pub(crate) mod ops;
+pub(crate) mod queue;
+
+use std::ffi::{c_int, c_void};
+
+/// `fi_addr_t`.
+pub(crate) type FiAddr = u64;
+/// `FI_ADDR_UNSPEC`, which is also `FI_ADDR_NOTAVAIL`.
+pub(crate) const ADDR_UNSPEC: FiAddr = u64::MAX;
+
+/// `FI_VERSION(major, minor)`.
+pub(crate) const fn version(major: u32, minor: u32) -> u32 {
+    major << 16 | minor
+}
+
+/// `struct fid`: every object begins with it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Fid {
+    pub fclass: usize,
+    pub context: *mut c_void,
+    pub ops: *const ops::FidOps,
+}
+
+/// `struct iovec`.
+pub(crate) type IoVec = libc::iovec;
+
+/// `struct fi_msg`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Msg {
+    pub msg_iov: *const IoVec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: FiAddr,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// `struct fi_msg_tagged`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct MsgTagged {
+    pub msg_iov: *const IoVec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: FiAddr,
+    pub tag: u64,
+    pub ignore: u64,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// `struct fi_mr_attr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct MrAttr {
+    pub mr_iov: *const IoVec,
+    pub iov_count: usize,
+    pub access: u64,
+    pub offset: u64,
+    pub requested_key: u64,
+    pub context: *mut c_void,
+    pub auth_key_size: usize,
+    pub auth_key: *mut u8,
+    pub iface: c_int,
+    pub device: u64,
+}
+
+/// `struct fi_provider`.
+#[repr(C)]
+pub(crate) struct Provider {
+    pub version: u32,
+    pub fi_version: u32,
+    /// `struct fi_context`: libfabric's own.
+    pub context: [*mut c_void; 4],
+    pub name: *const std::ffi::c_char,
+    pub getinfo: ops::GetInfo,
+    pub fabric: ops::OpenFabric,
+    pub cleanup: unsafe extern "C" fn(),
+}

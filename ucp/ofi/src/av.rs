@@ -1,0 +1,287 @@
+//! Address vectors. An address gets a number, which is its index, as `FI_AV_TABLE` says; `FI_AV_MAP` promises
+//! less. Endpoints connect to an address when they first use it.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use ucp::Address;
+
+use crate::abi::ops::{AvOps, FidOps};
+use crate::abi::queue::AvAttr;
+use crate::abi::{ADDR_UNSPEC, FiAddr, Fid, flags};
+use crate::domain::Domain;
+use crate::ep::Ep;
+use crate::eq::Eq;
+use crate::errno::Errno;
+use crate::info::NameForm;
+use crate::object::{Object, Users, checked, hand_out, read, store, take_back};
+use crate::refused;
+
+/// `FI_SYNC_ERR`.
+pub(crate) const SYNC_ERR: u64 = 1 << 58;
+/// `FI_READ`: the vector is another process's, to be read.
+const SHARED_READ: u64 = flags::READ;
+
+/// `struct fid_av`, and what belongs to it.
+#[repr(C)]
+pub(crate) struct Av {
+    fid: Fid,
+    ops: &'static AvOps,
+    domain: *const Domain,
+    users: Users,
+    form: NameForm,
+    /// Insertions are reported to the event queue.
+    is_async: bool,
+    eq: AtomicPtr<Fid>,
+    /// Packed addresses by number; `None`: removed.
+    addresses: RwLock<Vec<Option<Box<[u8]>>>>,
+    /// Number of insertions so far.
+    version: AtomicU64,
+    /// Endpoints that use the vector.
+    eps: Mutex<Vec<*const Ep>>,
+}
+
+impl Object for Av {
+    const CLASS: usize = flags::CLASS_AV;
+    const NAME: &'static str = "an address vector";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FID_OPS: FidOps = refused::fid_ops(close, bind, refused::control);
+
+static OPS: AvOps = AvOps {
+    size: size_of::<AvOps>(),
+    insert,
+    insertsvc: refused::av_insertsvc,
+    insertsym: refused::av_insertsym,
+    remove,
+    lookup,
+    straddr,
+    av_set: refused::av_set,
+};
+
+/// Opens an address vector.
+pub(crate) fn open(
+    domain: &Domain,
+    attr: *mut AvAttr,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    let mut given = read(attr)?;
+    if !given.name.is_null() || given.flags & SHARED_READ != 0 {
+        return Err(refused::log_refusal("fi_av_open: named address vectors are not supported"));
+    }
+    if given.rx_ctx_bits != 0 || given.flags & !flags::EVENT != 0 || given.av_type > flags::AV_TABLE {
+        tracing::error!(
+            "fi_av_open: type {}, {} bits of receive contexts, flags {:#x} are not supported",
+            given.av_type,
+            given.rx_ctx_bits,
+            given.flags
+        );
+        return Err(Errno::INVAL);
+    }
+    if given.av_type == flags::AV_UNSPEC {
+        given.av_type = if domain.av_type == flags::AV_MAP { flags::AV_MAP } else { flags::AV_TABLE };
+        store(attr, given)?;
+    }
+    let made = Av {
+        fid: refused::fid(flags::CLASS_AV, context, &FID_OPS),
+        ops: &OPS,
+        domain,
+        users: Users::default(),
+        form: domain.name_form,
+        is_async: given.flags & flags::EVENT != 0,
+        eq: AtomicPtr::default(),
+        addresses: RwLock::default(),
+        version: AtomicU64::new(0),
+        eps: Mutex::default(),
+    };
+    hand_out(to, made)?;
+    domain.users().add();
+    Ok(())
+}
+
+impl Av {
+    /// The address with this number.
+    pub(crate) fn address(&self, number: FiAddr) -> Option<Address> {
+        let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = addresses.get(usize::try_from(number).ok()?)?.as_ref()?;
+        Address::unpack(bytes).ok()
+    }
+
+    /// Number that the next address gets.
+    pub(crate) fn end(&self) -> FiAddr {
+        self.addresses.read().unwrap_or_else(PoisonError::into_inner).len() as FiAddr
+    }
+
+    /// Number of insertions so far.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn add_ep(&self, ep: &Ep) {
+        self.eps.lock().unwrap_or_else(PoisonError::into_inner).push(ep);
+        self.users.add();
+    }
+
+    pub(crate) fn remove_ep(&self, ep: &Ep) {
+        self.eps.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| !std::ptr::eq(*known, ep));
+        self.users.remove();
+    }
+
+    /// The packed address in a name; `None`: it is none.
+    fn packed(&self, name: &[u8]) -> Option<Box<[u8]>> {
+        let len = match self.form {
+            NameForm::Efa => name.len(),
+            NameForm::Packed => Address::packed_len(name).ok().filter(|len| *len <= name.len())?,
+        };
+        let packed = &name[..len];
+        Address::unpack(packed).inspect_err(|error| tracing::error!("fi_av_insert: {error}")).ok()?;
+        Some(packed.into())
+    }
+
+    /// Inserts addresses. Returns the number of those that are addresses.
+    fn insert(
+        &self,
+        names: *const c_void,
+        count: usize,
+        numbers: *mut FiAddr,
+        errors: *mut c_int,
+    ) -> Result<u64, Errno> {
+        if names.is_null() && count > 0 {
+            return Err(Errno::INVAL);
+        }
+        let mut inserted = 0;
+        let mut addresses = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
+        addresses.reserve(count);
+        for at in 0..count {
+            // SAFETY: the caller passes as many names of this length.
+            let name = unsafe {
+                std::slice::from_raw_parts(names.cast::<u8>().add(at * self.form.len()), self.form.len())
+            };
+            let packed = self.packed(name);
+            let is_known = packed.is_some();
+            let number = if is_known { addresses.len() as FiAddr } else { ADDR_UNSPEC };
+            inserted += u64::from(is_known);
+            // In a table, a bad address takes a number, too, so that those behind it keep theirs.
+            addresses.push(packed);
+            // SAFETY: the caller passes memory for as many results, or null.
+            unsafe {
+                if !numbers.is_null() {
+                    numbers.add(at).write(number);
+                }
+                if !errors.is_null() {
+                    errors.add(at).write(if is_known { 0 } else { Errno::INVAL.0 });
+                }
+            }
+        }
+        drop(addresses);
+        self.version.fetch_add(1, Ordering::AcqRel);
+        Ok(inserted)
+    }
+}
+
+calls! {
+    fn close(fid: *mut Fid) -> c_int {
+        let gone = take_back::<Av>(fid)?;
+        let eq = gone.eq.load(Ordering::Acquire);
+        if let Ok(eq) = checked::<Eq>(eq) {
+            eq.users().remove();
+        }
+        // SAFETY: a domain is not closed before its address vectors.
+        unsafe { &*gone.domain }.users().remove();
+        Ok(0)
+    }
+
+    /// Binds the event queue to which insertions are reported.
+    fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
+        let av: &Av = checked(fid)?;
+        let eq: &Eq = checked(to)?;
+        if flags != 0 || !av.is_async || !av.eq.load(Ordering::Acquire).is_null() {
+            return Err(Errno::INVAL);
+        }
+        eq.users().add();
+        av.eq.store(to, Ordering::Release);
+        Ok(0)
+    }
+
+    /// Inserts addresses; returns how many.
+    fn insert(
+        fid: *mut Fid, names: *const c_void, count: usize, numbers: *mut FiAddr, flags: u64, context: *mut c_void,
+    ) -> c_int {
+        let av: &Av = checked(fid)?;
+        if flags & !(flags::MORE | SYNC_ERR) != 0 || (flags & SYNC_ERR != 0 && (av.is_async || context.is_null())) {
+            return Err(Errno::BADFLAGS);
+        }
+        let errors = if flags & SYNC_ERR != 0 { context.cast::<c_int>() } else { std::ptr::null_mut() };
+        if !av.is_async {
+            return Ok(c_int::try_from(av.insert(names, count, numbers, errors)?).unwrap_or(c_int::MAX));
+        }
+        let eq = checked::<Eq>(av.eq.load(Ordering::Acquire)).map_err(|_| Errno::NOEQ)?;
+        let inserted = av.insert(names, count, numbers, errors)?;
+        eq.report_insertion(fid, context, inserted);
+        Ok(0)
+    }
+
+    /// Removes addresses. Their numbers are not used again.
+    fn remove(fid: *mut Fid, numbers: *mut FiAddr, count: usize, _flags: u64) -> c_int {
+        let av: &Av = checked(fid)?;
+        if numbers.is_null() && count > 0 {
+            return Err(Errno::INVAL);
+        }
+        for at in 0..count {
+            // SAFETY: the caller passes as many.
+            let number = unsafe { numbers.add(at).read() };
+            let mut addresses = av.addresses.write().unwrap_or_else(PoisonError::into_inner);
+            let found = usize::try_from(number).ok().and_then(|number| addresses.get_mut(number)?.take());
+            drop(addresses);
+            if found.is_none() {
+                tracing::error!("fi_av_remove: there is no address {number}");
+                return Err(Errno::INVAL);
+            }
+            for ep in av.eps.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                // SAFETY: an endpoint leaves the list before it is freed.
+                unsafe { &**ep }.forget_peer(number);
+            }
+        }
+        Ok(0)
+    }
+
+    /// The name of a number.
+    fn lookup(fid: *mut Fid, number: FiAddr, name: *mut c_void, len: *mut usize) -> c_int {
+        let av: &Av = checked(fid)?;
+        let room = read(len)?;
+        let addresses = av.addresses.read().unwrap_or_else(PoisonError::into_inner);
+        let known = usize::try_from(number).ok().and_then(|number| addresses.get(number)?.as_ref());
+        let mut padded = known.ok_or(Errno::INVAL)?.to_vec();
+        padded.resize(av.form.len(), 0);
+        store(len, padded.len())?;
+        if room > 0 && name.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller passes memory of `room` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(padded.as_ptr(), name.cast(), padded.len().min(room)) };
+        Ok(0)
+    }
+
+    /// A name in words.
+    fn straddr(fid: *mut Fid, name: *const c_void, buf: *mut c_char, len: *mut usize) -> *const c_char {
+        let av: &Av = checked(fid)?;
+        let room = read(len)?;
+        if name.is_null() || buf.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller passes a name.
+        let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), av.form.len()) };
+        let address = av.packed(name).and_then(|packed| Address::unpack(&packed).ok());
+        let text = address.map_or_else(|| "not an address".into(), |address| format!("efa4://{address}"));
+        let text = CString::new(text).unwrap_or_default();
+        store(len, text.as_bytes_with_nul().len())?;
+        // SAFETY: the caller passes memory of `room` bytes.
+        unsafe { libc::snprintf(buf, room, c"%s".as_ptr(), text.as_ptr()) };
+        Ok(buf.cast_const())
+    }
+}

@@ -1,0 +1,181 @@
+//! Counters of completions and errors.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::abi::ops::{CntrOps, FidOps};
+use crate::abi::queue::CntrAttr;
+use crate::abi::{Fid, flags};
+use crate::domain::Domain;
+use crate::errno::Errno;
+use crate::object::{Object, Users, checked, given, hand_out, read, store, take_back};
+use crate::refused;
+use crate::wait::{Deadline, Members};
+
+/// Looks at the value before a thread sleeps.
+const SPINS: u32 = 2000;
+
+/// `struct fid_cntr`, and what belongs to it.
+#[repr(C)]
+pub(crate) struct Cntr {
+    fid: Fid,
+    ops: &'static CntrOps,
+    domain: *const Domain,
+    users: Users,
+    pub(crate) members: Members,
+    wait_obj: u32,
+    value: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Object for Cntr {
+    const CLASS: usize = flags::CLASS_CNTR;
+    const NAME: &'static str = "a counter";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
+
+static OPS: CntrOps = CntrOps {
+    size: size_of::<CntrOps>(),
+    read: cntr_read,
+    readerr: cntr_readerr,
+    add: cntr_add,
+    set: cntr_set,
+    wait: cntr_wait,
+    adderr: cntr_adderr,
+    seterr: cntr_seterr,
+};
+
+/// Opens a counter.
+pub(crate) fn open(
+    domain: &Domain,
+    attr: *const CntrAttr,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    let attr = if attr.is_null() { None } else { Some(read(attr)?) };
+    if attr.is_some_and(|attr| attr.events != 0 || attr.flags != 0) {
+        tracing::error!("fi_cntr_open: counters count completions, without flags");
+        return Err(Errno::INVAL);
+    }
+    let wait_obj = attr.map_or(flags::WAIT_UNSPEC, |attr| attr.wait_obj);
+    let made = Cntr {
+        fid: refused::fid(flags::CLASS_CNTR, context, &FID_OPS),
+        ops: &OPS,
+        domain,
+        users: Users::default(),
+        members: Members::new(domain.mode, wait_obj)?,
+        wait_obj,
+        value: AtomicU64::new(0),
+        errors: AtomicU64::new(0),
+    };
+    hand_out(to, made)?;
+    domain.users().add();
+    Ok(())
+}
+
+impl Cntr {
+    /// Counts an operation that has ended. // HOT
+    #[inline]
+    pub(crate) fn count(&self, is_error: bool) {
+        let of = if is_error { &self.errors } else { &self.value };
+        of.fetch_add(1, Ordering::Release);
+    }
+
+    fn wait(&self, threshold: u64, timeout: c_int) -> Result<c_int, Errno> {
+        let deadline = Deadline::after(timeout);
+        let errors = self.errors.load(Ordering::Acquire);
+        let mut spins = 0;
+        loop {
+            self.members.progress();
+            if self.value.load(Ordering::Acquire) >= threshold {
+                return Ok(0);
+            }
+            if self.errors.load(Ordering::Acquire) != errors {
+                return Err(Errno::AVAIL);
+            }
+            spins += 1;
+            if (spins % 64 == 0 || spins > SPINS) && deadline.is_over() {
+                return Err(Errno::TIMEDOUT);
+            }
+            if spins > SPINS {
+                let has_ended = || {
+                    self.value.load(Ordering::Acquire) >= threshold
+                        || self.errors.load(Ordering::Acquire) != errors
+                };
+                self.members.sleep(&deadline, has_ended);
+                self.members.takes_signal();
+            }
+        }
+    }
+
+    /// Whether a program may sleep on the descriptor.
+    pub(crate) fn try_wait(&self) -> bool {
+        self.members.arm(|| false)
+    }
+}
+
+/// Changes a value, and wakes a thread that waits for it.
+fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Errno> {
+    let cntr: &Cntr = given(fid)?;
+    change(cntr);
+    cntr.members.signal();
+    Ok(0)
+}
+
+calls! {
+    fn close(fid: *mut Fid) -> c_int {
+        let gone = take_back::<Cntr>(fid)?;
+        // SAFETY: a domain is not closed before its counters.
+        unsafe { &*gone.domain }.users().remove();
+        Ok(0)
+    }
+
+    fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let cntr: &Cntr = checked(fid)?;
+        match command {
+            flags::GETWAIT => store(arg.cast::<c_int>(), cntr.members.fd()?)?,
+            flags::GETWAITOBJ => store(arg.cast::<u32>(), cntr.wait_obj)?,
+            command => return Err(refused::log_refusal(&format!("fi_control of a counter: command {command}"))),
+        }
+        Ok(0)
+    }
+
+    /// Number of operations that have ended well, after progress. // HOT
+    fn cntr_read(fid: *mut Fid) -> u64 {
+        let cntr: &Cntr = given(fid)?;
+        cntr.members.progress();
+        Ok(cntr.value.load(Ordering::Acquire))
+    }
+
+    /// Number of operations that have failed.
+    fn cntr_readerr(fid: *mut Fid) -> u64 {
+        let cntr: &Cntr = given(fid)?;
+        cntr.members.progress();
+        Ok(cntr.errors.load(Ordering::Acquire))
+    }
+
+    fn cntr_add(fid: *mut Fid, value: u64) -> c_int {
+        change(fid, |cntr| _ = cntr.value.fetch_add(value, Ordering::AcqRel))
+    }
+
+    fn cntr_set(fid: *mut Fid, value: u64) -> c_int {
+        change(fid, |cntr| cntr.value.store(value, Ordering::Release))
+    }
+
+    fn cntr_adderr(fid: *mut Fid, value: u64) -> c_int {
+        change(fid, |cntr| _ = cntr.errors.fetch_add(value, Ordering::AcqRel))
+    }
+
+    fn cntr_seterr(fid: *mut Fid, value: u64) -> c_int {
+        change(fid, |cntr| cntr.errors.store(value, Ordering::Release))
+    }
+
+    /// Waits until the value reaches the threshold, an operation fails, or the timeout.
+    fn cntr_wait(fid: *mut Fid, threshold: u64, timeout: c_int) -> c_int {
+        given::<Cntr>(fid)?.wait(threshold, timeout)
+    }
+}

@@ -1,0 +1,389 @@
+//! Completion queues. The entries lie in the endpoints, which their locks protect; reading a queue takes them
+//! out of there, and lets the endpoints make progress if there are none.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{CString, c_char, c_int, c_void};
+
+use ucs::Status;
+
+use crate::abi::ops::{CqOps, FidOps};
+use crate::abi::queue::{CqAttr, CqErrEntry, CqTaggedEntry};
+use crate::abi::{FiAddr, Fid, flags};
+use crate::domain::Domain;
+use crate::ep::Ep;
+use crate::ep::complete::Entry;
+use crate::errno::Errno;
+use crate::info::MAX_ERR_DATA;
+use crate::object::{Object, Users, checked, given, hand_out, read, take_back};
+use crate::refused;
+use crate::wait::{Deadline, Members};
+
+/// Reads of an empty queue before a thread sleeps.
+const SPINS: u32 = 2000;
+
+/// `struct fid_cq`, and what belongs to it.
+#[repr(C)]
+pub(crate) struct Cq {
+    fid: Fid,
+    ops: &'static CqOps,
+    domain: *const Domain,
+    users: Users,
+    pub(crate) members: Members,
+    wait_obj: u32,
+    /// Bytes of an entry of the program.
+    entry_size: usize,
+    /// Endpoint that is read first. Inside the lock of the members.
+    turn: Cell<usize>,
+    /// Text of the error that was read last. Inside the lock of the members.
+    error_text: UnsafeCell<CString>,
+}
+
+impl Object for Cq {
+    const CLASS: usize = flags::CLASS_CQ;
+    const NAME: &'static str = "a completion queue";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
+
+static OPS: CqOps = CqOps {
+    size: size_of::<CqOps>(),
+    read: cq_read,
+    readfrom: cq_readfrom,
+    readerr: cq_readerr,
+    sread: cq_sread,
+    sreadfrom: cq_sreadfrom,
+    signal: cq_signal,
+    strerror: cq_strerror,
+};
+
+/// Opens a completion queue.
+pub(crate) fn open(
+    domain: &Domain,
+    attr: *const CqAttr,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    let attr = if attr.is_null() { None } else { Some(read(attr)?) };
+    let format = attr.map_or(flags::CQ_FORMAT_UNSPEC, |attr| attr.format);
+    let wait_obj = attr.map_or(flags::WAIT_NONE, |attr| attr.wait_obj);
+    let entry_size = match format {
+        flags::CQ_FORMAT_UNSPEC | flags::CQ_FORMAT_CONTEXT => 8,
+        flags::CQ_FORMAT_MSG => 24,
+        flags::CQ_FORMAT_DATA => 40,
+        flags::CQ_FORMAT_TAGGED => size_of::<CqTaggedEntry>(),
+        format => {
+            tracing::error!("fi_cq_open: there is no format {format}");
+            return Err(Errno::INVAL);
+        }
+    };
+    let made = Cq {
+        fid: refused::fid(flags::CLASS_CQ, context, &FID_OPS),
+        ops: &OPS,
+        domain,
+        users: Users::default(),
+        members: Members::new(domain.mode, wait_obj)?,
+        wait_obj,
+        entry_size,
+        turn: Cell::new(0),
+        error_text: UnsafeCell::default(),
+    };
+    hand_out(to, made)?;
+    domain.users().add();
+    Ok(())
+}
+
+/// Memory of the program for entries, as far as it is filled.
+struct Out {
+    at: *mut u8,
+    sources: *mut FiAddr,
+    entry_size: usize,
+    count: usize,
+    filled: usize,
+}
+
+impl Out {
+    fn is_full(&self) -> bool {
+        self.filled == self.count
+    }
+
+    // HOT
+    #[inline(always)]
+    fn put(&mut self, entry: &Entry) {
+        // SAFETY: the caller has passed memory for `count` entries, and for as many sources if not null.
+        unsafe {
+            let to = self.at.add(self.filled * self.entry_size);
+            std::ptr::copy_nonoverlapping((&raw const entry.shown).cast::<u8>(), to, self.entry_size);
+            if !self.sources.is_null() {
+                self.sources.add(self.filled).write(entry.source);
+            }
+        }
+        self.filled += 1;
+    }
+}
+
+impl Cq {
+    /// Takes entries, with progress if there are none. // HOT
+    #[inline]
+    fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
+        let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
+        let inside = self.members.inside();
+        let mut has_error = self.drain(&inside, &mut out);
+        if out.filled == 0 && !has_error {
+            inside.eps().for_each(|ep| ep.progress());
+            has_error = self.drain(&inside, &mut out);
+        }
+        match out.filled {
+            0 if has_error => Err(Errno::AVAIL),
+            0 => Err(Errno::AGAIN),
+            filled => Ok(filled as isize),
+        }
+    }
+
+    /// Takes entries of the endpoints in turn. Returns whether an error is next.
+    #[inline]
+    fn drain(&self, inside: &crate::wait::Inside<'_>, out: &mut Out) -> bool {
+        let mut has_error = false;
+        let total = inside.eps().count();
+        let first = if total > 1 { self.turn.get() % total } else { 0 };
+        for ep in inside.eps().cycle().skip(first).take(total) {
+            if out.is_full() && out.count > 0 {
+                break;
+            }
+            let drained = ep.inside(|_| {
+                for ring in ep.rings_of(self) {
+                    let mut ring = ring.borrow_mut();
+                    while let Some(entry) = ring.front() {
+                        if entry.error.is_some() {
+                            has_error = true;
+                            break;
+                        }
+                        if out.is_full() {
+                            break;
+                        }
+                        out.put(entry);
+                        ring.pop_front();
+                    }
+                }
+            });
+            if drained.is_err() {
+                break;
+            }
+        }
+        if total > 1 {
+            self.turn.set(first + 1);
+        }
+        has_error
+    }
+
+    /// Takes entries, sleeping until there are some.
+    fn wait(
+        &self,
+        at: *mut c_void,
+        count: usize,
+        sources: *mut FiAddr,
+        timeout: c_int,
+    ) -> Result<isize, Errno> {
+        if self.wait_obj == flags::WAIT_NONE {
+            return Err(refused::log_refusal("fi_cq_sread: the queue was opened without a wait object"));
+        }
+        let deadline = Deadline::after(timeout);
+        let mut spins = 0;
+        loop {
+            match self.take(at, count, sources) {
+                Err(Errno::AGAIN) => {}
+                done => return done,
+            }
+            if self.members.takes_signal() {
+                return Err(Errno::AGAIN);
+            }
+            if spins < SPINS {
+                spins += 1;
+                if spins % 64 != 0 || !deadline.is_over() {
+                    continue;
+                }
+            }
+            if deadline.is_over() {
+                return Err(Errno::AGAIN);
+            }
+            self.members.sleep(&deadline, || self.has_entries());
+        }
+    }
+
+    /// Takes an error.
+    fn take_error(&self, to: *mut CqErrEntry, api_err_data: bool) -> Result<isize, Errno> {
+        let inside = self.members.inside();
+        for ep in inside.eps() {
+            let next = ep.inside(|_| {
+                ep.rings_of(self).find_map(|ring| {
+                    let mut ring = ring.borrow_mut();
+                    ring.front()
+                        .is_some_and(|entry| entry.error.is_some())
+                        .then(|| ring.pop_front())
+                        .flatten()
+                })
+            })?;
+            if let Some(entry) = next {
+                // SAFETY: inside the lock of the members.
+                let text = unsafe { &mut *self.error_text.get() };
+                // SAFETY: the caller passes an entry.
+                unsafe { write_error(to, &entry, text, api_err_data) };
+                return Ok(1);
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// Whether a program may sleep on the descriptor: there is nothing to read, and nothing to do.
+    pub(crate) fn try_wait(&self) -> bool {
+        self.members.arm(|| self.has_entries())
+    }
+
+    /// Whether there is something to read.
+    fn has_entries(&self) -> bool {
+        let has_entry = |ep: &Ep| ep.inside(|_| ep.rings_of(self).any(|ring| !ring.borrow().is_empty()));
+        self.members.inside().eps().any(|ep| has_entry(ep).unwrap_or(true))
+    }
+}
+
+/// Writes an error entry. Its text is copied to the memory that the entry names, or stays in `text`.
+/// # Safety
+/// `to` is null or an entry of the caller.
+unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, text: &mut CString, copies: bool) {
+    let Some(error) = entry.error else { return };
+    let mut words = error.to_string();
+    while words.len() >= MAX_ERR_DATA {
+        words.pop();
+    }
+    *text = CString::new(words).unwrap_or_default();
+    let bytes = text.as_bytes_with_nul();
+    // SAFETY: this function's contract.
+    let (given, size) = unsafe { ((*to).err_data, (*to).err_data_size) };
+    let (err_data, err_data_size) = if copies && size > 0 && !given.is_null() {
+        let len = bytes.len().min(size);
+        // SAFETY: the caller's memory has this size.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), given.cast::<u8>(), len) };
+        (given, len)
+    } else {
+        (bytes.as_ptr().cast_mut().cast(), bytes.len())
+    };
+    let shown = entry.shown;
+    let made = CqErrEntry {
+        op_context: shown.op_context,
+        flags: shown.flags,
+        len: shown.len,
+        buf: shown.buf,
+        data: shown.data,
+        tag: shown.tag,
+        olen: entry.cut,
+        err: Errno::from(error).0,
+        prov_errno: error.status().code(),
+        err_data,
+        err_data_size,
+    };
+    // SAFETY: this function's contract.
+    unsafe { to.write(made) };
+}
+
+/// Description of a provider's error number, in the caller's memory if there is some.
+pub(crate) fn describe(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
+    static NAMES: std::sync::Mutex<Vec<(c_int, &'static CString)>> = std::sync::Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let known = names.iter().find(|(known, _)| *known == number).map(|(_, text)| *text);
+    let text = match (known, Status::from_code(number)) {
+        (Some(text), _) => text,
+        (None, Some(status)) => {
+            // Kept for the life of the process, as callers keep what they get. There are few numbers.
+            let text = CString::new(status.to_string()).unwrap_or_default();
+            let text: &'static CString = Box::leak(Box::new(text));
+            names.push((number, text));
+            text
+        }
+        (None, None) => return c"unknown error of the provider".as_ptr(),
+    };
+    if !buf.is_null() && len > 0 {
+        let bytes = text.as_bytes();
+        let copied = bytes.len().min(len - 1);
+        // SAFETY: the caller passes memory of this length.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast::<u8>(), copied);
+            buf.add(copied).write(0);
+        }
+    }
+    text.as_ptr()
+}
+
+calls! {
+    fn close(fid: *mut Fid) -> c_int {
+        let gone = take_back::<Cq>(fid)?;
+        // SAFETY: a domain is not closed before its queues.
+        unsafe { &*gone.domain }.users().remove();
+        Ok(0)
+    }
+
+    fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let cq: &Cq = checked(fid)?;
+        match command {
+            flags::GETWAIT => crate::object::store(arg.cast::<c_int>(), cq.members.fd()?)?,
+            flags::GETWAITOBJ => crate::object::store(arg.cast::<u32>(), cq.wait_obj)?,
+            command => return Err(refused::log_refusal(&format!("fi_control of a queue: command {command}"))),
+        }
+        Ok(0)
+    }
+
+    /// Reads entries. // HOT
+    fn cq_read(fid: *mut Fid, buf: *mut c_void, count: usize) -> isize {
+        given::<Cq>(fid)?.take(buf, count, std::ptr::null_mut())
+    }
+
+    /// Reads entries, and from whom they are. // HOT
+    fn cq_readfrom(fid: *mut Fid, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
+        given::<Cq>(fid)?.take(buf, count, sources)
+    }
+
+    /// Reads an error.
+    fn cq_readerr(fid: *mut Fid, entry: *mut CqErrEntry, flags: u64) -> isize {
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        if entry.is_null() {
+            return Err(Errno::INVAL);
+        }
+        given::<Cq>(fid)?.take_error(entry, true)
+    }
+
+    /// Reads entries, sleeping until there are some.
+    fn cq_sread(fid: *mut Fid, buf: *mut c_void, count: usize, _cond: *const c_void, timeout: c_int) -> isize {
+        given::<Cq>(fid)?.wait(buf, count, std::ptr::null_mut(), timeout)
+    }
+
+    /// Reads entries and their sources, sleeping until there are some.
+    fn cq_sreadfrom(
+        fid: *mut Fid, buf: *mut c_void, count: usize, sources: *mut FiAddr, _cond: *const c_void, timeout: c_int,
+    ) -> isize {
+        given::<Cq>(fid)?.wait(buf, count, sources, timeout)
+    }
+
+    /// Ends the sleep of a reader.
+    fn cq_signal(fid: *mut Fid) -> c_int {
+        checked::<Cq>(fid)?.members.signal();
+        Ok(0)
+    }
+
+    /// Text of an error: that of the entry if there is one, else that of its number.
+    fn cq_strerror(
+        _fid: *mut Fid, number: c_int, err_data: *const c_void, buf: *mut c_char, len: usize,
+    ) -> *const c_char {
+        if err_data.is_null() {
+            return Ok(describe(number, buf, len));
+        }
+        if !buf.is_null() && len > 0 {
+            // SAFETY: the data of an error entry is a text; the caller's memory has this length.
+            unsafe { libc::snprintf(buf, len, c"%s".as_ptr(), err_data.cast::<c_char>()) };
+            return Ok(buf.cast_const());
+        }
+        Ok(err_data.cast())
+    }
+}

@@ -1,0 +1,148 @@
+//! Domains: a context of the engine, with the memory and configuration that its endpoints share.
+
+use std::ffi::{c_int, c_void};
+
+use ucp::RequestRoom;
+use ucp::mt::ThreadMode;
+
+use crate::abi::info::Info;
+use crate::abi::ops::{DomainOps, FidOps, MrOps};
+use crate::abi::queue::{AvAttr, CntrAttr, CqAttr};
+use crate::abi::{Fid, flags};
+use crate::ep::OP_SIZE;
+use crate::errno::Errno;
+use crate::fabric::Fabric;
+use crate::info::NameForm;
+use crate::object::{Object, Users, checked, hand_out, take_back};
+use crate::refused;
+
+/// `struct fid_domain`, and what belongs to it.
+#[repr(C)]
+pub(crate) struct Domain {
+    fid: Fid,
+    ops: &'static DomainOps,
+    mr: &'static MrOps,
+    fabric: *const Fabric,
+    users: Users,
+    pub(crate) context: ucp::Context,
+    /// Which threads may use an endpoint.
+    pub(crate) mode: ThreadMode,
+    /// Whether endpoints have a thread that makes progress.
+    pub(crate) has_progress_thread: bool,
+    pub(crate) name_form: NameForm,
+    pub(crate) av_type: u32,
+}
+
+impl Object for Domain {
+    const CLASS: usize = flags::CLASS_DOMAIN;
+    const NAME: &'static str = "a domain";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control);
+
+static OPS: DomainOps = DomainOps {
+    size: size_of::<DomainOps>(),
+    av_open,
+    cq_open,
+    endpoint,
+    scalable_ep: refused::scalable_ep,
+    cntr_open,
+    poll_open: refused::poll_open,
+    stx_ctx: refused::stx_context,
+    srx_ctx: refused::srx_context,
+    query_atomic: refused::query_atomic,
+    query_collective: refused::query_collective,
+    endpoint2,
+};
+
+/// Threads of an endpoint, by the domain's threading.
+fn thread_mode(threading: u32, has_progress_thread: bool) -> ThreadMode {
+    match threading {
+        _ if has_progress_thread => ThreadMode::Multi,
+        flags::THREAD_DOMAIN | flags::THREAD_COMPLETION => ThreadMode::Single,
+        _ => ThreadMode::Multi,
+    }
+}
+
+fn new_context(name: &str, form: NameForm) -> Result<ucp::Context, Errno> {
+    let mut source = crate::provider::source()?;
+    if let Some(device) = crate::info::device_of(name) {
+        source.set("UCX_NET_DEVICES", device);
+    }
+    if form == NameForm::Efa {
+        // A name of this form leads to the NIC only.
+        source.set("UCX_TLS", "efa");
+    }
+    let context = ucp::Context::configured(source).map_err(|error| {
+        tracing::error!("domain {name}: {error}");
+        Errno(libc::ENODEV)
+    })?;
+    Ok(context.with_request_room(RequestRoom::bytes(OP_SIZE)))
+}
+
+/// Opens a domain.
+pub(crate) fn open(
+    fabric: &Fabric,
+    info: *const Info,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    let info = crate::object::read(info)?;
+    let attr = crate::object::read(info.domain_attr)?;
+    let name = crate::provider::text(attr.name).ok_or(Errno::INVAL)?;
+    let form = NameForm::of_format(info.addr_format);
+    let has_progress_thread = attr.data_progress == flags::PROGRESS_AUTO;
+    let made = Domain {
+        fid: refused::fid(flags::CLASS_DOMAIN, context, &FID_OPS),
+        ops: &OPS,
+        mr: &crate::mr::OPS,
+        fabric,
+        users: Users::default(),
+        context: new_context(&name, form)?,
+        mode: thread_mode(attr.threading, has_progress_thread),
+        has_progress_thread,
+        name_form: form,
+        av_type: attr.av_type,
+    };
+    hand_out(to, made)?;
+    fabric.users().add();
+    Ok(())
+}
+
+calls! {
+    fn close(fid: *mut Fid) -> c_int {
+        let gone = take_back::<Domain>(fid)?;
+        // SAFETY: a fabric is not closed before its domains.
+        unsafe { &*gone.fabric }.users().remove();
+        Ok(0)
+    }
+
+    fn av_open(fid: *mut Fid, attr: *mut AvAttr, av: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::av::open(checked(fid)?, attr, av, context).map(|()| 0)
+    }
+
+    fn cq_open(fid: *mut Fid, attr: *mut CqAttr, cq: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::cq::open(checked(fid)?, attr, cq, context).map(|()| 0)
+    }
+
+    fn cntr_open(fid: *mut Fid, attr: *mut CntrAttr, cntr: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::cntr::open(checked(fid)?, attr, cntr, context).map(|()| 0)
+    }
+
+    fn endpoint(fid: *mut Fid, info: *mut Info, ep: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::ep::open(checked(fid)?, info, ep, context).map(|()| 0)
+    }
+
+    fn endpoint2(
+        fid: *mut Fid, info: *mut Info, ep: *mut *mut Fid, flags: u64, context: *mut c_void,
+    ) -> c_int {
+        if flags != 0 {
+            tracing::debug!("fi_endpoint2: flags {flags:#x} are not supported");
+            return Err(Errno::NOSYS);
+        }
+        crate::ep::open(checked(fid)?, info, ep, context).map(|()| 0)
+    }
+}

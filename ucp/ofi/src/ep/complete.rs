@@ -1,0 +1,250 @@
+//! Operations that run, and how they end: records in the requests of the engine, entries for queues.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use ucp::{Callback, Error, RecvStatus, RequestId};
+
+use super::{Direction, Ep};
+use crate::abi::queue::CqTaggedEntry;
+use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
+use crate::info::INJECT_SIZE;
+
+/// Copy of a message that an inject call could not send at once.
+pub(crate) type InjectBuf = [u8; INJECT_SIZE];
+
+/// An operation, as its end needs it. Lies in the user memory of its request while it runs.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Op {
+    pub context: *mut c_void,
+    /// Flags of its completion.
+    pub flags: u64,
+    pub buf: *mut c_void,
+    /// Room of a receive, bytes.
+    pub room: usize,
+    /// Whether the completion is reported if it ends well.
+    pub is_reported: bool,
+    /// Copy of the data; null: none.
+    pub copy: *mut InjectBuf,
+    /// Neighbours in the list of receives that run.
+    pub next: *mut Op,
+    pub previous: *mut Op,
+}
+
+/// Bytes of an [`Op`].
+pub(crate) const OP_SIZE: usize = size_of::<Op>();
+
+impl Op {
+    pub(crate) fn new(context: *mut c_void, flags: u64, is_reported: bool) -> Op {
+        Op {
+            context,
+            flags,
+            buf: std::ptr::null_mut(),
+            room: 0,
+            is_reported,
+            copy: std::ptr::null_mut(),
+            next: std::ptr::null_mut(),
+            previous: std::ptr::null_mut(),
+        }
+    }
+}
+
+/// A completion, as a queue hands it out.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub shown: CqTaggedEntry,
+    pub source: FiAddr,
+    /// Bytes of a message that did not fit its receive.
+    pub cut: usize,
+    pub error: Option<Error>,
+}
+
+/// Receives that run: a list through their records.
+#[derive(Default)]
+pub(crate) struct Running(Cell<*mut Op>);
+
+impl Running {
+    /// Adds a record. // HOT
+    #[inline]
+    fn add(&self, op: NonNull<Op>) {
+        let first = self.0.get();
+        // SAFETY: records in the list are those of requests that run.
+        unsafe {
+            (*op.as_ptr()).next = first;
+            if let Some(first) = first.as_mut() {
+                first.previous = op.as_ptr();
+            }
+        }
+        self.0.set(op.as_ptr());
+    }
+
+    /// Removes a record. // HOT
+    #[inline]
+    fn remove(&self, op: &Op) {
+        // SAFETY: neighbours are records of requests that run.
+        unsafe {
+            match op.previous.as_mut() {
+                Some(previous) => previous.next = op.next,
+                None => self.0.set(op.next),
+            }
+            if let Some(next) = op.next.as_mut() {
+                next.previous = op.previous;
+            }
+        }
+    }
+
+    /// The oldest record with this context.
+    pub(crate) fn find(&self, context: *mut c_void) -> Option<NonNull<Op>> {
+        let mut found = None;
+        let mut at = self.0.get();
+        // SAFETY: as above.
+        while let Some(op) = unsafe { at.as_ref() } {
+            if op.context == context {
+                found = NonNull::new(at);
+            }
+            at = op.next;
+        }
+        found
+    }
+}
+
+impl Direction {
+    /// Reports an end to counter and queue. // HOT
+    #[inline]
+    fn report(&self, ep: &Ep, is_reported: bool, entry: &Entry) {
+        // SAFETY: a counter is not closed before the endpoints that use it.
+        if let Some(cntr) = unsafe { self.cntr.get().as_ref() } {
+            cntr.count(entry.error.is_some());
+            cntr.members.wake(ep);
+        }
+        if !is_reported && entry.error.is_none() {
+            return;
+        }
+        // SAFETY: a queue is not closed before the endpoints that use it.
+        if let Some(cq) = unsafe { self.cq.get().as_ref() } {
+            self.ring.borrow_mut().push_back(*entry);
+            cq.members.wake(ep);
+        }
+    }
+
+    /// Whether an operation more may start. // HOT
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        self.running.get() + self.ring.borrow().len() < self.size
+    }
+}
+
+/// Called by progress when a send has ended.
+unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
+    // SAFETY: an endpoint lives as long as its worker.
+    let ep = unsafe { &*arg.cast::<Ep>() };
+    // SAFETY: the record was written when the operation was started.
+    let op = unsafe { id.user_memory().cast::<Op>().read() };
+    ep.release(id);
+    ep.tx.running.set(ep.tx.running.get() - 1);
+    ep.end_send(&op, ended.map(drop));
+}
+
+/// Called by progress when a receive has ended.
+unsafe fn on_received(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
+    // SAFETY: an endpoint lives as long as its worker.
+    let ep = unsafe { &*arg.cast::<Ep>() };
+    // SAFETY: the record was written when the operation was started.
+    let op = unsafe { id.user_memory().cast::<Op>().read() };
+    let cut_message = if ended.is_err() { id.info() } else { None };
+    ep.release(id);
+    ep.running.remove(&op);
+    ep.rx.running.set(ep.rx.running.get() - 1);
+    ep.end_recv(&op, ended, cut_message);
+}
+
+impl Ep {
+    pub(super) fn on_sent(&self) -> Callback {
+        Callback { fun: on_sent, arg: std::ptr::from_ref(self).cast_mut().cast() }
+    }
+
+    pub(super) fn on_received(&self) -> Callback {
+        Callback { fun: on_received, arg: std::ptr::from_ref(self).cast_mut().cast() }
+    }
+
+    /// Frees the request of an operation that has ended. // HOT
+    #[inline]
+    fn release(&self, id: RequestId) {
+        let _ = self.inside(|plain| plain.test(id).is_some());
+    }
+
+    /// Writes the record of a send that runs.
+    pub(super) fn keep_send(&self, id: RequestId, op: Op) {
+        // SAFETY: the request has `OP_SIZE` bytes of this crate.
+        unsafe { id.user_memory().cast::<Op>().write(op) };
+        self.tx.running.set(self.tx.running.get() + 1);
+    }
+
+    /// Writes the record of a receive that runs.
+    pub(super) fn keep_recv(&self, id: RequestId, op: Op) {
+        let record = id.user_memory().cast::<Op>();
+        // SAFETY: as above.
+        unsafe { record.write(op) };
+        self.running.add(record);
+        self.rx.running.set(self.rx.running.get() + 1);
+    }
+
+    /// Reports the end of a send. // HOT
+    #[inline]
+    pub(super) fn end_send(&self, op: &Op, ended: Result<(), Error>) {
+        self.return_copy(op.copy);
+        let shown = CqTaggedEntry {
+            op_context: op.context,
+            flags: op.flags,
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: 0,
+        };
+        let entry = Entry { shown, source: ADDR_UNSPEC, cut: 0, error: ended.err() };
+        self.tx.report(self, op.is_reported, &entry);
+    }
+
+    /// Reports the end of a receive. `cut_message` is the message of one that was too short. // HOT
+    #[inline]
+    pub(super) fn end_recv(
+        &self,
+        op: &Op,
+        ended: Result<RecvStatus, Error>,
+        cut_message: Option<RecvStatus>,
+    ) {
+        let mut shown =
+            CqTaggedEntry { op_context: op.context, flags: op.flags, len: 0, buf: op.buf, data: 0, tag: 0 };
+        let mut entry = Entry { shown, source: ADDR_UNSPEC, cut: 0, error: ended.err() };
+        if let Some(message) = ended.ok().or(cut_message) {
+            shown.len = message.len.min(op.room);
+            shown.tag = message.tag;
+            if let Some(data) = message.cq_data {
+                shown.data = data;
+                shown.flags |= flags::REMOTE_CQ_DATA;
+            }
+            entry.cut = message.len - shown.len;
+            entry.shown = shown;
+            if self.caps & flags::SOURCE != 0 {
+                entry.source = self.source_of(message.from);
+            }
+        }
+        self.rx.report(self, op.is_reported, &entry);
+    }
+
+    /// Memory for a copy of a message.
+    pub(super) fn take_copy(&self) -> *mut InjectBuf {
+        let known = self.inject_bufs.borrow_mut().pop();
+        Box::into_raw(known.unwrap_or_else(|| Box::new([0; INJECT_SIZE])))
+    }
+
+    /// Keeps memory of a copy for the next one.
+    pub(super) fn return_copy(&self, copy: *mut InjectBuf) {
+        if !copy.is_null() {
+            // SAFETY: `take_copy` has made it, and its operation has ended.
+            self.inject_bufs.borrow_mut().push(unsafe { Box::from_raw(copy) });
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Endpoints: each is a worker of the engine, with its completions.
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `setup.rs` | opening, binding, enabling, closing; options and names |
+//! | `complete.rs` | records of operations that run, and entries of those that have ended |
+//! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
+//! | `send.rs`, `recv.rs` | starting of operations |
+//! | `msg.rs`, `tagged.rs` | the tables of functions |
+
+pub(crate) mod complete;
+mod msg;
+mod peers;
+mod recv;
+mod send;
+mod setup;
+mod tagged;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::os::fd::RawFd;
+
+use ucp::mt::{ProgressThread, SharedWorker};
+
+use crate::abi::ops::{CmOps, EpOps, MsgOps, TaggedOps};
+use crate::abi::{Fid, flags};
+use crate::av::Av;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::domain::Domain;
+use crate::errno::Errno;
+use crate::object::{Object, Users};
+use crate::refused::RefusedTable;
+
+use complete::{Entry, InjectBuf, Running};
+use peers::Peers;
+
+pub(crate) use complete::OP_SIZE;
+pub(crate) use setup::open;
+
+/// One direction of an endpoint: where its completions go.
+#[derive(Default)]
+pub(crate) struct Direction {
+    /// Queue; null: none.
+    cq: Cell<*const Cq>,
+    /// Completions are reported only of operations that ask for it.
+    is_selective: Cell<bool>,
+    cntr: Cell<*const Cntr>,
+    /// Flags of operations that have none of their own.
+    op_flags: Cell<u64>,
+    /// Most operations that run, or have ended and are not read.
+    size: usize,
+    running: Cell<usize>,
+    ring: RefCell<VecDeque<Entry>>,
+}
+
+/// `struct fid_ep`, and what belongs to it.
+///
+/// Everything behind `shared` is used inside the lock of the worker, or by calls that the program does not
+/// make at the same time as others (binding, options, closing).
+#[repr(C)]
+pub(crate) struct Ep {
+    fid: Fid,
+    ops: &'static EpOps,
+    cm: &'static CmOps,
+    msg: &'static MsgOps,
+    rma: &'static RefusedTable<9>,
+    tagged: &'static TaggedOps,
+    atomic: &'static RefusedTable<13>,
+    collective: &'static RefusedTable<11>,
+    domain: *const Domain,
+    users: Users,
+    /// Dropped before the worker.
+    progress_thread: RefCell<Option<ProgressThread>>,
+    pub(crate) shared: SharedWorker,
+    caps: u64,
+    name: Vec<u8>,
+    av: Cell<*const Av>,
+    is_enabled: Cell<bool>,
+    tx: Direction,
+    rx: Direction,
+    peers: Peers,
+    /// Receives that run, to be cancelled by their context.
+    running: Running,
+    /// Memory for copies. Boxed, as operations that run hold its address.
+    #[allow(clippy::vec_box)]
+    inject_bufs: RefCell<Vec<Box<InjectBuf>>>,
+}
+
+impl Object for Ep {
+    const CLASS: usize = flags::CLASS_EP;
+    const NAME: &'static str = "an endpoint";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl Ep {
+    /// Runs `f` inside the lock, on the plain worker. // HOT
+    #[inline(always)]
+    pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Errno> {
+        let mut f = Some(f);
+        // SAFETY: plain objects of the worker lie in this endpoint, are used inside only, and dropped there.
+        let ran = unsafe { self.shared.with(|plain| f.take().map(|f| f(plain))) };
+        match ran {
+            Ok(Some(result)) => Ok(result),
+            _ => match f.take() {
+                Some(f) => self.inside_of_another_thread(f),
+                None => Err(Errno::IO),
+            },
+        }
+    }
+
+    /// With `FI_THREAD_DOMAIN` and `FI_THREAD_COMPLETION` a program may use an endpoint in any thread, in one
+    /// at a time.
+    #[cold]
+    #[inline(never)]
+    fn inside_of_another_thread<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Errno> {
+        // SAFETY: libfabric's contract of these modes: never two threads at a time.
+        unsafe { self.shared.adopt() };
+        // SAFETY: as in `inside`.
+        unsafe { self.shared.with(f) }.map_err(|error| {
+            tracing::error!("{error}");
+            Errno::BUSY
+        })
+    }
+
+    /// Receives and completes. // HOT
+    #[inline]
+    pub(crate) fn progress(&self) {
+        if self.shared.progress().is_err() {
+            // SAFETY: as in `inside_of_another_thread`.
+            unsafe { self.shared.adopt() };
+            let _ = self.shared.progress();
+        }
+    }
+
+    /// Entries that a queue reads.
+    #[inline]
+    pub(crate) fn rings_of(&self, cq: &Cq) -> impl Iterator<Item = &RefCell<VecDeque<Entry>>> {
+        [&self.rx, &self.tx]
+            .into_iter()
+            .filter(move |way| std::ptr::eq(way.cq.get(), cq))
+            .map(|way| &way.ring)
+    }
+
+    /// Descriptor of the worker.
+    pub(crate) fn event_fd(&self) -> Result<RawFd, Errno> {
+        self.inside(|_| ())?;
+        let fd = self.shared.event_fd().map_err(|_| Errno::BUSY)?;
+        fd.map(|fd| fd.as_raw_fd()).ok_or(Errno::NOSYS)
+    }
+
+    fn domain(&self) -> &Domain {
+        // SAFETY: a domain is not closed before its endpoints.
+        unsafe { &*self.domain }
+    }
+
+    fn av(&self) -> Option<&Av> {
+        // SAFETY: an address vector is not closed before the endpoints that use it.
+        unsafe { self.av.get().as_ref() }
+    }
+}

@@ -1,0 +1,140 @@
+//! Endpoints of the engine by `fi_addr_t`, made when first used, and the addresses of senders.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use ucp::{EpParams, PeerId};
+
+use super::Ep;
+use crate::abi::{ADDR_UNSPEC, FiAddr};
+use crate::av::Av;
+use crate::errno::Errno;
+
+/// The peers of an endpoint. Used inside the lock of its worker.
+pub(crate) struct Peers {
+    eps: RefCell<Vec<Option<ucp::Ep>>>,
+    numbers: RefCell<HashMap<u32, FiAddr>>,
+    /// The last sender, and its address.
+    last: Cell<(u32, FiAddr)>,
+    /// Insertions of the address vector when all its addresses were connected to.
+    complete_at: Cell<Option<u64>>,
+}
+
+impl Default for Peers {
+    fn default() -> Peers {
+        Peers {
+            eps: RefCell::default(),
+            numbers: RefCell::default(),
+            last: Cell::new((u32::MAX, ADDR_UNSPEC)),
+            complete_at: Cell::new(None),
+        }
+    }
+}
+
+impl Ep {
+    /// Runs `f` with the engine's endpoint to an address. // HOT
+    #[inline(always)]
+    pub(super) fn with_peer<R>(
+        &self,
+        plain: &ucp::Worker,
+        address: FiAddr,
+        f: impl FnOnce(&ucp::Ep) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let eps = self.peers.eps.borrow();
+        if let Some(Some(ep)) = eps.get(address as usize) {
+            return f(ep);
+        }
+        drop(eps);
+        self.connect(plain, address)?;
+        let eps = self.peers.eps.borrow();
+        match eps.get(address as usize) {
+            Some(Some(ep)) => f(ep),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Connects to an address of the address vector.
+    #[cold]
+    #[inline(never)]
+    fn connect(&self, plain: &ucp::Worker, address: FiAddr) -> Result<(), Errno> {
+        let av = self.av().ok_or(Errno::NOAV)?;
+        let Some(theirs) = av.address(address) else {
+            tracing::error!("there is no address {address} in the address vector");
+            return Err(Errno::INVAL);
+        };
+        let ep = plain.connect(&theirs, EpParams::default()).map_err(|error| {
+            tracing::error!("address {address}: {error}");
+            Errno::of_status(error.status())
+        })?;
+        self.peers.numbers.borrow_mut().entry(ep.peer().0).or_insert(address);
+        let mut eps = self.peers.eps.borrow_mut();
+        let at = address as usize;
+        if eps.len() <= at {
+            eps.resize_with(at + 1, || None);
+        }
+        eps[at] = Some(ep);
+        Ok(())
+    }
+
+    /// Address of a sender; not available if it is not in the address vector. // HOT
+    #[inline]
+    pub(super) fn source_of(&self, from: PeerId) -> FiAddr {
+        let (last, address) = self.peers.last.get();
+        if last == from.0 {
+            return address;
+        }
+        self.find_source(from)
+    }
+
+    #[inline(never)]
+    fn find_source(&self, from: PeerId) -> FiAddr {
+        let known = self.peers.numbers.borrow().get(&from.0).copied();
+        let found = known.or_else(|| self.find_new_source(from));
+        if let Some(address) = found {
+            self.peers.last.set((from.0, address));
+        }
+        found.unwrap_or(ADDR_UNSPEC)
+    }
+
+    /// Finds a sender that this endpoint has sent nothing to: connects to all addresses of the vector, since
+    /// the engine numbers peers by their connections.
+    #[cold]
+    fn find_new_source(&self, from: PeerId) -> Option<FiAddr> {
+        let av: &Av = self.av()?;
+        let version = av.version();
+        if self.peers.complete_at.get() == Some(version) {
+            return None;
+        }
+        self.inside(|plain| {
+            for address in 0..av.end() {
+                let is_known =
+                    self.peers.eps.borrow().get(address as usize).is_some_and(|known| known.is_some());
+                if !is_known && av.address(address).is_some() {
+                    let _ = self.connect(plain, address);
+                }
+                if let Some(found) = self.peers.numbers.borrow().get(&from.0) {
+                    return Some(*found);
+                }
+            }
+            self.peers.complete_at.set(Some(version));
+            None
+        })
+        .ok()
+        .flatten()
+    }
+
+    /// Forgets the peer at an address that is removed from the vector.
+    pub(crate) fn forget_peer(&self, address: FiAddr) {
+        let _ = self.inside(|_| {
+            let gone = self.peers.eps.borrow_mut().get_mut(address as usize).and_then(Option::take);
+            self.peers.numbers.borrow_mut().retain(|_, known| *known != address);
+            self.peers.last.set((u32::MAX, ADDR_UNSPEC));
+            drop(gone);
+        });
+    }
+
+    /// Drops all peers, inside the lock.
+    pub(super) fn forget_all_peers(&self) {
+        drop(self.peers.eps.take());
+    }
+}

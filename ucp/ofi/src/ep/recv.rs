@@ -1,0 +1,98 @@
+//! Receives of messages.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use ucp::{Error, Layout, Match, OpParams, OpStatus, RecvStatus};
+
+use super::Ep;
+use super::complete::Op;
+use super::send::Memory;
+use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
+use crate::errno::Errno;
+
+/// Flags that a receive may have.
+const KNOWN: u64 = flags::COMPLETION | flags::MORE;
+
+/// The status of a receive that has received nothing.
+const NOTHING: RecvStatus = RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
+
+/// A receive, as a call describes it.
+pub(super) struct Recv<'a> {
+    pub memory: Memory<'a>,
+    pub from: FiAddr,
+    /// Tag and the bits that are compared; `None`: untagged.
+    pub tag: Option<(u64, u64)>,
+    pub flags: u64,
+    pub context: *mut c_void,
+}
+
+impl Ep {
+    /// Flags of receives that have none of their own.
+    pub(super) fn rx_flags(&self) -> u64 {
+        self.rx.op_flags.get()
+    }
+
+    /// Starts a receive. // HOT
+    #[inline(always)]
+    pub(super) fn recv(&self, recv: &Recv<'_>) -> Result<isize, Errno> {
+        if recv.flags & !KNOWN != 0 {
+            return Err(refuse_flags(recv.flags));
+        }
+        self.inside(|plain| {
+            if !self.is_enabled.get() {
+                return Err(Errno::OPBADSTATE);
+            }
+            if !self.rx.has_room() {
+                self.progress();
+                return Err(Errno::AGAIN);
+            }
+            let mut matching = match recv.tag {
+                Some((tag, mask)) => Match::tagged(tag, mask),
+                None => Match::untagged(),
+            };
+            if recv.from != ADDR_UNSPEC && self.caps & flags::DIRECTED_RECV != 0 {
+                matching = self.with_peer(plain, recv.from, |ep| Ok(matching.from(ep)))?;
+            }
+            self.start_recv(plain, recv, matching)
+        })?
+    }
+
+    // HOT
+    #[inline(always)]
+    fn start_recv(&self, plain: &ucp::Worker, recv: &Recv<'_>, matching: Match) -> Result<isize, Errno> {
+        let is_reported = !self.rx.is_selective.get() || recv.flags & flags::COMPLETION != 0;
+        let shown_flags = flags::RECV | if recv.tag.is_some() { flags::TAGGED } else { flags::MSG };
+        let mut op = Op::new(recv.context, shown_flags, is_reported);
+        op.room = recv.memory.len();
+        let truncated = Cell::new(NOTHING);
+        let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
+        // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
+        // operations.
+        let started = unsafe {
+            match recv.memory {
+                Memory::Bytes(at, len) => {
+                    op.buf = at.cast();
+                    plain.recv_raw(at, len, matching, &params)
+                }
+                Memory::Pieces(pieces) => {
+                    op.buf = pieces.first().map_or(std::ptr::null_mut(), |piece| piece.addr.cast());
+                    plain.recv_layout_raw(Layout::Iov(pieces), matching, &params)
+                }
+            }
+        };
+        match started {
+            Ok(OpStatus::InProgress(id)) => self.keep_recv(id, op),
+            Ok(OpStatus::Done(message)) => self.end_recv(&op, Ok(message), None),
+            Err(error @ Error::Truncated { .. }) => self.end_recv(&op, Err(error), Some(truncated.get())),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(0)
+    }
+}
+
+#[cold]
+fn refuse_flags(flags: u64) -> Errno {
+    tracing::debug!("a receive with flags {:#x}, which are not supported", flags & !KNOWN);
+    Errno::OPNOTSUPP
+}

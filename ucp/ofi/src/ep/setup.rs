@@ -1,0 +1,317 @@
+//! Opening, binding, enabling and closing of endpoints; their options and names.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::time::Duration;
+
+use super::{Direction, Ep, msg, tagged};
+use crate::abi::info::Info;
+use crate::abi::ops::{CmOps, EpOps, FidOps};
+use crate::abi::{Fid, flags};
+use crate::av::Av;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::domain::Domain;
+use crate::eq::Eq;
+use crate::errno::Errno;
+use crate::info::NameForm;
+use crate::object::{Object, Users, checked, hand_out, read, store, take_back};
+use crate::refused;
+
+/// Longest time for which a close waits until messages have left this process.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
+
+static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
+
+static EP_OPS: EpOps = EpOps {
+    size: size_of::<EpOps>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: refused::tx_context,
+    rx_ctx: refused::rx_context,
+    rx_size_left: refused::rx_size_left,
+    tx_size_left: refused::tx_size_left,
+};
+
+static CM_OPS: CmOps = CmOps {
+    size: size_of::<CmOps>(),
+    setname: refused::setname,
+    getname,
+    getpeer: refused::getpeer,
+    connect: refused::connect,
+    listen: refused::listen,
+    accept: refused::accept,
+    reject: refused::reject,
+    shutdown: refused::shutdown,
+    join: refused::join,
+};
+
+/// The name of an endpoint: the address of its worker.
+fn name_of(plain: &ucp::Worker, form: NameForm) -> Result<Vec<u8>, Errno> {
+    let address = plain.address();
+    let mut name = match form {
+        NameForm::Efa => address.efa_raw().ok_or(Errno(libc::ENODEV))?.to_vec(),
+        NameForm::Packed => address.pack(),
+    };
+    if name.len() > form.len() {
+        tracing::error!(
+            "an endpoint with {} transports has a name of {} bytes, longer than {}: choose fewer by UCX_TLS or UCX_NET_DEVICES",
+            address.transports().count(),
+            name.len(),
+            form.len()
+        );
+        return Err(Errno(libc::EOVERFLOW));
+    }
+    name.resize(form.len(), 0);
+    Ok(name)
+}
+
+/// Opens an endpoint.
+pub(crate) fn open(
+    domain: &Domain,
+    info: *const Info,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    let info = read(info)?;
+    // SAFETY: the caller passes a whole tree.
+    let (ep_attr, tx, rx) = unsafe { (info.ep_attr.as_ref(), info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
+    if ep_attr.is_some_and(|attr| attr.ep_type != flags::EP_RDM) {
+        return Err(Errno::INVAL);
+    }
+    let shared = domain.context.shared_worker(domain.mode).map_err(|error| {
+        tracing::error!("fi_endpoint: {error}");
+        Errno::NOMEM
+    })?;
+    // SAFETY: nothing of the worker leaves the closure.
+    let name = unsafe { shared.with(|plain| name_of(plain, domain.name_form)) }.map_err(Errno::from)??;
+    let progress_thread = match domain.has_progress_thread {
+        true => Some(shared.spawn_progress().map_err(|_| Errno::NOMEM)?),
+        false => None,
+    };
+    let size = |size: usize| if size == 0 { 1 } else { size };
+    let direction = |op_flags: u64, limit: usize| Direction {
+        op_flags: Cell::new(op_flags),
+        size: size(limit),
+        ..Direction::default()
+    };
+    let made = Ep {
+        fid: refused::fid(flags::CLASS_EP, context, &FID_OPS),
+        ops: &EP_OPS,
+        cm: &CM_OPS,
+        msg: &msg::OPS,
+        rma: &refused::RMA,
+        tagged: &tagged::OPS,
+        atomic: &refused::ATOMIC,
+        collective: &refused::COLLECTIVE,
+        domain,
+        users: Users::default(),
+        progress_thread: RefCell::new(progress_thread),
+        shared,
+        caps: info.caps,
+        name,
+        av: Cell::new(std::ptr::null()),
+        is_enabled: Cell::new(false),
+        tx: direction(tx.map_or(0, |attr| attr.op_flags), tx.map_or(2048, |attr| attr.size)),
+        rx: direction(rx.map_or(0, |attr| attr.op_flags), rx.map_or(4096, |attr| attr.size)),
+        peers: Default::default(),
+        running: Default::default(),
+        inject_bufs: RefCell::default(),
+    };
+    hand_out(to, made)?;
+    domain.users().add();
+    Ok(())
+}
+
+impl Ep {
+    fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
+        let known = flags::SEND | flags::RECV | flags::SELECTIVE_COMPLETION;
+        if flags & !known != 0 || flags & (flags::SEND | flags::RECV) == 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let is_selective = flags & flags::SELECTIVE_COMPLETION != 0;
+        let ways = [(flags::SEND, &self.tx), (flags::RECV, &self.rx)];
+        let ways = ways.into_iter().filter(|(bit, _)| flags & bit != 0);
+        if ways.clone().any(|(_, way)| !way.cq.get().is_null()) {
+            return Err(Errno::INVAL);
+        }
+        cq.members.add(self)?;
+        for (_, way) in ways {
+            way.cq.set(cq);
+            way.is_selective.set(is_selective);
+            cq.users().add();
+        }
+        Ok(())
+    }
+
+    fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
+        let rma = flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
+        if flags & !(flags::SEND | flags::RECV | rma) != 0 || flags == 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        for (bit, way) in [(flags::SEND, &self.tx), (flags::RECV, &self.rx)] {
+            if flags & bit == 0 {
+                continue;
+            }
+            if !way.cntr.get().is_null() {
+                return Err(Errno::INVAL);
+            }
+            cntr.members.add(self)?;
+            way.cntr.set(cntr);
+            cntr.users().add();
+        }
+        Ok(())
+    }
+
+    /// Checks that the endpoint has what its operations need, and permits them.
+    fn enable(&self) -> Result<(), Errno> {
+        if self.av.get().is_null() {
+            tracing::error!("fi_enable: no address vector is bound");
+            return Err(Errno::NOAV);
+        }
+        for (bit, way) in [(flags::SEND, &self.tx), (flags::RECV, &self.rx)] {
+            if self.caps & bit != 0 && way.cq.get().is_null() && way.cntr.get().is_null() {
+                tracing::error!("fi_enable: neither queue nor counter is bound for capability {bit:#x}");
+                return Err(Errno::NOCQ);
+            }
+        }
+        self.is_enabled.set(true);
+        Ok(())
+    }
+
+    /// Leaves the objects that it is bound to.
+    fn unbind(&self) {
+        for way in [&self.tx, &self.rx] {
+            // SAFETY: queues and counters are not closed before the endpoints that use them.
+            if let Some(cq) = unsafe { way.cq.replace(std::ptr::null()).as_ref() } {
+                cq.members.remove(self);
+                cq.users().remove();
+            }
+            // SAFETY: as above.
+            if let Some(cntr) = unsafe { way.cntr.replace(std::ptr::null()).as_ref() } {
+                cntr.members.remove(self);
+                cntr.users().remove();
+            }
+        }
+        if let Some(av) = self.av() {
+            av.remove_ep(self);
+            self.av.set(std::ptr::null());
+        }
+    }
+}
+
+calls! {
+    /// Closes an endpoint: what has been sent leaves the process, what is posted ends without a completion.
+    fn close(fid: *mut Fid) -> c_int {
+        let ep = take_back::<Ep>(fid)?;
+        drop(ep.progress_thread.take());
+        ep.unbind();
+        ep.inside(|plain| {
+            if plain.flush_within(FLUSH_WITHIN).wait().is_err() {
+                tracing::debug!("fi_close: not everything that was sent has left the endpoint");
+            }
+            ep.forget_all_peers();
+            plain.close();
+        })?;
+        ep.domain().users().remove();
+        drop(ep);
+        Ok(0)
+    }
+
+    fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
+        let ep: &Ep = checked(fid)?;
+        if ep.is_enabled.get() {
+            return Err(Errno::OPBADSTATE);
+        }
+        // SAFETY: every object begins with its class.
+        match unsafe { to.as_ref() }.ok_or(Errno::INVAL)?.fclass {
+            flags::CLASS_CQ => ep.bind_cq(checked(to)?, flags)?,
+            flags::CLASS_CNTR => ep.bind_cntr(checked(to)?, flags)?,
+            // Nothing of an endpoint of this type is reported there.
+            flags::CLASS_EQ => _ = checked::<Eq>(to)?,
+            flags::CLASS_AV => {
+                let av: &Av = checked(to)?;
+                if !ep.av.get().is_null() {
+                    return Err(Errno::INVAL);
+                }
+                ep.av.set(av);
+                av.add_ep(ep);
+            }
+            class => {
+                tracing::error!("fi_ep_bind: an object of class {class} cannot be bound to an endpoint");
+                return Err(Errno::INVAL);
+            }
+        }
+        Ok(0)
+    }
+
+    fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let ep: &Ep = checked(fid)?;
+        match command {
+            flags::ENABLE => ep.enable()?,
+            flags::GETOPSFLAG | flags::SETOPSFLAG => {
+                let asked: u64 = read(arg.cast::<u64>())?;
+                let way = match asked & (flags::SEND | flags::RECV) {
+                    flags::SEND => &ep.tx,
+                    flags::RECV => &ep.rx,
+                    _ => return Err(Errno::INVAL),
+                };
+                match command {
+                    flags::GETOPSFLAG => store(arg.cast::<u64>(), way.op_flags.get())?,
+                    _ => way.op_flags.set(asked & !(flags::SEND | flags::RECV)),
+                }
+            }
+            command => return Err(refused::log_refusal(&format!("fi_control of an endpoint: command {command}"))),
+        }
+        Ok(0)
+    }
+
+    /// Cancels a receive. It ends with `FI_ECANCELED`, unless a message has been matched.
+    fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
+        let ep: &Ep = checked(fid)?;
+        ep.inside(|plain| {
+            let record = ep.running.find(context).ok_or(Errno::NOENT)?;
+            // SAFETY: the record lies in the request of a receive that runs.
+            let id = unsafe { ucp::RequestId::from_user_memory(record.cast()) };
+            if plain.cancel(id) { Ok(0) } else { Err(Errno::NOENT) }
+        })?
+    }
+
+    fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
+        let ep: &Ep = checked(fid)?;
+        let known = match (level, name) {
+            (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE | flags::OPT_MIN_MULTI_RECV) => 0,
+            (flags::OPT_ENDPOINT, flags::OPT_TX_SIZE) => ep.tx.size,
+            (flags::OPT_ENDPOINT, flags::OPT_RX_SIZE) => ep.rx.size,
+            _ => {
+                tracing::debug!("fi_getopt: there is no option {name} of level {level}");
+                return Err(Errno::NOPROTOOPT);
+            }
+        };
+        if read(len)? < size_of::<usize>() {
+            store(len, size_of::<usize>())?;
+            return Err(Errno::TOOSMALL);
+        }
+        store(len, size_of::<usize>())?;
+        store(value.cast::<usize>(), known).map(|()| 0)
+    }
+
+    fn setopt(fid: *mut Fid, level: c_int, name: c_int, _value: *const c_void, _len: usize) -> c_int {
+        checked::<Ep>(fid)?;
+        tracing::debug!("fi_setopt: option {name} of level {level} cannot be set");
+        Err(Errno::NOPROTOOPT)
+    }
+
+    fn getname(fid: *mut Fid, name: *mut c_void, len: *mut usize) -> c_int {
+        let ep: &Ep = checked(fid)?;
+        let room = read(len)?;
+        store(len, ep.name.len())?;
+        if room < ep.name.len() || name.is_null() {
+            return Err(Errno::TOOSMALL);
+        }
+        // SAFETY: the caller passes memory of `room` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(ep.name.as_ptr(), name.cast(), ep.name.len()) };
+        Ok(0)
+    }
+}

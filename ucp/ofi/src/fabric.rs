@@ -1,0 +1,101 @@
+//! Fabrics: domains and event queues are opened from them.
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::info::{FabricAttr, Info};
+use crate::abi::ops::{FabricOps, FidOps};
+use crate::abi::queue::EqAttr;
+use crate::abi::{Fid, flags};
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::errno::Errno;
+use crate::object::{Object, Users, checked, hand_out, read, take_back};
+use crate::refused;
+
+/// `struct fid_fabric`, and what belongs to it.
+#[repr(C)]
+pub(crate) struct Fabric {
+    fid: Fid,
+    ops: &'static FabricOps,
+    api_version: u32,
+    users: Users,
+}
+
+impl Object for Fabric {
+    const CLASS: usize = flags::CLASS_FABRIC;
+    const NAME: &'static str = "a fabric";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control);
+
+static OPS: FabricOps = FabricOps {
+    size: size_of::<FabricOps>(),
+    domain,
+    passive_ep: refused::passive_ep,
+    eq_open,
+    wait_open: refused::wait_open,
+    trywait,
+    domain2,
+};
+
+/// Opens a fabric.
+pub(crate) fn open(attr: *mut FabricAttr, to: *mut *mut Fid, context: *mut c_void) -> Result<(), Errno> {
+    let attr = read(attr)?;
+    let made = Fabric {
+        fid: refused::fid(flags::CLASS_FABRIC, context, &FID_OPS),
+        ops: &OPS,
+        api_version: attr.api_version,
+        users: Users::default(),
+    };
+    hand_out(to, made)
+}
+
+calls! {
+    fn close(fid: *mut Fid) -> c_int {
+        take_back::<Fabric>(fid).map(|_| 0)
+    }
+
+    fn domain(fid: *mut Fid, info: *mut Info, domain: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::domain::open(checked(fid)?, info, domain, context).map(|()| 0)
+    }
+
+    fn domain2(
+        fid: *mut Fid, info: *mut Info, domain: *mut *mut Fid, flags: u64, context: *mut c_void,
+    ) -> c_int {
+        if flags != 0 {
+            tracing::debug!("fi_domain2: flags {flags:#x} are not supported");
+            return Err(Errno::NOSYS);
+        }
+        crate::domain::open(checked(fid)?, info, domain, context).map(|()| 0)
+    }
+
+    fn eq_open(fid: *mut Fid, attr: *mut EqAttr, eq: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::eq::open(checked(fid)?, attr, eq, context).map(|()| 0)
+    }
+
+    /// Whether a program may sleep on the descriptors of these queues.
+    fn trywait(fid: *mut Fid, fids: *mut *mut Fid, count: c_int) -> c_int {
+        checked::<Fabric>(fid)?;
+        for at in 0..usize::try_from(count).map_err(|_| Errno::INVAL)? {
+            // SAFETY: the caller passes as many.
+            let queue = unsafe { fids.add(at).read() };
+            // SAFETY: every object begins with its class.
+            let may_sleep = match unsafe { queue.as_ref() }.ok_or(Errno::INVAL)?.fclass {
+                flags::CLASS_CQ => checked::<Cq>(queue)?.try_wait(),
+                flags::CLASS_CNTR => checked::<Cntr>(queue)?.try_wait(),
+                flags::CLASS_EQ => checked::<crate::eq::Eq>(queue)?.try_wait(),
+                class => {
+                    tracing::error!("fi_trywait: nothing waits for an object of class {class}");
+                    return Err(Errno::INVAL);
+                }
+            };
+            if !may_sleep {
+                return Err(Errno::AGAIN);
+            }
+        }
+        Ok(0)
+    }
+}

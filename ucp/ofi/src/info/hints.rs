@@ -1,0 +1,356 @@
+//! Hints, and whether an offer satisfies them.
+
+use std::ffi::{CStr, c_char};
+
+use super::offer::{
+    DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA,
+    MAX_MSG, MAX_SIZE, MSG_ORDER, NameForm, Offer, PRIMARY, RX_OP_FLAGS, TX_OP_FLAGS,
+};
+use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use crate::abi::{flags, version};
+
+/// Hints of a caller. All of them are optional.
+#[derive(Default)]
+pub(super) struct Hints {
+    version: u32,
+    /// Attributes are the provider's, whatever the hints say.
+    all_attributes: bool,
+    caps: u64,
+    addr_format: u32,
+    src_addr: Vec<u8>,
+    dest_addr: Vec<u8>,
+    tx: Option<TxAttr>,
+    rx: Option<RxAttr>,
+    ep: Option<EpAttr>,
+    domain: Option<DomainAttr>,
+    domain_name: Option<String>,
+    fabric: Option<FabricAttr>,
+    fabric_name: Option<String>,
+}
+
+/// An answer: what the offered domain is, with what the caller has chosen.
+pub(super) struct Answer {
+    pub caps: u64,
+    pub addr_format: u32,
+    pub src_addr: Vec<u8>,
+    pub dest_addr: Vec<u8>,
+    pub tx: TxAttr,
+    pub rx: RxAttr,
+    pub ep: EpAttr,
+    pub domain: DomainAttr,
+    pub domain_name: String,
+    pub fabric: FabricAttr,
+}
+
+/// Refuses an offer, with a reason.
+macro_rules! require {
+    ($holds:expr, $($why:tt)+) => {
+        if !$holds {
+            return Err(format!($($why)+));
+        }
+    };
+}
+
+/// Bytes at a pointer of the caller.
+unsafe fn bytes(at: *const std::ffi::c_void, len: usize) -> Vec<u8> {
+    if at.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's address has this length.
+    unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) }.to_vec()
+}
+
+unsafe fn text(at: *const c_char) -> Option<String> {
+    // SAFETY: the caller's text ends with zero.
+    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned())
+}
+
+impl Hints {
+    /// Reads hints; null: there are none.
+    /// # Safety
+    /// `hints` is null or a whole tree.
+    pub(super) unsafe fn read(version: u32, flags: u64, hints: *const Info) -> Hints {
+        let all_attributes = flags & flags::PROV_ATTR_ONLY != 0;
+        // SAFETY: this function's contract.
+        let Some(info) = (unsafe { hints.as_ref() }) else {
+            return Hints { version, all_attributes, ..Hints::default() };
+        };
+        // SAFETY: as above, of each pointer.
+        unsafe {
+            Hints {
+                version,
+                all_attributes,
+                caps: info.caps,
+                addr_format: info.addr_format,
+                src_addr: bytes(info.src_addr, info.src_addrlen),
+                dest_addr: bytes(info.dest_addr, info.dest_addrlen),
+                tx: info.tx_attr.as_ref().copied(),
+                rx: info.rx_attr.as_ref().copied(),
+                ep: info.ep_attr.as_ref().copied(),
+                domain: info.domain_attr.as_ref().copied(),
+                domain_name: info.domain_attr.as_ref().and_then(|attr| text(attr.name)),
+                fabric: info.fabric_attr.as_ref().copied(),
+                fabric_name: info.fabric_attr.as_ref().and_then(|attr| text(attr.name)),
+            }
+        }
+    }
+
+    /// The answer for an offered domain, or why there is none.
+    pub(super) fn answer(&self, offer: &Offer) -> Result<Answer, String> {
+        if let Some(name) = &self.domain_name {
+            require!(*name == offer.name, "the hints name domain {name}");
+        }
+        if let Some(name) = &self.fabric_name {
+            require!(name == FABRIC, "the hints name fabric {name}");
+        }
+        require!(self.src_addr.is_empty(), "a source address cannot be chosen");
+        let form = self.name_form(offer)?;
+        if !self.dest_addr.is_empty() {
+            let len = self.dest_addr.len();
+            require!(len == form.len(), "a destination address of {len} bytes is none of this provider");
+        }
+        let caps = self.caps()?;
+        let tx = self.tx(caps)?;
+        let rx = self.rx(caps)?;
+        let ep = self.ep()?;
+        Ok(Answer {
+            caps,
+            addr_format: form.format(),
+            src_addr: Vec::new(),
+            dest_addr: self.dest_addr.clone(),
+            tx,
+            rx,
+            ep,
+            domain: self.domain()?,
+            domain_name: offer.name.clone(),
+            fabric: FabricAttr {
+                fabric: self.fabric.map_or(std::ptr::null_mut(), |attr| attr.fabric),
+                name: std::ptr::null_mut(),
+                prov_name: std::ptr::null_mut(),
+                prov_version: 0,
+                api_version: self.version,
+            },
+        })
+    }
+
+    fn name_form(&self, offer: &Offer) -> Result<NameForm, String> {
+        let format = self.addr_format;
+        let is_known = [flags::FORMAT_UNSPEC, flags::ADDR_EFA, NameForm::Packed.format()].contains(&format);
+        require!(is_known, "address format {format:#x} is not supported");
+        let form = NameForm::of_format(format);
+        require!(form != NameForm::Efa || offer.has_nic, "FI_ADDR_EFA names a NIC, and there is none");
+        Ok(form)
+    }
+
+    /// Capabilities: those asked for, and those that cost nothing.
+    fn caps(&self) -> Result<u64, String> {
+        if self.caps == 0 {
+            return Ok(PRIMARY | FREE | DIRECTIONS);
+        }
+        let absent = self.caps & !(PRIMARY | FREE | DIRECTIONS);
+        require!(absent == 0, "capabilities {absent:#x} are not supported");
+        let directions = if self.caps & DIRECTIONS == 0 { DIRECTIONS } else { self.caps & DIRECTIONS };
+        Ok(self.caps & PRIMARY | directions | FREE)
+    }
+
+    fn tx(&self, caps: u64) -> Result<TxAttr, String> {
+        let mut attr = TxAttr {
+            caps: caps & (flags::MSG | flags::TAGGED | flags::SEND),
+            mode: 0,
+            op_flags: 0,
+            msg_order: MSG_ORDER,
+            comp_order: 0,
+            inject_size: INJECT_SIZE,
+            size: DEFAULT_TX_SIZE,
+            iov_limit: IOV_LIMIT,
+            rma_iov_limit: 0,
+            tclass: 0,
+        };
+        let Some(hint) = self.tx.filter(|_| !self.all_attributes) else { return Ok(attr) };
+        require!(
+            hint.caps & !caps == 0,
+            "transmit capabilities {:#x} are not those of the endpoint",
+            hint.caps
+        );
+        require!(hint.op_flags & !TX_OP_FLAGS == 0, "transmit flags {:#x} are not supported", hint.op_flags);
+        check_order(hint.msg_order, hint.comp_order)?;
+        require!(hint.inject_size <= INJECT_SIZE, "inject size {} exceeds {INJECT_SIZE}", hint.inject_size);
+        require!(hint.size <= MAX_SIZE, "transmit queue size {} exceeds {MAX_SIZE}", hint.size);
+        require!(hint.iov_limit <= IOV_LIMIT, "{} pieces of memory exceed {IOV_LIMIT}", hint.iov_limit);
+        require!(hint.rma_iov_limit == 0, "RMA is not supported");
+        if hint.caps != 0 {
+            attr.caps = hint.caps;
+        }
+        attr.op_flags = hint.op_flags;
+        if hint.size != 0 {
+            attr.size = hint.size;
+        }
+        Ok(attr)
+    }
+
+    fn rx(&self, caps: u64) -> Result<RxAttr, String> {
+        const RX: u64 = flags::MSG | flags::TAGGED | flags::RECV | flags::SOURCE | flags::DIRECTED_RECV;
+        let mut attr = RxAttr {
+            caps: caps & RX,
+            mode: 0,
+            op_flags: 0,
+            msg_order: MSG_ORDER,
+            comp_order: 0,
+            total_buffered_recv: 0,
+            size: DEFAULT_RX_SIZE,
+            iov_limit: IOV_LIMIT,
+        };
+        let Some(hint) = self.rx.filter(|_| !self.all_attributes) else { return Ok(attr) };
+        require!(
+            hint.caps & !caps == 0,
+            "receive capabilities {:#x} are not those of the endpoint",
+            hint.caps
+        );
+        require!(hint.op_flags & !RX_OP_FLAGS == 0, "receive flags {:#x} are not supported", hint.op_flags);
+        check_order(hint.msg_order, hint.comp_order)?;
+        require!(hint.size <= MAX_SIZE, "receive queue size {} exceeds {MAX_SIZE}", hint.size);
+        require!(hint.iov_limit <= IOV_LIMIT, "{} pieces of memory exceed {IOV_LIMIT}", hint.iov_limit);
+        if hint.caps != 0 {
+            attr.caps = hint.caps;
+        }
+        attr.op_flags = hint.op_flags;
+        attr.total_buffered_recv = hint.total_buffered_recv;
+        if hint.size != 0 {
+            attr.size = hint.size;
+        }
+        Ok(attr)
+    }
+
+    fn ep(&self) -> Result<EpAttr, String> {
+        let attr = EpAttr {
+            ep_type: flags::EP_RDM,
+            protocol: flags::PROTO_EFA,
+            protocol_version: 4,
+            max_msg_size: MAX_MSG,
+            msg_prefix_size: 0,
+            max_order_raw_size: 0,
+            max_order_war_size: 0,
+            max_order_waw_size: 0,
+            mem_tag_format: flags::TAG_GENERIC,
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            auth_key_size: 0,
+            auth_key: std::ptr::null_mut(),
+        };
+        let Some(hint) = self.ep else { return Ok(attr) };
+        let ep_type = hint.ep_type;
+        require!(
+            [flags::EP_UNSPEC, flags::EP_RDM].contains(&ep_type),
+            "endpoint type {ep_type} is not FI_EP_RDM"
+        );
+        if self.all_attributes {
+            return Ok(attr);
+        }
+        require!(
+            [0, flags::PROTO_EFA].contains(&hint.protocol),
+            "protocol {} is not FI_PROTO_EFA",
+            hint.protocol
+        );
+        require!(hint.protocol_version <= 4, "protocol version {} is not 4", hint.protocol_version);
+        require!(hint.max_msg_size <= MAX_MSG, "messages of {} bytes exceed {MAX_MSG}", hint.max_msg_size);
+        let has_order_size =
+            hint.max_order_raw_size != 0 || hint.max_order_war_size != 0 || hint.max_order_waw_size != 0;
+        require!(!has_order_size, "RMA operations have no order");
+        let contexts = (hint.tx_ctx_cnt, hint.rx_ctx_cnt);
+        require!(contexts.0 <= 1 && contexts.1 <= 1, "{contexts:?} contexts of an endpoint exceed one each");
+        require!(hint.auth_key_size == 0, "authorization keys are not supported");
+        Ok(attr)
+    }
+
+    fn domain(&self) -> Result<DomainAttr, String> {
+        let mut attr = domain_attr(self.version);
+        let Some(hint) = self.domain else { return Ok(attr) };
+        attr.domain = hint.domain;
+        if self.all_attributes {
+            return Ok(attr);
+        }
+        let choices = [
+            ("threading", hint.threading, flags::THREAD_ENDPOINT),
+            ("control_progress", hint.control_progress, flags::PROGRESS_MANUAL),
+            ("data_progress", hint.data_progress, flags::PROGRESS_MANUAL),
+            ("resource_mgmt", hint.resource_mgmt, flags::RM_ENABLED),
+            ("av_type", hint.av_type, flags::AV_TABLE),
+        ];
+        for (name, value, last) in choices {
+            require!(value <= last, "{name} {value} is not known");
+        }
+        let set = |to: &mut u32, hint: u32| {
+            if hint != 0 {
+                *to = hint;
+            }
+        };
+        set(&mut attr.threading, hint.threading);
+        set(&mut attr.control_progress, hint.control_progress);
+        set(&mut attr.data_progress, hint.data_progress);
+        set(&mut attr.av_type, hint.av_type);
+        if self.version < version(1, 5) && hint.mr_mode != flags::MR_UNSPEC {
+            attr.mr_mode = hint.mr_mode;
+        }
+        require!(hint.mr_key_size <= 8, "keys of {} bytes exceed 8", hint.mr_key_size);
+        require!(hint.cq_data_size <= 8, "completion data of {} bytes exceeds 8", hint.cq_data_size);
+        let counts = [
+            ("cq_cnt", hint.cq_cnt, attr.cq_cnt),
+            ("ep_cnt", hint.ep_cnt, attr.ep_cnt),
+            ("tx_ctx_cnt", hint.tx_ctx_cnt, attr.tx_ctx_cnt),
+            ("rx_ctx_cnt", hint.rx_ctx_cnt, attr.rx_ctx_cnt),
+            ("max_ep_tx_ctx", hint.max_ep_tx_ctx, 1),
+            ("max_ep_rx_ctx", hint.max_ep_rx_ctx, 1),
+            ("max_ep_stx_ctx", hint.max_ep_stx_ctx, 0),
+            ("max_ep_srx_ctx", hint.max_ep_srx_ctx, 0),
+            ("cntr_cnt", hint.cntr_cnt, attr.cntr_cnt),
+            ("mr_iov_limit", hint.mr_iov_limit, 1),
+            ("mr_cnt", hint.mr_cnt, attr.mr_cnt),
+        ];
+        for (name, value, most) in counts {
+            require!(value <= most, "{name} {value} exceeds {most}");
+        }
+        require!(hint.caps & !FREE == 0, "domain capabilities {:#x} are not supported", hint.caps);
+        require!(hint.auth_key_size == 0, "authorization keys are not supported");
+        Ok(attr)
+    }
+}
+
+/// Attributes of a domain for a caller that has chosen none.
+fn domain_attr(api: u32) -> DomainAttr {
+    DomainAttr {
+        domain: std::ptr::null_mut(),
+        name: std::ptr::null_mut(),
+        threading: flags::THREAD_SAFE,
+        control_progress: flags::PROGRESS_AUTO,
+        data_progress: flags::PROGRESS_MANUAL,
+        resource_mgmt: flags::RM_ENABLED,
+        av_type: flags::AV_TABLE,
+        mr_mode: if api < version(1, 5) { flags::MR_BASIC } else { 0 },
+        mr_key_size: 8,
+        cq_data_size: 8,
+        cq_cnt: 1 << 16,
+        ep_cnt: 1 << 16,
+        tx_ctx_cnt: 1 << 16,
+        rx_ctx_cnt: 1 << 16,
+        max_ep_tx_ctx: 1,
+        max_ep_rx_ctx: 1,
+        max_ep_stx_ctx: 0,
+        max_ep_srx_ctx: 0,
+        cntr_cnt: 1 << 16,
+        mr_iov_limit: 1,
+        caps: FREE,
+        mode: 0,
+        auth_key: std::ptr::null_mut(),
+        auth_key_size: 0,
+        max_err_data: MAX_ERR_DATA,
+        mr_cnt: 1 << 16,
+        tclass: 0,
+    }
+}
+
+fn check_order(msg_order: u64, comp_order: u64) -> Result<(), String> {
+    let absent = msg_order & !MSG_ORDER;
+    require!(absent == 0, "message order {absent:#x} is not kept");
+    require!(comp_order == 0, "completions are in no order ({comp_order:#x} asked for)");
+    Ok(())
+}

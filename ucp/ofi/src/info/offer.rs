@@ -1,0 +1,100 @@
+//! Domains of this host, and the limits of this provider.
+
+use uct::api::DevKind;
+
+use crate::abi::flags;
+use crate::errno::Errno;
+
+/// Longest message that an inject call copies, bytes.
+pub(crate) const INJECT_SIZE: usize = 1024;
+/// Most pieces of memory of one operation.
+pub(crate) const IOV_LIMIT: usize = 8;
+/// Operations of an endpoint at a time, unless hints ask for more.
+pub(crate) const DEFAULT_TX_SIZE: usize = 2048;
+pub(crate) const DEFAULT_RX_SIZE: usize = 4096;
+/// Most operations that hints may ask for.
+pub(super) const MAX_SIZE: usize = 1 << 20;
+/// Longest message, bytes.
+pub(super) const MAX_MSG: usize = isize::MAX as usize;
+/// Name of the fabric, and of the domain with all devices.
+pub(super) const FABRIC: &str = "efa4";
+/// Longest text of an error in a completion queue, bytes.
+pub(crate) const MAX_ERR_DATA: usize = 256;
+
+/// Capabilities that are given if asked for.
+pub(super) const PRIMARY: u64 = flags::MSG | flags::TAGGED | flags::DIRECTED_RECV | flags::SOURCE;
+/// Capabilities that cost nothing: given anyway.
+pub(super) const FREE: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
+/// Directions of transfer; without any, all that the capabilities permit are there.
+pub(super) const DIRECTIONS: u64 = flags::SEND | flags::RECV;
+/// Order in which messages arrive.
+pub(super) const MSG_ORDER: u64 = flags::ORDER_SAS;
+/// Flags that may be set for every operation of an endpoint.
+pub(super) const TX_OP_FLAGS: u64 = flags::COMPLETION
+    | flags::INJECT
+    | flags::INJECT_COMPLETE
+    | flags::TRANSMIT_COMPLETE
+    | flags::DELIVERY_COMPLETE
+    | flags::MATCH_COMPLETE;
+pub(super) const RX_OP_FLAGS: u64 = flags::COMPLETION;
+
+/// Form of the names of endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NameForm {
+    /// A packed address of the engine, padded with zeros: all transports.
+    Packed,
+    /// 32 bytes, as libfabric's EFA provider has them: the NIC only.
+    Efa,
+}
+
+impl NameForm {
+    /// Length of a name, bytes.
+    pub(crate) const fn len(self) -> usize {
+        match self {
+            NameForm::Packed => 128,
+            NameForm::Efa => 32,
+        }
+    }
+
+    /// The address format of libfabric.
+    pub(crate) const fn format(self) -> u32 {
+        match self {
+            NameForm::Packed => flags::PROV_SPECIFIC | 0xefa4,
+            NameForm::Efa => flags::ADDR_EFA,
+        }
+    }
+
+    pub(crate) fn of_format(format: u32) -> NameForm {
+        if format == flags::ADDR_EFA { NameForm::Efa } else { NameForm::Packed }
+    }
+}
+
+/// A domain that programs may open.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub name: String,
+    /// Whether there is a NIC, so that endpoints can have names of [`NameForm::Efa`].
+    pub has_nic: bool,
+}
+
+impl Offer {
+    /// The domains of this host: one with all devices, and, of several NICs, one for each.
+    pub(super) fn all() -> Result<Vec<Offer>, Errno> {
+        let context = ucp::Context::configured(crate::provider::source()?).map_err(|error| {
+            tracing::debug!("no answer: {error}");
+            Errno::NODATA
+        })?;
+        let nics: Vec<&str> =
+            context.resources().iter().filter(|r| r.kind == DevKind::Net).map(|r| &*r.dev).collect();
+        let mut offers = vec![Offer { name: FABRIC.into(), has_nic: !nics.is_empty() }];
+        if nics.len() > 1 {
+            offers.extend(nics.iter().map(|dev| Offer { name: (*dev).into(), has_nic: true }));
+        }
+        Ok(offers)
+    }
+}
+
+/// The device to which a domain of this name is restricted; `None`: to none.
+pub(crate) fn device_of(domain: &str) -> Option<&str> {
+    Some(domain).filter(|name| *name != FABRIC)
+}

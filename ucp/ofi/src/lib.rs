@@ -1,0 +1,38 @@
+//! A libfabric provider on this engine: a library that libfabric loads from `FI_PROVIDER_PATH`.
+//!
+//! libfabric finds [`fi_prov_ini`](provider::fi_prov_ini), asks `getinfo`, and opens a fabric. Everything
+//! else goes through tables of functions in the objects that these calls return. Each function checks what a
+//! C caller passes, calls the raw operation of [`ucp`] that does the work, and translates its result. Nothing
+//! of a protocol is here.
+//!
+//! | Module | Contents |
+//! |---|---|
+//! | `abi` | structures and values of `rdma/*.h`, libfabric 1.17 |
+//! | `entry`, `errno` | functions that C calls; results and errors as libfabric has them |
+//! | `provider`, `info` | the provider, and its answers to `fi_getinfo` |
+//! | `fabric`, `domain` | the objects that others are made from |
+//! | `av`, `cq`, `cntr`, `eq`, `mr`, `wait` | address vectors, queues, counters, memory regions |
+//! | `ep` | endpoints: an endpoint is a worker of the engine |
+//! | `refused` | functions that are not there, which answer `-FI_ENOSYS` |
+
+// One contract covers a block: the caller's, of the function that it calls.
+#![allow(clippy::multiple_unsafe_ops_per_block)]
+
+#[macro_use]
+mod entry;
+
+mod abi;
+mod av;
+mod cntr;
+mod cq;
+mod domain;
+mod ep;
+mod eq;
+mod errno;
+mod fabric;
+mod info;
+mod mr;
+mod object;
+mod provider;
+mod refused;
+mod wait;

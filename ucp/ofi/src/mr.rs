@@ -1,0 +1,160 @@
+//! Memory regions. Local buffers need none; a region gives a key that peers may use.
+
+use std::ffi::{c_int, c_void};
+
+use ucp::{Access, Mem, MemError};
+
+use crate::abi::ops::{FidOps, MrOps};
+use crate::abi::{Fid, IoVec, MrAttr, flags};
+use crate::domain::Domain;
+use crate::errno::Errno;
+use crate::object::{Object, Users, checked, hand_out, read, take_back};
+use crate::refused;
+
+/// `struct fid_mr`, and what belongs to it.
+#[repr(C)]
+pub(crate) struct Mr {
+    fid: Fid,
+    /// Result of `fi_mr_desc`. Operations ignore it.
+    mem_desc: *mut c_void,
+    /// Result of `fi_mr_key`.
+    key: u64,
+    domain: *const Domain,
+    users: Users,
+    /// `None`: a region without memory.
+    mem: Option<Mem>,
+}
+
+impl Object for Mr {
+    const CLASS: usize = flags::CLASS_MR;
+    const NAME: &'static str = "a memory region";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
+
+pub(crate) static OPS: MrOps = MrOps { size: size_of::<MrOps>(), reg, regv, regattr };
+
+/// Accesses that a program may ask for.
+const KNOWN: u64 =
+    flags::SEND | flags::RECV | flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
+
+fn access_of(access: u64) -> Access {
+    let mut of_peers = Access::empty();
+    of_peers.set(Access::READ, access & flags::REMOTE_READ != 0);
+    of_peers.set(Access::WRITE, access & flags::REMOTE_WRITE != 0);
+    of_peers.set(Access::ATOMIC, access & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0);
+    of_peers
+}
+
+fn register(
+    fid: *mut Fid,
+    memory: IoVec,
+    access: u64,
+    flags: u64,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<c_int, Errno> {
+    let domain: &Domain = checked(fid)?;
+    if flags != 0 || access & !KNOWN != 0 {
+        tracing::error!("fi_mr_reg: flags {flags:#x} or access {access:#x} are not supported");
+        return Err(Errno::BADFLAGS);
+    }
+    if memory.iov_base.is_null() && memory.iov_len > 0 {
+        return Err(Errno::INVAL);
+    }
+    let mem = if memory.iov_len == 0 {
+        None
+    } else {
+        // SAFETY: the program keeps the memory until it closes the region.
+        let mapped =
+            unsafe { domain.context.mem_map(memory.iov_base.cast(), memory.iov_len, access_of(access)) };
+        Some(mapped.map_err(|error| {
+            tracing::error!("fi_mr_reg: {error}");
+            match error {
+                MemError::BadRange => Errno::INVAL,
+                _ => Errno::NOMEM,
+            }
+        })?)
+    };
+    let key = mem.as_ref().map_or(0, Mem::key);
+    let made = Mr {
+        fid: refused::fid(flags::CLASS_MR, context, &FID_OPS),
+        mem_desc: std::ptr::null_mut(),
+        key,
+        domain,
+        users: Users::default(),
+        mem,
+    };
+    hand_out(to, made)?;
+    domain.users().add();
+    Ok(0)
+}
+
+/// The only piece of memory of a region.
+fn single(iov: *const IoVec, count: usize) -> Result<IoVec, Errno> {
+    if count != 1 {
+        tracing::error!("a memory region has one piece, not {count}");
+        return Err(Errno::INVAL);
+    }
+    read(iov)
+}
+
+calls! {
+    fn close(fid: *mut Fid) -> c_int {
+        let gone = take_back::<Mr>(fid)?;
+        // SAFETY: a domain is not closed before its regions.
+        unsafe { &*gone.domain }.users().remove();
+        drop(gone.mem);
+        Ok(0)
+    }
+
+    /// Enables a region, which it is from the beginning.
+    fn control(fid: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
+        checked::<Mr>(fid)?;
+        match command {
+            flags::ENABLE => Ok(0),
+            command => Err(refused::log_refusal(&format!("fi_control of a memory region: command {command}"))),
+        }
+    }
+
+    fn reg(
+        fid: *mut Fid,
+        buf: *const c_void,
+        len: usize,
+        access: u64,
+        _offset: u64,
+        _requested_key: u64,
+        flags: u64,
+        mr: *mut *mut Fid,
+        context: *mut c_void,
+    ) -> c_int {
+        register(fid, IoVec { iov_base: buf.cast_mut(), iov_len: len }, access, flags, mr, context)
+    }
+
+    fn regv(
+        fid: *mut Fid,
+        iov: *const IoVec,
+        count: usize,
+        access: u64,
+        _offset: u64,
+        _requested_key: u64,
+        flags: u64,
+        mr: *mut *mut Fid,
+        context: *mut c_void,
+    ) -> c_int {
+        register(fid, single(iov, count)?, access, flags, mr, context)
+    }
+
+    fn regattr(fid: *mut Fid, attr: *const MrAttr, flags: u64, mr: *mut *mut Fid) -> c_int {
+        let attr = read(attr)?;
+        if attr.iface != 0 {
+            tracing::error!("fi_mr_regattr: only memory of the host is supported");
+            return Err(Errno::OPNOTSUPP);
+        }
+        let memory = single(attr.mr_iov, attr.iov_count)?;
+        register(fid, memory, attr.access, flags, mr, attr.context)
+    }
+}

@@ -1,0 +1,118 @@
+//! The provider, as libfabric finds it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{Once, OnceLock};
+
+use ucs::config::Source;
+
+use crate::abi::info::{FabricAttr, Info};
+use crate::abi::{Fid, Provider, version};
+use crate::errno::Errno;
+
+/// Environment variable with the name of the provider.
+const NAME_KEY: &str = "UCX_OFI_NAME";
+/// Name of the provider without that variable.
+const NAME: &str = "efa4";
+/// Release of libfabric whose headers these are.
+const HEADERS: u32 = version(1, 17);
+/// Version of the provider. Of two providers with one name libfabric takes the one with the higher version;
+/// its own have the version of the release, as 117.0.
+const VERSION: u32 = version(4000, 1);
+
+/// A provider that libfabric keeps for the life of the process.
+struct Static(Provider);
+
+// SAFETY: libfabric writes `context` only, under its own lock. The name is never freed.
+unsafe impl Send for Static {}
+// SAFETY: as above.
+unsafe impl Sync for Static {}
+
+/// The configuration of the engine: the environment without the keys of this crate.
+pub(crate) fn source() -> Result<Source, Errno> {
+    let vars = std::env::vars_os().filter(|(key, _)| key != NAME_KEY);
+    Source::from_vars(vars).map_err(|error| {
+        tracing::error!("{error}");
+        Errno::INVAL
+    })
+}
+
+/// Installs the log once, unless the program has one.
+fn init_log() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        if let Ok(source) = source()
+            && let Err(error) = ucs::trace::init(&source)
+        {
+            eprintln!("efa4: {error}");
+        }
+    });
+}
+
+/// Release of the libfabric that has loaded this library, if it can be found; else that of the headers.
+fn running_release() -> u32 {
+    // SAFETY: looks a name up; the text ends with zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fi_version".as_ptr()) };
+    if found.is_null() {
+        return HEADERS;
+    }
+    // SAFETY: that is the type of libfabric's `fi_version`.
+    let fi_version: unsafe extern "C" fn() -> u32 = unsafe { std::mem::transmute(found) };
+    // SAFETY: it has no preconditions.
+    unsafe { fi_version() }
+}
+
+fn name() -> CString {
+    let given = std::env::var(NAME_KEY).ok().filter(|name| !name.is_empty());
+    CString::new(given.as_deref().unwrap_or(NAME)).unwrap_or_default()
+}
+
+/// Returns the provider. Libfabric calls it when it has loaded this library.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fi_prov_ini() -> *mut c_void {
+    static PROVIDER: OnceLock<Static> = OnceLock::new();
+    init_log();
+    let provider = PROVIDER.get_or_init(|| {
+        Static(Provider {
+            version: VERSION,
+            fi_version: running_release(),
+            context: [std::ptr::null_mut(); 4],
+            name: name().into_raw(),
+            getinfo,
+            fabric,
+            cleanup,
+        })
+    });
+    std::ptr::from_ref(&provider.0).cast_mut().cast()
+}
+
+calls! {
+    /// Answers of the provider to hints.
+    fn getinfo(
+        version: u32, node: *const c_char, service: *const c_char, flags: u64, hints: *const Info,
+        info: *mut *mut Info,
+    ) -> c_int {
+        let names = [text(node), text(service)];
+        // SAFETY: hints of the caller are a whole tree.
+        let found = unsafe { crate::info::find(version, names, flags, hints) }?;
+        crate::object::store(info, found).map(|()| 0)
+    }
+
+    /// Opens a fabric.
+    fn fabric(attr: *mut FabricAttr, fabric: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::fabric::open(attr, fabric, context).map(|()| 0)
+    }
+
+    /// Libfabric is unloaded. The provider has nothing that lives longer than its objects.
+    fn cleanup() -> () {
+        Ok(())
+    }
+}
+
+/// A text of the caller; `None` for null.
+pub(crate) fn text(at: *const c_char) -> Option<String> {
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: the caller passes a C string.
+    Some(unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned())
+}

@@ -1,0 +1,140 @@
+//! Functions that are not there: each says so in a debug line and answers `-FI_ENOSYS`.
+
+use std::ffi::c_int;
+
+use crate::abi::ops::FidOps;
+use crate::abi::{Fid, flags};
+
+/// A function whose arguments are not looked at.
+pub(crate) type Refused = unsafe extern "C" fn() -> isize;
+
+/// A table of functions that are all refused.
+#[repr(C)]
+pub(crate) struct RefusedTable<const N: usize> {
+    size: usize,
+    calls: [Refused; N],
+}
+
+#[cold]
+fn refuse(name: &str) {
+    tracing::debug!("fi_{name}: this function is not implemented");
+}
+
+/// Defines a table of refused functions by their names.
+macro_rules! refused_table {
+    ($(#[$doc:meta])+ $TABLE:ident: $N:literal { $($name:ident)+ }) => {
+        $(#[$doc])+
+        pub(crate) static $TABLE: RefusedTable<$N> =
+            RefusedTable { size: size_of::<RefusedTable<$N>>(), calls: [$({
+                unsafe extern "C" fn $name() -> isize {
+                    refuse(stringify!($name));
+                    -(libc::ENOSYS as isize)
+                }
+                $name
+            }),+] };
+    };
+}
+
+refused_table! {
+    /// `struct fi_ops_rma`.
+    RMA: 9 { read readv readmsg write writev writemsg inject_write writedata inject_writedata }
+}
+
+refused_table! {
+    /// `struct fi_ops_atomic`.
+    ATOMIC: 13 {
+        atomic atomicv atomicmsg inject_atomic fetch_atomic fetch_atomicv fetch_atomicmsg compare_atomic
+        compare_atomicv compare_atomicmsg atomicvalid fetch_atomicvalid compare_atomicvalid
+    }
+}
+
+refused_table! {
+    /// `struct fi_ops_collective`.
+    COLLECTIVE: 11 {
+        barrier broadcast alltoall allreduce allgather reduce_scatter reduce scatter gather collective_msg
+        barrier2
+    }
+}
+
+/// Defines single refused functions: their name in libfabric, and the types of their arguments.
+macro_rules! refused {
+    ($($name:ident($($Arg:ty),*);)+) => {$(
+        pub(crate) unsafe extern "C" fn $name($(_: $Arg),*) -> c_int {
+            refuse(stringify!($name));
+            -libc::ENOSYS
+        }
+    )+};
+}
+
+type P = *mut std::ffi::c_void;
+type Q = *const std::ffi::c_void;
+type Text = *const std::ffi::c_char;
+type Obj = *mut Fid;
+type Out = *mut *mut Fid;
+type Info = *mut crate::abi::info::Info;
+
+refused! {
+    open_ops(Obj, Text, u64, *mut P, P);
+    tostr(*const Fid, *mut std::ffi::c_char, usize);
+    set_ops(Obj, Text, u64, P, P);
+    passive_ep(Obj, Info, Out, P);
+    wait_open(Obj, P, Out);
+    scalable_ep(Obj, Info, Out, P);
+    poll_open(Obj, P, Out);
+    stx_context(Obj, P, Out, P);
+    srx_context(Obj, P, Out, P);
+    query_atomic(Obj, c_int, c_int, P, u64);
+    query_collective(Obj, c_int, P, u64);
+    av_insertsvc(Obj, Text, Text, *mut u64, u64, P);
+    av_insertsym(Obj, Text, usize, Text, usize, *mut u64, u64, P);
+    av_set(Obj, P, Out, P);
+    tx_context(Obj, c_int, P, Out, P);
+    rx_context(Obj, c_int, P, Out, P);
+    setname(Obj, P, usize);
+    getpeer(Obj, P, *mut usize);
+    connect(Obj, Q, Q, usize);
+    listen(Obj);
+    accept(Obj, Q, usize);
+    reject(Obj, Obj, Q, usize);
+    shutdown(Obj, u64);
+    join(Obj, Q, u64, Out, P);
+    bind(Obj, Obj, u64);
+    control(Obj, c_int, P);
+}
+
+/// The answer of a function that returns a length.
+macro_rules! refused_sizes {
+    ($($name:ident;)+) => {$(
+        pub(crate) unsafe extern "C" fn $name(_: Obj) -> isize {
+            refuse(stringify!($name));
+            -(libc::ENOSYS as isize)
+        }
+    )+};
+}
+
+refused_sizes! {
+    rx_size_left;
+    tx_size_left;
+}
+
+/// `struct fi_ops` of an object with these functions.
+pub(crate) const fn fid_ops(
+    close: unsafe extern "C" fn(Obj) -> c_int,
+    bind: unsafe extern "C" fn(Obj, Obj, u64) -> c_int,
+    control: unsafe extern "C" fn(Obj, c_int, P) -> c_int,
+) -> FidOps {
+    FidOps { size: size_of::<FidOps>(), close, bind, control, ops_open: open_ops, tostr, ops_set: set_ops }
+}
+
+/// Says why a call is refused, in one line.
+#[cold]
+pub(crate) fn log_refusal(what: &str) -> crate::errno::Errno {
+    tracing::debug!("{what}");
+    crate::errno::Errno::NOSYS
+}
+
+/// A [`Fid`] of a new object.
+pub(crate) fn fid(class: usize, context: P, ops: &'static FidOps) -> Fid {
+    debug_assert!(class >= flags::CLASS_FABRIC);
+    Fid { fclass: class, context, ops }
+}

@@ -1,0 +1,118 @@
+//! The provider in the system's libfabric: `fi_info`, `fi_pingpong` in two processes, and a C program.
+//!
+//! Skipped where libfabric or its headers are not installed (Debian: libfabric-bin, libfabric-dev, gcc).
+
+mod common;
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{command, compiled, end_of, has_program, text};
+
+fn spawn(mut command: Command) -> std::process::Child {
+    command.spawn().expect("the program starts")
+}
+
+#[test]
+fn fi_info_lists_the_provider() {
+    if !has_program("fi_info") {
+        return;
+    }
+    for name in ["efa4", "efa"] {
+        let mut list = command("fi_info", "posix,efa");
+        list.args(["-p", name, "-v"]).env("UCX_OFI_NAME", name);
+        let output = end_of(spawn(list), 60);
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        for part in ["type: FI_EP_RDM", "FI_TAGGED", "FI_ORDER_SAS", &format!("prov_name: {name}\n")] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
+
+#[test]
+fn fi_info_without_a_matching_answer_says_why() {
+    if !has_program("fi_info") {
+        return;
+    }
+    let mut list = command("fi_info", "posix");
+    list.args(["-p", "efa4", "-t", "FI_EP_DGRAM"]).env("UCX_LOG_LEVEL", "debug");
+    let output = end_of(spawn(list), 60);
+    let text = text(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("no answer for domain efa4: endpoint type 2 is not FI_EP_RDM"), "{text}");
+}
+
+/// A port that nobody listens on at the moment.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("it has an address").port()
+}
+
+/// Exchanges messages of all sizes, whose bytes are checked, between two processes.
+fn pingpong(tls: &str, mode: &str) {
+    if !has_program("fi_pingpong") {
+        return;
+    }
+    let port = free_port().to_string();
+    let arguments = ["-p", "efa4", "-e", "rdm", "-m", mode, "-S", "all", "-c", "-I", "4"];
+    let mut server = command("fi_pingpong", tls);
+    server.args(arguments).args(["-B", &port]);
+    let server = spawn(server);
+    std::thread::sleep(Duration::from_millis(500));
+    let mut client = command("fi_pingpong", tls);
+    client.args(arguments).args(["-P", &port, "127.0.0.1"]);
+    let (client, server) = (end_of(spawn(client), 180), end_of(server, 60));
+    for output in [&client, &server] {
+        let text = text(output);
+        assert!(output.status.success() && text.contains("\n6m "), "{mode} on {tls}: {text}");
+    }
+}
+
+#[test]
+fn fi_pingpong_over_shared_memory() {
+    pingpong("posix", "msg");
+    pingpong("posix", "tagged");
+}
+
+#[test]
+fn fi_pingpong_over_efa() {
+    pingpong("efa", "msg");
+    pingpong("efa", "tagged");
+}
+
+/// Runs the C program with threading, data progress and address format as numbers of libfabric.
+fn rdm(tls: &str, arguments: &[&str]) {
+    let Some(program) = compiled("rdm.c") else { return };
+    let mut run = command(program, tls);
+    // Its bad calls are logged as errors.
+    run.args(arguments).env("UCX_LOG_LEVEL", "fatal");
+    let output = end_of(spawn(run), 180);
+    assert!(output.status.success(), "{arguments:?} on {tls}: {}", text(&output));
+}
+
+#[test]
+fn messages_queues_and_counters() {
+    for tls in ["posix", "efa", "posix,cma,self,efa"] {
+        rdm(tls, &[]);
+    }
+}
+
+#[test]
+fn one_thread_at_a_time() {
+    for threading in ["3", "4", "5"] {
+        rdm("posix", &[threading]);
+    }
+}
+
+#[test]
+fn progress_by_a_thread() {
+    rdm("posix", &["1", "1"]);
+    rdm("efa", &["1", "1"]);
+}
+
+#[test]
+fn names_of_libfabrics_own_provider() {
+    rdm("efa", &["1", "2", "12"]);
+}

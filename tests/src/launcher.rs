@@ -105,7 +105,7 @@ pub fn trees_of(pid: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten().map(|e| e.path());
     let ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.starts_with("softefa-sys.") && name.split('.').nth(2) == Some(&pid.to_string())
+        name.starts_with("softefa-sys.") && name.split('.').nth(3) == Some(&pid.to_string())
     };
     entries.filter(ours).collect()
 }

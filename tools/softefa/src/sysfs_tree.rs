@@ -4,7 +4,7 @@ use crate::pci;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use ucs::sys::{ProcId, proc};
+use ucs::sys::{ProcId, host, proc};
 
 const PREFIX: &str = "softefa-sys";
 
@@ -19,7 +19,7 @@ impl SysfsTree {
         remove_stale(&dir);
         let me = ProcId::current();
         let uid = rustix::process::getuid().as_raw();
-        let root = dir.join(format!("{PREFIX}.{uid}.{}.{}", me.pid, me.start));
+        let root = dir.join(tree_name(uid, host::pid_namespace(), me));
         std::fs::DirBuilder::new().mode(0o700).create(&root)?;
         let tree = SysfsTree(root);
         tree.fill(devices)?;
@@ -77,12 +77,18 @@ impl Drop for SysfsTree {
     }
 }
 
-/// Process that made a tree, by the tree's name.
+/// Name of the tree of a process. A pid says nothing outside of its namespace, whose number it contains.
+fn tree_name(uid: u32, namespace: u64, owner: ProcId) -> String {
+    format!("{PREFIX}.{uid}.{namespace}.{}.{}", owner.pid, owner.start)
+}
+
+/// Process that made a tree, by the tree's name; `None` if it is not of this user and pid namespace.
 fn owner(name: &str, uid: u32) -> Option<ProcId> {
-    let rest =
-        name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
-    let (pid, start) = rest.split_once('.')?;
-    Some(ProcId { pid: pid.parse().ok()?, start: start.parse().ok()? })
+    let (pid, start) = name.rsplit_once('.').and_then(|(rest, start)| Some((rest.rsplit_once('.')?.1, start)))?;
+    let owner = ProcId { pid: pid.parse().ok()?, start: start.parse().ok()? };
+    let namespace = host::pid_namespace();
+    // Unknown: then no tree is known to be one's own.
+    (namespace != 0 && name == tree_name(uid, namespace, owner)).then_some(owner)
 }
 
 fn remove_stale(dir: &Path) {
@@ -120,14 +126,19 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("softefa-test-{}", std::process::id()));
         let uid = rustix::process::getuid().as_raw();
         let (me, other) = (ProcId::current(), u64::MAX);
-        let dead = dir.join(format!("{PREFIX}.{uid}.{}.{other}", me.pid));
-        let alive = dir.join(format!("{PREFIX}.{uid}.{}.{}", me.pid, me.start));
+        let (here, elsewhere) = (host::pid_namespace(), host::pid_namespace() + 1);
+        let gone = ProcId { start: other, ..me };
+        let dead = dir.join(tree_name(uid, here, gone));
+        let alive = dir.join(tree_name(uid, here, me));
+        // Its process is not seen from here, and may live.
+        let of_a_container = dir.join(tree_name(uid, elsewhere, gone));
         let foreign = dir.join("something-else");
-        for d in [&dead, &alive, &foreign] {
+        for d in [&dead, &alive, &of_a_container, &foreign] {
             std::fs::create_dir_all(d).unwrap();
         }
         remove_stale(&dir);
         assert_eq!((dead.exists(), alive.exists(), foreign.exists()), (false, true, true));
+        assert!(of_a_container.exists(), "the tree of another pid namespace was removed");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,10 +1,11 @@
 //! The command line: the options of `ucx_perftest`, and some of its own. Turns options into [`Spec`]s; opens
 //! nothing.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use clap::builder::TypedValueParser as _;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser};
-use tools_common::boot::Family;
 use tools_common::pmix::Pmix;
 use tools_common::units::parse_count;
 
@@ -54,6 +55,10 @@ pub struct Cli {
     /// TCP port for the exchange of addresses
     #[arg(short, default_value_t = 13337, value_parser = clap::builder::StringValueParser::new().try_map(|s| port(&s)), allow_negative_numbers = true)]
     pub port: u16,
+
+    /// Address that the server listens on [default: all of this host, as ucx_perftest]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["host", "local", "loopback"])]
+    pub bind: Option<IpAddr>,
 
     /// Cores to run on; with --local first the server's, then as many of the client's; with -T one per
     /// thread, in order
@@ -387,8 +392,14 @@ impl Cli {
         alone && self.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1)
     }
 
-    pub fn family(&self) -> Family {
-        if self.ipv6 { Family::V6 } else { Family::V4 }
+    /// The address of all interfaces, in the family of `-6`.
+    pub fn any_addr(&self) -> IpAddr {
+        if self.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+    }
+
+    /// The address that the server listens on.
+    pub fn bind_addr(&self) -> IpAddr {
+        self.bind.unwrap_or_else(|| self.any_addr())
     }
 }
 

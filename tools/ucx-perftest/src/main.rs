@@ -28,6 +28,7 @@ mod sweep;
 mod tests_ucp;
 mod tests_uct;
 
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -44,6 +45,10 @@ use tools_common::out::printable;
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
 use ucs::sys::host::HostKey;
+use ucs::trace::RateLimit;
+
+/// Lines a second about clients that are turned away.
+const STRANGERS_PER_SECOND: u32 = 5;
 
 fn main() -> ExitCode {
     let cli = match Cli::read(std::env::args_os()) {
@@ -272,7 +277,9 @@ fn launched_part(
     let (proc, procs, here, threads) = (pmix.rank(), pmix.size()?, pmix.local_size()?, part[0].threads);
     let mut server = None;
     if proc == 0 {
-        let listener = Listener::any(TOOL, cli.family(), 0)?;
+        let at = if here == procs { own_host(cli.any_addr()) } else { cli.any_addr().to_string() };
+        let at = at.parse().map_err(|_| Failure::Run(format!("'{at}' is no address")))?;
+        let listener = Listener::at(TOOL, SocketAddr::new(at, 0))?;
         let host = match (here == procs, cli.ipv6) {
             (false, _) => ucs::sys::host::hostname(),
             (true, false) => "127.0.0.1".into(),
@@ -338,32 +345,62 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
     })
 }
 
+/// Waits for a client with a plan that can be done. Others are told why not, and are named on standard error.
+fn receive_client(listener: &Listener) -> Result<(Connection, Plan), Failure> {
+    let limit = RateLimit::new(STRANGERS_PER_SECOND);
+    let turned_away = |peer: SocketAddr, why: &dyn std::fmt::Display| {
+        let Some(left_out) = limit.admit() else { return };
+        if left_out > 0 {
+            eprintln!("{TOOL}: {left_out} more clients were turned away");
+        }
+        eprintln!("{TOOL}: turned {peer} away: {}", printable(&why.to_string()));
+    };
+    let mut reception = listener.reception();
+    loop {
+        let (mut client, first) =
+            reception.next_request::<Vec<Spec>>(|| Ok(()), |peer, why| turned_away(peer, why))?;
+        match Plan::recv_rest(first, &mut client) {
+            Ok(plan) => return Ok((client, plan)),
+            Err(why) => {
+                turned_away(client.peer(), &why);
+                client.abort(&why.to_string());
+            }
+        }
+    }
+}
+
+/// Where this process reaches a server that listens at `bound`.
+fn own_host(bound: IpAddr) -> String {
+    match bound {
+        IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => "::1".into(),
+        ip => ip.to_string(),
+    }
+}
+
 fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
-    let listener = Listener::any(TOOL, cli.family(), cli.port)?;
+    let listener = Listener::at(TOOL, SocketAddr::new(cli.bind_addr(), cli.port))?;
     report.set_output(Output::Banners);
     report.note("Waiting for connection...");
-    let boot = listener.accept(|| Ok(()))?;
+    let (boot, plan) = receive_client(&listener)?;
     drop(listener);
     report.note(&format!("Accepted connection from {}", boot.peer()));
     let mut link = Link::pair(Side::Server, boot);
-    let Some(plan) = Plan::recv(&mut link)? else { return Ok(()) };
     report.expect_tests(plan.specs.len());
     plan.parts().try_for_each(|part| {
         if !session::needs_group(&part[0]) {
             return session::run_passive(part, source, &mut link, report);
         }
-        // The client's input is not trusted.
-        part[0].check()?;
         let threads = part[0].threads;
-        let listener = Listener::any(TOOL, cli.family(), 0)?;
-        let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
+        let listener = Listener::at(TOOL, SocketAddr::new(cli.bind_addr(), 0))?;
+        let (port, host) = (listener.port(), own_host(cli.bind_addr()));
         let (pins, cores) = (own_pins(cli), own_cores(cli, threads));
         // A client that leaves before all members are connected ends the group.
         let watch = link.watch()?;
         let keep_waiting = move || watch.as_ref().map_or(Ok(()), PeerWatch::check_alive);
         let server = group::start_server(Arc::new(listener), 2 * threads, keep_waiting)?;
         link.send(&port)?;
-        let (host, partner) = (host.into(), Partner::Other);
+        let partner = Partner::Other;
         let group = GroupConfig { host, port, proc: 0, procs: 2, threads, pins, cores, partner };
         group::run(&group, None, source, report, drop)?;
         server.finish();

@@ -1,7 +1,9 @@
 //! Works through a plan: the list of tests goes from client to server, or from one member of a group to all,
 //! then each side runs them in order. Called by `main` and `group`.
 
-use tools_common::boot::BootError;
+use std::time::{Duration, Instant};
+
+use tools_common::boot::{BootError, Connection};
 use ucs::config::Source;
 
 use crate::fail::Failure;
@@ -14,6 +16,9 @@ use crate::{tests_ucp, tests_uct};
 const PLAN_CHUNK: usize = 64;
 /// Most tests of a run; the other side may not ask for more.
 pub const MAX_TESTS: usize = 1 << 16;
+
+/// Longest wait for all of a client's plan.
+const PLAN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -54,15 +59,39 @@ impl Plan {
 
     /// Receives a plan; `None` for a link without another side or with a group.
     pub fn recv(link: &mut Link) -> Result<Option<Plan>, BootError> {
-        let mut specs = Vec::new();
-        for _ in 0..=MAX_TESTS / PLAN_CHUNK {
-            match link.recv::<Vec<Spec>>()? {
-                None => return Ok(None),
-                Some(some) if some.is_empty() => return Ok(Some(Plan { specs })),
-                Some(some) => specs.extend(some),
+        let Some(first) = link.recv::<Vec<Spec>>()? else { return Ok(None) };
+        Plan::collect(first, || Ok(link.recv::<Vec<Spec>>()?.unwrap_or_default())).map(Some)
+    }
+
+    /// Receives the rest of a client's plan after its `first` chunk, which the client sends at once, and checks
+    /// it: a client's input is not trusted.
+    pub fn recv_rest(first: Vec<Spec>, client: &mut Connection) -> Result<Plan, Failure> {
+        let deadline = Instant::now() + PLAN_TIMEOUT;
+        let rest = || client.recv_within(deadline.saturating_duration_since(Instant::now()));
+        let plan = Plan::collect(first, rest)?;
+        let available = available_memory();
+        plan.specs.iter().try_for_each(|spec| {
+            spec.check()?;
+            spec.check_asked_of_server(available)
+        })?;
+        Ok(plan)
+    }
+
+    fn collect(
+        first: Vec<Spec>,
+        mut next: impl FnMut() -> Result<Vec<Spec>, BootError>,
+    ) -> Result<Plan, BootError> {
+        let mut specs = first;
+        let mut chunk = specs.len();
+        while chunk > 0 {
+            if chunk > PLAN_CHUNK || specs.len() > MAX_TESTS {
+                return Err(too_many());
             }
+            let some = next()?;
+            chunk = some.len();
+            specs.extend(some);
         }
-        Err(too_many())
+        Ok(Plan { specs })
     }
 
     /// The tests from number `at` on that the same group can run.
@@ -80,6 +109,14 @@ impl Plan {
             (!part.is_empty()).then_some(part)
         })
     }
+}
+
+/// Bytes of memory that this host can give; as many as there may be if that is not known.
+fn available_memory() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<usize>().ok());
+    kib.map_or(usize::MAX, |kib| kib << 10)
 }
 
 fn too_many() -> BootError {

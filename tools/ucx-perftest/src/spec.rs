@@ -12,6 +12,9 @@ pub use choices::{Layout, Level, Pattern, Receive, Waiting};
 /// Longest message, bytes; a larger size is a typing error or a hostile peer.
 const MAX_MESSAGE: usize = 1 << 32;
 const MAX_PIECES: usize = 64;
+/// Most names of a test that a client may send, and bytes of all its text.
+const MAX_NAMES: usize = 64;
+const MAX_TEXT: usize = 4096;
 const MAX_RMA_PIECES: usize = 4;
 const MAX_THREADS: u32 = 64;
 /// Hours of the fastest test; leaves bits for a rank in message numbers.
@@ -419,6 +422,24 @@ impl Spec {
         }
         if self.test.layer() == Layer::Uct && self.tl.is_none() {
             return wrong(format!("{test} needs -x (see `ucx-info -d` for transports and devices)"));
+        }
+        Ok(())
+    }
+
+    /// Checks what a client may ask of a server that has `available` bytes of memory.
+    pub fn check_asked_of_server(&self, available: usize) -> Result<(), Failure> {
+        let texts = self.names.iter().chain(&self.tl).chain(&self.dev);
+        if self.names.len() > MAX_NAMES || texts.map(String::len).sum::<usize>() > MAX_TEXT {
+            return Err(Failure::Usage(format!("names of a test have at most {MAX_TEXT} bytes together")));
+        }
+        let each_apart = self.validate == Validate::Yes || self.test.layer() == Layer::Uct;
+        let messages = if each_apart { self.window as usize } else { 1 };
+        let wanted = self.span().saturating_mul(messages).saturating_mul(self.threads as usize);
+        if wanted > available {
+            return Err(Failure::Unsupported(format!(
+                "{}: the server has {available} bytes of memory, and -s, -O and -T ask for {wanted}",
+                self.test.name()
+            )));
         }
         Ok(())
     }

@@ -292,10 +292,83 @@ fn client_of_another_version_or_protocol_is_refused() {
         let server = Server::start("");
         let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         line.write_all(words.as_bytes()).unwrap();
+        // The server goes on, and tells of it.
+        assert_eq!(client_of(&server), 0);
         let ran = server.finish();
+        assert!(ran.err.starts_with("ucx-perftest: turned 127.0.0.1:"), "{}", ran.err);
         assert!(ran.err.ends_with(&format!("{want}\n")), "{}", ran.err);
-        assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
+        assert_eq!((ran.status, ran.err.lines().count()), (0, 1));
     }
+}
+
+/// Runs a short test with a server and returns the client's exit status.
+fn client_of(server: &Server) -> i32 {
+    run(&format!("127.0.0.1 -p {} -q -f -t am_lat -x posix -n 100", server.port)).status
+}
+
+#[test]
+fn silent_clients_delay_nobody() {
+    let server = Server::start("");
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{PROTOCOL},\"version\":\"0\"}}}}\n");
+    // Some say nothing, some greet and say nothing more; more than the server receives at a time.
+    let silent: Vec<TcpStream> = (0..100)
+        .map(|n| {
+            let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+            if n % 2 == 0 {
+                line.write_all(hello.as_bytes()).unwrap();
+            }
+            line
+        })
+        .collect();
+    let start = std::time::Instant::now();
+    assert_eq!(client_of(&server), 0);
+    assert!(start.elapsed() < std::time::Duration::from_secs(8), "{:?}", start.elapsed());
+    let ran = server.finish();
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.err.lines().count() <= 12, "{}", ran.err);
+    drop(silent);
+}
+
+#[test]
+fn a_plan_that_asks_for_too_much_is_turned_away() {
+    let server = Server::start("");
+    let plan = two_threads();
+    assert!(plan.contains("\"window\":") && plan.contains("\"pieces\":[8]"), "{plan}");
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{PROTOCOL},\"version\":\"0\"}}}}\n");
+    let greedy = plan.replace("\"pieces\":[8]", "\"pieces\":[4294967296]").replace("\"threads\":2", "\"threads\":64");
+    let chatty = plan.replace("\"names\":[]", &format!("\"names\":[\"{}\"]", "x".repeat(5000)));
+    let wrong = plan.replace("\"threads\":2", "\"threads\":65");
+    for (plan, why) in [(greedy, "bytes of memory"), (chatty, "have at most 4096 bytes"), (wrong, "-T: 65")] {
+        let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        write!(line, "{hello}{{\"value\":[{plan}]}}\n{{\"value\":[]}}\n").unwrap();
+        let answer: Vec<String> = BufReader::new(line).lines().map_while(Result::ok).collect();
+        let answer = answer.last().unwrap();
+        assert!(answer.starts_with("{\"abort\":") && answer.contains(why), "{answer}");
+    }
+    assert_eq!(client_of(&server), 0);
+    assert_eq!(server.finish().status, 0);
+}
+
+#[test]
+fn the_server_listens_where_it_is_told() {
+    let server = Server::start("--bind 127.0.0.2");
+    let refused = TcpStream::connect(("127.0.0.1", server.port));
+    assert!(refused.is_err(), "it listens on another address too");
+    for test in ["-t am_lat", "-t am_lat -T 2"] {
+        let server = Server::start("--bind 127.0.0.2");
+        let line = format!("127.0.0.2 -p {} -q -f {test} -x posix -n 100", server.port);
+        assert_eq!(run(&line).status, 0, "{test}");
+        assert_eq!(server.finish().status, 0, "{test}");
+    }
+    let mut server = server;
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let ran = run("--bind nowhere");
+    assert_eq!((ran.status, ran.err.lines().count()), (129, 1), "{}", ran.err);
+    let ran = run("--bind 127.0.0.1 localhost -t tag_lat");
+    assert_eq!((ran.status, ran.err.lines().count()), (129, 1), "{}", ran.err);
 }
 
 /// Messages of a client until its server announces the port of the group's server. `plan` is as on the wire.

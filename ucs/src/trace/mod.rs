@@ -1,5 +1,9 @@
 //! Text logging with UCX's levels, to standard error or a file. Installed by tools and tests only.
 
+mod limit;
+
+pub use limit::RateLimit;
+
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::sync::Mutex;
@@ -44,7 +48,9 @@ impl LogLevel {
     /// The level of the `tracing` crate that shows the same.
     pub const fn filter(self) -> LevelFilter {
         match self {
-            LogLevel::Fatal | LogLevel::Error => LevelFilter::ERROR,
+            // Text before an abort is written by the panic, not as a log line.
+            LogLevel::Fatal => LevelFilter::OFF,
+            LogLevel::Error => LevelFilter::ERROR,
             LogLevel::Warn => LevelFilter::WARN,
             LogLevel::Diag | LogLevel::Info => LevelFilter::INFO,
             LogLevel::Debug => LevelFilter::DEBUG,
@@ -58,6 +64,8 @@ crate::config_table! {
     pub struct LogConfig, prefix "UCX_" {
         /// Messages up to this level are logged.
         pub log_level: LogLevel = "warn", key "LOG_LEVEL";
+        /// Most errors and warnings a second of one place in the source; the rest are counted. 0: no bound.
+        pub log_rate: u32 = "20", key "LOG_RATE";
         /// Where messages go: stdout, stderr, PATH or file:PATH, which is appended to. In a path %p is the
         /// process id, %h the host, %e the program, %i the user id. Empty: standard error.
         pub log_file: String = "", key "LOG_FILE";
@@ -81,7 +89,7 @@ pub fn init(source: &Source) -> Result<(), ConfigError> {
         .with_max_level(config.log_level.filter())
         .with_writer(writer)
         .with_ansi(is_terminal)
-        .with_target(true)
+        .event_format(limit::Limited::new(fmt::format().with_target(true), config.log_rate))
         .finish();
     // An error here means that the program brought its own logger: that one is right.
     let _ = tracing::subscriber::set_global_default(subscriber);
@@ -143,6 +151,8 @@ mod tests {
         let level = |text| LogConfig::load(&Source::empty().with("UCX_LOG_LEVEL", text)).map(|c| c.log_level);
         assert_eq!(level("DEBUG").unwrap().filter(), LevelFilter::DEBUG);
         assert_eq!(level("poll").unwrap().filter(), LevelFilter::TRACE);
+        assert_eq!(level("fatal").unwrap().filter(), LevelFilter::OFF, "failures are not fatal messages");
+        assert_eq!(level("error").unwrap().filter(), LevelFilter::ERROR);
         assert_eq!(LogConfig::default().log_level.filter(), LevelFilter::WARN);
         let err = init(&Source::empty().with("UCX_LOG_LEVEL", "loud")).unwrap_err().to_string();
         assert!(err.starts_with("UCX_LOG_LEVEL=loud (override): expected one of fatal, error"), "{err}");

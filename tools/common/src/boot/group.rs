@@ -4,7 +4,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
@@ -71,19 +71,12 @@ impl GatherServer {
         members: &mut [Option<Connection>],
         keep_waiting: &mut impl FnMut() -> Result<(), BootError>,
     ) -> Result<(), BootError> {
+        let mut reception = self.listener.reception();
+        reception.timeout = self.join_timeout;
         while members.iter().any(Option::is_none) {
-            let mut connection = match self.listener.accept(&mut *keep_waiting) {
-                // Connections of other programs do not end the group.
-                Err(
-                    BootError::UnknownProtocol { .. } | BootError::Timeout { .. } | BootError::Version { .. },
-                ) => {
-                    continue;
-                }
-                connection => connection?,
-            };
-            // A client that sends its handshake and nothing more must not keep the others waiting.
-            let deadline = Some(Instant::now() + self.join_timeout);
-            let Ok(request) = connection.recv_until::<JoinRequest>(deadline, || 0) else { continue };
+            // Connections of other programs do not end the group, and a silent one delays nobody.
+            let (mut connection, request) =
+                reception.next_request::<JoinRequest>(&mut *keep_waiting, |_, _| {})?;
             connection.max_send = max_line(self.size);
             match members.get_mut(request.rank as usize) {
                 Some(slot @ None) if request.size == self.size => *slot = Some(connection),

@@ -5,14 +5,16 @@
 mod err;
 mod group;
 mod handshake;
+mod listen;
 
 pub use err::{BootError, one_line};
 pub use group::{GatherServer, Member};
 pub use handshake::{Handshake, PROTOCOL};
+pub use listen::{Listener, Reception};
 
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,8 +26,6 @@ const MAX_LINE: usize = 1 << 20;
 /// Longest line of a group's server, bytes.
 const MAX_GROUP_LINE: usize = 16 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time of connecting to this very process.
-const LOOPBACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Calls of `progress` between two polls of the socket.
 const PROGRESS_PER_POLL: u32 = 512;
 /// Polls without an event before the loop sleeps between them. Until then requests of the other side are
@@ -53,12 +53,6 @@ enum Message {
     Abort(String),
 }
 
-/// A listening socket.
-pub struct Listener {
-    socket: TcpListener,
-    tool: &'static str,
-}
-
 /// A connection to the other side.
 pub struct Connection {
     stream: TcpStream,
@@ -83,61 +77,6 @@ impl PeerWatch {
         match poll(&mut fds, Some(&timespec(Duration::ZERO))) {
             Ok(n) if n > 0 => Err(BootError::Closed),
             _ => Ok(()),
-        }
-    }
-}
-
-impl Listener {
-    /// Listens on all addresses of this host.
-    pub fn any(tool: &'static str, family: Family, port: u16) -> Result<Listener, BootError> {
-        let host = match family {
-            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
-        Listener::bind(tool, SocketAddr::new(host, port))
-    }
-
-    /// Listens on a free port of the loopback address.
-    pub fn local(tool: &'static str) -> Result<Listener, BootError> {
-        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-        match Listener::bind(tool, at) {
-            Err(BootError::Listen { why, .. }) => Err(BootError::NoLoopback { at, why }),
-            other => other,
-        }
-    }
-
-    fn bind(tool: &'static str, at: SocketAddr) -> Result<Listener, BootError> {
-        match TcpListener::bind(at) {
-            Ok(socket) => Ok(Listener { socket, tool }),
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => Err(BootError::PortInUse(at.port())),
-            Err(e) => Err(BootError::Listen { port: at.port(), why: io_text(&e) }),
-        }
-    }
-
-    /// Port of the socket.
-    pub fn port(&self) -> u16 {
-        self.socket.local_addr().map_or(0, |a| a.port())
-    }
-
-    /// Waits for one client. Calls `keep_waiting` ten times a second; its error ends the wait.
-    pub fn accept(
-        &self,
-        mut keep_waiting: impl FnMut() -> Result<(), BootError>,
-    ) -> Result<Connection, BootError> {
-        while !readable(&self.socket, Some(Duration::from_millis(100))) {
-            keep_waiting()?;
-        }
-        let (stream, peer) = self.socket.accept().map_err(BootError::from_io)?;
-        Connection::handshake(stream, peer, self.tool, HANDSHAKE_TIMEOUT)
-    }
-
-    /// The error of a process of this host that ended before it connected: the loopback interface's, if that
-    /// is the reason.
-    pub fn cause_of_absence(&self) -> BootError {
-        let Ok(at) = self.socket.local_addr() else { return BootError::Closed };
-        match TcpStream::connect_timeout(&at, LOOPBACK_TIMEOUT) {
-            Ok(_) => BootError::Closed,
-            Err(e) => BootError::NoLoopback { at, why: io_text(&e) },
         }
     }
 }
@@ -179,22 +118,32 @@ impl Connection {
         tool: &'static str,
         timeout: Duration,
     ) -> Result<Connection, BootError> {
+        let mut connection = Connection::greet(stream, peer, tool)?;
+        let greeting = connection.next_message(Some(Instant::now() + timeout), || 0);
+        connection.check_greeting(greeting)?;
+        Ok(connection)
+    }
+
+    /// Sends the handshake.
+    fn greet(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Connection, BootError> {
         // Small lines leave at once; without the option they are only slower.
         let _ = stream.set_nodelay(true);
         let (received, max_recv, max_send) = (Vec::new(), MAX_LINE, MAX_LINE);
         let mut connection =
             Connection { stream, peer, tool, received, scanned: 0, barriers: 0, max_recv, max_send };
-        let ours = Handshake::new(tool);
-        connection.send_message(&Message::Handshake(ours.clone()))?;
-        let deadline = Instant::now() + timeout;
-        let stranger = BootError::UnknownProtocol { peer, tool };
-        match connection.next_message(Some(deadline), || 0) {
-            Ok(Message::Handshake(theirs)) => ours.agrees(&theirs)?,
-            Err(BootError::Timeout { .. }) if !connection.received.is_empty() => return Err(stranger),
-            Ok(_) | Err(BootError::Malformed(..)) => return Err(stranger),
-            Err(e) => return Err(e),
-        }
+        connection.send_message(&Message::Handshake(Handshake::new(tool)))?;
         Ok(connection)
+    }
+
+    /// Checks what came as the other side's handshake.
+    fn check_greeting(&self, greeting: Result<Message, BootError>) -> Result<(), BootError> {
+        let stranger = BootError::UnknownProtocol { peer: self.peer, tool: self.tool };
+        match greeting {
+            Ok(Message::Handshake(theirs)) => Handshake::new(self.tool).agrees(&theirs),
+            Err(BootError::Timeout { .. }) if !self.received.is_empty() => Err(stranger),
+            Ok(_) | Err(BootError::Malformed(..)) => Err(stranger),
+            Err(e) => Err(e),
+        }
     }
 
     /// Address of the other side.
@@ -216,6 +165,11 @@ impl Connection {
     /// Waits for a value. Calls `progress` meanwhile, which returns the number of events it found.
     pub fn recv<T: DeserializeOwned>(&mut self, progress: impl FnMut() -> usize) -> Result<T, BootError> {
         self.recv_until(None, progress)
+    }
+
+    /// Waits for a value, at most `timeout`.
+    pub fn recv_within<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T, BootError> {
+        self.recv_until(Some(Instant::now() + timeout), || 0)
     }
 
     fn recv_until<T: DeserializeOwned>(

@@ -1,4 +1,5 @@
 use super::*;
+use std::net::TcpListener;
 use std::thread;
 
 const TOOL: &str = "ucx-perftest";

@@ -125,6 +125,8 @@ pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>
 /// Whether the process still runs, or that is unknown.
 pub fn is_alive(namespace: &SocketNamespace, key: ProcKey) -> bool {
     match try_connect(namespace, key) {
+        // Of the dead process's name another user may have taken hold.
+        Ok(socket) if PeerCred::of(&socket).is_ok_and(|cred| !cred.is_same_user()) => false,
         // The socket is held by the process, or by a child that it forked.
         Ok(socket) => !matches!(PidFd::of_socket(&socket), Ok(Some(watch)) if watch.is_dead()),
         Err(Errno::CONNREFUSED | Errno::NOENT) => false,

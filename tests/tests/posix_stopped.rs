@@ -502,8 +502,8 @@ fn ticks_of_fd_server(of: &Partner) -> u64 {
 
 /// A connection to a process's fd server without a request, as a peer without pidfds keeps it.
 fn silent_connection(iface: &[u8]) -> OwnedFd {
-    let key = u64::from_le_bytes(iface.try_into().unwrap()) >> 24;
-    let name = SocketAddrUnix::new_abstract_name(format!("uct-posix.{key:010x}").as_bytes()).unwrap();
+    let key = u64::from_le_bytes(iface.try_into().unwrap()) >> 32;
+    let name = SocketAddrUnix::new_abstract_name(format!("uct-posix.{key:08x}").as_bytes()).unwrap();
     let socket_fd = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     rustix::net::connect(&socket_fd, &name).unwrap();
     socket_fd

@@ -126,9 +126,9 @@ fn socket_of(iface: &[u8]) -> String {
         return format!(".{:x}.{:x}", word(8).swap_bytes(), word(16) & 0xffff);
     }
     // `cma`: pid, then key. `posix`: key, then number of the interface.
-    let key = if iface.len() == 8 { word(0) >> 24 } else { word(8) };
+    let key = if iface.len() == 8 { word(0) >> 32 } else { word(8) };
     // In a directory the host comes before it.
-    format!(".{key:010x}")
+    format!(".{key:08x}")
 }
 
 /// Sends if there is room; an error if the peer is gone.

@@ -84,7 +84,8 @@ fn tree_name(uid: u32, namespace: u64, owner: ProcId) -> String {
 
 /// Process that made a tree, by the tree's name; `None` if it is not of this user and pid namespace.
 fn owner(name: &str, uid: u32) -> Option<ProcId> {
-    let (pid, start) = name.rsplit_once('.').and_then(|(rest, start)| Some((rest.rsplit_once('.')?.1, start)))?;
+    let (pid, start) =
+        name.rsplit_once('.').and_then(|(rest, start)| Some((rest.rsplit_once('.')?.1, start)))?;
     let owner = ProcId { pid: pid.parse().ok()?, start: start.parse().ok()? };
     let namespace = host::pid_namespace();
     // Unknown: then no tree is known to be one's own.

@@ -63,8 +63,8 @@ impl Plan {
         Plan::collect(first, || Ok(link.recv::<Vec<Spec>>()?.unwrap_or_default())).map(Some)
     }
 
-    /// Receives the rest of a client's plan after its `first` chunk, which the client sends at once, and checks
-    /// it: a client's input is not trusted.
+    /// Receives the rest of a client's plan after its `first` chunk, which the client sends at once, and
+    /// checks it: a client's input is not trusted.
     pub fn recv_rest(first: Vec<Spec>, client: &mut Connection) -> Result<Plan, Failure> {
         let deadline = Instant::now() + PLAN_TIMEOUT;
         let rest = || client.recv_within(deadline.saturating_duration_since(Instant::now()));

@@ -311,7 +311,7 @@ fn silent_clients_delay_nobody() {
     let server = Server::start("");
     let hello =
         format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{PROTOCOL},\"version\":\"0\"}}}}\n");
-    // Some say nothing, some greet and say nothing more; more than the server receives at a time.
+    // Some say nothing, some send a handshake and nothing more; more than the server receives at a time.
     let silent: Vec<TcpStream> = (0..100)
         .map(|n| {
             let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
@@ -337,7 +337,8 @@ fn a_plan_that_asks_for_too_much_is_turned_away() {
     assert!(plan.contains("\"window\":") && plan.contains("\"pieces\":[8]"), "{plan}");
     let hello =
         format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{PROTOCOL},\"version\":\"0\"}}}}\n");
-    let greedy = plan.replace("\"pieces\":[8]", "\"pieces\":[4294967296]").replace("\"threads\":2", "\"threads\":64");
+    let greedy =
+        plan.replace("\"pieces\":[8]", "\"pieces\":[4294967296]").replace("\"threads\":2", "\"threads\":64");
     let chatty = plan.replace("\"names\":[]", &format!("\"names\":[\"{}\"]", "x".repeat(5000)));
     let wrong = plan.replace("\"threads\":2", "\"threads\":65");
     for (plan, why) in [(greedy, "bytes of memory"), (chatty, "have at most 4096 bytes"), (wrong, "-T: 65")] {

@@ -61,6 +61,8 @@ pub struct EngineConfig {
     pub device_version: u32,
     /// Most peers, including those that introduced themselves.
     pub max_peers: u32,
+    /// Most senders that have introduced themselves and not sent a HANDSHAKE. Packets of more are dropped.
+    pub max_strangers: u32,
     /// Packets sent to one peer before the next one is served.
     pub burst: u32,
     /// Bytes of the head of a RUNTREAD message; 0: there are none (libfabric: `FI_EFA_RUNT_SIZE`).
@@ -101,6 +103,7 @@ impl Default for EngineConfig {
             cts_credits: 32,
             device_version: 0xefa2,
             max_peers: 1 << 24,
+            max_strangers: 1 << 18,
             burst: 16,
             runt_size: 0,
             read_segment: 1 << 30,
@@ -260,6 +263,11 @@ pub enum EngineEvent {
         peer: PeerId,
         /// The error.
         fault: PeerError,
+    },
+    /// Packets of senders unknown so far are dropped, since as many strangers as may be have not answered.
+    StrangersRefused {
+        /// The limit.
+        limit: u32,
     },
 }
 

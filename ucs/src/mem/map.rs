@@ -263,6 +263,31 @@ pub struct SharedMem {
 impl SharedMem {
     /// Makes a segment of at least `len` zeroed bytes, sealed in size. `name` shows in `/proc/PID/maps`.
     pub fn create(name: &str, len: usize, opts: MapOpts) -> Result<SharedMem, MemError> {
+        // SEAL itself too: otherwise a peer could add a write seal and lock later peers out.
+        SharedMem::create_sealed(name, len, opts, SealFlags::SEAL)
+    }
+
+    /// As [`create`](Self::create), for memory that only this process writes: the caller maps it as often as
+    /// it needs to, and then calls [`refuse_writers`](Self::refuse_writers) before any peer has it.
+    pub fn create_for_readers(name: &str, len: usize, opts: MapOpts) -> Result<SharedMem, MemError> {
+        SharedMem::create_sealed(name, len, opts, SealFlags::empty())
+    }
+
+    /// Lets no process map the segment for writing any more, whatever descriptor of it it has. Mappings that
+    /// are there stay writable. Fails for segments not made by
+    /// [`create_for_readers`](Self::create_for_readers).
+    pub fn refuse_writers(&self) -> Result<(), MemError> {
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&self.fd, seals)
+            .map_err(|e| MemError::os("add seals", "shared memory", self.len(), e))
+    }
+
+    fn create_sealed(
+        name: &str,
+        len: usize,
+        opts: MapOpts,
+        further: SealFlags,
+    ) -> Result<SharedMem, MemError> {
         let len = mapped_len(len, opts.pages)?;
         let fail = |op| move |e: rustix::io::Errno| MemError::os(op, "shared memory", len, e);
         check_room("shared memory", len, opts)?;
@@ -276,8 +301,7 @@ impl SharedMem {
         if opts.fill == Fill::Now && !mapping_first {
             fill()?;
         }
-        // SEAL itself too: otherwise a peer could add a write seal and lock later peers out.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | further;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(fail("add seals"))?;
         let map = map_file(&fd, len)?;
         if mapping_first {

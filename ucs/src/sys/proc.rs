@@ -54,6 +54,11 @@ pub fn start_time(pid: u32) -> Result<Option<u64>, Errno> {
     }
 }
 
+/// Yama's restriction of access to other processes of the user (`ptrace_scope`); `None` without Yama.
+pub fn yama_scope() -> Option<u32> {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}
+
 /// Field 22 of a `/proc/PID/stat` line. The name (field 2) is in parentheses and may contain anything.
 fn start_in(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()

@@ -1,5 +1,5 @@
-//! Bounds the rate of log lines: so many of each cause a second. What is left out is counted, and the count is
-//! logged with the next line.
+//! Bounds the rate of log lines: so many of each cause a second. What is left out is counted, and the count
+//! is logged with the next line.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -75,7 +75,8 @@ impl<F> Limited<F> {
         Limited { inner, most, causes: Mutex::default() }
     }
 
-    /// Whether a line may be written, after a line about each cause whose period has ended with lines left out.
+    /// Whether a line may be written, after a line about each cause whose period has ended with lines left
+    /// out.
     fn admit(&self, cause: &'static Metadata<'static>, writer: &mut Writer<'_>) -> Result<bool, fmt::Error> {
         let now = Instant::now();
         let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +94,10 @@ impl<F> Limited<F> {
 fn report_left_out(writer: &mut Writer<'_>, of: &Metadata<'_>, left_out: u64) -> fmt::Result {
     let (level, target) = (of.level(), of.target());
     let (file, line) = (of.file().unwrap_or("?"), of.line().unwrap_or(0));
-    writeln!(writer, "{level:>5} {target}: {left_out} more lines of {file}:{line} were left out (UCX_LOG_RATE)")
+    writeln!(
+        writer,
+        "{level:>5} {target}: {left_out} more lines of {file}:{line} were left out (UCX_LOG_RATE)"
+    )
 }
 
 impl<S, N, F> FormatEvent<S, N> for Limited<F>

@@ -7,7 +7,7 @@ use super::{Config, TL, probe};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _, OpenError};
 use crate::base::direct::{Range, Window};
 use crate::host;
-use crate::host::fd_server::{FdServer, Name, ProcKey, SocketNamespace};
+use crate::host::fd_server::{Capability, FdServer, Name, ProcKey, SocketNamespace};
 use crate::host::{RemoteSegment, Watch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,13 @@ struct PackedKey {
     len: U64,
     access: U32,
     magic: U32,
+    /// Proves to the owner that this key was given away, if there is a name.
+    nonce: U64,
 }
 
 const KEY_LEN: usize = size_of::<PackedKey>();
-const KEY_MAGIC: u32 = u32::from_le_bytes(*b"ckey");
-const _: () = assert!(KEY_LEN == 40);
+const KEY_MAGIC: u32 = u32::from_le_bytes(*b"cke2");
+const _: () = assert!(KEY_LEN == 48);
 
 /// The memory domain of `cma`. Cloning gives another handle to the same one.
 #[derive(Clone)]
@@ -63,7 +65,7 @@ impl Md {
         if let Some(why) = probe::unavailable_reason() {
             return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
         }
-        if config.allow_peers && probe::yama_scope() == Some(1) {
+        if config.allow_peers && ucs::sys::proc::yama_scope() == Some(1) {
             // As without Yama: whoever may send us a signal may access our memory.
             if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
                 tracing::debug!("cannot let peers in: {e}");
@@ -109,9 +111,11 @@ impl api::Md for Md {
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        let mapped = self.shared_mem.capability(&mem.0)?;
         let key = PackedKey {
             owner: self.owner.0.into(),
-            name: mem.0.name()?.map_or(0, |name| name.0).into(),
+            name: mapped.map_or(0, |it| it.name.0).into(),
+            nonce: mapped.map_or(0, |it| it.nonce).into(),
             addr: (mem.addr().addr() as u64).into(),
             len: (mem.len() as u64).into(),
             access: mem.0.access().bits().into(),
@@ -126,6 +130,10 @@ impl api::Md for Md {
         let (owner, addr) = (ProcKey(key.owner.get()), key.addr.get());
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
         let access = Access::from_bits_truncate(key.access.get());
+        // Else an endpoint to the owner would reach the memory of a third process.
+        if key.name.get() != 0 && Name(key.name.get()).owner() != owner {
+            return Err(Error::InvalidParam("key of one process names memory of another"));
+        }
         let mapped = match key.name.get() {
             0 => None,
             _ if !self.map_allocated => None,
@@ -133,7 +141,7 @@ impl api::Md for Md {
             name => self
                 .shared_mem
                 .remote_segments()
-                .map(Name(name))
+                .map(Capability { name: Name(name), nonce: key.nonce.get() })
                 .and_then(|segment| Ok((segment.window(addr, len, access)?, segment)))
                 .ok(),
         };
@@ -147,7 +155,7 @@ impl api::Md for Md {
     /// The key of the process: the kernel decides who may reach its memory.
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
         // A revoked one has none.
-        mem.0.name()?;
+        self.shared_mem.capability(&mem.0)?;
         Ok(self.owner.0)
     }
 

@@ -38,7 +38,7 @@ pub fn unavailable_reason() -> Option<String> {
         Ok(()) => return Some("process_vm_readv gives wrong bytes here".into()),
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    forbidden_by_yama(yama_scope(), capabilities(&status))
+    forbidden_by_yama(ucs::sys::proc::yama_scope(), capabilities(&status))
 }
 
 /// Costs of put and get measured between two processes on an AMD EPYC.
@@ -106,11 +106,6 @@ fn forbidden_by_yama(scope: Option<u32>, capabilities: u64) -> Option<String> {
             if scope == 2 { "give them CAP_SYS_PTRACE, or " } else { "" }
         )),
     }
-}
-
-/// The value of ptrace_scope; `None` without Yama.
-pub fn yama_scope() -> Option<u32> {
-    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
 fn capabilities(status: &str) -> u64 {

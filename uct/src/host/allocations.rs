@@ -11,7 +11,8 @@ use ucs::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, hint};
 pub struct Allocated {
     pub len: usize,
     pub access: Access,
-    pub name: Name,
+    /// `None` if peers have no rights.
+    pub name: Option<Name>,
 }
 
 #[derive(Default)]
@@ -55,14 +56,14 @@ impl Entry {
         self.start.store(start, Ordering::Relaxed);
         self.len.store(it.len, Ordering::Relaxed);
         self.access.store(it.access.bits(), Ordering::Relaxed);
-        self.name.store(it.name.0, Ordering::Relaxed);
+        self.name.store(it.name.map_or(0, |name| name.0), Ordering::Relaxed);
     }
 
     fn get(&self) -> (usize, Allocated) {
         let it = Allocated {
             len: self.len.load(Ordering::Relaxed),
             access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
-            name: Name(self.name.load(Ordering::Relaxed)),
+            name: Some(self.name.load(Ordering::Relaxed)).filter(|&name| name != 0).map(Name),
         };
         (self.start.load(Ordering::Relaxed), it)
     }
@@ -184,7 +185,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     fn allocated(n: usize) -> Allocated {
-        Allocated { len: 10 * n, access: Access::REMOTE_READ, name: Name(n as u64) }
+        Allocated { len: 10 * n, access: Access::REMOTE_READ, name: Some(Name(n as u64)) }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::allocations::{Allocated, Allocations};
-use super::fd_server::{Export, ExportKind, FdServer, MemRange, Name};
+use super::fd_server::{Capability, Export, ExportKind, FdServer, MemRange, Name};
 use super::remote_segment::{RemoteSegment, RemoteSegments, Watch};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::alloc::{self, by_methods};
@@ -28,11 +28,15 @@ struct PackedKey {
     len: U64,
     access: U32,
     magic: U32,
+    /// Proves to the owner that this key was given away.
+    nonce: U64,
 }
 
 const KEY_LEN: usize = size_of::<PackedKey>();
-const KEY_MAGIC: u32 = u32::from_le_bytes(*b"pkey");
-const _: () = assert!(KEY_LEN == 32);
+const KEY_MAGIC: u32 = u32::from_le_bytes(*b"pke2");
+/// The rights that peers may have.
+const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+const _: () = assert!(KEY_LEN == 40);
 
 /// A memory domain of shared memory. Cloning gives another handle to the same one.
 #[derive(Clone)]
@@ -60,7 +64,9 @@ pub struct Mem {
 }
 
 struct Shared {
-    export: Export,
+    server: Arc<FdServer>,
+    /// `None` if peers have no rights.
+    export: Option<Export>,
     map: Arc<SharedMem>,
     fixed: Option<FixedMap>,
     method: AllocMethod,
@@ -98,6 +104,12 @@ impl Md {
         Md { inner: Arc::new(Inner { attr, remote_segments, allocations: Allocations::default() }) }
     }
 
+    /// The capability in keys of the memory; `None` if it can have none. Fails once it is revoked.
+    pub(crate) fn capability(&self, mem: &Mem) -> Result<Option<Capability>, Error> {
+        let server = self.inner.remote_segments.server();
+        Ok(mem.name()?.map(|name| Capability { name, nonce: server.nonce(name) }))
+    }
+
     pub(crate) fn remote_segments(&self) -> &RemoteSegments {
         &self.inner.remote_segments
     }
@@ -107,13 +119,15 @@ impl Shared {
     /// Takes the allocation from those that peers can map.
     fn withdraw(&self) {
         // After a fork another thread of the parent may hold a lock for ever.
-        if !self.export.server().is_ours() {
+        if !self.server.is_ours() {
             return;
         }
         if let Some(md) = self.md.upgrade() {
             md.allocations.remove(self.at().addr());
         }
-        self.export.withdraw();
+        if let Some(export) = &self.export {
+            export.withdraw();
+        }
     }
 
     fn at(&self) -> *mut u8 {
@@ -124,7 +138,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // After a fork the memory is the parent's, which may go on.
-        if !self.export.server().is_ours() {
+        if !self.server.is_ours() {
             return;
         }
         self.withdraw();
@@ -156,23 +170,32 @@ impl api::Md for Md {
             // Reserved first, so that the file's own mapping does not take it.
             let reserve = |at| FixedMap::reserve(at, req.len, opts.pages).map_err(alloc::error);
             let mut fixed = req.at.map(reserve).transpose()?;
-            let file = SharedMem::create(req.name, req.len, opts).map_err(alloc::error)?;
+            let remote = req.access & REMOTE;
+            let read_only = remote == Access::REMOTE_READ;
+            let create = if read_only { SharedMem::create_for_readers } else { SharedMem::create };
+            let file = create(req.name, req.len, opts).map_err(alloc::error)?;
             if let Some(fixed) = &mut fixed {
                 fixed.map_file(&file, opts).map_err(alloc::error)?;
             }
+            if read_only {
+                // What a peer may only read it cannot map for writing either.
+                file.refuse_writers().map_err(alloc::error)?;
+            }
             let addr = fixed.as_ref().map_or(file.as_ptr(), FixedMap::as_ptr);
-            let server = self.inner.remote_segments.server();
+            let server = self.inner.remote_segments.server().clone();
             let range = MemRange::new(addr.addr() as u64, req.len as u64, req.access.bits());
             let map = Arc::new(file);
-            let export = server.export(server.new_name(), map.clone(), ExportKind::Memory(range));
-            let (len, access, name) = (req.len, req.access, export.name());
+            // Memory that peers have no rights to is passed to nobody.
+            let export = || server.export(server.new_name(), map.clone(), ExportKind::Memory(range));
+            let export = (!remote.is_empty()).then(export);
+            let (len, access, name) = (req.len, req.access, export.as_ref().map(Export::name));
             self.inner.allocations.insert(addr.addr(), Allocated { len, access, name });
-            let shared = Shared { export, map, fixed, method, md: Arc::downgrade(&self.inner) };
+            let shared = Shared { server, export, map, fixed, method, md: Arc::downgrade(&self.inner) };
             Ok(Mem {
                 addr: MemPtr(addr),
                 len,
                 access,
-                name: Some(name),
+                name,
                 shared: Some(shared),
                 revoked: AtomicBool::new(false),
             })
@@ -186,9 +209,9 @@ impl api::Md for Md {
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
         registrable(addr, len)?;
-        let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let remote = access & REMOTE;
         let allocation = || self.inner.allocations.containing(addr.addr(), len);
-        let by_this_domain = || allocation().map(|it| (it.name, it.access));
+        let by_this_domain = || allocation().and_then(|it| Some((it.name?, it.access)));
         let in_process = || self.inner.remote_segments.server().memory_at(addr.addr() as u64, len as u64);
         let allocated = match remote.is_empty() {
             true => None,
@@ -199,8 +222,10 @@ impl api::Md for Md {
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        let it = self.capability(mem)?.ok_or(Error::Unsupported(Op::RemoteKey))?;
         let key = PackedKey {
-            name: self.mr_key(mem)?.into(),
+            name: it.name.0.into(),
+            nonce: it.nonce.into(),
             addr: (mem.addr.0.addr() as u64).into(),
             len: (mem.len as u64).into(),
             access: mem.access.bits().into(),
@@ -213,14 +238,19 @@ impl api::Md for Md {
         let key = PackedKey::read_from_bytes(packed).ok().filter(|key| key.magic.get() == KEY_MAGIC);
         let key = key.ok_or(Error::InvalidParam("not a key of this transport"))?;
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
-        let segment = self.inner.remote_segments.map(Name(key.name.get()))?;
+        let segment = self
+            .inner
+            .remote_segments
+            .map(Capability { name: Name(key.name.get()), nonce: key.nonce.get() })?;
         let window = segment.window(key.addr.get(), len, Access::from_bits_truncate(key.access.get()))?;
         Ok(Rkey { window, segment })
     }
 
-    /// The name of the allocation: a key for all of it, with its own rights.
+    /// An alias of the allocation: a key for all of it, with its own rights.
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
-        mem.name()?.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
+        let server = self.inner.remote_segments.server();
+        let alias = mem.name()?.and_then(|name| server.alias(name));
+        alias.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
     }
 
     /// The first call for a name queries the peer's fd server and returns [`Error::NotReady`].
@@ -237,7 +267,7 @@ impl api::Md for Md {
 
 impl Mem {
     /// Name of the allocation it lies in. Fails once it is revoked.
-    pub(crate) fn name(&self) -> Result<Option<Name>, Error> {
+    fn name(&self) -> Result<Option<Name>, Error> {
         if self.revoked.load(Ordering::Relaxed) { Err(Error::BadLocalKey) } else { Ok(self.name) }
     }
 

@@ -5,8 +5,8 @@
 #![allow(unsafe_code)]
 
 use super::fd_server::{
-    Alarm, ExportKind, FdServer, Fetched, MemRange, Name, ProcKey, ProcWatch, Query, QueryResult, as_error,
-    lock,
+    Alarm, Capability, ExportKind, FdServer, Fetched, MemRange, Name, ProcKey, ProcWatch, Query, QueryResult,
+    as_error, lock,
 };
 use super::recent_segments;
 use crate::api::{Access, ConnectError, Error};
@@ -28,6 +28,8 @@ const MAX_QUERIES: usize = 32;
 #[derive(Debug)]
 pub struct RemoteSegment {
     name: Name,
+    /// The nonce that the owner has confirmed.
+    nonce: u64,
     map: SharedMap,
     range: MemRange,
     /// Named by its MR key since another segment last had to make room.
@@ -166,20 +168,24 @@ impl RemoteSegments {
         &self.server
     }
 
-    /// The segment of a name, mapped as long as the result lives. Waits for the fd server of its owner up to
-    /// the answer timeout; if that expires, later calls for the owner do not wait until it has answered.
-    pub fn map(&self, name: Name) -> Result<Arc<RemoteSegment>, Error> {
-        let known = lock(&self.state).find(name);
+    /// The segment that a key names, mapped as long as the result lives. Waits for the fd server of its owner
+    /// up to the answer timeout; if that expires, later calls for the owner do not wait until it has
+    /// answered.
+    pub fn map(&self, wanted: Capability) -> Result<Arc<RemoteSegment>, Error> {
+        let known = lock(&self.state).find(wanted.name);
         match known {
-            Some(segment) => Ok(segment),
-            None => self.add(name, self.fetch(name).map_err(as_error)?),
+            Some(segment) if segment.nonce == wanted.nonce => Ok(segment),
+            // Names are no secret: the one who gave the key has made it up.
+            Some(_) => Err(Error::RemoteAccess),
+            None => self.add(wanted, self.fetch(wanted).map_err(as_error)?),
         }
     }
 
-    fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
+    fn fetch(&self, wanted: Capability) -> Result<Fetched, ConnectError> {
+        let name = wanted.name;
         let wait = if self.is_unresponsive(name.owner()) { Duration::ZERO } else { self.answer_timeout };
         let earlier = lock(&self.state).queries.remove(&name);
-        let query = earlier.map_or_else(|| self.server.query([name], self.answer_timeout), Ok)?;
+        let query = earlier.map_or_else(|| self.server.query([wanted], self.answer_timeout), Ok)?;
         match self.server.wait(query, wait)? {
             QueryResult::Answered(mut all) => match all.pop() {
                 // The process answers: the memory alone is gone.
@@ -209,7 +215,11 @@ impl RemoteSegments {
     }
 
     /// Maps what was fetched, unless another thread has meanwhile.
-    fn add(&self, name: Name, Fetched { mem, kind, watch }: Fetched) -> Result<Arc<RemoteSegment>, Error> {
+    fn add(
+        &self,
+        Capability { name, nonce }: Capability,
+        Fetched { mem, kind, watch }: Fetched,
+    ) -> Result<Arc<RemoteSegment>, Error> {
         // The segment of an interface is not the program's memory.
         let ExportKind::Memory(range) = kind else { return Err(Error::RemoteAccess) };
         let len = usize::try_from(range.len.get()).map_err(|_| Error::RemoteAccess)?;
@@ -224,7 +234,8 @@ impl RemoteSegments {
         if let Some(watch) = &watch {
             state.listeners.iter_mut().for_each(|listener| listener.listen(name.owner(), watch));
         }
-        let segment = Arc::new(RemoteSegment { name, map, range, in_use: AtomicBool::new(false), watch });
+        let segment =
+            Arc::new(RemoteSegment { name, nonce, map, range, in_use: AtomicBool::new(false), watch });
         state.insert(name, &segment);
         Ok(segment)
     }
@@ -295,7 +306,7 @@ impl RemoteSegments {
                 all.pop().map_or(Err(ConnectError::Malformed), |(_, received)| received)
             }
         };
-        self.add(name, fetched.map_err(query_error)?)
+        self.add(name.into(), fetched.map_err(query_error)?)
     }
 
     /// Takes the dead processes that the interface of `alarm` has not heard of, to be

@@ -1,5 +1,5 @@
-//! The listening side. Clients are received side by side: one that is silent, or speaks something else, delays
-//! nobody.
+//! The listening side. Clients are received side by side: one that is silent, or speaks something else,
+//! delays nobody.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ struct Candidate {
     deadline: Instant,
 }
 
-/// What a candidate has become.
+/// Whether a candidate has sent all that is asked for.
 enum Progress<T> {
     Waiting,
     Ready(T),
@@ -49,11 +49,11 @@ impl Candidate {
             true => connection.read_available().err(),
             false => None,
         };
-        if !self.greeted {
-            if let Some(greeting) = connection.take_message().transpose() {
-                connection.check_greeting(greeting)?;
-                self.greeted = true;
-            }
+        if !self.greeted
+            && let Some(greeting) = connection.take_message().transpose()
+        {
+            connection.check_greeting(greeting)?;
+            self.greeted = true;
         }
         match ended {
             // A last message before the end still counts.
@@ -104,7 +104,7 @@ impl Listener {
         self.socket.local_addr().map_or(0, |a| a.port())
     }
 
-    /// Waits for one client that greets as `tool` does. Calls `keep_waiting` ten times a second; its error
+    /// Waits for one client that speaks as `tool` does. Calls `keep_waiting` ten times a second; its error
     /// ends the wait. Other programs that connect are turned away.
     pub fn accept(
         &self,
@@ -129,9 +129,8 @@ impl Listener {
     }
 }
 
-
 impl Reception<'_> {
-    /// Waits for the next client that greets as the listener's tool does. Calls `keep_waiting` ten times a
+    /// Waits for the next client that speaks as the listener's tool does. Calls `keep_waiting` ten times a
     /// second; its error ends the wait. Other clients are turned away, and `turned_away` learns why.
     pub fn next(
         &mut self,
@@ -177,7 +176,7 @@ impl Reception<'_> {
                 match candidate.read().and_then(|()| ready(candidate)) {
                     Ok(Progress::Ready(value)) => return Ok((self.waiting.remove(at).connection, value)),
                     Ok(Progress::Waiting) => at += 1,
-                    Err(e) => self.turn_away(at, &e, &mut turned_away),
+                    Err(e) => self.reject(at, &e, &mut turned_away),
                 }
             }
             self.wait()?;
@@ -186,7 +185,7 @@ impl Reception<'_> {
         }
     }
 
-    fn turn_away(&mut self, at: usize, why: &BootError, told: &mut impl FnMut(SocketAddr, &BootError)) {
+    fn reject(&mut self, at: usize, why: &BootError, told: &mut impl FnMut(SocketAddr, &BootError)) {
         let mut connection = self.waiting.remove(at).connection;
         told(connection.peer, why);
         connection.abort(&why.to_string());
@@ -219,9 +218,9 @@ impl Reception<'_> {
         };
         if self.waiting.len() == MAX_WAITING {
             let (peer, tool) = (self.waiting[0].connection.peer, self.listener.tool);
-            self.turn_away(0, &BootError::Timeout { peer, tool }, told);
+            self.reject(0, &BootError::Timeout { peer, tool }, told);
         }
-        match Connection::greet(stream, peer, self.listener.tool) {
+        match Connection::shake_hands(stream, peer, self.listener.tool) {
             Ok(connection) => {
                 let deadline = Instant::now() + self.timeout;
                 self.waiting.push(Candidate { connection, greeted: false, deadline });

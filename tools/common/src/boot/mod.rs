@@ -118,14 +118,14 @@ impl Connection {
         tool: &'static str,
         timeout: Duration,
     ) -> Result<Connection, BootError> {
-        let mut connection = Connection::greet(stream, peer, tool)?;
+        let mut connection = Connection::shake_hands(stream, peer, tool)?;
         let greeting = connection.next_message(Some(Instant::now() + timeout), || 0);
         connection.check_greeting(greeting)?;
         Ok(connection)
     }
 
     /// Sends the handshake.
-    fn greet(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Connection, BootError> {
+    fn shake_hands(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Connection, BootError> {
         // Small lines leave at once; without the option they are only slower.
         let _ = stream.set_nodelay(true);
         let (received, max_recv, max_send) = (Vec::new(), MAX_LINE, MAX_LINE);

@@ -50,6 +50,9 @@ ucs::config_table! {
         /// Most memory of unexpected messages: a peer that exceeds it fails with an error. At least
         /// UCX_UNEXP_MEM and one poll of full packets. inf: no limit.
         pub unexp_max: usize = "1g", key "UNEXP_MAX", unit "bytes";
+        /// Most senders that have introduced themselves to a worker by a packet and have not answered since.
+        /// Packets of further unknown senders are dropped; known peers go on. A sender costs some 400 bytes.
+        pub strangers_max: u32 = "262144", key "STRANGERS_MAX", range 1..;
         /// Ask peers for constant header length (bit 2 of the HANDSHAKE): every request carries the sender's
         /// address of 36 bytes. Costs those bytes, and the fast path of short messages.
         pub const_hdr: bool = "n", key "CONST_HDR";

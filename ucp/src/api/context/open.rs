@@ -257,6 +257,7 @@ impl Context {
             read_segment: self.config.read_segment as u64,
             unexpected_max: self.config.unexp_mem,
             unexpected_hard_max: self.config.unexp_max.max(self.config.unexp_mem.saturating_add(poll)),
+            max_strangers: self.config.strangers_max,
             emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
             first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
             retry: RetryPolicy { first_delay: self.config.rnr_wait, max_delay: self.config.rnr_max_wait },

@@ -448,6 +448,13 @@ impl WorkerCore {
                     None
                 }
                 EngineEvent::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
+                EngineEvent::StrangersRefused { limit } => {
+                    tracing::warn!(
+                        "{limit} senders have introduced themselves and not answered: packets of further unknown \
+                         senders are dropped (UCX_STRANGERS_MAX)"
+                    );
+                    None
+                }
             };
             if action.is_some() {
                 return action;

@@ -7,10 +7,12 @@ use crate::rdm::io::Wire;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::lane::{FurtherLane, Lane};
 use crate::rdm::peers::peer::Peer;
+use crate::rdm::peers::strangers::Admission;
 use crate::rdm::peers::workers;
 use crate::rdm::rails::failover;
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::{DropReason, TraceEvent};
+use crate::rdm::types::EngineEvent;
 use crate::wire::{Packet, RawAddr};
 
 impl Peers {
@@ -65,6 +67,15 @@ fn identify_other<W: Wire>(
     if e.peers.table.len() + e.peers.table.lanes.len() >= e.peers.cfg.max_peers as usize {
         return Err(DropReason::NoPath);
     }
+    match e.peers.strangers.admit(&e.peers.table, e.peers.cfg.max_strangers as usize) {
+        Admission::Granted => {}
+        Admission::Refused => return Err(DropReason::NoPath),
+        Admission::RefusedAnew => {
+            let limit = e.peers.cfg.max_strangers;
+            e.pending.events.push_back(EngineEvent::StrangersRefused { limit });
+            return Err(DropReason::NoPath);
+        }
+    }
     // A trigger says nothing but that the other end exists: perhaps as a further lane of some peer.
     if matches!(packet, Packet::Rtw(rtw) if rtw.is_trigger()) && !e.peers.wires[wire].rail_wires.is_empty() {
         let lane = e.peers.table.lanes.add(FurtherLane::new(Lane::new(wire, addr, from), None));
@@ -74,6 +85,7 @@ fn identify_other<W: Wire>(
             return Err(DropReason::NoPath);
         }
         e.peers.add_source(lane, wire, from);
+        e.peers.strangers.note(lane);
         return Ok(lane);
     }
     let peer = e.peers.add_new(wire, addr, from);
@@ -82,6 +94,7 @@ fn identify_other<W: Wire>(
         e.remove_peer(w, peer);
         return Err(DropReason::NoPath);
     }
+    e.peers.strangers.note(peer.into());
     e.peers.counters.stats.rare.peers_found += 1;
     e.peers.counters.trace.push(TraceEvent::PeerFound(peer));
     // It may have sent, flushed and exited: its messages have arrived.

@@ -12,6 +12,7 @@ pub(super) mod lookup;
 pub(super) mod peer;
 pub(super) mod refused_ops;
 pub(super) mod state;
+pub(super) mod strangers;
 pub(super) mod wires;
 pub(super) mod workers;
 
@@ -25,6 +26,7 @@ use lookup::PeerLookup;
 use peer::{Peer, PeerTable};
 use refused_ops::RefusedOps;
 use state::PeerFlags;
+use strangers::Strangers;
 use wires::Wires;
 
 /// The peers of an engine, our wires to them, and the counters of the traffic with them.
@@ -48,6 +50,8 @@ pub struct Peers {
     pub(in crate::rdm) lost_lanes: Vec<(LaneId, PeerError)>,
     /// Room of one packet, for bytes that callbacks pack.
     pub(in crate::rdm) packed: Vec<u8>,
+    /// Senders that have not answered.
+    pub(in crate::rdm) strangers: Strangers,
     /// The engine's limits.
     pub(in crate::rdm) cfg: EngineConfig,
 }
@@ -64,6 +68,7 @@ impl Peers {
             over_limit_peer: None,
             lost_lanes: Vec::new(),
             packed: Vec::new(),
+            strangers: Strangers::default(),
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
         }
     }

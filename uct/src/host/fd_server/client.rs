@@ -1,10 +1,9 @@
 //! The socket calls of a process that queries the fd server of another. Nothing waits except
 //! [`wait_readable`]; every reply is validated.
 
-use super::ExportKind;
-use super::Name;
 use super::namespace::{ProcKey, SocketNamespace};
 use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, MAX_NAMES, PerName, Reply, Request, Status, VERSION};
+use super::{Capability, ExportKind};
 use crate::api::{ConnectError, Error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -68,9 +67,13 @@ pub fn wait_readable(socket: &OwnedFd, timeout: Duration) -> Result<(), ConnectE
     }
 }
 
-/// Requests `names`. With [`KeepOpen::No`] the reply ends the connection.
-pub fn send_request(socket: &OwnedFd, names: &[Name], keep_open: KeepOpen) -> Result<(), ConnectError> {
-    let request = Request::new(names, keep_open);
+/// Requests what is `wanted`. With [`KeepOpen::No`] the reply ends the connection.
+pub fn send_request(
+    socket: &OwnedFd,
+    wanted: &[Capability],
+    keep_open: KeepOpen,
+) -> Result<(), ConnectError> {
+    let request = Request::new(wanted, keep_open);
     rustix::io::retry_on_intr(|| rustix::net::send(socket, request.as_bytes(), SendFlags::NOSIGNAL))
         .map_err(connect_error("query a peer's fd server"))?;
     Ok(())
@@ -78,8 +81,8 @@ pub fn send_request(socket: &OwnedFd, names: &[Name], keep_open: KeepOpen) -> Re
 
 pub type Replies = PerName<Result<ReceivedExport, ConnectError>>;
 
-/// Receives the reply about `names`; `None` if it has not arrived.
-pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>, ConnectError> {
+/// Receives the reply about what was `wanted`; `None` if it has not arrived.
+pub fn receive_reply(socket: &OwnedFd, wanted: &[Capability]) -> Result<Option<Replies>, ConnectError> {
     let mut bytes = [0; BUF_LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -112,7 +115,7 @@ pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>
         false => ConnectError::Malformed,
     };
     let mut next = || fds.next().ok_or(missing);
-    let received = names.iter().zip(statuses).map(|(_, status)| match status {
+    let received = wanted.iter().zip(statuses).map(|(_, status)| match status {
         Status::Memory(range) => Ok(ReceivedExport { mem: next()?, kind: ExportKind::Memory(range) }),
         Status::Iface => Ok(ReceivedExport { mem: next()?, kind: ExportKind::Iface(next()?) }),
         Status::NotFound => Err(ConnectError::Gone),

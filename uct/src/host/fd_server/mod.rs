@@ -9,12 +9,14 @@
 //! | `wire.rs` | request and reply |
 //! | `server.rs` | the thread |
 //! | `seats.rs` | the connections it keeps |
+//! | `guesses.rs` | names that were guessed |
 //! | `client.rs` | the socket calls of a querying process |
 //! | `query.rs` | a query, until its reply arrives |
 //! | `watch.rs` | processes that are watched for their death |
 //! | `notifier.rs` | the synchronisation of the notification, with its loom model |
 
 mod client;
+mod guesses;
 mod namespace;
 mod notifier;
 mod query;
@@ -32,6 +34,7 @@ pub use wire::{MAX_NAMES, MemRange, PerName};
 
 use crate::api::{Access, ConnectError, Error, OpenError};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -39,9 +42,13 @@ use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
 use ucs::sys::{EventFd, ProcId, WakeSocket, thread};
 
-/// Bits of an export's number in a [`Name`]; the bit above them is [`CUSTOM_SLOTS`].
-const EXPORT_BITS: u32 = 23;
-const CUSTOM_SLOTS: u64 = 1 << EXPORT_BITS;
+/// Bits of an export's number in a [`Name`]. Above them are the bits [`ALIAS`] and [`CUSTOM_SLOTS`], and then
+/// the process.
+const EXPORT_BITS: u32 = 30;
+const NUMBER: u64 = (1 << EXPORT_BITS) - 1;
+const ALIAS: u64 = 1 << EXPORT_BITS;
+const CUSTOM_SLOTS: u64 = 1 << (EXPORT_BITS + 1);
+const OWNER_SHIFT: u32 = EXPORT_BITS + 2;
 /// Bytes of the thread's stack. It holds no buffers.
 const STACK_LEN: usize = 128 << 10;
 
@@ -51,7 +58,12 @@ pub struct Name(pub u64);
 
 impl Name {
     fn new(owner: ProcKey, export: u64) -> Name {
-        Name(owner.0 << (EXPORT_BITS + 1) | export & (CUSTOM_SLOTS - 1))
+        Name(owner.0 << OWNER_SHIFT | export & NUMBER)
+    }
+
+    /// Whether it is the second name of memory, which nobody guesses: see [`FdServer::alias`].
+    pub(super) fn is_alias(self) -> bool {
+        self.0 & ALIAS != 0
     }
 
     pub fn with_custom_slots(self) -> Name {
@@ -63,7 +75,21 @@ impl Name {
     }
 
     pub fn owner(self) -> ProcKey {
-        ProcKey(self.0 >> (EXPORT_BITS + 1))
+        ProcKey(self.0 >> OWNER_SHIFT)
+    }
+}
+
+/// The proof that a process presents to get a descriptor of memory: its name, and the nonce that keys of it
+/// contain. The nonce is 0 for interfaces, whose names are addresses, and for aliases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capability {
+    pub name: Name,
+    pub nonce: u64,
+}
+
+impl From<Name> for Capability {
+    fn from(name: Name) -> Capability {
+        Capability { name, nonce: 0 }
     }
 }
 
@@ -79,9 +105,12 @@ pub enum ExportKind<W> {
 struct ExportEntry {
     mem: Arc<SharedMem>,
     kind: ExportKind<Arc<WakeSocket>>,
+    /// The nonce that a request by the first name must contain.
+    nonce: u64,
 }
 
 struct Shared {
+    /// By name. Memory that has been given an alias is there under both.
     exports: Mutex<HashMap<u64, ExportEntry>>,
     /// The exported memory of the program, by first address.
     memory: Mutex<BTreeMap<u64, (MemRange, Name)>>,
@@ -96,6 +125,8 @@ pub struct FdServer {
     /// The process that made it: after a fork the child has the memory, but not the thread.
     pid: u32,
     next: AtomicU64,
+    /// Key of the hashes that nonces and aliases are.
+    secret: RandomState,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -146,7 +177,8 @@ impl FdServer {
             .map_err(|e| open_error("wait for peers", e))?;
         let thread = thread::spawn_masked("uct-fd-server", STACK_LEN, move || body.run());
         let thread = thread.map_err(|e| open_error("start a thread", e))?;
-        Ok(FdServer { namespace, key, pid, next: AtomicU64::new(0), shared, thread: Some(thread) })
+        let secret = RandomState::new();
+        Ok(FdServer { namespace, key, pid, next: AtomicU64::new(0), secret, shared, thread: Some(thread) })
     }
 
     pub fn namespace(&self) -> &SocketNamespace {
@@ -166,11 +198,38 @@ impl FdServer {
         let exports = lock(&self.shared.exports);
         loop {
             let name = Name::new(self.key, self.next.fetch_add(1, Ordering::Relaxed));
-            // The numbers wrap after 8 million.
+            // The numbers wrap after a billion.
             if !exports.contains_key(&name.0) && !exports.contains_key(&name.with_custom_slots().0) {
                 return name;
             }
         }
+    }
+
+    /// The nonce of memory: 64 bits that say nothing to whoever has not got a key of it. 0 is none.
+    pub fn nonce(&self, name: Name) -> u64 {
+        self.secret.hash_one(("nonce", name.0)).max(1)
+    }
+
+    /// A second name of exported memory, which is a key to it of one word: 30 bits of it are as random as a
+    /// nonce. Memory has none until this is called first.
+    pub fn alias(&self, name: Name) -> Option<Name> {
+        let alias = self.alias_of(name);
+        if !self.is_ours() {
+            return None;
+        }
+        let mut exports = lock(&self.shared.exports);
+        let entry = exports.get(&name.0)?;
+        if let Some(there) = exports.get(&alias.0) {
+            // Two of a billion may meet. The later one has no alias.
+            return Arc::ptr_eq(&there.mem, &entry.mem).then_some(alias);
+        }
+        let entry = entry.clone();
+        exports.insert(alias.0, entry);
+        Some(alias)
+    }
+
+    fn alias_of(&self, name: Name) -> Name {
+        Name(Name::new(self.key, self.secret.hash_one(("alias", name.0))).0 | ALIAS)
     }
 
     /// Exports `mem` under `name`, until the result is dropped.
@@ -183,7 +242,11 @@ impl FdServer {
         if let ExportKind::Memory(range) = &kind {
             lock(&self.shared.memory).insert(range.addr.get(), (*range, name));
         }
-        lock(&self.shared.exports).insert(name.0, ExportEntry { mem, kind });
+        let nonce = match kind {
+            ExportKind::Memory(_) => self.nonce(name),
+            ExportKind::Iface(_) => 0,
+        };
+        lock(&self.shared.exports).insert(name.0, ExportEntry { mem, kind, nonce });
         Export { server: self.clone(), name, withdrawn: AtomicBool::new(false) }
     }
 
@@ -245,7 +308,15 @@ impl Export {
         if !self.server.is_ours() || self.withdrawn.swap(true, Ordering::Relaxed) {
             return;
         }
-        let gone = lock(&self.server.shared.exports).remove(&self.name.0);
+        let mut exports = lock(&self.server.shared.exports);
+        let gone = exports.remove(&self.name.0);
+        if let Some(ExportEntry { mem, kind: ExportKind::Memory(_), .. }) = &gone {
+            let alias = self.server.alias_of(self.name).0;
+            if exports.get(&alias).is_some_and(|it| Arc::ptr_eq(&it.mem, mem)) {
+                exports.remove(&alias);
+            }
+        }
+        drop(exports);
         if let Some(ExportEntry { kind: ExportKind::Memory(range), .. }) = &gone {
             let mut memory = lock(&self.server.shared.memory);
             if memory.get(&range.addr.get()).is_some_and(|(_, name)| *name == self.name) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ucs::sys::host;
 
-const KEY_BITS: u32 = 40;
+const KEY_BITS: u32 = 32;
 /// Prefix of every socket's name, before the key in hexadecimal. In a directory, which hosts may share, the
 /// host comes between: only it knows whether somebody listens.
 const PREFIX: &str = "uct-posix.";
@@ -68,7 +68,7 @@ impl SocketNamespace {
 
     pub fn socket_addr(&self, key: ProcKey) -> rustix::io::Result<SocketAddrUnix> {
         match &self.dir {
-            None => SocketAddrUnix::new_abstract_name(format!("{PREFIX}{:010x}", key.0).as_bytes()),
+            None => SocketAddrUnix::new_abstract_name(format!("{PREFIX}{:08x}", key.0).as_bytes()),
             Some(dir) => SocketAddrUnix::new(self.file(dir, key)),
         }
     }
@@ -138,7 +138,7 @@ pub(super) fn open_error(what: &str, scope: &str, errno: impl Into<ucs::Errno>) 
 }
 
 fn file_name(host: u32, key: ProcKey) -> String {
-    format!("{PREFIX}{host:08x}.{:010x}", key.0)
+    format!("{PREFIX}{host:08x}.{:08x}", key.0)
 }
 
 fn parse_file_name(host: u32, name: &str) -> Option<ProcKey> {
@@ -165,7 +165,7 @@ mod tests {
         let key = random_key();
         assert_eq!(parse_file_name(7, &file_name(7, key)), Some(key));
         assert_eq!(parse_file_name(7, &file_name(8, key)), None, "another host's");
-        for other in ["", "1", "+1234567.0123456789", "00000007.+123456789", "00000007.00000000zz"] {
+        for other in ["", "1", "+1234567.01234567", "00000007.+1234567", "00000007.000000zz"] {
             assert_eq!(parse_file_name(7, &format!("{PREFIX}{other}")), None, "{other}");
         }
     }

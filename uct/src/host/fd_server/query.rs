@@ -3,14 +3,14 @@
 
 use super::client::{self, RETRY_INTERVAL, ReceivedExport, SPIN_TIME};
 use super::watch::WatchMethod;
-use super::{FdServer, Fetched, MAX_NAMES, Name, PerName};
+use super::{Capability, FdServer, Fetched, MAX_NAMES, Name, PerName};
 use crate::api::ConnectError;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// A query that was sent. Dropping it gives it up.
 pub struct Query {
-    names: PerName<Name>,
+    wanted: PerName<Capability>,
     /// The connection, and how to watch the peer; `None` while its backlog is full or after a hang-up.
     connection: Option<(OwnedFd, WatchMethod)>,
     sent_at: Instant,
@@ -42,33 +42,34 @@ impl Query {
 }
 
 impl FdServer {
-    /// Queries the owner of `names`, of which the first [`MAX_NAMES`] count, without waiting. The results are
-    /// independent of each other, except that descriptors may suffice for the first ones only. The query is
-    /// overdue after `answer_timeout`.
+    /// Queries the owner of what is `wanted`, of which the first [`MAX_NAMES`] count, without waiting. The
+    /// results are independent of each other, except that descriptors may suffice for the first ones only.
+    /// The query is overdue after `answer_timeout`.
     pub fn query(
         &self,
-        names: impl IntoIterator<Item = Name>,
+        wanted: impl IntoIterator<Item = impl Into<Capability>>,
         answer_timeout: Duration,
     ) -> Result<Box<Query>, ConnectError> {
-        let names: PerName<Name> = names.into_iter().take(MAX_NAMES).collect();
-        let connection = self.send_query(&names).inspect_err(|why| self.unlink_stale(names.first(), *why))?;
+        let wanted: PerName<Capability> = wanted.into_iter().take(MAX_NAMES).map(Into::into).collect();
+        let connection =
+            self.send_query(&wanted).inspect_err(|why| self.unlink_stale(wanted.first(), *why))?;
         let now = Instant::now();
-        Ok(Box::new(Query { names, connection, sent_at: now, answer_timeout, next_attempt: now }))
+        Ok(Box::new(Query { wanted, connection, sent_at: now, answer_timeout, next_attempt: now }))
     }
 
     /// A process listens before anybody knows its name, so the socket file of one that is gone is stale.
-    fn unlink_stale(&self, first: Option<&Name>, why: ConnectError) {
-        if let (ConnectError::Gone, Some(name)) = (why, first) {
-            self.namespace.unlink(name.owner());
+    fn unlink_stale(&self, first: Option<&Capability>, why: ConnectError) {
+        if let (ConnectError::Gone, Some(first)) = (why, first) {
+            self.namespace.unlink(first.name.owner());
         }
     }
 
     /// Connects and sends. `None`: try again. A server that hangs up is short of something, or closed.
-    fn send_query(&self, names: &[Name]) -> Result<Option<(OwnedFd, WatchMethod)>, ConnectError> {
-        let owner = names.first().ok_or(ConnectError::Malformed)?.owner();
+    fn send_query(&self, wanted: &[Capability]) -> Result<Option<(OwnedFd, WatchMethod)>, ConnectError> {
+        let owner = wanted.first().ok_or(ConnectError::Malformed)?.name.owner();
         let Some(socket) = client::connect(&self.namespace, owner)? else { return Ok(None) };
         let method = self.shared.watches.identify(owner, &socket)?;
-        match client::send_request(&socket, names, method.keep_open()) {
+        match client::send_request(&socket, wanted, method.keep_open()) {
             Err(ConnectError::Gone) if method.may_be_alive() => Ok(None),
             query => query.map(|()| Some((socket, method))),
         }
@@ -83,7 +84,7 @@ impl FdServer {
         }
         let until = start + timeout.min(query.answer_timeout.saturating_sub(start - query.sent_at));
         loop {
-            let first = query.names.first().copied();
+            let first = query.wanted.first().copied();
             query =
                 match self.try_receive(query).inspect_err(|why| self.unlink_stale(first.as_ref(), *why))? {
                     QueryResult::Pending(query) => query,
@@ -100,10 +101,10 @@ impl FdServer {
 
     fn try_receive(&self, mut query: Box<Query>) -> Result<QueryResult, ConnectError> {
         if query.connection.is_none() {
-            query.connection = self.send_query(&query.names)?;
+            query.connection = self.send_query(&query.wanted)?;
         }
         let Some((socket, method)) = query.connection.take() else { return Ok(QueryResult::Pending(query)) };
-        let received = match client::receive_reply(&socket, &query.names) {
+        let received = match client::receive_reply(&socket, &query.wanted) {
             Ok(Some(received)) => received,
             Ok(None) => {
                 query.connection = Some((socket, method));
@@ -112,10 +113,10 @@ impl FdServer {
             Err(ConnectError::Gone) if method.may_be_alive() => return Ok(QueryResult::Pending(query)),
             Err(why) => return Err(why),
         };
-        let owner = query.names.first().ok_or(ConnectError::Malformed)?.owner();
+        let owner = query.wanted.first().ok_or(ConnectError::Malformed)?.name.owner();
         let watch = self.shared.watches.watch(owner, method, socket)?;
         let fetched = |ReceivedExport { mem, kind }| Fetched { mem, kind, watch: watch.clone() };
         let received = received.into_iter().map(|received| received.map(fetched));
-        Ok(QueryResult::Answered(query.names.iter().copied().zip(received).collect()))
+        Ok(QueryResult::Answered(query.wanted.iter().map(|it| it.name).zip(received).collect()))
     }
 }

@@ -1,13 +1,15 @@
 //! The thread of the fd server: answers requests at the socket and notifies of deaths. Started and stopped by
 //! `mod.rs`. No client can make it wait: each is served when it is ready.
 
+use super::guesses::Guesses;
 use super::namespace::{ProcKey, SocketNamespace};
 use super::seats::Seats;
 use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, MAX_NAMES, PerName, Reply, Request, Status};
-use super::{ExportEntry, ExportKind, Name, Shared, lock};
+use super::{Capability, ExportEntry, ExportKind, Shared, lock};
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
+use std::cell::RefCell;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,6 +31,7 @@ pub struct ServerThread {
     namespace: SocketNamespace,
     shared: Arc<Shared>,
     seats: Seats,
+    guesses: RefCell<Guesses>,
     next_token: u64,
     /// Kept for a client that connects when none is left; while it is in use, clients wait in the backlog.
     spare: Option<EventFd>,
@@ -51,7 +54,8 @@ impl ServerThread {
         shared.watches.epoll().add(&listener, LISTENER)?;
         shared.watches.epoll().add(&shared.stop, STOP)?;
         let spare = Some(EventFd::new()?);
-        Ok(ServerThread { listener, namespace, shared, seats: Seats::new(), next_token: FIRST_CLIENT, spare })
+        let (seats, guesses) = (Seats::new(), RefCell::new(Guesses::new()));
+        Ok(ServerThread { listener, namespace, shared, seats, guesses, next_token: FIRST_CLIENT, spare })
     }
 
     pub fn run(mut self) {
@@ -199,14 +203,28 @@ impl ServerThread {
             _ => return Received::HungUp,
         };
         match Request::read(&bytes[..len.min(BUF_LEN)]) {
-            Some((names, keep_open)) => {
-                let exports = lock(&self.shared.exports);
-                let find = |name: &Name| exports.get(&name.0).cloned().ok_or(Status::NotFound);
-                Received::Request(names.iter().map(find).collect(), keep_open)
+            Some((wanted, keep_open)) => {
+                Received::Request(wanted.iter().map(|it| self.find(it)).collect(), keep_open)
             }
             // Malformed, or of another version: the reply tells ours.
             None => Received::Request(PerName::new(), KeepOpen::Yes),
         }
+    }
+}
+
+impl ServerThread {
+    /// The export, if the request proves that a key of it was given away.
+    fn find(&self, wanted: &Capability) -> Lookup {
+        let mut guesses = self.guesses.borrow_mut();
+        let is_alias = wanted.name.is_alias();
+        if is_alias && !guesses.may_look() {
+            return Err(Status::RetryLater);
+        }
+        let found = lock(&self.shared.exports).get(&wanted.name.0).cloned();
+        if is_alias && found.is_none() {
+            guesses.note_wrong();
+        }
+        found.filter(|entry| is_alias || entry.nonce ^ wanted.nonce == 0).ok_or(Status::NotFound)
     }
 }
 
@@ -235,7 +253,7 @@ fn reply_with(to: &OwnedFd, lookups: &[Lookup], fd_count: usize) -> Result<usize
         Ok(ExportEntry { kind: ExportKind::Iface(_), .. }) => Status::Iface,
     }));
     let mut fds = ArrayVec::<BorrowedFd<'_>, MAX_FDS>::new();
-    for ExportEntry { mem, kind } in lookups[..fd_count].iter().flatten() {
+    for ExportEntry { mem, kind, .. } in lookups[..fd_count].iter().flatten() {
         fds.push(mem.as_fd());
         if let ExportKind::Iface(wake) = kind {
             fds.push(wake.far_end());

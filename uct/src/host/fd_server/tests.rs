@@ -15,10 +15,18 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl FdServer {
     fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
-        match self.wait(self.query([name], TIMEOUT)?, TIMEOUT)? {
+        let wanted = self.key_of(name);
+        match self.wait(self.query([wanted], TIMEOUT)?, TIMEOUT)? {
             QueryResult::Answered(mut all) => all.pop().expect("one was queried").1,
             QueryResult::Pending(_) => Err(ConnectError::NoAnswer),
         }
+    }
+
+    /// The capability that a key of an export of this process contains.
+    fn key_of(&self, name: Name) -> Capability {
+        let exports = lock(&self.shared.exports);
+        let nonce = exports.get(&name.0).map_or(0, |entry| entry.nonce);
+        Capability { name, nonce }
     }
 }
 
@@ -81,6 +89,46 @@ fn exports_are_fetched_until_dropped() {
 }
 
 #[test]
+fn memory_is_passed_to_holders_of_a_key_only() {
+    let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
+    let export = server.export(server.new_name(), memory(1), ExportKind::Memory(MemRange::default()));
+    let name = export.name();
+    let fetch = |wanted: Capability| {
+        let query = server.query([wanted], TIMEOUT).unwrap();
+        let QueryResult::Answered(mut all) = server.wait(query, TIMEOUT).unwrap() else {
+            panic!("no answer")
+        };
+        all.pop().unwrap().1.err()
+    };
+    let nonce = server.nonce(name);
+    assert_eq!(fetch(Capability { name, nonce }), None);
+    for wrong in [0, 1, nonce ^ 1, nonce ^ 1 << 63, !nonce] {
+        assert_eq!(fetch(Capability { name, nonce: wrong }), Some(ConnectError::Gone), "{wrong:#x}");
+    }
+    // The key of one word is not there before it is asked for, nor after the memory is withdrawn.
+    let alias = server.alias_of(name);
+    assert_eq!(fetch(alias.into()), Some(ConnectError::Gone));
+    assert_eq!(server.alias(name), Some(alias));
+    assert_eq!(fetch(alias.into()), None);
+    assert_ne!(alias.0 & NUMBER, name.0 & NUMBER);
+    drop(export);
+    assert_eq!(fetch(alias.into()), Some(ConnectError::Gone));
+    assert_eq!(server.alias(name), None);
+}
+
+#[test]
+fn guesses_of_names_are_bounded() {
+    let mut guesses = guesses::Guesses::new();
+    for _ in 0..guesses::MAX_WRONG {
+        assert!(guesses.may_look());
+        guesses.note_wrong();
+    }
+    assert!(!guesses.may_look());
+    std::thread::sleep(guesses::PERIOD);
+    assert!(guesses.may_look());
+}
+
+#[test]
 fn one_query_covers_many_names() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
     let wake = Arc::new(WakeSocket::new().unwrap());
@@ -94,7 +142,7 @@ fn one_query_covers_many_names() {
     // One that is gone, and one of another process.
     names[5] = server.new_name();
     names[9] = Name::new(ProcKey(server.key().0 ^ 1), 0);
-    let query = server.query(names.iter().copied(), TIMEOUT).unwrap();
+    let query = server.query(names.iter().map(|name| server.key_of(*name)), TIMEOUT).unwrap();
     let QueryResult::Answered(got) = server.wait(query, TIMEOUT).unwrap() else { panic!("no answer") };
     assert_eq!(got.len(), MAX_NAMES);
     for (n, (name, got)) in got.into_iter().enumerate() {
@@ -112,7 +160,7 @@ fn one_query_covers_many_names() {
         // SAFETY: a byte of the mapping, which nobody writes any more.
         assert_eq!(usize::from(unsafe { copy.as_ptr().read() }), n);
     }
-    assert!(server.query([], TIMEOUT).is_err());
+    assert!(server.query([Name(0); 0], TIMEOUT).is_err());
 }
 
 #[test]
@@ -162,7 +210,7 @@ fn unanswered_query_does_not_block() {
     for client in [client, last] {
         let mut room = [0; BUF_LEN];
         let (_, received) = rustix::net::recv(&client, &mut room, rustix::net::RecvFlags::DONTWAIT).unwrap();
-        assert_eq!(Request::read(&room[..received]).unwrap().0.as_slice(), [name]);
+        assert_eq!(Request::read(&room[..received]).unwrap().0.as_slice(), [name.into()]);
         let answer = Reply::new([Status::NotFound]);
         rustix::net::send(&client, answer.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
     }
@@ -298,7 +346,7 @@ fn silent_clients_take_few_descriptors_for_a_short_time() {
     assert!(start.elapsed() < SILENCE_LIMIT + Duration::from_secs(2));
     // One that has asked stays.
     let asks = connect(&server);
-    let request = Request::new(&[export.name()], KeepOpen::Yes);
+    let request = Request::new(&[server.key_of(export.name())], KeepOpen::Yes);
     for wait in [2 * SILENCE_LIMIT, Duration::ZERO] {
         rustix::net::send(&asks, request.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
         assert!(receive(&asks, &mut [0; BUF_LEN]) > 0);
@@ -346,14 +394,14 @@ fn malformed_requests_are_survived() {
         Reply::read(&room[..got]).unwrap().unwrap()
     };
     let long = [7; 4000];
-    for bytes in [&[1][..], &[0; 16], &long, Request::new(&[Name(3)], KeepOpen::Yes).as_bytes()] {
+    for bytes in [&[1][..], &[0; 16], &long, Request::new(&[Name(3).into()], KeepOpen::Yes).as_bytes()] {
         let socket = connect();
         assert_eq!(send(&socket, bytes), [Status::NotFound; MAX_NAMES]);
         assert_eq!(send(&socket, bytes), [Status::NotFound; MAX_NAMES]);
     }
     let socket = connect();
     assert_eq!(
-        send(&socket, Request::new(&[Name(3)], KeepOpen::No).as_bytes()),
+        send(&socket, Request::new(&[Name(3).into()], KeepOpen::No).as_bytes()),
         [Status::NotFound; MAX_NAMES]
     );
     assert_eq!(rustix::net::recv(&socket, &mut [0; 8], rustix::net::RecvFlags::empty()).unwrap().1, 0);
@@ -362,7 +410,8 @@ fn malformed_requests_are_survived() {
     for socket in &silent {
         for _ in 0..5 {
             let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-            let _ = rustix::net::send(socket, Request::new(&[Name(3)], KeepOpen::Yes).as_bytes(), flags);
+            let _ =
+                rustix::net::send(socket, Request::new(&[Name(3).into()], KeepOpen::Yes).as_bytes(), flags);
         }
     }
     let export = server.export(server.new_name(), memory(1), ExportKind::Memory(MemRange::default()));

@@ -1,13 +1,13 @@
 //! Request and reply: some names, and one result for each, with descriptors. Both sides check what they read.
 //! Used by `client.rs` and `server.rs`; does no I/O.
 
-use super::Name;
+use super::{Capability, Name};
 use arrayvec::ArrayVec;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the layout of both, and of what the descriptors lead to.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 pub const MAX_NAMES: usize = 16;
 /// Most descriptors in a reply. The system passes 253 at a time.
 pub const MAX_FDS: usize = 2 * MAX_NAMES;
@@ -30,6 +30,7 @@ pub struct Request {
     keep_open: U32,
     count: U32,
     names: [U64; MAX_NAMES],
+    nonces: [U64; MAX_NAMES],
 }
 
 pub type PerName<T> = ArrayVec<T, MAX_NAMES>;
@@ -109,21 +110,24 @@ impl Status {
 }
 
 impl Request {
-    /// A request for `names`, of which the first [`MAX_NAMES`] count.
-    pub fn new(names: &[Name], keep_open: KeepOpen) -> Request {
-        let count = names.len().min(MAX_NAMES);
-        let mut names_out = [U64::ZERO; MAX_NAMES];
-        names_out.iter_mut().zip(names).for_each(|(to, name)| *to = name.0.into());
+    /// A request for what is `wanted`, of which the first [`MAX_NAMES`] count.
+    pub fn new(wanted: &[Capability], keep_open: KeepOpen) -> Request {
+        let count = wanted.len().min(MAX_NAMES);
+        let (mut names, mut nonces) = ([U64::ZERO; MAX_NAMES], [U64::ZERO; MAX_NAMES]);
+        names.iter_mut().zip(wanted).for_each(|(to, it)| *to = it.name.0.into());
+        nonces.iter_mut().zip(wanted).for_each(|(to, it)| *to = it.nonce.into());
         let keep_open = u32::from(keep_open == KeepOpen::Yes).into();
-        Request { head: HEADER, keep_open, count: (count as u32).into(), names: names_out }
+        Request { head: HEADER, keep_open, count: (count as u32).into(), names, nonces }
     }
 
-    /// The names requested; `None` if malformed or of another version.
-    pub fn read(bytes: &[u8]) -> Option<(PerName<Name>, KeepOpen)> {
+    /// The exports requested; `None` if malformed or of another version.
+    pub fn read(bytes: &[u8]) -> Option<(PerName<Capability>, KeepOpen)> {
         let request = Request::read_from_bytes(bytes).ok().filter(|request| request.head == HEADER)?;
         let names = request.names.get(..request.count.get() as usize)?;
         let keep_open = if request.keep_open.get() == 0 { KeepOpen::No } else { KeepOpen::Yes };
-        Some((names.iter().map(|name| Name(name.get())).collect(), keep_open))
+        let wanted = names.iter().zip(&request.nonces);
+        let wanted = wanted.map(|(name, nonce)| Capability { name: Name(name.get()), nonce: nonce.get() });
+        Some((wanted.collect(), keep_open))
     }
 }
 
@@ -163,7 +167,8 @@ mod tests {
 
     #[test]
     fn requests_and_replies_round_trip() {
-        let names: Vec<Name> = (70..70 + MAX_NAMES as u64).map(Name).collect();
+        let names: Vec<Capability> =
+            (70..70 + MAX_NAMES as u64).map(|n| Capability { name: Name(n), nonce: n << 40 }).collect();
         for (count, keep_open) in [(0, KeepOpen::No), (1, KeepOpen::Yes), (MAX_NAMES, KeepOpen::No)] {
             let (names_in, kept) =
                 Request::read(Request::new(&names[..count], keep_open).as_bytes()).unwrap();
@@ -178,7 +183,8 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_rejected() {
-        let (mut request, mut reply) = (Request::new(&[Name(7)], KeepOpen::No), Reply::new([Status::Iface]));
+        let (mut request, mut reply) =
+            (Request::new(&[Name(7).into()], KeepOpen::No), Reply::new([Status::Iface]));
         assert_eq!(Request::read(&request.as_bytes()[1..]), None);
         assert_eq!(Reply::read(&[0; size_of::<Reply>()]), None);
         request.count = (MAX_NAMES as u32 + 1).into();

@@ -94,6 +94,57 @@ fn mr_key_names_the_whole_allocation() {
 }
 
 #[test]
+fn memory_without_remote_rights_has_no_key() {
+    let owner = open();
+    let access = Access::LOCAL_READ | Access::LOCAL_WRITE;
+    let mem = owner.md().alloc(&AllocReq { access, ..AllocReq::new(4096, "test") }).unwrap();
+    let none = Error::Unsupported(Op::RemoteKey);
+    assert_eq!(owner.md().mr_key(&mem).err(), Some(none));
+    assert_eq!(owner.md().pack_rkey(&mem).err(), Some(none));
+    // SAFETY: the allocation, and no more is asked for than a key.
+    let more = unsafe { owner.md().register(mem.addr(), 10, Access::REMOTE_READ) }.unwrap();
+    assert_eq!(owner.md().mr_key(&more).err(), Some(none));
+}
+
+#[test]
+fn read_only_memory_is_mapped_by_nobody_for_writing() {
+    let owner = open();
+    let access = Access::REMOTE_READ;
+    let mem = owner.md().alloc(&AllocReq { access, ..AllocReq::new(4096, "read-only-test") }).unwrap();
+    // The owner writes it.
+    // SAFETY: a byte of the allocation.
+    unsafe { mem.addr().write(7) };
+    // An attacker has the file, by whatever way.
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let is_it = |at: &std::path::PathBuf| {
+        std::fs::read_link(at).is_ok_and(|to| to.to_string_lossy().contains("read-only-test"))
+    };
+    let file = links.map(|entry| entry.path()).find(is_it).expect("the memory file");
+    let file = std::fs::File::options().read(true).write(true).open(file).unwrap();
+    assert!(ucs::mem::SharedMem::from_fd(file.try_clone().unwrap().into(), 4096).is_err());
+    assert!(std::io::Write::write(&mut &file, &[1]).is_err());
+    let map = ucs::mem::SharedMap::from_fd(file.into(), 4096, false).unwrap();
+    // SAFETY: a byte of the mapping.
+    assert_eq!(unsafe { map.as_ptr().read() }, 7);
+}
+
+#[test]
+fn keys_without_the_nonce_open_nothing() {
+    let (owner, reader) = (open(), open());
+    let mem = memory(owner.md(), 4096);
+    let packed = owner.md().pack_rkey(&mem).unwrap().to_vec();
+    let mut wrong = packed.clone();
+    wrong[32] ^= 1;
+    assert_eq!(reader.md().unpack_rkey(&wrong).err(), Some(Error::RemoteAccess), "unknown");
+    let right = reader.md().unpack_rkey(&packed).unwrap();
+    assert_eq!(reader.md().unpack_rkey(&wrong).err(), Some(Error::RemoteAccess), "known here");
+    // The name of the export is no key by itself.
+    let name = u64::from_le_bytes(packed[..8].try_into().unwrap());
+    assert_eq!(by_mr_key(open().md(), name).err(), Some(Error::RemoteAccess));
+    drop(right);
+}
+
+#[test]
 fn mr_key_cache_is_bounded() {
     let (owner, reader) = (open(), open());
     let mems: Vec<Mem> = (0..MAX_CACHED + 3).map(|_| memory(owner.md(), 1)).collect();
@@ -112,7 +163,7 @@ fn mr_key_cache_is_bounded() {
     let held = by_mr_key(reader.md(), words[1]).unwrap();
     remote_segments.forget(Name(words[0]).owner());
     assert_eq!(remote_segments.counts(), (0, 0));
-    let map = remote_segments.map(Name(words[1])).unwrap();
+    let map = remote_segments.map(Name(words[1]).into()).unwrap();
     assert!(Arc::strong_count(&map) >= 2);
     drop(held);
 }

@@ -85,6 +85,9 @@ ucs::config_table! {
         /// Whether the device has its generation's RDMA. Automatic: unless the system denies access to other
         /// processes' memory.
         pub rdma: Auto<bool> = "auto", key "RDMA";
+        /// Let other processes of this user read and write this one's memory where Yama's ptrace_scope is 1,
+        /// for as long as it lives. Without it peers there reach only memory that the device has allocated.
+        pub allow_peers: bool = "y", key "LET_IN";
         /// GID of the first device. Automatic: unique per process, so that each process is a host of its own.
         pub gid: Auto<Iid> = "auto", key "GID";
         /// RDMA fails with status 14 when the target has no address handle of the initiator, as on hardware.
@@ -162,6 +165,7 @@ impl SoftConfig {
                 perf: PERF,
             },
             strict: self.strict,
+            allow_peers: self.allow_peers,
             rnr_interval_ns: self.rnr_interval.as_nanos() as u64,
         }
     }
@@ -191,6 +195,8 @@ pub struct Profile {
     pub attr: DevAttr,
     /// Whether RDMA needs an address handle of the initiator at the target.
     pub strict: bool,
+    /// Whether other processes of the user may reach this one's memory where Yama would not let them.
+    pub allow_peers: bool,
     /// Time between two attempts at a receiver that is not ready, ns.
     pub rnr_interval_ns: u64,
 }

@@ -1,5 +1,5 @@
 /* Runs a program to which one system call is refused with EPERM, as under the seccomp profile of a strict container. Used by
- * tests/tests/softefa_edges.rs: refuse CALL PROGRAM ARGUMENTS. */
+ * tests/tests/softefa_edges.rs and by tests of the tools: refuse CALL PROGRAM ARGUMENTS. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,6 +17,7 @@ static const struct {
     {"pidfd_open", __NR_pidfd_open},         {"memfd_create", __NR_memfd_create},
     {"eventfd2", __NR_eventfd2},             {"epoll_create1", __NR_epoll_create1},
     {"timerfd_create", __NR_timerfd_create}, {"sched_setaffinity", __NR_sched_setaffinity},
+    {"userfaultfd", __NR_userfaultfd},       {"process_vm_readv", __NR_process_vm_readv},
 };
 
 static int number(const char *name) {

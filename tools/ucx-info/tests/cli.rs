@@ -95,6 +95,26 @@ fn doctor_reports_checks_and_sets_status() {
 }
 
 #[test]
+fn doctor_names_what_the_system_refuses() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/refuse.c");
+    let refuse = format!("{}/refuse", env!("CARGO_TARGET_TMPDIR"));
+    if !Command::new("cc").args(["-o", &refuse, source]).status().is_ok_and(|status| status.success()) {
+        println!("skipped: no C compiler");
+        return;
+    }
+    for (call, line) in [
+        ("process_vm_readv", "# SLOW  copies           process_vm_readv: EPERM"),
+        ("userfaultfd", "# SLOW  unmapped memory  userfaultfd: EPERM"),
+        ("eventfd2", "# BAD   system calls "),
+    ] {
+        let program = env!("CARGO_BIN_EXE_ucx-info");
+        let out = Command::new(&refuse).args([call, program, "--doctor"]).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(text.lines().any(|l| l.starts_with(line)), "{call}: {text}");
+    }
+}
+
+#[test]
 fn configuration_can_be_read_back() {
     let text = run_ok("-c --plain");
     assert!(text.lines().all(|l| l.split_once('=').is_some()), "{text}");

@@ -46,6 +46,22 @@ fn without_affinity_the_sides_run_unpinned() {
     }
 }
 
+/// Without `pidfd_open`, as in a strict container, peers are watched by their directories in /proc.
+#[test]
+fn without_pidfd_open_every_transport_goes_on() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/refuse.c");
+    let wrapper = format!("{}/refuse", env!("CARGO_TARGET_TMPDIR"));
+    if !Command::new("cc").args(["-o", &wrapper, source]).status().is_ok_and(|status| status.success()) {
+        println!("skipped: no C compiler");
+        return;
+    }
+    for tl in ["posix", "efa", "posix,cma", "all"] {
+        let line = format!("--local -q -f -x {tl} -t tag_lat -n 100 -s 100000");
+        let ran = run(&[&wrapper, "pidfd_open"], &line);
+        assert_eq!((ran.status, ran.err.as_str(), ran.out.lines().count()), (0, "", 1), "{tl}");
+    }
+}
+
 #[test]
 fn absence_of_a_loopback_interface_is_named() {
     const NO_NETWORK: [&str; 2] = ["unshare", "-rn"];

@@ -3,6 +3,7 @@
 use tools_common::units::short_bytes;
 use ucs::config::Source;
 use ucs::mem::SharedMem;
+use ucs::mem::watch::Watch;
 use ucs::sys::{cpu, topo};
 use uct::efa::dev::nics::{self, Nic};
 use uct::efa::dev::soft::permissions;
@@ -29,6 +30,8 @@ pub fn machine(m: &Machine) -> Vec<Finding> {
         dev_shm,
         ptrace,
         system_calls,
+        copies,
+        unmapped_memory,
         pinning,
         hardware,
         launcher,
@@ -239,6 +242,30 @@ fn system_calls(_: &Machine) -> Option<Finding> {
             let all: Vec<&str> = refused.iter().map(|problem| problem.what.as_str()).collect();
             Finding::bad("system calls", all.join("; "), first.remedy)
         }
+    })
+}
+
+/// Tries the copy by which `cma` and the software device reach memory that is not shared.
+fn copies(_: &Machine) -> Option<Finding> {
+    Some(match permissions::refused_copy() {
+        None => Finding::good("copies", "process_vm_readv works"),
+        Some(problem) => Finding::slow(
+            "copies",
+            problem.what,
+            format!("memory that this library did not allocate goes by packets: {}", problem.remedy),
+        ),
+    })
+}
+
+/// Tries what tells the registration cache of memory that is given back.
+fn unmapped_memory(_: &Machine) -> Option<Finding> {
+    Some(match Watch::open() {
+        Ok(_) => Finding::good("unmapped memory", "userfaultfd tells of it"),
+        Err(errno) => Finding::slow(
+            "unmapped memory",
+            format!("userfaultfd: {errno}"),
+            "long messages are registered each time, not cached: allow userfaultfd, and sysctl vm.unprivileged_userfaultfd=1",
+        ),
     })
 }
 

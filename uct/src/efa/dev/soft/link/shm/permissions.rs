@@ -25,14 +25,19 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
+/// Problem of a system that refuses copies between processes as such, tried on this process.
+pub fn refused_copy() -> Option<Problem> {
+    let errno = read_own_memory().err()?;
+    Some(Problem {
+        what: format!("process_vm_readv: {errno}; a seccomp filter forbids it"),
+        remedy: "allow process_vm_readv and process_vm_writev in the container's profile",
+    })
+}
+
 /// Problem that denies access to other processes' memory, needed for RDMA on ordinary memory.
 pub fn peer_memory() -> Option<Problem> {
-    if let Err(errno) = read_own_memory() {
-        let what = format!("process_vm_readv: {errno}; a seccomp filter forbids it");
-        return Some(Problem {
-            what,
-            remedy: "allow process_vm_readv and process_vm_writev in the container's profile",
-        });
+    if let Some(problem) = refused_copy() {
+        return Some(problem);
     }
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     barred_by_yama(scope.trim(), may_trace_all()).then(|| Problem {

@@ -1,6 +1,10 @@
 /* A verbs program for the tests of softefa (tests/tests/softefa_verbs.rs): one scene per argument, each in one process
  * with two queue pairs of one device. Prints what went wrong and where; says nothing if all is well. */
+/* For RTLD_DEFAULT. */
+#define _GNU_SOURCE
 #include "verbs_common.h"
+
+#include <dlfcn.h>
 
 static void *ready_later(void *side) {
     usleep(50 * 1000);
@@ -411,6 +415,20 @@ static void scene_files(void) {
     CHECK(stat("/dev/infiniband/uverbs7", &st) == -1 && errno == ENOENT);
     CHECK(access("/no/such/file", F_OK) == -1 && errno == ENOENT);
     CHECK(stat("/proc/self/exe", &st) == 0 && S_ISREG(st.st_mode));
+    /* The other forms, and those of programs built for a glibc before 2.33. */
+    const char *ours = "/dev/infiniband/uverbs0";
+    CHECK(lstat(ours, &st) == 0 && S_ISCHR(st.st_mode));
+    CHECK(fstatat(AT_FDCWD, ours, &st, 0) == 0 && S_ISCHR(st.st_mode));
+    CHECK(faccessat(AT_FDCWD, ours, R_OK | W_OK, 0) == 0);
+    static const char *const by_version[] = {"__xstat", "__xstat64", "__lxstat", "__lxstat64"};
+    for (unsigned i = 0; i < sizeof(by_version) / sizeof(*by_version); i++) {
+        int (*form)(int, const char *, struct stat *) = dlsym(RTLD_DEFAULT, by_version[i]);
+        memset(&st, 0, sizeof(st));
+        CHECK(form && form(1, ours, &st) == 0 && S_ISCHR(st.st_mode));
+        CHECK(form(1, "/dev/infiniband/uverbs7", &st) == -1 && errno == ENOENT);
+    }
+    int (*at)(int, int, const char *, struct stat *, int) = dlsym(RTLD_DEFAULT, "__fxstatat");
+    CHECK(at && at(1, AT_FDCWD, ours, &st, 0) == 0 && S_ISCHR(st.st_mode));
 }
 
 /* Serves one queue pair and tells its number; then waits to be killed. */

@@ -1,7 +1,10 @@
 /* A verbs program for the tests of softefa (tests/tests/softefa_edges.rs): what programs do at the edge of the contract, where a
  * NIC answers with a status and no program crashes or hangs. One scene per argument. */
+/* For RTLD_DEFAULT. */
+#define _GNU_SOURCE
 #include "verbs_common.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/time.h>
@@ -133,6 +136,33 @@ static void scene_exits(void) {
     }
 }
 
+/* What ibv_reg_mr_ex takes, for headers that do not have it yet. */
+struct later_mr_attr {
+    size_t length;
+    int access;
+    uint64_t comp_mask;
+    uint64_t iova;
+    void *addr;
+};
+
+/* Calls of rdma-core 62 to 65, as a program finds them that was built with it. */
+static void scene_later(void) {
+    int (*speed_of)(struct ibv_context *, uint32_t, uint64_t *) = dlsym(RTLD_DEFAULT, "ibv_query_port_speed");
+    struct ibv_mr *(*reg)(struct ibv_pd *, struct later_mr_attr *) = dlsym(RTLD_DEFAULT, "ibv_reg_mr_ex");
+    void *(*alloc_dmah)(struct ibv_context *, void *) = dlsym(RTLD_DEFAULT, "ibv_alloc_dmah");
+    CHECK(speed_of && reg && alloc_dmah);
+    uint64_t speed = 0;
+    CHECK(speed_of(ctx, 1, &speed) == 0 && speed == 1000);
+    CHECK(speed_of(ctx, 2, &speed) != 0);
+    struct later_mr_attr attr = {4096, IBV_ACCESS_LOCAL_WRITE, 2, 0, fresh(4096)};
+    struct ibv_mr *ours = reg(pd, &attr);
+    CHECK(ours && ours->addr == attr.addr && ours->length == 4096 && ibv_dereg_mr(ours) == 0);
+    attr.comp_mask = 4;
+    CHECK(!reg(pd, &attr) && errno == EOPNOTSUPP);
+    uint64_t init[4] = {0};
+    CHECK(!alloc_dmah(ctx, init) && errno == EOPNOTSUPP);
+}
+
 int main(int argc, char **argv) {
     const char *scene = argc > 1 ? argv[1] : "";
     open_device();
@@ -140,6 +170,8 @@ int main(int argc, char **argv) {
         scene_readonly();
     else if (!strcmp(scene, "unmapped"))
         scene_unmapped();
+    else if (!strcmp(scene, "later"))
+        scene_later();
     else if (!strcmp(scene, "exits"))
         scene_exits();
     else

@@ -100,9 +100,9 @@ fn open_any(tl: &str, dev: &str) -> any::Iface {
 }
 
 leave_suite!(loopback_leave, || open_any("self", "memory"));
-leave_suite!(posix_leave, || open_any("posix", "memory"));
-leave_suite!(cma_leave, || open_any("cma", "memory"));
-leave_suite!(efa_leave, || open_any("efa", "softefa0"));
+leave_suite!(posix_leave, || open_any("posix", "memory"), PEER, "posix", "memory");
+leave_suite!(cma_leave, || open_any("cma", "memory"), PEER, "cma", "memory");
+leave_suite!(efa_leave, || open_any("efa", "softefa0"), PEER, "efa", "softefa0");
 
 /// Two interfaces on one memory domain, as the workers of a context have them.
 fn of_one_domain(tl: &str, dev: &str, open: Open) -> Pair<any::Iface> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::OnceLock;
-use suites::clients::{self, c_source, compile};
+use suites::clients::{self, End, c_source, compile};
 use suites::launcher::{finish, softefa, start, text};
 
 fn client() -> Option<&'static str> {
@@ -60,6 +60,26 @@ fn every_name_of_rdma_core_65_is_exported() {
     let missing: Vec<&&str> =
         known.iter().filter(|name| !exported.contains(*name) && !WITHOUT_OBJECT.contains(name)).collect();
     assert!(missing.is_empty(), "these would reach the real library: {missing:?}");
+}
+
+#[test]
+fn programs_reach_each_other_without_pidfd_open() {
+    if !clients::have("fi_pingpong") {
+        return;
+    }
+    let refuse = clients::folder(env!("CARGO_TARGET_TMPDIR")).join("refuse-pidfd");
+    let Some(refuse) = compile(refuse, &c_source("refuse.c"), &[]) else { return };
+    let end = End { options: &[], wrapper: &[refuse.to_str().unwrap(), "pidfd_open"] };
+    let ran = clients::pingpong_ends(end, end, &["-e", "rdm", "-I", "10", "-S", "65536"]);
+    for out in &ran {
+        assert!(out.status.success(), "{}\n{}", text(&out.stdout), text(&out.stderr));
+    }
+    assert_eq!(clients::sizes(&ran[1]), ["64k"]);
+}
+
+#[test]
+fn names_that_came_after_rdma_core_61_are_answered() {
+    scenes(&[], &["later"]);
 }
 
 /// Standard output of `softefa doctor` to which a system call is refused.

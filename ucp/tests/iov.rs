@@ -141,4 +141,5 @@ on! {
     posix: "posix",
     efa: "efa",
     shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }

@@ -317,8 +317,8 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// 500 clients that connect and say nothing, or too little, hold few descriptors and keep nobody out. They are
-/// counted in a process of its own, since other tests open descriptors too.
+/// 500 clients that connect and say nothing, or too little, hold few descriptors and keep nobody out. They
+/// are counted in a process of its own, since other tests open descriptors too.
 #[test]
 fn silent_clients_keep_nobody_out() {
     let ran = std::process::Command::new(std::env::current_exe().unwrap())

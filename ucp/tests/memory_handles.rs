@@ -149,4 +149,6 @@ on! {
     to_itself: "self",
     over_posix: "posix",
     over_efa: "efa",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }

@@ -115,4 +115,6 @@ on! {
     loopback: "self",
     posix: "posix",
     efa: "soft",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }

@@ -238,5 +238,6 @@ on! {
     cma: "posix,cma",
     efa: "efa",
     nics: "efa*2",
+    shared_posix: "shared posix",
     shared_efa: "shared efa",
 }

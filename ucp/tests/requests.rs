@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Pair, bytes, context};
+use common::{Pair, bytes, context, ends};
 use ucp::{
     Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
     TAG_MASK_FULL, Worker, flush_ep_raw, flush_worker_raw,
@@ -34,6 +34,8 @@ on! { [
     to_self: "self",
     posix: "posix",
     efa: "efa",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }
 
 const LONG: usize = 300_000;
@@ -271,7 +273,7 @@ fn a_truncated_message_is_told_by_tag_and_sender(tls: &str) {
 /// A runtime that polls the status in its own memory does not wait for a worker that is gone.
 fn memory_of_the_caller_outlives_its_worker(tls: &str) {
     let (mut block, mut room) = (Block::new(), [0; 8]);
-    let worker = context(tls).worker().unwrap();
+    let worker = context(ends(tls).0).worker().unwrap();
     // SAFETY: the worker, which alone uses the room, is dropped before it.
     let receive = || unsafe { post(&worker, 9, &mut room, None) };
     // SAFETY: nobody else uses the block.

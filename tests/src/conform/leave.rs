@@ -1,15 +1,22 @@
 //! Peers that come and go: interfaces of one process, opened and dropped.
 
+use super::peer_failure::PeerInfo;
 use super::{Log, PollLimit};
+use crate::partner::Partner;
 use std::collections::VecDeque;
 use std::process::Command;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
+use ucs::config::Source;
+use uct::any;
 use uct::api::{Access, AllocReq, Caps, Comp, Ep, Iface, Iov, Md, Memory, Outcome, Refused, Retry, Sent};
 
 const PEERS: usize = 1000;
 /// Peers after which caches are full.
 const WARM: usize = 300;
 const LEN: usize = 256;
+/// Limit for what a process does at its start, and for an operation.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Resources of this process.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +130,70 @@ pub fn coming_and_going_leaks_nothing<I: Iface>(name: &str, open: impl Fn() -> I
     });
 }
 
+/// Sends to and puts into a process that was just started, and is killed.
+fn visit_process(hub: &any::Iface, local: &<any::Md as Md>::Mem, program: &str, place: (&str, &str)) {
+    let mut process = Partner::start_program(program, &[place.0.into(), place.1.into()]).unwrap();
+    let (device, addr, at, key): PeerInfo = process.recv(TIMEOUT).unwrap();
+    let ours: PeerInfo = (hub.device_addr().to_vec(), hub.iface_addr().to_vec(), 0, Vec::new());
+    process.send(&ours).unwrap();
+    process.recv::<()>(TIMEOUT).unwrap();
+    let there = hub.connect(&device, &addr).unwrap();
+    let mut log = Log::default();
+    let mut run = |call: &dyn Fn(Comp) -> Outcome| {
+        let start = Instant::now();
+        log.comps.clear();
+        let mut sent = call(Comp::Token(1));
+        while sent == Err(Refused::NoResource) || sent == Ok(Sent::InProgress) && log.comps.is_empty() {
+            assert!(start.elapsed() < TIMEOUT, "{place:?}: an operation does not end");
+            hub.poll(16, &mut log);
+            if sent == Err(Refused::NoResource) {
+                sent = call(Comp::Token(1));
+            }
+        }
+        assert!(sent.is_ok(), "{place:?}: {sent:?}");
+    };
+    if hub.attr().has(Caps::AM_BCOPY) {
+        run(&|_| there.am_bcopy(7, |_| LEN).map(|_| Sent::Done));
+    }
+    if hub.attr().has(Caps::PUT_ZCOPY) && !key.is_empty() {
+        let rkey = hub.md().unpack_rkey(&key).unwrap();
+        let iov = [Iov::new(local.addr(), LEN, Some(local))];
+        // SAFETY: `local` lives until the operation is over, which `run` waits for.
+        run(&|comp| unsafe { there.put_zcopy(&iov, at, &rkey, comp) });
+    }
+    run(&|comp| there.flush(comp));
+    assert_eq!(log.errors, []);
+    // It is killed, and its endpoint dropped after that.
+    drop(process);
+    drop(there);
+}
+
+/// Processes that come, are written to and are killed leave no descriptor and no mapping behind.
+pub fn processes_that_come_and_go(name: &str, program: &str, tl: &str, dev: &str) {
+    const PROCESSES: usize = 40;
+    const WARM: usize = 10;
+    alone(name, || {
+        let hub = any::open(tl, dev, &Source::empty()).unwrap();
+        let local = hub.md().alloc(&AllocReq::new(LEN, "local")).unwrap();
+        let mut before = held();
+        for n in 0..PROCESSES {
+            if n == WARM {
+                before = held();
+            }
+            visit_process(&hub, &local, program, (tl, dev));
+        }
+        // Deaths are noticed within a while.
+        let start = Instant::now();
+        let is_back = || held().descriptors <= before.descriptors && held().mappings <= before.mappings + 4;
+        while !is_back() {
+            let after = held();
+            assert!(start.elapsed() < TIMEOUT, "{} processes later: {before:?}, {after:?}", PROCESSES - WARM);
+            hub.poll(16, &mut Log::default());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
 /// 24 peers close one after the other with messages and waiting operations under way; the last ones go on.
 pub fn peers_close_in_order<I: Iface>(_name: &str, open: impl Fn() -> I)
 where
@@ -187,9 +258,21 @@ where
 
 /// Instantiates the cases for a transport: `leave_suite!(name,
 ///
-/// open);`.
+/// open);`, and `leave_suite!(name, open, program, transport, device);` for one between processes, where
+/// `program` runs [`run_peer`](super::peer_failure::run_peer).
 #[macro_export]
 macro_rules! leave_suite {
+    ($tl:ident, $open:expr, $program:expr, $name:literal, $dev:literal) => {
+        mod $tl {
+            #[allow(unused_imports, reason = "what the expression needs")]
+            use super::*;
+            $crate::leave_suite!(@cases $tl, $open; coming_and_going_leaks_nothing peers_close_in_order);
+            #[test] fn processes_that_come_and_go() {
+                let case = concat!(stringify!($tl), "::processes_that_come_and_go");
+                $crate::conform::leave::processes_that_come_and_go(case, $program, $name, $dev);
+            }
+        }
+    };
     ($tl:ident, $open:expr) => {
         mod $tl {
             #[allow(unused_imports, reason = "what the expression needs")]

@@ -223,6 +223,35 @@ pub fn revoked_memory_yields_no_access<I: Iface>(p: &Pair<I>) {
     assert!(next.rkey != t.rkey && p.a.md().unpack_rkey(&md.pack_rkey(&next.mem).unwrap()).is_ok());
 }
 
+/// A key whose registration was dropped gives no access where the transport can tell. An operation of no
+/// bytes touches no memory, and its key is not checked.
+pub fn dropped_registrations_give_no_access<I: Iface>(p: &Pair<I>) {
+    let md = p.b.md();
+    if !md.attr().has_rkey || !md.attr().can_register || !p.a.attr().has(Caps::PUT_ZCOPY) {
+        return;
+    }
+    let own = md.alloc(&AllocReq::new(4096, "own")).unwrap();
+    // SAFETY: inside an allocation that outlives the registration.
+    let registered = unsafe { md.register(own.addr(), 4096, Access::ALL) }.unwrap();
+    let rkey = p.a.md().unpack_rkey(&md.pack_rkey(&registered).unwrap()).unwrap();
+    let local = p.a.md().alloc(&AllocReq::new(8, "local")).unwrap();
+    let at = own.addr().addr() as u64;
+    let put = |value: u8, len: usize| {
+        write(&local, 0, &[value; 8]);
+        let iov = [Iov::new(local.addr(), len, Some(&local))];
+        // SAFETY: `local` lives until the operation is over, which is waited for.
+        p.finish(|comp| unsafe { p.ab.put_zcopy(&iov, at, &rkey, comp) })
+    };
+    assert_eq!(put(1, 8), Ok(()));
+    drop(registered);
+    if md.attr().revokes_keys {
+        assert_eq!(put(2, 8), Err(Error::RemoteAccess));
+        assert_eq!(read(&own, 0, 8), [1; 8]);
+    }
+    assert_eq!(put(3, 0), Ok(()));
+    assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+}
+
 /// Keys are equal if they name the same registration with the same rights.
 pub fn keys_have_an_order<I: Iface>(p: &Pair<I>) {
     let md = p.b.md();

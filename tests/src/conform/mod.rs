@@ -287,7 +287,8 @@ macro_rules! conform_suite {
                 mem::allocations_are_zeroed_and_writable mem::every_allocation_method mem::allocation_at_an_address
                 mem::memory_is_filled_when_asked
                 mem::registration_works mem::damaged_keys_are_rejected
-                mem::revoked_memory_yields_no_access mem::keys_have_an_order
+                mem::revoked_memory_yields_no_access mem::dropped_registrations_give_no_access
+                mem::keys_have_an_order
                 rma::put_of_every_size rma::get_of_every_size rma::out_of_range_access_is_rejected rma::access_is_enforced
                 rma::strides_and_scatter_lists rma::put_sgl_is_checked_whole rma::immediates_arrive_with_their_writes
                 lists::messages_of_blocks lists::any_number_of_blocks lists::implicit_puts_are_visible_after_flush

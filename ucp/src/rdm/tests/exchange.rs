@@ -208,7 +208,9 @@ impl Exchange {
                 | EngineEvent::RmaDone { .. }
                 | EngineEvent::RemoteWrite { .. } => {}
                 EngineEvent::PeerFailed { peer, fault } => panic!("{peer:?}: {fault}"),
-                EngineEvent::MultiRecvMessage { .. } | EngineEvent::MultiRecvDone { .. } => panic!("{out:?}"),
+                EngineEvent::MultiRecvMessage { .. }
+                | EngineEvent::MultiRecvDone { .. }
+                | EngineEvent::StrangersRefused { .. } => panic!("{out:?}"),
             }
         }
         for out in outs {

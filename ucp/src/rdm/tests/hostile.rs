@@ -70,7 +70,8 @@ fn storm(seed: u64) {
                     EngineEvent::RecvDone { user, .. } => (true, user),
                     EngineEvent::RmaDone { .. }
                     | EngineEvent::RemoteWrite { .. }
-                    | EngineEvent::PeerFailed { .. } => continue,
+                    | EngineEvent::PeerFailed { .. }
+                    | EngineEvent::StrangersRefused { .. } => continue,
                     EngineEvent::MultiRecvMessage { .. } | EngineEvent::MultiRecvDone { .. } => {
                         panic!("{out:?}")
                     }

@@ -1,0 +1,71 @@
+//! When an acknowledgement is due. *"schedule ack of largest in-order sequence received if not already
+//! scheduled. dflt time is 50us"*, *"if a packet with seq < expected seq arrives, we send an ACK immediately,
+//! as this indicates a lost ACK"* (Reliability).
+
+use crate::hotel::Room;
+use crate::recv_window::Arrival;
+
+/// Need of an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Need {
+    /// None.
+    #[default]
+    None,
+    /// When its time has come, unless a send takes it along.
+    Scheduled,
+    /// At once.
+    Now,
+}
+
+/// Acknowledgement owed to one peer.
+#[derive(Debug)]
+pub struct AckState {
+    /// How urgently.
+    pub need: Need,
+    /// The timer of a scheduled one.
+    pub room: Room,
+    /// Whether a segment has arrived again since the last one.
+    pub repeated: bool,
+}
+
+impl Default for AckState {
+    fn default() -> Self {
+        AckState { need: Need::None, room: Room::NONE, repeated: false }
+    }
+}
+
+impl AckState {
+    /// Need that an arrival makes, if it is more urgent than before.
+    pub fn on_arrival(&mut self, arrival: Arrival) -> Option<Need> {
+        let need = match arrival {
+            Arrival::Below => Need::Now,
+            _ => Need::Scheduled,
+        };
+        self.repeated |= !arrival.is_new();
+        self.raise(need)
+    }
+
+    /// Raises the need; `None` if it was as urgent before.
+    pub fn raise(&mut self, need: Need) -> Option<Need> {
+        (need > self.need).then(|| {
+            self.need = need;
+            need
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scheduled_once_and_at_once_below() {
+        let mut acks = AckState::default();
+        assert_eq!(acks.on_arrival(Arrival::Next), Some(Need::Scheduled));
+        assert_eq!(acks.on_arrival(Arrival::Early), None, "already scheduled");
+        assert!(!acks.repeated);
+        assert_eq!(acks.on_arrival(Arrival::Below), Some(Need::Now));
+        assert!(acks.repeated);
+        assert_eq!(acks.on_arrival(Arrival::Next), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! The two channels. *"command queue is used for ACKs and tiny fragments. data queue is used for everything
+//! else"* (Channels).
+
+use crate::config::ChannelConfig;
+
+/// A channel of the module.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ChannelId {
+    /// Acknowledgements, control and tiny fragments: the document's command queue.
+    Priority,
+    /// Everything else, and each retransmission.
+    Data,
+}
+
+/// Sends of one channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Channel {
+    config: ChannelConfig,
+    used: u32,
+}
+
+impl Channel {
+    /// Creates a channel without sends.
+    pub fn new(config: ChannelConfig) -> Self {
+        Channel { config, used: 0 }
+    }
+
+    /// Whether a send may be posted.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.used < self.config.depth
+    }
+
+    /// Whether *"very few command queue send WQEs have been consumed"* (`usnic_send()`): a quarter.
+    #[inline]
+    pub fn is_lightly_used(&self) -> bool {
+        self.used <= self.config.depth / 4
+    }
+
+    /// Takes a posted send.
+    #[inline]
+    pub fn on_posted(&mut self) {
+        self.used += 1;
+    }
+
+    /// Takes a completed send.
+    #[inline]
+    pub fn on_completed(&mut self) {
+        debug_assert!(self.used != 0);
+        self.used -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calm_up_to_a_quarter_of_its_depth() {
+        let mut channel = Channel::new(ChannelConfig { depth: 4, mtu: 1024 });
+        let seen: Vec<(bool, bool)> = (0..5)
+            .map(|_| {
+                let seen = (channel.is_lightly_used(), channel.has_room());
+                channel.on_posted();
+                seen
+            })
+            .collect();
+        assert_eq!(seen, [(true, true), (true, true), (false, true), (false, true), (false, false)]);
+        channel.on_completed();
+        assert_eq!(channel.used, 4);
+    }
+}

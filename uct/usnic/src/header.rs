@@ -1,0 +1,260 @@
+//! Headers of a datagram. *"BTL packets has one of 3 types in header: frag, chunk, or ack"* (Receive
+//! dataflow); a request to connect, its answer, a probe and a reset are added.
+//!
+//! The fields are little-endian and unaligned, so a header is read in place. A checksum covers the whole
+//! datagram: what a network corrupts and its own checksum lets pass is dropped here.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Version of the format.
+pub const VERSION: u8 = 1;
+/// Bytes of a fragment's head, which belong to the layer above.
+pub const HEAD: usize = 32;
+/// Head of a fragment, which belongs to the layer above: operation, queue pair, key, address.
+pub type Head = [u8; HEAD];
+
+/// Types of datagrams.
+pub mod kind {
+    /// A whole fragment.
+    pub const FRAG: u8 = 1;
+    /// A piece of a fragment.
+    pub const CHUNK: u8 = 2;
+    /// An acknowledgement.
+    pub const ACK: u8 = 3;
+    /// Asks for an acknowledgement.
+    pub const PROBE: u8 = 4;
+    /// Asks for a connection.
+    pub const HELLO: u8 = 5;
+    /// Grants a connection.
+    pub const HELLO_ACK: u8 = 6;
+    /// The connection of the datagram that this one answers does not exist.
+    pub const RESET: u8 = 7;
+}
+
+/// Bits of [`Header::flags`].
+pub mod flag {
+    /// The acknowledgement was due: something has arrived since the last one.
+    pub const ACK_DUE: u8 = 1;
+    /// The rest of this fragment does not come.
+    pub const ABORT: u8 = 2;
+    /// A segment arrived again.
+    pub const REPEATED: u8 = 4;
+}
+
+/// First bytes of each datagram.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Header {
+    /// [`VERSION`].
+    pub version: u8,
+    /// One of [`kind`].
+    pub kind: u8,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Words of the selective acknowledgement that follow.
+    pub sack_words: u8,
+    /// Connection at the receiver; 0 if the sender does not know it.
+    pub dst: U32,
+    /// Connection at the sender.
+    pub src: U32,
+    /// Number of this segment; of other datagrams the next segment's.
+    pub seq: U32,
+    /// Last segment that has arrived in order.
+    pub ack: U32,
+    /// Bytes behind the headers.
+    pub len: U16,
+    /// Zero.
+    pub zero: U16,
+    /// Checksum of the datagram, with this field as zero.
+    pub check: U32,
+}
+
+/// Follows the header of a chunk. *"a slightly larger BTL header which contains a fragment ID, and offset,
+/// and a size"* (Fragment sending).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ChunkHeader {
+    /// Number of the fragment.
+    pub frag: U32,
+    /// Length of the fragment.
+    pub total: U32,
+    /// Place of the chunk in it.
+    pub offset: U32,
+}
+
+/// Body of a request to connect and of its answer.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct HelloBody {
+    /// Name of the sender.
+    pub node: U64,
+    /// Start of the sender.
+    pub epoch: U64,
+    /// Number of the connection at the sender, counted from its start.
+    pub serial: U32,
+    /// First sequence number.
+    pub first_seq: U32,
+    /// Segments that may be unacknowledged.
+    pub window: U32,
+    /// Longest datagram that the sender takes.
+    pub mtu: U32,
+    /// Flows of the sender.
+    pub flows: u8,
+    /// 1 if it offers selective acknowledgement.
+    pub sack: u8,
+    /// Zero.
+    pub zero: U16,
+}
+
+/// Bytes of [`Header`].
+pub const HEADER: usize = size_of::<Header>();
+/// Bytes before the payload of a whole fragment.
+pub const FRAG_HEADER: usize = HEADER + HEAD;
+/// Bytes before the payload of a chunk.
+pub const CHUNK_HEADER: usize = HEADER + size_of::<ChunkHeader>() + HEAD;
+/// Bytes of a datagram that carries a [`HelloBody`].
+pub const HELLO: usize = HEADER + size_of::<HelloBody>();
+/// Words of the longest selective acknowledgement.
+pub const MAX_SACK_WORDS: usize = 64;
+/// Bytes of the longest acknowledgement.
+pub const MAX_ACK: usize = HEADER + 8 * MAX_SACK_WORDS;
+
+const _: () = assert!(HEADER == 28 && CHUNK_HEADER == 72 && size_of::<HelloBody>() == 36);
+const CHECK_AT: usize = HEADER - 4;
+
+/// Why a datagram is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// Shorter than its headers say, longer, of another version or an unknown type.
+    Shape,
+    /// The checksum is wrong.
+    Checksum,
+}
+
+fn checksum(datagram: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&datagram[..CHECK_AT]);
+    hasher.update(&datagram[HEADER..]);
+    hasher.finalize()
+}
+
+/// Writes the checksum into a datagram that is otherwise complete.
+pub fn seal(datagram: &mut [u8]) {
+    let check = checksum(datagram);
+    datagram[CHECK_AT..HEADER].copy_from_slice(&check.to_le_bytes());
+}
+
+/// Checks a datagram as a whole and returns its header and the rest.
+pub fn open(datagram: &[u8]) -> Result<(&Header, &[u8]), Malformed> {
+    let (header, rest) = Header::ref_from_prefix(datagram).map_err(|_| Malformed::Shape)?;
+    if header.version != VERSION || header.zero.get() != 0 {
+        return Err(Malformed::Shape);
+    }
+    let before = match header.kind {
+        kind::FRAG => HEAD,
+        kind::CHUNK => CHUNK_HEADER - HEADER,
+        kind::HELLO | kind::HELLO_ACK => HELLO - HEADER,
+        kind::ACK if usize::from(header.sack_words) <= MAX_SACK_WORDS => 8 * usize::from(header.sack_words),
+        kind::PROBE | kind::RESET => 0,
+        _ => return Err(Malformed::Shape),
+    };
+    if rest.len() != before + usize::from(header.len.get()) {
+        return Err(Malformed::Shape);
+    }
+    if checksum(datagram) != header.check.get() {
+        return Err(Malformed::Checksum);
+    }
+    Ok((header, rest))
+}
+
+/// Head and payload of a whole fragment.
+pub fn parse_frag(rest: &[u8]) -> Option<(&Head, &[u8])> {
+    rest.split_first_chunk::<HEAD>()
+}
+
+/// Headers and payload of a chunk that lies in its fragment.
+pub fn parse_chunk(rest: &[u8]) -> Option<(&ChunkHeader, &Head, &[u8])> {
+    let (chunk, rest) = ChunkHeader::ref_from_prefix(rest).ok()?;
+    let (head, payload) = rest.split_first_chunk::<HEAD>()?;
+    let end = u64::from(chunk.offset.get()) + payload.len() as u64;
+    (end <= u64::from(chunk.total.get())).then_some((chunk, head, payload))
+}
+
+/// Body of a request to connect or of its answer.
+pub fn parse_hello(rest: &[u8]) -> Option<&HelloBody> {
+    HelloBody::ref_from_prefix(rest).ok().map(|(body, _)| body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header(kind: u8, len: u16) -> Header {
+        Header {
+            version: VERSION,
+            kind,
+            flags: flag::ACK_DUE,
+            sack_words: 0,
+            dst: 0x0403_0201.into(),
+            src: 2.into(),
+            seq: 3.into(),
+            ack: 4.into(),
+            len: len.into(),
+            zero: 0.into(),
+            check: 0.into(),
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let mut datagram = header(kind::PROBE, 0).as_bytes().to_vec();
+        seal(&mut datagram);
+        let want = [1, 4, 1, 0, 1, 2, 3, 4, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(datagram[..CHECK_AT], want);
+        assert!(open(&datagram).is_ok());
+    }
+
+    #[test]
+    fn wrong_shapes_are_refused() {
+        for (kind, rest) in [(0, 0), (8, 0), (kind::ACK, 1), (kind::FRAG, 31), (kind::CHUNK, 43)] {
+            let mut datagram = header(kind, 0).as_bytes().to_vec();
+            datagram.resize(HEADER + rest, 0);
+            seal(&mut datagram);
+            assert_eq!(open(&datagram).err(), Some(Malformed::Shape), "{kind} {rest}");
+        }
+        assert_eq!(open(&[1; HEADER - 1]).err(), Some(Malformed::Shape));
+    }
+
+    #[test]
+    fn a_chunk_lies_in_its_fragment() {
+        let chunk = |total: u32, offset: u32| {
+            let header = ChunkHeader { frag: 1.into(), total: total.into(), offset: offset.into() };
+            let mut rest = header.as_bytes().to_vec();
+            rest.extend([0; HEAD + 10]);
+            parse_chunk(&rest).is_some()
+        };
+        assert!(chunk(10, 0) && chunk(20, 10));
+        assert!(!chunk(9, 0) && !chunk(20, 11) && !chunk(u32::MAX, u32::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = open(&bytes);
+            let _ = (parse_frag(&bytes), parse_chunk(&bytes), parse_hello(&bytes));
+        }
+
+        #[test]
+        fn one_wrong_bit_is_seen(len in 0usize..300, bit in 0usize..1000) {
+            let mut datagram = header(kind::FRAG, len as u16).as_bytes().to_vec();
+            datagram.resize(FRAG_HEADER + len, 7);
+            seal(&mut datagram);
+            prop_assert!(open(&datagram).is_ok());
+            let bit = bit % (8 * datagram.len());
+            datagram[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(open(&datagram).is_err());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Acknowledgements and losses. *"duplicate ACK triggers immediate retrans if one is not pending for that
+//! segment"*, *"old ACKs are simply ignored"* (Reliability, Reordering).
+
+use super::core::{Core, Timer};
+use super::endpoint::Endpoint;
+use crate::congestion::Loss;
+use crate::header::{Header, flag};
+use crate::resend::Lost;
+use crate::segment::{Cause, SegId, SegState};
+use crate::send_window::AckRange;
+use crate::seq::Seq;
+
+/// Segments that one acknowledgement frees.
+#[derive(Default)]
+struct Freed {
+    segments: u32,
+    /// Send time of the newest one that was sent once.
+    newest: Option<u64>,
+    /// Whether one was sent again: by Karn's rule the round trip is not known.
+    resent: bool,
+}
+
+impl Endpoint {
+    /// Takes the acknowledgement of a datagram, with the words of the selective one. Returns `false` if the
+    /// peer acknowledges what was never sent.
+    pub(super) fn on_ack(&mut self, core: &mut Core, now: u64, header: &Header, sack: &[u8]) -> bool {
+        let ack = Seq(header.ack.get());
+        let in_flight = self.in_hotel.len();
+        let mut freed = Freed::default();
+        let range = self.window.judge(ack);
+        match range {
+            AckRange::Unsent => {
+                core.stats.violations += 1;
+                return false;
+            }
+            AckRange::Old => {
+                core.stats.acks_old += 1;
+                return true;
+            }
+            AckRange::New | AckRange::Same => {}
+        }
+        while let Some(id) = self.window.pop_up_to(ack) {
+            self.free(core, now, id, &mut freed);
+        }
+        if freed.resent {
+            freed.newest = None;
+        }
+        if self.sack && !sack.is_empty() {
+            self.on_selective(core, now, ack, sack, &mut freed);
+        }
+        if self.sack && header.flags & flag::REPEATED != 0 {
+            self.rack.on_spurious();
+        }
+        if let Some(sent) = freed.newest {
+            let rtt = now.saturating_sub(sent);
+            self.rtt.sample(rtt);
+            core.stats.count_rtt(rtt);
+        }
+        if freed.segments != 0 {
+            self.congestion.on_acked(freed.segments, in_flight, self.window.first());
+        }
+        let due = header.flags & flag::ACK_DUE != 0;
+        if self.sack {
+            self.find_losses(core, now);
+        } else if range == AckRange::Same && due && !self.window.is_empty() {
+            self.on_duplicate(core, now);
+        }
+        self.unpark(core);
+        self.make_ready(core);
+        true
+    }
+
+    fn on_selective(&mut self, core: &mut Core, now: u64, ack: Seq, sack: &[u8], freed: &mut Freed) {
+        let mut of_sack = Freed::default();
+        for (n, word) in sack.as_chunks::<8>().0.iter().enumerate() {
+            let mut word = u64::from_le_bytes(*word);
+            while word != 0 {
+                let bit = word.trailing_zeros();
+                word &= word - 1;
+                if let Some(id) = self.window.take(ack.add(1 + 64 * n as u32 + bit)) {
+                    self.free(core, now, id, &mut of_sack);
+                }
+            }
+        }
+        freed.segments += of_sack.segments;
+        freed.newest = freed.newest.max(of_sack.newest);
+    }
+
+    /// Frees an acknowledged segment.
+    fn free(&mut self, core: &mut Core, now: u64, id: SegId, freed: &mut Freed) {
+        let segment = &mut core.segments[id];
+        let (sent, again) = (segment.sent, segment.tries > 1);
+        freed.segments += 1;
+        freed.resent |= again;
+        if !again {
+            freed.newest = freed.newest.max(Some(sent));
+        }
+        if segment.state == SegState::InHotel {
+            core.hotel.check_out(&mut segment.room);
+            self.in_hotel.remove(&mut core.segments, id);
+        }
+        self.rack.on_delivered(now, sent, again, self.rtt.min());
+        core.release(id);
+    }
+
+    fn on_duplicate(&mut self, core: &mut Core, now: u64) {
+        core.stats.acks_duplicate += 1;
+        let Some(id) = self.window.get(self.window.first()) else { return };
+        let segment = &core.segments[id];
+        // What was sent less than a round trip ago cannot be meant.
+        if segment.state == SegState::InHotel && now.saturating_sub(segment.sent) >= self.rtt.min() {
+            self.lose(core, now, id, Cause::DuplicateAck);
+        }
+    }
+
+    /// Holds for lost what RACK's rule says, and sets the timer for what it will say next.
+    pub(super) fn find_losses(&mut self, core: &mut Core, now: u64) {
+        let smoothed = self.rtt.smoothed().unwrap_or(core.config.first_rto);
+        let window = self.rack.window(self.rtt.min(), smoothed, core.config.ack_delay);
+        while let Some(id) = self.in_hotel.oldest() {
+            let lost_at = self.rack.lost_at(core.segments[id].sent, window);
+            match lost_at {
+                Some(time) if time <= now => {
+                    if !self.lose(core, now, id, Cause::Time) {
+                        break;
+                    }
+                }
+                Some(time) => {
+                    self.stop_timer(core, Timer::Reorder);
+                    return self.set_timer(core, Timer::Reorder, time);
+                }
+                None => break,
+            }
+        }
+        self.stop_timer(core, Timer::Reorder);
+    }
+
+    /// Moves a segment from the hotel to the re-send list: *"Any time a segment is posted to the NIC for
+    /// retransmit, it is checked out of the hotel"* (Reliability). One that the channel still holds is not
+    /// lost; then the answer is `false`.
+    pub(super) fn lose(&mut self, core: &mut Core, now: u64, id: SegId, cause: Cause) -> bool {
+        let segment = &mut core.segments[id];
+        if segment.posted != 0 {
+            return false;
+        }
+        core.hotel.check_out(&mut segment.room);
+        (segment.state, segment.lost_by) = (SegState::ReSend, cause);
+        let (seq, uses, again) = (segment.seq, segment.uses, segment.tries > 1);
+        self.in_hotel.remove(&mut core.segments, id);
+        self.lost.push(Lost { seq, id, uses });
+        core.resend.push_back(self.index);
+        let rtt = self.rtt.smoothed().unwrap_or(core.config.first_rto);
+        if self.congestion.on_loss(Loss { seq, next: self.window.next(), again, now, rtt }) {
+            core.stats.window_halved += 1;
+            self.rack.on_recovery();
+            if cause == Cause::Timer {
+                self.rtt.back_off();
+            }
+        }
+        true
+    }
+
+    /// Takes turns of the re-send list again for which the congestion window has room.
+    pub(super) fn unpark(&mut self, core: &mut Core) {
+        let room = self.congestion.window().saturating_sub(self.in_hotel.len()) as usize;
+        let turns = self.lost.unpark(room);
+        core.resend.extend(std::iter::repeat_n(self.index, turns));
+    }
+}

@@ -1,0 +1,319 @@
+//! One peer: its windows, its timers, its queue of fragments.
+
+use super::EpId;
+use super::core::{Core, Guest, Posted, Timer, blank_header, write_header};
+use crate::ack::{AckState, Need};
+use crate::channel::ChannelId;
+use crate::config::Config;
+use crate::congestion::Congestion;
+use crate::credits::Credits;
+use crate::fragment::SendQueue;
+use crate::header::{FRAG_HEADER, HEADER, Head, Header, flag, kind};
+use crate::hotel::Room;
+use crate::keepalive::Keepalive;
+use crate::rack::Rack;
+use crate::reassembly::Reassembly;
+use crate::recv_window::RecvWindow;
+use crate::resend::{Lost, LostSegments};
+use crate::rtt::Rtt;
+use crate::segment::{BySendTime, Cause, SegId, SegState, Size};
+use crate::send_window::SendWindow;
+use crate::seq::Seq;
+use zerocopy::FromBytes;
+
+/// State of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Asked for, not granted yet.
+    Connecting,
+    /// Granted.
+    Open,
+}
+
+/// Age of a peer's side of a connection: a later one has a larger one.
+pub(super) type Birth = (u64, u32);
+
+/// One peer.
+pub(super) struct Endpoint {
+    pub(super) id: EpId,
+    pub(super) index: u32,
+    pub(super) node: u64,
+    /// The peer's name of this connection, 0 while connecting.
+    pub(super) remote: u32,
+    pub(super) state: State,
+    pub(super) serial: u32,
+    pub(super) birth: Birth,
+    /// Longest datagram to it.
+    pub(super) mtu: u32,
+    pub(super) flows: u8,
+    pub(super) sack: bool,
+    pub(super) window: SendWindow,
+    pub(super) recv: RecvWindow,
+    pub(super) acks: AckState,
+    pub(super) rtt: Rtt,
+    pub(super) congestion: Congestion,
+    pub(super) rack: Rack,
+    pub(super) credits: Credits,
+    pub(super) queue: SendQueue,
+    pub(super) assembly: Reassembly,
+    /// Segments in the hotel.
+    pub(super) in_hotel: BySendTime,
+    pub(super) lost: LostSegments,
+    pub(super) in_ready: bool,
+    pub(super) in_acks_due: bool,
+    pub(super) pace: Room,
+    pub(super) reorder: Room,
+    pub(super) alive: Room,
+    pub(super) hello: Room,
+    pub(super) keepalive: Keepalive,
+    pub(super) expecting: bool,
+    pub(super) hellos: u32,
+}
+
+impl Endpoint {
+    pub(super) fn new(id: EpId, index: u32, node: u64, serial: u32, config: &Config) -> Endpoint {
+        let first = Seq(config.first_seq);
+        Endpoint {
+            id,
+            index,
+            node,
+            remote: 0,
+            state: State::Connecting,
+            serial,
+            birth: (0, 0),
+            mtu: config.data.mtu,
+            flows: 1,
+            sack: false,
+            window: SendWindow::new(first, config.window),
+            recv: RecvWindow::new(first, config.window),
+            acks: AckState::default(),
+            rtt: Rtt::default(),
+            congestion: Congestion::new(config),
+            rack: Rack::default(),
+            credits: Credits::new(config.credits),
+            queue: SendQueue::default(),
+            assembly: Reassembly::default(),
+            in_hotel: BySendTime::default(),
+            lost: LostSegments::default(),
+            in_ready: false,
+            in_acks_due: false,
+            pace: Room::NONE,
+            reorder: Room::NONE,
+            alive: Room::NONE,
+            hello: Room::NONE,
+            keepalive: Keepalive::default(),
+            expecting: false,
+            hellos: 0,
+        }
+    }
+
+    /// Room of a timer.
+    pub(super) fn room(&mut self, timer: Timer) -> &mut Room {
+        match timer {
+            Timer::Ack => &mut self.acks.room,
+            Timer::Pace => &mut self.pace,
+            Timer::Reorder => &mut self.reorder,
+            Timer::Keepalive => &mut self.alive,
+            Timer::Hello => &mut self.hello,
+        }
+    }
+
+    /// Sets a timer, if it is not set.
+    pub(super) fn set_timer(&mut self, core: &mut Core, timer: Timer, due: u64) {
+        let guest = Guest::Timer(self.index, timer);
+        let room = self.room(timer);
+        if room.is_none() {
+            *room = core.hotel.check_in(due, guest);
+        }
+    }
+
+    /// Stops a timer.
+    pub(super) fn stop_timer(&mut self, core: &mut Core, timer: Timer) {
+        core.hotel.check_out(self.room(timer));
+    }
+
+    /// Whether anything is awaited from the peer.
+    pub(super) fn awaits(&self) -> bool {
+        self.expecting || !self.window.is_empty() || !self.queue.is_empty()
+    }
+
+    /// Begins to watch the peer: something is awaited from it.
+    pub(super) fn await_peer(&mut self, core: &mut Core, now: u64) {
+        if self.alive.is_none() && self.state == State::Open {
+            self.keepalive.begin();
+            let due = now + core.config.keepalive;
+            self.set_timer(core, Timer::Keepalive, due);
+        }
+    }
+
+    /// Segments that may be on their way now.
+    #[inline]
+    pub(super) fn has_congestion_room(&self) -> bool {
+        self.in_hotel.len() < self.congestion.window()
+    }
+
+    /// Makes the endpoint ready to send, if it is: *"An endpoint is ready to send if all of the following are
+    /// met"* (Sending).
+    pub(super) fn make_ready(&mut self, core: &mut Core) {
+        let ready = self.state == State::Open
+            && !self.queue.is_empty()
+            && self.credits.has()
+            && self.window.is_open()
+            && self.has_congestion_room()
+            && self.pace.is_none();
+        if ready && !self.in_ready {
+            self.in_ready = true;
+            core.ready.push(self.index);
+        }
+    }
+
+    /// Whether a tiny fragment may go before the module's next turn.
+    #[inline]
+    pub(super) fn may_send_at_once(&self, core: &Core, now: u64) -> bool {
+        self.state == State::Open
+            && self.queue.is_empty()
+            && self.credits.has()
+            && self.window.is_open()
+            && self.has_congestion_room()
+            && self.congestion.send_time().is_none_or(|time| time <= now)
+            && core.channel(ChannelId::Priority).has_room()
+    }
+
+    /// Takes a segment and copies head and payload of a fragment into it.
+    pub(super) fn new_frag(
+        &mut self,
+        core: &mut Core,
+        head: &Head,
+        parts: [&[u8]; 2],
+        is_tiny: bool,
+    ) -> SegId {
+        let len = parts[0].len() + parts[1].len();
+        let id = core.segments.alloc(if is_tiny { Size::Priority } else { Size::Data }, self.index);
+        let segment = &mut core.segments[id];
+        write_header(&mut segment.buf, &blank_header(kind::FRAG, len));
+        let body = &mut segment.buf[HEADER..FRAG_HEADER + len];
+        let (to_head, body) = body.split_at_mut(head.len());
+        to_head.copy_from_slice(head);
+        let (one, two) = body.split_at_mut(parts[0].len());
+        one.copy_from_slice(parts[0]);
+        two.copy_from_slice(parts[1]);
+        segment.len = (FRAG_HEADER + len) as u32;
+        id
+    }
+
+    /// Takes the acknowledgement along: *"Any pending ACKs will be picked up and piggy-backed on these
+    /// sends"* (Sending). Where segments are missing and the peer understands a selective one, that one is
+    /// still sent. Returns the flags.
+    fn take_ack(&mut self, core: &mut Core) -> u8 {
+        if self.acks.need == Need::None || (self.sack && self.recv.has_holes()) {
+            return 0;
+        }
+        core.stats.acks_piggybacked += 1;
+        self.end_ack(core)
+    }
+
+    /// Ends the need of an acknowledgement, which is being sent. Returns its flags.
+    pub(super) fn end_ack(&mut self, core: &mut Core) -> u8 {
+        self.acks.need = Need::None;
+        self.stop_timer(core, Timer::Ack);
+        let repeated = std::mem::take(&mut self.acks.repeated);
+        flag::ACK_DUE | if repeated { flag::REPEATED } else { 0 }
+    }
+
+    /// Writes connection, number and acknowledgement into the header of a segment.
+    pub(super) fn stamp(&mut self, core: &mut Core, id: SegId, seq: Seq) {
+        let flags = self.take_ack(core);
+        let ack = self.recv.last_in_order();
+        if let Ok((header, _)) = Header::mut_from_prefix(&mut core.segments[id].buf) {
+            header.flags = header.flags & flag::ABORT | flags;
+            header.dst.set(self.remote);
+            header.src.set(self.id.0);
+            header.seq.set(seq.0);
+            header.ack.set(ack.0);
+        }
+    }
+
+    /// *"It assigns a sequence number to a segment, checks for an ACK to piggy-back, posts the segment to the
+    /// NIC, and then starts the retransmit timer by checking the segment into hotel. Send credits are
+    /// consumed here"* (`opal_btl_usnic_endpoint_send_segment()`).
+    pub(super) fn send_segment(
+        &mut self,
+        core: &mut Core,
+        now: u64,
+        id: SegId,
+        channel: ChannelId,
+        inline: bool,
+    ) -> Posted {
+        let seq = self.window.push(id);
+        self.stamp(core, id, seq);
+        core.segments[id].seq = seq;
+        self.check_in(core, now, id);
+        self.credits.consume();
+        self.congestion.on_sent(now, self.rtt.smoothed());
+        core.stats.sent += 1;
+        let flow = self.flow(channel, seq);
+        Posted { inline, ..core.post(self.id, id, channel, flow, true) }
+    }
+
+    /// Flow of a segment: those of the data channel are spread.
+    fn flow(&self, channel: ChannelId, seq: Seq) -> u8 {
+        match channel {
+            ChannelId::Priority => 0,
+            ChannelId::Data => (seq.0 % u32::from(self.flows)) as u8,
+        }
+    }
+
+    /// Checks a segment that is being sent into the hotel.
+    fn check_in(&mut self, core: &mut Core, now: u64, id: SegId) {
+        let tries = core.segments[id].tries + 1;
+        let due = now + self.rtt.timeout(&core.config, tries);
+        let room = core.hotel.check_in(due, Guest::Segment(id));
+        let segment = &mut core.segments[id];
+        (segment.tries, segment.sent, segment.room) = (tries, now, room);
+        segment.state = SegState::InHotel;
+        self.in_hotel.push(&mut core.segments, id);
+    }
+
+    /// Next segment to send again, if any still is.
+    pub(super) fn next_lost(&mut self, core: &Core) -> Option<SegId> {
+        loop {
+            let Lost { id, uses, .. } = self.lost.pop()?;
+            let segment = &core.segments[id];
+            if segment.uses == uses && segment.state == SegState::ReSend {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Sends a segment again, *"always using the data channel"* (Sending), and over another flow.
+    pub(super) fn resend_segment(&mut self, core: &mut Core, now: u64, id: SegId) -> Posted {
+        let (seq, tries) = (core.segments[id].seq, core.segments[id].tries);
+        match core.segments[id].lost_by {
+            Cause::Timer => core.stats.resent_by_timer += 1,
+            Cause::DuplicateAck => core.stats.resent_by_duplicate_ack += 1,
+            Cause::Time => core.stats.resent_by_time += 1,
+        }
+        self.stamp(core, id, seq);
+        self.check_in(core, now, id);
+        let flow = self.flow(ChannelId::Data, seq.add(tries));
+        core.post(self.id, id, ChannelId::Data, flow, false)
+    }
+
+    /// Queues an acknowledgement that arrivals have made necessary.
+    pub(super) fn need_ack(&mut self, core: &mut Core, now: u64, need: Option<Need>) {
+        match need {
+            Some(Need::Scheduled) => {
+                let due = now + core.config.ack_delay;
+                self.set_timer(core, Timer::Ack, due);
+            }
+            Some(Need::Now) => {
+                self.stop_timer(core, Timer::Ack);
+                if !self.in_acks_due {
+                    self.in_acks_due = true;
+                    core.acks_due.push_back(self.index);
+                }
+            }
+            Some(Need::None) | None => {}
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Guests that leave the hotel: *"packet will be scheduled for retrans if timer expires"* (Reliability).
+
+use super::core::{Guest, Timer};
+use super::endpoint::State;
+use super::{Death, Module, Sink};
+use crate::ack::Need;
+use crate::header::kind;
+use crate::hotel::Room;
+use crate::keepalive::Silence;
+use crate::segment::{Cause, SegId};
+
+impl Module {
+    /// Does what has become due. Datagrams that wait are to be passed in before.
+    pub fn on_time(&mut self, now: u64, sink: &mut impl Sink) {
+        self.finish_deferred(now);
+        while let Some(guest) = self.core.hotel.pop_due(now) {
+            match guest {
+                Guest::Segment(seg) => self.on_segment_timer(now, seg),
+                Guest::Timer(index, timer) => self.on_timer(now, index as usize, timer, sink),
+            }
+        }
+    }
+
+    fn on_segment_timer(&mut self, now: u64, seg: SegId) {
+        let segment = &mut self.core.segments[seg];
+        segment.room = Room::NONE;
+        let Some(endpoint) = self.endpoints[segment.endpoint as usize].as_deref_mut() else { return };
+        if !endpoint.lose(&mut self.core, now, seg, Cause::Timer) {
+            // The channel has not sent it yet.
+            let due = now + self.core.config.min_rto;
+            self.core.segments[seg].room = self.core.hotel.check_in(due, Guest::Segment(seg));
+        }
+        endpoint.unpark(&mut self.core);
+        endpoint.make_ready(&mut self.core);
+    }
+
+    fn on_timer(&mut self, now: u64, index: usize, timer: Timer, sink: &mut impl Sink) {
+        let core = &mut self.core;
+        let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
+        *endpoint.room(timer) = Room::NONE;
+        match timer {
+            Timer::Ack => {
+                core.stats.acks_delayed += 1;
+                let need = endpoint.acks.raise(Need::Now);
+                endpoint.need_ack(core, now, need);
+            }
+            Timer::Pace => endpoint.make_ready(core),
+            Timer::Reorder => {
+                endpoint.find_losses(core, now);
+                endpoint.unpark(core);
+                endpoint.make_ready(core);
+            }
+            Timer::Keepalive => self.on_keepalive(now, index, sink),
+            Timer::Hello => self.on_hello_timer(now, index, sink),
+        }
+    }
+
+    fn on_keepalive(&mut self, now: u64, index: usize, sink: &mut impl Sink) {
+        let core = &mut self.core;
+        let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
+        if !endpoint.awaits() {
+            return;
+        }
+        match endpoint.keepalive.on_timer(&core.config) {
+            Silence::None => {}
+            Silence::Probe => {
+                core.stats.probes += 1;
+                endpoint.queue_control(core, kind::PROBE);
+            }
+            Silence::Dead => return self.kill(index, Death::Unresponsive, sink),
+        }
+        let due = now + core.config.keepalive;
+        endpoint.set_timer(core, Timer::Keepalive, due);
+    }
+
+    fn on_hello_timer(&mut self, now: u64, index: usize, sink: &mut impl Sink) {
+        let core = &mut self.core;
+        let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
+        if endpoint.state != State::Connecting {
+            return;
+        }
+        if endpoint.hellos >= core.config.hellos {
+            return self.kill(index, Death::Unreachable, sink);
+        }
+        endpoint.send_hello(core, now);
+    }
+}

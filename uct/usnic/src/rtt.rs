@@ -1,0 +1,98 @@
+//! The retransmit timer's length. *"each pkt has dflt retrans timer of 100ms"* (Reliability) holds until the
+//! round-trip time is known; from then on the rules of RFC 6298 do, with Karn's: a segment that was sent
+//! twice tells nothing.
+
+use crate::config::Config;
+
+/// Most doublings of the timer.
+const MAX_BACKOFF: u32 = 10;
+
+/// Round-trip time of a peer, ns.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Rtt {
+    smoothed: Option<u64>,
+    variation: u64,
+    min: u64,
+    backoff: u32,
+}
+
+impl Rtt {
+    /// Smoothed round-trip time.
+    pub fn smoothed(&self) -> Option<u64> {
+        self.smoothed
+    }
+
+    /// Shortest round-trip time seen, 0 before the first.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// Takes a sample (RFC 6298, 2.2 and 2.3). It ends a back-off.
+    pub fn sample(&mut self, rtt: u64) {
+        let rtt = rtt.max(1);
+        self.backoff = 0;
+        match self.smoothed {
+            None => {
+                (self.smoothed, self.variation, self.min) = (Some(rtt), rtt / 2, rtt);
+            }
+            Some(smoothed) => {
+                self.variation = self.variation - self.variation / 4 + smoothed.abs_diff(rtt) / 4;
+                self.smoothed = Some(smoothed - smoothed / 8 + rtt / 8);
+                self.min = self.min.min(rtt);
+            }
+        }
+    }
+
+    /// Doubles the timer after it expired (RFC 6298, 5.5).
+    pub fn back_off(&mut self) {
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+    }
+
+    /// Retransmit timer of a segment that is sent for the `tries`th time, from 1.
+    pub fn timeout(&self, config: &Config, tries: u32) -> u64 {
+        let base = match self.smoothed {
+            None => config.first_rto,
+            // The receiver acknowledges after a delay. At least a second round trip: a steady network would
+            // leave no margin, and the timer would be faster than the rules for losses.
+            Some(smoothed) => {
+                let margin = smoothed.max(4 * self.variation);
+                (smoothed + margin + config.ack_delay).clamp(config.min_rto, config.max_rto)
+            }
+        };
+        let doublings = self.backoff.max(tries.saturating_sub(1)).min(MAX_BACKOFF);
+        (base << doublings).min(config.max_rto.max(base))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timer_is_100_ms_until_the_first_sample() {
+        let (config, mut rtt) = (Config::default(), Rtt::default());
+        assert_eq!(rtt.timeout(&config, 1), 100_000_000);
+        assert_eq!(rtt.timeout(&config, 2), 200_000_000);
+        rtt.sample(10_000_000);
+        // SRTT + 4 × RTT/2, and the delay of the acknowledgement.
+        assert_eq!(rtt.timeout(&config, 1), 30_050_000);
+        for _ in 0..200 {
+            rtt.sample(10_000_000);
+        }
+        assert!(rtt.timeout(&config, 1) < 20_100_000, "{rtt:?}");
+        assert_eq!(rtt.min(), 10_000_000);
+    }
+
+    #[test]
+    fn timer_has_bounds_and_backs_off() {
+        let (config, mut rtt) = (Config::default(), Rtt::default());
+        rtt.sample(1_000);
+        assert_eq!(rtt.timeout(&config, 1), config.min_rto);
+        rtt.back_off();
+        assert_eq!(rtt.timeout(&config, 1), 2 * config.min_rto);
+        assert_eq!(rtt.timeout(&config, 3), 4 * config.min_rto);
+        assert_eq!(rtt.timeout(&config, 99), (config.min_rto << MAX_BACKOFF).min(config.max_rto));
+        rtt.sample(1_000);
+        assert_eq!(rtt.timeout(&config, 1), config.min_rto, "a sample ends the back-off");
+    }
+}

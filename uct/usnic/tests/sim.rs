@@ -1,0 +1,316 @@
+//! The module in virtual time: networks that lose, repeat, reorder and corrupt, each from a seed.
+//!
+//! `USNIC_SEEDS=10000 cargo test -p usnic --release --test sim every_message -- --nocapture` tries more seeds
+//! than CI does; `USNIC_SEED=7` one of them; `USNIC_VERBOSE=1` names each.
+
+#[path = "sim/network.rs"]
+mod network;
+#[path = "sim/node.rs"]
+mod node;
+#[path = "sim/world.rs"]
+mod world;
+
+use network::{Faults, Rand};
+use node::{is_refused, vanishes};
+use std::env;
+use usnic::{ChannelConfig, Config, Death};
+use world::World;
+
+const MS: u64 = 1_000_000;
+const CALM: Faults =
+    Faults { loss: 0, duplicate: 0, corrupt: 0, reorder: 0, late: 0, delay: 20_000, capacity: usize::MAX };
+
+fn seeds() -> Vec<u64> {
+    let number = |name| env::var(name).ok().map(|text| text.parse().expect("a number"));
+    match number("USNIC_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("USNIC_SEEDS").unwrap_or(200)).collect(),
+    }
+}
+
+fn draw_faults(rand: &mut Rand) -> Faults {
+    let mut of = |all: &[u64]| all[rand.below(all.len() as u64) as usize];
+    Faults {
+        loss: of(&[0, 0, 10, 50, 200]),
+        duplicate: of(&[0, 10, 100]),
+        corrupt: of(&[0, 10, 30]),
+        reorder: of(&[0, 100, 500]),
+        late: of(&[50_000, 2 * MS, 30 * MS]),
+        delay: of(&[1_000, 30_000, 500_000, 10 * MS]),
+        capacity: of(&[20, 100, 10_000]) as usize,
+    }
+}
+
+fn draw_config(rand: &mut Rand, node: usize, nodes: usize) -> Config {
+    let mut of = |all: &[u64]| all[rand.below(all.len() as u64) as usize];
+    let flows = of(&[1, 1, 4]) as u8;
+    Config {
+        window: of(&[64, 256, 4096]) as u32,
+        credits: of(&[3, 64, 1024]) as u32,
+        first_window: of(&[2, 32, 1000]) as u32,
+        flows,
+        sack: flows > 1,
+        priority: ChannelConfig { depth: of(&[2, 40, 512]) as u32, mtu: 1024 },
+        data: ChannelConfig { depth: of(&[2, 64, 2048]) as u32, mtu: of(&[1200, 1472, 8972]) as u32 },
+        quantum: of(&[1, 16]) as u32,
+        // Wraps on the way.
+        first_seq: (u32::MAX - 20).wrapping_add(of(&[0, 21, 1000]) as u32),
+        salt: of(&[0, 4094, 4095]) as u32,
+        epoch: 1,
+        node: node as u64,
+        max_peers: nodes,
+        probes: 8,
+        hellos: 12,
+        ..Config::default()
+    }
+}
+
+/// A run of messages between every two nodes.
+fn exchange(seed: u64) -> (World, u64) {
+    let mut rand = Rand::new(seed);
+    let nodes = 2 + rand.below(3) as usize;
+    let one = draw_faults(&mut rand);
+    let alike = rand.permille(500);
+    let faults: Vec<Vec<Faults>> = (0..nodes)
+        .map(|_| (0..nodes).map(|_| if alike { one } else { draw_faults(&mut rand) }).collect())
+        .collect();
+    let configs: Vec<Config> = (0..nodes).map(|n| draw_config(&mut rand, n, nodes)).collect();
+    let mut world = World::new(seed ^ 0x5eed, faults, |n| configs[n]);
+    world.slow_channel = rand.permille(300);
+    let jumps = rand.permille(300);
+    let messages = 40 + rand.below(100);
+    for id in 0..messages {
+        let from = rand.below(nodes as u64) as usize;
+        let to = (from + 1 + rand.below(nodes as u64 - 1) as usize) % nodes;
+        let len = match rand.below(10) {
+            0 => 0,
+            1..=5 => rand.below(800),
+            6..=7 => rand.below(5_000),
+            _ => rand.below(60_000),
+        };
+        world.send(from, to, id, len as u32);
+        if jumps && rand.permille(20) {
+            let asleep = world.now + rand.below(2_000 * MS);
+            world.nodes[rand.below(nodes as u64) as usize].asleep = asleep;
+        }
+        let end = world.now + rand.below(2 * MS);
+        while rand.permille(900) && world.step(end) {}
+    }
+    (world, messages)
+}
+
+fn finished(world: &World) -> u64 {
+    let done = |node: &node::Node| {
+        let received = &node.received;
+        let refused = received.refused.len();
+        received.whole.len() + refused + received.aborted.len()
+    };
+    world.nodes.iter().map(done).sum::<usize>() as u64
+}
+
+#[test]
+fn every_message_arrives_once_and_whole() {
+    let (mut resent, mut dropped) = (0, 0);
+    for seed in seeds() {
+        if env::var_os("USNIC_VERBOSE").is_some() {
+            println!("seed {seed}");
+        }
+        let (mut world, messages) = exchange(seed);
+        let end = world.now + 600_000 * MS;
+        while (finished(&world) < messages || !world.nodes.iter().all(node::Node::is_idle)) && world.step(end)
+        {
+        }
+        world.check();
+        let stats: Vec<_> = world.nodes.iter().map(|node| *node.module.stats()).collect();
+        let held: Vec<String> = world.nodes.iter().map(|node| node.module.describe()).collect();
+        assert_eq!(finished(&world), messages, "seed {seed}: {stats:#?} {held:#?}");
+        for node in &world.nodes {
+            let received = &node.received;
+            assert!(received.dead.is_empty(), "seed {seed}: {:?}", received.dead);
+            assert!(received.aborted.iter().all(|id| vanishes(*id)), "seed {seed}");
+            assert!(received.refused.iter().all(|id| is_refused(*id)), "seed {seed}");
+            assert!(received.partly.is_empty() && node.sent.large.is_empty(), "seed {seed}");
+            let held = node.module.describe();
+            assert!(held.is_empty(), "seed {seed} at {} ns: segments are still held:\n{held}", world.now);
+            let stats = node.module.stats();
+            resent += stats.resent_by_timer + stats.resent_by_duplicate_ack + stats.resent_by_time;
+        }
+        dropped += world.network.dropped;
+    }
+    println!("{} seeds: {dropped} datagrams lost, {resent} segments sent again", seeds().len());
+}
+
+fn pair(faults: Faults, config: impl Fn(usize) -> Config) -> World {
+    World::new(1, vec![vec![faults; 2]; 2], config)
+}
+
+fn plain(n: usize) -> Config {
+    Config { node: n as u64, ..Config::default() }
+}
+
+fn run(world: &mut World, for_ns: u64) {
+    let end = world.now + for_ns;
+    while world.step(end) {}
+    world.check();
+}
+
+#[test]
+fn a_silent_peer_is_dead_within_the_bound() {
+    let mut world = pair(CALM, plain);
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    assert!(world.nodes[1].received.whole.contains(&1));
+    world.network.cut_off[1] = true;
+    let cut_off = world.now;
+    world.send(0, 1, 2, 10);
+    world.send(0, 1, 4, 100_000);
+    while world.nodes[0].received.dead.is_empty() && world.step(u64::MAX) {}
+    let (_, node, why) = world.nodes[0].received.dead[0];
+    assert_eq!((node, why), (1, Death::Unresponsive));
+    let config = plain(0);
+    let bound = config.keepalive * u64::from(config.probes + 2);
+    assert!(world.now - cut_off <= bound, "{} ns", world.now - cut_off);
+    assert_eq!(world.nodes[0].module.segments().0, 0);
+}
+
+#[test]
+fn a_peer_that_never_answers_is_unreachable() {
+    let mut world = pair(CALM, plain);
+    world.network.cut_off[1] = true;
+    world.send(0, 1, 1, 10);
+    run(&mut world, 60_000 * MS);
+    assert_eq!(world.nodes[0].received.dead.len(), 1);
+    assert_eq!(world.nodes[0].received.dead[0].2, Death::Unreachable);
+}
+
+#[test]
+fn a_peer_that_slept_for_long_is_not_dead() {
+    let mut world = pair(CALM, plain);
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    // The sender sleeps, and finds all its timers expired when it wakes up.
+    world.send(0, 1, 2, 200_000);
+    world.nodes[0].asleep = world.now + 3_600_000 * MS;
+    run(&mut world, 3_600_100 * MS);
+    assert!(world.nodes[1].received.whole.contains(&2));
+    assert!(world.nodes.iter().all(|node| node.received.dead.is_empty()));
+}
+
+#[test]
+fn a_peer_in_the_place_of_another_is_noticed() {
+    let mut world = pair(CALM, plain);
+    world.watch = false;
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    world.nodes[1].module = usnic::Module::new(Config { epoch: 2, salt: 77, ..plain(1) }, world.now);
+    world.send(0, 1, 2, 10);
+    run(&mut world, 10 * MS);
+    assert_eq!(world.nodes[0].received.dead.len(), 1);
+    assert_eq!(world.nodes[0].received.dead[0].2, Death::Restarted);
+    world.send(0, 1, 7, 10);
+    run(&mut world, 10 * MS);
+    assert!(world.nodes[1].received.whole.contains(&7) && !world.nodes[1].received.whole.contains(&2));
+}
+
+/// Datagrams that are sent before the peer's MTU is known fit it too.
+#[test]
+fn peers_of_two_mtus() {
+    let small = Config {
+        tiny: 256,
+        priority: ChannelConfig { depth: 64, mtu: 400 },
+        data: ChannelConfig { depth: 64, mtu: 600 },
+        ..plain(1)
+    };
+    let mut world = pair(CALM, |n| if n == 1 { small } else { plain(0) });
+    let lens = [768, 500, 452, 10, 5_000, 768, 1_400];
+    for (id, len) in (6..).zip(lens) {
+        world.send(0, 1, id, len);
+    }
+    run(&mut world, 10 * MS);
+    for (id, len) in (16..).zip(lens) {
+        world.send(0, 1, id, len);
+        world.send(1, 0, id + 60, len);
+    }
+    run(&mut world, 500 * MS);
+    let arrived = world.nodes.iter().map(|node| node.received.whole.len()).sum::<usize>();
+    assert_eq!(arrived, 3 * lens.len());
+    assert!(world.longest_to[1] <= 600, "a datagram of {} bytes", world.longest_to[1]);
+}
+
+#[test]
+fn both_sides_connect_at_once() {
+    let mut world = pair(CALM, plain);
+    world.send(0, 1, 1, 10);
+    world.send(1, 0, 2, 10);
+    run(&mut world, 200 * MS);
+    assert!(world.nodes[1].received.whole.contains(&1) && world.nodes[0].received.whole.contains(&2));
+    assert!(world.nodes.iter().all(|node| node.module.peers() == 1 && node.received.dead.is_empty()));
+}
+
+#[test]
+fn a_warm_module_makes_no_segment() {
+    let mut world = pair(CALM, plain);
+    let mut made = 0;
+    for round in 0..20u64 {
+        (0..50).for_each(|n| world.send(0, 1, 1000 * round + n, if n % 7 == 0 { 9_000 } else { 100 }));
+        run(&mut world, 500 * MS);
+        let now = world.nodes.iter().map(|node| node.module.segments().1).sum();
+        assert!(round < 3 || now == made, "round {round}: {now} segments, {made} before");
+        made = now;
+    }
+}
+
+/// Delays of a fifth of a round trip, as several ways cause them, resend next to nothing.
+#[test]
+fn reordering_is_no_loss_with_several_flows() {
+    let faults = Faults { reorder: 400, late: 300_000, delay: 500_000, ..CALM };
+    let mut world = pair(faults, |n| Config { flows: 4, ..plain(n) });
+    // Not one of those that are refused or aborted.
+    (1..30).for_each(|n| world.send(0, 1, 29 * 31 * n, 200_000));
+    run(&mut world, 60_000 * MS);
+    assert_eq!(world.nodes[1].received.whole.len(), 29);
+    let stats = world.nodes[0].module.stats();
+    let resent = stats.resent_by_timer + stats.resent_by_duplicate_ack + stats.resent_by_time;
+    assert!(resent * 50 < stats.sent, "{resent} of {}", stats.sent);
+    assert!(world.nodes[1].module.stats().received_early * 10 > stats.sent, "the network reorders");
+}
+
+/// A lost segment is sent again long before its timer expires: by a repeated acknowledgement with one flow,
+/// by time with several.
+#[test]
+fn losses_are_repaired_before_the_timer() {
+    let faults = Faults { loss: 10, delay: 500_000, ..CALM };
+    let repaired = |flows: u8| {
+        let mut world = pair(faults, |n| Config { flows, sack: flows > 1, ..plain(n) });
+        (1..30).for_each(|n| world.send(0, 1, 29 * 31 * n, 200_000));
+        run(&mut world, 60_000 * MS);
+        assert_eq!(world.nodes[1].received.whole.len(), 29);
+        *world.nodes[0].module.stats()
+    };
+    let (one, several) = (repaired(1), repaired(4));
+    assert!(one.resent_by_duplicate_ack > 5 && one.resent_by_time == 0, "{one:?}");
+    assert!(several.resent_by_time > 20 && several.resent_by_duplicate_ack == 0, "{several:?}");
+    assert!(several.resent_by_timer < several.resent_by_time / 4, "{several:?}");
+}
+
+/// A module takes no harm from bytes of a stranger.
+#[test]
+fn strangers_do_no_harm() {
+    let mut world = pair(CALM, |n| Config { max_peers: 1, ..plain(n) });
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    let mut rand = Rand::new(3);
+    for _ in 0..20_000 {
+        let mut bytes: Vec<u8> = (0..rand.below(200)).map(|_| rand.below(256) as u8).collect();
+        if bytes.len() >= 28 {
+            (bytes[0], bytes[1], bytes[22], bytes[23]) = (1, rand.below(8) as u8, 0, 0);
+            usnic::seal(&mut bytes);
+        }
+        let node = &mut world.nodes[1];
+        let _ = node.module.on_datagram(world.now, &bytes, &mut node.received);
+        assert!(node.module.peers() <= 1);
+    }
+    world.send(0, 1, 2, 10);
+    run(&mut world, 10 * MS);
+    assert!(world.nodes[1].received.whole.contains(&2));
+}

@@ -13,7 +13,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, mask_of};
 use crate::ep::{Ep, reply_ep};
 use crate::handle::{checked, given};
-use crate::op::{Call, Forced, LengthRecv, NOTHING, NoResult, run};
+use crate::op::{Call, LengthRecv, NOTHING, NoResult, UNUSUAL, run, run_plain};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, AmRecvParam, RequestParam};
 use crate::worker::Worker;
 
@@ -199,21 +199,22 @@ fn header_of<'a>(header: (*const c_void, usize)) -> Result<&'a [u8], Status> {
 /// Sends a message within the call, or not at all.
 #[cold]
 fn send_now(
-    ep: *mut Ep,
-    (id, header): (c_uint, (*const c_void, usize)),
+    ep: &Ep,
+    (id, header): (u16, &[u8]),
     (buffer, count): (*const c_void, usize),
-    forced: Forced,
+    call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let ep = given(ep)?;
-    let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
-    let header = header_of(header)?;
-    let Data::Bytes(at, len) = forced.data(buffer, count)? else { return Err(Status::NoResource) };
-    let how = (id, forced.flags & SEND_REPLY != 0);
+    let Data::Bytes(at, len) = Data::contiguous(buffer, count, call.datatype())? else {
+        return Err(Status::NoResource);
+    };
+    let how = (id, call.flags() & SEND_REPLY != 0);
     // SAFETY: the caller passes readable bytes.
     let sent = ep.worker().inside(|_| unsafe { ucp::am_send_now_raw(&ep.ep, how, header, at, len) })?;
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
+// HOT
+#[inline(always)]
 fn send(
     ep: *mut Ep,
     (id, header): (c_uint, (*const c_void, usize)),
@@ -223,20 +224,44 @@ fn send(
     let ep = given(ep)?;
     let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
     let header = header_of(header)?;
-    let proto = match call.flags & (SEND_EAGER | SEND_RNDV) {
+    if call.must_end() {
+        return send_now(ep, (id, header), (buffer, count), call);
+    }
+    let proto = match call.flags() & (SEND_EAGER | SEND_RNDV) {
         0 => AmProto::Auto,
         SEND_EAGER => AmProto::Eager,
         SEND_RNDV => AmProto::Rendezvous,
         _ => return Err(Status::InvalidParam),
     };
-    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
+    let how = AmParams { proto, reply: call.flags() & SEND_REPLY != 0, ..AmParams::default() };
+    if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
+        && let Some(plain) = ep.worker().unlocked()
+    {
+        return run_plain::<NoResult, _>(ep.worker(), &plain, call, None, |done| {
+            let params = AmParams { done, ..how };
+            // SAFETY: the caller keeps buffer and callback valid until the end.
+            unsafe { ep.ep.am_send_raw(id, header, buffer.cast(), len, &params) }
+        });
+    }
+    send_any(ep, (id, header), (buffer, count), how, call)
+}
+
+/// Starts a send.
+#[inline(never)]
+fn send_any(
+    ep: &Ep,
+    (id, header): (u16, &[u8]),
+    (buffer, count): (*const c_void, usize),
+    how: AmParams<'_>,
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
     let worker = ep.worker();
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
-                let reply = call.flags & SEND_REPLY != 0;
-                let params = AmParams { proto, reply, done, mem: call.mem() };
+                let params = AmParams { done, mem: call.mem(), ..how };
                 match data {
                     Data::Bytes(at, len) => ep.ep.am_send_raw(id, header, at, len, &params),
                     ref other => ep.ep.am_send_layout_raw(id, header, other.layout(&other.single()), &params),
@@ -274,12 +299,7 @@ entry! {
         count: usize,
         param: *const RequestParam,
     ) -> StatusPtr {
-        match Call::read(param) {
-            Ok(call) => send(ep, (id, (header, header_length)), (buffer, count), &call),
-            Err(status) => {
-                send_now(ep, (id, (header, header_length)), (buffer, count), Forced::of(param, status)?)
-            }
-        }
+        send(ep, (id, (header, header_length)), (buffer, count), &Call::read_any(param)?)
     }
 
     /// Sends an active message without a header; old interface.
@@ -292,8 +312,8 @@ entry! {
         cb: *const c_void,
         flags: c_uint,
     ) -> StatusPtr {
-        let call = Call { flags, ..Call::with_callback(cb, datatype) };
-        send(ep, (id.into(), (std::ptr::null(), 0)), (buffer, count), &call)
+        let param = RequestParam::old(cb, datatype).with_flags(flags);
+        send(ep, (id.into(), (std::ptr::null(), 0)), (buffer, count), &Call::of(&param))
     }
 
     /// Receives the data of a message that was announced, or has been kept.
@@ -302,7 +322,7 @@ entry! {
     ) -> StatusPtr {
         let call = Call::read(param)?;
         let worker = given(worker)?;
-        let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+        let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
         worker.inside(|plain| {
             let Some(Kept::Message(message)) = worker.am.take(desc) else {
                 crate::check::kept(desc, false);

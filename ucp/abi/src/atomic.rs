@@ -10,7 +10,7 @@ use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, NoResult, let_run, run};
+use crate::op::{BYTES, Call, NoResult, let_run, run, run_plain};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -73,24 +73,27 @@ fn start(
     }
     let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
     let worker = ep.worker();
-    worker.inside(|plain| {
+    let start = |done| {
+        let params = AtomicParams {
+            op,
+            ty,
+            count: 1,
+            operand: (&raw const operand).cast(),
+            compare: (&raw const compare).cast(),
+            result: result.cast(),
+            sync: Sync::No,
+            done,
+        };
         // SAFETY: the operands are copied by the call; the caller keeps result and callback valid to the end.
-        unsafe {
-            run::<NoResult, _>(worker, plain, call, None, |done| {
-                let params = AtomicParams {
-                    op,
-                    ty,
-                    count: 1,
-                    operand: (&raw const operand).cast(),
-                    compare: (&raw const compare).cast(),
-                    result: result.cast(),
-                    sync: Sync::No,
-                    done,
-                };
-                ep.ep.atomic_raw(remote, rkey, &params)
-            })
-        }
-    })?
+        unsafe { ep.ep.atomic_raw(remote, rkey, &params) }
+    };
+    if call.is_usual()
+        && let Some(plain) = worker.unlocked()
+    {
+        return run_plain::<NoResult, _>(worker, &plain, call, None, start);
+    }
+    // SAFETY: as above.
+    worker.inside(|plain| unsafe { run::<NoResult, _>(worker, plain, call, None, start) })?
 }
 
 /// Starts an operation that returns the old value. For compare and swap, `value` is the value compared with,
@@ -113,13 +116,13 @@ fn fetch(
     start(ep, (op, size), operands, result, target, call)
 }
 
-fn call(cb: *const c_void) -> Call {
-    Call::with_callback(cb, BYTES)
+fn param(cb: *const c_void) -> RequestParam {
+    RequestParam::old(cb, BYTES)
 }
 
 /// Runs an operation without a result; a flush completes it.
 fn post(ep: *mut Ep, op: (AtomicOp, usize), value: u64, target: (u64, *mut Rkey)) -> Result<(), Status> {
-    let started = start(ep, op, (value, 0), std::ptr::null_mut(), target, &call(std::ptr::null()))?;
+    let started = start(ep, op, (value, 0), std::ptr::null_mut(), target, &Call::of(&param(std::ptr::null())))?;
     let_run(started).map(drop)
 }
 
@@ -131,7 +134,7 @@ fn fetch_and_wait(
     result: *mut c_void,
     target: (u64, *mut Rkey),
 ) -> Result<(), Status> {
-    let started = fetch(ep, op, value, result, target, &call(std::ptr::null()))?;
+    let started = fetch(ep, op, value, result, target, &Call::of(&param(std::ptr::null())))?;
     wait(given(ep)?.worker(), started)
 }
 
@@ -154,7 +157,7 @@ entry! {
         rkey: *mut Rkey,
         cb: *const c_void,
     ) -> StatusPtr {
-        fetch(ep, (op_of(&FETCH_OPS, opcode)?, size), value, result, (remote, rkey), &call(cb))
+        fetch(ep, (op_of(&FETCH_OPS, opcode)?, size), value, result, (remote, rkey), &Call::of(&param(cb)))
     }
 
     /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there
@@ -170,15 +173,17 @@ entry! {
     ) -> StatusPtr {
         let call = Call::read(param)?;
         let op = op_of(&OPS, opcode)?;
-        if count != 1 || call.datatype & 7 != 0 {
+        let datatype = call.datatype();
+        if count != 1 || datatype & 7 != 0 {
             tracing::error!("ucp_atomic_op_nbx takes one element of a contiguous datatype");
             return Err(Status::InvalidParam);
         }
-        let size = (call.datatype >> 3) as usize;
+        let size = (datatype >> 3) as usize;
         type_of(size)?;
         let value = word_at(buffer, size)?;
-        if !call.reply_buffer.is_null() {
-            return fetch(ep, (op, size), value, call.reply_buffer, (remote, rkey), &call);
+        let reply_buffer = call.reply_buffer();
+        if !reply_buffer.is_null() {
+            return fetch(ep, (op, size), value, reply_buffer, (remote, rkey), &call);
         }
         if matches!(op, AtomicOp::Write | AtomicOp::CompareSwap) {
             return Err(Status::InvalidParam);

@@ -60,6 +60,14 @@ impl Data {
         Data::other(buffer, count, datatype, of)
     }
 
+    /// Contiguous data; other data cannot be sent within the call.
+    pub(crate) fn contiguous(buffer: *const c_void, count: usize, datatype: u64) -> Result<Data, Status> {
+        if datatype & CLASS != CONTIG {
+            return Err(Status::NoResource);
+        }
+        Data::new(buffer, count, datatype, Use::Pack)
+    }
+
     #[inline(never)]
     fn other(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
         match datatype & CLASS {

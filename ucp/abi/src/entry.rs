@@ -20,8 +20,20 @@ impl StatusPtr {
     /// The operation has ended well; there is no request.
     pub(crate) const OK: StatusPtr = StatusPtr(std::ptr::null_mut());
 
+    // HOT
+    #[inline(always)]
     pub(crate) fn error(status: Status) -> StatusPtr {
         StatusPtr(std::ptr::without_provenance_mut(status.code() as isize as usize))
+    }
+
+    /// The status, unless it is a request. // HOT
+    #[inline(always)]
+    pub(crate) fn status(self) -> Option<Status> {
+        match self.0.addr() as isize {
+            0 => Some(Status::Ok),
+            code @ -127..=-1 => Some(Status::try_from(code as i8).unwrap_or(Status::IoError)),
+            _ => None,
+        }
     }
 }
 

@@ -317,23 +317,23 @@ entry! {
     /// Closes an endpoint.
     fn ucp_ep_close_nbx(ep: *mut Ep, param: *const RequestParam) -> StatusPtr {
         let call = Call::read(param)?;
-        close(ep, call.flags & CLOSE_FORCE != 0, &call)
+        close(ep, call.flags() & CLOSE_FORCE != 0, &call)
     }
 
     /// Closes an endpoint; old form.
     fn ucp_ep_close_nb(ep: *mut Ep, mode: c_uint) -> StatusPtr {
-        close(ep, mode == MODE_FORCE, &Call::with_callback(std::ptr::null(), BYTES))
+        close(ep, mode == MODE_FORCE, &Call::of(&RequestParam::old(std::ptr::null(), BYTES)))
     }
 
     /// Flushes and closes an endpoint; old form.
     fn ucp_disconnect_nb(ep: *mut Ep) -> StatusPtr {
-        close(ep, false, &Call::with_callback(std::ptr::null(), BYTES))
+        close(ep, false, &Call::of(&RequestParam::old(std::ptr::null(), BYTES)))
     }
 
     /// Flushes and closes an endpoint, and waits; old form.
     fn ucp_ep_destroy(ep: *mut Ep) {
         let worker = std::ptr::from_ref(checked(ep)?.worker());
-        let closing = close(ep, false, &Call::with_callback(std::ptr::null(), BYTES))?;
+        let closing = close(ep, false, &Call::of(&RequestParam::old(std::ptr::null(), BYTES)))?;
         wait(given(worker)?, closing)
     }
 

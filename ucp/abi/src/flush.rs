@@ -48,8 +48,8 @@ pub(crate) fn wait(worker: &Worker, started: StatusPtr) -> Result<(), Status> {
     ended.map(drop).map_err(Error::status)
 }
 
-fn plain_call() -> Call {
-    Call::with_callback(std::ptr::null(), BYTES)
+fn plain_param() -> RequestParam {
+    RequestParam::old(std::ptr::null(), BYTES)
 }
 
 entry! {
@@ -60,12 +60,12 @@ entry! {
 
     /// Flushes an endpoint; old form.
     fn ucp_ep_flush_nb(ep: *mut Ep, _flags: c_uint, cb: *const c_void) -> StatusPtr {
-        flush_ep(ep, &Call::with_callback(cb, BYTES))
+        flush_ep(ep, &Call::of(&RequestParam::old(cb, BYTES)))
     }
 
     /// Flushes an endpoint and waits.
     fn ucp_ep_flush(ep: *mut Ep) -> CStatus {
-        let started = flush_ep(ep, &plain_call())?;
+        let started = flush_ep(ep, &Call::of(&plain_param()))?;
         wait(checked(ep)?.worker(), started)
     }
 
@@ -76,12 +76,12 @@ entry! {
 
     /// Flushes a worker; old form.
     fn ucp_worker_flush_nb(worker: *mut Worker, _flags: c_uint, cb: *const c_void) -> StatusPtr {
-        flush_worker(worker, &Call::with_callback(cb, BYTES))
+        flush_worker(worker, &Call::of(&RequestParam::old(cb, BYTES)))
     }
 
     /// Flushes a worker and waits.
     fn ucp_worker_flush(worker: *mut Worker) -> CStatus {
-        let started = flush_worker(worker, &plain_call())?;
+        let started = flush_worker(worker, &Call::of(&plain_param()))?;
         wait(checked(worker)?, started)
     }
 

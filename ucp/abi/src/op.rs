@@ -5,14 +5,13 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use ::ucs::Status;
 use ucp::{Callback, Error, OpStatus, RecvStatus, RequestId};
 
-use crate::datatype::{Data, Use};
 use crate::entry::StatusPtr;
-use crate::mem::Mem;
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
@@ -50,15 +49,32 @@ pub(crate) fn handle_of(id: RequestId) -> *mut c_void {
     private(id).as_ptr().wrapping_add(1).cast()
 }
 
+/// Our words of the request at an address that the caller sees. // HOT
+#[inline(always)]
+fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
+    let handle = NonNull::new(handle.cast::<u8>()).ok_or(Status::InvalidParam)?;
+    // SAFETY: the words lie before the address of a request.
+    Ok(unsafe { handle.sub(PRIVATE_SIZE) })
+}
+
 /// The request at an address that the caller sees. // HOT
 #[inline(always)]
 pub(crate) fn id_of(handle: *mut c_void) -> Result<RequestId, Status> {
-    let at = NonNull::new(handle.cast::<u8>().wrapping_sub(PRIVATE_SIZE)).filter(|_| !handle.is_null());
+    let at = words_at(handle)?;
     // SAFETY: requests that the caller holds have not been freed.
-    at.map(|at| unsafe { RequestId::from_user_memory(at) }).ok_or(Status::InvalidParam)
+    Ok(unsafe { RequestId::from_user_memory(at) })
 }
 
-/// The worker of a request.
+/// Status of the request at an address that the caller sees. // HOT
+#[inline(always)]
+pub(crate) fn status_at(handle: *mut c_void) -> Result<Status, Status> {
+    let at = words_at(handle)?;
+    // SAFETY: as in `id_of`.
+    Ok(unsafe { RequestId::status_at(at) })
+}
+
+/// The worker of a request. // HOT
+#[inline(always)]
 pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
     // SAFETY: `finish` has written the words of every request that is handed out.
     let worker = unsafe { private(id).as_ref() }.worker;
@@ -77,142 +93,164 @@ pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void)
     handle
 }
 
-/// Parameters of an operation, as far as the caller has set them.
-#[derive(Clone, Copy)]
-pub(crate) struct Call {
-    /// Callback; null: none.
-    pub callback: *const c_void,
-    pub user_data: *mut c_void,
-    /// Memory of the caller for the request, as the caller sees it.
-    pub request: *mut c_void,
-    /// A request is returned, and the callback called, even if the operation ends in the call.
-    pub always_request: bool,
-    pub flags: u32,
-    pub datatype: u64,
-    /// Where the result of a receive goes, if it ends in the call.
-    pub recv_info: *mut c_void,
-    pub memh: *const Mem,
-    pub reply_buffer: *mut c_void,
-}
-
 /// `ucp_dt_make_contig(1)`.
 pub(crate) const BYTES: u64 = 1 << 3;
 
-impl Call {
-    /// An operation with a callback of the old interface, which gets two or three arguments.
-    pub(crate) fn with_callback(callback: *const c_void, datatype: u64) -> Call {
-        Call {
-            callback,
-            user_data: std::ptr::null_mut(),
-            request: std::ptr::null_mut(),
-            always_request: false,
-            flags: 0,
-            datatype,
-            recv_info: std::ptr::null_mut(),
-            memh: std::ptr::null(),
-            reply_buffer: std::ptr::null_mut(),
-        }
-    }
+/// Parameters of an operation. The fields that the caller's mask names are read where they are needed.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    param: *const RequestParam,
+    mask: u32,
+    /// Where a stream's receive has its length; null: the field of the parameters.
+    length: *mut usize,
+    during: PhantomData<&'a RequestParam>,
+}
 
-    /// An operation whose request is in memory of the caller.
-    pub(crate) fn in_request(request: *mut c_void, datatype: u64) -> Call {
-        Call { request, always_request: true, ..Call::with_callback(std::ptr::null(), datatype) }
-    }
+/// Parameters that no operation carries out.
+const UNSUPPORTED: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE;
 
-    /// Reads the fields that are set. // HOT
+impl<'a> Call<'a> {
+    /// The parameters of a function of the old interface.
     #[inline(always)]
-    pub(crate) fn read(param: *const RequestParam) -> Result<Call, Status> {
+    pub(crate) fn of(param: &'a RequestParam) -> Call<'a> {
+        Call { param, mask: param.op_attr_mask, length: std::ptr::null_mut(), during: PhantomData }
+    }
+
+    /// The parameters of the caller, for an operation that may be told to end in its call
+    /// ([`Call::must_end`]). // HOT
+    #[inline(always)]
+    pub(crate) fn read_any(param: *const RequestParam) -> Result<Call<'a>, Status> {
         if param.is_null() {
             return Err(Status::InvalidParam);
         }
         // SAFETY: every such structure begins with its mask.
         let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
-        let mut call = Call::with_callback(std::ptr::null(), BYTES);
-        if mask == 0 {
-            return Ok(call);
+        if mask & UNSUPPORTED != 0 {
+            return Err(refused());
         }
-        if let Some(callback) = field!(param, mask, op_attr::CALLBACK, cb) {
-            call.callback = callback;
-        }
-        if let Some(user_data) = field!(param, mask, op_attr::USER_DATA, user_data) {
-            call.user_data = user_data;
-        }
-        if let Some(datatype) = field!(param, mask, op_attr::DATATYPE, datatype) {
-            call.datatype = datatype;
-        }
-        const COMMON: u32 = op_attr::CALLBACK | op_attr::USER_DATA | op_attr::DATATYPE;
-        if mask & !COMMON != 0 {
-            call.read_rest(param, mask)?;
-        }
-        Ok(call)
+        Ok(Call { param, mask, length: std::ptr::null_mut(), during: PhantomData })
     }
 
-    fn read_rest(&mut self, param: *const RequestParam, mask: u32) -> Result<(), Status> {
-        if let Some(request) = field!(param, mask, op_attr::REQUEST, request) {
-            self.request = request;
+    /// The parameters of the caller. An operation that has to end in its call is not started. // HOT
+    #[inline(always)]
+    pub(crate) fn read(param: *const RequestParam) -> Result<Call<'a>, Status> {
+        let call = Call::read_any(param)?;
+        if call.must_end() { Err(Status::NoResource) } else { Ok(call) }
+    }
+
+    /// Stores the length of a stream's receive that ends in its call.
+    pub(crate) fn with_length(self, length: *mut usize) -> Call<'a> {
+        Call { mask: self.mask | op_attr::RECV_INFO, length, ..self }
+    }
+
+    /// The operation ends in its call, or is not started. // HOT
+    #[inline(always)]
+    pub(crate) fn must_end(&self) -> bool {
+        self.mask & op_attr::FORCE_IMM_CMPL != 0
+    }
+
+    /// A request is returned, and the callback called, even if the operation ends in the call. // HOT
+    #[inline(always)]
+    pub(crate) fn always_request(&self) -> bool {
+        self.mask & op_attr::NO_IMM_CMPL != 0
+    }
+
+    /// Callback; null: none. // HOT
+    #[inline(always)]
+    pub(crate) fn callback(&self) -> *const c_void {
+        field!(self.param, self.mask, op_attr::CALLBACK, cb).unwrap_or(std::ptr::null())
+    }
+
+    #[inline(always)]
+    fn user_data(&self) -> *mut c_void {
+        field!(self.param, self.mask, op_attr::USER_DATA, user_data).unwrap_or(std::ptr::null_mut())
+    }
+
+    /// Memory of the caller for the request, as the caller sees it; null: none.
+    #[inline(always)]
+    fn request(&self) -> *mut c_void {
+        field!(self.param, self.mask, op_attr::REQUEST, request).unwrap_or(std::ptr::null_mut())
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u32 {
+        field!(self.param, self.mask, op_attr::FLAGS, flags).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn datatype(&self) -> u64 {
+        field!(self.param, self.mask, op_attr::DATATYPE, datatype).unwrap_or(BYTES)
+    }
+
+    pub(crate) fn reply_buffer(&self) -> *mut c_void {
+        field!(self.param, self.mask, op_attr::REPLY_BUFFER, reply_buffer).unwrap_or(std::ptr::null_mut())
+    }
+
+    /// Where the result of a receive goes, if it ends in the call; null: nowhere.
+    fn recv_info(&self) -> *mut c_void {
+        if !self.length.is_null() {
+            return self.length.cast();
         }
-        if let Some(flags) = field!(param, mask, op_attr::FLAGS, flags) {
-            self.flags = flags;
-        }
-        if let Some(reply_buffer) = field!(param, mask, op_attr::REPLY_BUFFER, reply_buffer) {
-            self.reply_buffer = reply_buffer;
-        }
-        if let Some(recv_info) = field!(param, mask, op_attr::RECV_INFO, recv_info) {
-            self.recv_info = recv_info;
-        }
-        if let Some(memh) = field!(param, mask, op_attr::MEMH, memh) {
-            self.memh = memh;
-        }
-        if mask & (op_attr::REMOTE | op_attr::REMOTE_DATATYPE) != 0 {
-            tracing::error!("remote lists of operations (UCP_OP_ATTR_FIELD_REMOTE) are not supported");
-            return Err(Status::Unsupported);
-        }
-        if mask & op_attr::FORCE_IMM_CMPL != 0 {
-            // Nothing is started. Short messages are then tried (`send_now`).
-            return Err(Status::NoResource);
-        }
-        self.always_request = mask & op_attr::NO_IMM_CMPL != 0;
-        Ok(())
+        field!(self.param, self.mask, op_attr::RECV_INFO, recv_info).unwrap_or(std::ptr::null_mut())
     }
 
     /// Registered memory that the caller names.
     #[inline(always)]
-    pub(crate) fn mem<'a>(&self) -> Option<&'a ucp::Mem> {
-        if self.memh.is_null() { None } else { self.named_mem() }
+    pub(crate) fn mem(&self) -> Option<&'a ucp::Mem> {
+        if self.mask & op_attr::MEMH == 0 { None } else { self.named_mem() }
     }
 
     #[cold]
-    fn named_mem<'a>(&self) -> Option<&'a ucp::Mem> {
-        crate::handle::given(self.memh).ok().and_then(|mem| mem.mem.as_ref())
+    fn named_mem(&self) -> Option<&'a ucp::Mem> {
+        let memh = field!(self.param, self.mask, op_attr::MEMH, memh)?;
+        crate::handle::given(memh).ok().and_then(|mem| mem.mem.as_ref())
+    }
+
+    /// Length of contiguous data in an operation without parameters of these bits. `None` is no error: the
+    /// general way of the operation carries it out, or tells what is wrong. // HOT
+    #[inline(always)]
+    pub(crate) fn plain_len(&self, buffer: *const c_void, count: usize, unusual: u32) -> Option<usize> {
+        if self.mask & unusual != 0 {
+            return None;
+        }
+        let len = match field!(self.param, self.mask, op_attr::DATATYPE, datatype) {
+            None | Some(BYTES) => count,
+            Some(datatype) => contiguous_len(datatype, count)?,
+        };
+        (!buffer.is_null() || len == 0).then_some(len)
+    }
+
+    /// Whether no parameter keeps the operation from the short way. // HOT
+    #[inline(always)]
+    pub(crate) fn is_usual(&self) -> bool {
+        self.mask & UNUSUAL == 0
+    }
+
+    /// The function for progress to call at the end. It calls `callback`, which is [`Call::callback`]. // HOT
+    #[inline(always)]
+    pub(crate) fn done<K: Kind>(&self, callback: *const c_void) -> Option<Callback> {
+        (!callback.is_null()).then(|| Callback { fun: on_end::<K>, arg: self.user_data().cast() })
     }
 }
 
-/// Parameters of an operation that ends in its call or fails (`UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL`).
-pub(crate) struct Forced {
-    datatype: u64,
-    pub flags: u32,
+/// Bits that keep a send, which may end in its call, from the short way.
+pub(crate) const UNUSUAL_SEND: u32 = op_attr::NO_IMM_CMPL | op_attr::MEMH;
+/// Bits that keep a receive, which gets a request, from the short way.
+pub(crate) const UNUSUAL_RECV: u32 = op_attr::REQUEST | op_attr::MEMH;
+/// Bits that keep an operation of either outcome from the short way.
+pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
+
+/// Bytes of `count` elements of a datatype, if it is contiguous.
+#[inline(always)]
+fn contiguous_len(datatype: u64, count: usize) -> Option<usize> {
+    if datatype & 7 != 0 { None } else { count.checked_mul((datatype >> 3) as usize) }
 }
 
-impl Forced {
-    /// Reads the parameters, if `status` is what [`Call::read`] says of such an operation.
-    #[cold]
-    pub(crate) fn of(param: *const RequestParam, status: Status) -> Result<Forced, Status> {
-        if status != Status::NoResource {
-            return Err(status);
-        }
-        // SAFETY: every such structure begins with its mask, and `Call::read` has refused null.
-        let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
-        let datatype = field!(param, mask, op_attr::DATATYPE, datatype).unwrap_or(BYTES);
-        Ok(Forced { datatype, flags: field!(param, mask, op_attr::FLAGS, flags).unwrap_or(0) })
-    }
-
-    /// Contiguous data of the caller; other data cannot be sent so.
-    pub(crate) fn data(&self, buffer: *const c_void, count: usize) -> Result<Data, Status> {
-        if self.datatype & 7 != 0 {
-            return Err(Status::NoResource);
-        }
-        Data::new(buffer, count, self.datatype, Use::Pack)
-    }
+#[cold]
+#[inline(never)]
+fn refused() -> Status {
+    tracing::error!("remote lists of operations (UCP_OP_ATTR_FIELD_REMOTE) are not supported");
+    Status::Unsupported
 }
 
 /// Kind of an operation: the arguments that its callback gets, and where its result is stored.
@@ -240,6 +278,12 @@ pub(crate) const NOTHING: RecvStatus =
 pub(crate) trait Message: Copy {
     /// The message received, if there is one.
     fn received(self) -> RecvStatus;
+
+    /// Result of an operation that has ended in its call; one in progress has none.
+    #[inline(always)]
+    fn ended(status: OpStatus<Self>) -> RecvStatus {
+        if let OpStatus::Done(message) = status { message.received() } else { NOTHING }
+    }
 }
 
 impl Message for () {
@@ -348,8 +392,7 @@ unsafe fn on_end<K: Kind>(arg: *mut (), id: RequestId, ended: Result<RecvStatus,
 /// `truncated` has the message of [`Error::Truncated`].
 /// # Safety
 /// `start` starts at most one operation. What the operation uses stays valid until it has ended, by the
-/// caller's contract. // HOT
-#[inline(always)]
+/// caller's contract.
 pub(crate) unsafe fn run<K: Kind, M: Message>(
     worker: &Worker,
     plain: &ucp::Worker,
@@ -357,56 +400,67 @@ pub(crate) unsafe fn run<K: Kind, M: Message>(
     truncated: Option<&Cell<RecvStatus>>,
     start: impl FnOnce(Option<Callback>) -> Result<OpStatus<M>, Error>,
 ) -> Result<StatusPtr, Status> {
-    let done =
-        (!call.callback.is_null()).then_some(Callback { fun: on_end::<K>, arg: call.user_data.cast() });
-    if call.request.is_null() {
-        let started = start(done);
-        if let (Ok(OpStatus::Done(message)), false) = (&started, call.always_request) {
-            K::store(call.recv_info, message.received());
-            return Ok(StatusPtr::OK);
-        }
-        return finish::<K, M>(worker, plain, call, truncated, started);
+    if call.request().is_null() {
+        return run_plain::<K, M>(worker, plain, call, truncated, start);
     }
     let memory =
-        NonNull::new(call.request.cast::<u8>().wrapping_sub(REQUEST_SIZE)).ok_or(Status::InvalidParam)?;
-    let in_memory = || finish::<K, M>(worker, plain, call, truncated, start(done));
+        NonNull::new(call.request().cast::<u8>().wrapping_sub(REQUEST_SIZE)).ok_or(Status::InvalidParam)?;
+    let in_memory = || run_plain::<K, M>(worker, plain, call, truncated, start);
     // SAFETY: the caller has `REQUEST_SIZE` bytes there for this operation.
     unsafe { plain.with_request_memory(memory, in_memory) }
 }
 
-/// Makes the start of an operation what the caller gets.
-fn finish<K: Kind, M: Message>(
+/// [`run`] with a request of the library. // HOT
+#[inline(always)]
+pub(crate) fn run_plain<K: Kind, M: Message>(
     worker: &Worker,
     plain: &ucp::Worker,
     call: &Call,
     truncated: Option<&Cell<RecvStatus>>,
-    started: Result<OpStatus<M>, Error>,
+    start: impl FnOnce(Option<Callback>) -> Result<OpStatus<M>, Error>,
 ) -> Result<StatusPtr, Status> {
-    let set_words = |id: RequestId| set_words(id, worker, call.callback);
-    let in_callers_request = K::ENDS_IN_REQUEST && !call.request.is_null();
-    let (message, error, began) = match started {
-        Ok(OpStatus::InProgress(id)) => return Ok(StatusPtr(set_words(id))),
-        Ok(OpStatus::Done(message)) => (message.received(), None, true),
+    let callback = call.callback();
+    const NEEDS_MORE: u32 = op_attr::NO_IMM_CMPL | op_attr::RECV_INFO | op_attr::REQUEST;
+    match start(call.done::<K>(callback)) {
+        Ok(OpStatus::InProgress(id)) => Ok(StatusPtr(set_words(id, worker, callback))),
+        Ok(OpStatus::Done(_)) if call.mask & NEEDS_MORE == 0 => Ok(StatusPtr::OK),
+        ended => finish::<K>(worker, plain, call, truncated, ended.map(Message::ended)),
+    }
+}
+
+/// Makes an operation that has ended in its call, or has not begun, what the caller gets.
+#[inline(never)]
+fn finish<K: Kind>(
+    worker: &Worker,
+    plain: &ucp::Worker,
+    call: &Call,
+    truncated: Option<&Cell<RecvStatus>>,
+    ended: Result<RecvStatus, Error>,
+) -> Result<StatusPtr, Status> {
+    let in_callers_request = K::ENDS_IN_REQUEST && !call.request().is_null();
+    let (message, error, began) = match ended {
+        Ok(message) => (message, None, true),
         Err(error @ Error::Truncated { .. }) => (truncated.map_or(NOTHING, Cell::get), Some(error), true),
         Err(error) => (NOTHING, Some(error), false),
     };
     let returned = error.map_or(Ok(StatusPtr::OK), |error| Err(error.status()));
     if began {
-        K::store(call.recv_info, message);
+        K::store(call.recv_info(), message);
     }
-    let is_called = call.always_request && began;
+    let is_called = call.always_request() && began;
     if !is_called && !in_callers_request {
         return returned;
     }
+    let callback = call.callback();
     let id = RequestId::ended(plain, message, error).map_err(Error::status)?;
-    let handle = set_words(id);
+    let handle = set_words(id, worker, callback);
     if !is_called {
         return returned;
     }
-    if !call.callback.is_null() {
+    if !callback.is_null() {
         let status = error.map_or(Status::Ok, Error::status);
         // SAFETY: the caller's contract.
-        unsafe { K::call(call.callback, handle, status, message, call.user_data) };
+        unsafe { K::call(callback, handle, status, message, call.user_data()) };
     }
     Ok(StatusPtr(handle))
 }

@@ -10,7 +10,7 @@ use ucp::{Error, RequestId};
 use crate::context::Room;
 use crate::entry::{CStatus, mask_of};
 use crate::handle::{checked, store};
-use crate::op::{NOTHING, REQUEST_SIZE, id_of, set_words, worker_of};
+use crate::op::{NOTHING, REQUEST_SIZE, id_of, set_words, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
@@ -29,9 +29,24 @@ pub(crate) fn as_result(status: Status) -> Result<(), Status> {
 
 /// Frees a request by `how`, or takes back one of `ucp_request_alloc`. // HOT
 #[inline(always)]
-fn free(request: *mut c_void, how: impl FnOnce(&ucp::Worker, RequestId)) -> Result<(), Status> {
+fn free(request: *mut c_void, how: fn(&ucp::Worker, RequestId)) -> Result<(), Status> {
     let id = id_of(request)?;
     let worker = worker_of(id)?;
+    if let Some(plain) = worker.unlocked()
+        && !worker.allocated.is_used.get()
+    {
+        how(&plain, id);
+        return Ok(());
+    }
+    free_any(worker, (request, id), how)
+}
+
+#[inline(never)]
+fn free_any(
+    worker: &Worker,
+    (request, id): (*mut c_void, RequestId),
+    how: fn(&ucp::Worker, RequestId),
+) -> Result<(), Status> {
     worker.inside(|plain| {
         if worker.allocated.is_used.get() && worker.allocated.put_back(request) {
             let is_running = id.status() == Some(Status::InProgress);
@@ -112,7 +127,7 @@ impl Drop for Allocated {
 entry! {
     /// Status of a request: in progress, well, or the error it has ended with. // HOT
     fn ucp_request_check_status(request: *mut c_void) -> CStatus {
-        as_result(status_of(request)?.1)
+        as_result(status_at(request)?)
     }
 
     /// Status of a receive, and what it has received.
@@ -144,7 +159,7 @@ entry! {
 
     /// Whether a request has ended.
     fn ucp_request_is_completed(request: *mut c_void) -> c_int {
-        Ok(c_int::from(status_of(request)?.1 != Status::InProgress))
+        Ok(c_int::from(status_at(request)? != Status::InProgress))
     }
 
     /// Frees a request, now or when its operation ends. Its callback is not called any more.

@@ -10,7 +10,7 @@ use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, NoResult, let_run, run};
+use crate::op::{BYTES, Call, NoResult, UNUSUAL, let_run, run, run_plain};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -40,7 +40,27 @@ fn put(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
-    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
+    if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
+        && let Some(plain) = ep.worker().unlocked()
+    {
+        return run_plain::<NoResult, _>(ep.worker(), &plain, call, None, |done| {
+            let params = RmaParams { done, ..RmaParams::default() };
+            // SAFETY: the caller keeps buffer and callback valid until the end.
+            unsafe { ep.ep.put_raw(buffer.cast(), len, remote, rkey, &params) }
+        });
+    }
+    put_any(ep, (buffer, count), (remote, rkey), call)
+}
+
+/// Starts a put.
+#[inline(never)]
+fn put_any(
+    ep: &Ep,
+    (buffer, count): (*const c_void, usize),
+    (remote, rkey): (u64, &ucp::Rkey),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
     let worker = ep.worker();
     let single = data.single();
     let pieces = pieces_of(&data, &single)?;
@@ -68,7 +88,27 @@ fn get(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
-    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+    if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
+        && let Some(plain) = ep.worker().unlocked()
+    {
+        return run_plain::<NoResult, _>(ep.worker(), &plain, call, None, |done| {
+            let params = RmaParams { done, ..RmaParams::default() };
+            // SAFETY: the caller keeps buffer and callback valid until the end.
+            unsafe { ep.ep.get_raw(buffer.cast(), len, remote, rkey, &params) }
+        });
+    }
+    get_any(ep, (buffer, count), (remote, rkey), call)
+}
+
+/// Starts a get.
+#[inline(never)]
+fn get_any(
+    ep: &Ep,
+    (buffer, count): (*mut c_void, usize),
+    (remote, rkey): (u64, &ucp::Rkey),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
     let worker = ep.worker();
     let single = data.single();
     let pieces = pieces_of(&data, &single)?;
@@ -91,8 +131,9 @@ fn remote_iov<'a>(list: &[Iov], addr: u64, rkey: &'a ucp::Rkey) -> RemoteIov<'a>
     RemoteIov { addr, len: list.iter().map(|piece| piece.len).fold(0, usize::saturating_add), rkey }
 }
 
-fn bytes_call(cb: *const c_void) -> Call {
-    Call::with_callback(cb, BYTES)
+#[inline(always)]
+fn bytes_param(cb: *const c_void) -> RequestParam {
+    RequestParam::old(cb, BYTES)
 }
 
 /// Result of a call whose operation a flush completes.
@@ -112,17 +153,17 @@ entry! {
     fn ucp_put_nb(
         ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {
-        put(ep, (buffer, len), (remote, rkey), &bytes_call(cb))
+        put(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(cb)))
     }
 
     /// Writes to a peer's memory; a flush completes it. // HOT
     fn ucp_put_nbi(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        without_request(put(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?)
+        without_request(put(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(std::ptr::null())))?)
     }
 
     /// Writes to a peer's memory and waits.
     fn ucp_put(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        let started = put(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?;
+        let started = put(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(std::ptr::null())))?;
         wait(given(ep)?.worker(), started)
     }
 
@@ -137,17 +178,17 @@ entry! {
     fn ucp_get_nb(
         ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {
-        get(ep, (buffer, len), (remote, rkey), &bytes_call(cb))
+        get(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(cb)))
     }
 
     /// Reads from a peer's memory; a flush completes it.
     fn ucp_get_nbi(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        without_request(get(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?)
+        without_request(get(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(std::ptr::null())))?)
     }
 
     /// Reads from a peer's memory and waits.
     fn ucp_get(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        let started = get(ep, (buffer, len), (remote, rkey), &bytes_call(std::ptr::null()))?;
+        let started = get(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(std::ptr::null())))?;
         wait(given(ep)?.worker(), started)
     }
 }

@@ -31,7 +31,7 @@ impl StreamState {
 
 fn send(ep: *mut Ep, (buffer, count): (*const c_void, usize), call: &Call) -> Result<StatusPtr, Status> {
     let ep = given(ep)?;
-    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
+    let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
     let worker = ep.worker();
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
@@ -54,9 +54,9 @@ fn recv(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let ep = given(ep)?;
-    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
-    let mode = if call.flags & WAIT_ALL != 0 { StreamRecvMode::WaitAll } else { StreamRecvMode::Some };
-    let call = &Call { recv_info: length.cast(), ..*call };
+    let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
+    let mode = if call.flags() & WAIT_ALL != 0 { StreamRecvMode::WaitAll } else { StreamRecvMode::Some };
+    let call = &call.with_length(length);
     let worker = ep.worker();
     worker.inside(|plain| {
         // SAFETY: the caller keeps buffer and callback valid until the end.
@@ -87,7 +87,7 @@ entry! {
     fn ucp_stream_send_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, cb: *const c_void, _flags: c_uint,
     ) -> StatusPtr {
-        send(ep, (buffer, count), &Call::with_callback(cb, datatype))
+        send(ep, (buffer, count), &Call::of(&RequestParam::old(cb, datatype)))
     }
 
     /// Receives bytes of a stream.
@@ -107,8 +107,8 @@ entry! {
         length: *mut usize,
         flags: c_uint,
     ) -> StatusPtr {
-        let call = Call { flags, ..Call::with_callback(cb, datatype) };
-        recv(ep, (buffer, count), length, &call)
+        let param = RequestParam::old(cb, datatype).with_flags(flags);
+        recv(ep, (buffer, count), length, &Call::of(&param))
     }
 
     /// Returns bytes of a stream in memory of the library; null if there are none.

@@ -11,8 +11,9 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr};
 use crate::ep::Ep;
 use crate::handle::{Named, given, into_handle, take};
-use crate::op::{Call, Forced, NOTHING, NoResult, TagRecv, run};
-use crate::types::{RequestParam, TagInfo};
+use crate::op::{Call, NOTHING, NoResult, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words};
+use crate::request::as_result;
+use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
 impl Named for Message {
@@ -20,72 +21,118 @@ impl Named for Message {
     const IS_STATIC: bool = false;
 }
 
-/// Starts a send. // HOT
+/// Sends a message: a short one at once, others by [`send_any`]. // HOT
 #[inline(always)]
-fn send(
-    ep: *mut Ep,
-    (buffer, count): (*const c_void, usize),
-    tag: u64,
-    sync: Sync,
-    call: &Call,
-) -> Result<StatusPtr, Status> {
-    let ep = given(ep)?;
-    let data = Data::new(buffer, count, call.datatype, Use::Pack)?;
-    let worker = ep.worker();
-    worker.inside(|plain| {
-        let params = SendParams { tag: Some(tag), sync, mem: call.mem(), ..SendParams::default() };
-        // SAFETY: the caller keeps buffer and callback valid until the end.
-        unsafe {
-            run::<NoResult, _>(worker, plain, call, None, |done| {
-                let params = SendParams { done, ..params };
-                match data {
-                    Data::Bytes(at, len) => ep.ep.send_raw(at, len, &params),
-                    ref other => ep.ep.send_layout_raw(other.layout(&other.single()), &params),
-                }
-            })
-        }
-    })?
+fn send(ep: *mut Ep, (buffer, count): (*const c_void, usize), tag: u64, call: &Call) -> StatusPtr {
+    if let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND)
+        && let Ok(ep) = given(ep)
+        && let Some(_plain) = ep.worker().unlocked()
+        // SAFETY: the caller passes readable bytes.
+        && unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) }
+    {
+        return StatusPtr::OK;
+    }
+    send_any(ep, (buffer, count), (tag, Sync::No), call)
 }
 
-/// Sends a message within the call, or not at all.
-#[cold]
-fn send_now(
+/// Starts a send.
+#[inline(never)]
+fn send_any(
     ep: *mut Ep,
     (buffer, count): (*const c_void, usize),
+    (tag, sync): (u64, Sync),
+    call: &Call,
+) -> StatusPtr {
+    let started = || {
+        let ep = given(ep)?;
+        if call.must_end() {
+            return send_now(ep, (buffer, count), tag, call);
+        }
+        let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
+        let worker = ep.worker();
+        worker.inside(|plain| {
+            // SAFETY: the caller keeps buffer and callback valid until the end.
+            unsafe {
+                run::<NoResult, _>(worker, plain, call, None, |done| {
+                    let params =
+                        SendParams { tag: Some(tag), sync, mem: call.mem(), done, ..SendParams::default() };
+                    match data {
+                        Data::Bytes(at, len) => ep.ep.send_raw(at, len, &params),
+                        ref other => ep.ep.send_layout_raw(other.layout(&other.single()), &params),
+                    }
+                })
+            }
+        })?
+    };
+    started().unwrap_or_else(StatusPtr::error)
+}
+
+/// Sends contiguous data within the call, or nothing (`UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL`).
+fn send_now(
+    ep: &Ep,
+    (buffer, count): (*const c_void, usize),
     tag: u64,
-    forced: Forced,
+    call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let ep = given(ep)?;
-    let Data::Bytes(at, len) = forced.data(buffer, count)? else { return Err(Status::NoResource) };
+    let Data::Bytes(at, len) = Data::contiguous(buffer, count, call.datatype())? else {
+        return Err(Status::NoResource);
+    };
     // SAFETY: the caller passes readable bytes.
     let sent = ep.worker().inside(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, at, len) })?;
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
-/// Starts a receive. // HOT
+/// Starts a receive: of a message that has not come at once, others by [`recv_any`]. // HOT
 #[inline(always)]
 fn recv(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
     (tag, mask): (u64, u64),
     call: &Call,
-) -> Result<StatusPtr, Status> {
-    let worker = given(worker)?;
-    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
-    let truncated = Cell::new(NOTHING);
-    worker.inside(|plain| {
-        let matching = Match::tagged(tag, mask);
+) -> StatusPtr {
+    if let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV)
+        && let Ok(of) = given(worker)
+        && let Some(plain) = of.unlocked()
+    {
+        let callback = call.callback();
+        let done = call.done::<TagRecv>(callback);
         // SAFETY: the caller keeps buffer and callback valid until the end.
-        unsafe {
-            run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
-                let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
-                match data {
-                    Data::Bytes(at, len) => plain.recv_raw(at, len, matching, &params),
-                    ref other => plain.recv_layout_raw(other.layout(&other.single()), matching, &params),
-                }
-            })
+        let posted =
+            unsafe { ucp::post_recv_raw(&plain, buffer.cast(), len, Match::tagged(tag, mask), done) };
+        if let Some(id) = posted {
+            return StatusPtr(set_words(id, of, callback));
         }
-    })?
+    }
+    recv_any(worker, (buffer, count), (tag, mask), call)
+}
+
+/// Starts a receive.
+#[inline(never)]
+fn recv_any(
+    worker: *mut Worker,
+    (buffer, count): (*mut c_void, usize),
+    (tag, mask): (u64, u64),
+    call: &Call,
+) -> StatusPtr {
+    let started = || {
+        let worker = given(worker)?;
+        let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
+        let truncated = Cell::new(NOTHING);
+        worker.inside(|plain| {
+            let matching = Match::tagged(tag, mask);
+            // SAFETY: the caller keeps buffer and callback valid until the end.
+            unsafe {
+                run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
+                    let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
+                    match data {
+                        Data::Bytes(at, len) => plain.recv_raw(at, len, matching, &params),
+                        ref other => plain.recv_layout_raw(other.layout(&other.single()), matching, &params),
+                    }
+                })
+            }
+        })?
+    };
+    started().unwrap_or_else(StatusPtr::error)
 }
 
 /// A message that a probe has taken: `ucp_tag_message_h`.
@@ -99,7 +146,7 @@ fn recv_message(
     if message.is_null() || message == not_taken() {
         return Err(Status::InvalidParam);
     }
-    let data = Data::new(buffer, count, call.datatype, Use::Unpack)?;
+    let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
     let truncated = Cell::new(NOTHING);
     worker.inside(|plain| {
         // SAFETY: `ucp_tag_probe_nb` has made it; the program receives it once.
@@ -128,47 +175,46 @@ entry! {
     fn ucp_tag_send_nbx(
         ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
     ) -> StatusPtr {
-        match Call::read(param) {
-            Ok(call) => send(ep, (buffer, count), tag, Sync::No, &call),
-            Err(status) => send_now(ep, (buffer, count), tag, Forced::of(param, status)?),
-        }
+        Ok(send(ep, (buffer, count), tag, &Call::read_any(param)?))
     }
 
     /// Sends a tagged message, complete when it has been matched.
     fn ucp_tag_send_sync_nbx(
         ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
     ) -> StatusPtr {
-        send(ep, (buffer, count), tag, Sync::Yes, &Call::read(param)?)
+        Ok(send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::read(param)?))
     }
 
     /// Sends a tagged message; old form.
     fn ucp_tag_send_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
     ) -> StatusPtr {
-        send(ep, (buffer, count), tag, Sync::No, &Call::with_callback(cb, datatype))
+        Ok(send(ep, (buffer, count), tag, &Call::of(&RequestParam::old(cb, datatype))))
     }
 
     /// Sends a synchronous tagged message; old form.
     fn ucp_tag_send_sync_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
     ) -> StatusPtr {
-        send(ep, (buffer, count), tag, Sync::Yes, &Call::with_callback(cb, datatype))
+        Ok(send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::of(&RequestParam::old(cb, datatype))))
     }
 
-    /// Sends a tagged message with a request in memory of the caller.
+    /// Sends a tagged message with a request in memory of the caller. // HOT
     fn ucp_tag_send_nbr(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, request: *mut c_void,
     ) -> CStatus {
-        let call = Call { always_request: false, ..Call::in_request(request, datatype) };
-        let started = send(ep, (buffer, count), tag, Sync::No, &call)?;
-        if started == StatusPtr::OK { Ok(()) } else { Err(Status::InProgress) }
+        let started = send(ep, (buffer, count), tag, &Call::of(&RequestParam::in_request(request, datatype)));
+        match started.status() {
+            None => Err(Status::InProgress),
+            Some(status) => as_result(status),
+        }
     }
 
     /// Receives a tagged message. // HOT
     fn ucp_tag_recv_nbx(
         worker: *mut Worker, buffer: *mut c_void, count: usize, tag: u64, mask: u64, param: *const RequestParam,
     ) -> StatusPtr {
-        recv(worker, (buffer, count), (tag, mask), &Call::read(param)?)
+        Ok(recv(worker, (buffer, count), (tag, mask), &Call::read(param)?))
     }
 
     /// Receives a tagged message; old form, which always returns a request.
@@ -181,8 +227,8 @@ entry! {
         mask: u64,
         cb: *const c_void,
     ) -> StatusPtr {
-        let call = Call { always_request: true, ..Call::with_callback(cb, datatype) };
-        recv(worker, (buffer, count), (tag, mask), &call)
+        let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
+        Ok(recv(worker, (buffer, count), (tag, mask), &Call::of(&param)))
     }
 
     /// Receives a tagged message with a request in memory of the caller, which tells the result.
@@ -195,7 +241,9 @@ entry! {
         mask: u64,
         request: *mut c_void,
     ) -> CStatus {
-        recv(worker, (buffer, count), (tag, mask), &Call::in_request(request, datatype)).map(drop)
+        let param = RequestParam::in_request(request, datatype).and(op_attr::NO_IMM_CMPL);
+        let started = recv(worker, (buffer, count), (tag, mask), &Call::of(&param));
+        started.status().map_or(Ok(()), as_result)
     }
 
     /// Finds an unexpected message, and takes it out of the queue if `remove` is not 0.
@@ -229,8 +277,8 @@ entry! {
         message: *mut Message,
         cb: *const c_void,
     ) -> StatusPtr {
-        let call = Call { always_request: true, ..Call::with_callback(cb, datatype) };
-        recv_message(worker, (buffer, count), message, &call)
+        let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
+        recv_message(worker, (buffer, count), message, &Call::of(&param))
     }
 
     /// Receives a message that a probe has taken.

@@ -260,6 +260,48 @@ pub(crate) struct RequestParam {
     pub remote_count: usize,
 }
 
+impl RequestParam {
+    /// Parameters of an operation of the old interface, with a callback that gets two or three arguments, or
+    /// null.
+    #[inline(always)]
+    pub(crate) fn old(cb: *const c_void, datatype: u64) -> RequestParam {
+        RequestParam {
+            op_attr_mask: op_attr::CALLBACK | op_attr::DATATYPE,
+            flags: 0,
+            request: std::ptr::null_mut(),
+            cb,
+            datatype,
+            user_data: std::ptr::null_mut(),
+            reply_buffer: std::ptr::null_mut(),
+            memory_type: 0,
+            recv_info: std::ptr::null_mut(),
+            memh: std::ptr::null(),
+            remote_datatype: 0,
+            remote: std::ptr::null(),
+            remote_count: 0,
+        }
+    }
+
+    /// Parameters of an operation of the old interface with a request in memory of the caller, or null.
+    #[inline(always)]
+    pub(crate) fn in_request(request: *mut c_void, datatype: u64) -> RequestParam {
+        let op_attr_mask = op_attr::REQUEST | op_attr::DATATYPE;
+        RequestParam { op_attr_mask, request, ..RequestParam::old(std::ptr::null(), datatype) }
+    }
+
+    /// These parameters, with more bits in the mask.
+    #[inline(always)]
+    pub(crate) fn and(self, bits: u32) -> RequestParam {
+        RequestParam { op_attr_mask: self.op_attr_mask | bits, ..self }
+    }
+
+    /// These parameters, with flags.
+    #[inline(always)]
+    pub(crate) fn with_flags(self, flags: u32) -> RequestParam {
+        RequestParam { flags, ..self.and(op_attr::FLAGS) }
+    }
+}
+
 /// Bits of [`RequestParam::op_attr_mask`].
 pub(crate) mod op_attr {
     pub(crate) const REQUEST: u32 = 1 << 0;

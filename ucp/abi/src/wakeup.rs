@@ -50,16 +50,14 @@ entry! {
             // The program waits on its own descriptor.
             return Err(Status::Unsupported);
         }
-        worker.inside(|_| ())?;
-        let found = worker.shared.event_fd().map_err(|_| Status::Busy)?;
+        let found = worker.shared_here().event_fd().map_err(|_| Status::Busy)?;
         store(fd, found.ok_or(Status::Unsupported)?.as_raw_fd())
     }
 
     /// Arms the descriptor; busy: there may be something to progress.
     fn ucp_worker_arm(worker: *mut Worker) -> CStatus {
         let worker = checked(worker)?;
-        worker.inside(|_| ())?;
-        match worker.shared.arm() {
+        match worker.shared_here().arm() {
             Ok(true) => Ok(()),
             _ => Err(Status::Busy),
         }
@@ -68,8 +66,7 @@ entry! {
     /// Sleeps until there may be something to progress.
     fn ucp_worker_wait(worker: *mut Worker) -> CStatus {
         let worker = checked(worker)?;
-        worker.inside(|_| ())?;
-        worker.shared.wait(None).map(drop).map_err(|_| Status::IoError)
+        worker.shared_here().wait(None).map(drop).map_err(|_| Status::IoError)
     }
 
     /// Waits a while for a change of a word, which may have come when it returns.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_uint, c_void};
 
 use ::ucs::Status;
-use ucp::mt::{SharedWorker, ThreadMode};
+use ucp::mt::{SharedWorker, ThreadMode, Unlocked};
 use ucp::{AM_MAX_HEADER, Address};
 
 use crate::am::AmState;
@@ -54,46 +54,35 @@ impl Handle for Worker {
 }
 
 impl Worker {
-    /// Runs `f` inside the lock, on the plain worker. // HOT
+    /// The plain worker, in mode single. `None` in other modes, which go through [`Worker::inside`]. // HOT
     #[inline(always)]
-    pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
-        let mut f = Some(f);
-        // SAFETY: plain objects of the worker lie in objects of this library, which are used inside only, and
-        // freed there or with the worker.
-        let ran = unsafe { self.shared.with(|plain| f.take().map(|f| f(plain))) };
-        match ran {
-            Ok(Some(result)) => Ok(result),
-            _ => match f.take() {
-                Some(f) => self.inside_of_another_thread(f),
-                None => Err(Status::IoError),
-            },
-        }
+    pub(crate) fn unlocked(&self) -> Option<Unlocked<'_>> {
+        // SAFETY: UCX's contract of this mode: never two threads at a time. Else as in `inside`.
+        unsafe { self.shared.unlocked() }
     }
 
-    /// In mode single a program may use a worker in another thread than the one that made it, one at a time.
-    #[cold]
-    #[inline(never)]
-    fn inside_of_another_thread<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
-        // SAFETY: UCX's contract of this mode: never two threads at a time.
-        unsafe { self.shared.adopt() };
-        // SAFETY: as in `inside`.
-        unsafe { self.shared.with(f) }.map_err(|error| {
+    /// Runs `f` on the plain worker, in the modes of several threads inside the lock.
+    pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
+        // SAFETY: plain objects of the worker lie in objects of this library, which are used inside only, and
+        // freed there or with the worker. In mode single: UCX's contract, never two threads at a time.
+        unsafe { self.shared.with_unlocked(f) }.map_err(|error| {
             tracing::error!("{error}");
             Status::Busy
         })
     }
 
+    /// The worker for calls that look at the thread: in mode single it becomes the calling one's.
+    pub(crate) fn shared_here(&self) -> &SharedWorker {
+        // SAFETY: UCX's contract of this mode: never two threads at a time.
+        unsafe { self.shared.adopt() };
+        &self.shared
+    }
+
     /// Receives and completes. Returns the number of events. // HOT
     #[inline(always)]
     pub(crate) fn progress(&self) -> Result<usize, Status> {
-        self.shared.progress().or_else(|_| self.progress_in_another_thread())
-    }
-
-    #[cold]
-    fn progress_in_another_thread(&self) -> Result<usize, Status> {
-        // SAFETY: as in `inside_of_another_thread`.
-        unsafe { self.shared.adopt() };
-        self.shared.progress().map_err(|_| Status::Busy)
+        // SAFETY: UCX's contract of mode single: never two threads at a time.
+        unsafe { self.shared.progress_unlocked() }.map_err(|_| Status::Busy)
     }
 
     /// Makes progress until `end` returns a value.
@@ -212,7 +201,7 @@ entry! {
             }
         })?;
         if let Some(fd) = gone.reports_to {
-            crate::wakeup::stop_reporting(fd, &gone.shared);
+            crate::wakeup::stop_reporting(fd, gone.shared_here());
         }
         from_handle(worker).map(drop)
     }

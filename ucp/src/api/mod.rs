@@ -42,7 +42,7 @@ pub use ep::rails::{Rail, TransferKind};
 pub use ep::send::SendParams;
 pub use mem::memory::{AllocParams, Mem, MemError};
 pub use mem::remote_writes::RemoteWrite;
-pub use raw::{am_send_now_raw, flush_ep_raw, flush_worker_raw, send_now_raw};
+pub use raw::{am_send_now_raw, flush_ep_raw, flush_worker_raw, post_recv_raw, send_now_raw};
 pub use request::buf::{IoBuf, IoBufMut};
 pub(crate) use request::handles::RawRequest;
 pub use request::handles::{FlushRequest, RecvRequest, SendRequest};

@@ -12,9 +12,10 @@ use crate::api::core::requests::{Callback, OpStatus, RequestId};
 use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
 use crate::api::ep::deferred::abort_ep_ops;
 use crate::api::ep::handle::Ep;
+use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::{ContigBuf, RecvStatus, SendBuf};
+use crate::rdm::{ContigBuf, RecvArgs, RecvBuf, RecvStatus, SendBuf};
 use crate::wire::MsgClass;
 
 /// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
@@ -33,13 +34,33 @@ pub unsafe fn flush_ep_raw(ep: &Ep, done: Option<Callback>) -> Result<RequestId,
 }
 
 /// Sends `len` bytes at `buf` with a tag within the call, or not at all. Returns whether it sent: short
-/// messages to a peer that is ready.
+/// messages to a peer that is ready. // HOT
 /// # Safety
 /// `buf..buf + len` can be read.
+#[inline(always)]
 pub unsafe fn send_now_raw(ep: &Ep, tag: u64, buf: *const u8, len: usize) -> bool {
     // SAFETY: this function's contract.
     let whole = unsafe { ContigBuf::new(buf, len) };
-    ep.state().refusal.get().is_none() && ep.send_short(MsgClass::Message, tag, whole)
+    ep.send_short(MsgClass::Message, tag, whole)
+}
+
+/// Posts a receive of a message that `matching` accepts into `len` bytes at `buf`, unless such a message is
+/// there. `None`: nothing has been done, and [`Worker::recv_raw`] receives it, or tells the error. // HOT
+/// # Safety
+/// As for [`Worker::recv_raw`].
+#[inline(always)]
+pub unsafe fn post_recv_raw(
+    worker: &Worker,
+    buf: *mut u8,
+    len: usize,
+    matching: Match,
+    done: Option<Callback>,
+) -> Option<RequestId> {
+    let mut core = worker.core_keep_idle();
+    let user = core.reqs.next_token().ok()?;
+    // SAFETY: the caller vouches for the memory until the operation's end.
+    let buf = unsafe { RecvBuf::new(buf, len) };
+    post_recv(&mut core, RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done).ok()
 }
 
 /// Sends `header` and `len` bytes at `data` to handler `id` within the call, or not at all. Returns whether

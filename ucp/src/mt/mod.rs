@@ -39,6 +39,9 @@
 //! | `abandon`, `wait_for` of a `RequestId` | inside [`SharedWorker::with`], unsafe |
 //! | `signaller` of a worker | [`SharedWorker::signal`], as any thread has the worker |
 //!
+//! A runtime that keeps to mode single by itself, because its interface asks that of the program, saves the
+//! look at the thread with [`SharedWorker::unlocked`] and [`SharedWorker::progress_unlocked`].
+//!
 //! Soundness: a worker is made here, and all that shares its state is reached only inside its lock:
 //! endpoints, requests and so on are wrapped here, and no plain one leaves a safe function. A closure with
 //! the plain worker could put a clone into a thread local, whatever its bounds, and so [`SharedWorker::with`]
@@ -59,6 +62,7 @@ pub use cm::{SharedConnectParams, SharedListener};
 pub use ep::{SharedEp, SharedEpConnector, SharedEpParams};
 pub use message::{SharedAmMessage, SharedMessage, SharedMultiRecv};
 pub use request::{Operation, SharedRequest};
+pub use shared::Unlocked;
 pub use scope::{SharedScope, SharedScopedRequest};
 pub use thread::ProgressThread;
 pub use ucs::sync::{LockError, ThreadMode};

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,6 +66,15 @@ impl Shared {
         Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: true })
     }
 
+    /// Goes in without a look at thread and depth. `None`: the mode is not single.
+    /// # Safety
+    /// As for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
+    #[inline(always)]
+    pub(super) unsafe fn unlocked<'a>(self: &'a Arc<Self>, adds_work: bool) -> Option<Inside<'a>> {
+        let is_single = self.lock.mode() == ThreadMode::Single;
+        is_single.then_some(Inside { shared: self, guard: None, adds_work })
+    }
+
     /// Goes in for what leaves no work.
     pub(super) fn enter_to_look<'a>(self: &'a Arc<Self>) -> Result<Inside<'a>, LockError> {
         Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: false })
@@ -105,6 +115,7 @@ impl Drop for Shared {
 /// The calling thread is inside the lock of a worker.
 pub(super) struct Inside<'a> {
     pub(super) shared: &'a Arc<Shared>,
+    /// `None`: in mode single, the caller vouches for the thread.
     guard: Option<RecursiveGuard<'a>>,
     /// Whether what is done inside may leave work for a thread that sleeps.
     adds_work: bool,
@@ -170,6 +181,42 @@ impl Drop for Inside<'_> {
         }
         if self.worker().inner.wakers.has_some() && !self.shared.lock.is_nested() {
             self.leave_and_wake();
+        }
+    }
+}
+
+/// The plain worker of a shared one of [`ThreadMode::Single`], used without its lock.
+pub struct Unlocked<'a>(&'a Arc<Shared>);
+
+impl<'a> Unlocked<'a> {
+    // HOT
+    #[inline(always)]
+    pub(super) fn of(shared: &'a Arc<Shared>) -> Option<Unlocked<'a>> {
+        (shared.lock.mode() == ThreadMode::Single).then_some(Unlocked(shared))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self) {
+        drop(Inside { shared: self.0, guard: None, adds_work: true });
+    }
+}
+
+impl Deref for Unlocked<'_> {
+    type Target = Worker;
+
+    // HOT
+    #[inline(always)]
+    fn deref(&self) -> &Worker {
+        &self.0.worker
+    }
+}
+
+impl Drop for Unlocked<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0.wakeup.has_work_sleepers() {
+            self.wake();
         }
     }
 }

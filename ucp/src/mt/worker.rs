@@ -15,7 +15,7 @@ use uct::api::{IfaceAttr, OpenError};
 
 use super::message::SharedMessage;
 use super::request::SharedRequest;
-use super::shared::{Inside, Locked, Shared};
+use super::shared::{Inside, Locked, Shared, Unlocked};
 use crate::api::arm_lanes;
 use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
@@ -137,6 +137,40 @@ impl SharedWorker {
         Ok(f(inside.worker()))
     }
 
+    /// The plain worker in [`ThreadMode::Single`], without a look at the thread. `None` in other modes.
+    /// Wakers of futures are woken by the next progress. // HOT
+    /// # Safety
+    /// As for [`SharedWorker::with`]. Until the result is dropped, no other thread uses the worker, and what
+    /// the last one has done comes before this call.
+    #[inline(always)]
+    pub unsafe fn unlocked(&self) -> Option<Unlocked<'_>> {
+        Unlocked::of(&self.shared)
+    }
+
+    /// [`SharedWorker::with`], in mode single without a look at the thread.
+    /// # Safety
+    /// As for [`SharedWorker::with`]; in mode single also as for [`SharedWorker::unlocked`].
+    pub unsafe fn with_unlocked<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
+        // SAFETY: this function's contract.
+        let inside = match unsafe { self.shared.unlocked(true) } {
+            Some(inside) => inside,
+            None => self.shared.enter()?,
+        };
+        Ok(f(inside.worker()))
+    }
+
+    /// [`SharedWorker::progress`], in mode single without a look at the thread. // HOT
+    /// # Safety
+    /// In mode single, as for [`SharedWorker::unlocked`].
+    #[inline]
+    pub unsafe fn progress_unlocked(&self) -> Result<usize, Error> {
+        // SAFETY: this function's contract.
+        match unsafe { self.shared.unlocked(false) } {
+            Some(inside) => Ok(self.progress_inside(&inside)),
+            None => self.progress(),
+        }
+    }
+
     /// Gives a worker of [`ThreadMode::Single`] to the calling thread. Returns false in other modes, and
     /// while its thread is inside.
     /// # Safety
@@ -151,12 +185,18 @@ impl SharedWorker {
     #[inline]
     pub fn progress(&self) -> Result<usize, Error> {
         let Some(inside) = self.shared.enter_to_progress()? else { return Ok(0) };
+        Ok(self.progress_inside(&inside))
+    }
+
+    // HOT
+    #[inline(always)]
+    fn progress_inside(&self, inside: &Inside<'_>) -> usize {
         let events = inside.progress();
         if events > 0 {
             // Others may wait for what has come; this handle knows of it.
             self.seen.store(self.seen.load(Ordering::Relaxed) + events as u64, Ordering::Relaxed);
         }
-        Ok(events)
+        events
     }
 
     /// Sleeps until there may be something to progress, another thread has received events since this

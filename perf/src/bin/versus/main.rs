@@ -8,6 +8,7 @@ mod fabric;
 mod paired_runs;
 mod run;
 mod scale;
+mod stock;
 
 use cases::{Case, INSTRUCTION_CASES, LIBFABRIC_CASES, SCALE_CASES, THREAD_CASES, UCX_CASES, UCX_SIZE_CASES};
 use clap::{Parser, ValueEnum};
@@ -23,6 +24,8 @@ use tools_common::out;
 enum Against {
     /// UCX's ucx_perftest, over shared memory
     Ucx,
+    /// One ucx_perftest, UCX's, with this library underneath and with its own
+    Library,
     /// UCX again: tag latency and bandwidth from 8 bytes to 4 MiB, for --curves
     UcxSizes,
     /// libfabric's EFA provider, on the software EFA device
@@ -75,6 +78,9 @@ struct Args {
     /// Ours; default: beside this program.
     #[arg(long)]
     ours: Option<PathBuf>,
+    /// Where tools/install has put this library, for --against library.
+    #[arg(long, default_value = "target/installed", value_name = "PREFIX")]
+    prefix: PathBuf,
     /// UCX_TLS for UCX's ucp tests.
     #[arg(long, default_value = "posix,cma,self")]
     ucx_tls: String,
@@ -107,6 +113,7 @@ fn versus(args: &Args) -> Result<usize, Error> {
     let ucx = || Ucx::find(args.ucx.clone(), args.cores, args.ucx_tls.clone());
     let (theirs, cases): (Box<dyn Theirs>, _) = match args.against {
         Against::Ucx => (Box::new(ucx()?), UCX_CASES),
+        Against::Library => (Box::new(stock::Stock::find(ucx()?, &args.prefix)?), UCX_CASES),
         Against::UcxSizes => (Box::new(ucx()?), UCX_SIZE_CASES),
         Against::Scale | Against::Threads => {
             let cases = if args.against == Against::Scale { SCALE_CASES } else { THREAD_CASES };
@@ -120,7 +127,11 @@ fn versus(args: &Args) -> Result<usize, Error> {
     let scale = if args.quick { 10 } else { 1 };
     let limits = Limits { pairs, time: Duration::from_secs(args.seconds), scale };
     let mut pairs = PairedRuns::new(&ours, theirs.as_ref(), limits)?;
-    let chosen = cases.iter().filter(|r| args.only.as_deref().is_none_or(|o| r.name.contains(o)));
+    let chosen = cases
+        .iter()
+        // The one program has its memory, on either library.
+        .filter(|case| args.against != Against::Library || !case.own)
+        .filter(|case| args.only.as_deref().is_none_or(|only| case.name.contains(only)));
     let (mut figures, mut failed) = (Vec::new(), 0);
     if !args.json {
         out::line(heading(&theirs.name()));

@@ -60,6 +60,8 @@ pub struct Ucx {
     cores: (u32, u32),
     tls: String,
     version: String,
+    /// Folder of the library that the program runs on; `None`: its own.
+    library: Option<PathBuf>,
     /// Device of `self`, whose name depends on the release.
     own_device: OnceCell<String>,
 }
@@ -192,7 +194,23 @@ impl Ucx {
             .find_map(|l| l.split_once("ersion").map(|(_, v)| v.trim_matches([':', ' ', '"']).to_owned()))
             .unwrap_or_else(|| "of unknown version".into());
         let version = version.split(' ').next().unwrap_or_default().to_owned();
-        Ok(Ucx { program, cores, tls, version, own_device: OnceCell::new() })
+        Ok(Ucx { program, cores, tls, version, library: None, own_device: OnceCell::new() })
+    }
+
+    /// UCX's program on the library in `folder`, which is this project's.
+    pub fn on_library(&self, folder: &Path) -> Result<Ucx, Error> {
+        let library = folder.join("libucp.so.0");
+        if let Err(source) = std::fs::metadata(&library) {
+            return Err(Error::File { path: format!("{} (tools/install)", library.display()), source });
+        }
+        Ok(Ucx {
+            program: self.program.clone(),
+            tls: self.tls.clone(),
+            version: self.version.clone(),
+            library: Some(folder.to_owned()),
+            own_device: OnceCell::from("memory".to_owned()),
+            ..*self
+        })
     }
 
     fn device(&self, case: &Case) -> Result<&str, Error> {
@@ -213,6 +231,9 @@ impl Ucx {
         cmd.args(test_args(case, scale, self.device(case)?)).args(extra);
         if case.harness == Harness::Ucp {
             cmd.env("UCX_TLS", &self.tls);
+        }
+        if let Some(folder) = &self.library {
+            cmd.env("LD_LIBRARY_PATH", folder);
         }
         cmd.env(NO_EVENTS.0, NO_EVENTS.1);
         cmd.stdin(Stdio::null()).stdout(out).stderr(Stdio::null());

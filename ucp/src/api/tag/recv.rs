@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{OpStatus, Role};
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::params::{OpParams, check_mem};
 use crate::api::data::view::{RecvData, RecvView};
@@ -87,8 +87,8 @@ impl Worker {
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
         let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user };
-        match core.engine.receives().post(args) {
-            Ok(op) => Ok(OpStatus::InProgress(core.reqs.start(user, Role::Recv(op), params.done))),
+        match post_recv(&mut core, args, params.done) {
+            Ok(id) => Ok(OpStatus::InProgress(id)),
             Err(args) => CoreMut::new(self, core).recv(args, params),
         }
     }
@@ -217,6 +217,18 @@ pub(crate) fn start_recv(
     let mut core = worker.core();
     let user = core.reqs.next_token()?;
     core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, params)
+}
+
+/// Posts a receive unless a message that matches is there. // HOT
+#[inline(always)]
+pub(crate) fn post_recv(
+    core: &mut WorkerCore,
+    args: RecvArgs,
+    done: Option<Callback>,
+) -> Result<RequestId, RecvArgs> {
+    let user = args.user;
+    let op = core.engine.receives().post(args)?;
+    Ok(core.reqs.start(user, Role::Recv(op), done))
 }
 
 impl WorkerCore {

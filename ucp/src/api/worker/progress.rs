@@ -181,15 +181,21 @@ impl Worker {
     }
 
     /// Drops a request. The callback is still called; the buffer must stay valid until completion.
+    // HOT
+    #[inline]
     pub fn free(&self, request: RequestId) {
-        let leftovers = self.core().reqs.detach(request, None);
-        drop(leftovers);
+        if !self.core_keep_idle().reqs.free_ended(request) {
+            free_other(self, request);
+        }
     }
 
     /// Drops a request, and its callback, which is not called. The buffer must stay valid until completion.
+    // HOT
+    #[inline]
     pub fn abandon(&self, request: RequestId) {
-        let leftovers = self.core().reqs.abandon(request);
-        drop(leftovers);
+        if !self.core_keep_idle().reqs.free_ended(request) {
+            abandon_other(self, request);
+        }
     }
 
     /// Makes progress until a `*_raw` request completes, and frees it. [`Error::Cancelled`]: unknown request.
@@ -205,6 +211,18 @@ impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("address", &format_args!("{}", self.address())).finish_non_exhaustive()
     }
+}
+
+#[inline(never)]
+fn free_other(worker: &Worker, request: RequestId) {
+    let leftovers = worker.core().reqs.detach(request, None);
+    drop(leftovers);
+}
+
+#[inline(never)]
+fn abandon_other(worker: &Worker, request: RequestId) {
+    let leftovers = worker.core().reqs.abandon(request);
+    drop(leftovers);
 }
 
 fn flush_until(worker: &Worker, deadline: Nanos) -> FlushRequest {

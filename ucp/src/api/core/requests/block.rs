@@ -388,18 +388,26 @@ impl Block {
         Generation(last)
     }
 
-    /// Status of the current operation.
-    #[cfg(test)]
+    /// Status of the current operation. // HOT
+    #[inline(always)]
     pub(super) fn status(&self) -> Status {
         self.status_in(State(self.state.load(Ordering::Acquire)))
     }
 
+    // HOT
+    #[inline(always)]
     fn status_in(&self, state: State) -> Status {
         match state.stage() {
             Stage::Running | Stage::Awaited | Stage::Detached => Status::InProgress,
             Stage::Ended if state.0 & State::FAILED == 0 => Status::Ok,
-            Stage::Ended => Status::try_from(self.failure.load(Ordering::Relaxed)).unwrap_or(Status::IoError),
+            Stage::Ended => self.failure(),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failure(&self) -> Status {
+        Status::try_from(self.failure.load(Ordering::Relaxed)).unwrap_or(Status::IoError)
     }
 
     /// Status of the operation with this generation, for any thread; `None` if the block has been released.

@@ -258,6 +258,18 @@ impl Requests {
         Some(Ok(message))
     }
 
+    /// Frees the request of an operation that has ended well, which has no notification left. False: nothing
+    /// has happened, also for some that have. // HOT
+    #[inline(always)]
+    pub(crate) fn free_ended(&mut self, id: RequestId) -> bool {
+        let has_ended = id.block.has_ended_well(self.number, id.generation);
+        if has_ended {
+            id.block.release_well();
+            self.list_free(id.block);
+        }
+        has_ended
+    }
+
     #[inline(never)]
     fn take_other(&mut self, id: RequestId) -> Option<Ended> {
         let block = self.find(id)?;

@@ -58,13 +58,24 @@ impl RequestId {
     /// The request whose user memory is at `memory`, as [`RequestId::user_memory`] returned it.
     /// # Safety
     /// The request has not been freed.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn from_user_memory(memory: NonNull<u8>) -> RequestId {
         // SAFETY: the block lies before its user memory, see `BlockPtr::user_memory`.
         let at = unsafe { memory.sub(BLOCK_SIZE) };
         // SAFETY: the caller's promise: the block is that of a request.
         let block = unsafe { BlockPtr::at(at) };
         RequestId { block, generation: block.generation() }
+    }
+
+    /// [`RequestId::status`] of the request whose user memory is at `memory`. // HOT
+    /// # Safety
+    /// The request has not been freed.
+    #[inline(always)]
+    pub unsafe fn status_at(memory: NonNull<u8>) -> Status {
+        // SAFETY: as in `from_user_memory`.
+        let at = unsafe { memory.sub(BLOCK_SIZE) };
+        // SAFETY: as above.
+        unsafe { BlockPtr::at(at) }.status()
     }
 }
 

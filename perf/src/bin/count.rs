@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 use ucp::{
-    Access, AmParams, AtomicOp, Context, Ep, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus,
-    RequestId, RequestTable, SendParams, StreamRecvMode, TAG_MASK_FULL, Worker,
+    Access, AmParams, AtomicOp, Context, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus,
+    RequestTable, SendParams, StreamRecvMode, TAG_MASK_FULL,
 };
 use ucs::config::Source;
 use uct::any::Visit;
@@ -27,9 +27,6 @@ enum Operation {
     Request,
     /// A tagged message: receive posted, sent, delivered, matched, completed, tested
     Tag,
-    /// Tagged messages, received and sent by `count::recv_call` and `count::send_call`, for callgrind's
-    /// `--toggle-collect`
-    TagCalls,
     /// A get by ucp, of memory that ucp has allocated
     Get,
     /// A put by ucp, to such memory
@@ -88,7 +85,6 @@ fn main() -> Result<(), Failure> {
         Operation::Fadd => fetch_add("posix", times)?,
         Operation::EfaFadd => fetch_add("efa", times)?,
         Operation::Tag
-        | Operation::TagCalls
         | Operation::UcpAm
         | Operation::Stream
         | Operation::Get
@@ -166,13 +162,6 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
                 }
             }
         }
-        Operation::TagCalls => {
-            for _ in 0..times / window {
-                (0..window).try_for_each(|_| recv_call(&worker, &mut back, &mut running))?;
-                (0..window).try_for_each(|_| send_call(&ep, &out))?;
-                take_all(&worker, &mut running)?;
-            }
-        }
         Operation::Stream => {
             for _ in 0..times {
                 // SAFETY: `back` outlives the receive, which ends below, and is not read before.
@@ -215,40 +204,6 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
                     }
                 }
             }
-        }
-    }
-    Ok(())
-}
-
-/// One receive of `tag`.
-#[inline(never)]
-fn recv_call(worker: &Worker, back: &mut [u8], running: &mut Vec<RequestId>) -> Result<(), Failure> {
-    let matching = Match::tagged(1, TAG_MASK_FULL);
-    // SAFETY: `back` outlives the receive, which ends in `take_all`, and is not read before.
-    let started =
-        unsafe { worker.recv_raw(back.as_mut_ptr(), back.len(), matching, &OpParams::default()) }?;
-    if let OpStatus::InProgress(id) = started {
-        running.push(id);
-    }
-    Ok(())
-}
-
-/// One send of `tag`.
-#[inline(never)]
-fn send_call(ep: &Ep, out: &[u8]) -> Result<(), Failure> {
-    let params = SendParams { tag: Some(1), ..SendParams::default() };
-    // SAFETY: the send ends here.
-    let sent = unsafe { ep.send_raw(out.as_ptr(), out.len(), &params) }?;
-    assert_eq!(sent, OpStatus::Done(()), "there is room for a window");
-    Ok(())
-}
-
-/// The end of a window of `tag`.
-fn take_all(worker: &Worker, running: &mut Vec<RequestId>) -> Result<(), Failure> {
-    while let Some(&id) = running.last() {
-        match worker.test(id) {
-            Some(ended) => drop((ended?, running.pop())),
-            None => drop(worker.progress()),
         }
     }
     Ok(())

@@ -122,7 +122,8 @@ fn param(cb: *const c_void) -> RequestParam {
 
 /// Runs an operation without a result; a flush completes it.
 fn post(ep: *mut Ep, op: (AtomicOp, usize), value: u64, target: (u64, *mut Rkey)) -> Result<(), Status> {
-    let started = start(ep, op, (value, 0), std::ptr::null_mut(), target, &Call::of(&param(std::ptr::null())))?;
+    let started =
+        start(ep, op, (value, 0), std::ptr::null_mut(), target, &Call::of(&param(std::ptr::null())))?;
     let_run(started).map(drop)
 }
 

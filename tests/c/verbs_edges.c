@@ -70,9 +70,14 @@ static void scene_unmapped(void) {
         struct ibv_wc wc = polled(b);
         CHECK(wc.status == IBV_WC_LOC_PROT_ERR && wc.vendor_err == 5);
         CHECK(munmap(out, LONG) == 0);
+        receive_one(b, 2, 0, LONG);
         post(a, b, from, from->addr, len);
         wc = polled(a);
         CHECK(wc.status == IBV_WC_LOC_PROT_ERR && wc.vendor_err == 5);
+        /* It has not used the receive. */
+        nothing(b);
+        post(a, b, stays, stays->addr, len);
+        CHECK(polled(a).status == IBV_WC_SUCCESS && polled(b).status == IBV_WC_SUCCESS);
         for (int write = 0; write < 2; write++) {
             CHECK(rdma(a, b, write, stays, to, len).status == IBV_WC_REM_ACCESS_ERR);
             CHECK(rdma(a, b, write, from, stays, len).status == IBV_WC_LOC_PROT_ERR);
@@ -85,16 +90,46 @@ static void scene_unmapped(void) {
     struct ibv_mr *freed = ibv_reg_mr(pd, memset(block, 1, BIG), BIG, all);
     CHECK(freed);
     free(block);
+    receive_one(b, 2, 0, LONG);
     post(a, b, freed, freed->addr, LONG);
     CHECK(polled(a).status == IBV_WC_LOC_PROT_ERR);
+    nothing(b);
     CHECK(ibv_dereg_mr(freed) == 0);
     /* Pages given back are still there. */
     CHECK(madvise(stays->addr, BIG, MADV_DONTNEED) == 0);
-    receive_one(b, 2, 0, LONG);
     post(a, b, stays, stays->addr, LONG);
     CHECK(polled(a).status == IBV_WC_SUCCESS && polled(b).status == IBV_WC_SUCCESS && bytes[0] == 0);
     close_side(a), close_side(b);
     CHECK(ibv_dereg_mr(stays) == 0);
+}
+
+/* Rights taken away after registration. Other memory, and the receive that a failed send would have used, go on. */
+static void scene_protected(void) {
+    enum { LONG = 8000 };
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    struct ibv_mr *stays = ibv_reg_mr(pd, fresh(LONG), LONG, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_mr *goes = ibv_reg_mr(pd, fresh(LONG), LONG, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(stays && goes);
+    receive_one(b, 2, 0, LONG);
+    CHECK(mprotect(goes->addr, LONG, PROT_NONE) == 0);
+    for (int len = 8; len <= LONG; len += LONG - 8) {
+        post(a, b, goes, goes->addr, len);
+        struct ibv_wc wc = polled(a);
+        CHECK(wc.status == IBV_WC_LOC_PROT_ERR && wc.vendor_err == 5);
+        nothing(b);
+    }
+    post(a, b, stays, stays->addr, LONG);
+    CHECK(polled(a).status == IBV_WC_SUCCESS && polled(b).status == IBV_WC_SUCCESS && bytes[0] == 1);
+    CHECK(mprotect(goes->addr, LONG, PROT_READ) == 0);
+    struct ibv_sge sge = {(uintptr_t)goes->addr, LONG, goes->lkey};
+    for (int len = 8; len <= LONG; len += LONG - 8) {
+        receive(b, 1, &sge, 1);
+        post(a, b, stays, stays->addr, len);
+        CHECK(polled(a).status == IBV_WC_SUCCESS);
+        CHECK(polled(b).status == IBV_WC_LOC_PROT_ERR);
+    }
+    close_side(a), close_side(b);
+    CHECK(ibv_dereg_mr(stays) == 0 && ibv_dereg_mr(goes) == 0);
 }
 
 static struct side polled_side;
@@ -172,6 +207,8 @@ int main(int argc, char **argv) {
         scene_unmapped();
     else if (!strcmp(scene, "later"))
         scene_later();
+    else if (!strcmp(scene, "protected"))
+        scene_protected();
     else if (!strcmp(scene, "exits"))
         scene_exits();
     else

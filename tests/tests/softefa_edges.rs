@@ -3,6 +3,7 @@
 //! a note.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::OnceLock;
 use suites::clients::{self, End, c_source, compile};
@@ -30,10 +31,25 @@ fn read_only_memory_is_not_registered_for_writing() {
 
 #[test]
 fn unmapped_memory_is_an_error_of_the_request() {
+    scenes(&[], &["unmapped", "protected"]);
+    // A capture reads the memory, too.
+    let capture = clients::folder(env!("CARGO_TARGET_TMPDIR")).join("unmapped.pcapng");
+    scenes(&["--pcap", capture.to_str().unwrap()], &["unmapped"]);
+}
+
+#[test]
+fn without_the_guard_unmapped_memory_is_the_programs_fault() {
+    let Some(client) = client() else { return };
+    let out = finish(start(&["--guard-memory", "n"], &[client, "unmapped"]), "unmapped");
+    assert_eq!(out.status.signal(), Some(11), "{:?} {}", out.status, text(&out.stderr));
+}
+
+#[test]
+fn keys_of_watched_memory_end_with_it() {
     if let Err(errno) = ucs::mem::watch::Watch::open() {
         return ucs::testing::skipped("unmapped memory", format!("userfaultfd: {errno}"));
     }
-    scenes(&["--watch-memory", "y"], &["unmapped"]);
+    scenes(&["--watch-memory", "y", "--guard-memory", "n"], &["unmapped"]);
 }
 
 #[test]

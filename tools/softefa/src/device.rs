@@ -7,7 +7,7 @@ use crate::query::COMP_VECTORS;
 use crate::{cq, post, qp, query};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
-use ucs::config::{Source, Table};
+use ucs::config::{Auto, Source, Table};
 use uct::efa::dev::soft::{self, SoftConfig};
 
 /// Used without a launcher's tree.
@@ -162,7 +162,12 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
             libc::EINVAL
         })
         .and_then(|source| {
-            let watch = SoftConfig::load(&source).is_ok_and(|config| config.watch_memory);
+            let config = SoftConfig::load(&source).ok();
+            let watch = config.as_ref().is_some_and(|config| config.watch_memory);
+            if config.is_some_and(|config| config.guard_memory == Auto::Auto) {
+                // Where the processor has no guard, copies are as they were.
+                let _ = ucs::mem::guard::install();
+            }
             let opened = soft::open_shm(&source, &entry.name).map_err(|e| {
                 eprintln!("softefa: {} cannot be opened: {e}", entry.name);
                 errno_of_open(&e)

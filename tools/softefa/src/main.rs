@@ -98,8 +98,12 @@ struct DeviceArgs {
     #[arg(long, value_name = "NIC:PACKETS")]
     down: Option<String>,
 
-    /// Fails requests on registered memory that the program unmapped with a status: y or n. Without it they
-    /// crash the program
+    /// Ends requests on registered memory that the program unmapped with a status, by a handler for SIGSEGV
+    /// and SIGBUS: y (default) or n
+    #[arg(long, value_name = "y|n")]
+    guard_memory: Option<String>,
+
+    /// Ends the keys of registered memory that the program unmapped: y or n (default)
     #[arg(long, value_name = "y|n")]
     watch_memory: Option<String>,
 
@@ -124,6 +128,7 @@ impl DeviceArgs {
             ("SOFTEFA_FAULT", &self.fault),
             ("SOFTEFA_DOWN", &self.down),
             ("SOFTEFA_WATCH_MEMORY", &self.watch_memory),
+            ("SOFTEFA_GUARD_MEMORY", &self.guard_memory),
             ("SOFTEFA_PCAP", &self.pcap),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()

@@ -1,8 +1,10 @@
-//! Copies, page arithmetic, private and shared mappings, pools. Never registers memory with a device.
+//! Copies, copies that survive faults, page arithmetic, private and shared mappings, pools. Never registers
+//! memory with a device.
 
 pub mod avail;
 pub mod copy;
 pub mod fixed;
+pub mod guard;
 pub mod map;
 pub mod page;
 pub mod pool;

@@ -49,6 +49,9 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
         0 => 1,
         iid => iid,
     };
+    if config.guard_memory == Auto::Value(true) {
+        guard_memory()?;
+    }
     let seed = match config.seed {
         0 => random(iid),
         seed => seed,
@@ -70,6 +73,13 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
         name => Some(Capture::open(name, Gid::link_local(iid), wall_clock)?),
     };
     Ok(Device::new(link, profile, config.faults(nth), seed, capture))
+}
+
+/// Guards the copies of all devices of this process.
+fn guard_memory() -> Result<(), OpenError> {
+    let cannot =
+        |errno| OpenError::Environment(format!("no guard of memory (SOFTEFA_GUARD_MEMORY): {errno}"));
+    ucs::mem::guard::install().map_err(cannot)
 }
 
 /// Returns why the device has no RDMA although its generation does.

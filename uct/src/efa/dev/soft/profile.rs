@@ -94,9 +94,12 @@ ucs::config_table! {
         pub strict: bool = "y", key "STRICT";
         /// Time between two attempts at a receiver that is not ready.
         pub rnr_interval: Duration = "50us", key "RNR_INTERVAL";
-        /// Requests on registered memory that a program unmapped fail with a status; else they crash it. For
-        /// programs under `softefa run`, by userfaultfd.
+        /// Keys of registered memory that a program unmapped end. For programs under `softefa run`, by
+        /// userfaultfd.
         pub watch_memory: bool = "n", key "WATCH_MEMORY";
+        /// Requests on registered memory that a program unmapped end with a status, by a handler for SIGSEGV
+        /// and SIGBUS; else they crash it. Automatic: under `softefa run` only.
+        pub guard_memory: Auto<bool> = "auto", key "GUARD_MEMORY";
         /// Seed of all random numbers; 0: a new one each time.
         pub seed: u64 = "0", key "SEED";
         /// Probability that a request is delayed and overtaken by later ones.

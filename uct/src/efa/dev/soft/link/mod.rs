@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::rc::Weak;
 use std::sync::Arc;
+use ucs::mem::guard;
 
 /// Outcome of one attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,13 +51,13 @@ impl<'a> SendBuf<'a> {
         SendBuf { ptr, len, life: PhantomData }
     }
 
-    /// Copies the bytes to `to`, which may overlap. Unsafe: `to` is writable for `len()` bytes. // HOT
+    /// Copies the bytes to `to`, which may overlap. False: the program has unmapped them, see [`guard`].
+    /// Unsafe: `to` is writable for `len()` bytes. // HOT
     #[inline]
-    pub(super) unsafe fn copy_to(&self, to: *mut u8) {
-        if self.len > 0 {
-            // SAFETY: the source is readable by construction, the target by this function's contract.
-            unsafe { std::ptr::copy(self.ptr, to, self.len as usize) }
-        }
+    #[must_use]
+    pub(super) unsafe fn copy_to(&self, to: *mut u8) -> bool {
+        // SAFETY: the source is readable by construction, the target by this function's contract.
+        self.len == 0 || unsafe { guard::copy(self.ptr, to, self.len as usize) }
     }
 }
 
@@ -73,17 +74,22 @@ impl Msg<'_> {
         self.bufs[0].len + self.bufs[1].len
     }
 
-    /// Copies the message to `to`. Unsafe: `to` is writable for `len()` bytes. // HOT
+    /// Copies the message to `to`. False: the program has unmapped a part of it. Unsafe: `to` is writable for
+    /// `len()` bytes. // HOT
     #[inline]
-    pub(super) unsafe fn copy_to(&self, to: *mut u8) {
+    #[must_use]
+    pub(super) unsafe fn copy_to(&self, to: *mut u8) -> bool {
         // SAFETY: `to` has room for both buffers by this function's contract.
-        unsafe { self.bufs[0].copy_to(to) };
-        if self.bufs[1].len > 0 {
-            // SAFETY: the first buffer ends inside `to`.
-            let next = unsafe { to.add(self.bufs[0].len as usize) };
-            // SAFETY: the rest of `to` is as long as the second buffer.
-            unsafe { self.bufs[1].copy_to(next) };
+        if !unsafe { self.bufs[0].copy_to(to) } {
+            return false;
         }
+        if self.bufs[1].len == 0 {
+            return true;
+        }
+        // SAFETY: the first buffer ends inside `to`.
+        let next = unsafe { to.add(self.bufs[0].len as usize) };
+        // SAFETY: the rest of `to` is as long as the second buffer.
+        unsafe { self.bufs[1].copy_to(next) }
     }
 }
 

@@ -8,6 +8,8 @@ use super::QpCore;
 use super::deferred::{Body, Wr};
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Sge};
+use std::borrow::Cow;
+use ucs::mem::guard;
 
 impl<L: Link> QpCore<L> {
     /// Records a completed request, unless it had no destination and never reached the wire.
@@ -16,10 +18,10 @@ impl<L: Link> QpCore<L> {
         if wr.iid == 0 {
             return;
         }
-        let mut bytes: [&[u8]; 2] = [&[]; 2];
+        let mut bytes: [Cow<'_, [u8]>; 2] = Default::default();
         let (op, len, remote) = match &wr.body {
             Body::Inline { len, bytes: inline } => {
-                bytes[0] = &inline[..usize::from(*len)];
+                bytes[0] = Cow::Borrowed(&inline[..usize::from(*len)]);
                 (WireOp::Send, u32::from(*len), RemoteAddr::default())
             }
             Body::Send { sge } => {
@@ -45,18 +47,18 @@ impl<L: Link> QpCore<L> {
             imm,
             len,
             remote,
-            bytes,
+            bytes: [&bytes[0], &bytes[1]],
             attempted_at: self.attempted_at.take(),
         });
     }
 
-    fn readable(&self, sge: &Sge) -> &[u8] {
+    fn readable(&self, sge: &Sge) -> Cow<'_, [u8]> {
         if sge.len == 0 || !self.lkey_allows(sge, Access::LOCAL_READ) {
-            return &[];
+            return Cow::default();
         }
         // SAFETY: the range lies in a live registration (checked above); the request has not completed, so
         // its user leaves the bytes alone.
-        unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) }
+        unsafe { registered(sge) }
     }
 
     #[cold]
@@ -71,11 +73,24 @@ impl<L: Link> QpCore<L> {
         let bytes = match sge.filter(|sge| self.lkey_allows(sge, Access::LOCAL_WRITE)) {
             // SAFETY: the range lies in a live registration (checked just now), and its message was not
             // handed to the user yet.
-            Some(sge) => unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) },
-            None => &[],
+            Some(sge) => unsafe { registered(&sge) },
+            None => Cow::default(),
         };
-        capture.record_received(cqe, bytes);
+        capture.record_received(cqe, &bytes);
     }
+}
+
+/// Bytes of a registration; none if the program has unmapped them. Unsafe: the range lies in a registration
+/// that stays, and nobody writes it.
+unsafe fn registered<'a>(sge: &Sge) -> Cow<'a, [u8]> {
+    if !guard::is_on() {
+        // SAFETY: this function's contract.
+        return Cow::Borrowed(unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) });
+    }
+    let mut bytes = vec![0; sge.len as usize];
+    // SAFETY: this function's contract; the vector has room.
+    let copied = unsafe { guard::copy(sge.addr, bytes.as_mut_ptr(), bytes.len()) };
+    if copied { Cow::Owned(bytes) } else { Cow::default() }
 }
 
 /// Remote address at which an RDMA operation started, of which `sge` and `raddr` may be the rest.

@@ -6,6 +6,7 @@ use super::super::link::{Link, PostedRecv};
 use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind, Sge};
+use ucs::mem::guard;
 
 pub(super) const GRH_LEN: u32 = 40;
 
@@ -52,7 +53,9 @@ impl<L: Link> QpCore<L> {
         cqe.len += GRH_LEN;
         // SAFETY: the header's place is a live registration for local writes (checked just now), in front of
         // the message.
-        unsafe { std::ptr::copy_nonoverlapping(grh.as_ptr(), header.addr, grh.len()) };
+        if !unsafe { guard::copy(grh.as_ptr(), header.addr, grh.len()) } {
+            cqe.status = DevStatus::InvalidLkey;
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::api::{Access, Error};
 use crate::efa::dev::{Cqe, CqeOp, Dev, DevMr, DevQp, DevStatus, PostError, Sge};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+use ucs::mem::guard;
 
 /// Most SGEs of a receive.
 pub const MAX_RECV_SGE: usize = 3;
@@ -128,9 +129,10 @@ impl<L: Link> QpCore<L> {
             }
             // SAFETY: the target is a live registration for local writes of that length (checked just now);
             // the source lies in a buffer of ours that has `done + len` bytes and overlaps no SGE.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.addr.wrapping_add(done as usize), sge.addr, len as usize)
-            };
+            if !unsafe { guard::copy(from.addr.wrapping_add(done as usize), sge.addr, len as usize) } {
+                cqe.status = DevStatus::InvalidLkey;
+                return;
+            }
             done += len;
         }
     }

@@ -203,7 +203,10 @@ impl RemoteQp for InprocRemoteQp {
         }
         // SAFETY: the posted range is a live registration for local writes with room for the message (both
         // checked above).
-        unsafe { msg.copy_to(posted.addr) };
+        if !unsafe { msg.copy_to(posted.addr) } {
+            qp.posted.borrow_mut().push_front(posted);
+            return TryOutcome::Done(DevStatus::InvalidLkey);
+        }
         qp.arrive(cqe, Some(posted));
         self.delivered()
     }

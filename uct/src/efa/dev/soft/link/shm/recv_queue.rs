@@ -7,14 +7,15 @@ use super::ShmDevice;
 use super::lookup::QpName;
 use super::ring;
 use super::seg::{
-    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_TOO_LONG, FLAG_WRITE, Head,
-    INLINE, QpSeg, SHORT,
+    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_TOO_LONG, FLAG_VOID,
+    FLAG_WRITE, Head, INLINE, QpSeg, SHORT,
 };
 use crate::api::Access;
 use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use ucs::mem::guard;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
@@ -110,34 +111,41 @@ impl ShmRecvQueue {
                 return DevStatus::BadStatus;
             }
             // SAFETY: `len` is at most SHORT; the buffer is a live registration of that length.
-            unsafe { self.copy_short(desc, index, len as usize, posted.addr) };
-            return DevStatus::Ok;
+            let copied = unsafe { self.copy_short(desc, index, len as usize, posted.addr) };
+            return if copied { DevStatus::Ok } else { DevStatus::InvalidLkey };
         }
         let hot = flags & FLAG_HOT != 0;
         let slot = if hot { self.seg.hot_slot(index) } else { self.seg.cold_slot(index) };
         let Some(from) = self.seg.payload(slot, len) else { return DevStatus::BadStatus };
-        // SAFETY: `from` has `len` bytes in our own segment, which is not registered; the buffer as above.
+        if guard::is_on() {
+            // SAFETY: `from` has `len` bytes in our own segment, not registered; the buffer as above.
+            let copied = unsafe { guard::copy(from, posted.addr, len as usize) };
+            return if copied { DevStatus::Ok } else { DevStatus::InvalidLkey };
+        }
+        // SAFETY: as above.
         unsafe { ucs::mem::copy_bytes(from, posted.addr, len as usize) };
         DevStatus::Ok
     }
 
-    /// Copies a short message out. Unsafe: `len` is at most SHORT, and `to` writable for that many bytes.
-    /// // HOT
+    /// Copies a short message out. False: the program has unmapped the buffer. Unsafe: `len` is at most
+    /// SHORT, and `to` writable for that many bytes. // HOT
     #[inline]
-    unsafe fn copy_short(&self, desc: &Desc, index: u32, len: usize, to: *mut u8) {
+    unsafe fn copy_short(&self, desc: &Desc, index: u32, len: usize, to: *mut u8) -> bool {
         let body: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
         if len <= INLINE {
             // SAFETY: `body` has so many bytes, and `to` room for them by this function's contract.
-            return unsafe { std::ptr::copy_nonoverlapping(body.as_ptr().cast(), to, len) };
+            return unsafe { guard::copy(body.as_ptr().cast(), to, len) };
         }
         // SAFETY: the message, and with it the room at `to`, is longer than `body`.
-        unsafe { std::ptr::copy_nonoverlapping(body.as_ptr().cast(), to, INLINE) };
+        if !unsafe { guard::copy(body.as_ptr().cast(), to, INLINE) } {
+            return false;
+        }
         let desc_ext = self.seg.desc_ext(index);
         let rest: [u64; (SHORT - INLINE) / 8] = std::array::from_fn(|i| desc_ext.0[i].load(Relaxed));
         // SAFETY: inside the room at `to`, which is longer.
         let to = unsafe { to.add(INLINE) };
         // SAFETY: `rest` has the bytes of the longest message behind `body`, and `to` room for this one's.
-        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr().cast(), to, len - INLINE) };
+        unsafe { guard::copy(rest.as_ptr().cast(), to, len - INLINE) }
     }
 
     #[cold]
@@ -184,13 +192,23 @@ impl ShmRecvQueue {
         // Published without a posted receive: only a faulty sender does this.
         let posted = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take()?;
         let fields = DescFields::read(desc);
-        let status = match fields.src & FLAG_WRITE {
+        let status = match fields.src & (FLAG_WRITE | FLAG_VOID) {
             0 => self.finish(desc, tail, fields, &posted),
-            _ => DevStatus::Ok,
+            FLAG_WRITE => DevStatus::Ok,
+            _ if self.closed.get() => DevStatus::Flushed,
+            _ => return self.skip_void(tail, posted),
         };
         self.finish_claim(tail);
         *out = self.cqe(desc, fields, posted.wr_id, status);
         Some(posted)
+    }
+
+    /// Passes over a claim without a message. Polls find what is behind it next time.
+    #[cold]
+    fn skip_void(&self, tail: u32, posted: PostedRecv) -> Option<PostedRecv> {
+        self.finish_claim(tail);
+        self.post(posted);
+        None
     }
 
     fn next_unsol(&self) -> Option<Cqe> {

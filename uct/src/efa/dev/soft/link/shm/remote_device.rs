@@ -12,6 +12,7 @@ use crate::efa::dev::soft::mr::{MrTableView, Region};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
+use ucs::mem::guard;
 use ucs::mem::{SharedMap, SharedMem};
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::{AtomicBool, AtomicU32, AtomicU64, fence};
@@ -118,7 +119,13 @@ impl RemoteDevice {
         if !self.seen_within(LIVENESS_VALID) && self.is_dead() {
             return Err(DevStatus::BadDestQpn);
         }
-        vm::copy(self.pid, raddr, local, len, dir)
+        let copied = vm::copy(self.pid, raddr, local, len, dir);
+        match copied {
+            Err(DevStatus::RemoteBadAddress) if !vm::is_mapped(local, len, dir) => {
+                Err(DevStatus::InvalidLkey)
+            }
+            copied => copied,
+        }
     }
 
     #[cold]
@@ -275,8 +282,10 @@ impl RemoteDevice {
                 };
                 // SAFETY: `there` has `len` mapped bytes (checked in `map_range`); the caller checked the
                 // local range for this direction. They may overlap in a self-write.
-                unsafe { std::ptr::copy(src, dst, len as usize) };
-                Ok(len)
+                match unsafe { guard::copy(src, dst, len as usize) } {
+                    true => Ok(len),
+                    false => Err(DevStatus::InvalidLkey),
+                }
             }
             None => self.copy_jointly(&memory.unfinished, pd, op, len, dir),
         };

@@ -10,8 +10,8 @@ use super::super::{Msg, Rdma, RemoteQp, Sender, TryOutcome};
 use super::remote_device::{RemoteDevice, RemoteMemory};
 use super::ring::{self, CLOSED};
 use super::seg::{
-    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_TOO_LONG, FLAG_WRITE, Head,
-    INLINE, QpIdentity, QpSeg, SHORT,
+    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_TOO_LONG, FLAG_VOID,
+    FLAG_WRITE, Head, INLINE, QpIdentity, QpSeg, SHORT,
 };
 use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
@@ -229,7 +229,9 @@ impl ShmRemoteQp {
         self.sign(desc, claim, self.seg.layout().ring);
         let mut words = [0u64; SHORT / 8];
         // SAFETY: the caller has checked that the message is at most SHORT bytes, the size of `words`.
-        unsafe { msg.copy_to(words.as_mut_ptr().cast()) };
+        if !unsafe { msg.copy_to(words.as_mut_ptr().cast()) } {
+            return self.void(desc, claim.index, from, msg);
+        }
         let (body, rest) = words.split_at(INLINE / 8);
         desc.body.iter().zip(body).for_each(|(to, &word)| to.store(word, Relaxed));
         if msg.len() as usize > INLINE {
@@ -239,6 +241,13 @@ impl ShmRemoteQp {
         }
         self.publish_msg(desc, claim.index, from, msg, FLAG_INLINE);
         TryOutcome::Done(DevStatus::Ok)
+    }
+
+    /// Gives a claim back: the program has unmapped the message.
+    #[cold]
+    fn void(&self, desc: &Desc, index: u32, from: Sender, msg: &Msg<'_>) -> TryOutcome {
+        self.publish_msg(desc, index, from, msg, FLAG_VOID);
+        TryOutcome::Done(DevStatus::InvalidLkey)
     }
 
     /// Sends by the receive WQE, which is valid only if the claim succeeds. `Err`: the head moved.
@@ -299,7 +308,9 @@ impl ShmRemoteQp {
         };
         // SAFETY: `to` has room for the message in the payload area of the peer's segment (checked), and the
         // claim makes the slot ours.
-        unsafe { msg.copy_to(to) };
+        if !unsafe { msg.copy_to(to) } {
+            return self.void(desc, index, from, msg);
+        }
         self.publish_msg(desc, index, from, msg, flag);
         TryOutcome::Done(DevStatus::Ok)
     }
@@ -318,8 +329,7 @@ impl ShmRemoteQp {
             Ok(Some(to)) => {
                 // SAFETY: `to` is mapped with room for the message in a region of the peer (checked), and the
                 // claim makes it ours.
-                unsafe { msg.copy_to(to) };
-                Ok(())
+                if unsafe { msg.copy_to(to) } { Ok(()) } else { Err(DevStatus::InvalidLkey) }
             }
             Ok(None) => {
                 let [a, b] = &msg.bufs;
@@ -329,7 +339,11 @@ impl ShmRemoteQp {
             }
             Err(()) => Err(DevStatus::RemoteAbort),
         };
-        let flags = if written.is_ok() { 0 } else { FLAG_ABORT };
+        let flags = match written {
+            Ok(()) => 0,
+            Err(DevStatus::InvalidLkey) => FLAG_VOID,
+            Err(_) => FLAG_ABORT,
+        };
         self.publish_msg(desc, claim.index, from, msg, flags);
         TryOutcome::Done(written.err().unwrap_or(DevStatus::Ok))
     }

@@ -110,6 +110,8 @@ pub(super) const FLAG_HOT: u32 = 1 << 20;
 pub(super) const FLAG_COLD: u32 = 1 << 21;
 /// The message exceeded its receive: nothing was written.
 pub(super) const FLAG_TOO_LONG: u32 = 1 << 22;
+/// The sender had no message to write after its claim: the receive stays posted.
+pub(super) const FLAG_VOID: u32 = 1 << 23;
 
 const _: () = assert!(size_of::<Desc>() == 64);
 

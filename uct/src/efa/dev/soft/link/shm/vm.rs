@@ -5,6 +5,7 @@
 use crate::efa::dev::DevStatus;
 use std::sync::Once;
 use ucs::Errno;
+use ucs::mem::page::page_size;
 
 /// Allows any process of this user to access our memory, for the rest of this process's life, where the
 /// system would not (Yama's ptrace_scope is 1).
@@ -47,6 +48,21 @@ pub(super) fn copy(pid: u32, raddr: u64, local: *mut u8, len: u32, dir: CopyDir)
         }
     }
     Ok(())
+}
+
+/// Whether `len` bytes at `local` are mapped for their part in such a copy. Yes where the kernel cannot tell
+/// (before Linux 5.14). The pages are filled, as the copy would have filled them.
+#[cold]
+pub(super) fn is_mapped(local: *mut u8, len: u32, dir: CopyDir) -> bool {
+    let start = local.addr() & !(page_size() - 1);
+    let pages = (local.addr() - start + len as usize).next_multiple_of(page_size());
+    let advice = match dir {
+        CopyDir::FromPeer => libc::MADV_POPULATE_WRITE,
+        CopyDir::ToPeer => libc::MADV_POPULATE_READ,
+    };
+    // SAFETY: fills pages that the program has mapped, and changes no byte of them.
+    let done = unsafe { libc::madvise(local.with_addr(start).cast(), pages, advice) };
+    done == 0 || !matches!(Errno::last_os().0, libc::ENOMEM | libc::EFAULT)
 }
 
 #[cold]

@@ -96,11 +96,12 @@ pub use peers::Peers;
 pub use peers::conversation::Conversation;
 pub use peers::peer::FailedLane;
 pub use peers::wires::Wires;
+pub use peers::workers::is_same_worker;
 pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
-pub use protocols::peer_error::ABORTED;
+pub use protocols::peer_error::{ABORTED, tell_lost_peers};
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;

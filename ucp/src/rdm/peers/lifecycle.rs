@@ -7,7 +7,7 @@ use crate::rdm::peers::end_ops::{EndScope, end_ops};
 use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags, PeerState};
-use crate::rdm::protocols::zcopy_recv;
+use crate::rdm::protocols::{peer_error, zcopy_recv};
 use crate::rdm::rails::announce;
 use crate::rdm::rma::args::PacketOrder;
 use crate::rdm::status::OpError;
@@ -203,6 +203,9 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
     }
     end_ops(e, w, id, OpError::Peer(id, fault), scope);
     zcopy_recv::drop_forwards(e, id);
+    if e.peers.table[id].may_be_told() {
+        e.peers.to_be_told.push((id, peer_error::LOST_NOTES));
+    }
     e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
 }
 

@@ -48,6 +48,8 @@ pub struct Peers {
     pub(in crate::rdm) over_limit_peer: Option<PeerId>,
     /// Lanes found lost while something else was under way, until they have failed.
     pub(in crate::rdm) lost_lanes: Vec<(LaneId, PeerError)>,
+    /// Peers lost for good that are to be told so, and how many times still.
+    pub(in crate::rdm) to_be_told: Vec<(PeerId, u8)>,
     /// Room of one packet, for bytes that callbacks pack.
     pub(in crate::rdm) packed: Vec<u8>,
     /// Senders that have not answered.
@@ -67,6 +69,7 @@ impl Peers {
             refused_ops: RefusedOps::default(),
             over_limit_peer: None,
             lost_lanes: Vec::new(),
+            to_be_told: Vec::new(),
             packed: Vec::new(),
             strangers: Strangers::default(),
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },

@@ -14,8 +14,7 @@ use crate::rdm::op::rma_op::{Job, RmaState};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::peer::{Ctl, PartialMsg};
+use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerTable};
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Sync};
@@ -50,6 +49,9 @@ const NO_ROOM: u32 = 4108;
 /// has more.
 const MAX_UNSENT_ERRORS: usize = 4096;
 
+/// How often a peer that was lost is told so unasked.
+pub(in crate::rdm) const LOST_NOTES: u8 = 4;
+
 /// Sends a PEER_ERROR.
 pub(in crate::rdm) fn push<W: Wire>(
     peers: &mut Peers,
@@ -75,6 +77,23 @@ pub(in crate::rdm) fn tell_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerI
     if peers.table[id].may_be_told() {
         let _ = push(peers, w, id, ErrorRef::Op(Close::ID), ABORTED);
     }
+}
+
+/// Tells peers that were lost, and live, that they were: one that is silent would wait for ever. Called at
+/// each keepalive; each peer is told [`LOST_NOTES`] times, as the device may lose a note, too.
+// [M11.20]
+pub fn tell_lost_peers<W: Wire>(peers: &mut Peers, w: &mut W) {
+    let mut lost = std::mem::take(&mut peers.to_be_told);
+    lost.retain_mut(|(id, left)| {
+        if !peers.table.get(*id).is_some_and(Peer::may_be_told) {
+            return false;
+        }
+        if push(peers, w, *id, ErrorRef::Op(Close::ID), ABORTED).is_ok() {
+            *left -= 1;
+        }
+        *left > 0
+    });
+    peers.to_be_told = lost;
 }
 
 /// Ends the operation or message that a PEER_ERROR names.

@@ -11,7 +11,7 @@ use crate::rdm::rma::mem::Access;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
-use crate::rdm::{Conversation, EngineSnapshot};
+use crate::rdm::{Conversation, EngineSnapshot, tell_lost_peers};
 use crate::wire::{EfaStatus, Features, MsgClass, PktType};
 
 const LEN: usize = 20_000;
@@ -503,6 +503,48 @@ fn keepalive_asks_again_for_what_a_close_waits_for() {
 }
 
 /// A peer that does not announce bit 61, as libfabric, hears nothing of it.
+/// A peer that says nothing, as it only waits for messages, learns of it, although the device loses notes.
+// [M11.20]
+#[test]
+fn silent_side_is_told_that_it_was_lost() {
+    for lost_notes in 0..4 {
+        for lane_fails in [false, true] {
+            let (mut net, to, back) = connected(NetConfig::RELIABLE);
+            let mut room = [0; 4];
+            let named = RecvArgs { buf: recv_buf(&mut room), kind: ANY, from: Some(to), user: 9 };
+            net.at(0, |e, w| e.recv(w, named));
+            let fault = match lane_fails {
+                true => EfaStatus::Flushed,
+                false => EfaStatus::RemoteAbort,
+            };
+            net.at(1, |e, w| e.on_keepalive_error(w, back, PeerError::Device(fault)));
+            net.settle();
+            assert_eq!(net.events(0), [], "nothing says so yet");
+            for n in 0..6 {
+                net.at(1, |e, w| tell_lost_peers(e.peers_mut(), w));
+                if n < lost_notes {
+                    net.sent_packets.clear();
+                }
+                net.settle();
+            }
+            let notes = net.nodes[1].engine.peers().stats().rare.errors_sent;
+            // What had come before can still be received until then.
+            let wire = net.nodes[0].wire;
+            net.at(0, |e, w| e.on_wire_drained(w, wire));
+            let told = net.events(0);
+            if lane_fails {
+                // Nothing can be sent; the other side's keepalive finds the queue pair gone.
+                assert_eq!((notes, told), (0, vec![]));
+                continue;
+            }
+            let gone = Err(OpError::Peer(to, PeerError::Gone));
+            assert_eq!(notes, 4);
+            assert!(told.contains(&EngineEvent::RecvDone { user: 9, result: gone }), "{told:?}");
+            assert!(told.contains(&EngineEvent::PeerFailed { peer: to, fault: PeerError::Gone }), "{told:?}");
+        }
+    }
+}
+
 // [M11.19]
 #[test]
 fn peer_without_closes_is_not_told_that_it_was_lost() {

@@ -63,7 +63,7 @@ pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> 
     if magic == T::MAGIC {
         return Ok(object);
     }
-    tracing::error!("not a {} handle, or one that has been freed: {handle:p}", T::NAME);
+    tracing::error!("not a valid {}: {handle:p} is of another kind, or has been freed", T::NAME);
     Err(Status::InvalidParam)
 }
 

@@ -12,6 +12,7 @@ use crate::entry::{CStatus, mask_of};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::rkey::pack;
 use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_map};
+use crate::worker::malloc_bytes;
 
 /// `UCS_MEMORY_TYPE_HOST`.
 const HOST: c_int = 0;
@@ -48,6 +49,9 @@ fn mem_status(error: &MemError) -> Status {
         MemError::TooMany => Status::ExceedsLimit,
         MemError::Open(error) => open_status(error),
         MemError::Thread(_) => Status::InvalidParam,
+        MemError::NotExportable => Status::Unsupported,
+        MemError::NotExported => Status::InvalidParam,
+        MemError::NotMapped => Status::Unreachable,
         _ => Status::NoMemory,
     }
 }
@@ -60,11 +64,33 @@ fn access_of(prot: Option<u32>) -> Access {
     access
 }
 
+/// Bytes of exported memory that tell its length.
+const EXPORT_PREFIX: usize = 9;
+
+/// Maps memory that another process has exported.
+fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
+    if at.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller passes exported memory, of which none is shorter.
+    let first = unsafe { std::slice::from_raw_parts(at, EXPORT_PREFIX) };
+    let len = ucp::exported_mem_len(first).map_err(|error| mem_status(&error))?;
+    // SAFETY: that is its length.
+    let exported = unsafe { std::slice::from_raw_parts(at, len) };
+    let mem = context.context.mem_import(exported).map_err(|error| match &error {
+        MemError::Wire(reason) => {
+            tracing::error!("exported memory cannot be mapped: {reason}");
+            reason.status()
+        }
+        _ => mem_status(&error),
+    })?;
+    Ok(Mem { magic: Magic::of::<Mem>(), addr: mem.as_ptr().cast(), len: mem.len(), mem: Some(mem) })
+}
+
 fn map(context: &Context, params: *const MemMapParams) -> Result<Mem, Status> {
     let mask = mask_of(params)?;
-    if mask & mem_map::EXPORTED_MEMH_BUFFER != 0 {
-        tracing::error!("imported memory handles are not supported");
-        return Err(Status::Unsupported);
+    if let Some(exported) = field!(params, mask, mem_map::EXPORTED_MEMH_BUFFER, exported_memh_buffer) {
+        return import(context, exported.cast());
     }
     let len = field!(params, mask, mem_map::LENGTH, length).ok_or(Status::InvalidParam)?;
     let addr = field!(params, mask, mem_map::ADDRESS, address).unwrap_or(std::ptr::null_mut());
@@ -143,16 +169,22 @@ entry! {
         }
     }
 
-    /// Packs a remote key. Keys for other contexts of this host (export) are not supported.
+    /// Packs a remote key, or memory for `ucp_mem_map` of another process of this user.
     fn ucp_memh_pack(
         memh: *mut Mem, params: *const MemhPackParams, buffer: *mut *mut c_void, size: *mut usize,
     ) -> CStatus {
         let mask = mask_of(params)?;
-        if field!(params, mask, 1 << 0, flags).unwrap_or(0) & EXPORT != 0 {
-            tracing::warn!("ucp_memh_pack: exported memory handles are not supported");
-            return Err(Status::Unsupported);
+        let memh = checked(memh)?;
+        if field!(params, mask, 1 << 0, flags).unwrap_or(0) & EXPORT == 0 {
+            return pack(memh, buffer, size);
         }
-        pack(checked(memh)?, buffer, size)
+        if buffer.is_null() || size.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        let exported = memh.mem.as_ref().ok_or(MemError::NotExportable).and_then(ucp::Mem::export);
+        let exported = exported.map_err(|error| mem_status(&error))?;
+        store(buffer, malloc_bytes(&exported)?)?;
+        store(size, exported.len())
     }
 
     /// Frees what `ucp_memh_pack` has packed.

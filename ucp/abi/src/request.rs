@@ -27,6 +27,14 @@ pub(crate) fn as_result(status: Status) -> Result<(), Status> {
     if status == Status::Ok { Ok(()) } else { Err(status) }
 }
 
+/// The status of an entry point as the result of another.
+pub(crate) fn as_result_of(status: CStatus) -> Result<(), Status> {
+    match status {
+        CStatus(0) => Ok(()),
+        CStatus(code) => Err(Status::from_code(code.into()).unwrap_or(Status::IoError)),
+    }
+}
+
 /// Frees a request by `how`, or takes back one of `ucp_request_alloc`. // HOT
 #[inline(always)]
 fn free(request: *mut c_void, how: fn(&ucp::Worker, RequestId)) -> Result<(), Status> {

@@ -10,6 +10,7 @@
 //! | `ep`, `pending` | endpoints, operations that wait for room |
 //! | `send`, `rma`, `amo`, `flush` | operations |
 //! | `ops` | the table of operations that UCX's inline functions call |
+//! | `v2` | forms whose parameters have a mask |
 //! | `refused` | connection managers and listeners, which there are none of |
 
 /// Defines functions of the operation table, which have no name outside. The body returns a `Result` with a
@@ -42,6 +43,7 @@ mod rkey;
 mod rma;
 mod send;
 mod types;
+mod v2;
 mod worker;
 
 use ::ucs::Status;

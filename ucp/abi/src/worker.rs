@@ -117,14 +117,20 @@ pub(crate) fn malloc_bytes(bytes: &[u8]) -> Result<*mut c_void, Status> {
     Ok(at)
 }
 
-/// The packed address at a pointer, whose length is in its first four bytes.
+/// Begin of a raw address of libfabric's EFA provider: its GID is link-local.
+const RAW_BEGIN: [u8; 4] = [0xfe, 0x80, 0, 0];
+/// Bytes of a raw address.
+const RAW_LEN: usize = 32;
+
+/// The packed address at a pointer, whose length is in its first four bytes, or a raw address of libfabric.
 pub(crate) fn read_address(at: *const c_void) -> Result<Address, Status> {
     if at.is_null() {
         return Err(Status::InvalidParam);
     }
     // SAFETY: the caller passes an address of this library, of which none is shorter.
     let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), 4) };
-    let len = Address::packed_len(first).map_err(|error| {
+    let len = if first == RAW_BEGIN { Ok(RAW_LEN) } else { Address::packed_len(first) };
+    let len = len.map_err(|error| {
         tracing::error!("{error}");
         Status::InvalidAddr
     })?;
@@ -248,6 +254,15 @@ entry! {
         let uid = read_address(address)?.uid().unwrap_or(0);
         answer!(attr, mask, 1 << 0, worker_uid = uid);
         Ok(())
+    }
+
+    /// Raw address of a worker's `efa`, for libfabric; declared in `ucx4efa.h`.
+    fn ucx4efa_efa_raw_address(address: *const c_void, raw: *mut [u8; RAW_LEN]) -> CStatus {
+        let found = read_address(address)?.efa_raw();
+        if raw.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        store(raw, found.ok_or(Status::Unreachable)?)
     }
 
     /// Receives and completes. Returns the number of events. // HOT

@@ -5,13 +5,15 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{library_folder, output_within};
 
+const ASAN: &str = "-fsanitize=address";
 const HEADER: &str = "/usr/include/ucp/api/ucp.h";
 
 fn compile(name: &str, folder: &Path, arguments: &[&str]) -> PathBuf {
@@ -28,7 +30,7 @@ fn compile(name: &str, folder: &Path, arguments: &[&str]) -> PathBuf {
         .arg(&program)
         .arg(source)
         .arg(format!("-L{}", folder.display()))
-        .arg("-l:libucp.so.0");
+        .args(["-l:libucp.so.0", "-lpthread"]);
     let output = gcc.output().expect("gcc runs");
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     program
@@ -48,27 +50,40 @@ fn run(name: &str, tls: &[&str]) {
 }
 
 fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
+    run_compiled(name, tls, &[], &[], environment);
+}
+
+/// Compiles a program and runs it on each list of transports, with arguments.
+fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], environment: &[(&str, &str)]) {
     if !has_headers() {
         return;
     }
     let folder = library_folder();
     // Some functions are newer than Debian's headers.
     let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
-    let arguments: &[&str] = if ["rest.c", "wrong_kind.c"].contains(&name) { &[ours] } else { &[] };
-    let program = compile(name, &folder, arguments);
-    let module = if name == "pitfalls.c" {
+    let mut flags = flags.to_vec();
+    if ["rest.c", "wrong_kind.c", "exported.c", "uct.c", "uct_peer.c"].contains(&name) {
+        flags.push(ours);
+    }
+    let program = compile(name, &folder, &flags);
+    // The address sanitizer loads modules itself, so that the library does not see who does.
+    let module = if name == "pitfalls.c" && !flags.contains(&ASAN) {
         compile("module.c", &folder, &["-shared", "-fPIC"])
     } else {
         PathBuf::new()
     };
     for tls in tls {
         let mut command = Command::new(&program);
+        command.args(arguments);
         // The prefix of the configuration wins.
         command.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", tls).env("UCX_TEST_LOG_LEVEL", "fatal");
         if name == "fuzz.c" {
             command.env("UCX_LOG_LEVEL", "fatal");
         }
-        command.env("MODULE", module.as_os_str()).envs(environment.iter().copied());
+        command.envs(environment.iter().copied());
+        if !module.as_os_str().is_empty() {
+            command.env("MODULE", module.as_os_str());
+        }
         let output = output_within(command, 120);
         assert!(output.stdout.is_empty(), "{name} on {tls} prints to standard output");
         assert!(
@@ -101,8 +116,83 @@ fn other_forms_of_operations() {
 }
 
 #[test]
+fn memory_exported_to_another_process() {
+    run("exported.c", &["posix", "posix,cma", "posix,efa"]);
+    run_compiled("exported.c", &["posix", "efa", "self"], &[], &["refused"], &[]);
+}
+
+/// The programs find no use of freed memory, no access out of bounds, and no leak. Only they are compiled for
+/// it: the library's allocations are those of its C allocator, which they replace.
+#[test]
+fn programs_under_the_address_sanitizer() {
+    let flag = ASAN;
+    let mut gcc = Command::new("gcc");
+    gcc.args([flag, "-x", "c", "-o", "/dev/null", "-"]).stdin(Stdio::piped()).stderr(Stdio::null());
+    let linked = gcc.spawn().and_then(|mut gcc| {
+        gcc.stdin.take().expect("piped").write_all(b"int main(void) { return 0; }\n")?;
+        gcc.wait()
+    });
+    if !linked.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no gcc with {flag}");
+    }
+    for name in PROGRAMS {
+        // A child process that `fork` has made without the library's threads ends by `exit`: what those
+        // threads have held counts as a leak.
+        let options = if name == "pitfalls.c" { "detect_leaks=0" } else { "detect_leaks=1" };
+        run_compiled(name, &["posix"], &[flag, "-g"], &[], &[("ASAN_OPTIONS", options)]);
+    }
+    for name in ["uct.c", "uct_peer.c"] {
+        for arguments in [["self", "memory"], ["posix", "memory"], ["cma", "memory"]] {
+            run_compiled(name, &["all"], &[flag, "-g"], &arguments, &[]);
+        }
+    }
+    run_compiled("exported.c", &["posix"], &[flag, "-g"], &["refused"], &[]);
+}
+
+/// Every C program of the tests on `ucp_*` functions that ends by itself.
+const PROGRAMS: [&str; 10] = [
+    "tagged.c",
+    "one_sided.c",
+    "messages.c",
+    "rest.c",
+    "pitfalls.c",
+    "bad_input.c",
+    "wrong_kind.c",
+    "fuzz.c",
+    "exported.c",
+    "idle.c",
+];
+
+/// Every C program with a `main` runs under the address sanitizer, but for those named here.
+#[test]
+fn no_program_is_left_out() {
+    let others = [
+        // Parts of others, and programs that abort or need an MPI library or libfabric.
+        "module.c",
+        "check_rules.c",
+        "mpi.c",
+        "shmem.c",
+        "uct.c",
+        "uct_peer.c",
+        "libfabric_peer.c",
+        "libfabric_ucp.c",
+    ];
+    let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")).expect("programs");
+    for file in files {
+        let name = file.expect("a file").file_name().to_string_lossy().into_owned();
+        let is_known = PROGRAMS.contains(&&*name) || others.contains(&&*name);
+        assert!(!name.ends_with(".c") || is_known, "{name} does not run under the address sanitizer");
+    }
+}
+
+#[test]
 fn what_programs_rely_on() {
     run("pitfalls.c", &["posix", "efa", "posix,cma"]);
+}
+
+#[test]
+fn progress_costs_little_while_nothing_happens() {
+    run("idle.c", &["posix", "efa", "posix,cma,efa"]);
 }
 
 #[test]

@@ -15,7 +15,6 @@ const VALUES: &[(&str, State, &str)] = &[
     ("UCP_PARAM_FIELD_ESTIMATED_NUM_EPS", State::NoEffect, "a hint"),
     ("UCP_PARAM_FIELD_ESTIMATED_NUM_PPN", State::NoEffect, "a hint"),
     ("UCP_PARAM_FIELD_NODE_LOCAL_ID", State::NoEffect, "a hint"),
-    ("UCP_FEATURE_EXPORTED_MEMH", State::Refused, "its functions return `UCS_ERR_UNSUPPORTED`"),
     ("UCP_FEATURE_", State::NoEffect, "every feature is there in every context"),
     ("UCP_WORKER_PARAM_FIELD_CPU_MASK", State::NoEffect, "a hint"),
     (
@@ -29,11 +28,11 @@ const VALUES: &[(&str, State, &str)] = &[
     ("UCP_ERR_HANDLING_MODE_", State::NoEffect, "failures are found, and operations end, in every mode"),
     ("UCP_EP_PARAMS_FLAGS_NO_LOOPBACK", State::NoEffect, "an endpoint to its own worker works"),
     ("UCP_MEM_MAP_PROT_LOCAL_", State::NoEffect, "local access is not restricted"),
-    ("UCP_MEM_MAP_PARAM_FIELD_EXPORTED_MEMH_BUFFER", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
+    ("UCP_MEM_MAP_PARAM_FIELD_EXPORTED_MEMH_BUFFER", State::Works, "on this host"),
     (
         "UCP_MEMH_PACK_FLAG_EXPORT",
-        State::Refused,
-        "`UCS_ERR_UNSUPPORTED`, as by UCX without a device that exports",
+        State::Works,
+        "for memory that `ucp_mem_map` has allocated, with `posix`; other memory returns `UCS_ERR_UNSUPPORTED`",
     ),
     ("UCP_DATATYPE_STRIDED", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
     ("UCP_AM_FLAG_", State::NoEffect, "messages are always whole, and their data can always be kept"),
@@ -235,5 +234,30 @@ fn nothing_of_the_public_headers_is_missing() {
     }
     for (name, ..) in VALUES {
         assert!(words(&ours).any(|word| word.starts_with(name)), "{name} is no value");
+    }
+}
+
+/// Each rule that programs rely on is checked by functions that are there.
+#[test]
+fn every_rule_that_programs_rely_on_has_a_test() {
+    let page = read(folder().join("../../docs/abi.md"));
+    let table = page.split_once("<!-- pitfalls -->\n").expect("a table").1;
+    let table = table.split_once("<!-- /pitfalls -->").expect("its end").0;
+    let rows: Vec<&str> = table.lines().skip(2).collect();
+    assert_eq!(rows.len(), 28);
+    for (at, row) in rows.iter().enumerate() {
+        assert!(row.starts_with(&format!("| {}. ", at + 1)), "{row}");
+        let tests = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+        let mut text = String::new();
+        let mut functions = 0;
+        for name in tests.split('`').skip(1).step_by(2) {
+            if name.contains('.') {
+                text = read(folder().join("tests/c").join(name));
+            } else {
+                functions += 1;
+                assert!(text.contains(&format!(" {name}(")), "{row}: there is no function {name}");
+            }
+        }
+        assert!(functions > 0, "{row}: no function");
     }
 }

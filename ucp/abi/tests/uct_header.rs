@@ -119,3 +119,41 @@ fn types_and_values_are_those_of_ucx() {
     }
     compile("the system's header", &["-fsyntax-only", "-x", "c"], &source);
 }
+
+/// Functions of the headers that no program calls: tag matching by devices, descriptors of messages and
+/// connection managers, which there are none of.
+const NOT_CALLED: [&str; 8] = [
+    "uct_cm_close",
+    "uct_iface_release_desc",
+    "uct_recv_desc",
+    "uct_ep_tag_eager_zcopy",
+    "uct_ep_tag_rndv_cancel",
+    "uct_ep_tag_rndv_request",
+    "uct_iface_tag_recv_zcopy",
+    "uct_iface_tag_recv_cancel",
+];
+
+#[test]
+fn programs_call_every_function() {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+    let programs = ["uct.c", "uct_peer.c", "uct_forms.h"]
+        .map(|name| std::fs::read_to_string(folder.join(name)).expect("a program"))
+        .join("\n");
+    let called: std::collections::BTreeSet<&str> = programs.split(|c| !is_name(c)).collect();
+    let mut count = 0;
+    for header in ["uct.h", "v2/uct_v2.h"] {
+        let mut header = text(header);
+        while let Some((before, behind)) = header.split_once("/*") {
+            header = format!("{before}{}", behind.split_once("*/").expect("a comment ends").1);
+        }
+        for before in header.split('(') {
+            let name = before.rsplit(|c| !is_name(c)).next().unwrap_or_default();
+            if name.starts_with("uct_") && !name.ends_with("_t") {
+                count += 1;
+                assert!(called.contains(name) || NOT_CALLED.contains(&name), "{name}: no program calls it");
+            }
+        }
+    }
+    assert!(count > 80, "{count} functions");
+}

@@ -40,6 +40,7 @@ pub use ep::handle::{Ep, EpParams};
 pub use ep::protocols::EpProtocols;
 pub use ep::rails::{Rail, TransferKind};
 pub use ep::send::SendParams;
+pub use mem::export::exported_mem_len;
 pub use mem::memory::{AllocParams, Mem, MemError};
 pub use mem::remote_writes::RemoteWrite;
 pub use raw::{am_send_now_raw, flush_ep_raw, flush_worker_raw, post_recv_raw, send_now_raw};

@@ -18,7 +18,7 @@ use super::{Iface, Md, Mem};
 pub(crate) struct Domain {
     pub md: Md,
     pub tl: &'static str,
-    kind: DevKind,
+    pub kind: DevKind,
     /// Names the domain among those of the context, for peers: see [`domain_label`].
     pub label: u32,
     /// Serves puts and gets of an RMA-only lane.

@@ -16,7 +16,7 @@ use crate::rdm::{DomainId, WireId};
 
 pub(crate) use bind::{Bound, PeerEps, fault_of};
 pub use connect_error::ConnectError;
-pub(crate) use domains::{Domains, Registrations, domain_label};
+pub(crate) use domains::{Domain, Domains, Registrations, domain_label};
 pub(crate) use raw_addr::{AddrForm, RawBytes, connid, source};
 pub use regs::RcacheMode;
 pub(crate) use regs::{RegTable, check_rcache, needs_alloc, rdma};

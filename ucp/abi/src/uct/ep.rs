@@ -23,6 +23,8 @@ pub(crate) struct Ep {
     iface: *const Iface,
     magic: Magic,
     pub(crate) inner: any::Ep,
+    /// Addresses of the device and the interface that it is connected to.
+    pub(crate) remote: (Box<[u8]>, Box<[u8]>),
     /// Operations that wait for room, in order.
     pub(crate) pending: Rc<RefCell<VecDeque<*mut PendingReq>>>,
 }
@@ -79,7 +81,8 @@ entry! {
             tracing::error!("cannot connect an endpoint of {}/{}: {error}", attr.tl, attr.dev);
             Status::Unreachable
         })?;
-        let made = Ep { iface: handle, magic: Magic::of_static(EP), inner, pending: Rc::default() };
+        let remote = (device.into(), address.into());
+        let made = Ep { iface: handle, magic: Magic::of_static(EP), inner, remote, pending: Rc::default() };
         let made = into_handle(made);
         let tag = iface.add_ep(made);
         // SAFETY: the endpoint has just been made.

@@ -162,6 +162,72 @@ fn method_of(method: c_int) -> Option<AllocMethod> {
     })
 }
 
+/// Attributes of a domain. The cost of registration is measured once for each device, if it is asked for.
+pub(super) fn attr_of(md: &Md, with_cost: bool) -> types::MdAttr {
+    let facts = md.md.attr();
+    let mut flags = md_flag::ADVISE;
+    for (flag, is_set) in [
+        (md_flag::ALLOC | md_flag::FIXED, facts.can_alloc),
+        (md_flag::REG, facts.can_register),
+        (md_flag::NEED_MEMH, facts.needs_local_key),
+        (md_flag::NEED_RKEY, facts.has_rkey),
+        (md_flag::RKEY_PTR, matches!(md.component.tl, "self" | "posix")),
+    ] {
+        if is_set {
+            flags |= flag;
+        }
+    }
+    let host = 1 << HOST;
+    types::MdAttr {
+        max_alloc: if facts.can_alloc { u64::MAX } else { 0 },
+        max_reg: if facts.can_register { usize::MAX } else { 0 },
+        flags,
+        reg_mem_types: if facts.can_register { host } else { 0 },
+        detect_mem_types: 0,
+        alloc_mem_types: if facts.can_alloc { host } else { 0 },
+        access_mem_types: host,
+        reg_cost: if with_cost && facts.can_register {
+            reg_cost(md)
+        } else {
+            types::Linear { c: 0.0, m: 0.0 }
+        },
+        component_name: name_of(md.component.tl),
+        rkey_packed_size: super::rkey::packed_size(facts.rkey_len),
+        local_cpus: [usize::MAX; 16],
+    }
+}
+
+/// Seconds that a registration of a page takes, and seconds a byte of a long one more.
+fn reg_cost(md: &Md) -> types::Linear {
+    static COSTS: Mutex<Vec<(String, f64, f64)>> = Mutex::new(Vec::new());
+    let name = md.name();
+    let mut costs = COSTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some((_, c, m)) = costs.iter().find(|(known, ..)| *known == name) {
+        return types::Linear { c: *c, m: *m };
+    }
+    const PAGE: usize = 4096;
+    const LONG: usize = 1 << 20;
+    // Written, so that its pages are there.
+    let mut memory = vec![1_u8; LONG];
+    let mut least = |len: usize| {
+        let times = (0..5).filter_map(|_| {
+            let start = std::time::Instant::now();
+            // SAFETY: the memory outlives the registration, which nobody has a key for.
+            let registered = unsafe { md.md.register(memory.as_mut_ptr(), len, access_of(0)) };
+            let took = start.elapsed().as_secs_f64();
+            registered.ok().map(|_| took)
+        });
+        times.fold(f64::INFINITY, f64::min)
+    };
+    let (short, long) = (least(PAGE), least(LONG));
+    let (c, m) = match (short.is_finite(), long.is_finite()) {
+        (true, true) => (short, ((long - short) / (LONG - PAGE) as f64).max(0.0)),
+        _ => (0.0, 0.0),
+    };
+    costs.push((name, c, m));
+    types::Linear { c, m }
+}
+
 entry! {
     /// Opens a memory domain.
     fn uct_md_open(
@@ -193,34 +259,7 @@ entry! {
 
     /// Answers all attributes.
     fn uct_md_query(md: *mut Md, attr: *mut types::MdAttr) -> CStatus {
-        let md = checked(md)?;
-        let facts = md.md.attr();
-        let mut flags = md_flag::ADVISE;
-        for (flag, is_set) in [
-            (md_flag::ALLOC | md_flag::FIXED, facts.can_alloc),
-            (md_flag::REG, facts.can_register),
-            (md_flag::NEED_MEMH, facts.needs_local_key),
-            (md_flag::NEED_RKEY, facts.has_rkey),
-            (md_flag::RKEY_PTR, matches!(md.component.tl, "self" | "posix")),
-        ] {
-            if is_set {
-                flags |= flag;
-            }
-        }
-        let host = 1 << HOST;
-        store(attr, types::MdAttr {
-            max_alloc: if facts.can_alloc { u64::MAX } else { 0 },
-            max_reg: if facts.can_register { usize::MAX } else { 0 },
-            flags,
-            reg_mem_types: if facts.can_register { host } else { 0 },
-            detect_mem_types: 0,
-            alloc_mem_types: if facts.can_alloc { host } else { 0 },
-            access_mem_types: host,
-            reg_cost: types::Linear { c: 0.0, m: 0.0 },
-            component_name: name_of(md.component.tl),
-            rkey_packed_size: super::rkey::packed_size(facts.rkey_len),
-            local_cpus: [usize::MAX; 16],
-        })
+        store(attr, attr_of(checked(md)?, true))
     }
 
     /// Registers memory of the program.

@@ -68,6 +68,17 @@ impl Rkey {
     }
 }
 
+/// Order of two keys of the caller, by what their owners packed.
+pub(super) fn compare(one: usize, other: usize) -> Result<std::cmp::Ordering, Status> {
+    let packed = |rkey: usize| -> Result<&[u8], Status> {
+        if rkey == INVALID_RKEY {
+            return Err(Status::InvalidParam);
+        }
+        Ok(&checked(std::ptr::with_exposed_provenance::<Rkey>(rkey))?.packed)
+    };
+    Ok(packed(one)?.cmp(packed(other)?))
+}
+
 /// The key behind a number of the caller, for endpoints of an interface. // HOT
 #[inline(always)]
 pub(crate) fn rkey_of<'a>(rkey: usize, iface: &Iface) -> Result<&'a any::Rkey, Status> {

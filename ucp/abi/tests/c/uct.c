@@ -642,6 +642,8 @@ static void bad_input(const char *tl, const char *dev)
     CHECK(uct_ep_connect_to_ep(ep, NULL, NULL) == UCS_ERR_UNSUPPORTED);
 }
 
+#include "uct_forms.h"
+
 int main(int argc, char **argv)
 {
     ucs_async_context_t *async;
@@ -666,6 +668,7 @@ int main(int argc, char **argv)
     configurations(argv[1]);
     memory();
     bad_input(argv[1], argv[2]);
+    forms();
     CHECK(WAIT(uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &comp)) == UCS_OK);
     uct_ep_destroy(ep);
     uct_iface_close(from);

@@ -14,8 +14,8 @@ use crate::api::mem::remote_writes::RemoteWrite;
 use crate::api::rma::packed_rkey::Packer;
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{Domains, Registrations};
-use crate::rdm::{Access, MemKey, Region};
+use crate::lane::{Domain, Domains, Registrations, Rkey};
+use crate::rdm::{Access, DomainId, MemKey, Region};
 use crate::select::RemoteMem;
 
 /// Error of allocating or registering memory.
@@ -34,6 +34,17 @@ pub enum MemError {
     /// A device of the context could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Other processes cannot map the memory.
+    #[error(
+        "memory cannot be exported: only what a context has allocated for processes of this host, by posix, can be"
+    )]
+    NotExportable,
+    /// The bytes are not exported memory, or of another version of this library.
+    #[error("not exported memory")]
+    NotExported,
+    /// No transport of the context maps the exported memory.
+    #[error("exported memory cannot be mapped: the context has no transport for it (posix)")]
+    NotMapped,
     /// The calling thread may not use the worker ([`crate::mt`]).
     #[error("worker: {0}")]
     Thread(#[from] ucs::sync::LockError),
@@ -80,6 +91,8 @@ pub struct Mem {
     access: Access,
     /// The first owns allocated memory and is dropped last.
     regs: Registrations,
+    /// Keeps the mapping of imported memory, behind its registrations.
+    _mapping: Option<Rkey>,
 }
 
 // SAFETY: `addr` is the address of memory that is used through copies and atomics only; everything else may
@@ -167,7 +180,24 @@ impl Mem {
         // SAFETY: the caller's contract includes that of registrations.
         let offered = unsafe { domains.offer((addr, len), region, wire_access(access), regs) };
         let (key, regs) = offered.ok_or(MemError::TooMany)?;
-        Ok(Mem { domains, key, addr, len, access, regs })
+        Ok(Mem { domains, key, addr, len, access, regs, _mapping: None })
+    }
+
+    /// Memory of another process that a key maps here, registered as memory of this one, which keeps the key.
+    /// `None`: the key maps no such range.
+    pub(super) fn of_key(
+        domains: Arc<Domains>,
+        id: DomainId,
+        key: Rkey,
+        (addr, len): (u64, usize),
+        access: Access,
+    ) -> Result<Option<Mem>, MemError> {
+        let Some(at) = domains.get(id).md.rkey_ptr(&key, addr, len) else { return Ok(None) };
+        // SAFETY: the mapping lasts as long as the key, which the memory keeps and drops last. It is of this
+        // process alone, and no reference to it exists.
+        let mut mem = unsafe { Mem::map(domains, (at, len), access, Vec::new()) }?;
+        mem._mapping = Some(key);
+        Ok(Some(mem))
     }
 
     /// First byte. Peers may change the memory at any time: use volatile or atomic accesses.
@@ -226,6 +256,12 @@ impl Mem {
             }
         }
         packer.finish()
+    }
+
+    /// Domains that pack a key of the memory.
+    pub(super) fn key_domains(&self) -> impl Iterator<Item = &Domain> {
+        let domains = self.regs.iter().map(|(id, mem)| (self.domains.get(*id), mem));
+        domains.filter(|(domain, mem)| domain.md.pack_rkey(mem).is_ok()).map(|(domain, _)| domain)
     }
 
     /// Advises the system about `len` bytes from `offset` on: a hint. Fails if they are out of bounds.

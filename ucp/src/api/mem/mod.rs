@@ -1,4 +1,5 @@
 //! Memory that peers may access.
 
+pub(crate) mod export;
 pub(crate) mod memory;
 pub(crate) mod remote_writes;

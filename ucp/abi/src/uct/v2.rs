@@ -1,0 +1,317 @@
+//! Functions of UCX's header `uct/api/v2/uct_v2.h`: forms of others whose parameters have a mask.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use ::ucs::Status;
+use ::uct::api::{Iface as _, Md as _, Memory as _};
+
+use super::component::Component;
+use super::ep::{Ep, checked_ep};
+use super::iface::{Iface, checked_iface};
+use super::md::{Md, MemHandle, attr_of, uct_md_mem_reg};
+use super::rkey::{compare, uct_md_mkey_pack, uct_rkey_unpack};
+use super::types::{Completion, Linear, NAME_MAX, RkeyBundle};
+use crate::entry::{CStatus, mask_of};
+use crate::handle::{checked, from_handle, store};
+
+/// `UCT_MD_GLOBAL_ID_MAX`.
+const GLOBAL_ID_MAX: usize = 256;
+
+/// `uct_md_attr_v2_t`.
+#[repr(C)]
+pub(crate) struct MdAttrV2 {
+    field_mask: u64,
+    max_alloc: u64,
+    max_reg: usize,
+    flags: u64,
+    reg_mem_types: u64,
+    reg_nonblock_mem_types: u64,
+    cache_mem_types: u64,
+    gva_mem_types: u64,
+    detect_mem_types: u64,
+    alloc_mem_types: u64,
+    access_mem_types: u64,
+    dmabuf_mem_types: u64,
+    reg_cost: Linear,
+    component_name: [c_char; NAME_MAX],
+    rkey_packed_size: usize,
+    local_cpus: [usize; 16],
+    exported_mkey_packed_size: usize,
+    global_id: [c_char; GLOBAL_ID_MAX],
+    reg_alignment: usize,
+    required_mem_flags: u8,
+}
+
+/// `uct_md_mem_reg_params_t`.
+#[repr(C)]
+pub(crate) struct RegParams {
+    field_mask: u64,
+    flags: u64,
+    dmabuf_fd: c_int,
+    dmabuf_offset: usize,
+    mem_type: c_int,
+}
+
+/// `uct_md_mem_dereg_params_t`.
+#[repr(C)]
+pub(crate) struct DeregParams {
+    field_mask: u64,
+    flags: c_uint,
+    memh: *mut MemHandle,
+    comp: *mut Completion,
+}
+
+/// `uct_md_mkey_pack_params_t`.
+#[repr(C)]
+pub(crate) struct PackParams {
+    field_mask: u64,
+    flags: c_uint,
+}
+
+/// `uct_iface_is_reachable_params_t`.
+#[repr(C)]
+pub(crate) struct ReachableParams {
+    field_mask: u64,
+    device_addr: *const c_void,
+    iface_addr: *const c_void,
+    info_string: *mut c_char,
+    info_string_length: usize,
+    scope: c_int,
+    device_addr_length: usize,
+    iface_addr_length: usize,
+}
+
+/// `uct_ep_is_connected_params_t`.
+#[repr(C)]
+pub(crate) struct ConnectedParams {
+    field_mask: u64,
+    device_addr: *const c_void,
+    iface_addr: *const c_void,
+    ep_addr: *const c_void,
+}
+
+/// Completes an operation of the program that has ended in its call.
+fn complete(comp: *mut Completion) {
+    // SAFETY: the caller passes a completion, which it keeps until it is called, or null.
+    let Some(comp) = (unsafe { comp.as_mut() }) else { return };
+    comp.count -= 1;
+    if comp.count == 0
+        && let Some(func) = comp.func
+    {
+        // SAFETY: the program's function.
+        unsafe { func(comp) };
+    }
+}
+
+/// Whether a domain can end the access by keys that peers have unpacked; an error if not.
+fn must_revoke(md: &Md) -> Result<(), Status> {
+    if md.md.attr().revokes_keys {
+        return Ok(());
+    }
+    tracing::error!("memory domain {} cannot invalidate keys that have been unpacked", md.name());
+    Err(Status::Unsupported)
+}
+
+/// Why an address is not reachable; `None`: it is.
+fn unreachable_because(
+    iface: &Iface,
+    params: *const ReachableParams,
+    mask: u64,
+) -> Result<Option<String>, Status> {
+    let device = field!(params, mask, 1 << 0, device_addr);
+    let address = field!(params, mask, 1 << 1, iface_addr).filter(|address| !address.is_null());
+    let scope = field!(params, mask, 1 << 4, scope).unwrap_or(1);
+    let attr = iface.inner.attr();
+    for (given, least) in [
+        (field!(params, mask, 1 << 5, device_addr_length), attr.device_addr_len),
+        (field!(params, mask, 1 << 6, iface_addr_length), attr.iface_addr_len),
+    ] {
+        if given.is_some_and(|length| length < least) {
+            return Ok(Some(format!("an address of this transport has {least} bytes")));
+        }
+    }
+    let own_device = iface.inner.device_addr();
+    let device = match device.filter(|device| !device.is_null()) {
+        Some(device) => super::bytes(device, attr.device_addr_len)?,
+        None if attr.device_addr_len == 0 => &[],
+        None => return Err(Status::InvalidParam),
+    };
+    // `UCT_IFACE_REACHABILITY_SCOPE_DEVICE`.
+    if scope == 0 && !own_device.is_empty() && !device.starts_with(&own_device) {
+        return Ok(Some("the address is of another device".into()));
+    }
+    let own = iface.inner.iface_addr();
+    let address = match address {
+        Some(address) => super::bytes(address, attr.iface_addr_len)?,
+        None => &own,
+    };
+    Ok(iface.inner.reachable(device, address).err().map(|error| error.to_string()))
+}
+
+entry! {
+    /// Answers what the mask asks for.
+    fn uct_md_query_v2(md: *mut Md, attr: *mut MdAttrV2) -> CStatus {
+        let md = checked(md)?;
+        let mask = mask_of(attr)?;
+        let found = attr_of(md, mask & (1 << 10) != 0);
+        answer!(attr, mask, 1 << 0, max_alloc = found.max_alloc);
+        answer!(attr, mask, 1 << 1, max_reg = found.max_reg);
+        answer!(attr, mask, 1 << 2, flags = found.flags);
+        answer!(attr, mask, 1 << 3, reg_mem_types = found.reg_mem_types);
+        answer!(attr, mask, 1 << 4, reg_nonblock_mem_types = 0);
+        answer!(attr, mask, 1 << 5, cache_mem_types = found.reg_mem_types);
+        answer!(attr, mask, 1 << 6, detect_mem_types = found.detect_mem_types);
+        answer!(attr, mask, 1 << 7, alloc_mem_types = found.alloc_mem_types);
+        answer!(attr, mask, 1 << 8, access_mem_types = found.access_mem_types);
+        answer!(attr, mask, 1 << 9, dmabuf_mem_types = 0);
+        answer!(attr, mask, 1 << 10, reg_cost = Linear { c: found.reg_cost.c, m: found.reg_cost.m });
+        answer!(attr, mask, 1 << 11, component_name = found.component_name);
+        answer!(attr, mask, 1 << 12, rkey_packed_size = found.rkey_packed_size);
+        answer!(attr, mask, 1 << 13, local_cpus = found.local_cpus);
+        answer!(attr, mask, 1 << 14, exported_mkey_packed_size = 0);
+        answer!(attr, mask, 1 << 15, global_id = super::name_of(&md.name()));
+        answer!(attr, mask, 1 << 16, reg_alignment = 1);
+        answer!(attr, mask, 1 << 17, gva_mem_types = 0);
+        answer!(attr, mask, 1 << 18, required_mem_flags = 0);
+        Ok(())
+    }
+
+    /// Registers memory. Memory of devices is refused.
+    fn uct_md_mem_reg_v2(
+        md: *mut Md, address: *mut c_void, length: usize, params: *const RegParams, memh: *mut *mut MemHandle,
+    ) -> CStatus {
+        let mask = mask_of(params)?;
+        let flags = field!(params, mask, 1 << 0, flags).unwrap_or(0);
+        if field!(params, mask, 1 << 1, dmabuf_fd).is_some_and(|fd| fd >= 0) {
+            tracing::error!("uct_md_mem_reg_v2: memory of devices (dmabuf) is not supported");
+            return Err(Status::Unsupported);
+        }
+        // SAFETY: the caller's contract is that of the other form.
+        crate::request::as_result_of(unsafe { uct_md_mem_reg(md, address, length, flags as c_uint, memh) })
+    }
+
+    /// Ends a registration. With a flag, ends also the access by keys that peers have unpacked, and then
+    /// calls a completion.
+    fn uct_md_mem_dereg_v2(md: *mut Md, params: *const DeregParams) -> CStatus {
+        let md = checked(md)?;
+        let mask = mask_of(params)?;
+        let memh = field!(params, mask, 1 << 0, memh).ok_or(Status::InvalidParam)?;
+        let flags = field!(params, mask, 1 << 1, flags).unwrap_or(0);
+        if flags & 1 == 0 {
+            return from_handle(memh).map(drop);
+        }
+        must_revoke(md)?;
+        let comp = field!(params, mask, 1 << 2, comp).ok_or(Status::InvalidParam)?;
+        let memory = from_handle(memh)?;
+        memory.mem.revoke();
+        drop(memory);
+        complete(comp);
+        Ok(())
+    }
+
+    /// Packs the key of registered memory: of all of it, whatever range is given inside.
+    fn uct_md_mkey_pack_v2(
+        md: *mut Md, memh: *const MemHandle, address: *mut c_void, length: usize, params: *const PackParams,
+        buffer: *mut c_void,
+    ) -> CStatus {
+        let mask = mask_of(params)?;
+        let flags = field!(params, mask, 1 << 0, flags).unwrap_or(0);
+        // `UCT_MD_MKEY_PACK_FLAG_EXPORT`: `ucp_memh_pack` exports memory.
+        if flags & 4 != 0 {
+            return Err(Status::Unsupported);
+        }
+        if flags & 3 != 0 {
+            must_revoke(checked(md)?)?;
+        }
+        let memory = &checked(memh)?.mem;
+        let offset = address.addr().wrapping_sub(memory.addr().addr());
+        if offset > memory.len() || length > memory.len() - offset {
+            return Err(Status::InvalidParam);
+        }
+        // SAFETY: the caller's contract is that of the other form.
+        crate::request::as_result_of(unsafe { uct_md_mkey_pack(md, memh, buffer) })
+    }
+
+    /// Unpacks a key. The device of the system does not matter.
+    fn uct_rkey_unpack_v2(
+        component: *const Component, buffer: *const c_void, params: *const c_void, bundle: *mut RkeyBundle,
+    ) -> CStatus {
+        mask_of(params)?;
+        // SAFETY: the caller's contract is that of the other form.
+        crate::request::as_result_of(unsafe { uct_rkey_unpack(component, buffer, bundle) })
+    }
+
+    /// Order of two keys: negative, 0 or positive. They are equal if the owner packed the same.
+    fn uct_rkey_compare(
+        component: *const Component, one: usize, other: usize, params: *const c_void, result: *mut c_int,
+    ) -> CStatus {
+        checked(component)?;
+        mask_of(params)?;
+        store(result, compare(one, other)? as c_int)
+    }
+
+    /// Whether an endpoint to an address can be created, and why not.
+    fn uct_iface_is_reachable_v2(iface: *mut Iface, params: *const ReachableParams) -> c_int {
+        let iface = checked_iface(iface)?;
+        let mask = mask_of(params)?;
+        let reason = unreachable_because(iface, params, mask)?;
+        let text = field!(params, mask, 1 << 2, info_string);
+        if let Some((text, length)) = text.zip(field!(params, mask, 1 << 3, info_string_length)) {
+            crate::info::fill_string(text, length, reason.as_deref().unwrap_or(""));
+        }
+        Ok(c_int::from(reason.is_none()))
+    }
+
+    /// Whether an endpoint was created for these addresses.
+    fn uct_ep_is_connected(ep: *mut Ep, params: *const ConnectedParams) -> c_int {
+        let ep = checked_ep(ep)?;
+        let mask = mask_of(params)?;
+        // Endpoints have no addresses.
+        if field!(params, mask, 1 << 2, ep_addr).is_some() {
+            return Ok(0);
+        }
+        let (device, address) = &ep.remote;
+        for (given, is) in [
+            (field!(params, mask, 1 << 0, device_addr), device),
+            (field!(params, mask, 1 << 1, iface_addr), address),
+        ] {
+            if let Some(given) = given
+                && super::bytes(given, is.len())? != &**is
+            {
+                return Ok(0);
+            }
+        }
+        Ok(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_finds_the_same_layouts() {
+        let mut source = String::from("#include <stddef.h>\n#include <uct/api/v2/uct_v2.h>\n");
+        for (of, field, offset) in [
+            ("uct_md_attr_v2_t", "reg_cost", std::mem::offset_of!(MdAttrV2, reg_cost)),
+            ("uct_md_attr_v2_t", "local_cpus", std::mem::offset_of!(MdAttrV2, local_cpus)),
+            ("uct_md_attr_v2_t", "global_id", std::mem::offset_of!(MdAttrV2, global_id)),
+            ("uct_md_attr_v2_t", "required_mem_flags", std::mem::offset_of!(MdAttrV2, required_mem_flags)),
+            ("uct_md_mem_reg_params_t", "mem_type", std::mem::offset_of!(RegParams, mem_type)),
+            ("uct_md_mem_dereg_params_t", "comp", std::mem::offset_of!(DeregParams, comp)),
+            ("uct_md_mkey_pack_params_t", "flags", std::mem::offset_of!(PackParams, flags)),
+            (
+                "uct_iface_is_reachable_params_t",
+                "iface_addr_length",
+                std::mem::offset_of!(ReachableParams, iface_addr_length),
+            ),
+            ("uct_iface_is_reachable_params_t", "scope", std::mem::offset_of!(ReachableParams, scope)),
+            ("uct_ep_is_connected_params_t", "ep_addr", std::mem::offset_of!(ConnectedParams, ep_addr)),
+        ] {
+            source += &format!("_Static_assert(offsetof({of}, {field}) == {offset}, \"{of}.{field}\");\n");
+        }
+        source +=
+            &format!("_Static_assert(sizeof(uct_md_attr_v2_t) == {}, \"size\");\n", size_of::<MdAttrV2>());
+        crate::layout::assert_compiles_with_ours(&source);
+    }
+}

@@ -1,0 +1,169 @@
+/* Part of uct.c: functions of the second header, and those that the rest does not call. */
+#include <uct/api/v2/uct_v2.h>
+
+static unsigned ticks;
+static uct_completion_t ended;
+
+static unsigned tick(void *arg)
+{
+    CHECK(arg == &ticks);
+    ticks++;
+    return 1;
+}
+
+static void attributes_by_mask(void)
+{
+    uct_md_attr_v2_t by_mask;
+
+    memset(&by_mask, 0x77, sizeof(by_mask));
+    by_mask.field_mask = UCT_MD_ATTR_FIELD_FLAGS | UCT_MD_ATTR_FIELD_RKEY_PACKED_SIZE | UCT_MD_ATTR_FIELD_REG_COST |
+                         UCT_MD_ATTR_FIELD_COMPONENT_NAME | UCT_MD_ATTR_FIELD_REG_ALIGNMENT;
+    CHECK(uct_md_query_v2(md, &by_mask) == UCS_OK);
+    CHECK((by_mask.flags == md_attr.cap.flags) && (by_mask.rkey_packed_size == md_attr.rkey_packed_size));
+    CHECK(!strcmp(by_mask.component_name, md_attr.component_name) && (by_mask.reg_alignment == 1));
+    CHECK(by_mask.max_reg == 0x7777777777777777ul);
+    /* Measured: some time, and less than a second. It is measured once. */
+    CHECK((by_mask.reg_cost.c >= 0) && (by_mask.reg_cost.c < 1) && (by_mask.reg_cost.m >= 0));
+    CHECK((by_mask.reg_cost.c == md_attr.reg_cost.c) && (by_mask.reg_cost.m == md_attr.reg_cost.m));
+    CHECK((md_attr.reg_cost.c > 0) || !(md_attr.cap.flags & UCT_MD_FLAG_REG));
+    by_mask.field_mask = UCT_MD_ATTR_FIELD_MAX_REG | UCT_MD_ATTR_FIELD_MAX_ALLOC | UCT_MD_ATTR_FIELD_GLOBAL_ID;
+    CHECK(uct_md_query_v2(md, &by_mask) == UCS_OK);
+    CHECK((by_mask.max_reg == md_attr.cap.max_reg) && (by_mask.max_alloc == md_attr.cap.max_alloc));
+    CHECK(uct_md_query_v2(md, NULL) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_md_query_v2(NULL, &by_mask) == UCS_ERR_INVALID_PARAM);
+}
+
+static void keys_by_mask(void)
+{
+    uct_md_mem_reg_params_t reg     = {.field_mask = UCT_MD_MEM_REG_FIELD_FLAGS, .flags = UCT_MD_MEM_ACCESS_RMA};
+    uct_md_mem_dereg_params_t dereg = {.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH};
+    uct_md_mkey_pack_params_t pack_params = {.field_mask = UCT_MD_MKEY_PACK_FIELD_FLAGS};
+    uct_rkey_unpack_params_t unpack_params = {.field_mask = 0};
+    uct_rkey_compare_params_t compare      = {.field_mask = 0};
+    void *buffer                           = malloc(md_attr.rkey_packed_size);
+    uct_allocated_memory_t mem[2];
+    uct_rkey_bundle_t keys[3];
+    uct_mem_h memh;
+    int order, back;
+    unsigned i;
+
+    CHECK(uct_iface_mem_alloc(to, 5000, UCT_MD_MEM_ACCESS_ALL, "forms", &mem[0]) == UCS_OK);
+    CHECK(uct_iface_mem_alloc(to, 5000, UCT_MD_MEM_ACCESS_ALL, "forms", &mem[1]) == UCS_OK);
+    for (i = 0; i < 3; i++) {
+        uct_allocated_memory_t *of = &mem[i / 2];
+        pack_params.flags          = 0;
+        CHECK(uct_md_mkey_pack_v2(md, of->memh, of->address, 5000, &pack_params, buffer) == UCS_OK);
+        CHECK(uct_rkey_unpack_v2(component, buffer, &unpack_params, &keys[i]) == UCS_OK);
+    }
+    CHECK(uct_md_mkey_pack_v2(md, mem[0].memh, mem[0].address, mem[0].length + 1, &pack_params, buffer) ==
+          UCS_ERR_INVALID_PARAM);
+    pack_params.flags = UCT_MD_MKEY_PACK_FLAG_EXPORT;
+    CHECK(uct_md_mkey_pack_v2(md, mem[0].memh, mem[0].address, 1, &pack_params, buffer) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_rkey_compare(component, keys[0].rkey, keys[1].rkey, &compare, &order) == UCS_OK && order == 0);
+    CHECK(uct_rkey_compare(component, keys[0].rkey, keys[2].rkey, &compare, &order) == UCS_OK);
+    CHECK(uct_rkey_compare(component, keys[2].rkey, keys[0].rkey, &compare, &back) == UCS_OK);
+    CHECK(order == -back);
+    CHECK(uct_rkey_compare(component, UCT_INVALID_RKEY, keys[0].rkey, &compare, &back) == UCS_ERR_INVALID_PARAM);
+    for (i = 0; i < 3; i++) {
+        CHECK(uct_rkey_release(component, &keys[i]) == UCS_OK);
+    }
+    uct_iface_mem_free(&mem[0]);
+    uct_iface_mem_free(&mem[1]);
+    free(buffer);
+
+    if (md_attr.cap.flags & UCT_MD_FLAG_REG) {
+        CHECK(uct_md_mem_reg_v2(md, copy, sizeof(copy), &reg, &memh) == UCS_OK);
+        dereg.memh = memh;
+        CHECK(uct_md_mem_dereg_v2(md, &dereg) == UCS_OK);
+        /* With an end of the access by keys, where the domain has that. */
+        CHECK(uct_md_mem_reg_v2(md, copy, sizeof(copy), &reg, &memh) == UCS_OK);
+        dereg.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH | UCT_MD_MEM_DEREG_FIELD_FLAGS | UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+        dereg.flags      = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
+        dereg.memh       = memh;
+        dereg.comp       = &ended;
+        ended.count       = 1;
+        ended.func        = on_complete;
+        completed        = 0;
+        if (uct_md_mem_dereg_v2(md, &dereg) == UCS_OK) {
+            CHECK(completed == 1);
+        } else {
+            dereg.flags = 0;
+            CHECK(uct_md_mem_dereg_v2(md, &dereg) == UCS_OK);
+        }
+        reg.field_mask |= UCT_MD_MEM_REG_FIELD_DMABUF_FD;
+        reg.dmabuf_fd = 0;
+        CHECK(uct_md_mem_reg_v2(md, copy, sizeof(copy), &reg, &memh) == UCS_ERR_UNSUPPORTED);
+    }
+}
+
+static void addresses_by_mask(void)
+{
+    uct_iface_is_reachable_params_t params = {.field_mask = 0};
+    uct_ep_is_connected_params_t connected = {.field_mask = 0};
+    unsigned char *device  = malloc(attr.device_addr_len + 1);
+    unsigned char *address = malloc(attr.iface_addr_len + 1);
+    char reason[100];
+
+    CHECK(uct_iface_get_device_address(to, (uct_device_addr_t*)device) == UCS_OK);
+    CHECK(uct_iface_get_address(to, (uct_iface_addr_t*)address) == UCS_OK);
+    params.field_mask         = UCT_IFACE_IS_REACHABLE_FIELD_DEVICE_ADDR | UCT_IFACE_IS_REACHABLE_FIELD_IFACE_ADDR |
+                                UCT_IFACE_IS_REACHABLE_FIELD_INFO_STRING | UCT_IFACE_IS_REACHABLE_FIELD_INFO_STRING_LENGTH;
+    params.device_addr        = (uct_device_addr_t*)device;
+    params.iface_addr         = (uct_iface_addr_t*)address;
+    params.info_string        = reason;
+    params.info_string_length = sizeof(reason);
+    CHECK(uct_iface_is_reachable_v2(from, &params) == 1);
+    CHECK(reason[0] == '\0');
+    params.field_mask |= UCT_IFACE_IS_REACHABLE_FIELD_SCOPE;
+    params.scope = UCT_IFACE_REACHABILITY_SCOPE_DEVICE;
+    CHECK(uct_iface_is_reachable_v2(from, &params) == 1);
+    if (attr.iface_addr_len > 0) {
+        params.field_mask |= UCT_IFACE_IS_REACHABLE_FIELD_IFACE_ADDR_LENGTH;
+        params.iface_addr_length = attr.iface_addr_len - 1;
+        CHECK(uct_iface_is_reachable_v2(from, &params) == 0);
+        CHECK(strlen(reason) > 10);
+    }
+    CHECK(uct_iface_is_reachable_v2(from, NULL) == 0);
+
+    connected.field_mask  = UCT_EP_IS_CONNECTED_FIELD_DEVICE_ADDR | UCT_EP_IS_CONNECTED_FIELD_IFACE_ADDR;
+    connected.device_addr = (uct_device_addr_t*)device;
+    connected.iface_addr  = (uct_iface_addr_t*)address;
+    CHECK(uct_ep_is_connected(ep, &connected) == 1);
+    if (attr.iface_addr_len > 0) {
+        address[attr.iface_addr_len - 1] ^= 1;
+        CHECK(uct_ep_is_connected(ep, &connected) == 0);
+    }
+    free(device);
+    free(address);
+}
+
+static void progress_of_the_program(void)
+{
+    uct_worker_cb_id_t id = UCS_CALLBACKQ_ID_NULL;
+    unsigned i;
+
+    uct_worker_progress_register_safe(worker, tick, &ticks, 0, &id);
+    for (i = 0; i < 3; i++) {
+        uct_worker_progress(worker);
+    }
+    uct_worker_progress_unregister_safe(worker, &id);
+    CHECK((ticks == 3) && (id == UCS_CALLBACKQ_ID_NULL));
+    uct_worker_progress(worker);
+    CHECK(ticks == 3);
+    uct_iface_progress_disable(to, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    uct_iface_progress(to);
+    uct_iface_progress_enable(to, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    ended.status = UCS_OK;
+    uct_completion_update_status(&ended, UCS_ERR_CANCELED);
+    CHECK(ended.status == UCS_ERR_CANCELED);
+    ended.status = UCS_OK;
+    CHECK(uct_ep_get_address(ep, NULL) == UCS_ERR_UNSUPPORTED);
+}
+
+static void forms(void)
+{
+    attributes_by_mask();
+    keys_by_mask();
+    addresses_by_mask();
+    progress_of_the_program();
+}

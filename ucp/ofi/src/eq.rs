@@ -14,8 +14,6 @@ use crate::object::{Object, Users, checked, hand_out, read, store, take_back};
 use crate::refused;
 use crate::wait::Deadline;
 
-/// `FI_PEEK`.
-pub(crate) const PEEK: u64 = 1 << 19;
 /// `FI_AV_COMPLETE`.
 pub(crate) const AV_COMPLETE: u32 = 5;
 /// Longest wait for the condition between two looks at the deadline.
@@ -121,7 +119,7 @@ fn take(
     }
     // SAFETY: the caller passes memory of this length.
     unsafe { std::ptr::copy_nonoverlapping(next.bytes.as_ptr(), buf.cast::<u8>(), count) };
-    if flags & PEEK == 0 {
+    if flags & flags::PEEK == 0 {
         events.pop_front();
     }
     Ok(count as isize)

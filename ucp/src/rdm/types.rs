@@ -292,6 +292,8 @@ pub struct Probed {
     pub tag: u64,
     /// The sender.
     pub from: PeerId,
+    /// Data of the sender for the completion of its receive.
+    pub cq_data: Option<u64>,
 }
 
 /// Public view of a peer.

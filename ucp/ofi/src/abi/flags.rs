@@ -11,6 +11,7 @@ pub(crate) const REMOTE_READ: u64 = 1 << 12;
 pub(crate) const REMOTE_WRITE: u64 = 1 << 13;
 pub(crate) const REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const MORE: u64 = 1 << 18;
+pub(crate) const PEEK: u64 = 1 << 19;
 pub(crate) const COMPLETION: u64 = 1 << 24;
 pub(crate) const INJECT: u64 = 1 << 25;
 pub(crate) const INJECT_COMPLETE: u64 = 1 << 26;
@@ -21,6 +22,9 @@ pub(crate) const LOCAL_COMM: u64 = 1 << 51;
 pub(crate) const REMOTE_COMM: u64 = 1 << 52;
 pub(crate) const SOURCE: u64 = 1 << 57;
 pub(crate) const DIRECTED_RECV: u64 = 1 << 59;
+/// Flags of receives; they share their bits with capabilities.
+pub(crate) const DISCARD: u64 = 1 << 58;
+pub(crate) const CLAIM: u64 = 1 << 59;
 /// Flag of binding a completion queue; shares its bit with [`DIRECTED_RECV`].
 pub(crate) const SELECTIVE_COMPLETION: u64 = 1 << 59;
 /// `FI_EVENT`: a flag of address vectors with an event queue.

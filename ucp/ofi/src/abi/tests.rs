@@ -261,7 +261,9 @@ fn values_are_those_of_the_headers() {
         FI_EOPBADSTATE = Errno::OPBADSTATE.0, FI_EAVAIL = Errno::AVAIL.0, FI_EBADFLAGS = Errno::BADFLAGS.0,
         FI_ENOEQ = Errno::NOEQ.0, FI_ENOCQ = Errno::NOCQ.0, FI_ETRUNC = Errno::TRUNC.0,
         FI_ENOAV = Errno::NOAV.0, FI_AV_COMPLETE = crate::eq::AV_COMPLETE, FI_SYNC_ERR = crate::av::SYNC_ERR,
-        FI_PEEK = crate::eq::PEEK,
+        FI_PEEK = flags::PEEK,
+        FI_CLAIM = flags::CLAIM,
+        FI_DISCARD = flags::DISCARD,
     );
     compile(&out);
 }

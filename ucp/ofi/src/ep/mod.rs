@@ -5,11 +5,12 @@
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
-//! | `send.rs`, `recv.rs` | starting of operations |
+//! | `send.rs`, `recv.rs`, `peek.rs` | starting of operations |
 //! | `msg.rs`, `tagged.rs` | the tables of functions |
 
 pub(crate) mod complete;
 mod msg;
+mod peek;
 mod peers;
 mod recv;
 mod send;
@@ -83,6 +84,8 @@ pub(crate) struct Ep {
     peers: Peers,
     /// Receives that run, to be cancelled by their context.
     running: Running,
+    /// Messages that peeks have claimed.
+    claimed: RefCell<Vec<peek::Claimed>>,
     /// Memory for copies. Boxed, as operations that run hold its address.
     #[allow(clippy::vec_box)]
     inject_bufs: RefCell<Vec<Box<InjectBuf>>>,

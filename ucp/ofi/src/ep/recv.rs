@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 
-use ucp::{Error, Layout, Match, OpParams, OpStatus, RecvStatus};
+use ucp::{Layout, Match, OpParams, RecvStatus};
 
 use super::Ep;
 use super::complete::Op;
@@ -12,10 +12,13 @@ use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::errno::Errno;
 
 /// Flags that a receive may have.
-const KNOWN: u64 = flags::COMPLETION | flags::MORE;
+const KNOWN: u64 = flags::COMPLETION | flags::MORE | LOOKS;
+/// Flags of calls that look at messages.
+const LOOKS: u64 = flags::PEEK | flags::CLAIM | flags::DISCARD;
 
 /// The status of a receive that has received nothing.
-const NOTHING: RecvStatus = RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
+pub(super) const NOTHING: RecvStatus =
+    RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
 
 /// A receive, as a call describes it.
 pub(super) struct Recv<'a> {
@@ -54,16 +57,25 @@ impl Ep {
             if recv.from != ADDR_UNSPEC && self.caps & flags::DIRECTED_RECV != 0 {
                 matching = self.with_peer(plain, recv.from, |ep| Ok(matching.from(ep)))?;
             }
+            if recv.flags & LOOKS != 0 {
+                return self.peek(plain, recv, matching);
+            }
             self.start_recv(plain, recv, matching)
         })?
+    }
+
+    /// Record of a receive. // HOT
+    #[inline(always)]
+    pub(super) fn new_recv(&self, recv: &Recv<'_>) -> Op {
+        let is_reported = !self.rx.is_selective.get() || recv.flags & flags::COMPLETION != 0;
+        let shown_flags = flags::RECV | if recv.tag.is_some() { flags::TAGGED } else { flags::MSG };
+        Op::new(recv.context, shown_flags, is_reported)
     }
 
     // HOT
     #[inline(always)]
     fn start_recv(&self, plain: &ucp::Worker, recv: &Recv<'_>, matching: Match) -> Result<isize, Errno> {
-        let is_reported = !self.rx.is_selective.get() || recv.flags & flags::COMPLETION != 0;
-        let shown_flags = flags::RECV | if recv.tag.is_some() { flags::TAGGED } else { flags::MSG };
-        let mut op = Op::new(recv.context, shown_flags, is_reported);
+        let mut op = self.new_recv(recv);
         op.room = recv.memory.len();
         let truncated = Cell::new(NOTHING);
         let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
@@ -81,13 +93,7 @@ impl Ep {
                 }
             }
         };
-        match started {
-            Ok(OpStatus::InProgress(id)) => self.keep_recv(id, op),
-            Ok(OpStatus::Done(message)) => self.end_recv(&op, Ok(message), None),
-            Err(error @ Error::Truncated { .. }) => self.end_recv(&op, Err(error), Some(truncated.get())),
-            Err(error) => return Err(error.into()),
-        }
-        Ok(0)
+        self.finish_recv(started, op, truncated.get())
     }
 }
 

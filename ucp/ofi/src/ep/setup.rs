@@ -117,6 +117,7 @@ pub(crate) fn open(
         rx: direction(rx.map_or(0, |attr| attr.op_flags), rx.map_or(4096, |attr| attr.size)),
         peers: Default::default(),
         running: Default::default(),
+        claimed: RefCell::default(),
         inject_bufs: RefCell::default(),
     };
     hand_out(to, made)?;
@@ -211,6 +212,7 @@ calls! {
             if plain.flush_within(FLUSH_WITHIN).wait().is_err() {
                 tracing::debug!("fi_close: not everything that was sent has left the endpoint");
             }
+            drop(ep.claimed.take());
             ep.forget_all_peers();
             plain.close();
         })?;

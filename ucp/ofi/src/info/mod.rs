@@ -18,8 +18,8 @@ pub(crate) use offer::{INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, NameForm, device_of
 use hints::Hints;
 use offer::Offer;
 
-/// Finds the answers to hints, as a list for libfabric to free. [`Errno::NODATA`]: there are none. Debug lines
-/// tell why.
+/// Finds the answers to hints, as a list for libfabric to free. [`Errno::NODATA`]: there are none. Debug
+/// lines tell why.
 /// # Safety
 /// `hints` is null or a whole tree.
 pub(crate) unsafe fn find(

@@ -235,6 +235,59 @@ static void directed_receives(void)
     wait_for(b.tx);
 }
 
+static ssize_t look(uint64_t flags, void *context, void *buf, size_t len)
+{
+    struct iovec iov = { buf, len };
+    struct fi_msg_tagged message = {
+        .msg_iov = &iov, .iov_count = buf ? 1 : 0, .addr = FI_ADDR_UNSPEC, .tag = 41, .context = context
+    };
+    return fi_trecvmsg(b.ep, &message, flags | FI_COMPLETION);
+}
+
+static void peeks(void)
+{
+    struct fi_cq_tagged_entry entry;
+    fi_addr_t source;
+    int first, second;
+    size_t sizes[] = { 8, 200000 };
+    OK(look(FI_PEEK, &first, NULL, 0));
+    CHECK(wait_error(b.rx, NULL, 0).err == FI_ENOMSG);
+    CHECK(look(FI_CLAIM, &first, in, 8) == -FI_EINVAL);
+    for (int i = 0; i < 2; i++) {
+        size_t len = sizes[i];
+        fill(len, i);
+        /* The message is looked at, claimed, and received; another one is discarded. */
+        OK(fi_tsenddata(a.ep, out, len, NULL, 17, a.peer, 41, NULL));
+        OK(fi_tsenddata(a.ep, out, len, NULL, 18, a.peer, 41, NULL));
+        for (int round = 0; round < 2000; round++)
+            progress();
+        OK(look(FI_PEEK, &first, NULL, 0));
+        entry = wait_from(b.rx, &source);
+        CHECK(entry.op_context == &first && entry.len == len && entry.tag == 41 && entry.data == 17);
+        CHECK(source == b.peer);
+        OK(look(FI_PEEK | FI_CLAIM, &first, NULL, 0));
+        CHECK(wait_for(b.rx).len == len);
+        OK(look(FI_PEEK | FI_CLAIM, &second, NULL, 0));
+        CHECK(wait_for(b.rx).data == 18);
+        OK(look(FI_PEEK, &second, NULL, 0));
+        CHECK(wait_error(b.rx, NULL, 0).err == FI_ENOMSG);
+        OK(look(FI_CLAIM | FI_DISCARD, &second, NULL, 0));
+        CHECK(wait_for(b.rx).op_context == &second);
+        OK(look(FI_CLAIM, &first, in, len));
+        entry = wait_for(b.rx);
+        CHECK(entry.len == len && entry.data == 17 && !memcmp(in, out, len));
+        wait_for(a.tx);
+        wait_for(a.tx);
+        OK(fi_tinject(a.ep, out, 8, a.peer, 41));
+        for (int round = 0; round < 1000; round++)
+            progress();
+        OK(look(FI_PEEK | FI_DISCARD, &first, NULL, 0));
+        CHECK(wait_for(b.rx).len == 8);
+        OK(look(FI_PEEK, &second, NULL, 0));
+        CHECK(wait_error(b.rx, NULL, 0).err == FI_ENOMSG);
+    }
+}
+
 static void errors(void)
 {
     char text[200] = "";
@@ -545,6 +598,7 @@ int main(int argc, char **argv)
     tagged();
     vectors();
     directed_receives();
+    peeks();
     errors();
     counters();
     if (threading == FI_THREAD_SAFE)

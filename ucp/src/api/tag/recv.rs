@@ -14,7 +14,8 @@ use crate::api::worker::handle::{CoreMut, Worker};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{
-    MsgHandle, OpError, OpId, ProbeRemove, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted,
+    MsgHandle, OpError, OpId, ProbeRemove, Probed, RecvArgs, RecvBuf, RecvKind, RecvStatus,
+    Started as EngineStarted,
 };
 
 /// Mask that compares all bits of a tag.
@@ -48,7 +49,7 @@ impl Match {
     }
 }
 
-/// Length, tag and sender of a probed message.
+/// Length, tag, sender and completion data of a probed message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Envelope {
@@ -58,6 +59,14 @@ pub struct Envelope {
     pub tag: u64,
     /// Sender.
     pub from: PeerId,
+    /// Data of the sender for the completion of its receive.
+    pub cq_data: Option<u64>,
+}
+
+impl Envelope {
+    fn of(found: &Probed) -> Envelope {
+        Envelope { len: found.len, tag: found.tag, from: found.from, cq_data: found.cq_data }
+    }
 }
 
 /// A message removed from the queue by [`Worker::mprobe`]. Dropping it discards the message.
@@ -130,7 +139,7 @@ impl Worker {
     /// Finds the oldest unexpected message that matches, and leaves it in the queue. Makes no progress.
     pub fn probe(&self, matching: Match) -> Option<Envelope> {
         let found = self.core().engine.receives().probe(matching.kind, matching.from, ProbeRemove::No)?;
-        Some(Envelope { len: found.len, tag: found.tag, from: found.from })
+        Some(Envelope::of(&found))
     }
 
     /// Discards the oldest unexpected message that matches; its send completes as if received.
@@ -141,7 +150,7 @@ impl Worker {
     /// Removes the oldest unexpected message that matches from the queue; [`Message::recv`] receives it.
     pub fn mprobe(&self, matching: Match) -> Option<Message> {
         let found = self.core().engine.receives().probe(matching.kind, matching.from, ProbeRemove::Yes)?;
-        let envelope = Envelope { len: found.len, tag: found.tag, from: found.from };
+        let envelope = Envelope::of(&found);
         Some(Message { worker: self.clone(), handle: Some(found.handle), envelope })
     }
 }

@@ -116,8 +116,8 @@ impl Receives<'_> {
         {
             self.recvs.match_queues[kind.kind() as usize].unexpected.remove(index);
         }
-        let Envelope { len, tag, from, .. } = held.envelope;
-        Some(Probed { handle: MsgHandle(id), len, tag, from })
+        let Envelope { len, tag, from, cq_data, .. } = held.envelope;
+        Some(Probed { handle: MsgHandle(id), len, tag, from, cq_data })
     }
 
     /// Returns what a receive of the data of an announced active message waits for: the data arrives even if

@@ -1,0 +1,101 @@
+//! Looks at messages that have arrived: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use ucp::{Envelope, Error, Layout, Match, Message, OpParams, OpStatus, RecvStatus};
+
+use super::Ep;
+use super::complete::Op;
+use super::recv::{NOTHING, Recv};
+use super::send::Memory;
+use crate::abi::flags;
+use crate::errno::Errno;
+
+/// A message that a peek has claimed for a context.
+pub(super) struct Claimed {
+    context: *mut c_void,
+    message: Message,
+}
+
+/// Result of a peek, as a receive would report it.
+fn status_of(found: &Envelope) -> RecvStatus {
+    RecvStatus { len: found.len as usize, tag: found.tag, from: found.from, cq_data: found.cq_data }
+}
+
+impl Ep {
+    /// Looks for a message, or receives or discards one that was claimed. Inside the lock.
+    #[cold]
+    pub(super) fn peek(&self, plain: &ucp::Worker, recv: &Recv<'_>, matching: Match) -> Result<isize, Errno> {
+        let asked = recv.flags & (flags::PEEK | flags::CLAIM | flags::DISCARD);
+        let op = Op { room: usize::MAX, ..self.new_recv(recv) };
+        if asked & flags::PEEK == 0 {
+            return self.take_claimed(recv, op, asked & flags::DISCARD != 0);
+        }
+        self.progress();
+        let found = match asked {
+            flags::PEEK => plain.probe(matching),
+            _ => plain.mprobe(matching).map(|message| {
+                let found = message.envelope();
+                if asked & flags::DISCARD == 0 {
+                    self.claimed.borrow_mut().push(Claimed { context: recv.context, message });
+                }
+                found
+            }),
+        };
+        match found {
+            Some(found) => self.end_recv(&op, Ok(status_of(&found)), None),
+            None => self.end_recv(&op, Err(Error::NoMessage), None),
+        }
+        Ok(0)
+    }
+
+    /// Receives or discards the message that was claimed for the context of the call.
+    fn take_claimed(&self, recv: &Recv<'_>, mut op: Op, discards: bool) -> Result<isize, Errno> {
+        let mut claimed = self.claimed.borrow_mut();
+        let at = claimed.iter().position(|claimed| claimed.context == recv.context);
+        let Some(at) = at else {
+            tracing::error!("FI_CLAIM or FI_DISCARD: no message was claimed for context {:p}", recv.context);
+            return Err(Errno::INVAL);
+        };
+        let message = claimed.swap_remove(at).message;
+        drop(claimed);
+        if discards {
+            let found = status_of(&message.envelope());
+            message.discard();
+            self.end_recv(&op, Ok(found), None);
+            return Ok(0);
+        }
+        op.room = recv.memory.len();
+        let truncated = Cell::new(NOTHING);
+        let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
+        // SAFETY: as for a receive that is posted.
+        let started = unsafe {
+            match recv.memory {
+                Memory::Bytes(at, len) => {
+                    op.buf = at.cast();
+                    message.recv_raw(at, len, &params)
+                }
+                Memory::Pieces(pieces) => message.recv_layout_raw(Layout::Iov(pieces), &params),
+            }
+        };
+        self.finish_recv(started, op, truncated.get())
+    }
+
+    /// Makes the start of a receive the result of its call. // HOT
+    #[inline(always)]
+    pub(super) fn finish_recv(
+        &self,
+        started: Result<OpStatus<RecvStatus>, Error>,
+        op: Op,
+        truncated: RecvStatus,
+    ) -> Result<isize, Errno> {
+        match started {
+            Ok(OpStatus::InProgress(id)) => self.keep_recv(id, op),
+            Ok(OpStatus::Done(message)) => self.end_recv(&op, Ok(message), None),
+            Err(error @ Error::Truncated { .. }) => self.end_recv(&op, Err(error), Some(truncated)),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(0)
+    }
+}

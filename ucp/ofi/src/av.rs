@@ -15,7 +15,7 @@ use crate::ep::Ep;
 use crate::eq::Eq;
 use crate::errno::Errno;
 use crate::info::NameForm;
-use crate::object::{Object, Users, checked, hand_out, read, store, take_back};
+use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
 use crate::refused;
 
 /// `FI_SYNC_ERR`.
@@ -99,7 +99,7 @@ pub(crate) fn open(
         version: AtomicU64::new(0),
         eps: Mutex::default(),
     };
-    hand_out(to, made)?;
+    store_handle(to, made)?;
     domain.users().add();
     Ok(())
 }
@@ -186,7 +186,7 @@ impl Av {
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        let gone = take_back::<Av>(fid)?;
+        let gone = from_handle::<Av>(fid)?;
         let eq = gone.eq.load(Ordering::Acquire);
         if let Ok(eq) = checked::<Eq>(eq) {
             eq.users().remove();

@@ -8,7 +8,7 @@ use crate::abi::queue::CntrAttr;
 use crate::abi::{Fid, flags};
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, given, hand_out, read, store, take_back};
+use crate::object::{Object, Users, checked, from_handle, given, read, store, store_handle};
 use crate::refused;
 use crate::wait::{Deadline, Members};
 
@@ -72,7 +72,7 @@ pub(crate) fn open(
         value: AtomicU64::new(0),
         errors: AtomicU64::new(0),
     };
-    hand_out(to, made)?;
+    store_handle(to, made)?;
     domain.users().add();
     Ok(())
 }
@@ -128,7 +128,7 @@ fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Errno> {
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        let gone = take_back::<Cntr>(fid)?;
+        let gone = from_handle::<Cntr>(fid)?;
         // SAFETY: a domain is not closed before its counters.
         unsafe { &*gone.domain }.users().remove();
         Ok(0)

@@ -14,7 +14,7 @@ use crate::ep::Ep;
 use crate::ep::complete::Entry;
 use crate::errno::Errno;
 use crate::info::MAX_ERR_DATA;
-use crate::object::{Object, Users, checked, given, hand_out, read, take_back};
+use crate::object::{Object, Users, checked, from_handle, given, read, store_handle};
 use crate::refused;
 use crate::wait::{Deadline, Members};
 
@@ -90,7 +90,7 @@ pub(crate) fn open(
         turn: Cell::new(0),
         error_text: UnsafeCell::default(),
     };
-    hand_out(to, made)?;
+    store_handle(to, made)?;
     domain.users().add();
     Ok(())
 }
@@ -317,7 +317,7 @@ pub(crate) fn describe(number: c_int, buf: *mut c_char, len: usize) -> *const c_
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        let gone = take_back::<Cq>(fid)?;
+        let gone = from_handle::<Cq>(fid)?;
         // SAFETY: a domain is not closed before its queues.
         unsafe { &*gone.domain }.users().remove();
         Ok(0)

@@ -13,7 +13,7 @@ use crate::ep::OP_SIZE;
 use crate::errno::Errno;
 use crate::fabric::Fabric;
 use crate::info::NameForm;
-use crate::object::{Object, Users, checked, hand_out, take_back};
+use crate::object::{Object, Users, checked, from_handle, store_handle};
 use crate::refused;
 
 /// `struct fid_domain`, and what belongs to it.
@@ -107,14 +107,14 @@ pub(crate) fn open(
         name_form: form,
         av_type: attr.av_type,
     };
-    hand_out(to, made)?;
+    store_handle(to, made)?;
     fabric.users().add();
     Ok(())
 }
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        let gone = take_back::<Domain>(fid)?;
+        let gone = from_handle::<Domain>(fid)?;
         // SAFETY: a fabric is not closed before its domains.
         unsafe { &*gone.fabric }.users().remove();
         Ok(0)

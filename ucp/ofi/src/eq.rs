@@ -10,7 +10,7 @@ use crate::abi::queue::{EqAttr, EqErrEntry};
 use crate::abi::{Fid, flags};
 use crate::errno::Errno;
 use crate::fabric::Fabric;
-use crate::object::{Object, Users, checked, hand_out, read, store, take_back};
+use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
 use crate::refused;
 use crate::wait::Deadline;
 
@@ -73,7 +73,7 @@ pub(crate) fn open(
         events: Mutex::default(),
         has_event: Condvar::new(),
     };
-    hand_out(to, made)?;
+    store_handle(to, made)?;
     fabric.users().add();
     Ok(())
 }
@@ -127,7 +127,7 @@ fn take(
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        let gone = take_back::<Eq>(fid)?;
+        let gone = from_handle::<Eq>(fid)?;
         // SAFETY: a fabric is not closed before its queues.
         unsafe { &*gone.fabric }.users().remove();
         Ok(0)

@@ -9,7 +9,7 @@ use crate::abi::{Fid, flags};
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, hand_out, read, take_back};
+use crate::object::{Object, Users, checked, from_handle, read, store_handle};
 use crate::refused;
 
 /// `struct fid_fabric`, and what belongs to it.
@@ -50,12 +50,12 @@ pub(crate) fn open(attr: *mut FabricAttr, to: *mut *mut Fid, context: *mut c_voi
         api_version: attr.api_version,
         users: Users::default(),
     };
-    hand_out(to, made)
+    store_handle(to, made)
 }
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        take_back::<Fabric>(fid).map(|_| 0)
+        from_handle::<Fabric>(fid).map(|_| 0)
     }
 
     fn domain(fid: *mut Fid, info: *mut Info, domain: *mut *mut Fid, context: *mut c_void) -> c_int {

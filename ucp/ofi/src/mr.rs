@@ -8,7 +8,7 @@ use crate::abi::ops::{FidOps, MrOps};
 use crate::abi::{Fid, IoVec, MrAttr, flags};
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, hand_out, read, take_back};
+use crate::object::{Object, Users, checked, from_handle, read, store_handle};
 use crate::refused;
 
 /// `struct fid_mr`, and what belongs to it.
@@ -88,7 +88,7 @@ fn register(
         users: Users::default(),
         mem,
     };
-    hand_out(to, made)?;
+    store_handle(to, made)?;
     domain.users().add();
     Ok(0)
 }
@@ -104,7 +104,7 @@ fn single(iov: *const IoVec, count: usize) -> Result<IoVec, Errno> {
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        let gone = take_back::<Mr>(fid)?;
+        let gone = from_handle::<Mr>(fid)?;
         // SAFETY: a domain is not closed before its regions.
         unsafe { &*gone.domain }.users().remove();
         drop(gone.mem);

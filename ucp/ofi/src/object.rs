@@ -52,13 +52,13 @@ pub(crate) fn given<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
     unsafe { fid.cast::<T>().as_ref() }.ok_or(Errno::INVAL)
 }
 
-/// Hands an object out.
-pub(crate) fn hand_out<T: Object>(to: *mut *mut Fid, object: T) -> Result<(), Errno> {
+/// Stores the handle of a new object.
+pub(crate) fn store_handle<T: Object>(to: *mut *mut Fid, object: T) -> Result<(), Errno> {
     store(to, Box::into_raw(Box::new(object)).cast())
 }
 
 /// Takes an object back, to free it: busy while others use it.
-pub(crate) fn take_back<T: Object>(fid: *mut Fid) -> Result<Box<T>, Errno> {
+pub(crate) fn from_handle<T: Object>(fid: *mut Fid) -> Result<Box<T>, Errno> {
     let object: &T = checked(fid)?;
     let users = object.users().count();
     if users > 0 {
@@ -67,7 +67,7 @@ pub(crate) fn take_back<T: Object>(fid: *mut Fid) -> Result<Box<T>, Errno> {
     }
     // SAFETY: the object begins with its class, which nobody reads meanwhile.
     unsafe { (*fid).fclass = 0 };
-    // SAFETY: `hand_out` has made it; the program closes it once.
+    // SAFETY: `store_handle` has made it; the program closes it once.
     Ok(unsafe { Box::from_raw(fid.cast::<T>()) })
 }
 

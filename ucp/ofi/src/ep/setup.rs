@@ -15,7 +15,7 @@ use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
 use crate::info::NameForm;
-use crate::object::{Object, Users, checked, hand_out, read, store, take_back};
+use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
 use crate::refused;
 
 /// Longest time for which a close waits until messages have left this process.
@@ -120,7 +120,7 @@ pub(crate) fn open(
         claimed: RefCell::default(),
         inject_bufs: RefCell::default(),
     };
-    hand_out(to, made)?;
+    store_handle(to, made)?;
     domain.users().add();
     Ok(())
 }
@@ -205,7 +205,7 @@ impl Ep {
 calls! {
     /// Closes an endpoint: what has been sent leaves the process, what is posted ends without a completion.
     fn close(fid: *mut Fid) -> c_int {
-        let ep = take_back::<Ep>(fid)?;
+        let ep = from_handle::<Ep>(fid)?;
         drop(ep.progress_thread.take());
         ep.unbind();
         ep.inside(|plain| {

@@ -488,6 +488,7 @@ fn refused(e: Error) -> NotPosted {
 pub(crate) fn fault_of(e: Error) -> PeerError {
     match e {
         Error::PeerDead => PeerError::Gone,
+        Error::Corrupt => PeerError::Corrupt,
         Error::Unreachable => PeerError::Unreachable,
         Error::NoDescriptor => PeerError::NoDescriptor,
         Error::NoMemory => PeerError::NoMemory,

@@ -11,6 +11,9 @@ pub enum PeerError {
     /// The peer's process or queue pair is gone.
     #[error("peer is gone")]
     Gone,
+    /// Memory that we share with the peer was overwritten by a process that it does not belong to.
+    #[error("memory shared with the peer is corrupt")]
+    Corrupt,
     /// The peer's address cannot be connected to.
     #[error("peer is not reachable")]
     Unreachable,
@@ -84,7 +87,7 @@ impl PeerError {
     /// The EFA completion status that says so.
     pub const fn status(self) -> EfaStatus {
         match self {
-            PeerError::Gone | PeerError::Closed => EfaStatus::BadDestQpn,
+            PeerError::Gone | PeerError::Closed | PeerError::Corrupt => EfaStatus::BadDestQpn,
             PeerError::Unreachable
             | PeerError::NoDescriptor
             | PeerError::NoMemory

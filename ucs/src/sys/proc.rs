@@ -215,6 +215,30 @@ fn has_exited(directory: &OwnedFd) -> bool {
     }
 }
 
+/// Whether a thread of a process may be unable to run, or that is unknown: stopped by a signal or debugger,
+/// in an uninterruptible wait, or in a frozen cgroup.
+pub fn may_be_halted(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    let halted = |stat: String| state_in(&stat).is_some_and(|state| "TtD".contains(state));
+    let any =
+        threads.flatten().any(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(halted));
+    any || fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| is_frozen(&groups))
+}
+
+/// Whether a cgroup of a `/proc/PID/cgroup` text is frozen, as far as it is visible here.
+fn is_frozen(groups: &str) -> bool {
+    groups.lines().any(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(kind), Some(path)) = (fields.next(), fields.next()) else { return false };
+        let holds = |file: String, text: &str| fs::read_to_string(file).is_ok_and(|all| all.contains(text));
+        match kind {
+            "" => holds(format!("/sys/fs/cgroup{path}/cgroup.events"), "frozen 1"),
+            "freezer" => holds(format!("/sys/fs/cgroup/freezer{path}/freezer.state"), "FR"),
+            _ => false,
+        }
+    })
+}
+
 /// Field 3 of a `/proc/PID/stat` line.
 fn state_in(stat: &str) -> Option<&str> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().next()

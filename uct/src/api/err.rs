@@ -36,6 +36,10 @@ pub enum Error {
     /// The peer's process or queue is gone.
     #[error("peer is gone")]
     PeerDead,
+    /// Memory that processes share holds a word that no correct process writes: one has overwritten it. The
+    /// peer and its process may be well.
+    #[error("shared memory is corrupt: a process has overwritten what is not its own")]
+    Corrupt,
     /// The remote key does not cover this address, length or access.
     #[error("remote key does not allow this access")]
     RemoteAccess,
@@ -75,7 +79,7 @@ impl Error {
             Unsupported(_) | InvalidParam(_) | TooLong { .. } | BadLocalKey | Cancelled | NotConnected => {
                 Blame::Caller
             }
-            Unreachable | PeerDead | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
+            Unreachable | PeerDead | Corrupt | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
             Device(_) => Blame::Device,
             NoMemory | NoDescriptor | Exhausted(_) | Sys { .. } => Blame::Resource,
         }
@@ -91,7 +95,7 @@ impl Error {
             Cancelled => Status::Canceled,
             NotConnected => Status::NotConnected,
             Unreachable => Status::Unreachable,
-            PeerDead => Status::ConnectionReset,
+            PeerDead | Corrupt => Status::ConnectionReset,
             RemoteAccess => Status::Rejected,
             NotReady => Status::TimedOut,
             RemoteLength => Status::MessageTruncated,

@@ -83,13 +83,20 @@ impl<P> FailedPeers<P> {
         self.0.borrow_mut().extend(entered.map(|peer| (peer, 0)));
     }
 
-    /// Notifies up to `max` endpoints; answers how many. `eps` as for [`add`](FailedPeers::add).
-    pub fn notify<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &EpTable, sink: &mut S) -> usize {
+    /// Notifies up to `max` endpoints; answers how many. `eps` as for [`add`](FailedPeers::add), `why` is the
+    /// error of a peer.
+    pub fn notify<S: Sink>(
+        &self,
+        max: usize,
+        eps: impl Fn(&P) -> &EpTable,
+        why: impl Fn(&P) -> Error,
+        sink: &mut S,
+    ) -> usize {
         let mut notified = 0;
         while notified < max
-            && let Some(tag) = self.next(&eps)
+            && let Some((tag, error)) = self.next(&eps, &why)
         {
-            sink.on_ep_error(tag, Error::PeerDead);
+            sink.on_ep_error(tag, error);
             notified += 1;
         }
         notified
@@ -99,13 +106,13 @@ impl<P> FailedPeers<P> {
         self.0.borrow().is_empty()
     }
 
-    fn next(&self, eps: impl Fn(&P) -> &EpTable) -> Option<EpTag> {
+    fn next(&self, eps: impl Fn(&P) -> &EpTable, why: impl Fn(&P) -> Error) -> Option<(EpTag, Error)> {
         let mut peers = self.0.borrow_mut();
         loop {
             let (peer, at) = peers.front_mut()?;
             if let Some((next, tag)) = eps(peer).from(*at) {
                 *at = next;
-                return Some(tag);
+                return Some((tag, why(peer)));
             }
             peers.pop_front();
         }
@@ -144,7 +151,7 @@ mod tests {
         all.iter().zip(10..).for_each(|(&idx, n)| eps.set_tag(idx, EpTag(n)));
         others.insert();
         let (failed, mut notified) = (FailedPeers::default(), Notified(Vec::new()));
-        let mut notify = |max| failed.notify(max, |eps: &EpTable| eps, &mut notified);
+        let mut notify = |max| failed.notify(max, |eps: &EpTable| eps, |_| Error::PeerDead, &mut notified);
         assert_eq!(notify(9), 0);
         failed.add([eps.clone(), others], |eps| eps);
         assert_eq!((notify(2), notify(0)), (2, 0));

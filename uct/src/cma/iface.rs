@@ -282,7 +282,7 @@ impl Inner {
         let dead =
             procs.into_iter().filter(|proc| proc.watch.is_dead() && !proc.failure_reported.replace(true));
         self.failed_peers.add(dead, |proc| &proc.eps);
-        let reported = self.failed_peers.notify(max, |proc| &proc.eps, sink);
+        let reported = self.failed_peers.notify(max, |proc| &proc.eps, |_| Error::PeerDead, sink);
         if !self.failed_peers.is_empty() {
             self.alarm.raise();
         }

@@ -47,7 +47,7 @@ impl Ep {
     /// Fails if the peer is dead: its memory stays mapped while a key exists, but is not touched. // HOT
     #[inline(always)]
     fn check_peer(&self) -> Result<(), Error> {
-        if self.own.has_failed(&self.peer) { Err(Error::PeerDead) } else { Ok(()) }
+        if self.own.has_failed(&self.peer) { Err(self.peer.cause()) } else { Ok(()) }
     }
 
     #[cold]
@@ -72,6 +72,10 @@ impl Sender for Ep {
 
     fn on_peer_dead(&self) {
         self.own.set_peer_failed();
+    }
+
+    fn on_peer_corrupt(&self) {
+        self.own.on_peer_corrupt(&self.peer);
     }
 }
 
@@ -311,7 +315,7 @@ impl api::Ep for Ep {
 
     fn flush(&self, _comp: Comp) -> Outcome {
         direct::fence();
-        if self.own.is_unreachable(&self.peer) { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
+        if self.own.is_unreachable(&self.peer) { Err(self.peer.cause().into()) } else { Ok(Sent::Done) }
     }
 
     fn fence(&self) -> Outcome {
@@ -341,7 +345,11 @@ impl api::Ep for Ep {
     }
 
     fn check(&self, _comp: Comp) -> Outcome {
-        if self.own.is_alive_or_undrained(&self.peer) { Ok(Sent::Done) } else { Err(Error::PeerDead.into()) }
+        if self.own.is_alive_or_undrained(&self.peer) {
+            Ok(Sent::Done)
+        } else {
+            Err(self.peer.cause().into())
+        }
     }
 
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {

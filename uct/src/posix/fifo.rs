@@ -22,6 +22,9 @@ pub const NO_TICKET: u64 = u64::MAX;
 pub const ARMED: u32 = 1;
 #[cfg_attr(loom, expect(dead_code, reason = "no model closes"))]
 pub const CLOSED: u32 = 2;
+/// Closed, as the reader has found a word that no writer writes.
+#[cfg_attr(loom, expect(dead_code, reason = "no model corrupts"))]
+pub const CORRUPT: u32 = 4;
 
 /// The low half of a cell's word while it holds ticket `t`: never 0 at first use, different in each lap.
 #[inline(always)]
@@ -103,6 +106,16 @@ pub fn stuck(head: &AtomicU64, ticket: u64) -> bool {
     // SYNC(head)
     let ahead = head.load(Ordering::SeqCst).wrapping_sub(ticket);
     ahead != 0 && ahead < 1 << 63
+}
+
+/// Whether reader and writers can have moved head and tail to where they are: between them are the claimed
+/// cells. The head is read before and after the tail, as both move.
+#[cfg_attr(loom, expect(dead_code, reason = "no model corrupts"))]
+pub fn is_possible(head: &AtomicU64, tail: &AtomicU64, cells: u64) -> bool {
+    let before = head.load(Ordering::SeqCst);
+    let tail = tail.load(Ordering::SeqCst);
+    let after = head.load(Ordering::SeqCst);
+    before.wrapping_sub(tail) as i64 <= cells as i64 && after.wrapping_sub(tail) as i64 >= 0
 }
 
 pub fn names(intent: &AtomicU64, ticket: u64) -> bool {

@@ -169,8 +169,11 @@ impl Iface {
             None => {}
         }
         let peer = Rc::new(Peer::new(name));
-        if inner.rx.has_peer_failed() && peer.has_died(own.server()) {
-            peer.mark_failed();
+        if inner.rx.is_corrupt() {
+            // Answers could not arrive.
+            peer.mark_failed(Error::Corrupt);
+        } else if inner.rx.has_peer_failed() && peer.has_died(own.server()) {
+            peer.mark_failed(Error::PeerDead);
         }
         if peers.len() == peers.capacity() {
             peers.retain(|_, peer| peer.strong_count() > 0);
@@ -372,6 +375,15 @@ impl Inner {
         self.rx.set_peer_failed();
     }
 
+    /// A send has found the peer's segment corrupt: its endpoints fail with the next poll.
+    #[cold]
+    pub(super) fn on_peer_corrupt(&self, peer: &Peer) {
+        self.rx.set_peer_failed();
+        if peer.is_found_corrupt() {
+            self.rx.resume_reporting();
+        }
+    }
+
     /// Whether a peer is known to receive nothing any more; after its death, once all it sent is read.
     pub(super) fn is_unreachable(&self, peer: &Peer) -> bool {
         let server = self.rx.export().server();
@@ -402,7 +414,7 @@ impl Inner {
     #[cold]
     fn report_failed_peers<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.collect_failed_peers();
-        let reported = self.failed_peers.notify(max, |peer| &peer.eps, sink);
+        let reported = self.failed_peers.notify(max, |peer| &peer.eps, |peer| peer.cause(), sink);
         if !self.failed_peers.is_empty() {
             self.rx.resume_reporting();
         }
@@ -415,14 +427,20 @@ impl Inner {
         let (server, remote_segments) = (self.rx.export().server(), self.md.remote_segments());
         // Holds the deaths until all their peers are found. Later ones raise the alarm again.
         let dead = remote_segments.take_dead(self.rx.alarm());
-        let lost: Vec<Rc<Peer>> = peers.into_iter().filter(|peer| peer.is_unreported(server)).collect();
+        let lost: Vec<Rc<Peer>> = peers.iter().filter(|peer| peer.is_unreported(server)).cloned().collect();
+        let is_corrupt = |peer: &Peer| match self.rx.is_corrupt() {
+            true => !peer.is_reported() && !peer.has_died(server),
+            false => peer.is_found_corrupt(),
+        };
+        let corrupt: Vec<Rc<Peer>> = peers.into_iter().filter(|peer| is_corrupt(peer)).collect();
         let owners = lost.iter().map(|peer| peer.name().owner());
         owners.chain(dead.iter().map(|(owner, _)| *owner)).for_each(|owner| remote_segments.forget(owner));
-        if !dead.is_empty() || !lost.is_empty() {
+        if !dead.is_empty() || !lost.is_empty() || !corrupt.is_empty() {
             self.rx.set_peer_failed();
         }
-        lost.iter().for_each(|peer| peer.mark_failed());
-        self.failed_peers.add(lost, |peer| &peer.eps);
+        lost.iter().for_each(|peer| peer.mark_failed(Error::PeerDead));
+        corrupt.iter().for_each(|peer| peer.mark_failed(Error::Corrupt));
+        self.failed_peers.add(lost.into_iter().chain(corrupt), |peer| &peer.eps);
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Peer {
     /// It was gone when it was to be attached, or its process has died: every call on its endpoints fails.
     failed: Cell<bool>,
     reported: Cell<bool>,
+    /// The error of its endpoints, once it has failed.
+    cause: Cell<Error>,
     /// The log says why it cannot be reached.
     told_why: Cell<bool>,
     /// The ticket below which all is that it can have sent, once it is dead.
@@ -61,6 +63,8 @@ pub struct Link {
     own_name: Name,
     watch: Arc<ProcWatch>,
     dead: Cell<bool>,
+    /// Why, if it is dead.
+    cause: Cell<Error>,
     full_count: Cell<u32>,
     wake: Wake,
 }
@@ -104,9 +108,10 @@ impl Peer {
     pub fn new(name: Name) -> Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
         let (failed, reported, told_why) = (Cell::new(false), Cell::new(false), Cell::new(false));
+        let cause = Cell::new(Error::PeerDead);
         let drain_limit = Cell::new(None);
         let (link, eps, waiting) = (OnceCell::new(), EpTable::default(), WaitingQueues::default());
-        Peer { name, link, fetched, query, failed, reported, told_why, drain_limit, eps, waiting }
+        Peer { name, link, fetched, query, failed, reported, cause, told_why, drain_limit, eps, waiting }
     }
 
     pub fn name(&self) -> Name {
@@ -117,7 +122,7 @@ impl Peer {
     #[cold]
     pub fn op_error(&self, why: ConnectError) -> Error {
         match why {
-            ConnectError::Gone => Error::PeerDead,
+            ConnectError::Gone => self.cause(),
             ConnectError::Op(e) => e,
             why => {
                 if !self.told_why.replace(true) {
@@ -166,12 +171,14 @@ impl Peer {
         self.fetched.take().is_some()
     }
 
-    /// Marks the peer failed, as its process has died: every call on its endpoints fails from now on.
-    pub fn mark_failed(&self) {
+    /// Marks the peer failed, as its process has died, or shared memory is corrupt (`cause`): every call on
+    /// its endpoints fails from now on.
+    pub fn mark_failed(&self, cause: Error) {
+        self.cause.set(cause);
         self.failed.set(true);
         self.reported.set(true);
         if let Some(link) = self.link.get() {
-            link.mark_dead();
+            link.mark_dead(cause);
         }
         self.query.take();
         self.drop_fetched();
@@ -179,6 +186,21 @@ impl Peer {
 
     pub fn has_failed(&self) -> bool {
         self.failed.get()
+    }
+
+    /// The error of a peer that has failed, or of which a send has found that it will.
+    #[cold]
+    pub fn cause(&self) -> Error {
+        self.link.get().filter(|link| link.dead.get()).map_or(self.cause.get(), |link| link.cause.get())
+    }
+
+    /// Whether a send has found its segment corrupt, and its endpoints have not been failed.
+    pub fn is_found_corrupt(&self) -> bool {
+        !self.reported.get() && self.cause() == Error::Corrupt
+    }
+
+    pub fn is_reported(&self) -> bool {
+        self.reported.get()
     }
 
     /// Whether a send has found its process dead, perhaps before the fd server was notified.
@@ -299,6 +321,7 @@ impl Link {
             own_name: iface.name(),
             watch: fetched.watch,
             dead: Cell::new(false),
+            cause: Cell::new(Error::PeerDead),
             full_count: Cell::new(0),
             wake,
         })
@@ -480,15 +503,30 @@ impl Link {
             return Refused::NoResource;
         }
         // A closed interface does not count: its process may have memory to put to.
-        if self.watch.check() {
+        if self.cause.get() == Error::Corrupt {
+            by.on_peer_corrupt();
+        } else if self.watch.check() {
             by.on_peer_dead();
         }
-        Refused::Failed(Error::PeerDead)
+        Refused::Failed(self.cause.get())
     }
 
     fn is_alive(&self) -> bool {
-        if !self.dead.get() && (fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || self.watch.check()) {
-            self.mark_dead();
+        if !self.dead.get() {
+            let flags = fifo::flags(self.seg.state());
+            let cells = u64::from(self.seg.shape().cells);
+            if flags & fifo::CORRUPT != 0 {
+                self.mark_dead(Error::Corrupt);
+            } else if flags & fifo::CLOSED != 0 || self.watch.check() {
+                self.mark_dead(Error::PeerDead);
+            } else if !fifo::is_possible(self.seg.head(), self.seg.tail(), cells) {
+                tracing::error!(
+                    "head or tail of a peer's shared memory is corrupt: a process has overwritten it"
+                );
+                // The peer finds it, and other writers.
+                self.seg.state().fetch_or(fifo::CLOSED | fifo::CORRUPT, Ordering::SeqCst);
+                self.mark_dead(Error::Corrupt);
+            }
         }
         !self.dead.get()
     }
@@ -497,15 +535,17 @@ impl Link {
         self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0
     }
 
-    fn mark_dead(&self) {
+    fn mark_dead(&self, cause: Error) {
+        if !self.dead.replace(true) {
+            self.cause.set(cause);
+        }
         self.cells.set(0);
-        self.dead.set(true);
     }
 
     #[cold]
     fn on_flags(&self, flags: u32) {
         if flags & fifo::CLOSED != 0 {
-            self.mark_dead();
+            self.mark_dead(if flags & fifo::CORRUPT != 0 { Error::Corrupt } else { Error::PeerDead });
         }
         if flags & fifo::ARMED == 0 || !fifo::disarm(self.seg.state()) {
             return;

@@ -14,6 +14,7 @@ pub struct WaitingQueues {
 pub trait Sender {
     fn order(&self) -> PendingOrder<'_>;
     fn on_peer_dead(&self);
+    fn on_peer_corrupt(&self);
 }
 
 #[derive(Clone, Copy)]

@@ -329,7 +329,7 @@ impl Segment {
         writer_table::claim_or_grow(self.writers_used(), self.shape.writers, entries, me, is_alive)
     }
 
-    fn writers_used(&self) -> &AtomicU32 {
+    pub fn writers_used(&self) -> &AtomicU32 {
         // SAFETY: inside the header, aligned by its layout.
         unsafe { self.shared(offset_of!(Header, writers_used)) }
     }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod remote_memory;
+mod scribbler;
 
 use super::{Config, Ep, Iface};
 use crate::api::{
@@ -454,9 +455,12 @@ fn corrupt_fifo_words_are_survived() {
     for (head, tail) in [(u64::MAX, u64::MAX), (u64::MAX, u64::MAX - 5), (5, u64::MAX), (1 << 63, 0)] {
         for slot in [u32::MAX, 1 << 18] {
             let writer = open(&Source::empty());
+            seg.state().store(0, Relaxed);
             let ep = writer.connect(&corrupt.device_addr(), &corrupt.iface_addr()).unwrap();
             assert_eq!(ep.ensure_connected(), Ok(()));
             for n in 0..200 {
+                // A writer that finds it corrupt closes it.
+                seg.state().store(0, Relaxed);
                 seg.head().store(head, Relaxed);
                 seg.tail().store(tail, Relaxed);
                 (0..256).for_each(|entry| seg.slot_entry(entry).store(slot, Relaxed));
@@ -482,8 +486,9 @@ fn live_ticket_holder_is_waited_for() {
     }
     assert_eq!(iface.arm(Events::RECV), Ok(false), "a claimed ticket is no reason to sleep");
     assert_eq!(iface.rx_stats().abandoned, 0);
-    // The entry is released with the peer: its ticket has no holder any more.
-    drop(ep);
+    // Its process dies: a process with another key is not there.
+    let entry = iface.segment().writers().find(|entry| entry.holder(0).is_some()).unwrap();
+    entry.owner.store(77, std::sync::atomic::Ordering::Relaxed);
     while iface.progress(1) == 0 {}
     assert_eq!((got.borrow().len(), iface.rx_stats().abandoned), (1, 1));
 }

@@ -12,7 +12,7 @@
 //! |---|---|---|---|
 //! | SYNC(entry) | [`Writer::release`] | [`claim_or_grow`] | the last intent before the next owner's |
 //! | SYNC(used) | [`claim_or_grow`] | the reader's scan | the number of entries, before the first claim |
-//! | SYNC(owner) | [`fifo::claim`] | [`Writer::may_hold`] | the owner's key, stored before its first intent |
+//! | SYNC(owner) | [`fifo::claim`] | [`Writer::holder`] | the owner's key, stored before its first intent |
 
 use super::fifo;
 use ucs::sync::{AtomicU32, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use ucs::sync::{AtomicU32, AtomicU64, Ordering};
 const FREE: u64 = 0;
 
 /// Entries that a table has before those of dead processes are used again.
-const REUSE_FROM: u32 = 512;
+pub const REUSE_FROM: u32 = 512;
 
 #[repr(C, align(64))]
 pub struct Writer {
@@ -92,11 +92,17 @@ impl Writer {
         self.owner.store(FREE, Ordering::Release);
     }
 
-    pub fn may_hold(&self, ticket: u64, is_alive: impl Fn(u64) -> bool) -> bool {
+    /// The process that may hold a ticket by this entry, dead or alive.
+    pub fn holder(&self, ticket: u64) -> Option<u64> {
         // SYNC(owner). The intent first: a writer that is slow to register has not claimed anything yet.
         let named = fifo::names(&self.intent, ticket);
         let owner = self.owner.load(Ordering::Acquire);
-        named && owner != FREE && is_alive(owner)
+        (named && owner != FREE).then_some(owner)
+    }
+
+    #[cfg(loom)]
+    pub fn may_hold(&self, ticket: u64, is_alive: impl Fn(u64) -> bool) -> bool {
+        self.holder(ticket).is_some_and(is_alive)
     }
 }
 

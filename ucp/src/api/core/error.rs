@@ -78,6 +78,9 @@ pub enum Error {
     /// The process or queue pair of this peer ([`Ep::peer`](crate::Ep::peer)) is gone.
     #[error("peer {} is gone", .0.0)]
     PeerGone(PeerId),
+    /// The memory shared with this peer was overwritten by a process that it does not belong to.
+    #[error("memory shared with peer {} is corrupt", .0.0)]
+    Corrupt(PeerId),
     /// The address of this peer cannot be reached.
     #[error("peer {} is not reachable", .0.0)]
     Unreachable(PeerId),
@@ -151,6 +154,7 @@ impl Error {
             | Datatype(_) => Blame::Caller,
             ConnectFailed(why) => why.status().blame().unwrap_or(Blame::Peer),
             PeerGone(_)
+            | Corrupt(_)
             | Unreachable(_)
             | TimedOut(_)
             | RemoteAccess(_)
@@ -177,7 +181,7 @@ impl Error {
             Closed | NotConnected => Status::NotConnected,
             ConnectFailed(why) => why.status(),
             NoMessage => Status::NoMessage,
-            PeerGone(_) => Status::ConnectionReset,
+            PeerGone(_) | Corrupt(_) => Status::ConnectionReset,
             Unreachable(_) => Status::Unreachable,
             TimedOut(_) => Status::EndpointTimeout,
             RemoteAccess(_) | Aborted(..) => Status::Rejected,
@@ -200,7 +204,8 @@ impl Error {
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {
-            PeerGone(peer) | Unreachable(peer) | RemoteAccess(peer) | Aborted(peer, _) => Some(peer),
+            PeerGone(peer) | Corrupt(peer) | Unreachable(peer) | RemoteAccess(peer) => Some(peer),
+            Aborted(peer, _) => Some(peer),
             OverLimit(peer) | NoDescriptor(peer) | NoMemory(peer) | NoMore(peer, _) => Some(peer),
             TimedOut(peer) | Device(peer, _) | Local(peer, _) => peer,
             _ => None,
@@ -210,6 +215,7 @@ impl Error {
     pub(crate) fn of_peer(peer: PeerId, fault: PeerError) -> Self {
         match fault {
             PeerError::Gone => Error::PeerGone(peer),
+            PeerError::Corrupt => Error::Corrupt(peer),
             PeerError::Closed => Error::Aborted(peer, ABORTED),
             PeerError::Unreachable => Error::Unreachable(peer),
             PeerError::NoDescriptor => Error::NoDescriptor(peer),
@@ -301,6 +307,7 @@ mod tests {
         }
         let faults = [
             PeerError::Gone,
+            PeerError::Corrupt,
             PeerError::Unreachable,
             PeerError::NoDescriptor,
             PeerError::NoMemory,

@@ -125,6 +125,11 @@ pub fn receive_reply(socket: &OwnedFd, wanted: &[Capability]) -> Result<Option<R
     Ok(Some(received.take(MAX_NAMES).collect()))
 }
 
+/// The pid of a process, if it is visible here.
+pub fn pid_of(namespace: &SocketNamespace, key: ProcKey) -> Option<u32> {
+    PeerCred::of(&try_connect(namespace, key).ok()?).ok()?.pid
+}
+
 /// Whether the process still runs, or that is unknown.
 pub fn is_alive(namespace: &SocketNamespace, key: ProcKey) -> bool {
     match try_connect(namespace, key) {

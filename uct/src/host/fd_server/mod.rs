@@ -279,6 +279,18 @@ impl FdServer {
     }
 }
 
+impl FdServer {
+    /// Whether a process may not run at present, or that is unknown: it is stopped, frozen, or waits for
+    /// pages.
+    pub fn may_be_halted(&self, owner: ProcKey) -> bool {
+        let pid = match owner == self.key {
+            true => Some(self.pid),
+            false => client::pid_of(&self.namespace, owner),
+        };
+        pid.is_none_or(ucs::sys::proc::may_be_halted)
+    }
+}
+
 impl Drop for FdServer {
     fn drop(&mut self) {
         if !self.is_ours() {

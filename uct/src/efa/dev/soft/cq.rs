@@ -157,7 +157,11 @@ impl<L: Link> CqCore<L> {
         if let Some(capture) = &self.capture {
             capture.flush();
         }
-        self.receivers.borrow().iter().for_each(|qp| qp.rx.upkeep());
+        for qp in self.receivers.borrow().iter() {
+            if let Err(what) = qp.rx.upkeep() {
+                qp.fail_corrupt(what);
+            }
+        }
     }
 
     #[cold]

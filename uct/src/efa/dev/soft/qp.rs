@@ -197,6 +197,23 @@ impl<L: Link> Drop for Qp<L> {
 impl<L: Link> QpCore<L> {
     #[cold]
     pub(super) fn fail(&self) {
+        self.fail_with(DevStatus::Flushed);
+    }
+
+    /// Fails a queue pair of whose shared memory another process has overwritten a part.
+    #[cold]
+    pub(super) fn fail_corrupt(&self, what: &str) {
+        if self.state.get() != State::Error {
+            tracing::error!(
+                "queue pair {} fails: its shared memory is corrupt ({what}): a process of this user has overwritten it",
+                self.rx.qpn()
+            );
+            self.fail_with(DevStatus::QpInternal);
+            self.rx.give_up(&mut |posted| self.complete_failed_recv(posted.wr_id, DevStatus::QpInternal));
+        }
+    }
+
+    fn fail_with(&self, status: DevStatus) {
         if self.state.replace(State::Error) == State::Error {
             return;
         }
@@ -207,10 +224,10 @@ impl<L: Link> QpCore<L> {
         }
         for w in deferred {
             self.send_cq.deferred.set(self.send_cq.deferred.get() - 1);
-            self.complete(w.wr.wr_id, w.wr.op(), DevStatus::Flushed);
+            self.complete(w.wr.wr_id, w.wr.op(), status);
         }
         self.next_due.set(u64::MAX);
-        self.rx.close(&mut |posted| self.complete_failed_recv(posted.wr_id, DevStatus::Flushed));
+        self.rx.close(&mut |posted| self.complete_failed_recv(posted.wr_id, status));
     }
 
     /// Whether arrivals need no processing at poll. // HOT

@@ -152,8 +152,13 @@ pub trait RecvQueue {
     fn arm(&self, armed: bool);
     /// Closes the queue to peers and passes every unused receive to `each`.
     fn close(&self, each: &mut dyn FnMut(PostedRecv));
-    /// Occasional maintenance, called when idle.
-    fn upkeep(&self);
+    /// Closes a queue whose memory was overwritten: nothing of it is polled any more.
+    fn give_up(&self, each: &mut dyn FnMut(PostedRecv)) {
+        self.close(each);
+    }
+    /// Occasional maintenance, called when idle. An error names what another process has overwritten: the
+    /// queue pair cannot go on.
+    fn upkeep(&self) -> Result<(), &'static str>;
 }
 
 /// A remote queue pair. Each call attempts once.

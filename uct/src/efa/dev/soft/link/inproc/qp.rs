@@ -109,7 +109,9 @@ impl RecvQueue for InprocRecvQueue {
         posted.into_iter().for_each(each);
     }
 
-    fn upkeep(&self) {}
+    fn upkeep(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
 }
 
 /// A remote queue pair.

@@ -2,8 +2,10 @@
 //!
 //! Each queue pair listens on an abstract unix socket named after it: binding makes the name unique, and it
 //! vanishes with its process. A peer connects, gets the listener's pid from the kernel, and opens that
-//! process's memory file of the name. The owner need not run.
+//! process's memory file of the name. The owner need not run. Anybody may connect: if the queue of
+//! connections is full, peers look for the memory file among the processes of their user.
 
+use super::seg::QpSeg;
 use crate::api::{Error, OpenError};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -71,7 +73,7 @@ impl QpName {
 pub(super) enum LookupError {
     NotFound,
     DeviceDown,
-    /// The owner's backlog is full: try again.
+    /// The owner's backlog is full, and it was not found otherwise: try again.
     Retry,
     /// It exists but cannot be reached, for this reason.
     Denied(String),
@@ -94,7 +96,8 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
                 },
             );
         }
-        Err(Errno::AGAIN | Errno::INTR) => return Err(LookupError::Retry),
+        Err(Errno::INTR) => return Err(LookupError::Retry),
+        Err(Errno::AGAIN) => return among_processes(iid, qpn),
         Err(e) => return Err(denied("connect to a peer's queue pair", e)),
     }
     let owner =
@@ -113,6 +116,25 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
         Err(MemError::Gone { .. }) => Err(LookupError::NotFound),
         Err(e) => Err(LookupError::Denied(e.to_string())),
     }
+}
+
+/// Finds a queue pair whose socket has no room for a connection: another user may have filled it. Looks at
+/// the descriptors of all processes of this user.
+#[cold]
+fn among_processes(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> {
+    let (user, name) = (rustix::process::geteuid().as_raw(), memory_name(iid, qpn));
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.filter(|_| process.metadata().is_ok_and(|it| it.uid() == user)) else { continue };
+        let Ok(Some(fd)) = descriptor(pid, &name) else { continue };
+        let open = || SharedMem::open_proc(pid, fd, 1).ok();
+        // A child that the owner has forked has the descriptor, too.
+        let is_owner = open().and_then(QpSeg::attach).is_some_and(|(_, identity)| identity.pid == pid);
+        if let Some(mem) = open().filter(|_| is_owner) {
+            return Ok((mem, pid));
+        }
+    }
+    Err(LookupError::Retry)
 }
 
 /// User of the queue pair in the system's list of sockets, if it is one of another user.

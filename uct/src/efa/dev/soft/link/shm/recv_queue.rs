@@ -15,6 +15,7 @@ use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use ucs::mem::guard;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sys::proc::WatchError;
@@ -37,6 +38,12 @@ impl DescFields {
     }
 }
 
+/// A claim that is not published: its index, and when that was found.
+type Stuck = (u32, Instant);
+
+/// Time for which a live process that runs may hold a claim without publishing it: a copy takes microseconds.
+const MAX_HOLD: Duration = Duration::from_secs(4);
+
 pub struct ShmRecvQueue {
     dev: Arc<ShmDevice>,
     name: QpName,
@@ -50,8 +57,9 @@ pub struct ShmRecvQueue {
     min_recv_len: Cell<u32>,
     direct: Cell<bool>,
     unsol_tail: Cell<u32>,
-    /// Tail at the last upkeep, if claimed and unpublished then.
-    stuck: Cell<Option<u32>>,
+    /// Tails at the last upkeep, if claimed and unpublished then, and since when.
+    stuck: Cell<Option<Stuck>>,
+    unsol_stuck: Cell<Option<Stuck>>,
     closed: Cell<bool>,
     upkeep_rounds: Cell<u32>,
     warned_too_long: Cell<bool>,
@@ -73,6 +81,7 @@ impl ShmRecvQueue {
             direct: Cell::new(false),
             unsol_tail: Cell::new(0),
             stuck: Cell::new(None),
+            unsol_stuck: Cell::new(None),
             closed: Cell::new(false),
             upkeep_rounds: Cell::new(0),
             warned_too_long: Cell::new(false),
@@ -238,18 +247,79 @@ impl ShmRecvQueue {
         ring::claimer(&head.word, index, ring, &this.claimer, &after.before).is_some_and(is_dead_pid)
     }
 
+    /// Which word of the segment is not as the owner, which writes it, or any sender leaves it.
+    fn impossible_word(&self) -> Option<&'static str> {
+        let (h, tail, layout) = (self.seg.hdr(), self.tail.get(), self.seg.layout());
+        let word = h.head.word.load(Acquire);
+        // Claims without a receive are ignored, as far as the ring reaches.
+        if word & ring::CLOSED != 0 || (word as u32).wrapping_sub(tail) > layout.ring {
+            return Some("the head of the receive ring");
+        }
+        let (credit, min_recv_len) = (&h.credit, self.min_recv_len.get());
+        let is_min_written = min_recv_len != u32::MAX;
+        if credit.posted.load(Relaxed) != self.posted.get()
+            || credit.taken.load(Relaxed) != tail
+            || is_min_written && credit.min_recv_len.load(Relaxed) != min_recv_len
+            || credit.direct.load(Relaxed) != u32::from(self.direct.get())
+        {
+            return Some("the credit of the receive ring");
+        }
+        if layout.unsol == 0 {
+            return None;
+        }
+        let (word, tail) = (h.unsol_head.word.load(Acquire), self.unsol_tail.get());
+        if word & ring::CLOSED != 0 || (word as u32).wrapping_sub(tail) > layout.unsol {
+            return Some("the head of the ring of unsolicited arrivals");
+        }
+        let is_granted = h.unsol_credit.posted.load(Relaxed) == tail.wrapping_add(layout.unsol);
+        (!is_granted).then_some("the credit of the ring of unsolicited arrivals")
+    }
+
+    /// Whether a claim has been held for long by no process that may be halted or has died.
+    fn is_overdue(&self, held: Option<Stuck>, head: &Head, ring: u32, this: &Desc, after: &Desc) -> bool {
+        let Some((index, since)) = held else { return false };
+        if since.elapsed() <= MAX_HOLD || ring::is_published(&this.seq, index) {
+            return false;
+        }
+        let holder = ring::claimer(&head.word, index, ring, &this.claimer, &after.before);
+        holder.is_none_or(|pid| !proc::may_be_halted(pid))
+    }
+
+    /// Finds a claim that will never be published.
+    fn overdue_claim(&self) -> Option<&'static str> {
+        let (h, layout) = (self.seg.hdr(), self.seg.layout());
+        let (tail, unsol) = (self.tail.get(), self.unsol_tail.get());
+        let (this, after) = (self.seg.desc(tail), self.seg.desc(tail.wrapping_add(1)));
+        if self.is_overdue(self.stuck.get(), &h.head, layout.ring, this, after) {
+            return Some("a descriptor of the receive ring");
+        }
+        if layout.unsol == 0 {
+            return None;
+        }
+        let (this, after) = (self.seg.unsol_desc(unsol), self.seg.unsol_desc(unsol.wrapping_add(1)));
+        let is_overdue = self.is_overdue(self.unsol_stuck.get(), &h.unsol_head, layout.unsol, this, after);
+        is_overdue.then_some("a descriptor of the ring of unsolicited arrivals")
+    }
+
+    /// Notes a claim that is not published, or that there is none. Whether it was noted before.
+    fn note_stuck(noted: &Cell<Option<Stuck>>, stuck: Option<u32>) -> bool {
+        let before = noted.get();
+        let is_known = stuck.is_some_and(|index| before.is_some_and(|(noted, _)| noted == index));
+        if !is_known {
+            noted.set(stuck.map(|index| (index, Instant::now())));
+        }
+        is_known
+    }
+
     /// Skips a claim abandoned by a dead sender, if seen at two upkeeps, so that the system calls are rare.
     fn skip_abandoned(&self) {
         let tail = self.tail.get();
         let word = self.seg.hdr().head.word.load(Relaxed);
         // A claim without a receive is invalid: skipping it would move the tail beyond what was posted.
-        if self.outstanding() == 0
-            || word as u32 == tail
-            || ring::is_published(&self.seg.desc(tail).seq, tail)
-        {
-            return self.stuck.set(None);
-        }
-        if self.stuck.replace(Some(tail)) != Some(tail) {
+        let is_stuck = self.outstanding() != 0
+            && word as u32 != tail
+            && !ring::is_published(&self.seg.desc(tail).seq, tail);
+        if !Self::note_stuck(&self.stuck, is_stuck.then_some(tail)) {
             return;
         }
         let (desc, after) = (self.seg.desc(tail), self.seg.desc(tail.wrapping_add(1)));
@@ -271,6 +341,9 @@ impl ShmRecvQueue {
     fn skip_abandoned_unsol(&self) {
         let tail = self.unsol_tail.get();
         let (desc, after) = (self.seg.unsol_desc(tail), self.seg.unsol_desc(tail.wrapping_add(1)));
+        let is_stuck = ring::has_unpublished(&self.seg.hdr().unsol_head.word, tail)
+            && !ring::is_published(&desc.seq, tail);
+        Self::note_stuck(&self.unsol_stuck, is_stuck.then_some(tail));
         if self.is_abandoned(&self.seg.hdr().unsol_head, tail, self.seg.layout().unsol, desc, after) {
             self.unsol_tail.set(tail.wrapping_add(1));
             self.grant_unsol(tail);
@@ -393,8 +466,19 @@ impl RecvQueue for ShmRecvQueue {
         self.posted.set(first);
     }
 
+    fn give_up(&self, each: &mut dyn FnMut(PostedRecv)) {
+        self.close(each);
+        // Those that senders have claimed, too.
+        let (tail, end) = (self.tail.get(), self.posted.get());
+        for n in 0..end.wrapping_sub(tail) {
+            let taken = self.posted_recvs.borrow_mut()[self.ring_slot(tail.wrapping_add(n))].take();
+            taken.into_iter().for_each(&mut *each);
+        }
+        self.tail.set(end);
+    }
+
     #[cold]
-    fn upkeep(&self) {
+    fn upkeep(&self) -> Result<(), &'static str> {
         let upkeep_rounds = self.upkeep_rounds.get().wrapping_add(1);
         self.upkeep_rounds.set(upkeep_rounds);
         if upkeep_rounds.is_multiple_of(DRAIN_EVERY) {
@@ -405,6 +489,10 @@ impl RecvQueue for ShmRecvQueue {
             self.skip_abandoned_unsol();
         }
         self.dev.free_abandoned_copies();
+        if self.closed.get() || !self.dev.is_owner_process() {
+            return Ok(());
+        }
+        self.impossible_word().or_else(|| self.overdue_claim()).map_or(Ok(()), Err)
     }
 }
 

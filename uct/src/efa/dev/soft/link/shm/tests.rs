@@ -2,6 +2,9 @@
 
 #![allow(unsafe_code)]
 
+mod backlog;
+mod scribbler;
+
 use super::remote_device::RemoteMemory;
 use super::ring::signature;
 use super::seg::{FLAG_INLINE, INLINE, SHORT};

@@ -9,13 +9,14 @@ use super::{Entry, LINK_LOCAL, MAX_PART, Part, Reader};
 pub(super) const FORMS: &[Form] = &[
     // An id, which becomes the worker's uid.
     Form { tl: "self", device_len: 0, fields: &[Field::Uid] },
-    // Device: socket namespace, host. Interface: number of the export, key of the process.
+    // Device: socket namespace, host. Interface: number of the export, key of the process, which once had 40
+    // bits.
     Form {
         tl: "posix",
         device_len: 8,
         fields: &[Field::Bytes(4), Field::Shared(HOST), Field::Bytes(3), Field::Shared(PROCESS_KEY)],
     },
-    // Device: pid namespace, host. Interface: pid, key of the process, address of the key.
+    // Device: pid namespace, host. Interface: pid, key of the process (40 bits), address of the key.
     Form {
         tl: "cma",
         device_len: 8,
@@ -44,12 +45,34 @@ pub(super) const FORMS: &[Form] = &[
             Field::Zeros(8),
         ],
     },
+    // As the second form and the third, with keys of 32 bits.
+    Form {
+        tl: "posix",
+        device_len: 8,
+        fields: &[Field::Bytes(4), Field::Shared(HOST), Field::Bytes(4), Field::Shared(SHORT_PROCESS_KEY)],
+    },
+    Form {
+        tl: "cma",
+        device_len: 8,
+        fields: &[
+            Field::Bytes(4),
+            Field::Shared(HOST),
+            Field::Bytes(3),
+            Field::Zeros(5),
+            Field::Shared(SHORT_PROCESS_KEY),
+            Field::Zeros(4),
+            Field::Bytes(6),
+            Field::Zeros(2),
+        ],
+    },
 ];
 
 /// Number of the boot of the host.
 const HOST: Shared = Shared { slot: 0, len: 4 };
-/// Key of the process at its fd server.
+/// Key of the process at its fd server, of 40 bits.
 const PROCESS_KEY: Shared = Shared { slot: 1, len: 5 };
+/// Key of the process at its fd server, of 32 bits.
+const SHORT_PROCESS_KEY: Shared = Shared { slot: 2, len: 4 };
 
 /// A piece of an entry's device and interface address, which are one run of bytes here.
 #[derive(Clone, Copy)]
@@ -79,7 +102,7 @@ struct Shared {
 
 /// The common bytes that have been packed or read so far.
 #[derive(Clone, Default)]
-pub(super) struct SharedBytes([Option<ArrayVec<u8, 8>>; 2]);
+pub(super) struct SharedBytes([Option<ArrayVec<u8, 8>>; 3]);
 
 /// The form of a transport's addresses.
 pub(super) struct Form {
@@ -210,7 +233,7 @@ mod tests {
                     assert!(from + len <= at, "{}: repeats bytes before it", form.tl);
                 }
                 if let Field::Shared(Shared { slot, len }) = *field {
-                    assert!(slot < 2 && len <= 8, "{}", form.tl);
+                    assert!(slot < 3 && len <= 8, "{}", form.tl);
                 }
                 at += field.len();
             }

@@ -76,7 +76,8 @@ fn implied_nonce(uid: u64) -> u32 {
 
 fn pack_entry(entry: &Entry, (id, nth): (WorkerId, usize), shared: &mut SharedBytes, out: &mut Vec<u8>) {
     let start = out.len();
-    for (number, form) in FORMS.iter().enumerate() {
+    // The newest form that fits.
+    for (number, form) in FORMS.iter().enumerate().rev() {
         let is_implied = form.has_connid() || entry.connid == lane_connid(id.nonce, nth);
         pack_start(number as u8 + 1, (!is_implied).then_some(entry.connid), out);
         if form.pack(entry, id.uid, shared, out) {

@@ -212,16 +212,17 @@ impl Connection {
 
     /// Returns an error if the other side has left or given up. Does not wait; takes about a microsecond.
     pub fn check_alive(&mut self) -> Result<(), BootError> {
-        if readable(&self.stream, Some(Duration::ZERO)) {
-            self.read_available()?;
-        }
-        // Other messages stay for the call that expects them.
+        let ended = match readable(&self.stream, Some(Duration::ZERO)) {
+            true => self.read_available().err(),
+            false => None,
+        };
+        // The last message before the end says why. Others stay for the call that expects them.
         for raw in self.received.split(|b| *b == b'\n') {
             if let Ok(Message::Abort(why)) = serde_json::from_slice(raw) {
                 return Err(BootError::PeerAborted(why));
             }
         }
-        Ok(())
+        ended.map_or(Ok(()), Err)
     }
 
     fn send_message(&mut self, line: &Message) -> Result<(), BootError> {

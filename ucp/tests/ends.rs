@@ -262,79 +262,6 @@ fn ends(tls: &str, kind: Kind, end: End, why: &str) {
     }
 }
 
-/// B closes one of its two endpoints to A by force: what it has begun on it is cancelled, as far as that can
-/// be; the other endpoint, and A, go on.
-fn endpoints_end_apart(tls: &str) {
-    for kind in KINDS {
-        let why = format!("{tls}: {kind:?}");
-        let mut pair = Pair::on(tls);
-        pair.meet();
-        let told = Rc::new(Cell::new(None));
-        let watch = |told: &Rc<Cell<_>>| {
-            let heard = told.clone();
-            EpParams { errors: ErrorMode::Peer(Box::new(move |error| heard.set(Some(error)))) }
-        };
-        pair.ab = pair.a.connect(&pair.b.address(), watch(&told)).unwrap();
-        let (op, mut held) = begin(&pair, kind);
-        let second = pair.b.connect(&pair.a.address(), watch(&told)).unwrap();
-        let first = std::mem::replace(&mut pair.ba, second);
-        let is_recv = matches!(kind, Kind::NamedRecv | Kind::StreamRecv);
-        let other = (!is_recv).then(|| begin(&pair, kind));
-        let flush = first.flush();
-        assert_eq!(first.close(CloseMode::Force).wait(), Ok(()), "{why}");
-        pair.until(|| flush.is_done());
-        assert!(matches!(flush.wait(), Ok(()) | Err(Error::Cancelled)), "{why}");
-        // As with a cancel.
-        let goes_on = is_recv || matches!(kind, Kind::AmKept | Kind::AmWithoutHandler | Kind::Stream);
-        let by_device = matches!(kind, Kind::Put | Kind::Get);
-        if goes_on {
-            finish(&pair, kind, op, &mut held);
-        } else {
-            pair.until(|| op.is_done());
-            let ended = op.wait();
-            assert!(ended == Err(Error::Cancelled) || by_device && ended == Ok(()), "{why}: {ended:?}");
-        }
-        if let Some(claimed) = held.claimed.take() {
-            assert_eq!(claimed.recv(Vec::with_capacity(LONG)).wait().0, Err(Error::NoMessage), "{why}");
-        }
-        if let Some((op, mut held)) = other {
-            // The handler that has been set takes all messages.
-            assert!(!op.is_done() || by_device || kind == Kind::AmWithoutHandler, "{why}");
-            finish(&pair, kind, op, &mut held);
-        }
-        pair.meet();
-        assert_eq!(told.get(), None, "{why}");
-        // The last one ends the conversation.
-        let peer = pair.ab.peer();
-        let late = pair.b.connect_later(EpParams::default()).0;
-        let _ = std::mem::replace(&mut pair.ba, late).close(CloseMode::Force).wait();
-        pair.until(|| told.get().is_some());
-        assert_eq!(told.get(), Some(Error::Aborted(peer, 4127)), "{why}");
-    }
-}
-
-/// An endpoint that is being closed with a flush is not ended by a close of another one by force.
-fn a_close_with_a_flush_outlasts_another_by_force(tls: &str) {
-    let mut pair = Pair::on(tls);
-    pair.meet();
-    let late = || pair.b.connect_later(EpParams::default()).0;
-    let (second, rest) = (pair.b.connect(&pair.a.address(), EpParams::default()).unwrap(), late());
-    let first = std::mem::replace(&mut pair.ba, rest);
-    let sends = [&first, &second].map(|ep| ep.tag_send_sync(1, vec![1; 8]));
-    pair.settle();
-    let close = first.close(CloseMode::Flush(Duration::from_secs(50)));
-    assert_eq!(second.close(CloseMode::Force).wait(), Ok(()));
-    let [first, second] = sends;
-    pair.until(|| second.is_done());
-    assert_eq!(second.wait().0, Err(Error::Cancelled), "{tls}");
-    pair.settle();
-    assert!(!close.is_done() && !first.is_done(), "{tls}");
-    let recv = pair.a.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
-    pair.until(|| close.is_done() && first.is_done() && recv.is_done());
-    let ended = (close.wait(), first.wait().0, recv.wait().0.map(|status| status.len));
-    assert_eq!(ended, (Ok(()), Ok(()), Ok(8)), "{tls}");
-}
-
 /// Closes by force and connects again, from one side, the other, and both.
 fn reconnects(pair: &mut Pair, times: u64) {
     pair.ab = pair.a.connect(&pair.b.address(), EpParams::default()).unwrap();
@@ -525,8 +452,7 @@ fn lost_messages_are_told(tls: &str) {
 }
 
 on! {
-    [each_operation_ends endpoints_end_apart a_close_with_a_flush_outlasts_another_by_force
-     connections_follow_each_other next_connection_begins_anew
+    [each_operation_ends connections_follow_each_other next_connection_begins_anew
      stream_receives_end_with_their_endpoint both_sides_close lost_messages_are_told]
     loopback: "self",
     posix: "posix",

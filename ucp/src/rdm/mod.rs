@@ -96,7 +96,6 @@ pub use peers::Peers;
 pub use peers::conversation::Conversation;
 pub use peers::peer::FailedLane;
 pub use peers::wires::Wires;
-pub use peers::workers::is_same_worker;
 pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
 #[cfg(feature = "lanes")]

@@ -60,8 +60,6 @@ pub(crate) enum LinkStage {
 }
 
 pub(crate) struct EpState {
-    /// Number that no other endpoint of the worker has. 0 until the worker has it.
-    number: Cell<u32>,
     /// Number of the peer, [`NO_PEER`] without a link.
     peer: Cell<PeerId>,
     /// Bound below which tagged messages may go as one packet within the call; 0 once sends are refused.
@@ -81,7 +79,6 @@ impl EpState {
     /// State of an endpoint whose peer is not known yet.
     pub(crate) fn pending(tables: Rc<EpConfig>, errors: ErrorMode) -> EpState {
         EpState {
-            number: Cell::new(0),
             peer: Cell::new(NO_PEER),
             short_below: Cell::new(0),
             refusal: Cell::new(Some(Error::NotConnected)),
@@ -116,16 +113,6 @@ impl EpState {
     pub(crate) fn fail_link(&self, error: Error) -> bool {
         self.stage.set(LinkStage::Failed(error));
         self.fail(error)
-    }
-
-    /// Number that names the endpoint in requests of its operations. // HOT
-    #[inline(always)]
-    pub(crate) fn number(&self) -> u32 {
-        self.number.get()
-    }
-
-    pub(crate) fn set_number(&self, number: u32) {
-        self.number.set(number);
     }
 
     // HOT

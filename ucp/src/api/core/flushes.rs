@@ -51,11 +51,6 @@ impl Flush {
         matches!((&self.scope, &self.stage), (FlushScope::Worker, Stage::Protocol | Stage::Lanes { .. }))
     }
 
-    /// Whether it is a flush of this endpoint.
-    pub(crate) fn is_of(&self, ep: &Rc<EpState>) -> bool {
-        matches!(&self.scope, FlushScope::Ep(of) if Rc::ptr_eq(of, ep))
-    }
-
     /// Whether it waits for operations with this peer, or has ended and was not reported yet.
     pub(crate) fn covers(&self, peer: PeerId) -> bool {
         self.peer().is_none_or(|of| of == peer)
@@ -89,21 +84,6 @@ impl Flush {
     pub(crate) fn waits_for_lane(&self) -> bool {
         matches!(self.stage, Stage::Lanes { .. })
     }
-}
-
-/// Whether a flush of an endpoint has not ended, as while it is being closed.
-pub(crate) fn is_flushed(flushes: &[Flush], ep: &Rc<EpState>) -> bool {
-    flushes.iter().any(|flush| flush.is_of(ep) && !matches!(flush.stage, Stage::Ended))
-}
-
-/// Ends the flushes of an endpoint that is closed by force. Whether there are any.
-pub(crate) fn cancel_of(flushes: &mut [Flush], ep: &Rc<EpState>) -> bool {
-    let mut some = false;
-    for flush in flushes.iter_mut().filter(|flush| flush.is_of(ep) && !matches!(flush.stage, Stage::Ended)) {
-        (flush.result, flush.stage) = (Err(Error::Cancelled), Stage::Ended);
-        some = true;
-    }
-    some
 }
 
 /// Ends the flushes that cover an operation with its error. False: there is none.

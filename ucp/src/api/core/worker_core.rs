@@ -33,7 +33,7 @@ use crate::lane::{
     Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Conversation, Engine, EngineEvent, Kind, OpError, is_same_worker};
+use crate::rdm::{Conversation, Engine, EngineEvent, Kind, OpError};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
@@ -102,8 +102,6 @@ pub(crate) struct WorkerCore {
     /// Dropped after the lanes: memory stays registered while a device may access it.
     pub regs: RegTable,
     pub eps: Vec<Weak<EpState>>,
-    /// Endpoints made so far.
-    pub ep_count: u32,
     pub deferred: DeferredOps,
     pub cm: WorkerCm,
     pub flushed: Vec<FlushEnd>,
@@ -145,7 +143,6 @@ impl WorkerCore {
             reqs: Requests::new(RequestRoom::default()),
             flush_count: 0,
             eps: Vec::new(),
-            ep_count: 0,
             deferred: DeferredOps::default(),
             cm: WorkerCm::new(CmConfig::default()),
             flushes: Vec::new(),
@@ -565,15 +562,6 @@ impl WorkerCore {
             Some(Role::Announced | Role::Unstarted) | None => false,
         }
     }
-}
-
-/// Iterates over the other endpoints to the worker that an endpoint leads to, also closed ones.
-pub(crate) fn other_eps(core: &WorkerCore, of: &Rc<EpState>) -> impl Iterator<Item = Rc<EpState>> {
-    let leads_there = move |ep: &Rc<EpState>| {
-        ep.peer() == of.peer() || is_same_worker(core.engine.peers(), ep.peer(), of.peer())
-    };
-    let all = core.eps.iter().filter_map(Weak::upgrade);
-    all.filter(move |ep| !Rc::ptr_eq(ep, of) && leads_there(ep))
 }
 
 /// Panics in a child that has inherited a worker, whose memory and devices are its parent's. `forks` is their

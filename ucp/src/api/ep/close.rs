@@ -1,13 +1,13 @@
 //! Flush and close of endpoints.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use ucs::time::Nanos;
 
+use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
-use crate::api::core::worker_core::other_eps;
 use crate::api::ep::deferred::abort_ep_ops;
 use crate::api::ep::handle::Ep;
 use crate::api::request::handles::FlushRequest;
@@ -18,9 +18,7 @@ use crate::api::request::handles::FlushRequest;
 pub enum CloseMode {
     /// Flushes for at most this long, then forces.
     Flush(Duration),
-    /// Aborts at once. While another endpoint to the peer is open, that cancels the operations of this one,
-    /// as far as operations can be cancelled; others go on. With the last endpoint all operations with the
-    /// peer end, and the peer is told.
+    /// Aborts at once. All operations with the peer, on any endpoint of the worker, end with an error.
     Force,
 }
 
@@ -65,9 +63,11 @@ pub(crate) fn cancel_stream_recvs(ep: &Ep) {
     if !core.streams.has_waiters() {
         return;
     }
-    if !other_eps(&core, ep.state()).any(|other| other.is_open()) {
+    let (state, peer) = (ep.state(), ep.peer());
+    let is_other = |ep: &Rc<EpState>| !Rc::ptr_eq(ep, state) && ep.peer() == peer && ep.is_open();
+    if !core.eps.iter().filter_map(Weak::upgrade).any(|ep| is_other(&ep)) {
         core.idle = false;
-        core.cancel_stream_recvs(ep.peer());
+        core.cancel_stream_recvs(peer);
     }
 }
 

@@ -157,8 +157,6 @@ pub(crate) fn fail_ep(worker: &Worker, ep: &Rc<EpState>, error: Error) {
 }
 
 fn add_ep(core: &mut WorkerCore, state: EpState) -> Rc<EpState> {
-    core.ep_count = core.ep_count.wrapping_add(1);
-    state.set_number(core.ep_count);
     let state = Rc::new(state);
     if core.eps.len() == core.eps.capacity() {
         core.eps.retain(|ep| ep.strong_count() > 0);

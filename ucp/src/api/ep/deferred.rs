@@ -6,9 +6,8 @@ use std::rc::Rc;
 use crate::api::core::deferred::DeferredOp;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
-use crate::api::core::flushes;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
-use crate::api::core::worker_core::{WorkerCore, other_eps};
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::worker::handle::Worker;
 
@@ -83,25 +82,16 @@ pub(crate) fn start_deferred(worker: &Worker, ep: &Rc<EpState>) {
     ep.refusal.set(refusal);
 }
 
-/// Aborts the operations of an endpoint; `deferred` is the error of those that have not begun. Those of other
-/// endpoints to the peer, and the conversation with it, go on.
+/// Aborts the operations of an endpoint; `deferred` is the error of those that have not begun.
 pub(crate) fn abort_ep_ops(core: &mut WorkerCore, ep: &Rc<EpState>, deferred: Error) {
     if ep.is_pending() {
         ep.fail_link(deferred);
         return core.deferred.end(ep, deferred, &mut core.reqs);
     }
-    let is_last =
-        !other_eps(core, ep).any(|other| other.is_open() || flushes::is_flushed(&core.flushes, &other));
     let (engine, mut wire, _) = core.split();
     // Another conversation with the peer is not this endpoint's.
     if Conversation::with(engine.peers(), ep.peer()).number != ep.conversation() {
         return;
     }
-    if is_last {
-        return engine.force_close(&mut wire, ep.peer());
-    }
-    for id in core.reqs.of_ep(ep.number()) {
-        core.cancel(id);
-    }
-    core.needs_poll |= flushes::cancel_of(&mut core.flushes, ep);
+    engine.force_close(&mut wire, ep.peer());
 }

@@ -5,7 +5,6 @@
 
 use crate::api::am::queue::AmQueue;
 use crate::api::core::ep_config::table_index;
-use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::sink::CompletionSink;
@@ -174,7 +173,7 @@ impl Ep {
         {
             return Ok(OpStatus::Done(()));
         }
-        send_by(&mut CoreMut::new(self.worker(), core), state, protocol, (class, buf), params)
+        send_by(&mut CoreMut::new(self.worker(), core), state.peer(), protocol, (class, buf), params)
     }
 
     /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
@@ -264,7 +263,7 @@ unsafe fn send_packet(ep: &Ep, tag: u64, bytes: &[u8], params: &SendParams) -> R
         return Ok(OpStatus::Done(()));
     }
     let core = &mut CoreMut::new(ep.worker(), core);
-    send_by(core, ep.state(), Protocol::Eager, (MsgClass::Message, buf), params)
+    send_by(core, ep.peer(), Protocol::Eager, (MsgClass::Message, buf), params)
 }
 
 /// Copies a message to a posted receive of this worker. Returns false if there is none.
@@ -286,7 +285,7 @@ fn send_to_self(
 /// Sends a message by a protocol. The message is as [`Ep::send_buf`] asks for it.
 fn send_by(
     core: &mut WorkerCore,
-    ep: &EpState,
+    peer: PeerId,
     protocol: Protocol,
     (class, buf): (MsgClass, SendBuf),
     params: &SendParams,
@@ -295,11 +294,11 @@ fn send_by(
     let (engine, mut wire, reqs) = core.split();
     let user = reqs.next_token()?;
     let args = SendArgs { buf, tag: params.tag, sync: params.sync, cq_data: params.cq_data, protocol, user };
-    match engine.send_class(&mut wire, ep.peer(), class, args) {
+    match engine.send_class(&mut wire, peer, class, args) {
         EngineStarted::Done(()) => Ok(OpStatus::Done(())),
         EngineStarted::Pending(op) => {
             let role = if class == MsgClass::AmData { Role::Announced } else { Role::Send(op) };
-            Ok(OpStatus::InProgress(reqs.start_on(user, role, params.done, ep.number())))
+            Ok(OpStatus::InProgress(reqs.start(user, role, params.done)))
         }
         EngineStarted::Failed(e) => Err(e.into()),
     }

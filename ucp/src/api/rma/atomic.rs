@@ -7,7 +7,6 @@ use std::ptr::NonNull;
 
 use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, Word};
 
-use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, EMPTY_STATUS, OpStatus};
 use crate::api::core::worker_core::WorkerCore;
@@ -306,13 +305,13 @@ unsafe fn start_emulated(
         sync: params.sync,
         user: 0,
     };
-    start_atomic(&mut ep.worker().core(), state, args, len, params.done)
+    start_atomic(&mut ep.worker().core(), peer, args, len, params.done)
 }
 
 /// Starts an atomic operation in the engine.
 pub(crate) fn start_atomic(
     core: &mut WorkerCore,
-    ep: &EpState,
+    peer: PeerId,
     mut args: AtomicArgs,
     len: usize,
     done: Option<Callback>,
@@ -320,11 +319,9 @@ pub(crate) fn start_atomic(
     let (engine, mut wire, reqs) = core.split();
     args.user = reqs.next_token()?;
     let user = args.user;
-    match engine.atomic(&mut wire, ep.peer(), args) {
+    match engine.atomic(&mut wire, peer, args) {
         EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
-        EngineStarted::Pending(op) => {
-            Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, (done, ep.number()))))
-        }
+        EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, done))),
         EngineStarted::Failed(e) => Err(e.into()),
     }
 }

@@ -71,7 +71,6 @@ impl WorkerCore {
                 flush.result = flush.result.and(end.result.map_err(|e| wire_error(peer, e)));
             }
         }
-        let mut late = Vec::new();
         for flush in &mut flushes {
             self.request_late_acks(flush);
             self.advance(flush);
@@ -79,17 +78,17 @@ impl WorkerCore {
                 (&flush.scope, &flush.stage, flush.result)
                 && flush.on_timeout == OnTimeout::AbortOps
             {
-                late.push(ep.clone());
+                abort_ep_ops(self, ep, Error::TimedOut(None));
             }
         }
         flushes.append(&mut self.flushes);
         self.flushes = flushes;
-        late.iter().for_each(|ep| abort_ep_ops(self, ep, Error::TimedOut(None)));
     }
 
     /// Requests the acknowledgements that flushes of an endpoint wait for, once it has its peer.
     pub(crate) fn flush_linked(&mut self, ep: &Rc<EpState>) {
-        if self.flushes.iter().any(|flush| flush.is_of(ep)) {
+        let is_flushed = |flush: &Flush| matches!(&flush.scope, FlushScope::Ep(of) if Rc::ptr_eq(of, ep));
+        if self.flushes.iter().any(is_flushed) {
             let (engine, mut wire, _) = self.split();
             engine.request_acks(&mut wire, Some(ep.peer()));
             self.needs_poll = true;

@@ -33,8 +33,7 @@ impl Sender for WorkerSender<'_> {
     }
 }
 
-/// Whether two peers are one worker, known by several pairs of NICs.
-pub fn is_same_worker(peers: &Peers, a: PeerId, b: PeerId) -> bool {
+fn is_same_worker(peers: &Peers, a: PeerId, b: PeerId) -> bool {
     let worker = |id| peers.table.get(id).map(|peer| peer.worker);
     peers.wires.len() > 1 && worker(a).is_some_and(|a| worker(b) == Some(a))
 }

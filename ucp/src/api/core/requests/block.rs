@@ -143,7 +143,7 @@ pub(crate) struct Block {
     pub(super) next: Cell<Option<BlockPtr>>,
     len: AtomicU64,
     tag: AtomicU64,
-    /// Sender, a [`PeerId`]. Of a running send or one-sided operation: number of its endpoint.
+    /// Sender, a [`PeerId`].
     from: AtomicU32,
     /// Status of an operation that has failed.
     failure: AtomicI8,
@@ -257,16 +257,6 @@ impl Block {
         let generation = self.state.load(Ordering::Relaxed) as u32;
         self.add_to_state(State::ENDED_WELL.wrapping_neg());
         Generation(generation)
-    }
-
-    /// Number of the endpoint of a send or one-sided operation that begins. // HOT
-    #[inline(always)]
-    pub(super) fn set_ep(&self, ep: u32) {
-        self.from.store(ep, Ordering::Relaxed);
-    }
-
-    pub(super) fn ep(&self) -> u32 {
-        self.from.load(Ordering::Relaxed)
     }
 
     /// Length of a one-sided operation, set when it begins.

@@ -95,23 +95,6 @@ impl Requests {
         RequestId { block, generation }
     }
 
-    /// Starts an operation of an endpoint, as [`Requests::start`]. `ep` is its number, see
-    /// [`Requests::of_ep`]. // HOT
-    #[inline(always)]
-    pub(crate) fn start_on(&mut self, token: u64, role: Role, call: Option<Callback>, ep: u32) -> RequestId {
-        let id = self.start(token, role, call);
-        id.block.set_ep(ep);
-        id
-    }
-
-    /// Sends and one-sided operations of an endpoint that have not ended.
-    pub(crate) fn of_ep(&self, ep: u32) -> Vec<RequestId> {
-        let is_of = |id: &RequestId| {
-            matches!(self.role(*id), Some(Role::Send(_) | Role::Rma(_))) && id.block.ep() == ep
-        };
-        self.running().into_iter().filter(is_of).collect()
-    }
-
     /// A request that has ended with this message, and error if there is one.
     pub(crate) fn start_ended(
         &mut self,
@@ -134,9 +117,9 @@ impl Requests {
         token: u64,
         op: OpId,
         len: usize,
-        (call, ep): (Option<Callback>, u32),
+        call: Option<Callback>,
     ) -> RequestId {
-        let id = self.start_on(token, Role::Rma(op), call, ep);
+        let id = self.start(token, Role::Rma(op), call);
         id.block.set_len(len);
         id
     }

@@ -107,7 +107,7 @@ pub struct HelloBody {
     pub zero: U16,
 }
 
-/// Bytes of [`Header`].
+/// Bytes of a header.
 pub const HEADER: usize = size_of::<Header>();
 /// Bytes before the payload of a whole fragment.
 pub const FRAG_HEADER: usize = HEADER + HEAD;

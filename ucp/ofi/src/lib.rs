@@ -1,6 +1,6 @@
 //! A libfabric provider on this engine: a library that libfabric loads from `FI_PROVIDER_PATH`.
 //!
-//! libfabric finds [`fi_prov_ini`](provider::fi_prov_ini), asks `getinfo`, and opens a fabric. Everything
+//! libfabric finds `fi_prov_ini`, asks `getinfo`, and opens a fabric. Everything
 //! else goes through tables of functions in the objects that these calls return. Each function checks what a
 //! C caller passes, calls the raw operation of [`ucp`] that does the work, and translates its result. Nothing
 //! of a protocol is here.

@@ -80,7 +80,7 @@ pub(in crate::rdm) fn tell_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerI
 }
 
 /// Tells peers that were lost, and live, that they were: one that is silent would wait for ever. Called at
-/// each keepalive; each peer is told [`LOST_NOTES`] times, as the device may lose a note, too.
+/// each keepalive; each peer is told four times, as the device may lose a note, too.
 // [M11.20]
 pub fn tell_lost_peers<W: Wire>(peers: &mut Peers, w: &mut W) {
     let mut lost = std::mem::take(&mut peers.to_be_told);

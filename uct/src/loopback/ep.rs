@@ -39,12 +39,6 @@ impl Ep {
     }
 }
 
-/// Outcome of an operation of `len` bytes by a key that is no longer valid: one of no bytes needs none.
-#[cold]
-fn revoked(error: Error, len: usize) -> Outcome {
-    if len == 0 { Ok(Sent::Done) } else { Err(error.into()) }
-}
-
 impl Ep {
     /// A short message in a slot. // HOT
     #[inline(never)]
@@ -138,10 +132,7 @@ impl api::Ep for Ep {
     }
 
     fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
-        match rkey.window() {
-            Ok(window) => direct::put_short(window, bytes, remote),
-            Err(e) => revoked(e, bytes.len()),
-        }
+        direct::put_short(rkey.window()?, bytes, remote)
     }
 
     fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
@@ -155,18 +146,12 @@ impl api::Ep for Ep {
     }
 
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
-        match rkey.window() {
-            // SAFETY: the caller's promise is the same.
-            Ok(window) => unsafe { direct::put_zcopy(window, iov, remote) },
-            Err(e) => revoked(e, iov.iter().map(Iov::total).sum()),
-        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::put_zcopy(rkey.window()?, iov, remote) }
     }
 
     fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
-        match rkey.window() {
-            Ok(window) => direct::get_short(window, out, remote),
-            Err(e) => revoked(e, out.len()),
-        }
+        direct::get_short(rkey.window()?, out, remote)
     }
 
     fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
@@ -181,11 +166,8 @@ impl api::Ep for Ep {
     }
 
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
-        match rkey.window() {
-            // SAFETY: the caller's promise is the same.
-            Ok(window) => unsafe { direct::get_zcopy(window, iov, remote) },
-            Err(e) => revoked(e, iov.iter().map(Iov::total).sum()),
-        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::get_zcopy(rkey.window()?, iov, remote) }
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {

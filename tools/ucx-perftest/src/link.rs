@@ -182,6 +182,17 @@ impl Link {
         }
     }
 
+    /// The cause of a group's failure. A group of two processes has a server in one of them, which ends when the
+    /// other process leaves: the connection to that process then tells the cause, and the group's its consequence.
+    pub fn cause_of(&mut self, failure: Failure) -> Failure {
+        let lost = matches!(
+            failure,
+            Failure::Connection(BootError::NoServer { .. } | BootError::Closed | BootError::Io(_))
+        );
+        let cause = if lost { self.check_alive().err() } else { None };
+        cause.map_or(failure, Failure::Connection)
+    }
+
     /// Tells the other sides why this one gives up, unless they know.
     pub fn abort(&mut self, failure: &Failure) {
         if failure.known_to_peer() {
@@ -192,5 +203,36 @@ impl Link {
             Peers::Pair(boot) => boot.abort(&failure.to_string()),
             Peers::Group(member) => member.abort(&failure.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fail::TOOL;
+    use tools_common::boot::Listener;
+
+    fn no_server() -> Failure {
+        Failure::Connection(BootError::NoServer {
+            tool: TOOL,
+            host: "::1".into(),
+            port: 9,
+            why: "refused".into(),
+        })
+    }
+
+    #[test]
+    fn failed_group_reports_the_process_that_left() {
+        let listener = Listener::local(TOOL).unwrap();
+        let port = listener.port();
+        let client = std::thread::spawn(move || Connection::connect(TOOL, "127.0.0.1", port).unwrap());
+        let mut link = Link::pair(Side::Server, listener.accept(|| Ok(())).unwrap());
+        let mut client = client.join().unwrap();
+        assert_eq!(link.cause_of(no_server()).to_string(), no_server().to_string());
+        client.abort("no cores");
+        drop(client);
+        assert_eq!(link.cause_of(Failure::Run("own".into())).to_string(), "own");
+        let told = Failure::Connection(BootError::PeerAborted("no cores".into())).to_string();
+        assert_eq!(link.cause_of(no_server()).to_string(), told);
     }
 }

@@ -341,7 +341,7 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
             cores: own_cores(cli, threads),
             partner: Partner::Other,
         };
-        group::run(&group, Some(part), source, report, drop)
+        group::run(&group, Some(part), source, report, drop).map_err(|e| link.cause_of(e))
     })
 }
 
@@ -402,7 +402,7 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         link.send(&port)?;
         let partner = Partner::Other;
         let group = GroupConfig { host, port, proc: 0, procs: 2, threads, pins, cores, partner };
-        group::run(&group, None, source, report, drop)?;
+        group::run(&group, None, source, report, drop).map_err(|e| link.cause_of(e))?;
         server.finish();
         Ok(())
     })

@@ -136,7 +136,9 @@ impl Av {
     fn packed(&self, name: &[u8]) -> Option<Box<[u8]>> {
         let len = match self.form {
             NameForm::Efa => name.len(),
-            NameForm::Packed => Address::packed_len(name).ok().filter(|len| *len <= name.len())?,
+            NameForm::Packed | NameForm::Wide => {
+                Address::packed_len(name).ok().filter(|len| *len <= name.len())?
+            }
         };
         let packed = &name[..len];
         Address::unpack(packed).inspect_err(|error| tracing::error!("fi_av_insert: {error}")).ok()?;

@@ -67,12 +67,12 @@ fn thread_mode(threading: u32, has_progress_thread: bool) -> ThreadMode {
     }
 }
 
-fn new_context(name: &str, form: NameForm) -> Result<ucp::Context, Errno> {
+fn new_context(name: &str, format: u32) -> Result<ucp::Context, Errno> {
     let mut source = crate::provider::source()?;
     if let Some(device) = crate::info::device_of(name) {
         source.set("UCX_NET_DEVICES", device);
     }
-    if form == NameForm::Efa {
+    if format == flags::ADDR_EFA {
         // A name of this form leads to the NIC only.
         source.set("UCX_TLS", "efa");
     }
@@ -93,7 +93,8 @@ pub(crate) fn open(
     let info = crate::object::read(info)?;
     let attr = crate::object::read(info.domain_attr)?;
     let name = crate::provider::text(attr.name).ok_or(Errno::INVAL)?;
-    let form = NameForm::of_format(info.addr_format);
+    let made_context = new_context(&name, info.addr_format)?;
+    let name_form = NameForm::of(info.addr_format, crate::info::count_nics(&made_context));
     let has_progress_thread = attr.data_progress == flags::PROGRESS_AUTO;
     let made = Domain {
         fid: refused::fid(flags::CLASS_DOMAIN, context, &FID_OPS),
@@ -101,10 +102,10 @@ pub(crate) fn open(
         mr: &crate::mr::OPS,
         fabric,
         users: Users::default(),
-        context: new_context(&name, form)?,
+        context: made_context,
         mode: thread_mode(attr.threading, has_progress_thread),
         has_progress_thread,
-        name_form: form,
+        name_form,
         av_type: attr.av_type,
     };
     store_handle(to, made)?;

@@ -52,7 +52,7 @@ fn name_of(plain: &ucp::Worker, form: NameForm) -> Result<Vec<u8>, Errno> {
     let address = plain.address();
     let mut name = match form {
         NameForm::Efa => address.efa_raw().ok_or(Errno(libc::ENODEV))?.to_vec(),
-        NameForm::Packed => address.pack(),
+        NameForm::Packed | NameForm::Wide => address.pack(),
     };
     if name.len() > form.len() {
         tracing::error!(

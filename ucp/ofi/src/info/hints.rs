@@ -137,8 +137,8 @@ impl Hints {
         let format = self.addr_format;
         let is_known = [flags::FORMAT_UNSPEC, flags::ADDR_EFA, NameForm::Packed.format()].contains(&format);
         require!(is_known, "address format {format:#x} is not supported");
-        let form = NameForm::of_format(format);
-        require!(form != NameForm::Efa || offer.has_nic, "FI_ADDR_EFA names a NIC, and there is none");
+        let form = NameForm::of(format, offer.nics);
+        require!(form != NameForm::Efa || offer.nics > 0, "FI_ADDR_EFA names a NIC, and there is none");
         Ok(form)
     }
 

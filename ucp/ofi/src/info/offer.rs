@@ -41,8 +41,11 @@ pub(super) const RX_OP_FLAGS: u64 = flags::COMPLETION;
 /// Form of the names of endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NameForm {
-    /// A packed address of the engine, padded with zeros: all transports.
+    /// A packed address of the engine, padded with zeros: all transports. Not longer than `FI_NAME_MAX`, the
+    /// room that programs have for a name.
     Packed,
+    /// The same of a domain with several NICs, which needs more room.
+    Wide,
     /// 32 bytes, as libfabric's EFA provider has them: the NIC only.
     Efa,
 }
@@ -51,7 +54,8 @@ impl NameForm {
     /// Length of a name, bytes.
     pub(crate) const fn len(self) -> usize {
         match self {
-            NameForm::Packed => 128,
+            NameForm::Packed => 64,
+            NameForm::Wide => 512,
             NameForm::Efa => 32,
         }
     }
@@ -59,13 +63,18 @@ impl NameForm {
     /// The address format of libfabric.
     pub(crate) const fn format(self) -> u32 {
         match self {
-            NameForm::Packed => flags::PROV_SPECIFIC | 0xefa4,
+            NameForm::Packed | NameForm::Wide => flags::PROV_SPECIFIC | 0xefa4,
             NameForm::Efa => flags::ADDR_EFA,
         }
     }
 
-    pub(crate) fn of_format(format: u32) -> NameForm {
-        if format == flags::ADDR_EFA { NameForm::Efa } else { NameForm::Packed }
+    /// Form of the names of a domain with so many NICs.
+    pub(crate) fn of(format: u32, nics: usize) -> NameForm {
+        match nics {
+            _ if format == flags::ADDR_EFA => NameForm::Efa,
+            0 | 1 => NameForm::Packed,
+            _ => NameForm::Wide,
+        }
     }
 }
 
@@ -73,8 +82,8 @@ impl NameForm {
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub name: String,
-    /// Whether there is a NIC, so that endpoints can have names of [`NameForm::Efa`].
-    pub has_nic: bool,
+    /// NICs of the domain. Without one, endpoints cannot have names of [`NameForm::Efa`].
+    pub nics: usize,
 }
 
 impl Offer {
@@ -84,14 +93,23 @@ impl Offer {
             tracing::debug!("no answer: {error}");
             Errno::NODATA
         })?;
-        let nics: Vec<&str> =
-            context.resources().iter().filter(|r| r.kind == DevKind::Net).map(|r| &*r.dev).collect();
-        let mut offers = vec![Offer { name: FABRIC.into(), has_nic: !nics.is_empty() }];
+        let nics = nics(&context);
+        let mut offers = vec![Offer { name: FABRIC.into(), nics: nics.len() }];
         if nics.len() > 1 {
-            offers.extend(nics.iter().map(|dev| Offer { name: (*dev).into(), has_nic: true }));
+            offers.extend(nics.iter().map(|dev| Offer { name: (*dev).into(), nics: 1 }));
         }
         Ok(offers)
     }
+}
+
+/// Names of the NICs of a context.
+fn nics(context: &ucp::Context) -> Vec<&str> {
+    context.resources().iter().filter(|r| r.kind == DevKind::Net).map(|r| &*r.dev).collect()
+}
+
+/// Number of the NICs of a context.
+pub(crate) fn count_nics(context: &ucp::Context) -> usize {
+    nics(context).len()
 }
 
 /// The device to which a domain of this name is restricted; `None`: to none.

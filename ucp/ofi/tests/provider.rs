@@ -1,6 +1,7 @@
-//! The provider in the system's libfabric: `fi_info`, `fi_pingpong` in two processes, and a C program.
+//! The provider in the system's libfabric: `fi_info`, `fi_pingpong` in two processes, a C program, Open MPI.
 //!
-//! Skipped where libfabric or its headers are not installed (Debian: libfabric-bin, libfabric-dev, gcc).
+//! Skipped where libfabric, its headers or Open MPI are not installed (Debian: libfabric-bin,
+//! libfabric-dev, gcc, openmpi-bin, libopenmpi-dev).
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{command, compiled, end_of, has_program, text};
+use common::{command, compiled, compiled_for_mpi, end_of, has_program, text};
 
 fn spawn(mut command: Command) -> std::process::Child {
     command.spawn().expect("the program starts")
@@ -115,4 +116,28 @@ fn progress_by_a_thread() {
 #[test]
 fn names_of_libfabrics_own_provider() {
     rdm("efa", &["1", "2", "12"]);
+}
+
+/// Runs tests of the MPI program of `ucp/abi` on two processes of the system's Open MPI, whose messages go
+/// through libfabric.
+fn open_mpi(tls: &str) {
+    let Some(program) = compiled_for_mpi("mpi.c") else { return };
+    let mut job = command("mpirun.openmpi", tls);
+    job.args(["-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+    for (name, value) in
+        [("pml", "cm"), ("mtl", "ofi"), ("mtl_ofi_provider_include", "efa4"), ("btl", "self")]
+    {
+        job.args(["--mca", name, value]);
+    }
+    job.arg(program).args(["library", "lengths", "forms", "reductions", "collectives"]);
+    job.env("EXPECT_LIBRARY", "libucp_ofi.so").env("UCX_LOG_LEVEL", "warn");
+    let output = end_of(spawn(job), 90);
+    let text = text(&output);
+    assert!(output.status.success() && text.contains("all is well: 5 tests"), "{tls}: {text}");
+}
+
+#[test]
+fn open_mpi_over_both_transports() {
+    open_mpi("posix,cma");
+    open_mpi("efa");
 }

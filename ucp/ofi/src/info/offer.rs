@@ -44,7 +44,7 @@ pub(crate) enum NameForm {
     /// A packed address of the engine, padded with zeros: all transports. Not longer than `FI_NAME_MAX`, the
     /// room that programs have for a name.
     Packed,
-    /// The same of a domain with several NICs, which needs more room.
+    /// A packed address in a domain with several NICs, which needs more room.
     Wide,
     /// 32 bytes, as libfabric's EFA provider has them: the NIC only.
     Efa,

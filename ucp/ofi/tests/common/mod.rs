@@ -66,6 +66,23 @@ pub fn compiled(name: &str) -> Option<PathBuf> {
     Some(program.clone())
 }
 
+/// Compiles an MPI program of `ucp/abi` for Open MPI; `None` where that is not installed (Debian:
+/// openmpi-bin, libopenmpi-dev).
+pub fn compiled_for_mpi(name: &str) -> Option<PathBuf> {
+    const COMPILER: &str = "mpicc.openmpi";
+    if [COMPILER, "mpirun.openmpi"].iter().any(|tool| Command::new(tool).arg("--version").output().is_err()) {
+        eprintln!("skipped: no Open MPI (openmpi-bin, libopenmpi-dev)");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../abi/tests/c").join(name);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-openmpi"));
+    let mut compile = Command::new(COMPILER);
+    compile.args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source);
+    let output = compile.output().expect("the compiler runs");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
 /// Waits for the end of a program, which must come within a time in seconds.
 pub fn end_of(mut child: Child, seconds: u64) -> Output {
     let until = Instant::now() + Duration::from_secs(seconds);

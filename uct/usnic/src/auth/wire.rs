@@ -1,0 +1,159 @@
+//! Layout of sealed datagrams, handshake messages and the notice of a session that is not known.
+//!
+//! Each begins with the fixed clear header, all that is parsed of a datagram before it is authenticated. The
+//! first byte tells these datagrams from those of [`crate::Module`], which begin with their version, 1.
+
+use super::secret::HandshakeKey;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Version of the format.
+pub const VERSION: u8 = 1;
+/// Bytes of a salt.
+pub const SALT: usize = 32;
+/// Bytes of a cookie.
+pub const COOKIE: usize = 32;
+/// Bytes of an AEAD's tag.
+pub const TAG: usize = 16;
+
+/// Types of datagrams.
+pub mod kind {
+    /// A datagram of the module, sealed.
+    pub const SEALED: u8 = 0x40;
+    /// Asks for a cookie.
+    pub const HELLO: u8 = 0x41;
+    /// Grants a cookie.
+    pub const COOKIE: u8 = 0x42;
+    /// Asks for a session.
+    pub const REQUEST: u8 = 0x43;
+    /// Grants a session.
+    pub const ACCEPT: u8 = 0x44;
+    /// The session of a datagram is not known.
+    pub const UNKNOWN: u8 = 0x45;
+}
+
+/// Clear header of a sealed datagram.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Clear {
+    /// One of [`kind`].
+    pub kind: u8,
+    /// [`VERSION`].
+    pub version: u8,
+    /// Zero.
+    pub zero: U16,
+    /// Session at the receiver.
+    pub session: U32,
+    /// Number of the datagram in its direction of the session, which never repeats.
+    pub number: U64,
+}
+
+/// Bytes of a clear header.
+pub const CLEAR: usize = size_of::<Clear>();
+/// Bytes that sealing adds to a datagram.
+pub const OVERHEAD: usize = CLEAR + TAG;
+
+/// A message of the handshake. All four have this layout and length, so no answer is longer than its cause.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Message {
+    /// One of [`kind`].
+    pub kind: u8,
+    /// [`VERSION`].
+    pub version: u8,
+    /// Zero.
+    pub zero: U16,
+    /// Session at the receiver; 0 if the sender does not know it.
+    pub session: U32,
+    /// Node that sends it.
+    pub from: U64,
+    /// Node that it is for.
+    pub to: U64,
+    /// Session at the sender; 0 in a cookie's message.
+    pub own: U32,
+    /// Zero.
+    pub zero2: U32,
+    /// Salt of the sender; in a cookie's message that of the receiver.
+    pub salt: [u8; SALT],
+    /// Cookie; in the last message the salt of the receiver.
+    pub cookie: [u8; COOKIE],
+    /// Authenticates everything before it by the secret.
+    pub mac: [u8; 32],
+}
+
+/// Bytes of a handshake message.
+pub const MESSAGE: usize = size_of::<Message>();
+const MAC_AT: usize = MESSAGE - 32;
+
+/// Tells the sender of a sealed datagram that its session is not known here: the process has started anew.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Unknown {
+    /// Header of the datagram, but for the type.
+    pub clear: Clear,
+    /// Node that does not know the session.
+    pub from: U64,
+    /// Authenticates the fields before it by the secret.
+    pub mac: [u8; 32],
+}
+
+/// Bytes of an [`Unknown`].
+pub const UNKNOWN: usize = size_of::<Unknown>();
+const UNKNOWN_MAC_AT: usize = UNKNOWN - 32;
+
+const _: () = assert!(CLEAR == 16 && MESSAGE == 128 && UNKNOWN == 56);
+
+/// Reads the clear header of a datagram of a known type and version.
+pub fn parse_clear(datagram: &[u8]) -> Option<&Clear> {
+    let (clear, _) = Clear::ref_from_prefix(datagram).ok()?;
+    let known = matches!(clear.kind, kind::SEALED..=kind::UNKNOWN);
+    (known && clear.version == VERSION && clear.zero.get() == 0).then_some(clear)
+}
+
+impl Message {
+    /// Creates a message that lacks its authentication.
+    pub fn new(kind: u8, session: u32, from: u64, to: u64, own: u32) -> Message {
+        Message {
+            kind,
+            version: VERSION,
+            zero: 0.into(),
+            session: session.into(),
+            from: from.into(),
+            to: to.into(),
+            own: own.into(),
+            zero2: 0.into(),
+            salt: [0; SALT],
+            cookie: [0; COOKIE],
+            mac: [0; 32],
+        }
+    }
+
+    /// Authenticates the message, which is complete otherwise.
+    pub fn sign(mut self, key: &HandshakeKey) -> Message {
+        self.mac = key.sign(&[&self.as_bytes()[..MAC_AT]]);
+        self
+    }
+
+    /// Returns the message that a datagram is, if whoever wrote it has the secret.
+    pub fn open<'d>(datagram: &'d [u8], key: &HandshakeKey) -> Option<&'d Message> {
+        let message = Message::ref_from_bytes(datagram).ok()?;
+        let is_good = key.verify(&datagram[..MAC_AT], &message.mac);
+        (is_good && message.zero2.get() == 0).then_some(message)
+    }
+}
+
+impl Unknown {
+    /// Answers a datagram with this header.
+    pub fn answer(clear: &Clear, from: u64, key: &HandshakeKey) -> Unknown {
+        let clear = Clear { kind: kind::UNKNOWN, ..*clear };
+        let mut answer = Unknown { clear, from: from.into(), mac: [0; 32] };
+        answer.mac = key.sign(&[&answer.as_bytes()[..UNKNOWN_MAC_AT]]);
+        answer
+    }
+
+    /// Returns the notice that a datagram is, if whoever wrote it has the secret.
+    pub fn open<'d>(datagram: &'d [u8], key: &HandshakeKey) -> Option<&'d Unknown> {
+        let notice = Unknown::ref_from_bytes(datagram).ok()?;
+        key.verify(&datagram[..UNKNOWN_MAC_AT], &notice.mac).then_some(notice)
+    }
+}

@@ -411,6 +411,7 @@ impl<L: Link> DevMr for Mr<L> {
             return;
         }
         self.dev.link.regions().remove(self.key);
+        self.dev.link.await_copies();
         if self.memory.is_some() {
             lock(&self.dev.alloc_files).retain(|(addr, ..)| *addr != self.addr.0 as u64);
         }

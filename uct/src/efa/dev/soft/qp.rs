@@ -99,6 +99,8 @@ pub(super) struct QpCore<L: Link> {
     model: RefCell<FaultModel>,
     peers: RefCell<PeerCache<L>>,
     deferred: RefCell<VecDeque<DeferredWr>>,
+    /// Requests whose outcome the link will tell, by its token.
+    pending: RefCell<FxHashMap<u64, DeferredWr>>,
     next_due: Cell<u64>,
     scatter: RefCell<Option<Scatter<L>>>,
 }
@@ -140,6 +142,7 @@ impl<L: Link> Qp<L> {
             model: RefCell::new(p.model),
             peers: RefCell::new(PeerCache::new()),
             deferred: RefCell::default(),
+            pending: RefCell::default(),
             next_due: Cell::new(u64::MAX),
             scatter: RefCell::default(),
         });
@@ -183,7 +186,7 @@ impl<L: Link> Drop for Qp<L> {
     fn drop(&mut self) {
         let qp = &*self.0;
         qp.rx.close(&mut |_| {});
-        let deferred = qp.deferred.take().len() as u32;
+        let deferred = (qp.deferred.take().len() + qp.give_up_pending().len()) as u32;
         qp.send_cq.deferred.set(qp.send_cq.deferred.get() - deferred);
         qp.send_cq.detach(qp);
         qp.recv_cq.detach(qp);
@@ -219,10 +222,11 @@ impl<L: Link> QpCore<L> {
         }
         self.fast.set(false);
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        let pending = self.give_up_pending();
         if !deferred.is_empty() {
             self.peers.borrow().all.values().for_each(|peer| peer.peer.await_given_up());
         }
-        for w in deferred {
+        for w in deferred.into_iter().chain(pending.into_values()) {
             self.send_cq.deferred.set(self.send_cq.deferred.get() - 1);
             self.complete(w.wr.wr_id, w.wr.op(), status);
         }
@@ -287,7 +291,7 @@ impl<L: Link> QpCore<L> {
     ) -> Option<TryOutcome> {
         let peers = self.peers.borrow();
         let cached = peers.direct[slot].as_ref().filter(|cached| cached.iid == iid && cached.qpn == qpn)?;
-        if cached.peer.qkey() != qkey {
+        if !cached.peer.has_qkey(qkey) {
             return Some(TryOutcome::Done(DevStatus::BadDestQpn));
         }
         Some(f(&cached.peer))

@@ -5,6 +5,7 @@
 mod capture;
 mod datagrams;
 mod down;
+mod late;
 
 use super::*;
 use crate::efa::dev::{Cqe, CqeOp, Dest, DevCq, DevQp, DevStatus, PostError, Sge};

@@ -48,6 +48,23 @@ struct FabricState {
     scheduled_kills: RefCell<Vec<(u64, u64)>>,
     registration_faults: RefCell<Option<(f64, ChaCha8Rng)>>,
     refused: Cell<u64>,
+    late: LateOutcomes,
+}
+
+/// Outcomes that are told later, by the device and queue pair of the request.
+#[derive(Default)]
+struct LateOutcomes {
+    /// Time until they are told; 0: they are told within the call.
+    delay: Cell<u64>,
+    last_token: Cell<u64>,
+    waiting: RefCell<VecDeque<LateOutcome>>,
+}
+
+struct LateOutcome {
+    due: u64,
+    to: (u64, u16),
+    token: u64,
+    outcome: TryOutcome,
 }
 
 /// A network of devices in one thread. Clones share it.
@@ -71,6 +88,7 @@ impl Fabric {
             scheduled_kills: RefCell::default(),
             registration_faults: RefCell::default(),
             refused: Cell::new(0),
+            late: LateOutcomes::default(),
         }))
     }
 
@@ -181,6 +199,25 @@ impl Fabric {
     pub fn refuse_registrations(&self, probability: f64) {
         let rng = ChaCha8Rng::seed_from_u64(self.0.seed ^ 0x5e);
         *self.0.registration_faults.borrow_mut() = Some((probability, rng));
+    }
+
+    /// Makes every outcome known at the sender only `ns` later, as on a network. 0: within the call, as at
+    /// first.
+    pub fn answer_late(&self, ns: u64) {
+        self.0.late.delay.set(ns);
+    }
+
+    /// Tells an outcome later, if it is to be.
+    fn tell(&self, to: (u64, u16), outcome: TryOutcome) -> TryOutcome {
+        let late = &self.0.late;
+        if late.delay.get() == 0 || outcome == TryOutcome::Busy {
+            return outcome;
+        }
+        let token = late.last_token.get() + 1;
+        late.last_token.set(token);
+        let due = self.now() + late.delay.get();
+        late.waiting.borrow_mut().push_back(LateOutcome { due, to, token, outcome });
+        TryOutcome::Pending(token)
     }
 
     /// Registrations refused so far.
@@ -423,5 +460,17 @@ impl Link for Inproc {
 
     fn alive(&self) -> bool {
         !self.node.is_dead()
+    }
+
+    fn next_outcome(&self, qpn: u16) -> Option<(u64, TryOutcome)> {
+        let (now, to) = (self.fabric.now(), (self.node.iid, qpn));
+        let mut waiting = self.fabric.0.late.waiting.borrow_mut();
+        let at = waiting.iter().position(|late| late.to == to && late.due <= now)?;
+        waiting.remove(at).map(|late| (late.token, late.outcome))
+    }
+
+    fn give_up_pending(&self, qpn: u16) {
+        let to = (self.node.iid, qpn);
+        self.fabric.0.late.waiting.borrow_mut().retain(|late| late.to != to);
     }
 }

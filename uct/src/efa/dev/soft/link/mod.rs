@@ -27,6 +27,9 @@ pub enum TryOutcome {
     Busy,
     /// Bytes of a long RDMA operation done; continue later.
     Partial(u32),
+    /// On its way. The link keeps the outcome, which is never this one, under this token:
+    /// [`Link::next_outcome`].
+    Pending(u64),
 }
 
 /// Bytes of this process, readable during `'a`.
@@ -163,8 +166,9 @@ pub trait RecvQueue {
 
 /// A remote queue pair. Each call attempts once.
 pub trait RemoteQp {
-    /// Q-key of the remote queue pair.
-    fn qkey(&self) -> u32;
+    /// Whether the remote queue pair has this q-key. A link that only the far side can tell notes it for the
+    /// attempt that follows.
+    fn has_qkey(&self, qkey: u32) -> bool;
     /// Whether it is closed, or its process dead, as far as the link can tell.
     fn is_gone(&self) -> bool {
         false
@@ -264,4 +268,13 @@ pub trait Link: Clone + Send + Sync + 'static {
     }
     /// Carries out a part of a copy that a peer has offered to share.
     fn join_copy(&self) {}
+    /// Takes an outcome that has come for an attempt of the local queue pair `qpn` that was pending.
+    fn next_outcome(&self, _qpn: u16) -> Option<(u64, TryOutcome)> {
+        None
+    }
+    /// Gives up what is pending for the local queue pair `qpn`: memory of its requests is not touched any
+    /// more, and no outcome comes.
+    fn give_up_pending(&self, _qpn: u16) {}
+    /// Waits until no thread of the link's copies from or to memory whose key was just removed.
+    fn await_copies(&self) {}
 }

@@ -1,10 +1,12 @@
-//! Deferred requests: delayed, waiting for a receiver, or RDMA partly done. Progressed by polls.
+//! Deferred requests: delayed, waiting for a receiver, RDMA partly done, or pending at the link, which tells
+//! their outcome later. Progressed by polls.
 
 use super::super::fault_model::FaultDraw;
-use super::super::link::{Link, Rdma, RemoteQp, TryOutcome};
+use super::super::link::{Link, Rdma, RecvQueue, RemoteQp, TryOutcome};
 use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{CqeOp, DevStatus, Sge};
+use rustc_hash::FxHashMap;
 
 const MAX_INLINE: usize = 80;
 const PUMP_BATCH: usize = 32;
@@ -141,6 +143,10 @@ impl<L: Link> QpCore<L> {
                 None
             }
             TryOutcome::NotReady => self.not_ready(w),
+            TryOutcome::Pending(token) => {
+                self.keep_pending(token, w);
+                None
+            }
             TryOutcome::Busy => {
                 w.phase = DeferReason::Retry;
                 w.due = self.send_cq.ticks() + 1;
@@ -159,6 +165,37 @@ impl<L: Link> QpCore<L> {
                 Some(w)
             }
         }
+    }
+
+    /// Keeps a request whose outcome the link will tell.
+    fn keep_pending(&self, token: u64, w: DeferredWr) {
+        let look = self.send_cq.ticks() + self.dev.retry_ticks;
+        self.next_due.set(self.next_due.get().min(look));
+        self.send_cq.deferred.set(self.send_cq.deferred.get() + 1);
+        self.pending.borrow_mut().insert(token, w);
+    }
+
+    /// Gives up what is pending. The link does not touch its memory any more.
+    pub(super) fn give_up_pending(&self) -> FxHashMap<u64, DeferredWr> {
+        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        if !pending.is_empty() {
+            self.dev.link.give_up_pending(self.rx.qpn());
+        }
+        pending
+    }
+
+    /// Acts on outcomes that the link tells; returns whether there were any.
+    fn take_outcomes(&self) -> bool {
+        let mut any = false;
+        while let Some((token, outcome)) = self.dev.link.next_outcome(self.rx.qpn()) {
+            let Some(w) = self.pending.borrow_mut().remove(&token) else { continue };
+            any = true;
+            self.send_cq.deferred.set(self.send_cq.deferred.get() - 1);
+            if let Some(w) = self.apply_outcome(w, outcome) {
+                self.defer(w);
+            }
+        }
+        any
     }
 
     /// Handles RNR. Retries are bounded by time, `rnr_retry` intervals, not by number.
@@ -205,7 +242,7 @@ impl<L: Link> QpCore<L> {
         if self.next_due.get() > now || !self.dev.link.alive() {
             return false;
         }
-        let mut any = false;
+        let mut any = !self.pending.borrow().is_empty() && self.take_outcomes();
         let len = self.deferred.borrow().len();
         let (mut tried, mut next) = (0, u64::MAX);
         for _ in 0..len {
@@ -228,6 +265,9 @@ impl<L: Link> QpCore<L> {
                 }
                 None => self.send_cq.deferred.set(self.send_cq.deferred.get() - 1),
             }
+        }
+        if !self.pending.borrow().is_empty() {
+            next = next.min(now + self.dev.retry_ticks);
         }
         self.next_due.set(next);
         any

@@ -162,11 +162,25 @@ unsafe fn copy(src: *const u8, dst: *mut u8, len: u32) {
 }
 
 impl RemoteQp for InprocRemoteQp {
-    fn qkey(&self) -> u32 {
-        self.qp.qkey.get()
+    fn has_qkey(&self, qkey: u32) -> bool {
+        self.qp.qkey.get() == qkey
     }
 
     fn send(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
+        self.fabric.tell((from.iid, from.qpn), self.send_now(from, msg))
+    }
+
+    fn read(&self, from: Sender, op: &Rdma) -> TryOutcome {
+        self.fabric.tell((from.iid, from.qpn), self.read_now(from, op))
+    }
+
+    fn write(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome {
+        self.fabric.tell((from.iid, from.qpn), self.write_now(from, op, imm))
+    }
+}
+
+impl InprocRemoteQp {
+    fn send_now(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let qp = &*self.qp;
         if self.me.is_dead() {
             return TryOutcome::Busy;
@@ -213,7 +227,7 @@ impl RemoteQp for InprocRemoteQp {
         self.delivered()
     }
 
-    fn read(&self, from: Sender, op: &Rdma) -> TryOutcome {
+    fn read_now(&self, from: Sender, op: &Rdma) -> TryOutcome {
         match self.remote(from, op, Access::REMOTE_READ) {
             Err(outcome) => outcome,
             Ok(remote) => {
@@ -225,7 +239,7 @@ impl RemoteQp for InprocRemoteQp {
         }
     }
 
-    fn write(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome {
+    fn write_now(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome {
         let qp = &*self.qp;
         let remote = match self.remote(from, op, Access::REMOTE_WRITE) {
             Err(outcome) => return outcome,

@@ -351,8 +351,8 @@ impl ShmRemoteQp {
 
 impl RemoteQp for ShmRemoteQp {
     #[inline]
-    fn qkey(&self) -> u32 {
-        self.identity.qkey
+    fn has_qkey(&self, qkey: u32) -> bool {
+        self.identity.qkey == qkey
     }
 
     fn is_gone(&self) -> bool {

@@ -152,7 +152,8 @@ impl Cq {
             if out.is_full() && out.count > 0 {
                 break;
             }
-            let drained = ep.inside(|_| {
+            let drained = ep.inside(|plain| {
+                ep.collect_remote_writes(plain);
                 for ring in ep.rings_of(self) {
                     let mut ring = ring.borrow_mut();
                     while let Some(entry) = ring.front() {
@@ -243,7 +244,12 @@ impl Cq {
 
     /// Whether there is something to read.
     fn has_entries(&self) -> bool {
-        let has_entry = |ep: &Ep| ep.inside(|_| ep.rings_of(self).any(|ring| !ring.borrow().is_empty()));
+        let has_entry = |ep: &Ep| {
+            ep.inside(|plain| {
+                ep.collect_remote_writes(plain);
+                ep.rings_of(self).any(|ring| !ring.borrow().is_empty())
+            })
+        };
         self.members.inside().eps().any(|ep| has_entry(ep).unwrap_or(true))
     }
 }

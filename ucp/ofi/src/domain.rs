@@ -53,7 +53,7 @@ static OPS: DomainOps = DomainOps {
     poll_open: refused::poll_open,
     stx_ctx: refused::stx_context,
     srx_ctx: refused::srx_context,
-    query_atomic: refused::query_atomic,
+    query_atomic: crate::ep::query_atomic,
     query_collective: refused::query_collective,
     endpoint2,
 };

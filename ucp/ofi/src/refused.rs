@@ -36,19 +36,6 @@ macro_rules! refused_table {
 }
 
 refused_table! {
-    /// `struct fi_ops_rma`.
-    RMA: 9 { read readv readmsg write writev writemsg inject_write writedata inject_writedata }
-}
-
-refused_table! {
-    /// `struct fi_ops_atomic`.
-    ATOMIC: 13 {
-        atomic atomicv atomicmsg inject_atomic fetch_atomic fetch_atomicv fetch_atomicmsg compare_atomic
-        compare_atomicv compare_atomicmsg atomicvalid fetch_atomicvalid compare_atomicvalid
-    }
-}
-
-refused_table! {
     /// `struct fi_ops_collective`.
     COLLECTIVE: 11 {
         barrier broadcast alltoall allreduce allgather reduce_scatter reduce scatter gather collective_msg
@@ -83,7 +70,6 @@ refused! {
     poll_open(Obj, P, Out);
     stx_context(Obj, P, Out, P);
     srx_context(Obj, P, Out, P);
-    query_atomic(Obj, c_int, c_int, P, u64);
     query_collective(Obj, c_int, P, u64);
     av_insertsvc(Obj, Text, Text, *mut u64, u64, P);
     av_insertsym(Obj, Text, usize, Text, usize, *mut u64, u64, P);

@@ -178,7 +178,11 @@ impl Members {
         let mut fds = Vec::new();
         for ep in self.inside().eps() {
             let timer = ep.shared.next_timer().unwrap_or(Some(LONGEST_BLIND_SLEEP));
-            limit = limit.into_iter().chain(timer).min();
+            limit = limit
+                .into_iter()
+                .chain(timer)
+                .chain(ep.polls_for_remote_writes().then_some(LONGEST_BLIND_SLEEP))
+                .min();
             match ep.event_fd() {
                 Ok(fd) => fds.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
                 Err(_) => limit = limit.into_iter().chain([LONGEST_BLIND_SLEEP]).min(),

@@ -83,14 +83,28 @@ fn fi_pingpong_over_efa() {
     pingpong("efa", "tagged");
 }
 
-/// Runs the C program with threading, data progress and address format as numbers of libfabric.
-fn rdm(tls: &str, arguments: &[&str]) {
-    let Some(program) = compiled("rdm.c") else { return };
+/// Runs a C program with threading, data progress and address format as numbers of libfabric.
+fn run(program: &str, tls: &str, arguments: &[&str]) {
+    let Some(program) = compiled(program) else { return };
     let mut run = command(program, tls);
     // Its bad calls are logged as errors.
     run.args(arguments).env("UCX_LOG_LEVEL", "fatal");
     let output = end_of(spawn(run), 180);
     assert!(output.status.success(), "{arguments:?} on {tls}: {}", text(&output));
+}
+
+/// Runs the program of two endpoints of one process.
+fn rdm(tls: &str, arguments: &[&str]) {
+    run("tests/c/rdm.c", tls, arguments);
+}
+
+#[test]
+fn memory_of_peers() {
+    for tls in ["posix", "posix,cma", "efa"] {
+        run("tests/c/rma.c", tls, &[]);
+    }
+    run("tests/c/rma.c", "posix", &["3", "2"]);
+    run("tests/c/rma.c", "posix", &["1", "1"]);
 }
 
 #[test]
@@ -118,22 +132,63 @@ fn names_of_libfabrics_own_provider() {
     rdm("efa", &["1", "2", "12"]);
 }
 
-/// Runs tests of the MPI program of `ucp/abi` on two processes of the system's Open MPI, whose messages go
-/// through libfabric.
+/// Text that an example prints with a provider on these transports.
+fn printed_by_example(name: &str, provider: &str, tls: &str) -> Option<String> {
+    let program = compiled(&format!("examples/{name}.c"))?;
+    let mut run = command(program, tls);
+    run.env("FI_PROVIDER", provider).env("FI_TCP_IFACE", "lo");
+    let output = end_of(spawn(run), 90);
+    assert!(output.status.success(), "{name} on {provider}, {tls}: {}", text(&output));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether libfabric's own provider for TCP has endpoints of this type.
+fn has_tcp() -> bool {
+    let mut list = command("fi_info", "posix");
+    list.args(["-p", "tcp", "-t", "FI_EP_RDM"]).env("FI_TCP_IFACE", "lo");
+    has_program("fi_info") && end_of(spawn(list), 60).status.success()
+}
+
+#[test]
+fn examples_print_the_same_with_each_provider() {
+    let has_tcp = has_tcp();
+    for (name, last) in [
+        ("pingpong", "65536 bytes: 50 round trips, data as sent\n"),
+        ("mpi", "lock and unlock: as expected\n"),
+        ("shmem", "shmem_double_swap: as expected\n"),
+    ] {
+        let Some(expected) = printed_by_example(name, "efa4", "posix") else { return };
+        assert!(expected.ends_with(last), "{name}: {expected}");
+        assert_eq!(printed_by_example(name, "efa4", "efa").as_deref(), Some(&*expected), "{name}");
+        if has_tcp {
+            assert_eq!(printed_by_example(name, "tcp", "posix").as_deref(), Some(&*expected), "{name}");
+        }
+    }
+}
+
+/// Runs tests of the MPI program of `ucp/abi` on two processes of the system's Open MPI, which uses
+/// libfabric.
 fn open_mpi(tls: &str) {
     let Some(program) = compiled_for_mpi("mpi.c") else { return };
     let mut job = command("mpirun.openmpi", tls);
     job.args(["-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
-    for (name, value) in
-        [("pml", "cm"), ("mtl", "ofi"), ("mtl_ofi_provider_include", "efa4"), ("btl", "self")]
-    {
+    // Messages go through `mtl ofi`, windows through `btl ofi`.
+    let messages = [("pml", "cm"), ("mtl", "ofi"), ("mtl_ofi_provider_include", "efa4")];
+    let windows = [
+        ("btl", "ofi,self"),
+        ("btl_ofi_provider_include", "efa4"),
+        ("btl_ofi_mode", "2"),
+        ("osc", "rdma"),
+        ("osc_rdma_btls", "ofi"),
+    ];
+    for (name, value) in messages.into_iter().chain(windows) {
         job.args(["--mca", name, value]);
     }
-    job.arg(program).args(["library", "lengths", "forms", "reductions", "collectives"]);
+    job.arg(program).args(["library", "lengths", "forms", "reductions", "collectives", "fence", "locks"]);
     job.env("EXPECT_LIBRARY", "libucp_ofi.so").env("UCX_LOG_LEVEL", "warn");
     let output = end_of(spawn(job), 90);
     let text = text(&output);
-    assert!(output.status.success() && text.contains("all is well: 5 tests"), "{tls}: {text}");
+    assert!(output.status.success() && text.contains("all is well: 7 tests"), "{tls}: {text}");
 }
 
 #[test]

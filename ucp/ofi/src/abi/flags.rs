@@ -2,7 +2,9 @@
 
 /// Capabilities, flags of operations, flags of completions.
 pub(crate) const MSG: u64 = 1 << 1;
+pub(crate) const RMA: u64 = 1 << 2;
 pub(crate) const TAGGED: u64 = 1 << 3;
+pub(crate) const ATOMIC: u64 = 1 << 4;
 pub(crate) const READ: u64 = 1 << 8;
 pub(crate) const WRITE: u64 = 1 << 9;
 pub(crate) const RECV: u64 = 1 << 10;
@@ -12,6 +14,7 @@ pub(crate) const REMOTE_WRITE: u64 = 1 << 13;
 pub(crate) const REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const MORE: u64 = 1 << 18;
 pub(crate) const PEEK: u64 = 1 << 19;
+pub(crate) const FENCE: u64 = 1 << 21;
 pub(crate) const COMPLETION: u64 = 1 << 24;
 pub(crate) const INJECT: u64 = 1 << 25;
 pub(crate) const INJECT_COMPLETE: u64 = 1 << 26;
@@ -27,6 +30,9 @@ pub(crate) const DISCARD: u64 = 1 << 58;
 pub(crate) const CLAIM: u64 = 1 << 59;
 /// Flag of binding a completion queue; shares its bit with [`DIRECTED_RECV`].
 pub(crate) const SELECTIVE_COMPLETION: u64 = 1 << 59;
+/// Flags of `fi_query_atomic`; they share their bits with others, too.
+pub(crate) const FETCH_ATOMIC: u64 = 1 << 58;
+pub(crate) const COMPARE_ATOMIC: u64 = 1 << 59;
 /// `FI_EVENT`: a flag of address vectors with an event queue.
 pub(crate) const EVENT: u64 = COMPLETION;
 /// `FI_ORDER_SAS`: messages arrive in the order in which they were sent.
@@ -58,6 +64,9 @@ pub(crate) const AV_TABLE: u32 = 2;
 
 pub(crate) const MR_UNSPEC: i32 = 0;
 pub(crate) const MR_BASIC: i32 = 1;
+pub(crate) const MR_VIRT_ADDR: i32 = 1 << 4;
+pub(crate) const MR_ALLOCATED: i32 = 1 << 5;
+pub(crate) const MR_PROV_KEY: i32 = 1 << 6;
 
 pub(crate) const WAIT_NONE: u32 = 0;
 pub(crate) const WAIT_UNSPEC: u32 = 1;

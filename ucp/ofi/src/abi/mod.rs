@@ -58,6 +58,61 @@ pub(crate) struct MsgTagged {
     pub data: u64,
 }
 
+/// `struct fi_rma_iov`, and `struct fi_rma_ioc`, which counts elements.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RmaIov {
+    pub addr: u64,
+    pub len: usize,
+    pub key: u64,
+}
+
+/// `struct fi_ioc`: elements of an atomic operation.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Ioc {
+    pub addr: *mut c_void,
+    pub count: usize,
+}
+
+/// `struct fi_msg_rma`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct MsgRma {
+    pub msg_iov: *const IoVec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: FiAddr,
+    pub rma_iov: *const RmaIov,
+    pub rma_iov_count: usize,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// `struct fi_msg_atomic`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct MsgAtomic {
+    pub msg_iov: *const Ioc,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: FiAddr,
+    pub rma_iov: *const RmaIov,
+    pub rma_iov_count: usize,
+    pub datatype: u32,
+    pub op: u32,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// `struct fi_atomic_attr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AtomicAttr {
+    pub count: usize,
+    pub size: usize,
+}
+
 /// `struct fi_mr_attr`.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::info::{FabricAttr, Info};
 use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, EqAttr, EqErrEntry};
-use super::{FiAddr, Fid, IoVec, MrAttr, Msg, MsgTagged};
+use super::{AtomicAttr, FiAddr, Fid, IoVec, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged};
 
 /// `getinfo` of a provider.
 pub(crate) type GetInfo = unsafe extern "C" fn(
@@ -76,7 +76,7 @@ table! {
         poll_open(Obj, P, Out) -> c_int;
         stx_ctx(Obj, P, Out, P) -> c_int;
         srx_ctx(Obj, P, Out, P) -> c_int;
-        query_atomic(Obj, c_int, c_int, P, u64) -> c_int;
+        query_atomic(Obj, u32, u32, *mut AtomicAttr, u64) -> c_int;
         query_collective(Obj, c_int, P, u64) -> c_int;
         endpoint2(Obj, *mut Info, Out, u64, P) -> c_int;
     }
@@ -196,5 +196,42 @@ table! {
         inject(Obj, *const c_void, usize, FiAddr, u64) -> isize;
         senddata(Obj, *const c_void, usize, P, u64, FiAddr, u64, P) -> isize;
         injectdata(Obj, *const c_void, usize, u64, FiAddr, u64) -> isize;
+    }
+}
+
+table! {
+    /// `struct fi_ops_rma`.
+    RmaOps {
+        read(Obj, P, usize, P, FiAddr, u64, u64, P) -> isize;
+        readv(Obj, *const IoVec, *mut P, usize, FiAddr, u64, u64, P) -> isize;
+        readmsg(Obj, *const MsgRma, u64) -> isize;
+        write(Obj, *const c_void, usize, P, FiAddr, u64, u64, P) -> isize;
+        writev(Obj, *const IoVec, *mut P, usize, FiAddr, u64, u64, P) -> isize;
+        writemsg(Obj, *const MsgRma, u64) -> isize;
+        inject(Obj, *const c_void, usize, FiAddr, u64, u64) -> isize;
+        writedata(Obj, *const c_void, usize, P, u64, FiAddr, u64, u64, P) -> isize;
+        injectdata(Obj, *const c_void, usize, u64, FiAddr, u64, u64) -> isize;
+    }
+}
+
+table! {
+    /// `struct fi_ops_atomic`.
+    AtomicTable {
+        write(Obj, *const c_void, usize, P, FiAddr, u64, u64, u32, u32, P) -> isize;
+        writev(Obj, *const Ioc, *mut P, usize, FiAddr, u64, u64, u32, u32, P) -> isize;
+        writemsg(Obj, *const MsgAtomic, u64) -> isize;
+        inject(Obj, *const c_void, usize, FiAddr, u64, u64, u32, u32) -> isize;
+        readwrite(Obj, *const c_void, usize, P, P, P, FiAddr, u64, u64, u32, u32, P) -> isize;
+        readwritev(Obj, *const Ioc, *mut P, usize, *mut Ioc, *mut P, usize, FiAddr, u64, u64, u32, u32, P) -> isize;
+        readwritemsg(Obj, *const MsgAtomic, *mut Ioc, *mut P, usize, u64) -> isize;
+        compwrite(Obj, *const c_void, usize, P, *const c_void, P, P, P, FiAddr, u64, u64, u32, u32, P) -> isize;
+        compwritev(
+            Obj, *const Ioc, *mut P, usize, *const Ioc, *mut P, usize, *mut Ioc, *mut P, usize, FiAddr, u64, u64, u32,
+            u32, P
+        ) -> isize;
+        compwritemsg(Obj, *const MsgAtomic, *const Ioc, *mut P, usize, *mut Ioc, *mut P, usize, u64) -> isize;
+        writevalid(Obj, u32, u32, *mut usize) -> c_int;
+        readwritevalid(Obj, u32, u32, *mut usize) -> c_int;
+        compwritevalid(Obj, u32, u32, *mut usize) -> c_int;
     }
 }

@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use super::ops::*;
 use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, CqTaggedEntry, EqAttr, EqErrEntry};
-use super::{Fid, MrAttr, Msg, MsgTagged, Provider, flags};
+use super::{AtomicAttr, Fid, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged, Provider, RmaIov, flags};
 use crate::errno::Errno;
+use ucp::{AtomicOp, Datatype};
 
 const HEADER: &str = "/usr/include/rdma/fabric.h";
 
@@ -169,6 +170,20 @@ fn structures_are_those_of_the_headers() {
         out,
         "struct fi_msg_tagged" = MsgTagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data }
     );
+    layout!(out, "struct fi_rma_iov" = RmaIov { addr, len, key });
+    layout!(out, "struct fi_rma_ioc" = RmaIov { addr, len as count, key });
+    layout!(out, "struct fi_ioc" = Ioc { addr, count });
+    layout!(out, "struct fi_atomic_attr" = AtomicAttr { count, size });
+    layout!(
+        out,
+        "struct fi_msg_rma" =
+            MsgRma { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, context, data }
+    );
+    layout!(
+        out,
+        "struct fi_msg_atomic" =
+            MsgAtomic { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, datatype, op, context, data }
+    );
     layout!(
         out,
         "struct fi_mr_attr" = MrAttr {
@@ -197,7 +212,7 @@ fn structures_are_those_of_the_headers() {
 #[test]
 fn tables_are_those_of_the_headers() {
     let mut out = String::new();
-    let tables: [(&str, usize, &[&str]); 13] = [
+    let tables: [(&str, usize, &[&str]); 14] = [
         ("fi_ops", size_of::<FidOps>(), FidOps::NAMES),
         ("fi_ops_fabric", size_of::<FabricOps>(), FabricOps::NAMES),
         ("fi_ops_domain", size_of::<DomainOps>(), DomainOps::NAMES),
@@ -210,12 +225,12 @@ fn tables_are_those_of_the_headers() {
         ("fi_ops_cm", size_of::<CmOps>(), CmOps::NAMES),
         ("fi_ops_msg", size_of::<MsgOps>(), MsgOps::NAMES),
         ("fi_ops_tagged", size_of::<TaggedOps>(), TaggedOps::NAMES),
-        ("fi_ops_rma", size_of::<crate::refused::RefusedTable<9>>(), &[]),
+        ("fi_ops_rma", size_of::<RmaOps>(), RmaOps::NAMES),
+        ("fi_ops_atomic", size_of::<AtomicTable>(), AtomicTable::NAMES),
     ];
     for (c, size, names) in tables {
         table(&mut out, c, size, names);
     }
-    table(&mut out, "fi_ops_atomic", size_of::<crate::refused::RefusedTable<13>>(), &[]);
     table(&mut out, "fi_ops_collective", size_of::<crate::refused::RefusedTable<11>>(), &[]);
     compile(&out);
 }
@@ -263,6 +278,14 @@ fn values_are_those_of_the_headers() {
         FI_ENOAV = Errno::NOAV.0, FI_AV_COMPLETE = crate::eq::AV_COMPLETE, FI_SYNC_ERR = crate::av::SYNC_ERR,
         FI_PEEK = flags::PEEK,
         FI_CLAIM = flags::CLAIM,
+        FI_RMA = flags::RMA, FI_ATOMIC = flags::ATOMIC, FI_FENCE = flags::FENCE,
+        FI_FETCH_ATOMIC = flags::FETCH_ATOMIC, FI_COMPARE_ATOMIC = flags::COMPARE_ATOMIC,
+        FI_MR_VIRT_ADDR = flags::MR_VIRT_ADDR, FI_MR_ALLOCATED = flags::MR_ALLOCATED,
+        FI_MR_PROV_KEY = flags::MR_PROV_KEY, FI_INT8 = Datatype::Int8, FI_UINT64 = Datatype::Uint64,
+        FI_LONG_DOUBLE_COMPLEX = Datatype::LongDoubleComplex, FI_INT128 = Datatype::Int128,
+        FI_UINT128 = Datatype::Uint128, FI_MIN = AtomicOp::Min, FI_SUM = AtomicOp::Sum, FI_BXOR = AtomicOp::BitXor,
+        FI_ATOMIC_READ = AtomicOp::Read, FI_ATOMIC_WRITE = AtomicOp::Write, FI_CSWAP = AtomicOp::CompareSwap,
+        FI_CSWAP_GT = AtomicOp::CompareSwapGt, FI_MSWAP = AtomicOp::MaskSwap,
         FI_DISCARD = flags::DISCARD,
     );
     compile(&out);

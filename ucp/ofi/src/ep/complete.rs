@@ -4,11 +4,13 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use ucp::{Callback, Error, RecvStatus, RequestId};
+use ucp::{Callback, Error, OpStatus, RecvStatus, RequestId};
 
 use super::{Direction, Ep};
 use crate::abi::queue::CqTaggedEntry;
 use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
+use crate::cntr::Cntr;
+use crate::errno::Errno;
 use crate::info::INJECT_SIZE;
 
 /// Copy of a message that an inject call could not send at once.
@@ -113,9 +115,9 @@ impl Running {
 impl Direction {
     /// Reports an end to counter and queue. // HOT
     #[inline]
-    fn report(&self, ep: &Ep, is_reported: bool, entry: &Entry) {
+    fn report(&self, ep: &Ep, cntr: *const Cntr, is_reported: bool, entry: &Entry) {
         // SAFETY: a counter is not closed before the endpoints that use it.
-        if let Some(cntr) = unsafe { self.cntr.get().as_ref() } {
+        if let Some(cntr) = unsafe { cntr.as_ref() } {
             cntr.count(entry.error.is_some());
             cntr.members.wake(ep);
         }
@@ -191,6 +193,20 @@ impl Ep {
         self.rx.running.set(self.rx.running.get() + 1);
     }
 
+    /// Makes the start of a send or of an operation on a peer's memory the result of its call. // HOT
+    #[inline(always)]
+    pub(super) fn finish_send<T>(&self, started: Result<OpStatus<T>, Error>, op: Op) -> Result<isize, Errno> {
+        match started {
+            Ok(OpStatus::Done(_)) => self.end_send(&op, Ok(())),
+            Ok(OpStatus::InProgress(id)) => self.keep_send(id, op),
+            Err(error) => {
+                self.return_copy(op.copy);
+                return Err(error.into());
+            }
+        }
+        Ok(0)
+    }
+
     /// Reports the end of a send. // HOT
     #[inline]
     pub(super) fn end_send(&self, op: &Op, ended: Result<(), Error>) {
@@ -204,7 +220,12 @@ impl Ep {
             tag: 0,
         };
         let entry = Entry { shown, source: ADDR_UNSPEC, cut: 0, error: ended.err() };
-        self.tx.report(self, op.is_reported, &entry);
+        let cntr = match op.flags & (flags::READ | flags::WRITE) {
+            0 => &self.tx.cntr,
+            flags::READ => &self.reads,
+            _ => &self.writes,
+        };
+        self.tx.report(self, cntr.get(), op.is_reported, &entry);
     }
 
     /// Reports the end of a receive. `cut_message` is the message of one that was too short. // HOT
@@ -231,7 +252,7 @@ impl Ep {
                 entry.source = self.source_of(message.from);
             }
         }
-        self.rx.report(self, op.is_reported, &entry);
+        self.rx.report(self, self.rx.cntr.get(), op.is_reported, &entry);
     }
 
     /// Memory for a copy of a message.

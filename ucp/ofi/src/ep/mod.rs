@@ -5,14 +5,21 @@
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
-//! | `send.rs`, `recv.rs`, `peek.rs` | starting of operations |
-//! | `msg.rs`, `tagged.rs` | the tables of functions |
+//! | `send.rs`, `recv.rs`, `peek.rs` | starting of messages |
+//! | `one_sided.rs`, `atomics.rs` | starting of operations on memory of peers |
+//! | `remote_writes.rs` | writes of peers that carry completion data |
+//! | `msg.rs`, `tagged.rs`, `rma.rs`, `atomic.rs` | the tables of functions |
 
+mod atomic;
+mod atomics;
 pub(crate) mod complete;
 mod msg;
+mod one_sided;
 mod peek;
 mod peers;
 mod recv;
+mod remote_writes;
+mod rma;
 mod send;
 mod setup;
 mod tagged;
@@ -24,7 +31,7 @@ use std::os::fd::RawFd;
 
 use ucp::mt::{ProgressThread, SharedWorker};
 
-use crate::abi::ops::{CmOps, EpOps, MsgOps, TaggedOps};
+use crate::abi::ops::{AtomicTable, CmOps, EpOps, MsgOps, RmaOps, TaggedOps};
 use crate::abi::{Fid, flags};
 use crate::av::Av;
 use crate::cntr::Cntr;
@@ -37,6 +44,7 @@ use crate::refused::RefusedTable;
 use complete::{Entry, InjectBuf, Running};
 use peers::Peers;
 
+pub(crate) use atomic::query_atomic;
 pub(crate) use complete::OP_SIZE;
 pub(crate) use setup::open;
 
@@ -66,9 +74,9 @@ pub(crate) struct Ep {
     ops: &'static EpOps,
     cm: &'static CmOps,
     msg: &'static MsgOps,
-    rma: &'static RefusedTable<9>,
+    rma: &'static RmaOps,
     tagged: &'static TaggedOps,
-    atomic: &'static RefusedTable<13>,
+    atomic: &'static AtomicTable,
     collective: &'static RefusedTable<11>,
     domain: *const Domain,
     users: Users,
@@ -81,6 +89,9 @@ pub(crate) struct Ep {
     is_enabled: Cell<bool>,
     tx: Direction,
     rx: Direction,
+    /// Counters of operations on memory of peers.
+    reads: Cell<*const Cntr>,
+    writes: Cell<*const Cntr>,
     peers: Peers,
     /// Receives that run, to be cancelled by their context.
     running: Running,

@@ -1,13 +1,12 @@
 //! Looks at messages that have arrived: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 
-use ucp::{Envelope, Error, Layout, Match, Message, OpParams, OpStatus, RecvStatus};
+use ucp::{Envelope, Error, Layout, Match, Message, RecvStatus};
 
 use super::Ep;
 use super::complete::Op;
-use super::recv::{NOTHING, Recv};
+use super::recv::Recv;
 use super::send::Memory;
 use crate::abi::flags;
 use crate::errno::Errno;
@@ -51,7 +50,7 @@ impl Ep {
     }
 
     /// Receives or discards the message that was claimed for the context of the call.
-    fn take_claimed(&self, recv: &Recv<'_>, mut op: Op, discards: bool) -> Result<isize, Errno> {
+    fn take_claimed(&self, recv: &Recv<'_>, op: Op, discards: bool) -> Result<isize, Errno> {
         let mut claimed = self.claimed.borrow_mut();
         let at = claimed.iter().position(|claimed| claimed.context == recv.context);
         let Some(at) = at else {
@@ -66,36 +65,12 @@ impl Ep {
             self.end_recv(&op, Ok(found), None);
             return Ok(0);
         }
-        op.room = recv.memory.len();
-        let truncated = Cell::new(NOTHING);
-        let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
         // SAFETY: as for a receive that is posted.
-        let started = unsafe {
-            match recv.memory {
-                Memory::Bytes(at, len) => {
-                    op.buf = at.cast();
-                    message.recv_raw(at, len, &params)
-                }
-                Memory::Pieces(pieces) => message.recv_layout_raw(Layout::Iov(pieces), &params),
+        self.receive_into(&recv.memory, op, |memory, params| unsafe {
+            match *memory {
+                Memory::Bytes(at, len) => message.recv_raw(at, len, params),
+                Memory::Pieces(pieces) => message.recv_layout_raw(Layout::Iov(pieces), params),
             }
-        };
-        self.finish_recv(started, op, truncated.get())
-    }
-
-    /// Makes the start of a receive the result of its call. // HOT
-    #[inline(always)]
-    pub(super) fn finish_recv(
-        &self,
-        started: Result<OpStatus<RecvStatus>, Error>,
-        op: Op,
-        truncated: RecvStatus,
-    ) -> Result<isize, Errno> {
-        match started {
-            Ok(OpStatus::InProgress(id)) => self.keep_recv(id, op),
-            Ok(OpStatus::Done(message)) => self.end_recv(&op, Ok(message), None),
-            Err(error @ Error::Truncated { .. }) => self.end_recv(&op, Err(error), Some(truncated)),
-            Err(error) => return Err(error.into()),
-        }
-        Ok(0)
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 
-use ucp::{Layout, Match, OpParams, RecvStatus};
+use ucp::{Error, Layout, Match, OpParams, OpStatus, RecvStatus};
 
 use super::Ep;
 use super::complete::Op;
@@ -17,8 +17,7 @@ const KNOWN: u64 = flags::COMPLETION | flags::MORE | LOOKS;
 const LOOKS: u64 = flags::PEEK | flags::CLAIM | flags::DISCARD;
 
 /// The status of a receive that has received nothing.
-pub(super) const NOTHING: RecvStatus =
-    RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
+const NOTHING: RecvStatus = RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
 
 /// A receive, as a call describes it.
 pub(super) struct Recv<'a> {
@@ -75,25 +74,39 @@ impl Ep {
     // HOT
     #[inline(always)]
     fn start_recv(&self, plain: &ucp::Worker, recv: &Recv<'_>, matching: Match) -> Result<isize, Errno> {
-        let mut op = self.new_recv(recv);
-        op.room = recv.memory.len();
-        let truncated = Cell::new(NOTHING);
-        let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
+        let op = self.new_recv(recv);
         // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
         // operations.
-        let started = unsafe {
-            match recv.memory {
-                Memory::Bytes(at, len) => {
-                    op.buf = at.cast();
-                    plain.recv_raw(at, len, matching, &params)
-                }
-                Memory::Pieces(pieces) => {
-                    op.buf = pieces.first().map_or(std::ptr::null_mut(), |piece| piece.addr.cast());
-                    plain.recv_layout_raw(Layout::Iov(pieces), matching, &params)
-                }
+        self.receive_into(&recv.memory, op, |memory, params| unsafe {
+            match *memory {
+                Memory::Bytes(at, len) => plain.recv_raw(at, len, matching, params),
+                Memory::Pieces(pieces) => plain.recv_layout_raw(Layout::Iov(pieces), matching, params),
             }
+        })
+    }
+
+    /// Starts a receive into memory by `start`, and makes that the result of its call. // HOT
+    #[inline(always)]
+    pub(super) fn receive_into(
+        &self,
+        memory: &Memory<'_>,
+        mut op: Op,
+        start: impl FnOnce(&Memory<'_>, &OpParams<'_>) -> Result<OpStatus<RecvStatus>, Error>,
+    ) -> Result<isize, Errno> {
+        op.room = memory.len();
+        op.buf = match memory {
+            Memory::Bytes(at, _) => at.cast(),
+            Memory::Pieces(pieces) => pieces.first().map_or(std::ptr::null_mut(), |piece| piece.addr.cast()),
         };
-        self.finish_recv(started, op, truncated.get())
+        let truncated = Cell::new(NOTHING);
+        let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
+        match start(memory, &params) {
+            Ok(OpStatus::InProgress(id)) => self.keep_recv(id, op),
+            Ok(OpStatus::Done(message)) => self.end_recv(&op, Ok(message), None),
+            Err(error @ Error::Truncated { .. }) => self.end_recv(&op, Err(error), Some(truncated.get())),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(0)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use ucp::select::Sync;
-use ucp::{Iov, Layout, OpStatus, SendParams};
+use ucp::{Iov, Layout, SendParams};
 
 use super::Ep;
 use super::complete::Op;
@@ -19,6 +19,7 @@ const KNOWN: u64 = flags::COMPLETION
     | flags::DELIVERY_COMPLETE
     | flags::MATCH_COMPLETE
     | flags::REMOTE_CQ_DATA
+    | flags::FENCE
     | flags::MORE;
 
 /// Memory of an operation.
@@ -66,7 +67,7 @@ impl Memory<'_> {
     }
 
     /// Copies the bytes, of which there are at most [`INJECT_SIZE`].
-    fn copy_to(&self, to: *mut u8) {
+    pub(super) fn copy_to(&self, to: *mut u8) {
         let mut at = to;
         let mut copy = |from: *const u8, len: usize| {
             // SAFETY: the caller's memory, and room for all of it.
@@ -126,6 +127,9 @@ impl Ep {
     // HOT
     #[inline(always)]
     fn send_to(&self, ep: &ucp::Ep, send: &Send<'_>) -> Result<isize, Errno> {
+        if send.flags & flags::FENCE != 0 {
+            ep.fence();
+        }
         let selected = !self.tx.is_selective.get() || send.flags & flags::COMPLETION != 0;
         let mut op = Op::new(send.context, shown_flags(send.tag), selected && !send.is_silent);
         let is_acknowledged = send.flags & (flags::DELIVERY_COMPLETE | flags::MATCH_COMPLETE) != 0;
@@ -153,15 +157,7 @@ impl Ep {
                 Memory::Pieces(pieces) => ep.send_layout_raw(Layout::Iov(pieces), &params),
             }
         };
-        match started {
-            Ok(OpStatus::Done(())) => self.end_send(&op, Ok(())),
-            Ok(OpStatus::InProgress(id)) => self.keep_send(id, op),
-            Err(error) => {
-                self.return_copy(op.copy);
-                return Err(error.into());
-            }
-        }
-        Ok(0)
+        self.finish_send(started, op)
     }
 
     /// Sends a message at once, or copies it: `None` if it is sent.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use super::{Direction, Ep, msg, tagged};
+use super::{Direction, Ep, atomic, msg, rma, tagged};
 use crate::abi::info::Info;
 use crate::abi::ops::{CmOps, EpOps, FidOps};
 use crate::abi::{Fid, flags};
@@ -101,9 +101,9 @@ pub(crate) fn open(
         ops: &EP_OPS,
         cm: &CM_OPS,
         msg: &msg::OPS,
-        rma: &refused::RMA,
+        rma: &rma::OPS,
         tagged: &tagged::OPS,
-        atomic: &refused::ATOMIC,
+        atomic: &atomic::OPS,
         collective: &refused::COLLECTIVE,
         domain,
         users: Users::default(),
@@ -115,6 +115,8 @@ pub(crate) fn open(
         is_enabled: Cell::new(false),
         tx: direction(tx.map_or(0, |attr| attr.op_flags), tx.map_or(2048, |attr| attr.size)),
         rx: direction(rx.map_or(0, |attr| attr.op_flags), rx.map_or(4096, |attr| attr.size)),
+        reads: Cell::new(std::ptr::null()),
+        writes: Cell::new(std::ptr::null()),
         peers: Default::default(),
         running: Default::default(),
         claimed: RefCell::default(),
@@ -147,22 +149,34 @@ impl Ep {
     }
 
     fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
-        let rma = flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
-        if flags & !(flags::SEND | flags::RECV | rma) != 0 || flags == 0 {
+        let of_target = flags::REMOTE_READ | flags::REMOTE_WRITE;
+        if flags & of_target != 0 {
+            return Err(refused::log_refusal("fi_ep_bind: counters of a target need FI_RMA_EVENT"));
+        }
+        let counters = self.counters();
+        if flags & !counters.iter().fold(0, |all, (bit, _)| all | bit) != 0 || flags == 0 {
             return Err(Errno::BADFLAGS);
         }
-        for (bit, way) in [(flags::SEND, &self.tx), (flags::RECV, &self.rx)] {
-            if flags & bit == 0 {
-                continue;
-            }
-            if !way.cntr.get().is_null() {
-                return Err(Errno::INVAL);
-            }
-            cntr.members.add(self)?;
-            way.cntr.set(cntr);
+        let counters = counters.into_iter().filter(|(bit, _)| flags & bit != 0);
+        if counters.clone().any(|(_, of)| !of.get().is_null()) {
+            return Err(Errno::INVAL);
+        }
+        cntr.members.add(self)?;
+        for (_, of) in counters {
+            of.set(cntr);
             cntr.users().add();
         }
         Ok(())
+    }
+
+    /// Counters of the endpoint, by the flag that binds each.
+    fn counters(&self) -> [(u64, &Cell<*const Cntr>); 4] {
+        [
+            (flags::SEND, &self.tx.cntr),
+            (flags::RECV, &self.rx.cntr),
+            (flags::READ, &self.reads),
+            (flags::WRITE, &self.writes),
+        ]
     }
 
     /// Checks that the endpoint has what its operations need, and permits them.
@@ -171,8 +185,13 @@ impl Ep {
             tracing::error!("fi_enable: no address vector is bound");
             return Err(Errno::NOAV);
         }
+        let has_messages = self.caps & (flags::MSG | flags::TAGGED) != 0;
+        let has_rma_counter =
+            !has_messages && [&self.reads, &self.writes].iter().any(|of| !of.get().is_null());
         for (bit, way) in [(flags::SEND, &self.tx), (flags::RECV, &self.rx)] {
-            if self.caps & bit != 0 && way.cq.get().is_null() && way.cntr.get().is_null() {
+            let is_bound = !way.cq.get().is_null() || !way.cntr.get().is_null();
+            let is_used = has_messages && self.caps & bit != 0 || !has_messages && bit == flags::SEND;
+            if is_used && !is_bound && !has_rma_counter {
                 tracing::error!("fi_enable: neither queue nor counter is bound for capability {bit:#x}");
                 return Err(Errno::NOCQ);
             }
@@ -189,8 +208,10 @@ impl Ep {
                 cq.members.remove(self);
                 cq.users().remove();
             }
+        }
+        for (_, of) in self.counters() {
             // SAFETY: as above.
-            if let Some(cntr) = unsafe { way.cntr.replace(std::ptr::null()).as_ref() } {
+            if let Some(cntr) = unsafe { of.replace(std::ptr::null()).as_ref() } {
                 cntr.members.remove(self);
                 cntr.users().remove();
             }

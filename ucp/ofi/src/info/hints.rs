@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_char};
 
 use super::offer::{
     DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA,
-    MAX_MSG, MAX_SIZE, MSG_ORDER, NameForm, Offer, PRIMARY, RX_OP_FLAGS, TX_OP_FLAGS,
+    MAX_MSG, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, Offer, PRIMARY, RMA_DIRECTIONS,
+    RMA_IOV_LIMIT, RX_OP_FLAGS, TX_OP_FLAGS,
 };
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::abi::{flags, version};
@@ -121,7 +122,7 @@ impl Hints {
             tx,
             rx,
             ep,
-            domain: self.domain()?,
+            domain: self.domain(caps)?,
             domain_name: offer.name.clone(),
             fabric: FabricAttr {
                 fabric: self.fabric.map_or(std::ptr::null_mut(), |attr| attr.fabric),
@@ -144,18 +145,37 @@ impl Hints {
 
     /// Capabilities: those asked for, and those that cost nothing.
     fn caps(&self) -> Result<u64, String> {
-        if self.caps == 0 {
-            return Ok(PRIMARY | FREE | DIRECTIONS);
-        }
-        let absent = self.caps & !(PRIMARY | FREE | DIRECTIONS);
+        let directions = |all: u64| if self.caps & all == 0 { all } else { self.caps & all };
+        let absent = self.caps & !(PRIMARY | FREE | DIRECTIONS | RMA_DIRECTIONS);
         require!(absent == 0, "capabilities {absent:#x} are not supported");
-        let directions = if self.caps & DIRECTIONS == 0 { DIRECTIONS } else { self.caps & DIRECTIONS };
-        Ok(self.caps & PRIMARY | directions | FREE)
+        let chosen = match self.caps & PRIMARY {
+            0 if self.permits_one_sided() => PRIMARY,
+            0 => PRIMARY & !ONE_SIDED,
+            chosen => chosen,
+        };
+        let mut caps = chosen | FREE;
+        if chosen & (flags::MSG | flags::TAGGED) != 0 {
+            caps |= directions(DIRECTIONS);
+        }
+        if chosen & ONE_SIDED != 0 {
+            require!(self.permits_one_sided(), "RMA needs mr_mode FI_MR_BASIC, or {MR_MODE:#x}");
+            caps |= directions(RMA_DIRECTIONS);
+        }
+        Ok(caps)
+    }
+
+    /// Whether the caller can deal with keys and addresses that are the provider's.
+    fn permits_one_sided(&self) -> bool {
+        let Some(hint) = self.domain.filter(|_| !self.all_attributes) else { return true };
+        let is_unspecified = hint.mr_mode == flags::MR_UNSPEC && self.version < version(1, 5);
+        is_unspecified || hint.mr_mode & flags::MR_BASIC != 0 || hint.mr_mode & MR_MODE == MR_MODE
     }
 
     fn tx(&self, caps: u64) -> Result<TxAttr, String> {
+        const TX: u64 =
+            flags::MSG | flags::TAGGED | ONE_SIDED | flags::FENCE | flags::SEND | flags::READ | flags::WRITE;
         let mut attr = TxAttr {
-            caps: caps & (flags::MSG | flags::TAGGED | flags::SEND),
+            caps: caps & TX,
             mode: 0,
             op_flags: 0,
             msg_order: MSG_ORDER,
@@ -163,7 +183,7 @@ impl Hints {
             inject_size: INJECT_SIZE,
             size: DEFAULT_TX_SIZE,
             iov_limit: IOV_LIMIT,
-            rma_iov_limit: 0,
+            rma_iov_limit: if caps & ONE_SIDED == 0 { 0 } else { RMA_IOV_LIMIT },
             tclass: 0,
         };
         let Some(hint) = self.tx.filter(|_| !self.all_attributes) else { return Ok(attr) };
@@ -177,7 +197,12 @@ impl Hints {
         require!(hint.inject_size <= INJECT_SIZE, "inject size {} exceeds {INJECT_SIZE}", hint.inject_size);
         require!(hint.size <= MAX_SIZE, "transmit queue size {} exceeds {MAX_SIZE}", hint.size);
         require!(hint.iov_limit <= IOV_LIMIT, "{} pieces of memory exceed {IOV_LIMIT}", hint.iov_limit);
-        require!(hint.rma_iov_limit == 0, "RMA is not supported");
+        let limit = attr.rma_iov_limit;
+        require!(
+            hint.rma_iov_limit <= limit,
+            "{} pieces of a peer's memory exceed {limit}",
+            hint.rma_iov_limit
+        );
         if hint.caps != 0 {
             attr.caps = hint.caps;
         }
@@ -189,7 +214,14 @@ impl Hints {
     }
 
     fn rx(&self, caps: u64) -> Result<RxAttr, String> {
-        const RX: u64 = flags::MSG | flags::TAGGED | flags::RECV | flags::SOURCE | flags::DIRECTED_RECV;
+        const RX: u64 = flags::MSG
+            | flags::TAGGED
+            | ONE_SIDED
+            | flags::RECV
+            | flags::REMOTE_READ
+            | flags::REMOTE_WRITE
+            | flags::SOURCE
+            | flags::DIRECTED_RECV;
         let mut attr = RxAttr {
             caps: caps & RX,
             mode: 0,
@@ -262,8 +294,11 @@ impl Hints {
         Ok(attr)
     }
 
-    fn domain(&self) -> Result<DomainAttr, String> {
+    fn domain(&self, caps: u64) -> Result<DomainAttr, String> {
         let mut attr = domain_attr(self.version);
+        if caps & ONE_SIDED != 0 && self.version >= version(1, 5) {
+            attr.mr_mode = MR_MODE;
+        }
         let Some(hint) = self.domain else { return Ok(attr) };
         attr.domain = hint.domain;
         if self.all_attributes {
@@ -288,7 +323,9 @@ impl Hints {
         set(&mut attr.control_progress, hint.control_progress);
         set(&mut attr.data_progress, hint.data_progress);
         set(&mut attr.av_type, hint.av_type);
-        if self.version < version(1, 5) && hint.mr_mode != flags::MR_UNSPEC {
+        // A caller that knows the former modes only gets the one that it has named.
+        let is_former = self.version < version(1, 5) && hint.mr_mode != flags::MR_UNSPEC;
+        if is_former || hint.mr_mode & flags::MR_BASIC != 0 {
             attr.mr_mode = hint.mr_mode;
         }
         require!(hint.mr_key_size <= 8, "keys of {} bytes exceed 8", hint.mr_key_size);

@@ -13,7 +13,9 @@ mod tree;
 use crate::abi::info::Info;
 use crate::errno::Errno;
 
-pub(crate) use offer::{INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, NameForm, count_nics, device_of};
+pub(crate) use offer::{
+    INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, NameForm, RMA_IOV_LIMIT, count_nics, device_of,
+};
 
 use hints::Hints;
 use offer::Offer;

@@ -9,6 +9,8 @@ use crate::errno::Errno;
 pub(crate) const INJECT_SIZE: usize = 1024;
 /// Most pieces of memory of one operation.
 pub(crate) const IOV_LIMIT: usize = 8;
+/// Most pieces of memory of a peer of one operation.
+pub(crate) const RMA_IOV_LIMIT: usize = 4;
 /// Operations of an endpoint at a time, unless hints ask for more.
 pub(crate) const DEFAULT_TX_SIZE: usize = 2048;
 pub(crate) const DEFAULT_RX_SIZE: usize = 4096;
@@ -22,11 +24,18 @@ pub(super) const FABRIC: &str = "efa4";
 pub(crate) const MAX_ERR_DATA: usize = 256;
 
 /// Capabilities that are given if asked for.
-pub(super) const PRIMARY: u64 = flags::MSG | flags::TAGGED | flags::DIRECTED_RECV | flags::SOURCE;
+pub(super) const PRIMARY: u64 =
+    flags::MSG | flags::TAGGED | ONE_SIDED | flags::DIRECTED_RECV | flags::SOURCE | flags::FENCE;
+/// Capabilities to access memory of peers.
+pub(super) const ONE_SIDED: u64 = flags::RMA | flags::ATOMIC;
+/// Requirements of keys and addresses of memory for peers.
+pub(super) const MR_MODE: i32 = flags::MR_VIRT_ADDR | flags::MR_ALLOCATED | flags::MR_PROV_KEY;
 /// Capabilities that cost nothing: given anyway.
 pub(super) const FREE: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
-/// Directions of transfer; without any, all that the capabilities permit are there.
+/// Directions of messages; without any, both are there.
 pub(super) const DIRECTIONS: u64 = flags::SEND | flags::RECV;
+/// Directions of access to memory; without any, all are there.
+pub(super) const RMA_DIRECTIONS: u64 = flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
 /// Order in which messages arrive.
 pub(super) const MSG_ORDER: u64 = flags::ORDER_SAS;
 /// Flags that may be set for every operation of an endpoint.

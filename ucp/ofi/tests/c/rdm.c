@@ -320,8 +320,8 @@ static void errors(void)
     CHECK(fi_tsend(a.ep, out, 8, NULL, 1000000, 3, NULL) == -FI_EINVAL);
     CHECK(fi_tsend(a.ep, NULL, 8, NULL, a.peer, 3, NULL) == -FI_EINVAL);
     CHECK(fi_tsend(a.ep, out, 8, NULL, FI_ADDR_UNSPEC, 3, NULL) == -FI_EINVAL);
-    CHECK(fi_write(a.ep, out, 8, NULL, a.peer, 0, 0, NULL) == -FI_ENOSYS);
-    CHECK(fi_atomic(a.ep, out, 1, NULL, a.peer, 0, 0, FI_UINT64, FI_SUM, NULL) == -FI_ENOSYS);
+    CHECK(fi_write(a.ep, out, 8, NULL, a.peer, 0, 0, NULL) == -FI_EOPNOTSUPP);
+    CHECK(fi_atomic(a.ep, out, 1, NULL, a.peer, 0, 0, FI_UINT64, FI_SUM, NULL) == -FI_EOPNOTSUPP);
     CHECK(fi_listen((struct fid_pep *)a.ep) != 0);
 }
 

@@ -1,9 +1,10 @@
 //! Parts that the test programs of this crate share: the provider under its name, and programs that end.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 const HEADER: &str = "/usr/include/rdma/fabric.h";
@@ -47,16 +48,19 @@ pub fn command(program: impl AsRef<OsStr>, tls: &str) -> Command {
     command
 }
 
-/// Compiles a C program against libfabric; `None` without a compiler or headers (Debian: gcc, libfabric-dev).
+/// Compiles a C program of this crate against libfabric; `None` without a compiler or headers (Debian:
+/// gcc, libfabric-dev).
 pub fn compiled(name: &str) -> Option<PathBuf> {
     if !Path::new(HEADER).exists() || Command::new("gcc").arg("--version").output().is_err() {
         eprintln!("skipped: no gcc or no {HEADER} (libfabric-dev)");
         return None;
     }
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let program = PROGRAM.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.trim_end_matches(".c"));
+    static PROGRAMS: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut programs = PROGRAMS.lock().expect("no test panics while it compiles");
+    let program = programs.entry(name.to_owned()).or_insert_with(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let stem = source.file_stem().expect("a program has a name");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(stem);
         let mut gcc = Command::new("gcc");
         gcc.args(["-O1", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-o"]).arg(&program).arg(source);
         let output = gcc.args(["-lfabric", "-lpthread"]).output().expect("gcc runs");

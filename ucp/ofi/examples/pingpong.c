@@ -1,0 +1,155 @@
+/* Ping-pong over FI_EP_RDM, after the first example of the libfabric tutorial. Rank 0 is the server, rank 1 the client.
+ * The client knows the server's name; it sends its own as the first message, and the server acknowledges that. */
+#include "pair.h"
+
+enum { ROUNDS = 50, LONGEST = 1 << 16 };
+
+static struct fi_info *info;
+static struct fid_fabric *fabric;
+static struct fid_domain *domain;
+static struct fid_ep *ep;
+static struct fid_av *av;
+static struct fid_cq *tx_cq, *rx_cq;
+static fi_addr_t remote_addr;
+static unsigned char tx_buf[LONGEST], rx_buf[LONGEST];
+
+/* Waits for one completion. */
+static void wait_for_comp(struct fid_cq *cq)
+{
+    struct fi_cq_entry entry;
+    ssize_t ret;
+
+    for (;;) {
+        ret = fi_cq_read(cq, &entry, 1);
+        if (ret > 0) {
+            return;
+        }
+        if (ret != -FI_EAGAIN) {
+            struct fi_cq_err_entry error = {0};
+            fi_cq_readerr(cq, &error, 0);
+            fprintf(stderr, "%s %s\n", fi_strerror(error.err),
+                    fi_cq_strerror(cq, error.prov_errno, error.err_data, NULL, 0));
+            exit(1);
+        }
+    }
+}
+
+/* Calls that a full queue refuses are made again, after some progress. */
+static void send_bytes(size_t len)
+{
+    struct fi_cq_entry entry;
+    ssize_t ret;
+    while ((ret = fi_send(ep, tx_buf, len, NULL, remote_addr, NULL)) == -FI_EAGAIN) {
+        CHECK(fi_cq_read(tx_cq, &entry, 0) <= 0);
+    }
+    OK(ret);
+    wait_for_comp(tx_cq);
+}
+
+static void find_provider(void)
+{
+    struct fi_info *hints = fi_allocinfo();
+
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->caps          = FI_MSG;
+    /* Requirements of a provider that this program satisfies: it neither registers memory nor reads keys. */
+    hints->domain_attr->mr_mode   = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    hints->fabric_attr->prov_name = strdup(provider());
+    OK(fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, hints, &info));
+    fi_freeinfo(hints);
+}
+
+static void open_endpoint(void)
+{
+    struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_NONE, .format = FI_CQ_FORMAT_CONTEXT };
+    struct fi_av_attr av_attr = { .type = info->domain_attr->av_type, .count = 1 };
+
+    OK(fi_fabric(info->fabric_attr, &fabric, NULL));
+    OK(fi_domain(fabric, info, &domain, NULL));
+    cq_attr.size = info->tx_attr->size;
+    OK(fi_cq_open(domain, &cq_attr, &tx_cq, NULL));
+    cq_attr.size = info->rx_attr->size;
+    OK(fi_cq_open(domain, &cq_attr, &rx_cq, NULL));
+    OK(fi_av_open(domain, &av_attr, &av, NULL));
+    OK(fi_endpoint(domain, info, &ep, NULL));
+    OK(fi_ep_bind(ep, &av->fid, 0));
+    OK(fi_ep_bind(ep, &tx_cq->fid, FI_TRANSMIT));
+    OK(fi_ep_bind(ep, &rx_cq->fid, FI_RECV));
+    OK(fi_enable(ep));
+}
+
+/* Makes the two known to each other. */
+static void connect_both(void)
+{
+    struct names mine = { .len = sizeof(mine.bytes) }, theirs;
+
+    OK(fi_getname(&ep->fid, mine.bytes, &mine.len));
+    OK(fi_recv(ep, rx_buf, LONGEST, NULL, FI_ADDR_UNSPEC, NULL));
+    /* In place of the server's name on a command line. */
+    exchange(&mine, &theirs, sizeof(mine));
+    if (rank == 1) {
+        CHECK(fi_av_insert(av, theirs.bytes, 1, &remote_addr, 0, NULL) == 1);
+        memcpy(tx_buf, mine.bytes, mine.len);
+        send_bytes(mine.len);
+        wait_for_comp(rx_cq);
+        CHECK(rx_buf[0] == 'K');
+        OK(fi_recv(ep, rx_buf, LONGEST, NULL, FI_ADDR_UNSPEC, NULL));
+    } else {
+        wait_for_comp(rx_cq);
+        CHECK(fi_av_insert(av, rx_buf, 1, &remote_addr, 0, NULL) == 1);
+        OK(fi_recv(ep, rx_buf, LONGEST, NULL, FI_ADDR_UNSPEC, NULL));
+        tx_buf[0] = 'K';
+        send_bytes(1);
+    }
+}
+
+static void receive_bytes(size_t len, int round)
+{
+    wait_for_comp(rx_cq);
+    CHECK(rx_buf[0] == (unsigned char)round && rx_buf[len - 1] == (unsigned char)(round + len - 1));
+    OK(fi_recv(ep, rx_buf, LONGEST, NULL, FI_ADDR_UNSPEC, NULL));
+}
+
+static void exchange_messages(size_t len)
+{
+    int round;
+    size_t at;
+
+    for (round = 0; round < ROUNDS; round++) {
+        for (at = 0; at < len; at++) {
+            tx_buf[at] = (unsigned char)(round + at);
+        }
+        if (rank == 1) {
+            send_bytes(len);
+            receive_bytes(len, round);
+        } else {
+            receive_bytes(len, round);
+            send_bytes(len);
+        }
+    }
+    if (rank == 0) {
+        printf("%zu bytes: %d round trips, data as sent\n", len, ROUNDS);
+    }
+}
+
+int main(void)
+{
+    static const size_t all[] = { 1, 64, 4096, LONGEST };
+    unsigned i;
+
+    start_pair();
+    find_provider();
+    open_endpoint();
+    connect_both();
+    for (i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        exchange_messages(all[i]);
+    }
+    OK(fi_close(&ep->fid));
+    OK(fi_close(&av->fid));
+    OK(fi_close(&tx_cq->fid));
+    OK(fi_close(&rx_cq->fid));
+    OK(fi_close(&domain->fid));
+    OK(fi_close(&fabric->fid));
+    fi_freeinfo(info);
+    return end_pair();
+}

@@ -1,0 +1,194 @@
+//! Reads and writes of a peer's memory, and what all operations on such memory have in common.
+
+use std::ffi::c_void;
+
+use ucp::select::Sync;
+use ucp::{Iov, RemoteIov, Rkey, RmaParams};
+
+use super::Ep;
+use super::complete::{InjectBuf, Op};
+use super::send::Memory;
+use crate::abi::{FiAddr, RmaIov, flags};
+use crate::errno::Errno;
+use crate::info::{INJECT_SIZE, RMA_IOV_LIMIT};
+
+/// Flags that an operation may have.
+const KNOWN: u64 = flags::COMPLETION
+    | flags::INJECT
+    | flags::INJECT_COMPLETE
+    | flags::TRANSMIT_COMPLETE
+    | flags::DELIVERY_COMPLETE
+    | flags::MATCH_COMPLETE
+    | flags::REMOTE_CQ_DATA
+    | flags::FENCE
+    | flags::MORE;
+
+/// A read or write, as a call describes it.
+pub(super) struct OneSided<'a> {
+    pub memory: Memory<'a>,
+    pub peer: FiAddr,
+    pub remote: &'a [RmaIov],
+    pub data: Option<u64>,
+    pub flags: u64,
+    pub context: *mut c_void,
+    /// A call that reports nothing, whatever the flags say.
+    pub is_silent: bool,
+}
+
+/// Pieces of a peer's memory that a call passes: at least one.
+pub(super) fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Result<&'a [RmaIov], Errno> {
+    if at.is_null() || count == 0 || count > RMA_IOV_LIMIT {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller passes as many.
+    Ok(unsafe { std::slice::from_raw_parts(at, count) })
+}
+
+/// Runs `f` with a list of pieces as the engine has it. A key names memory in packets: devices and mappings
+/// need longer ones.
+pub(super) fn with_remote_iovs<R>(remote: &[RmaIov], f: impl FnOnce(&[RemoteIov<'_>]) -> R) -> R {
+    let piece = |at: usize| remote.get(at).copied().unwrap_or(RmaIov { addr: 0, len: 0, key: 0 });
+    let keys: [Rkey; RMA_IOV_LIMIT] = std::array::from_fn(|at| Rkey::from_key(piece(at).key));
+    let pieces: [RemoteIov<'_>; RMA_IOV_LIMIT] = std::array::from_fn(|at| {
+        let RmaIov { addr, len, .. } = piece(at);
+        RemoteIov { addr, len, rkey: &keys[at] }
+    });
+    f(&pieces[..remote.len().min(RMA_IOV_LIMIT)])
+}
+
+/// When an operation with these flags is complete: when the target has done it, unless the caller asks only
+/// for its buffer. Programs that count completions rely on that at every level but the lowest.
+pub(super) fn sync_of(op_flags: u64) -> Sync {
+    let levels = flags::TRANSMIT_COMPLETE | flags::DELIVERY_COMPLETE | flags::MATCH_COMPLETE;
+    match op_flags & (levels | flags::INJECT_COMPLETE) {
+        flags::INJECT_COMPLETE => Sync::No,
+        _ => Sync::Yes,
+    }
+}
+
+impl Ep {
+    /// Starts an operation on memory of a peer. The endpoint has to have capabilities `need`. // HOT
+    #[inline(always)]
+    pub(super) fn start_one_sided(
+        &self,
+        need: u64,
+        (peer, op_flags): (FiAddr, u64),
+        start: impl FnOnce(&ucp::Ep) -> Result<isize, Errno>,
+    ) -> Result<isize, Errno> {
+        if op_flags & !KNOWN != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        if self.caps & need != need {
+            return Err(refuse_capability(need));
+        }
+        self.inside(|plain| {
+            if !self.is_enabled.get() {
+                return Err(Errno::OPBADSTATE);
+            }
+            if !self.tx.has_room() {
+                self.progress();
+                return Err(Errno::AGAIN);
+            }
+            self.with_peer(plain, peer, |ep| {
+                if op_flags & flags::FENCE != 0 {
+                    ep.fence();
+                }
+                start(ep)
+            })
+        })?
+    }
+
+    /// Record of an operation on memory of a peer.
+    pub(super) fn new_one_sided(
+        &self,
+        kind: u64,
+        op_flags: u64,
+        context: *mut c_void,
+        is_silent: bool,
+    ) -> Op {
+        let is_selected = !self.tx.is_selective.get() || op_flags & flags::COMPLETION != 0;
+        Op::new(context, kind, is_selected && !is_silent)
+    }
+
+    /// Copies what the caller may change after the call.
+    pub(super) fn copied(&self, memory: &Memory<'_>) -> Result<*mut InjectBuf, Errno> {
+        if memory.len() > INJECT_SIZE {
+            return Err(Errno::MSGSIZE);
+        }
+        let copy = self.take_copy();
+        memory.copy_to(copy.cast());
+        Ok(copy)
+    }
+
+    /// Starts a write to memory of a peer. // HOT
+    #[inline(always)]
+    pub(super) fn write(&self, write: &OneSided<'_>) -> Result<isize, Errno> {
+        let what = (write.peer, write.flags);
+        self.start_one_sided(flags::RMA | flags::WRITE, what, |ep| self.write_to(ep, write))
+    }
+
+    fn write_to(&self, ep: &ucp::Ep, write: &OneSided<'_>) -> Result<isize, Errno> {
+        let kind = flags::RMA | flags::WRITE;
+        let mut op = self.new_one_sided(kind, write.flags, write.context, write.is_silent);
+        let mut memory = write.memory;
+        if write.flags & flags::INJECT != 0 {
+            op.copy = self.copied(&memory)?;
+            memory = Memory::Bytes(op.copy.cast(), memory.len());
+        }
+        let sync = sync_of(write.flags);
+        let params = RmaParams { sync, cq_data: write.data, done: Some(self.on_sent()), mem: None };
+        // SAFETY: the caller keeps the memory until the completion; a copy is kept until then, too. The
+        // endpoint outlives its worker's operations.
+        let started = unsafe {
+            match (memory, write.remote) {
+                (Memory::Bytes(at, len), [one]) if one.len == len => {
+                    ep.put_raw(at, len, one.addr, &Rkey::from_key(one.key), &params)
+                }
+                (Memory::Bytes(addr, len), remote) => {
+                    with_remote_iovs(remote, |remote| ep.put_iov_raw(&[Iov { addr, len }], remote, &params))
+                }
+                (Memory::Pieces(local), remote) => {
+                    with_remote_iovs(remote, |remote| ep.put_iov_raw(local, remote, &params))
+                }
+            }
+        };
+        self.finish_send(started, op)
+    }
+
+    /// Starts a read of memory of a peer. // HOT
+    #[inline(always)]
+    pub(super) fn read(&self, read: &OneSided<'_>) -> Result<isize, Errno> {
+        if read.flags & (flags::INJECT | flags::REMOTE_CQ_DATA) != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let what = (read.peer, read.flags);
+        self.start_one_sided(flags::RMA | flags::READ, what, |ep| self.read_from(ep, read))
+    }
+
+    fn read_from(&self, ep: &ucp::Ep, read: &OneSided<'_>) -> Result<isize, Errno> {
+        let op = self.new_one_sided(flags::RMA | flags::READ, read.flags, read.context, false);
+        let params = RmaParams { done: Some(self.on_sent()), ..RmaParams::default() };
+        // SAFETY: the caller keeps the memory, which nobody else uses, until the completion. The endpoint
+        // outlives its worker's operations.
+        let started = unsafe {
+            match (read.memory, read.remote) {
+                (Memory::Bytes(at, len), [one]) if one.len == len => {
+                    ep.get_raw(at, len, one.addr, &Rkey::from_key(one.key), &params)
+                }
+                (Memory::Bytes(addr, len), remote) => {
+                    with_remote_iovs(remote, |remote| ep.get_iov_raw(&[Iov { addr, len }], remote, &params))
+                }
+                (Memory::Pieces(local), remote) => {
+                    with_remote_iovs(remote, |remote| ep.get_iov_raw(local, remote, &params))
+                }
+            }
+        };
+        self.finish_send(started, op)
+    }
+}
+
+#[cold]
+fn refuse_capability(need: u64) -> Errno {
+    tracing::debug!("the endpoint was not opened with capabilities {need:#x}, which the call needs");
+    Errno::OPNOTSUPP
+}

@@ -1,0 +1,44 @@
+//! Writes of peers to memory of this process that carry completion data: entries of the receive queue.
+
+use super::Ep;
+use super::complete::Entry;
+use crate::abi::queue::CqTaggedEntry;
+use crate::abi::{ADDR_UNSPEC, flags};
+
+impl Ep {
+    /// Moves writes of peers from the engine to the ring of receives, as far as that has room. Inside the
+    /// lock. // HOT
+    #[inline(always)]
+    pub(crate) fn collect_remote_writes(&self, plain: &ucp::Worker) {
+        if self.caps & flags::RMA != 0 {
+            self.collect(plain);
+        }
+    }
+
+    fn collect(&self, plain: &ucp::Worker) {
+        while self.rx.ring.borrow().len() < self.rx.size {
+            let Some(write) = plain.take_remote_write() else { break };
+            let shown = CqTaggedEntry {
+                op_context: std::ptr::null_mut(),
+                flags: flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA,
+                len: usize::try_from(write.len).unwrap_or(usize::MAX),
+                buf: std::ptr::null_mut(),
+                data: write.cq_data,
+                tag: 0,
+            };
+            let source = match self.caps & flags::SOURCE {
+                0 => ADDR_UNSPEC,
+                _ => self.source_of(write.from),
+            };
+            // Without a queue nobody asks for them.
+            if !self.rx.cq.get().is_null() {
+                self.rx.ring.borrow_mut().push_back(Entry { shown, source, cut: 0, error: None });
+            }
+        }
+    }
+
+    /// Whether a sleeper has to look by itself, as the thread that makes progress tells nobody of a write.
+    pub(crate) fn polls_for_remote_writes(&self) -> bool {
+        self.caps & flags::RMA != 0 && self.domain().has_progress_thread
+    }
+}

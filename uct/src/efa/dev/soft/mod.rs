@@ -21,6 +21,7 @@ mod mr_entry;
 mod open;
 mod profile;
 mod qp;
+pub mod secret;
 #[cfg(test)]
 mod tests;
 

@@ -19,7 +19,8 @@ pub fn load(path: &str) -> Result<Secret, OpenError> {
     let bad = |why: String| OpenError::Environment(format!("secret {path} (SOFTEFA_SECRET_FILE): {why}"));
     // A pipe would keep the process waiting.
     let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| bad(e.to_string()))?;
+    let file =
+        OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| bad(e.to_string()))?;
     // Of the open file, so that nobody puts another one in its place meanwhile.
     let meta = file.metadata().map_err(|e| bad(e.to_string()))?;
     if !meta.is_file() {
@@ -58,7 +59,10 @@ mod tests {
         assert!(try_with(text, 0o600).is_ok() && try_with(text, 0o400).is_ok());
         for mode in [0o640, 0o604, 0o620, 0o610] {
             let why = try_with(text, mode).unwrap_err();
-            assert!(why.contains(name) && why.contains(&format!("{mode:o}")) && why.contains("chmod"), "{why}");
+            assert!(
+                why.contains(name) && why.contains(&format!("{mode:o}")) && why.contains("chmod"),
+                "{why}"
+            );
         }
         let why = try_with(b"fifteen bytes..\n", 0o600).unwrap_err();
         assert!(why.contains("15 bytes"), "{why}");

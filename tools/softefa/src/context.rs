@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::MutexGuard;
 use ucs::coll::slots::SlotId;
-use uct::efa::dev::soft::{Device, Shm};
+use uct::efa::dev::soft::{Device, Net};
 use uct::efa::dev::{Dev, DevAttr, Gid};
 
 #[repr(C)]
@@ -26,7 +26,7 @@ impl Context {
     /// Opens a context on `dev`, with `watch` one that notices unmapping; `fill` makes the C part from the
     /// events descriptor.
     pub fn open(
-        dev: Device<Shm>,
+        dev: Device<Net>,
         watch: bool,
         fill: impl FnOnce(i32) -> VerbsContext,
     ) -> Result<*mut IbvContext, Errno> {

@@ -168,7 +168,7 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
                 // Where the processor has no guard, copies are as they were.
                 let _ = ucs::mem::guard::install();
             }
-            let opened = soft::open_shm(&source, &entry.name).map_err(|e| {
+            let opened = soft::open(&source, &entry.name).map_err(|e| {
                 eprintln!("softefa: {} cannot be opened: {e}", entry.name);
                 errno_of_open(&e)
             });

@@ -28,7 +28,7 @@ fn library() -> Finding {
 
 fn device() -> Finding {
     let source = Source::from_env().map_err(|e| e.to_string());
-    let opened = source.and_then(|s| soft::open_shm(&s, "softefa0").map_err(|e| e.to_string()));
+    let opened = source.and_then(|s| soft::open(&s, "softefa0").map_err(|e| e.to_string()));
     match opened {
         Ok(_) => Finding::Good("device: softefa0 opens".into()),
         Err(e) => Finding::Bad(format!("device: {e}")),

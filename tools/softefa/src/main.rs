@@ -107,6 +107,22 @@ struct DeviceArgs {
     #[arg(long, value_name = "y|n")]
     watch_memory: Option<String>,
 
+    /// Reaches other hosts over UDP, from this interface, IPv4 address or network (such as 10.0.0.0/8)
+    #[arg(long, value_name = "IFACE|CIDR")]
+    net: Option<String>,
+
+    /// Which peers are reached over UDP: n (none), y (those of other hosts), all
+    #[arg(long, value_name = "n|y|all")]
+    udp: Option<String>,
+
+    /// UDP ports to use
+    #[arg(long, value_name = "FIRST-LAST")]
+    udp_ports: Option<String>,
+
+    /// Lets anybody who can send datagrams here read and write the memory that programs register
+    #[arg(long)]
+    insecure: bool,
+
     /// Writes the packets to this file (pcapng); `%p` is the process id, appended if there is no `%p`
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
@@ -115,6 +131,7 @@ struct DeviceArgs {
 impl DeviceArgs {
     fn keys(&self) -> Vec<(&'static str, String)> {
         let generation = self.generation.map(|n| format!("efa{}", n - 1));
+        let insecure = self.insecure.then(|| "y".to_string());
         let all = [
             ("SOFTEFA_GID", &self.gid),
             ("SOFTEFA_MTU", &self.mtu),
@@ -130,6 +147,10 @@ impl DeviceArgs {
             ("SOFTEFA_WATCH_MEMORY", &self.watch_memory),
             ("SOFTEFA_GUARD_MEMORY", &self.guard_memory),
             ("SOFTEFA_PCAP", &self.pcap),
+            ("SOFTEFA_NET", &self.net),
+            ("SOFTEFA_UDP", &self.udp),
+            ("SOFTEFA_UDP_PORTS", &self.udp_ports),
+            ("SOFTEFA_INSECURE", &insecure),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
     }
@@ -162,7 +183,7 @@ fn unknown_names(source: &Source) -> Vec<String> {
 fn list(device: &DeviceArgs) -> Result<(), String> {
     let (source, names) = device.check()?;
     for name in names {
-        let dev = soft::open_shm(&source, &name).map_err(|e| e.to_string())?;
+        let dev = soft::open(&source, &name).map_err(|e| e.to_string())?;
         let (a, gid) = (dev.attr(), dev.gid());
         let can = |has: bool, what: &'static str| if has { what } else { "" };
         out::line(format!(

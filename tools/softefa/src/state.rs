@@ -6,14 +6,14 @@ use crate::errno::Errno;
 use crate::unmapped::Unmapped;
 use std::thread::JoinHandle;
 use ucs::coll::slots::{SlotId, Slots};
-use uct::efa::dev::soft::{Cq, Device, Mr, Pd, Qp, Shm};
+use uct::efa::dev::soft::{Cq, Device, Mr, Net, Pd, Qp};
 use uct::efa::dev::{Cqe, Dev, DevCq, DevQp};
 
 /// Completions polled from the device at a time.
 const BATCH: usize = 16;
 
 pub struct CqState {
-    pub cq: Cq<Shm>,
+    pub cq: Cq<Net>,
     /// Completions polled and not yet shown: `batch[next..end]`.
     batch: [Cqe; BATCH],
     next: usize,
@@ -23,7 +23,7 @@ pub struct CqState {
 }
 
 impl CqState {
-    pub fn new(cq: Cq<Shm>) -> CqState {
+    pub fn new(cq: Cq<Net>) -> CqState {
         CqState { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 }
     }
 
@@ -59,7 +59,7 @@ impl CqState {
 }
 
 pub struct QpState {
-    pub qp: Qp<Shm>,
+    pub qp: Qp<Net>,
     pub pd: Pd,
     pub datagram: bool,
     /// Writes with immediate consume no receive.
@@ -87,8 +87,8 @@ pub struct ThreadState {
 }
 
 pub struct State {
-    pub dev: Device<Shm>,
-    pub mrs: Slots<Mr<Shm>>,
+    pub dev: Device<Net>,
+    pub mrs: Slots<Mr<Net>>,
     pub unmapped: Unmapped,
     pub cqs: Slots<CqState>,
     pub qps: Slots<QpState>,
@@ -105,7 +105,7 @@ unsafe impl Send for State {}
 
 impl State {
     /// `watch`: end the keys of regions that the program unmaps.
-    pub fn new(dev: Device<Shm>, watch: bool) -> State {
+    pub fn new(dev: Device<Net>, watch: bool) -> State {
         let numbers = (dev.attr().max_qp.max(1) as usize).next_power_of_two();
         State {
             dev,

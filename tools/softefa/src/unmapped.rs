@@ -8,7 +8,7 @@ use ucs::coll::slots::Slots;
 use ucs::mem::page::page_size;
 use ucs::mem::watch::{Cursor, Watch};
 use uct::efa::dev::DevMr;
-use uct::efa::dev::soft::{Mr, Shm};
+use uct::efa::dev::soft::{Mr, Net};
 
 /// Events of this process's memory, as far as one context has seen them.
 pub struct Unmapped {
@@ -49,7 +49,7 @@ impl Unmapped {
 
     /// Ends the keys of regions that are not wholly mapped any more. // HOT
     #[inline]
-    pub fn revoke(&mut self, mrs: &Slots<Mr<Shm>>) {
+    pub fn revoke(&mut self, mrs: &Slots<Mr<Net>>) {
         if let Some(watch) = &self.watch {
             watch.drain(&mut self.seen, |start, len| revoke_in(mrs, start, len));
         }
@@ -57,9 +57,9 @@ impl Unmapped {
 }
 
 #[cold]
-fn revoke_in(mrs: &Slots<Mr<Shm>>, start: usize, len: usize) {
+fn revoke_in(mrs: &Slots<Mr<Net>>, start: usize, len: usize) {
     let end = start.saturating_add(len);
-    let overlaps = |mr: &Mr<Shm>| (mr.addr() as usize) < end && start < mr.addr() as usize + mr.len();
+    let overlaps = |mr: &Mr<Net>| (mr.addr() as usize) < end && start < mr.addr() as usize + mr.len();
     let gone = mrs.iter().map(|(_, mr)| mr).filter(|mr| !mr.is_revoked() && overlaps(mr));
     // Pages that were only given back, or that something else is mapped over by now, do no harm.
     gone.filter(|mr| !maps::may_access(mr.addr() as usize, mr.len(), false)).for_each(Mr::revoke);

@@ -27,7 +27,7 @@ pub fn all() -> Vec<Size> {
             "iov" uct::api::Iov<'static, ()>, "am" uct::api::Am<'static>, "kept am" uct::api::RecvDesc,
             "address" uct::api::AddrBuf;
         "UCT endpoint": "self" uct::loopback::Ep, "posix" uct::posix::Ep,
-            "efa" uct::efa::Ep<uct::efa::dev::soft::Device<uct::efa::dev::soft::Shm>>, "any" uct::any::Ep;
+            "efa" uct::efa::Ep<uct::efa::dev::soft::Device<uct::efa::dev::soft::Net>>, "any" uct::any::Ep;
         "UCT remote key": "self" uct::loopback::Rkey, "posix" uct::posix::Rkey, "any" uct::any::Rkey;
         "UCP": "worker" ucp::Worker, "endpoint" ucp::Ep, "request id" ucp::RequestId,
             "send request" ucp::SendRequest<Vec<u8>>, "receive request" ucp::RecvRequest<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! The enums over all transports and the macros that dispatch on them. The only list of transports.
 
 use crate::api;
-use crate::efa::dev::soft::{Device, Inproc, Shm};
+use crate::efa::dev::soft::{Device, Inproc, Net};
 #[cfg(feature = "verbs")]
 use crate::efa::dev::verbs;
 use crate::{cma, efa, loopback, posix};
@@ -105,8 +105,8 @@ transports! { $:
     Posix(posix::Iface);
     /// `cma`: memory of other processes of this host, by system call.
     Cma(cma::Iface);
-    /// `efa` on the software device between processes of this host.
-    Efa(efa::Iface<Device<Shm>>);
+    /// `efa` on the software device: shared memory on this host, UDP to others.
+    Efa(efa::Iface<Device<Net>>);
     /// `efa` on the software device within one process: for simulations, not listed.
     EfaInproc(efa::Iface<Device<Inproc>>);
     /// `efa` on a device of libibverbs.

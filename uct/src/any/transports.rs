@@ -77,7 +77,7 @@ fn open_efa(dev: &str, source: &Source) -> Result<Md, OpenError> {
         return Ok(Md::EfaVerbs(efa::Md::open_with(efa::dev::verbs::open(dev)?, atomics)?));
     }
     let atomics = load::<efa::Config>(source)?.atomics;
-    Ok(Md::Efa(efa::Md::open_with(soft::open_shm(source, dev)?, atomics)?))
+    Ok(Md::Efa(efa::Md::open_with(soft::open(source, dev)?, atomics)?))
 }
 
 #[cfg(feature = "verbs")]

@@ -4,6 +4,7 @@
 //! The fields are little-endian and unaligned, so a header is read in place. A checksum covers the whole
 //! datagram: what a network corrupts and its own checksum lets pass is dropped here.
 
+use crate::module::EpId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -168,6 +169,25 @@ pub fn open(datagram: &[u8]) -> Result<(&Header, &[u8]), Malformed> {
     Ok((header, rest))
 }
 
+/// Whom a datagram claims to come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// A node that asks for a connection, or grants one.
+    Node(u64),
+    /// The peer of a connection.
+    Connection(EpId),
+}
+
+/// Tells whom a datagram claims to come from, for an owner that knows addresses. Nothing else of it is
+/// checked. `None`: it is none of ours.
+pub fn claim(datagram: &[u8]) -> Option<Claim> {
+    let (header, rest) = Header::ref_from_prefix(datagram).ok()?;
+    match header.kind {
+        kind::HELLO | kind::HELLO_ACK => parse_hello(rest).map(|body| Claim::Node(body.node.get())),
+        _ => Some(Claim::Connection(EpId(header.dst.get()))),
+    }
+}
+
 /// Head and payload of a whole fragment.
 pub fn parse_frag(rest: &[u8]) -> Option<(&Head, &[u8])> {
     rest.split_first_chunk::<HEAD>()
@@ -239,10 +259,21 @@ mod tests {
         assert!(!chunk(9, 0) && !chunk(20, 11) && !chunk(u32::MAX, u32::MAX));
     }
 
+    #[test]
+    fn a_claim_is_read_without_a_check() {
+        let probe = header(kind::PROBE, 0);
+        assert_eq!(claim(probe.as_bytes()), Some(Claim::Connection(EpId(0x0403_0201))));
+        let mut hello = header(kind::HELLO, 0).as_bytes().to_vec();
+        assert_eq!(claim(&hello), None);
+        hello.resize(HELLO, 0);
+        hello[HEADER] = 7;
+        assert_eq!((claim(&hello), claim(&[1; 5])), (Some(Claim::Node(7)), None));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = open(&bytes);
+            let _ = (open(&bytes), claim(&bytes));
             let _ = (parse_frag(&bytes), parse_chunk(&bytes), parse_hello(&bytes));
         }
 

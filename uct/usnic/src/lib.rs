@@ -45,6 +45,6 @@ mod stats;
 
 pub use channel::ChannelId;
 pub use config::{ChannelConfig, Config};
-pub use header::{CHUNK_HEADER, FRAG_HEADER, HEAD, HEADER, Head, seal};
+pub use header::{CHUNK_HEADER, Claim, FRAG_HEADER, HEAD, HEADER, Head, claim, seal};
 pub use module::{Death, EpId, Module, NoSource, Posted, SendError, Sink, Source};
 pub use stats::{RTT_BUCKETS, Stats};

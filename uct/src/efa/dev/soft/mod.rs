@@ -2,7 +2,8 @@
 //! without order.
 //!
 //! [`Device`] implements the device trait over a link: [`link::inproc`] joins many devices in one seeded
-//! thread, [`link::shm`] joins processes of one host. The object model is the same for all links; a link only
+//! thread, [`link::shm`] joins processes of one host, [`link::net`] also those of other hosts, over UDP. The
+//! object model is the same for all links; a link only
 //! tries to deliver.
 //!
 //! A post passes the driver's checks (`qp/post.rs`), draws faults if a fault plan is in force, and is
@@ -29,10 +30,11 @@ pub use ah::Ah;
 pub use cq::Cq;
 pub use fault_model::{FaultDraw, FaultPlan};
 pub use link::inproc::{Fabric, Inproc};
+pub use link::net::Net;
 pub use link::shm::{Shm, permissions};
-pub use open::{SoftDevice, list, open_shm};
+pub use open::{SoftDevice, list, open, open_shm};
 pub(crate) use profile::RESOURCE_PERF;
-pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
+pub use profile::{Generation, Iid, Outage, PortRange, Profile, SoftConfig, UdpUse};
 pub use qp::{MAX_RECV_SGE, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, Placement, QpInit, QpKind};

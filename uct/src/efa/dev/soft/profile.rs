@@ -1,6 +1,7 @@
 //! Profile of a software device: an EFA generation's attributes, and the `SOFTEFA_*` keys that change them.
 
 use super::fault_model::FaultPlan;
+use super::link::udp::UdpConfig;
 use crate::api::{Linear, ResourcePerf, RmaPerf};
 use crate::efa::dev::{DevAttr, DevPerf, DevStatus};
 use std::time::Duration;
@@ -36,6 +37,34 @@ impl ConfigValue for Iid {
 
     fn expected() -> String {
         "a link-local address (fe80::...) or a non-zero hexadecimal interface id".into()
+    }
+}
+
+ucs::config_enum! {
+    /// Which peers a device reaches over UDP.
+    pub enum UdpUse {
+        /// None: it reaches processes of this host only.
+        None = "n",
+        /// Those that shared memory does not reach.
+        Others = "y",
+        /// All, for tests.
+        All = "all",
+    }
+}
+
+/// UDP ports to try, first and last; 0: any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange(pub u16, pub u16);
+
+impl ConfigValue for PortRange {
+    fn parse(text: &str) -> Option<PortRange> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let range = PortRange(first.parse().ok()?, last.parse().ok()?);
+        (range.0 <= range.1 && (range.0 != 0 || range.1 == 0)).then_some(range)
+    }
+
+    fn expected() -> String {
+        "a port or a range of ports, such as 40000-40099, or 0 for any".into()
     }
 }
 
@@ -90,6 +119,24 @@ ucs::config_table! {
         pub allow_peers: bool = "y", key "LET_IN";
         /// GID of the first device. Automatic: unique per process, so that each process is a host of its own.
         pub gid: Auto<Iid> = "auto", key "GID";
+        /// Peers that are reached over UDP: those of other hosts (y), all (all), or none. SOFTEFA_NET implies
+        /// y.
+        pub udp: UdpUse = "n", key "UDP";
+        /// Interface name, IPv4 address, or network such as 10.0.0.0/8, at which the device listens. Empty:
+        /// the loopback interface.
+        pub net: String = "", key "NET";
+        /// IPv4 address, with or without a port, by which peers reach this host. Empty: the one it listens
+        /// at.
+        pub udp_address: String = "", key "UDP_ADDRESS";
+        /// UDP ports to listen at. Each device of a process takes one.
+        pub udp_ports: PortRange = "0", key "UDP_PORTS";
+        /// Longest datagram, with its headers; 0: what the network interface carries.
+        pub udp_mtu: u32 = "0", key "UDP_MTU", unit "bytes", check |mtu| *mtu == 0 || *mtu >= 1280 => "0, or at least 1280";
+        /// Probability that a datagram is lost by its sender, for tests.
+        pub udp_loss: f64 = "0", key "UDP_LOSS", range 0.0..=1.0;
+        /// Let anybody who can send datagrams to the device read and write the memory that programs register.
+        /// Without it the device listens at the loopback interface only, to processes of this user.
+        pub insecure: bool = "n", key "INSECURE";
         /// RDMA fails with status 14 when the target has no address handle of the initiator, as on hardware.
         pub strict: bool = "y", key "STRICT";
         /// Time between two attempts at a receiver that is not ready.
@@ -123,6 +170,22 @@ ucs::config_table! {
 }
 
 impl SoftConfig {
+    /// Settings of the UDP link, if the device has one.
+    pub(super) fn udp(&self) -> Option<UdpConfig> {
+        if self.udp == UdpUse::None && self.net.is_empty() {
+            return None;
+        }
+        Some(UdpConfig {
+            net: self.net.clone(),
+            address: self.udp_address.clone(),
+            ports: (self.udp_ports.0, self.udp_ports.1),
+            insecure: self.insecure,
+            only: self.udp == UdpUse::All,
+            mtu: self.udp_mtu,
+            loss: self.udp_loss,
+        })
+    }
+
     /// Fault plan of device `nth`, with times in polls.
     pub fn faults(&self, nth: usize) -> FaultPlan {
         FaultPlan {

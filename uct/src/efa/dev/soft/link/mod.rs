@@ -4,7 +4,9 @@
 #![allow(unsafe_code)]
 
 pub mod inproc;
+pub mod net;
 pub mod shm;
+pub mod udp;
 
 use super::mr::{Backing, Memory, MrTable};
 use crate::api::{ConnectError, Error, OpenError};
@@ -113,6 +115,9 @@ pub struct Rdma {
     pub(super) rkey: u32,
     /// Length of the whole operation.
     pub(super) total: u32,
+    /// Key and domain of `local`, for a link that copies after the call.
+    pub(super) lkey: u32,
+    pub(super) pd: u32,
 }
 
 /// A posted receive, checked against its local key.

@@ -77,7 +77,10 @@ impl<L: Link> QpCore<L> {
             self.attempted_at.set(Some(capture.now()));
         }
         let to = (wr.iid, wr.qpn, wr.qkey);
-        let rdma = |sge: &Sge, raddr, rkey, total| Rdma { local: sge.addr, len: sge.len, raddr, rkey, total };
+        let rdma = |sge: &Sge, raddr, rkey, total| {
+            let (local, len, lkey, pd) = (sge.addr, sge.len, sge.lkey, self.pd);
+            Rdma { local, len, raddr, rkey, total, lkey, pd }
+        };
         match &wr.body {
             Body::Inline { len, bytes } => self.try_inline(to, &bytes[..usize::from(*len)], wr.imm),
             Body::Send { sge } => self.try_send(wr.iid, wr.qpn, wr.qkey, sge, wr.imm),

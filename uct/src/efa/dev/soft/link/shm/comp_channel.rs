@@ -8,6 +8,7 @@ use ucs::sys::{Epoll, WakePipe};
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
+/// A completion channel that other processes can signal.
 pub struct ShmCompChannel {
     set: Epoll,
     pipe: WakePipe,

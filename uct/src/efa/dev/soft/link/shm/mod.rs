@@ -31,11 +31,11 @@ use crate::efa::dev::soft::ah::OUT_OF_AHS;
 use crate::efa::dev::soft::mr::{Memory, MrTable};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
-use comp_channel::ShmCompChannel;
+pub use comp_channel::ShmCompChannel;
 use lookup::{LookupError, QpName};
-use recv_queue::ShmRecvQueue;
+pub use recv_queue::ShmRecvQueue;
 use remote_device::RemoteDevice;
-use remote_qp::ShmRemoteQp;
+pub use remote_qp::ShmRemoteQp;
 use rustc_hash::FxHashMap;
 use seg::{DevSeg, QpIdentity, QpLayout, QpSeg};
 use std::cell::Cell;
@@ -54,7 +54,8 @@ const UNSOL_RING: u32 = 1024;
 #[derive(Clone)]
 pub struct Shm(Arc<ShmDevice>);
 
-struct ShmDevice {
+/// A device, which the clones of a [`Shm`] share.
+pub struct ShmDevice {
     iid: u64,
     host: HostId,
     me: ProcId,
@@ -119,6 +120,35 @@ impl Shm {
             born: Instant::now(),
         };
         Ok(Shm(Arc::new(device)))
+    }
+
+    /// Another handle to a device.
+    pub(super) fn of(device: Arc<ShmDevice>) -> Shm {
+        Shm(device)
+    }
+
+    /// The device, without keeping it.
+    pub(super) fn downgrade(&self) -> Weak<ShmDevice> {
+        Arc::downgrade(&self.0)
+    }
+
+    /// Resolves a queue pair; passes the reason to `on_denied` if it exists but cannot be reached.
+    pub(super) fn resolve_or(
+        &self,
+        iid: u64,
+        qpn: u16,
+        kind: QpKind,
+        on_denied: impl FnOnce(&str),
+    ) -> Result<ShmRemoteQp, TryOutcome> {
+        self.attach(iid, qpn, kind).map_err(|lost| match lost {
+            LookupError::NotFound => TryOutcome::Done(DevStatus::BadDestQpn),
+            LookupError::Retry => TryOutcome::Busy,
+            LookupError::DeviceDown => TryOutcome::Done(DevStatus::Unreachable),
+            LookupError::Denied(why) => {
+                on_denied(&why);
+                TryOutcome::Done(DevStatus::Unreachable)
+            }
+        })
     }
 
     /// Attaches the device of a process, once.
@@ -256,15 +286,7 @@ impl Link for Shm {
 
     #[cold]
     fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmRemoteQp, TryOutcome> {
-        self.attach(iid, qpn, kind).map_err(|lost| match lost {
-            LookupError::NotFound => TryOutcome::Done(DevStatus::BadDestQpn),
-            LookupError::Retry => TryOutcome::Busy,
-            LookupError::DeviceDown => TryOutcome::Done(DevStatus::Unreachable),
-            LookupError::Denied(why) => {
-                tracing::error!("queue pair {qpn} of fe80::{iid:x}: {why}");
-                TryOutcome::Done(DevStatus::Unreachable)
-            }
-        })
+        self.resolve_or(iid, qpn, kind, |why| tracing::error!("queue pair {qpn} of fe80::{iid:x}: {why}"))
     }
 
     fn create_channel(&self, channel: Channel) -> Result<Option<ShmCompChannel>, OpenError> {

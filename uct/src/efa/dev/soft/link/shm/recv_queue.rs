@@ -44,6 +44,7 @@ type Stuck = (u32, Instant);
 /// Time for which a live process that runs may hold a claim without publishing it: a copy takes microseconds.
 const MAX_HOLD: Duration = Duration::from_secs(4);
 
+/// Receive queue of a queue pair, in memory that senders write.
 pub struct ShmRecvQueue {
     dev: Arc<ShmDevice>,
     name: QpName,

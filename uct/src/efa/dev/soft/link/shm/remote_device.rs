@@ -47,8 +47,8 @@ pub(super) struct RemoteMemory {
     maps: RefCell<FxHashMap<u64, Map>>,
     /// Key used last, and the mapping of its memory file.
     last: Cell<(u64, *mut u8, usize)>,
-    /// Epoch for which the peer was found to know us.
-    known: Cell<u64>,
+    /// Epoch for which the peer was found to know this interface id.
+    known: Cell<(u64, u64)>,
     pub(super) unfinished: UnfinishedCopies,
 }
 
@@ -57,7 +57,7 @@ impl Default for RemoteMemory {
         RemoteMemory {
             maps: RefCell::default(),
             last: Cell::new(NOTHING),
-            known: Cell::new(u64::MAX),
+            known: Cell::new((u64::MAX, 0)),
             unfinished: UnfinishedCopies::default(),
         }
     }
@@ -138,14 +138,14 @@ impl RemoteDevice {
     fn has_ah_of(&self, memory: &RemoteMemory, iid: u64) -> bool {
         let h = self.seg.hdr();
         let epoch = h.epoch.load(Acquire);
-        if memory.known.get() == epoch || h.strict.load(Relaxed) == 0 {
+        if memory.known.get() == (epoch, iid) || h.strict.load(Relaxed) == 0 {
             return true;
         }
         let known = self.seg.known();
         let high = (h.high.load(Relaxed) as usize).min(known.len());
         let found = known[..high].iter().any(|k| k.load(Relaxed) == iid);
         if found {
-            memory.known.set(epoch);
+            memory.known.set((epoch, iid));
         }
         found
     }

@@ -38,6 +38,7 @@ struct CreditCache {
     taken: Cell<u32>,
 }
 
+/// A queue pair of a process on this host.
 pub struct ShmRemoteQp {
     me: u32,
     seg: QpSeg,

@@ -285,6 +285,8 @@ fn a_reused_pid_is_not_copied_from_or_to() {
         raddr: mr.addr() as u64,
         rkey: mr.rkey(),
         total: 64,
+        lkey: 0,
+        pd: 0,
     };
     let mut local = [9u8; 64];
     assert_eq!(remote.write(&memory, pd, from, &op(&private, &mut local)), TryOutcome::Done(DevStatus::Ok));

@@ -115,6 +115,8 @@ impl Side {
             raddr: self.theirs() as u64,
             rkey: self.mr.rkey(),
             total: LEN as u32,
+            lkey: 0,
+            pd: 0,
         };
         slot.fill(ProcId::current(), self.pd(), &op, (LEN as u32, PART as u32), CopyDir::FromPeer);
         change(slot);
@@ -268,6 +270,8 @@ fn a_request_ends_when_its_peer_dies_within_a_part() {
         raddr: side.theirs() as u64,
         rkey: side.mr.rkey(),
         total: LEN as u32,
+        lkey: 0,
+        pd: 0,
     };
     let from = Sender { iid: side.dev.gid().iid(), qpn: 1, kind: QpKind::Srd };
     let seg = seg_of(&side.dev);

@@ -1,0 +1,203 @@
+//! Handles arrivals: messages, writes, reads, bytes that were read, verdicts. Nothing of a datagram is
+//! trusted: a length is compared with the memory it goes to, a token with the peer that was asked.
+
+use super::super::{Msg, Rdma, RemoteQp, SendBuf, Sender, TryOutcome};
+use super::head::{OpHead, Verdict, op};
+use super::requests::{Arrival, ArrivalTo, Bytes, ReadService};
+use super::state::State;
+use crate::efa::dev::DevStatus;
+use ucs::coll::slots::SlotId;
+use usnic::{Death, EpId, Head, Sink};
+use zerocopy::FromBytes;
+
+/// Reads of one peer that are served at once, at most. Others are to be asked for again.
+const MAX_SERVING: u32 = 4096;
+
+const OK: TryOutcome = TryOutcome::Done(DevStatus::Ok);
+
+impl State {
+    fn iid(&self, ep: EpId) -> u64 {
+        self.peers.get(&ep).map_or(0, |peer| peer.iid)
+    }
+
+    /// Delivers a message into a posted receive.
+    fn deliver(&mut self, iid: u64, head: &OpHead, bytes: &[u8]) -> TryOutcome {
+        let from = Sender { iid, qpn: head.src_qpn.get(), kind: head.kind() };
+        let msg = Msg { bufs: [SendBuf::of(bytes), SendBuf::EMPTY], imm: head.imm() };
+        let qkey = head.qkey.get();
+        self.locals.with(self.me, (head.dst_qpn.get(), head.kind()), |qp| match qp.has_qkey(qkey) {
+            true => qp.send(from, &msg),
+            false => TryOutcome::Done(DevStatus::BadDestQpn),
+        })
+    }
+
+    /// Writes bytes into registered memory, and delivers the immediate data of a whole write.
+    fn store(
+        &mut self,
+        iid: u64,
+        head: &OpHead,
+        (offset, bytes): (u32, &[u8]),
+        total: u32,
+        imm: Option<u32>,
+    ) -> TryOutcome {
+        let from = Sender { iid, qpn: head.src_qpn.get(), kind: head.kind() };
+        let Some(raddr) = head.raddr.get().checked_add(offset.into()) else {
+            return TryOutcome::Done(DevStatus::RemoteBadAddress);
+        };
+        let (local, len) = (bytes.as_ptr().cast_mut(), bytes.len() as u32);
+        let rdma = Rdma { local, len, raddr, rkey: head.rkey.get(), total, lkey: 0, pd: 0 };
+        let qkey = head.qkey.get();
+        self.locals.with(self.me, (head.dst_qpn.get(), head.kind()), |qp| match qp.has_qkey(qkey) {
+            true => qp.write(from, &rdma, imm),
+            false => TryOutcome::Done(DevStatus::BadDestQpn),
+        })
+    }
+
+    /// Notes a read of a peer. Its bytes go when the present datagram is dealt with.
+    fn on_read(&mut self, ep: EpId, head: OpHead) {
+        let token = head.token.get();
+        let Some(peer) = self.peers.get_mut(&ep) else { return };
+        if peer.serving >= MAX_SERVING {
+            return self.decide(ep, token, TryOutcome::Busy);
+        }
+        let service = ReadService { ep, iid: peer.iid, head, failed: None };
+        let Ok(id) = self.services.insert(service) else { return self.decide(ep, token, TryOutcome::Busy) };
+        peer.serving += 1;
+        peer.to_serve.push_back(id);
+        self.mark_dirty(ep);
+    }
+
+    /// Stores bytes that a request of this process reads from that peer. Returns whether there is one, of
+    /// this length.
+    fn on_read_data(&mut self, ep: EpId, token: u32, total: u32, offset: u32, bytes: &[u8]) -> bool {
+        let Some(request) = self.requests.get_mut(SlotId::from_raw(token)) else { return false };
+        let Bytes::Target(range) = &request.bytes else { return false };
+        if request.ep != ep || range.len != total {
+            return false;
+        }
+        request.lost |= !range.write(offset, bytes);
+        true
+    }
+
+    fn on_verdicts(&mut self, ep: EpId, payload: &[u8]) {
+        let Ok(all) = <[Verdict]>::ref_from_bytes(payload) else { return };
+        for verdict in all {
+            self.end_request(ep, verdict.token(), verdict.outcome());
+        }
+    }
+}
+
+impl Sink for State {
+    fn on_accept(&mut self, ep: EpId, node: u64) {
+        tracing::debug!("fe80::{node:x} at {} has connected", self.from);
+        self.add_peer(ep, node, self.from);
+    }
+
+    fn on_dead(&mut self, ep: EpId, node: u64, why: Death) {
+        let status = match why {
+            Death::Unreachable => DevStatus::Unreachable,
+            Death::Unresponsive => DevStatus::Unresponsive,
+            Death::Restarted => DevStatus::BadDestQpn,
+            Death::Violation => DevStatus::BadStatus,
+            Death::Disconnected => DevStatus::RemoteAbort,
+        };
+        if self.peers.get(&ep).is_some_and(|peer| peer.outstanding != 0) {
+            tracing::warn!("the software EFA device loses fe80::{node:x}: {why:?}");
+        }
+        self.end_peer(ep, status);
+    }
+
+    fn on_frag(&mut self, ep: EpId, head: &Head, payload: &[u8]) {
+        let (head, iid) = (OpHead::of(head), self.iid(ep));
+        let token = head.token.get();
+        match head.op {
+            op::SEND => {
+                let outcome = self.deliver(iid, &head, payload);
+                self.decide(ep, token, outcome);
+            }
+            op::WRITE => {
+                let outcome = self.store(iid, &head, (0, payload), payload.len() as u32, head.imm());
+                self.decide(ep, token, outcome);
+            }
+            op::READ => self.on_read(ep, head),
+            op::READ_DATA => {
+                if self.on_read_data(ep, token, payload.len() as u32, 0, payload) {
+                    self.end_request(ep, token, OK);
+                }
+            }
+            op::VERDICTS => self.on_verdicts(ep, payload),
+            _ => self.decide(ep, token, TryOutcome::Done(DevStatus::FeatureMismatch)),
+        }
+    }
+
+    fn on_first_chunk(&mut self, ep: EpId, head: &Head, total: u32) -> Option<u64> {
+        let (head, iid) = (OpHead::of(head), self.iid(ep));
+        let to = match head.op {
+            op::SEND if total <= self.mtu => ArrivalTo::Message(self.buffer(total as usize)),
+            op::SEND => {
+                self.decide(ep, head.token.get(), TryOutcome::Done(DevStatus::RemoteBadLength));
+                return None;
+            }
+            op::WRITE => ArrivalTo::Memory(OK),
+            op::READ_DATA if self.on_read_data(ep, head.token.get(), total, 0, &[]) => ArrivalTo::Read,
+            _ => return None,
+        };
+        let id = self.arrivals.insert(Arrival { ep, iid, head, total, to }).ok()?;
+        Some(id.raw().into())
+    }
+
+    fn on_chunk(&mut self, target: u64, offset: u32, bytes: &[u8]) {
+        let id = SlotId::from_raw(target as u32);
+        let Some(arrival) = self.arrivals.get_mut(id) else { return };
+        let (ep, iid, head) = (arrival.ep, arrival.iid, arrival.head);
+        match &mut arrival.to {
+            ArrivalTo::Message(buffer) => {
+                if let Some(to) = buffer.get_mut(offset as usize..).and_then(|to| to.get_mut(..bytes.len())) {
+                    to.copy_from_slice(bytes);
+                }
+            }
+            ArrivalTo::Memory(OK) => {
+                let stored = self.store(iid, &head, (offset, bytes), 0, None);
+                if stored != OK
+                    && let Some(Arrival { to: ArrivalTo::Memory(outcome), .. }) = self.arrivals.get_mut(id)
+                {
+                    *outcome = stored;
+                }
+            }
+            ArrivalTo::Memory(_) => {}
+            ArrivalTo::Read => {
+                let token = head.token.get();
+                let total = arrival.total;
+                self.on_read_data(ep, token, total, offset, bytes);
+            }
+        }
+    }
+
+    fn on_last_chunk(&mut self, ep: EpId, target: u64, _head: &Head, whole: bool) {
+        let Some(arrival) = self.arrivals.remove(SlotId::from_raw(target as u32)) else { return };
+        let token = arrival.head.token.get();
+        match arrival.to {
+            ArrivalTo::Message(buffer) => {
+                if whole {
+                    let outcome = self.deliver(arrival.iid, &arrival.head, &buffer);
+                    self.decide(ep, token, outcome);
+                }
+                self.recycle(buffer);
+            }
+            // The requester knows that its source is gone.
+            ArrivalTo::Memory(_) if !whole => {}
+            ArrivalTo::Memory(outcome) => {
+                let outcome = match (outcome, arrival.head.imm()) {
+                    (OK, imm @ Some(_)) => {
+                        self.store(arrival.iid, &arrival.head, (0, &[]), arrival.total, imm)
+                    }
+                    (outcome, _) => outcome,
+                };
+                self.decide(ep, token, outcome);
+            }
+            // Else a verdict follows.
+            ArrivalTo::Read if whole => self.end_request(ep, token, OK),
+            ArrivalTo::Read => {}
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The head of a fragment: 32 bytes, the same for every operation, little-endian and read in place.
+
+use super::super::TryOutcome;
+use crate::efa::dev::{DevStatus, QpKind};
+use usnic::{HEAD, Head};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Operations.
+pub(super) mod op {
+    /// A message for a posted receive.
+    pub const SEND: u8 = 1;
+    /// An RDMA write.
+    pub const WRITE: u8 = 2;
+    /// A request for an RDMA read; `arg` is its length.
+    pub const READ: u8 = 3;
+    /// The bytes of an RDMA read; `token` is the request's.
+    pub const READ_DATA: u8 = 4;
+    /// Outcomes of requests, as [`super::Verdict`]s.
+    pub const VERDICTS: u8 = 5;
+}
+
+/// Bits of [`OpHead::flags`].
+mod flag {
+    pub const IMM: u8 = 1;
+    pub const UD: u8 = 2;
+}
+
+/// Head of a fragment.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct OpHead {
+    pub op: u8,
+    flags: u8,
+    /// Queue pair of the requester.
+    pub src_qpn: U16,
+    /// Queue pair of the target.
+    pub dst_qpn: U16,
+    zero: U16,
+    pub qkey: U32,
+    /// Name of the request, which its outcome repeats.
+    pub token: U32,
+    pub rkey: U32,
+    pub raddr: U64,
+    /// Immediate data; of a read its length.
+    pub arg: U32,
+}
+
+const _: () = assert!(size_of::<OpHead>() == HEAD);
+
+impl OpHead {
+    /// The head of an operation that concerns no queue pair.
+    pub fn new(op: u8, token: u32) -> OpHead {
+        OpHead {
+            op,
+            token: token.into(),
+            ..OpHead::read_from_bytes(&[0; HEAD]).unwrap_or_else(|_| unreachable!())
+        }
+    }
+
+    pub fn with_imm(mut self, imm: Option<u32>) -> OpHead {
+        if let Some(imm) = imm {
+            self.flags |= flag::IMM;
+            self.arg.set(imm);
+        }
+        self
+    }
+
+    pub fn imm(&self) -> Option<u32> {
+        (self.flags & flag::IMM != 0).then(|| self.arg.get())
+    }
+
+    pub fn with_kind(mut self, kind: QpKind) -> OpHead {
+        if kind == QpKind::Ud {
+            self.flags |= flag::UD;
+        }
+        self
+    }
+
+    pub fn kind(&self) -> QpKind {
+        if self.flags & flag::UD != 0 { QpKind::Ud } else { QpKind::Srd }
+    }
+
+    pub fn bytes(&self) -> Head {
+        let mut head = [0; HEAD];
+        head.copy_from_slice(self.as_bytes());
+        head
+    }
+
+    pub fn of(head: &Head) -> OpHead {
+        OpHead::read_from_bytes(head).unwrap_or_else(|_| OpHead::new(0, 0))
+    }
+}
+
+/// Outcome of a request at its target.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Verdict {
+    token: U32,
+    code: U32,
+}
+
+const NOT_READY: u32 = 0x100;
+const BUSY: u32 = 0x101;
+
+impl Verdict {
+    pub const LEN: usize = size_of::<Verdict>();
+
+    pub fn new(token: u32, outcome: TryOutcome) -> Verdict {
+        let code = match outcome {
+            TryOutcome::Done(status) => u8::from(status).into(),
+            TryOutcome::NotReady => NOT_READY,
+            TryOutcome::Busy | TryOutcome::Partial(_) | TryOutcome::Pending(_) => BUSY,
+        };
+        Verdict { token: token.into(), code: code.into() }
+    }
+
+    pub fn token(&self) -> u32 {
+        self.token.get()
+    }
+
+    /// The outcome; a code that no device has is an invalid response.
+    pub fn outcome(&self) -> TryOutcome {
+        match self.code.get() {
+            NOT_READY => TryOutcome::NotReady,
+            BUSY => TryOutcome::Busy,
+            code => {
+                let status = u8::try_from(code).ok().and_then(|code| DevStatus::try_from(code).ok());
+                TryOutcome::Done(status.unwrap_or(DevStatus::BadStatus))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_head() {
+        let mut head = OpHead::new(op::WRITE, 0x0d0c_0b0a).with_imm(Some(7)).with_kind(QpKind::Ud);
+        head.src_qpn.set(0x0201);
+        head.dst_qpn.set(0x0403);
+        head.qkey.set(0x0807_0605);
+        head.rkey.set(9);
+        head.raddr.set(0x1122);
+        let want = [
+            2, 3, 1, 2, 3, 4, 0, 0, 5, 6, 7, 8, 10, 11, 12, 13, 9, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 7,
+            0, 0, 0,
+        ];
+        assert!(head.bytes() == want);
+        let back = OpHead::of(&want);
+        assert_eq!(
+            (back.op, back.imm(), back.kind(), back.token.get()),
+            (2, Some(7), QpKind::Ud, 0x0d0c_0b0a)
+        );
+    }
+
+    #[test]
+    fn outcomes_cross_the_wire() {
+        let back = |outcome| Verdict::new(5, outcome).outcome();
+        for code in 0..=20 {
+            if let Ok(status) = DevStatus::try_from(code) {
+                assert_eq!(back(TryOutcome::Done(status)), TryOutcome::Done(status));
+            }
+        }
+        assert_eq!(
+            (back(TryOutcome::NotReady), back(TryOutcome::Busy)),
+            (TryOutcome::NotReady, TryOutcome::Busy)
+        );
+        for code in [16u32, 255, 0x102, u32::MAX] {
+            let verdict = Verdict { token: 1.into(), code: code.into() };
+            assert_eq!(verdict.outcome(), TryOutcome::Done(DevStatus::BadStatus));
+        }
+    }
+}

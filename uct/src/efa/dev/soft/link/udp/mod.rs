@@ -1,0 +1,316 @@
+//! The link to processes of other hosts: the reliability of [`usnic`] over datagrams.
+//!
+//! * `nic`: the engine with its socket. * `state`: peers, requests, verdicts. * `arrive`, `serve`: what comes
+//!   and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
+//! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
+//! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `thread`: the NIC's thread.
+//!
+//! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending
+//! until the far side has decided: the verdict, not the acknowledgement of a datagram, completes it.
+
+mod admission;
+mod arrive;
+mod head;
+mod interfaces;
+mod locals;
+mod nic;
+mod remote;
+mod requests;
+mod serve;
+mod socket;
+mod state;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+pub use remote::UdpRemoteQp;
+
+use super::TryOutcome;
+use super::shm::Shm;
+use crate::api::{Error, OpenError};
+use admission::{Admission, Policy};
+use nic::{Losses, Nic};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use socket::Socket;
+use state::State;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+use ucs::sys::proc;
+use usnic::{ChannelConfig, Config, Module, Stats};
+
+/// First octet of the interface id of a device that is reached over UDP on IPv4. Device, port and address
+/// follow.
+const TAG_V4: u64 = 0x0a;
+/// Bytes of a datagram that headers of IPv4 and UDP take.
+const IP_UDP: u32 = 28;
+/// Longest datagram used: it holds a message of the default length whole, where the path carries it.
+const LONGEST: u32 = 9216;
+/// Without a peer the socket is looked at once in so many polls.
+const POLLS_WITHOUT_PEER: u64 = 64;
+
+/// Interface id of a device that is reached at that address.
+fn node_id(device: u8, addr: SocketAddrV4) -> u64 {
+    TAG_V4 << 56 | u64::from(device) << 48 | u64::from(addr.port()) << 32 | u64::from(addr.ip().to_bits())
+}
+
+/// Address in an interface id, if it is one of a device that is reached over UDP.
+pub(super) fn node_addr(iid: u64) -> Option<SocketAddrV4> {
+    let (port, ip) = ((iid >> 32) as u16, Ipv4Addr::from_bits(iid as u32));
+    (iid >> 56 == TAG_V4 && port != 0 && !ip.is_unspecified()).then(|| SocketAddrV4::new(ip, port))
+}
+
+/// Settings of the link.
+#[derive(Clone, PartialEq, Debug)]
+pub struct UdpConfig {
+    /// Interface name, address, or network (`10.0.0.0/8`) that decides the local address; empty: loopback.
+    pub net: String,
+    /// Address by which peers reach this host; empty: the local one.
+    pub address: String,
+    /// First and last port to try; 0: any.
+    pub ports: (u16, u16),
+    /// Whether anybody may connect.
+    pub insecure: bool,
+    /// Whether peers of this host are reached over UDP, too.
+    pub only: bool,
+    /// Longest datagram with its headers; 0: that of the network interface.
+    pub mtu: u32,
+    /// Probability that a datagram is lost by its sender.
+    pub loss: f64,
+}
+
+/// The NIC of a device, shared by its contexts in this process.
+#[derive(Clone)]
+pub struct Udp(Arc<Shared>);
+
+struct Shared {
+    iid: u64,
+    pid: u32,
+    ip: Ipv4Addr,
+    only: bool,
+    born: Instant,
+    /// When the program polled last, ns since `born`.
+    polled: AtomicU64,
+    has_peers: AtomicBool,
+    /// The socket, for the thread's sleep.
+    socket: OwnedFd,
+    nic: Mutex<Nic>,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.born.elapsed().as_nanos() as u64
+    }
+
+    fn is_polled(&self, within: u64) -> bool {
+        self.now().saturating_sub(self.polled.load(Relaxed)) < within
+    }
+
+    fn nic(&self) -> MutexGuard<'_, Nic> {
+        // A panic under the lock is a bug; what it leaves is consistent between any two datagrams.
+        self.nic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Udp {
+    /// Opens the NIC of device `nth`, or returns the one that this process has open with these settings.
+    pub(in crate::efa::dev::soft) fn open(
+        nth: usize,
+        config: &UdpConfig,
+        mtu: u32,
+        (rnr_interval, seed): (u64, u64),
+    ) -> Result<Udp, OpenError> {
+        type Opened = Vec<(u32, usize, UdpConfig, Udp)>;
+        static OPENED: Mutex<Opened> = Mutex::new(Vec::new());
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = proc::pid();
+        if let Some((.., udp)) = opened.iter().find(|(p, n, c, _)| (*p, *n, c) == (pid, nth, config)) {
+            return Ok(udp.clone());
+        }
+        let udp = Udp::create(nth, config, mtu, (rnr_interval, seed))?;
+        thread::start(&udp.0)?;
+        opened.push((pid, nth, config.clone(), udp.clone()));
+        Ok(udp)
+    }
+
+    fn create(
+        nth: usize,
+        config: &UdpConfig,
+        mtu: u32,
+        (rnr_interval, seed): (u64, u64),
+    ) -> Result<Udp, OpenError> {
+        let local = interfaces::choose(&config.net)?;
+        if !local.ip.is_loopback() && !config.insecure {
+            return Err(OpenError::Config(format!(
+                "the software EFA device does not listen at {} without a secret: set SOFTEFA_INSECURE=y if \
+                 everybody who can send to it may read and write the memory that programs register",
+                local.ip
+            )));
+        }
+        let path = if config.mtu == 0 { local.mtu } else { config.mtu.min(local.mtu) };
+        let datagram = path.saturating_sub(IP_UDP).min(LONGEST);
+        let socket = bind(local.ip, config.ports, datagram)?;
+        let addr = advertised(&config.address, socket.addr())?;
+        let iid = node_id(nth as u8, addr);
+        let born = Instant::now();
+        let epoch = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
+        let settings = Config {
+            data: ChannelConfig { mtu: datagram, ..Config::default().data },
+            first_seq: (seed >> 32) as u32,
+            salt: seed as u32,
+            epoch,
+            node: iid,
+            ..Config::default()
+        };
+        let shown = socket.as_fd().try_clone_to_owned();
+        let shown = shown.map_err(|e| OpenError::Op(Error::Sys { call: "dup", errno: e.into() }))?;
+        let policy = if config.insecure { Policy::Anybody } else { Policy::SameUser };
+        let losses = Losses { probability: config.loss, rng: ChaCha8Rng::seed_from_u64(seed) };
+        let nic = Nic::new(
+            Module::new(settings, 0),
+            socket,
+            State::new(iid, mtu, rnr_interval),
+            Admission { policy, refused: 0 },
+            losses,
+        );
+        Ok(Udp(Arc::new(Shared {
+            iid,
+            pid: proc::pid(),
+            ip: *addr.ip(),
+            only: config.only,
+            born,
+            polled: AtomicU64::new(0),
+            has_peers: AtomicBool::new(false),
+            socket: shown,
+            nic: Mutex::new(nic),
+        })))
+    }
+
+    /// Interface id, which names the address.
+    pub(in crate::efa::dev::soft) fn iid(&self) -> u64 {
+        self.0.iid
+    }
+
+    /// Serves another context of the device.
+    pub(in crate::efa::dev::soft) fn add_context(&self, context: &Shm) {
+        self.0.nic().state.locals.add_context(context);
+    }
+
+    /// Counters of the engine, and datagrams that were refused before they reached it.
+    pub fn stats(&self) -> (Stats, u64) {
+        let nic = self.0.nic();
+        (*nic.module.stats(), nic.admission.refused)
+    }
+
+    /// Whether peers of this host are reached over UDP, too.
+    pub(super) fn is_only(&self) -> bool {
+        self.0.only
+    }
+
+    /// Whether a device with this interface id is on this host.
+    pub(super) fn is_here(&self, iid: u64) -> bool {
+        node_addr(iid).is_some_and(|addr| addr.ip().is_loopback() || *addr.ip() == self.0.ip)
+    }
+
+    /// A queue pair that is reached over UDP; whether it is there, its verdicts will tell.
+    pub(super) fn remote(&self, dev: &Shm, iid: u64, qpn: u16) -> UdpRemoteQp {
+        UdpRemoteQp::new(self.clone(), dev.clone(), iid, qpn)
+    }
+
+    /// Calls `f` under the lock of the NIC. In a forked child the NIC is the parent's, and nothing is sent.
+    fn with_nic(&self, f: impl FnOnce(&mut Nic, u64) -> TryOutcome) -> TryOutcome {
+        if self.0.pid != proc::pid() {
+            return TryOutcome::Busy;
+        }
+        self.0.has_peers.store(true, Relaxed);
+        let mut nic = self.0.nic();
+        let now = self.0.now();
+        f(&mut nic, now)
+    }
+
+    /// Does the NIC's work, unless another thread does. `polls` counts the polls of a completion queue.
+    #[cold]
+    pub(super) fn on_poll(&self, polls: u64) {
+        let shared = &*self.0;
+        let is_due = shared.has_peers.load(Relaxed) || polls.is_multiple_of(POLLS_WITHOUT_PEER);
+        if !is_due || shared.pid != proc::pid() {
+            return;
+        }
+        let Ok(mut nic) = shared.nic.try_lock() else { return };
+        let now = shared.now();
+        shared.polled.store(now, Relaxed);
+        nic.progress(now);
+        shared.has_peers.store(nic.module.peers() != 0, Relaxed);
+    }
+
+    /// Takes an outcome for a local queue pair.
+    pub(super) fn next_outcome(&self, qpn: u16) -> Option<(u64, TryOutcome)> {
+        if self.0.pid != proc::pid() {
+            return None;
+        }
+        self.0.nic().state.next_outcome(qpn)
+    }
+
+    /// Forgets the requests of a local queue pair.
+    pub(super) fn give_up(&self, qpn: u16) {
+        if self.0.pid == proc::pid() {
+            self.0.nic().state.give_up(qpn);
+        }
+    }
+
+    /// Waits until no thread copies to or from memory of this process whose key is gone.
+    pub(super) fn await_copies(&self) {
+        if self.0.pid == proc::pid() {
+            drop(self.0.nic());
+        }
+    }
+}
+
+/// Binds the first port of the range that is free.
+fn bind(ip: Ipv4Addr, (first, last): (u16, u16), datagram: u32) -> Result<Socket, OpenError> {
+    let mut failed = None;
+    for port in first..=last.max(first) {
+        match Socket::bind(SocketAddrV4::new(ip, port), datagram as usize) {
+            Ok(socket) => return Ok(socket),
+            Err(e) => failed = Some(e),
+        }
+    }
+    Err(failed.unwrap_or_else(|| OpenError::Config("SOFTEFA_UDP_PORTS names no port".into())))
+}
+
+/// Address by which peers reach this host.
+fn advertised(address: &str, local: SocketAddrV4) -> Result<SocketAddrV4, OpenError> {
+    if address.is_empty() {
+        return Ok(local);
+    }
+    let parsed = address.parse().or_else(|_| address.parse().map(|ip| SocketAddrV4::new(ip, local.port())));
+    parsed.map_err(|_| OpenError::Config(format!("SOFTEFA_UDP_ADDRESS is an IPv4 address, not {address:?}")))
+}
+
+#[cfg(test)]
+mod address_tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_id_names_an_address() {
+        let addr = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 40_000);
+        let iid = node_id(2, addr);
+        assert_eq!((iid, node_addr(iid)), (0x0a02_9c40_0a01_0203, Some(addr)));
+        for other in [0, 0x0202_9c40_0a01_0203, 0x0a02_0000_0a01_0203, 0x0a02_9c40_0000_0000] {
+            assert_eq!(node_addr(other), None, "{other:#x}");
+        }
+    }
+
+    #[test]
+    fn the_advertised_address_is_given_with_or_without_a_port() {
+        let local = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7);
+        let told = |text| advertised(text, local).ok();
+        assert_eq!(told(""), Some(local));
+        assert_eq!(told("10.0.0.1"), Some("10.0.0.1:7".parse().unwrap()));
+        assert_eq!(told("10.0.0.1:9"), Some("10.0.0.1:9".parse().unwrap()));
+        assert_eq!(told("nowhere"), None);
+    }
+}

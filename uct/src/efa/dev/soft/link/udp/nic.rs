@@ -1,0 +1,326 @@
+//! The NIC: the engine, its socket, and what it knows. Whoever holds its lock does its work: a thread of the
+//! program that polls or posts, or the NIC's own thread while the program does neither.
+
+use super::super::shm::Shm;
+use super::super::{Msg, Rdma, Sender, TryOutcome};
+use super::admission::Admission;
+use super::head::{OpHead, Verdict, op};
+use super::node_addr;
+use super::requests::{self, Bytes, LocalRange, Request};
+use super::socket::{BATCH, Socket};
+use super::state::State;
+use crate::efa::dev::DevStatus;
+use arrayvec::ArrayVec;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::Rng;
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+use ucs::coll::slots::SlotId;
+use usnic::{EpId, Module, Posted, SendError};
+use zerocopy::IntoBytes;
+
+/// Batches of datagrams that one call takes in, at most: the program waits meanwhile.
+const RECV_BATCHES: usize = 4;
+
+const OK: TryOutcome = TryOutcome::Done(DevStatus::Ok);
+
+/// Where a request goes.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub iid: u64,
+    pub qpn: u16,
+    pub qkey: u32,
+}
+
+/// Datagrams that the sender loses, for tests.
+pub(super) struct Losses {
+    pub probability: f64,
+    pub rng: ChaCha8Rng,
+}
+
+impl Losses {
+    fn next(&mut self) -> bool {
+        self.probability > 0.0
+            && ((self.rng.next_u64() >> 11) as f64) < self.probability * (1u64 << 53) as f64
+    }
+}
+
+/// The NIC of one device.
+pub(super) struct Nic {
+    pub module: Module,
+    pub socket: Socket,
+    pub state: State,
+    pub admission: Admission,
+    pub losses: Losses,
+    /// Datagrams that the kernel has not taken yet.
+    unsent: VecDeque<(Posted, SocketAddrV4)>,
+    /// Copy of a short message or write.
+    scratch: Vec<u8>,
+}
+
+impl Nic {
+    pub fn new(module: Module, socket: Socket, state: State, admission: Admission, losses: Losses) -> Nic {
+        Nic { module, socket, state, admission, losses, unsent: VecDeque::new(), scratch: Vec::new() }
+    }
+
+    /// Takes in what has arrived, and sends what is to be sent.
+    pub fn progress(&mut self, now: u64) {
+        self.state.now = now;
+        self.recv(now);
+        self.module.on_time(now, &mut self.state);
+        self.state.tell_held();
+        self.flush(now);
+    }
+
+    /// Time at which there is something to do at the latest.
+    pub fn next_due(&self) -> Option<u64> {
+        if !self.unsent.is_empty() {
+            return Some(0);
+        }
+        [self.module.next_due(), self.state.next_due()].into_iter().flatten().min()
+    }
+
+    fn recv(&mut self, now: u64) {
+        let mut may_be_fast = true;
+        for _ in 0..RECV_BATCHES {
+            let n = self.socket.recv();
+            for at in 0..n {
+                let (from, datagram) = self.socket.datagram(at);
+                if !self.admission.admits(&self.state, from, datagram) {
+                    continue;
+                }
+                self.state.from = from;
+                let fast = std::mem::take(&mut may_be_fast);
+                if fast && self.module.recv_fast(datagram, &mut self.state) {
+                    continue;
+                }
+                if let Some(reset) = self.module.on_datagram(now, datagram, &mut self.state) {
+                    self.socket.send(&[(from, &reset)]);
+                }
+            }
+            if n < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Sends what is to be sent, as far as windows and the kernel allow.
+    pub fn flush(&mut self, now: u64) {
+        loop {
+            self.settle(now);
+            while self.unsent.len() < BATCH {
+                let Some(posted) = self.module.poll_send(now, &mut self.state) else { break };
+                self.queue(posted);
+            }
+            if self.unsent.is_empty() {
+                // The last bytes of a read that failed leave a verdict.
+                if self.state.dirty.is_empty() {
+                    return;
+                }
+            } else if !self.send_batch() {
+                return;
+            }
+        }
+    }
+
+    /// Queues a datagram. One whose peer is dead is not sent.
+    fn queue(&mut self, posted: Posted) {
+        let peer = posted.ep.and_then(|ep| self.state.peers.get(&ep));
+        match peer.map(|peer| peer.addr).filter(|_| !self.losses.next()) {
+            Some(addr) => self.unsent.push_back((posted, addr)),
+            None => self.module.completed(&posted),
+        }
+    }
+
+    /// Gives a batch to the kernel. Returns `false` if it has no room.
+    fn send_batch(&mut self) -> bool {
+        let batch: ArrayVec<(SocketAddrV4, &[u8]), BATCH> =
+            self.unsent.iter().take(BATCH).map(|(posted, addr)| (*addr, self.module.bytes(posted))).collect();
+        let sent = self.socket.send(&batch);
+        drop(batch);
+        for (posted, _) in self.unsent.drain(..sent) {
+            self.module.completed(&posted);
+        }
+        sent != 0
+    }
+
+    /// Passes to the engine what has become due to peers: verdicts, bytes that they read, and whether
+    /// anything is awaited from them.
+    fn settle(&mut self, now: u64) {
+        while let Some(ep) = self.state.next_dirty() {
+            self.send_verdicts(now, ep);
+            while let Some(id) = self.state.peers.get_mut(&ep).and_then(|peer| peer.to_serve.pop_front()) {
+                self.serve_read(now, id);
+            }
+            if let Some(peer) = self.state.peers.get_mut(&ep)
+                && peer.expecting != (peer.outstanding != 0)
+            {
+                peer.expecting = !peer.expecting;
+                self.module.set_expecting(now, ep, peer.expecting);
+            }
+        }
+    }
+
+    fn send_verdicts(&mut self, now: u64, ep: EpId) {
+        let Some(peer) = self.state.peers.get_mut(&ep) else { return };
+        let mut verdicts = std::mem::take(&mut peer.verdicts);
+        let most = self.module.longest_small(ep).min(self.module.config().tiny as usize) / Verdict::LEN;
+        for some in verdicts.chunks(most.max(1)) {
+            let head = OpHead::new(op::VERDICTS, 0).bytes();
+            if let Ok(Some(posted)) = self.module.send(now, ep, &head, [some.as_bytes(), &[]]) {
+                self.queue(posted);
+            }
+        }
+        verdicts.clear();
+        if let Some(peer) = self.state.peers.get_mut(&ep) {
+            peer.verdicts = verdicts;
+        }
+    }
+
+    /// Begins to send the bytes of a read.
+    fn serve_read(&mut self, now: u64, id: SlotId) {
+        let Some(service) = self.state.services.get(id) else { return };
+        let (ep, len, token) = (service.ep, service.head.arg.get(), service.head.token.get());
+        let head = OpHead::new(op::READ_DATA, token).bytes();
+        if len as usize > self.module.longest_small(ep) {
+            if self.module.send_large(now, ep, &head, len, id.raw().into()).is_err() {
+                self.state.end_service(id);
+            }
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        bytes.resize(len as usize, 0);
+        if self.state.fetch_for_peer(id, 0, &mut bytes) == OK
+            && let Ok(Some(posted)) = self.module.send(now, ep, &head, [&bytes, &[]])
+        {
+            self.queue(posted);
+        }
+        self.scratch = bytes;
+        self.state.end_service(id);
+    }
+
+    /// Connection to a device, asked for if there is none.
+    fn connect(&mut self, now: u64, iid: u64) -> Result<EpId, TryOutcome> {
+        if let Some(ep) = self.state.by_iid.get(&iid) {
+            return Ok(*ep);
+        }
+        let addr = node_addr(iid).ok_or(TryOutcome::Done(DevStatus::Unreachable))?;
+        let ep = self.module.connect(now, iid).ok_or(TryOutcome::Busy)?;
+        self.state.add_peer(ep, iid, addr);
+        Ok(ep)
+    }
+
+    fn head(op: u8, from: Sender, to: &Target) -> OpHead {
+        let mut head = OpHead::new(op, 0).with_kind(from.kind);
+        head.src_qpn.set(from.qpn);
+        head.dst_qpn.set(to.qpn);
+        head.qkey.set(to.qkey);
+        head
+    }
+
+    /// Starts a request: its first bytes go now, if windows allow.
+    fn start(
+        &mut self,
+        now: u64,
+        ep: EpId,
+        qpn: u16,
+        mut head: OpHead,
+        len: u32,
+        bytes: Bytes,
+    ) -> TryOutcome {
+        let large = matches!(bytes, Bytes::Staged(_) | Bytes::Source(_));
+        let Ok(id) = self.state.requests.insert(Request { ep, qpn, bytes, lost: false }) else {
+            return TryOutcome::Busy;
+        };
+        head.token.set(id.raw());
+        let sent = if large {
+            self.module.send_large(now, ep, &head.bytes(), len, id.raw().into()).map(|()| None)
+        } else {
+            self.module.send(now, ep, &head.bytes(), [&self.scratch, &[]])
+        };
+        match sent {
+            Ok(posted) => posted.into_iter().for_each(|posted| self.queue(posted)),
+            Err(SendError::Gone | SendError::TooLong) => {
+                self.state.requests.remove(id);
+                return TryOutcome::Busy;
+            }
+        }
+        if let Some(peer) = self.state.peers.get_mut(&ep) {
+            peer.outstanding += 1;
+        }
+        self.state.mark_dirty(ep);
+        self.flush(now);
+        TryOutcome::Pending(id.raw().into())
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, now: u64, to: &Target, from: Sender, msg: &Msg<'_>) -> TryOutcome {
+        self.state.now = now;
+        let ep = match self.connect(now, to.iid) {
+            Ok(ep) => ep,
+            Err(outcome) => return outcome,
+        };
+        let head = Nic::head(op::SEND, from, to).with_imm(msg.imm);
+        let len = msg.len() as usize;
+        let bytes = if len <= self.module.longest_small(ep) {
+            self.scratch.resize(len, 0);
+            if !requests::copy_message(msg, &mut self.scratch) {
+                return TryOutcome::Done(DevStatus::InvalidLkey);
+            }
+            Bytes::Sent
+        } else {
+            let mut buffer = self.state.buffer(len);
+            if !requests::copy_message(msg, &mut buffer) {
+                return TryOutcome::Done(DevStatus::InvalidLkey);
+            }
+            Bytes::Staged(buffer)
+        };
+        self.start(now, ep, from.qpn, head, msg.len(), bytes)
+    }
+
+    /// Writes remote memory.
+    pub fn write(
+        &mut self,
+        now: u64,
+        (to, dev): (&Target, &Shm),
+        from: Sender,
+        rdma: &Rdma,
+        imm: Option<u32>,
+    ) -> TryOutcome {
+        self.state.now = now;
+        let ep = match self.connect(now, to.iid) {
+            Ok(ep) => ep,
+            Err(outcome) => return outcome,
+        };
+        let mut head = Nic::head(op::WRITE, from, to).with_imm(imm);
+        head.rkey.set(rdma.rkey);
+        head.raddr.set(rdma.raddr);
+        let bytes = if rdma.len as usize <= self.module.longest_small(ep) {
+            self.scratch.resize(rdma.len as usize, 0);
+            if !requests::copy_checked(rdma, &mut self.scratch) {
+                return TryOutcome::Done(DevStatus::InvalidLkey);
+            }
+            Bytes::Sent
+        } else {
+            Bytes::Source(LocalRange::new(dev, rdma))
+        };
+        self.start(now, ep, from.qpn, head, rdma.len, bytes)
+    }
+
+    /// Reads remote memory.
+    pub fn read(&mut self, now: u64, (to, dev): (&Target, &Shm), from: Sender, rdma: &Rdma) -> TryOutcome {
+        self.state.now = now;
+        let ep = match self.connect(now, to.iid) {
+            Ok(ep) => ep,
+            Err(outcome) => return outcome,
+        };
+        let mut head = Nic::head(op::READ, from, to);
+        head.rkey.set(rdma.rkey);
+        head.raddr.set(rdma.raddr);
+        head.arg.set(rdma.len);
+        self.scratch.clear();
+        let bytes = Bytes::Target(LocalRange::new(dev, rdma));
+        self.start(now, ep, from.qpn, head, 0, bytes)
+    }
+}

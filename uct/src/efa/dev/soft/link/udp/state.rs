@@ -1,0 +1,231 @@
+//! State of a NIC: peers, requests, arrivals, verdicts. The engine calls it with what has come
+//! ([`usnic::Sink`], in `arrive`) and for what is to go ([`usnic::Source`], in `serve`).
+
+use super::super::TryOutcome;
+use super::head::Verdict;
+use super::locals::Locals;
+use super::requests::{Arrival, Bytes, ReadService, Request};
+use crate::efa::dev::DevStatus;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+use ucs::coll::slots::{LOWER, SlotId, Slots, UPPER};
+use usnic::EpId;
+
+/// Staging buffers that are kept for reuse.
+const KEPT_BUFFERS: usize = 256;
+
+/// A peer.
+pub(super) struct Peer {
+    pub iid: u64,
+    pub addr: SocketAddrV4,
+    /// Requests that wait for its verdict.
+    pub outstanding: u32,
+    /// Whether the engine was told that some do.
+    pub expecting: bool,
+    /// Verdicts for it, not sent yet.
+    pub verdicts: Vec<Verdict>,
+    /// Reads that it has asked for, not begun yet.
+    pub to_serve: VecDeque<SlotId>,
+    /// Reads that it has asked for, begun or not.
+    pub serving: u32,
+    /// Listed in [`State::dirty`].
+    dirty: bool,
+}
+
+/// State of a NIC.
+pub(super) struct State {
+    /// Interface id of the device.
+    pub me: u64,
+    /// Time of the present call.
+    pub now: u64,
+    /// Where the present datagram came from.
+    pub from: SocketAddrV4,
+    /// Longest message.
+    pub mtu: u32,
+    /// Time between two attempts at a receiver that is not ready, ns.
+    pub rnr_interval: u64,
+    pub locals: Locals,
+    pub peers: FxHashMap<EpId, Peer>,
+    pub by_iid: FxHashMap<u64, EpId>,
+    pub requests: Slots<Request, 20, LOWER>,
+    pub services: Slots<ReadService, 20, UPPER>,
+    pub arrivals: Slots<Arrival>,
+    /// By local queue pair: outcomes that it has not taken.
+    outcomes: FxHashMap<u16, VecDeque<(u64, TryOutcome)>>,
+    /// Outcomes that are told later: the receiver was not ready.
+    held: VecDeque<(u64, u16, u64, TryOutcome)>,
+    /// Peers for which something is to be sent.
+    pub dirty: Vec<EpId>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl State {
+    pub fn new(me: u64, mtu: u32, rnr_interval: u64) -> State {
+        State {
+            me,
+            now: 0,
+            from: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0),
+            mtu,
+            rnr_interval,
+            locals: Locals::default(),
+            peers: FxHashMap::default(),
+            by_iid: FxHashMap::default(),
+            requests: Slots::new(),
+            services: Slots::new(),
+            arrivals: Slots::new(),
+            outcomes: FxHashMap::default(),
+            held: VecDeque::new(),
+            dirty: Vec::new(),
+            buffers: Vec::new(),
+        }
+    }
+
+    /// Adds a peer whose connection was made or asked for.
+    pub fn add_peer(&mut self, ep: EpId, iid: u64, addr: SocketAddrV4) {
+        let peer = Peer {
+            iid,
+            addr,
+            outstanding: 0,
+            expecting: false,
+            verdicts: Vec::new(),
+            to_serve: VecDeque::new(),
+            serving: 0,
+            dirty: false,
+        };
+        self.peers.insert(ep, peer);
+        self.by_iid.insert(iid, ep);
+    }
+
+    /// Notes that there is something to send to a peer.
+    pub fn mark_dirty(&mut self, ep: EpId) {
+        if let Some(peer) = self.peers.get_mut(&ep)
+            && !std::mem::replace(&mut peer.dirty, true)
+        {
+            self.dirty.push(ep);
+        }
+    }
+
+    /// Takes a peer for which there is something to send.
+    pub fn next_dirty(&mut self) -> Option<EpId> {
+        loop {
+            let ep = self.dirty.pop()?;
+            if let Some(peer) = self.peers.get_mut(&ep) {
+                peer.dirty = false;
+                return Some(ep);
+            }
+        }
+    }
+
+    /// A buffer of `len` bytes.
+    pub fn buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.buffers.pop().unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.buffers.len() < KEPT_BUFFERS {
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Queues a verdict on a request of a peer.
+    pub fn decide(&mut self, ep: EpId, token: u32, outcome: TryOutcome) {
+        if let Some(peer) = self.peers.get_mut(&ep) {
+            peer.verdicts.push(Verdict::new(token, outcome));
+            self.mark_dirty(ep);
+        }
+    }
+
+    /// Ends a request of this process, if it is one that this peer was asked for.
+    pub fn end_request(&mut self, ep: EpId, token: u32, outcome: TryOutcome) {
+        let id = SlotId::from_raw(token);
+        if self.requests.get(id).is_none_or(|request| request.ep != ep) {
+            return;
+        }
+        let Some(request) = self.forget_request(id) else { return };
+        let outcome = if request.lost { TryOutcome::Done(DevStatus::InvalidLkey) } else { outcome };
+        match outcome {
+            TryOutcome::NotReady | TryOutcome::Busy => {
+                let due = self.now + self.rnr_interval;
+                self.held.push_back((due, request.qpn, u64::from(token), outcome));
+            }
+            outcome => self.tell(request.qpn, u64::from(token), outcome),
+        }
+        if let Bytes::Staged(buffer) = request.bytes {
+            self.recycle(buffer);
+        }
+    }
+
+    fn forget_request(&mut self, id: SlotId) -> Option<Request> {
+        let request = self.requests.remove(id)?;
+        if let Some(peer) = self.peers.get_mut(&request.ep) {
+            peer.outstanding -= 1;
+            if peer.outstanding == 0 {
+                self.mark_dirty(request.ep);
+            }
+        }
+        Some(request)
+    }
+
+    fn tell(&mut self, qpn: u16, token: u64, outcome: TryOutcome) {
+        self.outcomes.entry(qpn).or_default().push_back((token, outcome));
+    }
+
+    /// Takes an outcome for a local queue pair.
+    pub fn next_outcome(&mut self, qpn: u16) -> Option<(u64, TryOutcome)> {
+        self.outcomes.get_mut(&qpn)?.pop_front()
+    }
+
+    /// Tells outcomes whose time has come.
+    pub fn tell_held(&mut self) {
+        while self.held.front().is_some_and(|(due, ..)| *due <= self.now) {
+            if let Some((_, qpn, token, outcome)) = self.held.pop_front() {
+                self.tell(qpn, token, outcome);
+            }
+        }
+    }
+
+    /// Time at which an outcome is to be told.
+    pub fn next_due(&self) -> Option<u64> {
+        self.held.front().map(|(due, ..)| *due)
+    }
+
+    /// Forgets the requests of a local queue pair, and their outcomes.
+    pub fn give_up(&mut self, qpn: u16) {
+        self.outcomes.remove(&qpn);
+        self.held.retain(|(_, of, ..)| *of != qpn);
+        for index in 0..self.requests.capacity() {
+            if let Some(id) = self.requests.id_at(index)
+                && self.requests.get(id).is_some_and(|request| request.qpn == qpn)
+            {
+                self.forget_request(id);
+            }
+        }
+    }
+
+    /// Ends everything that concerns a dead peer: requests with this status, reads of its, arrivals.
+    pub fn end_peer(&mut self, ep: EpId, status: DevStatus) {
+        for index in 0..self.requests.capacity() {
+            if let Some(id) = self.requests.id_at(index)
+                && self.requests.get(id).is_some_and(|request| request.ep == ep)
+            {
+                self.end_request(ep, id.raw(), TryOutcome::Done(status));
+            }
+        }
+        for index in 0..self.services.capacity() {
+            if let Some(id) = self.services.id_at(index)
+                && self.services.get(id).is_some_and(|service| service.ep == ep)
+            {
+                self.services.remove(id);
+            }
+        }
+        if let Some(peer) = self.peers.remove(&ep)
+            && self.by_iid.get(&peer.iid) == Some(&ep)
+        {
+            self.by_iid.remove(&peer.iid);
+        }
+    }
+}

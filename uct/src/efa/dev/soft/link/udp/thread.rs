@@ -1,0 +1,50 @@
+//! The NIC's thread. It serves peers while the program computes or sleeps. While the program polls, the
+//! program does the work and the thread only looks now and then whether it still does.
+
+use super::Shared;
+use crate::api::{Error, OpenError};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+use ucs::sys::thread::spawn_masked;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// A program that has not polled for so long, ns, computes or sleeps.
+const AWAY_NS: u64 = 200_000;
+/// Time between two looks at a program that polls.
+const LOOK: Duration = Duration::from_millis(2);
+/// Longest sleep: the program may have made a request meanwhile, with a timer that this sleep does not know.
+const LONGEST_NS: u64 = 20_000_000;
+const STACK: usize = 256 << 10;
+
+/// Starts the thread of a NIC, which ends with the process.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<(), OpenError> {
+    let shared = shared.clone();
+    let failed = |errno| OpenError::Op(Error::Sys { call: "thread", errno });
+    spawn_masked("efa-udp", STACK, move || serve(&shared)).map(drop).map_err(failed)
+}
+
+fn serve(shared: &Shared) {
+    loop {
+        if shared.is_polled(AWAY_NS) {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        let due = {
+            let mut nic = shared.nic();
+            let now = shared.now();
+            nic.progress(now);
+            nic.next_due().map_or(LONGEST_NS, |due| due.saturating_sub(now)).min(LONGEST_NS)
+        };
+        wait(shared, due);
+    }
+}
+
+/// Sleeps until a datagram comes, or for so many nanoseconds.
+fn wait(shared: &Shared, ns: u64) {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: ns.min(LONGEST_NS) as i64 };
+    let mut fds = [PollFd::from_borrowed_fd(shared.socket.as_fd(), PollFlags::IN)];
+    // An error, such as a signal, ends the sleep early.
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}

@@ -153,7 +153,7 @@ impl Cq {
                 break;
             }
             let drained = ep.inside(|plain| {
-                ep.collect_remote_writes(plain);
+                ep.collect_kept(plain);
                 for ring in ep.rings_of(self) {
                     let mut ring = ring.borrow_mut();
                     while let Some(entry) = ring.front() {
@@ -246,7 +246,7 @@ impl Cq {
     fn has_entries(&self) -> bool {
         let has_entry = |ep: &Ep| {
             ep.inside(|plain| {
-                ep.collect_remote_writes(plain);
+                ep.collect_kept(plain);
                 ep.rings_of(self).any(|ring| !ring.borrow().is_empty())
             })
         };

@@ -88,21 +88,6 @@ refused! {
     control(Obj, c_int, P);
 }
 
-/// The answer of a function that returns a length.
-macro_rules! refused_sizes {
-    ($($name:ident;)+) => {$(
-        pub(crate) unsafe extern "C" fn $name(_: Obj) -> isize {
-            refuse(stringify!($name));
-            -(libc::ENOSYS as isize)
-        }
-    )+};
-}
-
-refused_sizes! {
-    rx_size_left;
-    tx_size_left;
-}
-
 /// `struct fi_ops` of an object with these functions.
 pub(crate) const fn fid_ops(
     close: unsafe extern "C" fn(Obj) -> c_int,

@@ -115,6 +115,13 @@ fn messages_queues_and_counters() {
 }
 
 #[test]
+fn many_messages_into_one_buffer() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/multi_recv.c", tls, &[]);
+    }
+}
+
+#[test]
 fn one_thread_at_a_time() {
     for threading in ["3", "4", "5"] {
         rdm("posix", &[threading]);

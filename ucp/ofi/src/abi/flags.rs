@@ -11,6 +11,7 @@ pub(crate) const RECV: u64 = 1 << 10;
 pub(crate) const SEND: u64 = 1 << 11;
 pub(crate) const REMOTE_READ: u64 = 1 << 12;
 pub(crate) const REMOTE_WRITE: u64 = 1 << 13;
+pub(crate) const MULTI_RECV: u64 = 1 << 16;
 pub(crate) const REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const MORE: u64 = 1 << 18;
 pub(crate) const PEEK: u64 = 1 << 19;

@@ -278,7 +278,7 @@ fn values_are_those_of_the_headers() {
         FI_ENOAV = Errno::NOAV.0, FI_AV_COMPLETE = crate::eq::AV_COMPLETE, FI_SYNC_ERR = crate::av::SYNC_ERR,
         FI_PEEK = flags::PEEK,
         FI_CLAIM = flags::CLAIM,
-        FI_RMA = flags::RMA, FI_ATOMIC = flags::ATOMIC, FI_FENCE = flags::FENCE,
+        FI_RMA = flags::RMA, FI_ATOMIC = flags::ATOMIC, FI_FENCE = flags::FENCE, FI_MULTI_RECV = flags::MULTI_RECV,
         FI_FETCH_ATOMIC = flags::FETCH_ATOMIC, FI_COMPARE_ATOMIC = flags::COMPARE_ATOMIC,
         FI_MR_VIRT_ADDR = flags::MR_VIRT_ADDR, FI_MR_ALLOCATED = flags::MR_ALLOCATED,
         FI_MR_PROV_KEY = flags::MR_PROV_KEY, FI_INT8 = Datatype::Int8, FI_UINT64 = Datatype::Uint64,

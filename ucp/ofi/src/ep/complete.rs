@@ -115,7 +115,7 @@ impl Running {
 impl Direction {
     /// Reports an end to counter and queue. // HOT
     #[inline]
-    fn report(&self, ep: &Ep, cntr: *const Cntr, is_reported: bool, entry: &Entry) {
+    pub(super) fn report(&self, ep: &Ep, cntr: *const Cntr, is_reported: bool, entry: &Entry) {
         // SAFETY: a counter is not closed before the endpoints that use it.
         if let Some(cntr) = unsafe { cntr.as_ref() } {
             cntr.count(entry.error.is_some());
@@ -135,6 +135,11 @@ impl Direction {
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         self.running.get() + self.ring.borrow().len() < self.size
+    }
+
+    /// Number of operations that may start.
+    pub(super) fn room(&self) -> usize {
+        self.size.saturating_sub(self.running.get() + self.ring.borrow().len())
     }
 }
 

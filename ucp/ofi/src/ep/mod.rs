@@ -7,13 +7,15 @@
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
 //! | `send.rs`, `recv.rs`, `peek.rs` | starting of messages |
 //! | `one_sided.rs`, `atomics.rs` | starting of operations on memory of peers |
-//! | `remote_writes.rs` | writes of peers that carry completion data |
+//! | `multi_recv.rs` | receives of many messages |
+//! | `remote_writes.rs` | writes of peers that carry completion data, and other things kept until asked for |
 //! | `msg.rs`, `tagged.rs`, `rma.rs`, `atomic.rs` | the tables of functions |
 
 mod atomic;
 mod atomics;
 pub(crate) mod complete;
 mod msg;
+mod multi_recv;
 mod one_sided;
 mod peek;
 mod peers;
@@ -95,6 +97,10 @@ pub(crate) struct Ep {
     peers: Peers,
     /// Receives that run, to be cancelled by their context.
     running: Running,
+    /// Receives of many messages that run, in the order in which they were posted.
+    multi_recvs: RefCell<Vec<multi_recv::Multi>>,
+    /// `FI_OPT_MIN_MULTI_RECV`.
+    min_multi_recv: Cell<usize>,
     /// Messages that peeks have claimed.
     claimed: RefCell<Vec<peek::Claimed>>,
     /// Memory for copies. Boxed, as operations that run hold its address.
@@ -147,6 +153,9 @@ impl Ep {
             // SAFETY: as in `inside_of_another_thread`.
             unsafe { self.shared.adopt() };
             let _ = self.shared.progress();
+        }
+        if self.caps & (flags::RMA | flags::MULTI_RECV) != 0 {
+            let _ = self.inside(|plain| self.collect_kept(plain));
         }
     }
 

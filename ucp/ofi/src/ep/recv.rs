@@ -12,7 +12,7 @@ use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::errno::Errno;
 
 /// Flags that a receive may have.
-const KNOWN: u64 = flags::COMPLETION | flags::MORE | LOOKS;
+const KNOWN: u64 = flags::COMPLETION | flags::MORE | flags::MULTI_RECV | LOOKS;
 /// Flags of calls that look at messages.
 const LOOKS: u64 = flags::PEEK | flags::CLAIM | flags::DISCARD;
 
@@ -56,8 +56,11 @@ impl Ep {
             if recv.from != ADDR_UNSPEC && self.caps & flags::DIRECTED_RECV != 0 {
                 matching = self.with_peer(plain, recv.from, |ep| Ok(matching.from(ep)))?;
             }
-            if recv.flags & LOOKS != 0 {
-                return self.peek(plain, recv, matching);
+            if recv.flags & (LOOKS | flags::MULTI_RECV) != 0 {
+                return match recv.flags & LOOKS {
+                    0 => self.recv_multi(plain, recv, matching),
+                    _ => self.peek(plain, recv, matching),
+                };
             }
             self.start_recv(plain, recv, matching)
         })?

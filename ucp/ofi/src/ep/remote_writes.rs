@@ -1,4 +1,5 @@
-//! Writes of peers to memory of this process that carry completion data: entries of the receive queue.
+//! Writes of peers to memory of this process that carry completion data. The engine keeps them until it is
+//! asked, as it keeps messages of receives of many messages; the receive queue gets both.
 
 use super::Ep;
 use super::complete::Entry;
@@ -6,16 +7,19 @@ use crate::abi::queue::CqTaggedEntry;
 use crate::abi::{ADDR_UNSPEC, flags};
 
 impl Ep {
-    /// Moves writes of peers from the engine to the ring of receives, as far as that has room. Inside the
+    /// Moves what the engine has kept to the ring of receives, as far as that has room. Inside the
     /// lock. // HOT
     #[inline(always)]
-    pub(crate) fn collect_remote_writes(&self, plain: &ucp::Worker) {
+    pub(crate) fn collect_kept(&self, plain: &ucp::Worker) {
         if self.caps & flags::RMA != 0 {
-            self.collect(plain);
+            self.collect_remote_writes(plain);
+        }
+        if self.caps & flags::MULTI_RECV != 0 {
+            self.collect_multi_recvs();
         }
     }
 
-    fn collect(&self, plain: &ucp::Worker) {
+    fn collect_remote_writes(&self, plain: &ucp::Worker) {
         while self.rx.ring.borrow().len() < self.rx.size {
             let Some(write) = plain.take_remote_write() else { break };
             let shown = CqTaggedEntry {
@@ -37,8 +41,8 @@ impl Ep {
         }
     }
 
-    /// Whether a sleeper has to look by itself, as the thread that makes progress tells nobody of a write.
-    pub(crate) fn polls_for_remote_writes(&self) -> bool {
-        self.caps & flags::RMA != 0 && self.domain().has_progress_thread
+    /// Whether a sleeper has to look by itself, as the thread that makes progress tells nobody of these.
+    pub(crate) fn keeps_unreported(&self) -> bool {
+        self.caps & (flags::RMA | flags::MULTI_RECV) != 0 && self.domain().has_progress_thread
     }
 }

@@ -14,7 +14,7 @@ use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
-use crate::info::NameForm;
+use crate::info::{MIN_MULTI_RECV, NameForm};
 use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
 use crate::refused;
 
@@ -30,8 +30,8 @@ static EP_OPS: EpOps = EpOps {
     setopt,
     tx_ctx: refused::tx_context,
     rx_ctx: refused::rx_context,
-    rx_size_left: refused::rx_size_left,
-    tx_size_left: refused::tx_size_left,
+    rx_size_left,
+    tx_size_left,
 };
 
 static CM_OPS: CmOps = CmOps {
@@ -119,6 +119,8 @@ pub(crate) fn open(
         writes: Cell::new(std::ptr::null()),
         peers: Default::default(),
         running: Default::default(),
+        multi_recvs: RefCell::default(),
+        min_multi_recv: Cell::new(MIN_MULTI_RECV),
         claimed: RefCell::default(),
         inject_bufs: RefCell::default(),
     };
@@ -234,6 +236,7 @@ calls! {
                 tracing::debug!("fi_close: not everything that was sent has left the endpoint");
             }
             drop(ep.claimed.take());
+            drop(ep.multi_recvs.take());
             ep.forget_all_peers();
             plain.close();
         })?;
@@ -294,6 +297,9 @@ calls! {
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         let ep: &Ep = checked(fid)?;
         ep.inside(|plain| {
+            if ep.cancel_multi(context) {
+                return Ok(0);
+            }
             let record = ep.running.find(context).ok_or(Errno::NOENT)?;
             // SAFETY: the record lies in the request of a receive that runs.
             let id = unsafe { ucp::RequestId::from_user_memory(record.cast()) };
@@ -304,7 +310,8 @@ calls! {
     fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
         let ep: &Ep = checked(fid)?;
         let known = match (level, name) {
-            (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE | flags::OPT_MIN_MULTI_RECV) => 0,
+            (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE) => 0,
+            (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) => ep.min_multi_recv.get(),
             (flags::OPT_ENDPOINT, flags::OPT_TX_SIZE) => ep.tx.size,
             (flags::OPT_ENDPOINT, flags::OPT_RX_SIZE) => ep.rx.size,
             _ => {
@@ -320,10 +327,35 @@ calls! {
         store(value.cast::<usize>(), known).map(|()| 0)
     }
 
-    fn setopt(fid: *mut Fid, level: c_int, name: c_int, _value: *const c_void, _len: usize) -> c_int {
-        checked::<Ep>(fid)?;
+    fn setopt(fid: *mut Fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
+        let ep: &Ep = checked(fid)?;
+        if (level, name) == (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) {
+            if len != size_of::<usize>() {
+                return Err(Errno::INVAL);
+            }
+            ep.min_multi_recv.set(read(value.cast::<usize>())?);
+            return Ok(0);
+        }
         tracing::debug!("fi_setopt: option {name} of level {level} cannot be set");
         Err(Errno::NOPROTOOPT)
+    }
+
+    /// Number of receives that may be started now.
+    fn rx_size_left(fid: *mut Fid) -> isize {
+        let ep: &Ep = checked(fid)?;
+        if !ep.is_enabled.get() {
+            return Err(Errno::OPBADSTATE);
+        }
+        ep.inside(|_| ep.rx.room() as isize)
+    }
+
+    /// Number of other operations that may be started now.
+    fn tx_size_left(fid: *mut Fid) -> isize {
+        let ep: &Ep = checked(fid)?;
+        if !ep.is_enabled.get() {
+            return Err(Errno::OPBADSTATE);
+        }
+        ep.inside(|_| ep.tx.room() as isize)
     }
 
     fn getname(fid: *mut Fid, name: *mut c_void, len: *mut usize) -> c_int {

@@ -28,7 +28,7 @@ calls! {
     // HOT
     fn trecv(ep: *mut Fid, buf: P, len: usize, _desc: P, from: FiAddr, tag: u64, ignore: u64, context: P) -> isize {
         let ep: &Ep = given(ep)?;
-        let (memory, flags) = (Memory::bytes(buf, len)?, ep.rx_flags());
+        let (memory, flags) = (Memory::bytes(buf, len)?, ep.rx_flags() & !flags::MULTI_RECV);
         ep.recv(&Recv { memory, from, tag: Some((tag, !ignore)), flags, context })
     }
 
@@ -36,7 +36,7 @@ calls! {
         ep: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, from: FiAddr, tag: u64, ignore: u64, context: P,
     ) -> isize {
         let ep: &Ep = given(ep)?;
-        let (memory, flags) = (Memory::pieces(iov, count)?, ep.rx_flags());
+        let (memory, flags) = (Memory::pieces(iov, count)?, ep.rx_flags() & !flags::MULTI_RECV);
         ep.recv(&Recv { memory, from, tag: Some((tag, !ignore)), flags, context })
     }
 

@@ -220,6 +220,7 @@ impl Hints {
             | flags::RECV
             | flags::REMOTE_READ
             | flags::REMOTE_WRITE
+            | flags::MULTI_RECV
             | flags::SOURCE
             | flags::DIRECTED_RECV;
         let mut attr = RxAttr {

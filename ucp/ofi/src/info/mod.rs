@@ -14,7 +14,7 @@ use crate::abi::info::Info;
 use crate::errno::Errno;
 
 pub(crate) use offer::{
-    INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, NameForm, RMA_IOV_LIMIT, count_nics, device_of,
+    INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, MIN_MULTI_RECV, NameForm, RMA_IOV_LIMIT, count_nics, device_of,
 };
 
 use hints::Hints;

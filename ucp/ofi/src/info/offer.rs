@@ -11,6 +11,8 @@ pub(crate) const INJECT_SIZE: usize = 1024;
 pub(crate) const IOV_LIMIT: usize = 8;
 /// Most pieces of memory of a peer of one operation.
 pub(crate) const RMA_IOV_LIMIT: usize = 4;
+/// Room that a buffer for many messages has at least, until a program chooses it, bytes.
+pub(crate) const MIN_MULTI_RECV: usize = 64;
 /// Operations of an endpoint at a time, unless hints ask for more.
 pub(crate) const DEFAULT_TX_SIZE: usize = 2048;
 pub(crate) const DEFAULT_RX_SIZE: usize = 4096;
@@ -24,8 +26,13 @@ pub(super) const FABRIC: &str = "efa4";
 pub(crate) const MAX_ERR_DATA: usize = 256;
 
 /// Capabilities that are given if asked for.
-pub(super) const PRIMARY: u64 =
-    flags::MSG | flags::TAGGED | ONE_SIDED | flags::DIRECTED_RECV | flags::SOURCE | flags::FENCE;
+pub(super) const PRIMARY: u64 = flags::MSG
+    | flags::TAGGED
+    | ONE_SIDED
+    | flags::DIRECTED_RECV
+    | flags::SOURCE
+    | flags::FENCE
+    | flags::MULTI_RECV;
 /// Capabilities to access memory of peers.
 pub(super) const ONE_SIDED: u64 = flags::RMA | flags::ATOMIC;
 /// Requirements of keys and addresses of memory for peers.
@@ -45,7 +52,7 @@ pub(super) const TX_OP_FLAGS: u64 = flags::COMPLETION
     | flags::TRANSMIT_COMPLETE
     | flags::DELIVERY_COMPLETE
     | flags::MATCH_COMPLETE;
-pub(super) const RX_OP_FLAGS: u64 = flags::COMPLETION;
+pub(super) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 
 /// Form of the names of endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -336,7 +336,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         }
         let Some(rma_only) = self.rma_only else { return Some(Err(NotPosted::Peer(PeerError::NO_RDMA))) };
         // SAFETY: the engine reads into the buffer of a receive, which nobody else writes before its end.
-        let read = unsafe { rma_only.read(peer, to, from, address) };
+        let read = unsafe { rma_only.read(peer, &peer_ep.ep, to, from, address) };
         Some(read.map_err(|why| match why {
             WireRefused::NoResource => NotPosted::Full,
             // The lane detects the death of a peer, not this transport.

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use ucs::config::Source;
 use ucs::time::ticks;
-use uct::api::{AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent};
+use uct::api::{AddrBuf, Comp, ConnectError, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent};
 
 use crate::address::{Address, Entry};
 use crate::rdm::Piece;
@@ -56,8 +56,9 @@ struct RemoteMem {
 
 /// An endpoint to one peer's memory, opened on first use.
 pub(crate) struct RmaOnlyEp {
-    /// The peer's address. `None` if it is this process, is on another host, or lacks this transport.
-    entry: Option<Box<Entry>>,
+    /// The peer's address, and its process as the lane of packets knows it. `None` if it is this process, is
+    /// on another host, or lacks this transport.
+    entry: Option<Box<(Entry, Option<u64>)>>,
     /// `None` inside once the peer has denied access.
     ep: OnceCell<Option<Ep>>,
 }
@@ -72,7 +73,11 @@ impl RmaOnlyEp {
         let entry = self.entry.as_ref()?;
         let ep = match self.ep.get() {
             Some(ep) => ep,
-            None => self.ep.get_or_init(|| rma_only?.connect(entry)),
+            None => self.ep.get_or_init(|| {
+                let (Entry { device, iface, .. }, process) = &**entry;
+                let ep = rma_only?.connect(device, iface, *process);
+                ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
+            }),
         };
         ep.as_ref()
     }
@@ -116,18 +121,25 @@ impl RmaOnlyLane {
 
     /// Returns access to the memory of the worker at `address`; empty if it is not another process of this
     /// host.
-    pub(crate) fn ep_to(&self, lane: &Iface, process: u32, address: &Address) -> RmaOnlyEp {
+    pub(crate) fn ep_to(&self, lane: &Iface, lane_ep: &Ep, process: u32, address: &Address) -> RmaOnlyEp {
         if lane.attr().kind != DevKind::Shm || address.id.process == process {
             return RmaOnlyEp::none();
         }
         let entry = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl);
-        RmaOnlyEp { entry: entry.cloned().map(Box::new), ep: OnceCell::new() }
+        let entry = entry.map(|entry| Box::new((entry.clone(), lane_ep.peer_process())));
+        RmaOnlyEp { entry, ep: OnceCell::new() }
     }
 
+    /// Connects to the process that a peer has named, which must be `process`, its own: the memory of a third
+    /// one is not its to give away.
     #[cold]
-    fn connect(&self, entry: &Entry) -> Option<Ep> {
-        let ep = self.iface.connect(&entry.device, &entry.iface);
-        ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
+    fn connect(&self, device: &[u8], iface: &[u8], process: Option<u64>) -> Result<Ep, ConnectError> {
+        let ep = self.iface.connect(device, iface)?;
+        if process.is_none() || ep.peer_process() != process {
+            let why = Error::InvalidParam("a peer has named the memory of another process than its own");
+            return Err(why.into());
+        }
+        Ok(ep)
     }
 
     /// Registers memory for peers to read and returns its key. `None` if our address does not fit a request.
@@ -145,12 +157,13 @@ impl RmaOnlyLane {
         &self.address
     }
 
-    /// Reads memory that a peer has offered.
+    /// Reads memory that a peer has offered; `lane_ep` is the endpoint of packets to it.
     /// # Safety
     /// The piece is valid for writes, and no one else uses it until the call returns.
     pub(crate) unsafe fn read(
         &self,
         peer: PeerId,
+        lane_ep: &Ep,
         to: Piece,
         from: Remote,
         address: &RmaAddress,
@@ -158,7 +171,7 @@ impl RmaOnlyLane {
         let mut peers = self.peers.borrow_mut();
         let state = peers.entry(peer).or_default();
         if state.remote.as_ref().is_none_or(|remote| remote.address != *address) {
-            state.remote = Some(self.connect_offer(address));
+            state.remote = Some(self.connect_offer(address, lane_ep));
         }
         let remote = state.remote.as_ref().filter(|_| self.policy != CopyPolicy::Packets);
         let ep = remote.and_then(|remote| remote.ep.as_ref()).ok_or(Error::Unreachable)?;
@@ -176,10 +189,10 @@ impl RmaOnlyLane {
     }
 
     #[cold]
-    fn connect_offer(&self, address: &RmaAddress) -> RemoteMem {
+    fn connect_offer(&self, address: &RmaAddress, lane_ep: &Ep) -> RemoteMem {
         let mut iface = decode_address(address);
         iface.truncate(self.attr().iface_addr_len);
-        let ep = self.iface.connect(&self.iface.device_addr(), &iface);
+        let ep = self.connect(&self.iface.device_addr(), &iface, lane_ep.peer_process());
         let ep = ep.inspect_err(|why| tracing::debug!("messages of a peer come in packets: {why}")).ok();
         RemoteMem { address: address.clone(), ep }
     }
@@ -327,15 +340,25 @@ mod tests {
         assert!(encode_address(&[1; 49]).is_empty(), "too long for a request");
     }
 
+    fn open(source: &Source) -> Option<RmaOnlyLane> {
+        let found = uct::any::resources(source).unwrap();
+        let cma: Vec<_> = found.into_iter().filter(|r| r.tl == "cma").collect();
+        let open = |r: &uct::api::TlResource| uct::any::open_md(r.tl, &r.dev, source);
+        let domains = Domains::open((&[], &cma), open, 1).unwrap();
+        RmaOnlyLane::open(&domains, source, 1, CopyPolicy::Auto)
+    }
+
+    /// An endpoint of `posix` to this process.
+    fn lane_ep() -> (Iface, Ep) {
+        let posix = uct::any::open("posix", "memory", &Source::empty()).unwrap();
+        let ep = posix.connect(&posix.device_addr(), &posix.iface_addr()).unwrap();
+        (posix, ep)
+    }
+
     #[test]
     fn read_by_invalid_address_fails() {
-        let found = uct::any::resources(&Source::empty()).unwrap();
-        let cma: Vec<_> = found.into_iter().filter(|r| r.tl == "cma").collect();
-        let open = |r: &uct::api::TlResource| uct::any::open_md(r.tl, &r.dev, &Source::empty());
-        let domains = Domains::open((&[], &cma), open, 1).unwrap();
-        let Some(rma_only) = RmaOnlyLane::open(&domains, &Source::empty(), 1, CopyPolicy::Auto) else {
-            return;
-        };
+        let Some(rma_only) = open(&Source::empty()) else { return };
+        let (_posix, lane_ep) = lane_ep();
         let word = 0x0102_0304_0506_0708u64;
         let mut buf = [0u8; 8];
         let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };
@@ -343,7 +366,7 @@ mod tests {
         let piece = unsafe { Piece::new(buf.as_mut_ptr(), 8) }.unwrap();
         let read = |address: &RmaAddress, from: Remote| {
             // SAFETY: `buf` is ours and is read after the call only.
-            unsafe { rma_only.read(PeerId(1), piece, from, address) }
+            unsafe { rma_only.read(PeerId(1), &lane_ep, piece, from, address) }
         };
         let address = |addr, key| [RmaIov { addr, len: 0, key }].into_iter().collect::<RmaAddress>();
         for address in
@@ -361,5 +384,41 @@ mod tests {
         assert_eq!(u64::from_ne_bytes(buf), word);
         rma_only.remove_peer(PeerId(1));
         assert!(rma_only.peers.borrow().is_empty());
+    }
+    #[test]
+    fn peers_give_away_their_own_memory_only() {
+        // Another server of descriptors, as another process has: the address is valid, and not the peer's.
+        let dir = std::env::temp_dir().join(format!("ucp-rma-only-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let third = Source::empty().with("UCX_CMA_SOCKET_DIR", dir.to_str().unwrap());
+        let (Some(rma_only), Some(third)) = (open(&Source::empty()), open(&third)) else { return };
+        let (_posix, lane_ep) = lane_ep();
+        let secret = [7u8; 8];
+        let mut buf = [0u8; 8];
+        // SAFETY: `buf` outlives the piece.
+        let piece = unsafe { Piece::new(buf.as_mut_ptr(), 8) }.unwrap();
+        let from = |lane: &RmaOnlyLane| {
+            let mem = lane.iface.md().alloc(&uct::api::AllocReq::new(8, "test")).unwrap();
+            let key = lane.iface.md().mr_key(&mem).unwrap();
+            Remote { addr: (&raw const secret).addr() as u64, key }
+        };
+        let read = |of: &RmaOnlyLane| {
+            // SAFETY: `buf` is ours and is read after the call only.
+            unsafe { rma_only.read(PeerId(1), &lane_ep, piece, from(of), of.local_address()) }
+        };
+        assert_eq!(read(&third), Err(Error::Unreachable.into()));
+        assert_eq!(buf, [0; 8], "nothing was read");
+        assert_eq!(read(&rma_only), Ok(()));
+        assert_eq!(buf, secret);
+        // The same of an address that a program passes on: the entries are of two processes.
+        let entry = |lane: &RmaOnlyLane| {
+            let (nobody, unknown) = (Some(lane_ep.peer_process().unwrap() ^ 1), None);
+            [lane_ep.peer_process(), nobody, unknown].map(|process| {
+                let ep = RmaOnlyEp { entry: Some(Box::new((lane.entry(), process))), ep: OnceCell::new() };
+                ep.get(Some(&rma_only)).is_some()
+            })
+        };
+        assert_eq!((entry(&rma_only), entry(&third)), ([true, false, false], [false; 3]));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -144,6 +144,10 @@ impl api::Ep for Ep {
         each!(self, Ep(ep) => ep.is_connected(device, iface))
     }
 
+    fn peer_process(&self) -> Option<u64> {
+        each!(self, Ep(ep) => ep.peer_process())
+    }
+
     ep_sends!(method, Mem, Comp);
     ep_rma!(method, Mem, Rkey, Comp);
     ep_control!(method, Comp);

@@ -363,6 +363,13 @@ pub trait Ep {
     /// Whether the endpoint leads to that address; no message is sent ([`Ep::check`] asks the peer).
     fn is_connected(&self, _device: &[u8], _iface: &[u8]) -> bool;
 
+    /// Returns a number that stands for the process at the other end; `None` if the transport does not know
+    /// it. Endpoints of different transports of one host return the same number for the same process, if they
+    /// pass memory over the same sockets.
+    fn peer_process(&self) -> Option<u64> {
+        None
+    }
+
     /// Gives the endpoint up: hands pending operations to `each`, untried. Completes when nothing is in
     /// flight; what the wire has ends normally and uses its memory until then. Given up even on error.
     fn cancel(self, each: &mut dyn FnMut(Pending), comp: Comp) -> Outcome

@@ -272,4 +272,8 @@ impl api::Ep for Ep {
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
         self.own.is_address_of(&self.peer, device, iface)
     }
+
+    fn peer_process(&self) -> Option<u64> {
+        Some(self.peer.key.0)
+    }
 }

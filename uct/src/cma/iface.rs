@@ -54,6 +54,7 @@ ucs::config_table! {
         pub batch_bytes: usize = "512k", key "BATCH_BYTES", unit "bytes", range 1..=1073741824;
         /// Directory of the sockets over which processes pass each other their memory, as for `posix`. Empty:
         /// the value of UCX_POSIX_SOCKET_DIR if it is set, otherwise names of the network namespace.
+        /// Where it differs from the one of `posix`, long messages come in packets.
         pub socket_dir: String = "", key "SOCKET_DIR";
     }
 }

@@ -356,4 +356,8 @@ impl api::Ep for Ep {
         addr::check_device(device, self.own.namespace()).is_ok()
             && addr::unpack(iface) == Ok(self.peer.name())
     }
+
+    fn peer_process(&self) -> Option<u64> {
+        Some(self.peer.name().owner().0)
+    }
 }

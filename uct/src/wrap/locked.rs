@@ -160,6 +160,10 @@ impl<E: Ep> Ep for LockedEp<E> {
         self.inner.is_connected(device, iface)
     }
 
+    fn peer_process(&self) -> Option<u64> {
+        self.inner.peer_process()
+    }
+
     ep_sends!(forward, Self::Mem, Comp);
     ep_rma!(forward, Self::Mem, Self::Rkey, Comp);
     ep_control!(forward, Comp);

@@ -397,6 +397,10 @@ impl<I: Iface> Ep for PairedEp<I> {
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
         self.inner.get().is_some_and(|ep| ep.is_connected(device, iface))
     }
+
+    fn peer_process(&self) -> Option<u64> {
+        self.inner.get()?.peer_process()
+    }
 }
 
 impl<I: Iface> Drop for PairedEp<I> {

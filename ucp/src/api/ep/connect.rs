@@ -99,9 +99,11 @@ fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<
         }
     }
     let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
+    let packets = core.peer_eps.get(peer).zip(core.rma_only.as_ref());
     let rma_only_ep =
-        lanes.first().zip(core.rma_only.as_ref()).map_or_else(RmaOnlyEp::none, |(at, rma_only)| {
-            rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.id.process, address)
+        lanes.first().zip(packets).map_or_else(RmaOnlyEp::none, |(at, (peer_ep, rma_only))| {
+            let lane = &core.lanes[usize::from(at.0)].iface;
+            rma_only.ep_to(lane, &peer_ep.ep, core.id.process, address)
         });
     let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
     let conversation = Conversation::with(core.engine.peers(), peer).number;

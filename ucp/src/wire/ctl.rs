@@ -5,7 +5,7 @@
 use super::base::{Base, CtlFlags, PktType, VERSION};
 use super::error::{ParseError, Section};
 use super::layout::layout;
-use super::reader::{Reader, put};
+use super::reader::{Reader, put, read_prefix};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -399,7 +399,7 @@ impl AtomRsp {
     // HOT
     #[inline]
     pub fn read(packet: &[u8]) -> Option<(AtomRsp, &[u8])> {
-        let (hdr, payload) = AtomRspHdr::read_from_prefix(packet).ok()?;
+        let (hdr, payload) = read_prefix::<AtomRspHdr>(packet)?;
         let (base, seg_length) = (hdr.base, hdr.seg_length.get());
         let sound = is(base, PktType::ATOMRSP) && seg_length == payload.len() as u64;
         let rsp = AtomRsp { recv_id: hdr.recv_id.get(), seg_length, connid: connid(base, hdr.connid) };
@@ -440,7 +440,7 @@ impl Receipt {
     // HOT
     #[inline]
     pub fn read(packet: &[u8]) -> Option<Receipt> {
-        let (hdr, _) = ReceiptHdr::read_from_prefix(packet).ok()?;
+        let (hdr, _) = read_prefix::<ReceiptHdr>(packet)?;
         let connid = connid(hdr.base, hdr.connid);
         let receipt = Receipt { send_id: hdr.send_id.get(), msg_id: hdr.msg_id.get(), connid };
         is(hdr.base, PktType::RECEIPT).then_some(receipt)

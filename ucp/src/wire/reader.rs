@@ -1,6 +1,7 @@
 //! Cursor for parsers, and `put` for builders.
 
 use super::error::{ParseError, Section};
+use ucs::sync::copy_once;
 use zerocopy::{FromBytes, Immutable, IntoBytes, Unaligned};
 
 /// Cursor over a packet. `take` copies each field out once: another process may be writing to the memory.
@@ -17,13 +18,13 @@ impl<'a> Reader<'a> {
     /// Copies the next `T` out.
     // [M1.3]
     #[inline(always)]
-    pub fn take<T: FromBytes + Unaligned>(&mut self, section: Section) -> Result<T, ParseError> {
-        match T::read_from_prefix(self.rest) {
-            Ok((value, rest)) => {
+    pub fn take<T: FromBytes + IntoBytes + Unaligned>(&mut self, section: Section) -> Result<T, ParseError> {
+        match read_prefix(self.rest) {
+            Some((value, rest)) => {
                 self.rest = rest;
                 Ok(value)
             }
-            Err(_) => Err(truncated(section, size_of::<T>() as u64, self.rest.len())),
+            None => Err(truncated(section, size_of::<T>() as u64, self.rest.len())),
         }
     }
 
@@ -45,6 +46,16 @@ impl<'a> Reader<'a> {
     pub fn left(&self) -> usize {
         self.rest.len()
     }
+}
+
+/// Copies a `T` out of the beginning of `bytes`, which another process may be writing: reads each byte once.
+// HOT
+#[inline(always)]
+pub(super) fn read_prefix<T: FromBytes + IntoBytes + Unaligned>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(size_of::<T>())?;
+    let mut value = T::new_zeroed();
+    copy_once(head, value.as_mut_bytes());
+    Some((value, rest))
 }
 
 #[cold]

@@ -3,7 +3,7 @@
 //! [`super::parse`].
 
 use super::base::{Base, PktType, ReqFlags, VERSION};
-use super::reader::put;
+use super::reader::{put, read_prefix};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -56,8 +56,8 @@ pub(super) struct Read<'a, F> {
 // HOT
 #[inline(always)]
 pub(super) fn read<F: Fixed>(packet: &[u8]) -> Option<Read<'_, F>> {
-    let (WithConnid { fixed, connid }, payload) = WithConnid::<F>::read_from_prefix(packet).ok()?;
-    let word = u32::from_le_bytes(*packet.first_chunk()?);
+    let (WithConnid { fixed, connid }, payload) = read_prefix::<WithConnid<F>>(packet)?;
+    let word = u32::from_le_bytes(*fixed.as_bytes().first_chunk()?);
     if word & first_word(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA).union(ReqFlags::CONNID), 0xff, 0xff)
         != first_word(ReqFlags::CONNID, VERSION, F::TY.0)
     {

@@ -3,6 +3,7 @@
 //! the leader group is that of the threads that wait for it.
 
 mod cell;
+mod copy_once;
 mod leader;
 mod prefetch;
 mod rcu;
@@ -12,6 +13,7 @@ mod spin;
 mod spin_hint;
 
 pub use cell::UnsafeCell;
+pub use copy_once::copy_once;
 pub use crossbeam_utils::CachePadded;
 pub use leader::{Follower, LeaderGroup};
 pub use prefetch::{load_fence, prefetch_read, prefetch_write};

@@ -13,10 +13,10 @@ use crate::wire::opt::Opts;
 use crate::wire::packet::Packet;
 use crate::wire::reader::Reader;
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Unaligned};
+use zerocopy::{FromBytes, IntoBytes, Unaligned};
 
 #[inline(always)]
-fn read<H: FromBytes + Unaligned>(
+fn read<H: FromBytes + IntoBytes + Unaligned>(
     from: &mut Reader<'_>,
     tagged: Tagged,
     flags: ReqFlags,

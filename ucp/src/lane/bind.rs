@@ -130,6 +130,16 @@ impl PeerEps {
     }
 }
 
+impl PeerEps {
+    /// Drops the endpoint of a lane that the engine has removed.
+    pub(crate) fn forget_lane(&mut self, lane: LaneId) {
+        match lane.first_of() {
+            Some(peer) => self.forget(peer),
+            None => drop(self.further.remove(&lane)),
+        }
+    }
+}
+
 /// Lanes and endpoints, lent to the engine for one call.
 pub(crate) struct Bound<'a, S> {
     pub lanes: &'a [WorkerIface],

@@ -12,7 +12,9 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use ucs::config::Source;
 use ucs::time::ticks;
-use uct::api::{AddrBuf, Comp, ConnectError, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent};
+use uct::api::{
+    AddrBuf, Comp, ConnectError, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent,
+};
 
 use crate::address::{Address, Entry};
 use crate::rdm::Piece;

@@ -95,6 +95,7 @@ pub use op::{
 pub use peers::Peers;
 pub use peers::conversation::Conversation;
 pub use peers::peer::FailedLane;
+pub use peers::strangers::{has_strangers, mark_connected, reap_strangers};
 pub use peers::wires::Wires;
 pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};

@@ -91,6 +91,8 @@ ucs::counters! {
         peers_displaced,
         /// Peers that failed.
         peers_failed,
+        /// Peers removed that had introduced themselves, and of which nobody was there.
+        strangers_removed,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Arguments, results and configuration of the engine: plain types of its public face.
 //! Used by `api` and `lane`; no behaviour here.
 
+use std::time::Duration;
+
 use crate::rdm::features::ReqHdr;
 use crate::rdm::flow::retry::RetryPolicy;
 use crate::rdm::ids::{MsgHandle, OpId, PeerId, Source, WireId};
@@ -63,6 +65,8 @@ pub struct EngineConfig {
     pub max_peers: u32,
     /// Most senders that have introduced themselves and not sent a HANDSHAKE. Packets of more are dropped.
     pub max_strangers: u32,
+    /// Time after which a sender that has introduced itself and is not there is removed.
+    pub strangers_timeout: Duration,
     /// Packets sent to one peer before the next one is served.
     pub burst: u32,
     /// Bytes of the head of a RUNTREAD message; 0: there are none (libfabric: `FI_EFA_RUNT_SIZE`).
@@ -104,6 +108,7 @@ impl Default for EngineConfig {
             device_version: 0xefa2,
             max_peers: 1 << 24,
             max_strangers: 1 << 18,
+            strangers_timeout: Duration::from_secs(60),
             burst: 16,
             runt_size: 0,
             read_segment: 1 << 30,

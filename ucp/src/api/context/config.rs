@@ -53,6 +53,9 @@ ucs::config_table! {
         /// Most senders that have introduced themselves to a worker by a packet and have not answered since.
         /// Packets of further unknown senders are dropped; known peers go on. A sender costs some 400 bytes.
         pub strangers_max: u32 = "262144", key "STRANGERS_MAX", range 1..;
+        /// Time after which such a sender is removed, if the transport has found that nobody is there and no
+        /// message of it waits to be received.
+        pub strangers_timeout: Duration = "60s", key "STRANGERS_TIMEOUT";
         /// Ask peers for constant header length (bit 2 of the HANDSHAKE): every request carries the sender's
         /// address of 36 bytes. Costs those bytes, and the fast path of short messages.
         pub const_hdr: bool = "n", key "CONST_HDR";

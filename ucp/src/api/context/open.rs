@@ -258,6 +258,7 @@ impl Context {
             unexpected_max: self.config.unexp_mem,
             unexpected_hard_max: self.config.unexp_max.max(self.config.unexp_mem.saturating_add(poll)),
             max_strangers: self.config.strangers_max,
+            strangers_timeout: self.config.strangers_timeout,
             emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
             first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
             retry: RetryPolicy { first_delay: self.config.rnr_wait, max_delay: self.config.rnr_max_wait },

@@ -33,7 +33,7 @@ use crate::lane::{
     Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Conversation, Engine, EngineEvent, Kind, OpError};
+use crate::rdm::{Conversation, Engine, EngineEvent, Kind, OpError, has_strangers, reap_strangers};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
@@ -373,6 +373,9 @@ impl WorkerCore {
                 refuse_forked_child(self.forks);
                 self.cm.poll(self.now);
                 self.engine.receives().trim();
+                if has_strangers(self.engine.peers()) {
+                    remove_absent(self);
+                }
             }
             if let Some(dump) = self.stats_dump.as_ref().filter(|dump| dump.is_signalled()) {
                 dump.write(&self.report());
@@ -584,5 +587,26 @@ fn on_rma_failed(core: &mut WorkerCore, token: u64, error: OpError) {
     };
     if core.reqs.is_detached(token) && !flushes::report_refusal(&mut core.flushes, peer, fault) {
         core.engine.peers_mut().refused_ops.note(peer, fault);
+    }
+}
+
+/// Removes senders that have introduced themselves and are not there.
+#[cold]
+fn remove_absent(core: &mut WorkerCore) {
+    let mut wire: Bound<'_, CompletionSink<'_>> = Bound {
+        lanes: &core.lanes,
+        peer_eps: &mut core.peer_eps,
+        regs: &mut core.regs,
+        rma_only: core.rma_only.as_ref(),
+        sink: None,
+        receiving: LaneIdx(0),
+    };
+    let streams = &core.streams;
+    let reaped = reap_strangers(&mut core.engine, &mut wire, core.now, |peer| streams.has(peer));
+    for lane in reaped {
+        core.peer_eps.forget_lane(lane);
+        if let Some((peer, rma_only)) = lane.first_of().zip(core.rma_only.as_ref()) {
+            rma_only.remove_peer(peer);
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::api::worker::handle::Worker;
 use crate::lane::{ConnectError, LaneIdx, RmaOnlyEp, routes};
 use crate::rdm::Conversation;
 use crate::rdm::io::PeerId;
+use crate::rdm::mark_connected;
 use crate::select::{CqData, Kind, Sync};
 
 /// Gives an endpoint of [`Worker::connect_later`] its peer. Dropping it before fails the endpoint with
@@ -59,6 +60,7 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
     let mut core = worker.core();
     let view = core.engine.peers().info(peer).filter(|view| view.fault.is_none())?;
     core.peer_eps.get(peer)?;
+    mark_connected(core.engine.peers_mut(), peer);
     let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
     let link = EpLink {
         peer,
@@ -100,11 +102,10 @@ fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<
     }
     let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
     let packets = core.peer_eps.get(peer).zip(core.rma_only.as_ref());
-    let rma_only_ep =
-        lanes.first().zip(packets).map_or_else(RmaOnlyEp::none, |(at, (peer_ep, rma_only))| {
-            let lane = &core.lanes[usize::from(at.0)].iface;
-            rma_only.ep_to(lane, &peer_ep.ep, core.id.process, address)
-        });
+    let rma_only_ep = lanes.first().zip(packets).map_or_else(RmaOnlyEp::none, |(at, (peer_ep, rma_only))| {
+        let lane = &core.lanes[usize::from(at.0)].iface;
+        rma_only.ep_to(lane, &peer_ep.ep, core.id.process, address)
+    });
     let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
     let conversation = Conversation::with(core.engine.peers(), peer).number;
     Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self, conversation })

@@ -70,6 +70,11 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
+    /// Whether a peer has a stream, or one that is ending.
+    pub(crate) fn has(&self, peer: PeerId) -> bool {
+        self.by_peer.contains_key(&peer) || self.ending.iter().any(|(of, _)| *of == peer)
+    }
+
     /// Whether a receive is waiting. // HOT
     #[inline(always)]
     pub(crate) fn has_waiters(&self) -> bool {

@@ -12,6 +12,7 @@ use crate::rdm::peers::end_ops::EndScope;
 use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerQueue};
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags};
+use crate::rdm::peers::strangers::mark_connected;
 use crate::rdm::peers::workers;
 use crate::rdm::protocol::{Kind, Sync};
 use crate::rdm::protocols::{peer_error, zcopy_recv};
@@ -51,6 +52,7 @@ impl Engine {
         if self.peers.table[peer].may_reopen() {
             reopen(self, w, peer);
         }
+        mark_connected(&mut self.peers, peer);
         peer
     }
 

@@ -20,7 +20,9 @@ impl Peers {
     pub(in crate::rdm) fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let own_connid = self.wires[wire].me.connid;
         let worker = workers::worker_at(self, wire, &addr);
-        let (new, before) = self.table.add(Peer::new(Lane::new(wire, addr, from), (own_connid, worker)));
+        let mut peer = Peer::new(Lane::new(wire, addr, from), (own_connid, worker));
+        peer.next_rx = self.strangers.next_rx(wire, from, addr.connid);
+        let (new, before) = self.table.add(peer);
         self.counters.forget(new, before);
         if let Some(old) = self.add_source(new.into(), wire, from).and_then(LaneId::first_of) {
             self.counters.stats.rare.peers_displaced += 1;

@@ -212,7 +212,8 @@ impl DerefMut for Peer {
 #[derive(Debug, Default)]
 pub struct PeerTable {
     list: Vec<Peer>,
-    free: Vec<PeerId>,
+    /// Free slots, the one that has been free for the longest time first: a number is used again late.
+    free: VecDeque<PeerId>,
     workers: u32,
     /// The lanes that are not the first of a peer.
     pub lanes: LaneTable,
@@ -236,7 +237,7 @@ impl PeerTable {
 
     /// Adds a peer. Returns the short counters of the removed peer whose slot it takes.
     pub fn add(&mut self, peer: Peer) -> (PeerId, ShortCounters) {
-        match self.free.pop() {
+        match self.free.pop_front() {
             Some(id) => {
                 let before = std::mem::replace(&mut self.list[id.0 as usize], peer);
                 (id, before.short)
@@ -260,7 +261,7 @@ impl PeerTable {
 
     /// Makes the slot of a removed peer available.
     pub fn free(&mut self, id: PeerId) {
-        self.free.push(id);
+        self.free.push_back(id);
     }
 
     /// Returns a peer that is not removed. // HOT

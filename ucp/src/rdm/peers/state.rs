@@ -76,6 +76,8 @@ bitflags! {
         const CLOSE_UNCONFIRMED = 1 << 23;
         /// The peer's close is still to come: what it sends before belongs to a conversation that is over.
         const AWAITS_CLOSE = 1 << 24;
+        /// The program has connected to it, and may name it by its number.
+        const CONNECTED = 1 << 25;
     }
 }
 

@@ -1,17 +1,64 @@
 //! Strangers: senders that have introduced themselves by a packet and have not answered. Whoever can forge a
-//! source makes as many as it likes, and each costs memory, so that their number is bounded. Peers that are
-//! known go on meanwhile.
+//! source makes as many as it likes, and each costs memory. So their number is bounded, and those that are
+//! known to be absent are [removed](reap_strangers) after a time. Known peers go on meanwhile.
 
-use crate::rdm::ids::LaneId;
-use crate::rdm::peers::peer::PeerTable;
-use crate::rdm::peers::state::PeerFlags;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use ucs::time::Nanos;
+
+use crate::rdm::Engine;
+use crate::rdm::ids::{LaneId, PeerId, Source, WireId};
+use crate::rdm::io::Wire;
+use crate::rdm::peers::Peers;
+use crate::rdm::peers::lane::Lane;
+use crate::rdm::peers::peer::{Closes, PeerTable};
+use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags};
+use crate::rdm::pending::Pending;
+use crate::rdm::recv::Recvs;
+use crate::rdm::rma::RmaOps;
+
+/// Strangers looked at in one call.
+const REAP_BATCH: usize = 64;
+
+/// Removed strangers of each of two generations whose next message is remembered.
+const MAX_REMOVED: usize = 1 << 16;
 
 /// Senders that were unknown when their packet arrived. Some of them may have answered since.
 #[derive(Debug, Default)]
 pub struct Strangers {
-    lanes: Vec<LaneId>,
+    /// The lanes, each with the time at which it was first looked at; [`Nanos::NEVER`]: not yet.
+    lanes: Vec<(LaneId, Nanos)>,
     /// Senders that may be refused before the list is looked through again.
     refusals: usize,
+    /// Where the next look begins.
+    next: usize,
+    removed: Removed,
+}
+
+/// Strangers that were removed after messages of theirs had been taken: by wire, source and connid, the id of
+/// the next message. One that was there after all goes on with it. The older half is given up when the
+/// younger one is full.
+#[derive(Debug, Default)]
+struct Removed {
+    young: HashMap<(WireId, Source, u32), u32, FxBuildHasher>,
+    old: HashMap<(WireId, Source, u32), u32, FxBuildHasher>,
+}
+
+impl Removed {
+    fn note(&mut self, of: (WireId, Source, u32), next_rx: u32) {
+        if next_rx == 0 {
+            return;
+        }
+        if self.young.len() >= MAX_REMOVED {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(of, next_rx);
+    }
+
+    fn take(&mut self, of: (WireId, Source, u32)) -> Option<u32> {
+        let old = self.old.remove(&of);
+        self.young.remove(&of).or(old)
+    }
 }
 
 /// Whether another stranger becomes a peer.
@@ -33,7 +80,7 @@ impl Strangers {
             self.refusals -= 1;
             return Admission::Refused;
         }
-        self.lanes.retain(|&lane| is_stranger(table, lane));
+        self.lanes.retain(|&(lane, _)| is_stranger(table, lane));
         if self.lanes.len() < limit {
             return Admission::Granted;
         }
@@ -43,7 +90,145 @@ impl Strangers {
 
     /// Notes a lane that a packet has made.
     pub fn note(&mut self, lane: LaneId) {
-        self.lanes.push(lane);
+        self.lanes.push((lane, Nanos::NEVER));
+    }
+
+    /// True if there may be strangers to remove.
+    pub fn is_any(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Returns the id of the next message of a sender that was removed as a stranger; 0 of all others.
+    pub fn next_rx(&mut self, wire: WireId, from: Source, connid: u32) -> u32 {
+        if self.removed.young.is_empty() && self.removed.old.is_empty() {
+            return 0;
+        }
+        self.removed.take((wire, from, connid)).unwrap_or(0)
+    }
+
+    /// Takes the next stranger that has been one for `timeout`, of up to `looks` strangers.
+    fn next_due(
+        &mut self,
+        table: &PeerTable,
+        (now, timeout): (Nanos, std::time::Duration),
+        looks: &mut usize,
+    ) -> Option<(usize, LaneId)> {
+        while *looks > 0 && !self.lanes.is_empty() {
+            *looks -= 1;
+            self.next %= self.lanes.len();
+            let at = self.next;
+            let (lane, since) = &mut self.lanes[at];
+            if !is_stranger(table, *lane) {
+                self.lanes.swap_remove(at);
+                continue;
+            }
+            self.next += 1;
+            if *since == Nanos::NEVER {
+                *since = now;
+            } else if now >= *since + timeout {
+                return Some((at, *lane));
+            }
+        }
+        None
+    }
+}
+
+/// Notes that the program has connected to this peer, so that its number stays.
+pub fn mark_connected(peers: &mut Peers, id: PeerId) {
+    if let Some(peer) = peers.table.get_mut(id).filter(|peer| !peer.state.is_removed()) {
+        peer.state.insert(PeerFlags::CONNECTED);
+    }
+}
+
+/// True if senders that have not answered may be [removed](reap_strangers).
+pub fn has_strangers(peers: &Peers) -> bool {
+    peers.strangers.is_any()
+}
+
+/// Removes strangers of which the wire has found for the configured time that nobody is there, and with
+/// which nothing goes on; `keep` names peers that the caller needs. Looks at some of them in each call.
+/// Returns the lanes removed: their endpoints can go, their numbers are used again.
+///
+/// A sender that may be there stays: it may compute for an hour before it answers. So does one of which an
+/// unexpected message waits.
+#[cold]
+pub fn reap_strangers<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    now: Nanos,
+    keep: impl Fn(PeerId) -> bool,
+) -> Vec<LaneId> {
+    let mut reaped = Vec::new();
+    // Events that wait name peers by their numbers.
+    if e.pending.has_events() || !e.peers.lost_lanes.is_empty() {
+        return reaped;
+    }
+    let (mut looks, timeout) = (REAP_BATCH, e.peers.cfg.strangers_timeout);
+    while let Some((at, lane)) = e.peers.strangers.next_due(&e.peers.table, (now, timeout), &mut looks) {
+        let removed = match lane.first_of() {
+            Some(peer) => {
+                let may_go = !keep(peer) && is_removable(&e.peers, &e.recvs, &e.rma_ops, peer);
+                if may_go {
+                    let gone = &e.peers.table[peer];
+                    let of = (gone.wire, gone.from(), gone.addr.connid);
+                    e.peers.strangers.removed.note(of, gone.next_rx);
+                    e.remove_peer(w, peer);
+                }
+                may_go
+            }
+            None => remove_absent_lane(&mut e.peers, &e.pending, lane),
+        };
+        if removed {
+            e.peers.strangers.lanes.swap_remove(at);
+            e.peers.strangers.next = at;
+            e.peers.counters.stats.rare.strangers_removed += 1;
+            reaped.push(lane);
+        }
+    }
+    reaped
+}
+
+/// Whether a stranger is absent, and nothing goes on with it.
+fn is_removable(peers: &Peers, recvs: &Recvs, rma_ops: &RmaOps, id: PeerId) -> bool {
+    let Some(peer) = peers.table.get(id) else { return false };
+    let in_use = PeerFlags::CONNECTED
+        | PeerFlags::AWAITED
+        | PeerFlags::SENDS_QUEUED
+        | PeerFlags::SCHEDULED
+        | PeerFlags::BACKED_OFF
+        | PeerFlags::OVER_LIMIT
+        | PeerFlags::CLOSE_DUE
+        | PeerFlags::CLOSE_UNCONFIRMED
+        | PeerFlags::AWAITS_CLOSE;
+    let counts = [peer.unexpected, peer.outstanding, peer.next_tx];
+    let queue_in_use = peer.queue.as_ref().is_some_and(|queue| {
+        !queue.lanes.is_empty() || !queue.failed_lanes.is_empty() || queue.closes != Closes::default()
+    });
+    let is_idle = !peer.state.has_any(in_use) && counts == [0; 3] && !queue_in_use;
+    is_absent(peer) && is_idle && !recvs.is_awaited(peers, rma_ops, id)
+}
+
+fn remove_absent_lane(peers: &mut Peers, pending: &Pending, id: LaneId) -> bool {
+    let Some(lane) = peers.table.lanes.get(id).filter(|lane| is_absent(lane)) else { return false };
+    let listed = pending.scheduled.contains(&id) || pending.backed_off.contains(&id);
+    if lane.peer.is_some() || listed || !lane.announced.is_empty() {
+        return false;
+    }
+    let (wire, from, connid) = (lane.wire, lane.from(), lane.addr.connid);
+    peers.lookup.remove(wire, from, connid, id);
+    peers.table.lanes.remove(id);
+    true
+}
+
+/// Whether the wire has found that nobody is at the other end: the lane has failed, or our HANDSHAKE, the
+/// only packet that was sent on it, was not delivered.
+fn is_absent(lane: &Lane) -> bool {
+    match lane.state.life() {
+        Lifecycle::Drained => true,
+        Lifecycle::Up => {
+            lane.state.own_handshake() == OwnHandshake::NotDue && lane.state.accepted() == Accepted::Handshake
+        }
+        _ => false,
     }
 }
 

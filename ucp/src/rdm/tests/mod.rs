@@ -18,5 +18,6 @@ mod rma_lane;
 mod rules;
 mod scatter;
 mod stages;
+mod strangers;
 mod user_qp_send;
 mod write_read;

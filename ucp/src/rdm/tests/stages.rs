@@ -447,42 +447,6 @@ fn unknown_sender_needs_the_raw_address_header() {
     assert_eq!(net.nodes[1].engine.peers().stats().rare.unsupported, 1);
 }
 
-/// A forger: one packet, over and over, from addresses where nobody is.
-#[test]
-fn forged_senders_are_bounded_and_known_peers_go_on() {
-    const LIMIT: u32 = 64;
-    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
-    let peer = net.peer(0, 1);
-    net.send(0, peer, b"forged", Some(1), Protocol::Eager);
-    let first = net.sent_packets.pop().unwrap();
-    let cfg = EngineConfig { max_strangers: LIMIT, ..EngineConfig::default() };
-    let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
-    // An honest peer that has answered before.
-    let honest = net.peer(0, 1);
-    let mut room = [0; 6];
-    let mut exchange = |net: &mut Net, n: u64| {
-        net.send(0, honest, b"honest", Some(2), Protocol::Eager);
-        net.settle();
-        assert!(matches!(net.recv(1, &mut room, exact(2), n), Started::Done(_)), "message {n}");
-    };
-    exchange(&mut net, 0);
-    let mut events = Vec::new();
-    for n in 0..10 * u64::from(LIMIT) {
-        let (wire, from) = (net.nodes[1].wire, Source { node: 1000 + n, port: 5 });
-        net.at(1, |e, w| e.on_packet(w, ucs::time::Nanos::default(), wire, from, &first.bytes));
-        net.sent_packets.clear();
-        events.extend(net.events(1));
-        if n % 50 == 0 {
-            exchange(&mut net, n);
-        }
-    }
-    let rare = net.nodes[1].engine.peers().stats().rare;
-    assert!(rare.peers_found <= u64::from(LIMIT) + 1, "{rare:?}");
-    assert!(rare.no_path >= 8 * u64::from(LIMIT), "{rare:?}");
-    let told = events.iter().filter(|event| matches!(event, EngineEvent::StrangersRefused { limit: LIMIT }));
-    assert!((1..100).contains(&told.count()));
-}
-
 #[test]
 fn messages_of_an_exited_peer_arrive_in_order() {
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);

@@ -1,0 +1,153 @@
+//! Strangers: senders that introduce themselves and do not answer are bounded in number, and removed if
+//! nobody is there. Honest ones lose nothing.
+
+use std::time::Duration;
+
+use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::protocol::Protocol;
+use crate::rdm::status::PeerError;
+use crate::rdm::testing::*;
+use crate::rdm::types::*;
+use crate::rdm::{has_strangers, mark_connected, reap_strangers};
+use ucs::time::Nanos;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A forger: one packet, over and over, from addresses where nobody is.
+#[test]
+fn forged_senders_are_bounded_and_known_peers_go_on() {
+    const LIMIT: u32 = 64;
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    let peer = net.peer(0, 1);
+    net.send(0, peer, b"forged", Some(1), Protocol::Eager);
+    let first = net.sent_packets.pop().unwrap();
+    let cfg = EngineConfig { max_strangers: LIMIT, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
+    // An honest peer that has answered before.
+    let honest = net.peer(0, 1);
+    let mut room = [0; 6];
+    let mut exchange = |net: &mut Net, n: u64| {
+        net.send(0, honest, b"honest", Some(2), Protocol::Eager);
+        net.settle();
+        assert!(matches!(net.recv(1, &mut room, exact(2), n), Started::Done(_)), "message {n}");
+    };
+    exchange(&mut net, 0);
+    let mut events = Vec::new();
+    for n in 0..10 * u64::from(LIMIT) {
+        let (wire, from) = (net.nodes[1].wire, Source { node: 1000 + n, port: 5 });
+        net.at(1, |e, w| e.on_packet(w, ucs::time::Nanos::default(), wire, from, &first.bytes));
+        net.sent_packets.clear();
+        events.extend(net.events(1));
+        if n % 50 == 0 {
+            exchange(&mut net, n);
+        }
+    }
+    let rare = net.nodes[1].engine.peers().stats().rare;
+    assert!(rare.peers_found <= u64::from(LIMIT) + 1, "{rare:?}");
+    assert!(rare.no_path >= 8 * u64::from(LIMIT), "{rare:?}");
+    let told = events.iter().filter(|event| matches!(event, EngineEvent::StrangersRefused { limit: LIMIT }));
+    assert!((1..100).contains(&told.count()));
+}
+
+/// Messages that forgers send: of node 0, the `n`th of its conversation.
+fn messages(n: usize) -> Vec<SentPacket> {
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    let peer = net.peer(0, 1);
+    (0..n).for_each(|_| {
+        net.send(0, peer, b"forged", Some(1), Protocol::Eager);
+    });
+    net.sent_packets
+}
+
+fn forger(n: u64) -> Source {
+    Source { node: 1000 + n, port: 5 }
+}
+
+/// Gives node 1 a packet of a source, which it answers; `is_there`: the answer arrives.
+fn forge(net: &mut Net, from: Source, packet: &SentPacket, is_there: bool) {
+    let wire = net.nodes[1].wire;
+    net.at(1, |e, w| e.on_packet(w, Nanos::default(), wire, from, &packet.bytes));
+    net.sent_packets.clear();
+    let peer = net.nodes[1].engine.peers().lookup.known(wire, from).and_then(|lane| lane.first_of());
+    if let Some(peer) = peer.filter(|_| !is_there) {
+        net.at(1, |e, w| e.on_send_error(w, peer, PeerError::Gone));
+    }
+}
+
+fn receive_all(net: &mut Net, many: usize) {
+    let mut room = [0; 6];
+    (0..many).for_each(|n| assert!(matches!(net.recv(1, &mut room, exact(1), n as u64), Started::Done(_))));
+}
+
+/// Removes who is absent at this time, and returns how many they were.
+fn reap(net: &mut Net, at: Duration, keep: Option<PeerId>) -> usize {
+    let reap = |e: &mut crate::rdm::Engine, w: &mut NodeWire<'_>| {
+        let round = |_| reap_strangers(e, w, Nanos::default() + at, |peer| Some(peer) == keep).len();
+        (0..64).map(round).sum()
+    };
+    net.at(1, reap)
+}
+
+#[test]
+fn absent_strangers_are_removed_and_their_memory_used_again() {
+    const MANY: usize = 500;
+    let packets = messages(1);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    let mut slots = Vec::new();
+    for round in 0..4u32 {
+        let at = TIMEOUT * 3 * round;
+        for n in 0..MANY as u64 {
+            forge(&mut net, forger(1000 * u64::from(round) + n), &packets[0], false);
+        }
+        assert_eq!(reap(&mut net, at, None), 0, "their messages wait");
+        receive_all(&mut net, MANY);
+        assert_eq!(reap(&mut net, at + TIMEOUT / 2, None), 0, "not yet");
+        assert_eq!(reap(&mut net, at + TIMEOUT, None), MANY);
+        assert!(!has_strangers(net.nodes[1].engine.peers()));
+        assert_eq!(net.nodes[1].engine.peers().table.len(), 0);
+        slots.push(net.nodes[1].engine.peers().table.slots());
+    }
+    assert_eq!(slots, [MANY as u32; 4], "the same slots");
+    let rare = net.nodes[1].engine.peers().stats().rare;
+    assert_eq!((rare.strangers_removed, rare.peers_found), (4 * MANY as u64, 4 * MANY as u64));
+}
+
+#[test]
+fn strangers_that_may_be_there_stay() {
+    let packets = messages(1);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    // One that got our answer, one that the program needs, one of which a message waits, and a connected one.
+    forge(&mut net, forger(0), &packets[0], true);
+    forge(&mut net, forger(1), &packets[0], false);
+    receive_all(&mut net, 2);
+    forge(&mut net, forger(2), &packets[0], false);
+    let known = |net: &Net, n| {
+        let wire = net.nodes[1].wire;
+        net.nodes[1].engine.peers().lookup.known(wire, forger(n)).and_then(|lane| lane.first_of())
+    };
+    let (needed, waiting) = (known(&net, 1).unwrap(), known(&net, 2).unwrap());
+    reap(&mut net, Duration::ZERO, None);
+    assert_eq!(reap(&mut net, TIMEOUT, Some(needed)), 0);
+    receive_all(&mut net, 1);
+    net.at(1, |e, _| mark_connected(e.peers_mut(), waiting));
+    assert_eq!(reap(&mut net, TIMEOUT, Some(needed)), 0);
+    assert_eq!(reap(&mut net, TIMEOUT, None), 1);
+    assert_eq!((known(&net, 0).is_some(), known(&net, 1), known(&net, 2)), (true, None, Some(waiting)));
+}
+
+/// The network was down for longer than the limit: the next message of the sender is the next one here.
+#[test]
+fn a_removed_stranger_goes_on_with_its_next_message() {
+    let packets = messages(3);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    for (n, packet) in packets.iter().enumerate() {
+        forge(&mut net, forger(0), packet, false);
+        receive_all(&mut net, 1);
+        let at = TIMEOUT * 3 * n as u32;
+        assert_eq!((reap(&mut net, at, None), reap(&mut net, at + TIMEOUT, None)), (0, 1));
+    }
+    // A message that has been taken is a duplicate.
+    forge(&mut net, forger(0), &packets[1], false);
+    let mut room = [0; 6];
+    assert!(matches!(net.recv(1, &mut room, exact(1), 9), Started::Pending(_)));
+}

@@ -2,6 +2,9 @@
 
 use super::rma::{self, read, write};
 use super::{Log, Pair};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use ucs::Errno;
+use ucs::mem::page::page_size;
 use uct::api::{
     Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, Outcome, Refused, RemoteIov,
 };
@@ -115,6 +118,89 @@ pub fn invalid_registrations_are_rejected<I: Iface>(p: &Pair<I>) {
     invalid(register(std::ptr::without_provenance_mut(usize::MAX - 10), 100));
     if md.attr().can_register {
         assert_eq!(register(own.as_mut_ptr(), LEN), Ok((own.as_mut_ptr().addr(), LEN)));
+    }
+    assert!(p.finish(|comp| p.a.flush(comp)).is_ok());
+}
+
+/// Two pages without rights, unmapped when dropped.
+struct Pages(*mut u8);
+
+impl Pages {
+    fn new() -> Pages {
+        // SAFETY: a new mapping, at an address of the system's choice.
+        let at = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), 2 * page_size(), ProtFlags::empty(), MapFlags::PRIVATE)
+        };
+        Pages(at.unwrap().cast())
+    }
+
+    /// Gives the first page rights.
+    fn allow(&self, rights: MprotectFlags) {
+        // SAFETY: a page of this mapping, to which there are no references.
+        unsafe { mprotect(self.0.cast(), page_size(), rights) }.unwrap();
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`, to which there are no references.
+        unsafe { munmap(self.0.cast(), 2 * page_size()) }.unwrap();
+    }
+}
+
+/// Memory that is not mapped, or is read-only and to be written, is not registered where the program's own
+/// instructions would access it. Else there is no key of it, or the kernel refuses the access.
+pub fn inaccessible_memory_stays_so<I: Iface>(p: &Pair<I>) {
+    let (md, attr) = (p.b.md(), p.a.attr());
+    if !md.attr().can_register {
+        return;
+    }
+    let is_checked = matches!(attr.tl, "self" | "efa");
+    let (page, pages) = (page_size(), Pages::new());
+    pages.allow(MprotectFlags::READ);
+    let local = p.a.md().alloc(&AllocReq::new(8, "local")).unwrap();
+    write(&local, 0, &[7; 8]);
+    let iov = [Iov::new(local.addr(), 8, Some(&local))];
+    let readable = Access::LOCAL_READ | Access::REMOTE_READ;
+    let below_any_mapping = std::ptr::without_provenance_mut(4096);
+    for (at, len, access, used) in [
+        (pages.0, page, Access::ALL, 0),
+        (pages.0, 2 * page, readable, page),
+        (pages.0.wrapping_add(page), page, readable, 0),
+        (pages.0.wrapping_add(page), page, Access::ALL, 0),
+        (below_any_mapping, page, Access::ALL, 0),
+    ] {
+        // SAFETY: the range is refused before any access, or the kernel refuses the access.
+        let mem = match unsafe { md.register(at, len, access) } {
+            Ok(mem) => mem,
+            Err(e) => {
+                let is_fault = matches!(e, Error::Sys { errno: Errno(14), .. });
+                assert!(is_checked && is_fault, "{at:?}, {len}, {access:?}: {e}");
+                continue;
+            }
+        };
+        assert!(!is_checked, "{at:?}, {len}, {access:?}");
+        let Ok(packed) = md.pack_rkey(&mem) else { continue };
+        let (rkey, remote) = (p.a.md().unpack_rkey(&packed).unwrap(), (at.addr() + used) as u64);
+        if attr.has(Caps::PUT_ZCOPY) {
+            // SAFETY: `local` lives until the operation is over, which is waited for.
+            let put = p.finish(|comp| unsafe { p.ab.put_zcopy(&iov, remote, &rkey, comp) });
+            assert_eq!(put, Err(Error::RemoteAccess), "{at:?}, {len}, {access:?}");
+        }
+        if attr.has(Caps::GET_ZCOPY) && remote != pages.0.addr() as u64 {
+            // SAFETY: as above.
+            let get = p.finish(|comp| unsafe { p.ab.get_zcopy(&iov, remote, &rkey, comp) });
+            assert_eq!(get, Err(Error::RemoteAccess), "{at:?}, {len}, {access:?}");
+        }
+    }
+    // What may be read only is registered for reading.
+    // SAFETY: the page stays mapped, nobody writes it.
+    let mem = unsafe { md.register(pages.0, page, readable) }.unwrap();
+    if let (true, Ok(packed)) = (attr.has(Caps::GET_ZCOPY), md.pack_rkey(&mem)) {
+        let rkey = p.a.md().unpack_rkey(&packed).unwrap();
+        // SAFETY: as above.
+        let get = p.finish(|comp| unsafe { p.ab.get_zcopy(&iov, pages.0.addr() as u64, &rkey, comp) });
+        assert_eq!((get, read(&local, 0, 8)), (Ok(()), vec![0; 8]));
     }
     assert!(p.finish(|comp| p.a.flush(comp)).is_ok());
 }

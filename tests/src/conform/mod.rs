@@ -297,7 +297,7 @@ macro_rules! conform_suite {
                 amo::every_operation_on_every_word amo::compare_and_swap amo::invalid_atomics_are_rejected
                 amo::atomics_need_their_right amo::targets_need_not_progress amo::concurrent_atomics_happen_once
                 edges::local_pieces_outside_registrations_are_rejected edges::registrations_may_overlap
-                edges::invalid_registrations_are_rejected
+                edges::invalid_registrations_are_rejected edges::inaccessible_memory_stays_so
                 flushes::flushes_are_told_after_what_they_cover flushes::dropped_endpoint_completes_once
                 waiting::operation_may_queue_elsewhere waiting::operation_may_purge_its_queue
                 waiting::operation_may_drop_its_endpoint waiting::event_fd_wakes_up_for_completions

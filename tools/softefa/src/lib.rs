@@ -21,7 +21,6 @@ mod efadv;
 mod efadv_later;
 mod errno;
 mod files;
-mod maps;
 mod mr;
 mod pd;
 mod poll;

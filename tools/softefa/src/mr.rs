@@ -3,7 +3,6 @@
 use crate::abi::{IbvMr, IbvPd};
 use crate::context::Context;
 use crate::errno::{Errno, errno_of, ret_int, ret_ptr};
-use crate::maps;
 use crate::pd::PdObj;
 use std::ffi::{c_int, c_uint, c_void};
 use ucs::coll::slots::SlotId;
@@ -54,11 +53,6 @@ unsafe fn register(
     let access = access_of(flags, context.attr.rdma_read, context.attr.rdma_write)?;
     if iova != addr as u64 {
         return Err(libc::EOPNOTSUPP);
-    }
-    let write = access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-    if !maps::may_access(addr as usize, len, write) {
-        // As of hardware, which pins the pages.
-        return Err(libc::EFAULT);
     }
     let state = &mut *context.lock();
     state.unmapped.add(addr as usize, len);

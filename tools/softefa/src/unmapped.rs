@@ -2,10 +2,10 @@
 //! device would crash the program. With `SOFTEFA_WATCH_MEMORY=y` the kernel reports what goes ([`Watch`]),
 //! and the region's keys end. Not by default: a page has one watcher, and registration caches need it.
 
-use crate::maps;
 use std::ptr::NonNull;
 use ucs::coll::slots::Slots;
 use ucs::mem::page::page_size;
+use ucs::mem::rights::may_access;
 use ucs::mem::watch::{Cursor, Watch};
 use uct::efa::dev::DevMr;
 use uct::efa::dev::soft::{Mr, Net};
@@ -62,5 +62,5 @@ fn revoke_in(mrs: &Slots<Mr<Net>>, start: usize, len: usize) {
     let overlaps = |mr: &Mr<Net>| (mr.addr() as usize) < end && start < mr.addr() as usize + mr.len();
     let gone = mrs.iter().map(|(_, mr)| mr).filter(|mr| !mr.is_revoked() && overlaps(mr));
     // Pages that were only given back, or that something else is mapped over by now, do no harm.
-    gone.filter(|mr| !maps::may_access(mr.addr() as usize, mr.len(), false)).for_each(Mr::revoke);
+    gone.filter(|mr| !may_access(mr.addr() as usize, mr.len(), false)).for_each(Mr::revoke);
 }

@@ -9,6 +9,7 @@ pub mod map;
 pub mod page;
 pub mod pool;
 pub mod query;
+pub mod rights;
 pub mod watch;
 
 pub use copy::{copy_bytes, copy_slice};

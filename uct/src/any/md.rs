@@ -34,6 +34,11 @@ impl api::Md for Md {
         each!(self, Md(md) => unsafe { md.register(addr, len, access) }, Mem)
     }
 
+    unsafe fn register_for_op(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
+        // SAFETY: the caller's promise is the same.
+        each!(self, Md(md) => unsafe { md.register_for_op(addr, len, access) }, Mem)
+    }
+
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
         both!(self, mem, (Md(md), Mem(mem)) => md.pack_rkey(mem), else Err(WRONG_TRANSPORT))
     }

@@ -195,12 +195,24 @@ pub trait Md: Send + Sync {
         false
     }
 
-    /// Registers memory the caller owns.
+    /// Registers memory the caller owns. Where the transport itself would access it by the program's own
+    /// instructions (`self`, `efa` on the software device), memory that is not mapped, or is read-only and to
+    /// be written, is refused with `EFAULT`, as NICs do. `posix` and `cma` record the range: the first gives
+    /// no key of such memory, with the second the kernel refuses the access.
     /// # Safety
     /// The memory stays valid (for writes if `access` has any) until the registration is dropped and all
     /// operations on it, by any thread of this process, are over; nobody holds a Rust reference to it while a
     /// peer may write it.
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Self::Mem, Error>;
+
+    /// Registers memory as [`Md::register`], for operations of a caller that knows it to be accessible: does
+    /// without a check by the system where that is not part of registering.
+    /// # Safety
+    /// As for [`Md::register`].
+    unsafe fn register_for_op(&self, addr: *mut u8, len: usize, access: Access) -> Result<Self::Mem, Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.register(addr, len, access) }
+    }
 
     /// Advises the system about `len` bytes of a registration from `offset` on; a hint.
     fn advise(&self, mem: &Self::Mem, offset: usize, len: usize, advice: Advice) -> Result<(), Error> {

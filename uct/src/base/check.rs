@@ -1,6 +1,9 @@
 //! Argument checks that every transport makes the same way. Called at the head of each operation.
 
-use crate::api::{AtomicOp, Error, Refused};
+use ucs::Errno;
+use ucs::mem::rights::may_access;
+
+use crate::api::{Access, AtomicOp, Error, Refused};
 
 /// Refuses what does not fit a limit. // HOT
 #[inline(always)]
@@ -34,6 +37,17 @@ pub fn registrable(addr: *const u8, len: usize) -> Result<(), Error> {
         Some(_) => Ok(()),
         None => Err(Error::InvalidParam("registration of a range that wraps around")),
     }
+}
+
+/// Refuses memory that is not mapped, or is read-only and to be written, as a NIC does that pins its pages.
+/// Asks the system.
+pub fn accessible(addr: *const u8, len: usize, access: Access) -> Result<(), Error> {
+    let write = access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if may_access(addr.addr(), len, write) {
+        return Ok(());
+    }
+    let call = "registering memory that is not mapped, or read-only memory to be written";
+    Err(Error::Sys { call, errno: Errno(libc::EFAULT) })
 }
 
 /// Total length of pieces, saturating since pieces may repeat. // HOT

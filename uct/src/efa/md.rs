@@ -200,6 +200,14 @@ impl<D: Dev> api::Md for Md<D> {
         Ok(self.mem(mr, access, None, None))
     }
 
+    unsafe fn register_for_op(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem<D>, Error> {
+        registrable(addr, len)?;
+        let access = self.granted(access);
+        // SAFETY: the caller's promise is the one the device asks for.
+        let mr = unsafe { self.dev().reg_mr_for_op(self.pd(), addr, len, device_access(access)) }?;
+        Ok(self.mem(mr, access, None, None))
+    }
+
     fn pack_rkey(&self, mem: &Mem<D>) -> Result<AddrBuf, Error> {
         if !self.inner.attr.has_rkey {
             return Err(Error::Unsupported(api::Op::RemoteKey));

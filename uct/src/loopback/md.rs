@@ -6,7 +6,7 @@ use super::TL;
 use super::regions::{Region, Registration, this_process};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
 use crate::base::alloc::{self, Backing, by_methods};
-use crate::base::check::registrable;
+use crate::base::check::{accessible, registrable};
 use crate::base::direct::Window;
 use std::sync::Arc;
 use zerocopy::little_endian::U64;
@@ -103,6 +103,13 @@ impl api::Md for Md {
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
+        registrable(addr, len)?;
+        accessible(addr, len, access)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.register_for_op(addr, len, access) }
+    }
+
+    unsafe fn register_for_op(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
         registrable(addr, len)?;
         // SAFETY: the caller's promise is the same.
         let region = unsafe { self.region(addr, len, access, None) }?;

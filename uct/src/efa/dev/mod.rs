@@ -402,6 +402,19 @@ pub trait Dev: Clone + Send + Sync + 'static {
         len: usize,
         access: Access,
     ) -> Result<Self::Mr, crate::api::Error>;
+    /// Registers memory that the caller knows to be accessible, without a check by the system of its own.
+    /// # Safety
+    /// As for [`crate::api::Md::register`].
+    unsafe fn reg_mr_for_op(
+        &self,
+        pd: &Self::Pd,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<Self::Mr, crate::api::Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.reg_mr(pd, addr, len, access) }
+    }
     /// Creates a completion queue of at least `depth` entries.
     fn create_cq(&self, depth: u32, channel: Channel) -> Result<Self::Cq, OpenError>;
     /// Creates a queue pair, ready to use; sends and receives may complete to one queue.

@@ -245,7 +245,7 @@ impl Pair {
             best_ns(|| {
                 let begun = Instant::now();
                 // SAFETY: the memory outlives the registration, which is unused.
-                drop(unsafe { self.a.md().register(memory.as_mut_ptr(), len, Access::ALL) }.ok()?);
+                drop(unsafe { self.a.md().register_for_op(memory.as_mut_ptr(), len, Access::ALL) }.ok()?);
                 Some(begun.elapsed())
             })
         };

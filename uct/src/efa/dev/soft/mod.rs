@@ -39,6 +39,7 @@ pub use qp::{MAX_RECV_SGE, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, Placement, QpInit, QpKind};
 use crate::api::{Access, ConnectError, Error, OpenError};
+use crate::base::check::accessible;
 use crate::base::mem_ptr::MemPtr;
 use ah::{AhChange, AhTable};
 use capture::Capture;
@@ -263,7 +264,15 @@ impl<L: Link> Dev for Device<L> {
         self.insert(&region, Some(memory))
     }
 
+    /// Refuses memory that is not mapped, or is read-only and to be written, with `EFAULT`: a NIC pins the
+    /// pages, this device would crash later.
     unsafe fn reg_mr(&self, pd: &Pd, addr: *mut u8, len: usize, access: Access) -> Result<Mr<L>, Error> {
+        accessible(addr, len, access)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.reg_mr_for_op(pd, addr, len, access) }
+    }
+
+    unsafe fn reg_mr_for_op(&self, pd: &Pd, addr: *mut u8, len: usize, access: Access) -> Result<Mr<L>, Error> {
         self.check_access(access)?;
         let start = addr as u64;
         if addr.is_null() || len == 0 || start.checked_add(len as u64).is_none() {

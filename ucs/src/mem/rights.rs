@@ -1,5 +1,8 @@
-//! Access rights of this process's memory, asked at registration. Hardware pins the pages of a region, and
-//! refuses what is not mapped or may not be written. This device pins nothing, and fills no page.
+//! Access rights of this process's memory, asked of the system. For set-up, never on a hot path. Hardware pins
+//! the pages of a region, and refuses what is not mapped or may not be written. Software that pins nothing asks
+//! here instead, which fills no page.
+
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io::Read;
@@ -32,7 +35,7 @@ const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 
 /// Whether every byte of the range is mapped, readable, and with `write` also writable. True where the system
-/// does not tell.
+/// does not tell. Costs about 5 µs, before Linux 6.11 more.
 pub fn may_access(addr: usize, len: usize, write: bool) -> bool {
     let Some(end) = addr.checked_add(len) else { return false };
     let Ok(mut maps) = File::open("/proc/self/maps") else { return true };

@@ -133,7 +133,8 @@ impl RegTable {
             None => {
                 self.registered += 1;
                 // SAFETY: the caller's promise is that of a registration.
-                let mem = unsafe { md.register_for_op(piece.ptr(), piece.len(), access) }.map_err(reg_error)?;
+                let mem =
+                    unsafe { md.register_for_op(piece.ptr(), piece.len(), access) }.map_err(reg_error)?;
                 if for_what.contains(RegAccess::EXCLUSIVE) {
                     let mem = Arc::new(mem);
                     self.domains.add_exclusive(piece.ptr(), piece.len(), &mem);

@@ -1,6 +1,6 @@
-//! Access rights of this process's memory, asked of the system. For set-up, never on a hot path. Hardware pins
-//! the pages of a region, and refuses what is not mapped or may not be written. Software that pins nothing asks
-//! here instead, which fills no page.
+//! Access rights of this process's memory, asked of the system. For set-up, never on a hot path. Hardware
+//! pins the pages of a region, and refuses what is not mapped or may not be written. Software that pins
+//! nothing asks here instead, which fills no page.
 
 #![allow(unsafe_code)]
 

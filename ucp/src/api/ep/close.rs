@@ -18,7 +18,8 @@ use crate::api::request::handles::FlushRequest;
 pub enum CloseMode {
     /// Flushes for at most this long, then forces.
     Flush(Duration),
-    /// Aborts at once. All operations with the peer, on any endpoint of the worker, end with an error.
+    /// Aborts at once. All operations with the peer, on any endpoint of the worker, end with an error: the
+    /// endpoints to a peer share one conversation. To end those of one endpoint, cancel their requests.
     Force,
 }
 

@@ -272,7 +272,13 @@ impl<L: Link> Dev for Device<L> {
         unsafe { self.reg_mr_for_op(pd, addr, len, access) }
     }
 
-    unsafe fn reg_mr_for_op(&self, pd: &Pd, addr: *mut u8, len: usize, access: Access) -> Result<Mr<L>, Error> {
+    unsafe fn reg_mr_for_op(
+        &self,
+        pd: &Pd,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<Mr<L>, Error> {
         self.check_access(access)?;
         let start = addr as u64;
         if addr.is_null() || len == 0 || start.checked_add(len as u64).is_none() {

@@ -119,6 +119,10 @@ struct DeviceArgs {
     #[arg(long, value_name = "FIRST-LAST")]
     udp_ports: Option<String>,
 
+    /// File with the secret of the job, which keeps all others out and encrypts what is sent
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<String>,
+
     /// Lets anybody who can send datagrams here read and write the memory that programs register
     #[arg(long)]
     insecure: bool,
@@ -150,6 +154,7 @@ impl DeviceArgs {
             ("SOFTEFA_NET", &self.net),
             ("SOFTEFA_UDP", &self.udp),
             ("SOFTEFA_UDP_PORTS", &self.udp_ports),
+            ("SOFTEFA_SECRET_FILE", &self.secret_file),
             ("SOFTEFA_INSECURE", &insecure),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()

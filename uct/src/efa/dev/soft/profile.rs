@@ -134,8 +134,12 @@ ucs::config_table! {
         pub udp_mtu: u32 = "0", key "UDP_MTU", unit "bytes", check |mtu| *mtu == 0 || *mtu >= 1280 => "0, or at least 1280";
         /// Probability that a datagram is lost by its sender, for tests.
         pub udp_loss: f64 = "0", key "UDP_LOSS", range 0.0..=1.0;
+        /// File with the secret of the job, at least 16 bytes: datagrams are encrypted, and only processes that
+        /// have the same secret reach the device over UDP.
+        pub secret_file: String = "", key "SECRET_FILE";
         /// Let anybody who can send datagrams to the device read and write the memory that programs register.
-        /// Without it the device listens at the loopback interface only, to processes of this user.
+        /// Without it and without a secret the device listens at the loopback interface only, to processes of
+        /// this user.
         pub insecure: bool = "n", key "INSECURE";
         /// RDMA fails with status 14 when the target has no address handle of the initiator, as on hardware.
         pub strict: bool = "y", key "STRICT";
@@ -179,6 +183,7 @@ impl SoftConfig {
             net: self.net.clone(),
             address: self.udp_address.clone(),
             ports: (self.udp_ports.0, self.udp_ports.1),
+            secret_file: self.secret_file.clone(),
             insecure: self.insecure,
             only: self.udp == UdpUse::All,
             mtu: self.udp_mtu,

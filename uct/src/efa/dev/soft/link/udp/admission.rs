@@ -13,6 +13,8 @@ pub(super) enum Policy {
     SameUser,
     /// Anybody.
     Anybody,
+    /// Processes that know the job's secret, which has authenticated the datagram.
+    Authenticated,
 }
 
 /// Checks of a datagram before the engine sees it.
@@ -23,6 +25,17 @@ pub(super) struct Admission {
 }
 
 impl Admission {
+    /// Whether an authenticated datagram of a node speaks for that node only.
+    pub fn admits_node(&mut self, state: &State, node: u64, datagram: &[u8]) -> bool {
+        let admitted = match usnic::claim(datagram) {
+            None => false,
+            Some(Claim::Connection(ep)) => state.peers.get(&ep).is_none_or(|peer| peer.iid == node),
+            Some(Claim::Node(claimed)) => claimed == node && node != state.me,
+        };
+        self.refused += u64::from(!admitted);
+        admitted
+    }
+
     /// Whether a datagram may come from there: one of a connection only from its peer's address, a request
     /// to connect only from the address that the peer's name says.
     pub fn admits(&mut self, state: &State, from: SocketAddrV4, datagram: &[u8]) -> bool {
@@ -42,6 +55,7 @@ impl Admission {
     fn trusts(&self, from: SocketAddrV4) -> bool {
         match self.policy {
             Policy::Anybody => true,
+            Policy::Authenticated => false,
             Policy::SameUser => from.ip().is_loopback() && is_own_user(from),
         }
     }

@@ -28,18 +28,22 @@ pub use remote::UdpRemoteQp;
 use super::TryOutcome;
 use super::shm::Shm;
 use crate::api::{Error, OpenError};
+use crate::efa::dev::soft::secret;
 use admission::{Admission, Policy};
 use nic::{Losses, Nic};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use socket::Socket;
 use state::State;
+use std::fs::File;
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use ucs::sys::proc;
+use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD};
 use usnic::{ChannelConfig, Config, Module, Stats};
 
 /// First octet of the interface id of a device that is reached over UDP on IPv4. Device, port and address
@@ -72,6 +76,8 @@ pub struct UdpConfig {
     pub address: String,
     /// First and last port to try; 0: any.
     pub ports: (u16, u16),
+    /// File with the secret of the job; empty: none.
+    pub secret_file: String,
     /// Whether anybody may connect.
     pub insecure: bool,
     /// Whether peers of this host are reached over UDP, too.
@@ -143,10 +149,14 @@ impl Udp {
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
         let local = interfaces::choose(&config.net)?;
-        if !local.ip.is_loopback() && !config.insecure {
+        let secret = match &*config.secret_file {
+            "" => None,
+            path => Some(secret::load(path)?),
+        };
+        if !local.ip.is_loopback() && !config.insecure && secret.is_none() {
             return Err(OpenError::Config(format!(
-                "the software EFA device does not listen at {} without a secret: set SOFTEFA_INSECURE=y if \
-                 everybody who can send to it may read and write the memory that programs register",
+                "the software EFA device does not listen at {} without a secret: set \
+                 SOFTEFA_SECRET_FILE, or SOFTEFA_INSECURE=y if everybody who can send to it may read and write the memory that programs register",
                 local.ip
             )));
         }
@@ -157,8 +167,9 @@ impl Udp {
         let iid = node_id(nth as u8, addr);
         let born = Instant::now();
         let epoch = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
+        let segment = datagram - secret.as_ref().map_or(0, |_| OVERHEAD as u32);
         let settings = Config {
-            data: ChannelConfig { mtu: datagram, ..Config::default().data },
+            data: ChannelConfig { mtu: segment, ..Config::default().data },
             first_seq: (seed >> 32) as u32,
             salt: seed as u32,
             epoch,
@@ -167,14 +178,22 @@ impl Udp {
         };
         let shown = socket.as_fd().try_clone_to_owned();
         let shown = shown.map_err(|e| OpenError::Op(Error::Sys { call: "dup", errno: e.into() }))?;
-        let policy = if config.insecure { Policy::Anybody } else { Policy::SameUser };
+        let policy = match (&secret, config.insecure) {
+            (Some(_), _) => Policy::Authenticated,
+            (None, true) => Policy::Anybody,
+            (None, false) => Policy::SameUser,
+        };
+        let auth = secret.map(|secret| {
+            let seed = random_seed()?;
+            Ok::<_, OpenError>(Box::new(Auth::new(AuthConfig::default(), &secret, iid, &seed)))
+        });
         let losses = Losses { probability: config.loss, rng: ChaCha8Rng::seed_from_u64(seed) };
         let nic = Nic::new(
             Module::new(settings, 0),
             socket,
             State::new(iid, mtu, rnr_interval),
-            Admission { policy, refused: 0 },
-            losses,
+            (Admission { policy, refused: 0 }, losses),
+            auth.transpose()?,
         );
         Ok(Udp(Arc::new(Shared {
             iid,
@@ -203,6 +222,11 @@ impl Udp {
     pub fn stats(&self) -> (Stats, u64) {
         let nic = self.0.nic();
         (*nic.module.stats(), nic.admission.refused)
+    }
+
+    /// Counters of the sessions, if the job has a secret.
+    pub fn auth_stats(&self) -> Option<AuthStats> {
+        self.0.nic().auth_stats().copied()
     }
 
     /// Whether peers of this host are reached over UDP, too.
@@ -267,6 +291,14 @@ impl Udp {
             drop(self.0.nic());
         }
     }
+}
+
+/// Random bytes of the system.
+fn random_seed() -> Result<[u8; 32], OpenError> {
+    let mut seed = [0; 32];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
+    read.map_err(|e| OpenError::Op(Error::Sys { call: "/dev/urandom", errno: e.into() }))?;
+    Ok(seed)
 }
 
 /// Binds the first port of the range that is free.

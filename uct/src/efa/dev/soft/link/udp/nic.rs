@@ -16,7 +16,8 @@ use rand_chacha::rand_core::Rng;
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use ucs::coll::slots::SlotId;
-use usnic::{EpId, Module, Posted, SendError};
+use usnic::auth::{Auth, OVERHEAD, Opened};
+use usnic::{EpId, HEADER, Module, Posted, SendError};
 use zerocopy::IntoBytes;
 
 /// Batches of datagrams that one call takes in, at most: the program waits meanwhile.
@@ -52,15 +53,33 @@ pub(super) struct Nic {
     pub state: State,
     pub admission: Admission,
     pub losses: Losses,
-    /// Datagrams that the kernel has not taken yet.
-    unsent: VecDeque<(Posted, SocketAddrV4)>,
+    /// Sessions with peers, if the job has a secret.
+    auth: Option<Box<Auth>>,
+    /// Datagrams that the kernel has not taken yet, and the peers that they are for.
+    unsent: VecDeque<(Posted, SocketAddrV4, u64)>,
+    /// A batch of sealed datagrams.
+    sealed: Vec<u8>,
     /// Copy of a short message or write.
     scratch: Vec<u8>,
 }
 
 impl Nic {
-    pub fn new(module: Module, socket: Socket, state: State, admission: Admission, losses: Losses) -> Nic {
-        Nic { module, socket, state, admission, losses, unsent: VecDeque::new(), scratch: Vec::new() }
+    pub fn new(
+        module: Module,
+        socket: Socket,
+        state: State,
+        (admission, losses): (Admission, Losses),
+        auth: Option<Box<Auth>>,
+    ) -> Nic {
+        let longest = module.config().data.mtu as usize + OVERHEAD;
+        let sealed = vec![0; if auth.is_some() { BATCH * longest } else { 0 }];
+        let (unsent, scratch) = (VecDeque::new(), Vec::new());
+        Nic { module, socket, state, admission, losses, auth, unsent, sealed, scratch }
+    }
+
+    /// Counters of the sessions, if the job has a secret.
+    pub fn auth_stats(&self) -> Option<&usnic::auth::AuthStats> {
+        self.auth.as_ref().map(|auth| auth.stats())
     }
 
     /// Takes in what has arrived, and sends what is to be sent.
@@ -77,7 +96,8 @@ impl Nic {
         if !self.unsent.is_empty() {
             return Some(0);
         }
-        [self.module.next_due(), self.state.next_due()].into_iter().flatten().min()
+        let auth = self.auth.as_ref().and_then(|auth| auth.next_due());
+        [self.module.next_due(), self.state.next_due(), auth].into_iter().flatten().min()
     }
 
     fn recv(&mut self, now: u64) {
@@ -85,18 +105,7 @@ impl Nic {
         for _ in 0..RECV_BATCHES {
             let n = self.socket.recv();
             for at in 0..n {
-                let (from, datagram) = self.socket.datagram(at);
-                if !self.admission.admits(&self.state, from, datagram) {
-                    continue;
-                }
-                self.state.from = from;
-                let fast = std::mem::take(&mut may_be_fast);
-                if fast && self.module.recv_fast(datagram, &mut self.state) {
-                    continue;
-                }
-                if let Some(reset) = self.module.on_datagram(now, datagram, &mut self.state) {
-                    self.socket.send(&[(from, &reset)]);
-                }
+                self.on_datagram(now, at, &mut may_be_fast);
             }
             if n < BATCH {
                 return;
@@ -104,41 +113,110 @@ impl Nic {
         }
     }
 
+    /// Takes in a datagram of the last batch.
+    fn on_datagram(&mut self, now: u64, at: usize, may_be_fast: &mut bool) {
+        let (from, datagram) = self.socket.datagram(at);
+        let (node, datagram): (Option<u64>, &[u8]) = match &mut self.auth {
+            None => (None, datagram),
+            Some(auth) => match auth.open(now, from.into(), datagram) {
+                Opened::Datagram { node, bytes, .. } => (Some(node), bytes),
+                Opened::Answer(answer) => {
+                    self.socket.send(&[(from, &answer)]);
+                    return;
+                }
+                Opened::Notice(notice) => {
+                    self.socket.send(&[(from, &notice)]);
+                    return;
+                }
+                Opened::Up(_) | Opened::Dropped => return,
+            },
+        };
+        let admitted = match node {
+            Some(node) => self.admission.admits_node(&self.state, node, datagram),
+            None => self.admission.admits(&self.state, from, datagram),
+        };
+        if !admitted {
+            return;
+        }
+        self.state.from = from;
+        let fast = std::mem::take(may_be_fast);
+        if fast && self.module.recv_fast(datagram, &mut self.state) {
+            return;
+        }
+        let Some(reset) = self.module.on_datagram(now, datagram, &mut self.state) else { return };
+        let Some((node, auth)) = node.zip(self.auth.as_mut()) else {
+            self.socket.send(&[(from, &reset)]);
+            return;
+        };
+        let mut sealed = [0; HEADER + OVERHEAD];
+        if let Ok(len) = auth.seal(now, node, &reset, &mut sealed) {
+            self.socket.send(&[(from, &sealed[..len])]);
+        }
+    }
+
     /// Sends what is to be sent, as far as windows and the kernel allow.
     pub fn flush(&mut self, now: u64) {
+        self.send_handshakes(now);
         loop {
             self.settle(now);
             while self.unsent.len() < BATCH {
                 let Some(posted) = self.module.poll_send(now, &mut self.state) else { break };
-                self.queue(posted);
+                self.queue(now, posted);
             }
             if self.unsent.is_empty() {
                 // The last bytes of a read that failed leave a verdict.
                 if self.state.dirty.is_empty() {
                     return;
                 }
-            } else if !self.send_batch() {
+            } else if !self.send_batch(now) {
                 return;
             }
         }
     }
 
-    /// Queues a datagram. One whose peer is dead is not sent.
-    fn queue(&mut self, posted: Posted) {
-        let peer = posted.ep.and_then(|ep| self.state.peers.get(&ep));
-        match peer.map(|peer| peer.addr).filter(|_| !self.losses.next()) {
-            Some(addr) => self.unsent.push_back((posted, addr)),
-            None => self.module.completed(&posted),
+    fn send_handshakes(&mut self, now: u64) {
+        let Some(auth) = &mut self.auth else { return };
+        while let Some((node, message)) = auth.poll_send(now) {
+            if let Some(addr) = node_addr(node) {
+                self.socket.send(&[(addr, &message)]);
+            }
         }
     }
 
+    /// Queues a datagram. One whose peer is dead is not sent. One without a session is lost: the engine sends
+    /// it again when there is one.
+    fn queue(&mut self, now: u64, posted: Posted) {
+        let peer = posted.ep.and_then(|ep| self.state.peers.get(&ep)).map(|peer| (peer.addr, peer.iid));
+        let Some((addr, iid)) = peer.filter(|_| !self.losses.next()) else {
+            return self.module.completed(&posted);
+        };
+        if let Some(auth) = &mut self.auth
+            && !auth.is_up(iid)
+        {
+            auth.connect(now, iid);
+            self.send_handshakes(now);
+            return self.module.completed(&posted);
+        }
+        self.unsent.push_back((posted, addr, iid));
+    }
+
     /// Gives a batch to the kernel. Returns `false` if it has no room.
-    fn send_batch(&mut self) -> bool {
-        let batch: ArrayVec<(SocketAddrV4, &[u8]), BATCH> =
-            self.unsent.iter().take(BATCH).map(|(posted, addr)| (*addr, self.module.bytes(posted))).collect();
+    fn send_batch(&mut self, now: u64) -> bool {
+        let mut batch: ArrayVec<(SocketAddrV4, &[u8]), BATCH> = ArrayVec::new();
+        let all = self.unsent.iter().take(BATCH);
+        if let Some(auth) = &mut self.auth {
+            let longest = self.sealed.len() / BATCH;
+            for ((posted, addr, iid), out) in all.zip(self.sealed.chunks_exact_mut(longest)) {
+                // Without a session nothing of it goes: an empty datagram is dropped anywhere.
+                let len = auth.seal(now, *iid, self.module.bytes(posted), out).unwrap_or(0);
+                batch.push((*addr, &out[..len]));
+            }
+        } else {
+            batch.extend(all.map(|(posted, addr, _)| (*addr, self.module.bytes(posted))));
+        }
         let sent = self.socket.send(&batch);
         drop(batch);
-        for (posted, _) in self.unsent.drain(..sent) {
+        for (posted, ..) in self.unsent.drain(..sent) {
             self.module.completed(&posted);
         }
         sent != 0
@@ -168,7 +246,7 @@ impl Nic {
         for some in verdicts.chunks(most.max(1)) {
             let head = OpHead::new(op::VERDICTS, 0).bytes();
             if let Ok(Some(posted)) = self.module.send(now, ep, &head, [some.as_bytes(), &[]]) {
-                self.queue(posted);
+                self.queue(now, posted);
             }
         }
         verdicts.clear();
@@ -194,7 +272,7 @@ impl Nic {
         if self.state.fetch_for_peer(id, 0, &mut bytes) == OK
             && let Ok(Some(posted)) = self.module.send(now, ep, &head, [&bytes, &[]])
         {
-            self.queue(posted);
+            self.queue(now, posted);
         }
         self.scratch = bytes;
         self.state.end_service(id);
@@ -240,7 +318,7 @@ impl Nic {
             self.module.send(now, ep, &head.bytes(), [&self.scratch, &[]])
         };
         match sent {
-            Ok(posted) => posted.into_iter().for_each(|posted| self.queue(posted)),
+            Ok(posted) => posted.into_iter().for_each(|posted| self.queue(now, posted)),
             Err(SendError::Gone | SendError::TooLong) => {
                 self.state.requests.remove(id);
                 return TryOutcome::Busy;

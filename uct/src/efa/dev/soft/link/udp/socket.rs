@@ -79,10 +79,10 @@ impl Socket {
         n
     }
 
-    /// A datagram of the last batch, and where it came from.
-    pub fn datagram(&self, at: usize) -> (SocketAddrV4, &[u8]) {
+    /// A datagram of the last batch, and where it came from. It may be decrypted in place.
+    pub fn datagram(&mut self, at: usize) -> (SocketAddrV4, &mut [u8]) {
         let (from, len) = self.from[at];
-        (from, &self.bytes[at * self.mtu..][..len.min(self.mtu)])
+        (from, &mut self.bytes[at * self.mtu..][..len.min(self.mtu)])
     }
 
     /// Sends up to [`BATCH`] datagrams. Returns how many the kernel took; one that it refuses for itself, and

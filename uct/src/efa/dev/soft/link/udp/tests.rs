@@ -166,6 +166,48 @@ fn nothing_is_lost_on_a_short_path_that_loses() {
     exchange_rdma(LOSSY);
 }
 
+/// A file with a secret, removed at the end.
+struct SecretFile(std::path::PathBuf);
+
+impl SecretFile {
+    fn new(text: &str) -> SecretFile {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("udp-{}-{text}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        SecretFile(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_secret_seals_all_and_keeps_others_out() {
+    let (one, two) = (SecretFile::new("the-secret-of-job-one"), SecretFile::new("the-secret-of-job-two"));
+    let sealed = [("SOFTEFA_SECRET_FILE", one.path()), ("SOFTEFA_UDP_LOSS", "0.01")];
+    exchange_messages(&sealed);
+    exchange_rdma(&sealed);
+    let other = [("SOFTEFA_SECRET_FILE", two.path()), ("SOFTEFA_UDP_LOSS", "0.01")];
+    let a = Side::open("softefa0", &sealed, QpKind::Srd);
+    let b = Side::open("softefa1", &other, QpKind::Srd);
+    a.qp.send_inline(&a.to(&b), 1, b"x", None).unwrap();
+    assert_eq!(status(&a, &b), DevStatus::Unreachable);
+    let stats = a.dev.link().udp().unwrap().auth_stats().unwrap();
+    assert!(stats.sealed > 100 && stats.opened > 100 && stats.forged == 0, "{stats:?}");
+    // Neither does one without a secret.
+    let c = Side::open("softefa1", &[], QpKind::Srd);
+    c.qp.send_inline(&c.to(&a), 1, b"x", None).unwrap();
+    assert_eq!(status(&c, &a), DevStatus::Unreachable);
+}
+
 #[test]
 fn many_messages_in_flight_complete_once() {
     let (a, b) = pair(&[("SOFTEFA_UDP_LOSS", "0.01")]);

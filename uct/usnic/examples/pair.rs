@@ -7,7 +7,7 @@
 //!
 //! `NODE` is 0 or 1, `OWN` and `PEER` are addresses with the first of four ports, one a flow. Both ends send
 //! `MESSAGES`. Keys: `secret` (a text of 16 bytes or more: datagrams are sealed), `mtu` (bytes of UDP
-//! payload), `timeout` (seconds). The last line on stdout has what was checked; exit code 0 if nothing is amiss.
+//! payload), `timeout` (seconds). The last line on stdout has what was checked; exit code 0: all is well.
 
 use std::collections::HashMap;
 use std::fmt::Display;

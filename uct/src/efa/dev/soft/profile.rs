@@ -134,8 +134,8 @@ ucs::config_table! {
         pub udp_mtu: u32 = "0", key "UDP_MTU", unit "bytes", check |mtu| *mtu == 0 || *mtu >= 1280 => "0, or at least 1280";
         /// Probability that a datagram is lost by its sender, for tests.
         pub udp_loss: f64 = "0", key "UDP_LOSS", range 0.0..=1.0;
-        /// File with the secret of the job, at least 16 bytes: datagrams are encrypted, and only processes that
-        /// have the same secret reach the device over UDP.
+        /// File with the secret of the job, at least 16 bytes: datagrams are encrypted, and only processes
+        /// with the same secret reach the device over UDP.
         pub secret_file: String = "", key "SECRET_FILE";
         /// Let anybody who can send datagrams to the device read and write the memory that programs register.
         /// Without it and without a secret the device listens at the loopback interface only, to processes of

@@ -18,22 +18,22 @@ pub fn copy_once(from: &[u8], to: &mut [u8]) {
     let mut at = 0;
     while at + 8 <= len {
         // SAFETY: `at + 8` is within both slices.
-        unsafe { copy_word::<u64>(from.add(at), to.add(at)) };
+        unsafe { copy_word::<u64>(from.wrapping_add(at), to.wrapping_add(at)) };
         at += 8;
     }
     if at + 4 <= len {
         // SAFETY: `at + 4` is within both slices.
-        unsafe { copy_word::<u32>(from.add(at), to.add(at)) };
+        unsafe { copy_word::<u32>(from.wrapping_add(at), to.wrapping_add(at)) };
         at += 4;
     }
     if at + 2 <= len {
         // SAFETY: `at + 2` is within both slices.
-        unsafe { copy_word::<u16>(from.add(at), to.add(at)) };
+        unsafe { copy_word::<u16>(from.wrapping_add(at), to.wrapping_add(at)) };
         at += 2;
     }
     if at < len {
         // SAFETY: `at` is within both slices.
-        unsafe { copy_word::<u8>(from.add(at), to.add(at)) };
+        unsafe { copy_word::<u8>(from.wrapping_add(at), to.wrapping_add(at)) };
     }
 }
 

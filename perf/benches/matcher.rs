@@ -34,14 +34,13 @@ fn all_posted(count: u64, pattern: fn(u64) -> Pattern) -> (ExpectedQueue, Vec<Ma
 
 /// Posts a receive at this index, or behind the last one.
 fn post(queue: &mut ExpectedQueue, wants: &mut Vec<MatchEntry>, pattern: Pattern, at: usize) {
-    queue.push(wants, pattern, |wants, want| {
-        if at == wants.len() {
-            wants.push(want);
-        } else {
-            wants[at] = want;
-        }
-        Some(at as u32)
-    });
+    let place = queue.place(wants, pattern);
+    if at == wants.len() {
+        wants.push(place.entry());
+    } else {
+        wants[at] = place.entry();
+    }
+    place.fill(wants, at as u32);
 }
 
 fn posted(c: &mut Criterion, name: &str, pattern: fn(u64) -> Pattern, tag: fn(u64) -> u64) {

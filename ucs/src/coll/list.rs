@@ -95,22 +95,21 @@ impl List {
         self.len += 1;
     }
 
-    /// Appends an element that `insert` puts into the store with the given link; `None` appends nothing. //
-    /// HOT
+    /// Link of an element that is to be appended by [`append_linked`](Self::append_linked). // HOT
     #[inline(always)]
-    pub fn push_new<L: Links + ?Sized>(
-        &mut self,
-        links: &mut L,
-        insert: impl FnOnce(&mut L, Link) -> Option<u32>,
-    ) -> Option<u32> {
-        let at = insert(links, Link { prev: self.tail, next: NIL, linked: true })?;
+    pub const fn next_link(&self) -> Link {
+        Link { prev: self.tail, next: NIL, linked: true }
+    }
+
+    /// Appends element `at`, whose link is [`next_link`](Self::next_link) of this list as it is now. // HOT
+    #[inline(always)]
+    pub fn append_linked<L: Links + ?Sized>(&mut self, links: &mut L, at: u32) {
         match self.tail {
             NIL => self.head = at,
             tail => links.link_mut(tail).next = at,
         }
         self.tail = at;
         self.len += 1;
-        Some(at)
     }
 
     /// Puts element `at` first; it must be in no list of this link.
@@ -231,11 +230,10 @@ mod tests {
                 match step {
                     0 if !there => { list.push_back(links, at); model.push(at); }
                     1 if !there => { list.push_front(links, at); model.insert(0, at); }
-                    4 => {
-                        let put = |links: &mut [Link], link| { links[at as usize] = link; Some(at) };
-                        let put = |links: &mut [Link], link| if there { None } else { put(links, link) };
-                        prop_assert_eq!(list.push_new(links, put), (!there).then_some(at));
-                        if !there { model.push(at); }
+                    4 if !there => {
+                        links[at as usize] = list.next_link();
+                        list.append_linked(links, at);
+                        model.push(at);
                     }
                     5 if !model.is_empty() => {
                         let first = model.remove(0);

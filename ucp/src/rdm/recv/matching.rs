@@ -166,37 +166,54 @@ pub struct ExpectedQueue {
     seq: u64,
 }
 
+/// The end of a list, where a receive will be appended.
+pub struct Place<'a> {
+    entry: MatchEntry,
+    list: &'a mut List,
+    /// 1 if the receive names tag and sender exactly.
+    added: usize,
+    exact: &'a mut usize,
+    seq: &'a mut u64,
+}
+
+impl Place<'_> {
+    /// The entry that the receive has in the store. // HOT
+    #[inline(always)]
+    pub fn entry(&self) -> MatchEntry {
+        self.entry
+    }
+
+    /// Appends the receive at `at` of the store, which has [`entry`](Self::entry). // HOT
+    #[inline(always)]
+    pub fn fill<S: MatchStore + ?Sized>(self, all: &mut S, at: u32) {
+        self.list.append_linked(&mut StoreLinks(all), at);
+        *self.exact += self.added;
+        *self.seq += 1;
+    }
+}
+
 impl ExpectedQueue {
     /// Makes an empty queue.
     pub fn new() -> ExpectedQueue {
         ExpectedQueue { buckets: Buckets::new(), exact: 0, wildcard: List::new(), seq: 0 }
     }
 
-    /// Appends a receive: `insert` puts it into the store with the entry given and returns its index. If it
-    /// returns `None`, nothing is appended. // HOT
+    /// Makes a place for a receive at the end of its list. The receive goes into the store with
+    /// [`Place::entry`], then [`Place::fill`] appends it. Dropping the place appends nothing. // HOT
     #[inline(always)]
-    pub fn push<S: MatchStore + ?Sized>(
-        &mut self,
-        all: &mut S,
-        pattern: Pattern,
-        insert: impl FnOnce(&mut S, MatchEntry) -> Option<u32>,
-    ) -> Option<u32> {
+    pub fn place<S: MatchStore + ?Sized>(&mut self, all: &mut S, pattern: Pattern) -> Place<'_> {
         let entry = MatchEntry { seq: self.seq, ..MatchEntry::new(pattern) };
-        let exact = pattern.is_exact();
-        let list = if exact {
+        let (list, exact) = if pattern.is_exact() {
             if self.buckets.needs_growth(self.exact) {
                 self.rehash(all);
             }
             let bucket = self.buckets.of(pattern.tag);
-            &mut self.buckets.lists[bucket]
+            (&mut self.buckets.lists[bucket], 1)
         } else {
-            &mut self.wildcard
+            (&mut self.wildcard, 0)
         };
-        let at =
-            list.push_new(&mut StoreLinks(all), |all, link| insert(all.0, MatchEntry { link, ..entry }))?;
-        self.exact += usize::from(exact);
-        self.seq += 1;
-        Some(at)
+        let entry = MatchEntry { link: list.next_link(), ..entry };
+        Place { entry, list, added: exact, exact: &mut self.exact, seq: &mut self.seq }
     }
 
     /// Removes the oldest receive that matches a message.

@@ -278,12 +278,10 @@ impl Recvs {
         pattern: Pattern,
         make: impl FnOnce(MatchEntry) -> RxOp,
     ) -> Option<SlotId> {
-        let mut posted = None;
-        self.match_queues[kind as usize].expected.push(&mut self.table, pattern, |rx, entry| {
-            posted = rx.insert(make(entry)).ok();
-            posted.map(index_of)
-        });
-        posted
+        let place = self.match_queues[kind as usize].expected.place(&mut self.table, pattern);
+        let id = self.table.insert_with(|_| make(place.entry()))?;
+        place.fill(&mut self.table, index_of(id));
+        Some(id)
     }
 
     /// Returns what a receive of the data of an announced active message waits for: the data arrives even if

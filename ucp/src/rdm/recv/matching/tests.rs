@@ -8,11 +8,11 @@ fn name(n: u32) -> SlotId {
 
 /// Posts a receive at the end of the store; answers its index.
 fn post(queue: &mut ExpectedQueue, wants: &mut Vec<MatchEntry>, pattern: Pattern) -> u32 {
-    let insert = |wants: &mut Vec<MatchEntry>, want| {
-        wants.push(want);
-        Some(wants.len() as u32 - 1)
-    };
-    queue.push(wants, pattern, insert).expect("a vector has room")
+    let place = queue.place(wants, pattern);
+    wants.push(place.entry());
+    let at = wants.len() as u32 - 1;
+    place.fill(wants, at);
+    at
 }
 
 #[test]

@@ -166,6 +166,14 @@ impl Link {
         }
     }
 
+    /// As [`barrier`](Self::barrier), but a pair calls `progress` all the time and never sleeps.
+    pub fn busy_barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
+        match &mut self.peers {
+            Peers::Pair(boot) => boot.busy_barrier(progress),
+            Peers::Loopback | Peers::Group(_) => self.barrier(progress),
+        }
+    }
+
     /// A watch of the other side of a pair, for another thread.
     pub fn watch(&self) -> Result<Option<PeerWatch>, BootError> {
         match &self.peers {
@@ -182,8 +190,9 @@ impl Link {
         }
     }
 
-    /// The cause of a group's failure. A group of two processes has a server in one of them, which ends when the
-    /// other process leaves: the connection to that process then tells the cause, and the group's its consequence.
+    /// The cause of a group's failure. A group of two processes has a server in one of them, which ends when
+    /// the other process leaves. The connection to that process then tells the cause, and the connection to
+    /// the group's server the consequence.
     pub fn cause_of(&mut self, failure: Failure) -> Failure {
         let lost = matches!(
             failure,

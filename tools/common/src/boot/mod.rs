@@ -34,6 +34,15 @@ const POLLS_BEFORE_WAIT: u32 = 64;
 const MIN_WAIT: Duration = Duration::from_micros(20);
 const MAX_WAIT: Duration = Duration::from_millis(1);
 
+/// What a wait does while nothing happens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Idle {
+    /// Sleeps.
+    Sleep,
+    /// Lets other threads of its core go first.
+    Yield,
+}
+
 /// Internet protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -119,7 +128,7 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Connection, BootError> {
         let mut connection = Connection::shake_hands(stream, peer, tool)?;
-        let greeting = connection.next_message(Some(Instant::now() + timeout), || 0);
+        let greeting = connection.next_message(Some(Instant::now() + timeout), Idle::Sleep, || 0);
         connection.check_greeting(greeting)?;
         Ok(connection)
     }
@@ -177,7 +186,7 @@ impl Connection {
         deadline: Option<Instant>,
         progress: impl FnMut() -> usize,
     ) -> Result<T, BootError> {
-        match self.next_message(deadline, progress)? {
+        match self.next_message(deadline, Idle::Sleep, progress)? {
             Message::Value(value) => {
                 serde_json::from_value(value).map_err(|e| BootError::Malformed(e.to_string()))
             }
@@ -195,11 +204,21 @@ impl Connection {
         self.recv(progress)
     }
 
-    /// Waits until both sides have called this, with progress meanwhile.
+    /// Waits until both sides have called this, with progress meanwhile. Sleeps between calls of `progress`
+    /// that find no events.
     pub fn barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
+        self.barrier_by(Idle::Sleep, progress)
+    }
+
+    /// As [`barrier`](Self::barrier), but calls `progress` all the time and never sleeps.
+    pub fn busy_barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
+        self.barrier_by(Idle::Yield, progress)
+    }
+
+    fn barrier_by(&mut self, idle: Idle, progress: impl FnMut() -> usize) -> Result<(), BootError> {
         self.barriers += 1;
         self.send_message(&Message::Barrier(self.barriers))?;
-        match self.next_message(None, progress)? {
+        match self.next_message(None, idle, progress)? {
             Message::Barrier(n) if n == self.barriers => Ok(()),
             _ => Err(BootError::Malformed(format!("barrier {} was expected", self.barriers))),
         }
@@ -241,6 +260,7 @@ impl Connection {
     fn next_message(
         &mut self,
         deadline: Option<Instant>,
+        when_idle: Idle,
         mut progress: impl FnMut() -> usize,
     ) -> Result<Message, BootError> {
         let (mut wait_time, mut idle) = (MIN_WAIT, 0u32);
@@ -256,6 +276,10 @@ impl Connection {
             let wait = match idle {
                 0..POLLS_BEFORE_WAIT => {
                     wait_time = MIN_WAIT;
+                    Duration::ZERO
+                }
+                _ if when_idle == Idle::Yield => {
+                    std::thread::yield_now();
                     Duration::ZERO
                 }
                 // Sleeping longer while nothing happens leaves the core to other threads.

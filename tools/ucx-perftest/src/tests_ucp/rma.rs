@@ -153,6 +153,7 @@ impl RmaTest<'_> {
         match self.spec.passive {
             // `-o`: no progress until the other side has finished.
             Passive::Idle if !self.side.is_active() => self.wait.barrier_idle(),
+            _ if !self.side.is_active() => self.wait.busy_barrier(&self.worker),
             _ => self.wait.barrier(&self.worker),
         }
     }

@@ -106,6 +106,12 @@ impl<'a> Waiter<'a> {
         Ok(self.link.barrier(|| worker.call(Worker::progress))?)
     }
 
+    /// A barrier in which the other side may access memory of this one, which makes no event here. A sleep
+    /// would hold its operations up.
+    pub fn busy_barrier(&mut self, worker: &TestWorker) -> Result<(), Failure> {
+        Ok(self.link.busy_barrier(|| worker.call(Worker::progress))?)
+    }
+
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {
         Ok(self.link.barrier(|| 0)?)
     }

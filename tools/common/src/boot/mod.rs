@@ -34,7 +34,7 @@ const POLLS_BEFORE_WAIT: u32 = 64;
 const MIN_WAIT: Duration = Duration::from_micros(20);
 const MAX_WAIT: Duration = Duration::from_millis(1);
 
-/// What a wait does while nothing happens.
+/// Conduct of a wait while nothing happens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
     /// Sleeps.

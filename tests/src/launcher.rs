@@ -19,7 +19,7 @@ pub fn softefa() -> &'static Path {
         // This program is TARGET/PROFILE/deps/NAME.
         let me = std::env::current_exe().unwrap();
         let profile = me.ancestors().nth(2).unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
+        let mut cargo = crate::cargo::command();
         // The library is not built with a program.
         cargo.current_dir(root).args(crate::cargo::build(profile, "--bin", "softefa")).arg("--lib");
         cargo.arg("--target-dir").arg(profile.parent().unwrap());

@@ -13,7 +13,7 @@ fn build(name: &str) -> PathBuf {
     // This program is TARGET/PROFILE/deps/NAME.
     let me = std::env::current_exe().unwrap();
     let profile = me.ancestors().nth(2).unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = suites::cargo::command();
     cargo.current_dir(root).args(suites::cargo::build(profile, "--example", name));
     cargo.arg("--target-dir").arg(profile.parent().unwrap());
     let built = cargo.output().unwrap();

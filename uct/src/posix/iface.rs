@@ -2,7 +2,7 @@
 //! one load of shared memory and no system call.
 
 use super::addr;
-use super::peer::{Link, Peer};
+use super::peer::{Link, Loss, Peer};
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
@@ -171,9 +171,9 @@ impl Iface {
         let peer = Rc::new(Peer::new(name));
         if inner.rx.is_corrupt() {
             // Answers could not arrive.
-            peer.mark_failed(Error::Corrupt);
+            peer.mark_failed(Loss::Corrupt);
         } else if inner.rx.has_peer_failed() && peer.has_died(own.server()) {
-            peer.mark_failed(Error::PeerDead);
+            peer.mark_failed(Loss::Dead);
         }
         if peers.len() == peers.capacity() {
             peers.retain(|_, peer| peer.strong_count() > 0);
@@ -438,8 +438,8 @@ impl Inner {
         if !dead.is_empty() || !lost.is_empty() || !corrupt.is_empty() {
             self.rx.set_peer_failed();
         }
-        lost.iter().for_each(|peer| peer.mark_failed(Error::PeerDead));
-        corrupt.iter().for_each(|peer| peer.mark_failed(Error::Corrupt));
+        lost.iter().for_each(|peer| peer.mark_failed(Loss::Dead));
+        corrupt.iter().for_each(|peer| peer.mark_failed(Loss::Corrupt));
         self.failed_peers.add(lost.into_iter().chain(corrupt), |peer| &peer.eps);
     }
 }

@@ -36,14 +36,35 @@ pub struct Peer {
     /// It was gone when it was to be attached, or its process has died: every call on its endpoints fails.
     failed: Cell<bool>,
     reported: Cell<bool>,
-    /// The error of its endpoints, once it has failed.
-    cause: Cell<Error>,
+    /// Why, once it has failed.
+    loss: Cell<Loss>,
     /// The log says why it cannot be reached.
     told_why: Cell<bool>,
     /// The ticket below which all is that it can have sent, once it is dead.
     drain_limit: Cell<Option<u64>>,
     pub eps: EpTable,
     pub waiting: WaitingQueues,
+}
+
+/// Why a peer has failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The process has died, or has closed the interface.
+    Dead,
+    /// A process has overwritten shared memory.
+    Corrupt,
+}
+
+impl Loss {
+    /// The error of operations with the peer. Each arm is a constant, so that the compiler sees in a caller
+    /// that they fail. // HOT
+    #[inline(always)]
+    fn error(self) -> Error {
+        match self {
+            Loss::Dead => Error::PeerDead,
+            Loss::Corrupt => Error::Corrupt,
+        }
+    }
 }
 
 pub struct Link {
@@ -64,7 +85,7 @@ pub struct Link {
     watch: Arc<ProcWatch>,
     dead: Cell<bool>,
     /// Why, if it is dead.
-    cause: Cell<Error>,
+    loss: Cell<Loss>,
     full_count: Cell<u32>,
     wake: Wake,
 }
@@ -108,10 +129,10 @@ impl Peer {
     pub fn new(name: Name) -> Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
         let (failed, reported, told_why) = (Cell::new(false), Cell::new(false), Cell::new(false));
-        let cause = Cell::new(Error::PeerDead);
+        let loss = Cell::new(Loss::Dead);
         let drain_limit = Cell::new(None);
         let (link, eps, waiting) = (OnceCell::new(), EpTable::default(), WaitingQueues::default());
-        Peer { name, link, fetched, query, failed, reported, cause, told_why, drain_limit, eps, waiting }
+        Peer { name, link, fetched, query, failed, reported, loss, told_why, drain_limit, eps, waiting }
     }
 
     pub fn name(&self) -> Name {
@@ -171,14 +192,14 @@ impl Peer {
         self.fetched.take().is_some()
     }
 
-    /// Marks the peer failed, as its process has died, or shared memory is corrupt (`cause`): every call on
-    /// its endpoints fails from now on.
-    pub fn mark_failed(&self, cause: Error) {
-        self.cause.set(cause);
+    /// Marks the peer failed, as its process has died, or shared memory is corrupt: every call on its
+    /// endpoints fails from now on.
+    pub fn mark_failed(&self, loss: Loss) {
+        self.loss.set(loss);
         self.failed.set(true);
         self.reported.set(true);
         if let Some(link) = self.link.get() {
-            link.mark_dead(cause);
+            link.mark_dead(loss);
         }
         self.query.take();
         self.drop_fetched();
@@ -188,15 +209,23 @@ impl Peer {
         self.failed.get()
     }
 
-    /// The error of a peer that has failed, or of which a send has found that it will.
-    #[cold]
+    /// The error of a peer that has failed, or of which a send has found that it will. // HOT
+    #[inline(always)]
     pub fn cause(&self) -> Error {
-        self.link.get().filter(|link| link.dead.get()).map_or(self.cause.get(), |link| link.cause.get())
+        self.loss().error()
+    }
+
+    #[cold]
+    fn loss(&self) -> Loss {
+        match self.link.get() {
+            Some(link) if link.dead.get() => link.loss.get(),
+            _ => self.loss.get(),
+        }
     }
 
     /// Whether a send has found its segment corrupt, and its endpoints have not been failed.
     pub fn is_found_corrupt(&self) -> bool {
-        !self.reported.get() && self.cause() == Error::Corrupt
+        !self.reported.get() && self.loss() == Loss::Corrupt
     }
 
     pub fn is_reported(&self) -> bool {
@@ -321,7 +350,7 @@ impl Link {
             own_name: iface.name(),
             watch: fetched.watch,
             dead: Cell::new(false),
-            cause: Cell::new(Error::PeerDead),
+            loss: Cell::new(Loss::Dead),
             full_count: Cell::new(0),
             wake,
         })
@@ -503,12 +532,12 @@ impl Link {
             return Refused::NoResource;
         }
         // A closed interface does not count: its process may have memory to put to.
-        if self.cause.get() == Error::Corrupt {
+        if self.loss.get() == Loss::Corrupt {
             by.on_peer_corrupt();
         } else if self.watch.check() {
             by.on_peer_dead();
         }
-        Refused::Failed(self.cause.get())
+        Refused::Failed(self.loss.get().error())
     }
 
     fn is_alive(&self) -> bool {
@@ -516,16 +545,16 @@ impl Link {
             let flags = fifo::flags(self.seg.state());
             let cells = u64::from(self.seg.shape().cells);
             if flags & fifo::CORRUPT != 0 {
-                self.mark_dead(Error::Corrupt);
+                self.mark_dead(Loss::Corrupt);
             } else if flags & fifo::CLOSED != 0 || self.watch.check() {
-                self.mark_dead(Error::PeerDead);
+                self.mark_dead(Loss::Dead);
             } else if !fifo::is_possible(self.seg.head(), self.seg.tail(), cells) {
                 tracing::error!(
                     "head or tail of a peer's shared memory is corrupt: a process has overwritten it"
                 );
                 // The peer finds it, and other writers.
                 self.seg.state().fetch_or(fifo::CLOSED | fifo::CORRUPT, Ordering::SeqCst);
-                self.mark_dead(Error::Corrupt);
+                self.mark_dead(Loss::Corrupt);
             }
         }
         !self.dead.get()
@@ -535,9 +564,9 @@ impl Link {
         self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0
     }
 
-    fn mark_dead(&self, cause: Error) {
+    fn mark_dead(&self, loss: Loss) {
         if !self.dead.replace(true) {
-            self.cause.set(cause);
+            self.loss.set(loss);
         }
         self.cells.set(0);
     }
@@ -545,7 +574,7 @@ impl Link {
     #[cold]
     fn on_flags(&self, flags: u32) {
         if flags & fifo::CLOSED != 0 {
-            self.mark_dead(if flags & fifo::CORRUPT != 0 { Error::Corrupt } else { Error::PeerDead });
+            self.mark_dead(if flags & fifo::CORRUPT != 0 { Loss::Corrupt } else { Loss::Dead });
         }
         if flags & fifo::ARMED == 0 || !fifo::disarm(self.seg.state()) {
             return;

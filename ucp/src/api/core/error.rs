@@ -1,5 +1,6 @@
 //! Errors of operations. [`Error`] is small and `Copy`; [`Error::status`] maps it to the C API.
 
+use super::requests::MAX_OPERATIONS;
 use crate::rdm::{ABORTED, LocalError};
 use ucs::sync::LockError;
 use ucs::{Blame, StaticText, Status};
@@ -111,8 +112,8 @@ pub enum Error {
     /// and peer are well.
     #[error("operation with {}: {}", PeerName(.0), .1)]
     Local(Option<PeerId>, LocalError),
-    /// The worker has too many operations in progress.
-    #[error("too many operations are running")]
+    /// The worker has too many operations in progress: [`MAX_OPERATIONS`] of one kind, such as receives.
+    #[error("too many operations are running: a worker has at most {MAX_OPERATIONS} of a kind")]
     Exhausted,
     /// The process or system has no free file descriptor to reach this peer.
     #[error("no file descriptor left to reach peer {} with (raise the limit, see `ulimit -n`)", .0.0)]
@@ -317,6 +318,8 @@ mod tests {
             assert_eq!(Error::of_peer(PEER, fault).peer(), Some(PEER), "{fault}");
         }
         assert_eq!(Device(None, EfaStatus::UnsupportedOp).to_string(), "a peer: device completion status 3");
+        let text = "too many operations are running: a worker has at most 1048576 of a kind";
+        assert_eq!(Error::from(OpError::NoResource).to_string(), text);
         let text = Local(None, LocalError::System(StaticText::new("mmap: ENOMEM"))).to_string();
         assert_eq!(text, "operation with a peer: mmap: ENOMEM");
         assert_eq!(Error::of_peer(PEER, PeerError::ACCESS), RemoteAccess(PEER));

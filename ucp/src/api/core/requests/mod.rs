@@ -25,7 +25,7 @@ use pool::Pool;
 pub use count::RequestTable;
 pub(crate) use op::{Action, EMPTY_STATUS, Ended, Notify, Role};
 pub use op::{Callback, OpStatus};
-pub use pool::RequestRoom;
+pub use pool::{MAX_OPERATIONS, RequestRoom};
 pub use request_id::RequestId;
 
 /// Running and completed operations of a worker, until they are freed.

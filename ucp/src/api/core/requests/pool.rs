@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::{BLOCK_SIZE, Block, BlockPtr, Generation, OwnerNumber};
 
-/// Most blocks of a pool.
-const MAX_BLOCKS: usize = 1 << 20;
+/// Most operations of one kind that a worker has in progress, such as receives, and most requests in all.
+pub const MAX_OPERATIONS: usize = 1 << 20;
 const BLOCKS_PER_CHUNK: usize = 256;
 /// Size of a chunk above which it has fewer blocks, bytes.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -148,7 +148,7 @@ impl Pool {
     /// memory, or too many blocks.
     #[cold]
     pub(super) fn grow(&mut self, owner: OwnerNumber) -> Option<BlockPtr> {
-        if self.blocks >= MAX_BLOCKS {
+        if self.blocks >= MAX_OPERATIONS {
             return None;
         }
         let chunk = Chunk::get(self.room.size)?;

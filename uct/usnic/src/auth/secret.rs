@@ -25,7 +25,7 @@ impl Secret {
     /// Takes the bytes of a secret.
     ///
     /// # Errors
-    /// Fails if there are fewer than [`SHORTEST`] or more than [`LONGEST`], and names both.
+    /// Fails if there are fewer than 16 or more than 4096, and names both.
     pub fn new(bytes: &[u8]) -> Result<Secret, String> {
         match bytes.len() {
             SHORTEST..=LONGEST => Ok(Secret(bytes.to_vec())),

@@ -189,7 +189,7 @@ impl Auth {
 
     /// Seals a datagram for a node and writes it to the start of `out`. Returns its length, which is
     /// [`OVERHEAD`] more.
-    /// The same bytes sealed again are another datagram.
+    /// Sealing equal bytes twice gives two different datagrams.
     ///
     /// # Errors
     /// Fails without a session, and then asks for one.

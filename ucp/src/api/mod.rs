@@ -14,7 +14,7 @@ mod stream;
 mod tag;
 mod worker;
 
-pub use crate::cm::{ConnRequest, ConnectFailure};
+pub use crate::cm::{ConnRequest, ConnectFailure, SockCm, SockCmEvent, SockConn, SockListener};
 pub use am::send::{AmParams, AmProto, AmSend};
 pub use am::tag::AM_MAX_HEADER;
 pub use cm::connect::{ConnectParams, SocketAddrs};

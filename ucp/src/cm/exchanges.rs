@@ -1,7 +1,7 @@
 //! All exchanges of a worker. A client's exchange connects, sends HELLO, awaits the answer and sends CONFIRM.
 //! A server's awaits HELLO and becomes a request of the program; when the program accepts it, it is an
-//! exchange again, which awaits CONFIRM. `E` is what an exchange is for (an endpoint), `L` what a listener
-//! calls.
+//! exchange again, which awaits CONFIRM. An exchange that stays ends when one side closes it. `E` is what an
+//! exchange is for (an endpoint), `L` what a listener calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use super::conn::Conn;
 use super::failure::ConnectFailure;
 use super::frame::{Answer, Frame, Kind};
 use super::limits::{CmConfig, victim};
-use super::request::{ConnRequest, OpenRequest};
+use super::request::{ConnRequest, Hello, OpenRequest};
 use crate::address::Address;
 
 /// Most connections taken from a listening socket in one poll.
@@ -42,15 +42,28 @@ pub(crate) struct ListenerId(u64);
 pub(crate) enum CmEvent<E, L> {
     /// A client asks to be connected.
     Requested(ListenerId, L, ConnRequest),
-    /// The server has told its address. [`Exchanges::confirm`] is to follow.
-    Accepted(ConnId, E, Address),
-    /// There is no connection.
-    Failed(E, ConnectFailure),
+    /// The server has told its address, with data of its program. [`Exchanges::confirm`] is to follow.
+    Accepted(ConnId, E, Address, Vec<u8>),
+    /// The client has confirmed an exchange that stays.
+    Confirmed(E),
+    /// There is no connection. A server that has rejected may have sent data.
+    Failed(E, ConnectFailure, Vec<u8>),
+    /// The other side has closed an exchange that stays, or its process has ended.
+    Closed(E),
+}
+
+/// Whether an exchange ends when both sides are connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lifetime {
+    UntilConnected,
+    /// Until one side closes it.
+    Stays,
 }
 
 struct ListenerEntry<L> {
     socket: TcpListener,
     call: L,
+    lifetime: Lifetime,
     /// Time from which to try again, while it can take no connection.
     paused: Option<Nanos>,
 }
@@ -58,6 +71,7 @@ struct ListenerEntry<L> {
 struct Exchange<E> {
     conn: Conn,
     stage: Stage<E>,
+    lifetime: Lifetime,
     deadline: Nanos,
     interest: Interest,
 }
@@ -68,22 +82,26 @@ enum Stage<E> {
     /// Client: the answer is awaited.
     AwaitAnswer(E),
     /// Client: the server's address has been reported.
-    Reported,
+    Reported(E),
     /// Client: CONFIRM is being sent.
-    Confirming,
+    Confirming(E),
     /// Server: HELLO is awaited, from this client.
     AwaitHello(ListenerId, SocketAddr),
     /// Server: CONFIRM is awaited.
     AwaitConfirm(E),
+    /// Both are connected, and the exchange stays.
+    Open(E),
 }
 
 /// Continuation of an exchange after a step.
 enum Next<E> {
     Wait(Stage<E>),
     Over,
-    Failed(E, ConnectFailure),
-    Accepted(E, Address),
-    Requested(ListenerId, SocketAddr, (Address, u64)),
+    Failed(E, ConnectFailure, Vec<u8>),
+    Accepted(E, Address, Vec<u8>),
+    Confirmed(E),
+    Closed(E),
+    Requested(ListenerId, SocketAddr, Hello),
 }
 
 pub(crate) struct Exchanges<E, L> {
@@ -98,7 +116,7 @@ pub(crate) struct Exchanges<E, L> {
     events: VecDeque<CmEvent<E, L>>,
 }
 
-impl<E, L: Clone> Exchanges<E, L> {
+impl<E: Clone, L: Clone> Exchanges<E, L> {
     pub(crate) fn new(config: CmConfig) -> Result<Self, Errno> {
         Ok(Exchanges {
             epoll: Epoll::new()?,
@@ -134,9 +152,11 @@ impl<E, L: Clone> Exchanges<E, L> {
         self.events.push_front(event);
     }
 
+    /// Time at which [`Exchanges::poll`] has something to do without an event.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let paused = self.listeners.values().filter_map(|listener| listener.paused);
-        self.exchanges.values().map(|exchange| exchange.deadline).chain(paused).min()
+        let deadlines = self.exchanges.values().map(|exchange| exchange.deadline).chain(paused);
+        deadlines.filter(|deadline| *deadline != Nanos::NEVER).min()
     }
 
     fn next_id(&mut self) -> u64 {
@@ -145,10 +165,15 @@ impl<E, L: Clone> Exchanges<E, L> {
     }
 
     /// Adds a listening socket, which is non-blocking.
-    pub(crate) fn listen(&mut self, socket: TcpListener, call: L) -> Result<ListenerId, Errno> {
+    pub(crate) fn listen(
+        &mut self,
+        socket: TcpListener,
+        call: L,
+        lifetime: Lifetime,
+    ) -> Result<ListenerId, Errno> {
         let id = self.next_id();
         self.epoll.add(&socket, id)?;
-        self.listeners.insert(ListenerId(id), ListenerEntry { socket, call, paused: None });
+        self.listeners.insert(ListenerId(id), ListenerEntry { socket, call, lifetime, paused: None });
         Ok(ListenerId(id))
     }
 
@@ -173,10 +198,11 @@ impl<E, L: Clone> Exchanges<E, L> {
         &mut self,
         mut conn: Conn,
         (ep, address, client_id): (E, Vec<u8>, u64),
+        lifetime: Lifetime,
         now: Nanos,
-    ) -> Result<(), Errno> {
-        conn.queue(&Frame { kind: Kind::Hello, word: client_id, body: address });
-        self.add(conn, Stage::Connecting(ep), Interest::Write, now).map(drop)
+    ) -> Result<ConnId, Errno> {
+        conn.queue(&Frame { kind: hello_kind(lifetime), word: client_id, body: address });
+        self.add(conn, (Stage::Connecting(ep), lifetime), Interest::Write, now)
     }
 
     /// Accepts a request: sends the address of the accepting worker.
@@ -184,8 +210,9 @@ impl<E, L: Clone> Exchanges<E, L> {
         &mut self,
         mut conn: Conn,
         (ep, address): (E, Vec<u8>),
+        lifetime: Lifetime,
         now: Nanos,
-    ) -> Result<(), Errno> {
+    ) -> Result<ConnId, Errno> {
         let unconfirmed = |exchange: &Exchange<E>| matches!(exchange.stage, Stage::AwaitConfirm(_));
         if self.exchanges.values().filter(|exchange| unconfirmed(exchange)).count() >= self.config.max_pending
         {
@@ -193,25 +220,49 @@ impl<E, L: Clone> Exchanges<E, L> {
             oldest.into_iter().for_each(|id| self.expire(id));
         }
         conn.queue(&Frame { kind: Kind::Accept, word: 0, body: address });
-        let id = self.add(conn, Stage::AwaitConfirm(ep), Interest::ReadWrite, now)?;
+        let id = self.add(conn, (Stage::AwaitConfirm(ep), lifetime), Interest::ReadWrite, now)?;
         self.step(id, now);
-        Ok(())
+        Ok(id)
+    }
+
+    /// Closes an exchange: the other side of one that stays is told.
+    pub(crate) fn close(&mut self, id: ConnId) {
+        self.exchanges.remove(&id);
     }
 
     /// Tells the server whether the client's endpoint is connected.
     pub(crate) fn confirm(&mut self, id: ConnId, answer: Answer, now: Nanos) {
-        if let Some(exchange) = self.exchanges.get_mut(&id) {
+        if let Some(exchange) = self.exchanges.get_mut(&id)
+            && let Stage::Reported(ep) = &exchange.stage
+        {
+            exchange.stage = Stage::Confirming(ep.clone());
             exchange.conn.queue(&Frame::answer(Kind::Confirm, answer));
-            exchange.stage = Stage::Confirming;
             self.step(id, now);
         }
     }
 
-    fn add(&mut self, conn: Conn, stage: Stage<E>, interest: Interest, now: Nanos) -> Result<ConnId, Errno> {
+    /// Discards events of exchanges for which `is_of` holds.
+    pub(crate) fn discard_events(&mut self, is_of: impl Fn(&E) -> bool) {
+        self.events.retain(|event| match event {
+            CmEvent::Requested(..) => true,
+            CmEvent::Accepted(_, ep, ..)
+            | CmEvent::Confirmed(ep)
+            | CmEvent::Failed(ep, ..)
+            | CmEvent::Closed(ep) => !is_of(ep),
+        });
+    }
+
+    fn add(
+        &mut self,
+        conn: Conn,
+        (stage, lifetime): (Stage<E>, Lifetime),
+        interest: Interest,
+        now: Nanos,
+    ) -> Result<ConnId, Errno> {
         let id = self.next_id();
         self.epoll.add_for(&conn.stream, id, interest)?;
         let deadline = now + self.config.timeout;
-        self.exchanges.insert(ConnId(id), Exchange { conn, stage, deadline, interest });
+        self.exchanges.insert(ConnId(id), Exchange { conn, stage, lifetime, deadline, interest });
         Ok(ConnId(id))
     }
 
@@ -244,25 +295,42 @@ impl<E, L: Clone> Exchanges<E, L> {
 
     fn expire(&mut self, id: ConnId) {
         let Some(exchange) = self.exchanges.remove(&id) else { return };
-        if let Stage::Connecting(ep) | Stage::AwaitAnswer(ep) | Stage::AwaitConfirm(ep) = exchange.stage {
-            self.events.push_back(CmEvent::Failed(ep, ConnectFailure::TimedOut));
+        match exchange.stage {
+            Stage::Connecting(ep) | Stage::AwaitAnswer(ep) | Stage::AwaitConfirm(ep) => {
+                self.events.push_back(CmEvent::Failed(ep, ConnectFailure::TimedOut, Vec::new()));
+            }
+            Stage::Reported(ep) | Stage::Confirming(ep) | Stage::Open(ep)
+                if exchange.lifetime == Lifetime::Stays =>
+            {
+                self.events.push_back(CmEvent::Closed(ep));
+            }
+            _ => {}
         }
     }
 
     fn step(&mut self, id: ConnId, now: Nanos) {
-        let Some(Exchange { mut conn, stage, deadline, interest }) = self.exchanges.remove(&id) else {
+        let Some(Exchange { mut conn, stage, lifetime, mut deadline, interest }) = self.exchanges.remove(&id)
+        else {
             return;
         };
-        let stage = match advance(&mut conn, stage) {
+        let stage = match advance(&mut conn, stage, lifetime) {
             Next::Over => return,
-            Next::Failed(ep, why) => return self.events.push_back(CmEvent::Failed(ep, why)),
+            Next::Failed(ep, why, data) => return self.events.push_back(CmEvent::Failed(ep, why, data)),
+            Next::Closed(ep) => return self.events.push_back(CmEvent::Closed(ep)),
             Next::Requested(listener, peer, hello) => return self.request(conn, listener, peer, hello),
-            Next::Accepted(ep, address) => {
-                self.events.push_back(CmEvent::Accepted(id, ep, address));
-                Stage::Reported
+            Next::Accepted(ep, address, data) => {
+                self.events.push_back(CmEvent::Accepted(id, ep.clone(), address, data));
+                Stage::Reported(ep)
+            }
+            Next::Confirmed(ep) => {
+                self.events.push_back(CmEvent::Confirmed(ep.clone()));
+                Stage::Open(ep)
             }
             Next::Wait(stage) => stage,
         };
+        if matches!(stage, Stage::Open(_)) {
+            deadline = Nanos::NEVER;
+        }
         let wanted = match &stage {
             Stage::Connecting(_) => Interest::Write,
             _ if conn.has_unsent() => Interest::ReadWrite,
@@ -270,13 +338,13 @@ impl<E, L: Clone> Exchanges<E, L> {
         };
         if wanted != interest && self.epoll.modify(&conn.stream, id.0, wanted).is_err() {
             // Without events it ends by its deadline: at once.
-            self.exchanges.insert(id, Exchange { conn, stage, deadline: now, interest });
+            self.exchanges.insert(id, Exchange { conn, stage, lifetime, deadline: now, interest });
             return self.expire(id);
         }
-        self.exchanges.insert(id, Exchange { conn, stage, deadline, interest: wanted });
+        self.exchanges.insert(id, Exchange { conn, stage, lifetime, deadline, interest: wanted });
     }
 
-    fn request(&mut self, conn: Conn, id: ListenerId, peer: SocketAddr, hello: (Address, u64)) {
+    fn request(&mut self, conn: Conn, id: ListenerId, peer: SocketAddr, hello: Hello) {
         let Some(listener) = self.listeners.get(&id) else { return };
         let Ok(local) = conn.stream.local_addr() else { return };
         if self.epoll.remove(&conn.stream).is_ok() {
@@ -321,10 +389,12 @@ impl<E, L: Clone> Exchanges<E, L> {
                 // The client has gone meanwhile.
                 Err(_) => continue,
             };
+            let lifetime = listener.lifetime;
+            let stage = (Stage::AwaitHello(id, peer), lifetime);
             let added = stream
                 .set_nonblocking(true)
                 .map_err(Errno::from)
-                .and_then(|()| self.add(Conn::new(stream), Stage::AwaitHello(id, peer), Interest::Read, now));
+                .and_then(|()| self.add(Conn::new(stream), stage, Interest::Read, now));
             match added {
                 Ok(id) => self.step(id, now),
                 Err(error) => tracing::debug!("listener cannot take a connection: {error}"),
@@ -351,38 +421,48 @@ impl<E, L: Clone> Exchanges<E, L> {
 }
 
 /// Moves one exchange as far as its socket allows.
-fn advance<E>(conn: &mut Conn, stage: Stage<E>) -> Next<E> {
+fn advance<E>(conn: &mut Conn, stage: Stage<E>, lifetime: Lifetime) -> Next<E> {
     match stage {
         Stage::Connecting(ep) => match conn.finish_connect().and_then(|()| conn.send()) {
             Ok(()) => Next::Wait(Stage::AwaitAnswer(ep)),
-            Err(why) => Next::Failed(ep, why),
+            Err(why) => Next::Failed(ep, why, Vec::new()),
         },
-        Stage::AwaitAnswer(ep) => match conn.send().and_then(|()| conn.read()).and_then(read_answer) {
-            Ok(Some(address)) => Next::Accepted(ep, address),
+        Stage::AwaitAnswer(ep) => match conn.send().and_then(|()| conn.read()) {
+            Ok(Some(frame)) => read_answer(ep, frame),
             Ok(None) => Next::Wait(Stage::AwaitAnswer(ep)),
-            Err(why) => Next::Failed(ep, why),
+            Err(why) => Next::Failed(ep, why, Vec::new()),
         },
-        Stage::Reported => Next::Wait(Stage::Reported),
-        Stage::Confirming => match conn.send() {
-            Ok(()) if conn.has_unsent() => Next::Wait(Stage::Confirming),
+        Stage::Reported(ep) => Next::Wait(Stage::Reported(ep)),
+        Stage::Confirming(ep) => match conn.send() {
+            Ok(()) if conn.has_unsent() => Next::Wait(Stage::Confirming(ep)),
+            Ok(()) if lifetime == Lifetime::Stays => Next::Wait(Stage::Open(ep)),
+            Err(_) if lifetime == Lifetime::Stays => Next::Closed(ep),
             _ => Next::Over,
         },
-        Stage::AwaitHello(listener, peer) => match conn.read().and_then(read_hello) {
-            Ok(Some(hello)) => Next::Requested(listener, peer, hello),
-            Ok(None) => Next::Wait(Stage::AwaitHello(listener, peer)),
-            Err(why) => {
-                if why == ConnectFailure::Malformed {
-                    conn.queue(&Frame::answer(Kind::Reject, Answer::NotUnderstood));
-                    let _ = conn.send();
+        Stage::AwaitHello(listener, peer) => {
+            match conn.read().and_then(|frame| read_hello(frame, lifetime)) {
+                Ok(Some(hello)) => Next::Requested(listener, peer, hello),
+                Ok(None) => Next::Wait(Stage::AwaitHello(listener, peer)),
+                Err(why) => {
+                    if why == ConnectFailure::Malformed {
+                        conn.queue(&Frame::answer(Kind::Reject, Answer::NotUnderstood));
+                        let _ = conn.send();
+                    }
+                    tracing::debug!(%peer, "listener drops a client: {why}");
+                    Next::Over
                 }
-                tracing::debug!(%peer, "listener drops a client: {why}");
-                Next::Over
             }
-        },
+        }
         Stage::AwaitConfirm(ep) => match conn.send().and_then(|()| conn.read()).and_then(read_confirm) {
             Ok(None) => Next::Wait(Stage::AwaitConfirm(ep)),
+            Ok(Some(())) if lifetime == Lifetime::Stays => Next::Confirmed(ep),
             Ok(Some(())) => Next::Over,
-            Err(why) => Next::Failed(ep, why),
+            Err(why) => Next::Failed(ep, why, Vec::new()),
+        },
+        // Nothing is sent any more: all that can come is the end.
+        Stage::Open(ep) => match conn.read() {
+            Ok(None) => Next::Wait(Stage::Open(ep)),
+            _ => Next::Closed(ep),
         },
     }
 }
@@ -391,22 +471,36 @@ fn is_resource(error: &std::io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| Errno(errno).is_resource())
 }
 
-fn read_hello(frame: Option<Frame>) -> Result<Option<(Address, u64)>, ConnectFailure> {
+fn hello_kind(lifetime: Lifetime) -> Kind {
+    match lifetime {
+        Lifetime::UntilConnected => Kind::Hello,
+        Lifetime::Stays => Kind::Open,
+    }
+}
+
+fn read_hello(frame: Option<Frame>, lifetime: Lifetime) -> Result<Option<Hello>, ConnectFailure> {
     match frame {
         None => Ok(None),
-        Some(Frame { kind: Kind::Hello, word, body }) => Ok(Some((read_address(&body)?, word))),
+        Some(Frame { kind, word, body }) if kind == hello_kind(lifetime) => {
+            let (address, data) = read_address(&body)?;
+            Ok(Some(Hello { address, client_id: word, data }))
+        }
         Some(_) => Err(ConnectFailure::Malformed),
     }
 }
 
-fn read_answer(frame: Option<Frame>) -> Result<Option<Address>, ConnectFailure> {
-    match frame {
-        None => Ok(None),
-        Some(Frame { kind: Kind::Accept, body, .. }) => read_address(&body).map(Some),
-        Some(Frame { kind: Kind::Reject, word, .. }) => {
-            Err(answer(word)?.unwrap_or(ConnectFailure::Malformed))
+fn read_answer<E>(ep: E, frame: Frame) -> Next<E> {
+    let malformed = ConnectFailure::Malformed;
+    match frame.kind {
+        Kind::Accept => match read_address(&frame.body) {
+            Ok((address, data)) => Next::Accepted(ep, address, data),
+            Err(why) => Next::Failed(ep, why, Vec::new()),
+        },
+        Kind::Reject => {
+            let why = answer(frame.word).ok().flatten().unwrap_or(malformed);
+            Next::Failed(ep, why, frame.body)
         }
-        Some(_) => Err(ConnectFailure::Malformed),
+        _ => Next::Failed(ep, malformed, Vec::new()),
     }
 }
 
@@ -422,6 +516,10 @@ fn answer(word: u64) -> Result<Option<ConnectFailure>, ConnectFailure> {
     Answer::try_from(word).map(Answer::failure).map_err(|_| ConnectFailure::Malformed)
 }
 
-fn read_address(body: &[u8]) -> Result<Address, ConnectFailure> {
-    Address::unpack(body).map_err(|_| ConnectFailure::Malformed)
+/// The address at the beginning of a body, and the data behind it.
+fn read_address(body: &[u8]) -> Result<(Address, Vec<u8>), ConnectFailure> {
+    let malformed = ConnectFailure::Malformed;
+    let address = Address::unpack(body).map_err(|_| malformed)?;
+    let len = Address::packed_len(body).map_err(|_| malformed)?;
+    Ok((address, body.get(len..).unwrap_or_default().to_vec()))
 }

@@ -1,16 +1,18 @@
-//! Frames of an exchange: 16 bytes of header, then a packed worker address or nothing. All numbers are little
-//! endian.
+//! Frames of an exchange: 16 bytes of header, then a packed worker address or nothing. Data of the program may
+//! follow. All numbers are little endian.
 //!
 //! | Bytes | Meaning |
 //! |---|---|
 //! | 0..4 | `UCCM` |
 //! | 4 | version, 1 |
-//! | 5 | kind: 1 HELLO, 2 ACCEPT, 3 REJECT, 4 CONFIRM |
+//! | 5 | kind: 1 HELLO, 2 ACCEPT, 3 REJECT, 4 CONFIRM, 5 OPEN |
 //! | 6..8 | length of the body |
-//! | 8..16 | HELLO: the client's id; ACCEPT: 0; REJECT and CONFIRM: an [`Answer`] |
+//! | 8..16 | HELLO and OPEN: the client's id; ACCEPT: 0; REJECT and CONFIRM: an [`Answer`] |
 //!
 //! The client sends HELLO with its address. The server answers ACCEPT with the address of the accepting
-//! worker, or REJECT. After ACCEPT the client sends CONFIRM and closes.
+//! worker, or REJECT. After ACCEPT the client sends CONFIRM and closes. OPEN takes the place of HELLO if neither
+//! side closes then: the end of the TCP connection tells the other side that this one has disconnected. Only
+//! these exchanges carry data of the program: in OPEN and ACCEPT behind the address, in REJECT alone.
 
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 
@@ -29,6 +31,7 @@ pub(super) enum Kind {
     Accept = 2,
     Reject = 3,
     Confirm = 4,
+    Open = 5,
 }
 
 /// Outcome of an exchange that one side tells the other.
@@ -107,8 +110,12 @@ impl FrameReader {
         let [_, _, _, _, _, kind, len0, len1, ..] = *header;
         let kind = Kind::try_from(kind).map_err(|_| ConnectFailure::Malformed)?;
         let len = usize::from(u16::from_le_bytes([len0, len1]));
-        let has_body = matches!(kind, Kind::Hello | Kind::Accept);
-        if len > MAX_BODY || has_body != (len > 0) {
+        let is_wrong = match kind {
+            Kind::Hello | Kind::Accept | Kind::Open => len == 0,
+            Kind::Confirm => len > 0,
+            Kind::Reject => false,
+        };
+        if len > MAX_BODY || is_wrong {
             return Err(ConnectFailure::Malformed);
         }
         Ok(HEADER + len)
@@ -179,9 +186,9 @@ mod tests {
             b"GET / HTTP/1.1\r\n\r\n",
             b"UCCN",
             b"UCCM\x02",
-            b"UCCM\x01\x05\x00\x00\0\0\0\0\0\0\0\0",
+            b"UCCM\x01\x06\x00\x00\0\0\0\0\0\0\0\0",
             b"UCCM\x01\x01\x00\x00\0\0\0\0\0\0\0\0",
-            b"UCCM\x01\x03\x01\x00\0\0\0\0\0\0\0\0",
+            b"UCCM\x01\x04\x01\x00\0\0\0\0\0\0\0\0",
             b"UCCM\x01\x01\x01\x40\0\0\0\0\0\0\0\0",
         ];
         for bytes in bad {

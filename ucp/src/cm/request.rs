@@ -17,9 +17,17 @@ pub struct ConnRequest {
     conn: Option<Conn>,
     address: Address,
     client_id: u64,
+    data: Vec<u8>,
     peer_addr: SocketAddr,
     local_addr: SocketAddr,
     _open: OpenRequest,
+}
+
+/// Description of itself that a client begins with.
+pub(super) struct Hello {
+    pub(super) address: Address,
+    pub(super) client_id: u64,
+    pub(super) data: Vec<u8>,
 }
 
 /// Counts a request that is not answered.
@@ -41,11 +49,11 @@ impl Drop for OpenRequest {
 impl ConnRequest {
     pub(super) fn new(
         conn: Conn,
-        (address, client_id): (Address, u64),
+        Hello { address, client_id, data }: Hello,
         (local_addr, peer_addr): (SocketAddr, SocketAddr),
         open: OpenRequest,
     ) -> ConnRequest {
-        ConnRequest { conn: Some(conn), address, client_id, peer_addr, local_addr, _open: open }
+        ConnRequest { conn: Some(conn), address, client_id, data, peer_addr, local_addr, _open: open }
     }
 
     /// Socket address of the client.
@@ -68,16 +76,31 @@ impl ConnRequest {
         self.client_id
     }
 
+    /// Data that the client has sent with its request to a [`SockCm`](crate::SockCm), in bytes as sent.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
     /// Tells the client that it is not wanted: its endpoint fails with
     /// [`ConnectFailure::Rejected`](crate::ConnectFailure::Rejected).
     pub fn reject(mut self) {
         self.answer(Answer::Rejected);
     }
 
+    /// Rejects a request to a [`SockCm`](crate::SockCm) with data, which the client gets. More than
+    /// [`SockCm::MAX_DATA`](crate::SockCm::MAX_DATA) bytes are cut.
+    pub fn reject_with(mut self, data: &[u8]) {
+        self.answer_with(Answer::Rejected, &data[..data.len().min(super::SockCm::MAX_DATA)]);
+    }
+
     /// Tells the client why it is not connected.
     pub(crate) fn answer(&mut self, answer: Answer) {
+        self.answer_with(answer, &[]);
+    }
+
+    fn answer_with(&mut self, answer: Answer, data: &[u8]) {
         if let Some(mut conn) = self.conn.take() {
-            conn.queue(&Frame::answer(Kind::Reject, answer));
+            conn.queue(&Frame { kind: Kind::Reject, word: answer.into(), body: data.to_vec() });
             // Nothing else is in the socket's buffer, so it takes this.
             let _ = conn.send();
         }

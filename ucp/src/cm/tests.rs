@@ -11,6 +11,7 @@ use super::*;
 use crate::address::Address;
 
 type Cm = Exchanges<u32, ()>;
+const UNTIL_CONNECTED: Lifetime = Lifetime::UntilConnected;
 type Event = CmEvent<u32, ()>;
 
 const NOW: Nanos = Nanos(1);
@@ -39,7 +40,7 @@ fn listen(cm: &mut Cm) -> (ListenerId, SocketAddr) {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
     let addr = socket.local_addr().unwrap();
-    (cm.listen(socket, ()).unwrap(), addr)
+    (cm.listen(socket, (), UNTIL_CONNECTED).unwrap(), addr)
 }
 
 fn poll_at(cm: &mut Cm, now: Nanos) -> Option<Event> {
@@ -66,7 +67,7 @@ fn stays_quiet(cm: &mut Cm) {
 
 fn connect(cm: &mut Cm, to: SocketAddr, ep: u32) {
     let conn = start_connect(to, None).unwrap();
-    cm.connect(conn, (ep, address().pack(), 77), NOW).unwrap();
+    cm.connect(conn, (ep, address().pack(), 77), UNTIL_CONNECTED, NOW).unwrap();
 }
 
 /// Connects to a server of this test, and sends HELLO.
@@ -87,7 +88,7 @@ fn next_request(cm: &mut Cm) -> ConnRequest {
 
 fn next_failure(cm: &mut Cm) -> (u32, ConnectFailure) {
     match next_event(cm) {
-        CmEvent::Failed(ep, why) => (ep, why),
+        CmEvent::Failed(ep, why, _) => (ep, why),
         other => panic!("{other:?}"),
     }
 }
@@ -103,10 +104,10 @@ fn both_sides_get_the_others_address() {
     assert_eq!(request.local_addr(), addr);
     // Another worker accepts.
     let conn = request.take_conn().unwrap();
-    third.accept(conn, (2, address().pack()), NOW).unwrap();
+    third.accept(conn, (2, address().pack()), UNTIL_CONNECTED, NOW).unwrap();
     drop(request);
     stays_quiet(&mut third);
-    let CmEvent::Accepted(id, 1, at) = next_event(&mut client) else { panic!("accepted") };
+    let CmEvent::Accepted(id, 1, at, _) = next_event(&mut client) else { panic!("accepted") };
     assert_eq!(at, address());
     client.confirm(id, Answer::Connected, NOW);
     assert_eq!(client.next_deadline(), None, "the client's exchange is over");
@@ -131,7 +132,7 @@ fn rejections_and_reasons_are_told() {
     // The client cannot reach the server: the server's endpoint fails.
     send_hello(&mut client, addr, 4);
     let conn = next_request(&mut server).take_conn().unwrap();
-    server.accept(conn, (5, address().pack()), NOW).unwrap();
+    server.accept(conn, (5, address().pack()), UNTIL_CONNECTED, NOW).unwrap();
     let CmEvent::Accepted(id, ..) = next_event(&mut client) else { panic!("accepted") };
     client.confirm(id, Answer::Unreachable, NOW);
     assert_eq!(next_failure(&mut server), (5, ConnectFailure::Unreachable));
@@ -170,7 +171,7 @@ fn exchanges_end_in_time() {
     let deadline = NOW + CONFIG.timeout;
     assert_eq!(client.next_deadline(), Some(deadline));
     assert!(poll_at(&mut client, Nanos(deadline.0 - 1)).is_none());
-    assert!(matches!(poll_at(&mut client, deadline), Some(CmEvent::Failed(1, ConnectFailure::TimedOut))));
+    assert!(matches!(poll_at(&mut client, deadline), Some(CmEvent::Failed(1, ConnectFailure::TimedOut, _))));
     assert_eq!(client.next_deadline(), None);
     // A server's: of one that says nothing, and of one that does not confirm.
     let (_, addr) = listen(&mut server);
@@ -178,9 +179,9 @@ fn exchanges_end_in_time() {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.write_all(&hello()).unwrap();
     let conn = next_request(&mut server).take_conn().unwrap();
-    server.accept(conn, (2, address().pack()), NOW).unwrap();
+    server.accept(conn, (2, address().pack()), UNTIL_CONNECTED, NOW).unwrap();
     stays_quiet(&mut server);
-    assert!(matches!(poll_at(&mut server, deadline), Some(CmEvent::Failed(2, ConnectFailure::TimedOut))));
+    assert!(matches!(poll_at(&mut server, deadline), Some(CmEvent::Failed(2, ConnectFailure::TimedOut, _))));
     assert_eq!(server.next_deadline(), None);
 }
 
@@ -229,7 +230,7 @@ fn malformed_bytes_end_an_exchange() {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.write_all(&[hello(), hello()].concat()).unwrap();
     let conn = next_request(&mut server).take_conn().unwrap();
-    server.accept(conn, (7, address().pack()), NOW).unwrap();
+    server.accept(conn, (7, address().pack()), UNTIL_CONNECTED, NOW).unwrap();
     assert_eq!(next_failure(&mut server), (7, ConnectFailure::Malformed));
 }
 
@@ -245,7 +246,7 @@ fn frames_arrive_byte_by_byte() {
         stream.write_all(&[byte]).unwrap();
     }
     let conn = next_request(&mut server).take_conn().unwrap();
-    server.accept(conn, (1, address().pack()), NOW).unwrap();
+    server.accept(conn, (1, address().pack()), UNTIL_CONNECTED, NOW).unwrap();
     let mut reply = vec![0; accept().len()];
     stream.read_exact(&mut reply).unwrap();
     assert_eq!(reply, accept());
@@ -297,7 +298,7 @@ fn accepted_clients_that_do_not_confirm_make_way() {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(&hello()).unwrap();
         let conn = next_request(&mut server).take_conn().unwrap();
-        server.accept(conn, (ep, address().pack()), NOW).unwrap();
+        server.accept(conn, (ep, address().pack()), UNTIL_CONNECTED, NOW).unwrap();
         clients.push(stream);
     }
     assert_eq!(next_failure(&mut server), (0, ConnectFailure::TimedOut));

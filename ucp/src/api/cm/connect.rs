@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::api::ep::connect::make_pending_ep;
 use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::worker::handle::Worker;
-use crate::cm::{ConnectFailure, MAX_BODY, start_connect};
+use crate::cm::{ConnectFailure, Lifetime, MAX_BODY, start_connect};
 use crate::lane::ConnectError;
 
 /// Parameters of [`Worker::connect_to`].
@@ -45,7 +45,7 @@ impl Worker {
         let now = core.now();
         let exchanges = core.cm.open(self.inner.events.as_ref()).map_err(ConnectFailure::Socket)?;
         exchanges
-            .connect(conn, (ep.state().clone(), address, params.client_id), now)
+            .connect(conn, (ep.state().clone(), address, params.client_id), Lifetime::UntilConnected, now)
             .map_err(ConnectFailure::Socket)?;
         core.on_wakeup();
         core.needs_poll = true;

@@ -10,7 +10,7 @@ use ucs::sync::LockError;
 use crate::api::cm::connect::packed_address;
 use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::worker::handle::Worker;
-use crate::cm::{Answer, ConnRequest, ConnectFailure, ListenerId, start_listen};
+use crate::cm::{Answer, ConnRequest, ConnectFailure, Lifetime, ListenerId, start_listen};
 use crate::lane::ConnectError;
 
 /// A socket address at which clients ask to be connected. Progress of its worker serves it. Dropping it
@@ -55,7 +55,9 @@ impl Worker {
         let bound = socket.local_addr().map_err(|error| fail(error.into()))?;
         let mut core = self.core();
         let exchanges = core.cm.open(self.inner.events.as_ref()).map_err(fail)?;
-        let id = exchanges.listen(socket, Rc::new(RefCell::new(on_request))).map_err(fail)?;
+        let id = exchanges
+            .listen(socket, Rc::new(RefCell::new(on_request)), Lifetime::UntilConnected)
+            .map_err(fail)?;
         Ok(Listener { worker: self.clone(), id, addr: bound })
     }
 
@@ -77,7 +79,9 @@ impl Worker {
         let now = core.now();
         let exchanges = core.cm.open(self.inner.events.as_ref()).map_err(ConnectFailure::Socket)?;
         if let Some(conn) = request.take_conn() {
-            exchanges.accept(conn, (ep.state().clone(), address), now).map_err(ConnectFailure::Socket)?;
+            exchanges
+                .accept(conn, (ep.state().clone(), address), Lifetime::UntilConnected, now)
+                .map_err(ConnectFailure::Socket)?;
         }
         drop(core);
         Ok(ep)

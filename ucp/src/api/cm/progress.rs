@@ -27,7 +27,7 @@ pub(crate) fn handle_cm_events(worker: &Worker) -> usize {
                     return handled;
                 }
             },
-            CmEvent::Accepted(id, ep, address) => {
+            CmEvent::Accepted(id, ep, address, _) => {
                 let answer = match link_ep(worker, &ep, &address) {
                     Ok(()) => Answer::Connected,
                     Err(ConnectError::EndpointClosed) => Answer::Rejected,
@@ -42,7 +42,9 @@ pub(crate) fn handle_cm_events(worker: &Worker) -> usize {
                     exchanges.confirm(id, answer, now);
                 }
             }
-            CmEvent::Failed(ep, why) => fail_connection(worker, &ep, Error::ConnectFailed(why)),
+            CmEvent::Failed(ep, why, _) => fail_connection(worker, &ep, Error::ConnectFailed(why)),
+            // Exchanges of workers end when both sides are connected.
+            CmEvent::Confirmed(_) | CmEvent::Closed(_) => {}
         }
         handled += 1;
     }

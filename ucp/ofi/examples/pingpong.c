@@ -1,10 +1,14 @@
-/* Ping-pong over FI_EP_RDM, after the first example of the libfabric tutorial. Rank 0 is the server, rank 1 the client.
- * The client knows the server's name; it sends its own as the first message, and the server acknowledges that. */
+/* Ping-pong after the first example of the libfabric tutorial. Rank 0 is the server, rank 1 the client.
+ * Over FI_EP_RDM the client knows the server's name; it sends its own as the first message, and the server acknowledges
+ * that. With the argument `msg` the endpoints are of type FI_EP_MSG: the server listens, the client connects. */
 #include "pair.h"
 
 enum { ROUNDS = 50, LONGEST = 1 << 16 };
 
+static int connected;
 static struct fi_info *info;
+static struct fid_eq *eq;
+static struct fid_pep *pep;
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
 static struct fid_ep *ep;
@@ -46,17 +50,41 @@ static void send_bytes(size_t len)
     wait_for_comp(tx_cq);
 }
 
-static void find_provider(void)
+/* The client of a connection asks for the way to a server. */
+static void find_provider(const struct names *server)
 {
     struct fi_info *hints = fi_allocinfo();
 
-    hints->ep_attr->type = FI_EP_RDM;
+    hints->ep_attr->type = connected ? FI_EP_MSG : FI_EP_RDM;
     hints->caps          = FI_MSG;
     /* Requirements of a provider that this program satisfies: it neither registers memory nor reads keys. */
     hints->domain_attr->mr_mode   = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->fabric_attr->prov_name = strdup(provider());
+    if (server != NULL) {
+        hints->dest_addrlen = server->len;
+        hints->dest_addr    = malloc(server->len);
+        memcpy(hints->dest_addr, server->bytes, server->len);
+    }
     OK(fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, hints, &info));
     fi_freeinfo(hints);
+}
+
+static void open_fabric(void)
+{
+    struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_UNSPEC };
+
+    OK(fi_fabric(info->fabric_attr, &fabric, NULL));
+    OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+}
+
+/* Waits for an event. Returns what came with it. */
+static struct fi_info *wait_for_event(uint32_t expected)
+{
+    struct fi_eq_cm_entry entry;
+    uint32_t event;
+    CHECK(fi_eq_sread(eq, &event, &entry, sizeof(entry), 30000, 0) == sizeof(entry));
+    CHECK(event == expected);
+    return entry.info;
 }
 
 static void open_endpoint(void)
@@ -64,18 +92,50 @@ static void open_endpoint(void)
     struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_NONE, .format = FI_CQ_FORMAT_CONTEXT };
     struct fi_av_attr av_attr = { .type = info->domain_attr->av_type, .count = 1 };
 
-    OK(fi_fabric(info->fabric_attr, &fabric, NULL));
     OK(fi_domain(fabric, info, &domain, NULL));
     cq_attr.size = info->tx_attr->size;
     OK(fi_cq_open(domain, &cq_attr, &tx_cq, NULL));
     cq_attr.size = info->rx_attr->size;
     OK(fi_cq_open(domain, &cq_attr, &rx_cq, NULL));
-    OK(fi_av_open(domain, &av_attr, &av, NULL));
     OK(fi_endpoint(domain, info, &ep, NULL));
-    OK(fi_ep_bind(ep, &av->fid, 0));
+    if (connected) {
+        OK(fi_ep_bind(ep, &eq->fid, 0));
+    } else {
+        OK(fi_av_open(domain, &av_attr, &av, NULL));
+        OK(fi_ep_bind(ep, &av->fid, 0));
+    }
     OK(fi_ep_bind(ep, &tx_cq->fid, FI_TRANSMIT));
     OK(fi_ep_bind(ep, &rx_cq->fid, FI_RECV));
     OK(fi_enable(ep));
+}
+
+/* Makes a connection: the name of the passive endpoint is in place of the server's name on a command line. */
+static void connect_pair(void)
+{
+    struct names mine = { .len = sizeof(mine.bytes) }, theirs;
+
+    if (rank == 0) {
+        find_provider(NULL);
+        open_fabric();
+        OK(fi_passive_ep(fabric, info, &pep, NULL));
+        OK(fi_pep_bind(pep, &eq->fid, 0));
+        OK(fi_listen(pep));
+        OK(fi_getname(&pep->fid, mine.bytes, &mine.len));
+        fi_freeinfo(info);
+        exchange(&mine, &theirs, sizeof(mine));
+        info = wait_for_event(FI_CONNREQ);
+        open_endpoint();
+        OK(fi_recv(ep, rx_buf, LONGEST, NULL, 0, NULL));
+        OK(fi_accept(ep, NULL, 0));
+    } else {
+        exchange(&mine, &theirs, sizeof(mine));
+        find_provider(&theirs);
+        open_fabric();
+        open_endpoint();
+        OK(fi_recv(ep, rx_buf, LONGEST, NULL, 0, NULL));
+        OK(fi_connect(ep, theirs.bytes, NULL, 0));
+    }
+    wait_for_event(FI_CONNECTED);
 }
 
 /* Makes the two known to each other. */
@@ -132,23 +192,35 @@ static void exchange_messages(size_t len)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const size_t all[] = { 1, 64, 4096, LONGEST };
     unsigned i;
 
     start_pair();
-    find_provider();
-    open_endpoint();
-    connect_both();
+    connected = argc > 1 && strcmp(argv[1], "msg") == 0;
+    if (connected) {
+        connect_pair();
+    } else {
+        find_provider(NULL);
+        open_fabric();
+        open_endpoint();
+        connect_both();
+    }
     for (i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         exchange_messages(all[i]);
     }
     OK(fi_close(&ep->fid));
-    OK(fi_close(&av->fid));
+    if (pep != NULL) {
+        OK(fi_close(&pep->fid));
+    }
+    if (av != NULL) {
+        OK(fi_close(&av->fid));
+    }
     OK(fi_close(&tx_cq->fid));
     OK(fi_close(&rx_cq->fid));
     OK(fi_close(&domain->fid));
+    OK(fi_close(&eq->fid));
     OK(fi_close(&fabric->fid));
     fi_freeinfo(info);
     return end_pair();

@@ -33,6 +33,13 @@ pub(crate) struct Domain {
     pub(crate) av_type: u32,
 }
 
+impl Domain {
+    pub(crate) fn fabric(&self) -> &Fabric {
+        // SAFETY: a fabric is not closed before its domains.
+        unsafe { &*self.fabric }
+    }
+}
+
 impl Object for Domain {
     const CLASS: usize = flags::CLASS_DOMAIN;
     const NAME: &'static str = "a domain";
@@ -116,8 +123,7 @@ pub(crate) fn open(
 calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Domain>(fid)?;
-        // SAFETY: a fabric is not closed before its domains.
-        unsafe { &*gone.fabric }.users().remove();
+        gone.fabric().users().remove();
         Ok(0)
     }
 

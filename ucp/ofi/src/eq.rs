@@ -1,10 +1,14 @@
-//! Event queues: insertions of addresses, and events of the program itself.
+//! Event queues: insertions of addresses, connections, and events of the program itself.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ucs::sys::EventFd;
+
+use crate::abi::info::Info;
 use crate::abi::ops::{EqOps, FidOps};
 use crate::abi::queue::{EqAttr, EqErrEntry};
 use crate::abi::{Fid, flags};
@@ -19,9 +23,36 @@ pub(crate) const AV_COMPLETE: u32 = 5;
 /// Longest wait for the condition between two looks at the deadline.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// Bytes of `struct fi_eq_cm_entry` before its data.
+const CM_ENTRY: usize = 16;
+
 struct Event {
     number: u32,
     bytes: Vec<u8>,
+    /// The object that it is of; null: none, or it may be closed before.
+    of: *const Fid,
+    /// What the entry points to; the program frees it.
+    info: Option<OwnedInfo>,
+    error: Option<EqErrEntry>,
+}
+
+/// A request to be connected that no program has read: its end rejects it.
+pub(crate) struct OwnedInfo(pub *mut Info);
+
+impl Drop for OwnedInfo {
+    fn drop(&mut self) {
+        // SAFETY: the list is whole, and nobody else's.
+        let handle = unsafe { self.0.as_ref() }.map_or(std::ptr::null_mut(), |info| info.handle);
+        drop(crate::pep::take_request(handle));
+        crate::info::free(self.0);
+    }
+}
+
+/// Failure of a connection.
+pub(crate) struct CmError {
+    pub errno: Errno,
+    pub prov_errno: c_int,
+    pub data: Vec<u8>,
 }
 
 /// `struct fid_eq`, and what belongs to it.
@@ -33,6 +64,11 @@ pub(crate) struct Eq {
     users: Users,
     events: Mutex<VecDeque<Event>>,
     has_event: Condvar,
+    /// Readable while there are events, for programs that sleep on it.
+    fd: Option<EventFd>,
+    wait_obj: u32,
+    /// Data of the error that was read last.
+    error_data: Mutex<Vec<u8>>,
 }
 
 impl Object for Eq {
@@ -43,7 +79,7 @@ impl Object for Eq {
     }
 }
 
-static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control);
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
 
 static OPS: EqOps = EqOps {
     size: size_of::<EqOps>(),
@@ -62,9 +98,11 @@ pub(crate) fn open(
     context: *mut c_void,
 ) -> Result<(), Errno> {
     let attr = read(attr)?;
-    if attr.wait_obj > flags::WAIT_UNSPEC {
-        return Err(refused::log_refusal(&format!("fi_eq_open: wait object {}", attr.wait_obj)));
-    }
+    crate::wait::check_wait_object(attr.wait_obj)?;
+    let fd = match attr.wait_obj {
+        flags::WAIT_FD => Some(EventFd::new().map_err(|error| Errno(error.0))?),
+        _ => None,
+    };
     let made = Eq {
         fid: refused::fid(flags::CLASS_EQ, context, &FID_OPS),
         ops: &OPS,
@@ -72,6 +110,9 @@ pub(crate) fn open(
         users: Users::default(),
         events: Mutex::default(),
         has_event: Condvar::new(),
+        fd,
+        wait_obj: attr.wait_obj,
+        error_data: Mutex::default(),
     };
     store_handle(to, made)?;
     fabric.users().add();
@@ -83,9 +124,51 @@ impl Eq {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, number: u32, bytes: Vec<u8>) {
-        self.events().push_back(Event { number, bytes });
+    fn push(&self, event: Event) {
+        let mut events = self.events();
+        events.push_back(event);
+        if let Some(fd) = &self.fd {
+            let _ = fd.signal();
+        }
+        drop(events);
         self.has_event.notify_all();
+    }
+
+    /// Reports an event of a connection: `struct fi_eq_cm_entry` with data. A request has an `info`.
+    pub(crate) fn report_cm(&self, number: u32, of: *const Fid, info: Option<OwnedInfo>, data: &[u8]) {
+        let mut bytes = Vec::with_capacity(CM_ENTRY + data.len());
+        bytes.extend_from_slice(&of.addr().to_ne_bytes());
+        bytes.extend_from_slice(&info.as_ref().map_or(0, |info| info.0.addr()).to_ne_bytes());
+        bytes.extend_from_slice(data);
+        self.push(Event { number, bytes, of, info, error: None });
+    }
+
+    /// Reports that there is no connection.
+    pub(crate) fn report_cm_error(&self, of: *mut Fid, error: CmError) {
+        let CmError { errno, prov_errno, data } = error;
+        // SAFETY: every object begins with its context.
+        let context = unsafe { of.as_ref() }.map_or(std::ptr::null_mut(), |fid| fid.context);
+        let (err_data, err_data_size) = (std::ptr::null_mut(), 0);
+        let entry =
+            EqErrEntry { fid: of, context, data: 0, err: errno.0, prov_errno, err_data, err_data_size };
+        self.push(Event { number: 0, bytes: data, of, info: None, error: Some(entry) });
+    }
+
+    /// Discards events of an object that is closed.
+    pub(crate) fn discard(&self, of: *const Fid) {
+        let mut events = self.events();
+        let (gone, kept): (Vec<Event>, Vec<Event>) = events.drain(..).partition(|event| event.of == of);
+        events.extend(kept);
+        self.clear_fd(&events);
+        drop(events);
+        drop(gone);
+    }
+
+    /// Makes the descriptor unreadable if nothing is left.
+    fn clear_fd(&self, events: &VecDeque<Event>) {
+        if let (Some(fd), true) = (&self.fd, events.is_empty()) {
+            let _ = fd.clear();
+        }
     }
 
     /// Reports that addresses have been inserted: `struct fi_eq_entry` with their number.
@@ -94,7 +177,7 @@ impl Eq {
         bytes.extend_from_slice(&av.addr().to_ne_bytes());
         bytes.extend_from_slice(&context.addr().to_ne_bytes());
         bytes.extend_from_slice(&inserted.to_ne_bytes());
-        self.push(AV_COMPLETE, bytes);
+        self.push(Event { number: AV_COMPLETE, bytes, of: std::ptr::null(), info: None, error: None });
     }
 
     pub(crate) fn try_wait(&self) -> bool {
@@ -102,14 +185,19 @@ impl Eq {
     }
 }
 
-/// Takes the next event, or looks at it.
+/// Takes the next event, or looks at it. Data of a connection that has no room is cut.
 fn take(
+    eq: &Eq,
     events: &mut VecDeque<Event>,
     (number, buf, len): (*mut u32, *mut c_void, usize),
     flags: u64,
 ) -> Result<isize, Errno> {
     let next = events.front().ok_or(Errno::AGAIN)?;
-    let count = next.bytes.len();
+    if next.error.is_some() {
+        return Err(Errno::AVAIL);
+    }
+    let is_cm = !next.of.is_null();
+    let count = if is_cm && len >= CM_ENTRY { next.bytes.len().min(len) } else { next.bytes.len() };
     if count > len {
         return Err(Errno::TOOSMALL);
     }
@@ -120,7 +208,11 @@ fn take(
     // SAFETY: the caller passes memory of this length.
     unsafe { std::ptr::copy_nonoverlapping(next.bytes.as_ptr(), buf.cast::<u8>(), count) };
     if flags & flags::PEEK == 0 {
-        events.pop_front();
+        if let Some(Event { info: Some(info), .. }) = events.pop_front() {
+            // The program has its address.
+            std::mem::forget(info);
+        }
+        eq.clear_fd(events);
     }
     Ok(count as isize)
 }
@@ -135,13 +227,54 @@ calls! {
 
     /// Reads an event.
     fn eq_read(fid: *mut Fid, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> isize {
-        take(&mut checked::<Eq>(fid)?.events(), (event, buf, len), flags)
+        let eq: &Eq = checked(fid)?;
+        take(eq, &mut eq.events(), (event, buf, len), flags)
     }
 
-    /// Reads an error: there are none, as what could fail fails in its call.
-    fn eq_readerr(fid: *mut Fid, _entry: *mut EqErrEntry, _flags: u64) -> isize {
-        checked::<Eq>(fid)?;
-        Err(Errno::AGAIN)
+    fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let eq: &Eq = checked(fid)?;
+        match command {
+            flags::GETWAIT => {
+                let fd = eq.fd.as_ref().ok_or(Errno::NOSYS)?;
+                store(arg.cast::<c_int>(), fd.as_fd().as_raw_fd())?;
+            }
+            flags::GETWAITOBJ => store(arg.cast::<u32>(), eq.wait_obj)?,
+            command => return Err(refused::log_refusal(&format!("fi_control of an event queue: command {command}"))),
+        }
+        Ok(0)
+    }
+
+    /// Reads an error: a connection that has failed. Data of a peer that has rejected goes to the memory that
+    /// the entry names; without any it stays here until the next error is read.
+    fn eq_readerr(fid: *mut Fid, entry: *mut EqErrEntry, flags: u64) -> isize {
+        let eq: &Eq = checked(fid)?;
+        if flags & !flags::PEEK != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let given = read(entry)?;
+        let mut events = eq.events();
+        let next = events.front().ok_or(Errno::AGAIN)?;
+        let mut error = next.error.ok_or(Errno::AGAIN)?;
+        let data = &next.bytes;
+        // SAFETY: a fabric is not closed before its queues.
+        let has_room = unsafe { &*eq.fabric }.has_error_data() && given.err_data_size > 0 && !given.err_data.is_null();
+        if has_room {
+            error.err_data_size = data.len().min(given.err_data_size);
+            error.err_data = given.err_data;
+            // SAFETY: the caller's memory has this size.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), given.err_data.cast::<u8>(), error.err_data_size) };
+        } else if !data.is_empty() {
+            let mut kept = eq.error_data.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.clone_from(data);
+            error.err_data = kept.as_mut_ptr().cast();
+            error.err_data_size = kept.len();
+        }
+        store(entry, error)?;
+        if flags & flags::PEEK == 0 {
+            events.pop_front();
+            eq.clear_fd(&events);
+        }
+        Ok(size_of::<EqErrEntry>() as isize)
     }
 
     /// Adds an event of the program.
@@ -156,7 +289,7 @@ calls! {
         let mut bytes = vec![0; len];
         // SAFETY: the caller passes memory of this length.
         unsafe { std::ptr::copy_nonoverlapping(buf.cast::<u8>(), bytes.as_mut_ptr(), len) };
-        eq.push(event, bytes);
+        eq.push(Event { number: event, bytes, of: std::ptr::null(), info: None, error: None });
         Ok(len as isize)
     }
 
@@ -168,7 +301,7 @@ calls! {
         let deadline = Deadline::after(timeout);
         let mut events = eq.events();
         loop {
-            match take(&mut events, (event, buf, len), flags) {
+            match take(eq, &mut events, (event, buf, len), flags) {
                 Err(Errno::AGAIN) if !deadline.is_over() => {}
                 done => return done,
             }

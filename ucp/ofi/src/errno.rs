@@ -23,6 +23,9 @@ impl Errno {
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const CONNRESET: Errno = Errno(libc::ECONNRESET);
     pub(crate) const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
+    pub(crate) const NOTCONN: Errno = Errno(libc::ENOTCONN);
+    pub(crate) const CONNREFUSED: Errno = Errno(libc::ECONNREFUSED);
+    pub(crate) const ADDRNOTAVAIL: Errno = Errno(libc::EADDRNOTAVAIL);
     pub(crate) const HOSTUNREACH: Errno = Errno(libc::EHOSTUNREACH);
     pub(crate) const ACCES: Errno = Errno(libc::EACCES);
     pub(crate) const CANCELED: Errno = Errno(libc::ECANCELED);

@@ -1,11 +1,14 @@
 //! Fabrics: domains and event queues are opened from them.
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use ucp::SockCm;
 
 use crate::abi::info::{FabricAttr, Info};
 use crate::abi::ops::{FabricOps, FidOps};
 use crate::abi::queue::EqAttr;
-use crate::abi::{Fid, flags};
+use crate::abi::{Fid, flags, version};
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::errno::Errno;
@@ -19,6 +22,8 @@ pub(crate) struct Fabric {
     ops: &'static FabricOps,
     api_version: u32,
     users: Users,
+    /// Connections of endpoints, from the first one on.
+    cm: OnceLock<SockCm>,
 }
 
 impl Object for Fabric {
@@ -34,7 +39,7 @@ static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control
 static OPS: FabricOps = FabricOps {
     size: size_of::<FabricOps>(),
     domain,
-    passive_ep: refused::passive_ep,
+    passive_ep,
     eq_open,
     wait_open: refused::wait_open,
     trywait,
@@ -49,8 +54,26 @@ pub(crate) fn open(attr: *mut FabricAttr, to: *mut *mut Fid, context: *mut c_voi
         ops: &OPS,
         api_version: attr.api_version,
         users: Users::default(),
+        cm: OnceLock::new(),
     };
     store_handle(to, made)
+}
+
+impl Fabric {
+    /// Connections, with their thread.
+    pub(crate) fn cm(&self) -> Result<&SockCm, Errno> {
+        if self.cm.get().is_none() {
+            let made = SockCm::new(crate::pep::on_cm_event).map_err(|error| Errno(error.0))?;
+            // Another thread may have been faster.
+            let _ = self.cm.set(made);
+        }
+        self.cm.get().ok_or(Errno::NOMEM)
+    }
+
+    /// Whether an error entry says how much memory it has for data: from version 1.5 on.
+    pub(crate) fn has_error_data(&self) -> bool {
+        self.api_version >= version(1, 5)
+    }
 }
 
 calls! {
@@ -60,6 +83,10 @@ calls! {
 
     fn domain(fid: *mut Fid, info: *mut Info, domain: *mut *mut Fid, context: *mut c_void) -> c_int {
         crate::domain::open(checked(fid)?, info, domain, context).map(|()| 0)
+    }
+
+    fn passive_ep(fid: *mut Fid, info: *mut Info, pep: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::pep::open(checked(fid)?, info, pep, context).map(|()| 0)
     }
 
     fn domain2(

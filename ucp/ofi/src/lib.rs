@@ -11,6 +11,7 @@
 //! | `entry`, `errno` | functions that C calls; results and errors as libfabric has them |
 //! | `provider`, `info` | the provider, and its answers to `fi_getinfo` |
 //! | `fabric`, `domain` | the objects that others are made from |
+//! | `pep`, `sockaddr` | passive endpoints, requests to be connected; socket addresses |
 //! | `av`, `cq`, `cntr`, `eq`, `mr`, `wait` | address vectors, queues, counters, memory regions |
 //! | `ep` | endpoints: an endpoint is a worker of the engine |
 //! | `refused` | functions that are not there, which answer `-FI_ENOSYS` |
@@ -33,6 +34,8 @@ mod fabric;
 mod info;
 mod mr;
 mod object;
+mod pep;
 mod provider;
 mod refused;
+mod sockaddr;
 mod wait;

@@ -11,7 +11,10 @@ use crate::errno::Errno;
 
 /// Environment variable with the name of the provider.
 const NAME_KEY: &str = "UCX_OFI_NAME";
-/// Name of the provider without that variable.
+/// Environment variable that permits utility providers to layer over endpoints of types `FI_EP_MSG` and
+/// `FI_EP_DGRAM`.
+const LAYERED_KEY: &str = "UCX_OFI_LAYERED";
+/// Name of the provider without the first variable.
 const NAME: &str = "efa4";
 /// Release of libfabric whose headers these are.
 const HEADERS: u32 = version(1, 17);
@@ -29,7 +32,7 @@ unsafe impl Sync for Static {}
 
 /// The configuration of the engine: the environment without the keys of this crate.
 pub(crate) fn source() -> Result<Source, Errno> {
-    let vars = std::env::vars_os().filter(|(key, _)| key != NAME_KEY);
+    let vars = std::env::vars_os().filter(|(key, _)| key != NAME_KEY && key != LAYERED_KEY);
     Source::from_vars(vars).map_err(|error| {
         tracing::error!("{error}");
         Errno::INVAL
@@ -59,6 +62,11 @@ fn running_release() -> u32 {
     let fi_version: unsafe extern "C" fn() -> u32 = unsafe { std::mem::transmute(found) };
     // SAFETY: it has no preconditions.
     unsafe { fi_version() }
+}
+
+/// Whether utility providers may layer over endpoints of types other than `FI_EP_RDM`.
+pub(crate) fn permits_layers() -> bool {
+    std::env::var(LAYERED_KEY).is_ok_and(|value| ["y", "1", "yes"].contains(&&*value))
 }
 
 fn name() -> CString {

@@ -64,7 +64,6 @@ refused! {
     open_ops(Obj, Text, u64, *mut P, P);
     tostr(*const Fid, *mut std::ffi::c_char, usize);
     set_ops(Obj, Text, u64, P, P);
-    passive_ep(Obj, Info, Out, P);
     wait_open(Obj, P, Out);
     scalable_ep(Obj, Info, Out, P);
     poll_open(Obj, P, Out);
@@ -76,16 +75,27 @@ refused! {
     av_set(Obj, P, Out, P);
     tx_context(Obj, c_int, P, Out, P);
     rx_context(Obj, c_int, P, Out, P);
-    setname(Obj, P, usize);
     getpeer(Obj, P, *mut usize);
     connect(Obj, Q, Q, usize);
     listen(Obj);
     accept(Obj, Q, usize);
     reject(Obj, Obj, Q, usize);
     shutdown(Obj, u64);
+    setopt(Obj, c_int, c_int, Q, usize);
+    close(Obj);
     join(Obj, Q, u64, Out, P);
     bind(Obj, Obj, u64);
     control(Obj, c_int, P);
+}
+
+pub(crate) unsafe extern "C" fn cancel(_: Obj, _: P) -> isize {
+    refuse("cancel");
+    -(libc::ENOSYS as isize)
+}
+
+pub(crate) unsafe extern "C" fn size_left(_: Obj) -> isize {
+    refuse("tx_size_left");
+    -(libc::ENOSYS as isize)
 }
 
 /// `struct fi_ops` of an object with these functions.

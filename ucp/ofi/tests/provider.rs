@@ -38,11 +38,14 @@ fn fi_info_without_a_matching_answer_says_why() {
         return;
     }
     let mut list = command("fi_info", "posix");
-    list.args(["-p", "efa4", "-t", "FI_EP_DGRAM"]).env("UCX_LOG_LEVEL", "debug");
+    list.args(["-p", "efa4", "-t", "FI_EP_DGRAM", "-c", "FI_RMA"]).env("UCX_LOG_LEVEL", "debug");
     let output = end_of(spawn(list), 60);
     let text = text(&output);
     assert!(!output.status.success(), "{text}");
-    assert!(text.contains("no answer for domain efa4: endpoint type 2 is not FI_EP_RDM"), "{text}");
+    assert!(
+        text.contains("no answer for domain efa4, Dgram endpoints: capabilities 0x4 are not supported"),
+        "{text}"
+    );
 }
 
 /// A port that nobody listens on at the moment.
@@ -52,12 +55,12 @@ fn free_port() -> u16 {
 }
 
 /// Exchanges messages of all sizes, whose bytes are checked, between two processes.
-fn pingpong(tls: &str, mode: &str) {
+fn pingpong(tls: &str, ep: &str, mode: &str) {
     if !has_program("fi_pingpong") {
         return;
     }
     let port = free_port().to_string();
-    let arguments = ["-p", "efa4", "-e", "rdm", "-m", mode, "-S", "all", "-c", "-I", "4"];
+    let arguments = ["-p", "efa4", "-e", ep, "-m", mode, "-S", "all", "-c", "-I", "4"];
     let mut server = command("fi_pingpong", tls);
     server.args(arguments).args(["-B", &port]);
     let server = spawn(server);
@@ -67,20 +70,24 @@ fn pingpong(tls: &str, mode: &str) {
     let (client, server) = (end_of(spawn(client), 180), end_of(server, 60));
     for output in [&client, &server] {
         let text = text(output);
-        assert!(output.status.success() && text.contains("\n6m "), "{mode} on {tls}: {text}");
+        let last = if ep == "dgram" { "\n8k " } else { "\n6m " };
+        assert!(output.status.success() && text.contains(last), "{ep}, {mode} on {tls}: {text}");
     }
 }
 
 #[test]
 fn fi_pingpong_over_shared_memory() {
-    pingpong("posix", "msg");
-    pingpong("posix", "tagged");
+    pingpong("posix", "rdm", "msg");
+    pingpong("posix", "rdm", "tagged");
+    pingpong("posix", "msg", "msg");
 }
 
 #[test]
 fn fi_pingpong_over_efa() {
-    pingpong("efa", "msg");
-    pingpong("efa", "tagged");
+    pingpong("efa", "rdm", "msg");
+    pingpong("efa", "rdm", "tagged");
+    pingpong("efa", "msg", "tagged");
+    pingpong("efa", "dgram", "msg");
 }
 
 /// Runs a C program with threading, data progress and address format as numbers of libfabric.
@@ -115,6 +122,13 @@ fn messages_queues_and_counters() {
 }
 
 #[test]
+fn connected_endpoints() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/msg.c", tls, &[]);
+    }
+}
+
+#[test]
 fn many_messages_into_one_buffer() {
     for tls in ["posix", "efa"] {
         run("tests/c/multi_recv.c", tls, &[]);
@@ -141,9 +155,10 @@ fn names_of_libfabrics_own_provider() {
 
 /// Text that an example prints with a provider on these transports.
 fn printed_by_example(name: &str, provider: &str, tls: &str) -> Option<String> {
+    let (name, argument) = name.split_once(' ').unwrap_or((name, "rdm"));
     let program = compiled(&format!("examples/{name}.c"))?;
     let mut run = command(program, tls);
-    run.env("FI_PROVIDER", provider).env("FI_TCP_IFACE", "lo");
+    run.arg(argument).env("FI_PROVIDER", provider).env("FI_TCP_IFACE", "lo");
     let output = end_of(spawn(run), 90);
     assert!(output.status.success(), "{name} on {provider}, {tls}: {}", text(&output));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -161,6 +176,7 @@ fn examples_print_the_same_with_each_provider() {
     let has_tcp = has_tcp();
     for (name, last) in [
         ("pingpong", "65536 bytes: 50 round trips, data as sent\n"),
+        ("pingpong msg", "65536 bytes: 50 round trips, data as sent\n"),
         ("mpi", "lock and unlock: as expected\n"),
         ("shmem", "shmem_double_swap: as expected\n"),
     ] {

@@ -42,10 +42,15 @@ pub(crate) const ORDER_SAS: u64 = 1 << 8;
 pub(crate) const TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 pub(crate) const FORMAT_UNSPEC: u32 = 0;
+pub(crate) const SOCKADDR: u32 = 1;
+pub(crate) const SOCKADDR_IN: u32 = 2;
+pub(crate) const SOCKADDR_IN6: u32 = 3;
 pub(crate) const ADDR_EFA: u32 = 12;
 pub(crate) const PROV_SPECIFIC: u32 = 1 << 31;
 
 pub(crate) const EP_UNSPEC: u32 = 0;
+pub(crate) const EP_MSG: u32 = 1;
+pub(crate) const EP_DGRAM: u32 = 2;
 pub(crate) const EP_RDM: u32 = 3;
 pub(crate) const PROTO_EFA: u32 = 20;
 
@@ -83,11 +88,13 @@ pub(crate) const CQ_FORMAT_TAGGED: u32 = 4;
 pub(crate) const CLASS_FABRIC: usize = 1;
 pub(crate) const CLASS_DOMAIN: usize = 2;
 pub(crate) const CLASS_EP: usize = 3;
+pub(crate) const CLASS_PEP: usize = 9;
 pub(crate) const CLASS_AV: usize = 11;
 pub(crate) const CLASS_MR: usize = 12;
 pub(crate) const CLASS_EQ: usize = 13;
 pub(crate) const CLASS_CQ: usize = 14;
 pub(crate) const CLASS_CNTR: usize = 15;
+pub(crate) const CLASS_CONNREQ: usize = 18;
 
 /// Commands of `fi_control`.
 pub(crate) const GETOPSFLAG: i32 = 2;
@@ -102,5 +109,13 @@ pub(crate) const OPT_CM_DATA_SIZE: i32 = 1;
 pub(crate) const OPT_TX_SIZE: i32 = 6;
 pub(crate) const OPT_RX_SIZE: i32 = 7;
 
-/// Flags of `fi_getinfo`.
+/// Events of connections.
+pub(crate) const CONNREQ: u32 = 1;
+pub(crate) const CONNECTED: u32 = 2;
+pub(crate) const SHUTDOWN: u32 = 3;
+
+/// Flags of `fi_getinfo`; [`SOURCE`] is one, too.
+/// Not in the headers, but passed to providers: a utility provider asks for one to layer over.
+pub(crate) const CORE_PROV_ONLY: u64 = 1 << 59;
+pub(crate) const NUMERICHOST: u64 = 1 << 55;
 pub(crate) const PROV_ATTR_ONLY: u64 = 1 << 54;

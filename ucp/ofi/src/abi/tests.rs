@@ -287,6 +287,10 @@ fn values_are_those_of_the_headers() {
         FI_ATOMIC_READ = AtomicOp::Read, FI_ATOMIC_WRITE = AtomicOp::Write, FI_CSWAP = AtomicOp::CompareSwap,
         FI_CSWAP_GT = AtomicOp::CompareSwapGt, FI_MSWAP = AtomicOp::MaskSwap,
         FI_DISCARD = flags::DISCARD,
+        FI_SOCKADDR = flags::SOCKADDR, FI_SOCKADDR_IN = flags::SOCKADDR_IN, FI_SOCKADDR_IN6 = flags::SOCKADDR_IN6,
+        FI_EP_MSG = flags::EP_MSG, FI_EP_DGRAM = flags::EP_DGRAM, FI_CLASS_PEP = flags::CLASS_PEP,
+        FI_CLASS_CONNREQ = flags::CLASS_CONNREQ, FI_CONNREQ = flags::CONNREQ, FI_CONNECTED = flags::CONNECTED,
+        FI_SHUTDOWN = flags::SHUTDOWN, FI_NUMERICHOST = flags::NUMERICHOST,
     );
     compile(&out);
 }

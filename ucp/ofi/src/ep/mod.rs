@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
+//! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
 //! | `send.rs`, `recv.rs`, `peek.rs` | starting of messages |
 //! | `one_sided.rs`, `atomics.rs` | starting of operations on memory of peers |
@@ -14,6 +15,7 @@
 mod atomic;
 mod atomics;
 pub(crate) mod complete;
+mod connection;
 mod msg;
 mod multi_recv;
 mod one_sided;
@@ -28,18 +30,19 @@ mod tagged;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::AtomicBool;
 
 use ucp::mt::{ProgressThread, SharedWorker};
 
 use crate::abi::ops::{AtomicTable, CmOps, EpOps, MsgOps, RmaOps, TaggedOps};
-use crate::abi::{Fid, flags};
+use crate::abi::{FiAddr, Fid, flags};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::errno::Errno;
+use crate::info::EpKind;
 use crate::object::{Object, Users};
 use crate::refused::RefusedTable;
 
@@ -48,7 +51,7 @@ use peers::Peers;
 
 pub(crate) use atomic::query_atomic;
 pub(crate) use complete::OP_SIZE;
-pub(crate) use setup::open;
+pub(crate) use setup::{open, store_name};
 
 /// One direction of an endpoint: where its completions go.
 #[derive(Default)]
@@ -89,6 +92,12 @@ pub(crate) struct Ep {
     name: Vec<u8>,
     av: Cell<*const Av>,
     is_enabled: Cell<bool>,
+    /// Enabled, and connected if the type asks for that. The thread of connections sets it, too.
+    can_send: AtomicBool,
+    kind: EpKind,
+    /// Bits of a `fi_addr_t` that are looked at: none of an endpoint with one peer.
+    address_mask: FiAddr,
+    connection: connection::Connection,
     tx: Direction,
     rx: Direction,
     /// Counters of operations on memory of peers.

@@ -1,6 +1,7 @@
 //! Reads and writes of a peer's memory, and what all operations on such memory have in common.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 use ucp::select::Sync;
 use ucp::{Iov, RemoteIov, Rkey, RmaParams};
@@ -82,8 +83,8 @@ impl Ep {
             return Err(refuse_capability(need));
         }
         self.inside(|plain| {
-            if !self.is_enabled.get() {
-                return Err(Errno::OPBADSTATE);
+            if !self.can_send.load(Ordering::Relaxed) {
+                return Err(self.refusal());
             }
             if !self.tx.has_room() {
                 self.progress();

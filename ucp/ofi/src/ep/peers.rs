@@ -9,6 +9,7 @@ use super::Ep;
 use crate::abi::{ADDR_UNSPEC, FiAddr};
 use crate::av::Av;
 use crate::errno::Errno;
+use crate::info::EpKind;
 
 /// The peers of an endpoint. Used inside the lock of its worker.
 pub(crate) struct Peers {
@@ -40,6 +41,7 @@ impl Ep {
         address: FiAddr,
         f: impl FnOnce(&ucp::Ep) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
+        let address = address & self.address_mask;
         let eps = self.peers.eps.borrow();
         if let Some(Some(ep)) = eps.get(address as usize) {
             return f(ep);
@@ -57,10 +59,14 @@ impl Ep {
     #[cold]
     #[inline(never)]
     fn connect(&self, plain: &ucp::Worker, address: FiAddr) -> Result<(), Errno> {
-        let av = self.av().ok_or(Errno::NOAV)?;
-        let Some(theirs) = av.address(address) else {
-            tracing::error!("there is no address {address} in the address vector");
-            return Err(Errno::INVAL);
+        let theirs = if self.kind == EpKind::Msg {
+            self.connection.peer().ok_or(Errno::NOTCONN)?
+        } else {
+            let av = self.av().ok_or(Errno::NOAV)?;
+            av.address(address).ok_or_else(|| {
+                tracing::error!("there is no address {address} in the address vector");
+                Errno::INVAL
+            })?
         };
         let ep = plain.connect(&theirs, EpParams::default()).map_err(|error| {
             tracing::error!("address {address}: {error}");

@@ -1,6 +1,7 @@
 //! Sends of messages.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 use ucp::select::Sync;
 use ucp::{Iov, Layout, SendParams};
@@ -113,8 +114,8 @@ impl Ep {
             return Err(Errno::BADFLAGS);
         }
         self.inside(|plain| {
-            if !self.is_enabled.get() {
-                return Err(Errno::OPBADSTATE);
+            if !self.can_send.load(Ordering::Relaxed) {
+                return Err(self.refusal());
             }
             if !self.tx.has_room() {
                 self.progress();

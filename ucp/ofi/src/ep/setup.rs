@@ -2,24 +2,26 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::connection::{self, Connection};
 use super::{Direction, Ep, atomic, msg, rma, tagged};
 use crate::abi::info::Info;
 use crate::abi::ops::{CmOps, EpOps, FidOps};
-use crate::abi::{Fid, flags};
+use crate::abi::{ADDR_UNSPEC, Fid, flags};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
-use crate::info::{MIN_MULTI_RECV, NameForm};
+use crate::info::{EpKind, MIN_MULTI_RECV, NameForm};
 use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
 use crate::refused;
 
 /// Longest time for which a close waits until messages have left this process.
-const FLUSH_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
 
@@ -36,14 +38,14 @@ static EP_OPS: EpOps = EpOps {
 
 static CM_OPS: CmOps = CmOps {
     size: size_of::<CmOps>(),
-    setname: refused::setname,
+    setname: connection::setname,
     getname,
-    getpeer: refused::getpeer,
-    connect: refused::connect,
+    getpeer: connection::getpeer,
+    connect: connection::connect,
     listen: refused::listen,
-    accept: refused::accept,
+    accept: connection::accept,
     reject: refused::reject,
-    shutdown: refused::shutdown,
+    shutdown: connection::shutdown,
     join: refused::join,
 };
 
@@ -67,6 +69,18 @@ fn name_of(plain: &ucp::Worker, form: NameForm) -> Result<Vec<u8>, Errno> {
     Ok(name)
 }
 
+/// Stores a name, of which a caller has to have room for all bytes.
+pub(crate) fn store_name(from: &[u8], name: *mut c_void, len: *mut usize) -> Result<(), Errno> {
+    let room = read(len)?;
+    store(len, from.len())?;
+    if room < from.len() || name.is_null() {
+        return Err(Errno::TOOSMALL);
+    }
+    // SAFETY: the caller passes memory of `room` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), name.cast(), from.len()) };
+    Ok(())
+}
+
 /// Opens an endpoint.
 pub(crate) fn open(
     domain: &Domain,
@@ -77,15 +91,21 @@ pub(crate) fn open(
     let info = read(info)?;
     // SAFETY: the caller passes a whole tree.
     let (ep_attr, tx, rx) = unsafe { (info.ep_attr.as_ref(), info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
-    if ep_attr.is_some_and(|attr| attr.ep_type != flags::EP_RDM) {
-        return Err(Errno::INVAL);
-    }
+    let kind = EpKind::of(ep_attr.map_or(flags::EP_RDM, |attr| attr.ep_type)).ok_or(Errno::INVAL)?;
+    let connection = match kind {
+        // SAFETY: the caller passes a whole tree.
+        EpKind::Msg => unsafe { Connection::of(&info) }?,
+        EpKind::Rdm | EpKind::Dgram => Connection::default(),
+    };
     let shared = domain.context.shared_worker(domain.mode).map_err(|error| {
         tracing::error!("fi_endpoint: {error}");
         Errno::NOMEM
     })?;
-    // SAFETY: nothing of the worker leaves the closure.
-    let name = unsafe { shared.with(|plain| name_of(plain, domain.name_form)) }.map_err(Errno::from)??;
+    let name = match kind {
+        EpKind::Msg => Vec::new(),
+        // SAFETY: nothing of the worker leaves the closure.
+        _ => unsafe { shared.with(|plain| name_of(plain, domain.name_form)) }.map_err(Errno::from)??,
+    };
     let progress_thread = match domain.has_progress_thread {
         true => Some(shared.spawn_progress().map_err(|_| Errno::NOMEM)?),
         false => None,
@@ -113,6 +133,10 @@ pub(crate) fn open(
         name,
         av: Cell::new(std::ptr::null()),
         is_enabled: Cell::new(false),
+        can_send: AtomicBool::new(false),
+        kind,
+        address_mask: if kind == EpKind::Msg { 0 } else { ADDR_UNSPEC },
+        connection,
         tx: direction(tx.map_or(0, |attr| attr.op_flags), tx.map_or(2048, |attr| attr.size)),
         rx: direction(rx.map_or(0, |attr| attr.op_flags), rx.map_or(4096, |attr| attr.size)),
         reads: Cell::new(std::ptr::null()),
@@ -182,8 +206,13 @@ impl Ep {
     }
 
     /// Checks that the endpoint has what its operations need, and permits them.
-    fn enable(&self) -> Result<(), Errno> {
-        if self.av.get().is_null() {
+    pub(super) fn enable(&self) -> Result<(), Errno> {
+        if self.kind == EpKind::Msg {
+            if self.connection.eq().is_none() {
+                tracing::error!("fi_enable: no event queue is bound");
+                return Err(Errno::NOEQ);
+            }
+        } else if self.av.get().is_null() {
             tracing::error!("fi_enable: no address vector is bound");
             return Err(Errno::NOAV);
         }
@@ -199,6 +228,9 @@ impl Ep {
             }
         }
         self.is_enabled.set(true);
+        if self.kind != EpKind::Msg {
+            self.can_send.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -238,6 +270,7 @@ calls! {
             drop(ep.claimed.take());
             drop(ep.multi_recvs.take());
             ep.forget_all_peers();
+            ep.disconnect();
             plain.close();
         })?;
         ep.domain().users().remove();
@@ -254,8 +287,17 @@ calls! {
         match unsafe { to.as_ref() }.ok_or(Errno::INVAL)?.fclass {
             flags::CLASS_CQ => ep.bind_cq(checked(to)?, flags)?,
             flags::CLASS_CNTR => ep.bind_cntr(checked(to)?, flags)?,
-            // Nothing of an endpoint of this type is reported there.
-            flags::CLASS_EQ => _ = checked::<Eq>(to)?,
+            flags::CLASS_EQ => {
+                let eq: &Eq = checked(to)?;
+                // Nothing of an endpoint of another type is reported there.
+                if ep.kind == EpKind::Msg {
+                    ep.connection.bind(eq)?;
+                }
+            }
+            flags::CLASS_AV if ep.kind == EpKind::Msg => {
+                tracing::error!("fi_ep_bind: an endpoint of type FI_EP_MSG has no address vector");
+                return Err(Errno::INVAL);
+            }
             flags::CLASS_AV => {
                 let av: &Av = checked(to)?;
                 if !ep.av.get().is_null() {
@@ -310,7 +352,10 @@ calls! {
     fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
         let ep: &Ep = checked(fid)?;
         let known = match (level, name) {
-            (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE) => 0,
+            (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE) => match ep.kind {
+                EpKind::Msg => ucp::SockCm::MAX_DATA,
+                EpKind::Rdm | EpKind::Dgram => 0,
+            },
             (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) => ep.min_multi_recv.get(),
             (flags::OPT_ENDPOINT, flags::OPT_TX_SIZE) => ep.tx.size,
             (flags::OPT_ENDPOINT, flags::OPT_RX_SIZE) => ep.rx.size,
@@ -360,13 +405,9 @@ calls! {
 
     fn getname(fid: *mut Fid, name: *mut c_void, len: *mut usize) -> c_int {
         let ep: &Ep = checked(fid)?;
-        let room = read(len)?;
-        store(len, ep.name.len())?;
-        if room < ep.name.len() || name.is_null() {
-            return Err(Errno::TOOSMALL);
+        match ep.kind {
+            EpKind::Msg => store_name(&ep.connection.local_name()?, name, len).map(|()| 0),
+            EpKind::Rdm | EpKind::Dgram => store_name(&ep.name, name, len).map(|()| 0),
         }
-        // SAFETY: the caller passes memory of `room` bytes.
-        unsafe { std::ptr::copy_nonoverlapping(ep.name.as_ptr(), name.cast(), ep.name.len()) };
-        Ok(0)
     }
 }

@@ -1,14 +1,18 @@
 //! Hints, and whether an offer satisfies them.
 
 use std::ffi::{CStr, c_char};
+use std::net::SocketAddr;
 
+use super::names;
 use super::offer::{
-    DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA,
-    MAX_MSG, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, Offer, PRIMARY, RMA_DIRECTIONS,
-    RMA_IOV_LIMIT, RX_OP_FLAGS, TX_OP_FLAGS,
+    DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, EpKind, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA,
+    MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, Offer, RMA_DIRECTIONS, RMA_IOV_LIMIT, RX_OP_FLAGS,
+    TX_OP_FLAGS,
 };
+use crate::abi::Fid;
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::abi::{flags, version};
+use crate::sockaddr;
 
 /// Hints of a caller. All of them are optional.
 #[derive(Default)]
@@ -30,17 +34,27 @@ pub(super) struct Hints {
 }
 
 /// An answer: what the offered domain is, with what the caller has chosen.
-pub(super) struct Answer {
-    pub caps: u64,
-    pub addr_format: u32,
-    pub src_addr: Vec<u8>,
-    pub dest_addr: Vec<u8>,
-    pub tx: TxAttr,
-    pub rx: RxAttr,
-    pub ep: EpAttr,
-    pub domain: DomainAttr,
-    pub domain_name: String,
-    pub fabric: FabricAttr,
+#[derive(Clone)]
+pub(crate) struct Answer {
+    pub(crate) caps: u64,
+    pub(crate) addr_format: u32,
+    pub(crate) src_addr: Vec<u8>,
+    pub(crate) dest_addr: Vec<u8>,
+    /// A request to be connected; null: none.
+    pub(crate) handle: *mut Fid,
+    pub(super) tx: TxAttr,
+    pub(super) rx: RxAttr,
+    pub(super) ep: EpAttr,
+    pub(super) domain: DomainAttr,
+    pub(super) domain_name: String,
+    pub(super) fabric: FabricAttr,
+}
+
+/// Socket addresses of an endpoint that is connected.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sockets {
+    pub source: Option<SocketAddr>,
+    pub dest: Option<SocketAddr>,
 }
 
 /// Refuses an offer, with a reason.
@@ -96,29 +110,84 @@ impl Hints {
         }
     }
 
+    /// Types of endpoints that the caller may want, best first.
+    pub(super) fn kinds(&self) -> Result<Vec<EpKind>, String> {
+        match self.ep.map_or(flags::EP_UNSPEC, |attr| attr.ep_type) {
+            flags::EP_UNSPEC => Ok(EpKind::ALL.to_vec()),
+            number => match EpKind::of(number) {
+                Some(kind) => Ok(vec![kind]),
+                None => Err(format!("there is no endpoint type {number}")),
+            },
+        }
+    }
+
+    /// Pairs of socket addresses, each of which makes an answer; one without addresses for endpoints that are
+    /// not connected, or why there is none.
+    pub(super) fn sockets(
+        &self,
+        kind: EpKind,
+        [node, service]: &[Option<String>; 2],
+        call_flags: u64,
+    ) -> Result<Vec<Sockets>, String> {
+        if kind != EpKind::Msg {
+            require!(
+                node.is_none() && service.is_none(),
+                "{node:?}, {service:?} are a socket address, which names no such endpoint"
+            );
+            return Ok(vec![Sockets::default()]);
+        }
+        let known = [flags::FORMAT_UNSPEC, flags::SOCKADDR, flags::SOCKADDR_IN, flags::SOCKADDR_IN6];
+        require!(
+            known.contains(&self.addr_format),
+            "address format {:#x} is none of sockets",
+            self.addr_format
+        );
+        let given = |bytes: &[u8]| match bytes {
+            [] => Ok(None),
+            bytes => {
+                sockaddr::read(bytes).map(Some).ok_or("the hints have an address that is no socket address")
+            }
+        };
+        let (mut source, mut dest) = (given(&self.src_addr)?, given(&self.dest_addr)?);
+        if node.is_some() || service.is_some() {
+            let resolved = names::resolve(node.as_deref(), service.as_deref(), call_flags, self.addr_format)?;
+            *(if call_flags & flags::SOURCE != 0 { &mut source } else { &mut dest }) = Some(resolved);
+        }
+        let sources = match (source, dest) {
+            (Some(source), _) => vec![source],
+            (None, Some(dest)) => vec![names::source_to(dest)?],
+            (None, None) => names::of_this_host(),
+        };
+        let fits = |addr: &SocketAddr| match self.addr_format {
+            flags::SOCKADDR_IN => addr.is_ipv4(),
+            flags::SOCKADDR_IN6 => addr.is_ipv6(),
+            _ => true,
+        };
+        let sources: Vec<_> = sources.into_iter().filter(fits).collect();
+        require!(!sources.is_empty(), "no network interface has an address of this format");
+        require!(dest.iter().all(fits), "the destination address has another format");
+        Ok(sources.into_iter().map(|source| Sockets { source: Some(source), dest }).collect())
+    }
+
     /// The answer for an offered domain, or why there is none.
-    pub(super) fn answer(&self, offer: &Offer) -> Result<Answer, String> {
+    pub(super) fn answer(&self, offer: &Offer, kind: EpKind, sockets: &Sockets) -> Result<Answer, String> {
         if let Some(name) = &self.domain_name {
             require!(*name == offer.name, "the hints name domain {name}");
         }
         if let Some(name) = &self.fabric_name {
             require!(name == FABRIC, "the hints name fabric {name}");
         }
-        require!(self.src_addr.is_empty(), "a source address cannot be chosen");
-        let form = self.name_form(offer)?;
-        if !self.dest_addr.is_empty() {
-            let len = self.dest_addr.len();
-            require!(len == form.len(), "a destination address of {len} bytes is none of this provider");
-        }
-        let caps = self.caps()?;
+        let (addr_format, src_addr, dest_addr) = self.addresses(offer, kind, sockets)?;
+        let caps = self.caps(kind)?;
         let tx = self.tx(caps)?;
         let rx = self.rx(caps)?;
-        let ep = self.ep()?;
+        let ep = self.ep(kind)?;
         Ok(Answer {
             caps,
-            addr_format: form.format(),
-            src_addr: Vec::new(),
-            dest_addr: self.dest_addr.clone(),
+            addr_format,
+            src_addr,
+            dest_addr,
+            handle: std::ptr::null_mut(),
             tx,
             rx,
             ep,
@@ -134,6 +203,35 @@ impl Hints {
         })
     }
 
+    /// Address format, source and destination of an answer.
+    fn addresses(
+        &self,
+        offer: &Offer,
+        kind: EpKind,
+        sockets: &Sockets,
+    ) -> Result<(u32, Vec<u8>, Vec<u8>), String> {
+        if let Some(source) = sockets.source {
+            let format = match self.addr_format {
+                flags::SOCKADDR => flags::SOCKADDR,
+                _ => sockaddr::format(source),
+            };
+            let dest = sockets.dest.map(sockaddr::write).unwrap_or_default();
+            return Ok((format, sockaddr::write(source), dest));
+        }
+        require!(self.src_addr.is_empty(), "a source address cannot be chosen");
+        let form = self.name_form(offer)?;
+        // Datagrams of libfabric's EFA provider have no header, so that nobody shall take one for the other.
+        require!(
+            kind != EpKind::Dgram || form != NameForm::Efa,
+            "datagrams are not those of libfabric's EFA provider, so FI_ADDR_EFA does not name endpoints for them"
+        );
+        if !self.dest_addr.is_empty() {
+            let len = self.dest_addr.len();
+            require!(len == form.len(), "a destination address of {len} bytes is none of this provider");
+        }
+        Ok((form.format(), Vec::new(), self.dest_addr.clone()))
+    }
+
     fn name_form(&self, offer: &Offer) -> Result<NameForm, String> {
         let format = self.addr_format;
         let is_known = [flags::FORMAT_UNSPEC, flags::ADDR_EFA, NameForm::Packed.format()].contains(&format);
@@ -144,13 +242,14 @@ impl Hints {
     }
 
     /// Capabilities: those asked for, and those that cost nothing.
-    fn caps(&self) -> Result<u64, String> {
+    fn caps(&self, kind: EpKind) -> Result<u64, String> {
+        let primary = kind.primary();
         let directions = |all: u64| if self.caps & all == 0 { all } else { self.caps & all };
-        let absent = self.caps & !(PRIMARY | FREE | DIRECTIONS | RMA_DIRECTIONS);
+        let absent = self.caps & !(primary | FREE | DIRECTIONS | RMA_DIRECTIONS);
         require!(absent == 0, "capabilities {absent:#x} are not supported");
-        let chosen = match self.caps & PRIMARY {
-            0 if self.permits_one_sided() => PRIMARY,
-            0 => PRIMARY & !ONE_SIDED,
+        let chosen = match self.caps & primary {
+            0 if self.permits_one_sided() => primary,
+            0 => primary & !ONE_SIDED,
             chosen => chosen,
         };
         let mut caps = chosen | FREE;
@@ -254,12 +353,13 @@ impl Hints {
         Ok(attr)
     }
 
-    fn ep(&self) -> Result<EpAttr, String> {
+    fn ep(&self, kind: EpKind) -> Result<EpAttr, String> {
+        let (protocol, max_msg) = (kind.protocol(), kind.max_msg());
         let attr = EpAttr {
-            ep_type: flags::EP_RDM,
-            protocol: flags::PROTO_EFA,
+            ep_type: kind.number(),
+            protocol,
             protocol_version: 4,
-            max_msg_size: MAX_MSG,
+            max_msg_size: max_msg,
             msg_prefix_size: 0,
             max_order_raw_size: 0,
             max_order_war_size: 0,
@@ -271,21 +371,16 @@ impl Hints {
             auth_key: std::ptr::null_mut(),
         };
         let Some(hint) = self.ep else { return Ok(attr) };
-        let ep_type = hint.ep_type;
-        require!(
-            [flags::EP_UNSPEC, flags::EP_RDM].contains(&ep_type),
-            "endpoint type {ep_type} is not FI_EP_RDM"
-        );
         if self.all_attributes {
             return Ok(attr);
         }
         require!(
-            [0, flags::PROTO_EFA].contains(&hint.protocol),
-            "protocol {} is not FI_PROTO_EFA",
+            [0, protocol].contains(&hint.protocol),
+            "protocol {:#x} is not {protocol:#x}",
             hint.protocol
         );
         require!(hint.protocol_version <= 4, "protocol version {} is not 4", hint.protocol_version);
-        require!(hint.max_msg_size <= MAX_MSG, "messages of {} bytes exceed {MAX_MSG}", hint.max_msg_size);
+        require!(hint.max_msg_size <= max_msg, "messages of {} bytes exceed {max_msg}", hint.max_msg_size);
         let has_order_size =
             hint.max_order_raw_size != 0 || hint.max_order_war_size != 0 || hint.max_order_waw_size != 0;
         require!(!has_order_size, "RMA operations have no order");
@@ -350,6 +445,31 @@ impl Hints {
         require!(hint.caps & !FREE == 0, "domain capabilities {:#x} are not supported", hint.caps);
         require!(hint.auth_key_size == 0, "authorization keys are not supported");
         Ok(attr)
+    }
+}
+
+impl Answer {
+    /// The answer that a caller has got, and passes to open an object. `None`: a part is missing.
+    /// # Safety
+    /// `info` is a whole tree.
+    pub(crate) unsafe fn of(info: &Info) -> Option<Answer> {
+        // SAFETY: this function's contract, of each pointer.
+        unsafe {
+            let (domain, fabric) = (info.domain_attr.as_ref()?, info.fabric_attr.as_ref()?);
+            Some(Answer {
+                caps: info.caps,
+                addr_format: info.addr_format,
+                src_addr: bytes(info.src_addr, info.src_addrlen),
+                dest_addr: bytes(info.dest_addr, info.dest_addrlen),
+                handle: std::ptr::null_mut(),
+                tx: *info.tx_attr.as_ref()?,
+                rx: *info.rx_attr.as_ref()?,
+                ep: *info.ep_attr.as_ref()?,
+                domain: *domain,
+                domain_name: text(domain.name)?,
+                fabric: FabricAttr { prov_name: std::ptr::null_mut(), ..*fabric },
+            })
+        }
     }
 }
 

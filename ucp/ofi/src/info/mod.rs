@@ -4,17 +4,22 @@
 //! |---|---|
 //! | `offer.rs` | what this provider has |
 //! | `hints.rs` | what the caller asks for, and whether an offer has it |
+//! | `names.rs` | nodes and services, and the socket addresses of this host |
 //! | `tree.rs` | the answer in memory of the C library, which libfabric frees |
 
 mod hints;
+mod names;
 mod offer;
 mod tree;
 
+use crate::abi::flags;
 use crate::abi::info::Info;
 use crate::errno::Errno;
 
+pub(crate) use hints::Answer;
 pub(crate) use offer::{
-    INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, MIN_MULTI_RECV, NameForm, RMA_IOV_LIMIT, count_nics, device_of,
+    EpKind, INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, MIN_MULTI_RECV, NameForm, RMA_IOV_LIMIT, count_nics,
+    device_of,
 };
 
 use hints::Hints;
@@ -26,22 +31,35 @@ use offer::Offer;
 /// `hints` is null or a whole tree.
 pub(crate) unsafe fn find(
     version: u32,
-    [node, service]: [Option<String>; 2],
-    flags: u64,
+    names: [Option<String>; 2],
+    call_flags: u64,
     hints: *const Info,
 ) -> Result<*mut Info, Errno> {
-    if node.is_some() || service.is_some() {
-        tracing::debug!("no answer: names and services ({node:?}, {service:?}) are not resolved");
-        return Err(Errno::NODATA);
-    }
     // SAFETY: this function's contract.
-    let hints = unsafe { Hints::read(version, flags, hints) };
+    let hints = unsafe { Hints::read(version, call_flags, hints) };
     let offers = Offer::all()?;
     let mut answers = Vec::new();
-    for offer in &offers {
-        match hints.answer(offer) {
-            Ok(answer) => answers.push(answer),
-            Err(why) => tracing::debug!("no answer for domain {}: {why}", offer.name),
+    let refuse = |offer: &Offer, kind: EpKind, why: String| {
+        tracing::debug!("no answer for domain {}, {kind:?} endpoints: {why}", offer.name);
+    };
+    // libfabric ranks utility providers on a provider that it does not know before the provider itself.
+    let is_for_layer = call_flags & flags::CORE_PROV_ONLY != 0 && !crate::provider::permits_layers();
+    for kind in hints.kinds().inspect_err(|why| tracing::debug!("no answer: {why}")).unwrap_or_default() {
+        if is_for_layer && kind != EpKind::Rdm {
+            tracing::debug!(
+                "no answer for {kind:?} endpoints: a utility provider asks, without UCX_OFI_LAYERED"
+            );
+            continue;
+        }
+        let sockets = hints.sockets(kind, &names, call_flags);
+        for offer in &offers {
+            match &sockets {
+                Ok(sockets) => sockets.iter().for_each(|sockets| match hints.answer(offer, kind, sockets) {
+                    Ok(answer) => answers.push(answer),
+                    Err(why) => refuse(offer, kind, why),
+                }),
+                Err(why) => refuse(offer, kind, why.clone()),
+            }
         }
     }
     let mut list = std::ptr::null_mut();
@@ -55,4 +73,16 @@ pub(crate) unsafe fn find(
         }
     }
     if list.is_null() { Err(Errno::NODATA) } else { Ok(list) }
+}
+
+impl Answer {
+    /// Makes it a list of one in memory of the C library. `None`: no memory.
+    pub(crate) fn build(&self) -> Option<*mut Info> {
+        tree::build(self, std::ptr::null_mut())
+    }
+}
+
+/// Frees a list that has not been handed out.
+pub(crate) fn free(list: *mut Info) {
+    tree::free(list);
 }

@@ -54,6 +54,67 @@ pub(super) const TX_OP_FLAGS: u64 = flags::COMPLETION
     | flags::MATCH_COMPLETE;
 pub(super) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 
+/// Longest message of an endpoint of type `FI_EP_DGRAM`, bytes: what fits one packet of most devices.
+pub(super) const MAX_DATAGRAM: usize = 8192;
+/// Capabilities that endpoints which are connected do not have, as they have one source.
+pub(super) const UNCONNECTED_ONLY: u64 = flags::SOURCE | flags::DIRECTED_RECV;
+
+/// Type of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EpKind {
+    /// `FI_EP_RDM`.
+    Rdm,
+    /// `FI_EP_MSG`: an endpoint with one peer, known by its socket address.
+    Msg,
+    /// `FI_EP_DGRAM`: short messages, by the protocol of the others.
+    Dgram,
+}
+
+impl EpKind {
+    /// All types, best first.
+    pub(super) const ALL: [EpKind; 3] = [EpKind::Rdm, EpKind::Msg, EpKind::Dgram];
+
+    /// Number of libfabric.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            EpKind::Rdm => flags::EP_RDM,
+            EpKind::Msg => flags::EP_MSG,
+            EpKind::Dgram => flags::EP_DGRAM,
+        }
+    }
+
+    /// The type with a number of libfabric. `FI_EP_UNSPEC` is `FI_EP_RDM`.
+    pub(crate) fn of(number: u32) -> Option<EpKind> {
+        let number = if number == flags::EP_UNSPEC { flags::EP_RDM } else { number };
+        EpKind::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+
+    /// Capabilities given if asked for.
+    pub(super) const fn primary(self) -> u64 {
+        match self {
+            EpKind::Rdm => PRIMARY,
+            EpKind::Msg => PRIMARY & !UNCONNECTED_ONLY,
+            EpKind::Dgram => PRIMARY & !ONE_SIDED,
+        }
+    }
+
+    /// Protocol: that of libfabric's EFA provider for endpoints that it can talk to.
+    pub(super) const fn protocol(self) -> u32 {
+        match self {
+            EpKind::Rdm => flags::PROTO_EFA,
+            EpKind::Msg | EpKind::Dgram => flags::PROV_SPECIFIC | 0xefa4,
+        }
+    }
+
+    /// Longest message, bytes.
+    pub(super) const fn max_msg(self) -> usize {
+        match self {
+            EpKind::Rdm | EpKind::Msg => MAX_MSG,
+            EpKind::Dgram => MAX_DATAGRAM,
+        }
+    }
+}
+
 /// Form of the names of endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NameForm {

@@ -55,7 +55,7 @@ pub(super) fn build(answer: &Answer, next: *mut Info) -> Option<*mut Info> {
         dest_addrlen: answer.dest_addr.len(),
         src_addr: bytes(&answer.src_addr, 0),
         dest_addr: bytes(&answer.dest_addr, 0),
-        handle: std::ptr::null_mut(),
+        handle: answer.handle,
         tx_attr: allocate(answer.tx),
         rx_attr: allocate(answer.rx),
         ep_attr: allocate(answer.ep),
@@ -70,6 +70,7 @@ pub(super) fn build(answer: &Answer, next: *mut Info) -> Option<*mut Info> {
         && !made.ep_attr.is_null()
         && !made.domain_attr.is_null()
         && !made.fabric_attr.is_null()
+        && made.src_addr.is_null() == answer.src_addr.is_empty()
         && made.dest_addr.is_null() == answer.dest_addr.is_empty();
     if is_whole {
         return Some(info);

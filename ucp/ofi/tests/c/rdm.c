@@ -537,7 +537,9 @@ static void discovery(void)
     CHECK(find(hints, &found) == -FI_ENODATA);
     hints->tx_attr->comp_order = 0;
     hints->ep_attr->type = FI_EP_DGRAM;
+    hints->ep_attr->max_msg_size = 1 << 20;
     CHECK(find(hints, &found) == -FI_ENODATA);
+    hints->ep_attr->max_msg_size = 0;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->name = strdup("nobody");
     CHECK(find(hints, &found) == -FI_ENODATA);

@@ -31,7 +31,7 @@ struct Event {
     bytes: Vec<u8>,
     /// The object that it is of; null: none, or it may be closed before.
     of: *const Fid,
-    /// What the entry points to; the program frees it.
+    /// Description of a request that the entry points to; the program frees it.
     info: Option<OwnedInfo>,
     error: Option<EqErrEntry>,
 }

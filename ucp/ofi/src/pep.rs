@@ -1,5 +1,5 @@
-//! Passive endpoints: they listen at a socket address. Requests to be connected come as events; an endpoint that
-//! is opened for one accepts it.
+//! Passive endpoints: they listen at a socket address. Requests to be connected come as events; an endpoint
+//! that is opened for one accepts it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(crate) struct Pep {
     cm: &'static CmOps,
     fabric: *const Fabric,
     users: Users,
-    /// What the endpoints of its requests are opened with.
+    /// Attributes of the endpoints that are opened for requests.
     answer: Answer,
     eq: Cell<*const Eq>,
     addr: Cell<Option<SocketAddr>>,

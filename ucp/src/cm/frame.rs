@@ -1,5 +1,5 @@
-//! Frames of an exchange: 16 bytes of header, then a packed worker address or nothing. Data of the program may
-//! follow. All numbers are little endian.
+//! Frames of an exchange: 16 bytes of header, then a packed worker address or nothing. Data of the program
+//! may follow. All numbers are little endian.
 //!
 //! | Bytes | Meaning |
 //! |---|---|
@@ -10,9 +10,10 @@
 //! | 8..16 | HELLO and OPEN: the client's id; ACCEPT: 0; REJECT and CONFIRM: an [`Answer`] |
 //!
 //! The client sends HELLO with its address. The server answers ACCEPT with the address of the accepting
-//! worker, or REJECT. After ACCEPT the client sends CONFIRM and closes. OPEN takes the place of HELLO if neither
-//! side closes then: the end of the TCP connection tells the other side that this one has disconnected. Only
-//! these exchanges carry data of the program: in OPEN and ACCEPT behind the address, in REJECT alone.
+//! worker, or REJECT. After ACCEPT the client sends CONFIRM and closes. OPEN takes the place of HELLO if
+//! neither side closes then: the end of the TCP connection tells the other side that this one has
+//! disconnected. Only these exchanges carry data of the program: in OPEN and ACCEPT behind the address, in
+//! REJECT alone.
 
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 

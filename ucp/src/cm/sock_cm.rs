@@ -1,6 +1,6 @@
-//! Connections between socket addresses that stay until one side closes them, for programs whose endpoints are
-//! connected: libfabric's `FI_EP_MSG`. A thread of its own moves them, so that no worker is needed before a
-//! client is known. Workers exchange their packets as always; TCP carries the two addresses, data of the
+//! Connections between socket addresses that stay until one side closes them, for programs whose endpoints
+//! are connected: libfabric's `FI_EP_MSG`. A thread of its own moves them, so that no worker is needed before
+//! a client is known. Workers exchange their packets as always; TCP carries the two addresses, data of the
 //! program, and the end of the connection.
 
 use std::net::SocketAddr;
@@ -89,8 +89,8 @@ impl SockCm {
         Ok(SockCm { shared, thread: Some(thread) })
     }
 
-    /// Listens at `addr`; port 0: any free one. Returns the address with its port. `number` names the listener
-    /// in events.
+    /// Listens at `addr`; port 0: any free one. Returns the address with its port. `number` names the
+    /// listener in events.
     pub fn listen(&self, addr: SocketAddr, number: u64) -> Result<(SockListener, SocketAddr), Errno> {
         let socket = start_listen(addr)?;
         let bound = socket.local_addr()?;
@@ -104,8 +104,8 @@ impl SockCm {
     }
 
     /// Starts to connect to `to`, from `from` if that is given: `worker` is the address of the worker that
-    /// will be the peer of the server's, `data` goes to the listener. `number` names the connection in events.
-    /// Returns the local address too, once the system has chosen it.
+    /// will be the peer of the server's, `data` goes to the listener. `number` names the connection in
+    /// events. Returns the local address too, once the system has chosen it.
     pub fn connect(
         &self,
         (from, to): (Option<SocketAddr>, SocketAddr),
@@ -123,8 +123,8 @@ impl SockCm {
         Ok((SockConn(id), local))
     }
 
-    /// Accepts a request: `worker` is the address of the worker that will be the client's peer, `data` goes to
-    /// the client. `number` names the connection in events.
+    /// Accepts a request: `worker` is the address of the worker that will be the client's peer, `data` goes
+    /// to the client. `number` names the connection in events.
     pub fn accept(
         &self,
         mut request: ConnRequest,

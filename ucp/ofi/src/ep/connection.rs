@@ -1,6 +1,6 @@
-//! The connection of an endpoint of type `FI_EP_MSG`: an engine with one peer, whose address comes over TCP. The
-//! thread of connections ([`ucp::SockCm`]) reports what becomes of it; the endpoint of the engine is made when
-//! the first operation needs it.
+//! The connection of an endpoint of type `FI_EP_MSG`: an engine with one peer, whose address comes over TCP.
+//! The thread of connections ([`ucp::SockCm`]) reports what becomes of it; the endpoint of the engine is made
+//! when the first operation needs it.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};

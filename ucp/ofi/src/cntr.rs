@@ -24,6 +24,7 @@ pub(crate) struct Cntr {
     users: Users,
     pub(crate) members: Members,
     wait_obj: u32,
+    wait_set: *mut Fid,
     value: AtomicU64,
     errors: AtomicU64,
 }
@@ -62,6 +63,8 @@ pub(crate) fn open(
         return Err(Errno::INVAL);
     }
     let wait_obj = attr.map_or(flags::WAIT_UNSPEC, |attr| attr.wait_obj);
+    let wait_set = attr.map_or(std::ptr::null_mut(), |attr| attr.wait_set);
+    let wait_set = crate::wait_set::asked(wait_obj, wait_set)?;
     let made = Cntr {
         fid: refused::fid(flags::CLASS_CNTR, context, &FID_OPS),
         ops: &OPS,
@@ -69,10 +72,15 @@ pub(crate) fn open(
         users: Users::default(),
         members: Members::new(domain.mode, wait_obj)?,
         wait_obj,
+        wait_set,
         value: AtomicU64::new(0),
         errors: AtomicU64::new(0),
     };
     store_handle(to, made)?;
+    if !wait_set.is_null() {
+        let object = read(to)?;
+        crate::wait_set::join(wait_set, object, given::<Cntr>(object)?.members.fd()?)?;
+    }
     domain.users().add();
     Ok(())
 }
@@ -83,6 +91,12 @@ impl Cntr {
     pub(crate) fn count(&self, is_error: bool) {
         let of = if is_error { &self.errors } else { &self.value };
         of.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of operations that have ended, and of changes by the program.
+    pub(crate) fn total(&self) -> u64 {
+        let (value, errors) = (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire));
+        value.wrapping_add(errors)
     }
 
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<c_int, Errno> {
@@ -129,6 +143,7 @@ fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Errno> {
 calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Cntr>(fid)?;
+        crate::wait_set::leave(gone.wait_set, &gone.fid);
         // SAFETY: a domain is not closed before its counters.
         unsafe { &*gone.domain }.users().remove();
         Ok(0)

@@ -30,6 +30,9 @@ pub(crate) struct Cq {
     users: Users,
     pub(crate) members: Members,
     wait_obj: u32,
+    wait_set: *mut Fid,
+    /// Whether a condition of a sleep is the number of entries to wait for.
+    has_threshold: bool,
     /// Bytes of an entry of the program.
     entry_size: usize,
     /// Endpoint that is read first. Inside the lock of the members.
@@ -69,6 +72,8 @@ pub(crate) fn open(
     let attr = if attr.is_null() { None } else { Some(read(attr)?) };
     let format = attr.map_or(flags::CQ_FORMAT_UNSPEC, |attr| attr.format);
     let wait_obj = attr.map_or(flags::WAIT_NONE, |attr| attr.wait_obj);
+    let wait_set = attr.map_or(std::ptr::null_mut(), |attr| attr.wait_set);
+    let wait_set = crate::wait_set::asked(wait_obj, wait_set)?;
     let entry_size = match format {
         flags::CQ_FORMAT_UNSPEC | flags::CQ_FORMAT_CONTEXT => 8,
         flags::CQ_FORMAT_MSG => 24,
@@ -86,11 +91,17 @@ pub(crate) fn open(
         users: Users::default(),
         members: Members::new(domain.mode, wait_obj)?,
         wait_obj,
+        wait_set,
+        has_threshold: attr.is_some_and(|attr| attr.wait_cond == flags::CQ_COND_THRESHOLD),
         entry_size,
         turn: Cell::new(0),
         error_text: UnsafeCell::default(),
     };
     store_handle(to, made)?;
+    if !wait_set.is_null() {
+        let object = read(to)?;
+        crate::wait_set::join(wait_set, object, given::<Cq>(object)?.members.fd()?)?;
+    }
     domain.users().add();
     Ok(())
 }
@@ -179,23 +190,27 @@ impl Cq {
         has_error
     }
 
-    /// Takes entries, sleeping until there are some.
+    /// Takes entries, sleeping until there are some, or as many as the condition says.
     fn wait(
         &self,
-        at: *mut c_void,
-        count: usize,
+        (at, count): (*mut c_void, usize),
         sources: *mut FiAddr,
+        cond: *const c_void,
         timeout: c_int,
     ) -> Result<isize, Errno> {
         if self.wait_obj == flags::WAIT_NONE {
             return Err(refused::log_refusal("fi_cq_sread: the queue was opened without a wait object"));
         }
         let deadline = Deadline::after(timeout);
+        let threshold = if self.has_threshold { cond.addr() } else { 1 };
         let mut spins = 0;
         loop {
-            match self.take(at, count, sources) {
-                Err(Errno::AGAIN) => {}
-                done => return done,
+            let is_enough = threshold <= 1 || deadline.is_over() || self.has_at_least(threshold);
+            if is_enough {
+                match self.take(at, count, sources) {
+                    Err(Errno::AGAIN) => {}
+                    done => return done,
+                }
             }
             if self.members.takes_signal() {
                 return Err(Errno::AGAIN);
@@ -209,7 +224,7 @@ impl Cq {
             if deadline.is_over() {
                 return Err(Errno::AGAIN);
             }
-            self.members.sleep(&deadline, || self.has_entries());
+            self.members.sleep(&deadline, || threshold <= 1 && self.has_entries());
         }
     }
 
@@ -242,8 +257,28 @@ impl Cq {
         self.members.arm(|| self.has_entries())
     }
 
+    /// Makes progress. Whether so many entries are there, or an error.
+    fn has_at_least(&self, threshold: usize) -> bool {
+        self.members.progress();
+        let mut total = 0usize;
+        for ep in self.members.inside().eps() {
+            let counted = ep.inside(|plain| {
+                ep.collect_kept(plain);
+                ep.rings_of(self).fold((0, false), |(sum, has_error), ring| {
+                    let ring = ring.borrow();
+                    (sum + ring.len(), has_error || ring.front().is_some_and(|entry| entry.error.is_some()))
+                })
+            });
+            match counted {
+                Ok((sum, false)) => total += sum,
+                _ => return true,
+            }
+        }
+        total >= threshold
+    }
+
     /// Whether there is something to read.
-    fn has_entries(&self) -> bool {
+    pub(crate) fn has_entries(&self) -> bool {
         let has_entry = |ep: &Ep| {
             ep.inside(|plain| {
                 ep.collect_kept(plain);
@@ -324,6 +359,7 @@ pub(crate) fn describe(number: c_int, buf: *mut c_char, len: usize) -> *const c_
 calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Cq>(fid)?;
+        crate::wait_set::leave(gone.wait_set, &gone.fid);
         // SAFETY: a domain is not closed before its queues.
         unsafe { &*gone.domain }.users().remove();
         Ok(0)
@@ -361,15 +397,15 @@ calls! {
     }
 
     /// Reads entries, sleeping until there are some.
-    fn cq_sread(fid: *mut Fid, buf: *mut c_void, count: usize, _cond: *const c_void, timeout: c_int) -> isize {
-        given::<Cq>(fid)?.wait(buf, count, std::ptr::null_mut(), timeout)
+    fn cq_sread(fid: *mut Fid, buf: *mut c_void, count: usize, cond: *const c_void, timeout: c_int) -> isize {
+        given::<Cq>(fid)?.wait((buf, count), std::ptr::null_mut(), cond, timeout)
     }
 
     /// Reads entries and their sources, sleeping until there are some.
     fn cq_sreadfrom(
-        fid: *mut Fid, buf: *mut c_void, count: usize, sources: *mut FiAddr, _cond: *const c_void, timeout: c_int,
+        fid: *mut Fid, buf: *mut c_void, count: usize, sources: *mut FiAddr, cond: *const c_void, timeout: c_int,
     ) -> isize {
-        given::<Cq>(fid)?.wait(buf, count, sources, timeout)
+        given::<Cq>(fid)?.wait((buf, count), sources, cond, timeout)
     }
 
     /// Ends the sleep of a reader.

@@ -57,7 +57,7 @@ static OPS: DomainOps = DomainOps {
     endpoint,
     scalable_ep: refused::scalable_ep,
     cntr_open,
-    poll_open: refused::poll_open,
+    poll_open,
     stx_ctx: refused::stx_context,
     srx_ctx: refused::srx_context,
     query_atomic: crate::ep::query_atomic,
@@ -141,6 +141,10 @@ calls! {
 
     fn endpoint(fid: *mut Fid, info: *mut Info, ep: *mut *mut Fid, context: *mut c_void) -> c_int {
         crate::ep::open(checked(fid)?, info, ep, context).map(|()| 0)
+    }
+
+    fn poll_open(fid: *mut Fid, attr: *const u64, set: *mut *mut Fid) -> c_int {
+        crate::poll::open(checked(fid)?, attr, set).map(|()| 0)
     }
 
     fn endpoint2(

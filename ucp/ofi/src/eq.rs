@@ -67,6 +67,7 @@ pub(crate) struct Eq {
     /// Readable while there are events, for programs that sleep on it.
     fd: Option<EventFd>,
     wait_obj: u32,
+    wait_set: *mut Fid,
     /// Data of the error that was read last.
     error_data: Mutex<Vec<u8>>,
 }
@@ -100,9 +101,10 @@ pub(crate) fn open(
     let attr = read(attr)?;
     crate::wait::check_wait_object(attr.wait_obj)?;
     let fd = match attr.wait_obj {
-        flags::WAIT_FD => Some(EventFd::new().map_err(|error| Errno(error.0))?),
+        flags::WAIT_FD | flags::WAIT_SET => Some(EventFd::new().map_err(|error| Errno(error.0))?),
         _ => None,
     };
+    let wait_set = crate::wait_set::asked(attr.wait_obj, attr.wait_set)?;
     let made = Eq {
         fid: refused::fid(flags::CLASS_EQ, context, &FID_OPS),
         ops: &OPS,
@@ -112,9 +114,15 @@ pub(crate) fn open(
         has_event: Condvar::new(),
         fd,
         wait_obj: attr.wait_obj,
+        wait_set,
         error_data: Mutex::default(),
     };
     store_handle(to, made)?;
+    if !wait_set.is_null() {
+        let object = read(to)?;
+        let fd = checked::<Eq>(object)?.fd.as_ref().ok_or(Errno::NOSYS)?.as_fd().as_raw_fd();
+        crate::wait_set::join(wait_set, object, fd)?;
+    }
     fabric.users().add();
     Ok(())
 }
@@ -220,6 +228,7 @@ fn take(
 calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Eq>(fid)?;
+        crate::wait_set::leave(gone.wait_set, &gone.fid);
         // SAFETY: a fabric is not closed before its queues.
         unsafe { &*gone.fabric }.users().remove();
         Ok(0)

@@ -7,10 +7,8 @@ use ucp::SockCm;
 
 use crate::abi::info::{FabricAttr, Info};
 use crate::abi::ops::{FabricOps, FidOps};
-use crate::abi::queue::EqAttr;
+use crate::abi::queue::{EqAttr, WaitAttr};
 use crate::abi::{Fid, flags, version};
-use crate::cntr::Cntr;
-use crate::cq::Cq;
 use crate::errno::Errno;
 use crate::object::{Object, Users, checked, from_handle, read, store_handle};
 use crate::refused;
@@ -36,15 +34,8 @@ impl Object for Fabric {
 
 static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control);
 
-static OPS: FabricOps = FabricOps {
-    size: size_of::<FabricOps>(),
-    domain,
-    passive_ep,
-    eq_open,
-    wait_open: refused::wait_open,
-    trywait,
-    domain2,
-};
+static OPS: FabricOps =
+    FabricOps { size: size_of::<FabricOps>(), domain, passive_ep, eq_open, wait_open, trywait, domain2 };
 
 /// Opens a fabric.
 pub(crate) fn open(attr: *mut FabricAttr, to: *mut *mut Fid, context: *mut c_void) -> Result<(), Errno> {
@@ -103,23 +94,17 @@ calls! {
         crate::eq::open(checked(fid)?, attr, eq, context).map(|()| 0)
     }
 
+    fn wait_open(fid: *mut Fid, attr: *const WaitAttr, set: *mut *mut Fid) -> c_int {
+        crate::wait_set::open(checked(fid)?, attr, set).map(|()| 0)
+    }
+
     /// Whether a program may sleep on the descriptors of these queues.
     fn trywait(fid: *mut Fid, fids: *mut *mut Fid, count: c_int) -> c_int {
         checked::<Fabric>(fid)?;
         for at in 0..usize::try_from(count).map_err(|_| Errno::INVAL)? {
             // SAFETY: the caller passes as many.
             let queue = unsafe { fids.add(at).read() };
-            // SAFETY: every object begins with its class.
-            let may_sleep = match unsafe { queue.as_ref() }.ok_or(Errno::INVAL)?.fclass {
-                flags::CLASS_CQ => checked::<Cq>(queue)?.try_wait(),
-                flags::CLASS_CNTR => checked::<Cntr>(queue)?.try_wait(),
-                flags::CLASS_EQ => checked::<crate::eq::Eq>(queue)?.try_wait(),
-                class => {
-                    tracing::error!("fi_trywait: nothing waits for an object of class {class}");
-                    return Err(Errno::INVAL);
-                }
-            };
-            if !may_sleep {
+            if !crate::wait_set::try_wait(queue)? {
                 return Err(Errno::AGAIN);
             }
         }

@@ -9,10 +9,11 @@
 //! |---|---|
 //! | `abi` | structures and values of `rdma/*.h`, libfabric 1.17 |
 //! | `entry`, `errno` | functions that C calls; results and errors as libfabric has them |
-//! | `provider`, `info` | the provider, and its answers to `fi_getinfo` |
+//! | `provider`, `params`, `info` | the provider, its configuration, and its answers to `fi_getinfo` |
 //! | `fabric`, `domain` | the objects that others are made from |
 //! | `pep`, `sockaddr` | passive endpoints, requests to be connected; socket addresses |
 //! | `av`, `cq`, `cntr`, `eq`, `mr`, `wait` | address vectors, queues, counters, memory regions |
+//! | `poll`, `wait_set` | poll sets and wait sets |
 //! | `ep` | endpoints: an endpoint is a worker of the engine |
 //! | `refused` | functions that are not there, which answer `-FI_ENOSYS` |
 
@@ -34,8 +35,11 @@ mod fabric;
 mod info;
 mod mr;
 mod object;
+mod params;
 mod pep;
+mod poll;
 mod provider;
 mod refused;
 mod sockaddr;
 mod wait;
+mod wait_set;

@@ -43,7 +43,7 @@ impl Object for Pep {
     }
 }
 
-static FID_OPS: FidOps = refused::fid_ops(close, bind, refused::control);
+static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
 
 static EP_OPS: EpOps = EpOps {
     size: size_of::<EpOps>(),
@@ -180,6 +180,15 @@ calls! {
         }
         pep.fabric().users().remove();
         Ok(0)
+    }
+
+    /// Takes a backlog, which is the system's own.
+    fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        checked::<Pep>(fid)?;
+        match command {
+            flags::BACKLOG => read(arg.cast::<c_int>()).map(|_| 0),
+            command => Err(refused::log_refusal(&format!("fi_control of a passive endpoint: command {command}"))),
+        }
     }
 
     fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {

@@ -32,7 +32,9 @@ unsafe impl Sync for Static {}
 
 /// The configuration of the engine: the environment without the keys of this crate.
 pub(crate) fn source() -> Result<Source, Errno> {
-    let vars = std::env::vars_os().filter(|(key, _)| key != NAME_KEY && key != LAYERED_KEY);
+    let mut vars: Vec<_> =
+        std::env::vars_os().filter(|(key, _)| key != NAME_KEY && key != LAYERED_KEY).collect();
+    vars.extend(crate::params::translated(&vars, &name().to_string_lossy()));
     Source::from_vars(vars).map_err(|error| {
         tracing::error!("{error}");
         Errno::INVAL
@@ -90,6 +92,8 @@ pub(crate) extern "C" fn fi_prov_ini() -> *mut c_void {
             cleanup,
         })
     });
+    static DEFINED: Once = Once::new();
+    DEFINED.call_once(|| crate::params::define(&provider.0, &name().to_string_lossy()));
     std::ptr::from_ref(&provider.0).cast_mut().cast()
 }
 

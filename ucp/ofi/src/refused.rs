@@ -64,9 +64,7 @@ refused! {
     open_ops(Obj, Text, u64, *mut P, P);
     tostr(*const Fid, *mut std::ffi::c_char, usize);
     set_ops(Obj, Text, u64, P, P);
-    wait_open(Obj, P, Out);
     scalable_ep(Obj, Info, Out, P);
-    poll_open(Obj, P, Out);
     stx_context(Obj, P, Out, P);
     srx_context(Obj, P, Out, P);
     query_collective(Obj, c_int, P, u64);

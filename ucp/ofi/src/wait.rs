@@ -69,7 +69,9 @@ impl Deadline {
 /// Whether a wait object of this kind is there.
 pub(crate) fn check_wait_object(kind: u32) -> Result<(), Errno> {
     match kind {
-        flags::WAIT_NONE | flags::WAIT_UNSPEC | flags::WAIT_FD => Ok(()),
+        flags::WAIT_NONE | flags::WAIT_UNSPEC | flags::WAIT_FD | flags::WAIT_SET | flags::WAIT_YIELD => {
+            Ok(())
+        }
         kind => Err(crate::refused::log_refusal(&format!("wait object {kind} is not supported"))),
     }
 }
@@ -77,7 +79,8 @@ pub(crate) fn check_wait_object(kind: u32) -> Result<(), Errno> {
 impl Members {
     pub(crate) fn new(mode: ThreadMode, wait_obj: u32) -> Result<Members, Errno> {
         check_wait_object(wait_obj)?;
-        let fd = if wait_obj == flags::WAIT_FD { Some(new_epoll()?) } else { None };
+        let has_fd = [flags::WAIT_FD, flags::WAIT_SET].contains(&wait_obj);
+        let fd = if has_fd { Some(new_epoll()?) } else { None };
         Ok(Members {
             lock: (mode == ThreadMode::Multi).then(Mutex::default),
             eps: UnsafeCell::default(),
@@ -197,7 +200,8 @@ impl Members {
     }
 }
 
-fn new_epoll() -> Result<OwnedFd, Errno> {
+/// A set of descriptors, without any.
+pub(crate) fn new_epoll() -> Result<OwnedFd, Errno> {
     // SAFETY: no memory is passed.
     let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if fd < 0 {

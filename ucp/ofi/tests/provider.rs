@@ -129,6 +129,29 @@ fn connected_endpoints() {
 }
 
 #[test]
+fn poll_sets_and_wait_sets() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/sets.c", tls, &[]);
+    }
+}
+
+#[test]
+fn fi_info_lists_the_keys() {
+    if !has_program("fi_info") {
+        return;
+    }
+    let mut list = command("fi_info", "posix");
+    list.arg("-e");
+    let text = text(&end_of(spawn(list), 60));
+    for key in ["FI_EFA4_TLS", "FI_EFA4_NET_DEVICES", "FI_EFA4_CM_TIMEOUT"] {
+        assert!(text.contains(key), "{key} in {text}");
+    }
+    let mut list = command("fi_info", "posix");
+    list.args(["-p", "efa4"]).env_remove("UCX_TLS").env("FI_EFA4_TLS", "no-such-transport");
+    assert!(!end_of(spawn(list), 60).status.success());
+}
+
+#[test]
 fn many_messages_into_one_buffer() {
     for tls in ["posix", "efa"] {
         run("tests/c/multi_recv.c", tls, &[]);

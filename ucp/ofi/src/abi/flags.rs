@@ -76,7 +76,11 @@ pub(crate) const MR_PROV_KEY: i32 = 1 << 6;
 
 pub(crate) const WAIT_NONE: u32 = 0;
 pub(crate) const WAIT_UNSPEC: u32 = 1;
+pub(crate) const WAIT_SET: u32 = 2;
 pub(crate) const WAIT_FD: u32 = 3;
+pub(crate) const WAIT_YIELD: u32 = 5;
+
+pub(crate) const CQ_COND_THRESHOLD: u32 = 1;
 
 pub(crate) const CQ_FORMAT_UNSPEC: u32 = 0;
 pub(crate) const CQ_FORMAT_CONTEXT: u32 = 1;
@@ -94,6 +98,8 @@ pub(crate) const CLASS_MR: usize = 12;
 pub(crate) const CLASS_EQ: usize = 13;
 pub(crate) const CLASS_CQ: usize = 14;
 pub(crate) const CLASS_CNTR: usize = 15;
+pub(crate) const CLASS_WAIT: usize = 16;
+pub(crate) const CLASS_POLL: usize = 17;
 pub(crate) const CLASS_CONNREQ: usize = 18;
 
 /// Commands of `fi_control`.
@@ -101,6 +107,7 @@ pub(crate) const GETOPSFLAG: i32 = 2;
 pub(crate) const SETOPSFLAG: i32 = 3;
 pub(crate) const GETWAIT: i32 = 5;
 pub(crate) const ENABLE: i32 = 6;
+pub(crate) const BACKLOG: i32 = 7;
 pub(crate) const GETWAITOBJ: i32 = 16;
 
 pub(crate) const OPT_ENDPOINT: i32 = 0;
@@ -108,6 +115,13 @@ pub(crate) const OPT_MIN_MULTI_RECV: i32 = 0;
 pub(crate) const OPT_CM_DATA_SIZE: i32 = 1;
 pub(crate) const OPT_TX_SIZE: i32 = 6;
 pub(crate) const OPT_RX_SIZE: i32 = 7;
+pub(crate) const OPT_FI_HMEM_P2P: i32 = 8;
+/// `FI_HMEM_P2P_REQUIRED`.
+pub(crate) const HMEM_P2P_REQUIRED: i32 = 1;
+pub(crate) const OPT_EFA_RNR_RETRY: i32 = -(0xefa << 16);
+/// Of later releases: `FI_OPT_CUDA_API_PERMITTED` and `FI_OPT_SHARED_MEMORY_PERMITTED`.
+pub(crate) const OPT_CUDA_API_PERMITTED: i32 = 10;
+pub(crate) const OPT_SHARED_MEMORY_PERMITTED: i32 = 11;
 
 /// Events of connections.
 pub(crate) const CONNREQ: u32 = 1;

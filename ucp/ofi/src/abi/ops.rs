@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::info::{FabricAttr, Info};
-use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, EqAttr, EqErrEntry};
+use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, EqAttr, EqErrEntry, WaitAttr};
 use super::{AtomicAttr, FiAddr, Fid, IoVec, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged};
 
 /// `getinfo` of a provider.
@@ -59,7 +59,7 @@ table! {
         domain(Obj, *mut Info, Out, P) -> c_int;
         passive_ep(Obj, *mut Info, Out, P) -> c_int;
         eq_open(Obj, *mut EqAttr, Out, P) -> c_int;
-        wait_open(Obj, P, Out) -> c_int;
+        wait_open(Obj, *const WaitAttr, Out) -> c_int;
         trywait(Obj, *mut Obj, c_int) -> c_int;
         domain2(Obj, *mut Info, Out, u64, P) -> c_int;
     }
@@ -73,7 +73,7 @@ table! {
         endpoint(Obj, *mut Info, Out, P) -> c_int;
         scalable_ep(Obj, *mut Info, Out, P) -> c_int;
         cntr_open(Obj, *mut CntrAttr, Out, P) -> c_int;
-        poll_open(Obj, P, Out) -> c_int;
+        poll_open(Obj, *const u64, Out) -> c_int;
         stx_ctx(Obj, P, Out, P) -> c_int;
         srx_ctx(Obj, P, Out, P) -> c_int;
         query_atomic(Obj, u32, u32, *mut AtomicAttr, u64) -> c_int;
@@ -125,6 +125,22 @@ table! {
         sreadfrom(Obj, P, usize, *mut FiAddr, *const c_void, c_int) -> isize;
         signal(Obj) -> c_int;
         strerror(Obj, c_int, *const c_void, *mut c_char, usize) -> *const c_char;
+    }
+}
+
+table! {
+    /// `struct fi_ops_poll`.
+    PollOps {
+        poll(Obj, *mut P, c_int) -> c_int;
+        poll_add(Obj, Obj, u64) -> c_int;
+        poll_del(Obj, Obj, u64) -> c_int;
+    }
+}
+
+table! {
+    /// `struct fi_ops_wait`.
+    WaitOps {
+        wait(Obj, c_int) -> c_int;
     }
 }
 

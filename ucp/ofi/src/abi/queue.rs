@@ -25,7 +25,7 @@ pub(crate) struct EqAttr {
     pub flags: u64,
     pub wait_obj: u32,
     pub signaling_vector: c_int,
-    pub wait_set: *mut c_void,
+    pub wait_set: *mut Fid,
 }
 
 /// `struct fi_eq_err_entry`.
@@ -51,7 +51,7 @@ pub(crate) struct CqAttr {
     pub wait_obj: u32,
     pub signaling_vector: c_int,
     pub wait_cond: u32,
-    pub wait_set: *mut c_void,
+    pub wait_set: *mut Fid,
 }
 
 /// `struct fi_cq_tagged_entry`; those of the other formats are beginnings of it.
@@ -89,6 +89,14 @@ pub(crate) struct CqErrEntry {
 pub(crate) struct CntrAttr {
     pub events: u32,
     pub wait_obj: u32,
-    pub wait_set: *mut c_void,
+    pub wait_set: *mut Fid,
+    pub flags: u64,
+}
+
+/// `struct fi_wait_attr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct WaitAttr {
+    pub wait_obj: u32,
     pub flags: u64,
 }

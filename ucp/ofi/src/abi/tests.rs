@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use super::ops::*;
-use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, CqTaggedEntry, EqAttr, EqErrEntry};
+use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, CqTaggedEntry, EqAttr, EqErrEntry, WaitAttr};
 use super::{AtomicAttr, Fid, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged, Provider, RmaIov, flags};
 use crate::errno::Errno;
 use ucp::{AtomicOp, Datatype};
@@ -137,6 +137,7 @@ fn structures_are_those_of_the_headers() {
     layout!(out, "struct fi_av_attr" = AvAttr {
         av_type as type, rx_ctx_bits, count, ep_per_node, name, map_addr, flags
     });
+    layout!(out, "struct fi_wait_attr" = WaitAttr { wait_obj, flags });
     layout!(out, "struct fi_eq_attr" = EqAttr { size, flags, wait_obj, signaling_vector, wait_set });
     layout!(
         out,
@@ -212,7 +213,7 @@ fn structures_are_those_of_the_headers() {
 #[test]
 fn tables_are_those_of_the_headers() {
     let mut out = String::new();
-    let tables: [(&str, usize, &[&str]); 14] = [
+    let tables: [(&str, usize, &[&str]); 16] = [
         ("fi_ops", size_of::<FidOps>(), FidOps::NAMES),
         ("fi_ops_fabric", size_of::<FabricOps>(), FabricOps::NAMES),
         ("fi_ops_domain", size_of::<DomainOps>(), DomainOps::NAMES),
@@ -227,6 +228,8 @@ fn tables_are_those_of_the_headers() {
         ("fi_ops_tagged", size_of::<TaggedOps>(), TaggedOps::NAMES),
         ("fi_ops_rma", size_of::<RmaOps>(), RmaOps::NAMES),
         ("fi_ops_atomic", size_of::<AtomicTable>(), AtomicTable::NAMES),
+        ("fi_ops_poll", size_of::<PollOps>(), PollOps::NAMES),
+        ("fi_ops_wait", size_of::<WaitOps>(), WaitOps::NAMES),
     ];
     for (c, size, names) in tables {
         table(&mut out, c, size, names);
@@ -290,6 +293,9 @@ fn values_are_those_of_the_headers() {
         FI_SOCKADDR = flags::SOCKADDR, FI_SOCKADDR_IN = flags::SOCKADDR_IN, FI_SOCKADDR_IN6 = flags::SOCKADDR_IN6,
         FI_EP_MSG = flags::EP_MSG, FI_EP_DGRAM = flags::EP_DGRAM, FI_CLASS_PEP = flags::CLASS_PEP,
         FI_CLASS_CONNREQ = flags::CLASS_CONNREQ, FI_CONNREQ = flags::CONNREQ, FI_CONNECTED = flags::CONNECTED,
+        FI_WAIT_SET = flags::WAIT_SET, FI_WAIT_YIELD = flags::WAIT_YIELD, FI_CLASS_WAIT = flags::CLASS_WAIT,
+        FI_CLASS_POLL = flags::CLASS_POLL, FI_CQ_COND_THRESHOLD = flags::CQ_COND_THRESHOLD, FI_BACKLOG = flags::BACKLOG,
+        FI_OPT_FI_HMEM_P2P = flags::OPT_FI_HMEM_P2P, FI_HMEM_P2P_REQUIRED = flags::HMEM_P2P_REQUIRED,
         FI_SHUTDOWN = flags::SHUTDOWN, FI_NUMERICHOST = flags::NUMERICHOST,
     );
     compile(&out);

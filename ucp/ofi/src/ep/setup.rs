@@ -381,8 +381,26 @@ calls! {
             ep.min_multi_recv.set(read(value.cast::<usize>())?);
             return Ok(0);
         }
-        tracing::debug!("fi_setopt: option {name} of level {level} cannot be set");
-        Err(Errno::NOPROTOOPT)
+        let is_on = |needs: usize| match len >= needs {
+            true => Ok(read(value.cast::<u8>())? != 0),
+            false => Err(Errno::INVAL),
+        };
+        let holds = level == flags::OPT_ENDPOINT
+            && match name {
+                // There is no memory of devices, so that nothing is required of it.
+                flags::OPT_FI_HMEM_P2P => {
+                    len >= size_of::<c_int>() && read(value.cast::<c_int>())? != flags::HMEM_P2P_REQUIRED
+                }
+                // The engine sends again as long as its peer lives.
+                flags::OPT_EFA_RNR_RETRY => len >= size_of::<usize>(),
+                flags::OPT_CUDA_API_PERMITTED => is_on(1).is_ok(),
+                flags::OPT_SHARED_MEMORY_PERMITTED => is_on(1)?,
+                _ => {
+                    tracing::debug!("fi_setopt: there is no option {name} of level {level}");
+                    return Err(Errno::NOPROTOOPT);
+                }
+            };
+        if holds { Ok(0) } else { Err(Errno::OPNOTSUPP) }
     }
 
     /// Number of receives that may be started now.

@@ -1,0 +1,250 @@
+//! Wait sets: sleep until one of many queues and counters has something new. A queue that is opened with a
+//! wait set has a descriptor, and the set has them all in one.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::abi::ops::{FidOps, WaitOps};
+use crate::abi::queue::WaitAttr;
+use crate::abi::{Fid, flags};
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::eq::Eq;
+use crate::errno::Errno;
+use crate::fabric::Fabric;
+use crate::object::{Object, Users, checked, from_handle, given, read, store, store_handle};
+use crate::refused;
+use crate::wait::{Deadline, new_epoll};
+
+/// Looks at all objects before a thread sleeps.
+const SPINS: u32 = 200;
+/// Longest sleep between two looks, as some transports have timers that no descriptor reports.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// A queue or counter in a set.
+#[derive(Clone, Copy)]
+pub(crate) struct Source {
+    object: *mut Fid,
+    /// Value of a counter when it was reported.
+    reported: u64,
+}
+
+impl Source {
+    /// The object of a caller, which has to be one that reports something.
+    pub(crate) fn of(object: *mut Fid) -> Result<Source, Errno> {
+        // SAFETY: every object begins with its class.
+        let reported = match unsafe { object.as_ref() }.ok_or(Errno::INVAL)?.fclass {
+            flags::CLASS_CQ | flags::CLASS_EQ => 0,
+            flags::CLASS_CNTR => checked::<Cntr>(object)?.total(),
+            class => {
+                tracing::error!("an object of class {class} reports nothing");
+                return Err(Errno::INVAL);
+            }
+        };
+        Ok(Source { object, reported })
+    }
+
+    fn users(&self) -> Option<&Users> {
+        // SAFETY: the object is not closed while it is in a set, by its users.
+        match unsafe { self.object.as_ref() }?.fclass {
+            flags::CLASS_CQ => given::<Cq>(self.object).ok().map(Object::users),
+            flags::CLASS_CNTR => given::<Cntr>(self.object).ok().map(Object::users),
+            flags::CLASS_EQ => given::<Eq>(self.object).ok().map(Object::users),
+            _ => None,
+        }
+    }
+
+    /// Keeps the object from being closed.
+    pub(crate) fn hold(&self) {
+        self.users().into_iter().for_each(Users::add);
+    }
+
+    pub(crate) fn release(&self) {
+        self.users().into_iter().for_each(Users::remove);
+    }
+
+    pub(crate) fn is(&self, object: *const Fid) -> bool {
+        std::ptr::eq(self.object, object)
+    }
+
+    pub(crate) fn context(&self) -> *mut c_void {
+        // SAFETY: the object is not closed while it is in a set.
+        unsafe { self.object.as_ref() }.map_or(std::ptr::null_mut(), |fid| fid.context)
+    }
+
+    pub(crate) fn progress(&self) {
+        match checked::<Cq>(self.object) {
+            Ok(cq) => cq.members.progress(),
+            Err(_) => checked::<Cntr>(self.object).into_iter().for_each(|cntr| cntr.members.progress()),
+        }
+    }
+
+    /// Whether there is something to read, or a counter has another value than when it was reported last.
+    pub(crate) fn has_news(&mut self) -> bool {
+        // SAFETY: the object is not closed while it is in a set.
+        match unsafe { self.object.as_ref() }.map_or(0, |fid| fid.fclass) {
+            flags::CLASS_CQ => given::<Cq>(self.object).is_ok_and(|cq| cq.has_entries()),
+            flags::CLASS_EQ => given::<Eq>(self.object).is_ok_and(|eq| !eq.try_wait()),
+            flags::CLASS_CNTR => given::<Cntr>(self.object).is_ok_and(|cntr| {
+                let total = cntr.total();
+                std::mem::replace(&mut self.reported, total) != total
+            }),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a program may sleep on the descriptor of an object.
+pub(crate) fn try_wait(object: *mut Fid) -> Result<bool, Errno> {
+    // SAFETY: every object begins with its class.
+    match unsafe { object.as_ref() }.ok_or(Errno::INVAL)?.fclass {
+        flags::CLASS_CQ => Ok(checked::<Cq>(object)?.try_wait()),
+        flags::CLASS_CNTR => Ok(checked::<Cntr>(object)?.try_wait()),
+        flags::CLASS_EQ => Ok(checked::<Eq>(object)?.try_wait()),
+        flags::CLASS_WAIT => checked::<WaitSet>(object)?.may_sleep(),
+        class => {
+            tracing::error!("fi_trywait: nothing waits for an object of class {class}");
+            Err(Errno::INVAL)
+        }
+    }
+}
+
+/// `struct fid_wait`, and what belongs to it.
+#[repr(C)]
+pub(crate) struct WaitSet {
+    fid: Fid,
+    ops: &'static WaitOps,
+    fabric: *const Fabric,
+    users: Users,
+    fd: OwnedFd,
+    sources: Mutex<Vec<Source>>,
+}
+
+impl Object for WaitSet {
+    const CLASS: usize = flags::CLASS_WAIT;
+    const NAME: &'static str = "a wait set";
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
+
+static OPS: WaitOps = WaitOps { size: size_of::<WaitOps>(), wait };
+
+/// Opens a wait set.
+pub(crate) fn open(fabric: &Fabric, attr: *const WaitAttr, to: *mut *mut Fid) -> Result<(), Errno> {
+    let attr = read(attr)?;
+    if attr.flags != 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    if ![flags::WAIT_UNSPEC, flags::WAIT_FD].contains(&attr.wait_obj) {
+        return Err(refused::log_refusal(&format!("fi_wait_open: wait object {}", attr.wait_obj)));
+    }
+    let made = WaitSet {
+        fid: refused::fid(flags::CLASS_WAIT, std::ptr::null_mut(), &FID_OPS),
+        ops: &OPS,
+        fabric,
+        users: Users::default(),
+        fd: new_epoll()?,
+        sources: Mutex::default(),
+    };
+    store_handle(to, made)?;
+    fabric.users().add();
+    Ok(())
+}
+
+/// The wait set that an attribute asks for; null: none.
+pub(crate) fn asked(wait_obj: u32, set: *mut Fid) -> Result<*mut Fid, Errno> {
+    if wait_obj != flags::WAIT_SET {
+        return Ok(std::ptr::null_mut());
+    }
+    checked::<WaitSet>(set).map(|_| set)
+}
+
+/// Adds an object that was opened with the wait set `set`, if it was.
+pub(crate) fn join(set: *mut Fid, object: *mut Fid, fd: RawFd) -> Result<(), Errno> {
+    let set: &WaitSet = checked(set)?;
+    let source = Source::of(object)?;
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: the event outlives the call; the kernel checks both descriptors.
+    if unsafe { libc::epoll_ctl(set.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) } < 0 {
+        return Err(Errno::NOMEM);
+    }
+    set.sources().push(source);
+    set.users.add();
+    Ok(())
+}
+
+/// Removes an object that is closed. Its descriptor leaves the set by its end.
+pub(crate) fn leave(set: *mut Fid, object: *const Fid) {
+    if let Ok(set) = checked::<WaitSet>(set) {
+        set.sources().retain(|source| !source.is(object));
+        set.users.remove();
+    }
+}
+
+impl WaitSet {
+    fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn may_sleep(&self) -> Result<bool, Errno> {
+        let sources = self.sources().clone();
+        sources.iter().try_fold(true, |all, source| Ok(try_wait(source.object)? && all))
+    }
+
+    /// Makes progress. Whether an object has something new.
+    fn has_news(&self) -> bool {
+        let mut any = false;
+        for source in self.sources().iter_mut() {
+            source.progress();
+            any |= source.has_news();
+        }
+        any
+    }
+}
+
+calls! {
+    fn close(fid: *mut Fid) -> c_int {
+        let gone = from_handle::<WaitSet>(fid)?;
+        // SAFETY: a fabric is not closed before its wait sets.
+        unsafe { &*gone.fabric }.users().remove();
+        Ok(0)
+    }
+
+    fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let set: &WaitSet = checked(fid)?;
+        match command {
+            flags::GETWAIT => store(arg.cast::<c_int>(), set.fd.as_raw_fd())?,
+            flags::GETWAITOBJ => store(arg.cast::<u32>(), flags::WAIT_FD)?,
+            command => return Err(refused::log_refusal(&format!("fi_control of a wait set: command {command}"))),
+        }
+        Ok(0)
+    }
+
+    /// Sleeps until an object has something new.
+    fn wait(fid: *mut Fid, timeout: c_int) -> c_int {
+        let set: &WaitSet = checked(fid)?;
+        let deadline = Deadline::after(timeout);
+        let mut spins = 0;
+        loop {
+            if set.has_news() {
+                return Ok(0);
+            }
+            if deadline.is_over() {
+                return Err(Errno::TIMEDOUT);
+            }
+            if spins < SPINS {
+                spins += 1;
+            } else if set.may_sleep()? {
+                let slice = deadline.left().map_or(SLICE, |left| left.min(SLICE));
+                let mut fd = libc::pollfd { fd: set.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                // SAFETY: one descriptor.
+                unsafe { libc::poll(&mut fd, 1, slice.as_micros().div_ceil(1000) as c_int) };
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+/* Poll sets, wait sets, thresholds of sleeping readers, and options, with an endpoint that sends to itself. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_ext.h>
+
+#define CHECK(condition) do { \
+    if (!(condition)) { \
+        fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+        exit(1); \
+    } \
+} while (0)
+#define IS(call, expected) do { \
+    long status_ = (long)(call), expected_ = (long)(expected); \
+    if (status_ != expected_) { \
+        fprintf(stderr, "%s:%d: %s: %ld (%s), not %ld\n", __FILE__, __LINE__, #call, status_, \
+                fi_strerror((int)-status_), expected_); \
+        exit(1); \
+    } \
+} while (0)
+#define OK(call) IS(call, 0)
+
+static struct fid_fabric *fabric;
+static struct fid_domain *domain;
+static struct fid_wait *set;
+static struct fid_cq *cq;
+static struct fid_cntr *cntr;
+static struct fid_eq *eq;
+static struct fid_ep *ep;
+static fi_addr_t self;
+static char out[64], in[64];
+
+static void open_all(struct fi_info *info)
+{
+    struct fi_wait_attr wait_attr = { .wait_obj = FI_WAIT_FD };
+    struct fi_cq_attr cq_attr     = { .wait_obj = FI_WAIT_SET, .wait_cond = FI_CQ_COND_THRESHOLD };
+    struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_SET };
+    struct fi_eq_attr eq_attr     = { .wait_obj = FI_WAIT_SET };
+    struct fi_av_attr av_attr     = {0};
+    struct fid_av *av;
+    char name[512];
+    size_t len = sizeof(name);
+
+    OK(fi_fabric(info->fabric_attr, &fabric, NULL));
+    OK(fi_domain(fabric, info, &domain, NULL));
+    IS(fi_cq_open(domain, &cq_attr, &cq, NULL), -FI_EINVAL);
+    OK(fi_wait_open(fabric, &wait_attr, &set));
+    cq_attr.wait_set = cntr_attr.wait_set = eq_attr.wait_set = set;
+    OK(fi_cq_open(domain, &cq_attr, &cq, &cq));
+    OK(fi_cntr_open(domain, &cntr_attr, &cntr, &cntr));
+    OK(fi_eq_open(fabric, &eq_attr, &eq, &eq));
+    OK(fi_av_open(domain, &av_attr, &av, NULL));
+    OK(fi_endpoint(domain, info, &ep, NULL));
+    OK(fi_ep_bind(ep, &av->fid, 0));
+    OK(fi_ep_bind(ep, &cq->fid, FI_SEND | FI_RECV));
+    OK(fi_ep_bind(ep, &cntr->fid, FI_RECV));
+    OK(fi_enable(ep));
+    OK(fi_getname(&ep->fid, name, &len));
+    IS(fi_av_insert(av, name, 1, &self, 0, NULL), 1);
+}
+
+static void message(void)
+{
+    OK(fi_recv(ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL));
+    OK(fi_send(ep, out, sizeof(out), NULL, self, NULL));
+}
+
+static void drain(int count)
+{
+    struct fi_cq_entry entry;
+    ssize_t n;
+    while (count > 0) {
+        n = fi_cq_read(cq, &entry, 1);
+        CHECK(n == 1 || n == -FI_EAGAIN);
+        count -= n == 1;
+    }
+}
+
+static void poll_set(void)
+{
+    struct fid_poll *poll;
+    void *contexts[4];
+    int seen = 0, n;
+
+    OK(fi_poll_open(domain, &(struct fi_poll_attr){0}, &poll));
+    OK(fi_poll_add(poll, &cq->fid, 0));
+    OK(fi_poll_add(poll, &cntr->fid, 0));
+    OK(fi_poll_add(poll, &eq->fid, 0));
+    IS(fi_poll_add(poll, &cq->fid, 0), -FI_EINVAL);
+    IS(fi_poll_add(poll, &domain->fid, 0), -FI_EINVAL);
+    IS(fi_close(&cq->fid), -FI_EBUSY);
+    IS(fi_poll(poll, contexts, 4), 0);
+    message();
+    while (seen != 3) {
+        n = fi_poll(poll, contexts, 4);
+        CHECK(n >= 0);
+        while (n-- > 0) {
+            CHECK(contexts[n] == &cq || contexts[n] == &cntr);
+            seen |= contexts[n] == &cq ? 1 : 2;
+        }
+    }
+    drain(2);
+    IS(fi_poll(poll, contexts, 4), 0);
+    OK(fi_poll_del(poll, &cntr->fid, 0));
+    IS(fi_poll_del(poll, &cntr->fid, 0), -FI_EINVAL);
+    IS(fi_eq_write(eq, 7, "x", 1, 0), 1);
+    IS(fi_poll(poll, contexts, 4), 1);
+    CHECK(contexts[0] == &eq);
+    OK(fi_close(&poll->fid));
+}
+
+static void *write_later(void *arg)
+{
+    usleep(50000);
+    IS(fi_eq_write(eq, 8, "y", 1, 0), 1);
+    return arg;
+}
+
+static void wait_set(void)
+{
+    struct fid *fids[1] = { &set->fid };
+    struct pollfd fd = { .events = POLLIN };
+    pthread_t thread;
+    uint32_t event;
+    char data;
+
+    IS(fi_eq_read(eq, &event, &data, 1, 0), 1);
+    CHECK(event == 7 && data == 'x');
+    /* A counter that has changed counts once. */
+    (void)fi_wait(set, 0);
+    IS(fi_wait(set, 20), -FI_ETIMEDOUT);
+    message();
+    OK(fi_wait(set, 20000));
+    drain(2);
+    (void)fi_wait(set, 0);
+    pthread_create(&thread, NULL, write_later, NULL);
+    OK(fi_wait(set, 20000));
+    pthread_join(thread, NULL);
+    IS(fi_eq_read(eq, &event, &data, 1, 0), 1);
+    OK(fi_control(&set->fid, FI_GETWAIT, &fd.fd));
+    OK(fi_trywait(fabric, fids, 1));
+    pthread_create(&thread, NULL, write_later, NULL);
+    IS(poll(&fd, 1, 20000), 1);
+    pthread_join(thread, NULL);
+    IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+}
+
+static void threshold(void)
+{
+    struct fi_cq_entry entries[8];
+    struct timespec from, to;
+
+    message();
+    message();
+    IS(fi_cq_sread(cq, entries, 8, (void*)4, 20000), 4);
+    message();
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    IS(fi_cq_sread(cq, entries, 8, (void*)4, 50), 2);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    CHECK((to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000 >= 49000);
+}
+
+static void options(void)
+{
+    int p2p = FI_HMEM_P2P_DISABLED, required = FI_HMEM_P2P_REQUIRED;
+    size_t retries = 3;
+
+    OK(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &p2p, sizeof(p2p)));
+    IS(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &required, sizeof(required)), -FI_EOPNOTSUPP);
+    OK(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_EFA_RNR_RETRY, &retries, sizeof(retries)));
+    IS(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, 4711, &retries, sizeof(retries)), -FI_ENOPROTOOPT);
+}
+
+int main(void)
+{
+    struct fi_info *hints = fi_allocinfo(), *info;
+
+    alarm(60);
+    hints->ep_attr->type          = FI_EP_RDM;
+    hints->caps                   = FI_MSG;
+    hints->fabric_attr->prov_name = strdup("efa4");
+    OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+    open_all(info);
+    poll_set();
+    wait_set();
+    threshold();
+    options();
+    IS(fi_close(&set->fid), -FI_EBUSY);
+    OK(fi_close(&ep->fid));
+    OK(fi_close(&cq->fid));
+    OK(fi_close(&cntr->fid));
+    OK(fi_close(&eq->fid));
+    OK(fi_close(&set->fid));
+    fi_freeinfo(info);
+    fi_freeinfo(hints);
+    return 0;
+}

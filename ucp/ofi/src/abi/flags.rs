@@ -38,6 +38,9 @@ pub(crate) const COMPARE_ATOMIC: u64 = 1 << 59;
 pub(crate) const EVENT: u64 = COMPLETION;
 /// `FI_ORDER_SAS`: messages arrive in the order in which they were sent.
 pub(crate) const ORDER_SAS: u64 = 1 << 8;
+/// `FI_ORDER_ATOMIC_RAR`, `_RAW`, `_WAR` and `_WAW`: atomic operations take effect in the order of their
+/// calls.
+pub(crate) const ORDER_ATOMIC: u64 = 0xf << 36;
 /// `FI_TAG_GENERIC`.
 pub(crate) const TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 

@@ -298,5 +298,9 @@ fn values_are_those_of_the_headers() {
         FI_OPT_FI_HMEM_P2P = flags::OPT_FI_HMEM_P2P, FI_HMEM_P2P_REQUIRED = flags::HMEM_P2P_REQUIRED,
         FI_SHUTDOWN = flags::SHUTDOWN, FI_NUMERICHOST = flags::NUMERICHOST,
     );
+    out.push_str(&format!(
+        "_Static_assert((FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW) == {}ull, \"order\");\n",
+        flags::ORDER_ATOMIC
+    ));
     compile(&out);
 }

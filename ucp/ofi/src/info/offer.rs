@@ -43,8 +43,9 @@ pub(super) const FREE: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
 pub(super) const DIRECTIONS: u64 = flags::SEND | flags::RECV;
 /// Directions of access to memory; without any, all are there.
 pub(super) const RMA_DIRECTIONS: u64 = flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
-/// Order in which messages arrive.
-pub(super) const MSG_ORDER: u64 = flags::ORDER_SAS;
+/// Order in which messages arrive, and atomic operations take effect: both are numbered packets to the
+/// engine.
+pub(super) const MSG_ORDER: u64 = flags::ORDER_SAS | flags::ORDER_ATOMIC;
 /// Flags that may be set for every operation of an endpoint.
 pub(super) const TX_OP_FLAGS: u64 = flags::COMPLETION
     | flags::INJECT

@@ -533,6 +533,12 @@ static void discovery(void)
     CHECK(found->tx_attr->size == 64 && found->domain_attr->threading == FI_THREAD_DOMAIN);
     CHECK(found->domain_attr->av_type == FI_AV_MAP);
     fi_freeinfo(found);
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_RAW;
+    OK(find(hints, &found));
+    fi_freeinfo(found);
+    hints->tx_attr->msg_order = FI_ORDER_RMA_WAW;
+    CHECK(find(hints, &found) == -FI_ENODATA);
+    hints->tx_attr->msg_order = 0;
     hints->tx_attr->comp_order = FI_ORDER_STRICT;
     CHECK(find(hints, &found) == -FI_ENODATA);
     hints->tx_attr->comp_order = 0;

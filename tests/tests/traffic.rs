@@ -39,6 +39,17 @@ fn efa_with_reordering() {
 }
 
 #[test]
+fn puts_gets_and_atomics() {
+    for (tls, env) in [("posix", &[][..]), ("efa", &[("SOFTEFA_REORDER", "0.2")])] {
+        let run = passes(&["--tls", tls, "-n", "500", "--rma", "300", "--launcher", "env RMA=y"], env);
+        for side in ["parent", "child"] {
+            let rma = &run[side]["rma"];
+            assert!(rma["puts"] == 304 && rma["gets"] == 304 && rma["atomics"] == 627, "{tls}: {rma}");
+        }
+    }
+}
+
+#[test]
 fn narrow_windows_and_short_queues() {
     passes(&["--tls", "posix", "-n", "1000", "--window", "1"], &[("UCX_POSIX_FIFO_SIZE", "2")]);
     let queues = [("UCX_EFA_TX_QUEUE_LEN", "2"), ("UCX_EFA_RX_QUEUE_LEN", "2"), ("SOFTEFA_RNR", "0.05")];

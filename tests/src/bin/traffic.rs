@@ -24,6 +24,12 @@ struct Args {
     /// Longest message, bytes.
     #[arg(long, default_value_t = suites::sizes::MAX as u32, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     max: u32,
+    /// Puts each way, as many gets, and twice as many atomics, all checked.
+    #[arg(long, default_value_t = 0)]
+    rma: u64,
+    /// Command that starts the other process, such as `ip netns exec NAME`; words are separated by spaces.
+    #[arg(long, default_value = "")]
+    launcher: String,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -48,6 +54,8 @@ impl Args {
             seed: self.seed,
             window: self.window as usize,
             max: self.max as usize,
+            rma: self.rma,
+            launcher: self.launcher.split_whitespace().map(str::to_owned).collect(),
             pinned: !self.unpinned,
         }
     }
@@ -60,6 +68,7 @@ impl Args {
             format!("--seed={}", self.seed),
             format!("--window={}", self.window),
             format!("--max={}", self.max),
+            format!("--rma={}", self.rma),
         ];
         args.extend(self.unpinned.then(|| "--unpinned".to_owned()));
         args
@@ -123,5 +132,8 @@ fn print(args: &Args, mine: &Report, theirs: &Report) {
             r.out_of_order,
             r.wire_full
         );
+        if args.rma > 0 {
+            println!("  {name}: puts {} gets {} atomics {}", r.rma.puts, r.rma.gets, r.rma.atomics);
+        }
     }
 }

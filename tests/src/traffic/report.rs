@@ -1,5 +1,6 @@
 //! Counters of one process of a run: sent by the child to the parent, which prints them.
 
+use super::RmaReport;
 use serde::{Deserialize, Serialize};
 use ucp::rdm::RdmStats;
 use ucp::select::Protocol;
@@ -27,6 +28,8 @@ pub struct Report {
     pub sync: u64,
     /// Blocks whose first message was unexpected.
     pub late_blocks: u64,
+    /// Puts, gets and atomics in the other's memory.
+    pub rma: RmaReport,
     /// Sends by protocol.
     pub sent: BySend,
     /// Unexpected messages.

@@ -3,6 +3,7 @@
 
 use super::plan::Plan;
 use super::recv::Receiver;
+use super::rma::{self, MemInfo, Rma};
 use super::send::Sender;
 use super::{Failure, Report};
 use crate::partner::{Partner, PartnerError};
@@ -12,7 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use ucp::select::{Kind, Sync};
-use ucp::{ANY_TAG, Address, Context, Ep, EpParams, ErrorMode, Match, Worker};
+use ucp::{ANY_TAG, Address, Context, Ep, EpParams, ErrorMode, Match, Mem, Worker};
 use ucs::config::Source;
 use ucs::sys::cpu::{self, CpuSet};
 
@@ -36,6 +37,10 @@ pub struct Options {
     pub window: usize,
     /// Longest message, bytes.
     pub max: usize,
+    /// Puts, as many gets, and at least as many atomics each way.
+    pub rma: u64,
+    /// Program and arguments that start the other process: its own follow. Empty: it is started directly.
+    pub launcher: Vec<String>,
     /// Pins each process to a cpu, if there are two.
     pub pinned: bool,
 }
@@ -50,6 +55,8 @@ enum Line {
         address: Vec<u8>,
         thresholds: Vec<usize>,
     },
+    /// Memory for puts, gets and atomics.
+    Memory(MemInfo),
     Done(Box<Report>),
 }
 
@@ -57,13 +64,14 @@ enum Line {
 pub fn parent(options: &Options, args: &[String]) -> Result<(Report, Report), Failure> {
     pin(options, 0);
     let worker = open(options)?;
-    let mut partner = Partner::start(args)?;
+    let launcher: Vec<&str> = options.launcher.iter().map(String::as_str).collect();
+    let mut partner = Partner::start_under(&launcher, args)?;
     let Line::ChildAddress { address } = partner.recv(START_TIMEOUT)? else { return Err(unexpected_line()) };
     let (ep, failed) = connect(&worker, &address)?;
     let thresholds = thresholds(&ep);
     partner
         .send(&Line::ParentAddress { address: worker.address().pack(), thresholds: thresholds.clone() })?;
-    let mut run = Run::new(options, worker, ep, failed, partner, 0, thresholds);
+    let mut run = Run::new(options, worker, (ep, failed), partner, 0, thresholds)?;
     let mine = run.drive()?;
     let theirs = run.finish(&mine)?;
     match run.partner.exited_ok() {
@@ -82,7 +90,7 @@ pub fn child(options: &Options) -> Result<(), Failure> {
         return Err(unexpected_line());
     };
     let (ep, failed) = connect(&worker, &address)?;
-    let mut run = Run::new(options, worker, ep, failed, partner, 1, thresholds);
+    let mut run = Run::new(options, worker, (ep, failed), partner, 1, thresholds)?;
     let mine = run.drive()?;
     run.finish(&mine).map(drop)
 }
@@ -136,38 +144,53 @@ struct Run {
     partner: Partner,
     sender: Sender,
     receiver: Receiver,
+    /// Operations on the other's memory, and the memory for its ones.
+    rma: Option<(Rma, Mem)>,
 }
 
 impl Run {
     fn new(
         options: &Options,
         worker: Worker,
-        ep: Ep,
-        failed: Failed,
-        partner: Partner,
+        (ep, failed): (Ep, Failed),
+        mut partner: Partner,
         me: u64,
         thresholds: Vec<usize>,
-    ) -> Run {
+    ) -> Result<Run, Failure> {
         let sizes = Sizes::new(options.max, thresholds);
+        let mut rma = None;
+        if options.rma != 0 {
+            let (mem, info) = rma::alloc(&worker, options.max)?;
+            partner.send(&Line::Memory(info))?;
+            let Line::Memory(theirs) = partner.recv(START_TIMEOUT)? else { return Err(unexpected_line()) };
+            let seeds = (options.seed, me, options.rma);
+            rma = Some((Rma::new(&ep, &theirs, sizes.clone(), seeds)?, mem));
+        }
         let plan = |sender| Plan::new(options.seed, sender, options.messages, sizes.clone());
-        Run {
+        Ok(Run {
             worker,
             ep,
             failed,
             partner,
             sender: Sender::new(plan(me), options.seed, me, options.window),
             receiver: Receiver::new(plan(1 - me), options.seed, 1 - me, options.window),
-        }
+            rma,
+        })
     }
 
     fn drive(&mut self) -> Result<Report, Failure> {
         let start = Instant::now();
         let mut timer = StallTimer::default();
-        while !(self.sender.is_done() && self.receiver.is_done()) {
+        let rma_is_done = |run: &Run| run.rma.as_ref().is_none_or(|(rma, _)| rma.is_done());
+        while !(self.sender.is_done() && self.receiver.is_done() && rma_is_done(self)) {
             let events = self.worker.progress();
             let sent = self.sender.step(&self.worker, &self.ep)?;
             let received = self.receiver.step(&self.worker, &self.ep)?;
-            self.check_progress(&mut timer, events > 0 || sent || received)?;
+            let rma = match &mut self.rma {
+                Some((rma, _)) => rma.step(&self.ep)?,
+                None => false,
+            };
+            self.check_progress(&mut timer, events > 0 || sent || received || rma)?;
         }
         let flush = self.ep.flush();
         while !flush.is_done() {
@@ -182,6 +205,7 @@ impl Run {
             truncated: self.receiver.truncated,
             sync: self.sender.sync,
             late_blocks: self.receiver.late_blocks,
+            rma: self.rma.as_ref().map(|(rma, _)| rma.report).unwrap_or_default(),
             ..Report::default()
         };
         report.add_stats(&self.worker.stats());

@@ -1,0 +1,175 @@
+"""The software EFA device between the two hosts of tests/hosts: this project's traffic program, and stock programs."""
+
+import json, os, shutil, subprocess, tempfile, time
+
+SECRET = "the secret of tests/hosts"
+NET = "10.77.0.0/24"
+
+# Name, what stands in the table, the network, and the share of the operations.
+TRAFFIC = [
+    ("device-veth", "veth, nothing in between", None, 1),
+    ("device", "relay", {}, 1),
+    ("device-loss", "1 % lost", {"loss": 0.01}, 1),
+    ("device-reorder", "10 % overtaken", {"reorder": 0.10}, 1),
+    ("device-double", "1 % repeated, 1 % corrupted", {"double": 0.01, "corrupt": 0.01}, 1),
+    ("device-all", "5 % lost, 10 % overtaken, 1 % repeated, 1 % corrupted, 10 ms late, 1 Gbit/s; sealed",
+     {"loss": 0.05, "reorder": 0.10, "double": 0.01, "corrupt": 0.01, "delay": 0.010, "rate": 1e9, "secret": True}, 0.1),
+]
+# Name, what stands in the table, the network.
+STOCK = [
+    ("pingpong", "`fi_pingpong -p efa -e rdm -m tagged -c`, veth", None),
+    ("pingpong-loss", "the same, 1 % lost", {"loss": 0.01}),
+    ("mpi", "Open MPI (`mtl ofi`), `mpi_check`, 2 ranks, veth", None),
+    ("mpi-loss", "the same, 1 % lost", {"loss": 0.01}),
+]
+QUICK = ["device-loss", "device-all", "pingpong-loss", "mpi"]
+
+
+def missing(name):
+    """Program that a stock row needs and that is not here."""
+    for program in ["nsenter"] + (["fi_pingpong"] if name.startswith("pingpong") else ["mpirun.openmpi", "mpicc.openmpi"]):
+        if not shutil.which(program):
+            return program
+    if name.startswith("mpi"):
+        header = subprocess.run(["mpicc.openmpi", "-E", "-x", "c", "-"], input="#include <mpi.h>", text=True,
+                                capture_output=True)
+        return "mpi.h of Open MPI" if header.returncode else None
+    return None
+
+
+class Secret:
+    """File with the secret of a row, gone afterwards; or nothing."""
+
+    def __init__(self, net):
+        self.path = None
+        if (net or {}).get("secret"):
+            fd, self.path = tempfile.mkstemp()
+            os.write(fd, SECRET.encode())
+            os.close(fd)
+
+    def keys(self):
+        return {"SOFTEFA_SECRET_FILE": self.path} if self.path else {"SOFTEFA_INSECURE": "y"}
+
+    def options(self):
+        return ["--secret-file", self.path] if self.path else ["--insecure"]
+
+    def close(self):
+        if self.path:
+            os.unlink(self.path)
+
+
+def run_traffic(row, folder, messages, seed, limit, make):
+    """Runs the traffic program. Returns the counters of the row; a failure counts every message as lost."""
+    name, _, net, share = row
+    messages = max(200, int(messages * share))
+    wanted = max(1, messages // 5)
+    network, secret, run = make(net, seed), Secret(net), None
+    command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
+               str(wanted), "--seed", str(seed)]
+    keys = secret.keys()
+    if hasattr(network, "hosts"):
+        keys["SOFTEFA_NET"] = NET
+        command += ["--launcher", f"nsenter -t {network.hosts[1]} -n -u --"]
+    else:
+        # No relay stands between devices of one host: the sender loses.
+        keys["SOFTEFA_UDP"], keys["SOFTEFA_UDP_LOSS"] = "all", str((net or {}).get("loss", 0))
+    try:
+        run = network.start(0, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, **keys})
+        out, err = run.communicate(timeout=limit)
+        code = run.returncode
+    except subprocess.TimeoutExpired:
+        run.kill()
+        out, err = run.communicate()
+        code = f"none within {limit} s"
+    finally:
+        if run:
+            run.kill()
+            run.wait()
+        network.close()
+        secret.close()
+    total = {"messages": 0, "rma": 0, "mb": 0.0, "seconds": float(limit), "lost": 2 * messages}
+    if code == 0:
+        got = json.loads(out)
+        rma = sum(sum(got[side]["rma"].values()) for side in ("parent", "child"))
+        total = {"messages": got["messages"], "rma": rma, "mb": got["bytes"] / 1e6, "seconds": got["seconds"], "lost": 0}
+    else:
+        print(f"{name}: exit code {code}\n{err.strip()}", flush=True)
+    print(f"{name:14} {total['messages']} messages, {total['rma']} puts, gets and atomics checked; {total['mb']:.0f} MB of "
+          f"messages, {total['seconds']:.1f} s", flush=True)
+    return total
+
+
+def stock_commands(name, network, folder, device, work, is_quick):
+    """Commands of the two hosts; the second may be none."""
+    softefa = [os.path.join(folder, "softefa"), "run", *device, "--"]
+    if name.startswith("pingpong"):
+        sizes = ["-S", "65536", "-I", "20"] if is_quick else ["-S", "all", "-I", "10"]
+        program = ["fi_pingpong", "-p", "efa", "-e", "rdm", "-m", "tagged", "-c", *sizes]
+        return [softefa + program, softefa + program + ["10.77.0.1"]]
+    # Open MPI starts its daemon at the other host by this agent: host, then the command for a shell.
+    agent = os.path.join(work, "agent")
+    with open(agent, "w") as f:
+        f.write(f'#!/bin/sh\nshift\nexec nsenter -t {network.hosts[1]} -n -u -- sh -c "$*"\n')
+    os.chmod(agent, 0o755)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    program = os.path.join(work, "mpi_check")
+    subprocess.run(["mpicc.openmpi", "-O1", "-o", program, os.path.join(root, "tests/c/mpi_check.c")], check=True,
+                   stderr=subprocess.DEVNULL)
+    mca = {"plm_rsh_agent": agent, "pml": "cm", "mtl": "ofi", "mtl_ofi_provider_include": "efa",
+           "oob_tcp_if_include": NET, "btl": "^vader,tcp,openib,uct", "osc": "^ucx"}
+    options = [word for key, value in mca.items() for word in ("--mca", key, value)]
+    mpirun = ["mpirun.openmpi", "--allow-run-as-root", *options, "--host", "10.77.0.1:1,10.77.0.2:1", "-n", "2", program]
+    return [softefa + mpirun, None]
+
+
+def run_stock(row, folder, seed, limit, make, is_quick):
+    """Runs a stock program. Returns whether it passed, and its seconds; `None` if it is not installed."""
+    name, _, net = row
+    absent = missing(name)
+    if absent:
+        print(f"{name:14} not run: there is no {absent}", flush=True)
+        return None
+    network, ends, outs, passed = make(net, seed), [], [], False
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as work:
+        device = ["--net", NET, "--insecure"]
+        env = {**os.environ, "FI_EFA_ENABLE_SHM_TRANSFER": "0", "TMPDIR": work}
+        try:
+            for n, command in enumerate(stock_commands(name, network, folder, device, work, is_quick)):
+                if command:
+                    ends.append(network.start(n, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env))
+                    time.sleep(0.5)
+            for end in ends:
+                outs.append(end.communicate(timeout=max(0.1, start + limit - time.monotonic()))[0])
+            passed = all(end.returncode == 0 for end in ends)
+        except subprocess.TimeoutExpired:
+            outs.append(f"nothing more within {limit} s\n")
+        finally:
+            for end in ends:
+                end.kill()
+                end.wait()
+            network.close()
+    seconds = time.monotonic() - start
+    if not passed:
+        print("".join(outs).strip(), flush=True)
+    print(f"{name:14} {'passed' if passed else 'FAILED'}, {seconds:.1f} s", flush=True)
+    return {"passed": passed, "seconds": seconds}
+
+
+def tables(traffic, stock, messages):
+    """Tables for docs/usnic.md."""
+    lines = []
+    if traffic:
+        lines += [f"The software EFA device, {messages} tagged messages each way (a tenth in the last row) up to 1 MiB, and at the "
+                  "same time a fifth as many puts and gets, and two fifths as many atomics, all checked (`traffic --tls efa --rma`):", "",
+                  "| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
+                  "|---|---|---|---|---|---|"]
+        lines += [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
+                  for row, got in traffic]
+    ran = [(row, got) for row, got in stock if got]
+    if ran:
+        lines += ["", "Stock programs of Debian 12 under `softefa run --net 10.77.0.0/24 --insecure`:", "",
+                  "| Program, network | Outcome | Seconds |", "|---|---|---|"]
+        lines += [f"| {row[1]} | {'passed' if got['passed'] else 'failed'} | {got['seconds']:.1f} |" for row, got in ran]
+    return lines

@@ -249,7 +249,7 @@ calls! {
         Ok(0)
     }
 
-    /// Disconnects, when what has been sent has left the endpoint. The peer gets `FI_SHUTDOWN`.
+    /// Disconnects, when what has been sent has left the endpoint. Both sides get `FI_SHUTDOWN`, once.
     fn shutdown(fid: *mut Fid, flags: u64) -> c_int {
         let ep = of_type_msg(fid)?;
         if flags != 0 {
@@ -261,8 +261,13 @@ calls! {
             tracing::debug!("fi_shutdown: not everything that was sent has left the endpoint");
         }
         ep.domain().fabric().cm()?.close(conn, ep.number());
-        ep.connection.stage.store(DOWN, Ordering::Release);
         ep.can_send.store(false, Ordering::Release);
+        // Unless the peer was faster, which has been reported.
+        if ep.connection.stage.swap(DOWN, Ordering::AcqRel) == CONNECTED
+            && let Some(eq) = ep.connection.eq()
+        {
+            eq.report_cm(flags::SHUTDOWN, &ep.fid, None, &[]);
+        }
         Ok(0)
     }
 

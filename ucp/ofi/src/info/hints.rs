@@ -130,8 +130,9 @@ impl Hints {
         call_flags: u64,
     ) -> Result<Vec<Sockets>, String> {
         if kind != EpKind::Msg {
+            // Names have no part for a service alone: it restricts nothing.
             require!(
-                node.is_none() && service.is_none(),
+                node.is_none(),
                 "{node:?}, {service:?} are a socket address, which names no such endpoint"
             );
             return Ok(vec![Sockets::default()]);

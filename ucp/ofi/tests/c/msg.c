@@ -240,7 +240,10 @@ int main(void)
             IS(fi_close(&eq->fid), -FI_EBUSY);
             OK(fi_shutdown(server.ep, 0));
             IS(fi_send(server.ep, sent, 1, NULL, 0, NULL), -FI_ESHUTDOWN);
+            CHECK(await(FI_SHUTDOWN, &event) == 0 && event.entry.fid == &server.ep->fid);
             CHECK(await(FI_SHUTDOWN, &event) == 0 && event.entry.fid == &client.ep->fid);
+            OK(fi_shutdown(client.ep, 0));
+            IS(fi_eq_read(eq, &(uint32_t){0}, &event, sizeof(event), 0), -FI_EAGAIN);
             IS(fi_send(client.ep, sent, 1, NULL, 0, NULL), -FI_ESHUTDOWN);
             close_end(&client);
         } else {

@@ -4,7 +4,9 @@
 
 /// Round trips after which the reordering window narrows again.
 const KEEP_WIDE: u32 = 16;
-const MAX_STEPS: u64 = 16;
+/// Widest reordering window, in units of the narrowest: 3.2 ms where the delay of an acknowledgement is the
+/// unit, which is less than the shortest retransmit timer.
+const MAX_STEPS: u64 = 64;
 
 /// Times of the newest delivery.
 #[derive(Clone, Copy, Default, Debug)]
@@ -13,8 +15,10 @@ pub struct Rack {
     sent: u64,
     /// Round-trip time of that segment.
     rtt: u64,
-    /// Reordering window in quarters of the shortest round-trip time.
+    /// Reordering window in units of the narrowest one.
     steps: u64,
+    /// Segments sent again, of which no repeated arrival was told yet.
+    unjudged: u32,
     left: u32,
 }
 
@@ -29,10 +33,19 @@ impl Rack {
         (self.sent, self.rtt) = (sent, rtt);
     }
 
-    /// Widens the reordering window: a segment held for lost had arrived.
-    pub fn on_spurious(&mut self) {
-        self.steps = (self.steps.max(1) + 1).min(MAX_STEPS);
-        self.left = KEEP_WIDE;
+    /// Takes a segment that is sent again.
+    pub fn on_resent(&mut self) {
+        self.unjudged = self.unjudged.saturating_add(1);
+    }
+
+    /// Takes the word that segments have arrived twice. If one was sent again, it was not lost, and the
+    /// reordering window doubles. Else the network repeats datagrams, which tells nothing.
+    pub fn on_repeated(&mut self) {
+        if self.unjudged != 0 {
+            self.unjudged -= 1;
+            self.steps = (self.steps.max(1) * 2).min(MAX_STEPS);
+            self.left = KEEP_WIDE;
+        }
     }
 
     /// Narrows the reordering window after some recoveries without a spurious one.
@@ -43,9 +56,12 @@ impl Rack {
         }
     }
 
-    /// Reordering window, ns; at least `floor`.
-    pub fn window(&self, min_rtt: u64, smoothed: u64, floor: u64) -> u64 {
-        (min_rtt / 4 * self.steps.max(1)).min(smoothed.max(1)).max(floor)
+    /// Reordering window, ns: a quarter of the shortest round-trip time, at least `floor`, and wider after
+    /// segments were held for lost that were not. Unlike RFC 8985's it may exceed a round trip, up to `most`:
+    /// where round trips take microseconds, one datagram overtakes others by many.
+    pub fn window(&self, min_rtt: u64, floor: u64, most: u64) -> u64 {
+        let narrowest = (min_rtt / 4).max(floor);
+        (narrowest * self.steps.max(1)).min(most.max(narrowest))
     }
 
     /// Time at which a segment sent at `sent` is lost if it is not acknowledged; `None` if none sent later
@@ -75,13 +91,17 @@ mod tests {
     #[test]
     fn window_widens_and_narrows() {
         let mut rack = Rack::default();
-        assert_eq!(rack.window(1000, 2000, 0), 250);
-        rack.on_spurious();
-        assert_eq!(rack.window(1000, 2000, 0), 500);
-        (0..20).for_each(|_| rack.on_spurious());
-        assert_eq!(rack.window(1000, 2000, 0), 2000, "at most a round trip");
+        assert_eq!(rack.window(1000, 0, 9000), 250);
+        rack.on_repeated();
+        assert_eq!(rack.window(1000, 0, 9000), 250, "nothing was sent again");
+        (0..20).for_each(|_| rack.on_resent());
+        rack.on_repeated();
+        assert_eq!(rack.window(1000, 0, 9000), 500);
+        (0..20).for_each(|_| rack.on_repeated());
+        assert_eq!(rack.window(1000, 0, 9000), 9000, "the widest");
+        assert_eq!(rack.window(1000, 0, u64::MAX), 250 * MAX_STEPS);
         (0..KEEP_WIDE).for_each(|_| rack.on_recovery());
-        assert_eq!(rack.window(1000, 2000, 0), 250);
-        assert_eq!(rack.window(0, 0, 99), 99);
+        assert_eq!(rack.window(1000, 0, 9000), 250);
+        assert_eq!(rack.window(0, 99, 50), 99, "the floor");
     }
 }

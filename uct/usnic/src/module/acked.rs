@@ -49,7 +49,7 @@ impl Endpoint {
             self.on_selective(core, now, ack, sack, &mut freed);
         }
         if self.sack && header.flags & flag::REPEATED != 0 {
-            self.rack.on_spurious();
+            self.rack.on_repeated();
         }
         if let Some(sent) = freed.newest {
             let rtt = now.saturating_sub(sent);
@@ -115,8 +115,9 @@ impl Endpoint {
 
     /// Holds for lost what RACK's rule says, and sets the timer for what it will say next.
     pub(super) fn find_losses(&mut self, core: &mut Core, now: u64) {
-        let smoothed = self.rtt.smoothed().unwrap_or(core.config.first_rto);
-        let window = self.rack.window(self.rtt.min(), smoothed, core.config.ack_delay);
+        // The retransmit timer would be faster than a wider one.
+        let most = self.rtt.smoothed().unwrap_or(0).max(core.config.min_rto * 2 / 3);
+        let window = self.rack.window(self.rtt.min(), core.config.ack_delay, most);
         while let Some(id) = self.in_hotel.oldest() {
             let lost_at = self.rack.lost_at(core.segments[id].sent, window);
             match lost_at {

@@ -293,6 +293,7 @@ impl Endpoint {
             Cause::DuplicateAck => core.stats.resent_by_duplicate_ack += 1,
             Cause::Time => core.stats.resent_by_time += 1,
         }
+        self.rack.on_resent();
         self.stamp(core, id, seq);
         self.check_in(core, now, id);
         let flow = self.flow(ChannelId::Data, seq.add(tries));

@@ -4,8 +4,9 @@
 
 use crate::api::{Error, OpenError};
 use std::ffi::CStr;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use ucs::Errno;
+use usnic::addr::{BadSetting, NetSpec};
 
 /// An IPv4 address of this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,27 +28,13 @@ pub(super) fn choose(net: &str) -> Result<Local, OpenError> {
 }
 
 fn choose_of(net: &str, all: Vec<Local>) -> Result<Local, OpenError> {
+    let refused = |why: String| OpenError::Config(format!("SOFTEFA_NET={net}: {why}"));
     let wanted = if net.is_empty() { "127.0.0.0/8" } else { net };
-    let network = parse_network(wanted);
-    let is_it = |local: &Local| match network {
-        Some((address, mask)) => local.ip.to_bits() & mask == address & mask,
-        None => local.name == wanted,
-    };
-    all.iter().find(|local| is_it(local)).cloned().ok_or_else(|| {
-        let known: Vec<String> = all.iter().map(|local| format!("{} ({})", local.name, local.ip)).collect();
-        let known = known.join(", ");
-        OpenError::Config(format!(
-            "SOFTEFA_NET: no interface, network or IPv4 address of this host is {wanted}; it has {known}"
-        ))
-    })
-}
-
-/// Address and mask of `A.B.C.D/N` or `A.B.C.D`.
-fn parse_network(text: &str) -> Option<(u32, u32)> {
-    let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
-    let bits = bits.parse::<u32>().ok().filter(|bits| *bits <= 32)?;
-    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-    Some((address.parse::<Ipv4Addr>().ok()?.to_bits(), mask))
+    let spec: NetSpec = wanted.parse().map_err(|bad: BadSetting| refused(bad.to_string()))?;
+    let addresses: Vec<(&str, IpAddr)> = all.iter().map(|local| (&*local.name, local.ip.into())).collect();
+    let ip = spec.choose(&addresses).map_err(refused)?;
+    let found = all.iter().find(|local| IpAddr::from(local.ip) == ip).cloned();
+    found.ok_or_else(|| refused("no IPv4 address".into()))
 }
 
 /// IPv4 addresses of interfaces that are up.
@@ -123,7 +110,7 @@ mod tests {
         assert_eq!(chosen("0.0.0.0/0").unwrap(), "eth0");
         assert_eq!(chosen("10.1.0.5").unwrap(), "eth0");
         let refused = chosen("ib0").unwrap_err();
-        assert!(refused.contains("ib0") && refused.contains("eth0 (10.1.0.5)"), "{refused}");
+        assert!(refused.contains("ib0") && refused.contains("eth0 10.1.0.5"), "{refused}");
         assert!(chosen("10.0.0.0/40").is_err() && chosen("").is_err());
     }
 }

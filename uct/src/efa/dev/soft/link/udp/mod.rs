@@ -37,18 +37,16 @@ use socket::Socket;
 use state::State;
 use std::fs::File;
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use ucs::sys::proc;
+use usnic::addr::{Advertised, Node};
 use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD};
 use usnic::{ChannelConfig, Config, Module, Stats};
 
-/// First octet of the interface id of a device that is reached over UDP on IPv4. Device, port and address
-/// follow.
-const TAG_V4: u64 = 0x0a;
 /// Bytes of a datagram that headers of IPv4 and UDP take.
 const IP_UDP: u32 = 28;
 /// Longest datagram used: it holds a message of the default length whole, where the path carries it.
@@ -56,15 +54,9 @@ const LONGEST: u32 = 9216;
 /// Without a peer the socket is looked at once in so many polls.
 const POLLS_WITHOUT_PEER: u64 = 64;
 
-/// Interface id of a device that is reached at that address.
-fn node_id(device: u8, addr: SocketAddrV4) -> u64 {
-    TAG_V4 << 56 | u64::from(device) << 48 | u64::from(addr.port()) << 32 | u64::from(addr.ip().to_bits())
-}
-
-/// Address in an interface id, if it is one of a device that is reached over UDP.
+/// Address in an interface id, if it is one of a device that is reached over UDP on IPv4.
 pub(super) fn node_addr(iid: u64) -> Option<SocketAddrV4> {
-    let (port, ip) = ((iid >> 32) as u16, Ipv4Addr::from_bits(iid as u32));
-    (iid >> 56 == TAG_V4 && port != 0 && !ip.is_unspecified()).then(|| SocketAddrV4::new(ip, port))
+    Node::from_u64(iid)?.socket_addr_v4().filter(|addr| !addr.ip().is_unspecified())
 }
 
 /// Settings of the link.
@@ -164,7 +156,7 @@ impl Udp {
         let datagram = path.saturating_sub(IP_UDP).min(LONGEST);
         let socket = bind(local.ip, config.ports, datagram)?;
         let addr = advertised(&config.address, socket.addr())?;
-        let iid = node_id(nth as u8, addr);
+        let iid = Node::new(nth as u8, addr.into()).as_u64();
         let born = Instant::now();
         let epoch = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
         let segment = datagram - secret.as_ref().map_or(0, |_| OVERHEAD as u32);
@@ -318,8 +310,12 @@ fn advertised(address: &str, local: SocketAddrV4) -> Result<SocketAddrV4, OpenEr
     if address.is_empty() {
         return Ok(local);
     }
-    let parsed = address.parse().or_else(|_| address.parse().map(|ip| SocketAddrV4::new(ip, local.port())));
-    parsed.map_err(|_| OpenError::Config(format!("SOFTEFA_UDP_ADDRESS is an IPv4 address, not {address:?}")))
+    match address.parse().map(|told: Advertised| told.socket_addr(local.port())) {
+        Ok(SocketAddr::V4(addr)) => Ok(addr),
+        Ok(SocketAddr::V6(_)) | Err(_) => Err(OpenError::Config(format!(
+            "SOFTEFA_UDP_ADDRESS is an IPv4 address, with or without a port, not {address:?}"
+        ))),
+    }
 }
 
 #[cfg(test)]
@@ -329,7 +325,7 @@ mod address_tests {
     #[test]
     fn an_interface_id_names_an_address() {
         let addr = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 40_000);
-        let iid = node_id(2, addr);
+        let iid = Node::new(2, addr.into()).as_u64();
         assert_eq!((iid, node_addr(iid)), (0x0a02_9c40_0a01_0203, Some(addr)));
         for other in [0, 0x0202_9c40_0a01_0203, 0x0a02_0000_0a01_0203, 0x0a02_9c40_0000_0000] {
             assert_eq!(node_addr(other), None, "{other:#x}");
@@ -343,6 +339,9 @@ mod address_tests {
         assert_eq!(told(""), Some(local));
         assert_eq!(told("10.0.0.1"), Some("10.0.0.1:7".parse().unwrap()));
         assert_eq!(told("10.0.0.1:9"), Some("10.0.0.1:9".parse().unwrap()));
-        assert_eq!(told("nowhere"), None);
+        // Peers could not send to the last three.
+        for bad in ["nowhere", "2001:db8::7", "10.0.0.1:0", "0.0.0.0"] {
+            assert_eq!(told(bad), None, "{bad}");
+        }
     }
 }

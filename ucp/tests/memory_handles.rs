@@ -8,8 +8,8 @@ mod common;
 
 use common::{Pair, bytes};
 use ucp::{
-    Access, AmParams, Error, Iov, Match, Mem, OpParams, OpStatus, RequestId, RmaParams, SendParams,
-    StreamRecvMode, StridedIov, TAG_MASK_FULL,
+    Access, AmParams, AtomicOp, Error, Iov, Match, Mem, OpParams, OpStatus, RequestId, Rkey, RmaParams,
+    SendParams, StreamRecvMode, StridedIov, TAG_MASK_FULL,
 };
 
 const LEN: usize = 1 << 20;
@@ -144,11 +144,90 @@ fn data_outside_of_named_memory_is_refused(tls: &str) {
     assert_eq!(Error::OutsideMem { len: 2, mem: len }.status(), ucs::Status::InvalidParam);
 }
 
+/// Ends of a put that is acknowledged, a get, and an atomic operation with a result on eight bytes at `at`, by
+/// a peer that claims all rights. It also posts an atomic operation, of which it hears no more.
+fn outcomes(pair: &Pair, at: u64, key: &Rkey) -> [Result<(), Error>; 3] {
+    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    let put = pair.ab.put_with(vec![1; 8], at, key, &sync);
+    let get = pair.ab.get(vec![0; 8], at, key);
+    pair.until(|| put.is_done() && get.is_done());
+    let _ = pair.ab.atomic_post(AtomicOp::Sum, 1u64, at, key);
+    let fetch = pair.ab.atomic_fetch(AtomicOp::Sum, 1u64, at, key);
+    pair.until(|| fetch.is_done());
+    [put.wait().0, get.wait().0.map(drop), fetch.wait().map(drop)]
+}
+
+/// A peer does what the region permits, whatever rights it claims.
+fn rights_bound_packets(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let mut own = vec![0u64; 512];
+    for bits in 0..=Access::all().bits() {
+        let access = Access::from_bits_truncate(bits);
+        // SAFETY: the vector outlives the registration, and nobody refers to it meanwhile.
+        let registered = unsafe { pair.b.mem_map(own.as_mut_ptr().cast(), 4096, access) }.unwrap();
+        let allocated = pair.b.mem_alloc(4096, access).unwrap();
+        for mem in [registered, allocated] {
+            let refused = Err(Error::RemoteAccess(pair.ab.peer()));
+            let needs = [Access::WRITE, Access::READ, Access::ATOMIC];
+            let expected = needs.map(|need| if access.contains(need) { Ok(()) } else { refused });
+            let before = mem.word(0);
+            let ended = outcomes(&pair, mem.addr(), &Rkey::from_key(mem.key()));
+            assert_eq!(ended, expected, "{access:?}");
+            let may_change = access.intersects(Access::WRITE | Access::ATOMIC);
+            assert!(may_change || mem.word(0) == before, "{access:?}");
+        }
+    }
+}
+
+static READ_ONLY: [u64; 2048] = [7; 2048];
+
+/// Memory whose pages may not be written, registered for everything: peers read it, and write nothing.
+fn read_only_pages(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let at = READ_ONLY.as_ptr().cast_mut().cast();
+    // SAFETY: it is there as long as the program; whether it can be written is what this test asks.
+    let mem = unsafe { pair.b.mem_map(at, size_of_val(&READ_ONLY), Access::all()) }.unwrap();
+    assert_eq!(mem.access(), Access::READ);
+    let keys = [pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap(), Rkey::from_key(mem.key())];
+    for key in keys {
+        let [put, get, fetched] = outcomes(&pair, mem.addr(), &key);
+        assert!(put.is_err() && fetched.is_err(), "{put:?} {fetched:?}");
+        assert_eq!(get, Ok(()));
+        // Long ones too.
+        let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+        let put = pair.ab.put_with(vec![1; 16_000], mem.addr(), &key, &sync);
+        let get = pair.ab.get(vec![0; 16_000], mem.addr(), &key);
+        pair.until(|| put.is_done() && get.is_done());
+        assert!(put.wait().0.is_err() && get.wait().0.is_ok());
+    }
+}
+
+/// A page of no rights, and none at all, registered for everything: peers reach nothing.
+fn pages_without_rights(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    // SAFETY: nobody has this page; whether it can be reached is what this test asks.
+    let mem = unsafe { pair.b.mem_map(std::ptr::without_provenance_mut(4096), 4096, Access::all()) }.unwrap();
+    assert_eq!(mem.access(), Access::empty());
+    let ended = outcomes(&pair, mem.addr(), &Rkey::from_key(mem.key()));
+    assert!(ended.iter().all(Result::is_err), "{ended:?}");
+}
+
 on! {
-    [named_memory_is_not_registered_again data_outside_of_named_memory_is_refused]
+    [named_memory_is_not_registered_again data_outside_of_named_memory_is_refused rights_bound_packets
+     read_only_pages pages_without_rights]
     to_itself: "self",
     over_posix: "posix",
     over_efa: "efa",
     shared_posix: "shared posix",
     shared_efa: "shared efa",
+}
+
+#[test]
+fn rights_of_a_kernel_copy() {
+    rights_bound_packets("posix,cma");
+    read_only_pages("posix,cma");
+    pages_without_rights("posix,cma");
 }

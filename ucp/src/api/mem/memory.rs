@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ucs::mem::Fill;
+use ucs::mem::rights::may_access;
 use uct::api::{Access as WireAccess, Advice, AllocMethod, AllocReq, Md as _, Memory as _, OpenError};
 
 use crate::api::context::open::Context;
@@ -115,10 +116,11 @@ impl Context {
     }
 
     /// Registers `len` bytes at `addr` for access by peers, through every worker of this context. Packets
-    /// serve lanes that cannot register memory.
+    /// serve lanes that cannot register memory. Peers cannot write pages that are read-only now, nor reach
+    /// pages that cannot be read: [`Mem::access`] tells what is left.
     /// # Safety
-    /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`],
-    /// until the result is dropped. Meanwhile nobody holds a Rust reference to bytes that a peer may write.
+    /// `addr..addr + len` keeps its pages and their rights until the result is dropped. Meanwhile nobody holds a
+    /// Rust reference to bytes that a peer may write.
     pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
         // SAFETY: the caller's contract.
         unsafe { Mem::map(self.domains()?, (addr, len), access, Vec::new()) }
@@ -175,6 +177,8 @@ impl Mem {
         if len == 0 {
             return Err(MemError::BadRange);
         }
+        // A domain that has allocated it has done so for this access.
+        let access = if regs.is_empty() { permitted(addr, len, access) } else { access };
         // SAFETY: the caller's contract includes that of a region.
         let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
         // SAFETY: the caller's contract includes that of registrations.
@@ -227,7 +231,7 @@ impl Mem {
         offset <= self.len && len <= self.len - offset
     }
 
-    /// Access permitted to peers.
+    /// Access permitted to peers: what was asked for, as far as the pages permit it.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -329,6 +333,23 @@ impl std::fmt::Debug for Mem {
             .field("domains", &self.regs.len())
             .finish()
     }
+}
+
+/// The part of `access` that the pages permit: what they refuse would be a fault of this process when a peer's
+/// packet asks for it.
+fn permitted(addr: *mut u8, len: usize, access: Access) -> Access {
+    let writes = Access::WRITE | Access::ATOMIC;
+    let permitted = if access.is_empty() || may_access(addr.addr(), len, access.intersects(writes)) {
+        access
+    } else if access.intersects(writes) && may_access(addr.addr(), len, false) {
+        access - writes
+    } else {
+        Access::empty()
+    };
+    if permitted != access {
+        tracing::debug!(len, "the pages permit {permitted:?} of {access:?}");
+    }
+    permitted
 }
 
 fn wire_access(access: Access) -> WireAccess {

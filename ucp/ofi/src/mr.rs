@@ -41,11 +41,11 @@ pub(crate) static OPS: MrOps = MrOps { size: size_of::<MrOps>(), reg, regv, rega
 const KNOWN: u64 =
     flags::SEND | flags::RECV | flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
 
+/// Rights of peers. Atomic operations write, so that `FI_REMOTE_READ` alone does not permit them.
 fn access_of(access: u64) -> Access {
     let mut of_peers = Access::empty();
     of_peers.set(Access::READ, access & flags::REMOTE_READ != 0);
-    of_peers.set(Access::WRITE, access & flags::REMOTE_WRITE != 0);
-    of_peers.set(Access::ATOMIC, access & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0);
+    of_peers.set(Access::WRITE | Access::ATOMIC, access & flags::REMOTE_WRITE != 0);
     of_peers
 }
 
@@ -156,5 +156,19 @@ calls! {
         }
         let memory = single(attr.mr_iov, attr.iov_count)?;
         register(fid, memory, attr.access, flags, mr, attr.context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_of_peers_are_no_wider_than_asked() {
+        let (read, write) = (flags::REMOTE_READ, flags::REMOTE_WRITE);
+        assert_eq!(access_of(KNOWN & !read & !write), Access::empty());
+        assert_eq!(access_of(read), Access::READ);
+        assert_eq!(access_of(write), Access::WRITE | Access::ATOMIC);
+        assert_eq!(access_of(read | write), Access::all());
     }
 }

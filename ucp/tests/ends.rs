@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{Pair, bytes, spin};
 use ucp::{
-    Access, AmMessage, AmProto, CloseMode, EpParams, Error, ErrorMode, Match, Mem, Message, RecvRequest,
-    SendRequest, TAG_MASK_FULL, Worker,
+    Access, AmMessage, AmProto, AtomicOp, CloseMode, EpParams, Error, ErrorMode, FetchRequest, Match, Mem,
+    Message, MultiRecv, RecvRequest, Rkey, SendRequest, TAG_MASK_FULL, Worker,
 };
 
 const LONG: usize = 4 << 20;
@@ -30,9 +30,11 @@ enum Kind {
     StreamRecv,
     Put,
     Get,
+    AtomicFetch,
+    MultiRecv,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 12] = [
     Kind::LongSend,
     Kind::SyncSend,
     Kind::ClaimedSend,
@@ -43,6 +45,8 @@ const KINDS: [Kind; 10] = [
     Kind::StreamRecv,
     Kind::Put,
     Kind::Get,
+    Kind::AtomicFetch,
+    Kind::MultiRecv,
 ];
 
 /// The event that ends it.
@@ -61,6 +65,8 @@ enum Op {
     Send(SendRequest<Vec<u8>>),
     Am(ucp::AmSend<Vec<u8>>),
     Recv(RecvRequest<Vec<u8>>),
+    Fetch(FetchRequest<u64>),
+    Multi(MultiRecv<Vec<u8>>),
 }
 
 impl Op {
@@ -69,14 +75,18 @@ impl Op {
             Op::Send(op) => op.is_done(),
             Op::Am(op) => op.is_done(),
             Op::Recv(op) => op.is_done(),
+            Op::Fetch(op) => op.is_done(),
+            Op::Multi(op) => op.is_done(),
         }
     }
 
-    fn cancel(&self) -> bool {
+    fn cancel(&mut self) -> bool {
         match self {
             Op::Send(op) => op.cancel(),
             Op::Am(op) => op.cancel(),
             Op::Recv(op) => op.cancel(),
+            Op::Fetch(op) => op.cancel(),
+            Op::Multi(op) => op.cancel(),
         }
     }
 
@@ -85,6 +95,8 @@ impl Op {
             Op::Send(op) => op.wait().0,
             Op::Am(op) => op.wait().0,
             Op::Recv(op) => op.wait().0.map(drop),
+            Op::Fetch(op) => op.wait().map(drop),
+            Op::Multi(op) => op.finish().0,
         }
     }
 }
@@ -118,13 +130,24 @@ fn begin(pair: &Pair, kind: Kind) -> (Op, Held) {
             Op::Recv(pair.b.recv(Match::tagged(1, TAG_MASK_FULL).from(ep), Vec::with_capacity(8)))
         }
         Kind::StreamRecv => Op::Recv(ep.stream_recv(vec![0; 8])),
-        Kind::Put | Kind::Get => {
+        Kind::MultiRecv => {
+            let from = Match::tagged(1, TAG_MASK_FULL).from(ep);
+            Op::Multi(pair.b.recv_multi(from, Vec::with_capacity(8), 1).map_err(|(e, _)| e).unwrap())
+        }
+        Kind::Put | Kind::Get | Kind::AtomicFetch => {
             held.memory = vec![0; LONG];
             let access = Access::all();
             // SAFETY: `held` keeps the vector until the region is dropped.
             let mem = unsafe { pair.a.mem_map(held.memory.as_mut_ptr(), LONG, access) }.unwrap();
             let rkey = ep.unpack_rkey(&mem.pack_rkey()).unwrap();
             let op = match kind {
+                // By packets, which A has not seen.
+                Kind::AtomicFetch => {
+                    let rkey = Rkey::from_key(mem.key());
+                    let op = Op::Fetch(ep.atomic_fetch(AtomicOp::Sum, 1, mem.addr(), &rkey));
+                    held.mem = Some(mem);
+                    return (op, held);
+                }
                 Kind::Put => Op::Send(ep.put(long(), mem.addr(), &rkey)),
                 _ => Op::Recv(ep.get(vec![0; LONG], mem.addr(), &rkey)),
             };
@@ -156,12 +179,19 @@ fn finish(pair: &Pair, kind: Kind, op: Op, held: &mut Held) {
         }
         Kind::AmWithoutHandler => pair.a.set_am_handler(1, drop),
         Kind::Stream => room.push(back.stream_recv_full(vec![0; LONG])),
-        Kind::NamedRecv => back.tag_send(1, vec![2; 8]).detach(),
+        Kind::NamedRecv | Kind::MultiRecv => back.tag_send(1, vec![2; 8]).detach(),
         Kind::StreamRecv => back.stream_send(vec![2; 8]).detach(),
-        Kind::Put | Kind::Get => {}
+        Kind::Put | Kind::Get | Kind::AtomicFetch => {}
     }
     pair.until(|| op.is_done() && room.iter().all(RecvRequest::is_done));
     assert_eq!(op.wait(), Ok(()), "{kind:?}");
+}
+
+impl Kind {
+    /// Whether a device, or progress of A that comes before the end, may serve it.
+    fn may_be_served(self) -> bool {
+        matches!(self, Kind::Put | Kind::Get | Kind::AtomicFetch)
+    }
 }
 
 fn each_operation_ends(tls: &str) {
@@ -192,8 +222,7 @@ fn ends(tls: &str, kind: Kind, end: End, why: &str) {
             }
             let flush = pair.ba.flush();
             pair.until(|| op.is_done() && flush.is_done() && told.get().is_some());
-            // A device may have moved all bytes.
-            let moved = matches!(kind, Kind::Put | Kind::Get);
+            let moved = kind.may_be_served();
             let ended = op.wait();
             assert!(ended == aborted || moved && ended == Ok(()), "{why}: {ended:?}");
             // On a wire without order it may end before the close is heard.
@@ -232,18 +261,18 @@ fn ends(tls: &str, kind: Kind, end: End, why: &str) {
             assert!(op.is_done(), "{why}: hangs");
             let ended = op.wait();
             // What has been claimed or kept is discarded first, and so received.
-            let received = matches!(kind, Kind::ClaimedSend | Kind::AmKept | Kind::Put | Kind::Get);
+            let received = matches!(kind, Kind::ClaimedSend | Kind::AmKept) || kind.may_be_served();
             let moved = received && ended == Ok(());
             let is_gone = |error| matches!(error, Error::PeerGone(p) | Error::Unreachable(p) if p == peer);
             assert!(moved || ended.is_err_and(is_gone), "{why}: {ended:?}");
             drop(ba);
         }
         End::Cancel => {
+            let mut op = op;
             let cancelled = op.cancel();
             // Documented: what an active message has announced, and a stream that has begun, go on.
             let goes_on = matches!(kind, Kind::AmKept | Kind::AmWithoutHandler | Kind::Stream);
-            let by_device = matches!(kind, Kind::Put | Kind::Get);
-            assert!(cancelled != goes_on || by_device, "{why}: {cancelled}");
+            assert!(cancelled != goes_on || kind.may_be_served(), "{why}: {cancelled}");
             if !cancelled {
                 return finish(&pair, kind, op, &mut held);
             }
@@ -407,7 +436,7 @@ fn both_sides_close(tls: &str) {
         let _ = std::mem::replace(&mut pair.ba, no_ba).close(CloseMode::Force).wait();
         pair.until(|| op.is_done() && other.is_done());
         let (op, other) = (op.wait(), other.wait().0);
-        let moved = matches!(kind, Kind::Put | Kind::Get);
+        let moved = kind.may_be_served();
         assert!((op.is_err() || moved) && other.is_err(), "{kind:?}: {op:?} {other:?}");
         held.kept.borrow_mut().clear();
         drop(held.claimed);
@@ -461,4 +490,6 @@ on! {
     reorder: "reorder",
     several_nics: "efa*2",
     own_contexts: "apart posix",
+    shared_posix: "shared posix",
+    shared_efa: "shared efa",
 }

@@ -112,4 +112,17 @@ mod tests {
         }
         assert!(queue.next().is_none() && !queue.has_messages());
     }
+
+    /// Lengths and numbers in a queued message are read again later, so it is no longer the sender's memory.
+    #[test]
+    fn what_the_sender_writes_later_changes_no_queued_message() {
+        let queue = AmQueue::default();
+        queue.enabled.set(true);
+        for len in [8, 24, 100] {
+            let mut packet = vec![1; len];
+            assert!(queue.try_push(PeerId(1), 2, &packet));
+            packet.fill(9);
+            assert_eq!(queue.next().unwrap().buf.bytes(), vec![1; len]);
+        }
+    }
 }

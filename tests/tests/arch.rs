@@ -625,3 +625,35 @@ fn links_resolve() {
     }
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
 }
+
+/// Each row of the tables of `docs/security.md` names tests that are there, or says that it was found by
+/// reading.
+#[test]
+fn the_security_page_names_tests_that_exist() {
+    let page = fs::read_to_string(root().join("docs/security.md")).expect("the page");
+    let sources: Vec<_> = ["ucs", "uct", "ucp", "tools", "tests"].into_iter().flat_map(all).collect();
+    let is_there = |test: &str| sources.iter().any(|(_, text)| text.contains(&format!("fn {test}(")));
+    let (mut in_table, mut rows, mut missing) = (false, 0, Vec::new());
+    for line in page.lines() {
+        let last = line.strip_prefix('|').and_then(|row| row.trim_end_matches('|').rsplit('|').next());
+        let Some(cell) = last.map(str::trim) else {
+            in_table = false;
+            continue;
+        };
+        if !in_table {
+            in_table = cell == "test";
+            continue;
+        }
+        if cell.starts_with("---") || cell == "(by reading)" {
+            continue;
+        }
+        rows += 1;
+        let named: Vec<&str> =
+            cell.split('`').skip(1).step_by(2).filter(|name| *name != "attackers").collect();
+        if named.is_empty() || !named.iter().all(|test| is_there(test)) {
+            missing.push(line);
+        }
+    }
+    assert!(rows > 30, "the tables are not found");
+    assert!(missing.is_empty(), "rows without a test:\n{}", missing.join("\n"));
+}

@@ -127,6 +127,18 @@ mod tests {
         assert!(matches!(context("posix").mem_import(&exported), Err(MemError::Wire(_))));
     }
 
+    /// A process that exports memory may claim rights that the mapping does not have.
+    #[test]
+    fn claimed_rights_are_those_of_the_mapping() {
+        let (owner, other) = (context("posix"), context("posix"));
+        let mem = owner.mem_alloc(4096, Access::READ).unwrap();
+        let mut exported = mem.export().unwrap();
+        let access_at = HEADER.len() + 5;
+        assert_eq!(exported[access_at], Access::READ.bits());
+        exported[access_at] = Access::all().bits();
+        assert_eq!(other.mem_import(&exported).unwrap().access(), Access::READ);
+    }
+
     #[test]
     fn damaged_exports_are_refused() {
         let owner = context("posix");

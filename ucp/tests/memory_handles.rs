@@ -144,8 +144,8 @@ fn data_outside_of_named_memory_is_refused(tls: &str) {
     assert_eq!(Error::OutsideMem { len: 2, mem: len }.status(), ucs::Status::InvalidParam);
 }
 
-/// Ends of a put that is acknowledged, a get, and an atomic operation with a result on eight bytes at `at`, by
-/// a peer that claims all rights. It also posts an atomic operation, of which it hears no more.
+/// Ends of a put that is acknowledged, a get, and an atomic operation with a result on eight bytes at `at`,
+/// by a peer that claims all rights. It also posts an atomic operation, of which it hears no more.
 fn outcomes(pair: &Pair, at: u64, key: &Rkey) -> [Result<(), Error>; 3] {
     let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
     let put = pair.ab.put_with(vec![1; 8], at, key, &sync);

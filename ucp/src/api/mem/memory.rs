@@ -119,8 +119,8 @@ impl Context {
     /// serve lanes that cannot register memory. Peers cannot write pages that are read-only now, nor reach
     /// pages that cannot be read: [`Mem::access`] tells what is left.
     /// # Safety
-    /// `addr..addr + len` keeps its pages and their rights until the result is dropped. Meanwhile nobody holds
-    /// a Rust reference to bytes that a peer may write.
+    /// `addr..addr + len` keeps its pages and their rights until the result is dropped. Meanwhile nobody
+    /// holds a Rust reference to bytes that a peer may write.
     pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
         // SAFETY: the caller's contract.
         unsafe { Mem::map(self.domains()?, (addr, len), access, Vec::new()) }

@@ -100,7 +100,7 @@ pub(super) struct QpCore<L: Link> {
     peers: RefCell<PeerCache<L>>,
     deferred: RefCell<VecDeque<DeferredWr>>,
     /// Requests whose outcome the link will tell, by its token.
-    pending: RefCell<FxHashMap<u64, DeferredWr>>,
+    pending: RefCell<FxHashMap<u32, DeferredWr>>,
     next_due: Cell<u64>,
     scatter: RefCell<Option<Scatter<L>>>,
 }

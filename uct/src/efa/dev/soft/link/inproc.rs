@@ -56,14 +56,14 @@ struct FabricState {
 struct LateOutcomes {
     /// Time until they are told; 0: they are told within the call.
     delay: Cell<u64>,
-    last_token: Cell<u64>,
+    last_token: Cell<u32>,
     waiting: RefCell<VecDeque<LateOutcome>>,
 }
 
 struct LateOutcome {
     due: u64,
     to: (u64, u16),
-    token: u64,
+    token: u32,
     outcome: TryOutcome,
 }
 
@@ -213,7 +213,7 @@ impl Fabric {
         if late.delay.get() == 0 || outcome == TryOutcome::Busy {
             return outcome;
         }
-        let token = late.last_token.get() + 1;
+        let token = late.last_token.get().wrapping_add(1);
         late.last_token.set(token);
         let due = self.now() + late.delay.get();
         late.waiting.borrow_mut().push_back(LateOutcome { due, to, token, outcome });
@@ -462,7 +462,7 @@ impl Link for Inproc {
         !self.node.is_dead()
     }
 
-    fn next_outcome(&self, qpn: u16) -> Option<(u64, TryOutcome)> {
+    fn next_outcome(&self, qpn: u16) -> Option<(u32, TryOutcome)> {
         let (now, to) = (self.fabric.now(), (self.node.iid, qpn));
         let mut waiting = self.fabric.0.late.waiting.borrow_mut();
         let at = waiting.iter().position(|late| late.to == to && late.due <= now)?;

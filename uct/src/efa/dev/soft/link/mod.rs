@@ -31,8 +31,11 @@ pub enum TryOutcome {
     Partial(u32),
     /// On its way. The link keeps the outcome, which is never this one, under this token:
     /// [`Link::next_outcome`].
-    Pending(u64),
+    Pending(u32),
 }
+
+// Posts return it in a register.
+const _: () = assert!(size_of::<TryOutcome>() == 8);
 
 /// Bytes of this process, readable during `'a`.
 #[derive(Clone, Copy)]
@@ -274,7 +277,7 @@ pub trait Link: Clone + Send + Sync + 'static {
     /// Carries out a part of a copy that a peer has offered to share.
     fn join_copy(&self) {}
     /// Takes an outcome that has come for an attempt of the local queue pair `qpn` that was pending.
-    fn next_outcome(&self, _qpn: u16) -> Option<(u64, TryOutcome)> {
+    fn next_outcome(&self, _qpn: u16) -> Option<(u32, TryOutcome)> {
         None
     }
     /// Gives up what is pending for the local queue pair `qpn`: memory of its requests is not touched any

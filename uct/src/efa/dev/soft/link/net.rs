@@ -216,7 +216,7 @@ impl Link for Net {
         Link::join_copy(&self.shm);
     }
 
-    fn next_outcome(&self, qpn: u16) -> Option<(u64, TryOutcome)> {
+    fn next_outcome(&self, qpn: u16) -> Option<(u32, TryOutcome)> {
         self.udp.as_ref()?.next_outcome(qpn)
     }
 

@@ -171,7 +171,7 @@ impl<L: Link> QpCore<L> {
     }
 
     /// Keeps a request whose outcome the link will tell.
-    fn keep_pending(&self, token: u64, w: DeferredWr) {
+    fn keep_pending(&self, token: u32, w: DeferredWr) {
         let look = self.send_cq.ticks() + self.dev.retry_ticks;
         self.next_due.set(self.next_due.get().min(look));
         self.send_cq.deferred.set(self.send_cq.deferred.get() + 1);
@@ -179,7 +179,7 @@ impl<L: Link> QpCore<L> {
     }
 
     /// Gives up what is pending. The link does not touch its memory any more.
-    pub(super) fn give_up_pending(&self) -> FxHashMap<u64, DeferredWr> {
+    pub(super) fn give_up_pending(&self) -> FxHashMap<u32, DeferredWr> {
         let pending = std::mem::take(&mut *self.pending.borrow_mut());
         if !pending.is_empty() {
             self.dev.link.give_up_pending(self.rx.qpn());

@@ -263,7 +263,7 @@ impl Udp {
     }
 
     /// Takes an outcome for a local queue pair.
-    pub(super) fn next_outcome(&self, qpn: u16) -> Option<(u64, TryOutcome)> {
+    pub(super) fn next_outcome(&self, qpn: u16) -> Option<(u32, TryOutcome)> {
         if self.0.pid != proc::pid() {
             return None;
         }

@@ -329,7 +329,7 @@ impl Nic {
         }
         self.state.mark_dirty(ep);
         self.flush(now);
-        TryOutcome::Pending(id.raw().into())
+        TryOutcome::Pending(id.raw())
     }
 
     /// Sends a message.

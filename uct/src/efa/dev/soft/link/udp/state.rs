@@ -52,9 +52,9 @@ pub(super) struct State {
     pub services: Slots<ReadService, 20, UPPER>,
     pub arrivals: Slots<Arrival>,
     /// By local queue pair: outcomes that it has not taken.
-    outcomes: FxHashMap<u16, VecDeque<(u64, TryOutcome)>>,
+    outcomes: FxHashMap<u16, VecDeque<(u32, TryOutcome)>>,
     /// Outcomes that are told later: the receiver was not ready.
-    held: VecDeque<(u64, u16, u64, TryOutcome)>,
+    held: VecDeque<(u64, u16, u32, TryOutcome)>,
     /// Peers for which something is to be sent.
     pub dirty: Vec<EpId>,
     buffers: Vec<Vec<u8>>,
@@ -150,9 +150,9 @@ impl State {
         match outcome {
             TryOutcome::NotReady | TryOutcome::Busy => {
                 let due = self.now + self.rnr_interval;
-                self.held.push_back((due, request.qpn, u64::from(token), outcome));
+                self.held.push_back((due, request.qpn, token, outcome));
             }
-            outcome => self.tell(request.qpn, u64::from(token), outcome),
+            outcome => self.tell(request.qpn, token, outcome),
         }
         if let Bytes::Staged(buffer) = request.bytes {
             self.recycle(buffer);
@@ -170,12 +170,12 @@ impl State {
         Some(request)
     }
 
-    fn tell(&mut self, qpn: u16, token: u64, outcome: TryOutcome) {
+    fn tell(&mut self, qpn: u16, token: u32, outcome: TryOutcome) {
         self.outcomes.entry(qpn).or_default().push_back((token, outcome));
     }
 
     /// Takes an outcome for a local queue pair.
-    pub fn next_outcome(&mut self, qpn: u16) -> Option<(u64, TryOutcome)> {
+    pub fn next_outcome(&mut self, qpn: u16) -> Option<(u32, TryOutcome)> {
         self.outcomes.get_mut(&qpn)?.pop_front()
     }
 

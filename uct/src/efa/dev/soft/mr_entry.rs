@@ -104,7 +104,7 @@ impl MrEntry {
         let region = Region {
             addr: self.addr.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
-            access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
+            access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
             pd: self.pd.load(Ordering::Relaxed),
             file: (fd >= 0).then_some((fd, off)),
         };

@@ -13,7 +13,7 @@ use super::seg::{
 use crate::api::Access;
 use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ucs::mem::guard;
@@ -52,7 +52,7 @@ pub struct ShmRecvQueue {
     qpn: u16,
     pd: u32,
     /// Posted receives by ring slot; private, so peers cannot change them.
-    posted_recvs: RefCell<Box<[Option<PostedRecv>]>>,
+    posted_recvs: Box<[Cell<Option<PostedRecv>>]>,
     posted: Cell<u32>,
     tail: Cell<u32>,
     min_recv_len: Cell<u32>,
@@ -75,7 +75,7 @@ impl ShmRecvQueue {
             name,
             qpn,
             pd,
-            posted_recvs: RefCell::new(vec![None; layout.ring as usize].into_boxed_slice()),
+            posted_recvs: (0..layout.ring).map(|_| Cell::new(None)).collect(),
             posted: Cell::new(0),
             tail: Cell::new(0),
             min_recv_len: Cell::new(u32::MAX),
@@ -99,15 +99,8 @@ impl ShmRecvQueue {
     #[inline]
     fn finish(&self, desc: &Desc, index: u32, fields: DescFields, posted: &PostedRecv) -> DevStatus {
         let DescFields { src: flags, len } = fields;
-        if flags & FLAG_TOO_LONG != 0 {
-            return self.too_long(len, posted);
-        }
-        if len > posted.cap {
-            // Only a faulty sender does this.
-            return DevStatus::BadStatus;
-        }
-        if flags & FLAG_ABORT != 0 {
-            return if self.closed.get() { DevStatus::Flushed } else { DevStatus::InvalidLkey };
+        if flags & (FLAG_TOO_LONG | FLAG_ABORT) != 0 || len > posted.cap {
+            return self.no_message(flags, len, posted);
         }
         if len == 0 || flags & (FLAG_INLINE | FLAG_HOT | FLAG_COLD) == 0 {
             return DevStatus::Ok;
@@ -158,7 +151,19 @@ impl ShmRecvQueue {
         unsafe { guard::copy(rest.as_ptr().cast(), to, len - INLINE) }
     }
 
+    /// Status of a claim whose message did not come.
     #[cold]
+    fn no_message(&self, flags: u32, len: u32, posted: &PostedRecv) -> DevStatus {
+        if flags & FLAG_TOO_LONG != 0 {
+            return self.too_long(len, posted);
+        }
+        if len > posted.cap {
+            // Only a faulty sender does this.
+            return DevStatus::BadStatus;
+        }
+        if self.closed.get() { DevStatus::Flushed } else { DevStatus::InvalidLkey }
+    }
+
     fn too_long(&self, len: u32, posted: &PostedRecv) -> DevStatus {
         if !self.warned_too_long.replace(true) {
             let (qpn, cap, mtu) = (self.qpn, posted.cap, self.dev.mtu);
@@ -191,34 +196,41 @@ impl ShmRecvQueue {
         }
     }
 
-    /// Completes the next arrival that consumed a receive into `out`. // HOT
+    /// Whether an arrival is there that consumed a receive. // HOT
     #[inline]
-    fn next(&self, out: &mut Cqe) -> Option<PostedRecv> {
+    fn has_arrival(&self) -> bool {
+        let tail = self.tail.get();
+        ring::is_published(&self.seg.desc(tail).seq, tail)
+    }
+
+    /// Completes the arrival that is there into `out`, and has it inspected. False: none to report. // HOT
+    #[inline]
+    fn next(&self, out: &mut Cqe, inspect: &mut impl FnMut(&mut Cqe, Option<&PostedRecv>)) -> bool {
         let tail = self.tail.get();
         let desc = self.seg.desc(tail);
-        if !ring::is_published(&desc.seq, tail) {
-            return None;
-        }
         // Published without a posted receive: only a faulty sender does this.
-        let posted = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take()?;
+        let Some(posted) = self.posted_recvs[self.ring_slot(tail)].take() else { return false };
         let fields = DescFields::read(desc);
         let status = match fields.src & (FLAG_WRITE | FLAG_VOID) {
             0 => self.finish(desc, tail, fields, &posted),
             FLAG_WRITE => DevStatus::Ok,
             _ if self.closed.get() => DevStatus::Flushed,
-            _ => return self.skip_void(tail, posted),
+            _ => {
+                self.skip_void(tail, posted);
+                return false;
+            }
         };
         self.finish_claim(tail);
         *out = self.cqe(desc, fields, posted.wr_id, status);
-        Some(posted)
+        inspect(out, Some(&posted));
+        true
     }
 
     /// Passes over a claim without a message. Polls find what is behind it next time.
     #[cold]
-    fn skip_void(&self, tail: u32, posted: PostedRecv) -> Option<PostedRecv> {
+    fn skip_void(&self, tail: u32, posted: PostedRecv) {
         self.finish_claim(tail);
         self.post(posted);
-        None
     }
 
     fn next_unsol(&self) -> Option<Cqe> {
@@ -331,7 +343,7 @@ impl ShmRecvQueue {
                 desc.src.store(FLAG_ABORT, Relaxed);
                 return ring::publish(&desc.seq, tail);
             }
-            let taken = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take();
+            let taken = self.posted_recvs[self.ring_slot(tail)].take();
             self.finish_claim(tail);
             if let Some(posted) = taken {
                 self.post(posted);
@@ -383,7 +395,7 @@ impl RecvQueue for ShmRecvQueue {
         let direct = posted.backing == Backing::File;
         let cap = if direct { posted.cap } else { posted.cap.min(self.seg.layout().slot_len) };
         let lkey = if direct { posted.lkey } else { 0 };
-        self.posted_recvs.borrow_mut()[self.ring_slot(index)] = Some(posted);
+        self.posted_recvs[self.ring_slot(index)].set(Some(posted));
         let wqe = self.seg.recv_wqe(index);
         wqe.addr.store(posted.addr as u64, Relaxed);
         wqe.len_lkey.store(u64::from(lkey) << 32 | u64::from(cap), Relaxed);
@@ -408,9 +420,7 @@ impl RecvQueue for ShmRecvQueue {
     #[inline]
     fn poll(&self, out: &mut [Cqe], inspect: &mut impl FnMut(&mut Cqe, Option<&PostedRecv>)) -> usize {
         let mut n = 0;
-        while n < out.len() {
-            let Some(posted) = self.next(&mut out[n]) else { break };
-            inspect(&mut out[n], Some(&posted));
+        while n < out.len() && self.has_arrival() && self.next(&mut out[n], inspect) {
             n += 1;
         }
         if self.seg.layout().unsol > 0 {
@@ -459,8 +469,7 @@ impl RecvQueue for ShmRecvQueue {
             Some((word as u32).wrapping_sub(self.tail.get())).filter(|n| *n <= outstanding).unwrap_or(0);
         let first = self.tail.get().wrapping_add(claimed);
         for n in 0..outstanding - claimed {
-            if let Some(posted) = self.posted_recvs.borrow_mut()[self.ring_slot(first.wrapping_add(n))].take()
-            {
+            if let Some(posted) = self.posted_recvs[self.ring_slot(first.wrapping_add(n))].take() {
                 each(posted);
             }
         }
@@ -472,7 +481,7 @@ impl RecvQueue for ShmRecvQueue {
         // Those that senders have claimed, too.
         let (tail, end) = (self.tail.get(), self.posted.get());
         for n in 0..end.wrapping_sub(tail) {
-            let taken = self.posted_recvs.borrow_mut()[self.ring_slot(tail.wrapping_add(n))].take();
+            let taken = self.posted_recvs[self.ring_slot(tail.wrapping_add(n))].take();
             taken.into_iter().for_each(&mut *each);
         }
         self.tail.set(end);

@@ -191,12 +191,10 @@ impl QpLayout {
             && self.slot_len <= Self::MAX_SLOT
     }
 
-    #[inline]
     fn desc_exts_at(&self) -> usize {
         HDR + (self.ring as usize + self.unsol as usize) * size_of::<Desc>()
     }
 
-    #[inline]
     fn recv_wqes_at(&self) -> usize {
         self.desc_exts_at() + self.ring as usize * size_of::<DescExt>()
     }
@@ -234,12 +232,21 @@ pub(super) struct QpIdentity {
 pub(super) struct QpSeg {
     mem: SharedMem,
     layout: QpLayout,
+    /// Offsets that the layout gives.
+    desc_exts_at: usize,
+    recv_wqes_at: usize,
 }
 
 impl QpSeg {
+    /// `layout` fits `mem`.
+    fn new(mem: SharedMem, layout: QpLayout) -> QpSeg {
+        let (desc_exts_at, recv_wqes_at) = (layout.desc_exts_at(), layout.recv_wqes_at());
+        QpSeg { mem, layout, desc_exts_at, recv_wqes_at }
+    }
+
     pub(super) fn create(name: &str, layout: QpLayout, identity: &QpIdentity) -> Result<QpSeg, MemError> {
         let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
-        let seg = QpSeg { mem: SharedMem::create(name, layout.bytes(), lazy)?, layout };
+        let seg = QpSeg::new(SharedMem::create(name, layout.bytes(), lazy)?, layout);
         let h = seg.hdr();
         h.version.store(VERSION, Relaxed);
         h.qpn.store(identity.qpn.into(), Relaxed);
@@ -268,7 +275,7 @@ impl QpSeg {
         if mem.len() < HDR {
             return None;
         }
-        let mut seg = QpSeg { mem, layout: QpLayout { ring: 1, unsol: 0, slot_len: 0 } };
+        let mut seg = QpSeg::new(mem, QpLayout { ring: 1, unsol: 0, slot_len: 0 });
         let h = seg.hdr();
         if h.magic.load(Relaxed) != QP_MAGIC || h.version.load(Relaxed) != VERSION {
             return None;
@@ -293,7 +300,7 @@ impl QpSeg {
         if !layout.is_valid() || layout.bytes() > seg.mem.len() {
             return None;
         }
-        seg.layout = layout;
+        seg = QpSeg::new(seg.mem, layout);
         Some((seg, identity))
     }
 
@@ -335,7 +342,7 @@ impl QpSeg {
     #[inline]
     pub(super) fn desc_ext(&self, index: u32) -> &DescExt {
         let slot = (index & (self.layout.ring - 1)) as usize;
-        let at = self.mem.as_ptr().wrapping_add(self.layout.desc_exts_at() + slot * size_of::<DescExt>());
+        let at = self.mem.as_ptr().wrapping_add(self.desc_exts_at + slot * size_of::<DescExt>());
         // SAFETY: `slot` is below `ring`; that many lie inside the mapping (checked), 64-byte aligned, and
         // every bit pattern is one of atomics.
         unsafe { &*at.cast::<DescExt>() }
@@ -345,7 +352,7 @@ impl QpSeg {
     #[inline]
     pub(super) fn recv_wqe(&self, index: u32) -> &RecvWqe {
         let slot = (index & (self.layout.ring - 1)) as usize;
-        let at = self.mem.as_ptr().wrapping_add(self.layout.recv_wqes_at() + slot * size_of::<RecvWqe>());
+        let at = self.mem.as_ptr().wrapping_add(self.recv_wqes_at + slot * size_of::<RecvWqe>());
         // SAFETY: `slot` is below `ring`; that many lie inside the mapping (checked), 16-byte aligned, and
         // every bit pattern is one of atomics.
         unsafe { &*at.cast::<RecvWqe>() }

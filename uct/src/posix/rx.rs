@@ -309,15 +309,15 @@ impl Rx {
         let Some(_taking) = ReentryGuard::begin(&self.in_handler) else { return 0 };
         self.recently_active.set(true);
         let is_ping_pong = self.tuning.on_batch(|| self.seg().cell(ticket).source().load(Ordering::Relaxed));
-        let mut events = 0;
+        let first = ticket;
         let mut run = if self.has_backlog.get() { PREFETCH_CELLS } else { 0 };
         loop {
             if run >= PREFETCH_CELLS {
                 prefetch_read(self.seg().cell(ticket + PREFETCH_CELLS).packet());
             }
             self.deliver(ticket, meta, sink);
-            (events, run) = (events + 1, run + 1);
-            ticket += 1;
+            (ticket, run) = (ticket + 1, run + 1);
+            let events = (ticket - first) as usize;
             let next = fifo::peek(self.seg().cell(ticket).word(), ticket);
             match next {
                 Some(next) if events < max => meta = next,

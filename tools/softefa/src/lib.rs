@@ -21,6 +21,7 @@ mod efadv;
 mod efadv_later;
 mod errno;
 mod files;
+mod freeing_lock;
 mod mr;
 mod pd;
 mod poll;

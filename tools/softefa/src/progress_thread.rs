@@ -1,22 +1,18 @@
 //! A thread that progresses deferred requests while the program does not poll, as a NIC would. Started by the
 //! first deferred request; takes no completions.
 
+use crate::freeing_lock::FreeingLock;
 use crate::split_lock::SplitLock;
 use crate::state::State;
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, Once};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two rounds while requests are deferred.
 const ROUND: Duration = Duration::from_micros(50);
 /// Polls of a busy program in that time.
 const ROUND_POLLS: u32 = 512;
-/// Longest time that a verb waits for the lock to free an object. Others hold it for microseconds.
-const FREE_WAIT: Duration = Duration::from_secs(1);
-/// Attempts to lock between two looks at the clock.
-const FREE_SPINS: u32 = 64;
 
 /// Locked while the thread holds a context's lock, which a fork would leave locked in the child.
 static FORK_LOCK: SplitLock<()> = SplitLock::new(());
@@ -31,52 +27,25 @@ extern "C" fn after_fork() {
 
 /// State of a context, its lock, and its thread.
 pub struct ProgressThread {
-    shared: Arc<Mutex<State>>,
-    /// The lock could not be had to free an object: whatever is left goes with the process.
-    abandoned: AtomicBool,
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // A panic in a verb ends the process, so nobody sees a poisoned lock.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    shared: Arc<FreeingLock<State>>,
 }
 
 impl ProgressThread {
     pub fn new(state: State) -> ProgressThread {
-        ProgressThread { shared: Arc::new(Mutex::new(state)), abandoned: AtomicBool::new(false) }
+        ProgressThread { shared: Arc::new(FreeingLock::new(state)) }
     }
 
     /// Locks the state, in which regions that the program unmapped have no key any more. // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = lock(&self.shared);
+        let mut state = self.shared.lock();
         revoke_unmapped(&mut state);
         state
     }
 
-    /// Locks to free an object; `None` if that would wait for ever. A signal handler that interrupted a verb
-    /// and calls `exit` runs in the thread that holds the lock. The first caller waits for a second, later
-    /// ones not at all, and what they would free is left to the kernel.
-    #[cold]
+    /// Locks to free an object, or answers that it stays ([`FreeingLock::lock_to_free`]).
     pub fn lock_to_free(&self) -> Option<MutexGuard<'_, State>> {
-        let mut until = None;
-        loop {
-            for _ in 0..FREE_SPINS {
-                match self.shared.try_lock() {
-                    Ok(state) => return Some(state),
-                    Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
-                    Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-                }
-            }
-            if self.abandoned.load(Ordering::Relaxed) {
-                return None;
-            }
-            if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + FREE_WAIT) {
-                self.abandoned.store(true, Ordering::Relaxed);
-                return None;
-            }
-            thread::yield_now();
-        }
+        self.shared.lock_to_free()
     }
 
     #[cold]
@@ -141,10 +110,10 @@ fn revoke_unmapped(state: &mut State) {
     unmapped.revoke(mrs);
 }
 
-fn run(state: &Mutex<State>) {
+fn run(shared: &FreeingLock<State>) {
     loop {
         FORK_LOCK.lock();
-        let more = round(&mut lock(state));
+        let more = round(&mut shared.lock());
         FORK_LOCK.unlock();
         match more {
             None => return,

@@ -46,10 +46,12 @@ pub fn parse_size(text: &str) -> Option<u64> {
     let number = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse::<u64>().ok()).flatten();
     let mut value = number(whole)?.checked_mul(1 << shift)?;
     if let Some(part) = part {
+        if !part.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
         // At most eighteen digits of the fraction matter below 2^60.
-        let part = &part[..part.char_indices().nth(18).map_or(part.len(), |(at, _)| at)];
-        let scale = 10u128.pow(part.len() as u32);
-        let rest = (u128::from(number(part)?) << shift) / scale;
+        let part = &part[..part.len().min(18)];
+        let rest = (u128::from(number(part)?) << shift) / 10u128.pow(part.len() as u32);
         value = value.checked_add(u64::try_from(rest).ok()?)?;
     }
     Some(value)

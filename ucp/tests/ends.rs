@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{Pair, bytes, spin};
+use ucp::mt::{SharedEp, SharedEpParams, SharedRequest};
 use ucp::{
     Access, AmMessage, AmProto, AtomicOp, CloseMode, EpParams, Error, ErrorMode, FetchRequest, Match, Mem,
     Message, MultiRecv, RecvRequest, Rkey, SendRequest, TAG_MASK_FULL, Worker,
@@ -67,6 +68,9 @@ enum Op {
     Recv(RecvRequest<Vec<u8>>),
     Fetch(FetchRequest<u64>),
     Multi(MultiRecv<Vec<u8>>),
+    /// Of a worker that threads share, on an endpoint of its own.
+    SharedSend(SharedRequest<SendRequest<Vec<u8>>>, SharedEp),
+    SharedRecv(SharedRequest<RecvRequest<Vec<u8>>>),
 }
 
 impl Op {
@@ -77,6 +81,8 @@ impl Op {
             Op::Recv(op) => op.is_done(),
             Op::Fetch(op) => op.is_done(),
             Op::Multi(op) => op.is_done(),
+            Op::SharedSend(op, _) => op.is_done().unwrap(),
+            Op::SharedRecv(op) => op.is_done().unwrap(),
         }
     }
 
@@ -87,6 +93,8 @@ impl Op {
             Op::Recv(op) => op.cancel(),
             Op::Fetch(op) => op.cancel(),
             Op::Multi(op) => op.cancel(),
+            Op::SharedSend(op, _) => op.cancel().unwrap(),
+            Op::SharedRecv(op) => op.cancel().unwrap(),
         }
     }
 
@@ -97,6 +105,12 @@ impl Op {
             Op::Recv(op) => op.wait().0.map(drop),
             Op::Fetch(op) => op.wait().map(drop),
             Op::Multi(op) => op.finish().0,
+            Op::SharedSend(mut op, ep) => {
+                let ended = op.wait().unwrap().0;
+                drop(ep);
+                ended
+            }
+            Op::SharedRecv(mut op) => op.wait().unwrap().0.map(drop),
         }
     }
 }
@@ -110,12 +124,37 @@ struct Held {
     memory: Vec<u8>,
 }
 
+/// Begins one of the operations of a worker that threads share. `None`: it has no such pair, or it is another.
+fn begin_shared(pair: &Pair, kind: Kind) -> Option<Op> {
+    let [_, b] = pair.shared.as_ref()?;
+    let ep = || b.connect(&pair.a.address(), SharedEpParams::default()).unwrap();
+    match kind {
+        Kind::LongSend => {
+            let ep = ep();
+            Some(Op::SharedSend(ep.tag_send(1, bytes(1, LONG)), ep))
+        }
+        Kind::SyncSend => {
+            let ep = ep();
+            Some(Op::SharedSend(ep.tag_send_sync(1, vec![1; 8]), ep))
+        }
+        Kind::NamedRecv => {
+            let from = Match::tagged(1, TAG_MASK_FULL).from(&pair.ba);
+            Some(Op::SharedRecv(b.recv(from, Vec::with_capacity(8))))
+        }
+        _ => None,
+    }
+}
+
 /// Begins an operation of B and brings it to where it waits for A.
 fn begin(pair: &Pair, kind: Kind) -> (Op, Held) {
     let mut held = Held::default();
     if kind == Kind::AmKept {
         let kept = held.kept.clone();
         pair.a.set_am_handler(1, move |message| kept.borrow_mut().push(message));
+    }
+    if let Some(op) = begin_shared(pair, kind) {
+        pair.settle();
+        return (op, held);
     }
     let long = || bytes(1, LONG);
     let ep = &pair.ba;

@@ -180,6 +180,36 @@ fn rights_bound_packets(tls: &str) {
     }
 }
 
+/// What was refused and is told to nobody else ends the next flush with the cause, once: short puts that the
+/// caller may forget at once, posted atomic operations, puts that nobody waits for.
+fn flushes_report_refused_posts(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let mem = pair.b.mem_alloc(4096, Access::READ).unwrap();
+    let (at, key, from) = (mem.addr(), Rkey::from_key(mem.key()), [1u8; 2000]);
+    // SAFETY: `from` outlives the operation, which the flush below waits for.
+    let put = |len| unsafe { pair.ab.put_nbi(from.as_ptr(), len, at, &key) };
+    let posts: [&dyn Fn() -> Result<(), Error>; 4] =
+        [&|| put(8), &|| put(2000), &|| pair.ab.put_blocking(&from[..8], at, &key), &|| {
+            pair.ab.atomic_post(AtomicOp::Sum, 1u64, at, &key)
+        }];
+    let refused = Err(Error::RemoteAccess(pair.ab.peer()));
+    for (n, post) in posts.iter().enumerate() {
+        for of_worker in [false, true] {
+            let told = post();
+            let ended = [(); 2].map(|()| {
+                let flush = if of_worker { pair.a.flush() } else { pair.ab.flush() };
+                pair.until(|| flush.is_done());
+                flush.wait()
+            });
+            match told {
+                Ok(()) => assert_eq!(ended, [refused, Ok(())], "post {n}, of the worker {of_worker}"),
+                Err(_) => assert_eq!((told, ended), (refused, [Ok(()); 2]), "post {n}"),
+            }
+        }
+    }
+}
+
 static READ_ONLY: [u64; 2048] = [7; 2048];
 
 /// Memory whose pages may not be written, registered for everything: peers read it, and write nothing.
@@ -217,7 +247,7 @@ fn pages_without_rights(tls: &str) {
 
 on! {
     [named_memory_is_not_registered_again data_outside_of_named_memory_is_refused rights_bound_packets
-     read_only_pages pages_without_rights]
+     read_only_pages pages_without_rights flushes_report_refused_posts]
     to_itself: "self",
     over_posix: "posix",
     over_efa: "efa",
@@ -230,4 +260,5 @@ fn rights_of_a_kernel_copy() {
     rights_bound_packets("posix,cma");
     read_only_pages("posix,cma");
     pages_without_rights("posix,cma");
+    flushes_report_refused_posts("posix,cma");
 }

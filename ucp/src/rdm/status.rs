@@ -210,6 +210,17 @@ pub enum OpError {
     Datatype(DatatypeError),
 }
 
+impl OpError {
+    /// Whether the peer or a device refused this operation, and peer and lane may be well.
+    pub const fn is_refusal(self) -> bool {
+        match self {
+            OpError::Access(_) | OpError::Aborted(..) => true,
+            OpError::Peer(_, fault) => fault.is_of_operation(),
+            _ => false,
+        }
+    }
+}
+
 /// A message received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvStatus {

@@ -8,7 +8,7 @@ mod short;
 pub use short::Short;
 
 use super::base::{Base, PktType, ReqFlags};
-use super::iov::Iovs;
+use super::iov::{Iovs, RmaIov};
 use super::opt::Opts;
 use super::rawaddr::RawAddr;
 use super::reader::put;
@@ -152,6 +152,14 @@ impl Rtw<'_> {
     #[inline]
     pub fn is_trigger(&self) -> bool {
         self.body == RtwBody::Eager && self.rma_iov.count() == 0
+    }
+
+    /// Whether it is the write by which our engine asks for the acknowledgement of earlier ones: it writes no
+    /// byte at address 0 of key 0.
+    pub fn is_flush(&self) -> bool {
+        self.body == RtwBody::Eager
+            && self.receipt.is_some()
+            && self.rma_iov.as_slice() == [RmaIov::default()]
     }
 }
 

@@ -9,7 +9,7 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::RequestId;
 
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Conversation, Peers};
+use crate::rdm::{Conversation, OpError, Peers};
 
 pub(crate) struct Flush {
     pub(crate) id: RequestId,
@@ -87,10 +87,10 @@ impl Flush {
 }
 
 /// Ends the flushes that cover an operation with its error. False: there is none.
-pub(crate) fn report_refusal(flushes: &mut [Flush], peer: PeerId, fault: PeerError) -> bool {
+pub(crate) fn report_refusal(flushes: &mut [Flush], peer: PeerId, error: OpError) -> bool {
     let mut is_reported = false;
     for flush in flushes.iter_mut().filter(|flush| flush.covers(peer)) {
-        flush.result = flush.result.and(Err(Error::of_peer(peer, fault)));
+        flush.result = flush.result.and(Err(error.into()));
         is_reported = true;
     }
     is_reported

@@ -580,13 +580,10 @@ fn refuse_forked_child(forks: u32) {
 /// it. Called before flushes of the same call of progress are reported.
 #[cold]
 fn on_rma_failed(core: &mut WorkerCore, token: u64, error: OpError) {
-    let (peer, fault) = match error {
-        OpError::Access(peer) => (peer, PeerError::ACCESS),
-        OpError::Peer(peer, fault) if fault.is_of_operation() => (peer, fault),
-        _ => return,
-    };
-    if core.reqs.is_detached(token) && !flushes::report_refusal(&mut core.flushes, peer, fault) {
-        core.engine.peers_mut().refused_ops.note(peer, fault);
+    let (OpError::Access(peer) | OpError::Aborted(peer, _) | OpError::Peer(peer, _)) = error else { return };
+    let is_untold = error.is_refusal() && core.reqs.is_detached(token);
+    if is_untold && !flushes::report_refusal(&mut core.flushes, peer, error) {
+        core.engine.peers_mut().refused_ops.note(peer, error);
     }
 }
 

@@ -60,8 +60,8 @@ impl WorkerCore {
             }
         }
         let refused = self.engine.peers_mut().refused_ops.take(|peer| flushes.iter().any(|f| f.covers(peer)));
-        for (peer, fault) in refused {
-            report_refusal(&mut flushes, peer, fault);
+        for (peer, error) in refused {
+            report_refusal(&mut flushes, peer, error);
         }
         for end in self.flushed.drain(..) {
             let Some(flush) = flushes.iter_mut().find(|f| f.number == end.number) else { continue };

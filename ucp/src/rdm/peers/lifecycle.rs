@@ -61,7 +61,7 @@ impl Engine {
         let Some(peer) = self.peers.table.get(id) else { return };
         // A write that nobody waits for was refused: the next flush that covers it reports it.
         if fault.is_of_rdma() {
-            return self.peers.refused_ops.note(id, fault);
+            return self.peers.refused_ops.note(id, fault.of_operation(id));
         }
         // The message was longer than the user receive: truncated, not an error of the peer.
         if fault == PeerError::TOO_LONG && peer.state.has(PeerFlags::USER_QP_ONLY) {

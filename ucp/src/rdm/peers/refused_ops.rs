@@ -1,24 +1,24 @@
 //! Refused operations that nobody waits for: flushes report them.
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::status::PeerError;
+use crate::rdm::status::OpError;
 
 /// The first refusal of each peer since a flush has reported one.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedOps(Vec<(PeerId, PeerError)>);
+pub(crate) struct RefusedOps(Vec<(PeerId, OpError)>);
 
 impl RefusedOps {
     /// Notes that an operation was refused. The peer and the way to it are well.
     #[cold]
-    pub(crate) fn note(&mut self, peer: PeerId, fault: PeerError) {
+    pub(crate) fn note(&mut self, peer: PeerId, error: OpError) {
         if !self.0.iter().any(|&(of, _)| of == peer) {
-            self.0.push((peer, fault));
+            self.0.push((peer, error));
         }
     }
 
     /// Takes the refusals of the peers that `is_wanted` names.
     #[cfg_attr(not(feature = "lanes"), allow(dead_code))]
-    pub(crate) fn take(&mut self, is_wanted: impl Fn(PeerId) -> bool) -> Vec<(PeerId, PeerError)> {
+    pub(crate) fn take(&mut self, is_wanted: impl Fn(PeerId) -> bool) -> Vec<(PeerId, OpError)> {
         self.0.extract_if(.., |&mut (peer, _)| is_wanted(peer)).collect()
     }
 
@@ -36,10 +36,10 @@ mod tests {
     fn the_first_refusal_of_each_peer_is_kept_until_it_is_taken() {
         let (one, two) = (PeerId(1), PeerId(2));
         let mut refused = RefusedOps::default();
-        refused.note(one, PeerError::ACCESS);
-        refused.note(one, PeerError::NO_RDMA);
-        refused.note(two, PeerError::NO_RDMA);
-        assert_eq!(refused.take(|peer| peer == one), [(one, PeerError::ACCESS)]);
+        refused.note(one, OpError::Access(one));
+        refused.note(one, OpError::Aborted(one, 4127));
+        refused.note(two, OpError::Access(two));
+        assert_eq!(refused.take(|peer| peer == one), [(one, OpError::Access(one))]);
         assert_eq!(refused.take(|peer| peer == one), []);
         refused.forget(two);
         assert_eq!(refused.take(|_| true), []);

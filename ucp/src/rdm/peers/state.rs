@@ -78,6 +78,8 @@ bitflags! {
         const AWAITS_CLOSE = 1 << 24;
         /// The program has connected to it, and may name it by its number.
         const CONNECTED = 1 << 25;
+        /// A request of it that names no operation was refused: its next flush is told.
+        const REFUSED_UNTOLD = 1 << 26;
     }
 }
 
@@ -286,7 +288,7 @@ impl PeerState {
     /// Whether a request outside the message order can be taken at once. // HOT
     #[inline(always)]
     pub const fn takes_request(self) -> bool {
-        self.0 & (SEEN | FAILED | REFUSES) == SEEN
+        self.0 & (SEEN | FAILED | REFUSES | PeerFlags::REFUSED_UNTOLD.bits()) == SEEN
     }
 
     /// Whether a control packet can go out, if none is queued. // HOT

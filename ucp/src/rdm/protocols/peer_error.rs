@@ -526,10 +526,23 @@ impl Peers {
     pub(in crate::rdm) fn refuse_request(&mut self, a: &Arrival<'_>, why: DropReason) -> Next {
         self.drop_packet(a, why);
         let error = if why == DropReason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
-        match requester_id(a.packet) {
-            Some(id) => self.error_to(a.peer, ErrorRef::Op(id), error),
-            None => Next::Nothing,
-        }
+        let Some(id) = requester_id(a.packet) else {
+            self.table[a.peer].state.insert(PeerFlags::REFUSED_UNTOLD);
+            return Next::Nothing;
+        };
+        self.error_to(a.peer, ErrorRef::Op(id), error)
+    }
+
+    /// Answers the write by which a peer flushes, if a request before it was refused that named no operation:
+    /// by PEER_ERROR instead of a RECEIPT. `None`: the flush is served as any write. Only our own peers flush
+    /// so, and report it.
+    #[cold]
+    pub(in crate::rdm) fn refuse_flush(&mut self, from: PeerId, send_id: u32) -> Option<Next> {
+        let peer = &mut self.table[from];
+        peer.state.remove(PeerFlags::REFUSED_UNTOLD);
+        let features = peer.features;
+        let can_tell = self.table.can_send_error(from) && supports_classes(features);
+        can_tell.then(|| self.error_to(from, ErrorRef::Op(send_id), OpError::Access(from)))
     }
 }
 

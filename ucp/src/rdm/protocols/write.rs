@@ -219,6 +219,12 @@ pub(in crate::rdm) fn on_recv(
         peers.counters.stats.rare.triggered += 1;
         return peers.on_trigger(a.peer, &rtw.opts);
     }
+    if let (true, Some(send_id)) = (rtw.is_flush(), rtw.receipt)
+        && peers.table[a.peer].state.has(PeerFlags::REFUSED_UNTOLD)
+        && let Some(next) = peers.refuse_flush(a.peer, send_id)
+    {
+        return next;
+    }
     let spans = match rma_ops.resolve(peers, a, &rtw.rma_iov, Access::WRITE) {
         Ok(spans) => spans,
         Err(next) => return next,

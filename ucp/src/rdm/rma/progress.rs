@@ -178,8 +178,11 @@ impl RmaOps {
                 }
             }
         }
-        if !notified {
-            self.report_end(pending, id, user, result);
+        match result {
+            _ if !notified => self.report_end(pending, id, user, result),
+            // The caller was told that it is done: the next flush reports the refusal.
+            Err(error) if error.is_refusal() => peers.refused_ops.note(peer_id, error),
+            _ => {}
         }
     }
 

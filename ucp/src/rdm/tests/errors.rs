@@ -166,6 +166,45 @@ fn operation_refused_by_target_ends_at_requester() {
     }
 }
 
+/// Short writes that were refused and nobody waits for: by themselves where they are acknowledged, else by the
+/// flush behind them. Peers that cannot be told are not.
+// [M8.1] [M10.3]
+#[test]
+fn refused_posts_are_noted_for_the_next_flush() {
+    for (reorder, knows) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (mut net, peer) = connected(NetConfig { reorder, ..NetConfig::RELIABLE });
+        let requester = net.peer(1, 0);
+        if !knows {
+            let old = net.nodes[1].engine.peers().features(requester).unwrap() - Features::PEER_ERROR;
+            net.nodes[1].engine.set_features(requester, old);
+        }
+        let target = share(&mut net, 1, 64, Access::READ);
+        let bytes = message_bytes(1, 8);
+        for _ in 0..3 {
+            net.put(0, peer, PutArgs { sync: Sync::No, ..put_args(&bytes, target.iov(0, 8)) });
+        }
+        net.settle();
+        net.at(0, |e, w| e.request_acks(w, None));
+        net.settle();
+        let noted = net.at(0, |e, _| e.peers.refused_ops.take(|of| of == peer));
+        assert_eq!(noted, if knows { vec![(peer, OpError::Access(peer))] } else { vec![] });
+        assert!(knows == (sent(&net, 1) > 0) && net.events(0).iter().all(is_done));
+        if knows {
+            nothing_left(&mut net);
+        }
+        // The next flush has nothing to say.
+        net.put(0, peer, PutArgs { sync: Sync::No, ..put_args(&[], target.iov(0, 0)) });
+        net.at(0, |e, w| e.request_acks(w, None));
+        net.settle();
+        assert_eq!(net.at(0, |e, _| e.peers.refused_ops.take(|_| true)), []);
+        still_works(&mut net, peer);
+    }
+}
+
+fn is_done(event: &EngineEvent) -> bool {
+    matches!(event, EngineEvent::RmaDone { result: Ok(()), .. })
+}
+
 // [M10.3] [M10.4]
 #[test]
 fn revoked_memory_ends_the_operations_of_peers() {

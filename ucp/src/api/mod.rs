@@ -34,6 +34,7 @@ pub use data::params::OpParams;
 pub use data::raw::{Generic, Layout};
 pub use data::strided::{Stride, Strided, StridedIov};
 pub use data::view::{RecvData, SendData};
+pub use ep::address_table::AddressTable;
 pub use ep::close::CloseMode;
 pub use ep::connect::EpConnector;
 pub use ep::handle::{Ep, EpParams};

@@ -24,7 +24,12 @@ pub(crate) enum AddrForm {
 impl AddrForm {
     /// Returns the form of an interface's addresses; `None` if it cannot be connected in-band.
     pub(crate) fn of(attr: &IfaceAttr) -> Option<AddrForm> {
-        match attr.iface_addr_len {
+        AddrForm::of_len(attr.iface_addr_len)
+    }
+
+    /// Returns the form of interface addresses of this length.
+    pub(crate) fn of_len(len: usize) -> Option<AddrForm> {
+        match len {
             RAW_LEN => Some(AddrForm::Raw),
             8 => Some(AddrForm::Id),
             _ => None,

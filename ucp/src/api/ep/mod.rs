@@ -1,5 +1,6 @@
 //! Endpoints: making them, sending, protocol queries, multi-rail.
 
+pub(crate) mod address_table;
 pub(crate) mod close;
 pub(crate) mod config;
 pub(crate) mod connect;

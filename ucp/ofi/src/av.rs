@@ -2,10 +2,10 @@
 //! less. Endpoints connect to an address when they first use it.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use ucp::Address;
+use ucp::{Address, AddressTable, PeerId};
 
 use crate::abi::ops::{AvOps, FidOps};
 use crate::abi::queue::AvAttr;
@@ -34,10 +34,7 @@ pub(crate) struct Av {
     /// Insertions are reported to the event queue.
     is_async: bool,
     eq: AtomicPtr<Fid>,
-    /// Packed addresses by number; `None`: removed.
-    addresses: RwLock<Vec<Option<Box<[u8]>>>>,
-    /// Number of insertions so far.
-    version: AtomicU64,
+    addresses: RwLock<AddressTable>,
     /// Endpoints that use the vector.
     eps: Mutex<Vec<*const Ep>>,
 }
@@ -96,7 +93,6 @@ pub(crate) fn open(
         is_async: given.flags & flags::EVENT != 0,
         eq: AtomicPtr::default(),
         addresses: RwLock::default(),
-        version: AtomicU64::new(0),
         eps: Mutex::default(),
     };
     store_handle(to, made)?;
@@ -107,19 +103,12 @@ pub(crate) fn open(
 impl Av {
     /// The address with this number.
     pub(crate) fn address(&self, number: FiAddr) -> Option<Address> {
-        let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
-        let bytes = addresses.get(usize::try_from(number).ok()?)?.as_ref()?;
-        Address::unpack(bytes).ok()
+        self.addresses.read().unwrap_or_else(PoisonError::into_inner).address(number)
     }
 
-    /// Number that the next address gets.
-    pub(crate) fn end(&self) -> FiAddr {
-        self.addresses.read().unwrap_or_else(PoisonError::into_inner).len() as FiAddr
-    }
-
-    /// Number of insertions so far.
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    /// Number of the sender of a message.
+    pub(crate) fn sender(&self, worker: &ucp::Worker, from: PeerId) -> Option<FiAddr> {
+        worker.sender_in(&mut self.addresses.write().unwrap_or_else(PoisonError::into_inner), from)
     }
 
     pub(crate) fn add_ep(&self, ep: &Ep) {
@@ -133,16 +122,14 @@ impl Av {
     }
 
     /// The packed address in a name; `None`: it is none.
-    fn packed(&self, name: &[u8]) -> Option<Box<[u8]>> {
+    fn packed<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
         let len = match self.form {
             NameForm::Efa => name.len(),
             NameForm::Packed | NameForm::Wide => {
                 Address::packed_len(name).ok().filter(|len| *len <= name.len())?
             }
         };
-        let packed = &name[..len];
-        Address::unpack(packed).inspect_err(|error| tracing::error!("fi_av_insert: {error}")).ok()?;
-        Some(packed.into())
+        Some(&name[..len])
     }
 
     /// Inserts addresses. Returns the number of those that are addresses.
@@ -164,24 +151,29 @@ impl Av {
             let name = unsafe {
                 std::slice::from_raw_parts(names.cast::<u8>().add(at * self.form.len()), self.form.len())
             };
-            let packed = self.packed(name);
-            let is_known = packed.is_some();
-            let number = if is_known { addresses.len() as FiAddr } else { ADDR_UNSPEC };
-            inserted += u64::from(is_known);
-            // In a table, a bad address takes a number, too, so that those behind it keep theirs.
-            addresses.push(packed);
+            let insert = |packed| match addresses.insert(packed) {
+                Ok(number) => Some(number),
+                Err(error) => {
+                    tracing::error!("fi_av_insert: {error}");
+                    None
+                }
+            };
+            let number = self.packed(name).and_then(insert);
+            if number.is_none() {
+                // In a table, a bad address takes a number, too, so that those behind it keep theirs.
+                addresses.skip();
+            }
+            inserted += u64::from(number.is_some());
             // SAFETY: the caller passes memory for as many results, or null.
             unsafe {
                 if !numbers.is_null() {
-                    numbers.add(at).write(number);
+                    numbers.add(at).write(number.unwrap_or(ADDR_UNSPEC));
                 }
                 if !errors.is_null() {
-                    errors.add(at).write(if is_known { 0 } else { Errno::INVAL.0 });
+                    errors.add(at).write(if number.is_some() { 0 } else { Errno::INVAL.0 });
                 }
             }
         }
-        drop(addresses);
-        self.version.fetch_add(1, Ordering::AcqRel);
         Ok(inserted)
     }
 }
@@ -237,10 +229,7 @@ calls! {
         for at in 0..count {
             // SAFETY: the caller passes as many.
             let number = unsafe { numbers.add(at).read() };
-            let mut addresses = av.addresses.write().unwrap_or_else(PoisonError::into_inner);
-            let found = usize::try_from(number).ok().and_then(|number| addresses.get_mut(number)?.take());
-            drop(addresses);
-            if found.is_none() {
+            if !av.addresses.write().unwrap_or_else(PoisonError::into_inner).remove(number) {
                 tracing::error!("fi_av_remove: there is no address {number}");
                 return Err(Errno::INVAL);
             }
@@ -257,8 +246,7 @@ calls! {
         let av: &Av = checked(fid)?;
         let room = read(len)?;
         let addresses = av.addresses.read().unwrap_or_else(PoisonError::into_inner);
-        let known = usize::try_from(number).ok().and_then(|number| addresses.get(number)?.as_ref());
-        let mut padded = known.ok_or(Errno::INVAL)?.to_vec();
+        let mut padded = addresses.packed(number).ok_or(Errno::INVAL)?.to_vec();
         padded.resize(av.form.len(), 0);
         store(len, padded.len())?;
         if room > 0 && name.is_null() {
@@ -278,7 +266,7 @@ calls! {
         }
         // SAFETY: the caller passes a name.
         let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), av.form.len()) };
-        let address = av.packed(name).and_then(|packed| Address::unpack(&packed).ok());
+        let address = av.packed(name).and_then(|packed| Address::unpack(packed).ok());
         let text = address.map_or_else(|| "not an address".into(), |address| format!("efa4://{address}"));
         let text = CString::new(text).unwrap_or_default();
         store(len, text.as_bytes_with_nul().len())?;

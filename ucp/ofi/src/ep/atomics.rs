@@ -139,7 +139,7 @@ impl Ep {
     fn atomic_to(&self, ep: &ucp::Ep, atomic: &Atomic<'_>, kind: u64) -> Result<isize, Errno> {
         let (op, ty) = known(atomic.form, atomic.op, atomic.datatype)?;
         let mut lists = Lists::of(atomic, op, ty.size())?;
-        let mut record = self.new_one_sided(kind, atomic.flags, atomic.context, atomic.is_silent);
+        let mut record = self.new_transmit(kind, atomic.flags, atomic.context, atomic.is_silent);
         if atomic.flags & flags::INJECT != 0 {
             // Operands, and behind them the values that are compared.
             let (first, second) = (lists.operand.len(), lists.compare.len());

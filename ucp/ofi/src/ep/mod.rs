@@ -6,6 +6,7 @@
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
+//! | `transmit.rs` | what sends and operations on memory of peers have in common |
 //! | `send.rs`, `recv.rs`, `peek.rs` | starting of messages |
 //! | `one_sided.rs`, `atomics.rs` | starting of operations on memory of peers |
 //! | `multi_recv.rs` | receives of many messages |
@@ -27,6 +28,7 @@ mod rma;
 mod send;
 mod setup;
 mod tagged;
+mod transmit;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

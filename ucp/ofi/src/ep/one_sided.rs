@@ -1,28 +1,15 @@
 //! Reads and writes of a peer's memory, and what all operations on such memory have in common.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 use ucp::select::Sync;
 use ucp::{Iov, RemoteIov, Rkey, RmaParams};
 
 use super::Ep;
-use super::complete::{InjectBuf, Op};
 use super::send::Memory;
 use crate::abi::{FiAddr, RmaIov, flags};
 use crate::errno::Errno;
-use crate::info::{INJECT_SIZE, RMA_IOV_LIMIT};
-
-/// Flags that an operation may have.
-const KNOWN: u64 = flags::COMPLETION
-    | flags::INJECT
-    | flags::INJECT_COMPLETE
-    | flags::TRANSMIT_COMPLETE
-    | flags::DELIVERY_COMPLETE
-    | flags::MATCH_COMPLETE
-    | flags::REMOTE_CQ_DATA
-    | flags::FENCE
-    | flags::MORE;
+use crate::info::RMA_IOV_LIMIT;
 
 /// A read or write, as a call describes it.
 pub(super) struct OneSided<'a> {
@@ -73,52 +60,13 @@ impl Ep {
     pub(super) fn start_one_sided(
         &self,
         need: u64,
-        (peer, op_flags): (FiAddr, u64),
+        what: (FiAddr, u64),
         start: impl FnOnce(&ucp::Ep) -> Result<isize, Errno>,
     ) -> Result<isize, Errno> {
-        if op_flags & !KNOWN != 0 {
-            return Err(Errno::BADFLAGS);
-        }
         if self.caps & need != need {
             return Err(refuse_capability(need));
         }
-        self.inside(|plain| {
-            if !self.can_send.load(Ordering::Relaxed) {
-                return Err(self.refusal());
-            }
-            if !self.tx.has_room() {
-                self.progress();
-                return Err(Errno::AGAIN);
-            }
-            self.with_peer(plain, peer, |ep| {
-                if op_flags & flags::FENCE != 0 {
-                    ep.fence();
-                }
-                start(ep)
-            })
-        })?
-    }
-
-    /// Record of an operation on memory of a peer.
-    pub(super) fn new_one_sided(
-        &self,
-        kind: u64,
-        op_flags: u64,
-        context: *mut c_void,
-        is_silent: bool,
-    ) -> Op {
-        let is_selected = !self.tx.is_selective.get() || op_flags & flags::COMPLETION != 0;
-        Op::new(context, kind, is_selected && !is_silent)
-    }
-
-    /// Copies what the caller may change after the call.
-    pub(super) fn copied(&self, memory: &Memory<'_>) -> Result<*mut InjectBuf, Errno> {
-        if memory.len() > INJECT_SIZE {
-            return Err(Errno::MSGSIZE);
-        }
-        let copy = self.take_copy();
-        memory.copy_to(copy.cast());
-        Ok(copy)
+        self.transmit(what, start)
     }
 
     /// Starts a write to memory of a peer. // HOT
@@ -130,7 +78,7 @@ impl Ep {
 
     fn write_to(&self, ep: &ucp::Ep, write: &OneSided<'_>) -> Result<isize, Errno> {
         let kind = flags::RMA | flags::WRITE;
-        let mut op = self.new_one_sided(kind, write.flags, write.context, write.is_silent);
+        let mut op = self.new_transmit(kind, write.flags, write.context, write.is_silent);
         let mut memory = write.memory;
         if write.flags & flags::INJECT != 0 {
             op.copy = self.copied(&memory)?;
@@ -167,7 +115,7 @@ impl Ep {
     }
 
     fn read_from(&self, ep: &ucp::Ep, read: &OneSided<'_>) -> Result<isize, Errno> {
-        let op = self.new_one_sided(flags::RMA | flags::READ, read.flags, read.context, false);
+        let op = self.new_transmit(flags::RMA | flags::READ, read.flags, read.context, false);
         let params = RmaParams { done: Some(self.on_sent()), ..RmaParams::default() };
         // SAFETY: the caller keeps the memory, which nobody else uses, until the completion. The endpoint
         // outlives its worker's operations.

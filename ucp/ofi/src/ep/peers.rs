@@ -7,7 +7,6 @@ use ucp::{EpParams, PeerId};
 
 use super::Ep;
 use crate::abi::{ADDR_UNSPEC, FiAddr};
-use crate::av::Av;
 use crate::errno::Errno;
 use crate::info::EpKind;
 
@@ -17,8 +16,6 @@ pub(crate) struct Peers {
     numbers: RefCell<HashMap<u32, FiAddr>>,
     /// The last sender, and its address.
     last: Cell<(u32, FiAddr)>,
-    /// Insertions of the address vector when all its addresses were connected to.
-    complete_at: Cell<Option<u64>>,
 }
 
 impl Default for Peers {
@@ -27,7 +24,6 @@ impl Default for Peers {
             eps: RefCell::default(),
             numbers: RefCell::default(),
             last: Cell::new((u32::MAX, ADDR_UNSPEC)),
-            complete_at: Cell::new(None),
         }
     }
 }
@@ -102,31 +98,13 @@ impl Ep {
         found.unwrap_or(ADDR_UNSPEC)
     }
 
-    /// Finds a sender that this endpoint has sent nothing to: connects to all addresses of the vector, since
-    /// the engine numbers peers by their connections.
+    /// Finds a sender that this endpoint has sent nothing to.
     #[cold]
     fn find_new_source(&self, from: PeerId) -> Option<FiAddr> {
-        let av: &Av = self.av()?;
-        let version = av.version();
-        if self.peers.complete_at.get() == Some(version) {
-            return None;
-        }
-        self.inside(|plain| {
-            for address in 0..av.end() {
-                let is_known =
-                    self.peers.eps.borrow().get(address as usize).is_some_and(|known| known.is_some());
-                if !is_known && av.address(address).is_some() {
-                    let _ = self.connect(plain, address);
-                }
-                if let Some(found) = self.peers.numbers.borrow().get(&from.0) {
-                    return Some(*found);
-                }
-            }
-            self.peers.complete_at.set(Some(version));
-            None
-        })
-        .ok()
-        .flatten()
+        let av = self.av()?;
+        let found = self.inside(|plain| av.sender(plain, from)).ok().flatten()?;
+        self.peers.numbers.borrow_mut().insert(from.0, found);
+        Some(found)
     }
 
     /// Forgets the peer at an address that is removed from the vector.

@@ -1,27 +1,14 @@
 //! Sends of messages.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 use ucp::select::Sync;
 use ucp::{Iov, Layout, SendParams};
 
 use super::Ep;
-use super::complete::Op;
 use crate::abi::{FiAddr, IoVec, flags};
 use crate::errno::Errno;
 use crate::info::{INJECT_SIZE, IOV_LIMIT};
-
-/// Flags that a send may have.
-const KNOWN: u64 = flags::COMPLETION
-    | flags::INJECT
-    | flags::INJECT_COMPLETE
-    | flags::TRANSMIT_COMPLETE
-    | flags::DELIVERY_COMPLETE
-    | flags::MATCH_COMPLETE
-    | flags::REMOTE_CQ_DATA
-    | flags::FENCE
-    | flags::MORE;
 
 /// Memory of an operation.
 #[derive(Clone, Copy)]
@@ -102,51 +89,26 @@ const fn shown_flags(tag: Option<u64>) -> u64 {
 }
 
 impl Ep {
-    /// Flags of sends that have none of their own.
-    pub(super) fn tx_flags(&self) -> u64 {
-        self.tx.op_flags.get()
-    }
-
     /// Starts a send. // HOT
     #[inline(always)]
     pub(super) fn send(&self, send: &Send<'_>) -> Result<isize, Errno> {
-        if send.flags & !KNOWN != 0 {
-            return Err(Errno::BADFLAGS);
-        }
-        self.inside(|plain| {
-            if !self.can_send.load(Ordering::Relaxed) {
-                return Err(self.refusal());
-            }
-            if !self.tx.has_room() {
-                self.progress();
-                return Err(Errno::AGAIN);
-            }
-            self.with_peer(plain, send.to, |ep| self.send_to(ep, send))
-        })?
+        self.transmit((send.to, send.flags), |ep| self.send_to(ep, send))
     }
 
     // HOT
     #[inline(always)]
     fn send_to(&self, ep: &ucp::Ep, send: &Send<'_>) -> Result<isize, Errno> {
-        if send.flags & flags::FENCE != 0 {
-            ep.fence();
-        }
-        let selected = !self.tx.is_selective.get() || send.flags & flags::COMPLETION != 0;
-        let mut op = Op::new(send.context, shown_flags(send.tag), selected && !send.is_silent);
+        let mut op = self.new_transmit(shown_flags(send.tag), send.flags, send.context, send.is_silent);
         let is_acknowledged = send.flags & (flags::DELIVERY_COMPLETE | flags::MATCH_COMPLETE) != 0;
         let sync = if is_acknowledged { Sync::Yes } else { Sync::No };
         let mut memory = send.memory;
         if send.flags & flags::INJECT != 0 {
-            match self.inject(ep, send, sync)? {
-                None => {
-                    self.end_send(&op, Ok(()));
-                    return Ok(0);
-                }
-                Some(copy) => {
-                    memory = Memory::Bytes(copy.cast(), send.memory.len());
-                    op.copy = copy;
-                }
+            if sends_now(ep, send, sync)? {
+                self.end_send(&op, Ok(()));
+                return Ok(0);
             }
+            op.copy = self.copied(&memory)?;
+            memory = Memory::Bytes(op.copy.cast(), memory.len());
         }
         let params =
             SendParams { tag: send.tag, sync, cq_data: send.data, done: Some(self.on_sent()), mem: None };
@@ -160,27 +122,19 @@ impl Ep {
         };
         self.finish_send(started, op)
     }
+}
 
-    /// Sends a message at once, or copies it: `None` if it is sent.
-    #[inline]
-    fn inject(
-        &self,
-        ep: &ucp::Ep,
-        send: &Send<'_>,
-        sync: Sync,
-    ) -> Result<Option<*mut super::InjectBuf>, Errno> {
-        if send.memory.len() > INJECT_SIZE {
-            return Err(Errno::MSGSIZE);
-        }
-        if let (Some(tag), None, Sync::No, Memory::Bytes(at, len)) = (send.tag, send.data, sync, send.memory)
-        {
+/// Sends a message at once, if that is possible.
+#[inline]
+fn sends_now(ep: &ucp::Ep, send: &Send<'_>, sync: Sync) -> Result<bool, Errno> {
+    if send.memory.len() > INJECT_SIZE {
+        return Err(Errno::MSGSIZE);
+    }
+    match (send.tag, send.data, sync, send.memory) {
+        (Some(tag), None, Sync::No, Memory::Bytes(at, len)) => {
             // SAFETY: the caller's bytes are there during the call.
-            if unsafe { ucp::send_now_raw(ep, tag, at, len) } {
-                return Ok(None);
-            }
+            Ok(unsafe { ucp::send_now_raw(ep, tag, at, len) })
         }
-        let copy = self.take_copy();
-        send.memory.copy_to(copy.cast());
-        Ok(Some(copy))
+        _ => Ok(false),
     }
 }

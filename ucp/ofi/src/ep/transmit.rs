@@ -1,0 +1,79 @@
+//! What sends and operations on memory of peers have in common: how they start, and their records.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use super::Ep;
+use super::complete::{InjectBuf, Op};
+use super::send::Memory;
+use crate::abi::{FiAddr, flags};
+use crate::errno::Errno;
+use crate::info::INJECT_SIZE;
+
+/// Flags that an operation may have.
+const KNOWN: u64 = flags::COMPLETION
+    | flags::INJECT
+    | flags::INJECT_COMPLETE
+    | flags::TRANSMIT_COMPLETE
+    | flags::DELIVERY_COMPLETE
+    | flags::MATCH_COMPLETE
+    | flags::REMOTE_CQ_DATA
+    | flags::FENCE
+    | flags::MORE;
+
+impl Ep {
+    /// Flags of operations that have none of their own.
+    pub(super) fn tx_flags(&self) -> u64 {
+        self.tx.op_flags.get()
+    }
+
+    /// Starts an operation to a peer by `start`, inside the lock. // HOT
+    #[inline(always)]
+    pub(super) fn transmit(
+        &self,
+        (peer, op_flags): (FiAddr, u64),
+        start: impl FnOnce(&ucp::Ep) -> Result<isize, Errno>,
+    ) -> Result<isize, Errno> {
+        if op_flags & !KNOWN != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        self.inside(|plain| {
+            if !self.can_send.load(Ordering::Relaxed) {
+                return Err(self.refusal());
+            }
+            if !self.tx.has_room() {
+                self.progress();
+                return Err(Errno::AGAIN);
+            }
+            self.with_peer(plain, peer, |ep| {
+                if op_flags & flags::FENCE != 0 {
+                    ep.fence();
+                }
+                start(ep)
+            })
+        })?
+    }
+
+    /// Record of an operation whose completion has flags `shown`. // HOT
+    #[inline(always)]
+    pub(super) fn new_transmit(
+        &self,
+        shown: u64,
+        op_flags: u64,
+        context: *mut c_void,
+        is_silent: bool,
+    ) -> Op {
+        let is_selected = !self.tx.is_selective.get() || op_flags & flags::COMPLETION != 0;
+        Op::new(context, shown, is_selected && !is_silent)
+    }
+
+    /// Copies what the caller may change after the call.
+    pub(super) fn copied(&self, memory: &Memory<'_>) -> Result<*mut InjectBuf, Errno> {
+        if memory.len() > INJECT_SIZE {
+            return Err(Errno::MSGSIZE);
+        }
+        let copy = self.take_copy();
+        memory.copy_to(copy.cast());
+        Ok(copy)
+    }
+}

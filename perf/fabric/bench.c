@@ -1,6 +1,7 @@
 /*
- * Messages, writes, reads and fetching atomics by libfabric's EFA provider, between this process and one that it forks, each
- * on a core of its own. `perf/src/bin/ucp_bench` has the same loops with ucp. Started by `versus`.
+ * Messages, writes, reads and fetching atomics by a provider of libfabric, between this process and one that it forks, each
+ * on a core of its own. BENCH_PROVIDER names the provider, efa without it. `perf/src/bin/ucp_bench` has the same loops with ucp.
+ * Started by `versus`.
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
  *   bench TEST SIZE ITERS CORE CORE
@@ -37,7 +38,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-enum { WINDOW = 64, BATCH = 16, ADDRESS = 32 };
+enum { WINDOW = 64, BATCH = 16 };
 
 #define MSG 0x6d736700u
 #define ACK 0x61636b00u
@@ -49,6 +50,9 @@ static struct fid_av *av;
 static struct fid_cq *cq;
 static struct fid_ep *ep;
 static fi_addr_t peer;
+/* Name of an endpoint; as many bytes from each provider. */
+struct name { char bytes[512]; };
+
 static struct fid_mr *send_mr, *recv_mr;
 static char *send_buf, *recv_buf;
 static struct { uint64_t addr, key; } theirs; /* the peer's receive buffer */
@@ -292,14 +296,15 @@ static int is_limit(const char *test) { return strstr(test, "_limit") != NULL; }
 
 static void open_all(uint64_t caps)
 {
+	const char *provider = getenv("BENCH_PROVIDER");
 	struct fi_info *hints = fi_allocinfo();
-	hints->fabric_attr->prov_name = strdup("efa");
+	hints->fabric_attr->prov_name = strdup(provider ? provider : "efa");
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = caps;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
-	must(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), "no EFA endpoint");
+	must(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), "no endpoint of the provider");
 	fi_freeinfo(hints);
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_MSG };
@@ -314,6 +319,12 @@ static void open_all(uint64_t caps)
 	size_t room = make_buffers();
 	must(fi_mr_reg(domain, send_buf, size + 1, FI_SEND | FI_WRITE | FI_READ | FI_REMOTE_READ, 0, 1, 0, &send_mr, NULL), "fi_mr_reg");
 	must(fi_mr_reg(domain, recv_buf, room, FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &recv_mr, NULL), "fi_mr_reg");
+}
+
+/* The address by which a peer names registered memory. */
+static uint64_t base(const char *at)
+{
+	return info && !(info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) ? 0 : (uintptr_t)at;
 }
 
 static void pin(int core)
@@ -371,15 +382,15 @@ static void swap(int fd, const void *mine, void *other, size_t len)
 
 int main(int argc, char **argv)
 {
-	unsigned char mine[ADDRESS * 2], other[ADDRESS];
+	struct name mine = { 0 }, other;
 	size_t room = sizeof mine;
 	if (argc == 5 && strcmp(argv[1], "self") == 0) {
 		uint64_t iters = strtoull(argv[4], NULL, 0);
 		size = strtoull(argv[3], NULL, 0);
 		open_all(FI_TAGGED | FI_RMA | FI_ATOMIC);
-		must(fi_getname(&ep->fid, mine, &room), "fi_getname");
-		must(fi_av_insert(av, mine, 1, &peer, 0, NULL) - 1, "fi_av_insert");
-		theirs.addr = (uintptr_t)recv_buf;
+		must(fi_getname(&ep->fid, &mine, &room), "fi_getname");
+		must(fi_av_insert(av, &mine, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+		theirs.addr = base(recv_buf);
 		theirs.key = fi_mr_key(recv_mr);
 		if (!strcmp(argv[2], "tag"))
 			to_self(iters);
@@ -408,12 +419,12 @@ int main(int argc, char **argv)
 		make_buffers();
 	} else {
 		open_all(strncmp(test, "tag", 3) ? FI_TAGGED | FI_RMA | FI_ATOMIC : FI_TAGGED);
-		must(fi_getname(&ep->fid, mine, &room), "fi_getname");
-		swap(fd, mine, other, ADDRESS);
-		must(fi_av_insert(av, other, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+		must(fi_getname(&ep->fid, &mine, &room), "fi_getname");
+		swap(fd, &mine, &other, sizeof mine);
+		must(fi_av_insert(av, &other, 1, &peer, 0, NULL) - 1, "fi_av_insert");
 	}
 	/* Without registrations: memory that the other side reads. */
-	uint64_t here[2] = { (uintptr_t)recv_buf, recv_mr ? fi_mr_key(recv_mr) : (uintptr_t)send_buf };
+	uint64_t here[2] = { base(recv_buf), recv_mr ? fi_mr_key(recv_mr) : (uintptr_t)send_buf };
 	swap(fd, here, &theirs, sizeof here);
 	pass(test, first, child, warm);
 	double start = now();

@@ -53,8 +53,10 @@ static long open_domain(void)
 {
 	if (domain)
 		return 0;
+	const char *provider = getenv("PEER_PROVIDER");
 	struct fi_info *hints = fi_allocinfo();
-	hints->fabric_attr->prov_name = strdup("efa");
+	hints->fabric_attr->prov_name = strdup(provider ? provider : "efa");
+	hints->addr_format = FI_ADDR_EFA;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;

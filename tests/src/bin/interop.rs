@@ -31,6 +31,9 @@ struct Args {
     /// Name of libfabric in the page, if it is not the system's ("2.6, commit af8ddbe9").
     #[arg(long, value_name = "TEXT", requires = "peer")]
     name: Option<String>,
+    /// Play our end by the C program, too, with the libfabric provider in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    provider: Option<PathBuf>,
     /// The C program to use instead of compiling tests/interop/*.c.
     #[arg(long, value_name = "PROGRAM")]
     peer: Option<PathBuf>,
@@ -101,6 +104,7 @@ fn run(args: &Args) -> Result<bool, String> {
             Some(peer) => std::fs::canonicalize(peer).map_err(|e| format!("{}: {e}", peer.display()))?,
             None => compile(&dir)?,
         },
+        provider: args.provider.as_ref().map(std::fs::canonicalize).transpose().map_err(|e| e.to_string())?,
         scratch: dir.clone(),
     };
     let name = version(&programs)?;

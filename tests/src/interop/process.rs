@@ -82,6 +82,8 @@ pub struct Programs {
     pub softefa: PathBuf,
     /// The C program.
     pub peer: PathBuf,
+    /// Folder of this project's libfabric provider: our end is the C program, too, with that provider.
+    pub provider: Option<PathBuf>,
     /// Working directory of the C program, for backtraces.
     pub scratch: PathBuf,
 }
@@ -102,16 +104,7 @@ impl EndProcess {
         programs: &Programs,
         settings: &[(String, String)],
     ) -> Result<EndProcess, ProcessError> {
-        let mut command = match who {
-            Stack::Ours => Command::new(&programs.native),
-            Stack::Libfabric => Command::new(&programs.softefa),
-        };
-        match who {
-            Stack::Ours => command.arg("play").env("UCX_TLS", "efa"),
-            Stack::Libfabric => {
-                command.args(["run", "--"]).arg(&programs.peer).current_dir(&programs.scratch)
-            }
-        };
+        let mut command = command_of(who, programs);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if ["UCX_", "SOFTEFA_", "FI_"].iter().any(|p| text.starts_with(p)) {
@@ -120,6 +113,9 @@ impl EndProcess {
         }
         if who == Stack::Ours {
             command.env("UCX_TLS", "efa");
+            if let Some(folder) = &programs.provider {
+                command.env("FI_PROVIDER_PATH", folder).env("PEER_PROVIDER", "efa4");
+            }
             // The matrix has each protocol where libfabric has it, whatever would be faster.
             let borders = [("READ", "1m"), ("READ_WRITE", "64k"), ("RDMA_PUT", "0"), ("RDMA_GET", "0")];
             command.envs(borders.map(|(of, from)| (format!("UCX_MIN_{of}"), from)));
@@ -217,6 +213,24 @@ impl EndProcess {
             }
         }
     }
+}
+
+/// The program that plays an end.
+fn command_of(who: Stack, programs: &Programs) -> Command {
+    let program = match (who, &programs.provider) {
+        (Stack::Ours, None) => &programs.native,
+        (Stack::Ours, Some(_)) => &programs.peer,
+        (Stack::Libfabric, _) => &programs.softefa,
+    };
+    let mut command = Command::new(program);
+    match (who, &programs.provider) {
+        (Stack::Ours, None) => _ = command.arg("play"),
+        (Stack::Ours, Some(_)) => _ = command.current_dir(&programs.scratch),
+        (Stack::Libfabric, _) => {
+            command.args(["run", "--"]).arg(&programs.peer).current_dir(&programs.scratch);
+        }
+    }
+    command
 }
 
 impl Drop for EndProcess {

@@ -54,7 +54,7 @@ impl<T> FreeingLock<T> {
     }
 
     /// Locks to free an object; `None` if that would wait for ever. The first caller gives up when one holder
-    /// has kept the lock for a second. Later ones do not wait, and what they would free is left to the kernel.
+    /// has kept the lock for a second. Later ones do not wait; the kernel frees what they would.
     #[cold]
     pub fn lock_to_free(&self) -> Option<MutexGuard<'_, T>> {
         let (mut holder, mut since, mut looks) = (None, Instant::now(), 0);

@@ -5,6 +5,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
+use ucp::wire::RawAddr;
 use ucp::{Address, AddressTable, PeerId};
 
 use crate::abi::ops::{AvOps, FidOps};
@@ -52,8 +53,8 @@ static FID_OPS: FidOps = refused::fid_ops(close, bind, refused::control);
 static OPS: AvOps = AvOps {
     size: size_of::<AvOps>(),
     insert,
-    insertsvc: refused::av_insertsvc,
-    insertsym: refused::av_insertsym,
+    insertsvc,
+    insertsym,
     remove,
     lookup,
     straddr,
@@ -130,6 +131,64 @@ impl Av {
             }
         };
         Some(&name[..len])
+    }
+
+    /// A name in words, which [`Av::name_in`] reads.
+    fn words(&self, name: &[u8]) -> Option<String> {
+        let packed = self.packed(name)?;
+        let address = Address::unpack(packed).ok()?;
+        Some(match self.form {
+            NameForm::Efa => format!("fi_addr_efa://{}", RawAddr::from_bytes(name.try_into().ok()?)),
+            NameForm::Packed | NameForm::Wide => {
+                let bytes: String = packed.iter().map(|byte| format!("{byte:02x}")).collect();
+                let transports: Vec<&str> = address.transports().collect();
+                format!("fi_addr_efa4://{bytes}/{}", transports.join(","))
+            }
+        })
+    }
+
+    /// The name that a text of [`Av::words`] stands for.
+    fn name_in(&self, words: &str) -> Option<Vec<u8>> {
+        if self.form == NameForm::Efa {
+            return Some(words.parse::<RawAddr>().ok()?.to_bytes().into());
+        }
+        let bytes = words.strip_prefix("fi_addr_efa4://")?.split('/').next()?;
+        let byte = |at: usize| u8::from_str_radix(bytes.get(at..at + 2)?, 16).ok();
+        let mut name = (0..bytes.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
+        if name.len() > self.form.len() {
+            return None;
+        }
+        name.resize(self.form.len(), 0);
+        Some(name)
+    }
+
+    /// The event queue to which insertions are reported, if this vector reports them.
+    fn reports_to(&self) -> Result<Option<&Eq>, Errno> {
+        match self.is_async {
+            true => checked::<Eq>(self.eq.load(Ordering::Acquire)).map(Some).map_err(|_| Errno::NOEQ),
+            false => Ok(None),
+        }
+    }
+
+    /// Inserts the address in a text. Returns the result of the call.
+    fn insert_words(
+        &self,
+        (node, service): (*const c_char, *const c_char),
+        number: *mut FiAddr,
+        context: *mut c_void,
+    ) -> Result<c_int, Errno> {
+        let eq = self.reports_to()?;
+        let words = crate::provider::text(node).filter(|_| service.is_null());
+        let Some(name) = words.as_deref().and_then(|words| self.name_in(words)) else {
+            tracing::error!("fi_av_insertsvc: the node is not the text of an address, or there is a service");
+            return Err(Errno::INVAL);
+        };
+        let inserted = self.insert(name.as_ptr().cast(), 1, number, std::ptr::null_mut())?;
+        match eq {
+            Some(eq) => eq.report_insertion(&self.fid, context, inserted),
+            None => return Ok(inserted as c_int),
+        }
+        Ok(0)
     }
 
     /// Inserts addresses. Returns the number of those that are addresses.
@@ -211,13 +270,40 @@ calls! {
             return Err(Errno::BADFLAGS);
         }
         let errors = if flags & SYNC_ERR != 0 { context.cast::<c_int>() } else { std::ptr::null_mut() };
-        if !av.is_async {
-            return Ok(c_int::try_from(av.insert(names, count, numbers, errors)?).unwrap_or(c_int::MAX));
-        }
-        let eq = checked::<Eq>(av.eq.load(Ordering::Acquire)).map_err(|_| Errno::NOEQ)?;
+        let eq = av.reports_to()?;
         let inserted = av.insert(names, count, numbers, errors)?;
-        eq.report_insertion(fid, context, inserted);
+        match eq {
+            Some(eq) => eq.report_insertion(fid, context, inserted),
+            None => return Ok(c_int::try_from(inserted).unwrap_or(c_int::MAX)),
+        }
         Ok(0)
+    }
+
+    /// Inserts an address whose text (`FI_ADDR_STR`) is the node: one that `fi_av_straddr` has written.
+    fn insertsvc(
+        fid: *mut Fid, node: *const c_char, service: *const c_char, number: *mut FiAddr, flags: u64,
+        context: *mut c_void,
+    ) -> c_int {
+        let av: &Av = checked(fid)?;
+        if flags & !flags::MORE != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        av.insert_words((node, service), number, context)
+    }
+
+    /// Inserts the address in a text, as above. Texts of several addresses do not follow from the first one.
+    fn insertsym(
+        fid: *mut Fid, node: *const c_char, nodes: usize, service: *const c_char, services: usize,
+        numbers: *mut FiAddr, flags: u64, context: *mut c_void,
+    ) -> c_int {
+        let av: &Av = checked(fid)?;
+        if flags & !flags::MORE != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        if nodes != 1 || services > 1 {
+            return Err(refused::log_refusal("fi_av_insertsym: addresses are not made from the text of another"));
+        }
+        av.insert_words((node, service), numbers, context)
     }
 
     /// Removes addresses. Their numbers are not used again.
@@ -266,8 +352,7 @@ calls! {
         }
         // SAFETY: the caller passes a name.
         let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), av.form.len()) };
-        let address = av.packed(name).and_then(|packed| Address::unpack(packed).ok());
-        let text = address.map_or_else(|| "not an address".into(), |address| format!("efa4://{address}"));
+        let text = av.words(name).unwrap_or_else(|| "not an address".into());
         let text = CString::new(text).unwrap_or_default();
         store(len, text.as_bytes_with_nul().len())?;
         // SAFETY: the caller passes memory of `room` bytes.

@@ -58,7 +58,7 @@ static OPS: DomainOps = DomainOps {
     scalable_ep: refused::scalable_ep,
     cntr_open,
     poll_open,
-    stx_ctx: refused::stx_context,
+    stx_ctx,
     srx_ctx: refused::srx_context,
     query_atomic: crate::ep::query_atomic,
     query_collective: refused::query_collective,
@@ -141,6 +141,10 @@ calls! {
 
     fn endpoint(fid: *mut Fid, info: *mut Info, ep: *mut *mut Fid, context: *mut c_void) -> c_int {
         crate::ep::open(checked(fid)?, info, ep, context).map(|()| 0)
+    }
+
+    fn stx_ctx(fid: *mut Fid, _attr: *mut c_void, stx: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::ep::stx::open(checked(fid)?, stx, context).map(|()| 0)
     }
 
     fn poll_open(fid: *mut Fid, attr: *const u64, set: *mut *mut Fid) -> c_int {

@@ -45,7 +45,7 @@ impl Object for Pep {
 
 static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
 
-static EP_OPS: EpOps = EpOps {
+pub(crate) static EP_OPS: EpOps = EpOps {
     size: size_of::<EpOps>(),
     cancel: refused::cancel,
     getopt,

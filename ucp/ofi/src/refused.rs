@@ -65,11 +65,8 @@ refused! {
     tostr(*const Fid, *mut std::ffi::c_char, usize);
     set_ops(Obj, Text, u64, P, P);
     scalable_ep(Obj, Info, Out, P);
-    stx_context(Obj, P, Out, P);
     srx_context(Obj, P, Out, P);
     query_collective(Obj, c_int, P, u64);
-    av_insertsvc(Obj, Text, Text, *mut u64, u64, P);
-    av_insertsym(Obj, Text, usize, Text, usize, *mut u64, u64, P);
     av_set(Obj, P, Out, P);
     tx_context(Obj, c_int, P, Out, P);
     rx_context(Obj, c_int, P, Out, P);

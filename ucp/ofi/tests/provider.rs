@@ -129,6 +129,13 @@ fn connected_endpoints() {
 }
 
 #[test]
+fn aliases_shared_contexts_and_addresses_in_words() {
+    for (tls, format) in [("posix", "0"), ("efa", "0"), ("efa", "12")] {
+        run("tests/c/contexts.c", tls, &[format]);
+    }
+}
+
+#[test]
 fn poll_sets_and_wait_sets() {
     for tls in ["posix", "efa"] {
         run("tests/c/sets.c", tls, &[]);

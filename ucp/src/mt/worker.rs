@@ -20,9 +20,9 @@ use crate::api::arm_lanes;
 use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
 use crate::{
-    Access, Address, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Iov, Match, Mem,
-    MemError, OpParams, OpStatus, RecvData, RecvRequest, RecvStatus, RemoteWrite, Report, WaitStatus, Worker,
-    WorkerEvents,
+    Access, Address, AddressTable, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Iov, Match,
+    Mem, MemError, OpParams, OpStatus, PeerId, RecvData, RecvRequest, RecvStatus, RemoteWrite, Report,
+    WaitStatus, Worker, WorkerEvents,
 };
 
 /// A worker that threads share: see the [module](super). A clone is another handle to it, with its own view
@@ -368,6 +368,8 @@ impl SharedWorker {
         probe(matching: Match) Option<Envelope>;
         /// Takes the next completed remote write that carried data: [`Worker::take_remote_write`].
         take_remote_write() Option<RemoteWrite>;
+        /// Number of the sender of a message in a table: [`Worker::sender_in`].
+        sender_in(table: &mut AddressTable, from: PeerId) Option<u64>;
         /// Time until a back-off, close or check is due, for programs that wait on
         /// [`SharedWorker::event_fd`].
         next_timer() Option<Duration>;

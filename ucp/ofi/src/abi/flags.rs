@@ -95,6 +95,7 @@ pub(crate) const CQ_FORMAT_TAGGED: u32 = 4;
 pub(crate) const CLASS_FABRIC: usize = 1;
 pub(crate) const CLASS_DOMAIN: usize = 2;
 pub(crate) const CLASS_EP: usize = 3;
+pub(crate) const CLASS_STX_CTX: usize = 8;
 pub(crate) const CLASS_PEP: usize = 9;
 pub(crate) const CLASS_AV: usize = 11;
 pub(crate) const CLASS_MR: usize = 12;
@@ -108,6 +109,7 @@ pub(crate) const CLASS_CONNREQ: usize = 18;
 /// Commands of `fi_control`.
 pub(crate) const GETOPSFLAG: i32 = 2;
 pub(crate) const SETOPSFLAG: i32 = 3;
+pub(crate) const ALIAS: i32 = 4;
 pub(crate) const GETWAIT: i32 = 5;
 pub(crate) const ENABLE: i32 = 6;
 pub(crate) const BACKLOG: i32 = 7;
@@ -136,3 +138,6 @@ pub(crate) const SHUTDOWN: u32 = 3;
 pub(crate) const CORE_PROV_ONLY: u64 = 1 << 59;
 pub(crate) const NUMERICHOST: u64 = 1 << 55;
 pub(crate) const PROV_ATTR_ONLY: u64 = 1 << 54;
+
+/// `FI_SHARED_CONTEXT`: a number of contexts.
+pub(crate) const SHARED_CONTEXT: usize = usize::MAX;

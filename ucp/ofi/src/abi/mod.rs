@@ -129,6 +129,14 @@ pub(crate) struct MrAttr {
     pub device: u64,
 }
 
+/// `struct fi_alias`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Alias {
+    pub fid: *mut *mut Fid,
+    pub flags: u64,
+}
+
 /// `struct fi_provider`.
 #[repr(C)]
 pub(crate) struct Provider {

@@ -6,12 +6,13 @@ use ucp::rdm::amo::Form;
 
 use super::Ep;
 use super::atomics::{Atomic, elements, limits};
+use super::face::Face;
 use super::one_sided::remote_pieces;
 use crate::abi::ops::AtomicTable;
 use crate::abi::{AtomicAttr, FiAddr, Fid, Ioc, MsgAtomic, RmaIov, flags};
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{checked, given, read, store};
+use crate::object::{checked, read, store};
 
 pub(super) static OPS: AtomicTable = AtomicTable {
     size: size_of::<AtomicTable>(),
@@ -104,7 +105,7 @@ fn of_msg(
 
 /// Answers which number of elements an operation may have.
 fn valid(ep: *mut Fid, form: Form, datatype: u32, op: u32, count: *mut usize) -> Result<c_int, Errno> {
-    checked::<Ep>(ep)?;
+    Face::checked(ep)?;
     let (most, _) = limits(form, op, datatype)?;
     store(count, most).map(|()| 0)
 }
@@ -114,28 +115,28 @@ calls! {
         ep: *mut Fid, buf: *const c_void, count: usize, _desc: P, peer: FiAddr, addr: u64, key: u64, datatype: u32,
         op: u32, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
+        let (ep, on) = Face::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
-        on_one(ep, Form::Write, [&[ioc(buf, count)], &[], &[]], target, (ep.tx_flags(), context, false))
+        on_one(ep, Form::Write, [&[ioc(buf, count)], &[], &[]], target, (on.tx_flags(), context, false))
     }
 
     fn writev(
         ep: *mut Fid, iov: *const Ioc, _desc: *mut P, count: usize, peer: FiAddr, addr: u64, key: u64, datatype: u32,
         op: u32, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
+        let (ep, on) = Face::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
-        on_one(ep, Form::Write, [elements(iov, count)?, &[], &[]], target, (ep.tx_flags(), context, false))
+        on_one(ep, Form::Write, [elements(iov, count)?, &[], &[]], target, (on.tx_flags(), context, false))
     }
 
     fn writemsg(ep: *mut Fid, msg: *const MsgAtomic, flags: u64) -> isize {
-        of_msg(given(ep)?, Form::Write, msg, [&[], &[]], flags)
+        of_msg(Face::of(ep)?.0, Form::Write, msg, [&[], &[]], flags)
     }
 
     fn inject(
         ep: *mut Fid, buf: *const c_void, count: usize, peer: FiAddr, addr: u64, key: u64, datatype: u32, op: u32,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
+        let (ep, _) = Face::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let how = (flags::INJECT, std::ptr::null_mut(), true);
         on_one(ep, Form::Write, [&[ioc(buf, count)], &[], &[]], target, how)
@@ -145,36 +146,36 @@ calls! {
         ep: *mut Fid, buf: *const c_void, count: usize, _desc: P, result: P, _result_desc: P, peer: FiAddr, addr: u64,
         key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
+        let (ep, on) = Face::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists = [&[ioc(buf, count)][..], &[], &[ioc(result, count)]];
-        on_one(ep, Form::Fetch, lists, target, (ep.tx_flags(), context, false))
+        on_one(ep, Form::Fetch, lists, target, (on.tx_flags(), context, false))
     }
 
     fn readwritev(
         ep: *mut Fid, iov: *const Ioc, _desc: *mut P, count: usize, result: *mut Ioc, _result_desc: *mut P,
         result_count: usize, peer: FiAddr, addr: u64, key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
+        let (ep, on) = Face::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists = [elements(iov, count)?, &[], elements(result, result_count)?];
-        on_one(ep, Form::Fetch, lists, target, (ep.tx_flags(), context, false))
+        on_one(ep, Form::Fetch, lists, target, (on.tx_flags(), context, false))
     }
 
     fn readwritemsg(
         ep: *mut Fid, msg: *const MsgAtomic, result: *mut Ioc, _result_desc: *mut P, count: usize, flags: u64,
     ) -> isize {
-        of_msg(given(ep)?, Form::Fetch, msg, [&[], elements(result, count)?], flags)
+        of_msg(Face::of(ep)?.0, Form::Fetch, msg, [&[], elements(result, count)?], flags)
     }
 
     fn compwrite(
         ep: *mut Fid, buf: *const c_void, count: usize, _desc: P, compare: *const c_void, _compare_desc: P, result: P,
         _result_desc: P, peer: FiAddr, addr: u64, key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
+        let (ep, on) = Face::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists = [&[ioc(buf, count)][..], &[ioc(compare, count)], &[ioc(result, count)]];
-        on_one(ep, Form::Compare, lists, target, (ep.tx_flags(), context, false))
+        on_one(ep, Form::Compare, lists, target, (on.tx_flags(), context, false))
     }
 
     fn compwritev(
@@ -182,11 +183,11 @@ calls! {
         compare_count: usize, result: *mut Ioc, _result_desc: *mut P, result_count: usize, peer: FiAddr, addr: u64,
         key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
+        let (ep, on) = Face::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists =
             [elements(iov, count)?, elements(compare, compare_count)?, elements(result, result_count)?];
-        on_one(ep, Form::Compare, lists, target, (ep.tx_flags(), context, false))
+        on_one(ep, Form::Compare, lists, target, (on.tx_flags(), context, false))
     }
 
     fn compwritemsg(
@@ -194,7 +195,7 @@ calls! {
         result: *mut Ioc, _result_desc: *mut P, result_count: usize, flags: u64,
     ) -> isize {
         let lists = [elements(compare, compare_count)?, elements(result, result_count)?];
-        of_msg(given(ep)?, Form::Compare, msg, lists, flags)
+        of_msg(Face::of(ep)?.0, Form::Compare, msg, lists, flags)
     }
 
     fn writevalid(ep: *mut Fid, datatype: u32, op: u32, count: *mut usize) -> c_int {

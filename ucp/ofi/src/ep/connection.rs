@@ -11,13 +11,14 @@ use std::sync::{Mutex, PoisonError};
 use ucp::{Address, ConnRequest, ConnectFailure, SockCm, SockCmEvent, SockConn};
 
 use super::Ep;
+use super::face::Face;
 use super::setup::{FLUSH_WITHIN, store_name};
 use crate::abi::info::Info;
 use crate::abi::{Fid, flags};
 use crate::eq::{CmError, Eq};
 use crate::errno::Errno;
 use crate::info::EpKind;
-use crate::object::{Object, checked};
+use crate::object::Object;
 use crate::sockaddr;
 
 /// Stages of a connection.
@@ -131,7 +132,7 @@ fn data_of<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
 }
 
 fn of_type_msg<'a>(fid: *mut Fid) -> Result<&'a Ep, Errno> {
-    let ep: &Ep = checked(fid)?;
+    let (ep, _) = Face::checked(fid)?;
     if ep.kind != EpKind::Msg {
         return Err(crate::refused::log_refusal("the endpoint is not of type FI_EP_MSG"));
     }
@@ -147,7 +148,7 @@ impl Ep {
     /// Handles an event of the connection, in the thread of connections.
     pub(crate) fn on_cm_event(&self, event: SockCmEvent) {
         let Some(eq) = self.connection.eq() else { return };
-        let fid = std::ptr::from_ref(&self.fid);
+        let fid = std::ptr::from_ref(&self.face.fid);
         let set = |stage: u8| {
             self.connection.stage.store(stage, Ordering::Release);
             self.can_send.store(stage == CONNECTED, Ordering::Release);
@@ -198,7 +199,7 @@ impl Ep {
         drop(self.connection.request.take());
         // SAFETY: a queue is not closed before the endpoints that use it.
         if let Some(eq) = unsafe { self.connection.eq.replace(std::ptr::null()).as_ref() } {
-            eq.discard(&self.fid);
+            eq.discard(&self.face.fid);
             eq.users().remove();
         }
     }
@@ -266,7 +267,7 @@ calls! {
         if ep.connection.stage.swap(DOWN, Ordering::AcqRel) == CONNECTED
             && let Some(eq) = ep.connection.eq()
         {
-            eq.report_cm(flags::SHUTDOWN, &ep.fid, None, &[]);
+            eq.report_cm(flags::SHUTDOWN, &ep.face.fid, None, &[]);
         }
         Ok(0)
     }

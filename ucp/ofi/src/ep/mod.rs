@@ -3,6 +3,8 @@
 //! | File | Contents |
 //! |---|---|
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
+//! | `face.rs` | handles of an endpoint: its own, and aliases |
+//! | `stx.rs` | shared transmit contexts |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
@@ -17,6 +19,7 @@ mod atomic;
 mod atomics;
 pub(crate) mod complete;
 mod connection;
+mod face;
 mod msg;
 mod multi_recv;
 mod one_sided;
@@ -27,6 +30,7 @@ mod remote_writes;
 mod rma;
 mod send;
 mod setup;
+pub(crate) mod stx;
 mod tagged;
 mod transmit;
 
@@ -37,8 +41,7 @@ use std::sync::atomic::AtomicBool;
 
 use ucp::mt::{ProgressThread, SharedWorker};
 
-use crate::abi::ops::{AtomicTable, CmOps, EpOps, MsgOps, RmaOps, TaggedOps};
-use crate::abi::{FiAddr, Fid, flags};
+use crate::abi::{FiAddr, flags};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -46,9 +49,9 @@ use crate::domain::Domain;
 use crate::errno::Errno;
 use crate::info::EpKind;
 use crate::object::{Object, Users};
-use crate::refused::RefusedTable;
 
 use complete::{Entry, InjectBuf, Running};
+use face::Face;
 use peers::Peers;
 
 pub(crate) use atomic::query_atomic;
@@ -63,8 +66,6 @@ pub(crate) struct Direction {
     /// Completions are reported only of operations that ask for it.
     is_selective: Cell<bool>,
     cntr: Cell<*const Cntr>,
-    /// Flags of operations that have none of their own.
-    op_flags: Cell<u64>,
     /// Most operations that run, or have ended and are not read.
     size: usize,
     running: Cell<usize>,
@@ -77,14 +78,7 @@ pub(crate) struct Direction {
 /// make at the same time as others (binding, options, closing).
 #[repr(C)]
 pub(crate) struct Ep {
-    fid: Fid,
-    ops: &'static EpOps,
-    cm: &'static CmOps,
-    msg: &'static MsgOps,
-    rma: &'static RmaOps,
-    tagged: &'static TaggedOps,
-    atomic: &'static AtomicTable,
-    collective: &'static RefusedTable<11>,
+    face: Face,
     domain: *const Domain,
     users: Users,
     /// Dropped before the worker.
@@ -100,6 +94,9 @@ pub(crate) struct Ep {
     /// Bits of a `fi_addr_t` that are looked at: none of an endpoint with one peer.
     address_mask: FiAddr,
     connection: connection::Connection,
+    /// Whether it was opened for a shared transmit context, and the one that is bound.
+    shares_tx: bool,
+    stx: Cell<*const stx::Stx>,
     tx: Direction,
     rx: Direction,
     /// Counters of operations on memory of peers.

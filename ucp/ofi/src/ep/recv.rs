@@ -30,11 +30,6 @@ pub(super) struct Recv<'a> {
 }
 
 impl Ep {
-    /// Flags of receives that have none of their own.
-    pub(super) fn rx_flags(&self) -> u64 {
-        self.rx.op_flags.get()
-    }
-
     /// Starts a receive. // HOT
     #[inline(always)]
     pub(super) fn recv(&self, recv: &Recv<'_>) -> Result<isize, Errno> {

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::connection::{self, Connection};
-use super::{Direction, Ep, atomic, msg, rma, tagged};
+use super::face::Face;
+use super::stx::Stx;
+use super::{Direction, Ep};
 use crate::abi::info::Info;
 use crate::abi::ops::{CmOps, EpOps, FidOps};
-use crate::abi::{ADDR_UNSPEC, Fid, flags};
+use crate::abi::{ADDR_UNSPEC, Alias, Fid, flags};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -17,7 +19,7 @@ use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
 use crate::info::{EpKind, MIN_MULTI_RECV, NameForm};
-use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
+use crate::object::{Object, Users, checked, from_handle, read, store};
 use crate::refused;
 
 /// Longest time for which a close waits until messages have left this process.
@@ -25,7 +27,7 @@ pub(super) const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
 
-static EP_OPS: EpOps = EpOps {
+pub(super) static EP_OPS: EpOps = EpOps {
     size: size_of::<EpOps>(),
     cancel,
     getopt,
@@ -36,7 +38,7 @@ static EP_OPS: EpOps = EpOps {
     tx_size_left,
 };
 
-static CM_OPS: CmOps = CmOps {
+pub(super) static CM_OPS: CmOps = CmOps {
     size: size_of::<CmOps>(),
     setname: connection::setname,
     getname,
@@ -111,20 +113,11 @@ pub(crate) fn open(
         false => None,
     };
     let size = |size: usize| if size == 0 { 1 } else { size };
-    let direction = |op_flags: u64, limit: usize| Direction {
-        op_flags: Cell::new(op_flags),
-        size: size(limit),
-        ..Direction::default()
-    };
+    let direction = |limit: usize| Direction { size: size(limit), ..Direction::default() };
+    let op_flags = (tx.map_or(0, |attr| attr.op_flags), rx.map_or(0, |attr| attr.op_flags));
+    let shares_tx = ep_attr.is_some_and(|attr| attr.tx_ctx_cnt == flags::SHARED_CONTEXT);
     let made = Ep {
-        fid: refused::fid(flags::CLASS_EP, context, &FID_OPS),
-        ops: &EP_OPS,
-        cm: &CM_OPS,
-        msg: &msg::OPS,
-        rma: &rma::OPS,
-        tagged: &tagged::OPS,
-        atomic: &atomic::OPS,
-        collective: &refused::COLLECTIVE,
+        face: Face::new(refused::fid(flags::CLASS_EP, context, &FID_OPS), op_flags),
         domain,
         users: Users::default(),
         progress_thread: RefCell::new(progress_thread),
@@ -137,8 +130,10 @@ pub(crate) fn open(
         kind,
         address_mask: if kind == EpKind::Msg { 0 } else { ADDR_UNSPEC },
         connection,
-        tx: direction(tx.map_or(0, |attr| attr.op_flags), tx.map_or(2048, |attr| attr.size)),
-        rx: direction(rx.map_or(0, |attr| attr.op_flags), rx.map_or(4096, |attr| attr.size)),
+        shares_tx,
+        stx: Cell::new(std::ptr::null()),
+        tx: direction(tx.map_or(2048, |attr| attr.size)),
+        rx: direction(rx.map_or(4096, |attr| attr.size)),
         reads: Cell::new(std::ptr::null()),
         writes: Cell::new(std::ptr::null()),
         peers: Default::default(),
@@ -148,7 +143,7 @@ pub(crate) fn open(
         claimed: RefCell::default(),
         inject_bufs: RefCell::default(),
     };
-    store_handle(to, made)?;
+    Face::store(to, made)?;
     domain.users().add();
     Ok(())
 }
@@ -216,6 +211,10 @@ impl Ep {
             tracing::error!("fi_enable: no address vector is bound");
             return Err(Errno::NOAV);
         }
+        if self.shares_tx && self.stx.get().is_null() {
+            tracing::error!("fi_enable: no shared transmit context is bound");
+            return Err(Errno::OPBADSTATE);
+        }
         let has_messages = self.caps & (flags::MSG | flags::TAGGED) != 0;
         let has_rma_counter =
             !has_messages && [&self.reads, &self.writes].iter().any(|of| !of.get().is_null());
@@ -250,6 +249,10 @@ impl Ep {
                 cntr.users().remove();
             }
         }
+        // SAFETY: as above.
+        if let Some(stx) = unsafe { self.stx.replace(std::ptr::null()).as_ref() } {
+            stx.users().remove();
+        }
         if let Some(av) = self.av() {
             av.remove_ep(self);
             self.av.set(std::ptr::null());
@@ -279,7 +282,7 @@ calls! {
     }
 
     fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
-        let ep: &Ep = checked(fid)?;
+        let (ep, _) = Face::checked(fid)?;
         if ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
@@ -306,6 +309,11 @@ calls! {
                 ep.av.set(av);
                 av.add_ep(ep);
             }
+            flags::CLASS_STX_CTX if ep.shares_tx && ep.stx.get().is_null() => {
+                let stx: &Stx = checked(to)?;
+                ep.stx.set(stx);
+                stx.users().add();
+            }
             class => {
                 tracing::error!("fi_ep_bind: an object of class {class} cannot be bound to an endpoint");
                 return Err(Errno::INVAL);
@@ -315,20 +323,20 @@ calls! {
     }
 
     fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-        let ep: &Ep = checked(fid)?;
+        let (ep, face) = Face::checked(fid)?;
         match command {
             flags::ENABLE => ep.enable()?,
             flags::GETOPSFLAG | flags::SETOPSFLAG => {
                 let asked: u64 = read(arg.cast::<u64>())?;
-                let way = match asked & (flags::SEND | flags::RECV) {
-                    flags::SEND => &ep.tx,
-                    flags::RECV => &ep.rx,
-                    _ => return Err(Errno::INVAL),
-                };
+                let of = face.flags_of(asked)?;
                 match command {
-                    flags::GETOPSFLAG => store(arg.cast::<u64>(), way.op_flags.get())?,
-                    _ => way.op_flags.set(asked & !(flags::SEND | flags::RECV)),
+                    flags::GETOPSFLAG => store(arg.cast::<u64>(), of.get())?,
+                    _ => of.set(asked & !(flags::SEND | flags::RECV)),
                 }
+            }
+            flags::ALIAS => {
+                let asked = read(arg.cast::<Alias>())?;
+                face.alias(asked.fid, asked.flags)?;
             }
             command => return Err(refused::log_refusal(&format!("fi_control of an endpoint: command {command}"))),
         }
@@ -337,7 +345,7 @@ calls! {
 
     /// Cancels a receive. It ends with `FI_ECANCELED`, unless a message has been matched.
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
-        let ep: &Ep = checked(fid)?;
+        let (ep, _) = Face::checked(fid)?;
         ep.inside(|plain| {
             if ep.cancel_multi(context) {
                 return Ok(0);
@@ -350,7 +358,7 @@ calls! {
     }
 
     fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
-        let ep: &Ep = checked(fid)?;
+        let (ep, _) = Face::checked(fid)?;
         let known = match (level, name) {
             (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE) => match ep.kind {
                 EpKind::Msg => ucp::SockCm::MAX_DATA,
@@ -373,7 +381,7 @@ calls! {
     }
 
     fn setopt(fid: *mut Fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
-        let ep: &Ep = checked(fid)?;
+        let (ep, _) = Face::checked(fid)?;
         if (level, name) == (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) {
             if len != size_of::<usize>() {
                 return Err(Errno::INVAL);
@@ -405,7 +413,7 @@ calls! {
 
     /// Number of receives that may be started now.
     fn rx_size_left(fid: *mut Fid) -> isize {
-        let ep: &Ep = checked(fid)?;
+        let (ep, _) = Face::checked(fid)?;
         if !ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
@@ -414,7 +422,7 @@ calls! {
 
     /// Number of other operations that may be started now.
     fn tx_size_left(fid: *mut Fid) -> isize {
-        let ep: &Ep = checked(fid)?;
+        let (ep, _) = Face::checked(fid)?;
         if !ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
@@ -422,7 +430,7 @@ calls! {
     }
 
     fn getname(fid: *mut Fid, name: *mut c_void, len: *mut usize) -> c_int {
-        let ep: &Ep = checked(fid)?;
+        let (ep, _) = Face::checked(fid)?;
         match ep.kind {
             EpKind::Msg => store_name(&ep.connection.local_name()?, name, len).map(|()| 0),
             EpKind::Rdm | EpKind::Dgram => store_name(&ep.name, name, len).map(|()| 0),

@@ -2,12 +2,12 @@
 
 use std::ffi::c_void;
 
-use super::Ep;
+use super::face::Face;
 use super::recv::Recv;
 use super::send::{Memory, Send};
 use crate::abi::ops::TaggedOps;
 use crate::abi::{FiAddr, Fid, IoVec, MsgTagged, flags};
-use crate::object::{given, read};
+use crate::object::read;
 
 pub(super) static OPS: TaggedOps = TaggedOps {
     size: size_of::<TaggedOps>(),
@@ -27,16 +27,16 @@ type P = *mut c_void;
 calls! {
     // HOT
     fn trecv(ep: *mut Fid, buf: P, len: usize, _desc: P, from: FiAddr, tag: u64, ignore: u64, context: P) -> isize {
-        let ep: &Ep = given(ep)?;
-        let (memory, flags) = (Memory::bytes(buf, len)?, ep.rx_flags() & !flags::MULTI_RECV);
+        let (ep, on) = Face::of(ep)?;
+        let (memory, flags) = (Memory::bytes(buf, len)?, on.rx_flags() & !flags::MULTI_RECV);
         ep.recv(&Recv { memory, from, tag: Some((tag, !ignore)), flags, context })
     }
 
     fn trecvv(
         ep: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, from: FiAddr, tag: u64, ignore: u64, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
-        let (memory, flags) = (Memory::pieces(iov, count)?, ep.rx_flags() & !flags::MULTI_RECV);
+        let (ep, on) = Face::of(ep)?;
+        let (memory, flags) = (Memory::pieces(iov, count)?, on.rx_flags() & !flags::MULTI_RECV);
         ep.recv(&Recv { memory, from, tag: Some((tag, !ignore)), flags, context })
     }
 
@@ -44,21 +44,21 @@ calls! {
         let msg = read(msg)?;
         let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
         let tag = Some((msg.tag, !msg.ignore));
-        given::<Ep>(ep)?.recv(&Recv { memory, from: msg.addr, tag, flags, context: msg.context })
+        Face::of(ep)?.0.recv(&Recv { memory, from: msg.addr, tag, flags, context: msg.context })
     }
 
     // HOT
     fn tsend(ep: *mut Fid, buf: *const c_void, len: usize, _desc: P, to: FiAddr, tag: u64, context: P) -> isize {
-        let ep: &Ep = given(ep)?;
-        let (memory, flags) = (Memory::bytes(buf, len)?, ep.tx_flags());
+        let (ep, on) = Face::of(ep)?;
+        let (memory, flags) = (Memory::bytes(buf, len)?, on.tx_flags());
         ep.send(&Send { memory, to, tag: Some(tag), data: None, flags, context, is_silent: false })
     }
 
     fn tsendv(
         ep: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, to: FiAddr, tag: u64, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
-        let (memory, flags) = (Memory::pieces(iov, count)?, ep.tx_flags());
+        let (ep, on) = Face::of(ep)?;
+        let (memory, flags) = (Memory::pieces(iov, count)?, on.tx_flags());
         ep.send(&Send { memory, to, tag: Some(tag), data: None, flags, context, is_silent: false })
     }
 
@@ -67,27 +67,27 @@ calls! {
         let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
         let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(msg.data);
         let (to, tag, context) = (msg.addr, Some(msg.tag), msg.context);
-        given::<Ep>(ep)?.send(&Send { memory, to, tag, data, flags, context, is_silent: false })
+        Face::of(ep)?.0.send(&Send { memory, to, tag, data, flags, context, is_silent: false })
     }
 
     // HOT
     fn tinject(ep: *mut Fid, buf: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize {
         let (memory, flags) = (Memory::bytes(buf, len)?, flags::INJECT);
         let (tag, context) = (Some(tag), std::ptr::null_mut());
-        given::<Ep>(ep)?.send(&Send { memory, to, tag, data: None, flags, context, is_silent: true })
+        Face::of(ep)?.0.send(&Send { memory, to, tag, data: None, flags, context, is_silent: true })
     }
 
     fn tsenddata(
         ep: *mut Fid, buf: *const c_void, len: usize, _desc: P, data: u64, to: FiAddr, tag: u64, context: P,
     ) -> isize {
-        let ep: &Ep = given(ep)?;
-        let (memory, flags, data) = (Memory::bytes(buf, len)?, ep.tx_flags(), Some(data));
+        let (ep, on) = Face::of(ep)?;
+        let (memory, flags, data) = (Memory::bytes(buf, len)?, on.tx_flags(), Some(data));
         ep.send(&Send { memory, to, tag: Some(tag), data, flags, context, is_silent: false })
     }
 
     fn tinjectdata(ep: *mut Fid, buf: *const c_void, len: usize, data: u64, to: FiAddr, tag: u64) -> isize {
         let (memory, flags) = (Memory::bytes(buf, len)?, flags::INJECT);
         let (tag, data, context) = (Some(tag), Some(data), std::ptr::null_mut());
-        given::<Ep>(ep)?.send(&Send { memory, to, tag, data, flags, context, is_silent: true })
+        Face::of(ep)?.0.send(&Send { memory, to, tag, data, flags, context, is_silent: true })
     }
 }

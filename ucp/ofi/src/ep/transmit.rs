@@ -1,4 +1,4 @@
-//! What sends and operations on memory of peers have in common: how they start, and their records.
+//! The common part of sends and operations on memory of peers: how they start, and their records.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -22,11 +22,6 @@ const KNOWN: u64 = flags::COMPLETION
     | flags::MORE;
 
 impl Ep {
-    /// Flags of operations that have none of their own.
-    pub(super) fn tx_flags(&self) -> u64 {
-        self.tx.op_flags.get()
-    }
-
     /// Starts an operation to a peer by `start`, inside the lock. // HOT
     #[inline(always)]
     pub(super) fn transmit(

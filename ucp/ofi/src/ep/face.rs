@@ -1,0 +1,130 @@
+//! `struct fid_ep` and the flags of its calls: an endpoint begins with one, and each alias of it is another.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+
+use super::Ep;
+use crate::abi::ops::{AtomicTable, CmOps, EpOps, FidOps, MsgOps, RmaOps, TaggedOps};
+use crate::abi::{Fid, flags};
+use crate::errno::Errno;
+use crate::object::{Object, Users, checked, given, read, store, store_handle};
+use crate::refused::{self, RefusedTable};
+
+/// A handle of an endpoint.
+#[derive(Clone)]
+#[repr(C)]
+pub(crate) struct Face {
+    pub fid: Fid,
+    pub ops: &'static EpOps,
+    pub cm: &'static CmOps,
+    pub msg: &'static MsgOps,
+    pub rma: &'static RmaOps,
+    pub tagged: &'static TaggedOps,
+    pub atomic: &'static AtomicTable,
+    pub collective: &'static RefusedTable<11>,
+    /// The endpoint, which begins with its own handle.
+    ep: Cell<*const Ep>,
+    /// Flags of operations that have none of their own.
+    tx_flags: Cell<u64>,
+    rx_flags: Cell<u64>,
+}
+
+impl Object for Face {
+    const CLASS: usize = flags::CLASS_EP;
+    const NAME: &'static str = "an endpoint";
+    fn users(&self) -> &Users {
+        &self.ep().users
+    }
+}
+
+impl Face {
+    /// A handle of an endpoint that is opened, with its tables of functions and flags.
+    pub(super) fn new(fid: Fid, (tx_flags, rx_flags): (u64, u64)) -> Face {
+        Face {
+            fid,
+            ops: &super::setup::EP_OPS,
+            cm: &super::setup::CM_OPS,
+            msg: &super::msg::OPS,
+            rma: &super::rma::OPS,
+            tagged: &super::tagged::OPS,
+            atomic: &super::atomic::OPS,
+            collective: &refused::COLLECTIVE,
+            ep: Cell::new(std::ptr::null()),
+            tx_flags: Cell::new(tx_flags),
+            rx_flags: Cell::new(rx_flags),
+        }
+    }
+
+    /// Stores the handle of a new endpoint.
+    pub(super) fn store(to: *mut *mut Fid, made: Ep) -> Result<(), Errno> {
+        store_handle(to, made)?;
+        let ep: &Ep = given(read(to)?)?;
+        ep.face.ep.set(ep);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn ep(&self) -> &Ep {
+        // SAFETY: set when the endpoint was opened, which is not closed before its aliases.
+        unsafe { &*self.ep.get() }
+    }
+
+    /// The endpoint of a call and the handle by which it came. // HOT
+    #[inline(always)]
+    pub(super) fn of<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
+        let face: &Face = given(fid)?;
+        Ok((face.ep(), face))
+    }
+
+    /// The endpoint of a call on a slow path: the class of its handle is checked.
+    pub(super) fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
+        let face: &Face = checked(fid)?;
+        Ok((face.ep(), face))
+    }
+
+    /// Flags of sends that have none of their own. // HOT
+    #[inline(always)]
+    pub(super) fn tx_flags(&self) -> u64 {
+        self.tx_flags.get()
+    }
+
+    /// Flags of receives that have none of their own. // HOT
+    #[inline(always)]
+    pub(super) fn rx_flags(&self) -> u64 {
+        self.rx_flags.get()
+    }
+
+    /// Cell of the flags of sends or receives, as `asked` says: `FI_SEND` or `FI_RECV`, one of them.
+    pub(super) fn flags_of(&self, asked: u64) -> Result<&Cell<u64>, Errno> {
+        match asked & (flags::SEND | flags::RECV) {
+            flags::SEND => Ok(&self.tx_flags),
+            flags::RECV => Ok(&self.rx_flags),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Makes another handle of the endpoint, with other flags for sends or receives.
+    pub(super) fn alias(&self, to: *mut *mut Fid, asked: u64) -> Result<(), Errno> {
+        let directions = flags::SEND | flags::RECV;
+        let made = Face { fid: refused::fid(flags::CLASS_EP, self.fid.context, &ALIAS_OPS), ..self.clone() };
+        made.flags_of(asked)?.set(asked & !directions);
+        store(to, Box::into_raw(Box::new(made)).cast())?;
+        self.ep().users.add();
+        Ok(())
+    }
+}
+
+static ALIAS_OPS: FidOps = refused::fid_ops(close, super::setup::bind, super::setup::control);
+
+calls! {
+    /// Closes an alias. Its endpoint stays.
+    fn close(fid: *mut Fid) -> c_int {
+        let (ep, face) = Face::checked(fid)?;
+        ep.users.remove();
+        // SAFETY: the handle begins with its class, which nobody reads any more.
+        unsafe { (*fid).fclass = 0 };
+        // SAFETY: `alias` has made it; the program closes it once.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(face).cast_mut()) });
+        Ok(0)
+    }
+}

@@ -124,7 +124,7 @@ struct Held {
     memory: Vec<u8>,
 }
 
-/// Begins one of the operations of a worker that threads share. `None`: it has no such pair, or it is another.
+/// Begins one of the operations of a worker that threads share. `None`: it, or the pair, is of another kind.
 fn begin_shared(pair: &Pair, kind: Kind) -> Option<Op> {
     let [_, b] = pair.shared.as_ref()?;
     let ep = || b.connect(&pair.a.address(), SharedEpParams::default()).unwrap();

@@ -180,8 +180,8 @@ fn rights_bound_packets(tls: &str) {
     }
 }
 
-/// What was refused and is told to nobody else ends the next flush with the cause, once: short puts that the
-/// caller may forget at once, posted atomic operations, puts that nobody waits for.
+/// A refusal that is told to nobody else ends the next flush with the cause, once: of short puts that the
+/// caller may forget at once, of posted atomic operations, of puts that nobody waits for.
 fn flushes_report_refused_posts(tls: &str) {
     let pair = Pair::on(tls);
     pair.meet();

@@ -1,7 +1,12 @@
 //! Refused operations that nobody waits for: flushes report them.
 
+use crate::rdm::features::supports_classes;
 use crate::rdm::ids::PeerId;
+use crate::rdm::next::Next;
+use crate::rdm::peers::Peers;
+use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::status::OpError;
+use crate::wire::ctl::ErrorRef;
 
 /// The first refusal of each peer since a flush has reported one.
 #[derive(Debug, Default)]
@@ -26,6 +31,18 @@ impl RefusedOps {
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.0.retain(|&(of, _)| of != peer);
     }
+}
+
+/// Answers the write by which a peer flushes, if a request before it was refused that named no operation: by
+/// PEER_ERROR instead of a RECEIPT. `None`: the flush is served as any write. Only our own peers flush so,
+/// and report it.
+#[cold]
+pub(in crate::rdm) fn refuse_flush(peers: &mut Peers, from: PeerId, send_id: u32) -> Option<Next> {
+    let peer = &mut peers.table[from];
+    peer.state.remove(PeerFlags::REFUSED_UNTOLD);
+    let features = peer.features;
+    let can_tell = peers.table.can_send_error(from) && supports_classes(features);
+    can_tell.then(|| peers.error_to(from, ErrorRef::Op(send_id), OpError::Access(from)))
 }
 
 #[cfg(test)]

@@ -532,18 +532,6 @@ impl Peers {
         };
         self.error_to(a.peer, ErrorRef::Op(id), error)
     }
-
-    /// Answers the write by which a peer flushes, if a request before it was refused that named no operation:
-    /// by PEER_ERROR instead of a RECEIPT. `None`: the flush is served as any write. Only our own peers flush
-    /// so, and report it.
-    #[cold]
-    pub(in crate::rdm) fn refuse_flush(&mut self, from: PeerId, send_id: u32) -> Option<Next> {
-        let peer = &mut self.table[from];
-        peer.state.remove(PeerFlags::REFUSED_UNTOLD);
-        let features = peer.features;
-        let can_tell = self.table.can_send_error(from) && supports_classes(features);
-        can_tell.then(|| self.error_to(from, ErrorRef::Op(send_id), OpError::Access(from)))
-    }
 }
 
 impl PeerTable {

@@ -14,6 +14,7 @@ use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Ctl;
+use crate::rdm::peers::refused_ops::refuse_flush;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
@@ -221,7 +222,7 @@ pub(in crate::rdm) fn on_recv(
     }
     if let (true, Some(send_id)) = (rtw.is_flush(), rtw.receipt)
         && peers.table[a.peer].state.has(PeerFlags::REFUSED_UNTOLD)
-        && let Some(next) = peers.refuse_flush(a.peer, send_id)
+        && let Some(next) = refuse_flush(peers, a.peer, send_id)
     {
         return next;
     }

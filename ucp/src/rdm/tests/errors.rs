@@ -166,8 +166,8 @@ fn operation_refused_by_target_ends_at_requester() {
     }
 }
 
-/// Short writes that were refused and nobody waits for: by themselves where they are acknowledged, else by the
-/// flush behind them. Peers that cannot be told are not.
+/// Short writes that were refused and nobody waits for: by themselves where they are acknowledged, else by
+/// the flush behind them. Peers that cannot be told are not.
 // [M8.1] [M10.3]
 #[test]
 fn refused_posts_are_noted_for_the_next_flush() {

@@ -261,7 +261,7 @@ fn dispatch_in_order<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
         let mut order = MsgOrder::Next;
         for held in ready.drain(..) {
             if let Ok(packet) = wire::parse(held.bytes()) {
-                let handler = &handlers::TABLE[usize::from(held.bytes()[0])];
+                let handler = &handlers::TABLE[usize::from(packet.ty().0)];
                 dispatch(e, w, &Arrival { peer, handler, packet: &packet, order });
             }
             order = MsgOrder::Past;
@@ -352,21 +352,20 @@ fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source,
         Ok(parsed) => parsed,
         Err(reject) => return e.peers.counters.count_reject(from, packet, *reject),
     };
-    let ty = packet[0];
+    let ty = parsed.ty();
     let lane = match identify::identify(e, w, wire, from, parsed) {
         Ok(lane) => lane,
-        Err(why) => return e.peers.counters.count_drop(why, ty, from),
+        Err(why) => return e.peers.counters.count_drop(why, ty.0, from),
     };
-    e.peers.counters.stats.rx_pkts[usize::from(ty)] += 1;
-    let peer = lane
-        .first_of()
-        .or_else(|| announce::on_packet(&mut e.peers, &mut e.pending, w, lane, (PktType(ty), parsed)));
+    e.peers.counters.stats.rx_pkts[usize::from(ty.0)] += 1;
+    let peer =
+        lane.first_of().or_else(|| announce::on_packet(&mut e.peers, &mut e.pending, w, lane, (ty, parsed)));
     let Some(peer) = peer else { return };
     e.peers.counters.by_peer.of(peer).rx_pkts += 1;
     if e.peers.table[peer].state.owes_handshake() {
         handshake::queue_handshake(e, w, peer.into());
     }
-    let handler = &handlers::TABLE[usize::from(ty)];
+    let handler = &handlers::TABLE[usize::from(ty.0)];
     match (handler.id_use, parsed.msg_id()) {
         (Some(id_use), Some(msg_id)) => {
             let order = msg_order(e.peers.table[peer].next_rx, msg_id);
@@ -467,6 +466,6 @@ impl Counters {
             }
             _ => DropReason::Malformed,
         };
-        self.count_drop(why, packet.first().copied().unwrap_or(0), from);
+        self.count_drop(why, wire::peek_type(packet).map_or(0, |ty| ty.0), from);
     }
 }

@@ -32,6 +32,7 @@ pub use packet::Packet;
 pub use parse::parse;
 pub use print::{Item, Print, items};
 pub use rawaddr::RawAddr;
+pub use reader::peek_type;
 pub use rta::{AtomicOp, Datatype};
 pub use rtm::{Cause, Delivery};
 pub use size::{header_len, max_eager_payload, max_payload};

@@ -1,5 +1,6 @@
 //! A parsed packet of any type: copies of the headers, and the payload in place.
 
+use super::base::PktType;
 use super::ctl::{AtomRsp, Cts, CtsData, Eor, PeerError, ReadNack, ReadRsp, Receipt};
 use super::handshake::Handshake;
 use super::opt::Opts;
@@ -40,6 +41,26 @@ pub enum Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
+    /// Packet type, as it was when the packet was parsed: its memory may have changed since. // HOT
+    #[inline]
+    pub fn ty(&self) -> PktType {
+        match self {
+            Packet::Rtm(rtm) => rtm.ty,
+            Packet::Rtw(rtw) => rtw.ty,
+            Packet::Rtr(rtr) => rtr.ty(),
+            Packet::Rta(rta, _) => rta.ty(),
+            Packet::Cts(_) => PktType::CTS,
+            Packet::CtsData(..) => PktType::CTSDATA,
+            Packet::ReadRsp(..) => PktType::READRSP,
+            Packet::Eor(_) => PktType::EOR,
+            Packet::AtomRsp(..) => PktType::ATOMRSP,
+            Packet::Handshake(_) => PktType::HANDSHAKE,
+            Packet::Receipt(_) => PktType::RECEIPT,
+            Packet::ReadNack(_) => PktType::READ_NACK,
+            Packet::PeerError(_) => PktType::PEER_ERROR,
+        }
+    }
+
     /// Optional headers, if it is a REQ packet.
     #[inline]
     pub fn opts(&self) -> Option<&Opts> {

@@ -1,5 +1,6 @@
 //! Cursor for parsers, and `put` for builders.
 
+use super::base::PktType;
 use super::error::{ParseError, Section};
 use ucs::sync::copy_once;
 use zerocopy::{FromBytes, Immutable, IntoBytes, Unaligned};
@@ -56,6 +57,13 @@ pub(super) fn read_prefix<T: FromBytes + IntoBytes + Unaligned>(bytes: &[u8]) ->
     let mut value = T::new_zeroed();
     copy_once(head, value.as_mut_bytes());
     Some((value, rest))
+}
+
+/// The type of a packet, read once: a hint, since another process may be writing to the packet. Who goes by
+/// it checks the type in the header that it copies. // HOT
+#[inline(always)]
+pub fn peek_type(packet: &[u8]) -> Option<PktType> {
+    read_prefix(packet).map(|(ty, _)| PktType(ty))
 }
 
 #[cold]

@@ -55,6 +55,17 @@ pub struct Rta {
 }
 
 impl Rta {
+    /// Packet type.
+    #[inline]
+    pub fn ty(&self) -> PktType {
+        match self.kind {
+            RtaKind::Write => PktType::WRITE_RTA,
+            RtaKind::Fetch { .. } => PktType::FETCH_RTA,
+            RtaKind::Compare { .. } => PktType::COMPARE_RTA,
+            RtaKind::DcWrite { .. } => PktType::DC_WRITE_RTA,
+        }
+    }
+
     /// The data type, if we know it.
     pub fn datatype(&self) -> Option<Datatype> {
         Datatype::try_from(self.datatype).ok()
@@ -69,14 +80,14 @@ impl Rta {
     /// too short.
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let (ty, id) = match self.kind {
-            RtaKind::Write => (PktType::WRITE_RTA, 0),
-            RtaKind::Fetch { recv_id } => (PktType::FETCH_RTA, recv_id),
-            RtaKind::Compare { recv_id } => (PktType::COMPARE_RTA, recv_id),
-            RtaKind::DcWrite { send_id } => (PktType::DC_WRITE_RTA, send_id),
+        let id = match self.kind {
+            RtaKind::Write => 0,
+            RtaKind::Fetch { recv_id: id }
+            | RtaKind::Compare { recv_id: id }
+            | RtaKind::DcWrite { send_id: id } => id,
         };
         let hdr = RtaHdr {
-            base: Base::new(ty, ReqFlags::ATOMIC.union(self.opts.flags()).bits()),
+            base: Base::new(self.ty(), ReqFlags::ATOMIC.union(self.opts.flags()).bits()),
             msg_id: self.msg_id.into(),
             rma_iov_count: (self.rma_iov.count() as u32).into(),
             datatype: self.datatype.into(),

@@ -56,14 +56,19 @@ pub struct Rtr {
 }
 
 impl Rtr {
-    /// Writes the whole packet to `buf` and returns its length. Panics if `buf` is too short.
-    pub fn write(&self, buf: &mut [u8]) -> usize {
-        let ty = match self.kind {
+    /// Packet type.
+    #[inline]
+    pub fn ty(&self) -> PktType {
+        match self.kind {
             ReadKind::Short => PktType::SHORT_RTR,
             ReadKind::LongCts => PktType::LONGCTS_RTR,
-        };
+        }
+    }
+
+    /// Writes the whole packet to `buf` and returns its length. Panics if `buf` is too short.
+    pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = RtrHdr {
-            base: Base::new(ty, self.opts.flags().bits()),
+            base: Base::new(self.ty(), self.opts.flags().bits()),
             rma_iov_count: (self.rma_iov.count() as u32).into(),
             msg_length: self.msg_length.into(),
             recv_id: self.recv_id.into(),

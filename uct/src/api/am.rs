@@ -9,6 +9,7 @@
 use super::{EpTag, Error, SrcAddr};
 use std::cell::Cell;
 use std::sync::Arc;
+use ucs::sync::copy_once;
 
 /// One arrived active message. Dropping it gives the buffer back; [`Am::keep`] holds on to it.
 pub struct Am<'a> {
@@ -67,10 +68,12 @@ impl<'a> Am<'a> {
         }
     }
 
-    /// The active message id.
+    /// The active message id. Each call reads it: the next one may find another, if the sender is dishonest.
     #[inline(always)]
     pub fn id(&self) -> u8 {
-        self.packet[0]
+        let mut id = [0];
+        copy_once(&self.packet[..1], &mut id);
+        id[0]
     }
 
     /// Data packed by the sender, after the id.

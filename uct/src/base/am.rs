@@ -68,6 +68,12 @@ impl AmTable {
     #[inline(always)]
     pub fn dispatch(&self, am: Am<'_>) {
         let id = am.id();
+        self.dispatch_as(id, am);
+    }
+
+    /// As [`dispatch`](Self::dispatch), for a caller that has read the id and goes by it. // HOT
+    #[inline(always)]
+    pub fn dispatch_as(&self, id: u8, am: Am<'_>) {
         if self.is_running() {
             return self.drop_one(id);
         }
@@ -193,6 +199,28 @@ mod tests {
         let table = AmTable::default();
         table.dispatch(am(&[7, 1]));
         assert_eq!(table.dropped(), 1);
+    }
+
+    /// A sender that changes the id after it was read changes nothing.
+    #[test]
+    fn the_id_that_was_read_decides() {
+        let table = Rc::new(AmTable::default());
+        let seen = Rc::new(Cell::new(0));
+        for id in [7, 8] {
+            let (t, s) = (table.clone(), seen.clone());
+            // The row of a handler that runs is not touched: another handler takes its place afterwards.
+            table.set(
+                id,
+                Some(Box::new(move |_| {
+                    t.set(id, None);
+                    s.set(id);
+                })),
+            );
+        }
+        table.dispatch_as(7, am(&[8]));
+        assert_eq!((seen.get(), table.dropped()), (7, 0));
+        table.dispatch_as(7, am(&[8]));
+        assert_eq!((seen.get(), table.dropped()), (7, 1));
     }
 
     #[test]

@@ -131,12 +131,10 @@ impl Shared {
     /// Dispatches a traced message, and shows it again if it has no handler.
     #[cold]
     fn dispatch_traced(&self, am: Am<'_>) {
-        let (source, packet, before) = (am.source(), am.packet(), self.handlers.dropped());
-        self.handlers.dispatch(am);
-        if self.handlers.dropped() > before
-            && let Some((&id, head)) = packet.split_first()
-        {
-            let kind = TraceKind::Dropped(source);
+        let (source, id, packet, before) = (am.source(), am.id(), am.packet(), self.handlers.dropped());
+        self.handlers.dispatch_as(id, am);
+        if self.handlers.dropped() > before {
+            let (kind, head) = (TraceKind::Dropped(source), &packet[1..]);
             (self.tracer.borrow_mut())(TraceEvent { kind, id, head, len: head.len() });
         }
     }
@@ -186,12 +184,14 @@ struct HandlerSink<'a> {
 impl Sink for HandlerSink<'_> {
     #[inline]
     fn on_am(&mut self, am: Am<'_>) {
-        if self.by == Progressor::ProgressThread && self.shared.for_callers.borrow()[usize::from(am.id())] {
+        // Read once: between two reads the sender could change who runs the handler.
+        let id = am.id();
+        if self.by == Progressor::ProgressThread && self.shared.for_callers.borrow()[usize::from(id)] {
             self.shared.kept_len.set(self.shared.kept_len.get() + 1);
             self.shared.kept_bytes.set(self.shared.kept_bytes.get() + am.packet().len());
             return self.shared.kept.borrow_mut().push_back((am.source(), self.shared.receiver(), am.keep()));
         }
-        TableSink(&self.shared.handlers).on_am(am);
+        self.shared.handlers.dispatch_as(id, am);
     }
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {

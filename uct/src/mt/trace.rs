@@ -112,8 +112,8 @@ impl<S> TracedSink<'_, S> {
         (self.tracer.borrow_mut())(TraceEvent { kind, id, head, len: head.len() });
     }
 
-    fn returned(&self, ep: EpTag, packet: &[u8]) {
-        if let Some((&id, head)) = packet.split_first() {
+    fn returned(&self, ep: EpTag, sent: &[u8]) {
+        if let Some((&id, head)) = sent.split_first() {
             self.show(TraceKind::Returned(ep), id, head);
         }
     }

@@ -20,6 +20,7 @@ use arrayvec::ArrayVec;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use ucs::coll::slots::{SlotId, Slots};
+use ucs::sync::copy_once;
 
 const EP_ADDR_LEN: usize = size_of::<u32>();
 
@@ -115,12 +116,20 @@ impl<I: Iface> Paired<I> {
     }
 }
 
+/// The number in front of a packet that has something behind it, read once. // HOT
+#[inline(always)]
+fn number(packet: &[u8]) -> Option<u32> {
+    let (prefix, _) = packet.split_at_checked(PREFIX).filter(|(_, rest)| !rest.is_empty())?;
+    let mut number = [0; PREFIX];
+    copy_once(prefix, &mut number);
+    Some(u32::from_le_bytes(number))
+}
+
 impl<I> Shared<I> {
     /// Notes the receiving endpoint of a packet; counts it and answers false if there is none. // HOT
     #[inline]
     fn receives(&self, packet: &[u8]) -> bool {
-        let number = packet.first_chunk().filter(|_| packet.len() > PREFIX).map(|n| u32::from_le_bytes(*n));
-        let receiver = match number {
+        let receiver = match number(packet) {
             Some(0) => Some(None),
             Some(number) => self.eps.borrow().get(SlotId::from_raw(number)).map(|tag| Some(*tag)),
             None => None,

@@ -18,7 +18,7 @@ use crate::rdm::pending::Pending;
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::protocols::zcopy_recv::ZcopyRecv;
 use crate::rdm::status::PeerError;
-use crate::wire::PktType;
+use crate::wire::{PktType, peek_type};
 
 impl Engine {
     /// Returns the parts that take back packets to receivers that were not ready.
@@ -226,9 +226,9 @@ impl Pending {
     ) {
         let Some(lane) = peers.table.lane(to) else { return };
         // A peer closed by force still gets its errors.
-        let error_types = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
+        let error_types = [PktType::PEER_ERROR, PktType::HANDSHAKE];
         let is_error =
-            target == ResendTo::MainQp && packet.first().is_some_and(|ty| error_types.contains(ty));
+            target == ResendTo::MainQp && peek_type(packet).is_some_and(|ty| error_types.contains(&ty));
         // Also its messages: their order goes on.
         let is_kept = |peer: PeerId| peers.table.get(peer).is_some_and(Peer::may_reopen);
         let is_kept = is_error || to.first_of().is_some_and(is_kept);

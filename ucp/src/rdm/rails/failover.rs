@@ -22,8 +22,9 @@ use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::wire::ctl::ErrorRef;
+use crate::wire::rtr::ReadKind;
 use crate::wire::rtw::RtwBody;
-use crate::wire::{self, Opts, Packet, PktType};
+use crate::wire::{self, Opts, Packet};
 
 /// Whether an unacknowledged packet may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +51,7 @@ impl Resend {
                 (RtwBody::Eager, Some(send_id)) => Resend::EndOp(send_id),
                 (RtwBody::Eager, None) => Resend::Unsafe,
             },
-            Ok(Packet::Rtr(rtr)) if packet[0] == PktType::LONGCTS_RTR.0 => Resend::EndOp(rtr.recv_id),
+            Ok(Packet::Rtr(rtr)) if rtr.kind == ReadKind::LongCts => Resend::EndOp(rtr.recv_id),
             Ok(_) => Resend::Safe,
             Err(_) => Resend::Unneeded,
         }

@@ -15,7 +15,7 @@ use crate::rdm::rma::RmaOps;
 use crate::rdm::rma::ops;
 use crate::rdm::stats::Counters;
 use crate::rdm::types::Emulation;
-use crate::wire::PktType;
+use crate::wire::{PktType, peek_type};
 
 impl RmaOps {
     /// Starts an operation with its only packet, of at most `max` bytes, which `fill` writes. `None`: no
@@ -93,7 +93,7 @@ pub(in crate::rdm) fn recv_short_rma<W: Wire>(
     from: Source,
     packet: &[u8],
 ) -> bool {
-    match packet.first().map(|&ty| PktType(ty)) {
+    match peek_type(packet) {
         Some(PktType::DC_EAGER_RTW) => {
             ops::in_memory(e, w, |e, w| write::recv_short(e, w, wire, from, packet))
         }

@@ -716,6 +716,7 @@ fn every_type_in_use_has_golden_bytes() {
 fn golden_packets_are_parsed() {
     for golden in all() {
         assert_eq!(parse(&golden.bytes()), Ok(golden.packet), "{}", golden.hex);
+        assert_eq!(golden.packet.ty().0, golden.bytes()[0], "{}", golden.hex);
     }
 }
 

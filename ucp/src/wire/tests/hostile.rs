@@ -21,6 +21,7 @@ fn is_consistent(wire: &[u8]) {
     assert_eq!(parse(wire), parse::parse_general(wire));
     let Ok(packet) = parse(wire) else { return };
     assert!(packet.payload().len() < wire.len());
+    assert_eq!(packet.ty().0, wire[0]);
     let again = bytes(&packet);
     let reparsed = parse(&again).expect("own packet is accepted");
     assert_eq!(without_flags(reparsed), without_flags(packet));

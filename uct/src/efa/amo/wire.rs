@@ -2,6 +2,7 @@
 
 use crate::api::{AtomicOp, Error};
 use std::ops::RangeInclusive;
+use ucs::sync::copy_once;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian as le};
 
 /// Active message ids that the transport keeps for emulated atomics: the last three. No packet type of EFA
@@ -107,6 +108,16 @@ const ERRORS: [Error; 5] = [
     Error::Cancelled,
 ];
 
+/// A copy of a packet, which its sender may be changing, if it has the length of a `T`.
+fn copy<T: FromBytes + IntoBytes>(packet: &[u8]) -> Option<T> {
+    let mut copy = T::new_zeroed();
+    if packet.len() != size_of::<T>() {
+        return None;
+    }
+    copy_once(packet, copy.as_mut_bytes());
+    Some(copy)
+}
+
 impl Request {
     pub(super) fn write(&self, to: &mut [u8]) -> usize {
         let op = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or_default();
@@ -130,7 +141,7 @@ impl Request {
 
     /// The request in a packet. `Err`: one that cannot be understood, and the response to it.
     pub(super) fn read(packet: &[u8]) -> Option<Result<(Request, u32), (Response, u32)>> {
-        let p = RequestLayout::ref_from_bytes(packet).ok().filter(|p| p.id == REQUEST)?;
+        let p = copy::<RequestLayout>(packet).filter(|p| p.id == REQUEST)?;
         let id = OpId { slot: p.slot.get(), generation: p.generation.get() };
         let (width, kind) = (usize::from(p.width), KINDS.get(usize::from(p.op)));
         let qkey = p.qkey.get();
@@ -163,7 +174,7 @@ impl Response {
     }
 
     pub(super) fn read(packet: &[u8]) -> Option<Response> {
-        let p = ResponseLayout::ref_from_bytes(packet).ok().filter(|p| p.id == RESPONSE)?;
+        let p = copy::<ResponseLayout>(packet).filter(|p| p.id == RESPONSE)?;
         let id = OpId { slot: p.slot.get(), generation: p.generation.get() };
         let result = match usize::from(p.status).checked_sub(1) {
             None => Ok(p.old.get()),

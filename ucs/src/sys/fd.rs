@@ -1,11 +1,14 @@
 //! Wake-up descriptors: eventfd and epoll set. Blocks only in `Epoll::wait`.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
+use super::thread::spawn_masked;
 use crate::Errno;
 
 /// A counter behind a descriptor: readable while not zero. Non-blocking, closed on exec.
@@ -55,6 +58,34 @@ impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Threads of [`close_elsewhere`] at a time. What comes then stays open.
+const MAX_CLOSERS: usize = 64;
+
+/// Closes descriptors that somebody else has passed, without waiting for it: a TCP connection may linger, and
+/// a file system of a user may never answer. A thread does that.
+#[cold]
+pub fn close_elsewhere(fds: Vec<OwnedFd>) {
+    static CLOSERS: AtomicUsize = AtomicUsize::new(0);
+    // What no thread takes is not dropped.
+    let fds = ManuallyDrop::new(fds);
+    if fds.is_empty() {
+        return;
+    }
+    if CLOSERS.fetch_add(1, Ordering::Relaxed) < MAX_CLOSERS {
+        let close = move || {
+            drop(ManuallyDrop::into_inner(fds));
+            CLOSERS.fetch_sub(1, Ordering::Relaxed);
+        };
+        match spawn_masked("ucs-close", 64 << 10, close) {
+            Ok(_) => return,
+            Err(errno) => tracing::warn!(%errno, "descriptors of a peer stay open: no thread closes them"),
+        }
+    } else {
+        tracing::warn!("descriptors of a peer stay open: closing others takes too long");
+    }
+    CLOSERS.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Events for which a descriptor is waited for. Errors and hang-ups are reported in any case.
@@ -151,6 +182,20 @@ mod tests {
     use super::*;
 
     const NOW: Option<Duration> = Some(Duration::ZERO);
+
+    #[test]
+    fn a_lingering_connection_is_closed_elsewhere() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingers = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        lingers.set_nonblocking(true).unwrap();
+        // Nobody reads it.
+        while std::io::Write::write(&mut lingers, &[0; 1 << 16]).is_ok() {}
+        let long = Duration::from_secs(5);
+        rustix::net::sockopt::set_socket_linger(&lingers, Some(long)).unwrap();
+        let start = std::time::Instant::now();
+        close_elsewhere(vec![lingers.into()]);
+        assert!(start.elapsed() < long / 2, "{:?}", start.elapsed());
+    }
 
     #[test]
     fn signals_add_up_and_clear() {

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -59,6 +59,26 @@ pub fn yama_scope() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
+/// Lets any process of this user access the memory of this one, for the rest of its life, if that is `wanted`
+/// and the system would not by itself.
+pub fn let_peers_in(wanted: bool) {
+    static LET_IN: Once = Once::new();
+    if has_to_let_in(wanted, yama_scope) {
+        LET_IN.call_once(|| {
+            // As without Yama: whoever may send this process a signal may access its memory.
+            if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
+                tracing::debug!("cannot let peers in: {e}");
+            }
+        });
+    }
+}
+
+/// Without Yama, and with a scope of 0, processes of one user may access each other; with one above 1 no
+/// process can permit it.
+fn has_to_let_in(wanted: bool, scope: impl FnOnce() -> Option<u32>) -> bool {
+    wanted && scope() == Some(1)
+}
+
 /// Field 22 of a `/proc/PID/stat` line. The name (field 2) is in parentheses and may contain anything.
 fn start_in(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -66,6 +86,19 @@ fn start_in(stat: &str) -> Option<u64> {
 
 /// `SO_PEERPIDFD`; the libc crate has it under some targets only.
 const SO_PEERPIDFD: libc::c_int = 77;
+
+/// `SO_PASSRIGHTS`, which the libc crate does not have.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Has the system refuse messages with descriptors to a unix socket, and to sockets accepted from it. Such a
+/// descriptor is closed when its message is received or dropped, and that takes as long as its sender has
+/// prepared: a TCP connection may linger for years. False before Linux 6.16, which cannot.
+pub fn refuse_descriptors(socket: impl AsFd) -> bool {
+    let (off, len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+    let (socket, at) = (socket.as_fd().as_raw_fd(), (&raw const off).cast());
+    // SAFETY: `at` and `len` name an integer of ours, which is what the option wants.
+    unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, at, len) == 0 }
+}
 
 /// The process at the other end of a unix socket, as it was when the connection was made or listened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +297,20 @@ mod tests {
         assert_eq!(start_in("7 (x"), None);
         assert_eq!(ProcId::current(), ProcId::current());
         assert!(ProcId::current().start > 0);
+    }
+
+    #[test]
+    fn peers_are_let_in_only_where_yama_asks_the_process() {
+        for (wanted, scope, lets_in) in [
+            (true, Some(1), true),
+            (true, Some(0), false),
+            (true, Some(2), false),
+            (true, Some(3), false),
+            (true, None, false),
+            (false, Some(1), false),
+        ] {
+            assert_eq!(has_to_let_in(wanted, || scope), lets_in, "{wanted} {scope:?}");
+        }
     }
 
     #[test]

@@ -6,8 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
+use super::proc::refuse_descriptors;
 use crate::Errno;
 use crate::mem::MemError;
+
+/// Reads of a call of [`WakeSocket::clear`]. Honest peers never leave as much as one takes.
+const MAX_READS: u32 = 16;
 
 /// Both ends, in the process that sleeps. Readable after a wake-up.
 ///
@@ -24,6 +28,7 @@ impl WakeSocket {
     pub fn new() -> Result<WakeSocket, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        refuse_descriptors(&near);
         Ok(WakeSocket { near, far })
     }
 
@@ -37,10 +42,11 @@ impl WakeSocket {
         signal(&self.far)
     }
 
-    /// Drops all wake-ups so far. Check for work after this and before sleeping.
+    /// Drops all wake-ups so far. Check for work after this and before sleeping. A peer that sends more than
+    /// honest ones leaves some: the sleeper then does not sleep, and misses nothing.
     pub fn clear(&self) -> Result<(), Errno> {
         let mut bytes = [0; 512];
-        loop {
+        for _ in 0..MAX_READS {
             match rustix::net::recv(&self.near, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) if len < bytes.len() => return Ok(()),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -48,6 +54,7 @@ impl WakeSocket {
                 Err(e) => return Err(e.into()),
             }
         }
+        Ok(())
     }
 }
 
@@ -154,6 +161,43 @@ mod tests {
         honest.signal().unwrap();
         socket.clear().unwrap();
         assert!(is_readable(&socket));
+    }
+
+    #[test]
+    fn a_peer_that_sends_without_end_holds_nobody() {
+        let socket = WakeSocket::new().unwrap();
+        let hostile = peer_of(&socket);
+        // As many bytes as the socket holds, and more at each read.
+        let send = || rustix::net::send(&hostile.fd, &[0; 4096], SendFlags::DONTWAIT).is_ok();
+        while send() {}
+        let mut reads = 0;
+        while is_readable(&socket) && reads < 10_000 {
+            socket.clear().unwrap();
+            reads += 1;
+        }
+        assert!((2..10_000).contains(&reads), "all at once, or never: {reads}");
+    }
+
+    /// Closing waits for a TCP connection that lingers, and whoever receives a descriptor without taking it
+    /// closes it.
+    #[test]
+    fn a_peer_that_passes_a_lingering_socket_holds_nobody() {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+        let socket = WakeSocket::new().unwrap();
+        if !refuse_descriptors(&socket.near) {
+            println!("skipped: a_peer_that_passes_a_lingering_socket_holds_nobody: Linux before 6.16");
+            return;
+        }
+        let hostile = peer_of(&socket);
+        let lingers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut with = SendAncillaryBuffer::new(&mut space);
+        let fds = [lingers.as_fd()];
+        with.push(SendAncillaryMessage::ScmRights(&fds));
+        let sent = sendmsg(&hostile.fd, &[std::io::IoSlice::new(&[1])], &mut with, SendFlags::DONTWAIT);
+        assert_eq!(sent, Err(rustix::io::Errno::PERM));
+        hostile.signal().unwrap();
+        assert!(is_readable(&socket), "wake-ups without one arrive");
     }
 
     #[test]

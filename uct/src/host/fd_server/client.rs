@@ -9,12 +9,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
-    SocketType,
+    SocketType, sockopt,
 };
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use ucs::sys::fd::close_elsewhere;
 use ucs::sys::{PeerCred, PidFd};
 use zerocopy::IntoBytes;
 
@@ -22,6 +23,9 @@ use zerocopy::IntoBytes;
 pub const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Pause between two attempts to connect when the backlog is full.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Most descriptors of a message (`SCM_MAX_FD`). There is room for all, since the system closes the rest.
+const MAX_PASSED: usize = 253;
 
 pub struct ReceivedExport {
     pub mem: OwnedFd,
@@ -79,12 +83,18 @@ pub fn send_request(
     Ok(())
 }
 
+/// Whether a descriptor may be what was asked for. Others take as long to close as the peer has prepared.
+fn is_memory_or_socket(fd: &OwnedFd) -> bool {
+    let is_socket = || sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
+    rustix::fs::fcntl_get_seals(fd).is_ok() || is_socket()
+}
+
 pub type Replies = PerName<Result<ReceivedExport, ConnectError>>;
 
 /// Receives the reply about what was `wanted`; `None` if it has not arrived.
 pub fn receive_reply(socket: &OwnedFd, wanted: &[Capability]) -> Result<Option<Replies>, ConnectError> {
     let mut bytes = [0; BUF_LEN];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut receive = || {
         let mut room = [IoSliceMut::new(&mut bytes)];
@@ -99,10 +109,18 @@ pub fn receive_reply(socket: &OwnedFd, wanted: &[Capability]) -> Result<Option<R
         Err(Errno::AGAIN) => return Ok(None),
         message => message.map_err(connect_error("receive from a peer's fd server"))?,
     };
-    let mut fds = ancillary.drain().flat_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),
-        _ => Vec::new(),
-    });
+    let fds: Vec<_> = ancillary
+        .drain()
+        .flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    if fds.len() > MAX_FDS || !fds.iter().all(is_memory_or_socket) {
+        close_elsewhere(fds);
+        return Err(ConnectError::Malformed);
+    }
+    let mut fds = fds.into_iter();
     if message.bytes == 0 {
         return Err(ConnectError::Gone);
     }

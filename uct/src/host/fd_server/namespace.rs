@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ucs::sys::host;
+use ucs::sys::proc::refuse_descriptors;
 
 const KEY_BITS: u32 = 32;
 /// Prefix of every socket's name, before the key in hexadecimal. In a directory, which hosts may share, the
@@ -94,6 +95,7 @@ impl SocketNamespace {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
                 .map_err(|e| open_error("make a socket", e))?;
+            refuse_descriptors(&socket);
             let addr = self.socket_addr(key).map_err(|e| open_error("name a socket", e))?;
             match rustix::net::bind(&socket, &addr) {
                 Ok(()) => {}

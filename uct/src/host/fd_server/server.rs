@@ -15,6 +15,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use ucs::sys::fd::close_elsewhere;
+use ucs::sys::proc::refuse_descriptors;
 use ucs::sys::{EventFd, PeerCred};
 use zerocopy::IntoBytes;
 
@@ -28,6 +30,8 @@ const BACKOFF: Duration = Duration::from_millis(20);
 
 pub struct ServerThread {
     listener: OwnedFd,
+    /// Whether connections carry no descriptors, so that closing them takes no time.
+    closes_at_once: bool,
     namespace: SocketNamespace,
     shared: Arc<Shared>,
     seats: Seats,
@@ -55,7 +59,17 @@ impl ServerThread {
         shared.watches.epoll().add(&shared.stop, STOP)?;
         let spare = Some(EventFd::new()?);
         let (seats, guesses) = (Seats::new(), RefCell::new(Guesses::new()));
-        Ok(ServerThread { listener, namespace, shared, seats, guesses, next_token: FIRST_CLIENT, spare })
+        let closes_at_once = refuse_descriptors(&listener);
+        Ok(ServerThread {
+            listener,
+            closes_at_once,
+            namespace,
+            shared,
+            seats,
+            guesses,
+            next_token: FIRST_CLIENT,
+            spare,
+        })
     }
 
     pub fn run(mut self) {
@@ -100,7 +114,10 @@ impl ServerThread {
         match accepted {
             Ok(client) if PeerCred::of(&client).is_ok_and(PeerCred::is_same_user) => self.seat(client),
             // Another user's gets one answer, and no seat.
-            Ok(stranger) => drop(reply(&stranger, &[const { Err(Status::Denied) }; MAX_NAMES])),
+            Ok(stranger) => {
+                let _ = reply(&stranger, &[const { Err(Status::Denied) }; MAX_NAMES]);
+                self.close(stranger);
+            }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(errno) => {
                 tracing::warn!(%errno, "the fd server cannot accept a client");
@@ -109,24 +126,37 @@ impl ServerThread {
         }
     }
 
+    /// Closes a connection, in which its client may have put descriptors that it takes long to close.
+    fn close(&self, client: OwnedFd) {
+        if !self.closes_at_once {
+            close_elsewhere(vec![client]);
+        }
+    }
+
     fn seat(&mut self, client: OwnedFd) {
         // The request mostly arrives with the connection.
         match self.receive(&client) {
-            Received::Request(lookups, KeepOpen::No) => drop(reply(&client, &lookups)),
+            Received::Request(lookups, KeepOpen::No) => {
+                let _ = reply(&client, &lookups);
+                self.close(client);
+            }
             // Before the reply: the end of a kept connection is the notification of a death.
             Received::Request(lookups, KeepOpen::Yes) => match self.register(&client) {
                 Some(token) => {
                     self.seats.add_answered(token, client);
                     self.reply_to(token, &lookups);
                 }
-                None => drop(reply(&client, &retry_later(&lookups))),
+                None => {
+                    let _ = reply(&client, &retry_later(&lookups));
+                    self.close(client);
+                }
             },
-            Received::Nothing => {
-                if let Some(token) = self.register(&client) {
-                    self.seats.add_silent(token, client);
-                } // Else it sees the hang-up and connects again.
-            }
-            Received::HungUp => {}
+            Received::Nothing => match self.register(&client) {
+                Some(token) => self.seats.add_silent(token, client),
+                // It sees the hang-up and connects again.
+                None => self.close(client),
+            },
+            Received::HungUp => self.close(client),
         }
     }
 
@@ -191,6 +221,7 @@ impl ServerThread {
         if let Some(client) = self.seats.remove(token) {
             // Closing would do, unless a forked child holds a copy.
             let _ = self.shared.watches.epoll().remove(&client);
+            self.close(client);
         }
     }
 

@@ -10,6 +10,7 @@ use crate::api::{Error, OpenError};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use ucs::mem::{MemError, SharedMem};
+use ucs::sys::fd::close_elsewhere;
 use ucs::sys::{PeerCred, proc};
 
 use rustix::io::Errno;
@@ -34,6 +35,8 @@ fn socket() -> Result<OwnedFd, Errno> {
 /// A bound name, not yet listening.
 pub(super) struct QpName {
     socket: OwnedFd,
+    /// Whether connections to it carry no descriptors, so that closing them takes no time.
+    closes_at_once: bool,
 }
 
 impl QpName {
@@ -47,8 +50,9 @@ impl QpName {
             );
             OpenError::Exhausted { why, errno }
         })?;
+        let closes_at_once = proc::refuse_descriptors(&socket);
         match rustix::net::bind(&socket, &address(iid, qpn).map_err(sys("abstract name"))?) {
-            Ok(()) => Ok(Some(QpName { socket })),
+            Ok(()) => Ok(Some(QpName { socket, closes_at_once })),
             Err(Errno::ADDRINUSE) => Ok(None),
             Err(e) => Err(sys("bind")(e)),
         }
@@ -61,11 +65,12 @@ impl QpName {
 
     /// Accepts and drops waiting connections; peers do not wait for this.
     pub(super) fn accept_all(&self) {
+        let accept = || rustix::net::accept_with(self.socket.as_fd(), SocketFlags::CLOEXEC).ok();
         // Bounded: peers that connect faster must not keep us here.
-        for _ in 0..BACKLOG {
-            if rustix::net::accept_with(self.socket.as_fd(), SocketFlags::CLOEXEC).is_err() {
-                break;
-            }
+        let connections = std::iter::from_fn(accept).take(BACKLOG as usize);
+        match self.closes_at_once {
+            true => connections.for_each(drop),
+            false => close_elsewhere(connections.collect()),
         }
     }
 }

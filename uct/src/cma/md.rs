@@ -65,12 +65,7 @@ impl Md {
         if let Some(why) = probe::unavailable_reason() {
             return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
         }
-        if config.allow_peers && ucs::sys::proc::yama_scope() == Some(1) {
-            // As without Yama: whoever may send us a signal may access our memory.
-            if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
-                tracing::debug!("cannot let peers in: {e}");
-            }
-        }
+        ucs::sys::proc::let_peers_in(config.allow_peers);
         let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
         Ok(Md::new(server, config.map, config.answer_timeout))
     }

@@ -30,6 +30,17 @@ fn put(ep: &Ep, bytes: &[u8], to: *const u8, rkey: &Rkey) -> Outcome {
     }
 }
 
+/// [`ucs::sys::proc::let_peers_in`] gets the setting as it is.
+#[test]
+fn a_setting_keeps_peers_out() {
+    use ucs::config::{Source, Table};
+    for (value, lets_in) in [("n", false), ("y", true)] {
+        let source = Source::empty().with("UCX_CMA_LET_IN", value);
+        assert_eq!(Config::load(&source).unwrap().allow_peers, lets_in);
+    }
+    assert!(Config::default().allow_peers, "unless it is told otherwise");
+}
+
 #[test]
 fn unallocated_memory_is_reached_by_syscall() {
     let (a, b, ep) = pair();

@@ -1,7 +1,7 @@
 //! Handshakes between nodes in one process, and what must not pass.
 
 use super::session::EPOCH_BITS;
-use super::wire::{CLEAR, Clear, TAG};
+use super::wire::{CLEAR, Clear, Message, TAG};
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -105,6 +105,44 @@ fn both_directions_after_one_handshake() {
     assert!(opens(&mut a, &back, b"") && is_dropped(&mut a, &back));
     assert_eq!((a.stats().initiated, b.stats().accepted, a.stats().repeated), (1, 1, 1));
     assert!(is_dropped(&mut b, &back), "not in the other direction");
+}
+
+/// The secret is the job's: it tells the job's processes from others, and not from each other.
+#[test]
+fn everybody_with_the_secret_speaks_as_any_node() {
+    let (mut posing, mut b) = (node(A, 9), node(B, 2));
+    posing.connect(0, B);
+    shake(&mut posing, &mut b, 0, || false);
+    let mut datagram = seal(&mut posing, B, b"I am A");
+    let opened = open(&mut b, 3, 0, &mut datagram);
+    assert!(matches!(opened, Opened::Datagram { node: A, bytes, .. } if bytes == b"I am A"));
+}
+
+#[test]
+fn who_learns_the_secret_later_reads_what_he_recorded() {
+    let (mut a, mut b) = (node(A, 1), node(B, 2));
+    a.connect(0, B);
+    let mut next = a.poll_send(0).expect("a handshake begins").1;
+    let mut recorded = vec![next];
+    for (to, sender) in [B, A, B].into_iter().zip([A, B, A]) {
+        let to = if to == A { &mut a } else { &mut b };
+        let Opened::Answer(answer) = open(to, sender, 0, &mut next) else { panic!("no answer") };
+        recorded.push(answer);
+        next = answer;
+    }
+    assert!(matches!(open(&mut a, B, 0, &mut next), Opened::Up(B)));
+    let sealed = seal(&mut a, B, b"in confidence");
+    // All of this is what passed over the network. The secret comes later.
+    let [.., request, accept] = &recorded[..] else { panic!("four messages") };
+    let salts = [request, accept].map(|message| Message::read_from_bytes(message).unwrap().salt);
+    let number = Clear::read_from_prefix(&sealed).unwrap().0.number.get();
+    for (learned, reads) in [(secret(1), true), (secret(2), false)] {
+        let [from_a, from_b] = learned.session((A, &salts[0]), (B, &salts[1]));
+        let mut session = session::Session::new(A, 0, salts, from_b, from_a);
+        let mut datagram = sealed.clone();
+        let read = session.open(number, &mut datagram);
+        assert_eq!(read.is_ok_and(|bytes| bytes == b"in confidence"), reads);
+    }
 }
 
 /// Computed by another implementation from the layout in the documentation.

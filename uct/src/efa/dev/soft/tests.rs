@@ -13,6 +13,16 @@ use proptest::prelude::*;
 
 const QKEY: u32 = 0x1234_5678;
 
+/// [`ucs::sys::proc::let_peers_in`] gets the setting as it is.
+#[test]
+fn a_setting_keeps_peers_out_of_the_device() {
+    use ucs::config::{Source, Table};
+    for (value, lets_in) in [("n", false), ("y", true)] {
+        let source = Source::empty().with("SOFTEFA_LET_IN", value);
+        assert_eq!(SoftConfig::load(&source).unwrap().allow_peers, lets_in);
+    }
+}
+
 struct Side {
     dev: Device<Inproc>,
     pd: Pd,

@@ -100,9 +100,7 @@ impl Shm {
         profile: &Profile,
         first_qpn: u16,
     ) -> Result<Shm, OpenError> {
-        if profile.allow_peers {
-            vm::allow_peers();
-        }
+        proc::let_peers_in(profile.allow_peers);
         let attr = &profile.attr;
         let (seg, table) = DevSeg::create("softefa.dev", attr.max_ah, attr.max_mr, profile.strict)
             .map_err(|e| no_segment("the key table", &e))?;

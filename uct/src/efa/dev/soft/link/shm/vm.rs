@@ -3,22 +3,8 @@
 #![allow(unsafe_code)]
 
 use crate::efa::dev::DevStatus;
-use std::sync::Once;
 use ucs::Errno;
 use ucs::mem::page::page_size;
-
-/// Allows any process of this user to access our memory, for the rest of this process's life, where the
-/// system would not (Yama's ptrace_scope is 1).
-pub(super) fn allow_peers() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        if ucs::sys::proc::yama_scope() != Some(1) {
-            return;
-        }
-        // SAFETY: sets an attribute of this process; without Yama it fails with EINVAL and changes nothing.
-        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
-    });
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyDir {

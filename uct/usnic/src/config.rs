@@ -42,6 +42,9 @@ pub struct Config {
     pub keepalive: u64,
     /// Probes without an answer after which a peer is dead.
     pub probes: u32,
+    /// Times that a segment is sent again to a peer that is heard. If it has then not arrived, and as long
+    /// has passed as a silent peer is given, the path drops datagrams of its length.
+    pub resends: u32,
     /// Time from the first to the second request to connect; it doubles from then on.
     pub hello_interval: u64,
     /// Requests to connect without an answer after which a peer is unreachable.
@@ -79,6 +82,7 @@ impl Default for Config {
             quantum: 16,
             keepalive: 1_000 * MS,
             probes: 5,
+            resends: 12,
             hello_interval: 20 * MS,
             hellos: 8,
             max_assemblies: 4096,

@@ -67,6 +67,8 @@ pub struct Segment {
     pub seq: Seq,
     /// When it was last sent, ns.
     pub sent: u64,
+    /// When it was sent first, ns.
+    pub first_sent: u64,
     /// How often it was sent.
     pub tries: u32,
     /// Sends posted and not completed.
@@ -122,6 +124,7 @@ impl SegmentPool {
             endpoint: 0,
             seq: Seq(0),
             sent: 0,
+            first_sent: 0,
             tries: 0,
             posted: 0,
             room: Room::NONE,

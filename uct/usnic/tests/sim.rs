@@ -212,6 +212,43 @@ fn a_peer_in_the_place_of_another_is_noticed() {
     assert!(world.nodes[1].received.whole.contains(&7) && !world.nodes[1].received.whole.contains(&2));
 }
 
+/// The clock of its host was set back between two processes.
+#[test]
+fn a_peer_with_an_earlier_clock_takes_the_place_of_another() {
+    let mut world = pair(CALM, |n| Config { epoch: 100, ..plain(n) });
+    world.watch = false;
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    world.nodes[1].module = usnic::Module::new(Config { epoch: 50, salt: 77, ..plain(1) }, world.now);
+    world.send(1, 0, 2, 10);
+    run(&mut world, 500 * MS);
+    assert!(world.nodes[0].received.whole.contains(&2), "{:?}", world.nodes[0].module.stats());
+    let dead: Vec<_> = world.nodes[0].received.dead.iter().map(|(_, _, why)| *why).collect();
+    assert_eq!(dead, [Death::Restarted]);
+}
+
+/// Short ones get through, so the peer is heard.
+#[test]
+fn a_path_that_drops_long_datagrams_ends_the_connection_within_a_bound() {
+    let mut world = pair(CALM, plain);
+    world.network.longest = 1_000;
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    let start = world.now;
+    world.send(0, 1, 2, 100_000);
+    for id in 0..300 {
+        world.send(0, 1, 1000 + 29 * 31 * id, 10);
+        run(&mut world, 100 * MS);
+        if !world.nodes[0].received.dead.is_empty() {
+            break;
+        }
+    }
+    let (_, node, why) = world.nodes[0].received.dead[0];
+    assert_eq!((node, why), (1, Death::Undelivered { len: 1472 }));
+    assert!(world.now - start <= 15_000 * MS, "{} ns", world.now - start);
+    assert_eq!(world.nodes[1].received.dead.len(), 0);
+}
+
 /// Datagrams that are sent before the peer's MTU is known fit it too.
 #[test]
 fn peers_of_two_mtus() {

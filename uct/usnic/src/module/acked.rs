@@ -103,6 +103,15 @@ impl Endpoint {
         core.release(id);
     }
 
+    /// Length of the oldest segment, if it was sent so often that the path must drop what is as long.
+    pub(super) fn undelivered(&self, core: &Core, now: u64) -> Option<u32> {
+        let segment = &core.segments[self.window.get(self.window.first())?];
+        let config = &core.config;
+        let is_late =
+            now.saturating_sub(segment.first_sent) >= config.keepalive * u64::from(config.probes + 2);
+        (is_late && segment.tries > config.resends).then_some(segment.len)
+    }
+
     fn on_duplicate(&mut self, core: &mut Core, now: u64) {
         core.stats.acks_duplicate += 1;
         let Some(id) = self.window.get(self.window.first()) else { return };

@@ -270,6 +270,9 @@ impl Endpoint {
         let room = core.hotel.check_in(due, Guest::Segment(id));
         let segment = &mut core.segments[id];
         (segment.tries, segment.sent, segment.room) = (tries, now, room);
+        if tries == 1 {
+            segment.first_sent = now;
+        }
         segment.state = SegState::InHotel;
         self.in_hotel.push(&mut core.segments, id);
     }

@@ -55,6 +55,11 @@ pub enum Death {
     Unreachable,
     /// The peer answered once, and does no longer.
     Unresponsive,
+    /// The peer answers, and a datagram of this length was sent to it many times and never arrived.
+    Undelivered {
+        /// Bytes of the datagram.
+        len: u32,
+    },
     /// Another module has taken the peer's place, or the peer has ended the connection.
     Restarted,
     /// The peer broke the rules.

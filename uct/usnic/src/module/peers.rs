@@ -71,8 +71,9 @@ impl Module {
                 return endpoint.queue_hello(&mut self.core, kind::HELLO_ACK);
             }
             if birth <= endpoint.birth {
-                // Of an earlier connection, and late.
-                return;
+                // Of an earlier connection and late; or of a process that started after the clock was set
+                // back. That one answers a probe of the connection by a reset, and asks again.
+                return endpoint.queue_control(&mut self.core, kind::PROBE);
             }
             self.kill(index, Death::Restarted, sink);
         }

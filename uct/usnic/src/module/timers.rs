@@ -61,6 +61,9 @@ impl Module {
         if !endpoint.awaits() {
             return;
         }
+        if let Some(len) = endpoint.undelivered(core, now) {
+            return self.kill(index, Death::Undelivered { len }, sink);
+        }
         match endpoint.keepalive.on_timer(&core.config) {
             Silence::None => {}
             Silence::Probe => {

@@ -3,6 +3,7 @@
 
 use super::super::{Msg, Rdma, RemoteQp, SendBuf, Sender, TryOutcome};
 use super::head::{OpHead, Verdict, op};
+use super::node_addr;
 use super::requests::{Arrival, ArrivalTo, Bytes, ReadService};
 use super::state::State;
 use crate::efa::dev::DevStatus;
@@ -96,12 +97,19 @@ impl Sink for State {
     fn on_dead(&mut self, ep: EpId, node: u64, why: Death) {
         let status = match why {
             Death::Unreachable => DevStatus::Unreachable,
-            Death::Unresponsive => DevStatus::Unresponsive,
+            Death::Unresponsive | Death::Undelivered { .. } => DevStatus::Unresponsive,
             Death::Restarted => DevStatus::BadDestQpn,
             Death::Violation => DevStatus::BadStatus,
             Death::Disconnected => DevStatus::RemoteAbort,
         };
-        if self.peers.get(&ep).is_some_and(|peer| peer.outstanding != 0) {
+        if let Death::Undelivered { len } = why {
+            tracing::error!(
+                "the path from fe80::{:x} to fe80::{node:x} ({}) drops datagrams of {len} bytes: see `softefa doctor`, or set \
+                 SOFTEFA_UDP_MTU",
+                self.me,
+                node_addr(node).map_or_else(|| "?".into(), |addr| addr.ip().to_string())
+            );
+        } else if self.peers.get(&ep).is_some_and(|peer| peer.outstanding != 0) {
             tracing::warn!("the software EFA device loses fe80::{node:x}: {why:?}");
         }
         self.end_peer(ep, status);

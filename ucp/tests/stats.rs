@@ -128,3 +128,25 @@ fn unsupported_stats_settings_are_reported() {
     assert!(open("UCX_STATS_DEST", "nowhere").contains("stdout, stderr or file:PATH"));
     assert!(open("UCX_STATS_TRIGGER", "signal:KILL").contains("USR1 or USR2"));
 }
+
+#[test]
+fn the_link_to_other_hosts_is_in_the_report() {
+    // Two devices: a device reaches itself in memory.
+    let [a, b] = ["softefa0", "softefa1"].map(|device| {
+        let source =
+            Source::empty().with("UCX_TLS", "efa").with("SOFTEFA_UDP", "all").with("SOFTEFA_DEVICES", "2");
+        let context = Context::configured(source.with("UCX_NET_DEVICES", device)).unwrap();
+        context.worker().unwrap()
+    });
+    let ep = a.connect(&b.address(), EpParams::default()).unwrap();
+    let send = ep.tag_send(1, bytes(1, 5000));
+    let recv = b.tag_recv(1, TAG_MASK_FULL, vec![0; 5000]);
+    common::spin(&[&a, &b], &mut || send.is_done() && recv.is_done());
+    let devices = a.diagnostics().device_counters();
+    let (name, parts) = &devices[0];
+    let udp = parts.iter().find(|part| part.part == "udp").expect("the device has a NIC");
+    assert!(name.starts_with("softefa") && udp.get("sent") > 0 && udp.get("datagrams received") > 0, "{udp}");
+    let report = a.report().to_string();
+    assert!(report.contains(&format!("  {name} udp sent: ")), "{report}");
+    assert!(report.contains("udp round trips: <"), "{report}");
+}

@@ -87,6 +87,10 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.deliver_within_send(on))
     }
 
+    fn device_counters(&self) -> Vec<api::DeviceCounters> {
+        each!(self, Iface(iface, _) => iface.device_counters())
+    }
+
     fn set_imm_handler(&self, handler: Option<api::ImmHandler>) {
         each!(self, Iface(iface, _) => iface.set_imm_handler(handler))
     }

@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::{
-    AddrBuf, AmHandler, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink, SrcAddr, UserQp,
+    AddrBuf, AmHandler, Comp, ConnectError, DeviceCounters, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink,
+    SrcAddr, UserQp,
 };
 use bitflags::bitflags;
 use std::os::fd::BorrowedFd;
@@ -115,6 +116,10 @@ pub trait Iface: Sized {
     /// messages.
     fn deliver_within_send(&self, _on: bool) -> bool {
         false
+    }
+    /// Counters of the device, by part. Interfaces that share a device report the same ones.
+    fn device_counters(&self) -> Vec<DeviceCounters> {
+        Vec::new()
     }
     /// Registers what [`Iface::progress`] calls for failures of operations that have no completion.
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(super::EpTag, Error)>>);

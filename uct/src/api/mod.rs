@@ -6,6 +6,7 @@ mod am;
 mod amo;
 mod caps;
 mod comp;
+mod counters;
 mod ep;
 mod err;
 mod iface;
@@ -21,6 +22,7 @@ pub use caps::{
     RmaLimits, RmaPerf, TlResource,
 };
 pub use comp::{Comp, Completion};
+pub use counters::DeviceCounters;
 pub use ep::{Ep, EpTag, Iov, Pack, RemoteIov, UserQp};
 pub use err::{Error, OpenError};
 pub use iface::{ArmStatus, Events, Iface, PollOne, RecvCallback};

@@ -18,8 +18,8 @@ use super::tx::{MAX_INLINE, Tx};
 use super::user_recv_qp::{USER_RECV_BIT, UserRecvQp};
 use crate::api::{
     self, AM_SHORT_MIN, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, AtomicOps, Caps, Comp,
-    ConnectError, DevKind, EpTag, Error, Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError,
-    OrderKind, Outcome, PollOne, RecvCallback, RmaLimits, Sent, Sink, UserQp,
+    ConnectError, DevKind, DeviceCounters, EpTag, Error, Events, IfaceAttr, ImmHandler, Iov, Latency, Op,
+    OpenError, OrderKind, Outcome, PollOne, RecvCallback, RmaLimits, Sent, Sink, UserQp,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::inline_closure::InlineClosure;
@@ -333,6 +333,10 @@ impl<D: Dev> api::Iface for Iface<D> {
 
     fn md(&self) -> &Md<D> {
         &self.inner.md
+    }
+
+    fn device_counters(&self) -> Vec<DeviceCounters> {
+        self.inner.md.dev().counters_by_part()
     }
 
     fn device_addr(&self) -> AddrBuf {

@@ -4,8 +4,8 @@
 
 use super::forward::{forward, forward_fact, forward_iface};
 use crate::api::{
-    AmHandler, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, ImmHandler, Pending, PendingQueued,
-    Sink,
+    AmHandler, Comp, ConnectError, DeviceCounters, Ep, EpTag, Error, Iface, IfaceAttr, ImmHandler, Pending,
+    PendingQueued, Sink,
 };
 use crate::delegate::{ep_control, ep_rma, ep_sends};
 use std::ops::Deref;
@@ -109,6 +109,10 @@ impl<I: Iface> Iface for Locked<I> {
 
     fn deliver_within_send(&self, on: bool) -> bool {
         self.inner.deliver_within_send(on)
+    }
+
+    fn device_counters(&self) -> Vec<DeviceCounters> {
+        self.inner.device_counters()
     }
 
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {

@@ -8,9 +8,9 @@
 
 use super::forward::{forward, forward_fact, forward_iface};
 use crate::api::{
-    AM_SHORT_MIN, AddrBuf, Am, AmHandler, Caps, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, Imm,
-    ImmHandler, Iov, Op, Outcome, Pending, PendingQueued, PollOne, RecvCallback, Sent, Sink, SrcAddr,
-    UserRecv,
+    AM_SHORT_MIN, AddrBuf, Am, AmHandler, Caps, Comp, ConnectError, DeviceCounters, Ep, EpTag, Error, Iface,
+    IfaceAttr, Imm, ImmHandler, Iov, Op, Outcome, Pending, PendingQueued, PollOne, RecvCallback, Sent, Sink,
+    SrcAddr, UserRecv,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::check::{fits, total};
@@ -233,6 +233,10 @@ impl<I: Iface> Iface for Paired<I> {
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
         self.shared.handlers.set(id, handler);
+    }
+
+    fn device_counters(&self) -> Vec<DeviceCounters> {
+        self.inner().device_counters()
     }
 
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ucs::config::is_first_report;
 use ucs::stats::Counters;
+use uct::api::{DeviceCounters, Iface as _};
 
 use crate::lane::{RmaOnlyLane, WorkerIface};
 use crate::rdm::io::PeerId;
@@ -22,6 +23,8 @@ pub struct Report {
     stats: RdmStats,
     peers: Vec<(PeerId, PeerView, PeerStats)>,
     transports: Vec<&'static str>,
+    /// Counters of the devices of the lanes, each device once.
+    devices: Vec<(String, Vec<DeviceCounters>)>,
     /// Measured copy costs by peer and lower bound of the message length.
     copy_times: Vec<(PeerId, usize, CopyTimes)>,
     held: usize,
@@ -30,16 +33,29 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn of(engine: &Engine, lanes: &[WorkerIface], rma_only: Option<&RmaOnlyLane>) -> Report {
-        use uct::api::Iface as _;
         Report {
             stats: engine.peers().stats(),
             peers: engine.peers().iter_with_stats().collect(),
             transports: lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
+            devices: device_counters(lanes),
             copy_times: copy_times(rma_only),
             held: engine.pending().held_bytes(),
             unexpected: engine.pending().unexpected_bytes(),
         }
     }
+}
+
+/// Counters of the devices of the lanes, each device once, by its name.
+pub(crate) fn device_counters(lanes: &[WorkerIface]) -> Vec<(String, Vec<DeviceCounters>)> {
+    let mut all: Vec<(String, Vec<DeviceCounters>)> = Vec::new();
+    for lane in lanes {
+        let name = &lane.iface.attr().dev;
+        if all.iter().all(|(known, _)| known != name) {
+            all.push((name.clone(), lane.iface.device_counters()));
+        }
+    }
+    all.retain(|(_, counters)| !counters.is_empty());
+    all
 }
 
 fn copy_times(rma_only: Option<&RmaOnlyLane>) -> Vec<(PeerId, usize, CopyTimes)> {
@@ -90,6 +106,10 @@ impl fmt::Display for Report {
         let names = <crate::rdm::stats::Rare as Counters>::FIELDS.iter().map(|(name, _)| name);
         for (name, count) in names.zip(self.stats.rare.values()).filter(|(_, count)| *count > 0) {
             writeln!(f, "  {name}: {count}")?;
+        }
+        for (device, parts) in &self.devices {
+            let text: String = parts.iter().map(ToString::to_string).collect();
+            text.lines().try_for_each(|line| writeln!(f, "  {device} {}", line.trim_start()))?;
         }
         for (id, peer, counts) in &self.peers {
             write!(f, "  peer {} connid {:#x}: ", id.0, peer.addr.connid)?;

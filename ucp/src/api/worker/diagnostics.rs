@@ -1,7 +1,9 @@
 //! Snapshot of a worker's resources for tests, tools and bug reports.
 
+use uct::api::DeviceCounters;
 use uct::rcache::CacheStats;
 
+use crate::api::core::report::device_counters;
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::io::PeerId;
@@ -50,6 +52,12 @@ impl Diagnostics<'_> {
     /// Counters and contents of the registration caches of all transports, which the context's workers share.
     pub fn registration_cache(&self) -> CacheStats {
         self.worker.core().regs.cache_stats()
+    }
+
+    /// Counters of the devices of the lanes by name and part, each device once: for the software EFA device
+    /// over UDP what was sent again and why, acknowledgements, stalls, and round-trip times.
+    pub fn device_counters(&self) -> Vec<(String, Vec<DeviceCounters>)> {
+        device_counters(&self.worker.core().lanes)
     }
 
     /// Operations that are running, or completed and not yet freed.

@@ -14,7 +14,7 @@ pub mod soft;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
-use crate::api::{Access, ConnectError, Linear, OpenError, RmaPerf};
+use crate::api::{Access, ConnectError, DeviceCounters, Linear, OpenError, RmaPerf};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use std::any::Any;
 use std::fmt;
@@ -372,6 +372,10 @@ pub trait Dev: Clone + Send + Sync + 'static {
     fn attr(&self) -> &DevAttr;
     /// GID of the device.
     fn gid(&self) -> Gid;
+    /// Counters of the device, by part.
+    fn counters_by_part(&self) -> Vec<DeviceCounters> {
+        Vec::new()
+    }
     /// Whether a thread of the library's may have queues of its own: not under virtual time.
     fn serves_threads(&self) -> bool {
         true

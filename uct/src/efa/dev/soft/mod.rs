@@ -38,7 +38,7 @@ pub use profile::{Generation, Iid, Outage, PortRange, Profile, SoftConfig, UdpUs
 pub use qp::{MAX_RECV_SGE, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, Placement, QpInit, QpKind};
-use crate::api::{Access, ConnectError, Error, OpenError};
+use crate::api::{Access, ConnectError, DeviceCounters, Error, OpenError};
 use crate::base::check::accessible;
 use crate::base::mem_ptr::MemPtr;
 use ah::{AhChange, AhTable};
@@ -236,6 +236,15 @@ impl<L: Link> Dev for Device<L> {
 
     fn gid(&self) -> Gid {
         Gid::link_local(self.0.link.iid())
+    }
+
+    fn counters_by_part(&self) -> Vec<DeviceCounters> {
+        let Counters { deferred, rnr, failed } = &self.0.counters;
+        let counts = [("deferred", deferred), ("receiver not ready", rnr), ("failed after deferral", failed)];
+        let counts = counts.map(|(name, counter)| (name, counter.get())).to_vec();
+        let mut all = vec![DeviceCounters { part: "efa", counts, times: Vec::new() }];
+        all.extend(self.0.link.counters());
+        all
     }
 
     fn serves_threads(&self) -> bool {

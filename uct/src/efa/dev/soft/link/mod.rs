@@ -9,7 +9,7 @@ pub mod shm;
 pub mod udp;
 
 use super::mr::{Backing, Memory, MrTable};
-use crate::api::{ConnectError, Error, OpenError};
+use crate::api::{ConnectError, DeviceCounters, Error, OpenError};
 use crate::efa::dev::{Channel, Cqe, DevStatus, Gid, Placement, QpKind};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -257,6 +257,10 @@ pub trait Link: Clone + Send + Sync + 'static {
     fn on_poll(&self, polls: &Cell<u64>);
     /// Clock by which requests are deferred that complete to a queue polled `polls` times.
     fn ticks(&self, polls: &Cell<u64>) -> u64;
+    /// Counters of the link.
+    fn counters(&self) -> Vec<DeviceCounters> {
+        Vec::new()
+    }
     /// Clock in nanoseconds, from an arbitrary start.
     fn clock(&self) -> u64;
     /// Ticks between attempts at a receiver that is not ready; `interval_ns` is what hardware waits.

@@ -4,7 +4,7 @@
 use super::shm::{Shm, ShmCompChannel, ShmRecvQueue, ShmRemoteQp};
 use super::udp::{Udp, UdpRemoteQp, node_addr};
 use super::{Channel, Link, Msg, Progress, Rdma, RecvQueueInit, RemoteQp, Sender, TryOutcome};
-use crate::api::{ConnectError, Error, OpenError};
+use crate::api::{ConnectError, DeviceCounters, Error, OpenError};
 use crate::efa::dev::soft::mr::{Memory, MrTable};
 use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
 use std::cell::Cell;
@@ -171,6 +171,10 @@ impl Link for Net {
         if let Some(udp) = &self.udp {
             udp.on_poll(polls.get());
         }
+    }
+
+    fn counters(&self) -> Vec<DeviceCounters> {
+        self.udp.as_ref().map_or_else(Vec::new, Udp::counters)
     }
 
     #[inline]

@@ -10,9 +10,10 @@ use usnic::addr::{BadSetting, NetSpec};
 
 /// An IPv4 address of this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Local {
+pub struct Local {
     /// Name of the interface.
     pub name: String,
+    /// Address.
     pub ip: Ipv4Addr,
     /// Longest packet of the interface, bytes.
     pub mtu: u32,
@@ -23,7 +24,7 @@ const USUAL_MTU: u32 = 1500;
 
 /// Chooses the local address: the first one of an interface of that name, in that network, or equal to that
 /// address. Empty: of the loopback interface.
-pub(super) fn choose(net: &str) -> Result<Local, OpenError> {
+pub fn choose(net: &str) -> Result<Local, OpenError> {
     choose_of(net, list()?)
 }
 

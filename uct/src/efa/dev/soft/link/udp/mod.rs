@@ -23,11 +23,12 @@ mod state;
 mod tests;
 mod thread;
 
+pub use interfaces::{Local, choose as local_address};
 pub use remote::UdpRemoteQp;
 
 use super::TryOutcome;
 use super::shm::Shm;
-use crate::api::{Error, OpenError};
+use crate::api::{DeviceCounters, Error, OpenError};
 use crate::efa::dev::soft::secret;
 use admission::{Admission, Policy};
 use nic::{Losses, Nic};
@@ -152,8 +153,7 @@ impl Udp {
                 local.ip
             )));
         }
-        let path = if config.mtu == 0 { local.mtu } else { config.mtu.min(local.mtu) };
-        let datagram = path.saturating_sub(IP_UDP).min(LONGEST);
+        let datagram = longest_datagram(local.mtu, config.mtu);
         let socket = bind(local.ip, config.ports, datagram)?;
         let addr = advertised(&config.address, socket.addr())?;
         let iid = Node::new(nth as u8, addr.into()).as_u64();
@@ -221,6 +221,25 @@ impl Udp {
         self.0.nic().auth_stats().copied()
     }
 
+    /// Counters of the engine, the socket and the sessions.
+    pub(super) fn counters(&self) -> Vec<DeviceCounters> {
+        let nic = self.0.nic();
+        let engine = nic.module.stats();
+        let mut counts: Vec<_> = engine.counters().collect();
+        counts.push(("refused", nic.admission.refused));
+        counts.extend(nic.socket.counts());
+        let times = vec![("round trips", engine.rtt.to_vec())];
+        let mut all = vec![DeviceCounters { part: "udp", counts, times }];
+        if let Some(sessions) = nic.auth_stats() {
+            all.push(DeviceCounters {
+                part: "udp session",
+                counts: sessions.counters().collect(),
+                times: Vec::new(),
+            });
+        }
+        all
+    }
+
     /// Whether peers of this host are reached over UDP, too.
     pub(super) fn is_only(&self) -> bool {
         self.0.only
@@ -283,6 +302,12 @@ impl Udp {
             drop(self.0.nic());
         }
     }
+}
+
+/// Longest datagram that is sent from an interface, where `mtu` limits it; 0: it does not.
+pub fn longest_datagram(of_interface: u32, mtu: u32) -> u32 {
+    let path = if mtu == 0 { of_interface } else { mtu.min(of_interface) };
+    path.saturating_sub(IP_UDP).min(LONGEST)
 }
 
 /// Random bytes of the system.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::api::{Error, OpenError};
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -22,6 +23,17 @@ pub(super) struct Socket {
     mtu: usize,
     bytes: Box<[u8]>,
     from: [(SocketAddrV4, usize); BATCH],
+    counts: Counts,
+}
+
+/// Counts of what the kernel took and gave.
+#[derive(Default)]
+struct Counts {
+    sends: Cell<u64>,
+    datagrams_sent: Cell<u64>,
+    full: Cell<u64>,
+    receives: u64,
+    datagrams_received: u64,
 }
 
 const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
@@ -46,12 +58,24 @@ impl Socket {
         let port = udp.local_addr().map_err(|e| sys("getsockname", e))?.port();
         let addr = SocketAddrV4::new(*addr.ip(), port);
         let bytes = vec![0; BATCH * mtu].into_boxed_slice();
-        Ok(Socket { udp, addr, mtu, bytes, from: [(NOWHERE, 0); BATCH] })
+        Ok(Socket { udp, addr, mtu, bytes, from: [(NOWHERE, 0); BATCH], counts: Counts::default() })
     }
 
     /// Address, with the port that the kernel has chosen.
     pub fn addr(&self) -> SocketAddrV4 {
         self.addr
+    }
+
+    /// Counters by name. Receives that found nothing are not counted.
+    pub fn counts(&self) -> [(&'static str, u64); 5] {
+        let counts = &self.counts;
+        [
+            ("send calls", counts.sends.get()),
+            ("datagrams sent", counts.datagrams_sent.get()),
+            ("send buffer full", counts.full.get()),
+            ("receive calls", counts.receives),
+            ("datagrams received", counts.datagrams_received),
+        ]
     }
 
     /// Takes a batch of datagrams that have arrived; returns their number.
@@ -76,6 +100,8 @@ impl Socket {
             let whole = header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             self.from[at] = (address(&names[at]), if whole { header.msg_len as usize } else { 0 });
         }
+        self.counts.receives += u64::from(n > 0);
+        self.counts.datagrams_received += n as u64;
         n
     }
 
@@ -102,9 +128,17 @@ impl Socket {
         // SAFETY: `count` headers are initialised; each names bytes that are borrowed during the call, which
         // the kernel only reads, and an address of ours.
         let n = unsafe { libc::sendmmsg(fd, list, count as libc::c_uint, libc::MSG_DONTWAIT) };
+        let count_in = |counter: &Cell<u64>, n: usize| counter.set(counter.get() + n as u64);
+        count_in(&self.counts.sends, 1);
         match usize::try_from(n) {
-            Ok(n) => n,
-            Err(_) if matches!(Errno::last_os().0, libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => 0,
+            Ok(n) => {
+                count_in(&self.counts.datagrams_sent, n);
+                n
+            }
+            Err(_) if matches!(Errno::last_os().0, libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
+                count_in(&self.counts.full, 1);
+                0
+            }
             Err(_) => 1.min(count),
         }
     }

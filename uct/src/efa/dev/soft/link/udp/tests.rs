@@ -245,6 +245,31 @@ fn many_messages_in_flight_complete_once() {
 }
 
 #[test]
+fn counters_tell_what_was_lost_and_how_long_it_took() {
+    let (a, b) = pair(&[("SOFTEFA_UDP_LOSS", "0.05"), ("SOFTEFA_SEED", "42")]);
+    a.fill(0, 1 << 20, 3);
+    // RDMA needs an address handle on the other side.
+    b.to(&a);
+    a.qp.write(&a.to(&b), 9, a.sge(0, 1 << 20), b.mr.addr() as u64, b.mr.rkey(), None).unwrap();
+    assert_eq!(status(&a, &b), DevStatus::Ok);
+    let parts = a.dev.counters_by_part();
+    let names: Vec<_> = parts.iter().map(|part| part.part).collect();
+    assert_eq!(names, ["efa", "udp"]);
+    let udp = &parts[1];
+    let resent = ["resent_by_timer", "resent_by_duplicate_ack", "resent_by_time"].map(|name| udp.get(name));
+    let (sent, resent) = (udp.get("sent"), resent.iter().sum::<u64>());
+    assert!(sent > 100 && resent > 0, "{udp}");
+    assert!(
+        udp.get("datagrams sent") > sent / 2 && udp.get("send calls") <= udp.get("datagrams sent"),
+        "{udp}"
+    );
+    assert!(udp.get("datagrams received") > 0 && udp.times[0].1.iter().sum::<u64>() > 0, "{udp}");
+    let at_b = &b.dev.counters_by_part()[1];
+    let acks = ["acks_delayed", "acks_immediate", "acks_piggybacked"].map(|name| at_b.get(name));
+    assert!(acks.iter().sum::<u64>() > 0, "{at_b}");
+}
+
+#[test]
 fn the_far_side_decides() {
     let (a, b) = pair(&[]);
     let to = a.to(&b);

@@ -12,6 +12,12 @@ use ucs::config::Source;
 use uct::efa::dev::Problem;
 use uct::efa::dev::soft::{self, permissions};
 
+mod host;
+mod listen;
+mod probe;
+
+pub use listen::listen;
+
 enum Finding {
     Good(String),
     /// Works with a limitation.
@@ -162,8 +168,12 @@ fn verbs(loaded: &LoadedLibs) -> Finding {
 /// Latest rdma-core whose calls are all implemented.
 const LATEST_KNOWN: &str = "rdma-core 65";
 
-/// Prints all findings; fails if something needed is missing.
-pub fn doctor(name: Option<&OsStr>) -> ExitCode {
+/// Prints all findings about this machine, a program, or the way to another host; fails if something needed
+/// is missing.
+pub fn doctor(name: Option<&OsStr>, source: &Source) -> ExitCode {
+    if let Some((host, port)) = name.and_then(host::parse) {
+        return print(&host::checks(host, port, source));
+    }
     let mut all = vec![library(), device(), memory(), process()];
     all.extend(system_calls());
     all.extend([pci_address(), descriptors()]);
@@ -171,8 +181,12 @@ pub fn doctor(name: Option<&OsStr>) -> ExitCode {
         Some(name) => all.extend(program(name)),
         None => all.extend(["fi_info", "fi_pingpong"].map(|name| client(name, "libfabric-bin"))),
     }
+    print(&all)
+}
+
+fn print(all: &[Finding]) -> ExitCode {
     let mut bad = false;
-    for found in &all {
+    for found in all {
         match found {
             Finding::Good(text) => out::line(format!("ok       {text}")),
             Finding::Note(text) => out::line(format!("note     {text}")),

@@ -43,10 +43,19 @@ enum Subcommands {
         #[command(flatten)]
         device: DeviceArgs,
     },
-    /// Says what is missing on this machine, or for a program, and how to solve it
+    /// Says what is missing on this machine, for a program, or on the way to another host, and how to solve it
     Doctor {
-        /// A program that is to find the device
-        program: Option<OsString>,
+        #[command(flatten)]
+        path: PathArgs,
+
+        /// Answers the doctor of other hosts, until it is ended
+        #[arg(long, conflicts_with = "target")]
+        listen: bool,
+
+        /// A program that is to find the device; or a host, with or without :PORT, where `softefa doctor
+        /// --listen` runs
+        #[arg(value_name = "PROGRAM|HOST")]
+        target: Option<OsString>,
     },
 }
 
@@ -130,6 +139,40 @@ struct DeviceArgs {
     /// Writes the packets to this file (pcapng); `%p` is the process id, appended if there is no `%p`
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
+}
+
+/// Options of the way to another host; those of `run` of the same name.
+#[derive(Args)]
+struct PathArgs {
+    /// Interface, IPv4 address or network to use [default: the one that leads there]
+    #[arg(long, value_name = "IFACE|CIDR")]
+    net: Option<String>,
+
+    /// UDP ports to try
+    #[arg(long, value_name = "FIRST-LAST")]
+    udp_ports: Option<String>,
+
+    /// File with the secret of the job
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<String>,
+}
+
+impl PathArgs {
+    /// The environment with these options.
+    fn source(&self) -> Result<Source, String> {
+        let mut source = Source::from_env().map_err(|e| e.to_string())?;
+        let all = [
+            ("SOFTEFA_NET", &self.net),
+            ("SOFTEFA_UDP_PORTS", &self.udp_ports),
+            ("SOFTEFA_SECRET_FILE", &self.secret_file),
+        ];
+        for (key, value) in all {
+            if let Some(value) = value {
+                source.set(key, value);
+            }
+        }
+        Ok(source)
+    }
 }
 
 impl DeviceArgs {
@@ -224,7 +267,14 @@ fn main() -> ExitCode {
             }
         }
         Subcommands::List { device } => list(&device).map_or_else(|e| fail(e.into()), |()| ExitCode::SUCCESS),
-        Subcommands::Doctor { program } => doctor::doctor(program.as_deref()),
+        Subcommands::Doctor { path, listen, target } => match path.source() {
+            Err(e) => fail(e.into()),
+            Ok(source) if listen => match doctor::listen(&source) {
+                Ok(never) => match never {},
+                Err(e) => fail(e.into()),
+            },
+            Ok(source) => doctor::doctor(target.as_deref(), &source),
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! How two nodes come to a session: `HELLO`, `COOKIE`, `REQUEST`, `ACCEPT`.
 
-use super::secret::HandshakeKey;
+use super::secret::MacKey;
 use super::session::Session;
 use super::table::Slot;
 use super::wire::{COOKIE, MESSAGE, Message, SALT, Unknown, kind};
@@ -40,7 +40,7 @@ fn answer(message: &Message) -> Opened<'static> {
 }
 
 /// Code over all that a cookie is bound to.
-fn cookie(key: &HandshakeKey, from: SocketAddr, message: &Message) -> [u8; COOKIE] {
+fn cookie(key: &MacKey, from: SocketAddr, message: &Message) -> [u8; COOKIE] {
     let ip = match from.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),

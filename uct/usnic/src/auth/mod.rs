@@ -31,13 +31,13 @@ mod table;
 mod tests;
 mod wire;
 
-pub use secret::Secret;
+pub use secret::{MacKey, Secret};
 pub use stats::AuthStats;
 pub use wire::{MESSAGE, OVERHEAD};
 
 use core::net::SocketAddr;
 use handshake::{Pending, pending_due};
-use secret::{HandshakeKey, Random};
+use secret::Random;
 use session::Refused;
 use std::collections::{HashMap, VecDeque};
 use table::{Slot, Table};
@@ -123,7 +123,7 @@ pub struct Auth {
     config: AuthConfig,
     secret: Secret,
     own: u64,
-    key: HandshakeKey,
+    key: MacKey,
     random: Random,
     table: Table,
     peers: HashMap<u64, Peer>,

@@ -34,9 +34,15 @@ impl Secret {
     }
 
     /// Key that authenticates handshakes.
-    pub(super) fn handshake_key(&self) -> HandshakeKey {
+    pub(super) fn handshake_key(&self) -> MacKey {
         let prk = Salt::new(HKDF_SHA256, b"usnic auth v1").extract(&self.0);
-        HandshakeKey(hmac::Key::new(hmac::HMAC_SHA256, &expand32(&prk, &[b"handshake"])))
+        MacKey(hmac::Key::new(hmac::HMAC_SHA256, &expand32(&prk, &[b"handshake"])))
+    }
+
+    /// Key that authenticates messages of the owner's, which no handshake accepts. `purpose` tells them apart.
+    pub fn mac_key(&self, purpose: &str) -> MacKey {
+        let prk = Salt::new(HKDF_SHA256, b"usnic owner v1").extract(&self.0);
+        MacKey(hmac::Key::new(hmac::HMAC_SHA256, &expand32(&prk, &[purpose.as_bytes()])))
     }
 
     /// Secrets of the two directions of a session: of what the initiator sends, and of what it receives.
@@ -73,10 +79,10 @@ fn expand32(prk: &Prk, info: &[&[u8]]) -> [u8; 32] {
     expand(prk, info)
 }
 
-/// Authenticates handshake messages.
-pub struct HandshakeKey(hmac::Key);
+/// Authenticates messages by a code of 32 bytes.
+pub struct MacKey(hmac::Key);
 
-impl HandshakeKey {
+impl MacKey {
     /// Code of the parts, one after the other.
     pub fn sign(&self, parts: &[&[u8]]) -> [u8; 32] {
         sign(&self.0, parts)
@@ -116,9 +122,9 @@ impl Random {
     }
 
     /// Key of the cookies of one period.
-    pub fn cookie_key(&self, period: u64) -> HandshakeKey {
+    pub fn cookie_key(&self, period: u64) -> MacKey {
         let key = sign(&self.key, &[b"cookies", &period.to_le_bytes()]);
-        HandshakeKey(hmac::Key::new(hmac::HMAC_SHA256, &key))
+        MacKey(hmac::Key::new(hmac::HMAC_SHA256, &key))
     }
 }
 

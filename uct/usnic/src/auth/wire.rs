@@ -3,7 +3,7 @@
 //! Each begins with the fixed clear header, all that is parsed of a datagram before it is authenticated. The
 //! first byte tells these datagrams from those of [`crate::Module`], which begin with their version, 1.
 
-use super::secret::HandshakeKey;
+use super::secret::MacKey;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -129,13 +129,13 @@ impl Message {
     }
 
     /// Authenticates the message, which is complete otherwise.
-    pub fn sign(mut self, key: &HandshakeKey) -> Message {
+    pub fn sign(mut self, key: &MacKey) -> Message {
         self.mac = key.sign(&[&self.as_bytes()[..MAC_AT]]);
         self
     }
 
     /// Returns the message that a datagram is, if whoever wrote it has the secret.
-    pub fn open<'d>(datagram: &'d [u8], key: &HandshakeKey) -> Option<&'d Message> {
+    pub fn open<'d>(datagram: &'d [u8], key: &MacKey) -> Option<&'d Message> {
         let message = Message::ref_from_bytes(datagram).ok()?;
         let is_good = key.verify(&datagram[..MAC_AT], &message.mac);
         (is_good && message.zero2.get() == 0).then_some(message)
@@ -144,7 +144,7 @@ impl Message {
 
 impl Unknown {
     /// Answers a datagram with this header.
-    pub fn answer(clear: &Clear, from: u64, key: &HandshakeKey) -> Unknown {
+    pub fn answer(clear: &Clear, from: u64, key: &MacKey) -> Unknown {
         let clear = Clear { kind: kind::UNKNOWN, ..*clear };
         let mut answer = Unknown { clear, from: from.into(), mac: [0; 32] };
         answer.mac = key.sign(&[&answer.as_bytes()[..UNKNOWN_MAC_AT]]);
@@ -152,7 +152,7 @@ impl Unknown {
     }
 
     /// Returns the notice that a datagram is, if whoever wrote it has the secret.
-    pub fn open<'d>(datagram: &'d [u8], key: &HandshakeKey) -> Option<&'d Unknown> {
+    pub fn open<'d>(datagram: &'d [u8], key: &MacKey) -> Option<&'d Unknown> {
         let notice = Unknown::ref_from_bytes(datagram).ok()?;
         key.verify(&datagram[..UNKNOWN_MAC_AT], &notice.mac).then_some(notice)
     }

@@ -1,0 +1,94 @@
+//! `softefa doctor --listen`: answers the doctors of other hosts.
+
+use super::probe::{self, Agreement, Code, Probe};
+use rustix::event::{PollFd, PollFlags};
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+use tools_common::out;
+use ucs::config::{Source, Table as _};
+use uct::efa::dev::soft::SoftConfig;
+use uct::efa::dev::soft::link::udp::local_address;
+use usnic::auth::MacKey;
+
+/// Port at which a doctor listens if no ports are given.
+pub const PORT: u16 = 40_700;
+/// Ports that a doctor listens at, or tries, at most.
+pub const MOST_PORTS: usize = 256;
+/// Answers in a second, at most.
+const MOST_ANSWERS: u32 = 5000;
+
+/// Ports of the settings.
+pub fn ports(config: &SoftConfig) -> Vec<u16> {
+    match (config.udp_ports.0, config.udp_ports.1) {
+        (0, _) => vec![PORT],
+        (first, last) => (first..=last).take(MOST_PORTS).collect(),
+    }
+}
+
+/// Answers until the process is ended.
+pub fn listen(source: &Source) -> Result<Infallible, String> {
+    let config = SoftConfig::load(source).map_err(|e| e.to_string())?;
+    let key = probe::key(&config.secret_file)?;
+    let ip = match &*config.net {
+        "" => Ipv4Addr::UNSPECIFIED,
+        net => local_address(net).map_err(|e| e.to_string())?.ip,
+    };
+    let (mut open, mut taken) = (Vec::new(), Vec::new());
+    for port in ports(&config) {
+        match probe::open(SocketAddrV4::new(ip, port)) {
+            Ok(opened) => open.push(opened),
+            Err(e) => taken.push(format!("{port} ({e})")),
+        }
+    }
+    if open.is_empty() {
+        return Err(format!("no UDP port of {ip} can be used: {}", taken.join(", ")));
+    }
+    let first = open[0].0.local_addr().map_err(|e| e.to_string())?;
+    let secret = if key.is_some() { "with the secret" } else { "without a secret" };
+    out::line(format!("listening at UDP {first}, {} ports, {secret}; Ctrl-C ends it", open.len()));
+    taken.iter().for_each(|port| out::line(format!("note     port {port} is not listened at")));
+    serve(&open, key.as_ref())
+}
+
+fn serve(open: &[(UdpSocket, usize)], key: Option<&MacKey>) -> ! {
+    let mut bytes = vec![0; probe::LONGEST];
+    let (mut second, mut answers) = (Instant::now(), 0);
+    loop {
+        let mut fds: Vec<_> = open.iter().map(|(socket, _)| PollFd::new(socket, PollFlags::IN)).collect();
+        // An error, such as a signal, makes another round.
+        let _ = rustix::event::poll(&mut fds, None);
+        for (fd, (socket, buffer)) in fds.iter().zip(open) {
+            if fd.revents().is_empty() {
+                continue;
+            }
+            // An error is that of an earlier answer, which nobody was there for.
+            let Ok((len, from)) = socket.recv_from(&mut bytes) else { continue };
+            let Some((question, code)) = Probe::read(key, &bytes[..len]).filter(|(p, _)| !p.is_answer) else {
+                continue;
+            };
+            if second.elapsed() > Duration::from_secs(1) {
+                (second, answers) = (Instant::now(), 0);
+            }
+            answers += 1;
+            if answers > MOST_ANSWERS {
+                continue;
+            }
+            answer(&question, (code, key), *buffer as u32).write(key, &mut bytes[..len]);
+            probe::set_whole(socket, question.whole);
+            // One that the kernel refuses is one that did not arrive.
+            let _ = socket.send_to(&bytes[..len], from);
+        }
+    }
+}
+
+fn answer(question: &Probe, (code, key): (Code, Option<&MacKey>), buffer: u32) -> Probe {
+    let agreement = match (code, key) {
+        (Code::Right, _) => Agreement::Same,
+        (Code::Absent, None) => Agreement::None,
+        (Code::Absent, Some(_)) => Agreement::Wanted,
+        (Code::Wrong, None) => Agreement::Unwanted,
+        (Code::Wrong, Some(_)) => Agreement::Different,
+    };
+    Probe { is_answer: true, agreement, buffer, ..*question }
+}

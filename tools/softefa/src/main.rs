@@ -43,7 +43,7 @@ enum Subcommands {
         #[command(flatten)]
         device: DeviceArgs,
     },
-    /// Says what is missing on this machine, for a program, or on the way to another host, and how to solve it
+    /// Says what is missing on this machine, for a program, or on the way to a host, and how to solve it
     Doctor {
         #[command(flatten)]
         path: PathArgs,

@@ -39,7 +39,7 @@ impl Secret {
         MacKey(hmac::Key::new(hmac::HMAC_SHA256, &expand32(&prk, &[b"handshake"])))
     }
 
-    /// Key that authenticates messages of the owner's, which no handshake accepts. `purpose` tells them apart.
+    /// Key that authenticates messages of the owner's. No handshake takes them; `purpose` tells them apart.
     pub fn mac_key(&self, purpose: &str) -> MacKey {
         let prk = Salt::new(HKDF_SHA256, b"usnic owner v1").extract(&self.0);
         MacKey(hmac::Key::new(hmac::HMAC_SHA256, &expand32(&prk, &[purpose.as_bytes()])))

@@ -149,6 +149,47 @@ fn programs_under_the_address_sanitizer() {
     run_compiled("exported.c", &["posix"], &[flag, "-g"], &["refused"], &[]);
 }
 
+/// UCX of the distribution.
+const UCX: &str = "/usr/lib/x86_64-linux-gnu/libucp.so.0";
+
+/// Copies of the library, and UCX beside it, work in one process, whichever is closed first.
+#[test]
+fn copies_in_one_process_do_not_clash() {
+    if !has_headers() {
+        return;
+    }
+    let folder = library_folder();
+    let copies = ["first", "second"].map(|name| {
+        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&copy).expect("a folder for a copy");
+        let copy = copy.join("libucp.so.0");
+        std::fs::copy(folder.join("libucp.so.0"), &copy).expect("a copy of the library");
+        copy
+    });
+    let run = |program: &Path, tls: &str, files: [&Path; 2], how: &str, folder: Option<&Path>| {
+        let mut command = Command::new(program);
+        command.args(files).args(["4", how]).env("UCX_TLS", tls).env_remove("LD_LIBRARY_PATH");
+        if let Some(folder) = folder {
+            command.env("LD_LIBRARY_PATH", folder);
+        }
+        let output = output_within(command, 120);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{tls} {how} {folder:?}: {}\n{text}", output.status);
+        assert!(output.stdout.is_empty(), "nothing on standard output");
+    };
+    let alone = compile("copies.c", &folder, &["-Wl,--as-needed"]);
+    let linked = compile("copies.c", &folder, &["-Wl,--no-as-needed"]);
+    for tls in ["posix", "efa", "posix,cma,efa"] {
+        run(&alone, tls, [&copies[0], &copies[1]], "together", None);
+        // The program has a third one, whose functions are the first that are found.
+        run(&linked, tls, [&copies[0], &copies[1]], "together", Some(&folder));
+    }
+    if Path::new(UCX).exists() {
+        run(&alone, "posix,cma,self", [Path::new(UCX), &copies[0]], "apart", None);
+        run(&alone, "posix,cma,self", [&copies[1], Path::new(UCX)], "apart", None);
+    }
+}
+
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
 const PROGRAMS: [&str; 10] = [
     "tagged.c",
@@ -167,8 +208,10 @@ const PROGRAMS: [&str; 10] = [
 #[test]
 fn no_program_is_left_out() {
     let others = [
-        // Parts of others, and programs that abort or need an MPI library or libfabric.
+        // Parts of others, and programs that abort, load the library themselves, or need an MPI library or
+        // libfabric.
         "module.c",
+        "copies.c",
         "check_rules.c",
         "mpi.c",
         "shmem.c",

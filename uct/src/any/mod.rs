@@ -4,6 +4,7 @@
 
 mod dispatch;
 mod ep;
+mod host_mem;
 mod iface;
 mod md;
 mod mem_set;
@@ -12,6 +13,7 @@ mod tests;
 mod transports;
 
 pub use dispatch::{Ep, Iface, Md, Mem, Rkey};
+pub use host_mem::HostMem;
 pub use iface::Visit;
 pub use mem_set::{MemSet, registration_order};
 pub use transports::{

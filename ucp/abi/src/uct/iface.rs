@@ -22,6 +22,7 @@ use super::worker::{Worker, checked_worker};
 use crate::context::text_of;
 use crate::entry::{CStatus, mask_of};
 use crate::handle::{Named, checked, into_handle, store, take};
+use crate::types::thread_mode;
 
 /// `uct_iface_t`, and behind it the interface.
 #[repr(C)]
@@ -139,10 +140,13 @@ entry! {
         }
         check_params(params, mask, domain)?;
         let source = if config.is_null() { &super::component::from_env()? } else { &checked(config)?.source };
-        let opened = if group.is_shared {
-            any::open_iface_for_threads(&domain.md, source)
-        } else {
-            any::open_iface(&domain.md, source)
+        let opened = match group.mode {
+            thread_mode::SINGLE => any::open_iface(&domain.md, source),
+            thread_mode::SERIALIZED => any::open_iface_for_threads(&domain.md, source),
+            _ => {
+                tracing::error!("uct_iface_open: interfaces of a worker of UCS_THREAD_MODE_MULTI are not supported");
+                return Err(Status::Unsupported);
+            }
         };
         let inner = opened.map_err(|error| {
             tracing::error!("cannot open an interface of {}: {error}", domain.name());
@@ -226,14 +230,9 @@ entry! {
         Ok(())
     }
 
-    /// Not supported: a tracer of active messages.
-    fn uct_iface_set_am_tracer(iface: *mut Iface, tracer: *const c_void, _arg: *mut c_void) -> CStatus {
-        checked_iface(iface)?;
-        if tracer.is_null() {
-            return Ok(());
-        }
-        tracing::error!("uct_iface_set_am_tracer is not supported");
-        Err(Status::Unsupported)
+    /// Takes a tracer of active messages, which is never called: messages are not logged one by one.
+    fn uct_iface_set_am_tracer(iface: *mut Iface, _tracer: *const c_void, _arg: *mut c_void) -> CStatus {
+        checked_iface(iface).map(drop)
     }
 
     /// Allocates memory that peers of the interface reach, and registers it.

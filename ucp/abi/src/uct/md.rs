@@ -1,5 +1,6 @@
 //! Memory domains and memory.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -104,6 +105,35 @@ fn access_of(flags: c_uint) -> Access {
     if access.is_empty() { Access::LOCAL_READ | Access::LOCAL_WRITE } else { access }
 }
 
+/// What flags and an address ask for.
+fn request<'a>(
+    length: usize,
+    name: &'a str,
+    methods: Option<&'a [AllocMethod]>,
+    flags: c_uint,
+    at: *mut c_void,
+) -> AllocReq<'a> {
+    let mut request = AllocReq::new(length, name);
+    request.methods = methods.unwrap_or(request.methods);
+    request.access = access_of(flags);
+    request.at = NonNull::new(at.cast::<u8>()).filter(|_| flags & mem_flag::FIXED != 0);
+    if flags & mem_flag::NONBLOCK != 0 {
+        request.fill = Fill::Lazy;
+    }
+    request
+}
+
+/// One of `uct_alloc_method_t` for a method of the crate.
+fn c_method(method: Option<AllocMethod>) -> c_int {
+    match method {
+        Some(AllocMethod::Huge) => alloc_method::HUGE,
+        Some(AllocMethod::Thp) => alloc_method::THP,
+        Some(AllocMethod::Mmap) => alloc_method::MMAP,
+        Some(AllocMethod::Heap) => alloc_method::HEAP,
+        _ => alloc_method::MD,
+    }
+}
+
 /// Allocates memory of a domain, and describes it as a C program sees it.
 pub(crate) fn allocate(
     md: *mut Md,
@@ -114,26 +144,14 @@ pub(crate) fn allocate(
     at: *mut c_void,
     name: &str,
 ) -> Result<AllocatedMemory, Status> {
-    let mut request = AllocReq::new(length, name);
-    request.methods = methods.unwrap_or(request.methods);
-    request.access = access_of(flags);
-    request.at = NonNull::new(at.cast::<u8>()).filter(|_| flags & mem_flag::FIXED != 0);
-    if flags & mem_flag::NONBLOCK != 0 {
-        request.fill = Fill::Lazy;
-    }
+    let request = request(length, name, methods, flags, at);
     let mem = domain.alloc(&request).map_err(|error| {
         if flags & mem_flag::HIDE_ERRORS == 0 {
             tracing::error!("cannot allocate {length} bytes for {name}: {error}");
         }
         error.status()
     })?;
-    let method = match mem.method() {
-        Some(AllocMethod::Huge) => alloc_method::HUGE,
-        Some(AllocMethod::Thp) => alloc_method::THP,
-        Some(AllocMethod::Mmap) => alloc_method::MMAP,
-        Some(AllocMethod::Heap) => alloc_method::HEAP,
-        _ => alloc_method::MD,
-    };
+    let method = c_method(mem.method());
     let (address, length) = (mem.addr().cast(), mem.len());
     Ok(AllocatedMemory { address, length, method, mem_type: HOST, md, memh: MemHandle::new(mem) })
 }
@@ -143,10 +161,35 @@ pub(crate) fn memory_name(name: *const c_char) -> String {
     if name.is_null() { "anonymous".to_owned() } else { text_of(name) }
 }
 
-/// Frees memory that [`allocate`] has made.
+/// Memory of `uct_mem_alloc` without a domain, by address: it has no handle.
+static WITHOUT_DOMAIN: Mutex<BTreeMap<usize, any::HostMem>> = Mutex::new(BTreeMap::new());
+
+fn without_domain() -> std::sync::MutexGuard<'static, BTreeMap<usize, any::HostMem>> {
+    WITHOUT_DOMAIN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Allocates memory that the program may register, as no domain does.
+fn allocate_host(
+    method: AllocMethod,
+    length: usize,
+    flags: c_uint,
+    at: *mut c_void,
+) -> Result<AllocatedMemory, Status> {
+    let mem = any::HostMem::alloc(&request(length, "uct_mem_alloc", Some(&[method]), flags, at))
+        .map_err(|error| error.status())?;
+    let (address, length, method) = (mem.addr().cast::<c_void>(), mem.len(), c_method(Some(mem.method())));
+    without_domain().insert(address.addr(), mem);
+    let (md, memh) = (std::ptr::null_mut(), std::ptr::null_mut());
+    Ok(AllocatedMemory { address, length, method, mem_type: HOST, md, memh })
+}
+
+/// Frees memory that [`allocate`] or [`allocate_host`] has made.
 pub(crate) fn free(memory: *const AllocatedMemory) -> Result<(), Status> {
     // SAFETY: the caller passes what an allocation has filled.
     let memory = unsafe { memory.as_ref() }.ok_or(Status::InvalidParam)?;
+    if memory.memh.is_null() {
+        return without_domain().remove(&memory.address.addr()).map(drop).ok_or(Status::InvalidParam);
+    }
     from_handle(memory.memh).map(drop)
 }
 
@@ -330,8 +373,8 @@ entry! {
         store(memory_type, HOST)
     }
 
-    /// Allocates memory by the first method that works. Methods other than those of domains need one, too,
-    /// which registers the memory.
+    /// Allocates memory by the first method that works. A domain registers it, too; without one it has no
+    /// handle.
     fn uct_mem_alloc(
         length: usize, methods: *const c_int, count: c_uint, params: *const MemAllocParams,
         memory: *mut AllocatedMemory,
@@ -348,18 +391,24 @@ entry! {
         let flags = field!(params, mask, mem_alloc_param::FLAGS, flags).unwrap_or(0);
         let at = field!(params, mask, mem_alloc_param::ADDRESS, address).unwrap_or(std::ptr::null_mut());
         let domains = field!(params, mask, mem_alloc_param::MDS, mds).zip(field!(params, mask, mem_alloc_param::MDS, mds_count));
-        let (list, domains) = domains.filter(|(list, count)| !list.is_null() && *count > 0).ok_or_else(|| {
-            tracing::error!("uct_mem_alloc: name a memory domain");
-            Status::Unsupported
-        })?;
-        // SAFETY: the caller passes this many of both.
-        let (methods, domains) = unsafe {
-            (std::slice::from_raw_parts(methods, count as usize), std::slice::from_raw_parts(list, domains as usize))
+        let (list, domains) = domains.filter(|(list, count)| !list.is_null() && *count > 0).unzip();
+        // SAFETY: the caller passes this many.
+        let methods = unsafe { std::slice::from_raw_parts(methods, count as usize) };
+        let list: &[*mut Md] = match (list, domains) {
+            // SAFETY: as above.
+            (Some(list), Some(count)) => unsafe { std::slice::from_raw_parts(list, count as usize) },
+            _ => &[],
         };
         let mut last = Status::NoMemory;
         for method in methods {
             let Some(method) = method_of(*method) else { return Err(Status::InvalidParam) };
-            for handle in domains {
+            if list.is_empty() {
+                match allocate_host(method, length, flags, at) {
+                    Ok(made) => return store(memory, made),
+                    Err(status) => last = status,
+                }
+            }
+            for handle in list {
                 let domain = checked(handle.cast_const())?;
                 let quiet = flags | mem_flag::HIDE_ERRORS;
                 match allocate(*handle, &domain.md, Some(&[method]), length, quiet, at, "uct_mem_alloc") {

@@ -15,7 +15,8 @@ use crate::types::thread_mode;
 pub(crate) struct Worker {
     /// Has one callback, [`progress`], which also tells that this is a worker.
     queue: CallbackQueue,
-    pub(crate) is_shared: bool,
+    /// `ucs_thread_mode_t`.
+    pub(crate) mode: c_int,
     members: RefCell<Vec<Member>>,
     next_id: Cell<c_int>,
 }
@@ -97,20 +98,16 @@ pub(crate) fn checked_worker<'a>(worker: *mut Worker) -> Result<&'a Worker, Stat
 
 entry! {
     /// Makes a worker. The context of asynchronous events is not used: nothing here needs it. A worker for
-    /// several threads at a time is refused.
+    /// several threads at a time opens no interface.
     fn uct_worker_create(_context: *mut c_void, mode: c_int, worker: *mut *mut Worker) -> CStatus {
         if worker.is_null() || !(thread_mode::SINGLE..=thread_mode::MULTI).contains(&mode) {
             return Err(Status::InvalidParam);
         }
         crate::log::init_from_env();
-        if mode == thread_mode::MULTI {
-            tracing::error!("uct_worker_create: UCS_THREAD_MODE_MULTI is not supported; use a worker per thread");
-            return Err(Status::Unsupported);
-        }
         let nothing = QueueElement { cb: None, arg: std::ptr::null_mut(), flags: 0, id: NO_ID };
         let made = into_handle(Worker {
             queue: CallbackQueue { fast_elems: [nothing; 8], private: [0; 72] },
-            is_shared: mode != thread_mode::SINGLE,
+            mode,
             members: RefCell::default(),
             next_id: Cell::new(0),
         });
@@ -192,7 +189,6 @@ mod tests {
             uct_worker_progress_unregister_safe(worker, &mut id);
             assert_eq!((id, dispatch(worker), calls), (NO_ID, 0, 3));
             uct_worker_destroy(worker);
-            assert_eq!(uct_worker_create(std::ptr::null_mut(), 2, &mut worker), Status::Unsupported.into());
             assert_eq!(uct_worker_create(std::ptr::null_mut(), 7, &mut worker), Status::InvalidParam.into());
         }
     }

@@ -544,6 +544,31 @@ static void configurations(const char *tl)
     CHECK(uct_md_iface_config_read(md, "none", NULL, NULL, &config) == UCS_ERR_NO_DEVICE);
 }
 
+/* Memory that no domain has registered, as a program asks for that has none yet. */
+static void memory_without_domain(void)
+{
+    uct_alloc_method_t methods[]  = { UCT_ALLOC_METHOD_MD, UCT_ALLOC_METHOD_HEAP, UCT_ALLOC_METHOD_MMAP };
+    uct_mem_alloc_params_t params = { .field_mask = UCT_MEM_ALLOC_PARAM_FIELD_FLAGS, .flags = UCT_MD_MEM_ACCESS_ALL };
+    uct_allocated_memory_t mem[2];
+    uct_mem_h memh;
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        CHECK(uct_mem_alloc(10000, methods + i, 2, &params, &mem[i]) == UCS_OK);
+        CHECK(mem[i].memh == UCT_MEM_HANDLE_NULL && mem[i].md == NULL && mem[i].mem_type == UCS_MEMORY_TYPE_HOST);
+        CHECK(mem[i].method == UCT_ALLOC_METHOD_HEAP && mem[i].length >= 10000);
+        memset(mem[i].address, 1, mem[i].length);
+    }
+    CHECK(mem[0].address != mem[1].address);
+    if (uct_md_mem_reg(md, mem[0].address, mem[0].length, UCT_MD_MEM_ACCESS_LOCAL_READ, &memh) == UCS_OK) {
+        CHECK(uct_md_mem_dereg(md, memh) == UCS_OK);
+    }
+    CHECK(uct_mem_free(&mem[0]) == UCS_OK && uct_mem_free(&mem[1]) == UCS_OK);
+    CHECK(uct_mem_free(&mem[0]) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_mem_alloc(10000, methods, 1, &params, &mem[0]) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_mem_alloc(0, methods, 3, &params, &mem[0]) == UCS_ERR_INVALID_PARAM);
+}
+
 static void memory(void)
 {
     uct_alloc_method_t methods[] = { UCT_ALLOC_METHOD_MD, UCT_ALLOC_METHOD_MMAP };
@@ -567,8 +592,14 @@ static void memory(void)
     CHECK(uct_md_detect_memory_type(md, mem.address, 100, &type) == UCS_OK);
     CHECK(type == UCS_MEMORY_TYPE_HOST);
     CHECK(uct_mem_free(&mem) == UCS_OK);
-    params.field_mask = 0;
-    CHECK(uct_mem_alloc(10000, methods, 2, &params, &mem) == UCS_ERR_UNSUPPORTED);
+    memory_without_domain();
+}
+
+/* Messages are not traced. */
+static void trace(void *arg, uct_am_trace_type_t type, uint8_t id, const void *data, size_t length, char *buffer,
+                  size_t max)
+{
+    CHECK(0);
 }
 
 static void bad_input(const char *tl, const char *dev)
@@ -605,7 +636,7 @@ static void bad_input(const char *tl, const char *dev)
     CHECK(uct_rkey_unpack(component, NULL, &rkey) == UCS_ERR_INVALID_PARAM);
     memset(copy, 0xa5, 300);
     CHECK(uct_rkey_unpack(component, copy, &rkey) < 0);
-    CHECK(uct_worker_create(NULL, UCS_THREAD_MODE_MULTI, &other) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_worker_create(NULL, UCS_THREAD_MODE_MULTI, &other) == UCS_OK);
     CHECK(uct_worker_create(NULL, UCS_THREAD_MODE_SINGLE, NULL) == UCS_ERR_INVALID_PARAM);
     params.open_mode            = UCT_IFACE_OPEN_MODE_DEVICE;
     params.mode.device.tl_name  = tl;
@@ -614,6 +645,8 @@ static void bad_input(const char *tl, const char *dev)
     params.mode.device.dev_name = NULL;
     CHECK(uct_iface_open(md, worker, &params, NULL, &iface) == UCS_ERR_INVALID_PARAM);
     params.mode.device.dev_name = dev;
+    CHECK(uct_iface_open(md, other, &params, NULL, &iface) == UCS_ERR_UNSUPPORTED);
+    uct_worker_destroy(other);
     CHECK(uct_iface_open(NULL, worker, &params, NULL, &iface) == UCS_ERR_INVALID_PARAM);
     CHECK(uct_iface_open(md, NULL, &params, NULL, &iface) == UCS_ERR_INVALID_PARAM);
     CHECK(uct_iface_open(md, worker, NULL, NULL, &iface) == UCS_ERR_INVALID_PARAM);
@@ -621,6 +654,7 @@ static void bad_input(const char *tl, const char *dev)
     CHECK(uct_iface_open(md, worker, &params, NULL, &iface) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_iface_query(NULL, &attr) == UCS_ERR_INVALID_PARAM);
     CHECK(uct_iface_set_am_handler(to, UCT_AM_ID_MAX, on_message, NULL, 0) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_iface_set_am_tracer(NULL, trace, NULL) == UCS_ERR_INVALID_PARAM);
     ep_params.field_mask = 0;
     CHECK(uct_ep_create(&ep_params, &none) == UCS_ERR_UNSUPPORTED);
     ep_params.field_mask = UCT_EP_PARAM_FIELD_IFACE;
@@ -640,6 +674,8 @@ static void bad_input(const char *tl, const char *dev)
     CHECK(UCS_PTR_STATUS(uct_ep_tag_rndv_zcopy(ep, 1, NULL, 0, &iov, 1, 0, NULL)) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_cm_open(component, worker, NULL, (uct_cm_h*)&cm) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_ep_connect_to_ep(ep, NULL, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_get_address(ep, (uct_ep_addr_t*)source) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_iface_query(from, &attr) == UCS_OK && !(attr.cap.flags & UCT_IFACE_FLAG_CONNECT_TO_EP));
 }
 
 #include "uct_forms.h"
@@ -660,6 +696,7 @@ int main(int argc, char **argv)
     from = open_iface(argv[1], argv[2]);
     to   = open_iface(argv[1], argv[2]);
     connect_ep();
+    CHECK(uct_iface_set_am_tracer(to, trace, NULL) == UCS_OK);
     messages();
     pending();
     one_sided();

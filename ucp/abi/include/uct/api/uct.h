@@ -65,6 +65,7 @@ ucs_status_t uct_iface_mem_alloc(uct_iface_h iface, size_t length, unsigned flag
 void uct_iface_mem_free(const uct_allocated_memory_t *mem);
 ucs_status_t uct_iface_set_am_handler(uct_iface_h iface, uint8_t id, uct_am_callback_t cb, void *arg,
     uint32_t flags);
+ucs_status_t uct_iface_set_am_tracer(uct_iface_h iface, uct_am_tracer_t tracer, void *arg);
 ucs_status_t uct_ep_create(const uct_ep_params_t *params, uct_ep_h *ep_p);
 void uct_ep_destroy(uct_ep_h ep);
 ucs_status_t uct_ep_get_address(uct_ep_h ep, uct_ep_addr_t *addr);

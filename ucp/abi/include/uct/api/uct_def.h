@@ -316,6 +316,16 @@ typedef struct uct_md_attr {
 
 typedef ucs_status_t (*uct_error_handler_t)(void *arg, uct_ep_h ep, ucs_status_t status);
 typedef ucs_status_t (*uct_am_callback_t)(void *arg, void *data, size_t length, unsigned flags);
+/* A tracer of messages, which this library never calls. */
+typedef enum {
+    UCT_AM_TRACE_TYPE_SEND,
+    UCT_AM_TRACE_TYPE_RECV,
+    UCT_AM_TRACE_TYPE_SEND_DROP,
+    UCT_AM_TRACE_TYPE_RECV_DROP,
+    UCT_AM_TRACE_TYPE_LAST
+} uct_am_trace_type_t;
+typedef void (*uct_am_tracer_t)(void *arg, uct_am_trace_type_t type, uint8_t id, const void *data, size_t length,
+                                char *buffer, size_t max);
 typedef size_t (*uct_pack_callback_t)(void *dest, void *arg);
 typedef void (*uct_unpack_callback_t)(void *arg, const void *data, size_t length);
 

@@ -84,13 +84,19 @@ pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
 /// Writes our words of a request. Returns the address that the caller sees. // HOT
 #[inline(always)]
 pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
-    // SAFETY: the two words behind the block are this library's.
-    unsafe { private(id).write(Private { worker, callback }) };
-    let handle = handle_of(id);
+    let handle = set_words_unchecked(id, worker, callback);
     if crate::check::is_on() {
         crate::check::add_request(handle, worker);
     }
     handle
+}
+
+/// [`set_words`], where nothing is checked: [`crate::check::is_on`] was false. // HOT
+#[inline(always)]
+pub(crate) fn set_words_unchecked(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
+    // SAFETY: the two words behind the block are this library's.
+    unsafe { private(id).write(Private { worker, callback }) };
+    handle_of(id)
 }
 
 /// `ucp_dt_make_contig(1)`.
@@ -107,13 +113,25 @@ pub(crate) struct Call<'a> {
 }
 
 /// Parameters that no operation carries out.
-const UNSUPPORTED: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE;
+pub(crate) const UNSUPPORTED: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE;
 
 impl<'a> Call<'a> {
     /// The parameters of a function of the old interface.
     #[inline(always)]
     pub(crate) fn of(param: &'a RequestParam) -> Call<'a> {
         Call { param, mask: param.op_attr_mask, length: std::ptr::null_mut(), during: PhantomData }
+    }
+
+    /// The parameters of the caller for a short way, which refuses what [`Call::read`] refuses by its bits.
+    /// `None`: there are none. // HOT
+    #[inline(always)]
+    pub(crate) fn quick(param: *const RequestParam) -> Option<Call<'a>> {
+        if param.is_null() {
+            return None;
+        }
+        // SAFETY: every such structure begins with its mask.
+        let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
+        Some(Call { param, mask, length: std::ptr::null_mut(), during: PhantomData })
     }
 
     /// The parameters of the caller, for an operation that may be told to end in its call

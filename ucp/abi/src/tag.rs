@@ -7,11 +7,14 @@ use ::ucs::Status;
 use ucp::select::Sync;
 use ucp::{Match, Message, OpParams, SendParams};
 
+use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
-use crate::entry::{CStatus, StatusPtr};
+use crate::entry::{CStatus, StatusPtr, guard};
 use crate::ep::Ep;
 use crate::handle::{Named, given, into_handle, take};
-use crate::op::{Call, NOTHING, NoResult, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words};
+use crate::op::{
+    Call, NOTHING, NoResult, TagRecv, UNSUPPORTED, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
+};
 use crate::request::as_result;
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
@@ -21,18 +24,43 @@ impl Named for Message {
     const IS_STATIC: bool = false;
 }
 
-/// Sends a message: a short one at once, others by [`send_any`]. // HOT
+/// Sends a message: a short one at once, others by `any`. // HOT
 #[inline(always)]
-fn send(ep: *mut Ep, (buffer, count): (*const c_void, usize), tag: u64, call: &Call) -> StatusPtr {
-    if let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND)
+fn send(
+    ep: *mut Ep,
+    (buffer, count): (*const c_void, usize),
+    tag: u64,
+    param: *const RequestParam,
+    any: impl FnOnce() -> StatusPtr,
+) -> StatusPtr {
+    if let Some(call) = Call::quick(param)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
         && let Ok(ep) = given(ep)
-        && let Some(_plain) = ep.worker().unlocked()
         // SAFETY: the caller passes readable bytes.
-        && unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) }
+        && let Some(true) =
+            ep.worker().when_unlocked(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) })
     {
         return StatusPtr::OK;
     }
-    send_any(ep, (buffer, count), (tag, Sync::No), call)
+    any()
+}
+
+/// [`ucp_tag_send_nbx`] of what does not end at once, or is checked. Its arguments stay in registers.
+#[inline(never)]
+fn send_nbx_any(
+    ep: *mut Ep,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const RequestParam,
+) -> StatusPtr {
+    if is_on() {
+        enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]);
+    }
+    match Call::read_any(param) {
+        Ok(call) => send_any(ep, (buffer, count), (tag, Sync::No), &call),
+        Err(status) => StatusPtr::error(status),
+    }
 }
 
 /// Starts a send.
@@ -82,28 +110,62 @@ fn send_now(
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
-/// Starts a receive: of a message that has not come at once, others by [`recv_any`]. // HOT
+/// Starts a receive: of a message that has not come at once, others by `any`. Nothing is checked: `is_on` was
+/// false. // HOT
 #[inline(always)]
 fn recv(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
     (tag, mask): (u64, u64),
-    call: &Call,
+    param: *const RequestParam,
+    any: impl FnOnce() -> StatusPtr,
 ) -> StatusPtr {
-    if let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV)
+    if let Some(call) = Call::quick(param)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | UNSUPPORTED | op_attr::FORCE_IMM_CMPL)
         && let Ok(of) = given(worker)
-        && let Some(plain) = of.unlocked()
     {
         let callback = call.callback();
         let done = call.done::<TagRecv>(callback);
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        let matching = Match::tagged(tag, mask);
         let posted =
-            unsafe { ucp::post_recv_raw(&plain, buffer.cast(), len, Match::tagged(tag, mask), done) };
-        if let Some(id) = posted {
-            return StatusPtr(set_words(id, of, callback));
+            // SAFETY: the caller keeps buffer and callback valid until the end.
+            of.when_unlocked(|plain| unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) });
+        if let Some(Some(id)) = posted {
+            return StatusPtr(set_words_unchecked(id, of, callback));
         }
     }
-    recv_any(worker, (buffer, count), (tag, mask), call)
+    any()
+}
+
+/// [`ucp_tag_recv_nbx`] of what is not posted at once, or is checked. Its arguments stay in registers.
+#[inline(never)]
+fn recv_nbx_any(
+    worker: *mut Worker,
+    buffer: *mut c_void,
+    count: usize,
+    tag: u64,
+    mask: u64,
+    param: *const RequestParam,
+) -> StatusPtr {
+    if is_on() {
+        enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]);
+    }
+    match Call::read(param) {
+        Ok(call) => recv_any(worker, (buffer, count), (tag, mask), &call),
+        Err(status) => StatusPtr::error(status),
+    }
+}
+
+/// A receive of the old interface.
+#[inline(always)]
+fn recv_old(
+    worker: *mut Worker,
+    (buffer, count): (*mut c_void, usize),
+    (tag, mask): (u64, u64),
+    param: &RequestParam,
+) -> StatusPtr {
+    let any = || recv_any(worker, (buffer, count), (tag, mask), &Call::of(param));
+    if is_on() { any() } else { recv(worker, (buffer, count), (tag, mask), param, any) }
 }
 
 /// Starts a receive.
@@ -170,14 +232,38 @@ fn not_taken() -> *mut Message {
     std::ptr::from_ref(&MARK).cast_mut().cast()
 }
 
-entry! {
-    /// Sends a tagged message. // HOT
-    fn ucp_tag_send_nbx(
-        ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
-    ) -> StatusPtr {
-        Ok(send(ep, (buffer, count), tag, &Call::read_any(param)?))
-    }
+/// Sends a tagged message. // HOT
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
+    ep: *mut Ep,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const RequestParam,
+) -> StatusPtr {
+    guard("ucp_tag_send_nbx", || {
+        let any = || send_nbx_any(ep, buffer, count, tag, param);
+        Ok(if is_on() { any() } else { send(ep, (buffer, count), tag, param, any) })
+    })
+}
 
+/// Receives a tagged message. // HOT
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
+    worker: *mut Worker,
+    buffer: *mut c_void,
+    count: usize,
+    tag: u64,
+    mask: u64,
+    param: *const RequestParam,
+) -> StatusPtr {
+    guard("ucp_tag_recv_nbx", || {
+        let any = || recv_nbx_any(worker, buffer, count, tag, mask, param);
+        Ok(if is_on() { any() } else { recv(worker, (buffer, count), (tag, mask), param, any) })
+    })
+}
+
+entry! {
     /// Sends a tagged message, complete when it has been matched.
     fn ucp_tag_send_sync_nbx(
         ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
@@ -189,7 +275,9 @@ entry! {
     fn ucp_tag_send_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
     ) -> StatusPtr {
-        Ok(send(ep, (buffer, count), tag, &Call::of(&RequestParam::old(cb, datatype))))
+        let param = RequestParam::old(cb, datatype);
+        let any = || send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param));
+        Ok(send(ep, (buffer, count), tag, &param, any))
     }
 
     /// Sends a synchronous tagged message; old form.
@@ -203,18 +291,13 @@ entry! {
     fn ucp_tag_send_nbr(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, request: *mut c_void,
     ) -> CStatus {
-        let started = send(ep, (buffer, count), tag, &Call::of(&RequestParam::in_request(request, datatype)));
+        let param = RequestParam::in_request(request, datatype);
+        let any = || send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param));
+        let started = send(ep, (buffer, count), tag, &param, any);
         match started.status() {
             None => Err(Status::InProgress),
             Some(status) => as_result(status),
         }
-    }
-
-    /// Receives a tagged message. // HOT
-    fn ucp_tag_recv_nbx(
-        worker: *mut Worker, buffer: *mut c_void, count: usize, tag: u64, mask: u64, param: *const RequestParam,
-    ) -> StatusPtr {
-        Ok(recv(worker, (buffer, count), (tag, mask), &Call::read(param)?))
     }
 
     /// Receives a tagged message; old form, which always returns a request.
@@ -228,7 +311,7 @@ entry! {
         cb: *const c_void,
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
-        Ok(recv(worker, (buffer, count), (tag, mask), &Call::of(&param)))
+        Ok(recv_old(worker, (buffer, count), (tag, mask), &param))
     }
 
     /// Receives a tagged message with a request in memory of the caller, which tells the result.
@@ -242,7 +325,7 @@ entry! {
         request: *mut c_void,
     ) -> CStatus {
         let param = RequestParam::in_request(request, datatype).and(op_attr::NO_IMM_CMPL);
-        let started = recv(worker, (buffer, count), (tag, mask), &Call::of(&param));
+        let started = recv_old(worker, (buffer, count), (tag, mask), &param);
         started.status().map_or(Ok(()), as_result)
     }
 

@@ -61,6 +61,13 @@ impl Worker {
         unsafe { self.shared.unlocked() }
     }
 
+    /// Runs `f` on the plain worker in mode single, for the shortest calls. `None` in other modes. // HOT
+    #[inline(always)]
+    pub(crate) fn when_unlocked<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
+        // SAFETY: as in `unlocked`.
+        unsafe { self.shared.when_unlocked(f) }
+    }
+
     /// Runs `f` on the plain worker, in the modes of several threads inside the lock.
     pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
         // SAFETY: plain objects of the worker lie in objects of this library, which are used inside only, and

@@ -195,6 +195,20 @@ impl<'a> Unlocked<'a> {
         (shared.lock.mode() == ThreadMode::Single).then_some(Unlocked(shared))
     }
 
+    /// Runs `f` as with a value of this type, which exists only if somebody sleeps for work: a value with a
+    /// `drop` is kept in memory. // HOT
+    #[inline(always)]
+    pub(super) fn run<R>(shared: &Arc<Shared>, f: impl FnOnce(&Worker) -> R) -> Option<R> {
+        if shared.lock.mode() != ThreadMode::Single {
+            return None;
+        }
+        let result = f(&shared.worker);
+        if shared.wakeup.has_work_sleepers() {
+            Unlocked(shared).wake();
+        }
+        Some(result)
+    }
+
     #[cold]
     #[inline(never)]
     fn wake(&self) {

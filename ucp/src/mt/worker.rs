@@ -147,6 +147,15 @@ impl SharedWorker {
         Unlocked::of(&self.shared)
     }
 
+    /// Runs `f` as between [`SharedWorker::unlocked`] and the end of its result, for the shortest calls. `None`
+    /// in modes other than single. // HOT
+    /// # Safety
+    /// As for [`SharedWorker::unlocked`].
+    #[inline(always)]
+    pub unsafe fn when_unlocked<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
+        Unlocked::run(&self.shared, f)
+    }
+
     /// [`SharedWorker::with`], in mode single without a look at the thread.
     /// # Safety
     /// As for [`SharedWorker::with`]; in mode single also as for [`SharedWorker::unlocked`].

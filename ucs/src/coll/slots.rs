@@ -181,7 +181,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     }
 
     /// Inserts what `make` builds from its own id; `None` (and `make` not called) when the limit is reached.
-    #[inline]
+    /// Inlined, so that what `make` captures stays in registers. // HOT
+    #[inline(always)]
     pub fn insert_with(&mut self, make: impl FnOnce(SlotId) -> T) -> Option<SlotId> {
         if self.free == NIL && !self.grow() {
             return None;

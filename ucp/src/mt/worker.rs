@@ -147,8 +147,8 @@ impl SharedWorker {
         Unlocked::of(&self.shared)
     }
 
-    /// Runs `f` as between [`SharedWorker::unlocked`] and the end of its result, for the shortest calls. `None`
-    /// in modes other than single. // HOT
+    /// Runs `f` as while a result of [`SharedWorker::unlocked`] lives, for the shortest calls. `None` in
+    /// modes other than single. // HOT
     /// # Safety
     /// As for [`SharedWorker::unlocked`].
     #[inline(always)]

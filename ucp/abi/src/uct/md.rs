@@ -105,7 +105,7 @@ fn access_of(flags: c_uint) -> Access {
     if access.is_empty() { Access::LOCAL_READ | Access::LOCAL_WRITE } else { access }
 }
 
-/// What flags and an address ask for.
+/// Request for memory, as flags and an address say.
 fn request<'a>(
     length: usize,
     name: &'a str,

@@ -45,9 +45,9 @@ mod tests {
         let req = AllocReq { methods: &methods, ..AllocReq::new(5000, "host") };
         let mem = HostMem::alloc(&req).expect("a mapping");
         assert_eq!((mem.len(), mem.method()), (5000, AllocMethod::Mmap));
-        let heap = HostMem::alloc(&AllocReq { methods: &methods[2..], ..req.clone() }).expect("heap");
+        let heap = HostMem::alloc(&AllocReq { methods: &methods[2..], ..req }).expect("heap");
         assert_ne!(heap.addr(), mem.addr());
-        let refused = HostMem::alloc(&AllocReq { methods: &methods[..1], ..req.clone() });
+        let refused = HostMem::alloc(&AllocReq { methods: &methods[..1], ..req });
         assert_eq!(refused.err(), Some(Error::Unsupported(Op::Alloc)));
         assert!(HostMem::alloc(&AllocReq { len: 0, ..req }).is_err());
     }

@@ -36,11 +36,12 @@ fn send(
     if let Some(call) = Call::quick(param)
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
         && let Ok(ep) = given(ep)
-        // SAFETY: the caller passes readable bytes.
-        && let Some(true) =
-            ep.worker().when_unlocked(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) })
     {
-        return StatusPtr::OK;
+        // SAFETY: the caller passes readable bytes.
+        let send = |_: &ucp::Worker| unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) };
+        if ep.worker().when_unlocked(send) == Some(true) {
+            return StatusPtr::OK;
+        }
     }
     any()
 }
@@ -127,9 +128,10 @@ fn recv(
         let callback = call.callback();
         let done = call.done::<TagRecv>(callback);
         let matching = Match::tagged(tag, mask);
-        let posted =
+        let post =
             // SAFETY: the caller keeps buffer and callback valid until the end.
-            of.when_unlocked(|plain| unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) });
+            |plain: &ucp::Worker| unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) };
+        let posted = of.when_unlocked(post);
         if let Some(Some(id)) = posted {
             return StatusPtr(set_words_unchecked(id, of, callback));
         }

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 use ucp::{
-    Access, AmParams, AtomicOp, Context, Ep, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus,
-    RequestTable, SendParams, StreamRecvMode, TAG_MASK_FULL, Worker,
+    Access, AmParams, AtomicOp, Context, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus,
+    RequestTable, SendParams, StreamRecvMode, TAG_MASK_FULL,
 };
 use ucs::config::Source;
 use uct::any::Visit;
@@ -27,8 +27,6 @@ enum Operation {
     Request,
     /// A tagged message: receive posted, sent, delivered, matched, completed, tested
     Tag,
-    /// Tag, with its receives in `raw_receive` and its sends in `raw_send`, to count them alone
-    TagCalls,
     /// A get by ucp, of memory that ucp has allocated
     Get,
     /// A put by ucp, to such memory
@@ -87,7 +85,6 @@ fn main() -> Result<(), Failure> {
         Operation::Fadd => fetch_add("posix", times)?,
         Operation::EfaFadd => fetch_add("efa", times)?,
         Operation::Tag
-        | Operation::TagCalls
         | Operation::UcpAm
         | Operation::Stream
         | Operation::Get
@@ -141,6 +138,7 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
     ep.tag_send_blocking(0, &out)?;
     worker.tag_recv_blocking(0, TAG_MASK_FULL, &mut back)?;
     let params = SendParams { tag: Some(1), ..SendParams::default() };
+    let mut running = Vec::with_capacity(window as usize);
     match operation {
         Operation::Get => {
             (0..times).try_for_each(|_| ep.get_blocking(black_box(&mut back), mem.addr(), &rkey))?
@@ -178,64 +176,37 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
                 }
             }
         }
-        Operation::TagCalls => {
-            let receive = || raw_receive(&worker, &mut back, 1);
-            tagged(&worker, times, window, receive, || raw_send(&ep, &out, &params))?
-        }
         _ => {
-            let (matching, back) = (Match::tagged(1, TAG_MASK_FULL), back.as_mut_ptr());
-            // SAFETY: `back` outlives the receives, which end in `tagged`, and is not read before.
-            let receive = || unsafe { worker.recv_raw(back, size, matching, &OpParams::default()) };
-            // SAFETY: `out` outlives the send and does not change.
-            let send = || unsafe { ep.send_raw(out.as_ptr(), size, &params) };
-            tagged(&worker, times, window, receive, send)?
-        }
-    }
-    Ok(())
-}
-
-/// Tagged messages from a worker to itself, a window of them at a time.
-#[inline(always)]
-fn tagged(
-    worker: &Worker,
-    times: u64,
-    window: u64,
-    mut receive: impl FnMut() -> Result<OpStatus<RecvStatus>, ucp::Error>,
-    mut send: impl FnMut() -> Result<OpStatus<()>, ucp::Error>,
-) -> Result<(), Failure> {
-    let mut running = Vec::with_capacity(window as usize);
-    for _ in 0..times / window {
-        for _ in 0..window {
-            if let OpStatus::InProgress(id) = receive()? {
-                running.push(id);
-            }
-        }
-        for _ in 0..window {
-            assert_eq!(send()?, OpStatus::Done(()), "there is room for a window");
-        }
-        while let Some(&id) = running.last() {
-            match worker.test(id) {
-                Some(ended) => drop((ended?, running.pop())),
-                None => drop(worker.progress()),
+            for _ in 0..times / window {
+                for _ in 0..window {
+                    // SAFETY: `back` outlives the receive, which ends below, and is not read before.
+                    let started = unsafe {
+                        worker.recv_raw(
+                            back.as_mut_ptr(),
+                            size,
+                            Match::tagged(1, TAG_MASK_FULL),
+                            &OpParams::default(),
+                        )
+                    }?;
+                    if let OpStatus::InProgress(id) = started {
+                        running.push(id);
+                    }
+                }
+                for _ in 0..window {
+                    // SAFETY: `out` outlives the send and does not change.
+                    let sent = unsafe { ep.send_raw(out.as_ptr(), size, &params) }?;
+                    assert_eq!(sent, OpStatus::Done(()), "there is room for a window");
+                }
+                while let Some(&id) = running.last() {
+                    match worker.test(id) {
+                        Some(ended) => drop((ended?, running.pop())),
+                        None => drop(worker.progress()),
+                    }
+                }
             }
         }
     }
     Ok(())
-}
-
-/// A raw receive as a function, beside `ucp_tag_recv_nbx`. Its caller ends it before `back` is used again.
-#[inline(never)]
-fn raw_receive(worker: &Worker, back: &mut [u8], tag: u64) -> Result<OpStatus<RecvStatus>, ucp::Error> {
-    let matching = Match::tagged(tag, TAG_MASK_FULL);
-    // SAFETY: `back` outlives the receive, which ends in `tagged`, and is not read before.
-    unsafe { worker.recv_raw(back.as_mut_ptr(), back.len(), matching, &OpParams::default()) }
-}
-
-/// A raw send as a function, beside `ucp_tag_send_nbx`.
-#[inline(never)]
-fn raw_send(ep: &Ep, out: &[u8], params: &SendParams<'_>) -> Result<OpStatus<()>, ucp::Error> {
-    // SAFETY: `out` outlives the send and does not change.
-    unsafe { ep.send_raw(out.as_ptr(), out.len(), params) }
 }
 
 /// Over `posix` to memory that is mapped, else to memory of the heap.

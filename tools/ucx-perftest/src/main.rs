@@ -363,7 +363,7 @@ fn receive_client(listener: &Listener) -> Result<(Connection, Plan), Failure> {
             Ok(plan) => return Ok((client, plan)),
             Err(why) => {
                 turned_away(client.peer(), &why);
-                client.abort(&why.to_string());
+                client.refuse(&why.to_string());
             }
         }
     }

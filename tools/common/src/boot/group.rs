@@ -80,7 +80,7 @@ impl GatherServer {
             connection.max_send = max_line(self.size);
             match members.get_mut(request.rank as usize) {
                 Some(slot @ None) if request.size == self.size => *slot = Some(connection),
-                _ => connection.abort(&format!(
+                _ => connection.refuse(&format!(
                     "no rank {} of {} in a group of {}",
                     request.rank, request.size, self.size
                 )),

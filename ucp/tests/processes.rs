@@ -245,7 +245,9 @@ fn messages_arrive_by_either_method() {
             let taken = ep.protocols().explain_from(MemKind::Process, Kind::Tagged, Sync::No, LONG);
             let taken =
                 taken.into_iter().find(|candidate| candidate.verdict == Verdict::Taken).unwrap().protocol;
-            assert_eq!((rare.declined, rare.read_errors), (rare.nacks_sent, 0), "{here} {there}: {rare:?}");
+            assert_eq!(rare.read_errors, 0, "{here} {there}: {rare:?}");
+            // Who never reads says so for good to a message that has come before the HANDSHAKE of its sender.
+            assert!(here == "packets" || rare.declined == rare.nacks_sent, "{here} {there}: {rare:?}");
             match (here, there) {
                 ("kernel", "kernel") => {
                     assert!(

@@ -346,8 +346,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Drops what the other side has sent and nobody has read: if it were there at the close, the system would
-    /// reset the connection, and the other side might lose the reason that it has not read yet.
+    /// Drops what the other side has sent and nobody has read. With it the system would reset the connection,
+    /// and the other side might lose the reason, which it has not read yet.
     fn drop(&mut self) {
         let until = Instant::now() + LINGER;
         let mut lingers = self.lingers && self.stream.shutdown(Shutdown::Write).is_ok();

@@ -171,6 +171,11 @@ fn memory_serves_workers_of_other_threads(tls: &str) {
             for put in late {
                 let _ = ends(put);
             }
+            // One that had left as a whole was done for its caller, and this flush hears of its refusal.
+            let flush = client.flush();
+            spin(&[&client], &mut || flush.is_done());
+            let refused = |error| matches!(error, ucp::Error::RemoteAccess(_) | ucp::Error::Aborted(..));
+            assert!(flush.wait().err().is_none_or(refused), "round {round}");
         }
         stop.store(true, Relaxed);
     });

@@ -16,19 +16,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_atomic.h>
 
-#define CHECK(condition) do { \
-    if (!(condition)) { \
-        fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-        exit(1); \
-    } \
-} while (0)
-#define OK(call) do { \
-    long status_ = (long)(call); \
-    if (status_ != 0) { \
-        fprintf(stderr, "%s:%d: %s: %ld (%s)\n", __FILE__, __LINE__, #call, status_, fi_strerror((int)-status_)); \
-        exit(1); \
-    } \
-} while (0)
+#include "check.h"
 
 enum { BIG = 3 << 20 };
 

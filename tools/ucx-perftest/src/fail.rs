@@ -47,6 +47,11 @@ impl Failure {
         matches!(self, Failure::Agreed(_)) || self.is_consequence()
     }
 
+    /// Whether a connection was lost, and nothing said why.
+    pub fn is_lost_connection(&self) -> bool {
+        matches!(self, Failure::Connection(BootError::NoServer { .. } | BootError::Closed | BootError::Io(_)))
+    }
+
     /// Whether another side's failure is the cause.
     pub fn is_consequence(&self) -> bool {
         match self {

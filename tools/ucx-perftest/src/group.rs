@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tools_common::boot::{BootError, GatherServer, Listener, Member};
 use ucs::config::Source;
@@ -83,8 +84,11 @@ pub fn core_sharing_of(procs: &[CpuList], threads: u32) -> CoreSharing {
     compare_cores(all.len(), (procs.len() as u32).saturating_mul(threads))
 }
 
+/// Longest time in which a server that has closed its connections ends.
+const SERVER_END: Duration = Duration::from_secs(1);
+
 #[must_use = "a process that ends takes its server along, before others have heard the last of it"]
-pub struct ServerThread(thread::JoinHandle<()>);
+pub struct ServerThread(thread::JoinHandle<Result<(), BootError>>);
 
 /// Starts the server of a group. It ends when all members have left.
 pub fn start_server(
@@ -92,15 +96,29 @@ pub fn start_server(
     members: u32,
     keep_waiting: impl FnMut() -> Result<(), BootError> + Send + 'static,
 ) -> Result<ServerThread, Failure> {
-    let work = move || drop(GatherServer::new(listener, members).serve(keep_waiting));
+    let work = move || GatherServer::new(listener, members).serve(keep_waiting);
     let started = thread::Builder::new().name("server".into()).spawn(work);
     started.map(ServerThread).map_err(|e| Failure::Unsupported(format!("cannot start a thread: {e}")))
 }
 
 impl ServerThread {
-    pub fn finish(self) {
+    /// Waits until the server has ended, if `ended` says that the members of this process have done their
+    /// work. Of a member that lost its connection the server knows the cause, if it has ended.
+    pub fn finish(self, ended: Result<(), Failure>) -> Result<(), Failure> {
+        let until = Instant::now() + SERVER_END;
+        let is_lost = ended.as_ref().is_err_and(Failure::is_lost_connection);
+        while is_lost && !self.0.is_finished() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // After another failure it may wait for members that never come.
+        if ended.is_err() && !(is_lost && self.0.is_finished()) {
+            return ended;
+        }
         // A panic has been reported by the thread.
-        let _ = self.0.join();
+        match self.0.join() {
+            Ok(Err(cause @ BootError::PeerAborted(_))) if is_lost => Err(Failure::Connection(cause)),
+            _ => ended,
+        }
     }
 }
 

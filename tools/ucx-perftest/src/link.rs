@@ -194,11 +194,7 @@ impl Link {
     /// the other process leaves. The connection to that process then tells the cause, and the connection to
     /// the group's server the consequence.
     pub fn cause_of(&mut self, failure: Failure) -> Failure {
-        let lost = matches!(
-            failure,
-            Failure::Connection(BootError::NoServer { .. } | BootError::Closed | BootError::Io(_))
-        );
-        let cause = if lost { self.check_alive().err() } else { None };
+        let cause = if failure.is_lost_connection() { self.check_alive().err() } else { None };
         cause.map_or(failure, Failure::Connection)
     }
 

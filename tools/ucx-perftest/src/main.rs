@@ -188,9 +188,7 @@ fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
         }
         threads => {
             let (group, server) = local::loopback_group(threads, cli.cpus.as_ref())?;
-            group::run(&group, Some(part), source, report, drop)?;
-            server.finish();
-            Ok(())
+            server.finish(group::run(&group, Some(part), source, report, drop))
         }
     })
 }
@@ -205,9 +203,7 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     each_part(&plan, report, |part, report| {
         if session::needs_group(&part[0]) || cli.procs.is_some() {
             let (group, server, _peers) = local::start_group(procs, part[0].threads, cli.cpus.as_ref())?;
-            group::run(&group, Some(part), source, report, drop)?;
-            server.finish();
-            return Ok(());
+            return server.finish(group::run(&group, Some(part), source, report, drop));
         }
         let _back = AffinityGuard::save();
         let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
@@ -297,9 +293,11 @@ fn launched_part(
     let (host, partner) = (host.into(), Partner::Other);
     let group = GroupConfig { host, port, proc, procs, threads, pins, cores, partner };
     let prints = proc + 1 == procs;
-    group::run(&group, prints.then_some(part), source, report, drop)?;
-    server.into_iter().for_each(group::ServerThread::finish);
-    Ok(())
+    let ended = group::run(&group, prints.then_some(part), source, report, drop);
+    match server {
+        Some(server) => server.finish(ended),
+        None => ended,
+    }
 }
 
 fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
@@ -363,7 +361,7 @@ fn receive_client(listener: &Listener) -> Result<(Connection, Plan), Failure> {
             Ok(plan) => return Ok((client, plan)),
             Err(why) => {
                 turned_away(client.peer(), &why);
-                client.refuse(&why.to_string());
+                client.abort(&why.to_string());
             }
         }
     }
@@ -402,9 +400,8 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         link.send(&port)?;
         let partner = Partner::Other;
         let group = GroupConfig { host, port, proc: 0, procs: 2, threads, pins, cores, partner };
-        group::run(&group, None, source, report, drop).map_err(|e| link.cause_of(e))?;
-        server.finish();
-        Ok(())
+        let ended = server.finish(group::run(&group, None, source, report, drop));
+        ended.map_err(|e| link.cause_of(e))
     })
 }
 

@@ -56,6 +56,14 @@ impl GatherServer {
         members.resize_with(self.size as usize, || None);
         let result =
             self.accept_members(&mut members, &mut keep_waiting).and_then(|()| run_rounds(&mut members));
+        // A member that has given up has said why before it left.
+        let said = |connection: &mut Connection| {
+            connection.check_alive().err().filter(|e| matches!(e, BootError::PeerAborted(_)))
+        };
+        let result = result.map_err(|e| match e {
+            BootError::PeerAborted(_) => e,
+            consequence => members.iter_mut().flatten().find_map(said).unwrap_or(consequence),
+        });
         if let Err(e) = &result {
             let why = match e {
                 BootError::PeerAborted(why) => why.clone(),
@@ -80,7 +88,7 @@ impl GatherServer {
             connection.max_send = max_line(self.size);
             match members.get_mut(request.rank as usize) {
                 Some(slot @ None) if request.size == self.size => *slot = Some(connection),
-                _ => connection.refuse(&format!(
+                _ => connection.abort(&format!(
                     "no rank {} of {} in a group of {}",
                     request.rank, request.size, self.size
                 )),
@@ -276,6 +284,21 @@ mod tests {
             }
             assert!(server.join().unwrap().is_err());
         }
+    }
+
+    #[test]
+    fn a_member_that_gives_up_is_heard_when_its_process_ends_before_all_have_come() {
+        let listener = Listener::local(TOOL).unwrap();
+        let port = listener.port();
+        let (left, has_left) = std::sync::mpsc::channel();
+        let keep_waiting = move || has_left.try_recv().map_or(Ok(()), |()| Err(BootError::Closed));
+        let server = thread::spawn(move || GatherServer::new(listener, 2).serve(keep_waiting));
+        let mut first = Member::join(TOOL, "127.0.0.1", port, 0, 2).unwrap();
+        first.abort("no core");
+        // The server has it on its connection before it looks whether the process is there.
+        thread::sleep(Duration::from_millis(300));
+        left.send(()).unwrap();
+        assert_eq!(server.join().unwrap(), Err(BootError::PeerAborted("no core".into())));
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Reception<'_> {
     fn reject(&mut self, at: usize, why: &BootError, told: &mut impl FnMut(SocketAddr, &BootError)) {
         let mut connection = self.waiting.remove(at).connection;
         told(connection.peer, why);
-        connection.refuse(&why.to_string());
+        connection.abort(&why.to_string());
     }
 
     /// Waits until a socket is readable, or for a tenth of a second.

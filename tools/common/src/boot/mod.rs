@@ -14,7 +14,7 @@ pub use listen::{Listener, Reception};
 
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -74,12 +74,7 @@ pub struct Connection {
     /// Longest line taken from the other side, and longest that it takes, bytes.
     max_recv: usize,
     max_send: usize,
-    /// This side has given up, and the other one shall read why.
-    lingers: bool,
 }
-
-/// Longest time that a side which gives up waits for the other one to have read why.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// Tells another thread whether the other side of a connection is still there.
 pub struct PeerWatch(TcpStream);
@@ -143,17 +138,8 @@ impl Connection {
         // Small lines leave at once; without the option they are only slower.
         let _ = stream.set_nodelay(true);
         let (received, max_recv, max_send) = (Vec::new(), MAX_LINE, MAX_LINE);
-        let mut connection = Connection {
-            stream,
-            peer,
-            tool,
-            received,
-            scanned: 0,
-            barriers: 0,
-            max_recv,
-            max_send,
-            lingers: false,
-        };
+        let mut connection =
+            Connection { stream, peer, tool, received, scanned: 0, barriers: 0, max_recv, max_send };
         connection.send_message(&Message::Handshake(Handshake::new(tool)))?;
         Ok(connection)
     }
@@ -238,14 +224,8 @@ impl Connection {
         }
     }
 
-    /// Tells the other side why this one gives up. Lost if the other side is gone. The end of the connection
-    /// then waits until the other side has closed it, at most a second.
+    /// Tells the other side why this one gives up. Lost if the other side is gone.
     pub fn abort(&mut self, why: &str) {
-        self.lingers = self.send_message(&Message::Abort(why.to_owned())).is_ok();
-    }
-
-    /// Tells a stranger why it is not served, and waits for nothing: the reason may be lost.
-    pub fn refuse(&mut self, why: &str) {
         let _ = self.send_message(&Message::Abort(why.to_owned()));
     }
 
@@ -341,22 +321,6 @@ impl Connection {
             }
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Ok(()),
             Err(e) => Err(BootError::from_io(e)),
-        }
-    }
-}
-
-impl Drop for Connection {
-    /// Drops what the other side has sent and nobody has read. With it the system would reset the connection,
-    /// and the other side might lose the reason, which it has not read yet.
-    fn drop(&mut self) {
-        let until = Instant::now() + LINGER;
-        let mut lingers = self.lingers && self.stream.shutdown(Shutdown::Write).is_ok();
-        let mut unread = [0; 4096];
-        while lingers && readable(&self.stream, Some(until.saturating_duration_since(Instant::now()))) {
-            lingers = match self.stream.read(&mut unread) {
-                Ok(n) => n > 0 && Instant::now() < until,
-                Err(e) => e.kind() == std::io::ErrorKind::Interrupted,
-            };
         }
     }
 }

@@ -66,32 +66,6 @@ fn close_and_abort_are_errors_of_all_calls() {
 }
 
 #[test]
-fn the_reason_is_heard_though_messages_of_the_other_side_are_unread() {
-    for _ in 0..20 {
-        let (mut server, mut client) = pair();
-        client.send(&7u32).unwrap();
-        let other = std::thread::spawn(move || server.abort("no memory"));
-        // It arrives behind the end of a connection that does not wait.
-        std::thread::sleep(Duration::from_millis(2));
-        let _ = client.send(&8u32);
-        std::thread::sleep(Duration::from_millis(2));
-        assert_eq!(client.recv::<u32>(|| 0), Err(BootError::PeerAborted("no memory".into())));
-        drop(client);
-        other.join().unwrap();
-    }
-}
-
-#[test]
-fn a_side_that_gives_up_waits_a_second_at_most() {
-    let (mut server, client) = pair();
-    let begun = Instant::now();
-    server.abort("no memory");
-    drop(server);
-    assert!(begun.elapsed() >= LINGER && begun.elapsed() < 10 * LINGER);
-    drop(client);
-}
-
-#[test]
 fn watch_sees_close_behind_unread_messages() {
     let (server, mut client) = pair();
     let watch = server.watch().unwrap();

@@ -511,7 +511,7 @@ fn unsafe_is_fenced() {
         "uct/src/loopback/",
         "uct/src/mt/",
         "uct/src/posix/ep.rs",
-        "uct/src/posix/peer.rs",
+        "uct/src/posix/link.rs",
         "uct/src/posix/rx.rs",
         "uct/src/posix/seg.rs",
         "uct/src/wrap/",

@@ -5,7 +5,8 @@
 
 use super::addr;
 use super::iface::Inner;
-use super::peer::{Link, Peer};
+use super::link::Link;
+use super::peer::Peer;
 use super::pending_order::{PendingOrder, Sender};
 use super::seg::INLINE;
 use super::{Mem, Rkey};

@@ -2,7 +2,8 @@
 //! one load of shared memory and no system call.
 
 use super::addr;
-use super::peer::{Link, Loss, Peer};
+use super::link::{Link, Loss};
+use super::peer::Peer;
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};

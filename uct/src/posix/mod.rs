@@ -8,7 +8,7 @@
 //! | `fifo.rs` | the synchronisation of the FIFO alone; `loom.rs` has its models |
 //! | `writer_table.rs`, `slot_map.rs` | the synchronisation of writers' entries and of slots |
 //! | `seg.rs`, `addr.rs` | layout of a segment; addresses |
-//! | `peer.rs`, `pending_order.rs` | the writing side: a peer's segment, attached |
+//! | `peer.rs`, `link.rs`, `pending_order.rs` | the writing side: a peer, and its segment, attached |
 //! | `rx.rs` | the reading side: polls, kept messages, tickets of dead writers |
 //! | `tuning/` | what adapts polling to the machine |
 //! | `iface.rs`, `ep.rs` | the interface and the endpoint |
@@ -52,6 +52,8 @@ mod addr;
 mod ep;
 #[cfg(not(loom))]
 mod iface;
+#[cfg(not(loom))]
+mod link;
 #[cfg(not(loom))]
 mod peer;
 #[cfg(not(loom))]

@@ -16,7 +16,7 @@ pub const PORT: u16 = 40_700;
 /// Ports that a doctor listens at, or tries, at most.
 pub const MOST_PORTS: usize = 256;
 /// Answers in a second, at most.
-const MOST_ANSWERS: u32 = 5000;
+const MOST_ANSWERS: u32 = if cfg!(test) { 50 } else { 5000 };
 
 /// Ports of the settings.
 pub fn ports(config: &SoftConfig) -> Vec<u16> {
@@ -91,4 +91,55 @@ fn answer(question: &Probe, (code, key): (Code, Option<&MacKey>), buffer: u32) -
         (Code::Wrong, Some(_)) => Agreement::Different,
     };
     Probe { is_answer: true, agreement, buffer, ..*question }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(len: usize, is_answer: bool) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let probe = Probe {
+            is_answer,
+            agreement: Agreement::None,
+            whole: false,
+            number: 1,
+            len: len as u32,
+            buffer: 0,
+        };
+        probe.write(None, &mut bytes);
+        bytes
+    }
+
+    /// Lengths of the answers that come until none has come for a while.
+    fn answers(socket: &UdpSocket) -> Vec<usize> {
+        let mut room = [0; 1000];
+        std::iter::from_fn(|| socket.recv(&mut room).ok()).collect()
+    }
+
+    #[test]
+    fn a_listener_sends_no_more_than_it_gets_and_a_bounded_number() {
+        let (socket, buffer) = probe::open(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = socket.local_addr().unwrap();
+        // It ends with the process.
+        std::thread::spawn(move || serve(&[(socket, buffer)], None));
+        let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        asks.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let (good, answer) = (question(100, false), question(100, true));
+        for bytes in [&good[..99], &good[..10], b"", &[7; 900], &answer, &good] {
+            asks.send_to(bytes, to).unwrap();
+        }
+        assert_eq!(answers(&asks), [100]);
+        let start = Instant::now();
+        let mut got = Vec::new();
+        for _ in 0..10 {
+            for _ in 0..40 {
+                asks.send_to(&good, to).unwrap();
+            }
+            asks.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            got.extend(answers(&asks));
+        }
+        let seconds = start.elapsed().as_secs() as usize + 2;
+        assert!(got.len() >= 40 && got.len() <= seconds * MOST_ANSWERS as usize, "{} answers", got.len());
+    }
 }

@@ -4,10 +4,12 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Once, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::{Blame, Errno};
@@ -40,9 +42,51 @@ impl ProcId {
     }
 }
 
-/// Process id of the caller.
+/// Process id of the caller. A system call in a process's first call only: the number is kept in a page that
+/// the kernel empties for a forked child.
+#[inline]
 pub fn pid() -> u32 {
-    std::process::id()
+    match KEPT.get() {
+        Some(Some(kept)) => match kept.load(Relaxed) {
+            0 => keep(kept),
+            pid => pid,
+        },
+        Some(None) => std::process::id(),
+        None => first_pid(),
+    }
+}
+
+/// The page, if the kernel empties one at a fork.
+static KEPT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
+
+#[cold]
+fn keep(kept: &AtomicU32) -> u32 {
+    let pid = std::process::id();
+    kept.store(pid, Relaxed);
+    pid
+}
+
+#[cold]
+fn first_pid() -> u32 {
+    match KEPT.get_or_init(emptied_page) {
+        Some(kept) => keep(kept),
+        None => std::process::id(),
+    }
+}
+
+/// A page of zeros that stays, and that is zero again in a forked child.
+fn emptied_page() -> Option<&'static AtomicU32> {
+    let (len, access) = (rustix::param::page_size(), ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping, at no given address.
+    let page = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the mapping of just now, which holds nothing yet.
+    if unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: as above; nothing refers to it.
+        let _ = unsafe { munmap(page, len) };
+        return None;
+    }
+    // SAFETY: page-aligned zeros of a mapping that is never unmapped; only this atomic uses it.
+    Some(unsafe { &*page.cast::<AtomicU32>() })
 }
 
 /// Start time of `pid` in ticks since boot; `None`: no such process. An error: it cannot be read.
@@ -297,6 +341,25 @@ mod tests {
         assert_eq!(start_in("7 (x"), None);
         assert_eq!(ProcId::current(), ProcId::current());
         assert!(ProcId::current().start > 0);
+    }
+
+    #[test]
+    fn a_forked_child_has_a_pid_of_its_own() {
+        let me = pid();
+        assert_eq!((me, pid()), (std::process::id(), me));
+        // SAFETY: the child calls nothing but system calls.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let own = (pid(), pid(), std::process::id());
+            let code = i32::from(own.0 == me || own != (own.2, own.2, own.2));
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(code) }
+        }
+        let mut status = 1;
+        // SAFETY: the status is ours.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status), (child, 0));
+        assert_eq!(pid(), me);
     }
 
     #[test]

@@ -132,6 +132,8 @@ ucs::config_table! {
         pub udp_ports: PortRange = "0", key "UDP_PORTS";
         /// Longest datagram, with its headers; 0: what the network interface carries.
         pub udp_mtu: u32 = "0", key "UDP_MTU", unit "bytes", check |mtu| *mtu == 0 || *mtu >= 1280 => "0, or at least 1280";
+        /// Lets the kernel cut and join datagrams (UDP GSO and GRO), where it can: many go through it as one.
+        pub udp_offload: bool = "y", key "UDP_OFFLOAD";
         /// Probability that a datagram is lost by its sender, for tests.
         pub udp_loss: f64 = "0", key "UDP_LOSS", range 0.0..=1.0;
         /// File with the secret of the job, at least 16 bytes: datagrams are encrypted, and only processes
@@ -187,6 +189,7 @@ impl SoftConfig {
             insecure: self.insecure,
             only: self.udp == UdpUse::All,
             mtu: self.udp_mtu,
+            offload: self.udp_offload,
             loss: self.udp_loss,
         })
     }

@@ -3,7 +3,7 @@
 
 use super::node_addr;
 use super::state::State;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use usnic::Claim;
 
 /// Senders that may connect.
@@ -38,7 +38,7 @@ impl Admission {
 
     /// Whether a datagram may come from there: one of a connection only from its peer's address, a request
     /// to connect only from the address that the peer's name says.
-    pub fn admits(&mut self, state: &State, from: SocketAddrV4, datagram: &[u8]) -> bool {
+    pub fn admits(&mut self, state: &State, from: SocketAddr, datagram: &[u8]) -> bool {
         let admitted = match usnic::claim(datagram) {
             None => false,
             Some(Claim::Connection(ep)) => match state.peers.get(&ep) {
@@ -46,13 +46,15 @@ impl Admission {
                 // It is answered by a reset, which is no longer than itself.
                 None => self.policy == Policy::Anybody || from.ip().is_loopback(),
             },
-            Some(Claim::Node(node)) => node_addr(node) == Some(from) && node != state.me && self.trusts(from),
+            Some(Claim::Node(node)) => {
+                node_addr(node).map(SocketAddr::V4) == Some(from) && node != state.me && self.trusts(from)
+            }
         };
         self.refused += u64::from(!admitted);
         admitted
     }
 
-    fn trusts(&self, from: SocketAddrV4) -> bool {
+    fn trusts(&self, from: SocketAddr) -> bool {
         match self.policy {
             Policy::Anybody => true,
             Policy::Authenticated => false,
@@ -62,16 +64,33 @@ impl Admission {
 }
 
 /// Whether a socket of this user has that address of this host.
-fn is_own_user(addr: SocketAddrV4) -> bool {
+fn is_own_user(addr: SocketAddr) -> bool {
     let user = rustix::process::geteuid().as_raw();
-    let sockets = std::fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    let list = if addr.is_ipv4() { "/proc/net/udp" } else { "/proc/net/udp6" };
+    let sockets = std::fs::read_to_string(list).unwrap_or_default();
     owner(&sockets, addr) == Some(user)
 }
 
+/// An address as the system's lists of sockets write it: words in the order of this machine.
+fn listed(addr: SocketAddr) -> String {
+    let words = match addr.ip() {
+        IpAddr::V4(ip) => format!("{:08X}", u32::from_ne_bytes(ip.octets())),
+        IpAddr::V6(ip) => {
+            let octets = ip.octets();
+            octets
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|word| format!("{:08X}", u32::from_ne_bytes(*word)))
+                .collect()
+        }
+    };
+    format!("{words}:{:04X}", addr.port())
+}
+
 /// User who has a local address, in the system's list of sockets.
-fn owner(sockets: &str, addr: SocketAddrV4) -> Option<u32> {
-    let raw = u32::from_ne_bytes(addr.ip().octets());
-    let name = format!("{raw:08X}:{:04X}", addr.port());
+fn owner(sockets: &str, addr: SocketAddr) -> Option<u32> {
+    let name = listed(addr);
     sockets.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
         words.nth(1).filter(|local| *local == name)?;
@@ -82,21 +101,24 @@ fn owner(sockets: &str, addr: SocketAddrV4) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::UdpSocket;
 
     #[test]
     fn the_user_of_a_socket_is_told() {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        let addr = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-        assert!(is_own_user(addr));
-        drop(socket);
-        assert!(!is_own_user(addr));
-        let list = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n \
-                    12: 0100007F:1F90 00000000:0000 07 00000000:00000000 00:00000000 00000000  1001        0 5 2 0 0\n";
-        if cfg!(target_endian = "little") {
-            assert_eq!(owner(list, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080)), Some(1001));
+        for ip in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(socket) = UdpSocket::bind(ip) else { continue };
+            let addr = socket.local_addr().unwrap();
+            assert!(is_own_user(addr), "{addr}");
+            drop(socket);
+            assert!(!is_own_user(addr), "{addr}");
         }
-        assert_eq!(owner(list, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8081)), None);
+        let list = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n \
+                    12: 0100007F:1F90 00000000:0000 07 00000000:00000000 00:00000000 00000000  1001        0 5 2 0 0\n \
+                    13: 000080FE00000000FF005450B6AD1DFE:1F90 00000000000000000000000000000000:0000 07 0:0 00:0 0  1002 0 5\n";
+        if cfg!(target_endian = "little") {
+            let of = |addr: &str| owner(list, addr.parse().unwrap());
+            assert_eq!((of("127.0.0.1:8080"), of("127.0.0.1:8081")), (Some(1001), None));
+            assert_eq!(of("[fe80::5054:ff:fe1d:adb6]:8080"), Some(1002));
+        }
     }
 }

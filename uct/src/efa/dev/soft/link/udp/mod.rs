@@ -52,6 +52,8 @@ use usnic::{ChannelConfig, Config, Module, Stats};
 const IP_UDP: u32 = 28;
 /// Longest datagram used: it holds a message of the default length whole, where the path carries it.
 const LONGEST: u32 = 9216;
+/// Smallest window of the engine, segments.
+const LEAST_WINDOW: u32 = 64;
 /// Without a peer the socket is looked at once in so many polls.
 const POLLS_WITHOUT_PEER: u64 = 64;
 
@@ -77,6 +79,8 @@ pub struct UdpConfig {
     pub only: bool,
     /// Longest datagram with its headers; 0: that of the network interface.
     pub mtu: u32,
+    /// Whether the kernel cuts and joins datagrams, where it can.
+    pub offload: bool,
     /// Probability that a datagram is lost by its sender.
     pub loss: f64,
 }
@@ -154,7 +158,7 @@ impl Udp {
             )));
         }
         let datagram = longest_datagram(local.mtu, config.mtu);
-        let socket = bind(local.ip, config.ports, datagram)?;
+        let socket = bind(local.ip, config.ports, (datagram, config.offload))?;
         let addr = advertised(&config.address, socket.addr())?;
         let iid = Node::new(nth as u8, addr.into()).as_u64();
         let born = Instant::now();
@@ -162,6 +166,7 @@ impl Udp {
         let segment = datagram - secret.as_ref().map_or(0, |_| OVERHEAD as u32);
         let settings = Config {
             data: ChannelConfig { mtu: segment, ..Config::default().data },
+            window: window(socket.holds(), datagram),
             first_seq: (seed >> 32) as u32,
             salt: seed as u32,
             epoch,
@@ -263,6 +268,7 @@ impl Udp {
         self.0.has_peers.store(true, Relaxed);
         let mut nic = self.0.nic();
         let now = self.0.now();
+        nic.is_polled = now.saturating_sub(self.0.polled.load(Relaxed)) < thread::AWAY_NS;
         f(&mut nic, now)
     }
 
@@ -310,6 +316,16 @@ pub fn longest_datagram(of_interface: u32, mtu: u32) -> u32 {
     path.saturating_sub(IP_UDP).min(LONGEST)
 }
 
+/// Segments on their way to a socket that it has room for, with datagrams of this length: what does not fit
+/// is lost.
+fn window(holds: usize, datagram: u32) -> u32 {
+    let most = Config::default().window;
+    // The kernel counts its own memory for each datagram, too.
+    let fit = holds / (datagram as usize * 3 / 2 + 256);
+    let fit = u32::try_from(fit).unwrap_or(most).clamp(LEAST_WINDOW, most);
+    1 << fit.ilog2()
+}
+
 /// Random bytes of the system.
 fn random_seed() -> Result<[u8; 32], OpenError> {
     let mut seed = [0; 32];
@@ -319,10 +335,14 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
 }
 
 /// Binds the first port of the range that is free.
-fn bind(ip: Ipv4Addr, (first, last): (u16, u16), datagram: u32) -> Result<Socket, OpenError> {
+fn bind(
+    ip: Ipv4Addr,
+    (first, last): (u16, u16),
+    (datagram, offload): (u32, bool),
+) -> Result<Socket, OpenError> {
     let mut failed = None;
     for port in first..=last.max(first) {
-        match Socket::bind(SocketAddrV4::new(ip, port), datagram as usize) {
+        match Socket::bind((ip, port).into(), datagram as usize, offload) {
             Ok(socket) => return Ok(socket),
             Err(e) => failed = Some(e),
         }
@@ -331,8 +351,8 @@ fn bind(ip: Ipv4Addr, (first, last): (u16, u16), datagram: u32) -> Result<Socket
 }
 
 /// Address by which peers reach this host.
-fn advertised(address: &str, local: SocketAddrV4) -> Result<SocketAddrV4, OpenError> {
-    if address.is_empty() {
+fn advertised(address: &str, local: SocketAddr) -> Result<SocketAddrV4, OpenError> {
+    if let ("", SocketAddr::V4(local)) = (address, local) {
         return Ok(local);
     }
     match address.parse().map(|told: Advertised| told.socket_addr(local.port())) {
@@ -348,6 +368,14 @@ mod address_tests {
     use super::*;
 
     #[test]
+    fn the_window_fits_the_socket() {
+        assert_eq!(window(8 << 20, 1472), 2048);
+        assert_eq!(window(425_984, 1472), 128);
+        assert_eq!(window(425_984, 9000), 64, "the smallest");
+        assert_eq!(window(usize::MAX, 1472), 4096, "the largest");
+    }
+
+    #[test]
     fn an_interface_id_names_an_address() {
         let addr = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 40_000);
         let iid = Node::new(2, addr.into()).as_u64();
@@ -360,7 +388,7 @@ mod address_tests {
     #[test]
     fn the_advertised_address_is_given_with_or_without_a_port() {
         let local = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7);
-        let told = |text| advertised(text, local).ok();
+        let told = |text| advertised(text, local.into()).ok();
         assert_eq!(told(""), Some(local));
         assert_eq!(told("10.0.0.1"), Some("10.0.0.1:7".parse().unwrap()));
         assert_eq!(told("10.0.0.1:9"), Some("10.0.0.1:9".parse().unwrap()));

@@ -14,14 +14,17 @@ use arrayvec::ArrayVec;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 use std::collections::VecDeque;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use ucs::coll::slots::SlotId;
 use usnic::auth::{Auth, OVERHEAD, Opened};
-use usnic::{EpId, HEADER, Module, Posted, SendError};
+use usnic::{CHUNK_HEADER, EpId, HEADER, Module, Posted, SendError};
 use zerocopy::IntoBytes;
 
-/// Batches of datagrams that one call takes in, at most: the program waits meanwhile.
-const RECV_BATCHES: usize = 4;
+/// Datagrams after which one call takes in no more: the program waits meanwhile.
+const RECV_ENOUGH: usize = 128;
+
+/// Bytes of requests of which the kernel is told without a poll.
+const COALESCED: usize = 64 << 10;
 
 const OK: TryOutcome = TryOutcome::Done(DevStatus::Ok);
 
@@ -56,11 +59,17 @@ pub(super) struct Nic {
     /// Sessions with peers, if the job has a secret.
     auth: Option<Box<Auth>>,
     /// Datagrams that the kernel has not taken yet, and the peers that they are for.
-    unsent: VecDeque<(Posted, SocketAddrV4, u64)>,
+    unsent: VecDeque<(Posted, SocketAddr, u64)>,
     /// A batch of sealed datagrams.
     sealed: Vec<u8>,
     /// Copy of a short message or write.
     scratch: Vec<u8>,
+    /// Whether the program polls, so that requests may wait for the next poll.
+    pub is_polled: bool,
+    /// Whether the program has made a request since the last poll.
+    has_posted: bool,
+    /// Bytes of requests that were not given to the kernel since.
+    coalesced: usize,
 }
 
 impl Nic {
@@ -74,7 +83,20 @@ impl Nic {
         let longest = module.config().data.mtu as usize + OVERHEAD;
         let sealed = vec![0; if auth.is_some() { BATCH * longest } else { 0 }];
         let (unsent, scratch) = (VecDeque::new(), Vec::new());
-        Nic { module, socket, state, admission, losses, auth, unsent, sealed, scratch }
+        Nic {
+            module,
+            socket,
+            state,
+            admission,
+            losses,
+            auth,
+            unsent,
+            sealed,
+            scratch,
+            is_polled: false,
+            has_posted: false,
+            coalesced: 0,
+        }
     }
 
     /// Counters of the sessions, if the job has a secret.
@@ -82,9 +104,13 @@ impl Nic {
         self.auth.as_ref().map(|auth| auth.stats())
     }
 
-    /// Takes in what has arrived, and sends what is to be sent.
+    /// Takes in what has arrived, and sends what is to be sent. Verdicts on what arrives now go with the next
+    /// request of the program, or in the next call: its answer is often made of what has arrived, and should
+    /// not wait for them.
     pub fn progress(&mut self, now: u64) {
         self.state.now = now;
+        (self.has_posted, self.coalesced) = (false, 0);
+        self.send_all_verdicts(now);
         self.recv(now);
         self.module.on_time(now, &mut self.state);
         self.state.tell_held();
@@ -93,7 +119,7 @@ impl Nic {
 
     /// Time at which there is something to do at the latest.
     pub fn next_due(&self) -> Option<u64> {
-        if !self.unsent.is_empty() {
+        if !self.unsent.is_empty() || !self.state.owing.is_empty() {
             return Some(0);
         }
         let auth = self.auth.as_ref().and_then(|auth| auth.next_due());
@@ -101,15 +127,16 @@ impl Nic {
     }
 
     fn recv(&mut self, now: u64) {
-        let mut may_be_fast = true;
-        for _ in 0..RECV_BATCHES {
-            let n = self.socket.recv();
+        let (mut may_be_fast, mut taken) = (true, 0);
+        while taken < RECV_ENOUGH {
+            let (n, has_more) = self.socket.recv();
             for at in 0..n {
                 self.on_datagram(now, at, &mut may_be_fast);
             }
-            if n < BATCH {
+            if !has_more {
                 return;
             }
+            taken += n;
         }
     }
 
@@ -118,7 +145,7 @@ impl Nic {
         let (from, datagram) = self.socket.datagram(at);
         let (node, datagram): (Option<u64>, &[u8]) = match &mut self.auth {
             None => (None, datagram),
-            Some(auth) => match auth.open(now, from.into(), datagram) {
+            Some(auth) => match auth.open(now, from, datagram) {
                 Opened::Datagram { node, bytes, .. } => (Some(node), bytes),
                 Opened::Answer(answer) => {
                     self.socket.send(&[(from, &answer)]);
@@ -178,7 +205,7 @@ impl Nic {
         let Some(auth) = &mut self.auth else { return };
         while let Some((node, message)) = auth.poll_send(now) {
             if let Some(addr) = node_addr(node) {
-                self.socket.send(&[(addr, &message)]);
+                self.socket.send(&[(addr.into(), &message)]);
             }
         }
     }
@@ -202,7 +229,7 @@ impl Nic {
 
     /// Gives a batch to the kernel. Returns `false` if it has no room.
     fn send_batch(&mut self, now: u64) -> bool {
-        let mut batch: ArrayVec<(SocketAddrV4, &[u8]), BATCH> = ArrayVec::new();
+        let mut batch: ArrayVec<(SocketAddr, &[u8]), BATCH> = ArrayVec::new();
         let all = self.unsent.iter().take(BATCH);
         if let Some(auth) = &mut self.auth {
             let longest = self.sealed.len() / BATCH;
@@ -222,11 +249,10 @@ impl Nic {
         sent != 0
     }
 
-    /// Passes to the engine what has become due to peers: verdicts, bytes that they read, and whether
-    /// anything is awaited from them.
+    /// Passes to the engine what has become due to peers: bytes that they read, and whether anything is
+    /// awaited from them.
     fn settle(&mut self, now: u64) {
         while let Some(ep) = self.state.next_dirty() {
-            self.send_verdicts(now, ep);
             while let Some(id) = self.state.peers.get_mut(&ep).and_then(|peer| peer.to_serve.pop_front()) {
                 self.serve_read(now, id);
             }
@@ -236,6 +262,12 @@ impl Nic {
                 peer.expecting = !peer.expecting;
                 self.module.set_expecting(now, ep, peer.expecting);
             }
+        }
+    }
+
+    fn send_all_verdicts(&mut self, now: u64) {
+        while let Some(ep) = self.state.owing.pop() {
+            self.send_verdicts(now, ep);
         }
     }
 
@@ -285,7 +317,7 @@ impl Nic {
         }
         let addr = node_addr(iid).ok_or(TryOutcome::Done(DevStatus::Unreachable))?;
         let ep = self.module.connect(now, iid).ok_or(TryOutcome::Busy)?;
-        self.state.add_peer(ep, iid, addr);
+        self.state.add_peer(ep, iid, addr.into());
         Ok(ep)
     }
 
@@ -328,7 +360,15 @@ impl Nic {
             peer.outstanding += 1;
         }
         self.state.mark_dirty(ep);
-        self.flush(now);
+        // The first request since the last poll goes at once. Those that follow it go in batches, at the
+        // latest with the next poll of a program that polls.
+        self.coalesced += len as usize + CHUNK_HEADER;
+        let waits = std::mem::replace(&mut self.has_posted, true) && self.is_polled;
+        if !waits || self.coalesced >= COALESCED {
+            self.coalesced = 0;
+            self.send_all_verdicts(now);
+            self.flush(now);
+        }
         TryOutcome::Pending(id.raw())
     }
 

@@ -5,10 +5,11 @@ use super::super::TryOutcome;
 use super::head::Verdict;
 use super::locals::Locals;
 use super::requests::{Arrival, Bytes, ReadService, Request};
+use super::socket::NOWHERE;
 use crate::efa::dev::DevStatus;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use ucs::coll::slots::{LOWER, SlotId, Slots, UPPER};
 use usnic::EpId;
 
@@ -18,7 +19,7 @@ const KEPT_BUFFERS: usize = 256;
 /// A peer.
 pub(super) struct Peer {
     pub iid: u64,
-    pub addr: SocketAddrV4,
+    pub addr: SocketAddr,
     /// Requests that wait for its verdict.
     pub outstanding: u32,
     /// Whether the engine was told that some do.
@@ -40,7 +41,7 @@ pub(super) struct State {
     /// Time of the present call.
     pub now: u64,
     /// Where the present datagram came from.
-    pub from: SocketAddrV4,
+    pub from: SocketAddr,
     /// Longest message.
     pub mtu: u32,
     /// Time between two attempts at a receiver that is not ready, ns.
@@ -57,6 +58,8 @@ pub(super) struct State {
     held: VecDeque<(u64, u16, u32, TryOutcome)>,
     /// Peers for which something is to be sent.
     pub dirty: Vec<EpId>,
+    /// Peers for which there are verdicts.
+    pub owing: Vec<EpId>,
     buffers: Vec<Vec<u8>>,
 }
 
@@ -65,7 +68,7 @@ impl State {
         State {
             me,
             now: 0,
-            from: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0),
+            from: NOWHERE,
             mtu,
             rnr_interval,
             locals: Locals::default(),
@@ -77,12 +80,13 @@ impl State {
             outcomes: FxHashMap::default(),
             held: VecDeque::new(),
             dirty: Vec::new(),
+            owing: Vec::new(),
             buffers: Vec::new(),
         }
     }
 
     /// Adds a peer whose connection was made or asked for.
-    pub fn add_peer(&mut self, ep: EpId, iid: u64, addr: SocketAddrV4) {
+    pub fn add_peer(&mut self, ep: EpId, iid: u64, addr: SocketAddr) {
         let peer = Peer {
             iid,
             addr,
@@ -134,8 +138,10 @@ impl State {
     /// Queues a verdict on a request of a peer.
     pub fn decide(&mut self, ep: EpId, token: u32, outcome: TryOutcome) {
         if let Some(peer) = self.peers.get_mut(&ep) {
+            if peer.verdicts.is_empty() {
+                self.owing.push(ep);
+            }
             peer.verdicts.push(Verdict::new(token, outcome));
-            self.mark_dirty(ep);
         }
     }
 

@@ -1,0 +1,138 @@
+//! Batches over sockets of the loopback interface, with and without the kernel's help.
+
+use super::*;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+fn bind(longest: usize, offload: bool) -> Socket {
+    Socket::bind((Ipv4Addr::LOCALHOST, 0).into(), longest, offload).unwrap()
+}
+
+/// Datagrams of these lengths, each with bytes of its own.
+fn datagrams(lens: &[usize]) -> Vec<Vec<u8>> {
+    lens.iter().enumerate().map(|(n, len)| (0..*len).map(|at| (at ^ n) as u8).collect()).collect()
+}
+
+fn send(from: &Socket, to: SocketAddr, all: &[Vec<u8>]) {
+    let batch: Vec<_> = all.iter().map(|bytes| (to, &bytes[..])).collect();
+    let (mut at, start) = (0, Instant::now());
+    while at < batch.len() {
+        at += from.send(&batch[at..]);
+        assert!(start.elapsed() < Duration::from_secs(10), "{at} of {}", batch.len());
+    }
+}
+
+fn recv(at: &mut Socket, from: SocketAddr, count: usize) -> Vec<Vec<u8>> {
+    let (mut all, start) = (Vec::new(), Instant::now());
+    while all.len() < count {
+        let (n, _) = at.recv();
+        for n in 0..n {
+            let (sender, bytes) = at.datagram(n);
+            assert_eq!(sender, from);
+            all.push(bytes.to_vec());
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{} of {count}", all.len());
+    }
+    all
+}
+
+fn count(socket: &Socket, name: &str) -> u64 {
+    socket.counts().iter().find(|(of, _)| *of == name).unwrap().1
+}
+
+#[test]
+fn batches_go_and_come() {
+    let (a, mut b) = (bind(100, false), bind(100, false));
+    assert_eq!(b.recv(), (0, false));
+    let all: Vec<Vec<u8>> = (0..80u8).map(|n| vec![n; usize::from(n) + 40]).collect();
+    let batch: Vec<_> = all.iter().map(|bytes| (b.addr(), &bytes[..])).collect();
+    assert_eq!((a.send(&batch), a.send(&batch[BATCH..]), a.send(&[])), (BATCH, 16, 0));
+    for (n, bytes) in recv(&mut b, a.addr(), 80).iter().enumerate() {
+        // Those that are too long are cut, and count as empty.
+        let want: &[u8] = if n <= 60 { &all[n] } else { &[] };
+        assert_eq!(bytes, want, "{n}");
+    }
+    // Nobody has this port: the kernel says so at the next send, which is lost, and goes on.
+    drop(b);
+    assert_eq!(a.send(&batch[..1]), 1);
+}
+
+#[test]
+fn runs_of_mixed_lengths_arrive_as_they_were() {
+    let mut lens = vec![1472; 100];
+    lens.extend([700, 1, 1, 1, 40, 1472, 1472, 3, 9000, 9000, 200, 64, 64]);
+    let all = datagrams(&lens);
+    // With the kernel's help at both ends, at one, at none. A sender's runs are cut for a receiver without.
+    for (of_a, of_b) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (a, mut b) = (bind(9000, of_a), bind(9000, of_b));
+        send(&a, b.addr(), &all);
+        assert!(recv(&mut b, a.addr(), all.len()) == all, "{of_a} {of_b}");
+        assert_eq!(count(&b, "datagrams received"), all.len() as u64);
+        let runs = count(&a, "runs sent");
+        match of_a && has_segmentation() {
+            true => assert!(runs >= 3 && count(&a, "send calls") == 2, "{runs} runs"),
+            false => assert_eq!(runs, 0),
+        }
+        if of_a && of_b && has_segmentation() && has_joining() {
+            assert!(count(&b, "runs received") != 0);
+        }
+    }
+}
+
+/// Whether this kernel has the option.
+fn has_segmentation() -> bool {
+    bind(100, true).joins_in.get().is_some()
+}
+
+fn has_joining() -> bool {
+    let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    set_option(&udp, SOL_UDP, UDP_GRO, 1)
+}
+
+#[test]
+fn a_kernel_that_refuses_runs_gets_datagrams() {
+    let (a, mut b) = (bind(65_507, true), bind(65_507, true));
+    if !has_segmentation() {
+        return;
+    }
+    // The loopback interface carries 65536 bytes, so these fit; a run of them does not.
+    let long = datagrams(&[40_000, 40_000]);
+    send(&a, b.addr(), &long);
+    assert!(recv(&mut b, a.addr(), 2) == long);
+    // It is as if the path had refused.
+    a.stop_joining();
+    let short = datagrams(&[100; 10]);
+    send(&a, b.addr(), &short);
+    assert!(recv(&mut b, a.addr(), 10) == short);
+    assert_eq!(count(&a, "runs sent"), 0);
+    // It is asked again after a while.
+    a.joins_in.set(Some(0));
+    send(&a, b.addr(), &short);
+    assert!(recv(&mut b, a.addr(), 10) == short);
+    assert_eq!(count(&a, "runs sent"), 1);
+}
+
+#[test]
+fn a_run_that_the_kernel_refuses_is_sent_again_one_by_one() {
+    let (a, mut b) = (bind(1000, true), bind(1000, true));
+    if !has_segmentation() {
+        return;
+    }
+    // Without checksums the kernel refuses to cut.
+    assert!(set_option(&a.udp, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1));
+    let all = datagrams(&[500; 20]);
+    send(&a, b.addr(), &all);
+    assert!(recv(&mut b, a.addr(), 20) == all);
+    assert_eq!((count(&a, "runs sent"), a.joins_in.get().is_some_and(|left| left > 0)), (0, true));
+}
+
+#[test]
+fn addresses_of_both_families_are_used() {
+    let Ok(a) = Socket::bind("[::1]:0".parse().unwrap(), 2000, true) else {
+        return; // A host without IPv6.
+    };
+    let mut b = Socket::bind("[::1]:0".parse().unwrap(), 2000, true).unwrap();
+    let all = datagrams(&[1000, 1000, 1000, 10, 2000]);
+    send(&a, b.addr(), &all);
+    assert!(recv(&mut b, a.addr(), 5) == all);
+}

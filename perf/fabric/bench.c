@@ -1,10 +1,12 @@
 /*
  * Messages, writes, reads and fetching atomics by a provider of libfabric, between this process and one that it forks, each
  * on a core of its own. BENCH_PROVIDER names the provider, efa without it. `perf/src/bin/ucp_bench` has the same loops with ucp.
- * Started by `versus`.
+ * Started by `versus`; by `perf/udp` as two processes on two hosts, which meet over TCP.
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
  *   bench TEST SIZE ITERS CORE CORE
+ *   bench listen ADDRESS TEST SIZE ITERS CORE              tag_lat, tag_bw: the side that receives, at this address
+ *   bench connect ADDRESS OWN TEST SIZE ITERS CORE         the side that sends, from an address of its own
  *   bench self TEST SIZE ITERS             tag, put, fadd: of one process with itself, for instruction counts
  *
  * tag_lat   ping-pong                                    tag_bw    windows that the receiver acknowledges
@@ -16,6 +18,9 @@
  * fadd      one fetching atomic at a time, on SIZE bytes of 64-bit words
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -43,6 +48,10 @@ enum { WINDOW = 64, BATCH = 16 };
 #define MSG 0x6d736700u
 #define ACK 0x61636b00u
 
+/* TCP port at which the side that receives listens. */
+enum { PORT = 47990 };
+
+static const char *own_address; /* of this host; NULL: any */
 static struct fi_info *info;
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
@@ -304,7 +313,7 @@ static void open_all(uint64_t caps)
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
-	must(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), "no endpoint of the provider");
+	must(fi_getinfo(FI_VERSION(1, 17), own_address, NULL, own_address ? FI_SOURCE : 0, hints, &info), "no endpoint of the provider");
 	fi_freeinfo(hints);
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_MSG };
@@ -380,41 +389,42 @@ static void swap(int fd, const void *mine, void *other, size_t len)
 	}
 }
 
-int main(int argc, char **argv)
+/* Connects the two hosts; the side that listens waits for the other. */
+static int meet(const char *address, int listens)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT) };
+	int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0), tries = 100;
+	if (inet_pton(AF_INET, address, &to.sin_addr) != 1) {
+		fprintf(stderr, "bench: %s is no IPv4 address\n", address);
+		exit(2);
+	}
+	if (listens) {
+		int with;
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+		if (bind(fd, (struct sockaddr *)&to, sizeof to) || listen(fd, 1) || (with = accept(fd, NULL, NULL)) < 0) {
+			perror("bench: listen");
+			exit(1);
+		}
+		close(fd);
+		fd = with;
+	} else {
+		while (connect(fd, (struct sockaddr *)&to, sizeof to)) {
+			if (!--tries) {
+				perror("bench: connect");
+				exit(1);
+			}
+			usleep(100000);
+		}
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	return fd;
+}
+
+/* The measurement between this process and the one behind fd; the first sends. */
+static void measure(const char *test, int first, pid_t child, int fd, uint64_t iters)
 {
 	struct name mine = { 0 }, other;
 	size_t room = sizeof mine;
-	if (argc == 5 && strcmp(argv[1], "self") == 0) {
-		uint64_t iters = strtoull(argv[4], NULL, 0);
-		size = strtoull(argv[3], NULL, 0);
-		open_all(FI_TAGGED | FI_RMA | FI_ATOMIC);
-		must(fi_getname(&ep->fid, &mine, &room), "fi_getname");
-		must(fi_av_insert(av, &mine, 1, &peer, 0, NULL) - 1, "fi_av_insert");
-		theirs.addr = base(recv_buf);
-		theirs.key = fi_mr_key(recv_mr);
-		if (!strcmp(argv[2], "tag"))
-			to_self(iters);
-		else
-			on_self(strcmp(argv[2], "put") ? post_fadd : post_put, iters);
-		return 0;
-	}
-	if (argc != 6 || !known(argv[1])) {
-		fprintf(stderr, "usage: bench TEST SIZE ITERS CORE CORE | bench self tag|put|fadd SIZE ITERS\n");
-		return 2;
-	}
-	const char *test = argv[1];
-	size = strtoull(argv[2], NULL, 0);
-	uint64_t iters = strtoull(argv[3], NULL, 0), warm = iters / 10 + 10;
-	int line[2];
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, line))
-		return 1;
-	pid_t child = fork(); /* before libfabric is initialised */
-	int first = child != 0;
-	if (!first)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	int fd = line[first];
-	close(line[!first]);
-	pin(atoi(argv[first ? 5 : 4]));
 	if (is_limit(test)) {
 		make_buffers();
 	} else {
@@ -426,14 +436,14 @@ int main(int argc, char **argv)
 	/* Without registrations: memory that the other side reads. */
 	uint64_t here[2] = { base(recv_buf), recv_mr ? fi_mr_key(recv_mr) : (uintptr_t)send_buf };
 	swap(fd, here, &theirs, sizeof here);
-	pass(test, first, child, warm);
+	pass(test, first, child, iters / 10 + 10);
 	double start = now();
 	pass(test, first, child, iters);
 	double took = now() - start;
 	/* Neither ends before the other has finished. */
 	char done = 1;
 	if (write(fd, &done, 1) != 1)
-		return 1;
+		exit(1);
 	while (recv(fd, &done, 1, MSG_DONTWAIT) != 1) {
 		if (cq)
 			poll_cq();
@@ -443,7 +453,69 @@ int main(int argc, char **argv)
 		double each = took / (double)iters / (strcmp(test, "tag_lat") ? 1 : 2);
 		printf("{\"latency_us\":{\"avg\":%.4f},\"msg_rate\":%.0f,\"bandwidth_mbs\":%.1f}\n", each * 1e6,
 		       (double)iters / took, (double)iters * (double)size / took / 1048576);
-		waitpid(child, NULL, 0);
 	}
+}
+
+static void with_self(const char *what, uint64_t iters)
+{
+	struct name mine = { 0 };
+	size_t room = sizeof mine;
+	open_all(FI_TAGGED | FI_RMA | FI_ATOMIC);
+	must(fi_getname(&ep->fid, &mine, &room), "fi_getname");
+	must(fi_av_insert(av, &mine, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+	theirs.addr = base(recv_buf);
+	theirs.key = fi_mr_key(recv_mr);
+	if (!strcmp(what, "tag"))
+		to_self(iters);
+	else
+		on_self(strcmp(what, "put") ? post_fadd : post_put, iters);
+}
+
+/* Forks before libfabric is initialised. */
+static void with_child(const char *test, uint64_t iters, const char *const cores[2])
+{
+	int line[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, line))
+		exit(1);
+	pid_t child = fork();
+	int first = child != 0;
+	if (!first)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	close(line[!first]);
+	pin(atoi(cores[first]));
+	measure(test, first, child, line[first], iters);
+	if (first)
+		waitpid(child, NULL, 0);
+}
+
+static uint64_t number(const char *text) { return strtoull(text, NULL, 0); }
+
+int main(int argc, char **argv)
+{
+	if (argc == 5 && !strcmp(argv[1], "self")) {
+		size = number(argv[3]);
+		with_self(argv[2], number(argv[4]));
+		return 0;
+	}
+	int connects = argc == 8 && !strcmp(argv[1], "connect");
+	if (connects || (argc == 7 && !strcmp(argv[1], "listen"))) {
+		char **args = argv + 2 + connects;
+		if (strncmp(args[1], "tag", 3) || !known(args[1])) {
+			fprintf(stderr, "bench: two hosts measure tag_lat and tag_bw\n");
+			return 2;
+		}
+		own_address = args[0];
+		size = number(args[2]);
+		pin(atoi(args[4]));
+		measure(args[1], connects, 0, meet(argv[2], !connects), number(args[3]));
+		return 0;
+	}
+	if (argc != 6 || !known(argv[1])) {
+		fprintf(stderr, "usage: bench TEST SIZE ITERS CORE CORE | bench self tag|put|fadd SIZE ITERS\n"
+				"       bench listen ADDRESS TEST SIZE ITERS CORE | bench connect ADDRESS OWN TEST SIZE ITERS CORE\n");
+		return 2;
+	}
+	size = number(argv[2]);
+	with_child(argv[1], number(argv[3]), (const char *const[2]){ argv[4], argv[5] });
 	return 0;
 }

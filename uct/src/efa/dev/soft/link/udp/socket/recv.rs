@@ -41,7 +41,7 @@ impl Arrivals {
 
 /// Length of the datagrams of an arrival, 0 if it is one.
 fn segment_of(header: &libc::msghdr, control: &Control) -> usize {
-    let told = header.msg_controllen as usize >= size_of::<libc::cmsghdr>() + size_of::<libc::c_int>()
+    let told = header.msg_controllen >= size_of::<libc::cmsghdr>() + size_of::<libc::c_int>()
         && (control.header.cmsg_level, control.header.cmsg_type) == (SOL_UDP, UDP_GRO);
     if told { usize::try_from(control.segment).unwrap_or(0) } else { 0 }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
-use ucp::{Access, AllocParams, AtomicOp, Context, Ep, EpParams, MemError, Rkey, Worker};
+use ucp::{Access, AllocParams, AtomicOp, Context, Ep, EpParams, MapParams, MemError, Rkey, Worker};
 
 const LEN: usize = 256 << 10;
 
@@ -78,7 +78,45 @@ fn two_workers_serve_one_key(tls: &str) {
         let key = Rkey::from_key(mem.key());
         used_through_both(&job, mem.addr(), [&key, &key]);
         assert_eq!(mem.word(0), 30);
+        // By one key for devices and packets, as libfabric has them.
+        let key = mem.libfabric_key();
+        assert_eq!(key, mem.libfabric_key());
+        let keys = [0, 1].map(|n| job.eps[n].libfabric_rkey(key));
+        used_through_both(&job, mem.addr(), [&keys[0], &keys[1]]);
+        assert_eq!(mem.word(0), 45);
     }
+}
+
+/// Memory with a key and addresses of the program is reached by packets alone, which are counted.
+fn own_keys_and_offsets(tls: &str) {
+    let job = Job::on(tls);
+    let mut own = vec![0u64; LEN / 8].into_boxed_slice();
+    let map = |params: MapParams, own: &mut [u64]| {
+        // SAFETY: the box outlives the registration and is not used meanwhile.
+        unsafe { job.context.mem_map_with(own.as_mut_ptr().cast(), LEN, params) }
+    };
+    let named = MapParams::new(Access::all()).key(7).base(0x100);
+    let mem = map(named, &mut own).unwrap();
+    assert_eq!((mem.addr(), mem.libfabric_key()), (0x100, mem.key()));
+    assert_eq!(map(named, &mut own).err(), Some(MemError::KeyInUse { key: 7 }));
+    let key = Rkey::from_program_key(7);
+    let other = map(MapParams::new(Access::READ).key(8), &mut own).unwrap();
+    used_through_both(&job, mem.addr(), [&key, &key]);
+    assert_eq!(mem.word(0), 15);
+    // Three gets and three fetching atomic operations; flushes may write, too.
+    let [one, two] = [0, 1].map(|n| job.servers[n].served_ops());
+    assert_eq!(one.reads + two.reads, 6);
+    assert!(one.writes + two.writes >= 3);
+    for (addr, number) in [(0x100 + LEN as u64, 7), (0xff, 7), (other.as_ptr().addr() as u64, 9)] {
+        let get = job.eps[0].get(vec![0; 8], addr, &Rkey::from_program_key(number));
+        job.until(|| get.is_done());
+        assert!(get.wait().0.is_err(), "{number} at {addr:#x}");
+    }
+    // The key is free again.
+    drop(mem);
+    assert_eq!(map(named, &mut own).unwrap().addr(), 0x100);
+    let wraps = MapParams::new(Access::all()).base(u64::MAX - 8);
+    assert_eq!(map(wraps, &mut own).err(), Some(MemError::BadRange));
 }
 
 fn withdrawn_memory_is_gone_for_both(tls: &str) {
@@ -181,12 +219,15 @@ fn memory_serves_workers_of_other_threads(tls: &str) {
     });
 }
 
-on! { [two_workers_serve_one_key withdrawn_memory_is_gone_for_both memory_serves_workers_of_other_threads]
+on! { [two_workers_serve_one_key own_keys_and_offsets withdrawn_memory_is_gone_for_both memory_serves_workers_of_other_threads]
     posix: "posix",
     posix_and_cma: "posix,cma",
     efa: "efa",
     all: "all",
     one_all_other_efa: "efa|all",
+    two_nics: "efa*2",
+    one_nic_other_two: "efa*2|efa",
+    two_nics_other_one: "efa|efa*2",
 }
 
 #[test]

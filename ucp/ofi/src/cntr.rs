@@ -93,6 +93,11 @@ impl Cntr {
         of.fetch_add(1, Ordering::Release);
     }
 
+    /// Counts operations that have ended well.
+    pub(crate) fn count_many(&self, number: u64) {
+        self.value.fetch_add(number, Ordering::Release);
+    }
+
     /// Number of operations that have ended, and of changes by the program.
     pub(crate) fn total(&self) -> u64 {
         let (value, errors) = (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire));

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use ucp::RequestRoom;
 use ucp::mt::ThreadMode;
+use ucp::{RequestRoom, Rkey};
 
 use crate::abi::info::Info;
 use crate::abi::ops::{DomainOps, FidOps, MrOps};
@@ -12,7 +12,7 @@ use crate::abi::{Fid, flags};
 use crate::ep::OP_SIZE;
 use crate::errno::Errno;
 use crate::fabric::Fabric;
-use crate::info::NameForm;
+use crate::info::{KeyMode, NameForm, ONE_SIDED};
 use crate::object::{Object, Users, checked, from_handle, store_handle};
 use crate::refused;
 
@@ -30,6 +30,10 @@ pub(crate) struct Domain {
     /// Whether endpoints have a thread that makes progress.
     pub(crate) has_progress_thread: bool,
     pub(crate) name_form: NameForm,
+    /// Whose keys and addresses of memory peers use.
+    pub(crate) keys: KeyMode,
+    /// Capabilities with which it was opened.
+    pub(crate) caps: u64,
     pub(crate) av_type: u32,
 }
 
@@ -37,6 +41,25 @@ impl Domain {
     pub(crate) fn fabric(&self) -> &Fabric {
         // SAFETY: a fabric is not closed before its domains.
         unsafe { &*self.fabric }
+    }
+
+    /// Whether peers name memory by keys of the program.
+    pub(crate) fn has_own_keys(&self) -> bool {
+        self.keys.own && self.caps & ONE_SIDED != 0
+    }
+
+    /// Whether addresses of peers count from the beginning of a region.
+    pub(crate) fn counts_offsets(&self) -> bool {
+        self.keys.by_offset && self.caps & ONE_SIDED != 0
+    }
+
+    /// Key of a peer's memory, for operations of an endpoint of the engine. // HOT
+    #[inline]
+    pub(crate) fn rkey(&self, ep: &ucp::Ep, key: u64) -> Rkey {
+        match u32::try_from(key) {
+            Ok(key) if self.has_own_keys() => Rkey::from_program_key(key),
+            _ => ep.libfabric_rkey(key),
+        }
     }
 }
 
@@ -113,6 +136,8 @@ pub(crate) fn open(
         mode: thread_mode(attr.threading, has_progress_thread),
         has_progress_thread,
         name_form,
+        keys: KeyMode::of(attr.mr_mode),
+        caps: info.caps,
         av_type: attr.av_type,
     };
     store_handle(to, made)?;

@@ -37,6 +37,7 @@ impl Errno {
     pub(crate) const NOEQ: Errno = Errno(261);
     pub(crate) const NOCQ: Errno = Errno(263);
     pub(crate) const TRUNC: Errno = Errno(265);
+    pub(crate) const NOKEY: Errno = Errno(266);
     pub(crate) const NOAV: Errno = Errno(267);
 
     /// The error number of an error of the engine.

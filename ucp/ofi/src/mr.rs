@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use ucp::{Access, Mem, MemError};
+use ucp::{Access, MapParams, Mem, MemError};
 
 use crate::abi::ops::{FidOps, MrOps};
 use crate::abi::{Fid, IoVec, MrAttr, flags};
@@ -49,11 +49,33 @@ fn access_of(access: u64) -> Access {
     of_peers
 }
 
+/// How the engine registers a region. A local one of a program that chooses keys has none.
+fn params_of(domain: &Domain, access: u64, requested_key: u64) -> Result<MapParams, Errno> {
+    let of_peers = access_of(access);
+    let mut params = MapParams::new(of_peers);
+    if of_peers.is_empty() {
+        return Ok(params);
+    }
+    if domain.has_own_keys() {
+        params = params.key(u32::try_from(requested_key).map_err(|_| {
+            tracing::error!("fi_mr_reg: key {requested_key:#x} is longer than the 4 bytes of mr_key_size");
+            Errno::INVAL
+        })?);
+    }
+    if domain.counts_offsets() {
+        params = params.base(0);
+    }
+    if domain.caps & flags::RMA_EVENT != 0 {
+        params = params.only_packets();
+    }
+    Ok(params)
+}
+
 fn register(
     fid: *mut Fid,
     memory: IoVec,
     access: u64,
-    flags: u64,
+    (requested_key, flags): (u64, u64),
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<c_int, Errno> {
@@ -69,17 +91,24 @@ fn register(
         None
     } else {
         // SAFETY: the program keeps the memory until it closes the region.
-        let mapped =
-            unsafe { domain.context.mem_map(memory.iov_base.cast(), memory.iov_len, access_of(access)) };
+        let mapped = unsafe {
+            let params = params_of(domain, access, requested_key)?;
+            domain.context.mem_map_with(memory.iov_base.cast(), memory.iov_len, params)
+        };
         Some(mapped.map_err(|error| {
             tracing::error!("fi_mr_reg: {error}");
             match error {
                 MemError::BadRange => Errno::INVAL,
+                MemError::KeyInUse { .. } => Errno::NOKEY,
                 _ => Errno::NOMEM,
             }
         })?)
     };
-    let key = mem.as_ref().map_or(0, Mem::key);
+    let key = match &mem {
+        _ if domain.has_own_keys() => requested_key,
+        Some(mem) => mem.libfabric_key(),
+        None => 0,
+    };
     let made = Mr {
         fid: refused::fid(flags::CLASS_MR, context, &FID_OPS),
         mem_desc: std::ptr::null_mut(),
@@ -126,12 +155,12 @@ calls! {
         len: usize,
         access: u64,
         _offset: u64,
-        _requested_key: u64,
+        requested_key: u64,
         flags: u64,
         mr: *mut *mut Fid,
         context: *mut c_void,
     ) -> c_int {
-        register(fid, IoVec { iov_base: buf.cast_mut(), iov_len: len }, access, flags, mr, context)
+        register(fid, IoVec { iov_base: buf.cast_mut(), iov_len: len }, access, (requested_key, flags), mr, context)
     }
 
     fn regv(
@@ -140,12 +169,12 @@ calls! {
         count: usize,
         access: u64,
         _offset: u64,
-        _requested_key: u64,
+        requested_key: u64,
         flags: u64,
         mr: *mut *mut Fid,
         context: *mut c_void,
     ) -> c_int {
-        register(fid, single(iov, count)?, access, flags, mr, context)
+        register(fid, single(iov, count)?, access, (requested_key, flags), mr, context)
     }
 
     fn regattr(fid: *mut Fid, attr: *const MrAttr, flags: u64, mr: *mut *mut Fid) -> c_int {
@@ -155,7 +184,7 @@ calls! {
             return Err(Errno::OPNOTSUPP);
         }
         let memory = single(attr.mr_iov, attr.iov_count)?;
-        register(fid, memory, attr.access, flags, mr, attr.context)
+        register(fid, memory, attr.access, (attr.requested_key, flags), mr, attr.context)
     }
 }
 

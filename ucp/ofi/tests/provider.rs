@@ -115,6 +115,32 @@ fn memory_of_peers() {
 }
 
 #[test]
+fn memory_of_peers_by_keys_of_devices() {
+    for tls in ["all", "self,posix,cma,efa"] {
+        run("tests/c/rma.c", tls, &[]);
+    }
+}
+
+/// `mr_mode` of each: none, a key of the provider, virtual addresses, `FI_MR_BASIC`, `FI_MR_SCALABLE`.
+#[test]
+fn memory_of_peers_by_keys_and_offsets_of_the_program() {
+    for tls in ["posix,cma", "efa"] {
+        for mode in ["0", "64", "16", "1", "2"] {
+            run("tests/c/rma.c", tls, &["1", "2", mode]);
+        }
+    }
+}
+
+#[test]
+fn counters_of_what_peers_have_done() {
+    for tls in ["posix,cma", "efa"] {
+        for (progress, mode) in [("2", "112"), ("1", "112"), ("2", "2")] {
+            run("tests/c/rma.c", tls, &["1", progress, mode, "events"]);
+        }
+    }
+}
+
+#[test]
 fn messages_queues_and_counters() {
     for tls in ["posix", "efa", "posix,cma,self,efa"] {
         rdm(tls, &[]);

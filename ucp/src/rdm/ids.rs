@@ -56,6 +56,39 @@ pub struct WireId(pub u8);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct DomainId(pub u8);
 
+impl DomainId {
+    /// Names of memory that all wires know: the key of the only device of a context ([`KeySpace::Device`]).
+    pub const ONLY_DEVICE: DomainId = DomainId(u8::MAX);
+    /// Names of memory that the program has chosen ([`KeySpace::Program`]).
+    pub const PROGRAM: DomainId = DomainId(u8::MAX - 1);
+}
+
+/// A set of 32-bit keys that name memory on every wire, in packets of this library. The high half of the key
+/// in a packet tells which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeySpace {
+    /// The keys of the only device of a context.
+    Device,
+    /// Keys that the program has chosen.
+    Program,
+}
+
+impl KeySpace {
+    /// The key in packets of the memory that this key names.
+    pub const fn key(self, key: u32) -> u64 {
+        (self as u64 + 1) << 32 | key as u64
+    }
+
+    /// The domain whose keys have this high half.
+    pub(in crate::rdm) const fn domain_of(high: u32) -> Option<DomainId> {
+        match high {
+            1 => Some(DomainId::ONLY_DEVICE),
+            2 => Some(DomainId::PROGRAM),
+            _ => None,
+        }
+    }
+}
+
 /// Source of a packet, as the wire knows it (see `uct::api::SrcAddr`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub struct Source {

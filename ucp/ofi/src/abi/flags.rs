@@ -15,6 +15,7 @@ pub(crate) const MULTI_RECV: u64 = 1 << 16;
 pub(crate) const REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const MORE: u64 = 1 << 18;
 pub(crate) const PEEK: u64 = 1 << 19;
+pub(crate) const TRIGGER: u64 = 1 << 20;
 pub(crate) const FENCE: u64 = 1 << 21;
 pub(crate) const COMPLETION: u64 = 1 << 24;
 pub(crate) const INJECT: u64 = 1 << 25;
@@ -24,6 +25,7 @@ pub(crate) const DELIVERY_COMPLETE: u64 = 1 << 28;
 pub(crate) const MATCH_COMPLETE: u64 = 1 << 31;
 pub(crate) const LOCAL_COMM: u64 = 1 << 51;
 pub(crate) const REMOTE_COMM: u64 = 1 << 52;
+pub(crate) const RMA_EVENT: u64 = 1 << 56;
 pub(crate) const SOURCE: u64 = 1 << 57;
 pub(crate) const DIRECTED_RECV: u64 = 1 << 59;
 /// Flags of receives; they share their bits with capabilities.
@@ -73,6 +75,7 @@ pub(crate) const AV_TABLE: u32 = 2;
 
 pub(crate) const MR_UNSPEC: i32 = 0;
 pub(crate) const MR_BASIC: i32 = 1;
+pub(crate) const MR_SCALABLE: i32 = 2;
 pub(crate) const MR_VIRT_ADDR: i32 = 1 << 4;
 pub(crate) const MR_ALLOCATED: i32 = 1 << 5;
 pub(crate) const MR_PROV_KEY: i32 = 1 << 6;

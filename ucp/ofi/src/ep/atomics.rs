@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use ucp::rdm::amo::{Form, has_form, has_type};
-use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov, Rkey};
+use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov};
 
 use super::Ep;
-use super::one_sided::{sync_of, with_remote_iovs};
+use super::one_sided::sync_of;
 use super::send::Memory;
 use crate::abi::{FiAddr, Ioc, RmaIov, flags};
 use crate::errno::Errno;
@@ -172,7 +172,7 @@ impl Ep {
                         sync,
                         done,
                     };
-                    ep.atomic_raw(one.addr, &Rkey::from_key(one.key), &params)
+                    ep.atomic_raw(one.addr, &self.domain().rkey(ep, one.key), &params)
                 }
                 remote => {
                     let params = AtomicIovParams {
@@ -184,7 +184,7 @@ impl Ep {
                         sync,
                         done,
                     };
-                    with_remote_iovs(remote, |remote| ep.atomic_iov_raw(remote, &params))
+                    self.with_remote_iovs(ep, remote, |remote| ep.atomic_iov_raw(remote, &params))
                 }
             }
         };

@@ -102,6 +102,10 @@ pub(crate) struct Ep {
     /// Counters of operations on memory of peers.
     reads: Cell<*const Cntr>,
     writes: Cell<*const Cntr>,
+    /// Counters of operations of peers on memory of this process, and how many those have got.
+    remote_reads: Cell<*const Cntr>,
+    remote_writes: Cell<*const Cntr>,
+    served: Cell<ucp::ServedOps>,
     peers: Peers,
     /// Receives that run, to be cancelled by their context.
     running: Running,
@@ -162,7 +166,7 @@ impl Ep {
             unsafe { self.shared.adopt() };
             let _ = self.shared.progress();
         }
-        if self.caps & (flags::RMA | flags::MULTI_RECV) != 0 {
+        if self.caps & remote_writes::KEPT != 0 {
             let _ = self.inside(|plain| self.collect_kept(plain));
         }
     }

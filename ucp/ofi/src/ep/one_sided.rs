@@ -32,18 +32,6 @@ pub(super) fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Result<&'a [
     Ok(unsafe { std::slice::from_raw_parts(at, count) })
 }
 
-/// Runs `f` with a list of pieces as the engine has it. A key names memory in packets: devices and mappings
-/// need longer ones.
-pub(super) fn with_remote_iovs<R>(remote: &[RmaIov], f: impl FnOnce(&[RemoteIov<'_>]) -> R) -> R {
-    let piece = |at: usize| remote.get(at).copied().unwrap_or(RmaIov { addr: 0, len: 0, key: 0 });
-    let keys: [Rkey; RMA_IOV_LIMIT] = std::array::from_fn(|at| Rkey::from_key(piece(at).key));
-    let pieces: [RemoteIov<'_>; RMA_IOV_LIMIT] = std::array::from_fn(|at| {
-        let RmaIov { addr, len, .. } = piece(at);
-        RemoteIov { addr, len, rkey: &keys[at] }
-    });
-    f(&pieces[..remote.len().min(RMA_IOV_LIMIT)])
-}
-
 /// When an operation with these flags is complete: when the target has done it, unless the caller asks only
 /// for its buffer. Programs that count completions rely on that at every level but the lowest.
 pub(super) fn sync_of(op_flags: u64) -> Sync {
@@ -55,6 +43,22 @@ pub(super) fn sync_of(op_flags: u64) -> Sync {
 }
 
 impl Ep {
+    /// Runs `f` with a list of pieces as the engine has it.
+    pub(super) fn with_remote_iovs<R>(
+        &self,
+        ep: &ucp::Ep,
+        remote: &[RmaIov],
+        f: impl FnOnce(&[RemoteIov<'_>]) -> R,
+    ) -> R {
+        let piece = |at: usize| remote.get(at).copied().unwrap_or(RmaIov { addr: 0, len: 0, key: 0 });
+        let keys: [Rkey; RMA_IOV_LIMIT] = std::array::from_fn(|at| self.domain().rkey(ep, piece(at).key));
+        let pieces: [RemoteIov<'_>; RMA_IOV_LIMIT] = std::array::from_fn(|at| {
+            let RmaIov { addr, len, .. } = piece(at);
+            RemoteIov { addr, len, rkey: &keys[at] }
+        });
+        f(&pieces[..remote.len().min(RMA_IOV_LIMIT)])
+    }
+
     /// Starts an operation on memory of a peer. The endpoint has to have capabilities `need`. // HOT
     #[inline(always)]
     pub(super) fn start_one_sided(
@@ -91,13 +95,13 @@ impl Ep {
         let started = unsafe {
             match (memory, write.remote) {
                 (Memory::Bytes(at, len), [one]) if one.len == len => {
-                    ep.put_raw(at, len, one.addr, &Rkey::from_key(one.key), &params)
+                    ep.put_raw(at, len, one.addr, &self.domain().rkey(ep, one.key), &params)
                 }
-                (Memory::Bytes(addr, len), remote) => {
-                    with_remote_iovs(remote, |remote| ep.put_iov_raw(&[Iov { addr, len }], remote, &params))
-                }
+                (Memory::Bytes(addr, len), remote) => self.with_remote_iovs(ep, remote, |remote| {
+                    ep.put_iov_raw(&[Iov { addr, len }], remote, &params)
+                }),
                 (Memory::Pieces(local), remote) => {
-                    with_remote_iovs(remote, |remote| ep.put_iov_raw(local, remote, &params))
+                    self.with_remote_iovs(ep, remote, |remote| ep.put_iov_raw(local, remote, &params))
                 }
             }
         };
@@ -122,13 +126,13 @@ impl Ep {
         let started = unsafe {
             match (read.memory, read.remote) {
                 (Memory::Bytes(at, len), [one]) if one.len == len => {
-                    ep.get_raw(at, len, one.addr, &Rkey::from_key(one.key), &params)
+                    ep.get_raw(at, len, one.addr, &self.domain().rkey(ep, one.key), &params)
                 }
-                (Memory::Bytes(addr, len), remote) => {
-                    with_remote_iovs(remote, |remote| ep.get_iov_raw(&[Iov { addr, len }], remote, &params))
-                }
+                (Memory::Bytes(addr, len), remote) => self.with_remote_iovs(ep, remote, |remote| {
+                    ep.get_iov_raw(&[Iov { addr, len }], remote, &params)
+                }),
                 (Memory::Pieces(local), remote) => {
-                    with_remote_iovs(remote, |remote| ep.get_iov_raw(local, remote, &params))
+                    self.with_remote_iovs(ep, remote, |remote| ep.get_iov_raw(local, remote, &params))
                 }
             }
         };

@@ -6,6 +6,9 @@ use super::complete::Entry;
 use crate::abi::queue::CqTaggedEntry;
 use crate::abi::{ADDR_UNSPEC, flags};
 
+/// Capabilities of endpoints for which the engine keeps something.
+pub(super) const KEPT: u64 = flags::RMA | flags::MULTI_RECV | flags::RMA_EVENT;
+
 impl Ep {
     /// Moves what the engine has kept to the ring of receives, as far as that has room. Inside the
     /// lock. // HOT
@@ -16,6 +19,26 @@ impl Ep {
         }
         if self.caps & flags::MULTI_RECV != 0 {
             self.collect_multi_recvs();
+        }
+        if self.caps & flags::RMA_EVENT != 0 {
+            self.count_served(plain);
+        }
+    }
+
+    /// Counts what peers have done with memory of this process.
+    fn count_served(&self, plain: &ucp::Worker) {
+        let (now, before) = (plain.served_ops(), self.served.get());
+        self.served.set(now);
+        let new = [
+            (&self.remote_reads, now.reads - before.reads),
+            (&self.remote_writes, now.writes - before.writes),
+        ];
+        for (cntr, number) in new {
+            // SAFETY: a counter is not closed before the endpoints that use it.
+            if let (Some(cntr), 1..) = (unsafe { cntr.get().as_ref() }, number) {
+                cntr.count_many(number);
+                cntr.members.wake(self);
+            }
         }
     }
 
@@ -43,6 +66,6 @@ impl Ep {
 
     /// Whether a sleeper has to look by itself, as the thread that makes progress tells nobody of these.
     pub(crate) fn keeps_unreported(&self) -> bool {
-        self.caps & (flags::RMA | flags::MULTI_RECV) != 0 && self.domain().has_progress_thread
+        self.caps & KEPT != 0 && self.domain().has_progress_thread
     }
 }

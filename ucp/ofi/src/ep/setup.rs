@@ -136,6 +136,9 @@ pub(crate) fn open(
         rx: direction(rx.map_or(4096, |attr| attr.size)),
         reads: Cell::new(std::ptr::null()),
         writes: Cell::new(std::ptr::null()),
+        remote_reads: Cell::new(std::ptr::null()),
+        remote_writes: Cell::new(std::ptr::null()),
+        served: Cell::default(),
         peers: Default::default(),
         running: Default::default(),
         multi_recvs: RefCell::default(),
@@ -171,7 +174,7 @@ impl Ep {
 
     fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
         let of_target = flags::REMOTE_READ | flags::REMOTE_WRITE;
-        if flags & of_target != 0 {
+        if flags & of_target != 0 && self.caps & flags::RMA_EVENT == 0 {
             return Err(refused::log_refusal("fi_ep_bind: counters of a target need FI_RMA_EVENT"));
         }
         let counters = self.counters();
@@ -191,12 +194,14 @@ impl Ep {
     }
 
     /// Counters of the endpoint, by the flag that binds each.
-    fn counters(&self) -> [(u64, &Cell<*const Cntr>); 4] {
+    fn counters(&self) -> [(u64, &Cell<*const Cntr>); 6] {
         [
             (flags::SEND, &self.tx.cntr),
             (flags::RECV, &self.rx.cntr),
             (flags::READ, &self.reads),
             (flags::WRITE, &self.writes),
+            (flags::REMOTE_READ, &self.remote_reads),
+            (flags::REMOTE_WRITE, &self.remote_writes),
         ]
     }
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use super::names;
 use super::offer::{
-    DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, EpKind, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA,
-    MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, Offer, RMA_DIRECTIONS, RMA_IOV_LIMIT, RX_OP_FLAGS,
-    TX_OP_FLAGS,
+    DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, EpKind, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, KeyMode,
+    MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, Offer, RMA_DIRECTIONS, RMA_IOV_LIMIT,
+    RX_OP_FLAGS, TX_OP_FLAGS,
 };
 use crate::abi::Fid;
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
@@ -171,7 +171,13 @@ impl Hints {
     }
 
     /// The answer for an offered domain, or why there is none.
-    pub(super) fn answer(&self, offer: &Offer, kind: EpKind, sockets: &Sockets) -> Result<Answer, String> {
+    pub(super) fn answer(
+        &self,
+        offer: &Offer,
+        kind: EpKind,
+        sockets: &Sockets,
+        keys: KeyMode,
+    ) -> Result<Answer, String> {
         if let Some(name) = &self.domain_name {
             require!(*name == offer.name, "the hints name domain {name}");
         }
@@ -180,6 +186,10 @@ impl Hints {
         }
         let (addr_format, src_addr, dest_addr) = self.addresses(offer, kind, sockets)?;
         let caps = self.caps(kind)?;
+        require!(
+            !(keys.own || keys.by_offset) || caps & ONE_SIDED == 0 || addr_format != flags::ADDR_EFA,
+            "libfabric's EFA provider knows no keys and offsets of the program (mr_mode FI_MR_BASIC, or {MR_MODE:#x})"
+        );
         let tx = self.tx(caps)?;
         let rx = self.rx(caps)?;
         let ep = self.ep(kind)?;
@@ -192,7 +202,7 @@ impl Hints {
             tx,
             rx,
             ep,
-            domain: self.domain(caps)?,
+            domain: self.domain(caps, keys)?,
             domain_name: offer.name.clone(),
             fabric: FabricAttr {
                 fabric: self.fabric.map_or(std::ptr::null_mut(), |attr| attr.fabric),
@@ -246,34 +256,54 @@ impl Hints {
     fn caps(&self, kind: EpKind) -> Result<u64, String> {
         let primary = kind.primary();
         let directions = |all: u64| if self.caps & all == 0 { all } else { self.caps & all };
-        let absent = self.caps & !(primary | FREE | DIRECTIONS | RMA_DIRECTIONS);
+        let extra = kind.extra();
+        let absent = self.caps & !(primary | extra | FREE | DIRECTIONS | RMA_DIRECTIONS);
         require!(absent == 0, "capabilities {absent:#x} are not supported");
         let chosen = match self.caps & primary {
-            0 if self.permits_one_sided() => primary,
+            0 if self.permits_every_key() => primary,
             0 => primary & !ONE_SIDED,
             chosen => chosen,
         };
-        let mut caps = chosen | FREE;
+        let mut caps = chosen | FREE | self.caps & extra;
         if chosen & (flags::MSG | flags::TAGGED) != 0 {
             caps |= directions(DIRECTIONS);
         }
         if chosen & ONE_SIDED != 0 {
-            require!(self.permits_one_sided(), "RMA needs mr_mode FI_MR_BASIC, or {MR_MODE:#x}");
             caps |= directions(RMA_DIRECTIONS);
         }
         Ok(caps)
     }
 
     /// Whether the caller can deal with keys and addresses that are the provider's.
-    fn permits_one_sided(&self) -> bool {
-        let Some(hint) = self.domain.filter(|_| !self.all_attributes) else { return true };
-        let is_unspecified = hint.mr_mode == flags::MR_UNSPEC && self.version < version(1, 5);
-        is_unspecified || hint.mr_mode & flags::MR_BASIC != 0 || hint.mr_mode & MR_MODE == MR_MODE
+    fn permits_every_key(&self) -> bool {
+        self.key_modes().first().is_some_and(|mode| !mode.own && !mode.by_offset)
+    }
+
+    /// Whose keys and addresses of memory the caller can deal with, best first.
+    pub(super) fn key_modes(&self) -> Vec<KeyMode> {
+        const BASIC: KeyMode = KeyMode { mr_mode: flags::MR_BASIC, own: false, by_offset: false };
+        const SCALABLE: KeyMode = KeyMode { mr_mode: flags::MR_SCALABLE, own: true, by_offset: true };
+        let is_former = self.version < version(1, 5);
+        let hint = self.domain.filter(|_| !self.all_attributes).map(|hint| hint.mr_mode);
+        let named = hint.unwrap_or(flags::MR_UNSPEC);
+        match named {
+            _ if named & flags::MR_BASIC != 0 && named & flags::MR_SCALABLE != 0 => vec![BASIC, SCALABLE],
+            _ if named & flags::MR_BASIC != 0 => vec![BASIC],
+            _ if named & flags::MR_SCALABLE != 0 => vec![SCALABLE],
+            _ if is_former => vec![BASIC],
+            _ => vec![KeyMode::of(hint.map_or(MR_MODE, |bits| bits & MR_MODE))],
+        }
     }
 
     fn tx(&self, caps: u64) -> Result<TxAttr, String> {
-        const TX: u64 =
-            flags::MSG | flags::TAGGED | ONE_SIDED | flags::FENCE | flags::SEND | flags::READ | flags::WRITE;
+        const TX: u64 = flags::MSG
+            | flags::TAGGED
+            | ONE_SIDED
+            | flags::FENCE
+            | flags::SEND
+            | flags::READ
+            | flags::WRITE
+            | flags::TRIGGER;
         let mut attr = TxAttr {
             caps: caps & TX,
             mode: 0,
@@ -322,7 +352,9 @@ impl Hints {
             | flags::REMOTE_WRITE
             | flags::MULTI_RECV
             | flags::SOURCE
-            | flags::DIRECTED_RECV;
+            | flags::DIRECTED_RECV
+            | flags::RMA_EVENT
+            | flags::TRIGGER;
         let mut attr = RxAttr {
             caps: caps & RX,
             mode: 0,
@@ -396,10 +428,14 @@ impl Hints {
         Ok(attr)
     }
 
-    fn domain(&self, caps: u64) -> Result<DomainAttr, String> {
+    fn domain(&self, caps: u64, keys: KeyMode) -> Result<DomainAttr, String> {
         let mut attr = domain_attr(self.version);
-        if caps & ONE_SIDED != 0 && self.version >= version(1, 5) {
-            attr.mr_mode = MR_MODE;
+        let is_former_mode = keys.mr_mode & (flags::MR_BASIC | flags::MR_SCALABLE) != 0;
+        if caps & ONE_SIDED != 0 || is_former_mode {
+            attr.mr_mode = keys.mr_mode;
+        }
+        if keys.own {
+            attr.mr_key_size = 4;
         }
         let Some(hint) = self.domain else { return Ok(attr) };
         attr.domain = hint.domain;
@@ -425,12 +461,8 @@ impl Hints {
         set(&mut attr.control_progress, hint.control_progress);
         set(&mut attr.data_progress, hint.data_progress);
         set(&mut attr.av_type, hint.av_type);
-        // A caller that knows the former modes only gets the one that it has named.
-        let is_former = self.version < version(1, 5) && hint.mr_mode != flags::MR_UNSPEC;
-        if is_former || hint.mr_mode & flags::MR_BASIC != 0 {
-            attr.mr_mode = hint.mr_mode;
-        }
-        require!(hint.mr_key_size <= 8, "keys of {} bytes exceed 8", hint.mr_key_size);
+        let most = if caps & ONE_SIDED == 0 { 8 } else { attr.mr_key_size };
+        require!(hint.mr_key_size <= most, "keys of {} bytes exceed {most}", hint.mr_key_size);
         require!(hint.cq_data_size <= 8, "completion data of {} bytes exceeds 8", hint.cq_data_size);
         let counts = [
             ("cq_cnt", hint.cq_cnt, attr.cq_cnt),

@@ -18,8 +18,8 @@ use crate::errno::Errno;
 
 pub(crate) use hints::Answer;
 pub(crate) use offer::{
-    EpKind, INJECT_SIZE, IOV_LIMIT, MAX_ERR_DATA, MIN_MULTI_RECV, NameForm, RMA_IOV_LIMIT, count_nics,
-    device_of,
+    EpKind, INJECT_SIZE, IOV_LIMIT, KeyMode, MAX_ERR_DATA, MIN_MULTI_RECV, NameForm, ONE_SIDED,
+    RMA_IOV_LIMIT, count_nics, device_of,
 };
 
 use hints::Hints;
@@ -51,14 +51,21 @@ pub(crate) unsafe fn find(
             );
             continue;
         }
-        let sockets = hints.sockets(kind, &names, call_flags);
-        for offer in &offers {
-            match &sockets {
-                Ok(sockets) => sockets.iter().for_each(|sockets| match hints.answer(offer, kind, sockets) {
-                    Ok(answer) => answers.push(answer),
-                    Err(why) => refuse(offer, kind, why),
-                }),
-                Err(why) => refuse(offer, kind, why.clone()),
+        let sockets = match hints.sockets(kind, &names, call_flags) {
+            Ok(sockets) => sockets,
+            Err(why) => {
+                offers.iter().for_each(|offer| refuse(offer, kind, why.clone()));
+                continue;
+            }
+        };
+        for keys in hints.key_modes() {
+            for offer in &offers {
+                for sockets in &sockets {
+                    match hints.answer(offer, kind, sockets, keys) {
+                        Ok(answer) => answers.push(answer),
+                        Err(why) => refuse(offer, kind, why),
+                    }
+                }
             }
         }
     }

@@ -34,9 +34,29 @@ pub(super) const PRIMARY: u64 = flags::MSG
     | flags::FENCE
     | flags::MULTI_RECV;
 /// Capabilities to access memory of peers.
-pub(super) const ONE_SIDED: u64 = flags::RMA | flags::ATOMIC;
+pub(crate) const ONE_SIDED: u64 = flags::RMA | flags::ATOMIC;
 /// Requirements of keys and addresses of memory for peers.
 pub(super) const MR_MODE: i32 = flags::MR_VIRT_ADDR | flags::MR_ALLOCATED | flags::MR_PROV_KEY;
+/// Whose keys and addresses of memory peers use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KeyMode {
+    /// Value of libfabric.
+    pub mr_mode: i32,
+    /// The program chooses keys.
+    pub own: bool,
+    /// Addresses count from the beginning of a region.
+    pub by_offset: bool,
+}
+
+impl KeyMode {
+    /// The mode of a value of libfabric.
+    pub(crate) const fn of(mr_mode: i32) -> KeyMode {
+        let is_basic = mr_mode & flags::MR_BASIC != 0;
+        let (own, by_offset) = (mr_mode & flags::MR_PROV_KEY == 0, mr_mode & flags::MR_VIRT_ADDR == 0);
+        KeyMode { mr_mode, own: own && !is_basic, by_offset: by_offset && !is_basic }
+    }
+}
+
 /// Capabilities that cost nothing: given anyway.
 pub(super) const FREE: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
 /// Directions of messages; without any, both are there.
@@ -96,6 +116,14 @@ impl EpKind {
             EpKind::Rdm => PRIMARY,
             EpKind::Msg => PRIMARY & !UNCONNECTED_ONLY,
             EpKind::Dgram => PRIMARY & !ONE_SIDED,
+        }
+    }
+
+    /// Capabilities given if asked for by name only, as they have a cost.
+    pub(super) const fn extra(self) -> u64 {
+        match self {
+            EpKind::Rdm | EpKind::Msg => flags::RMA_EVENT,
+            EpKind::Dgram => 0,
         }
     }
 

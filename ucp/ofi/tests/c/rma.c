@@ -2,7 +2,7 @@
  * from FI_PROVIDER_PATH. */
 #include "../../examples/pair.h"
 
-enum { LEN = 1 << 20, WORDS = 64 };
+enum { LEN = 1 << 20, WORDS = 64, BASIC_BITS = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY };
 
 struct region {
     uint64_t addr, key;
@@ -14,7 +14,7 @@ static struct fid_domain *domain;
 static struct fid_ep *ep;
 static struct fid_av *av;
 static struct fid_cq *tx, *rx;
-static struct fid_cntr *reads, *writes;
+static struct fid_cntr *reads, *writes, *served_reads, *served_writes;
 static fi_addr_t addrs[2], peer;
 static unsigned char *window, *out, *in;
 static uint64_t *words;
@@ -80,20 +80,40 @@ static void meet(void)
     CHECK(wait_for(rx).flags == (FI_MSG | FI_RECV));
 }
 
-static void open_all(int threading, int data_progress)
+/* Which modes there are for the program's hints, best first. */
+static void modes(void)
+{
+    struct fi_info *found = find(FI_RMA, 0);
+    CHECK(found != NULL && found->domain_attr->mr_mode == 0 && found->domain_attr->mr_key_size == 4);
+    CHECK(!(find(FI_MSG, 0)->caps & (FI_RMA | FI_RMA_EVENT)));
+    found = find(FI_RMA, FI_MR_PROV_KEY | FI_MR_LOCAL);
+    CHECK(found != NULL && found->domain_attr->mr_mode == FI_MR_PROV_KEY);
+    found = find(FI_RMA, FI_MR_BASIC);
+    CHECK(found != NULL && found->domain_attr->mr_mode == FI_MR_BASIC && found->domain_attr->mr_key_size == 8);
+    found = find(FI_RMA, FI_MR_SCALABLE);
+    CHECK(found != NULL && found->domain_attr->mr_mode == FI_MR_SCALABLE);
+    found = find(FI_RMA, FI_MR_BASIC | FI_MR_SCALABLE);
+    CHECK(found != NULL && found->domain_attr->mr_mode == FI_MR_BASIC);
+    while (found != NULL && found->domain_attr->mr_mode != FI_MR_SCALABLE) {
+        found = found->next;
+    }
+    CHECK(found != NULL);
+}
+
+static void open_all(int threading, int data_progress, int mr_mode, uint64_t events)
 {
     struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
     struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
     struct fid_mr *mr[2];
-    uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE, own_key = 0xff00 + (uint64_t)rank;
+    int by_offset, has_own;
 
-    CHECK(find(FI_RMA, 0) == NULL);
-    CHECK(find(FI_MSG, 0) != NULL && !(find(FI_MSG, 0)->caps & FI_RMA));
-    info = find(FI_MSG | FI_RMA | FI_ATOMIC | FI_FENCE, FI_MR_BASIC);
-    CHECK(info != NULL && info->domain_attr->mr_mode == FI_MR_BASIC);
-    info = find(FI_MSG | FI_RMA | FI_ATOMIC | FI_FENCE, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL);
+    modes();
+    info = find(FI_MSG | FI_RMA | FI_ATOMIC | FI_FENCE | events, mr_mode | FI_MR_LOCAL);
     CHECK(info != NULL && info->caps & FI_REMOTE_WRITE && info->tx_attr->rma_iov_limit >= 2);
-    CHECK(info->domain_attr->mr_mode == (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY));
+    CHECK(info->domain_attr->mr_mode == mr_mode && (info->caps & FI_RMA_EVENT) == events);
+    by_offset = mr_mode == FI_MR_SCALABLE || (mr_mode != FI_MR_BASIC && !(mr_mode & FI_MR_VIRT_ADDR));
+    has_own   = mr_mode == FI_MR_SCALABLE || (mr_mode != FI_MR_BASIC && !(mr_mode & FI_MR_PROV_KEY));
     info->domain_attr->threading     = threading;
     info->domain_attr->data_progress = data_progress;
     OK(fi_fabric(info->fabric_attr, &fabric, NULL));
@@ -109,17 +129,32 @@ static void open_all(int threading, int data_progress)
     OK(fi_ep_bind(ep, &rx->fid, FI_RECV));
     OK(fi_ep_bind(ep, &reads->fid, FI_READ));
     CHECK(fi_ep_bind(ep, &reads->fid, FI_READ) == -FI_EINVAL);
-    CHECK(fi_ep_bind(ep, &reads->fid, FI_REMOTE_WRITE) == -FI_ENOSYS);
+    if (events) {
+        OK(fi_cntr_open(domain, NULL, &served_reads, NULL));
+        OK(fi_cntr_open(domain, NULL, &served_writes, NULL));
+        OK(fi_ep_bind(ep, &served_reads->fid, FI_REMOTE_READ));
+        OK(fi_ep_bind(ep, &served_writes->fid, FI_REMOTE_WRITE));
+    } else {
+        CHECK(fi_ep_bind(ep, &reads->fid, FI_REMOTE_WRITE) == -FI_ENOSYS);
+    }
     OK(fi_ep_bind(ep, &writes->fid, FI_WRITE));
     OK(fi_enable(ep));
     window = calloc(1, LEN);
     out    = malloc(LEN);
     in     = malloc(LEN);
     words  = calloc(WORDS, 8);
-    OK(fi_mr_reg(domain, window, LEN, access, 0, 0, 0, &mr[0], NULL));
-    OK(fi_mr_reg(domain, words, WORDS * 8, access, 0, 0, 0, &mr[1], NULL));
-    mine[0] = (struct region){ (uintptr_t)window, fi_mr_key(mr[0]) };
-    mine[1] = (struct region){ (uintptr_t)words, fi_mr_key(mr[1]) };
+    OK(fi_mr_reg(domain, window, LEN, access, 0, own_key, 0, &mr[0], NULL));
+    if (has_own) {
+        CHECK(fi_mr_key(mr[0]) == own_key);
+        CHECK(fi_mr_reg(domain, words, WORDS * 8, access, 0, own_key, 0, &mr[1], NULL) == -FI_ENOKEY);
+        CHECK(fi_mr_reg(domain, words, WORDS * 8, access, 0, 1ull << 32, 0, &mr[1], NULL) == -FI_EINVAL);
+        /* Local memory has no key that peers use. */
+        OK(fi_mr_reg(domain, words, WORDS * 8, FI_SEND, 0, own_key, 0, &mr[1], NULL));
+        OK(fi_close(&mr[1]->fid));
+    }
+    OK(fi_mr_reg(domain, words, WORDS * 8, access, 0, 5, 0, &mr[1], NULL));
+    mine[0] = (struct region){ by_offset ? 0 : (uintptr_t)window, fi_mr_key(mr[0]) };
+    mine[1] = (struct region){ by_offset ? 0 : (uintptr_t)words, fi_mr_key(mr[1]) };
     exchange(mine, theirs, sizeof(mine));
     insert_ranks(ep, av, addrs);
     peer = addrs[1 - rank];
@@ -158,6 +193,17 @@ static void whole(void)
         CHECK(memcmp(in, out, len) == 0);
         meet();
     }
+}
+
+/* What the peer has done so far, as counters of this side tell. */
+static void served(void)
+{
+    uint64_t here[2] = { reads_done, writes_done }, there[2];
+    exchange(here, there, sizeof(here));
+    OK(fi_cntr_wait(served_reads, there[0], 5000));
+    OK(fi_cntr_wait(served_writes, there[1], 5000));
+    CHECK(fi_cntr_read(served_reads) == there[0] && fi_cntr_read(served_writes) == there[1]);
+    meet();
 }
 
 static void pieces(void)
@@ -378,12 +424,16 @@ static void bad(void)
 int main(int argc, char **argv)
 {
     start_pair();
-    open_all(argc > 1 ? atoi(argv[1]) : FI_THREAD_SAFE, argc > 2 ? atoi(argv[2]) : FI_PROGRESS_MANUAL);
+    open_all(argc > 1 ? atoi(argv[1]) : FI_THREAD_SAFE, argc > 2 ? atoi(argv[2]) : FI_PROGRESS_MANUAL,
+             argc > 3 ? atoi(argv[3]) : BASIC_BITS, argc > 4 ? FI_RMA_EVENT : 0);
     whole();
     pieces();
     with_data();
     atomics();
     all_atomics();
+    if (served_reads != NULL) {
+        served();
+    }
     bad();
     OK(fi_close(&ep->fid));
     return end_pair();

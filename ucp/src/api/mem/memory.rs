@@ -11,8 +11,10 @@ use ucs::mem::rights::may_access;
 use uct::api::{Access as WireAccess, Advice, AllocMethod, AllocReq, Md as _, Memory as _, OpenError};
 
 use crate::api::context::open::Context;
+use crate::api::mem::map_params::MapParams;
 use crate::api::mem::remote_writes::RemoteWrite;
 use crate::api::rma::packed_rkey::Packer;
+use crate::api::rma::rkey::EFA;
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{Domain, Domains, Registrations, Rkey};
@@ -26,6 +28,12 @@ pub enum MemError {
     /// The range is empty, wraps, or starts at 0.
     #[error("no memory there")]
     BadRange,
+    /// Other memory of the context has the key that the program has chosen.
+    #[error("the key {key:#x} names other memory of the context")]
+    KeyInUse {
+        /// The key.
+        key: u32,
+    },
     /// The context has no free keys.
     #[error("too many registrations")]
     TooMany,
@@ -88,6 +96,8 @@ pub struct Mem {
     domains: Arc<Domains>,
     key: MemKey,
     addr: *mut u8,
+    /// Address of the first byte, as peers name it.
+    base: u64,
     len: usize,
     access: Access,
     /// The first owns allocated memory and is dropped last.
@@ -123,7 +133,15 @@ impl Context {
     /// holds a Rust reference to bytes that a peer may write.
     pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
         // SAFETY: the caller's contract.
-        unsafe { Mem::map(self.domains()?, (addr, len), access, Vec::new()) }
+        unsafe { Mem::map(self.domains()?, (addr, len), MapParams::new(access), Vec::new()) }
+    }
+
+    /// Registers memory as [`Context::mem_map`], with a key or addresses of the program, or for packets only.
+    /// # Safety
+    /// As for [`Context::mem_map`].
+    pub unsafe fn mem_map_with(&self, addr: *mut u8, len: usize, params: MapParams) -> Result<Mem, MemError> {
+        // SAFETY: the caller's contract.
+        unsafe { Mem::map(self.domains()?, (addr, len), params, Vec::new()) }
     }
 }
 
@@ -140,7 +158,7 @@ impl Worker {
     pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
         let domains = self.core().regs.domains.clone();
         // SAFETY: the caller's contract.
-        unsafe { Mem::map(domains, (addr, len), access, Vec::new()) }
+        unsafe { Mem::map(domains, (addr, len), MapParams::new(access), Vec::new()) }
     }
 
     /// Takes the next completed remote write that carried data for this worker, in order of completion.
@@ -163,7 +181,7 @@ impl Mem {
         })?;
         let addr = mem.addr();
         // SAFETY: the allocation lives in the new `Mem` until its region is removed; no reference exists.
-        unsafe { Mem::map(domains, (addr, len), access, vec![(domain, mem)]) }
+        unsafe { Mem::map(domains, (addr, len), MapParams::new(access), vec![(domain, mem)]) }
     }
 
     /// # Safety
@@ -171,20 +189,36 @@ impl Mem {
     unsafe fn map(
         domains: Arc<Domains>,
         (addr, len): (*mut u8, usize),
-        access: Access,
+        params: MapParams,
         regs: Registrations,
     ) -> Result<Mem, MemError> {
         if len == 0 {
             return Err(MemError::BadRange);
         }
         // A domain that has allocated it has done so for this access.
-        let access = if regs.is_empty() { permitted(addr, len, access) } else { access };
+        let access = if regs.is_empty() { permitted(addr, len, params.access) } else { params.access };
+        let (base, program_key) = params.named;
         // SAFETY: the caller's contract includes that of a region.
         let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
-        // SAFETY: the caller's contract includes that of registrations.
-        let offered = unsafe { domains.offer((addr, len), region, wire_access(access), regs) };
-        let (key, regs) = offered.ok_or(MemError::TooMany)?;
-        Ok(Mem { domains, key, addr, len, access, regs, _mapping: None })
+        let region = match base {
+            Some(base) => region.named_from(base).ok_or(MemError::BadRange)?,
+            None => region,
+        };
+        let (key, regs) = if params.only_packets {
+            (domains.memory.add(region).ok_or(MemError::TooMany)?, regs)
+        } else {
+            // SAFETY: the caller's contract includes that of registrations.
+            let offered = unsafe { domains.offer((addr, len), region, wire_access(access), regs) };
+            offered.ok_or(MemError::TooMany)?
+        };
+        let base = region.addr();
+        let made = Mem { domains, key, addr, base, len, access, regs, _mapping: None };
+        match program_key {
+            Some(key) if !made.domains.memory.add_device_key(made.key, DomainId::PROGRAM, key.into()) => {
+                Err(MemError::KeyInUse { key })
+            }
+            _ => Ok(made),
+        }
     }
 
     /// Memory of another process that a key maps here, registered as memory of this one, which keeps the key.
@@ -199,7 +233,7 @@ impl Mem {
         let Some(at) = domains.get(id).md.rkey_ptr(&key, addr, len) else { return Ok(None) };
         // SAFETY: the mapping lasts as long as the key, which the memory keeps and drops last. It is of this
         // process alone, and no reference to it exists.
-        let mut mem = unsafe { Mem::map(domains, (at, len), access, Vec::new()) }?;
+        let mut mem = unsafe { Mem::map(domains, (at, len), MapParams::new(access), Vec::new()) }?;
         mem._mapping = Some(key);
         Ok(Some(mem))
     }
@@ -211,7 +245,8 @@ impl Mem {
 
     /// First address, as used by peers.
     pub fn addr(&self) -> u64 {
-        self.addr.expose_provenance() as u64
+        self.addr.expose_provenance();
+        self.base
     }
 
     /// Length, bytes.
@@ -245,6 +280,20 @@ impl Mem {
     pub fn device_key(&self, tl: &str) -> Option<u64> {
         let of_tl = self.regs.iter().filter(|(domain, _)| self.domains.get(*domain).tl == tl);
         of_tl.into_iter().find_map(|(domain, mem)| self.domains.device_key(*domain, mem))
+    }
+
+    /// Key of the memory for libfabric, whose keys serve packets and devices: that of the `efa` device where
+    /// this is the only one of the context and has registered the memory, else [`Mem::key`]. Peers make a
+    /// remote key of it by [`Ep::libfabric_rkey`](crate::Ep::libfabric_rkey).
+    pub fn libfabric_key(&self) -> u64 {
+        let mut devices = self.domains.iter().filter(|(_, domain)| domain.tl == EFA);
+        let (Some((only, _)), None) = (devices.next(), devices.next()) else { return self.key.0 };
+        let reg = self.regs.iter().find(|(id, _)| *id == only);
+        let device = reg.and_then(|(id, mem)| self.domains.device_key(*id, mem));
+        match device {
+            Some(key) if self.domains.memory.add_device_key(self.key, DomainId::ONLY_DEVICE, key) => key,
+            _ => self.key.0,
+        }
     }
 
     /// Packs the remote key, for any peer of any worker of the context. The peer unpacks it by

@@ -5,7 +5,7 @@
 use crate::rdm::ids::PeerId;
 use crate::rdm::peers::Peers;
 use crate::rdm::protocol::Protocol;
-use crate::rdm::stats::Counters;
+use crate::rdm::stats::{Counters, Traffic};
 use crate::rdm::stats::{PeerStats, RdmStats};
 use crate::wire::PktType;
 
@@ -98,6 +98,12 @@ impl Peers {
         stats.add_sent(sent.sum());
         stats.add_received(received.sum());
         stats
+    }
+
+    /// Returns the one-sided operations served for peers, by [`RmaProtocol`] (in order of
+    /// [`RmaProtocol::ALL`]).
+    pub fn served(&self) -> &[Traffic] {
+        &self.counters.stats.served
     }
 
     /// Returns all counters since the engine was made. Goes over all peers.

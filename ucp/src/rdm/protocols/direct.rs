@@ -54,7 +54,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     let wire = peers.table[to].wire;
     let rdma = peers.wires[wire].rdma;
     let max = if rma.protocol == RmaProtocol::DirectWrite { rdma.write } else { rdma.read };
-    if rma.len > 0 && max == 0 {
+    if max == 0 {
         return by_packets(rma_ops, peers, id);
     }
     if rma.failed.is_some() {

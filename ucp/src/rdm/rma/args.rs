@@ -72,6 +72,18 @@ impl RmaProtocol {
         }
     }
 
+    /// True if the target's memory is read: an atomic operation with a result reads, too.
+    pub const fn is_read(self) -> bool {
+        matches!(
+            self,
+            RmaProtocol::ShortRead
+                | RmaProtocol::LongCtsRead
+                | RmaProtocol::DirectRead
+                | RmaProtocol::FetchAtomic
+                | RmaProtocol::CompareAtomic
+        )
+    }
+
     /// True if the target's processor takes part: all but RDMA.
     pub const fn is_emulated(self) -> bool {
         !matches!(self, RmaProtocol::DirectWrite | RmaProtocol::DirectRead)

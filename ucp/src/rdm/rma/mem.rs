@@ -2,7 +2,10 @@
 //! in the engine writes or reads a region, and nothing here does without a check of range and rights.
 //!
 //! A key of ours is a number above 32 bits, for packets only. Where a device has registered the region too,
-//! its 32-bit key names it as well, on that device's wires (RDM v4 6.4, wire facts).
+//! its 32-bit key names it as well, on that device's wires (RDM v4 6.4, wire facts). Keys of a [`KeySpace`]
+//! name regions on every wire.
+//!
+//! [`KeySpace`]: crate::rdm::KeySpace
 
 #![allow(unsafe_code)]
 
@@ -38,6 +41,8 @@ pub struct MemKey(pub u64);
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     ptr: NonNull<u8>,
+    /// Address of the first byte, as peers name it.
+    base: u64,
     len: usize,
     access: Access,
 }
@@ -56,19 +61,25 @@ impl Region {
     /// the peers on when.
     pub unsafe fn new(ptr: *mut u8, len: usize, access: Access) -> Option<Region> {
         ptr.addr().checked_add(len)?;
-        Some(Region { ptr: NonNull::new(ptr)?, len, access })
+        Some(Region { ptr: NonNull::new(ptr)?, base: ptr.addr() as u64, len, access })
+    }
+
+    /// The region, whose first byte peers name by this address. `None` if the range wraps.
+    pub fn named_from(self, base: u64) -> Option<Region> {
+        base.checked_add(self.len as u64)?;
+        Some(Region { base, ..self })
     }
 
     /// First address, as peers name it.
     pub fn addr(&self) -> u64 {
-        self.ptr.addr().get() as u64
+        self.base
     }
 
     /// Returns the piece at the address `addr`, if it lies inside and `need` is permitted. // HOT
     #[inline]
     pub(super) fn span(&self, addr: u64, len: u64, need: Access, region: SlotId) -> Option<Span> {
         // An address below the region wraps to a huge offset.
-        let offset = addr.wrapping_sub(self.addr());
+        let offset = addr.wrapping_sub(self.base);
         if offset > self.len as u64 || len > self.len as u64 - offset || !self.access.contains(need) {
             return None;
         }

@@ -81,7 +81,10 @@ impl MemTable {
     pub fn add_device_key(&self, key: MemKey, domain: DomainId, device_key: u64) -> bool {
         let mut state = self.state();
         let name = (domain, device_key);
-        let Some(id) = self.id(key).filter(|_| !state.devices.contains_key(&name)) else { return false };
+        let Some(id) = self.id(key) else { return false };
+        if let Some(named) = state.devices.get(&name) {
+            return *named == id;
+        }
         let Some(entry) = state.slots.get_mut(id) else { return false };
         entry.device_keys.push(name);
         state.devices.insert(name, id);

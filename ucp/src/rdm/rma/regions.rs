@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::{SlotId, Slots};
 use ucs::sync::RcuReader;
 
-use crate::rdm::ids::DomainId;
+use crate::rdm::ids::{DomainId, KeySpace};
 use crate::rdm::rma::mem::{Access, Region, Span, Spans};
 use crate::rdm::rma::mem_table::{Change, MemTable, Update};
 use crate::wire::{Iovs, RmaIov};
@@ -155,7 +155,7 @@ impl Regions {
         let id = match (iov.key >> 32) as u32 {
             0 => *self.devices.get(&(domain, iov.key))?,
             nonce if nonce == self.nonce => SlotId::from_raw(iov.key as u32),
-            _ => return None,
+            high => *self.devices.get(&(KeySpace::domain_of(high)?, iov.key & u64::from(u32::MAX)))?,
         };
         self.get(id)?.span(iov.addr, iov.len, need, id)
     }
@@ -189,8 +189,10 @@ mod tests {
         let table = Arc::new(MemTable::new(5));
         let mut views = [Regions::new(table.clone()), Regions::new(table.clone())];
         let kept = table.add(of).unwrap();
-        assert!(table.add_device_key(kept, DomainId(3), 9) && !table.add_device_key(kept, DomainId(3), 9));
+        assert!(table.add_device_key(kept, DomainId(3), 9) && table.add_device_key(kept, DomainId(3), 9));
+        assert!(table.add_device_key(kept, DomainId::PROGRAM, 5));
         let gone = table.add(of).unwrap();
+        assert!(!table.add_device_key(gone, DomainId(3), 9), "another region has the key");
         for view in &mut views {
             assert!(view.is_stale() && !has(view, kept, of));
             assert!(view.update().is_empty() && !view.is_stale());
@@ -211,6 +213,11 @@ mod tests {
             let device = RmaIov { addr: of.addr(), len: 16, key: 9 };
             assert!(view.resolve_one(DomainId(3), &device, Access::READ).is_some());
             assert!(view.resolve_one(DomainId(2), &device, Access::READ).is_none());
+            // A key of the program is one of every wire.
+            let named = |key| RmaIov { key, ..device };
+            assert!(view.resolve_one(DomainId(2), &named(KeySpace::Program.key(5)), Access::READ).is_some());
+            assert!(view.resolve_one(DomainId(2), &named(KeySpace::Device.key(5)), Access::READ).is_none());
+            assert!(view.resolve_one(DomainId(2), &named(3 << 32 | 5), Access::READ).is_none());
             assert!(ended.iter().all(|id| view.get(*id).is_none()));
         }
         assert!(table.state_len() < 400);

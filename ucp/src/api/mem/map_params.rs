@@ -1,0 +1,38 @@
+//! Parameters of memory that the program offers: keys and addresses of its own, and for packets only.
+
+use crate::rdm::Access;
+
+/// Parameters of memory of the program that is offered to peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapParams {
+    pub(super) access: Access,
+    /// Base address and key that the program has chosen.
+    pub(super) named: (Option<u64>, Option<u32>),
+    pub(super) only_packets: bool,
+}
+
+impl MapParams {
+    /// Memory that peers may access in this way, by every method.
+    pub fn new(access: Access) -> MapParams {
+        MapParams { access, named: (None, None), only_packets: false }
+    }
+
+    /// Gives the memory a key of the program, of which peers make a remote key by
+    /// [`Rkey::from_program_key`](crate::Rkey::from_program_key). Registered with no device: such keys name
+    /// memory in packets only. Fails with [`MemError::KeyInUse`] while other memory of the context has it.
+    pub fn key(self, key: u32) -> MapParams {
+        MapParams { named: (self.named.0, Some(key)), only_packets: true, ..self }
+    }
+
+    /// Lets peers name the first byte by this address, such as 0 where they count from the beginning of the
+    /// memory. Registered with no device, which knows addresses of the process only.
+    pub fn base(self, base: u64) -> MapParams {
+        MapParams { named: (Some(base), self.named.1), only_packets: true, ..self }
+    }
+
+    /// Registers the memory with no device, so that each access is a packet that a worker serves and counts
+    /// ([`Worker::served_ops`]).
+    pub fn only_packets(self) -> MapParams {
+        MapParams { only_packets: true, ..self }
+    }
+}

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::capture::{Captures, Id};
-use super::matrix::{Cell, Contact, Kind, Protocol, What};
+use super::matrix::{Cell, Contact, Kind, Length, Protocol, What};
 use super::process::Stack;
 
 pub type Outcome = Result<Passed, String>;
@@ -76,6 +76,11 @@ fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Optio
         What::DirectRead | What::DirectWrite(_) => {
             let some = cell.sizes().iter().filter(|len| **len > 0).count();
             by_itself = if by_itself >= some { messages } else { by_itself };
+        }
+        // Keys of the libfabric provider are those of the device, too, which carries empty ones by nothing.
+        What::Write(Length::Short, _) | What::Read(Length::Short) if cell.sender == Stack::Ours => {
+            let empty = messages / cell.sizes().len().max(1);
+            by_itself = if by_itself + empty == messages { messages } else { by_itself };
         }
         _ => {}
     }

@@ -82,7 +82,7 @@ static OPS: DomainOps = DomainOps {
     cntr_open,
     poll_open,
     stx_ctx,
-    srx_ctx: refused::srx_context,
+    srx_ctx,
     query_atomic: crate::ep::query_atomic,
     query_collective: refused::query_collective,
     endpoint2,
@@ -170,6 +170,10 @@ calls! {
 
     fn stx_ctx(fid: *mut Fid, _attr: *mut c_void, stx: *mut *mut Fid, context: *mut c_void) -> c_int {
         crate::ep::stx::open(checked(fid)?, stx, context).map(|()| 0)
+    }
+
+    fn srx_ctx(fid: *mut Fid, attr: *mut c_void, srx: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::ep::srx::open(checked(fid)?, attr.cast(), srx, context).map(|()| 0)
     }
 
     fn poll_open(fid: *mut Fid, attr: *const u64, set: *mut *mut Fid) -> c_int {

@@ -15,6 +15,18 @@ pub(crate) struct RefusedTable<const N: usize> {
     calls: [Refused; N],
 }
 
+impl<const N: usize> RefusedTable<N> {
+    pub(crate) const fn all(call: Refused) -> RefusedTable<N> {
+        RefusedTable { size: size_of::<RefusedTable<N>>(), calls: [call; N] }
+    }
+}
+
+/// A function of endpoints that a shared receive context does not have.
+pub(crate) unsafe extern "C" fn of_shared_receives() -> isize {
+    refuse("srx_context: this call of a shared receive context");
+    -(libc::ENOSYS as isize)
+}
+
 #[cold]
 fn refuse(name: &str) {
     tracing::debug!("fi_{name}: this function is not implemented");
@@ -65,7 +77,6 @@ refused! {
     tostr(*const Fid, *mut std::ffi::c_char, usize);
     set_ops(Obj, Text, u64, P, P);
     scalable_ep(Obj, Info, Out, P);
-    srx_context(Obj, P, Out, P);
     query_collective(Obj, c_int, P, u64);
     av_set(Obj, P, Out, P);
     tx_context(Obj, c_int, P, Out, P);

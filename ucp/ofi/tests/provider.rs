@@ -192,6 +192,13 @@ fn many_messages_into_one_buffer() {
 }
 
 #[test]
+fn receives_that_endpoints_share() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/shared_recv.c", tls, &[]);
+    }
+}
+
+#[test]
 fn one_thread_at_a_time() {
     for threading in ["3", "4", "5"] {
         rdm("posix", &[threading]);

@@ -63,6 +63,7 @@ pub use stream::ops::StreamData;
 pub use stream::state::StreamRecvMode;
 pub use tag::multi_recv::{MultiRecv, MultiRecvMessage};
 pub use tag::recv::{ANY_TAG, Envelope, Match, Message, TAG_MASK_FULL};
+pub use tag::shared_recvs::SharedRecvs;
 pub use worker::armed::WorkerEvents;
 pub(crate) use worker::armed::arm_lanes;
 pub use worker::diagnostics::Diagnostics;

@@ -98,6 +98,7 @@ pub(crate) const CQ_FORMAT_TAGGED: u32 = 4;
 pub(crate) const CLASS_FABRIC: usize = 1;
 pub(crate) const CLASS_DOMAIN: usize = 2;
 pub(crate) const CLASS_EP: usize = 3;
+pub(crate) const CLASS_SRX_CTX: usize = 6;
 pub(crate) const CLASS_STX_CTX: usize = 8;
 pub(crate) const CLASS_PEP: usize = 9;
 pub(crate) const CLASS_AV: usize = 11;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
 //! | `face.rs` | handles of an endpoint: its own, and aliases |
-//! | `stx.rs` | shared transmit contexts |
+//! | `stx.rs`, `srx.rs` | shared transmit contexts, shared receive contexts |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
@@ -30,6 +30,7 @@ mod remote_writes;
 mod rma;
 mod send;
 mod setup;
+pub(crate) mod srx;
 pub(crate) mod stx;
 mod tagged;
 mod transmit;
@@ -97,6 +98,9 @@ pub(crate) struct Ep {
     /// Whether it was opened for a shared transmit context, and the one that is bound.
     shares_tx: bool,
     stx: Cell<*const stx::Stx>,
+    /// Whether it was opened for a shared receive context, and the one that is bound.
+    shares_rx: bool,
+    srx: Cell<*const srx::Srx>,
     tx: Direction,
     rx: Direction,
     /// Counters of operations on memory of peers.
@@ -166,7 +170,7 @@ impl Ep {
             unsafe { self.shared.adopt() };
             let _ = self.shared.progress();
         }
-        if self.caps & remote_writes::KEPT != 0 {
+        if self.caps & remote_writes::KEPT != 0 || self.shares_rx {
             let _ = self.inside(|plain| self.collect_kept(plain));
         }
     }

@@ -40,6 +40,10 @@ impl Ep {
             if !self.is_enabled.get() {
                 return Err(Errno::OPBADSTATE);
             }
+            if self.shares_rx {
+                tracing::debug!("a receive is posted at the shared context of the endpoint");
+                return Err(Errno::OPBADSTATE);
+            }
             if !self.rx.has_room() {
                 self.progress();
                 return Err(Errno::AGAIN);

@@ -23,6 +23,9 @@ impl Ep {
         if self.caps & flags::RMA_EVENT != 0 {
             self.count_served(plain);
         }
+        if self.shares_rx {
+            self.take_shared(plain);
+        }
     }
 
     /// Counts what peers have done with memory of this process.
@@ -66,6 +69,6 @@ impl Ep {
 
     /// Whether a sleeper has to look by itself, as the thread that makes progress tells nobody of these.
     pub(crate) fn keeps_unreported(&self) -> bool {
-        self.caps & KEPT != 0 && self.domain().has_progress_thread
+        (self.caps & KEPT != 0 || self.shares_rx) && self.domain().has_progress_thread
     }
 }

@@ -116,6 +116,7 @@ pub(crate) fn open(
     let direction = |limit: usize| Direction { size: size(limit), ..Direction::default() };
     let op_flags = (tx.map_or(0, |attr| attr.op_flags), rx.map_or(0, |attr| attr.op_flags));
     let shares_tx = ep_attr.is_some_and(|attr| attr.tx_ctx_cnt == flags::SHARED_CONTEXT);
+    let shares_rx = ep_attr.is_some_and(|attr| attr.rx_ctx_cnt == flags::SHARED_CONTEXT);
     let made = Ep {
         face: Face::new(refused::fid(flags::CLASS_EP, context, &FID_OPS), op_flags),
         domain,
@@ -132,6 +133,8 @@ pub(crate) fn open(
         connection,
         shares_tx,
         stx: Cell::new(std::ptr::null()),
+        shares_rx,
+        srx: Cell::new(std::ptr::null()),
         tx: direction(tx.map_or(2048, |attr| attr.size)),
         rx: direction(rx.map_or(4096, |attr| attr.size)),
         reads: Cell::new(std::ptr::null()),
@@ -220,6 +223,10 @@ impl Ep {
             tracing::error!("fi_enable: no shared transmit context is bound");
             return Err(Errno::OPBADSTATE);
         }
+        if self.shares_rx && self.srx.get().is_null() {
+            tracing::error!("fi_enable: no shared receive context is bound");
+            return Err(Errno::OPBADSTATE);
+        }
         let has_messages = self.caps & (flags::MSG | flags::TAGGED) != 0;
         let has_rma_counter =
             !has_messages && [&self.reads, &self.writes].iter().any(|of| !of.get().is_null());
@@ -258,6 +265,7 @@ impl Ep {
         if let Some(stx) = unsafe { self.stx.replace(std::ptr::null()).as_ref() } {
             stx.users().remove();
         }
+        self.unbind_srx();
         if let Some(av) = self.av() {
             av.remove_ep(self);
             self.av.set(std::ptr::null());
@@ -319,6 +327,7 @@ calls! {
                 ep.stx.set(stx);
                 stx.users().add();
             }
+            flags::CLASS_SRX_CTX => ep.bind_srx(checked(to)?)?,
             class => {
                 tracing::error!("fi_ep_bind: an object of class {class} cannot be bound to an endpoint");
                 return Err(Errno::INVAL);

@@ -418,12 +418,13 @@ impl Hints {
             hint.max_order_raw_size != 0 || hint.max_order_war_size != 0 || hint.max_order_waw_size != 0;
         require!(!has_order_size, "RMA operations have no order");
         let contexts = (hint.tx_ctx_cnt, hint.rx_ctx_cnt);
-        let shares_tx = contexts.0 == flags::SHARED_CONTEXT;
+        let is_shared = |count: usize| count == flags::SHARED_CONTEXT;
         require!(
-            (contexts.0 <= 1 || shares_tx) && contexts.1 <= 1,
+            (contexts.0 <= 1 || is_shared(contexts.0)) && (contexts.1 <= 1 || is_shared(contexts.1)),
             "{contexts:?} contexts of an endpoint exceed one each"
         );
-        let attr = EpAttr { tx_ctx_cnt: if shares_tx { contexts.0 } else { 1 }, ..attr };
+        let count = |asked: usize| if is_shared(asked) { asked } else { 1 };
+        let attr = EpAttr { tx_ctx_cnt: count(contexts.0), rx_ctx_cnt: count(contexts.1), ..attr };
         require!(hint.auth_key_size == 0, "authorization keys are not supported");
         Ok(attr)
     }
@@ -472,7 +473,7 @@ impl Hints {
             ("max_ep_tx_ctx", hint.max_ep_tx_ctx, 1),
             ("max_ep_rx_ctx", hint.max_ep_rx_ctx, 1),
             ("max_ep_stx_ctx", hint.max_ep_stx_ctx, attr.max_ep_stx_ctx),
-            ("max_ep_srx_ctx", hint.max_ep_srx_ctx, 0),
+            ("max_ep_srx_ctx", hint.max_ep_srx_ctx, attr.max_ep_srx_ctx),
             ("cntr_cnt", hint.cntr_cnt, attr.cntr_cnt),
             ("mr_iov_limit", hint.mr_iov_limit, 1),
             ("mr_cnt", hint.mr_cnt, attr.mr_cnt),
@@ -531,7 +532,7 @@ fn domain_attr(api: u32) -> DomainAttr {
         max_ep_tx_ctx: 1,
         max_ep_rx_ctx: 1,
         max_ep_stx_ctx: 1 << 16,
-        max_ep_srx_ctx: 0,
+        max_ep_srx_ctx: 1 << 16,
         cntr_cnt: 1 << 16,
         mr_iov_limit: 1,
         caps: FREE,

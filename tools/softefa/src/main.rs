@@ -116,7 +116,7 @@ struct DeviceArgs {
     #[arg(long, value_name = "y|n")]
     watch_memory: Option<String>,
 
-    /// Reaches other hosts over UDP, from this interface, IPv4 address or network (such as 10.0.0.0/8)
+    /// Reaches other hosts over UDP, from this interface, address or network (such as 10.0.0.0/8)
     #[arg(long, value_name = "IFACE|CIDR")]
     net: Option<String>,
 

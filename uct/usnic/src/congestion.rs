@@ -6,8 +6,8 @@ use crate::seq::Seq;
 
 /// Smallest window, segments.
 const MIN_WINDOW: u32 = 2;
-/// Time whose segments may be sent ahead of their pace, ns: in batches, which cost less. As much as TCP of Linux
-/// hands over at once.
+/// Time whose segments may be sent ahead of their pace, ns: in batches, which cost less. TCP of Linux hands
+/// as much over at once.
 const BURST_NS: u64 = 1_000_000;
 /// Segments that may be sent ahead of their pace, fewest and most.
 const BURST: (u64, u64) = (4, 64);

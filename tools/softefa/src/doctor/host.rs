@@ -6,11 +6,11 @@ use super::probe::{self, Agreement, Code, Probe};
 use crate::program;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::time::{Duration, Instant};
 use ucs::config::{Source, Table as _};
 use uct::efa::dev::soft::SoftConfig;
-use uct::efa::dev::soft::link::udp::{Local, local_address, longest_datagram};
+use uct::efa::dev::soft::link::udp::{Local, header_len, local_address, longest_datagram};
 use usnic::auth::MacKey;
 
 /// Time for an answer before the round-trip time is known, and at most.
@@ -23,11 +23,17 @@ const TRIES: usize = 5;
 const SAMPLES: usize = 50;
 /// Receive buffer below which bursts are lost, bytes.
 const SMALL_BUFFER: usize = 1 << 20;
-const IP_UDP: usize = 28;
 
 /// A host, and a port if one is given. `None`: a program of this machine.
 pub fn parse(name: &OsStr) -> Option<(&str, Option<u16>)> {
     let name = name.to_str()?;
+    if let Ok(SocketAddr::V6(_)) = name.parse() {
+        let (host, port) = name.strip_prefix('[')?.rsplit_once("]:")?;
+        return Some((host, port.parse().ok()));
+    }
+    if name.parse::<Ipv6Addr>().is_ok() {
+        return Some((name, None));
+    }
     let (host, port) = match name.rsplit_once(':') {
         Some((host, port)) => (host, Some(port.parse().ok()?)),
         None => (name, None),
@@ -37,11 +43,10 @@ pub fn parse(name: &OsStr) -> Option<(&str, Option<u16>)> {
     is_host.then_some((host, port))
 }
 
-fn resolve(host: &str, port: u16) -> Option<SocketAddrV4> {
-    (host, port).to_socket_addrs().ok()?.find_map(|addr| match addr {
-        SocketAddr::V4(addr) => Some(addr),
-        SocketAddr::V6(_) => None,
-    })
+/// An address of a host; IPv4 goes before IPv6, as in the device.
+fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
+    let all: Vec<_> = (host, port).to_socket_addrs().ok()?.collect();
+    all.iter().find(|addr| addr.is_ipv4()).or(all.first()).copied()
 }
 
 /// All checks of the way to a host, as far as they make sense.
@@ -52,7 +57,7 @@ pub fn checks(host: &str, port: Option<u16>, source: &Source) -> Vec<Finding> {
     };
     let port = port.unwrap_or_else(|| ports(&config).first().copied().unwrap_or(PORT));
     let Some(to) = resolve(host, port) else {
-        return vec![Bad(format!("address: {host} has no IPv4 address"))];
+        return vec![Bad(format!("address: {host} has no address"))];
     };
     let key = match probe::key(&config.secret_file) {
         Ok(key) => key,
@@ -95,11 +100,11 @@ pub fn checks(host: &str, port: Option<u16>, source: &Source) -> Vec<Finding> {
 }
 
 /// The local address: as set, or that of the route.
-fn local(net: &str, to: SocketAddrV4) -> Result<Local, String> {
+fn local(net: &str, to: SocketAddr) -> Result<Local, String> {
     if !net.is_empty() {
         return local_address(net).map_err(|e| e.to_string());
     }
-    let route = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+    let route = UdpSocket::bind((any(to.ip()), 0)).and_then(|socket| {
         socket.connect(to)?;
         socket.local_addr()
     });
@@ -107,8 +112,13 @@ fn local(net: &str, to: SocketAddrV4) -> Result<Local, String> {
     local_address(&addr.ip().to_string()).map_err(|e| e.to_string())
 }
 
-fn connected(ip: Ipv4Addr, to: SocketAddrV4) -> std::io::Result<(UdpSocket, usize)> {
-    let (socket, granted) = probe::open(SocketAddrV4::new(ip, 0))?;
+/// The address of any interface, of the same kind.
+fn any(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+fn connected(ip: IpAddr, to: SocketAddr) -> std::io::Result<(UdpSocket, usize)> {
+    let (socket, granted) = probe::open(SocketAddr::new(ip, 0))?;
     socket.connect(to)?;
     Ok((socket, granted))
 }
@@ -142,7 +152,7 @@ struct Path {
     socket: UdpSocket,
     key: Option<MacKey>,
     local: Local,
-    to: SocketAddrV4,
+    to: SocketAddr,
     number: u64,
     /// Time for an answer.
     patience: Duration,
@@ -245,9 +255,10 @@ impl Path {
 
     /// Whether the longest datagrams of the device arrive.
     fn mtu(&mut self, limit: u32) -> Finding {
-        let longest = (longest_datagram(self.local.mtu, limit) as usize).max(probe::SHORTEST);
+        let headers = header_len(self.local.ip) as usize;
+        let longest = (longest_datagram(self.local.ip, self.local.mtu, limit) as usize).max(probe::SHORTEST);
         if self.answers(longest, true) {
-            return Good(format!("MTU: packets of {} bytes arrive whole", longest + IP_UDP));
+            return Good(format!("MTU: packets of {} bytes arrive whole", longest + headers));
         }
         let (mut fits, mut fails) = (probe::SHORTEST, longest);
         while fails - fits > 1 {
@@ -257,14 +268,14 @@ impl Path {
                 false => fails = middle,
             }
         }
-        let (from, to) = (self.local.ip, *self.to.ip());
-        let (longest, fits) = (longest + IP_UDP, fits + IP_UDP);
+        let (from, to) = (self.local.ip, self.to.ip());
+        let (longest, fits) = (longest + headers, fits + headers);
         // The device takes no lower limit.
         let fix = match fits {
             0..1280 => format!("fix: `ip link set {} mtu {fits}` on both hosts", self.local.name),
             _ => format!("fix: SOFTEFA_UDP_MTU={fits} on both hosts"),
         };
-        if self.answers(longest - IP_UDP, false) {
+        if self.answers(longest - headers, false) {
             return Note(format!(
                 "MTU: the path between {from} and {to} carries {fits} bytes; packets of {longest} are cut on it, which costs \
                  time and multiplies losses ({fix})"
@@ -309,6 +320,8 @@ mod tests {
     fn hosts_and_programs_are_told_apart() {
         assert_eq!(parse(OsStr::new("10.0.0.7")), Some(("10.0.0.7", None)));
         assert_eq!(parse(OsStr::new("127.0.0.1:4000")), Some(("127.0.0.1", Some(4000))));
+        assert_eq!(parse(OsStr::new("2001:db8::7")), Some(("2001:db8::7", None)));
+        assert_eq!(parse(OsStr::new("[::1]:4000")), Some(("::1", Some(4000))));
         for program in ["sh", "/bin/sh", "./10.0.0.7x", "10.0.0.7:many"] {
             assert_eq!(parse(OsStr::new(program)), None, "{program}");
         }

@@ -3,7 +3,7 @@
 use super::probe::{self, Agreement, Code, Probe};
 use rustix::event::{PollFd, PollFlags};
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use tools_common::out;
 use ucs::config::{Source, Table as _};
@@ -31,12 +31,12 @@ pub fn listen(source: &Source) -> Result<Infallible, String> {
     let config = SoftConfig::load(source).map_err(|e| e.to_string())?;
     let key = probe::key(&config.secret_file)?;
     let ip = match &*config.net {
-        "" => Ipv4Addr::UNSPECIFIED,
+        "" => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         net => local_address(net).map_err(|e| e.to_string())?.ip,
     };
     let (mut open, mut taken) = (Vec::new(), Vec::new());
     for port in ports(&config) {
-        match probe::open(SocketAddrV4::new(ip, port)) {
+        match probe::open(SocketAddr::new(ip, port)) {
             Ok(opened) => open.push(opened),
             Err(e) => taken.push(format!("{port} ({e})")),
         }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_listener_sends_no_more_than_it_gets_and_a_bounded_number() {
-        let (socket, buffer) = probe::open(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (socket, buffer) = probe::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let to = socket.local_addr().unwrap();
         // It ends with the process.
         std::thread::spawn(move || serve(&[(socket, buffer)], None));

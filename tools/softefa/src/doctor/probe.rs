@@ -16,7 +16,7 @@
 
 use rustix::net::sockopt;
 use std::io;
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use uct::efa::dev::soft::secret;
 use usnic::auth::MacKey;
@@ -131,7 +131,7 @@ pub fn key(secret_file: &str) -> Result<Option<MacKey>, String> {
 }
 
 /// Opens a socket as the device does. Returns it with the bytes of its receive buffer.
-pub fn open(addr: SocketAddrV4) -> io::Result<(UdpSocket, usize)> {
+pub fn open(addr: SocketAddr) -> io::Result<(UdpSocket, usize)> {
     let socket = UdpSocket::bind(addr)?;
     // The kernel grants what its limits allow.
     let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
@@ -144,11 +144,19 @@ pub fn open(addr: SocketAddrV4) -> io::Result<(UdpSocket, usize)> {
 /// Has datagrams sent whole or not at all; or cut where a path carries less.
 #[allow(unsafe_code)]
 pub fn set_whole(socket: &UdpSocket, whole: bool) {
-    let value: libc::c_int = if whole { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_DONT };
+    let is_v4 = socket.local_addr().is_ok_and(|addr| addr.is_ipv4());
+    let (level, option, values) = match is_v4 {
+        true => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, [libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_DONT]),
+        false => {
+            let values = [libc::IPV6_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_DONT];
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, values)
+        }
+    };
+    let value: libc::c_int = values[usize::from(!whole)];
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     let (fd, value) = (socket.as_raw_fd(), (&raw const value).cast());
     // SAFETY: the value is an integer of ours, read during the call.
-    unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value, len) };
+    unsafe { libc::setsockopt(fd, level, option, value, len) };
 }
 
 #[cfg(test)]

@@ -122,10 +122,10 @@ ucs::config_table! {
         /// Peers that are reached over UDP: those of other hosts (y), all (all), or none. SOFTEFA_NET implies
         /// y.
         pub udp: UdpUse = "n", key "UDP";
-        /// Interface name, IPv4 address, or network such as 10.0.0.0/8, at which the device listens. Empty:
+        /// Interface name, address, or network such as 10.0.0.0/8 or fd00::/8, at which the device listens. Empty:
         /// the loopback interface.
         pub net: String = "", key "NET";
-        /// IPv4 address, with or without a port, by which peers reach this host. Empty: the one it listens
+        /// Address, with or without a port, by which peers reach this host. Empty: the one it listens
         /// at.
         pub udp_address: String = "", key "UDP_ADDRESS";
         /// UDP ports to listen at. Each device of a process takes one.

@@ -2,7 +2,7 @@
 //! Which of the two is found out by reaching for the peer's queue pair, not by comparing names of hosts.
 
 use super::shm::{Shm, ShmCompChannel, ShmRecvQueue, ShmRemoteQp};
-use super::udp::{Udp, UdpRemoteQp, node_addr};
+use super::udp::{Udp, UdpRemoteQp, node_of};
 use super::{Channel, Link, Msg, Progress, Rdma, RecvQueueInit, RemoteQp, Sender, TryOutcome};
 use crate::api::{ConnectError, DeviceCounters, Error, OpenError};
 use crate::efa::dev::soft::mr::{Memory, MrTable};
@@ -32,7 +32,7 @@ impl Net {
 
     /// Resolves a queue pair when there are two ways.
     fn resolve_beyond(&self, udp: &Udp, iid: u64, qpn: u16, kind: QpKind) -> Result<NetRemoteQp, TryOutcome> {
-        let goes_by_udp = iid != self.shm.iid() && node_addr(iid).is_some();
+        let goes_by_udp = iid != self.shm.iid() && node_of(iid).is_some();
         if !goes_by_udp {
             return self.shm.resolve(iid, qpn, kind).map(NetRemoteQp::Shm);
         }

@@ -1,7 +1,6 @@
 //! Decides which datagrams the engine sees. Processes of the same user on this host may connect; with
 //! `SOFTEFA_INSECURE=y` anybody who can send datagrams.
 
-use super::node_addr;
 use super::state::State;
 use std::net::{IpAddr, SocketAddr};
 use usnic::Claim;
@@ -46,9 +45,7 @@ impl Admission {
                 // It is answered by a reset, which is no longer than itself.
                 None => self.policy == Policy::Anybody || from.ip().is_loopback(),
             },
-            Some(Claim::Node(node)) => {
-                node_addr(node).map(SocketAddr::V4) == Some(from) && node != state.me && self.trusts(from)
-            }
+            Some(Claim::Node(node)) => state.may_be_at(node, from) && node != state.me && self.trusts(from),
         };
         self.refused += u64::from(!admitted);
         admitted

@@ -3,7 +3,6 @@
 
 use super::super::{Msg, Rdma, RemoteQp, SendBuf, Sender, TryOutcome};
 use super::head::{OpHead, Verdict, op};
-use super::node_addr;
 use super::requests::{Arrival, ArrivalTo, Bytes, ReadService};
 use super::state::State;
 use crate::efa::dev::DevStatus;
@@ -107,7 +106,7 @@ impl Sink for State {
                 "the path from fe80::{:x} to fe80::{node:x} ({}) drops datagrams of {len} bytes: see `softefa doctor`, or set \
                  SOFTEFA_UDP_MTU",
                 self.me,
-                node_addr(node).map_or_else(|| "?".into(), |addr| addr.ip().to_string())
+                self.addr_of(node).map_or_else(|| "?".into(), |addr| addr.ip().to_string())
             );
         } else if self.peers.get(&ep).is_some_and(|peer| peer.outstanding != 0) {
             tracing::warn!("the software EFA device loses fe80::{node:x}: {why:?}");

@@ -92,6 +92,20 @@ impl OpHead {
     }
 }
 
+/// Operation of a fragment, as text: its name, queue pairs and token. `None`: no device sends it.
+pub fn describe(head: &Head) -> Option<String> {
+    let head = OpHead::of(head);
+    let name = match head.op {
+        op::SEND => "SEND",
+        op::WRITE => "WRITE",
+        op::READ => "READ",
+        op::READ_DATA => return Some(format!("READ_DATA of {:#x}", head.token.get())),
+        op::VERDICTS => return Some("VERDICTS".into()),
+        _ => return None,
+    };
+    Some(format!("{name} {:#x}, qp {} > {}", head.token.get(), head.src_qpn.get(), head.dst_qpn.get()))
+}
+
 /// Outcome of a request at its target.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]

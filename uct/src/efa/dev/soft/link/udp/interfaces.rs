@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use ucs::Errno;
 use usnic::addr::{BadSetting, NetSpec};
 
-/// An IPv4 address of this host.
+/// An address of this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Local {
     /// Name of the interface.
     pub name: String,
     /// Address.
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// Longest packet of the interface, bytes.
     pub mtu: u32,
 }
@@ -32,13 +32,13 @@ fn choose_of(net: &str, all: Vec<Local>) -> Result<Local, OpenError> {
     let refused = |why: String| OpenError::Config(format!("SOFTEFA_NET={net}: {why}"));
     let wanted = if net.is_empty() { "127.0.0.0/8" } else { net };
     let spec: NetSpec = wanted.parse().map_err(|bad: BadSetting| refused(bad.to_string()))?;
-    let addresses: Vec<(&str, IpAddr)> = all.iter().map(|local| (&*local.name, local.ip.into())).collect();
+    let addresses: Vec<(&str, IpAddr)> = all.iter().map(|local| (&*local.name, local.ip)).collect();
     let ip = spec.choose(&addresses).map_err(refused)?;
-    let found = all.iter().find(|local| IpAddr::from(local.ip) == ip).cloned();
-    found.ok_or_else(|| refused("no IPv4 address".into()))
+    let found = all.iter().find(|local| local.ip == ip).cloned();
+    found.ok_or_else(|| refused("no address".into()))
 }
 
-/// IPv4 addresses of interfaces that are up.
+/// Addresses of interfaces that are up.
 fn list() -> Result<Vec<Local>, OpenError> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is ours; the call stores a list there, or fails.
@@ -60,14 +60,24 @@ fn list() -> Result<Vec<Local>, OpenError> {
 fn read(entry: &libc::ifaddrs) -> Option<Local> {
     // SAFETY: null, or an address that lives as long as the entry.
     let address = unsafe { entry.ifa_addr.as_ref() }?;
-    if i32::from(address.sa_family) != libc::AF_INET || entry.ifa_flags & libc::IFF_UP as u32 == 0 {
+    if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
         return None;
     }
-    // SAFETY: the family says that it is an IPv4 address, which has this layout; it need not be aligned.
-    let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+    let ip = match i32::from(address.sa_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that the address has this layout; it need not be aligned.
+            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            IpAddr::from(address.sin_addr.s_addr.to_ne_bytes())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+            IpAddr::from(address.sin6_addr.s6_addr)
+        }
+        _ => return None,
+    };
     // SAFETY: the name of an entry is a string that lives as long as the entry.
     let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_str().ok()?;
-    let ip = Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes());
     Some(Local { name: name.into(), ip, mtu: mtu(name).unwrap_or(USUAL_MTU) })
 }
 
@@ -102,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_network_or_a_name_chooses() {
-        let local = |name: &str, ip| Local { name: name.into(), ip, mtu: 1500 };
+        let local = |name: &str, ip: Ipv4Addr| Local { name: name.into(), ip: ip.into(), mtu: 1500 };
         let all =
             || vec![local("eth0", Ipv4Addr::new(10, 1, 0, 5)), local("eth1", Ipv4Addr::new(192, 168, 7, 9))];
         let chosen = |net: &str| choose_of(net, all()).map(|local| local.name).map_err(|e| e.to_string());

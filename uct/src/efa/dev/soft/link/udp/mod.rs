@@ -23,6 +23,7 @@ mod state;
 mod tests;
 mod thread;
 
+pub use head::describe as describe_head;
 pub use interfaces::{Local, choose as local_address};
 pub use remote::UdpRemoteQp;
 
@@ -38,18 +39,16 @@ use socket::Socket;
 use state::State;
 use std::fs::File;
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use ucs::sys::proc;
-use usnic::addr::{Advertised, Node};
+use usnic::addr::{Advertised, BadSetting, Node};
 use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD};
 use usnic::{ChannelConfig, Config, Module, Stats};
 
-/// Bytes of a datagram that headers of IPv4 and UDP take.
-const IP_UDP: u32 = 28;
 /// Longest datagram used: it holds a message of the default length whole, where the path carries it.
 const LONGEST: u32 = 9216;
 /// Smallest window of the engine, segments.
@@ -57,9 +56,10 @@ const LEAST_WINDOW: u32 = 64;
 /// Without a peer the socket is looked at once in so many polls.
 const POLLS_WITHOUT_PEER: u64 = 64;
 
-/// Address in an interface id, if it is one of a device that is reached over UDP on IPv4.
-pub(super) fn node_addr(iid: u64) -> Option<SocketAddrV4> {
-    Node::from_u64(iid)?.socket_addr_v4().filter(|addr| !addr.ip().is_unspecified())
+/// The node that an interface id names, if it is one of a device that is reached over UDP.
+pub(super) fn node_of(iid: u64) -> Option<Node> {
+    let has_address = |node: &Node| node.socket_addr_v4().is_none_or(|addr| !addr.ip().is_unspecified());
+    Node::from_u64(iid).filter(has_address)
 }
 
 /// Settings of the link.
@@ -92,7 +92,7 @@ pub struct Udp(Arc<Shared>);
 struct Shared {
     iid: u64,
     pid: u32,
-    ip: Ipv4Addr,
+    ip: IpAddr,
     only: bool,
     born: Instant,
     /// When the program polled last, ns since `born`.
@@ -157,10 +157,10 @@ impl Udp {
                 local.ip
             )));
         }
-        let datagram = longest_datagram(local.mtu, config.mtu);
+        let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
         let socket = bind(local.ip, config.ports, (datagram, config.offload))?;
         let addr = advertised(&config.address, socket.addr())?;
-        let iid = Node::new(nth as u8, addr.into()).as_u64();
+        let iid = Node::new(nth as u8, addr).as_u64();
         let born = Instant::now();
         let epoch = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
         let segment = datagram - secret.as_ref().map_or(0, |_| OVERHEAD as u32);
@@ -188,14 +188,14 @@ impl Udp {
         let nic = Nic::new(
             Module::new(settings, 0),
             socket,
-            State::new(iid, mtu, rnr_interval),
+            State::new(iid, local.ip, mtu, rnr_interval),
             (Admission { policy, refused: 0 }, losses),
             auth.transpose()?,
         );
         Ok(Udp(Arc::new(Shared {
             iid,
             pid: proc::pid(),
-            ip: *addr.ip(),
+            ip: local.ip,
             only: config.only,
             born,
             polled: AtomicU64::new(0),
@@ -250,9 +250,11 @@ impl Udp {
         self.0.only
     }
 
-    /// Whether a device with this interface id is on this host.
+    /// Whether a device with this interface id is on this host, as far as its address tells.
     pub(super) fn is_here(&self, iid: u64) -> bool {
-        node_addr(iid).is_some_and(|addr| addr.ip().is_loopback() || *addr.ip() == self.0.ip)
+        let Some(node) = node_of(iid) else { return false };
+        let is_loopback = node.socket_addr_v4().is_some_and(|addr| addr.ip().is_loopback());
+        is_loopback || node == Node::new(node.device(), SocketAddr::new(self.0.ip, node.port()))
     }
 
     /// A queue pair that is reached over UDP; whether it is there, its verdicts will tell.
@@ -310,10 +312,15 @@ impl Udp {
     }
 }
 
-/// Longest datagram that is sent from an interface, where `mtu` limits it; 0: it does not.
-pub fn longest_datagram(of_interface: u32, mtu: u32) -> u32 {
+/// Bytes of a datagram that the headers of IP and UDP take.
+pub fn header_len(ip: IpAddr) -> u32 {
+    if ip.is_ipv4() { 28 } else { 48 }
+}
+
+/// Longest datagram that is sent from an interface with this address, where `mtu` limits it; 0: it does not.
+pub fn longest_datagram(ip: IpAddr, of_interface: u32, mtu: u32) -> u32 {
     let path = if mtu == 0 { of_interface } else { mtu.min(of_interface) };
-    path.saturating_sub(IP_UDP).min(LONGEST)
+    path.saturating_sub(header_len(ip)).min(LONGEST)
 }
 
 /// Segments on their way to a socket that it has room for, with datagrams of this length: what does not fit
@@ -336,7 +343,7 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
 
 /// Binds the first port of the range that is free.
 fn bind(
-    ip: Ipv4Addr,
+    ip: IpAddr,
     (first, last): (u16, u16),
     (datagram, offload): (u32, bool),
 ) -> Result<Socket, OpenError> {
@@ -351,16 +358,16 @@ fn bind(
 }
 
 /// Address by which peers reach this host.
-fn advertised(address: &str, local: SocketAddr) -> Result<SocketAddrV4, OpenError> {
-    if let ("", SocketAddr::V4(local)) = (address, local) {
+fn advertised(address: &str, local: SocketAddr) -> Result<SocketAddr, OpenError> {
+    if address.is_empty() {
         return Ok(local);
     }
-    match address.parse().map(|told: Advertised| told.socket_addr(local.port())) {
-        Ok(SocketAddr::V4(addr)) => Ok(addr),
-        Ok(SocketAddr::V6(_)) | Err(_) => Err(OpenError::Config(format!(
-            "SOFTEFA_UDP_ADDRESS is an IPv4 address, with or without a port, not {address:?}"
-        ))),
+    let refused = |why: String| OpenError::Config(format!("SOFTEFA_UDP_ADDRESS={address}: {why}"));
+    let told: Advertised = address.parse().map_err(|bad: BadSetting| refused(bad.to_string()))?;
+    if told.ip.is_ipv4() != local.is_ipv4() {
+        return Err(refused(format!("the device listens at {}, of the other kind of address", local.ip())));
     }
+    Ok(told.socket_addr(local.port()))
 }
 
 #[cfg(test)]
@@ -376,25 +383,40 @@ mod address_tests {
     }
 
     #[test]
-    fn an_interface_id_names_an_address() {
-        let addr = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 40_000);
-        let iid = Node::new(2, addr.into()).as_u64();
-        assert_eq!((iid, node_addr(iid)), (0x0a02_9c40_0a01_0203, Some(addr)));
+    fn an_interface_id_names_a_node() {
+        let iid = Node::new(2, "10.1.2.3:40000".parse().unwrap()).as_u64();
+        assert_eq!((iid, node_of(iid).map(Node::as_u64)), (0x0a02_9c40_0a01_0203, Some(iid)));
+        let iid = Node::new(0, "[2001:db8::3]:40000".parse().unwrap()).as_u64();
+        assert_eq!((iid, node_of(iid).map(Node::as_u64)), (0x0e00_9c40_0000_0003, Some(iid)));
         for other in [0, 0x0202_9c40_0a01_0203, 0x0a02_0000_0a01_0203, 0x0a02_9c40_0000_0000] {
-            assert_eq!(node_addr(other), None, "{other:#x}");
+            assert_eq!(node_of(other), None, "{other:#x}");
         }
     }
 
     #[test]
+    fn datagrams_leave_room_for_their_headers() {
+        let [v4, v6] = ["10.0.0.1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
+        assert_eq!((longest_datagram(v4, 1500, 0), longest_datagram(v6, 1500, 0)), (1472, 1452));
+        assert_eq!((longest_datagram(v4, 65_536, 0), longest_datagram(v6, 9000, 1280)), (9216, 1232));
+    }
+
+    #[test]
     fn the_advertised_address_is_given_with_or_without_a_port() {
-        let local = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7);
-        let told = |text| advertised(text, local.into()).ok();
-        assert_eq!(told(""), Some(local));
-        assert_eq!(told("10.0.0.1"), Some("10.0.0.1:7".parse().unwrap()));
-        assert_eq!(told("10.0.0.1:9"), Some("10.0.0.1:9".parse().unwrap()));
-        // Peers could not send to the last three.
-        for bad in ["nowhere", "2001:db8::7", "10.0.0.1:0", "0.0.0.0"] {
-            assert_eq!(told(bad), None, "{bad}");
+        let told = |text, local: &str| advertised(text, local.parse().unwrap()).ok().map(|it| it.to_string());
+        for (text, local, want) in [
+            ("", "127.0.0.1:7", "127.0.0.1:7"),
+            ("10.0.0.1", "127.0.0.1:7", "10.0.0.1:7"),
+            ("10.0.0.1:9", "127.0.0.1:7", "10.0.0.1:9"),
+            ("", "[::1]:7", "[::1]:7"),
+            ("2001:db8::7", "[::1]:7", "[2001:db8::7]:7"),
+            ("[2001:db8::7]:9", "[::1]:7", "[2001:db8::7]:9"),
+        ] {
+            assert_eq!(told(text, local).as_deref(), Some(want), "{text}");
         }
+        // Peers could not send to these, or not from a socket of the other kind.
+        for bad in ["nowhere", "2001:db8::7", "10.0.0.1:0", "0.0.0.0"] {
+            assert_eq!(told(bad, "127.0.0.1:7"), None, "{bad}");
+        }
+        assert_eq!(told("10.0.0.1", "[::1]:7"), None);
     }
 }

@@ -5,7 +5,6 @@ use super::super::shm::Shm;
 use super::super::{Msg, Rdma, Sender, TryOutcome};
 use super::admission::Admission;
 use super::head::{OpHead, Verdict, op};
-use super::node_addr;
 use super::requests::{self, Bytes, LocalRange, Request};
 use super::socket::{BATCH, Socket};
 use super::state::State;
@@ -155,11 +154,17 @@ impl Nic {
                     self.socket.send(&[(from, &notice)]);
                     return;
                 }
-                Opened::Up(_) | Opened::Dropped => return,
+                Opened::Up(node) => {
+                    self.state.follow(node, from);
+                    return;
+                }
+                Opened::Dropped => return,
             },
         };
         let admitted = match node {
-            Some(node) => self.admission.admits_node(&self.state, node, datagram),
+            Some(node) => {
+                self.admission.admits_node(&self.state, node, datagram) && self.state.follow(node, from)
+            }
             None => self.admission.admits(&self.state, from, datagram),
         };
         if !admitted {
@@ -204,8 +209,8 @@ impl Nic {
     fn send_handshakes(&mut self, now: u64) {
         let Some(auth) = &mut self.auth else { return };
         while let Some((node, message)) = auth.poll_send(now) {
-            if let Some(addr) = node_addr(node) {
-                self.socket.send(&[(addr.into(), &message)]);
+            if let Some(addr) = self.state.addr_of(node) {
+                self.socket.send(&[(addr, &message)]);
             }
         }
     }
@@ -315,9 +320,9 @@ impl Nic {
         if let Some(ep) = self.state.by_iid.get(&iid) {
             return Ok(*ep);
         }
-        let addr = node_addr(iid).ok_or(TryOutcome::Done(DevStatus::Unreachable))?;
+        let addr = self.state.addr_of(iid).ok_or(TryOutcome::Done(DevStatus::Unreachable))?;
         let ep = self.module.connect(now, iid).ok_or(TryOutcome::Busy)?;
-        self.state.add_peer(ep, iid, addr.into());
+        self.state.add_peer(ep, iid, addr);
         Ok(ep)
     }
 

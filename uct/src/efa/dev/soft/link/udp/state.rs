@@ -4,15 +4,19 @@
 use super::super::TryOutcome;
 use super::head::Verdict;
 use super::locals::Locals;
+use super::node_of;
 use super::requests::{Arrival, Bytes, ReadService, Request};
 use super::socket::NOWHERE;
 use crate::efa::dev::DevStatus;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use ucs::coll::slots::{LOWER, SlotId, Slots, UPPER};
 use usnic::EpId;
+use usnic::addr::{Node, NodeTable};
 
+/// Devices whose addresses are kept, where their numbers do not tell them.
+const MOST_NODES: usize = 1 << 16;
 /// Staging buffers that are kept for reuse.
 const KEPT_BUFFERS: usize = 256;
 
@@ -47,6 +51,10 @@ pub(super) struct State {
     /// Time between two attempts at a receiver that is not ready, ns.
     pub rnr_interval: u64,
     pub locals: Locals,
+    /// Addresses of devices.
+    pub nodes: NodeTable,
+    /// Device that spoke last, and from where.
+    last_sender: (u64, SocketAddr),
     pub peers: FxHashMap<EpId, Peer>,
     pub by_iid: FxHashMap<u64, EpId>,
     pub requests: Slots<Request, 20, LOWER>,
@@ -64,7 +72,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn new(me: u64, mtu: u32, rnr_interval: u64) -> State {
+    pub fn new(me: u64, ip: IpAddr, mtu: u32, rnr_interval: u64) -> State {
         State {
             me,
             now: 0,
@@ -72,6 +80,8 @@ impl State {
             mtu,
             rnr_interval,
             locals: Locals::default(),
+            nodes: NodeTable::new(ip, MOST_NODES),
+            last_sender: (0, NOWHERE),
             peers: FxHashMap::default(),
             by_iid: FxHashMap::default(),
             requests: Slots::new(),
@@ -83,6 +93,39 @@ impl State {
             owing: Vec::new(),
             buffers: Vec::new(),
         }
+    }
+
+    /// Address of a device, as far as it is known.
+    pub fn addr_of(&self, iid: u64) -> Option<SocketAddr> {
+        self.nodes.socket_addr(node_of(iid)?)
+    }
+
+    /// Takes the sender of an authentic message: a network in between may have changed its address, and
+    /// answers go there. Returns `false` if another device has this number.
+    #[inline]
+    pub fn follow(&mut self, iid: u64, from: SocketAddr) -> bool {
+        self.last_sender == (iid, from) || self.follow_new(iid, from)
+    }
+
+    fn follow_new(&mut self, iid: u64, from: SocketAddr) -> bool {
+        let Some(node) = node_of(iid) else { return false };
+        if let Err(why) = self.nodes.learn(node, from) {
+            tracing::warn!("a device is not heard: {why}");
+            return false;
+        }
+        self.last_sender = (iid, from);
+        if let Some(peer) = self.by_iid.get(&iid).and_then(|ep| self.peers.get_mut(ep)) {
+            peer.addr = from;
+        }
+        true
+    }
+
+    /// Whether a device of that number may be at an address, as no network in between has changed it; and
+    /// whether no other is known by the number.
+    pub fn may_be_at(&self, iid: u64, addr: SocketAddr) -> bool {
+        let Some(node) = node_of(iid) else { return false };
+        let known = self.by_iid.get(&iid).and_then(|ep| self.peers.get(ep));
+        Node::new(node.device(), addr) == node && known.is_none_or(|peer| peer.addr == addr)
     }
 
     /// Adds a peer whose connection was made or asked for.
@@ -232,6 +275,10 @@ impl State {
             && self.by_iid.get(&peer.iid) == Some(&ep)
         {
             self.by_iid.remove(&peer.iid);
+            self.last_sender = (0, NOWHERE);
+            if let Some(node) = node_of(peer.iid) {
+                self.nodes.forget(node);
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+mod translated;
+
 use crate::api::Access;
 use crate::efa::dev::soft::{self, Ah, Cq, Device, Mr, Net, Pd, Qp};
 use crate::efa::dev::{Channel, Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};
@@ -157,6 +159,48 @@ fn messages_of_all_lengths_arrive() {
 #[test]
 fn rdma_of_all_lengths_moves_the_bytes() {
     exchange_rdma(&[]);
+}
+
+#[test]
+fn datagrams_go_one_by_one_where_the_kernel_does_not_cut_them() {
+    const PLAIN: &[(&str, &str)] = &[("SOFTEFA_UDP_OFFLOAD", "n"), ("SOFTEFA_UDP_MTU", "1500")];
+    let (a, b) = pair(PLAIN);
+    let (to, _back) = (a.to(&b), b.to(&a));
+    a.qp.write(&to, 2, a.sge(0, 1 << 20), b.mr.addr() as u64, b.mr.rkey(), None).unwrap();
+    assert_eq!(status(&a, &b), DevStatus::Ok);
+    assert_eq!(counter(&a, "runs sent") + counter(&b, "runs received"), 0);
+    exchange_rdma(PLAIN);
+}
+
+#[test]
+fn the_kernel_takes_many_datagrams_as_one() {
+    let (a, b) = pair(&[("SOFTEFA_UDP_MTU", "1500"), ("SOFTEFA_SEED", "3")]);
+    b.fill(0, 1 << 20, 9);
+    let (to, _back) = (a.to(&b), b.to(&a));
+    a.qp.read(&to, 1, a.sge(1 << 20, 1 << 20), b.mr.addr() as u64, b.mr.rkey()).unwrap();
+    assert_eq!(status(&a, &b), DevStatus::Ok);
+    a.check(1 << 20, 1 << 20, 9);
+    let (calls, datagrams) = (counter(&b, "send calls"), counter(&b, "datagrams sent"));
+    assert!(calls * 4 < datagrams, "{calls} calls for {datagrams} datagrams");
+}
+
+fn counter(side: &Side, name: &str) -> u64 {
+    let all = side.dev.link().udp().unwrap().counters();
+    let of =
+        |part: &crate::api::DeviceCounters| part.counts.iter().find(|(of, _)| *of == name).map(|(_, n)| *n);
+    all.iter().find_map(of).unwrap()
+}
+
+#[test]
+fn hosts_with_ipv6_reach_each_other() {
+    if UdpSocket::bind("[::1]:0").is_err() {
+        return; // A host without IPv6.
+    }
+    const V6: &[(&str, &str)] = &[("SOFTEFA_NET", "::1"), ("SOFTEFA_UDP_MTU", "1500")];
+    let (a, _b) = pair(V6);
+    assert_eq!(a.dev.gid().iid() >> 56, 0x0e);
+    exchange_messages(V6);
+    exchange_rdma(V6);
 }
 
 #[test]
@@ -381,7 +425,7 @@ fn a_port_that_nobody_has_is_unreachable() {
 fn strangers_are_dropped_before_the_engine() {
     let (a, b) = pair(&[]);
     let to = a.to(&b);
-    let addr = super::node_addr(b.dev.gid().iid()).unwrap();
+    let addr = super::node_of(b.dev.gid().iid()).unwrap().socket_addr_v4().unwrap();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut rng = 1u64;
     for round in 0..500u32 {
@@ -424,7 +468,7 @@ fn settings_that_exclude_each_other_are_refused() {
     };
     assert!(open(&[("SOFTEFA_UDP", "y"), ("SOFTEFA_GID", "a1")]).contains("SOFTEFA_UDP_ADDRESS"));
     assert!(open(&[("SOFTEFA_NET", "ib7")]).contains("ib7"));
-    assert!(open(&[("SOFTEFA_UDP", "y"), ("SOFTEFA_UDP_ADDRESS", "here")]).contains("IPv4"));
+    assert!(open(&[("SOFTEFA_UDP", "y"), ("SOFTEFA_UDP_ADDRESS", "here")]).contains("192.0.2.7"));
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let text = open(&[("SOFTEFA_UDP", "y"), ("SOFTEFA_UDP_PORTS", &port)]);

@@ -9,7 +9,8 @@ pub const MAX_RUN: usize = 64;
 /// Bytes of a run, at most: what a datagram of IPv6 and IPv4 holds.
 pub const MAX_BYTES: usize = 65_535 - 48;
 
-/// Length of the longest run at the start of a batch: datagrams to one address, of one length but for the last.
+/// Datagrams of the longest run at the start of a batch: those to one address, of one length but for the
+/// last.
 pub fn first_run(batch: &[(SocketAddr, &[u8])]) -> usize {
     let Some((to, first)) = batch.first() else { return 0 };
     let (segment, mut total, mut n) = (first.len(), 0, 0);

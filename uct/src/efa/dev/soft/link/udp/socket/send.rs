@@ -24,7 +24,7 @@ const _: () = assert!(
     }
 );
 
-/// What the kernel says to a batch.
+/// Answer of the kernel to a batch.
 enum Taken {
     /// It took so many headers.
     Headers(usize),

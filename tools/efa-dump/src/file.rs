@@ -81,7 +81,7 @@ pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
 }
 
 /// Nanoseconds per unit of time: `if_tsresol`, by default a microsecond.
-fn unit(options: &[InterfaceDescriptionOption<'_>]) -> f64 {
+pub fn unit(options: &[InterfaceDescriptionOption<'_>]) -> f64 {
     let resolution = options.iter().find_map(|o| match o {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
         _ => None,

@@ -8,6 +8,8 @@ use ucp::wire::{AtomicOp, CtlFlags, Datatype, Features, HandshakeFlags, ReqFlags
 use uct::efa::dev::DevStatus;
 
 const CODE: &str = include_str!("dissector.lua");
+/// The UDP link, whose datagrams no table describes.
+const UDP: &str = include_str!("dissector_udp.lua");
 
 pub fn dissector() -> String {
     let mut lua = String::from(
@@ -16,7 +18,7 @@ pub fn dissector() -> String {
     );
     // Writing to a string cannot fail.
     let _ = tables(&mut lua);
-    lua + "\n" + CODE
+    lua + "\n" + CODE + UDP
 }
 
 fn tables(lua: &mut String) -> std::fmt::Result {

@@ -11,6 +11,7 @@ mod json;
 mod line;
 mod lua;
 mod record;
+mod udp;
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use record::{Names, Record, mark_headerless};
 #[command(name = "efa-dump", version)]
 #[command(group(ArgGroup::new("what").required(true).args(["files", "compare", "hex", "dissector"])))]
 struct Args {
-    /// Captures (pcapng, made with SOFTEFA_PCAP); the packets of several are put in order of time
+    /// Captures (pcapng, made with SOFTEFA_PCAP; with --udp of a network, by tcpdump); the packets of several are put in order of time
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -44,6 +45,18 @@ struct Args {
     /// Only packets that violate the protocol
     #[arg(long, conflicts_with_all = ["flow", "compare", "hex", "dissector"])]
     bad: bool,
+
+    /// Datagrams of the UDP link instead of packets, from captures of networks (tcpdump -w FILE udp)
+    #[arg(long, conflicts_with_all = ["verbose", "flow", "json", "bad", "compare", "hex", "dissector"])]
+    udp: bool,
+
+    /// Only datagrams of this connection, by the number that either side gives it
+    #[arg(long, requires = "udp", value_name = "NUMBER", value_parser = udp::number)]
+    connection: Option<u32>,
+
+    /// Only what concerns this segment, sent under that connection: each time it was sent, and its acknowledgement
+    #[arg(long, requires = "connection", value_name = "NUMBER", value_parser = udp::number)]
+    segment: Option<u32>,
 
     /// How two captures differ, times and ids apart
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
@@ -108,6 +121,10 @@ fn run(args: &Args) -> Result<Verdict, String> {
     if let Some([a, b]) = args.compare.as_deref() {
         let (a, b) = (load(std::slice::from_ref(a))?, load(std::slice::from_ref(b))?);
         return Ok(if compare::print(&a, &b) { Verdict::Clean } else { Verdict::Found });
+    }
+    if args.udp {
+        let is_clean = udp::print(&args.files, args.connection, args.segment)?;
+        return Ok(if is_clean { Verdict::Clean } else { Verdict::Found });
     }
     let records = load(&args.files)?;
     let names = Names::of(&records);

@@ -146,21 +146,28 @@ pub fn seal(datagram: &mut [u8]) {
     datagram[CHECK_AT..HEADER].copy_from_slice(&check.to_le_bytes());
 }
 
+/// Bytes of a datagram with this header; `None` if there is none of its kind.
+pub fn whole_len(header: &Header) -> Option<usize> {
+    if header.version != VERSION || header.zero.get() != 0 {
+        return None;
+    }
+    let before = match header.kind {
+        kind::FRAG => FRAG_HEADER,
+        kind::CHUNK => CHUNK_HEADER,
+        kind::HELLO | kind::HELLO_ACK => HELLO,
+        kind::ACK if usize::from(header.sack_words) <= MAX_SACK_WORDS => {
+            HEADER + 8 * usize::from(header.sack_words)
+        }
+        kind::PROBE | kind::RESET => HEADER,
+        _ => return None,
+    };
+    Some(before + usize::from(header.len.get()))
+}
+
 /// Checks a datagram as a whole and returns its header and the rest.
 pub fn open(datagram: &[u8]) -> Result<(&Header, &[u8]), Malformed> {
     let (header, rest) = Header::ref_from_prefix(datagram).map_err(|_| Malformed::Shape)?;
-    if header.version != VERSION || header.zero.get() != 0 {
-        return Err(Malformed::Shape);
-    }
-    let before = match header.kind {
-        kind::FRAG => HEAD,
-        kind::CHUNK => CHUNK_HEADER - HEADER,
-        kind::HELLO | kind::HELLO_ACK => HELLO - HEADER,
-        kind::ACK if usize::from(header.sack_words) <= MAX_SACK_WORDS => 8 * usize::from(header.sack_words),
-        kind::PROBE | kind::RESET => 0,
-        _ => return Err(Malformed::Shape),
-    };
-    if rest.len() != before + usize::from(header.len.get()) {
+    if whole_len(header) != Some(datagram.len()) {
         return Err(Malformed::Shape);
     }
     if checksum(datagram) != header.check.get() {
@@ -204,6 +211,28 @@ pub fn parse_chunk(rest: &[u8]) -> Option<(&ChunkHeader, &Head, &[u8])> {
 /// Body of a request to connect or of its answer.
 pub fn parse_hello(rest: &[u8]) -> Option<&HelloBody> {
     HelloBody::ref_from_prefix(rest).ok().map(|(body, _)| body)
+}
+
+/// A datagram with a payload of `len` bytes, for tests.
+#[cfg(test)]
+pub fn sample(kind: u8, len: u16, seq: u32, ack: u32) -> Vec<u8> {
+    let header = Header {
+        version: VERSION,
+        kind,
+        flags: 0,
+        sack_words: 0,
+        dst: 2.into(),
+        src: 1.into(),
+        seq: seq.into(),
+        ack: ack.into(),
+        len: len.into(),
+        zero: 0.into(),
+        check: 0.into(),
+    };
+    let mut datagram = header.as_bytes().to_vec();
+    datagram.resize(whole_len(&header).unwrap_or(HEADER), 7);
+    seal(&mut datagram);
+    datagram
 }
 
 #[cfg(test)]

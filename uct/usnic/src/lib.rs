@@ -27,6 +27,7 @@ mod channel;
 mod config;
 mod congestion;
 mod credits;
+mod decode;
 mod fragment;
 mod header;
 mod hotel;
@@ -45,6 +46,7 @@ mod stats;
 
 pub use channel::ChannelId;
 pub use config::{ChannelConfig, Config};
+pub use decode::{Decoded, Plain, decode};
 pub use header::{CHUNK_HEADER, Claim, FRAG_HEADER, HEAD, HEADER, Head, claim, seal};
 pub use module::{Death, EpId, Module, NoSource, Posted, SendError, Sink, Source};
 pub use stats::{RTT_BUCKETS, Stats};

@@ -33,7 +33,7 @@ mod wire;
 
 pub use secret::{MacKey, Secret};
 pub use stats::AuthStats;
-pub use wire::{MESSAGE, OVERHEAD};
+pub use wire::{ClearHeader, MESSAGE, OVERHEAD, clear};
 
 use core::net::SocketAddr;
 use handshake::{Pending, pending_due};

@@ -103,6 +103,31 @@ const UNKNOWN_MAC_AT: usize = UNKNOWN - 32;
 
 const _: () = assert!(CLEAR == 16 && MESSAGE == 128 && UNKNOWN == 56);
 
+/// Clear header of a datagram of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClearHeader {
+    /// Type.
+    pub kind: &'static str,
+    /// Session at the receiver; 0 if the sender does not know it.
+    pub session: u32,
+    /// Number of the datagram; of the handshake's 0 or a node.
+    pub number: u64,
+}
+
+/// Reads the clear header of a datagram of a capture.
+pub fn clear(datagram: &[u8]) -> Option<ClearHeader> {
+    let clear = parse_clear(datagram)?;
+    let kind = match clear.kind {
+        kind::SEALED => "SEALED",
+        kind::HELLO => "AUTH_HELLO",
+        kind::COOKIE => "AUTH_COOKIE",
+        kind::REQUEST => "AUTH_REQUEST",
+        kind::ACCEPT => "AUTH_ACCEPT",
+        _ => "AUTH_UNKNOWN",
+    };
+    Some(ClearHeader { kind, session: clear.session.get(), number: clear.number.get() })
+}
+
 /// Reads the clear header of a datagram of a known type and version.
 pub fn parse_clear(datagram: &[u8]) -> Option<&Clear> {
     let (clear, _) = Clear::ref_from_prefix(datagram).ok()?;

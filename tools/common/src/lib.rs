@@ -2,6 +2,7 @@
 //! transport.
 
 pub mod boot;
+pub mod job_secret;
 pub mod meter;
 pub mod out;
 pub mod pmix;

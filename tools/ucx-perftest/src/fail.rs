@@ -103,6 +103,12 @@ impl Failure {
     }
 }
 
+impl From<tools_common::job_secret::SecretError> for Failure {
+    fn from(e: tools_common::job_secret::SecretError) -> Self {
+        Failure::Unsupported(e.to_string())
+    }
+}
+
 impl From<tools_common::pmix::PmixError> for Failure {
     fn from(e: tools_common::pmix::PmixError) -> Self {
         Failure::Unsupported(e.to_string())

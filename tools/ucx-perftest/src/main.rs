@@ -41,6 +41,7 @@ use report::{Output, Report};
 use session::Plan;
 use spec::{Histogram, Pattern, Spec};
 use tools_common::boot::{Connection, Listener, PeerWatch};
+use tools_common::job_secret;
 use tools_common::out::printable;
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
@@ -240,6 +241,7 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     if let Some(asked) = cli.procs.filter(|asked| *asked != procs) {
         return Err(Failure::Usage(format!("--procs {asked}: the launcher has started {procs}")));
     }
+    let source = &job_secret::with_secret(&pmix, source)?;
     let here = CpuList::allowed()?;
     pmix.put(CORES, &format!("{} {here}", HostKey::current().0))?;
     let prints = proc + 1 == procs;

@@ -4,10 +4,12 @@ import json, os, shutil, subprocess, tempfile, time
 
 SECRET = "the secret of tests/hosts"
 NET = "10.77.0.0/24"
+NET_V6 = "fd77::/64"
 
 # Name, what stands in the table, the network, and the share of the operations.
 TRAFFIC = [
     ("device-veth", "veth, nothing in between", None, 1),
+    ("device-v6", "veth, IPv6", None, 1),
     ("device", "relay", {}, 1),
     ("device-loss", "1 % lost", {"loss": 0.01}, 1),
     ("device-reorder", "10 % overtaken", {"reorder": 0.10}, 1),
@@ -21,13 +23,16 @@ STOCK = [
     ("pingpong-loss", "the same, 1 % lost", {"loss": 0.01}),
     ("mpi", "Open MPI (`mtl ofi`), `mpi_check`, 2 ranks, veth", None),
     ("mpi-loss", "the same, 1 % lost", {"loss": 0.01}),
+    ("perftest", "`ucx-perftest -t tag_bw` by mpirun, the secret from the launcher, veth", None),
+    ("perftest-loss", "the same, 1 % lost", {"loss": 0.01}),
 ]
-QUICK = ["device-loss", "device-all", "pingpong-loss", "mpi"]
+QUICK = ["device-v6", "device-loss", "device-all", "pingpong-loss", "mpi", "perftest-loss"]
 
 
 def missing(name):
     """Program that a stock row needs and that is not here."""
-    for program in ["nsenter"] + (["fi_pingpong"] if name.startswith("pingpong") else ["mpirun.openmpi", "mpicc.openmpi"]):
+    wanted = {"pingpong": ["fi_pingpong"], "mpi": ["mpirun.openmpi", "mpicc.openmpi"], "perftest": ["mpirun.openmpi", "unshare"]}
+    for program in ["nsenter"] + wanted[name.split("-")[0]]:
         if not shutil.which(program):
             return program
     if name.startswith("mpi"):
@@ -68,7 +73,7 @@ def run_traffic(row, folder, messages, seed, limit, make):
                str(wanted), "--seed", str(seed)]
     keys = secret.keys()
     if hasattr(network, "hosts"):
-        keys["SOFTEFA_NET"] = NET
+        keys["SOFTEFA_NET"] = NET_V6 if name.endswith("-v6") else NET
         command += ["--launcher", f"nsenter -t {network.hosts[1]} -n -u --"]
     else:
         # No relay stands between devices of one host: the sender loses.
@@ -112,15 +117,24 @@ def stock_commands(name, network, folder, device, work, is_quick):
     with open(agent, "w") as f:
         f.write(f'#!/bin/sh\nshift\nexec nsenter -t {network.hosts[1]} -n -u -- sh -c "$*"\n')
     os.chmod(agent, 0o755)
+    mpirun = ["mpirun.openmpi", "--allow-run-as-root", "--host", "10.77.0.1:1,10.77.0.2:1", "-n", "2", "--mca", "plm_rsh_agent", agent,
+              "--mca", "oob_tcp_if_include", NET]
+    if name.startswith("perftest"):
+        # Its processes meet by host name. The launcher passes on a secret, so none is set.
+        hosts = os.path.join(work, "hosts")
+        with open(hosts, "w") as f:
+            f.write("127.0.0.1 localhost\n10.77.0.1 host-a\n10.77.0.2 host-b\n")
+        set_up = ["unshare", "-m", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+        keys = ["-x", "UCX_TLS=efa", "-x", f"SOFTEFA_NET={NET}"]
+        perftest = [os.path.join(folder, "ucx-perftest"), "-t", "tag_bw", "-s", "65536", "-n", "200" if is_quick else "2000"]
+        return [set_up + mpirun + keys + perftest, None]
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     program = os.path.join(work, "mpi_check")
     subprocess.run(["mpicc.openmpi", "-O1", "-o", program, os.path.join(root, "tests/c/mpi_check.c")], check=True,
                    stderr=subprocess.DEVNULL)
-    mca = {"plm_rsh_agent": agent, "pml": "cm", "mtl": "ofi", "mtl_ofi_provider_include": "efa",
-           "oob_tcp_if_include": NET, "btl": "^vader,tcp,openib,uct", "osc": "^ucx"}
+    mca = {"pml": "cm", "mtl": "ofi", "mtl_ofi_provider_include": "efa", "btl": "^vader,tcp,openib,uct", "osc": "^ucx"}
     options = [word for key, value in mca.items() for word in ("--mca", key, value)]
-    mpirun = ["mpirun.openmpi", "--allow-run-as-root", *options, "--host", "10.77.0.1:1,10.77.0.2:1", "-n", "2", program]
-    return [softefa + mpirun, None]
+    return [softefa + mpirun + options + [program], None]
 
 
 def run_stock(row, folder, seed, limit, make, is_quick):

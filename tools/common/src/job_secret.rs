@@ -1,4 +1,5 @@
-//! The secret of a job, from the launcher: its processes on several hosts authenticate each other without a file.
+//! The secret of a job, from the launcher: its processes on several hosts authenticate each other without a
+//! file.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};

@@ -26,7 +26,8 @@ use record::{Names, Record, mark_headerless};
 #[command(name = "efa-dump", version)]
 #[command(group(ArgGroup::new("what").required(true).args(["files", "compare", "hex", "dissector"])))]
 struct Args {
-    /// Captures (pcapng, made with SOFTEFA_PCAP; with --udp of a network, by tcpdump); the packets of several are put in order of time
+    /// Captures (pcapng, made with SOFTEFA_PCAP; with --udp of a network, by tcpdump); the packets of several
+    /// are put in order of time
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -54,7 +55,8 @@ struct Args {
     #[arg(long, requires = "udp", value_name = "NUMBER", value_parser = udp::number)]
     connection: Option<u32>,
 
-    /// Only what concerns this segment, sent under that connection: each time it was sent, and its acknowledgement
+    /// Only what concerns this segment, sent under that connection: each time it was sent, and its
+    /// acknowledgement
     #[arg(long, requires = "connection", value_name = "NUMBER", value_parser = udp::number)]
     segment: Option<u32>,
 

@@ -1,5 +1,5 @@
-//! Datagrams of the UDP link in captures of networks: a segment that is lost once is followed, by efa-dump and,
-//! where it is installed, by tshark.
+//! Datagrams of the UDP link in captures of networks: a segment that is lost once is followed, by efa-dump
+//! and, where it is installed, by tshark.
 
 mod common;
 

@@ -25,6 +25,7 @@ on! { [
     memory_of_the_caller_holds_a_request
     freed_requests_go_on
     cancelled_requests_say_so
+    a_cancel_ends_within_the_call
     a_truncated_message_is_told_by_tag_and_sender
     memory_of_the_caller_outlives_its_worker
     an_ended_request_has_its_result
@@ -226,6 +227,29 @@ fn cancelled_requests_say_so(tls: &str) {
     assert_eq!(ends.borrow()[..], [(called, Some(Status::Canceled), Err(Error::Cancelled))], "{tls}");
     assert_eq!(pair.b.test(plain), Some(Err(Error::Cancelled)));
     assert_eq!(block.request().status(), Some(Status::Canceled));
+}
+
+fn a_cancel_ends_within_the_call(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let ends = Ends::default();
+    let (mut first, mut second, mut third) = ([0; 8], [0; 8], [0; 8]);
+    // SAFETY: the receives end below, before their memory goes.
+    let early = unsafe { post(&pair.b, 9, &mut first, noting(&ends)) };
+    // SAFETY: as above.
+    let plain = unsafe { post(&pair.b, 9, &mut second, None) };
+    // SAFETY: as above.
+    let called = unsafe { post(&pair.b, 9, &mut third, noting(&ends)) };
+    // The end of the first waits for progress, and is not this one's.
+    assert!(pair.b.cancel(early) && ends.borrow().is_empty());
+    assert!(pair.b.cancel_now(plain));
+    assert_eq!(plain.status(), Some(Status::Canceled));
+    assert!(ends.borrow().is_empty());
+    assert!(pair.b.cancel_now(called));
+    assert_eq!(ends.borrow()[..], [(called, Some(Status::Canceled), Err(Error::Cancelled))], "{tls}");
+    assert!(!pair.b.cancel_now(called), "it has ended");
+    pair.until(|| ends.borrow().len() == 2);
+    assert_eq!(ends.borrow()[1].0, early);
 }
 
 fn a_truncated_message_is_told_by_tag_and_sender(tls: &str) {

@@ -180,10 +180,11 @@ entry! {
         free(request, ucp::Worker::free)
     }
 
-    /// Cancels an operation, if that is still possible. Its callback is called with the status.
+    /// Cancels an operation, if that is still possible. Its callback is called with the status,
+    /// within this call if it is a send or a receive.
     fn ucp_request_cancel(worker: *mut Worker, request: *mut c_void) {
         let id = id_of(request)?;
-        checked(worker)?.inside(|plain| plain.cancel(id)).map(drop)
+        checked(worker)?.inside(|plain| plain.cancel_now(id)).map(drop)
     }
 
     /// Makes a request for [`UCP_OP_ATTR_FIELD_REQUEST`](crate::types::op_attr::REQUEST), one operation at a

@@ -224,6 +224,18 @@ impl Engine {
         self.pending.events.pop_front()
     }
 
+    /// Takes the event that a cancel has just added: the end of the send or receive with this user value.
+    #[cold]
+    pub fn take_cancelled(&mut self, user: u64) -> bool {
+        let is_it = |event: &EngineEvent| match *event {
+            EngineEvent::SendDone { user: of, result: Err(OpError::Cancelled) } => of == user,
+            EngineEvent::RecvDone { user: of, result: Err(OpError::Cancelled) } => of == user,
+            _ => false,
+        };
+        let events = &mut self.pending.events;
+        events.iter().rposition(is_it).is_some_and(|at| events.remove(at).is_some())
+    }
+
     /// True if an unexpected message of this kind waits. // HOT
     #[inline(always)]
     pub fn has_unexpected(&self, kind: Kind) -> bool {

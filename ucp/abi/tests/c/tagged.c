@@ -178,8 +178,8 @@ static void truncation_and_cancel(pair_t *pair)
     param.cb.recv = on_recv;
     recv          = ucp_tag_recv_nbx(pair->b, in, 10, 99, ~0ull, &param);
     ucp_request_cancel(pair->b, recv);
-    until_called(pair, 1);
-    CHECK(last_status == UCS_ERR_CANCELED);
+    /* MPICH looks at its request right behind the cancel. */
+    CHECK(called == 1 && last_status == UCS_ERR_CANCELED);
     wait_for(pair, recv, UCS_ERR_CANCELED);
 }
 

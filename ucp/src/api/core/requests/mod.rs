@@ -291,6 +291,12 @@ impl Requests {
         self.find(id).is_some()
     }
 
+    /// Token of a running operation.
+    pub(crate) fn token(&self, id: RequestId) -> Option<u64> {
+        let block = self.find(id).filter(|block| block.stage() != Stage::Ended)?;
+        Some(UserToken::Request(block.address()).pack())
+    }
+
     /// Role of a running operation.
     pub(crate) fn role(&self, id: RequestId) -> Option<Role> {
         self.find(id).filter(|block| block.stage() != Stage::Ended).map(|block| block.role.get())

@@ -28,7 +28,8 @@ const FLAGS: &[(Caps, u64)] = &[
     (Caps::ATOMIC, iface_flag::ATOMIC_CPU),
     (Caps::PEER_FAILURE, iface_flag::ERRHANDLE_PEER_FAILURE),
     (Caps::EP_CHECK, iface_flag::EP_CHECK),
-    (Caps::CONNECT_TO_IFACE, iface_flag::CONNECT_TO_IFACE),
+    // An endpoint's messages arrive at its interface, so that the address of that serves for both.
+    (Caps::CONNECT_TO_IFACE, iface_flag::CONNECT_TO_IFACE | iface_flag::CONNECT_TO_EP),
 ];
 
 const EVENT_FLAGS: &[(Caps, u64)] = &[
@@ -92,7 +93,7 @@ pub(crate) fn attr_of(attr: &api::IfaceAttr) -> IfaceAttr {
         },
         device_addr_len: attr.device_addr_len,
         iface_addr_len: attr.iface_addr_len,
-        ep_addr_len: 0,
+        ep_addr_len: attr.iface_addr_len,
         max_conn_priv: 0,
         // SAFETY: all zeros are a value of the type: no address.
         listen_sockaddr: unsafe { std::mem::zeroed() },

@@ -1,16 +1,18 @@
 //! Endpoints.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{c_uint, c_void};
+use std::ops::Deref;
 use std::rc::Rc;
 
 use ::ucs::Status;
 use ::uct::any;
-use ::uct::api::{Ep as _, Iface as _};
+use ::uct::api::{Ep as _, EpTag, Iface as _};
 
 use super::answer;
 use super::iface::{Iface, checked_iface};
+use super::ops::Ops;
 use super::progress::comp_of;
 use super::types::{Completion, EpParams, PendingReq, ep_param};
 use crate::entry::{CStatus, mask_of};
@@ -19,14 +21,43 @@ use crate::handle::{Magic, Named, into_handle, store, take};
 /// `uct_ep_t`, and behind it the endpoint.
 #[repr(C)]
 pub(crate) struct Ep {
-    /// Read by inline functions of programs.
-    iface: *const Iface,
+    /// Read by inline functions of programs: the interface's, or one that refuses until it is connected.
+    ops: Cell<*const Ops>,
     magic: Magic,
-    pub(crate) inner: any::Ep,
-    /// Addresses of the device and the interface that it is connected to.
-    pub(crate) remote: (Box<[u8]>, Box<[u8]>),
+    iface: *const Iface,
+    pub(crate) inner: Connection,
+    tag: Cell<EpTag>,
     /// Operations that wait for room, in order.
     pub(crate) pending: Rc<RefCell<VecDeque<*mut PendingReq>>>,
+}
+
+/// The endpoint of the transport. Functions of the table of an interface are called of connected ones only.
+pub(crate) struct Connection(OnceCell<Connected>);
+
+/// A connected endpoint.
+pub(crate) struct Connected {
+    ep: any::Ep,
+    /// Addresses of the device and the interface that it is connected to.
+    pub(crate) remote: (Box<[u8]>, Box<[u8]>),
+}
+
+impl Connection {
+    /// The endpoint, if it is connected, for functions that are exported.
+    pub(crate) fn get(&self) -> Result<&Connected, Status> {
+        self.0.get().ok_or(Status::NotConnected)
+    }
+}
+
+impl Deref for Connection {
+    type Target = any::Ep;
+
+    // HOT
+    #[inline(always)]
+    fn deref(&self) -> &any::Ep {
+        // SAFETY: until it is connected, the program's endpoint has a table of other functions.
+        let connected = unsafe { self.0.get().unwrap_unchecked() };
+        &connected.ep
+    }
 }
 
 const EP: u32 = 0x7563_7465;
@@ -37,6 +68,14 @@ impl Ep {
     pub(crate) fn iface(&self) -> &Iface {
         // SAFETY: the program destroys endpoints before it closes their interface.
         unsafe { &*self.iface }
+    }
+
+    /// Lets the program use the endpoint, if it is connected.
+    fn begin(&self) {
+        if let Ok(connected) = self.inner.get() {
+            connected.ep.set_tag(self.tag.get());
+            self.ops.set(self.iface.cast());
+        }
     }
 }
 
@@ -56,6 +95,18 @@ pub(crate) fn checked_ep<'a>(ep: *const Ep) -> Result<&'a Ep, Status> {
     Err(Status::InvalidParam)
 }
 
+/// Connects an endpoint of the transport to addresses of the caller.
+fn connect(iface: &Iface, device: *const c_void, address: *const c_void) -> Result<Connected, Status> {
+    let attr = iface.inner.attr();
+    let device = super::bytes(device, attr.device_addr_len)?;
+    let address = super::bytes(address, attr.iface_addr_len)?;
+    let ep = iface.inner.connect(device, address).map_err(|error| {
+        tracing::error!("cannot connect an endpoint of {}/{}: {error}", attr.tl, attr.dev);
+        Status::Unreachable
+    })?;
+    Ok(Connected { ep, remote: (device.into(), address.into()) })
+}
+
 entry! {
     /// Connects a new endpoint to an interface.
     fn uct_ep_create(params: *const EpParams, ep: *mut *mut Ep) -> CStatus {
@@ -70,46 +121,58 @@ entry! {
         let iface = checked_iface(handle)?;
         let device = field!(params, mask, ep_param::DEV_ADDR, dev_addr);
         let address = field!(params, mask, ep_param::IFACE_ADDR, iface_addr);
-        let Some((device, address)) = device.zip(address) else {
-            tracing::error!("uct_ep_create: an endpoint is connected to an interface: pass both addresses");
-            return Err(Status::Unsupported);
+        let connected = match (device, address) {
+            (Some(device), Some(address)) => OnceCell::from(connect(iface, device, address)?),
+            (None, None) => OnceCell::new(),
+            _ => {
+                tracing::error!("uct_ep_create: pass both addresses of an interface, or none");
+                return Err(Status::Unsupported);
+            }
         };
-        let attr = iface.inner.attr();
-        let device = super::bytes(device, attr.device_addr_len)?;
-        let address = super::bytes(address, attr.iface_addr_len)?;
-        let inner = iface.inner.connect(device, address).map_err(|error| {
-            tracing::error!("cannot connect an endpoint of {}/{}: {error}", attr.tl, attr.dev);
-            Status::Unreachable
-        })?;
-        let remote = (device.into(), address.into());
-        let made = Ep { iface: handle, magic: Magic::of_static(EP), inner, remote, pending: Rc::default() };
-        let made = into_handle(made);
+        let made = into_handle(Ep {
+            ops: Cell::new(iface.unconnected()),
+            magic: Magic::of_static(EP),
+            iface: handle,
+            inner: Connection(connected),
+            tag: Cell::new(EpTag(0)),
+            pending: Rc::default(),
+        });
         let tag = iface.add_ep(made);
         // SAFETY: the endpoint has just been made.
-        unsafe { (*made).inner.set_tag(tag) };
+        let endpoint = unsafe { &*made };
+        endpoint.tag.set(tag);
+        endpoint.begin();
         store(ep, made)
     }
 
     /// Destroys an endpoint. The program has flushed it, or its completions stay valid until they are called.
     fn uct_ep_destroy(ep: *mut Ep) {
         let destroyed = checked_ep(ep)?;
-        destroyed.iface().remove_ep(destroyed.inner.tag());
+        destroyed.iface().remove_ep(destroyed.tag.get());
         destroyed.magic.clear();
         // SAFETY: it is an endpoint of `uct_ep_create`, which the program destroys once.
         drop(unsafe { take(ep) });
         Ok(())
     }
 
-    /// Not supported: endpoints have no addresses, they connect to interfaces.
-    fn uct_ep_get_address(ep: *mut Ep, _address: *mut c_void) -> CStatus {
-        checked_ep(ep)?;
-        Err(Status::Unsupported)
+    /// Address of an endpoint: that of its interface, where its messages arrive.
+    fn uct_ep_get_address(ep: *mut Ep, address: *mut c_void) -> CStatus {
+        let iface = checked_ep(ep)?.iface();
+        let own = iface.inner.iface_addr();
+        Iface::store_address(address, &own, iface.inner.attr().iface_addr_len)
     }
 
-    /// Not supported, for the same reason.
-    fn uct_ep_connect_to_ep(ep: *mut Ep, _device: *const c_void, _address: *const c_void) -> CStatus {
-        checked_ep(ep)?;
-        Err(Status::Unsupported)
+    /// Connects an endpoint that was created without addresses.
+    fn uct_ep_connect_to_ep(ep: *mut Ep, device: *const c_void, address: *const c_void) -> CStatus {
+        let ep = checked_ep(ep)?;
+        if ep.inner.get().is_ok() {
+            tracing::error!("uct_ep_connect_to_ep: the endpoint is connected");
+            return Err(Status::InvalidParam);
+        }
+        let connected = connect(ep.iface(), device, address)?;
+        ep.inner.0.set(connected).map_err(|_| Status::InvalidParam)?;
+        ep.begin();
+        Ok(())
     }
 
     /// Asks whether the peer is alive.
@@ -118,6 +181,7 @@ entry! {
         if flags != 0 {
             return Err(Status::InvalidParam);
         }
+        ep.inner.get()?;
         answer(ep.inner.check(comp_of(completion)))
     }
 }

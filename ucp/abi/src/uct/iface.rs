@@ -30,6 +30,8 @@ pub(crate) struct Iface {
     /// Called by inline functions of programs. Also tells that this is an interface.
     ops: Ops,
     pub(crate) inner: any::Iface,
+    /// Called of endpoints that are not connected.
+    unconnected: Ops,
     /// Number of the memory domain.
     pub(crate) md_id: usize,
     md: *mut Md,
@@ -47,6 +49,11 @@ pub(crate) struct Iface {
 }
 
 impl Iface {
+    /// The operations of endpoints that are not connected.
+    pub(crate) fn unconnected(&self) -> *const Ops {
+        &self.unconnected
+    }
+
     /// Gives an endpoint a number.
     pub(crate) fn add_ep(&self, ep: *mut Ep) -> EpTag {
         let tag = self.next_ep.get();
@@ -75,7 +82,7 @@ impl Iface {
     }
 
     /// The address with zeros behind it, as the program has `length` bytes for it.
-    fn store_address(to: *mut c_void, address: &[u8], length: usize) -> Result<(), Status> {
+    pub(crate) fn store_address(to: *mut c_void, address: &[u8], length: usize) -> Result<(), Status> {
         if length == 0 {
             return Ok(());
         }
@@ -156,6 +163,7 @@ entry! {
         let arg = field!(params, mask, iface_param::ERR_HANDLER_ARG, err_handler_arg);
         store(iface, into_handle(Iface {
             ops: Ops::new(),
+            unconnected: Ops::unconnected(),
             inner,
             md_id: domain.id,
             md,

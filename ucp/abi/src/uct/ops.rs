@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 
+use ::ucs::Status;
+
 use super::refused::{refused_length, refused_pointer, refused_status};
 use super::{amo, ep, flush, iface, pending, progress, refused, rma, send};
 
@@ -16,6 +18,11 @@ macro_rules! table {
             /// The operations of all interfaces.
             pub(crate) fn new() -> Ops {
                 Ops { $($field: $function as *const c_void,)+ }
+            }
+
+            /// The operations of endpoints that are not connected yet.
+            fn refusing() -> Ops {
+                Ops { $($field: not_connected as *const c_void,)+ }
             }
 
             /// No operations.
@@ -85,8 +92,24 @@ table! {
 }
 
 impl Ops {
+    /// Table of endpoints before [`ep::uct_ep_connect_to_ep`]: they can be connected and destroyed.
+    pub(crate) fn unconnected() -> Ops {
+        let all = Ops::new();
+        Ops {
+            ep_destroy: all.ep_destroy,
+            ep_get_address: all.ep_get_address,
+            ep_connect_to_ep: all.ep_connect_to_ep,
+            ..Ops::refusing()
+        }
+    }
+
     /// Whether this is the table of an interface that has not been closed.
     pub(crate) fn is_ours(&self) -> bool {
         std::ptr::eq(self.ep_put_short, rma::put_short as *const c_void)
     }
+}
+
+/// An operation of an endpoint that is not connected: its status, as a status, a length or a status pointer.
+unsafe extern "C" fn not_connected() -> isize {
+    Status::NotConnected.code() as isize
 }

@@ -171,6 +171,7 @@ pub(crate) mod iface_flag {
     pub(crate) const ERRHANDLE_PEER_FAILURE: u64 = 1 << 38;
     pub(crate) const EP_CHECK: u64 = 1 << 39;
     pub(crate) const CONNECT_TO_IFACE: u64 = 1 << 40;
+    pub(crate) const CONNECT_TO_EP: u64 = 1 << 41;
     pub(crate) const CB_SYNC: u64 = 1 << 44;
 }
 
@@ -438,6 +439,7 @@ mod tests {
         ("UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE", iface_flag::ERRHANDLE_PEER_FAILURE),
         ("UCT_IFACE_FLAG_EP_CHECK", iface_flag::EP_CHECK),
         ("UCT_IFACE_FLAG_CONNECT_TO_IFACE", iface_flag::CONNECT_TO_IFACE),
+        ("UCT_IFACE_FLAG_CONNECT_TO_EP", iface_flag::CONNECT_TO_EP),
         ("UCT_IFACE_FLAG_CB_SYNC", iface_flag::CB_SYNC),
         ("UCT_IFACE_FLAG_EVENT_FD", event_flag::FD),
         ("UCT_EVENT_RECV_SIG", event_flag::RECV_SIG),

@@ -6,11 +6,11 @@ use ::ucs::Status;
 use ::uct::api::{Iface as _, Md as _, Memory as _};
 
 use super::component::Component;
-use super::ep::{Ep, checked_ep};
+use super::ep::{Ep, checked_ep, uct_ep_connect_to_ep};
 use super::iface::{Iface, checked_iface};
 use super::md::{Md, MemHandle, attr_of, uct_md_mem_reg};
 use super::rkey::{compare, uct_md_mkey_pack, uct_rkey_unpack};
-use super::types::{Completion, Linear, NAME_MAX, RkeyBundle};
+use super::types::{Bandwidth, Completion, Linear, NAME_MAX, RkeyBundle};
 use crate::entry::{CStatus, mask_of};
 use crate::handle::{checked, from_handle, store};
 
@@ -88,6 +88,32 @@ pub(crate) struct ConnectedParams {
     device_addr: *const c_void,
     iface_addr: *const c_void,
     ep_addr: *const c_void,
+}
+
+/// `uct_perf_attr_t`.
+#[repr(C)]
+pub(crate) struct PerfAttr {
+    field_mask: u64,
+    operation: c_int,
+    local_memory_type: c_int,
+    remote_memory_type: c_int,
+    local_sys_device: u8,
+    remote_sys_device: u8,
+    send_pre_overhead: f64,
+    send_post_overhead: f64,
+    recv_overhead: f64,
+    bandwidth: Bandwidth,
+    latency: Linear,
+    max_inflight_eps: usize,
+    flags: u64,
+}
+
+/// `uct_ep_connect_to_ep_params_t`.
+#[repr(C)]
+pub(crate) struct ConnectParams {
+    field_mask: u64,
+    device_addr_length: usize,
+    ep_addr_length: usize,
 }
 
 /// Completes an operation of the program that has ended in its call.
@@ -262,18 +288,66 @@ entry! {
         Ok(c_int::from(reason.is_none()))
     }
 
+    /// Cost of an operation of an interface. All operations cost the same.
+    fn uct_iface_estimate_perf(iface: *mut Iface, attr: *mut PerfAttr) -> CStatus {
+        let iface = checked_iface(iface)?;
+        let mask = mask_of(attr)?;
+        let found = super::attr::attr_of(iface.inner.attr());
+        answer!(attr, mask, 1 << 5, send_pre_overhead = found.overhead);
+        answer!(attr, mask, 1 << 6, send_post_overhead = 0.0);
+        answer!(attr, mask, 1 << 7, recv_overhead = found.overhead);
+        let Bandwidth { dedicated, shared } = found.bandwidth;
+        answer!(attr, mask, 1 << 8, bandwidth = Bandwidth { dedicated, shared });
+        answer!(attr, mask, 1 << 9, latency = Linear { c: found.latency.c, m: found.latency.m });
+        answer!(attr, mask, 1 << 10, max_inflight_eps = found.max_num_eps);
+        answer!(attr, mask, 1 << 11, flags = 0);
+        Ok(())
+    }
+
+    /// Socket addresses of an endpoint, which has none.
+    fn uct_ep_query(ep: *mut Ep, attr: *mut c_void) -> CStatus {
+        checked_ep(ep)?;
+        if mask_of(attr)? == 0 { Ok(()) } else { Err(Status::Unsupported) }
+    }
+
+    /// Not supported: no transport exports keys to other processes of its host.
+    fn uct_md_mem_attach(
+        md: *mut Md, _key: *const c_void, params: *const c_void, _memh: *mut *mut MemHandle,
+    ) -> CStatus {
+        checked(md)?;
+        mask_of(params)?;
+        Err(Status::Unsupported)
+    }
+
+    /// As `uct_ep_connect_to_ep`, with the lengths of the addresses.
+    fn uct_ep_connect_to_ep_v2(
+        ep: *mut Ep, device: *const c_void, address: *const c_void, params: *const ConnectParams,
+    ) -> CStatus {
+        let attr = checked_ep(ep)?.iface().inner.attr();
+        let mask = mask_of(params)?;
+        for (given, least) in [
+            (field!(params, mask, 1 << 0, device_addr_length), attr.device_addr_len),
+            (field!(params, mask, 1 << 1, ep_addr_length), attr.iface_addr_len),
+        ] {
+            if given.is_some_and(|length| length < least) {
+                return Err(Status::InvalidParam);
+            }
+        }
+        // SAFETY: the caller's contract is that of the other form.
+        crate::request::as_result_of(unsafe { uct_ep_connect_to_ep(ep, device, address) })
+    }
+
     /// Whether an endpoint was created for these addresses.
     fn uct_ep_is_connected(ep: *mut Ep, params: *const ConnectedParams) -> c_int {
         let ep = checked_ep(ep)?;
         let mask = mask_of(params)?;
-        // Endpoints have no addresses.
-        if field!(params, mask, 1 << 2, ep_addr).is_some() {
-            return Ok(0);
-        }
-        let (device, address) = &ep.remote;
+        let Ok(connected) = ep.inner.get() else { return Ok(0) };
+        let (device, address) = &connected.remote;
         for (given, is) in [
             (field!(params, mask, 1 << 0, device_addr), device),
             (field!(params, mask, 1 << 1, iface_addr), address),
+            // Address of the peer's interface, too.
+            (field!(params, mask, 1 << 2, ep_addr), address),
         ] {
             if let Some(given) = given
                 && super::bytes(given, is.len())? != &**is
@@ -306,6 +380,14 @@ mod tests {
                 std::mem::offset_of!(ReachableParams, iface_addr_length),
             ),
             ("uct_iface_is_reachable_params_t", "scope", std::mem::offset_of!(ReachableParams, scope)),
+            ("uct_perf_attr_t", "remote_sys_device", std::mem::offset_of!(PerfAttr, remote_sys_device)),
+            ("uct_perf_attr_t", "bandwidth", std::mem::offset_of!(PerfAttr, bandwidth)),
+            ("uct_perf_attr_t", "flags", std::mem::offset_of!(PerfAttr, flags)),
+            (
+                "uct_ep_connect_to_ep_params_t",
+                "ep_addr_length",
+                std::mem::offset_of!(ConnectParams, ep_addr_length),
+            ),
             ("uct_ep_is_connected_params_t", "ep_addr", std::mem::offset_of!(ConnectedParams, ep_addr)),
         ] {
             source += &format!("_Static_assert(offsetof({of}, {field}) == {offset}, \"{of}.{field}\");\n");

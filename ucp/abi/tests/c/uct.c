@@ -657,8 +657,9 @@ static void bad_input(const char *tl, const char *dev)
     CHECK(uct_iface_set_am_tracer(NULL, trace, NULL) == UCS_ERR_INVALID_PARAM);
     ep_params.field_mask = 0;
     CHECK(uct_ep_create(&ep_params, &none) == UCS_ERR_UNSUPPORTED);
-    ep_params.field_mask = UCT_EP_PARAM_FIELD_IFACE;
+    ep_params.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR;
     ep_params.iface      = from;
+    ep_params.dev_addr   = (uct_device_addr_t*)source;
     CHECK(uct_ep_create(&ep_params, &none) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_ep_create(NULL, &none) == UCS_ERR_INVALID_PARAM);
     uct_ep_destroy(NULL);
@@ -673,9 +674,9 @@ static void bad_input(const char *tl, const char *dev)
     CHECK(uct_ep_tag_eager_bcopy(ep, 1, 0, pack, &length, 0) == UCS_ERR_UNSUPPORTED);
     CHECK(UCS_PTR_STATUS(uct_ep_tag_rndv_zcopy(ep, 1, NULL, 0, &iov, 1, 0, NULL)) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_cm_open(component, worker, NULL, (uct_cm_h*)&cm) == UCS_ERR_UNSUPPORTED);
-    CHECK(uct_ep_connect_to_ep(ep, NULL, NULL) == UCS_ERR_UNSUPPORTED);
-    CHECK(uct_ep_get_address(ep, (uct_ep_addr_t*)source) == UCS_ERR_UNSUPPORTED);
-    CHECK(uct_iface_query(from, &attr) == UCS_OK && !(attr.cap.flags & UCT_IFACE_FLAG_CONNECT_TO_EP));
+    CHECK(uct_ep_connect_to_ep(ep, NULL, NULL) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_ep_connect_to_ep(NULL, NULL, NULL) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_ep_get_address(NULL, (uct_ep_addr_t*)copy) == UCS_ERR_INVALID_PARAM);
 }
 
 #include "uct_forms.h"

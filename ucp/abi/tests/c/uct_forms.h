@@ -157,7 +157,125 @@ static void progress_of_the_program(void)
     uct_completion_update_status(&ended, UCS_ERR_CANCELED);
     CHECK(ended.status == UCS_ERR_CANCELED);
     ended.status = UCS_OK;
-    CHECK(uct_ep_get_address(ep, NULL) == UCS_ERR_UNSUPPORTED);
+}
+
+static unsigned came;
+
+static ucs_status_t on_pair(void *arg, void *data, size_t length, unsigned flags)
+{
+    came++;
+    return UCS_OK;
+}
+
+/* Two endpoints that are connected to each other, one by each form. Before, they refuse operations. */
+static void endpoint_pair(void)
+{
+    uct_ep_connect_to_ep_params_t lengths;
+    uct_ep_params_t params;
+    char device[2][256], address[2][256];
+    uct_iface_h ifaces[2];
+    uct_ep_h pair[2], early;
+    uct_iface_attr_t a;
+    size_t length = 8;
+    time_t limit = time(NULL) + 60;
+    ucs_status_t status;
+    int i;
+
+    ifaces[0] = from;
+    ifaces[1] = to;
+    CHECK(uct_iface_query(from, &a) == UCS_OK);
+    CHECK(a.cap.flags & UCT_IFACE_FLAG_CONNECT_TO_EP);
+    CHECK((a.ep_addr_len <= 256) && (a.device_addr_len <= 256));
+    params.field_mask = UCT_EP_PARAM_FIELD_IFACE;
+    for (i = 0; i < 2; i++) {
+        params.iface = ifaces[i];
+        CHECK(uct_ep_create(&params, &pair[i]) == UCS_OK);
+        CHECK(uct_iface_get_device_address(ifaces[i], (uct_device_addr_t*)device[i]) == UCS_OK);
+        memset(address[i], 0x5a, 256);
+        CHECK(uct_ep_get_address(pair[i], (uct_ep_addr_t*)address[i]) == UCS_OK);
+        CHECK((a.ep_addr_len == 256) || (address[i][a.ep_addr_len] == 0x5a));
+        CHECK((a.ep_addr_len == 0) || (uct_ep_get_address(pair[i], NULL) == UCS_ERR_INVALID_PARAM));
+    }
+    CHECK(uct_ep_am_short(pair[0], 4, 1, NULL, 0) == UCS_ERR_NOT_CONNECTED);
+    CHECK(uct_ep_am_bcopy(pair[0], 4, pack, &length, 0) == UCS_ERR_NOT_CONNECTED);
+    CHECK(uct_ep_put_short(pair[0], source, 8, 0, 0) == UCS_ERR_NOT_CONNECTED);
+    CHECK(uct_ep_flush(pair[0], 0, NULL) == UCS_ERR_NOT_CONNECTED);
+    CHECK(uct_ep_check(pair[0], 0, NULL) == UCS_ERR_NOT_CONNECTED);
+    CHECK(UCS_PTR_STATUS(uct_ep_tag_rndv_zcopy(pair[0], 1, NULL, 0, NULL, 0, 0, NULL)) == UCS_ERR_NOT_CONNECTED);
+    uct_ep_pending_purge(pair[0], NULL, NULL);
+    CHECK((a.ep_addr_len == 0) ||
+          (uct_ep_connect_to_ep(pair[0], (uct_device_addr_t*)device[1], NULL) == UCS_ERR_INVALID_PARAM));
+    /* One that is never connected. */
+    params.iface = from;
+    CHECK(uct_ep_create(&params, &early) == UCS_OK);
+    uct_ep_destroy(early);
+    CHECK(uct_ep_connect_to_ep(pair[0], (uct_device_addr_t*)device[1], (uct_ep_addr_t*)address[1]) == UCS_OK);
+    CHECK(uct_ep_connect_to_ep(pair[0], (uct_device_addr_t*)device[1], (uct_ep_addr_t*)address[1]) ==
+          UCS_ERR_INVALID_PARAM);
+    lengths.field_mask         = UCT_EP_CONNECT_TO_EP_PARAM_FIELD_DEVICE_ADDR_LENGTH |
+                                 UCT_EP_CONNECT_TO_EP_PARAM_FIELD_EP_ADDR_LENGTH;
+    lengths.device_addr_length = a.device_addr_len;
+    lengths.ep_addr_length     = a.ep_addr_len - 1;
+    CHECK((a.ep_addr_len == 0) || (uct_ep_connect_to_ep_v2(pair[1], (uct_device_addr_t*)device[0],
+          (uct_ep_addr_t*)address[0], &lengths) == UCS_ERR_INVALID_PARAM));
+    lengths.ep_addr_length = a.ep_addr_len;
+    CHECK(uct_ep_connect_to_ep_v2(pair[1], (uct_device_addr_t*)device[0], (uct_ep_addr_t*)address[0], &lengths) ==
+          UCS_OK);
+    if (a.cap.flags & UCT_IFACE_FLAG_AM_SHORT) {
+        for (i = 0; i < 2; i++) {
+            CHECK(uct_iface_set_am_handler(ifaces[1 - i], 4, on_pair, NULL, 0) == UCS_OK);
+            came = 0;
+            while ((status = uct_ep_am_short(pair[i], 4, 1, NULL, 0)) == UCS_ERR_NO_RESOURCE) {
+                uct_worker_progress(worker);
+                CHECK(time(NULL) < limit);
+            }
+            CHECK(status == UCS_OK);
+            while (came == 0) {
+                uct_worker_progress(worker);
+                CHECK(time(NULL) < limit);
+            }
+            CHECK(uct_iface_set_am_handler(ifaces[1 - i], 4, NULL, NULL, 0) == UCS_OK);
+        }
+    }
+    for (i = 0; i < 2; i++) {
+        while ((status = uct_ep_flush(pair[i], 0, NULL)) == UCS_INPROGRESS) {
+            uct_worker_progress(worker);
+            CHECK(time(NULL) < limit);
+        }
+        CHECK(status == UCS_OK);
+        uct_ep_destroy(pair[i]);
+    }
+}
+
+/* What an operation costs, and the forms that no transport has. */
+static void other_forms(void)
+{
+    uct_md_mem_attach_params_t attach = {.field_mask = 0};
+    uct_ep_attr_t ep_attr             = {.field_mask = 0};
+    uct_iface_attr_t a;
+    uct_perf_attr_t perf;
+    uct_mem_h memh;
+
+    CHECK(uct_iface_query(from, &a) == UCS_OK);
+    memset(&perf, 0x77, sizeof(perf));
+    perf.field_mask = UCT_PERF_ATTR_FIELD_OPERATION | UCT_PERF_ATTR_FIELD_BANDWIDTH | UCT_PERF_ATTR_FIELD_LATENCY |
+                      UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD;
+    perf.operation  = UCT_EP_OP_AM_SHORT;
+    CHECK(uct_iface_estimate_perf(from, &perf) == UCS_OK);
+    CHECK((perf.bandwidth.shared == a.bandwidth.shared) && (perf.bandwidth.dedicated == a.bandwidth.dedicated));
+    CHECK((perf.latency.c == a.latency.c) && (perf.send_pre_overhead == a.overhead));
+    CHECK(perf.max_inflight_eps == 0x7777777777777777ul);
+    perf.field_mask = UCT_PERF_ATTR_FIELD_MAX_INFLIGHT_EPS | UCT_PERF_ATTR_FIELD_FLAGS |
+                      UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD | UCT_PERF_ATTR_FIELD_RECV_OVERHEAD;
+    CHECK(uct_iface_estimate_perf(from, &perf) == UCS_OK);
+    CHECK((perf.max_inflight_eps == a.max_num_eps) && (perf.flags == 0) && (perf.send_post_overhead == 0));
+    CHECK(uct_iface_estimate_perf(from, NULL) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_iface_estimate_perf(NULL, &perf) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_ep_query(ep, &ep_attr) == UCS_OK);
+    ep_attr.field_mask = UCT_EP_ATTR_FIELD_LOCAL_SOCKADDR;
+    CHECK(uct_ep_query(ep, &ep_attr) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_query(ep, NULL) == UCS_ERR_INVALID_PARAM);
+    CHECK(uct_md_mem_attach(md, source, &attach, &memh) == UCS_ERR_UNSUPPORTED);
 }
 
 static void forms(void)
@@ -166,4 +284,6 @@ static void forms(void)
     keys_by_mask();
     addresses_by_mask();
     progress_of_the_program();
+    other_forms();
+    endpoint_pair();
 }

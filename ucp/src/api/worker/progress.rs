@@ -30,8 +30,8 @@ use crate::rdm::{RdmStats, RecvStatus};
 
 impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here and in
-    /// [`Worker::cancel_now`] are callbacks called and wakers woken; callbacks may call `progress`. Returns the
-    /// number of events. Ends after one short message: the next call polls other lanes first. // HOT
+    /// [`Worker::cancel_now`] are callbacks called and wakers woken; callbacks may call `progress`. Returns
+    /// the number of events. Ends after one short message: the next call polls other lanes first. // HOT
     ///
     /// # Panics
     /// In a forked child, which needs a worker of its own.

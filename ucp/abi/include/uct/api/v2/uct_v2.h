@@ -114,6 +114,89 @@ typedef struct uct_ep_is_connected_params {
     const uct_ep_addr_t     *ep_addr;
 } uct_ep_is_connected_params_t;
 
+typedef enum {
+    UCT_EP_CONNECT_TO_EP_PARAM_FIELD_DEVICE_ADDR_LENGTH = 1ul << 0,
+    UCT_EP_CONNECT_TO_EP_PARAM_FIELD_EP_ADDR_LENGTH = 1ul << 1
+} uct_ep_connect_to_ep_param_field_t;
+
+typedef struct uct_ep_connect_to_ep_params {
+    uint64_t field_mask;
+    size_t   device_addr_length;
+    size_t   ep_addr_length;
+} uct_ep_connect_to_ep_params_t;
+
+enum uct_ep_attr_field {
+    UCT_EP_ATTR_FIELD_LOCAL_SOCKADDR = 1ul << 0,
+    UCT_EP_ATTR_FIELD_REMOTE_SOCKADDR = 1ul << 1
+};
+
+typedef struct uct_ep_attr {
+    uint64_t                field_mask;
+    struct sockaddr_storage local_address;
+    struct sockaddr_storage remote_address;
+} uct_ep_attr_t;
+
+typedef enum { UCT_MD_MEM_ATTACH_FIELD_FLAGS = 1ul << 0 } uct_md_mem_attach_field_mask_t;
+
+typedef enum { UCT_MD_MEM_ATTACH_FLAG_HIDE_ERRORS = 1ul << 0 } uct_md_mem_attach_flags_t;
+
+typedef struct uct_md_mem_attach_params {
+    uint64_t field_mask;
+    uint64_t flags;
+} uct_md_mem_attach_params_t;
+
+typedef enum uct_ep_operation {
+    UCT_EP_OP_AM_SHORT,
+    UCT_EP_OP_AM_BCOPY,
+    UCT_EP_OP_AM_ZCOPY,
+    UCT_EP_OP_PUT_SHORT,
+    UCT_EP_OP_PUT_BCOPY,
+    UCT_EP_OP_PUT_ZCOPY,
+    UCT_EP_OP_GET_SHORT,
+    UCT_EP_OP_GET_BCOPY,
+    UCT_EP_OP_GET_ZCOPY,
+    UCT_EP_OP_EAGER_SHORT,
+    UCT_EP_OP_EAGER_BCOPY,
+    UCT_EP_OP_EAGER_ZCOPY,
+    UCT_EP_OP_RNDV_ZCOPY,
+    UCT_EP_OP_ATOMIC_POST,
+    UCT_EP_OP_ATOMIC_FETCH,
+    UCT_EP_OP_LAST
+} uct_ep_operation_t;
+
+enum uct_perf_attr_field {
+    UCT_PERF_ATTR_FIELD_OPERATION = 1ul << 0,
+    UCT_PERF_ATTR_FIELD_LOCAL_MEMORY_TYPE = 1ul << 1,
+    UCT_PERF_ATTR_FIELD_REMOTE_MEMORY_TYPE = 1ul << 2,
+    UCT_PERF_ATTR_FIELD_LOCAL_SYS_DEVICE = 1ul << 3,
+    UCT_PERF_ATTR_FIELD_REMOTE_SYS_DEVICE = 1ul << 4,
+    UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD = 1ul << 5,
+    UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD = 1ul << 6,
+    UCT_PERF_ATTR_FIELD_RECV_OVERHEAD = 1ul << 7,
+    UCT_PERF_ATTR_FIELD_BANDWIDTH = 1ul << 8,
+    UCT_PERF_ATTR_FIELD_LATENCY = 1ul << 9,
+    UCT_PERF_ATTR_FIELD_MAX_INFLIGHT_EPS = 1ul << 10,
+    UCT_PERF_ATTR_FIELD_FLAGS = 1ul << 11
+};
+
+typedef enum { UCT_PERF_ATTR_FLAGS_TX_RX_SHARED = 1ul << 0 } uct_perf_attr_flags_t;
+
+typedef struct {
+    uint64_t            field_mask;
+    uct_ep_operation_t  operation;
+    ucs_memory_type_t   local_memory_type;
+    ucs_memory_type_t   remote_memory_type;
+    ucs_sys_device_t    local_sys_device;
+    ucs_sys_device_t    remote_sys_device;
+    double              send_pre_overhead;
+    double              send_post_overhead;
+    double              recv_overhead;
+    uct_ppn_bandwidth_t bandwidth;
+    ucs_linear_func_t   latency;
+    size_t              max_inflight_eps;
+    uint64_t            flags;
+} uct_perf_attr_t;
+
 typedef struct uct_rkey_compare_params {
     uint64_t field_mask;
 } uct_rkey_compare_params_t;
@@ -157,6 +240,12 @@ ucs_status_t uct_rkey_unpack_v2(uct_component_h component, const void *rkey_buff
 ucs_status_t uct_rkey_compare(uct_component_h component, uct_rkey_t rkey1, uct_rkey_t rkey2,
     const uct_rkey_compare_params_t *params, int *result);
 int uct_iface_is_reachable_v2(uct_iface_h iface, const uct_iface_is_reachable_params_t *params);
+ucs_status_t uct_iface_estimate_perf(uct_iface_h iface, uct_perf_attr_t *perf_attr);
+ucs_status_t uct_ep_query(uct_ep_h ep, uct_ep_attr_t *ep_attr);
+ucs_status_t uct_md_mem_attach(uct_md_h md, const void *mkey_buffer, uct_md_mem_attach_params_t *params,
+    uct_mem_h *memh_p);
+ucs_status_t uct_ep_connect_to_ep_v2(uct_ep_h ep, const uct_device_addr_t *device_addr,
+    const uct_ep_addr_t *ep_addr, const uct_ep_connect_to_ep_params_t *params);
 int uct_ep_is_connected(uct_ep_h ep, const uct_ep_is_connected_params_t *params);
 
 #ifdef __cplusplus

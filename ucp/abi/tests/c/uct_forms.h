@@ -278,6 +278,40 @@ static void other_forms(void)
     CHECK(uct_md_mem_attach(md, source, &attach, &memh) == UCS_ERR_UNSUPPORTED);
 }
 
+/* Functions of socket addresses, which the header does not declare: each answers. */
+ucs_status_t uct_cm_query(void *cm, void *attr);
+ucs_status_t uct_cm_config_read(uct_component_h component, const char *prefix, const char *file, void **config);
+ucs_status_t uct_cm_client_ep_conn_notify(uct_ep_h ep);
+ucs_status_t uct_listener_create(void *cm, const void *address, unsigned length, const void *params, void **listener);
+ucs_status_t uct_listener_reject(void *listener, void *request);
+ucs_status_t uct_listener_query(void *listener, void *attr);
+void uct_listener_destroy(void *listener);
+ucs_status_t uct_iface_accept(uct_iface_h iface, void *request);
+ucs_status_t uct_iface_reject(uct_iface_h iface, void *request);
+ucs_status_t uct_ep_connect(uct_ep_h ep, const void *params);
+ucs_status_t uct_ep_disconnect(uct_ep_h ep, unsigned flags);
+int uct_md_is_sockaddr_accessible(uct_md_h md, const void *address, int mode);
+
+static void no_socket_addresses(void)
+{
+    void *made = NULL;
+
+    CHECK(uct_cm_query(NULL, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_cm_config_read(component, NULL, NULL, &made) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_cm_client_ep_conn_notify(ep) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_listener_create(NULL, source, 16, NULL, &made) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_listener_reject(NULL, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_listener_query(NULL, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_iface_accept(from, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_iface_reject(from, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_connect(ep, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_disconnect(ep, 0) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_md_is_sockaddr_accessible(md, source, 0) == 0);
+    uct_listener_destroy(NULL);
+    uct_cm_close(NULL);
+    CHECK(made == NULL);
+}
+
 static void forms(void)
 {
     attributes_by_mask();
@@ -286,4 +320,5 @@ static void forms(void)
     progress_of_the_program();
     other_forms();
     endpoint_pair();
+    no_socket_addresses();
 }

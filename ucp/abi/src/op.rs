@@ -235,7 +235,8 @@ impl<'a> Call<'a> {
             None | Some(BYTES) => count,
             Some(datatype) => contiguous_len(datatype, count)?,
         };
-        (!buffer.is_null() || len == 0).then_some(len)
+        // Null has data of length 0 only. The general way takes what this refuses.
+        (len <= buffer.addr()).then_some(len)
     }
 
     /// Whether no parameter keeps the operation from the short way. // HOT

@@ -36,25 +36,30 @@ fn send(
     if let Some(call) = Call::quick(param)
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
         && let Ok(ep) = given(ep)
-    {
+        && ep.worker().plain().is_some()
         // SAFETY: the caller passes readable bytes.
-        let send = |_: &ucp::Worker| unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) };
-        if ep.worker().when_unlocked(send) == Some(true) {
-            return StatusPtr::OK;
-        }
+        && unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) }
+    {
+        ep.worker().begun();
+        return StatusPtr::OK;
     }
     any()
 }
 
-/// [`ucp_tag_send_nbx`] of what does not end at once, or is checked. Its arguments stay in registers.
-#[inline(never)]
-fn send_nbx_any(
+/// Arguments of [`ucp_tag_send_nbx`], in memory: the short way has more to keep than there are registers, and
+/// would store and load them.
+struct SendArgs {
     ep: *mut Ep,
     buffer: *const c_void,
     count: usize,
     tag: u64,
     param: *const RequestParam,
-) -> StatusPtr {
+}
+
+/// [`ucp_tag_send_nbx`] of what does not end at once, or is checked.
+#[inline(never)]
+fn send_nbx_any(args: &SendArgs) -> StatusPtr {
+    let SendArgs { ep, buffer, count, tag, param } = *args;
     if is_on() {
         enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]);
     }
@@ -124,15 +129,14 @@ fn recv(
     if let Some(call) = Call::quick(param)
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | UNSUPPORTED | op_attr::FORCE_IMM_CMPL)
         && let Ok(of) = given(worker)
+        && let Some(plain) = of.plain()
     {
         let callback = call.callback();
         let done = call.done::<TagRecv>(callback);
         let matching = Match::tagged(tag, mask);
-        let post =
-            // SAFETY: the caller keeps buffer and callback valid until the end.
-            |plain: &ucp::Worker| unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) };
-        let posted = of.when_unlocked(post);
-        if let Some(Some(id)) = posted {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        if let Some(id) = unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) } {
+            of.begun();
             return StatusPtr(set_words_unchecked(id, of, callback));
         }
     }
@@ -244,8 +248,13 @@ pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
     param: *const RequestParam,
 ) -> StatusPtr {
     guard("ucp_tag_send_nbx", || {
-        let any = || send_nbx_any(ep, buffer, count, tag, param);
-        Ok(if is_on() { any() } else { send(ep, (buffer, count), tag, param, any) })
+        let args = SendArgs { ep, buffer, count, tag, param };
+        let any = || send_nbx_any(&args);
+        // In this order: the load between them keeps the compiler from joining the conditions.
+        if param.is_null() || is_on() {
+            return Ok(any());
+        }
+        Ok(send(ep, (buffer, count), tag, param, any))
     })
 }
 
@@ -261,7 +270,10 @@ pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
 ) -> StatusPtr {
     guard("ucp_tag_recv_nbx", || {
         let any = || recv_nbx_any(worker, buffer, count, tag, mask, param);
-        Ok(if is_on() { any() } else { recv(worker, (buffer, count), (tag, mask), param, any) })
+        if param.is_null() || is_on() {
+            return Ok(any());
+        }
+        Ok(recv(worker, (buffer, count), (tag, mask), param, any))
     })
 }
 

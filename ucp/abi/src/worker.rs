@@ -61,11 +61,18 @@ impl Worker {
         unsafe { self.shared.unlocked() }
     }
 
-    /// Runs `f` on the plain worker in mode single, for the shortest calls. `None` in other modes. // HOT
+    /// The plain worker in mode single, for the shortest calls. [`Worker::begun`] follows an operation that
+    /// has begun. // HOT
     #[inline(always)]
-    pub(crate) fn when_unlocked<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
+    pub(crate) fn plain(&self) -> Option<&ucp::Worker> {
         // SAFETY: as in `unlocked`.
-        unsafe { self.shared.when_unlocked(f) }
+        unsafe { self.shared.plain() }
+    }
+
+    /// Wakes who sleeps for work. // HOT
+    #[inline(always)]
+    pub(crate) fn begun(&self) {
+        self.shared.begun();
     }
 
     /// Runs `f` on the plain worker, in the modes of several threads inside the lock.

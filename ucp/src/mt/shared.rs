@@ -195,18 +195,18 @@ impl<'a> Unlocked<'a> {
         (shared.lock.mode() == ThreadMode::Single).then_some(Unlocked(shared))
     }
 
-    /// Runs `f` as with a value of this type, which exists only if somebody sleeps for work: a value with a
-    /// `drop` is kept in memory. // HOT
+    /// The worker of a value of this type. // HOT
     #[inline(always)]
-    pub(super) fn run<R>(shared: &Arc<Shared>, f: impl FnOnce(&Worker) -> R) -> Option<R> {
-        if shared.lock.mode() != ThreadMode::Single {
-            return None;
-        }
-        let result = f(&shared.worker);
+    pub(super) fn plain(shared: &Arc<Shared>) -> Option<&Worker> {
+        (shared.lock.mode() == ThreadMode::Single).then_some(&shared.worker)
+    }
+
+    /// Does as the drop of a value of this type. // HOT
+    #[inline(always)]
+    pub(super) fn begun(shared: &Arc<Shared>) {
         if shared.wakeup.has_work_sleepers() {
             Unlocked(shared).wake();
         }
-        Some(result)
     }
 
     #[cold]

@@ -147,13 +147,19 @@ impl SharedWorker {
         Unlocked::of(&self.shared)
     }
 
-    /// Runs `f` as while a result of [`SharedWorker::unlocked`] lives, for the shortest calls. `None` in
-    /// modes other than single. // HOT
+    /// The plain worker as [`SharedWorker::unlocked`], for the shortest calls: nothing is kept in memory to
+    /// be dropped. [`SharedWorker::begun`] follows an operation that has begun. // HOT
     /// # Safety
-    /// As for [`SharedWorker::unlocked`].
+    /// As for [`SharedWorker::unlocked`], until the result is not used any more.
     #[inline(always)]
-    pub unsafe fn when_unlocked<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
-        Unlocked::run(&self.shared, f)
+    pub unsafe fn plain(&self) -> Option<&Worker> {
+        Unlocked::plain(&self.shared)
+    }
+
+    /// Wakes who sleeps for work, after an operation of [`SharedWorker::plain`]. // HOT
+    #[inline(always)]
+    pub fn begun(&self) {
+        Unlocked::begun(&self.shared);
     }
 
     /// [`SharedWorker::with`], in mode single without a look at the thread.

@@ -3,6 +3,7 @@
 //!
 //! Skipped where there is no C compiler.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,11 +51,68 @@ fn programs_compile_with_our_headers() {
         check(program, &[&flag, "-x", "c"], &source);
     }
     // Each header alone, and in C++.
-    let headers =
-        ["ucp/api/ucp.h", "ucp/api/ucp_def.h", "ucp/api/ucp_compat.h", "ucs/type/status.h", "ucs/sys/sock.h"];
+    let headers = [
+        "ucp/api/ucp.h",
+        "ucp/api/ucp_def.h",
+        "ucp/api/ucp_compat.h",
+        "ucs/type/status.h",
+        "ucs/sys/sock.h",
+        "ucs/datastruct/list.h",
+    ];
     for header in headers {
         check(header, &[&flag, "-x", "c++"], &format!("#include <{header}>\n"));
     }
+}
+
+/// Names of the macros that a program has after including a header, but for guards and what names a build.
+fn macros(header: &str, arguments: &[&str]) -> BTreeSet<String> {
+    let mut gcc = Command::new("gcc");
+    gcc.args(arguments).args(["-dM", "-E", "-x", "c", "-include", header, "/dev/null"]);
+    let output = gcc.output().expect("gcc starts");
+    assert!(output.status.success(), "{header}: {}", String::from_utf8_lossy(&output.stderr));
+    let is_ours = |name: &&str| {
+        let is_of_ucx = ["ucp_", "uct_", "ucs_"].iter().any(|prefix| name.to_lowercase().starts_with(prefix));
+        is_of_ucx && !name.trim_end_matches('_').ends_with("_H")
+    };
+    let text = String::from_utf8(output.stdout).expect("text");
+    let names = text.lines().filter_map(|line| line.strip_prefix("#define ")?.split([' ', '(']).next());
+    names.filter(is_ours).map(str::to_owned).collect()
+}
+
+#[test]
+fn macros_of_ucx_exist_and_mean_the_same() {
+    if !has_compiler() {
+        return;
+    }
+    if !Path::new(SYSTEM).exists() {
+        return skipped("headers", format!("no {SYSTEM} (libucx-dev)"));
+    }
+    let flag = format!("-I{}", include().display());
+    // Where a build comes from; a header that includes another one.
+    let other = ["UCT_SCM_BRANCH", "UCT_SCM_VERSION", "UCS_STATS_FD_H"];
+    for header in ["ucp/api/ucp.h", "uct/api/uct.h"] {
+        let (ours, ucx) = (macros(header, &[&flag]), macros(header, &[]));
+        assert!(ucx.len() > 60, "{header}: {}", ucx.len());
+        let missing: Vec<_> = ucx.difference(&ours).filter(|name| !other.contains(&name.as_str())).collect();
+        assert!(missing.is_empty(), "{header} of ours lacks {missing:?}");
+    }
+    let run = |name: &str, arguments: &[&str]| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let program = folder.join(format!("macros.{name}.{}", std::process::id()));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/macros.c");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Wall", "-Wextra", "-Werror"]).args(arguments).arg(source).arg("-o").arg(&program);
+        let output = gcc.output().expect("gcc starts");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new(&program).output().expect("it starts");
+        std::fs::remove_file(&program).expect("it is there");
+        assert!(output.status.success(), "{name}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let ours = run("ours", &[&flag]);
+    assert!(ours.lines().count() > 10);
+    assert_eq!(ours, run("ours-optimised", &[&flag, "-O2"]));
+    assert_eq!(ours, run("ucx", &["-Wno-implicit-fallthrough", "-include", "ucs/sys/preprocessor.h"]));
 }
 
 /// Declarations of functions: the result with the name, and the arguments.

@@ -72,9 +72,12 @@ fn values() -> Vec<String> {
     let mut names = Vec::new();
     for line in all.lines() {
         let member = line.strip_prefix("    UCT_");
-        let number = line
-            .strip_prefix("#define UCT_")
-            .filter(|rest| rest.contains(' ') && !rest.contains('"') && !rest.contains("_resource"));
+        let number = line.strip_prefix("#define UCT_").filter(|rest| {
+            rest.contains(' ')
+                && !rest.contains('"')
+                && !rest.contains("_resource")
+                && !rest.contains("static")
+        });
         let Some(rest) = member.or(number) else { continue };
         let name = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
         names.push(format!("UCT_{name}"));

@@ -3,6 +3,7 @@
 #define UCP_API_UCP_DEF_H_
 
 #include <ucs/memory/memory_type.h>
+#include <ucs/sys/compiler_def.h>
 #include <ucs/sys/sock.h>
 #include <ucs/type/cpu_set.h>
 #include <ucs/type/status.h>

@@ -4,6 +4,10 @@
 
 #include <ucs/type/status.h>
 
+#include <pthread.h>
+
+#define UCS_ASYNC_PTHREAD_ID_NULL ((pthread_t)-1)
+
 #ifdef __cplusplus
 extern "C" {
 #endif

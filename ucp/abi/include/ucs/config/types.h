@@ -10,4 +10,13 @@ typedef enum {
     UCS_CONFIG_PRINT_COMMENT_DEFAULT = 1ul << 4
 } ucs_config_print_flags_t;
 
+/* An array in a structure of settings. */
+#define UCS_CONFIG_ARRAY_FIELD(_type, _name) \
+    struct { \
+        _type    *_name; \
+        unsigned count; \
+        unsigned pad; \
+    }
+#define UCS_CONFIG_STRING_ARRAY_FIELD(_name) UCS_CONFIG_ARRAY_FIELD(char*, _name)
+
 #endif

@@ -16,6 +16,7 @@ enum ucs_callbackq_flags {
     UCS_CALLBACKQ_FLAG_ONESHOT = 1 << 1
 };
 
+#define UCS_CALLBACKQ_FAST_COUNT 7
 #define UCS_CALLBACKQ_ID_NULL (-1)
 
 /* Callbacks up to the first that is null. */

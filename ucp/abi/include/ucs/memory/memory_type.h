@@ -2,7 +2,9 @@
 #ifndef UCS_MEMORY_MEMORY_TYPE_H_
 #define UCS_MEMORY_MEMORY_TYPE_H_
 
-typedef enum {
+#include <ucs/sys/compiler_def.h>
+
+typedef enum ucs_memory_type {
     UCS_MEMORY_TYPE_HOST,
     UCS_MEMORY_TYPE_CUDA,
     UCS_MEMORY_TYPE_CUDA_MANAGED,
@@ -11,6 +13,11 @@ typedef enum {
     UCS_MEMORY_TYPE_LAST,
     UCS_MEMORY_TYPE_UNKNOWN = UCS_MEMORY_TYPE_LAST
 } ucs_memory_type_t;
+
+#define UCS_MEMORY_TYPES_CPU_ACCESSIBLE (UCS_BIT(UCS_MEMORY_TYPE_HOST) | UCS_BIT(UCS_MEMORY_TYPE_ROCM_MANAGED))
+
+#define ucs_memory_type_for_each(_type) \
+    for ((_type) = UCS_MEMORY_TYPE_HOST; (_type) < UCS_MEMORY_TYPE_LAST; (_type)++)
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,6 +2,8 @@
 #ifndef UCS_TYPE_CPU_SET_H_
 #define UCS_TYPE_CPU_SET_H_
 
+#include <stddef.h>
+
 #define UCS_CPU_SETSIZE 1024
 
 typedef unsigned long int ucs_cpu_mask_t;
@@ -12,6 +14,9 @@ typedef struct {
     ucs_cpu_mask_t ucs_bits[UCS_CPU_SETSIZE / (8 * sizeof(ucs_cpu_mask_t))];
 } ucs_cpu_set_t;
 
+#define UCS_CPUELT(_cpu) ((_cpu) / UCS_NCPUBITS)
+#define UCS_CPUMASK(_cpu) ((ucs_cpu_mask_t)1 << ((_cpu) % UCS_NCPUBITS))
+
 #define UCS_CPU_ZERO(_set) \
     do { \
         unsigned _word; \
@@ -19,5 +24,38 @@ typedef struct {
             (_set)->ucs_bits[_word] = 0; \
         } \
     } while (0)
+
+/* Numbers that no set has room for change nothing. */
+#define UCS_CPU_SET(_cpu, _set) \
+    do { \
+        size_t _number = (size_t)(_cpu); \
+        if (_number < UCS_CPU_SETSIZE) { \
+            (_set)->ucs_bits[UCS_CPUELT(_number)] |= UCS_CPUMASK(_number); \
+        } \
+    } while (0)
+
+#define UCS_CPU_CLR(_cpu, _set) \
+    do { \
+        size_t _number = (size_t)(_cpu); \
+        if (_number < UCS_CPU_SETSIZE) { \
+            (_set)->ucs_bits[UCS_CPUELT(_number)] &= ~UCS_CPUMASK(_number); \
+        } \
+    } while (0)
+
+static inline int ucs_cpu_is_set(int cpu, const ucs_cpu_set_t *set)
+{
+    return (cpu >= 0) && (cpu < UCS_CPU_SETSIZE) && ((set->ucs_bits[UCS_CPUELT(cpu)] & UCS_CPUMASK(cpu)) != 0);
+}
+
+/* The first processor of the set, 0 if it is empty. */
+static inline int ucs_cpu_set_find_lcs(const ucs_cpu_set_t *set)
+{
+    int cpu = 0;
+
+    while ((cpu < UCS_CPU_SETSIZE) && !ucs_cpu_is_set(cpu, set)) {
+        ++cpu;
+    }
+    return (cpu < UCS_CPU_SETSIZE) ? cpu : 0;
+}
 
 #endif

@@ -3,13 +3,16 @@
 #define UCT_API_UCT_DEF_H_
 
 #include <ucs/async/async_fwd.h>
+#include <ucs/config/types.h>
 #include <ucs/datastruct/callbackq.h>
+#include <ucs/datastruct/list.h>
 #include <ucs/memory/memory_type.h>
 #include <ucs/sys/compiler_def.h>
 #include <ucs/sys/sock.h>
 #include <ucs/type/cpu_set.h>
 #include <ucs/type/status.h>
 #include <ucs/type/thread_mode.h>
+#include <uct/api/version.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,10 +27,12 @@ extern "C" {
 #define UCT_MD_NAME_MAX          16
 #define UCT_DEVICE_NAME_MAX      32
 #define UCT_PENDING_REQ_PRIV_LEN 40
+#define UCT_TAG_PRIV_LEN         32
 #define UCT_AM_ID_BITS           5
 #define UCT_AM_ID_MAX            (1ul << UCT_AM_ID_BITS)
 #define UCT_MEM_HANDLE_NULL      NULL
 #define UCT_INVALID_RKEY         ((uintptr_t)(-1))
+#define UCT_INLINE_API           static UCS_F_ALWAYS_INLINE
 
 /* Handles. */
 typedef struct uct_component *uct_component_h;
@@ -42,6 +47,10 @@ typedef uintptr_t uct_rkey_t;
 typedef void *uct_conn_request_h;
 typedef uint64_t uct_tag_t;
 typedef int uct_worker_cb_id_t;
+#define UCS_SYS_DEVICE_ID_MAX     UINT8_MAX
+#define UCS_SYS_DEVICE_ID_UNKNOWN UINT8_MAX
+#define UCS_SYS_BDF_NAME_MAX      16
+
 typedef uint8_t ucs_sys_device_t;
 typedef struct ucs_stats_node ucs_stats_node_t;
 typedef struct uct_md_config uct_md_config_t;

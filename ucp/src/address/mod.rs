@@ -88,7 +88,7 @@ pub struct Address {
 #[non_exhaustive]
 pub enum AddressError {
     /// Neither a packed worker address nor a 32-byte EFA raw address.
-    #[error("not a worker address ({len} bytes)")]
+    #[error("these {len} bytes do not begin a worker address")]
     NotAnAddress {
         /// Bytes given.
         len: usize,

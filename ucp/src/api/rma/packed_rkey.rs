@@ -25,7 +25,7 @@ pub(crate) fn allocated_bit(nth: usize) -> u8 {
 #[non_exhaustive]
 pub enum RkeyError {
     /// The bytes are not a remote key.
-    #[error("not a remote key ({len} bytes)")]
+    #[error("these {len} bytes do not begin a remote key")]
     NotAKey {
         /// Length of the input, bytes.
         len: usize,

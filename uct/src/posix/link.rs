@@ -1,5 +1,5 @@
-//! The writing side: an attached segment of a peer, in which packets go. Nothing blocks; whether the peer lives
-//! is checked only when its FIFO is full.
+//! The writing side: an attached segment of a peer, in which packets go. Nothing blocks; whether the peer
+//! lives is checked only when its FIFO is full.
 
 #![allow(unsafe_code)]
 

@@ -278,7 +278,7 @@ fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
         Some(handler) => handler(AmMessage { worker: worker.clone(), buf, tag, from, kind, ended }),
         None => {
             drop(AmMessage { worker: worker.clone(), buf, tag, from, kind, ended });
-            log_dropped(from, id, "no handler");
+            tracing::warn!(peer = from.0, id, "dropped an active message: its id has no handler");
         }
     }
 }

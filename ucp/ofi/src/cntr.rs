@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::abi::ops::{CntrOps, FidOps};
 use crate::abi::queue::CntrAttr;
 use crate::abi::{Fid, flags};
+use crate::deferred::Work;
 use crate::domain::Domain;
 use crate::errno::Errno;
 use crate::object::{Object, Users, checked, from_handle, given, read, store, store_handle};
@@ -27,6 +28,8 @@ pub(crate) struct Cntr {
     wait_set: *mut Fid,
     value: AtomicU64,
     errors: AtomicU64,
+    /// Deferred work that waits for it.
+    pub(crate) triggers: ucp::Triggers<Work>,
 }
 
 impl Object for Cntr {
@@ -75,6 +78,7 @@ pub(crate) fn open(
         wait_set,
         value: AtomicU64::new(0),
         errors: AtomicU64::new(0),
+        triggers: ucp::Triggers::default(),
     };
     store_handle(to, made)?;
     if !wait_set.is_null() {
@@ -98,6 +102,18 @@ impl Cntr {
         self.value.fetch_add(number, Ordering::Release);
     }
 
+    /// Sets the number of operations that have ended well.
+    pub(crate) fn set(&self, value: u64) {
+        self.value.store(value, Ordering::Release);
+    }
+
+    /// Progress of its endpoints, and deferred work that is due then.
+    fn progress(&self) {
+        self.members.progress();
+        // SAFETY: a domain is not closed before its counters.
+        unsafe { &*self.domain }.run_work();
+    }
+
     /// Number of operations that have ended, and of changes by the program.
     pub(crate) fn total(&self) -> u64 {
         let (value, errors) = (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire));
@@ -109,7 +125,7 @@ impl Cntr {
         let errors = self.errors.load(Ordering::Acquire);
         let mut spins = 0;
         loop {
-            self.members.progress();
+            self.progress();
             if self.value.load(Ordering::Acquire) >= threshold {
                 return Ok(0);
             }
@@ -142,12 +158,15 @@ fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Errno> {
     let cntr: &Cntr = given(fid)?;
     change(cntr);
     cntr.members.signal();
+    // SAFETY: a domain is not closed before its counters.
+    unsafe { &*cntr.domain }.run_work();
     Ok(0)
 }
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Cntr>(fid)?;
+        gone.members.inside().eps().for_each(|ep| ep.leave(&gone));
         crate::wait_set::leave(gone.wait_set, &gone.fid);
         // SAFETY: a domain is not closed before its counters.
         unsafe { &*gone.domain }.users().remove();
@@ -167,14 +186,14 @@ calls! {
     /// Number of operations that have ended well, after progress. // HOT
     fn cntr_read(fid: *mut Fid) -> u64 {
         let cntr: &Cntr = given(fid)?;
-        cntr.members.progress();
+        cntr.progress();
         Ok(cntr.value.load(Ordering::Acquire))
     }
 
     /// Number of operations that have failed.
     fn cntr_readerr(fid: *mut Fid) -> u64 {
         let cntr: &Cntr = given(fid)?;
-        cntr.members.progress();
+        cntr.progress();
         Ok(cntr.errors.load(Ordering::Acquire))
     }
 
@@ -183,7 +202,7 @@ calls! {
     }
 
     fn cntr_set(fid: *mut Fid, value: u64) -> c_int {
-        change(fid, |cntr| cntr.value.store(value, Ordering::Release))
+        change(fid, |cntr| cntr.set(value))
     }
 
     fn cntr_adderr(fid: *mut Fid, value: u64) -> c_int {

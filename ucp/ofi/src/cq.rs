@@ -140,6 +140,8 @@ impl Cq {
     #[inline]
     fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
         let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
+        // SAFETY: a domain is not closed before its queues.
+        unsafe { &*self.domain }.run_work();
         let inside = self.members.inside();
         let mut has_error = self.drain(&inside, &mut out);
         if out.filled == 0 && !has_error {

@@ -9,6 +9,7 @@ use crate::abi::info::Info;
 use crate::abi::ops::{DomainOps, FidOps, MrOps};
 use crate::abi::queue::{AvAttr, CntrAttr, CqAttr};
 use crate::abi::{Fid, flags};
+use crate::deferred::WorkQueue;
 use crate::ep::OP_SIZE;
 use crate::errno::Errno;
 use crate::fabric::Fabric;
@@ -35,6 +36,8 @@ pub(crate) struct Domain {
     /// Capabilities with which it was opened.
     pub(crate) caps: u64,
     pub(crate) av_type: u32,
+    /// Deferred work.
+    pub(crate) work: WorkQueue,
 }
 
 impl Domain {
@@ -71,7 +74,7 @@ impl Object for Domain {
     }
 }
 
-static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control);
+static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
 
 static OPS: DomainOps = DomainOps {
     size: size_of::<DomainOps>(),
@@ -139,6 +142,7 @@ pub(crate) fn open(
         keys: KeyMode::of(attr.mr_mode),
         caps: info.caps,
         av_type: attr.av_type,
+        work: WorkQueue::default(),
     };
     store_handle(to, made)?;
     fabric.users().add();
@@ -150,6 +154,11 @@ calls! {
         let gone = from_handle::<Domain>(fid)?;
         gone.fabric().users().remove();
         Ok(0)
+    }
+
+    fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let domain: &Domain = checked(fid)?;
+        domain.control_work(command, arg)
     }
 
     fn av_open(fid: *mut Fid, attr: *mut AvAttr, av: *mut *mut Fid, context: *mut c_void) -> c_int {

@@ -12,6 +12,7 @@
 //! | `provider`, `params`, `info` | the provider, its configuration, and its answers to `fi_getinfo` |
 //! | `fabric`, `domain` | the objects that others are made from |
 //! | `pep`, `sockaddr` | passive endpoints, requests to be connected; socket addresses |
+//! | `deferred` | work that starts when a counter reaches a threshold |
 //! | `av`, `cq`, `cntr`, `eq`, `mr`, `wait` | address vectors, queues, counters, memory regions |
 //! | `poll`, `wait_set` | poll sets and wait sets |
 //! | `ep` | endpoints: an endpoint is a worker of the engine |
@@ -27,6 +28,7 @@ mod abi;
 mod av;
 mod cntr;
 mod cq;
+mod deferred;
 mod domain;
 mod ep;
 mod eq;

@@ -199,6 +199,13 @@ fn receives_that_endpoints_share() {
 }
 
 #[test]
+fn work_that_waits_for_counters() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/deferred.c", tls, &[]);
+    }
+}
+
+#[test]
 fn one_thread_at_a_time() {
     for threading in ["3", "4", "5"] {
         rdm("posix", &[threading]);

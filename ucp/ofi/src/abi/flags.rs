@@ -117,6 +117,9 @@ pub(crate) const ALIAS: i32 = 4;
 pub(crate) const GETWAIT: i32 = 5;
 pub(crate) const ENABLE: i32 = 6;
 pub(crate) const BACKLOG: i32 = 7;
+pub(crate) const QUEUE_WORK: i32 = 11;
+pub(crate) const CANCEL_WORK: i32 = 12;
+pub(crate) const FLUSH_WORK: i32 = 13;
 pub(crate) const GETWAITOBJ: i32 = 16;
 
 pub(crate) const OPT_ENDPOINT: i32 = 0;

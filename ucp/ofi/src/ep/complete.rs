@@ -30,6 +30,8 @@ pub(crate) struct Op {
     pub is_reported: bool,
     /// Copy of the data; null: none.
     pub copy: *mut InjectBuf,
+    /// Null, or of deferred work: the counter of its end, or [`NO_CNTR`].
+    pub cntr: *const Cntr,
     /// Neighbours in the list of receives that run.
     pub next: *mut Op,
     pub previous: *mut Op,
@@ -38,8 +40,11 @@ pub(crate) struct Op {
 /// Bytes of an [`Op`].
 pub(crate) const OP_SIZE: usize = size_of::<Op>();
 
+/// Stands for the counter of deferred work that has none.
+pub(super) const NO_CNTR: *const Cntr = std::ptr::without_provenance(1);
+
 impl Op {
-    pub(crate) fn new(context: *mut c_void, flags: u64, is_reported: bool) -> Op {
+    pub(crate) fn new(context: *mut c_void, flags: u64, is_reported: bool, cntr: *const Cntr) -> Op {
         Op {
             context,
             flags,
@@ -47,6 +52,7 @@ impl Op {
             room: 0,
             is_reported,
             copy: std::ptr::null_mut(),
+            cntr,
             next: std::ptr::null_mut(),
             previous: std::ptr::null_mut(),
         }
@@ -230,7 +236,8 @@ impl Ep {
             flags::READ => &self.reads,
             _ => &self.writes,
         };
-        self.tx.report(self, cntr.get(), op.is_reported, &entry);
+        let cntr = if op.cntr.is_null() { cntr.get() } else { self.end_deferred(op, cntr.get(), &entry) };
+        self.tx.report(self, cntr, op.is_reported, &entry);
     }
 
     /// Reports the end of a receive. `cut_message` is the message of one that was too short. // HOT
@@ -257,7 +264,9 @@ impl Ep {
                 entry.source = self.source_of(message.from);
             }
         }
-        self.rx.report(self, self.rx.cntr.get(), op.is_reported, &entry);
+        let cntr = self.rx.cntr.get();
+        let cntr = if op.cntr.is_null() { cntr } else { self.end_deferred(op, cntr, &entry) };
+        self.rx.report(self, cntr, op.is_reported, &entry);
     }
 
     /// Memory for a copy of a message.

@@ -77,7 +77,7 @@ impl Face {
     }
 
     /// The endpoint of a call on a slow path: the class of its handle is checked.
-    pub(super) fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
+    pub(crate) fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
         let face: &Face = checked(fid)?;
         Ok((face.ep(), face))
     }

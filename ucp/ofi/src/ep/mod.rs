@@ -5,6 +5,7 @@
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
 //! | `face.rs` | handles of an endpoint: its own, and aliases |
 //! | `stx.rs`, `srx.rs` | shared transmit contexts, shared receive contexts |
+//! | `deferred.rs` | operations of deferred work |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
@@ -19,6 +20,7 @@ mod atomic;
 mod atomics;
 pub(crate) mod complete;
 mod connection;
+mod deferred;
 mod face;
 mod msg;
 mod multi_recv;
@@ -38,6 +40,7 @@ mod transmit;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use ucp::mt::{ProgressThread, SharedWorker};
@@ -52,11 +55,12 @@ use crate::info::EpKind;
 use crate::object::{Object, Users};
 
 use complete::{Entry, InjectBuf, Running};
-use face::Face;
 use peers::Peers;
 
 pub(crate) use atomic::query_atomic;
 pub(crate) use complete::OP_SIZE;
+pub(crate) use deferred::DeferredCalls;
+pub(crate) use face::Face;
 pub(crate) use setup::{open, store_name};
 
 /// One direction of an endpoint: where its completions go.
@@ -110,6 +114,10 @@ pub(crate) struct Ep {
     remote_reads: Cell<*const Cntr>,
     remote_writes: Cell<*const Cntr>,
     served: Cell<ucp::ServedOps>,
+    /// Counter of operations that start now, if they are deferred work: see [`complete::Op::cntr`].
+    deferred: Cell<*const Cntr>,
+    /// Counters of deferred work that are not bound.
+    joined: Mutex<Vec<*const Cntr>>,
     peers: Peers,
     /// Receives that run, to be cancelled by their context.
     running: Running,

@@ -56,6 +56,9 @@ impl Ep {
                 matching = self.with_peer(plain, recv.from, |ep| Ok(matching.from(ep)))?;
             }
             if recv.flags & (LOOKS | flags::MULTI_RECV) != 0 {
+                if !self.deferred.get().is_null() {
+                    return Err(refuse_flags(recv.flags));
+                }
                 return match recv.flags & LOOKS {
                     0 => self.recv_multi(plain, recv, matching),
                     _ => self.peek(plain, recv, matching),
@@ -68,9 +71,11 @@ impl Ep {
     /// Record of a receive. // HOT
     #[inline(always)]
     pub(super) fn new_recv(&self, recv: &Recv<'_>) -> Op {
-        let is_reported = !self.rx.is_selective.get() || recv.flags & flags::COMPLETION != 0;
+        let cntr = self.deferred.get();
+        let reports_all = !self.rx.is_selective.get() && cntr.is_null();
+        let is_reported = reports_all || recv.flags & flags::COMPLETION != 0;
         let shown_flags = flags::RECV | if recv.tag.is_some() { flags::TAGGED } else { flags::MSG };
-        Op::new(recv.context, shown_flags, is_reported)
+        Op::new(recv.context, shown_flags, is_reported, cntr)
     }
 
     // HOT

@@ -142,6 +142,8 @@ pub(crate) fn open(
         remote_reads: Cell::new(std::ptr::null()),
         remote_writes: Cell::new(std::ptr::null()),
         served: Cell::default(),
+        deferred: Cell::new(std::ptr::null()),
+        joined: Default::default(),
         peers: Default::default(),
         running: Default::default(),
         multi_recvs: RefCell::default(),
@@ -197,7 +199,7 @@ impl Ep {
     }
 
     /// Counters of the endpoint, by the flag that binds each.
-    fn counters(&self) -> [(u64, &Cell<*const Cntr>); 6] {
+    pub(super) fn counters(&self) -> [(u64, &Cell<*const Cntr>); 6] {
         [
             (flags::SEND, &self.tx.cntr),
             (flags::RECV, &self.rx.cntr),
@@ -266,6 +268,7 @@ impl Ep {
             stx.users().remove();
         }
         self.unbind_srx();
+        self.leave_all();
         if let Some(av) = self.av() {
             av.remove_ep(self);
             self.av.set(std::ptr::null());

@@ -58,8 +58,10 @@ impl Ep {
         context: *mut c_void,
         is_silent: bool,
     ) -> Op {
-        let is_selected = !self.tx.is_selective.get() || op_flags & flags::COMPLETION != 0;
-        Op::new(context, shown, is_selected && !is_silent)
+        let cntr = self.deferred.get();
+        let reports_all = !self.tx.is_selective.get() && cntr.is_null();
+        let is_selected = reports_all || op_flags & flags::COMPLETION != 0;
+        Op::new(context, shown, is_selected && !is_silent, cntr)
     }
 
     /// Copies what the caller may change after the call.

@@ -122,7 +122,7 @@ impl EpKind {
     /// Capabilities given if asked for by name only, as they have a cost.
     pub(super) const fn extra(self) -> u64 {
         match self {
-            EpKind::Rdm | EpKind::Msg => flags::RMA_EVENT,
+            EpKind::Rdm | EpKind::Msg => flags::RMA_EVENT | flags::TRIGGER,
             EpKind::Dgram => 0,
         }
     }

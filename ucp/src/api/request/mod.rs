@@ -4,3 +4,4 @@ pub(crate) mod buf;
 pub(crate) mod handles;
 pub(crate) mod memory;
 pub(crate) mod scope;
+pub(crate) mod triggers;

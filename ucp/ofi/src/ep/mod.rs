@@ -93,6 +93,8 @@ pub(crate) struct Ep {
     name: Vec<u8>,
     av: Cell<*const Av>,
     is_enabled: Cell<bool>,
+    /// Enabled, and receives are its own.
+    can_recv: Cell<bool>,
     /// Enabled, and connected if the type asks for that. The thread of connections sets it, too.
     can_send: AtomicBool,
     kind: EpKind,
@@ -102,8 +104,7 @@ pub(crate) struct Ep {
     /// Whether it was opened for a shared transmit context, and the one that is bound.
     shares_tx: bool,
     stx: Cell<*const stx::Stx>,
-    /// Whether it was opened for a shared receive context, and the one that is bound.
-    shares_rx: bool,
+    /// The shared receive context that is bound.
     srx: Cell<*const srx::Srx>,
     tx: Direction,
     rx: Direction,
@@ -178,7 +179,7 @@ impl Ep {
             unsafe { self.shared.adopt() };
             let _ = self.shared.progress();
         }
-        if self.caps & remote_writes::KEPT != 0 || self.shares_rx {
+        if self.caps & remote_writes::KEPT != 0 {
             let _ = self.inside(|plain| self.collect_kept(plain));
         }
     }

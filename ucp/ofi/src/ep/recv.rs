@@ -37,12 +37,8 @@ impl Ep {
             return Err(refuse_flags(recv.flags));
         }
         self.inside(|plain| {
-            if !self.is_enabled.get() {
-                return Err(Errno::OPBADSTATE);
-            }
-            if self.shares_rx {
-                tracing::debug!("a receive is posted at the shared context of the endpoint");
-                return Err(Errno::OPBADSTATE);
+            if !self.can_recv.get() {
+                return Err(refuse_recv(self.is_enabled.get()));
             }
             if !self.rx.has_room() {
                 self.progress();
@@ -115,6 +111,14 @@ impl Ep {
         }
         Ok(0)
     }
+}
+
+#[cold]
+fn refuse_recv(is_enabled: bool) -> Errno {
+    if is_enabled {
+        tracing::debug!("receives of the endpoint are posted at its shared context");
+    }
+    Errno::OPBADSTATE
 }
 
 #[cold]

@@ -7,7 +7,9 @@ use crate::abi::queue::CqTaggedEntry;
 use crate::abi::{ADDR_UNSPEC, flags};
 
 /// Capabilities of endpoints for which the engine keeps something.
-pub(super) const KEPT: u64 = flags::RMA | flags::MULTI_RECV | flags::RMA_EVENT;
+pub(super) const KEPT: u64 = flags::RMA | flags::MULTI_RECV | flags::RMA_EVENT | SHARED_RX;
+/// Bit of [`Ep::caps`] that no capability has: the endpoint takes receives of a shared context.
+pub(super) const SHARED_RX: u64 = 1 << 63;
 
 impl Ep {
     /// Moves what the engine has kept to the ring of receives, as far as that has room. Inside the
@@ -23,7 +25,7 @@ impl Ep {
         if self.caps & flags::RMA_EVENT != 0 {
             self.count_served(plain);
         }
-        if self.shares_rx {
+        if self.shares_rx() {
             self.take_shared(plain);
         }
     }
@@ -69,6 +71,6 @@ impl Ep {
 
     /// Whether a sleeper has to look by itself, as the thread that makes progress tells nobody of these.
     pub(crate) fn keeps_unreported(&self) -> bool {
-        (self.caps & KEPT != 0 || self.shares_rx) && self.domain().has_progress_thread
+        self.caps & KEPT != 0 && self.domain().has_progress_thread
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::connection::{self, Connection};
 use super::face::Face;
+use super::remote_writes::SHARED_RX;
 use super::stx::Stx;
 use super::{Direction, Ep};
 use crate::abi::info::Info;
@@ -123,17 +124,17 @@ pub(crate) fn open(
         users: Users::default(),
         progress_thread: RefCell::new(progress_thread),
         shared,
-        caps: info.caps,
+        caps: info.caps & !SHARED_RX | if shares_rx { SHARED_RX } else { 0 },
         name,
         av: Cell::new(std::ptr::null()),
         is_enabled: Cell::new(false),
+        can_recv: Cell::new(false),
         can_send: AtomicBool::new(false),
         kind,
         address_mask: if kind == EpKind::Msg { 0 } else { ADDR_UNSPEC },
         connection,
         shares_tx,
         stx: Cell::new(std::ptr::null()),
-        shares_rx,
         srx: Cell::new(std::ptr::null()),
         tx: direction(tx.map_or(2048, |attr| attr.size)),
         rx: direction(rx.map_or(4096, |attr| attr.size)),
@@ -225,7 +226,7 @@ impl Ep {
             tracing::error!("fi_enable: no shared transmit context is bound");
             return Err(Errno::OPBADSTATE);
         }
-        if self.shares_rx && self.srx.get().is_null() {
+        if self.shares_rx() && self.srx.get().is_null() {
             tracing::error!("fi_enable: no shared receive context is bound");
             return Err(Errno::OPBADSTATE);
         }
@@ -241,6 +242,7 @@ impl Ep {
             }
         }
         self.is_enabled.set(true);
+        self.can_recv.set(!self.shares_rx());
         if self.kind != EpKind::Msg {
             self.can_send.store(true, Ordering::Relaxed);
         }

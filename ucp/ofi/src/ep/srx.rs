@@ -8,6 +8,7 @@ use ucp::{Iov, Layout, Match, SharedRecvs};
 
 use super::Ep;
 use super::recv::Recv;
+use super::remote_writes::SHARED_RX;
 use super::send::Memory;
 use crate::abi::info::RxAttr;
 use crate::abi::ops::{EpOps, FidOps};
@@ -186,9 +187,14 @@ impl Ep {
         }
     }
 
+    /// Whether it was opened for a shared receive context.
+    pub(super) fn shares_rx(&self) -> bool {
+        self.caps & SHARED_RX != 0
+    }
+
     /// Binds a shared receive context.
     pub(super) fn bind_srx(&self, srx: &Srx) -> Result<(), Errno> {
-        if !self.shares_rx || !self.srx.get().is_null() {
+        if !self.shares_rx() || !self.srx.get().is_null() {
             return Err(Errno::INVAL);
         }
         self.srx.set(srx);

@@ -14,7 +14,7 @@ use crate::rdm::RecvKind;
 ///
 /// ```
 /// # use ucp::{Context, EpParams, Match, SharedRecvs};
-/// # let context = Context::from_env().unwrap();
+/// # let context = Context::new().unwrap();
 /// let workers = [context.worker().unwrap(), context.worker().unwrap()];
 /// let shared = SharedRecvs::default();
 /// shared.post(Match::untagged(), vec![0; 64]);

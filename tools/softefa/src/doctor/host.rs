@@ -220,7 +220,7 @@ impl Path {
                 format!("a firewall of this host forbids to send to {ip} port {port} (fix: nft list ruleset)")
             }
             // A host that is up refuses a connection, or accepts it.
-            _ => match TcpStream::connect_timeout(&self.to.into(), PATIENCE) {
+            _ => match TcpStream::connect_timeout(&self.to, PATIENCE) {
                 Err(e) if e.kind() != ErrorKind::ConnectionRefused => {
                     format!(
                         "{ip} does not answer at all: it is down or cut off, or a firewall drops all (fix: ping {ip})"

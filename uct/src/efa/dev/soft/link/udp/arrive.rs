@@ -87,6 +87,21 @@ impl State {
     }
 }
 
+/// The end of a connection, in words for its user.
+fn cause_of(death: Death) -> &'static str {
+    match death {
+        Death::Unreachable => {
+            "it has never answered. Nobody listens there, a firewall drops the datagrams, or the two hosts have \
+             different secrets (SOFTEFA_SECRET_FILE): `softefa doctor` tells which"
+        }
+        Death::Unresponsive => "it no longer answers",
+        Death::Undelivered { .. } => "its path drops long datagrams",
+        Death::Restarted => "another process is at its address now",
+        Death::Violation => "it breaks the rules of the protocol",
+        Death::Disconnected => "the connection was closed here",
+    }
+}
+
 impl Sink for State {
     fn on_accept(&mut self, ep: EpId, node: u64) {
         tracing::debug!("fe80::{node:x} at {} has connected", self.from);
@@ -108,8 +123,8 @@ impl Sink for State {
                 self.me,
                 self.addr_of(node).map_or_else(|| "?".into(), |addr| addr.ip().to_string())
             );
-        } else if self.peers.get(&ep).is_some_and(|peer| peer.outstanding != 0) {
-            tracing::warn!("the software EFA device loses fe80::{node:x}: {why:?}");
+        } else if let Some(peer) = self.peers.get(&ep).filter(|peer| peer.outstanding != 0) {
+            tracing::warn!("requests to {} (fe80::{node:x}) end: {}", peer.addr, cause_of(why));
         }
         self.end_peer(ep, status);
     }

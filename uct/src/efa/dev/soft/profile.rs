@@ -122,8 +122,8 @@ ucs::config_table! {
         /// Peers that are reached over UDP: those of other hosts (y), all (all), or none. SOFTEFA_NET implies
         /// y.
         pub udp: UdpUse = "n", key "UDP";
-        /// Interface name, address, or network such as 10.0.0.0/8 or fd00::/8, at which the device listens. Empty:
-        /// the loopback interface.
+        /// Interface name, address, or network such as 10.0.0.0/8 or fd00::/8, at which the device listens.
+        /// Empty: the loopback interface.
         pub net: String = "", key "NET";
         /// Address, with or without a port, by which peers reach this host. Empty: the one it listens
         /// at.

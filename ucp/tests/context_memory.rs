@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
-use ucp::{Access, AllocParams, AtomicOp, Context, Ep, EpParams, MapParams, MemError, Rkey, Worker};
+use ucp::{
+    Access, AllocParams, AtomicOp, Context, Ep, EpParams, MapParams, MemError, Rkey, ServedOps, Worker,
+};
 
 const LEN: usize = 256 << 10;
 
@@ -81,7 +83,7 @@ fn two_workers_serve_one_key(tls: &str) {
         // By one key for devices and packets, as libfabric has them.
         let key = mem.libfabric_key();
         assert_eq!(key, mem.libfabric_key());
-        let keys = [0, 1].map(|n| job.eps[n].libfabric_rkey(key));
+        let keys = [0, 1].map(|n| Rkey::from_libfabric_key(&job.eps[n], key));
         used_through_both(&job, mem.addr(), [&keys[0], &keys[1]]);
         assert_eq!(mem.word(0), 45);
     }
@@ -104,7 +106,7 @@ fn own_keys_and_offsets(tls: &str) {
     used_through_both(&job, mem.addr(), [&key, &key]);
     assert_eq!(mem.word(0), 15);
     // Three gets and three fetching atomic operations; flushes may write, too.
-    let [one, two] = [0, 1].map(|n| job.servers[n].served_ops());
+    let [one, two] = [0, 1].map(|n| ServedOps::of(&job.servers[n]));
     assert_eq!(one.reads + two.reads, 6);
     assert!(one.writes + two.writes >= 3);
     for (addr, number) in [(0x100 + LEN as u64, 7), (0xff, 7), (other.as_ptr().addr() as u64, 9)] {

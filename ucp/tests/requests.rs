@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Pair, bytes, context, ends};
 use ucp::{
     Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
-    TAG_MASK_FULL, Worker, flush_ep_raw, flush_worker_raw,
+    TAG_MASK_FULL, Worker, cancel_now, flush_ep_raw, flush_worker_raw,
 };
 use ucs::Status;
 
@@ -242,12 +242,12 @@ fn a_cancel_ends_within_the_call(tls: &str) {
     let called = unsafe { post(&pair.b, 9, &mut third, noting(&ends)) };
     // The end of the first waits for progress, and is not this one's.
     assert!(pair.b.cancel(early) && ends.borrow().is_empty());
-    assert!(pair.b.cancel_now(plain));
+    assert!(cancel_now(&pair.b, plain));
     assert_eq!(plain.status(), Some(Status::Canceled));
     assert!(ends.borrow().is_empty());
-    assert!(pair.b.cancel_now(called));
+    assert!(cancel_now(&pair.b, called));
     assert_eq!(ends.borrow()[..], [(called, Some(Status::Canceled), Err(Error::Cancelled))], "{tls}");
-    assert!(!pair.b.cancel_now(called), "it has ended");
+    assert!(!cancel_now(&pair.b, called), "it has ended");
     pair.until(|| ends.borrow().len() == 2);
     assert_eq!(ends.borrow()[1].0, early);
 }

@@ -184,7 +184,7 @@ entry! {
     /// within this call if it is a send or a receive.
     fn ucp_request_cancel(worker: *mut Worker, request: *mut c_void) {
         let id = id_of(request)?;
-        checked(worker)?.inside(|plain| plain.cancel_now(id)).map(drop)
+        checked(worker)?.inside(|plain| ucp::cancel_now(plain, id)).map(drop)
     }
 
     /// Makes a request for [`UCP_OP_ATTR_FIELD_REQUEST`](crate::types::op_attr::REQUEST), one operation at a

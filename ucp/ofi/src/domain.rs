@@ -61,7 +61,7 @@ impl Domain {
     pub(crate) fn rkey(&self, ep: &ucp::Ep, key: u64) -> Rkey {
         match u32::try_from(key) {
             Ok(key) if self.has_own_keys() => Rkey::from_program_key(key),
-            _ => ep.libfabric_rkey(key),
+            _ => Rkey::from_libfabric_key(ep, key),
         }
     }
 }

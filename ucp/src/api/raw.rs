@@ -15,7 +15,7 @@ use crate::api::ep::handle::Ep;
 use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::{ContigBuf, RecvArgs, RecvBuf, RecvStatus, SendBuf};
+use crate::rdm::{ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf, take_cancelled};
 use crate::wire::MsgClass;
 
 /// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
@@ -31,6 +31,23 @@ pub unsafe fn flush_worker_raw(worker: &Worker, done: Option<Callback>) -> Resul
 pub unsafe fn flush_ep_raw(ep: &Ep, done: Option<Callback>) -> Result<RequestId, Error> {
     let of = Some(ep.state().clone());
     ep.worker().core().start_flush(of, (Nanos::NEVER, OnTimeout::EndFlush), done)
+}
+
+/// Cancels an operation as [`Worker::cancel`]. The callback of a send or receive is called, or its waker
+/// woken, before this returns.
+pub fn cancel_now(worker: &Worker, request: RequestId) -> bool {
+    let mut core = worker.core();
+    let token = core.reqs.token(request);
+    if !core.cancel(request) {
+        return false;
+    }
+    let ended = token.filter(|token| take_cancelled(&mut core.engine, *token));
+    let action = ended.and_then(|token| core.reqs.complete_token(token, Err(OpError::Cancelled)));
+    drop(core);
+    if let Some(action) = action {
+        worker.inner.run(action);
+    }
+    true
 }
 
 /// Sends `len` bytes at `buf` with a tag within the call, or not at all. Returns whether it sent: short

@@ -94,10 +94,11 @@ pub use op::{
 };
 pub use peers::Peers;
 pub use peers::conversation::Conversation;
+pub use peers::counters::served;
 pub use peers::peer::FailedLane;
 pub use peers::strangers::{has_strangers, mark_connected, reap_strangers};
 pub use peers::wires::Wires;
-pub use pending::Pending;
+pub use pending::{Pending, take_cancelled};
 pub use protocol::{Kind, Protocol, Sync};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
@@ -222,18 +223,6 @@ impl Engine {
     #[inline]
     pub fn take_event(&mut self) -> Option<EngineEvent> {
         self.pending.events.pop_front()
-    }
-
-    /// Takes the event that a cancel has just added: the end of the send or receive with this user value.
-    #[cold]
-    pub fn take_cancelled(&mut self, user: u64) -> bool {
-        let is_it = |event: &EngineEvent| match *event {
-            EngineEvent::SendDone { user: of, result: Err(OpError::Cancelled) } => of == user,
-            EngineEvent::RecvDone { user: of, result: Err(OpError::Cancelled) } => of == user,
-            _ => false,
-        };
-        let events = &mut self.pending.events;
-        events.iter().rposition(is_it).is_some_and(|at| events.remove(at).is_some())
     }
 
     /// True if an unexpected message of this kind waits. // HOT

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
+use crate::rdm::Engine;
 use crate::rdm::ids::{LaneId, PeerId};
 use crate::rdm::io::Reg;
 use crate::rdm::recv::held_packets::HeldPackets;
+use crate::rdm::status::OpError;
 use crate::rdm::types::{EngineConfig, EngineEvent};
 
 /// Lists of work that waits for room, time, a wire or memory, the events to be taken, and the packet bytes
@@ -57,4 +59,16 @@ impl Pending {
             rng: u64::from(cfg.nonce),
         }
     }
+}
+
+/// Takes the event that a cancel has just added: the end of the send or receive with this user value.
+#[cold]
+pub fn take_cancelled(engine: &mut Engine, user: u64) -> bool {
+    let is_it = |event: &EngineEvent| match *event {
+        EngineEvent::SendDone { user: of, result: Err(OpError::Cancelled) } => of == user,
+        EngineEvent::RecvDone { user: of, result: Err(OpError::Cancelled) } => of == user,
+        _ => false,
+    };
+    let events = &mut engine.pending.events;
+    events.iter().rposition(is_it).is_some_and(|at| events.remove(at).is_some())
 }

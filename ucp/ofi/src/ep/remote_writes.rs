@@ -32,7 +32,7 @@ impl Ep {
 
     /// Counts what peers have done with memory of this process.
     fn count_served(&self, plain: &ucp::Worker) {
-        let (now, before) = (plain.served_ops(), self.served.get());
+        let (now, before) = (ucp::ServedOps::of(plain), self.served.get());
         self.served.set(now);
         let new = [
             (&self.remote_reads, now.reads - before.reads),

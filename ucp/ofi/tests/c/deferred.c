@@ -121,7 +121,7 @@ static void messages(void)
     struct fi_op_tagged recv = { ep, { &to, NULL, 1, FI_ADDR_UNSPEC, 7, 0, &to, 0 }, FI_COMPLETION };
     struct fi_deferred_work works[2] = { work_at(3, FI_OP_TSEND, &send), work_at(2, FI_OP_TRECV, &recv) };
     struct fi_op_msg hello = { ep, { &from, NULL, 1, self, &hello, 0 }, FI_COMPLETION };
-    struct fi_deferred_work at_once = work_at(3, FI_OP_SEND, &hello);
+    struct fi_deferred_work immediate = work_at(3, FI_OP_SEND, &hello);
 
     memset(out, 'a', sizeof(out));
     queue(&works[0]);
@@ -142,7 +142,7 @@ static void messages(void)
     CHECK(fi_cntr_read(done) == 2 && fi_cntr_read(sent) == 0);
     /* The threshold has been reached before, and the operation asks for its completion. */
     OK(fi_recv(ep, in, 64, NULL, FI_ADDR_UNSPEC, in));
-    queue(&at_once);
+    queue(&immediate);
     CHECK(entry_of(rx).op_context == in && entry_of(tx).op_context == &hello);
     CHECK(fi_cntr_read(done) == 3 && fi_cntr_read(sent) == 1);
     OK(fi_cntr_seterr(start, 0));

@@ -565,17 +565,6 @@ impl WorkerCore {
             Some(Role::Announced | Role::Unstarted) | None => false,
         }
     }
-
-    /// As [`WorkerCore::cancel`]. A send or receive ends at once; what its end runs is returned.
-    pub(crate) fn cancel_now(&mut self, id: RequestId) -> (bool, Option<Action>) {
-        let token = self.reqs.token(id);
-        if !self.cancel(id) {
-            return (false, None);
-        }
-        let ended = token.filter(|token| self.engine.take_cancelled(*token));
-        let action = ended.and_then(|token| self.reqs.complete_token(token, Err(OpError::Cancelled)));
-        (true, action)
-    }
 }
 
 /// Panics in a child that has inherited a worker, whose memory and devices are its parent's. `forks` is their

@@ -31,7 +31,7 @@ impl MapParams {
     }
 
     /// Registers the memory with no device, so that each access is a packet that a worker serves and counts
-    /// ([`Worker::served_ops`]).
+    /// ([`ServedOps`](crate::ServedOps)).
     pub fn only_packets(self) -> MapParams {
         MapParams { only_packets: true, ..self }
     }

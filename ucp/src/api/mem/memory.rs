@@ -284,7 +284,7 @@ impl Mem {
 
     /// Key of the memory for libfabric, whose keys serve packets and devices: that of the `efa` device where
     /// this is the only one of the context and has registered the memory, else [`Mem::key`]. Peers make a
-    /// remote key of it by [`Ep::libfabric_rkey`](crate::Ep::libfabric_rkey).
+    /// remote key of it by [`Rkey::from_libfabric_key`](crate::Rkey::from_libfabric_key).
     pub fn libfabric_key(&self) -> u64 {
         let mut devices = self.domains.iter().filter(|(_, domain)| domain.tl == EFA);
         let (Some((only, _)), None) = (devices.next(), devices.next()) else { return self.key.0 };

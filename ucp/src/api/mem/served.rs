@@ -1,7 +1,7 @@
 //! Counts of what peers have done with memory of this process by packets.
 
 use crate::api::worker::handle::Worker;
-use crate::rdm::RmaProtocol;
+use crate::rdm::{RmaProtocol, served};
 
 /// Number of operations of peers that a worker has served by packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -13,12 +13,12 @@ pub struct ServedOps {
     pub writes: u64,
 }
 
-impl Worker {
-    /// Counts operations of peers on memory of this process that the worker has served by packets. Operations
+impl ServedOps {
+    /// Counts operations of peers on memory of this process that a worker has served by packets. Operations
     /// of devices, kernel copies and mappings are in no count.
-    pub fn served_ops(&self) -> ServedOps {
-        let core = self.core();
-        let served = core.engine.peers().served();
+    pub fn of(worker: &Worker) -> ServedOps {
+        let core = worker.core();
+        let served = served(core.engine.peers());
         let mut all = ServedOps::default();
         for (protocol, traffic) in RmaProtocol::ALL.into_iter().zip(served) {
             *(if protocol.is_read() { &mut all.reads } else { &mut all.writes }) += traffic.msgs;

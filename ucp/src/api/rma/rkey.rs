@@ -84,23 +84,21 @@ impl Ep {
 /// The transport whose devices and keys are libfabric's, too.
 pub(crate) const EFA: &str = "efa";
 
-impl Ep {
-    /// Remote key of memory of the peer, of a key of libfabric: a peer's `fi_mr_key`, or
+impl Rkey {
+    /// Remote key of memory of an endpoint's peer, of a key of libfabric: a peer's `fi_mr_key`, or
     /// [`Mem::libfabric_key`](crate::Mem::libfabric_key). A key of 32 bits is one of the peer's only `efa`
     /// device. On lanes of that transport it names the memory to devices and in packets; on others, in
     /// packets.
-    pub fn libfabric_rkey(&self, key: u64) -> Rkey {
+    pub fn from_libfabric_key(ep: &Ep, key: u64) -> Rkey {
         let Ok(device_key) = u32::try_from(key) else { return Rkey::from_key(key) };
-        let core = self.worker().core_keep_idle();
-        let lane = self.state().lane().and_then(|lane| core.lanes.get(usize::from(lane.0)));
+        let core = ep.worker().core_keep_idle();
+        let lane = ep.state().lane().and_then(|lane| core.lanes.get(usize::from(lane.0)));
         match lane {
             Some(lane) if lane.iface.attr().tl == EFA => Rkey::from_device_key(key),
             _ => Rkey::from_key(KeySpace::Device.key(device_key)),
         }
     }
-}
 
-impl Rkey {
     /// Remote key of memory to which its owner has given this key ([`crate::MapParams::key`]).
     pub fn from_program_key(key: u32) -> Rkey {
         Rkey::from_key(KeySpace::Program.key(key))

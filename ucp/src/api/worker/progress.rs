@@ -30,8 +30,9 @@ use crate::rdm::{RdmStats, RecvStatus};
 
 impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here and in
-    /// [`Worker::cancel_now`] are callbacks called and wakers woken; callbacks may call `progress`. Returns
-    /// the number of events. Ends after one short message: the next call polls other lanes first. // HOT
+    /// [`cancel_now`](crate::cancel_now) are callbacks called and wakers woken; callbacks may call
+    /// `progress`. Returns the number of events. Ends after one short message: the next call polls other
+    /// lanes first. // HOT
     ///
     /// # Panics
     /// In a forked child, which needs a worker of its own.
@@ -178,16 +179,6 @@ impl Worker {
     /// Cancels an operation. Returns true if it will end with [`Error::Cancelled`].
     pub fn cancel(&self, request: RequestId) -> bool {
         self.core().cancel(request)
-    }
-
-    /// As [`Worker::cancel`]; the callback of a send or receive is called, or its waker woken, before this
-    /// returns.
-    pub fn cancel_now(&self, request: RequestId) -> bool {
-        let (is_cancelled, action) = self.core().cancel_now(request);
-        if let Some(action) = action {
-            self.inner.run(action);
-        }
-        is_cancelled
     }
 
     /// Drops a request. The callback is still called; the buffer must stay valid until completion.

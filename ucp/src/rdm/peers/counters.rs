@@ -100,18 +100,17 @@ impl Peers {
         stats
     }
 
-    /// Returns the one-sided operations served for peers, by [`RmaProtocol`] (in order of
-    /// [`RmaProtocol::ALL`]).
-    pub fn served(&self) -> &[Traffic] {
-        &self.counters.stats.served
-    }
-
     /// Returns all counters since the engine was made. Goes over all peers.
     pub fn stats(&self) -> RdmStats {
         let mut all = self.counters.stats.clone();
         self.table.all_short_counters().for_each(|short| all.add(short));
         all
     }
+}
+
+/// One-sided operations served for peers, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
+pub fn served(peers: &Peers) -> &[Traffic] {
+    &peers.counters.stats.served
 }
 
 impl Counters {

@@ -142,6 +142,9 @@ fn the_link_to_other_hosts_is_in_the_report() {
     let send = ep.tag_send(1, bytes(1, 5000));
     let recv = b.tag_recv(1, TAG_MASK_FULL, vec![0; 5000]);
     common::spin(&[&a, &b], &mut || send.is_done() && recv.is_done());
+    // The send ended when its bytes were copied; a flush waits for the answer.
+    let flushed = a.flush();
+    common::spin(&[&a, &b], &mut || flushed.is_done());
     let devices = a.diagnostics().device_counters();
     let (name, parts) = &devices[0];
     let udp = parts.iter().find(|part| part.part == "udp").expect("the device has a NIC");

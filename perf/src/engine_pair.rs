@@ -142,7 +142,7 @@ impl EnginePair {
                     self.a.engine.cancel_send(&mut QueueWire(&mut self.ab), op),
                     "one packet that waits can be cancelled"
                 );
-                self.a.engine.take_event();
+                self.a.engine.pending_mut().take_event();
                 false
             }
             Started::Failed(e) => panic!("send: {e}"),
@@ -166,7 +166,7 @@ impl EnginePair {
     /// Next completion of the second engine.
     #[inline]
     pub fn received(&mut self) -> Option<RecvStatus> {
-        match self.b.engine.take_event()? {
+        match self.b.engine.pending_mut().take_event()? {
             EngineEvent::RecvDone { result: Ok(status), .. } => Some(status),
             out => panic!("{out:?}"),
         }

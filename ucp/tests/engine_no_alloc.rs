@@ -128,7 +128,8 @@ fn warm_engine_allocates_nothing() {
             b.engine.recv(&mut b.line, RecvArgs { buf, kind, from: None, user: n });
             pump(&mut a, &mut b, backwards);
         }
-        while a.engine.take_event().is_some() || b.engine.take_event().is_some() {}
+        while a.engine.pending_mut().take_event().is_some() || b.engine.pending_mut().take_event().is_some() {
+        }
         assert!(a.engine.is_flushed(None) && b.engine.pending().held_bytes() == 0);
     };
     for (expected, backwards) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -156,8 +157,11 @@ fn meet(a: &mut End, peer: u16) {
     let (sync, protocol) = (Sync::No, Protocol::Eager);
     a.engine.send(&mut a.line, a.peer, SendArgs { buf, tag: None, sync, cq_data: None, protocol, user: 0 });
     pump(a, &mut b, false);
-    while a.engine.take_event().is_some() {}
-    assert!(b.engine.take_event().is_some() && a.engine.is_flushed(None), "peer {peer} has the message");
+    while a.engine.pending_mut().take_event().is_some() {}
+    assert!(
+        b.engine.pending_mut().take_event().is_some() && a.engine.is_flushed(None),
+        "peer {peer} has the message"
+    );
 }
 
 #[test]

@@ -4,11 +4,15 @@
 mod common;
 
 use common::{Pair, bytes};
+use std::sync::{PoisonError, RwLock};
 use ucp::{ANY_TAG, Context, Error, Match, SendRequest, TAG_MASK_FULL};
 use ucs::config::Source;
 
 const LIMIT: usize = 256 << 10;
 const LEN: usize = 3000;
+
+/// Held by each test: alone by the one that looks at the memory of the process.
+static MEMORY: RwLock<()> = RwLock::new(());
 
 fn pair(tls: &str) -> Pair {
     let source = Source::empty().with("UCX_TLS", tls).with("UCX_UNEXP_MEM", "256k");
@@ -27,6 +31,7 @@ fn flood(pair: &Pair, count: u64) -> Vec<SendRequest<Vec<u8>>> {
 }
 
 fn unexpected_messages_stay_below_the_limit(tls: &str) {
+    let _beside_others = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
     let pair = pair(tls);
     let count = 4_000;
     let mut left = flood(&pair, count);
@@ -46,6 +51,7 @@ fn unexpected_messages_stay_below_the_limit(tls: &str) {
 }
 
 fn expected_message_arrives_during_a_flood(tls: &str) {
+    let _beside_others = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
     let pair = pair(tls);
     let left = flood(&pair, 2000);
     let last = pair.ab.tag_send(1 << 40, bytes(1, 100));
@@ -72,6 +78,7 @@ fn expected_message_arrives_during_a_flood(tls: &str) {
 
 /// `UCX_UNEXP_MAX` is never exceeded, whatever is expected; the peer that sends more fails with an error.
 fn flood_memory_is_bounded(tls: &str) {
+    let _beside_others = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
     const MOST: usize = 2 << 20;
     let source =
         Source::empty().with("UCX_TLS", tls).with("UCX_UNEXP_MEM", "256k").with("UCX_UNEXP_MAX", "2m");
@@ -131,6 +138,7 @@ fn resident() -> usize {
 #[test]
 fn memory_of_unexpected_messages_is_given_back() {
     const MESSAGES: u64 = 300_000;
+    let _alone = MEMORY.write().unwrap_or_else(PoisonError::into_inner);
     let pair = Pair::on("posix");
     pair.meet();
     pair.settle();

@@ -90,7 +90,8 @@ fn memory_of_a_connected_peer() {
         let handle = found.expect("a message").handle;
         let done = engine.recv_probed(&mut w, handle, room, 1);
         assert!(matches!(done, ucp::rdm::Started::Done(_)));
-        while engine.take_event().is_some() || engine.peers_mut().take_trace_event().is_some() {}
+        while engine.pending_mut().take_event().is_some() || engine.peers_mut().take_trace_event().is_some() {
+        }
     });
     assert_eq!(engine.snapshot(), ucp::rdm::EngineSnapshot::EMPTY);
     assert!(engine.peers().info(PeerId(PEERS - 1)).is_some_and(|view| view.features == Some(word)));

@@ -15,7 +15,7 @@ use crate::api::ep::handle::Ep;
 use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::{ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf, take_cancelled};
+use crate::rdm::{ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf};
 use crate::wire::MsgClass;
 
 /// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
@@ -41,7 +41,7 @@ pub fn cancel_now(worker: &Worker, request: RequestId) -> bool {
     if !core.cancel(request) {
         return false;
     }
-    let ended = token.filter(|token| take_cancelled(&mut core.engine, *token));
+    let ended = token.filter(|token| core.engine.pending_mut().take_cancelled(*token));
     let action = ended.and_then(|token| core.reqs.complete_token(token, Err(OpError::Cancelled)));
     drop(core);
     if let Some(action) = action {

@@ -98,7 +98,7 @@ pub use peers::counters::served;
 pub use peers::peer::FailedLane;
 pub use peers::strangers::{has_strangers, mark_connected, reap_strangers};
 pub use peers::wires::Wires;
-pub use pending::{Pending, take_cancelled};
+pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
@@ -156,6 +156,12 @@ impl Engine {
     #[inline(always)]
     pub fn pending(&self) -> &Pending {
         &self.pending
+    }
+
+    /// Returns the work that waits, to take events from it.
+    #[inline(always)]
+    pub fn pending_mut(&mut self) -> &mut Pending {
+        &mut self.pending
     }
 
     /// Returns the wires, to add one or to set what one can do.
@@ -217,12 +223,6 @@ impl Engine {
             Next::Fail(fault) => self.fail_peer(w, peer, fault),
             Next::LaneLost => self.on_send_error(w, peer, PeerError::Gone),
         }
-    }
-
-    /// Takes the oldest event. // HOT
-    #[inline]
-    pub fn take_event(&mut self) -> Option<EngineEvent> {
-        self.pending.events.pop_front()
     }
 
     /// True if an unexpected message of this kind waits. // HOT

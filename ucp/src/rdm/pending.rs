@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::rdm::Engine;
 use crate::rdm::ids::{LaneId, PeerId};
 use crate::rdm::io::Reg;
 use crate::rdm::recv::held_packets::HeldPackets;
@@ -35,6 +34,23 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// Takes the oldest event. // HOT
+    #[inline]
+    pub fn take_event(&mut self) -> Option<EngineEvent> {
+        self.events.pop_front()
+    }
+
+    /// Takes the event that a cancel has just added: the end of the send or receive with this user value.
+    #[cold]
+    pub fn take_cancelled(&mut self, user: u64) -> bool {
+        let is_it = |event: &EngineEvent| match *event {
+            EngineEvent::SendDone { user: of, result: Err(OpError::Cancelled) } => of == user,
+            EngineEvent::RecvDone { user: of, result: Err(OpError::Cancelled) } => of == user,
+            _ => false,
+        };
+        self.events.iter().rposition(is_it).is_some_and(|at| self.events.remove(at).is_some())
+    }
+
     /// True if events wait to be taken. // HOT
     #[inline(always)]
     pub fn has_events(&self) -> bool {
@@ -59,16 +75,4 @@ impl Pending {
             rng: u64::from(cfg.nonce),
         }
     }
-}
-
-/// Takes the event that a cancel has just added: the end of the send or receive with this user value.
-#[cold]
-pub fn take_cancelled(engine: &mut Engine, user: u64) -> bool {
-    let is_it = |event: &EngineEvent| match *event {
-        EngineEvent::SendDone { user: of, result: Err(OpError::Cancelled) } => of == user,
-        EngineEvent::RecvDone { user: of, result: Err(OpError::Cancelled) } => of == user,
-        _ => false,
-    };
-    let events = &mut engine.pending.events;
-    events.iter().rposition(is_it).is_some_and(|at| events.remove(at).is_some())
 }

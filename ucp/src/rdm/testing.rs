@@ -544,7 +544,7 @@ impl Net {
     }
 
     pub fn events(&mut self, me: usize) -> Vec<EngineEvent> {
-        std::iter::from_fn(|| self.nodes[me].engine.take_event()).collect()
+        std::iter::from_fn(|| self.nodes[me].engine.pending_mut().take_event()).collect()
     }
 
     /// Sends `bytes`, which must live until the send is over.

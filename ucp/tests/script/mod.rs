@@ -388,7 +388,7 @@ impl Live {
     }
 
     fn take_outs(&mut self) {
-        while let Some(out) = self.engine.take_event() {
+        while let Some(out) = self.engine.pending_mut().take_event() {
             let (EngineEvent::SendDone { user, .. }
             | EngineEvent::RecvDone { user, .. }
             | EngineEvent::RmaDone { user, .. }) = out

@@ -424,7 +424,7 @@ impl WorkerCore {
         if let Some(action) = self.reqs.next_ready() {
             return Some(action);
         }
-        while let Some(event) = self.engine.take_event() {
+        while let Some(event) = self.engine.pending_mut().take_event() {
             let action = match event {
                 EngineEvent::RmaDone { user, result } => {
                     if let Err(error) = result {

@@ -315,7 +315,7 @@ impl Rig {
     }
 
     fn events(&mut self, me: usize) -> Vec<EngineEvent> {
-        std::iter::from_fn(|| self.engines[me].take_event()).collect()
+        std::iter::from_fn(|| self.engines[me].pending_mut().take_event()).collect()
     }
 
     fn rdma(&self) -> usize {

@@ -6,6 +6,7 @@ use super::namespace::{ProcKey, SocketNamespace};
 use super::seats::Seats;
 use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, MAX_NAMES, PerName, Reply, Request, Status};
 use super::{Capability, ExportEntry, ExportKind, Shared, lock};
+use crate::api::Error;
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
@@ -119,6 +120,10 @@ impl ServerThread {
                 self.close(stranger);
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            Err(Errno::MFILE | Errno::NFILE) => {
+                tracing::warn!("the fd server cannot accept a client: {}", Error::NoDescriptor);
+                std::thread::sleep(BACKOFF);
+            }
             Err(errno) => {
                 tracing::warn!(%errno, "the fd server cannot accept a client");
                 std::thread::sleep(BACKOFF);

@@ -4,17 +4,22 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The cargo that runs this test, without the variables that it has set for the test. Build scripts that read
-/// them would run again, and all that depends on them would be built twice.
+/// The cargo that runs this test, without the variables that it has set for the test.
 pub fn command() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
+    remove_test_variables(&mut cargo);
+    cargo
+}
+
+/// Removes from a command that runs cargo the variables that cargo has set for the test. Build scripts that
+/// read them would run again, and all that depends on them would be built twice.
+pub fn remove_test_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let of_the_test = ["CARGO_PKG_", "CARGO_MANIFEST_"];
         if of_the_test.iter().any(|start| name.to_string_lossy().starts_with(start)) {
-            cargo.env_remove(name);
+            command.env_remove(name);
         }
     }
-    cargo
 }
 
 /// Arguments of cargo that build program `name` into `profile`; `kind` is `--bin` or `--example`.

@@ -121,6 +121,7 @@ impl Started {
         let mut shell = Command::new("sh");
         shell.args(["-c", &command]).current_dir(root()).env("PATH", format!("{}:{path}", profile.display()));
         shell.env("CARGO_TARGET_DIR", profile.parent().expect("the target folder"));
+        suites::cargo::remove_test_variables(&mut shell);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("UCX_") || text.starts_with("SOFTEFA_") {

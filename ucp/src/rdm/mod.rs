@@ -3,7 +3,7 @@
 //! builds without `uct`.
 //!
 //! Order of calls: add the wires ([`Engine::wires_mut`]), then anything. A call returns what it completes
-//! itself; everything else comes from [`Engine::take_event`]. Call `resume` whenever the wires may have room
+//! itself; everything else comes from [`Pending::take_event`]. Call `resume` whenever the wires may have room
 //! again.
 //!
 //! The state has owners, whose methods take the other parts that they need:

@@ -19,7 +19,8 @@ impl MapParams {
 
     /// Gives the memory a key of the program, of which peers make a remote key by
     /// [`Rkey::from_program_key`](crate::Rkey::from_program_key). Registered with no device: such keys name
-    /// memory in packets only. Fails with [`MemError::KeyInUse`] while other memory of the context has it.
+    /// memory in packets only. Fails with [`KeyInUse`](crate::MemError::KeyInUse) while other memory of the
+    /// context has it.
     pub fn key(self, key: u32) -> MapParams {
         MapParams { named: (self.named.0, Some(key)), only_packets: true, ..self }
     }

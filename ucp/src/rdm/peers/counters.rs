@@ -108,7 +108,8 @@ impl Peers {
     }
 }
 
-/// One-sided operations served for peers, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
+/// One-sided operations served for peers, in order of
+/// [`RmaProtocol::ALL`](crate::rdm::RmaProtocol::ALL).
 pub fn served(peers: &Peers) -> &[Traffic] {
     &peers.counters.stats.served
 }

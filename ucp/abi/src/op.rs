@@ -235,7 +235,8 @@ impl<'a> Call<'a> {
             None | Some(BYTES) => count,
             Some(datatype) => contiguous_len(datatype, count)?,
         };
-        // Null has data of length 0 only. The general way takes what this refuses.
+        // One compare refuses a null buffer with a length. A buffer that begins at an address below its
+        // length is refused, too, and goes the general way.
         (len <= buffer.addr()).then_some(len)
     }
 

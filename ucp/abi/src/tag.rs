@@ -40,7 +40,7 @@ fn send(
         // SAFETY: the caller passes readable bytes.
         && unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) }
     {
-        ep.worker().begun();
+        ep.worker().wake_sleepers();
         return StatusPtr::OK;
     }
     any()
@@ -136,7 +136,7 @@ fn recv(
         let matching = Match::tagged(tag, mask);
         // SAFETY: the caller keeps buffer and callback valid until the end.
         if let Some(id) = unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) } {
-            of.begun();
+            of.wake_sleepers();
             return StatusPtr(set_words_unchecked(id, of, callback));
         }
     }

@@ -61,18 +61,18 @@ impl Worker {
         unsafe { self.shared.unlocked() }
     }
 
-    /// The plain worker in mode single, for the shortest calls. [`Worker::begun`] follows an operation that
-    /// has begun. // HOT
+    /// The plain worker in mode single, for the shortest calls. [`Worker::wake_sleepers`] follows an
+    /// operation that has begun. // HOT
     #[inline(always)]
     pub(crate) fn plain(&self) -> Option<&ucp::Worker> {
         // SAFETY: as in `unlocked`.
         unsafe { self.shared.plain() }
     }
 
-    /// Wakes who sleeps for work. // HOT
+    /// Wakes threads that sleep until there is work. // HOT
     #[inline(always)]
-    pub(crate) fn begun(&self) {
-        self.shared.begun();
+    pub(crate) fn wake_sleepers(&self) {
+        self.shared.wake_sleepers();
     }
 
     /// Runs `f` on the plain worker, in the modes of several threads inside the lock.

@@ -1,5 +1,5 @@
-//! Raw forms of flush and close, requests that have ended when they are made, and sends that end in their
-//! call: for runtimes that hand out a request for every operation.
+//! Raw forms of flush and close, requests that have ended when they are made, and sends and cancels that end
+//! in their call: for runtimes that hand out a request for every operation.
 
 #![allow(unsafe_code)]
 

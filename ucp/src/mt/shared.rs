@@ -201,9 +201,9 @@ impl<'a> Unlocked<'a> {
         (shared.lock.mode() == ThreadMode::Single).then_some(&shared.worker)
     }
 
-    /// Does as the drop of a value of this type. // HOT
+    /// Wakes threads that sleep until there is work, as dropping a value of this type does. // HOT
     #[inline(always)]
-    pub(super) fn begun(shared: &Arc<Shared>) {
+    pub(super) fn wake_sleepers(shared: &Arc<Shared>) {
         if shared.wakeup.has_work_sleepers() {
             Unlocked(shared).wake();
         }

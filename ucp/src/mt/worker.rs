@@ -148,7 +148,7 @@ impl SharedWorker {
     }
 
     /// The plain worker as [`SharedWorker::unlocked`], for the shortest calls: nothing is kept in memory to
-    /// be dropped. [`SharedWorker::begun`] follows an operation that has begun. // HOT
+    /// be dropped. [`SharedWorker::wake_sleepers`] follows an operation that has begun. // HOT
     /// # Safety
     /// As for [`SharedWorker::unlocked`], until the result is not used any more.
     #[inline(always)]
@@ -156,10 +156,10 @@ impl SharedWorker {
         Unlocked::plain(&self.shared)
     }
 
-    /// Wakes who sleeps for work, after an operation of [`SharedWorker::plain`]. // HOT
+    /// Wakes threads that sleep until there is work, after an operation of [`SharedWorker::plain`]. // HOT
     #[inline(always)]
-    pub fn begun(&self) {
-        Unlocked::begun(&self.shared);
+    pub fn wake_sleepers(&self) {
+        Unlocked::wake_sleepers(&self.shared);
     }
 
     /// [`SharedWorker::with`], in mode single without a look at the thread.

@@ -6,15 +6,17 @@ use crate::rdm::Access;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapParams {
     pub(super) access: Access,
-    /// Base address and key that the program has chosen.
-    pub(super) named: (Option<u64>, Option<u32>),
+    /// Key that the program has chosen.
+    pub(super) key: Option<u32>,
+    /// Address of the first byte that the program has chosen.
+    pub(super) base: Option<u64>,
     pub(super) only_packets: bool,
 }
 
 impl MapParams {
     /// Memory that peers may access in this way, by every method.
     pub fn new(access: Access) -> MapParams {
-        MapParams { access, named: (None, None), only_packets: false }
+        MapParams { access, key: None, base: None, only_packets: false }
     }
 
     /// Gives the memory a key of the program, of which peers make a remote key by
@@ -22,13 +24,13 @@ impl MapParams {
     /// memory in packets only. Fails with [`KeyInUse`](crate::MemError::KeyInUse) while other memory of the
     /// context has it.
     pub fn key(self, key: u32) -> MapParams {
-        MapParams { named: (self.named.0, Some(key)), only_packets: true, ..self }
+        MapParams { key: Some(key), only_packets: true, ..self }
     }
 
     /// Lets peers name the first byte by this address, such as 0 where they count from the beginning of the
     /// memory. Registered with no device, which knows addresses of the process only.
     pub fn base(self, base: u64) -> MapParams {
-        MapParams { named: (Some(base), self.named.1), only_packets: true, ..self }
+        MapParams { base: Some(base), only_packets: true, ..self }
     }
 
     /// Registers the memory with no device, so that each access is a packet that a worker serves and counts

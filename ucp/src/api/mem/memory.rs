@@ -197,10 +197,9 @@ impl Mem {
         }
         // A domain that has allocated it has done so for this access.
         let access = if regs.is_empty() { permitted(addr, len, params.access) } else { params.access };
-        let (base, program_key) = params.named;
         // SAFETY: the caller's contract includes that of a region.
         let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
-        let region = match base {
+        let region = match params.base {
             Some(base) => region.named_from(base).ok_or(MemError::BadRange)?,
             None => region,
         };
@@ -213,7 +212,7 @@ impl Mem {
         };
         let base = region.addr();
         let made = Mem { domains, key, addr, base, len, access, regs, _mapping: None };
-        match program_key {
+        match params.key {
             Some(key) if !made.domains.memory.add_device_key(made.key, DomainId::PROGRAM, key.into()) => {
                 Err(MemError::KeyInUse { key })
             }

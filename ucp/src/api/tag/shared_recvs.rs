@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::api::tag::recv::{Match, Message};
 use crate::api::worker::handle::Worker;
-use crate::rdm::RecvKind;
+use crate::rdm::{Kind, RecvKind};
 
 /// Receives posted for several workers, of one context or several, in whichever threads they are. A worker
 /// that has made progress asks for the next one that it has a message for, and receives that message into
@@ -77,7 +77,11 @@ impl<T> SharedRecvs<T> {
 
     /// Takes the oldest receive for which the worker has a message, and that message. Makes no progress.
     pub fn take(&self, worker: &Worker) -> Option<(Message, T)> {
-        if self.is_empty() || !worker.core().engine.receives().has_unexpected() {
+        if self.is_empty() {
+            return None;
+        }
+        let waits = |kind| worker.core().engine.has_unexpected(kind);
+        if !waits(Kind::Tagged) && !waits(Kind::Untagged) {
             return None;
         }
         let mut posted = self.lock();

@@ -104,12 +104,6 @@ impl Receives<'_> {
         }
     }
 
-    /// True if messages, tagged or not, wait for a receive.
-    pub fn has_unexpected(&self) -> bool {
-        let waits = |kind| !self.recvs.match_queues[kind as usize].unexpected.is_empty();
-        waits(Kind::Tagged) || waits(Kind::Untagged)
-    }
-
     /// Finds the oldest message that has arrived and that a receive with these arguments would get.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
         let Some(id) = self.recvs.find_unexpected(self.peers, kind.kind(), &kind.pattern(from)) else {

@@ -1,5 +1,6 @@
-//! Deferred work: operations that start when a counter reaches a threshold. The program keeps their
-//! descriptions until they have completed, so that starting one is the call that the description is for.
+//! Deferred work and triggered operations, which start when a counter reaches a threshold. The program keeps
+//! descriptions of deferred work until it has completed, so that starting it is the call that the description
+//! is for. An operation with the flag `FI_TRIGGER` is kept here.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::abi::{Fid, Ioc, Msg, MsgAtomic, MsgRma, MsgTagged, flags};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
-use crate::ep::{DeferredCalls, Ep, Face};
+use crate::ep::{DeferredCalls, Ep, Face, Triggered};
 use crate::errno::Errno;
 use crate::object::{Object, checked, read};
 
@@ -84,11 +85,15 @@ const COMPARE_ATOMIC: u32 = 8;
 const CNTR_SET: u32 = 9;
 const CNTR_ADD: u32 = 10;
 
-/// Work that waits: its description in memory of the program, and its endpoint; null: none.
-#[derive(Clone, Copy)]
-pub(crate) struct Work(*const c_void, *const Ep);
+/// Work that waits.
+pub(crate) enum Work {
+    /// Deferred work: its description in memory of the program, and its endpoint; null: none.
+    Described(*const c_void, *const Ep),
+    /// An operation with the flag `FI_TRIGGER`.
+    Triggered(Box<Triggered>),
+}
 
-// SAFETY: the program keeps the description for whichever thread starts the work.
+// SAFETY: the program keeps the description, or the memory of an operation, for whichever thread starts it.
 unsafe impl Send for Work {}
 
 /// The work queue of a domain: counters for which work waits.
@@ -100,8 +105,32 @@ pub(crate) struct WorkQueue {
 }
 
 impl Work {
-    fn description(self) -> Result<Description, Errno> {
-        read(self.0.cast())
+    /// Starts the operation. [`Errno::AGAIN`]: there is no room.
+    fn start(&self) -> Result<(), Errno> {
+        match self {
+            Work::Described(at, _) => {
+                let it: Description = read(at.cast())?;
+                it.start().or_else(|errno| fail(errno, &it))
+            }
+            Work::Triggered(operation) => operation.start(),
+        }
+    }
+
+    /// The endpoint, which is not closed while the work waits.
+    fn ep(&self) -> Option<&Ep> {
+        match self {
+            // SAFETY: an endpoint is not closed while work of it waits.
+            Work::Described(_, ep) => unsafe { ep.as_ref() },
+            Work::Triggered(operation) => Some(operation.ep()),
+        }
+    }
+
+    fn is_at(&self, description: *const c_void) -> bool {
+        matches!(self, Work::Described(at, _) if std::ptr::eq(*at, description))
+    }
+
+    fn is_triggered_at(&self, ep: &Ep) -> bool {
+        matches!(self, Work::Triggered(operation) if std::ptr::eq(operation.ep(), ep))
     }
 }
 
@@ -185,8 +214,8 @@ impl Domain {
             flags::QUEUE_WORK => self.queue_work(arg)?,
             flags::CANCEL_WORK => {
                 let cntr: &Cntr = checked(it()?.triggering)?;
-                let work = cntr.triggers.cancel(|work| std::ptr::eq(work.0, arg)).ok_or(Errno::NOENT)?;
-                self.leave_queue(cntr, work);
+                let work = cntr.triggers.cancel(|work| work.is_at(arg)).ok_or(Errno::NOENT)?;
+                self.leave_queue(cntr, &work);
             }
             // Of one counter, if a description names it; else of all.
             flags::FLUSH_WORK if arg.is_null() => {
@@ -204,7 +233,7 @@ impl Domain {
 
     fn queue_work(&self, at: *const c_void) -> Result<(), Errno> {
         let it: Description = read(at.cast())?;
-        let mut work = Work(at, std::ptr::null());
+        let mut ep = std::ptr::null();
         if self.caps & flags::TRIGGER == 0 {
             tracing::debug!("FI_QUEUE_WORK: the domain was opened without FI_TRIGGER");
             return Err(Errno::NOSYS);
@@ -219,12 +248,27 @@ impl Domain {
                 return Err(Errno::INVAL);
             }
         } else {
-            let ep = it.ep()?;
+            let of_work = it.ep()?;
             // Whoever waits for a counter makes progress of the endpoint.
             for of in [Some(cntr), it.completion()?].into_iter().flatten() {
-                ep.join(of)?;
+                of_work.join(of)?;
             }
-            work.1 = ep;
+            ep = of_work;
+        }
+        self.wait_for(cntr, it.threshold, Work::Described(at, ep));
+        self.run_work();
+        Ok(())
+    }
+
+    /// Makes an operation wait for a counter.
+    pub(crate) fn trigger(&self, cntr: &Cntr, threshold: u64, operation: Triggered) -> Result<(), Errno> {
+        operation.ep().join(cntr)?;
+        self.wait_for(cntr, threshold, Work::Triggered(Box::new(operation)));
+        Ok(())
+    }
+
+    fn wait_for(&self, cntr: &Cntr, threshold: u64, work: Work) {
+        if let Some(ep) = work.ep() {
             ep.users().add();
         }
         cntr.users().add();
@@ -233,10 +277,19 @@ impl Domain {
         if !counters.iter().any(|known| std::ptr::eq(*known, cntr)) {
             counters.push(cntr);
         }
-        drop(counters);
-        cntr.triggers.defer(it.threshold, work);
-        self.run_work();
-        Ok(())
+        cntr.triggers.defer(threshold, work);
+    }
+
+    /// Forgets triggered operations of an endpoint that is closed.
+    pub(crate) fn forget_triggered(&self, ep: &Ep) {
+        if self.work.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        for cntr in self.counters_with_work() {
+            while let Some(work) = cntr.triggers.cancel(|work| work.is_triggered_at(ep)) {
+                self.leave_queue(cntr, &work);
+            }
+        }
     }
 
     /// Starts work whose counter has reached its threshold. Outside the locks of endpoints. // HOT
@@ -262,12 +315,12 @@ impl Domain {
     fn run_work_of(&self, cntr: &Cntr) -> bool {
         let mut has_started = false;
         while let Some((threshold, work)) = cntr.triggers.take_due(cntr.total()) {
-            match work.description().and_then(|it| it.start().map_err(|errno| (errno, it)).or_else(fail)) {
+            match work.start() {
                 Err(Errno::AGAIN) => {
                     cntr.triggers.put_back(threshold, work);
                     break;
                 }
-                _ => self.leave_queue(cntr, work),
+                _ => self.leave_queue(cntr, &work),
             }
             has_started = true;
         }
@@ -276,12 +329,12 @@ impl Domain {
 
     fn flush_work(&self, cntr: &Cntr) {
         while let Some(work) = cntr.triggers.cancel(|_| true) {
-            self.leave_queue(cntr, work);
+            self.leave_queue(cntr, &work);
         }
     }
 
     /// Work of a counter waits no more.
-    fn leave_queue(&self, cntr: &Cntr, work: Work) {
+    fn leave_queue(&self, cntr: &Cntr, work: &Work) {
         let mut counters = self.work.lock();
         if cntr.triggers.is_empty() {
             counters.retain(|known| !std::ptr::eq(*known, cntr));
@@ -289,8 +342,7 @@ impl Domain {
         drop(counters);
         self.work.waiting.fetch_sub(1, Ordering::AcqRel);
         cntr.users().remove();
-        // SAFETY: an endpoint is not closed while work of it waits.
-        if let Some(ep) = unsafe { work.1.as_ref() } {
+        if let Some(ep) = work.ep() {
             ep.users().remove();
         }
     }
@@ -303,7 +355,7 @@ impl Domain {
 
 /// Tells the completion counter that work could not start; there is nobody else. It waits if that was for
 /// lack of room.
-fn fail((errno, it): (Errno, Description)) -> Result<(), Errno> {
+fn fail(errno: Errno, it: &Description) -> Result<(), Errno> {
     if errno == Errno::AGAIN {
         return Err(errno);
     }

@@ -202,6 +202,7 @@ fn receives_that_endpoints_share() {
 fn work_that_waits_for_counters() {
     for tls in ["posix", "efa"] {
         run("tests/c/deferred.c", tls, &[]);
+        run("tests/c/triggered.c", tls, &[]);
     }
 }
 

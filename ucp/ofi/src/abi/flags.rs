@@ -140,6 +140,9 @@ pub(crate) const CONNREQ: u32 = 1;
 pub(crate) const CONNECTED: u32 = 2;
 pub(crate) const SHUTDOWN: u32 = 3;
 
+/// `FI_TRIGGER_THRESHOLD`: an event of triggered operations.
+pub(crate) const TRIGGER_THRESHOLD: i32 = 0;
+
 /// Flags of `fi_getinfo`; [`SOURCE`] is one, too.
 /// Not in the headers, but passed to providers: a utility provider asks for one to layer over.
 pub(crate) const CORE_PROV_ONLY: u64 = 1 << 59;

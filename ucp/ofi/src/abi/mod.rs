@@ -129,6 +129,15 @@ pub(crate) struct MrAttr {
     pub device: u64,
 }
 
+/// `struct fi_triggered_context` and `struct fi_triggered_context2` of event [`flags::TRIGGER_THRESHOLD`].
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct TriggeredContext {
+    pub event_type: c_int,
+    pub cntr: *mut Fid,
+    pub threshold: usize,
+}
+
 /// `struct fi_alias`.
 #[derive(Clone, Copy)]
 #[repr(C)]

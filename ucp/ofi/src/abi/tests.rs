@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use super::ops::*;
 use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, CqTaggedEntry, EqAttr, EqErrEntry, WaitAttr};
-use super::{AtomicAttr, Fid, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged, Provider, RmaIov, flags};
+use super::{
+    AtomicAttr, Fid, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged, Provider, RmaIov, TriggeredContext, flags,
+};
 use crate::errno::Errno;
 use ucp::{AtomicOp, Datatype};
 
@@ -46,7 +48,7 @@ fn compile(assertions: &str) {
     let Ok(mut gcc) = gcc.spawn() else { return eprintln!("skipped: no gcc") };
     let includes = "#include <stddef.h>\n#include <string.h>\n#include <rdma/fabric.h>\n#include <rdma/fi_domain.h>\n\
         #include <rdma/fi_endpoint.h>\n#include <rdma/fi_tagged.h>\n#include <rdma/fi_cm.h>\n#include <rdma/fi_rma.h>\n\
-        #include <rdma/fi_atomic.h>\n#include <rdma/fi_eq.h>\n#include <rdma/fi_collective.h>\n\
+        #include <rdma/fi_atomic.h>\n#include <rdma/fi_trigger.h>\n#include <rdma/fi_eq.h>\n#include <rdma/fi_collective.h>\n\
         #include <rdma/providers/fi_prov.h>\n";
     let source = format!("{includes}{assertions}");
     gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("gcc reads");
@@ -166,6 +168,16 @@ fn structures_are_those_of_the_headers() {
         }
     );
     layout!(out, "struct fi_cntr_attr" = CntrAttr { events, wait_obj, wait_set, flags });
+    for c in ["fi_triggered_context", "fi_triggered_context2"] {
+        let offsets = [
+            ("event_type", offset_of!(TriggeredContext, event_type)),
+            ("trigger.threshold.cntr", offset_of!(TriggeredContext, cntr)),
+            ("trigger.threshold.threshold", offset_of!(TriggeredContext, threshold)),
+        ];
+        for (name, offset) in offsets {
+            out.push_str(&format!("_Static_assert(offsetof(struct {c}, {name}) == {offset}, \"{c}.{name}\");\n"));
+        }
+    }
     layout!(out, "struct fi_msg" = Msg { msg_iov, desc, iov_count, addr, context, data });
     layout!(
         out,

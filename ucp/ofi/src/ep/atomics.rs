@@ -131,9 +131,8 @@ impl Ep {
     pub(super) fn atomic(&self, atomic: &Atomic<'_>) -> Result<isize, Errno> {
         let direction = if atomic.form == Form::Write { flags::WRITE } else { flags::READ };
         let what = (atomic.peer, atomic.flags & !flags::TAGGED);
-        self.start_one_sided(flags::ATOMIC | direction, what, |ep| {
-            self.atomic_to(ep, atomic, flags::ATOMIC | direction)
-        })
+        let start = |ep: &ucp::Ep| self.atomic_to(ep, atomic, flags::ATOMIC | direction);
+        self.start_one_sided(flags::ATOMIC | direction, what, start, || self.trigger_atomic(atomic))
     }
 
     fn atomic_to(&self, ep: &ucp::Ep, atomic: &Atomic<'_>, kind: u64) -> Result<isize, Errno> {

@@ -5,7 +5,7 @@
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
 //! | `face.rs` | handles of an endpoint: its own, and aliases |
 //! | `stx.rs`, `srx.rs` | shared transmit contexts, shared receive contexts |
-//! | `deferred.rs` | operations of deferred work |
+//! | `deferred.rs`, `triggered.rs` | operations of deferred work, operations with `FI_TRIGGER` |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
@@ -36,6 +36,7 @@ pub(crate) mod srx;
 pub(crate) mod stx;
 mod tagged;
 mod transmit;
+mod triggered;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -62,6 +63,7 @@ pub(crate) use complete::OP_SIZE;
 pub(crate) use deferred::DeferredCalls;
 pub(crate) use face::Face;
 pub(crate) use setup::{open, store_name};
+pub(crate) use triggered::Triggered;
 
 /// One direction of an endpoint: where its completions go.
 #[derive(Default)]

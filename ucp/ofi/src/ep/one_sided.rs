@@ -66,18 +66,20 @@ impl Ep {
         need: u64,
         what: (FiAddr, u64),
         start: impl FnOnce(&ucp::Ep) -> Result<isize, Errno>,
+        trigger: impl FnOnce() -> Result<isize, Errno>,
     ) -> Result<isize, Errno> {
         if self.caps & need != need {
             return Err(refuse_capability(need));
         }
-        self.transmit(what, start)
+        self.transmit(what, start, trigger)
     }
 
     /// Starts a write to memory of a peer. // HOT
     #[inline(always)]
     pub(super) fn write(&self, write: &OneSided<'_>) -> Result<isize, Errno> {
         let what = (write.peer, write.flags);
-        self.start_one_sided(flags::RMA | flags::WRITE, what, |ep| self.write_to(ep, write))
+        let trigger = || self.trigger_write(write);
+        self.start_one_sided(flags::RMA | flags::WRITE, what, |ep| self.write_to(ep, write), trigger)
     }
 
     fn write_to(&self, ep: &ucp::Ep, write: &OneSided<'_>) -> Result<isize, Errno> {
@@ -115,7 +117,8 @@ impl Ep {
             return Err(Errno::BADFLAGS);
         }
         let what = (read.peer, read.flags);
-        self.start_one_sided(flags::RMA | flags::READ, what, |ep| self.read_from(ep, read))
+        let trigger = || self.trigger_read(read);
+        self.start_one_sided(flags::RMA | flags::READ, what, |ep| self.read_from(ep, read), trigger)
     }
 
     fn read_from(&self, ep: &ucp::Ep, read: &OneSided<'_>) -> Result<isize, Errno> {

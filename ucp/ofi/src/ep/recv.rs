@@ -34,7 +34,10 @@ impl Ep {
     #[inline(always)]
     pub(super) fn recv(&self, recv: &Recv<'_>) -> Result<isize, Errno> {
         if recv.flags & !KNOWN != 0 {
-            return Err(refuse_flags(recv.flags));
+            return match recv.flags & !(KNOWN & !LOOKS & !flags::MULTI_RECV) {
+                flags::TRIGGER => self.trigger_recv(recv),
+                _ => Err(refuse_flags(recv.flags)),
+            };
         }
         self.inside(|plain| {
             if !self.can_recv.get() {

@@ -84,7 +84,7 @@ pub(super) struct Send<'a> {
 }
 
 /// Flags of the completion of a send.
-const fn shown_flags(tag: Option<u64>) -> u64 {
+pub(super) const fn shown_flags(tag: Option<u64>) -> u64 {
     flags::SEND | if tag.is_some() { flags::TAGGED } else { flags::MSG }
 }
 
@@ -92,7 +92,7 @@ impl Ep {
     /// Starts a send. // HOT
     #[inline(always)]
     pub(super) fn send(&self, send: &Send<'_>) -> Result<isize, Errno> {
-        self.transmit((send.to, send.flags), |ep| self.send_to(ep, send))
+        self.transmit((send.to, send.flags), |ep| self.send_to(ep, send), || self.trigger_send(send))
     }
 
     // HOT

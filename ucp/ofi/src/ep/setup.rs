@@ -281,6 +281,9 @@ impl Ep {
 calls! {
     /// Closes an endpoint: what has been sent leaves the process, what is posted ends without a completion.
     fn close(fid: *mut Fid) -> c_int {
+        if let Ok((ep, _)) = Face::checked(fid) {
+            ep.domain().forget_triggered(ep);
+        }
         let ep = from_handle::<Ep>(fid)?;
         drop(ep.progress_thread.take());
         ep.unbind();

@@ -22,15 +22,16 @@ const KNOWN: u64 = flags::COMPLETION
     | flags::MORE;
 
 impl Ep {
-    /// Starts an operation to a peer by `start`, inside the lock. // HOT
+    /// Starts an operation to a peer by `start`, inside the lock, or makes it wait by `trigger`. // HOT
     #[inline(always)]
     pub(super) fn transmit(
         &self,
         (peer, op_flags): (FiAddr, u64),
         start: impl FnOnce(&ucp::Ep) -> Result<isize, Errno>,
+        trigger: impl FnOnce() -> Result<isize, Errno>,
     ) -> Result<isize, Errno> {
         if op_flags & !KNOWN != 0 {
-            return Err(Errno::BADFLAGS);
+            return if op_flags & !KNOWN == flags::TRIGGER { trigger() } else { Err(Errno::BADFLAGS) };
         }
         self.inside(|plain| {
             if !self.can_send.load(Ordering::Relaxed) {

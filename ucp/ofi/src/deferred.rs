@@ -1,17 +1,15 @@
-//! Deferred work and triggered operations, which start when a counter reaches a threshold. The program keeps
-//! descriptions of deferred work until it has completed, so that starting it is the call that the description
-//! is for. An operation with the flag `FI_TRIGGER` is kept here.
+//! Deferred work and operations with `FI_TRIGGER`, which start when a counter reaches a threshold.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::abi::{Fid, Ioc, Msg, MsgAtomic, MsgRma, MsgTagged, flags};
+use crate::abi::{Fid, flags};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
-use crate::ep::{DeferredCalls, Ep, Face, Triggered};
+use crate::ep::{Ep, OwnedOp};
 use crate::errno::Errno;
-use crate::object::{Object, checked, read};
+use crate::object::{Object, Users, checked, read};
 
 /// `struct fi_deferred_work`.
 #[derive(Clone, Copy)]
@@ -25,45 +23,6 @@ struct Description {
     op: *const c_void,
 }
 
-/// `struct fi_op_msg` and its relatives.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Of<M> {
-    ep: *mut Fid,
-    msg: M,
-    flags: u64,
-}
-
-/// `struct fi_op_fetch_atomic`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Fetch {
-    ep: *mut Fid,
-    msg: MsgAtomic,
-    result: Elements,
-    flags: u64,
-}
-
-/// `struct fi_op_compare_atomic`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Compare {
-    ep: *mut Fid,
-    msg: MsgAtomic,
-    result: Elements,
-    compare: Elements,
-    flags: u64,
-}
-
-/// `struct fi_msg_fetch` and `struct fi_msg_compare`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Elements {
-    iov: *mut Ioc,
-    desc: *mut *mut c_void,
-    count: usize,
-}
-
 /// `struct fi_op_cntr`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -72,28 +31,30 @@ struct OfCounter {
     value: u64,
 }
 
-/// Types of operations.
-const RECV: u32 = 0;
-const SEND: u32 = 1;
-const TRECV: u32 = 2;
-const TSEND: u32 = 3;
-const READ: u32 = 4;
-const WRITE: u32 = 5;
-const ATOMIC: u32 = 6;
-const FETCH_ATOMIC: u32 = 7;
-const COMPARE_ATOMIC: u32 = 8;
+/// Types of operations that change counters.
 const CNTR_SET: u32 = 9;
 const CNTR_ADD: u32 = 10;
 
-/// Work that waits.
-pub(crate) enum Work {
-    /// Deferred work: its description in memory of the program, and its endpoint; null: none.
-    Described(*const c_void, *const Ep),
-    /// An operation with the flag `FI_TRIGGER`.
-    Triggered(Box<Triggered>),
+/// Work that waits. Descriptions are copied: the program may change them after the call.
+pub(crate) struct Work {
+    /// Where the program has the description, which names the work; null of an operation with `FI_TRIGGER`.
+    at: *const c_void,
+    what: What,
+    /// Counter of the end; null: none.
+    completion: *const Cntr,
 }
 
-// SAFETY: the program keeps the description, or the memory of an operation, for whichever thread starts it.
+enum What {
+    Operation(*const Ep, Box<OwnedOp>),
+    /// A change of a counter.
+    Counter {
+        cntr: *const Cntr,
+        op_type: u32,
+        value: u64,
+    },
+}
+
+// SAFETY: the program keeps the memory of an operation for whichever thread starts it.
 unsafe impl Send for Work {}
 
 /// The work queue of a domain: counters for which work waits.
@@ -105,104 +66,89 @@ pub(crate) struct WorkQueue {
 }
 
 impl Work {
-    /// Starts the operation. [`Errno::AGAIN`]: there is no room.
-    fn start(&self) -> Result<(), Errno> {
-        match self {
-            Work::Described(at, _) => {
-                let it: Description = read(at.cast())?;
-                it.start().or_else(|errno| fail(errno, &it))
-            }
-            Work::Triggered(operation) => operation.start(),
+    /// The work that a description is of.
+    fn described(at: *const c_void) -> Result<Work, Errno> {
+        let it: Description = read(at.cast())?;
+        if !matches!(it.op_type, CNTR_SET | CNTR_ADD) {
+            let completion: *const Cntr = match it.completion.is_null() {
+                true => std::ptr::null(),
+                false => checked::<Cntr>(it.completion)?,
+            };
+            let (ep, op) = crate::ep::operation(it.op_type, it.op)?;
+            return Ok(Work { at, what: What::Operation(ep, Box::new(op)), completion });
+        }
+        let op: OfCounter = read(it.op.cast())?;
+        let cntr: &Cntr = checked(op.cntr)?;
+        if !it.completion.is_null() {
+            return Err(Errno::INVAL);
+        }
+        let what = What::Counter { cntr, op_type: it.op_type, value: op.value };
+        Ok(Work { at, what, completion: std::ptr::null() })
+    }
+
+    fn completion(&self) -> Option<&Cntr> {
+        // SAFETY: a counter is not closed while work uses it.
+        unsafe { self.completion.as_ref() }
+    }
+
+    /// The counter that the work changes.
+    fn changed(&self) -> Option<&Cntr> {
+        match self.what {
+            // SAFETY: as above.
+            What::Counter { cntr, .. } => Some(unsafe { &*cntr }),
+            What::Operation(..) => None,
         }
     }
 
     /// The endpoint, which is not closed while the work waits.
     fn ep(&self) -> Option<&Ep> {
-        match self {
+        match self.what {
             // SAFETY: an endpoint is not closed while work of it waits.
-            Work::Described(_, ep) => unsafe { ep.as_ref() },
-            Work::Triggered(operation) => Some(operation.ep()),
+            What::Operation(ep, _) => Some(unsafe { &*ep }),
+            What::Counter { .. } => None,
         }
     }
 
-    fn is_at(&self, description: *const c_void) -> bool {
-        matches!(self, Work::Described(at, _) if std::ptr::eq(*at, description))
+    /// Objects that are not closed while the work waits.
+    fn uses(&self) -> impl Iterator<Item = &Users> {
+        let counters = [self.changed(), self.completion()].into_iter().flatten().map(Object::users);
+        counters.chain(self.ep().map(Object::users))
     }
 
-    fn is_triggered_at(&self, ep: &Ep) -> bool {
-        matches!(self, Work::Triggered(operation) if std::ptr::eq(operation.ep(), ep))
-    }
-}
-
-impl Description {
-    /// The endpoint; every description but those of counters begins with it.
-    fn ep<'a>(&self) -> Result<&'a Ep, Errno> {
-        Ok(Face::checked(read(self.op.cast::<*mut Fid>())?)?.0)
-    }
-
-    fn completion<'a>(&self) -> Result<Option<&'a Cntr>, Errno> {
-        if self.completion.is_null() { Ok(None) } else { checked(self.completion).map(Some) }
-    }
-
-    fn is_of_counter(&self) -> bool {
-        matches!(self.op_type, CNTR_SET | CNTR_ADD)
-    }
-
-    /// Starts the operation.
+    /// Starts the operation. [`Errno::AGAIN`]: there is no room.
     fn start(&self) -> Result<(), Errno> {
-        if self.is_of_counter() {
-            let op: OfCounter = read(self.op.cast())?;
-            let cntr: &Cntr = checked(op.cntr)?;
-            match self.op_type {
-                CNTR_SET => cntr.set(op.value),
-                _ => cntr.count_many(op.value),
+        match &self.what {
+            What::Counter { cntr, op_type, value } => {
+                // SAFETY: a counter is not closed while work uses it.
+                let cntr = unsafe { &**cntr };
+                match *op_type {
+                    CNTR_SET => cntr.set(*value),
+                    _ => cntr.count_many(*value),
+                }
+                Ok(())
             }
-            return Ok(());
+            What::Operation(ep, op) => {
+                // SAFETY: as in `ep`.
+                let ep = unsafe { &**ep };
+                if self.at.is_null() {
+                    return op.start(ep);
+                }
+                ep.start_deferred(self.completion(), op).or_else(|errno| self.fail(errno))
+            }
         }
-        let ep = self.ep()?;
-        ep.start_deferred(self.completion()?, |calls| self.call(calls))
     }
 
-    fn call(&self, calls: &DeferredCalls) -> Result<isize, Errno> {
-        // SAFETY: the description is one of this type, and its endpoint has been checked.
-        let result = unsafe {
-            match self.op_type {
-                RECV | SEND => {
-                    let op: Of<Msg> = read(self.op.cast())?;
-                    let call = if self.op_type == RECV { calls.msg.recvmsg } else { calls.msg.sendmsg };
-                    call(op.ep, &op.msg, op.flags)
-                }
-                TRECV | TSEND => {
-                    let op: Of<MsgTagged> = read(self.op.cast())?;
-                    let is_recv = self.op_type == TRECV;
-                    let call = if is_recv { calls.tagged.recvmsg } else { calls.tagged.sendmsg };
-                    call(op.ep, &op.msg, op.flags)
-                }
-                READ | WRITE => {
-                    let op: Of<MsgRma> = read(self.op.cast())?;
-                    let call = if self.op_type == READ { calls.rma.readmsg } else { calls.rma.writemsg };
-                    call(op.ep, &op.msg, op.flags)
-                }
-                ATOMIC => {
-                    let op: Of<MsgAtomic> = read(self.op.cast())?;
-                    (calls.atomic.writemsg)(op.ep, &op.msg, op.flags)
-                }
-                FETCH_ATOMIC => {
-                    let op: Fetch = read(self.op.cast())?;
-                    let Elements { iov, desc, count } = op.result;
-                    (calls.atomic.readwritemsg)(op.ep, &op.msg, iov, desc, count, op.flags)
-                }
-                COMPARE_ATOMIC => {
-                    let op: Compare = read(self.op.cast())?;
-                    let (than, to) = (op.compare, op.result);
-                    (calls.atomic.compwritemsg)(
-                        op.ep, &op.msg, than.iov, than.desc, than.count, to.iov, to.desc, to.count, op.flags,
-                    )
-                }
-                _ => return Err(Errno::NOSYS),
-            }
-        };
-        if result < 0 { Err(Errno(-result as c_int)) } else { Ok(result) }
+    /// Tells the completion counter that work could not start; there is nobody else. It waits if that was for
+    /// lack of room.
+    fn fail(&self, errno: Errno) -> Result<(), Errno> {
+        if errno == Errno::AGAIN {
+            return Err(errno);
+        }
+        tracing::error!("deferred work could not start: error {}", errno.0);
+        if let Some(cntr) = self.completion() {
+            cntr.count(true);
+        }
+        Ok(())
     }
 }
 
@@ -214,7 +160,7 @@ impl Domain {
             flags::QUEUE_WORK => self.queue_work(arg)?,
             flags::CANCEL_WORK => {
                 let cntr: &Cntr = checked(it()?.triggering)?;
-                let work = cntr.triggers.cancel(|work| work.is_at(arg)).ok_or(Errno::NOENT)?;
+                let work = cntr.triggers.cancel(|work| std::ptr::eq(work.at, arg)).ok_or(Errno::NOENT)?;
                 self.leave_queue(cntr, &work);
             }
             // Of one counter, if a description names it; else of all.
@@ -233,51 +179,41 @@ impl Domain {
 
     fn queue_work(&self, at: *const c_void) -> Result<(), Errno> {
         let it: Description = read(at.cast())?;
-        let mut ep = std::ptr::null();
         if self.caps & flags::TRIGGER == 0 {
             tracing::debug!("FI_QUEUE_WORK: the domain was opened without FI_TRIGGER");
             return Err(Errno::NOSYS);
         }
-        let cntr: &Cntr = checked(it.triggering)?;
-        if it.op_type > CNTR_ADD {
-            return Err(Errno::NOSYS);
-        }
-        if it.is_of_counter() {
-            checked::<Cntr>(read(it.op.cast::<OfCounter>())?.cntr)?;
-            if !it.completion.is_null() {
-                return Err(Errno::INVAL);
-            }
-        } else {
-            let of_work = it.ep()?;
-            // Whoever waits for a counter makes progress of the endpoint.
-            for of in [Some(cntr), it.completion()?].into_iter().flatten() {
-                of_work.join(of)?;
-            }
-            ep = of_work;
-        }
-        self.wait_for(cntr, it.threshold, Work::Described(at, ep));
-        self.run_work();
-        Ok(())
+        self.wait_for(checked(it.triggering)?, it.threshold, Work::described(at)?)
     }
 
     /// Makes an operation wait for a counter.
-    pub(crate) fn trigger(&self, cntr: &Cntr, threshold: u64, operation: Triggered) -> Result<(), Errno> {
-        operation.ep().join(cntr)?;
-        self.wait_for(cntr, threshold, Work::Triggered(Box::new(operation)));
-        Ok(())
+    pub(crate) fn trigger(&self, cntr: &Cntr, threshold: u64, ep: &Ep, op: OwnedOp) -> Result<(), Errno> {
+        let what = What::Operation(ep, Box::new(op));
+        self.wait_for(cntr, threshold, Work { at: std::ptr::null(), what, completion: std::ptr::null() })
     }
 
-    fn wait_for(&self, cntr: &Cntr, threshold: u64, work: Work) {
-        if let Some(ep) = work.ep() {
-            ep.users().add();
+    fn wait_for(&self, cntr: &Cntr, threshold: u64, work: Work) -> Result<(), Errno> {
+        // Whoever waits for a counter that the work uses makes progress of all that it waits for.
+        let counted: Vec<*const Ep> = cntr.members.inside().eps().map(std::ptr::from_ref).collect();
+        let counted = counted.into_iter().map(|ep| {
+            // SAFETY: an endpoint leaves its counters before it is closed.
+            unsafe { &*ep }
+        });
+        for ep in counted.chain(work.ep()) {
+            for of in [Some(cntr), work.completion(), work.changed()].into_iter().flatten() {
+                ep.join(of)?;
+            }
         }
-        cntr.users().add();
+        work.uses().chain([cntr.users()]).for_each(Users::add);
         self.work.waiting.fetch_add(1, Ordering::AcqRel);
         let mut counters = self.work.lock();
         if !counters.iter().any(|known| std::ptr::eq(*known, cntr)) {
             counters.push(cntr);
         }
         cntr.triggers.defer(threshold, work);
+        drop(counters);
+        self.run_work();
+        Ok(())
     }
 
     /// Forgets triggered operations of an endpoint that is closed.
@@ -285,8 +221,9 @@ impl Domain {
         if self.work.waiting.load(Ordering::Acquire) == 0 {
             return;
         }
+        let is_one = |work: &Work| work.at.is_null() && work.ep().is_some_and(|of| std::ptr::eq(of, ep));
         for cntr in self.counters_with_work() {
-            while let Some(work) = cntr.triggers.cancel(|work| work.is_triggered_at(ep)) {
+            while let Some(work) = cntr.triggers.cancel(is_one) {
                 self.leave_queue(cntr, &work);
             }
         }
@@ -341,29 +278,13 @@ impl Domain {
         }
         drop(counters);
         self.work.waiting.fetch_sub(1, Ordering::AcqRel);
-        cntr.users().remove();
-        if let Some(ep) = work.ep() {
-            ep.users().remove();
-        }
+        work.uses().chain([cntr.users()]).for_each(Users::remove);
     }
 
     fn counters_with_work<'a>(&self) -> Vec<&'a Cntr> {
         // SAFETY: a counter is not closed while work waits for it.
         self.work.lock().iter().map(|cntr| unsafe { &**cntr }).collect()
     }
-}
-
-/// Tells the completion counter that work could not start; there is nobody else. It waits if that was for
-/// lack of room.
-fn fail(errno: Errno, it: &Description) -> Result<(), Errno> {
-    if errno == Errno::AGAIN {
-        return Err(errno);
-    }
-    tracing::error!("deferred work of type {} could not start: error {}", it.op_type, errno.0);
-    if let Ok(Some(cntr)) = it.completion() {
-        cntr.count(true);
-    }
-    Ok(())
 }
 
 impl WorkQueue {

@@ -9,7 +9,8 @@ use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use super::ops::*;
 use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, CqTaggedEntry, EqAttr, EqErrEntry, WaitAttr};
 use super::{
-    AtomicAttr, Fid, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged, Provider, RmaIov, TriggeredContext, flags,
+    AtomicAttr, Fid, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged, Provider, RmaIov, TriggeredContext,
+    flags,
 };
 use crate::errno::Errno;
 use ucp::{AtomicOp, Datatype};
@@ -175,7 +176,9 @@ fn structures_are_those_of_the_headers() {
             ("trigger.threshold.threshold", offset_of!(TriggeredContext, threshold)),
         ];
         for (name, offset) in offsets {
-            out.push_str(&format!("_Static_assert(offsetof(struct {c}, {name}) == {offset}, \"{c}.{name}\");\n"));
+            out.push_str(&format!(
+                "_Static_assert(offsetof(struct {c}, {name}) == {offset}, \"{c}.{name}\");\n"
+            ));
         }
     }
     layout!(out, "struct fi_msg" = Msg { msg_iov, desc, iov_count, addr, context, data });

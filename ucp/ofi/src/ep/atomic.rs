@@ -75,32 +75,44 @@ fn on_one(
     })
 }
 
-/// An operation that a structure of the caller describes.
+impl<'a> Atomic<'a> {
+    /// The operation that a structure of the caller describes.
+    pub(super) fn of_msg(
+        form: Form,
+        msg: *const MsgAtomic,
+        [compare, result]: [&'a [Ioc]; 2],
+        op_flags: u64,
+    ) -> Result<Atomic<'a>, Errno> {
+        let msg = read(msg)?;
+        if op_flags & flags::REMOTE_CQ_DATA != 0 {
+            tracing::debug!("atomic operations carry no completion data");
+            return Err(Errno::BADFLAGS);
+        }
+        Ok(Atomic {
+            form,
+            op: msg.op,
+            datatype: msg.datatype,
+            operand: elements(msg.msg_iov, msg.iov_count)?,
+            compare,
+            result,
+            peer: msg.addr,
+            remote: remote_pieces(msg.rma_iov, msg.rma_iov_count)?,
+            flags: op_flags,
+            context: msg.context,
+            is_silent: false,
+        })
+    }
+}
+
+/// Starts an operation that a structure of the caller describes.
 fn of_msg(
     ep: &Ep,
     form: Form,
     msg: *const MsgAtomic,
-    [compare, result]: [&[Ioc]; 2],
+    lists: [&[Ioc]; 2],
     op_flags: u64,
 ) -> Result<isize, Errno> {
-    let msg = read(msg)?;
-    if op_flags & flags::REMOTE_CQ_DATA != 0 {
-        tracing::debug!("atomic operations carry no completion data");
-        return Err(Errno::BADFLAGS);
-    }
-    ep.atomic(&Atomic {
-        form,
-        op: msg.op,
-        datatype: msg.datatype,
-        operand: elements(msg.msg_iov, msg.iov_count)?,
-        compare,
-        result,
-        peer: msg.addr,
-        remote: remote_pieces(msg.rma_iov, msg.rma_iov_count)?,
-        flags: op_flags,
-        context: msg.context,
-        is_silent: false,
-    })
+    ep.atomic(&Atomic::of_msg(form, msg, lists, op_flags)?)
 }
 
 /// Answers which number of elements an operation may have.

@@ -1,37 +1,148 @@
 //! Operations of deferred work: how they start at an endpoint, and which counters their ends reach.
 
+use std::ffi::c_void;
 use std::sync::{MutexGuard, PoisonError};
 
+use ucp::rdm::amo::Form;
+
 use super::Ep;
+use super::atomics::{Atomic, elements};
 use super::complete::{Entry, NO_CNTR, Op};
-use crate::abi::ops::{AtomicTable, MsgOps, RmaOps, TaggedOps};
+use super::face::Face;
+use super::one_sided::{OneSided, remote_pieces};
+use super::owned_op::OwnedOp;
+use super::recv::Recv;
+use super::send::{Memory, Send};
+use crate::abi::{Fid, Ioc, Msg, MsgAtomic, MsgRma, MsgTagged, flags};
 use crate::cntr::Cntr;
 use crate::errno::Errno;
-use crate::object::Object;
+use crate::object::{Object, read};
 
-/// Functions that start operations.
-pub(crate) struct DeferredCalls {
-    pub msg: &'static MsgOps,
-    pub tagged: &'static TaggedOps,
-    pub rma: &'static RmaOps,
-    pub atomic: &'static AtomicTable,
+/// `struct fi_op_msg` and its relatives.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Of<M> {
+    ep: *mut Fid,
+    msg: M,
+    flags: u64,
 }
 
-static CALLS: DeferredCalls = DeferredCalls {
-    msg: &super::msg::OPS,
-    tagged: &super::tagged::OPS,
-    rma: &super::rma::OPS,
-    atomic: &super::atomic::OPS,
-};
+/// `struct fi_op_fetch_atomic`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Fetch {
+    ep: *mut Fid,
+    msg: MsgAtomic,
+    result: Elements,
+    flags: u64,
+}
+
+/// `struct fi_op_compare_atomic`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Compare {
+    ep: *mut Fid,
+    msg: MsgAtomic,
+    result: Elements,
+    compare: Elements,
+    flags: u64,
+}
+
+/// `struct fi_msg_fetch` and `struct fi_msg_compare`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Elements {
+    iov: *mut Ioc,
+    desc: *mut *mut c_void,
+    count: usize,
+}
+
+impl Elements {
+    fn list<'a>(self) -> Result<&'a [Ioc], Errno> {
+        elements(self.iov, self.count)
+    }
+}
+
+/// Types of operations; two more change counters.
+const RECV: u32 = 0;
+const SEND: u32 = 1;
+const TRECV: u32 = 2;
+const TSEND: u32 = 3;
+const READ: u32 = 4;
+const WRITE: u32 = 5;
+const ATOMIC: u32 = 6;
+const FETCH_ATOMIC: u32 = 7;
+const COMPARE_ATOMIC: u32 = 8;
+
+/// An operation with the endpoint that it begins with, as a description has it.
+pub(crate) fn operation<'a>(op_type: u32, at: *const c_void) -> Result<(&'a Ep, OwnedOp), Errno> {
+    let (ep, _) = Face::checked(read(at.cast::<*mut Fid>())?)?;
+    let op = match op_type {
+        RECV | SEND => {
+            let Of { msg, flags, .. } = read(at.cast::<Of<Msg>>())?;
+            let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
+            message(op_type == SEND, memory, (msg.addr, None, msg.data), flags, msg.context)
+        }
+        TRECV | TSEND => {
+            let Of { msg, flags, .. } = read(at.cast::<Of<MsgTagged>>())?;
+            let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
+            let tag = Some((msg.tag, !msg.ignore));
+            message(op_type == TSEND, memory, (msg.addr, tag, msg.data), flags, msg.context)
+        }
+        READ | WRITE => {
+            let Of { msg, flags, .. } = read(at.cast::<Of<MsgRma>>())?;
+            let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
+            let remote = remote_pieces(msg.rma_iov, msg.rma_iov_count)?;
+            let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(msg.data);
+            let (peer, context, is_silent) = (msg.addr, msg.context, false);
+            let one_sided = OneSided { memory, peer, remote, data, flags, context, is_silent };
+            if op_type == READ { OwnedOp::of_read(&one_sided) } else { OwnedOp::of_write(&one_sided) }
+        }
+        ATOMIC => {
+            let Of { msg, flags, .. } = read(at.cast::<Of<MsgAtomic>>())?;
+            atomic(Form::Write, msg, [&[], &[]], flags)
+        }
+        FETCH_ATOMIC => {
+            let Fetch { msg, result, flags, .. } = read(at.cast())?;
+            atomic(Form::Fetch, msg, [&[], result.list()?], flags)
+        }
+        COMPARE_ATOMIC => {
+            let Compare { msg, result, compare, flags, .. } = read(at.cast())?;
+            atomic(Form::Compare, msg, [compare.list()?, result.list()?], flags)
+        }
+        _ => Err(Errno::NOSYS),
+    };
+    Ok((ep, op?))
+}
+
+fn message(
+    is_send: bool,
+    memory: Memory<'_>,
+    (peer, tag, data): (u64, Option<(u64, u64)>, u64),
+    flags: u64,
+    context: *mut c_void,
+) -> Result<OwnedOp, Errno> {
+    if !is_send {
+        return OwnedOp::of_recv(&Recv { memory, from: peer, tag, flags, context });
+    }
+    let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(data);
+    let tag = tag.map(|(tag, _)| tag);
+    OwnedOp::of_send(&Send { memory, to: peer, tag, data, flags, context, is_silent: false })
+}
+
+fn atomic(
+    form: Form,
+    msg: MsgAtomic,
+    [compare, result]: [&[Ioc]; 2],
+    op_flags: u64,
+) -> Result<OwnedOp, Errno> {
+    OwnedOp::of_atomic(&Atomic::of_msg(form, &msg, [compare, result], op_flags)?)
+}
 
 impl Ep {
     /// Starts an operation of deferred work, whose end is counted by `completion` alone unless it asks for a
     /// completion.
-    pub(crate) fn start_deferred(
-        &self,
-        completion: Option<&Cntr>,
-        start: impl FnOnce(&DeferredCalls) -> Result<isize, Errno>,
-    ) -> Result<(), Errno> {
+    pub(crate) fn start_deferred(&self, completion: Option<&Cntr>, op: &OwnedOp) -> Result<(), Errno> {
         self.inside(|_| {
             // With room, no progress is made in the call, so that no other operation starts in it.
             if !self.tx.has_room() || !self.rx.has_room() {
@@ -42,7 +153,7 @@ impl Ep {
                 cntr.users().add();
             }
             self.deferred.set(completion.map_or(NO_CNTR, std::ptr::from_ref));
-            let started = start(&CALLS);
+            let started = op.call_on(self);
             self.deferred.set(std::ptr::null());
             if let (Err(_), Some(cntr)) = (&started, completion) {
                 cntr.users().remove();

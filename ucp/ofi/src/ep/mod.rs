@@ -6,6 +6,7 @@
 //! | `face.rs` | handles of an endpoint: its own, and aliases |
 //! | `stx.rs`, `srx.rs` | shared transmit contexts, shared receive contexts |
 //! | `deferred.rs`, `triggered.rs` | operations of deferred work, operations with `FI_TRIGGER` |
+//! | `owned_op.rs` | operations that wait |
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
@@ -25,6 +26,7 @@ mod face;
 mod msg;
 mod multi_recv;
 mod one_sided;
+mod owned_op;
 mod peek;
 mod peers;
 mod recv;
@@ -60,10 +62,10 @@ use peers::Peers;
 
 pub(crate) use atomic::query_atomic;
 pub(crate) use complete::OP_SIZE;
-pub(crate) use deferred::DeferredCalls;
+pub(crate) use deferred::operation;
 pub(crate) use face::Face;
+pub(crate) use owned_op::OwnedOp;
 pub(crate) use setup::{open, store_name};
-pub(crate) use triggered::Triggered;
 
 /// One direction of an endpoint: where its completions go.
 #[derive(Default)]

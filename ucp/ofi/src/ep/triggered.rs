@@ -1,216 +1,64 @@
 //! Operations with the flag `FI_TRIGGER`: each waits for the counter that its context names. Its end is that
 //! of every other operation.
 
-use std::ffi::c_void;
-
-use ucp::rdm::amo::Form;
-use ucp::{Error, Iov};
-
 use super::Ep;
 use super::atomics::Atomic;
 use super::one_sided::OneSided;
+use super::owned_op::OwnedOp;
 use super::recv::Recv;
-use super::send::{Memory, Send, shown_flags};
-use crate::abi::{FiAddr, Fid, Ioc, RmaIov, TriggeredContext, flags};
+use super::send::Send;
+use crate::abi::{Fid, flags};
 use crate::cntr::Cntr;
 use crate::errno::Errno;
-use crate::info::INJECT_SIZE;
-use crate::object::{checked, read};
-
-/// An operation that waits, with lists of its own: those of its call are the caller's.
-pub(crate) struct Triggered {
-    ep: *const Ep,
-    peer: FiAddr,
-    flags: u64,
-    context: *mut c_void,
-    call: Call,
-    /// Bytes of an operation with `FI_INJECT`, where its memory is.
-    _copy: Box<[u8]>,
-}
-
-enum Call {
-    Send { memory: Vec<Iov>, tag: Option<u64>, data: Option<u64> },
-    Recv { memory: Vec<Iov>, tag: Option<(u64, u64)> },
-    Read { memory: Vec<Iov>, remote: Vec<RmaIov> },
-    Write { memory: Vec<Iov>, remote: Vec<RmaIov>, data: Option<u64> },
-    Atomic { kind: (Form, u32, u32), local: [Vec<Ioc>; 3], remote: Vec<RmaIov> },
-}
-
-/// Pieces of memory as an operation has them.
-fn memory_of(pieces: &[Iov]) -> Memory<'_> {
-    match pieces {
-        [one] => Memory::Bytes(one.addr, one.len),
-        pieces => Memory::Pieces(pieces),
-    }
-}
-
-/// A list of the pieces, or of a copy of their bytes if the operation has `FI_INJECT`.
-fn kept(memory: &Memory<'_>, op_flags: u64) -> Result<(Vec<Iov>, Box<[u8]>), Errno> {
-    if op_flags & flags::INJECT == 0 {
-        let pieces = match *memory {
-            Memory::Bytes(addr, len) => vec![Iov { addr, len }],
-            Memory::Pieces(pieces) => pieces.to_vec(),
-        };
-        return Ok((pieces, Box::default()));
-    }
-    let len = memory.len();
-    if len > INJECT_SIZE {
-        return Err(Errno::MSGSIZE);
-    }
-    let mut copy = vec![0; len].into_boxed_slice();
-    memory.copy_to(copy.as_mut_ptr());
-    Ok((vec![Iov { addr: copy.as_mut_ptr(), len }], copy))
-}
-
-impl Triggered {
-    pub(crate) fn ep(&self) -> &Ep {
-        // SAFETY: an endpoint is not closed while operations of it wait.
-        unsafe { &*self.ep }
-    }
-
-    /// Starts the operation. One that cannot start ends with an error. [`Errno::AGAIN`]: there is no room.
-    pub(crate) fn start(&self) -> Result<(), Errno> {
-        let ep = self.ep();
-        match self.call_on(ep) {
-            Err(Errno::AGAIN) => Err(Errno::AGAIN),
-            Err(errno) => {
-                tracing::error!("a triggered operation could not start: error {}", errno.0);
-                ep.inside(|_| self.end(ep, errno))
-            }
-            Ok(_) => Ok(()),
-        }
-    }
-
-    fn call_on(&self, ep: &Ep) -> Result<isize, Errno> {
-        let (peer, context, flags, is_silent) = (self.peer, self.context, self.flags, false);
-        match &self.call {
-            Call::Send { memory, tag, data } => {
-                let (memory, tag, data) = (memory_of(memory), *tag, *data);
-                ep.send(&Send { memory, to: peer, tag, data, flags, context, is_silent })
-            }
-            Call::Recv { memory, tag } => {
-                ep.recv(&Recv { memory: memory_of(memory), from: peer, tag: *tag, flags, context })
-            }
-            Call::Read { memory, remote } => {
-                let memory = memory_of(memory);
-                ep.read(&OneSided { memory, peer, remote, data: None, flags, context, is_silent })
-            }
-            Call::Write { memory, remote, data } => {
-                let memory = memory_of(memory);
-                ep.write(&OneSided { memory, peer, remote, data: *data, flags, context, is_silent })
-            }
-            Call::Atomic { kind: (form, op, datatype), local: [operand, compare, result], remote } => {
-                let (form, op, datatype) = (*form, *op, *datatype);
-                ep.atomic(&Atomic {
-                    form,
-                    op,
-                    datatype,
-                    operand,
-                    compare,
-                    result,
-                    peer,
-                    remote,
-                    flags,
-                    context,
-                    is_silent,
-                })
-            }
-        }
-    }
-
-    /// Reports that the operation could not start. Inside the lock.
-    fn end(&self, ep: &Ep, errno: Errno) {
-        let error = match errno {
-            Errno::OPNOTSUPP | Errno::NOSYS => Error::Unsupported,
-            Errno::NOTCONN | Errno::SHUTDOWN | Errno::CONNRESET | Errno::HOSTUNREACH => Error::NotConnected,
-            Errno::NOMEM => Error::Exhausted,
-            _ => Error::Invalid,
-        };
-        let shown = match &self.call {
-            Call::Recv { memory, tag } => {
-                let (memory, tag, flags) = (memory_of(memory), *tag, self.flags);
-                let recv = Recv { memory, from: self.peer, tag, flags, context: self.context };
-                return ep.end_recv(&ep.new_recv(&recv), Err(error), None);
-            }
-            Call::Send { tag, .. } => shown_flags(*tag),
-            Call::Read { .. } => flags::RMA | flags::READ,
-            Call::Write { .. } => flags::RMA | flags::WRITE,
-            Call::Atomic { kind: (Form::Write, ..), .. } => flags::ATOMIC | flags::WRITE,
-            Call::Atomic { .. } => flags::ATOMIC | flags::READ,
-        };
-        ep.end_send(&ep.new_transmit(shown, self.flags, self.context, false), Err(error));
-    }
-}
+use crate::object::checked;
 
 impl Ep {
     #[cold]
     #[inline(never)]
     pub(super) fn trigger_send(&self, send: &Send<'_>) -> Result<isize, Errno> {
-        let (memory, copy) = kept(&send.memory, send.flags)?;
-        let call = Call::Send { memory, tag: send.tag, data: send.data };
-        self.trigger((send.to, send.flags, send.context), call, copy)
+        self.trigger(OwnedOp::of_send(send)?)
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn trigger_recv(&self, recv: &Recv<'_>) -> Result<isize, Errno> {
-        let (memory, copy) = kept(&recv.memory, 0)?;
-        self.trigger((recv.from, recv.flags, recv.context), Call::Recv { memory, tag: recv.tag }, copy)
+        self.trigger(OwnedOp::of_recv(recv)?)
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn trigger_read(&self, read: &OneSided<'_>) -> Result<isize, Errno> {
-        let (memory, copy) = kept(&read.memory, 0)?;
-        let call = Call::Read { memory, remote: read.remote.to_vec() };
-        self.trigger((read.peer, read.flags, read.context), call, copy)
+        self.trigger(OwnedOp::of_read(read)?)
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn trigger_write(&self, write: &OneSided<'_>) -> Result<isize, Errno> {
-        let (memory, copy) = kept(&write.memory, write.flags)?;
-        let call = Call::Write { memory, remote: write.remote.to_vec(), data: write.data };
-        self.trigger((write.peer, write.flags, write.context), call, copy)
+        self.trigger(OwnedOp::of_write(write)?)
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn trigger_atomic(&self, atomic: &Atomic<'_>) -> Result<isize, Errno> {
-        if atomic.flags & flags::INJECT != 0 {
-            tracing::debug!("FI_TRIGGER: an atomic operation with FI_INJECT is not supported");
-            return Err(Errno::OPNOTSUPP);
-        }
-        let kind = (atomic.form, atomic.op, atomic.datatype);
-        let local = [atomic.operand.to_vec(), atomic.compare.to_vec(), atomic.result.to_vec()];
-        let call = Call::Atomic { kind, local, remote: atomic.remote.to_vec() };
-        self.trigger((atomic.peer, atomic.flags, atomic.context), call, Box::default())
+        self.trigger(OwnedOp::of_atomic(atomic)?)
     }
 
-    /// Makes an operation wait for the counter that its context names, or refuses its flags.
-    fn trigger(
-        &self,
-        (peer, op_flags, context): (FiAddr, u64, *mut c_void),
-        call: Call,
-        copy: Box<[u8]>,
-    ) -> Result<isize, Errno> {
-        if op_flags & flags::TRIGGER == 0 || self.caps & flags::TRIGGER == 0 {
-            tracing::debug!("flags {op_flags:#x} are not supported, or need the capability FI_TRIGGER");
+    /// Makes an operation wait for the counter that its context names.
+    fn trigger(&self, mut op: OwnedOp) -> Result<isize, Errno> {
+        if self.caps & flags::TRIGGER == 0 {
+            tracing::debug!("FI_TRIGGER: the endpoint was opened without this capability");
             return Err(Errno::BADFLAGS);
         }
         if !self.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
-        let asked: TriggeredContext = read(context.cast())?;
+        let asked = op.take_trigger()?;
         if asked.event_type != flags::TRIGGER_THRESHOLD {
             tracing::debug!("FI_TRIGGER: event {} is not supported", asked.event_type);
             return Err(Errno::NOSYS);
         }
-        let cntr: &Cntr = checked::<Cntr>(asked.cntr.cast::<Fid>())?;
-        let flags = op_flags & !flags::TRIGGER;
-        let operation = Triggered { ep: self, peer, flags, context, call, _copy: copy };
-        self.domain().trigger(cntr, asked.threshold as u64, operation)?;
-        self.domain().run_work();
+        let cntr: &Cntr = checked(asked.cntr.cast::<Fid>())?;
+        self.domain().trigger(cntr, asked.threshold as u64, self, op)?;
         Ok(0)
     }
 }

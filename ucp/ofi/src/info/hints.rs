@@ -291,7 +291,12 @@ impl Hints {
             _ if named & flags::MR_BASIC != 0 => vec![BASIC],
             _ if named & flags::MR_SCALABLE != 0 => vec![SCALABLE],
             _ if is_former => vec![BASIC],
-            _ => vec![KeyMode::of(hint.map_or(MR_MODE, |bits| bits & MR_MODE))],
+            // Keys of the program go into packets, where addresses need not be virtual ones either.
+            _ => {
+                let bits = hint.map_or(MR_MODE, |bits| bits & MR_MODE);
+                let unneeded = if bits & flags::MR_PROV_KEY == 0 { flags::MR_VIRT_ADDR } else { 0 };
+                vec![KeyMode::of(bits & !unneeded)]
+            }
         }
     }
 

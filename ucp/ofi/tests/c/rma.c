@@ -88,6 +88,8 @@ static void modes(void)
     CHECK(!(find(FI_MSG, 0)->caps & (FI_RMA | FI_RMA_EVENT)));
     found = find(FI_RMA, FI_MR_PROV_KEY | FI_MR_LOCAL);
     CHECK(found != NULL && found->domain_attr->mr_mode == FI_MR_PROV_KEY);
+    found = find(FI_RMA, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED);
+    CHECK(found != NULL && found->domain_attr->mr_mode == FI_MR_ALLOCATED);
     found = find(FI_RMA, FI_MR_BASIC);
     CHECK(found != NULL && found->domain_attr->mr_mode == FI_MR_BASIC && found->domain_attr->mr_key_size == 8);
     found = find(FI_RMA, FI_MR_SCALABLE);
@@ -111,6 +113,10 @@ static void open_all(int threading, int data_progress, int mr_mode, uint64_t eve
     modes();
     info = find(FI_MSG | FI_RMA | FI_ATOMIC | FI_FENCE | events, mr_mode | FI_MR_LOCAL);
     CHECK(info != NULL && info->caps & FI_REMOTE_WRITE && info->tx_attr->rma_iov_limit >= 2);
+    if (mr_mode == FI_MR_VIRT_ADDR) {
+        CHECK(info->domain_attr->mr_mode == 0);
+        info->domain_attr->mr_mode = mr_mode; /* a program may keep to its own */
+    }
     CHECK(info->domain_attr->mr_mode == mr_mode && (info->caps & FI_RMA_EVENT) == events);
     by_offset = mr_mode == FI_MR_SCALABLE || (mr_mode != FI_MR_BASIC && !(mr_mode & FI_MR_VIRT_ADDR));
     has_own   = mr_mode == FI_MR_SCALABLE || (mr_mode != FI_MR_BASIC && !(mr_mode & FI_MR_PROV_KEY));

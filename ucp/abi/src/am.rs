@@ -10,7 +10,7 @@ use ::ucs::Status;
 use ucp::{AmMessage, AmParams, AmProto, OpParams};
 
 use crate::datatype::{Data, Use};
-use crate::entry::{CStatus, StatusPtr, mask_of};
+use crate::entry::{CStatus, StatusPtr, invalid, mask_of};
 use crate::ep::{Ep, reply_ep};
 use crate::handle::{checked, given};
 use crate::op::{Call, LengthRecv, NOTHING, NoResult, UNUSUAL, run, run_plain};
@@ -190,7 +190,7 @@ fn set_handler(
 fn header_of<'a>(header: (*const c_void, usize)) -> Result<&'a [u8], Status> {
     match header {
         (_, 0) => Ok(&[]),
-        (at, _) if at.is_null() => Err(Status::InvalidParam),
+        (at, _) if at.is_null() => Err(invalid("the header of an active message is null")),
         // SAFETY: the caller passes a header of this length.
         (at, len) => Ok(unsafe { std::slice::from_raw_parts(at.cast(), len) }),
     }
@@ -222,7 +222,7 @@ fn send(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let ep = given(ep)?;
-    let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
+    let id = u16::try_from(id).map_err(|_| invalid("ids of active messages have 16 bits"))?;
     let header = header_of(header)?;
     if call.must_end() {
         return send_now(ep, (id, header), (buffer, count), call);
@@ -231,7 +231,7 @@ fn send(
         0 => AmProto::Auto,
         SEND_EAGER => AmProto::Eager,
         SEND_RNDV => AmProto::Rendezvous,
-        _ => return Err(Status::InvalidParam),
+        _ => return Err(invalid("an active message is sent eagerly or by rendezvous, not both")),
     };
     let how = AmParams { proto, reply: call.flags() & SEND_REPLY != 0, ..AmParams::default() };
     if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
@@ -274,11 +274,11 @@ fn send_any(
 entry! {
     /// Sets the handler of messages with a number; null removes it.
     fn ucp_worker_set_am_recv_handler(worker: *mut Worker, param: *const AmHandlerParam) -> CStatus {
-        let mask = mask_of(param)?;
-        let id = field!(param, mask, 1 << 0, id).ok_or(Status::InvalidParam)?;
+        let mask = mask_of(param, "ucp_worker_set_am_recv_handler")?;
+        let id = field!(param, mask, 1 << 0, id).ok_or_else(|| invalid("ucp_worker_set_am_recv_handler: id is missing"))?;
         let cb = field!(param, mask, 1 << 2, cb).flatten();
         let arg = field!(param, mask, 1 << 3, arg).unwrap_or(std::ptr::null_mut());
-        let id = u16::try_from(id).map_err(|_| Status::InvalidParam)?;
+        let id = u16::try_from(id).map_err(|_| invalid("ucp_worker_set_am_recv_handler: ids of active messages have 16 bits"))?;
         set_handler(worker, id, cb.map(Handler::Present), arg)
     }
 

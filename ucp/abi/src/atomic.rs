@@ -6,7 +6,7 @@ use ::ucs::Status;
 use ucp::select::Sync;
 use ucp::{AtomicOp, AtomicParams, Datatype};
 
-use crate::entry::{CStatus, StatusPtr};
+use crate::entry::{CStatus, StatusPtr, invalid};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
@@ -29,7 +29,11 @@ const FETCH_OPS: [AtomicOp; 6] = [
 const OPS: [AtomicOp; 6] = FETCH_OPS;
 
 fn op_of(ops: &[AtomicOp], number: c_int) -> Result<AtomicOp, Status> {
-    usize::try_from(number).ok().and_then(|at| ops.get(at)).copied().ok_or(Status::InvalidParam)
+    usize::try_from(number)
+        .ok()
+        .and_then(|at| ops.get(at))
+        .copied()
+        .ok_or_else(|| invalid("no such atomic operation"))
 }
 
 fn type_of(size: usize) -> Result<Datatype, Status> {
@@ -47,7 +51,7 @@ fn type_of(size: usize) -> Result<Datatype, Status> {
 /// A word of the caller, low bytes first in memory as the machine has them.
 fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
     if at.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("the operand is null"));
     }
     // SAFETY: the caller passes a word of this size.
     Ok(unsafe {
@@ -69,7 +73,7 @@ fn start(
 ) -> Result<StatusPtr, Status> {
     let ty = type_of(size)?;
     if !remote.is_multiple_of(size as u64) {
-        return Err(Status::InvalidParam);
+        return Err(invalid("the remote address of an atomic operation is not aligned to its size"));
     }
     let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
     let worker = ep.worker();
@@ -111,7 +115,7 @@ fn fetch(
         _ => (value, 0),
     };
     if result.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("result is null"));
     }
     start(ep, (op, size), operands, result, target, call)
 }
@@ -187,7 +191,7 @@ entry! {
             return fetch(ep, (op, size), value, reply_buffer, (remote, rkey), &call);
         }
         if matches!(op, AtomicOp::Write | AtomicOp::CompareSwap) {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_atomic_op_nbx: swaps need a reply_buffer"));
         }
         start(ep, (op, size), (value, 0), std::ptr::null_mut(), (remote, rkey), &call)
     }

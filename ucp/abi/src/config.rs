@@ -7,7 +7,7 @@ use ::ucs::Status;
 use ::ucs::config::Source;
 
 use crate::context::text_of;
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 
 /// `ucp_config_t`.
@@ -41,7 +41,7 @@ entry! {
     /// Reads the configuration. A file is not read: `UCX_CONFIG_FILE` names one.
     fn ucp_config_read(prefix: *const c_char, filename: *const c_char, config: *mut *mut Config) -> CStatus {
         if config.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_config_read: config is null"));
         }
         if !filename.is_null() {
             tracing::debug!("the file of ucp_config_read is not read, as in UCX; UCX_CONFIG_FILE names one");
@@ -58,12 +58,12 @@ entry! {
     fn ucp_config_modify(config: *mut Config, name: *const c_char, value: *const c_char) -> CStatus {
         checked(config)?;
         if name.is_null() || value.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_config_modify: name or value is null"));
         }
         // SAFETY: both are C strings of the caller.
         let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
         let (name, value) = (name.to_str().ok(), value.to_str().ok());
-        let (name, value) = name.zip(value).ok_or(Status::InvalidParam)?;
+        let (name, value) = name.zip(value).ok_or_else(|| invalid("ucp_config_modify: name or value is no UTF-8"))?;
         // SAFETY: the handle is checked, and the program uses a configuration in one thread at a time.
         unsafe { &mut (*config).source }.set(&format!("UCX_{name}"), value);
         Ok(())

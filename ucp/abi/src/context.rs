@@ -7,7 +7,7 @@ use ucp::RequestRoom;
 use uct::api::OpenError;
 
 use crate::config::Config;
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::op::{PRIVATE_SIZE, REQUEST_SIZE};
 use crate::types::{ContextAttr, LibAttr, NAME_MAX, Params, RequestHook, context_attr, params, thread_mode};
@@ -86,9 +86,9 @@ fn request_room(Room { size, init, cleanup }: Room) -> RequestRoom {
 }
 
 fn new_context(from: *const Params, config: *const Config) -> Result<Context, Status> {
-    let mask = mask_of(from)?;
+    let mask = mask_of(from, "ucp_init")?;
     if mask & params::FEATURES == 0 {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_init: features is missing"));
     }
     let room = Room {
         size: field!(from, mask, params::REQUEST_SIZE, request_size).unwrap_or(0),
@@ -120,7 +120,7 @@ entry! {
         context: *mut *mut Context,
     ) -> CStatus {
         if context.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_init_version: context is null"));
         }
         let made = new_context(params, config)?;
         if (major, minor) > (VERSION.0, VERSION.1) {
@@ -138,7 +138,7 @@ entry! {
     /// Attributes of a context.
     fn ucp_context_query(context: *mut Context, attr: *mut ContextAttr) -> CStatus {
         let context = checked(context)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_context_query")?;
         let mode = if context.is_shared { thread_mode::MULTI } else { thread_mode::SINGLE };
         answer!(attr, mask, context_attr::REQUEST_SIZE, request_size = REQUEST_SIZE);
         answer!(attr, mask, context_attr::THREAD_MODE, thread_mode = mode);
@@ -151,7 +151,7 @@ entry! {
 
     /// Attributes of the library.
     fn ucp_lib_query(attr: *mut LibAttr) -> CStatus {
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_lib_query")?;
         answer!(attr, mask, 1 << 0, max_thread_level = thread_mode::MULTI);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use ::ucs::Status;
 use ucp::{Generic, GenericOps, Iov, Layout};
 
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
 use crate::types::{DatatypeAttr, GenericDtOps};
 
@@ -46,14 +46,19 @@ pub(crate) enum Use {
     Unpack,
 }
 
+/// The length of `count` elements has no number.
+fn too_long() -> Status {
+    invalid("count times the size of the datatype is too large")
+}
+
 impl Data {
     /// Data of the caller: `count` elements of a datatype at `buffer`. // HOT
     #[inline(always)]
     pub(crate) fn new(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
         if datatype & CLASS == CONTIG {
-            let len = count.checked_mul((datatype >> 3) as usize).ok_or(Status::InvalidParam)?;
+            let len = count.checked_mul((datatype >> 3) as usize).ok_or_else(too_long)?;
             if buffer.is_null() && len > 0 {
-                return Err(Status::InvalidParam);
+                return Err(invalid("the buffer is null"));
             }
             return Ok(Data::Bytes(buffer.cast_mut().cast(), len));
         }
@@ -71,19 +76,24 @@ impl Data {
     #[inline(never)]
     fn other(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
         match datatype & CLASS {
-            IOV if buffer.is_null() && count > 0 => Err(Status::InvalidParam),
+            IOV if buffer.is_null() && count > 0 => Err(invalid("the list of pieces is null")),
             IOV => Ok(Data::Pieces(buffer.cast(), count)),
             GENERIC => {
                 let generic = generic_type(datatype)?;
                 // SAFETY: the caller's callbacks, with the arguments that it asked for.
                 let state = unsafe {
                     match of {
-                        Use::Pack => generic.ops.start_pack.ok_or(Status::InvalidParam)?(
-                            generic.context,
-                            buffer,
-                            count,
-                        ),
-                        Use::Unpack => generic.ops.start_unpack.ok_or(Status::InvalidParam)?(
+                        Use::Pack => {
+                            generic.ops.start_pack.ok_or_else(|| invalid("the datatype has no start_pack"))?(
+                                generic.context,
+                                buffer,
+                                count,
+                            )
+                        }
+                        Use::Unpack => generic
+                            .ops
+                            .start_unpack
+                            .ok_or_else(|| invalid("the datatype has no start_unpack"))?(
                             generic.context,
                             buffer.cast_mut(),
                             count,
@@ -91,11 +101,13 @@ impl Data {
                     }
                 };
                 // SAFETY: as above.
-                let len = unsafe { generic.ops.packed_size.ok_or(Status::InvalidParam)?(state) };
+                let len = unsafe {
+                    generic.ops.packed_size.ok_or_else(|| invalid("the datatype has no packed_size"))?(state)
+                };
                 let ops = GenericOps {
-                    pack: generic.ops.pack.ok_or(Status::InvalidParam)?,
-                    unpack: generic.ops.unpack.ok_or(Status::InvalidParam)?,
-                    finish: generic.ops.finish.ok_or(Status::InvalidParam)?,
+                    pack: generic.ops.pack.ok_or_else(|| invalid("the datatype has no pack"))?,
+                    unpack: generic.ops.unpack.ok_or_else(|| invalid("the datatype has no unpack"))?,
+                    finish: generic.ops.finish.ok_or_else(|| invalid("the datatype has no finish"))?,
                 };
                 Ok(Data::Generic(Generic { ops, state, len }))
             }
@@ -142,7 +154,7 @@ entry! {
         let ops = *given(ops)?;
         let whole = ops.pack.is_some() && ops.unpack.is_some() && ops.finish.is_some() && ops.packed_size.is_some();
         if !whole || datatype.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_dt_create_generic: datatype is null, or one of pack, unpack, finish and packed_size is missing"));
         }
         let at = into_handle(GenericType { magic: Magic::of::<GenericType>(), ops, context });
         store(datatype, at.expose_provenance() as u64 | GENERIC)
@@ -158,14 +170,14 @@ entry! {
 
     /// Length of packed data.
     fn ucp_dt_query(datatype: u64, attr: *mut DatatypeAttr) -> CStatus {
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_dt_query")?;
         let buffer = field!(attr, mask, 1 << 1, buffer).unwrap_or(std::ptr::null());
         let count = field!(attr, mask, 1 << 2, count).unwrap_or(1);
         if mask & 1 == 0 {
             return Ok(());
         }
         let len = match datatype & CLASS {
-            CONTIG => count.checked_mul((datatype >> 3) as usize).ok_or(Status::InvalidParam)?,
+            CONTIG => count.checked_mul((datatype >> 3) as usize).ok_or_else(too_long)?,
             _ => match Data::new(buffer, count, datatype, Use::Pack)? {
                 Data::Bytes(_, len) => len,
                 Data::Pieces(..) => return Err(Status::Unsupported),

@@ -118,10 +118,19 @@ fn report_panic(name: &str) {
     tracing::error!("{name}: internal error, returned as an input/output error");
 }
 
-/// The mask with which a structure of the caller begins. Refuses null.
-pub(crate) fn mask_of<T>(from: *const T) -> Result<u64, Status> {
+/// [`Status::InvalidParam`], with a line in the log that says which parameter of the caller is refused.
+#[cold]
+#[inline(never)]
+pub(crate) fn invalid(why: &str) -> Status {
+    crate::log::init_from_env();
+    tracing::error!("invalid parameter: {why}");
+    Status::InvalidParam
+}
+
+/// The mask with which a structure of the caller begins. Refuses null; `function` is named in the message.
+pub(crate) fn mask_of<T>(from: *const T, function: &str) -> Result<u64, Status> {
     if from.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid(&format!("{function}: the structure of parameters or attributes is null")));
     }
     // SAFETY: every structure with a mask of this width begins with it.
     Ok(unsafe { from.cast::<u64>().read_unaligned() })

@@ -12,7 +12,7 @@ use ucp::select::{Kind, Sync};
 use ucp::{CloseMode, ConnectError, ConnectParams, ErrorMode, OpStatus};
 
 use crate::context::{copy_name, text_of};
-use crate::entry::{CStatus, StatusPtr, mask_of};
+use crate::entry::{CStatus, StatusPtr, invalid, mask_of};
 use crate::flush::wait;
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
 use crate::op::{BYTES, Call, NoResult, run};
@@ -134,7 +134,7 @@ fn connect_status(error: &ConnectError) -> Status {
 /// A socket address of the caller.
 pub(crate) fn socket_addr(from: SockAddr) -> Result<SocketAddr, Status> {
     if from.addr.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("the socket address is null"));
     }
     // SAFETY: the caller passes an address that begins with its family.
     let family = c_int::from(unsafe { (&raw const (*from.addr).sa_family).read_unaligned() });
@@ -198,10 +198,10 @@ fn error_mode(link: &Rc<Cell<*mut Ep>>) -> ErrorMode {
 }
 
 fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
-    let mask = mask_of(params)?;
+    let mask = mask_of(params, "ucp_ep_create")?;
     let mode = field!(params, mask, ep_params::ERR_HANDLING_MODE, err_mode).unwrap_or(0);
     if !(0..=2).contains(&mode) {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_ep_create: no such err_mode"));
     }
     let flags = field!(params, mask, ep_params::FLAGS, flags).unwrap_or(0);
     let named = Named::read(params, mask);
@@ -211,7 +211,8 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
         let request = from_handle(request)?.request;
         worker.inside(|plain| plain.accept(request, params_of_ep))?.map_err(|error| connect_status(&error))?
     } else if flags & EP_CLIENT_SERVER != 0 || mask & ep_params::SOCK_ADDR != 0 {
-        let to = field!(params, mask, ep_params::SOCK_ADDR, sockaddr).ok_or(Status::InvalidParam)?;
+        let to = field!(params, mask, ep_params::SOCK_ADDR, sockaddr)
+            .ok_or_else(|| invalid("ucp_ep_create: sockaddr is missing"))?;
         let local =
             field!(params, mask, ep_params::LOCAL_SOCK_ADDR, local_sockaddr).map(socket_addr).transpose()?;
         let client_id = if flags & EP_SEND_CLIENT_ID != 0 { worker.client_id } else { 0 };
@@ -219,7 +220,8 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
         let to = socket_addr(to)?;
         worker.inside(|plain| plain.connect_to(to, params))?.map_err(|error| connect_status(&error))?
     } else {
-        let at = field!(params, mask, ep_params::REMOTE_ADDRESS, address).ok_or(Status::InvalidParam)?;
+        let at = field!(params, mask, ep_params::REMOTE_ADDRESS, address)
+            .ok_or_else(|| invalid("ucp_ep_create: address is missing"))?;
         let address = read_address(at)?;
         worker
             .inside(|plain| plain.connect(&address, params_of_ep))?
@@ -230,9 +232,9 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
 
 /// Changes the function for failures and the user data of an endpoint. Its peer and its error mode stay.
 fn modify(ep: &Ep, params: *const EpParams) -> Result<(), Status> {
-    let mask = mask_of(params)?;
+    let mask = mask_of(params, "ucp_ep_modify_nb")?;
     if mask & (ep_params::REMOTE_ADDRESS | ep_params::SOCK_ADDR | ep_params::ERR_HANDLING_MODE) != 0 {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_ep_modify_nb: the peer and the error mode of an endpoint stay"));
     }
     let named = Named::read(params, mask);
     ep.worker().inside(|_| {
@@ -292,7 +294,7 @@ fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: *mut EpAttr) -> Result<()
         let device = lanes.iter().find(|lane| lane.tl == *name).map_or("", |lane| &lane.dev);
         let entry = TransportEntry { transport_name: interned(name), device_name: interned(device) };
         if transports.entries.is_null() || entry_size < size_of::<TransportEntry>() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_ep_query: no room for the transports"));
         }
         let at = transports.entries.cast::<u8>().wrapping_add(count * entry_size).cast::<TransportEntry>();
         // SAFETY: the caller has room for `num_entries` of them.
@@ -309,7 +311,7 @@ entry! {
     /// Makes an endpoint: to an address, to a socket address, or for a connection request.
     fn ucp_ep_create(worker: *mut Worker, params: *const EpParams, ep: *mut *mut Ep) -> CStatus {
         if ep.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_ep_create: ep is null"));
         }
         store(ep, create(checked(worker)?, params)?)
     }
@@ -345,7 +347,7 @@ entry! {
     /// Name, socket addresses, transports and user data of an endpoint.
     fn ucp_ep_query(ep: *mut Ep, attr: *mut EpAttr) -> CStatus {
         let ep = checked(ep)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_ep_query")?;
         let sockets = ep.worker().inside(|_| ep.ep.socket_addrs())?;
         answer!(attr, mask, ep_attr::NAME, name = copy_name(&ep.name));
         if mask & (ep_attr::LOCAL_SOCKADDR | ep_attr::REMOTE_SOCKADDR) != 0 {
@@ -363,11 +365,11 @@ entry! {
     /// Estimated time of a message, seconds.
     fn ucp_ep_evaluate_perf(ep: *mut Ep, param: *const PerfParam, attr: *mut PerfAttr) -> CStatus {
         let ep = checked(ep)?;
-        let asked = mask_of(param)?;
-        let len = field!(param, asked, 1 << 0, message_size).ok_or(Status::InvalidParam)?;
+        let asked = mask_of(param, "ucp_ep_evaluate_perf")?;
+        let len = field!(param, asked, 1 << 0, message_size).ok_or_else(|| invalid("ucp_ep_evaluate_perf: message_size is missing"))?;
         let candidates = ep.worker().inside(|_| ep.ep.protocols().explain(Kind::Tagged, Sync::No, len))?;
         let best = candidates.iter().filter_map(|candidate| candidate.ns).min().ok_or(Status::Unsupported)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_ep_evaluate_perf")?;
         answer!(attr, mask, 1 << 0, estimated_time = best as f64 * 1e-9);
         Ok(())
     }

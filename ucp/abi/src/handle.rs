@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 
 use ::ucs::Status;
 
+use crate::entry::invalid;
+
 /// First field of every object: its kind, until it is freed. Objects are `repr(C)`, so that it is found in
 /// one of another kind, too.
 pub(crate) struct Magic(Cell<u32>);
@@ -72,7 +74,7 @@ pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> 
 pub(crate) fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
     // SAFETY: a handle that is not null is one of ours and has not been freed, by the contract of each
     // function of the interface.
-    unsafe { handle.as_ref() }.ok_or(Status::InvalidParam)
+    unsafe { handle.as_ref() }.ok_or_else(|| invalid("a handle or structure is null"))
 }
 
 /// Hands an object out.
@@ -98,7 +100,7 @@ pub(crate) unsafe fn take<T: Named>(handle: *mut T) -> Box<T> {
 
 /// Stores a result of a call. Refuses null.
 pub(crate) fn store<T>(to: *mut T, value: T) -> Result<(), Status> {
-    let to = NonNull::new(to).ok_or(Status::InvalidParam)?;
+    let to = NonNull::new(to).ok_or_else(|| invalid("the place for the result is null"))?;
     // SAFETY: the caller passes memory for the result.
     unsafe { to.write(value) };
     Ok(())

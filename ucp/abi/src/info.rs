@@ -7,6 +7,7 @@ use ::ucs::Status;
 use ::ucs::config::{Detail, Source, print};
 
 use crate::context::Context;
+use crate::entry::invalid;
 use crate::ep::Ep;
 use crate::handle::checked;
 use crate::worker::Worker;
@@ -17,7 +18,7 @@ const PRINT_DOC: c_int = 1 << 2;
 
 fn write(stream: *mut libc::FILE, text: &str) -> Result<(), Status> {
     if stream.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("stream is null"));
     }
     // SAFETY: the caller passes an open stream.
     let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), stream) };
@@ -103,7 +104,7 @@ entry! {
         let context = checked(context)?;
         let asked = crate::context::text_of(size);
         let len = ::ucs::config::parse_size(&asked).and_then(|len| usize::try_from(len).ok());
-        let mem = context.context.mem_alloc(len.ok_or(Status::InvalidParam)?, ucp::Access::all());
+        let mem = context.context.mem_alloc(len.ok_or_else(|| invalid("ucp_mem_print_info: not a size"))?, ucp::Access::all());
         let text = match mem {
             Ok(mem) => format!("# allocated {} bytes at {:p}\n", mem.len(), mem.as_ptr()),
             Err(error) => format!("# <failed to allocate {asked}: {error}>\n"),

@@ -3,7 +3,7 @@
 use ::ucs::Status;
 use ucp::ListenError;
 
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::ep::{add_unnamed_ep, socket_addr, socket_storage};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::types::{AcceptHandler, ConnHandler, ConnRequestAttr, ListenerAttr, ListenerParams};
@@ -78,14 +78,14 @@ entry! {
     /// Listens at a socket address.
     fn ucp_listener_create(worker: *mut Worker, params: *const ListenerParams, listener: *mut *mut Listener) -> CStatus {
         if listener.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_listener_create: listener is null"));
         }
         let worker = checked(worker)?;
-        let mask = mask_of(params)?;
-        let addr = socket_addr(field!(params, mask, SOCK_ADDR, sockaddr).ok_or(Status::InvalidParam)?)?;
+        let mask = mask_of(params, "ucp_listener_create")?;
+        let addr = socket_addr(field!(params, mask, SOCK_ADDR, sockaddr).ok_or_else(|| invalid("ucp_listener_create: sockaddr is missing"))?)?;
         let accept = field!(params, mask, ACCEPT_HANDLER, accept_handler).map(OnRequest::Accept);
         let conn = field!(params, mask, CONN_HANDLER, conn_handler).map(OnRequest::Conn);
-        let on_request = accept.or(conn).ok_or(Status::InvalidParam)?;
+        let on_request = accept.or(conn).ok_or_else(|| invalid("ucp_listener_create: accept_handler or conn_handler is missing"))?;
         let at = std::ptr::from_ref(worker);
         let made = worker.inside(|plain| plain.listen(addr, move |request| on_request.call(at, request)))?;
         let made = made.map_err(|error| {
@@ -107,7 +107,7 @@ entry! {
     /// Socket address of a listener.
     fn ucp_listener_query(listener: *mut Listener, attr: *mut ListenerAttr) -> CStatus {
         let listener = checked(listener)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_listener_query")?;
         answer!(attr, mask, 1 << 0, sockaddr = socket_storage(listener.listener.local_addr()));
         Ok(())
     }
@@ -122,7 +122,7 @@ entry! {
     /// Address and number of a client.
     fn ucp_conn_request_query(request: *mut ConnRequest, attr: *mut ConnRequestAttr) -> CStatus {
         let request = &checked(request)?.request;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_conn_request_query")?;
         answer!(attr, mask, 1 << 0, client_address = socket_storage(request.peer_addr()));
         answer!(attr, mask, 1 << 1, client_id = request.client_id());
         Ok(())

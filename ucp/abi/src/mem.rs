@@ -8,7 +8,7 @@ use ucp::{Access, AllocParams, MemError};
 use uct::api::Advice;
 
 use crate::context::{Context, open_status};
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::rkey::pack;
 use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_map};
@@ -56,6 +56,15 @@ fn mem_status(error: &MemError) -> Status {
     }
 }
 
+/// Refuses memory of devices.
+pub(crate) fn check_type(memory_type: c_int) -> Result<(), Status> {
+    if memory_type != HOST && memory_type < UNKNOWN {
+        tracing::error!("memory type {memory_type}: only memory of the host is supported");
+        return Err(Status::Unsupported);
+    }
+    Ok(())
+}
+
 fn access_of(prot: Option<u32>) -> Access {
     let Some(prot) = prot else { return Access::all() };
     let mut access = Access::empty();
@@ -70,7 +79,7 @@ const EXPORT_PREFIX: usize = 9;
 /// Maps memory that another process has exported.
 fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
     if at.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_mem_map: exported_memh_buffer is null"));
     }
     // SAFETY: the caller passes exported memory, of which none is shorter.
     let first = unsafe { std::slice::from_raw_parts(at, EXPORT_PREFIX) };
@@ -88,23 +97,23 @@ fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
 }
 
 fn map(context: &Context, params: *const MemMapParams) -> Result<Mem, Status> {
-    let mask = mask_of(params)?;
+    let mask = mask_of(params, "ucp_mem_map")?;
     if let Some(exported) = field!(params, mask, mem_map::EXPORTED_MEMH_BUFFER, exported_memh_buffer) {
         return import(context, exported.cast());
     }
-    let len = field!(params, mask, mem_map::LENGTH, length).ok_or(Status::InvalidParam)?;
+    let len = field!(params, mask, mem_map::LENGTH, length)
+        .ok_or_else(|| invalid("ucp_mem_map: length is missing"))?;
     let addr = field!(params, mask, mem_map::ADDRESS, address).unwrap_or(std::ptr::null_mut());
     let flags = field!(params, mask, mem_map::FLAGS, flags).unwrap_or(0);
     let memory_type = field!(params, mask, mem_map::MEMORY_TYPE, memory_type).unwrap_or(HOST);
-    if memory_type != HOST && memory_type < UNKNOWN {
-        tracing::error!("memory type {memory_type}: only memory of the host is supported");
-        return Err(Status::Unsupported);
-    }
+    check_type(memory_type)?;
     let access = access_of(field!(params, mask, mem_map::PROT, prot));
     let is_allocated = flags & mem_map::ALLOCATE != 0;
     let must_be_there = flags & mem_map::FIXED != 0;
     if addr.is_null() && (!is_allocated || must_be_there) && len > 0 {
-        return Err(Status::InvalidParam);
+        return Err(invalid(
+            "ucp_mem_map: the address is null, and the flags do not let the library choose one",
+        ));
     }
     if len == 0 {
         return Ok(Mem { magic: Magic::of::<Mem>(), mem: None, addr, len });
@@ -132,7 +141,7 @@ entry! {
     /// Allocates or registers memory.
     fn ucp_mem_map(context: *mut Context, params: *const MemMapParams, memh: *mut *mut Mem) -> CStatus {
         if memh.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_mem_map: memh is null"));
         }
         store(memh, into_handle(map(checked(context)?, params)?))
     }
@@ -146,7 +155,7 @@ entry! {
     /// Address, length and type of memory.
     fn ucp_mem_query(memh: *mut Mem, attr: *mut MemAttr) -> CStatus {
         let memh = checked(memh)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_mem_query")?;
         answer!(attr, mask, 1 << 0, address = memh.addr);
         answer!(attr, mask, 1 << 1, length = memh.len);
         answer!(attr, mask, 1 << 2, mem_type = HOST);
@@ -157,14 +166,15 @@ entry! {
     fn ucp_mem_advise(context: *mut Context, memh: *mut Mem, params: *const MemAdviseParams) -> CStatus {
         checked(context)?;
         let memh = checked(memh)?;
-        let mask = mask_of(params)?;
-        let addr = field!(params, mask, 1 << 0, address).ok_or(Status::InvalidParam)?;
-        let len = field!(params, mask, 1 << 1, length).ok_or(Status::InvalidParam)?;
-        let advice = field!(params, mask, 1 << 2, advice).ok_or(Status::InvalidParam)?;
-        let offset = (addr as usize).checked_sub(memh.addr as usize).ok_or(Status::InvalidParam)?;
+        let mask = mask_of(params, "ucp_mem_advise")?;
+        let addr = field!(params, mask, 1 << 0, address).ok_or_else(|| invalid("ucp_mem_advise: address is missing"))?;
+        let len = field!(params, mask, 1 << 1, length).ok_or_else(|| invalid("ucp_mem_advise: length is missing"))?;
+        let advice = field!(params, mask, 1 << 2, advice).ok_or_else(|| invalid("ucp_mem_advise: advice is missing"))?;
+        let offset = (addr as usize).checked_sub(memh.addr as usize);
+        let offset = offset.ok_or_else(|| invalid("ucp_mem_advise: the address is not within the memory"))?;
         let advice = if advice == WILLNEED { Advice::WillNeed } else { Advice::Normal };
         match &memh.mem {
-            Some(mem) => mem.advise(offset, len, advice).map_err(|_| Status::InvalidParam),
+            Some(mem) => mem.advise(offset, len, advice).map_err(|error| mem_status(&error)),
             None => Ok(()),
         }
     }
@@ -173,13 +183,13 @@ entry! {
     fn ucp_memh_pack(
         memh: *mut Mem, params: *const MemhPackParams, buffer: *mut *mut c_void, size: *mut usize,
     ) -> CStatus {
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "ucp_memh_pack")?;
         let memh = checked(memh)?;
         if field!(params, mask, 1 << 0, flags).unwrap_or(0) & EXPORT == 0 {
             return pack(memh, buffer, size);
         }
         if buffer.is_null() || size.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_memh_pack: buffer or size is null"));
         }
         let exported = memh.mem.as_ref().ok_or(MemError::NotExportable).and_then(ucp::Mem::export);
         let exported = exported.map_err(|error| mem_status(&error))?;

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use ::ucs::Status;
 use ucp::{Callback, Error, OpStatus, RecvStatus, RequestId};
 
-use crate::entry::StatusPtr;
+use crate::entry::{StatusPtr, invalid};
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
@@ -52,7 +52,7 @@ pub(crate) fn handle_of(id: RequestId) -> *mut c_void {
 /// Our words of the request at an address that the caller sees. // HOT
 #[inline(always)]
 fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
-    let handle = NonNull::new(handle.cast::<u8>()).ok_or(Status::InvalidParam)?;
+    let handle = NonNull::new(handle.cast::<u8>()).ok_or_else(|| invalid("the request is null"))?;
     // SAFETY: the words lie before the address of a request.
     Ok(unsafe { handle.sub(PRIVATE_SIZE) })
 }
@@ -139,12 +139,15 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub(crate) fn read_any(param: *const RequestParam) -> Result<Call<'a>, Status> {
         if param.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("param is null"));
         }
         // SAFETY: every such structure begins with its mask.
         let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
         if mask & UNSUPPORTED != 0 {
             return Err(refused());
+        }
+        if let Some(memory_type) = field!(param, mask, op_attr::MEMORY_TYPE, memory_type) {
+            crate::mem::check_type(memory_type)?;
         }
         Ok(Call { param, mask, length: std::ptr::null_mut(), during: PhantomData })
     }
@@ -254,9 +257,9 @@ impl<'a> Call<'a> {
 }
 
 /// Bits that keep a send, which may end in its call, from the short way.
-pub(crate) const UNUSUAL_SEND: u32 = op_attr::NO_IMM_CMPL | op_attr::MEMH;
+pub(crate) const UNUSUAL_SEND: u32 = op_attr::NO_IMM_CMPL | op_attr::MEMH | op_attr::MEMORY_TYPE;
 /// Bits that keep a receive, which gets a request, from the short way.
-pub(crate) const UNUSUAL_RECV: u32 = op_attr::REQUEST | op_attr::MEMH;
+pub(crate) const UNUSUAL_RECV: u32 = op_attr::REQUEST | op_attr::MEMH | op_attr::MEMORY_TYPE;
 /// Bits that keep an operation of either outcome from the short way.
 pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
 
@@ -423,8 +426,8 @@ pub(crate) unsafe fn run<K: Kind, M: Message>(
     if call.request().is_null() {
         return run_plain::<K, M>(worker, plain, call, truncated, start);
     }
-    let memory =
-        NonNull::new(call.request().cast::<u8>().wrapping_sub(REQUEST_SIZE)).ok_or(Status::InvalidParam)?;
+    let memory = NonNull::new(call.request().cast::<u8>().wrapping_sub(REQUEST_SIZE))
+        .ok_or_else(|| invalid("the request of the program is null"))?;
     let in_memory = || run_plain::<K, M>(worker, plain, call, truncated, start);
     // SAFETY: the caller has `REQUEST_SIZE` bytes there for this operation.
     unsafe { plain.with_request_memory(memory, in_memory) }

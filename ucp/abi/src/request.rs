@@ -197,7 +197,7 @@ entry! {
     /// Status, memory type and description of a request.
     fn ucp_request_query(request: *mut c_void, attr: *mut RequestAttr) -> CStatus {
         let (_, status) = status_of(request)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_request_query")?;
         answer!(attr, mask, 1 << 2, status = status.into());
         answer!(attr, mask, 1 << 3, mem_type = 0);
         let text = field!(attr, mask, 1 << 0, debug_string);

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use ::ucs::Status;
 
 use crate::context::Context;
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::ep::Ep;
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::mem::Mem;
@@ -34,7 +34,7 @@ impl Handle for Rkey {
 /// Packs the key of memory.
 pub(crate) fn pack(memh: &Mem, buffer: *mut *mut c_void, size: *mut usize) -> Result<(), Status> {
     if buffer.is_null() || size.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_rkey_pack: buffer or size is null"));
     }
     let packed = memh.mem.as_ref().map_or_else(|| EMPTY.to_vec(), ucp::Mem::pack_rkey);
     store(buffer, malloc_bytes(&packed)?)?;
@@ -43,7 +43,7 @@ pub(crate) fn pack(memh: &Mem, buffer: *mut *mut c_void, size: *mut usize) -> Re
 
 fn unpack(ep: &Ep, at: *const c_void) -> Result<ucp::Rkey, Status> {
     if at.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_ep_rkey_unpack: the packed key is null"));
     }
     // SAFETY: the caller passes a packed key, of which none is shorter.
     let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), LENGTH_PREFIX) };
@@ -79,7 +79,7 @@ entry! {
     /// Unpacks a remote key, for an endpoint to its owner.
     fn ucp_ep_rkey_unpack(ep: *mut Ep, buffer: *const c_void, rkey: *mut *mut Rkey) -> CStatus {
         if rkey.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_ep_rkey_unpack: rkey is null"));
         }
         let unpacked = unpack(checked(ep)?, buffer)?;
         store(rkey, into_handle(Rkey { rkey: unpacked, magic: Magic::of::<Rkey>() }))

@@ -9,7 +9,7 @@ use ucp::{Match, Message, OpParams, SendParams};
 
 use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
-use crate::entry::{CStatus, StatusPtr, guard};
+use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{Named, given, into_handle, take};
 use crate::op::{
@@ -212,7 +212,7 @@ fn recv_message(
 ) -> Result<StatusPtr, Status> {
     let worker = given(worker)?;
     if message.is_null() || message == not_taken() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("the message is null, or its probe has not removed it"));
     }
     let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
     let truncated = Cell::new(NOTHING);

@@ -310,6 +310,7 @@ pub(crate) mod op_attr {
     pub(crate) const DATATYPE: u32 = 1 << 3;
     pub(crate) const FLAGS: u32 = 1 << 4;
     pub(crate) const REPLY_BUFFER: u32 = 1 << 5;
+    pub(crate) const MEMORY_TYPE: u32 = 1 << 6;
     pub(crate) const RECV_INFO: u32 = 1 << 7;
     pub(crate) const MEMH: u32 = 1 << 8;
     pub(crate) const REMOTE_DATATYPE: u32 = 1 << 9;

@@ -49,6 +49,8 @@ mod worker;
 use ::ucs::Status;
 use ::uct::api::{Outcome, Sent};
 
+use crate::entry::invalid;
+
 /// The status of the start of an operation: done is 0, in progress is 1, and the rest is negative. // HOT
 #[inline(always)]
 fn answer(outcome: Outcome) -> Result<(), Status> {
@@ -70,7 +72,7 @@ fn answer_length(outcome: Outcome<usize>) -> Result<isize, Status> {
 fn bytes<'a>(at: *const std::ffi::c_void, length: usize) -> Result<&'a [u8], Status> {
     match (at.is_null(), length) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Status::InvalidParam),
+        (true, _) => Err(invalid("the buffer is null")),
         // SAFETY: the caller passes this many bytes, which stay as they are during the call.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(at.cast(), length) }),
     }

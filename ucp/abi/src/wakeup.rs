@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::ucs::Status;
 use ucp::mt::SharedWorker;
 
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::{checked, store};
 use crate::worker::Worker;
 
@@ -74,7 +74,7 @@ entry! {
         checked(worker)?;
         let word = address.cast::<u64>();
         if word.is_null() || !word.is_aligned() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_worker_wait_mem: the address is null or not aligned to 8 bytes"));
         }
         // SAFETY: the caller passes a word that peers change; it is read as an atomic one.
         let word = unsafe { AtomicU64::from_ptr(word) };

@@ -10,7 +10,7 @@ use ucp::{AM_MAX_HEADER, Address};
 
 use crate::am::AmState;
 use crate::context::{Context, copy_name, text_of};
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::ep::Ep;
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
 use crate::request::Allocated;
@@ -139,7 +139,7 @@ const RAW_LEN: usize = 32;
 /// The packed address at a pointer, whose length is in its first four bytes, or a raw address of libfabric.
 pub(crate) fn read_address(at: *const c_void) -> Result<Address, Status> {
     if at.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_ep_create: the address is null"));
     }
     // SAFETY: the caller passes an address of this library, of which none is shorter.
     let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), 4) };
@@ -157,17 +157,17 @@ pub(crate) fn read_address(at: *const c_void) -> Result<Address, Status> {
 }
 
 fn new_worker(context: &Context, params: *const WorkerParams) -> Result<Worker, Status> {
-    let mask = mask_of(params)?;
+    let mask = mask_of(params, "ucp_worker_create")?;
     let mode = field!(params, mask, worker_params::THREAD_MODE, thread_mode).unwrap_or(thread_mode::SINGLE);
     let shared_mode = match mode {
         thread_mode::SINGLE => ThreadMode::Single,
         thread_mode::SERIALIZED => ThreadMode::Serialized,
         thread_mode::MULTI => ThreadMode::Multi,
-        _ => return Err(Status::InvalidParam),
+        _ => return Err(invalid("ucp_worker_create: no such thread_mode")),
     };
     let alignment = field!(params, mask, worker_params::AM_ALIGNMENT, am_alignment).unwrap_or(1);
     if !alignment.is_power_of_two() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("ucp_worker_create: am_alignment is no power of two"));
     }
     let name = field!(params, mask, worker_params::NAME, name).map_or_else(String::new, text_of);
     let client_id = field!(params, mask, worker_params::CLIENT_ID, client_id).unwrap_or(0);
@@ -201,7 +201,7 @@ entry! {
     /// Makes a worker.
     fn ucp_worker_create(context: *mut Context, params: *const WorkerParams, worker: *mut *mut Worker) -> CStatus {
         if worker.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_worker_create: worker is null"));
         }
         let made = new_worker(checked(context)?, params)?;
         store(worker, into_handle(made))
@@ -229,7 +229,7 @@ entry! {
     /// Thread mode, address and limits of a worker.
     fn ucp_worker_query(worker: *mut Worker, attr: *mut WorkerAttr) -> CStatus {
         let worker = checked(worker)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_worker_query")?;
         answer!(attr, mask, worker_attr::THREAD_MODE, thread_mode = worker.mode);
         if mask & worker_attr::ADDRESS != 0 {
             let flags = field!(attr, mask, worker_attr::ADDRESS_FLAGS, address_flags).unwrap_or(0);
@@ -247,7 +247,7 @@ entry! {
     /// Address of a worker, to be sent to peers.
     fn ucp_worker_get_address(worker: *mut Worker, address: *mut *mut c_void, len: *mut usize) -> CStatus {
         if address.is_null() || len.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucp_worker_get_address: address or len is null"));
         }
         let packed = checked(worker)?.packed_address(0)?;
         store(address, malloc_bytes(&packed)?)?;
@@ -264,7 +264,7 @@ entry! {
 
     /// Number of the worker in an address.
     fn ucp_worker_address_query(address: *mut c_void, attr: *mut AddressAttr) -> CStatus {
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "ucp_worker_address_query")?;
         let uid = read_address(address)?.uid().unwrap_or(0);
         answer!(attr, mask, 1 << 0, worker_uid = uid);
         Ok(())
@@ -274,7 +274,7 @@ entry! {
     fn ucx4efa_efa_raw_address(address: *const c_void, raw: *mut [u8; RAW_LEN]) -> CStatus {
         let found = read_address(address)?.efa_raw();
         if raw.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("ucx4efa_efa_raw_address: raw is null"));
         }
         store(raw, found.ok_or(Status::Unreachable)?)
     }

@@ -246,6 +246,33 @@ fn bad_input_answers_a_status() {
     run("fuzz.c", &["posix", "efa"]);
 }
 
+/// Each refused parameter has a line in the log that says which one.
+#[test]
+fn refused_parameters_are_named() {
+    if !has_headers() {
+        return;
+    }
+    let folder = library_folder();
+    let mut command = Command::new(compile("bad_input.c", &folder, &[]));
+    command.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", "posix").env("UCX_TEST_LOG_LEVEL", "error");
+    let output = output_within(command, 120);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}", output.status);
+    for line in [
+        "ucp_init: features is missing",
+        "ucp_init: the structure of parameters or attributes is null",
+        "a handle or structure is null",
+        "param is null",
+        "the buffer is null",
+        "memory type 1: only memory of the host is supported",
+        "the request is null",
+        "ucp_ep_create: the address is null",
+        "ucp_ep_create: address is missing",
+    ] {
+        assert!(log.lines().any(|found| found.ends_with(line)), "no line says {line:?}");
+    }
+}
+
 /// Rule of `check_rules.c`, and what `UCX_CHECK=y` says of it. `ADDR` stands for an address.
 const RULES: &[(&str, &str)] = &[
     ("worker_as_endpoint", "ucp_tag_send_nbx: ADDR is a worker, not an endpoint"),

@@ -11,7 +11,7 @@ use super::ep::Ep;
 use super::progress::comp_of;
 use super::rkey::rkey_of;
 use super::types::Completion;
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::given;
 
 /// The operation with one operand that has a number of `uct_atomic_op_t`. // HOT
@@ -38,7 +38,10 @@ fn fetch<W: Word>(
     completion: *mut Completion,
 ) -> Result<(), Status> {
     let ep = given(ep)?;
-    let (op, result) = (op_of(op)?, NonNull::new(result).ok_or(Status::InvalidParam)?);
+    let (op, result) = (
+        op_of(op)?,
+        NonNull::new(result).ok_or_else(|| invalid("the result of an atomic operation is null"))?,
+    );
     let rkey = rkey_of(rkey, ep.iface())?;
     // SAFETY: the caller keeps the room for the result until the operation has ended.
     answer(unsafe { ep.inner.atomic_fetch(op, value, result, remote, rkey, comp_of(completion)) })
@@ -54,7 +57,7 @@ fn cswap<W: Word>(
     completion: *mut Completion,
 ) -> Result<(), Status> {
     let ep = given(ep)?;
-    let result = NonNull::new(result).ok_or(Status::InvalidParam)?;
+    let result = NonNull::new(result).ok_or_else(|| invalid("the result of an atomic operation is null"))?;
     let rkey = rkey_of(rkey, ep.iface())?;
     let (compare, swap) = words;
     // SAFETY: the caller keeps the room for the result until the operation has ended.

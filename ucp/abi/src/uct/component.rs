@@ -10,7 +10,7 @@ use ::uct::api::{DevKind, TlResource};
 use super::md::Md;
 use super::name_of;
 use super::types::{self, ComponentAttr, MdResource, component_attr, device_type};
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic};
 use crate::handle::{checked, store};
 use crate::ucs::global::Global;
@@ -86,7 +86,7 @@ entry! {
     /// Lists the components: an array that the program returns.
     fn uct_query_components(components: *mut *mut *const Component, count: *mut c_uint) -> CStatus {
         if components.is_null() || count.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_query_components: components or count is null"));
         }
         crate::log::init_from_env();
         let list = array::<*const Component>(COMPONENTS.len())?;
@@ -108,14 +108,14 @@ entry! {
     /// Answers what the mask asks for. The program has room for as many memory domains as it was told.
     fn uct_component_query(component: *const Component, attr: *mut ComponentAttr) -> CStatus {
         let component = checked(component)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "uct_component_query")?;
         answer!(attr, mask, component_attr::NAME, name = name_of(component.tl));
         answer!(attr, mask, component_attr::FLAGS, flags = 0);
         let resources = component.resources()?;
         answer!(attr, mask, component_attr::MD_RESOURCE_COUNT, md_resource_count = resources.len() as c_uint);
         let Some(list) = field!(attr, mask, component_attr::MD_RESOURCES, md_resources) else { return Ok(()) };
         if list.is_null() && !resources.is_empty() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_component_query: md_resources is null"));
         }
         for (at, resource) in resources.iter().enumerate() {
             let md_name = name_of(&component.md_name(resource));
@@ -131,7 +131,7 @@ entry! {
     ) -> CStatus {
         let md = checked(md)?;
         if resources.is_null() || count.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_query_tl_resources: resources or count is null"));
         }
         let found = md.component.resources()?.into_iter().find(|resource| resource.dev == md.dev);
         let found = found.ok_or(Status::NoDevice)?;

@@ -10,7 +10,7 @@ use ::uct::any;
 use super::component::Component;
 use super::md::Md;
 use crate::context::text_of;
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 
 /// `uct_md_config_t` and `uct_iface_config_t`: both are all keys of a transport.
@@ -49,10 +49,10 @@ impl Config {
 /// A C string of the caller as text.
 fn text<'a>(at: *const c_char) -> Result<&'a str, Status> {
     if at.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("the text is null"));
     }
     // SAFETY: the caller passes a C string, which stays during the call.
-    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| Status::InvalidParam)
+    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| invalid("the text is no UTF-8"))
 }
 
 entry! {
@@ -63,7 +63,7 @@ entry! {
     ) -> CStatus {
         let component = checked(component)?;
         if config.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_config_read: config is null"));
         }
         store(config, into_handle(Config::read(component.tl, prefix)?))
     }
@@ -74,7 +74,7 @@ entry! {
     ) -> CStatus {
         let md = checked(md)?;
         if config.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_iface_config_read: config is null"));
         }
         if !tl.is_null() && text(tl)? != md.component.tl {
             tracing::error!("memory domain {} has no transport {}", md.name(), text_of(tl));
@@ -93,7 +93,7 @@ entry! {
         let config = checked(config)?;
         let (table, key) = config.key(text(name)?).ok_or(Status::NoElem)?;
         if value.is_null() || size == 0 {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_config_get: value is null, or size is 0"));
         }
         let found = effective(table, &config.source).into_iter().find(|found| found.name == key);
         let text = found.ok_or(Status::NoElem)?.value;

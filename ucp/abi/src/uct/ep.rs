@@ -15,7 +15,7 @@ use super::iface::{Iface, checked_iface};
 use super::ops::Ops;
 use super::progress::comp_of;
 use super::types::{Completion, EpParams, PendingReq, ep_param};
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Magic, Named, into_handle, store, take};
 
 /// `uct_ep_t`, and behind it the endpoint.
@@ -87,7 +87,7 @@ impl Named for Ep {
 /// An endpoint of the caller on a slow path.
 pub(crate) fn checked_ep<'a>(ep: *const Ep) -> Result<&'a Ep, Status> {
     // SAFETY: a handle that is not null is one of ours and has not been freed.
-    let found = unsafe { ep.as_ref() }.ok_or(Status::InvalidParam)?;
+    let found = unsafe { ep.as_ref() }.ok_or_else(|| invalid("ep is null"))?;
     if found.magic.kind() == EP {
         return Ok(found);
     }
@@ -110,9 +110,9 @@ fn connect(iface: &Iface, device: *const c_void, address: *const c_void) -> Resu
 entry! {
     /// Connects a new endpoint to an interface.
     fn uct_ep_create(params: *const EpParams, ep: *mut *mut Ep) -> CStatus {
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_ep_create")?;
         if ep.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_ep_create: ep is null"));
         }
         let Some(handle) = field!(params, mask, ep_param::IFACE, iface) else {
             tracing::error!("uct_ep_create: endpoints are made on interfaces, not by connection managers");
@@ -179,7 +179,7 @@ entry! {
     fn uct_ep_check(ep: *const Ep, flags: c_uint, completion: *mut Completion) -> CStatus {
         let ep = checked_ep(ep)?;
         if flags != 0 {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_ep_check: there are no flags"));
         }
         ep.inner.get()?;
         answer(ep.inner.check(comp_of(completion)))

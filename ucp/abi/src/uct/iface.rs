@@ -20,7 +20,7 @@ use super::types::{
 };
 use super::worker::{Worker, checked_worker};
 use crate::context::text_of;
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Named, checked, into_handle, store, take};
 use crate::types::thread_mode;
 
@@ -87,7 +87,7 @@ impl Iface {
             return Ok(());
         }
         if to.is_null() || address.len() > length {
-            return Err(Status::InvalidParam);
+            return Err(invalid("no room for the address"));
         }
         // SAFETY: the caller has room for the length that the attributes say.
         unsafe {
@@ -106,7 +106,7 @@ impl Named for Iface {
 /// An interface of the caller on a slow path: it has our operations.
 pub(crate) fn checked_iface<'a>(iface: *const Iface) -> Result<&'a Iface, Status> {
     // SAFETY: a handle that is not null is one of ours and has not been freed.
-    let found = unsafe { iface.as_ref() }.ok_or(Status::InvalidParam)?;
+    let found = unsafe { iface.as_ref() }.ok_or_else(|| invalid("iface is null"))?;
     if found.ops.is_ours() {
         return Ok(found);
     }
@@ -124,7 +124,7 @@ fn check_params(params: *const IfaceParams, mask: u64, md: &Md) -> Result<(), St
     // SAFETY: the open mode says that both names are there.
     let (tl, dev) = unsafe { ((*params).tl_name, (*params).dev_name) };
     if tl.is_null() || dev.is_null() {
-        return Err(Status::InvalidParam);
+        return Err(invalid("tl or dev is null"));
     }
     let (tl, dev) = (text_of(tl), text_of(dev));
     if tl != md.component.tl || dev != md.dev {
@@ -141,9 +141,9 @@ entry! {
         iface: *mut *mut Iface,
     ) -> CStatus {
         let (domain, group) = (checked(md.cast_const())?, checked_worker(worker)?);
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_iface_open")?;
         if iface.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_iface_open: iface is null"));
         }
         check_params(params, mask, domain)?;
         let source = if config.is_null() { &super::component::from_env()? } else { &checked(config)?.source };
@@ -233,7 +233,8 @@ entry! {
     fn uct_iface_set_am_handler(
         iface: *mut Iface, id: u8, call: Option<AmCallback>, arg: *mut c_void, _flags: u32,
     ) -> CStatus {
-        let handler = checked_iface(iface)?.handlers.get(usize::from(id)).ok_or(Status::InvalidParam)?;
+        let handler = checked_iface(iface)?.handlers.get(usize::from(id));
+        let handler = handler.ok_or_else(|| invalid("uct_iface_set_am_handler: no such id"))?;
         handler.set(call.map(|call| Handler { call, arg }));
         Ok(())
     }
@@ -249,7 +250,7 @@ entry! {
     ) -> CStatus {
         let iface = checked_iface(iface)?;
         if memory.is_null() || length == 0 {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_iface_mem_alloc: memory is null, or length is 0"));
         }
         let nowhere = std::ptr::null_mut();
         store(memory, allocate(iface.md, iface.inner.md(), None, length, flags, nowhere, &memory_name(name))?)

@@ -17,7 +17,7 @@ use super::types::{
     self, AllocatedMemory, MdMemAttr, MemAllocParams, alloc_method, md_flag, mem_alloc_param, mem_flag,
 };
 use crate::context::text_of;
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::ucs::global::Global;
 
@@ -186,9 +186,12 @@ fn allocate_host(
 /// Frees memory that [`allocate`] or [`allocate_host`] has made.
 pub(crate) fn free(memory: *const AllocatedMemory) -> Result<(), Status> {
     // SAFETY: the caller passes what an allocation has filled.
-    let memory = unsafe { memory.as_ref() }.ok_or(Status::InvalidParam)?;
+    let memory = unsafe { memory.as_ref() }.ok_or_else(|| invalid("memory is null"))?;
     if memory.memh.is_null() {
-        return without_domain().remove(&memory.address.addr()).map(drop).ok_or(Status::InvalidParam);
+        return without_domain()
+            .remove(&memory.address.addr())
+            .map(drop)
+            .ok_or_else(|| invalid("no allocation begins at this address"));
     }
     from_handle(memory.memh).map(drop)
 }
@@ -280,7 +283,7 @@ entry! {
         // SAFETY: a component that is not null is one of the four, which are never freed.
         let component: &'static Component = checked(component)?;
         if md_name.is_null() || md.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_open: md_name or md is null"));
         }
         let dev = component.device_of(&text_of(md_name))?;
         let source = if config.is_null() { &super::component::from_env()? } else { &checked(config)?.source };
@@ -311,7 +314,7 @@ entry! {
     ) -> CStatus {
         let md = checked(md)?;
         if address.is_null() || length == 0 || memh.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_mem_reg: address or memh is null, or length is 0"));
         }
         // SAFETY: the caller keeps the memory until it deregisters it.
         let registered = unsafe { md.md.register(address.cast(), length, access_of(flags)) };
@@ -338,9 +341,10 @@ entry! {
         let advice = match advice {
             0 => Advice::Normal,
             1 => Advice::WillNeed,
-            _ => return Err(Status::InvalidParam),
+            _ => return Err(invalid("uct_md_mem_advise: no such advice")),
         };
-        let offset = address.addr().checked_sub(memory.mem.addr().addr()).ok_or(Status::InvalidParam)?;
+        let offset = address.addr().checked_sub(memory.mem.addr().addr());
+        let offset = offset.ok_or_else(|| invalid("uct_md_mem_advise: the address is not within the memory"))?;
         md.md.advise(&memory.mem, offset, length, advice).map_err(|error| error.status())
     }
 
@@ -349,7 +353,7 @@ entry! {
         md: *mut Md, address: *const c_void, length: usize, attr: *mut MdMemAttr,
     ) -> CStatus {
         let md = checked(md)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "uct_md_mem_query")?;
         let found = md.md.query(address.cast()).ok_or(Status::InvalidAddr)?;
         let left = found.start.saturating_add(found.len).saturating_sub(address.addr());
         if length > left {
@@ -368,7 +372,7 @@ entry! {
     ) -> CStatus {
         checked(md)?;
         if address.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_detect_memory_type: address is null"));
         }
         store(memory_type, HOST)
     }
@@ -379,9 +383,9 @@ entry! {
         length: usize, methods: *const c_int, count: c_uint, params: *const MemAllocParams,
         memory: *mut AllocatedMemory,
     ) -> CStatus {
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_mem_alloc")?;
         if memory.is_null() || methods.is_null() || count == 0 || length == 0 {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_mem_alloc: memory or methods is null, or there are no methods, or length is 0"));
         }
         let memory_type = field!(params, mask, mem_alloc_param::MEM_TYPE, mem_type);
         if memory_type.is_some_and(|wanted| wanted != HOST) {
@@ -401,7 +405,7 @@ entry! {
         };
         let mut last = Status::NoMemory;
         for method in methods {
-            let Some(method) = method_of(*method) else { return Err(Status::InvalidParam) };
+            let method = method_of(*method).ok_or_else(|| invalid("uct_mem_alloc: no such method"))?;
             if list.is_empty() {
                 match allocate_host(method, length, flags, at) {
                     Ok(made) => return store(memory, made),

@@ -7,14 +7,15 @@ use ::uct::api::{Ep as _, PendingQueued, Retry};
 
 use super::ep::{Ep, checked_ep};
 use super::types::{PendingReq, PurgeCallback};
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 
 operation! {
     /// Queues an operation. Busy: there is room now, and it was not queued.
     fn pending_add(ep: *mut Ep, request: *mut PendingReq, _flags: c_uint) -> CStatus {
         let ep = checked_ep(ep)?;
         // SAFETY: the caller passes a request, or null.
-        let func = unsafe { request.as_ref() }.and_then(|request| request.func).ok_or(Status::InvalidParam)?;
+        let func = unsafe { request.as_ref() }.and_then(|request| request.func);
+        let func = func.ok_or_else(|| invalid("uct_ep_pending_add: the request or its function is null"))?;
         let waiting = ep.pending.clone();
         let attempt = move || {
             // SAFETY: the program keeps the request until its function answers that it is done, or purges it.

@@ -11,7 +11,7 @@ use super::component::Component;
 use super::iface::Iface;
 use super::md::{Md, MemHandle};
 use super::types::{INVALID_RKEY, RkeyBundle};
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 
 /// Bytes of a packed key, if its content takes at most `len`.
@@ -72,7 +72,7 @@ impl Rkey {
 pub(super) fn compare(one: usize, other: usize) -> Result<std::cmp::Ordering, Status> {
     let packed = |rkey: usize| -> Result<&[u8], Status> {
         if rkey == INVALID_RKEY {
-            return Err(Status::InvalidParam);
+            return Err(invalid("the remote key is UCT_INVALID_RKEY"));
         }
         Ok(&checked(std::ptr::with_exposed_provenance::<Rkey>(rkey))?.packed)
     };
@@ -83,7 +83,7 @@ pub(super) fn compare(one: usize, other: usize) -> Result<std::cmp::Ordering, St
 #[inline(always)]
 pub(crate) fn rkey_of<'a>(rkey: usize, iface: &Iface) -> Result<&'a any::Rkey, Status> {
     if rkey == 0 || rkey == INVALID_RKEY {
-        return Err(Status::InvalidParam);
+        return Err(invalid("the remote key is 0 or UCT_INVALID_RKEY"));
     }
     // SAFETY: other numbers are those of `uct_rkey_unpack`, and have not been released.
     let key: &'a Rkey = unsafe { &*std::ptr::with_exposed_provenance(rkey) };
@@ -95,7 +95,7 @@ entry! {
     fn uct_md_mkey_pack(md: *mut Md, memh: *const MemHandle, buffer: *mut c_void) -> CStatus {
         let (md, memory) = (checked(md)?, checked(memh)?);
         if buffer.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_mkey_pack: buffer is null"));
         }
         let packed = md.md.pack_rkey(&memory.mem).map_err(|error| {
             tracing::error!("cannot pack a key of {}: {error}", md.name());
@@ -116,7 +116,7 @@ entry! {
     ) -> CStatus {
         let component = checked(component)?;
         if buffer.is_null() || bundle.is_null() {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_rkey_unpack: buffer or bundle is null"));
         }
         // SAFETY: the caller passes what `uct_md_mkey_pack` wrote: a length, and that many bytes.
         let packed = unsafe {
@@ -140,7 +140,7 @@ entry! {
     fn uct_rkey_release(component: *const Component, bundle: *const RkeyBundle) -> CStatus {
         checked(component)?;
         // SAFETY: the caller passes a bundle, or null.
-        let bundle = unsafe { bundle.as_ref() }.ok_or(Status::InvalidParam)?;
+        let bundle = unsafe { bundle.as_ref() }.ok_or_else(|| invalid("uct_rkey_release: bundle is null"))?;
         from_handle(bundle.handle.cast::<Rkey>()).map(drop)
     }
 
@@ -150,7 +150,7 @@ entry! {
     ) -> CStatus {
         let component = checked(component)?;
         // SAFETY: the caller passes a bundle, or null.
-        let bundle = unsafe { bundle.as_ref() }.ok_or(Status::InvalidParam)?;
+        let bundle = unsafe { bundle.as_ref() }.ok_or_else(|| invalid("uct_rkey_ptr: bundle is null"))?;
         let key = checked(bundle.handle.cast::<Rkey>().cast_const())?;
         let (_, md) = super::md::open_domain(component.tl).ok_or(Status::Unreachable)?;
         let unpacked = md.unpack_rkey(&key.packed).map_err(|error| error.status())?;

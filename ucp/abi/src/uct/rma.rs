@@ -12,7 +12,7 @@ use super::rkey::rkey_of;
 use super::send::{pack, with_pieces};
 use super::types::{Completion, Iov, PackCallback, UnpackCallback};
 use super::{answer, answer_length, bytes};
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::given;
 
 operation! {
@@ -29,7 +29,7 @@ operation! {
         ep: *mut Ep, call: Option<PackCallback>, arg: *mut c_void, remote: u64, rkey: usize,
     ) -> isize {
         let ep = given(ep)?;
-        let call = call.ok_or(Status::InvalidParam)?;
+        let call = call.ok_or_else(|| invalid("the function that packs or unpacks is null"))?;
         let iface = ep.iface();
         let rkey = rkey_of(rkey, iface)?;
         let max = iface.inner.attr().put.max_bcopy.min(MAX_BCOPY);
@@ -69,7 +69,7 @@ operation! {
         let ep = given(ep)?;
         let rkey = rkey_of(rkey, ep.iface())?;
         if buffer.is_null() && length > 0 {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_ep_get_short: the buffer is null"));
         }
         let out = if length == 0 {
             &mut []
@@ -86,7 +86,7 @@ operation! {
         completion: *mut Completion,
     ) -> CStatus {
         let ep = given(ep)?;
-        let call = call.ok_or(Status::InvalidParam)?;
+        let call = call.ok_or_else(|| invalid("the function that packs or unpacks is null"))?;
         let rkey = rkey_of(rkey, ep.iface())?;
         // SAFETY: the function and its argument are the caller's, and valid until the operation has ended.
         let unpack = move |data: &[u8]| unsafe { call(arg, data.as_ptr().cast(), data.len()) };

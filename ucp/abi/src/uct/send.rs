@@ -11,7 +11,7 @@ use super::ep::Ep;
 use super::progress::comp_of;
 use super::types::{AM_IDS, Completion, Iov, PackCallback};
 use super::{answer, answer_length, bytes};
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::given;
 
 /// Pieces of local memory, as the crate has them.
@@ -20,7 +20,7 @@ type Piece<'m> = api::Iov<'m, any::Mem>;
 /// Checks an active message id: UCX has 32. // HOT
 #[inline(always)]
 fn check_id(id: u8) -> Result<(), Status> {
-    if usize::from(id) < AM_IDS { Ok(()) } else { Err(Status::InvalidParam) }
+    if usize::from(id) < AM_IDS { Ok(()) } else { Err(invalid("no such id of active messages")) }
 }
 
 /// A list of the caller. // HOT
@@ -28,7 +28,7 @@ fn check_id(id: u8) -> Result<(), Status> {
 fn list_of<'a>(iov: *const Iov, count: usize) -> Result<&'a [Iov], Status> {
     match (iov.is_null(), count) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Status::InvalidParam),
+        (true, _) => Err(invalid("the buffer is null")),
         (_, count) if count > MAX_IOV => Err(Status::ExceedsLimit),
         // SAFETY: the caller passes this many pieces.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(iov, count) }),
@@ -96,7 +96,7 @@ operation! {
         ep: *mut Ep, id: u8, call: Option<PackCallback>, arg: *mut c_void, _flags: c_uint,
     ) -> isize {
         check_id(id)?;
-        let call = call.ok_or(Status::InvalidParam)?;
+        let call = call.ok_or_else(|| invalid("the function that packs is null"))?;
         answer_length(given(ep)?.inner.am_bcopy(id, |slot| pack(call, arg, slot)))
     }
 

@@ -11,7 +11,7 @@ use super::iface::{Iface, checked_iface};
 use super::md::{Md, MemHandle, attr_of, uct_md_mem_reg};
 use super::rkey::{compare, uct_md_mkey_pack, uct_rkey_unpack};
 use super::types::{Bandwidth, Completion, Linear, NAME_MAX, RkeyBundle};
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{checked, from_handle, store};
 
 /// `UCT_MD_GLOBAL_ID_MAX`.
@@ -160,7 +160,7 @@ fn unreachable_because(
     let device = match device.filter(|device| !device.is_null()) {
         Some(device) => super::bytes(device, attr.device_addr_len)?,
         None if attr.device_addr_len == 0 => &[],
-        None => return Err(Status::InvalidParam),
+        None => return Err(invalid("uct_iface_is_reachable_v2: device_addr is missing")),
     };
     // `UCT_IFACE_REACHABILITY_SCOPE_DEVICE`.
     if scope == 0 && !own_device.is_empty() && !device.starts_with(&own_device) {
@@ -178,7 +178,7 @@ entry! {
     /// Answers what the mask asks for.
     fn uct_md_query_v2(md: *mut Md, attr: *mut MdAttrV2) -> CStatus {
         let md = checked(md)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "uct_md_query_v2")?;
         let found = attr_of(md, mask & (1 << 10) != 0);
         answer!(attr, mask, 1 << 0, max_alloc = found.max_alloc);
         answer!(attr, mask, 1 << 1, max_reg = found.max_reg);
@@ -206,7 +206,7 @@ entry! {
     fn uct_md_mem_reg_v2(
         md: *mut Md, address: *mut c_void, length: usize, params: *const RegParams, memh: *mut *mut MemHandle,
     ) -> CStatus {
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_md_mem_reg_v2")?;
         let flags = field!(params, mask, 1 << 0, flags).unwrap_or(0);
         if field!(params, mask, 1 << 1, dmabuf_fd).is_some_and(|fd| fd >= 0) {
             tracing::error!("uct_md_mem_reg_v2: memory of devices (dmabuf) is not supported");
@@ -220,14 +220,14 @@ entry! {
     /// calls a completion.
     fn uct_md_mem_dereg_v2(md: *mut Md, params: *const DeregParams) -> CStatus {
         let md = checked(md)?;
-        let mask = mask_of(params)?;
-        let memh = field!(params, mask, 1 << 0, memh).ok_or(Status::InvalidParam)?;
+        let mask = mask_of(params, "uct_md_mem_dereg_v2")?;
+        let memh = field!(params, mask, 1 << 0, memh).ok_or_else(|| invalid("uct_md_mem_dereg_v2: memh is missing"))?;
         let flags = field!(params, mask, 1 << 1, flags).unwrap_or(0);
         if flags & 1 == 0 {
             return from_handle(memh).map(drop);
         }
         must_revoke(md)?;
-        let comp = field!(params, mask, 1 << 2, comp).ok_or(Status::InvalidParam)?;
+        let comp = field!(params, mask, 1 << 2, comp).ok_or_else(|| invalid("uct_md_mem_dereg_v2: comp is missing"))?;
         let memory = from_handle(memh)?;
         memory.mem.revoke();
         drop(memory);
@@ -240,7 +240,7 @@ entry! {
         md: *mut Md, memh: *const MemHandle, address: *mut c_void, length: usize, params: *const PackParams,
         buffer: *mut c_void,
     ) -> CStatus {
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_md_mkey_pack_v2")?;
         let flags = field!(params, mask, 1 << 0, flags).unwrap_or(0);
         // `UCT_MD_MKEY_PACK_FLAG_EXPORT`: `ucp_memh_pack` exports memory.
         if flags & 4 != 0 {
@@ -252,7 +252,7 @@ entry! {
         let memory = &checked(memh)?.mem;
         let offset = address.addr().wrapping_sub(memory.addr().addr());
         if offset > memory.len() || length > memory.len() - offset {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_md_mkey_pack_v2: the range is not within the memory"));
         }
         // SAFETY: the caller's contract is that of the other form.
         crate::request::as_result_of(unsafe { uct_md_mkey_pack(md, memh, buffer) })
@@ -262,7 +262,7 @@ entry! {
     fn uct_rkey_unpack_v2(
         component: *const Component, buffer: *const c_void, params: *const c_void, bundle: *mut RkeyBundle,
     ) -> CStatus {
-        mask_of(params)?;
+        mask_of(params, "uct_rkey_unpack_v2")?;
         // SAFETY: the caller's contract is that of the other form.
         crate::request::as_result_of(unsafe { uct_rkey_unpack(component, buffer, bundle) })
     }
@@ -272,14 +272,14 @@ entry! {
         component: *const Component, one: usize, other: usize, params: *const c_void, result: *mut c_int,
     ) -> CStatus {
         checked(component)?;
-        mask_of(params)?;
+        mask_of(params, "uct_rkey_compare")?;
         store(result, compare(one, other)? as c_int)
     }
 
     /// Whether an endpoint to an address can be created, and why not.
     fn uct_iface_is_reachable_v2(iface: *mut Iface, params: *const ReachableParams) -> c_int {
         let iface = checked_iface(iface)?;
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_iface_is_reachable_v2")?;
         let reason = unreachable_because(iface, params, mask)?;
         let text = field!(params, mask, 1 << 2, info_string);
         if let Some((text, length)) = text.zip(field!(params, mask, 1 << 3, info_string_length)) {
@@ -291,7 +291,7 @@ entry! {
     /// Cost of an operation of an interface. All operations cost the same.
     fn uct_iface_estimate_perf(iface: *mut Iface, attr: *mut PerfAttr) -> CStatus {
         let iface = checked_iface(iface)?;
-        let mask = mask_of(attr)?;
+        let mask = mask_of(attr, "uct_iface_estimate_perf")?;
         let found = super::attr::attr_of(iface.inner.attr());
         answer!(attr, mask, 1 << 5, send_pre_overhead = found.overhead);
         answer!(attr, mask, 1 << 6, send_post_overhead = 0.0);
@@ -307,7 +307,7 @@ entry! {
     /// Socket addresses of an endpoint, which has none.
     fn uct_ep_query(ep: *mut Ep, attr: *mut c_void) -> CStatus {
         checked_ep(ep)?;
-        if mask_of(attr)? == 0 { Ok(()) } else { Err(Status::Unsupported) }
+        if mask_of(attr, "uct_ep_query")? == 0 { Ok(()) } else { Err(Status::Unsupported) }
     }
 
     /// Not supported: no transport exports keys to other processes of its host.
@@ -315,7 +315,7 @@ entry! {
         md: *mut Md, _key: *const c_void, params: *const c_void, _memh: *mut *mut MemHandle,
     ) -> CStatus {
         checked(md)?;
-        mask_of(params)?;
+        mask_of(params, "uct_md_mem_attach")?;
         Err(Status::Unsupported)
     }
 
@@ -324,13 +324,13 @@ entry! {
         ep: *mut Ep, device: *const c_void, address: *const c_void, params: *const ConnectParams,
     ) -> CStatus {
         let attr = checked_ep(ep)?.iface().inner.attr();
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_ep_connect_to_ep_v2")?;
         for (given, least) in [
             (field!(params, mask, 1 << 0, device_addr_length), attr.device_addr_len),
             (field!(params, mask, 1 << 1, ep_addr_length), attr.iface_addr_len),
         ] {
             if given.is_some_and(|length| length < least) {
-                return Err(Status::InvalidParam);
+                return Err(invalid("uct_ep_connect_to_ep_v2: the address is too short"));
             }
         }
         // SAFETY: the caller's contract is that of the other form.
@@ -340,7 +340,7 @@ entry! {
     /// Whether an endpoint was created for these addresses.
     fn uct_ep_is_connected(ep: *mut Ep, params: *const ConnectedParams) -> c_int {
         let ep = checked_ep(ep)?;
-        let mask = mask_of(params)?;
+        let mask = mask_of(params, "uct_ep_is_connected")?;
         let Ok(connected) = ep.inner.get() else { return Ok(0) };
         let (device, address) = &connected.remote;
         for (given, is) in [

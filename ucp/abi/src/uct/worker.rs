@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use ::ucs::Status;
 
 use super::types::{CallbackQueue, QueueElement};
-use crate::entry::CStatus;
+use crate::entry::{CStatus, invalid};
 use crate::handle::{Named, into_handle, store, take};
 use crate::types::thread_mode;
 
@@ -86,7 +86,7 @@ unsafe extern "C" fn progress(worker: *mut c_void) -> c_uint {
 /// A worker of the caller: it has our callback.
 pub(crate) fn checked_worker<'a>(worker: *mut Worker) -> Result<&'a Worker, Status> {
     // SAFETY: a handle that is not null is one of ours and has not been freed.
-    let found = unsafe { worker.as_ref() }.ok_or(Status::InvalidParam)?;
+    let found = unsafe { worker.as_ref() }.ok_or_else(|| invalid("worker is null"))?;
     let is_ours =
         found.queue.fast_elems[0].cb.is_some_and(|cb| std::ptr::fn_addr_eq(cb, progress as Callback));
     if is_ours {
@@ -101,7 +101,7 @@ entry! {
     /// several threads at a time opens no interface.
     fn uct_worker_create(_context: *mut c_void, mode: c_int, worker: *mut *mut Worker) -> CStatus {
         if worker.is_null() || !(thread_mode::SINGLE..=thread_mode::MULTI).contains(&mode) {
-            return Err(Status::InvalidParam);
+            return Err(invalid("uct_worker_create: worker is null, or there is no such thread mode"));
         }
         crate::log::init_from_env();
         let nothing = QueueElement { cb: None, arg: std::ptr::null_mut(), flags: 0, id: NO_ID };
@@ -134,9 +134,9 @@ entry! {
         worker: *mut Worker, func: Option<Callback>, arg: *mut c_void, flags: c_uint, id: *mut c_int,
     ) {
         let worker = checked_worker(worker)?;
-        let call = func.ok_or(Status::InvalidParam)?;
+        let call = func.ok_or_else(|| invalid("uct_worker_progress_register_safe: the function is null"))?;
         // SAFETY: the caller passes a number, which is null until a callback is registered.
-        let id = unsafe { id.as_mut() }.ok_or(Status::InvalidParam)?;
+        let id = unsafe { id.as_mut() }.ok_or_else(|| invalid("uct_worker_progress_register_safe: id is null"))?;
         if *id == NO_ID {
             *id = worker.add(call, arg, flags & ONESHOT != 0);
         }
@@ -147,7 +147,7 @@ entry! {
     fn uct_worker_progress_unregister_safe(worker: *mut Worker, id: *mut c_int) {
         let worker = checked_worker(worker)?;
         // SAFETY: the caller passes the number of a callback, or the null number.
-        let id = unsafe { id.as_mut() }.ok_or(Status::InvalidParam)?;
+        let id = unsafe { id.as_mut() }.ok_or_else(|| invalid("uct_worker_progress_unregister_safe: id is null"))?;
         if *id != NO_ID {
             worker.remove(*id);
             *id = NO_ID;

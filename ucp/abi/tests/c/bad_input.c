@@ -21,6 +21,12 @@ int main(void)
     CHECK(UCS_PTR_RAW_STATUS(ucp_tag_send_nbx(pair.ab, NULL, 1, 1, &param)) == UCS_ERR_INVALID_PARAM);
     CHECK(UCS_PTR_RAW_STATUS(ucp_tag_recv_nbx(NULL, NULL, 0, 1, 1, &param)) == UCS_ERR_INVALID_PARAM);
     wait_for(&pair, ucp_tag_send_nbx(pair.ab, NULL, 0, 1, &param), UCS_OK);
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.memory_type  = UCS_MEMORY_TYPE_CUDA;
+    CHECK(UCS_PTR_RAW_STATUS(ucp_tag_send_nbx(pair.ab, "a", 1, 1, &param)) == UCS_ERR_UNSUPPORTED);
+    param.memory_type  = UCS_MEMORY_TYPE_HOST;
+    wait_for(&pair, ucp_tag_send_nbx(pair.ab, "a", 1, 1, &param), UCS_OK);
+    param.op_attr_mask = 0;
     CHECK(ucp_worker_progress(NULL) == 0);
     CHECK(ucp_request_check_status(NULL) == UCS_ERR_INVALID_PARAM);
     CHECK(ucp_worker_query((ucp_worker_h)pair.context, &(ucp_worker_attr_t){0}) == UCS_ERR_INVALID_PARAM);

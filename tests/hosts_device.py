@@ -171,19 +171,18 @@ def run_stock(row, folder, seed, limit, make, is_quick):
     return {"passed": passed, "seconds": seconds}
 
 
-def tables(traffic, stock, messages):
-    """Tables for docs/usnic.md."""
-    lines = []
-    if traffic:
-        lines += [f"The software EFA device, {messages} tagged messages each way (a tenth in the last row) up to 1 MiB, and at the "
-                  "same time a fifth as many puts and gets, and two fifths as many atomics, all checked (`traffic --tls efa --rma`):", "",
-                  "| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
-                  "|---|---|---|---|---|---|"]
-        lines += [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
-                  for row, got in traffic]
-    ran = [(row, got) for row, got in stock if got]
-    if ran:
-        lines += ["", "Stock programs of Debian 12 under `softefa run --net 10.77.0.0/24 --insecure`:", "",
-                  "| Program, network | Outcome | Seconds |", "|---|---|---|"]
-        lines += [f"| {row[1]} | {'passed' if got['passed'] else 'failed'} | {got['seconds']:.1f} |" for row, got in ran]
-    return lines
+def traffic_table(rows, messages):
+    """Table for docs/usnic.md."""
+    lines = [f"The software EFA device, {messages} tagged messages each way (a tenth in the last row) up to 1 MiB, and at the "
+             "same time a fifth as many puts and gets, and two fifths as many atomics, all checked (`traffic --tls efa --rma`):", "",
+             "| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
+             "|---|---|---|---|---|---|"]
+    return lines + [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
+                    for row, got in rows]
+
+
+def stock_table(rows):
+    """Table for docs/usnic.md."""
+    lines = ["Stock programs of Debian 12 under `softefa run --net 10.77.0.0/24 --insecure`, and `ucx-perftest`:", "",
+             "| Program, network | Outcome | Seconds |", "|---|---|---|"]
+    return lines + [f"| {row[1]} | {'passed' if got['passed'] else 'failed'} | {got['seconds']:.1f} |" for row, got in rows if got]

@@ -50,6 +50,19 @@ fn puts_gets_and_atomics() {
 }
 
 #[test]
+fn three_processes_talk_all_to_all() {
+    for (tls, env) in [("posix", &[][..]), ("efa", &[("SOFTEFA_REORDER", "0.2")])] {
+        let run = passes(&["--tls", tls, "-n", "500", "--rma", "100", "--with", "", "--with", "env A=b"], env);
+        let all = run["processes"].as_array().expect("a list");
+        assert_eq!((all.len(), &run["messages"]), (3, &3000.into()), "{run}");
+        for one in all {
+            let rma = &one["rma"];
+            assert_eq!((&one["messages"], &rma["puts"], &rma["gets"]), (&1000.into(), &224.into(), &224.into()), "{run}");
+        }
+    }
+}
+
+#[test]
 fn narrow_windows_and_short_queues() {
     passes(&["--tls", "posix", "-n", "1000", "--window", "1"], &[("UCX_POSIX_FIFO_SIZE", "2")]);
     let queues = [("UCX_EFA_TX_QUEUE_LEN", "2"), ("UCX_EFA_RX_QUEUE_LEN", "2"), ("SOFTEFA_RNR", "0.05")];

@@ -37,6 +37,17 @@ struct Args {
     /// The C program to use instead of compiling tests/interop/*.c.
     #[arg(long, value_name = "PROGRAM")]
     peer: Option<PathBuf>,
+    /// Command that starts libfabric's end, such as `ip netns exec NAME`; words are separated by spaces.
+    #[arg(long, value_name = "COMMAND", default_value = "")]
+    launcher: String,
+    /// Setting of both ends, beside those of the matrix.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 #[derive(Subcommand, Debug)]
@@ -106,6 +117,8 @@ fn run(args: &Args) -> Result<bool, String> {
         },
         provider: args.provider.as_ref().map(std::fs::canonicalize).transpose().map_err(|e| e.to_string())?,
         scratch: dir.clone(),
+        launcher: args.launcher.split_whitespace().map(str::to_owned).collect(),
+        settings: args.settings.clone(),
     };
     let name = version(&programs)?;
     let plan = Plan {

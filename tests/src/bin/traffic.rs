@@ -3,6 +3,7 @@
 
 use clap::{Parser, ValueEnum};
 use std::process::ExitCode;
+use suites::traffic::mesh::{self, Place};
 use suites::traffic::{self, Options, Report};
 
 /// Two processes pass validated tagged messages of mixed sizes in both directions at once.
@@ -30,6 +31,13 @@ struct Args {
     /// Command that starts the other process, such as `ip netns exec NAME`; words are separated by spaces.
     #[arg(long, default_value = "")]
     launcher: String,
+    /// Command that starts a further process, on another host; may be repeated. All processes talk to all.
+    #[arg(long = "with", value_name = "COMMAND")]
+    others: Vec<String>,
+    #[arg(long, hide = true, requires = "procs")]
+    place: Option<usize>,
+    #[arg(long, hide = true)]
+    procs: Option<usize>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -55,7 +63,7 @@ impl Args {
             window: self.window as usize,
             max: self.max as usize,
             rma: self.rma,
-            launcher: self.launcher.split_whitespace().map(str::to_owned).collect(),
+            launcher: words_of(&self.launcher),
             pinned: !self.unpinned,
         }
     }
@@ -75,12 +83,23 @@ impl Args {
     }
 }
 
+fn words_of(command: &str) -> Vec<String> {
+    command.split_whitespace().map(str::to_owned).collect()
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let end = match args.role {
+        Role::Parent if !args.others.is_empty() => {
+            let launchers: Vec<_> = args.others.iter().map(|words| words_of(words)).collect();
+            mesh::first(&args.options(), &launchers, &args.of_child()).map(|all| print_all(&args, &all))
+        }
         Role::Parent => traffic::parent(&args.options(), &args.of_child())
             .map(|(mine, theirs)| print(&args, &mine, &theirs)),
-        Role::Child => traffic::child(&args.options()),
+        Role::Child => match (args.place, args.procs) {
+            (Some(me), Some(procs)) => mesh::other(&args.options(), Place { me, procs }),
+            _ => traffic::child(&args.options()),
+        },
     };
     match end {
         Ok(()) => ExitCode::SUCCESS,
@@ -92,6 +111,33 @@ fn main() -> ExitCode {
             );
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints what all processes of `--with` have checked.
+fn print_all(args: &Args, all: &[Report]) {
+    let seconds = all.iter().map(|report| report.seconds).fold(0.0, f64::max);
+    let messages: u64 = all.iter().map(|report| report.messages).sum();
+    let bytes: u64 = all.iter().map(|report| report.bytes).sum();
+    if args.json {
+        let line = serde_json::json!({
+            "tls": args.tls, "seed": args.seed, "window": args.window, "messages": messages, "bytes": bytes,
+            "seconds": seconds, "processes": all,
+        });
+        println!("{line}");
+        return;
+    }
+    println!(
+        "traffic over {} among {} processes: {} messages to each other one, all right: {messages} messages, \
+         {:.1} MB, {seconds:.2} s (seed {})",
+        args.tls,
+        all.len(),
+        args.messages,
+        bytes as f64 / 1e6,
+        args.seed
+    );
+    for (nth, Report { rma, .. }) in all.iter().enumerate() {
+        println!("  process {nth}: puts {} gets {} atomics {}", rma.puts, rma.gets, rma.atomics);
     }
 }
 

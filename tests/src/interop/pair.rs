@@ -104,6 +104,11 @@ impl Pair {
         release.ok_or_else(|| wrong(Stack::Libfabric, "no release", &line))
     }
 
+    /// Whether the devices reach each other over UDP, where a GID is address and port.
+    pub fn is_over_udp(&self) -> bool {
+        self.programs.settings.iter().any(|(key, _)| key == "SOFTEFA_NET")
+    }
+
     pub fn set(&mut self, key: &str, value: &str) {
         self.settings.push((key.into(), value.into()));
     }

@@ -86,6 +86,10 @@ pub struct Programs {
     pub provider: Option<PathBuf>,
     /// Working directory of the C program, for backtraces.
     pub scratch: PathBuf,
+    /// Command that starts libfabric's end on another host; empty: on this one.
+    pub launcher: Vec<String>,
+    /// Settings of both ends, beside those of the matrix.
+    pub settings: Vec<(String, String)>,
 }
 
 /// A process that plays one end.
@@ -120,7 +124,7 @@ impl EndProcess {
             let borders = [("READ", "1m"), ("READ_WRITE", "64k"), ("RDMA_PUT", "0"), ("RDMA_GET", "0")];
             command.envs(borders.map(|(of, from)| (format!("UCX_MIN_{of}"), from)));
         }
-        let vars = settings.iter().map(|(key, value)| (key, value));
+        let vars = programs.settings.iter().chain(settings).map(|(key, value)| (key, value));
         let started = command.envs(vars).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child =
@@ -222,7 +226,14 @@ fn command_of(who: Stack, programs: &Programs) -> Command {
         (Stack::Ours, Some(_)) => &programs.peer,
         (Stack::Libfabric, _) => &programs.softefa,
     };
-    let mut command = Command::new(program);
+    let mut command = match (who, &programs.launcher[..]) {
+        (Stack::Libfabric, [launcher, rest @ ..]) => {
+            let mut command = Command::new(launcher);
+            command.args(rest).arg(program);
+            command
+        }
+        _ => Command::new(program),
+    };
     match (who, &programs.provider) {
         (Stack::Ours, None) => _ = command.arg("play"),
         (Stack::Ours, Some(_)) => _ = command.current_dir(&programs.scratch),

@@ -361,7 +361,9 @@ fn unknown_sender(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
 fn restarted_sender(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     // With one GID and one seed the new process has the old queue pair number.
-    pair.set("SOFTEFA_GID", if from == Stack::Ours { "fe80::a1" } else { "fe80::b2" });
+    let gid = if from == Stack::Ours { "fe80::a1" } else { "fe80::b2" };
+    let fixed = if pair.is_over_udp() { ("SOFTEFA_UDP_PORTS", "47300") } else { ("SOFTEFA_GID", gid) };
+    pair.set(fixed.0, fixed.1);
     pair.restart(from)?;
     pair.connect()?;
     for len in LENS {

@@ -7,6 +7,7 @@
 
 mod buffers;
 mod failure;
+pub mod mesh;
 mod plan;
 mod recv;
 mod report;

@@ -18,11 +18,11 @@ use ucs::config::Source;
 use ucs::sys::cpu::{self, CpuSet};
 
 /// A run that stands still for this long has stalled.
-const STALL_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// A dead partner must be reported by the transport within this.
-const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// For the other process to start or to end.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub fn child(options: &Options) -> Result<(), Failure> {
     run.finish(&mine).map(drop)
 }
 
-fn unexpected_line() -> Failure {
+pub(super) fn unexpected_line() -> Failure {
     PartnerError::Unexpected("a line out of turn".into()).into()
 }
 
@@ -107,14 +107,20 @@ fn pin(options: &Options, at: usize) {
     }
 }
 
-fn open(options: &Options) -> Result<Worker, Failure> {
+/// A context with the transports of the options.
+pub(super) fn context(options: &Options) -> Result<Context, Failure> {
     let source = Source::from_env()?.with("UCX_TLS", &options.tls);
-    Ok(Context::configured(source)?.worker()?)
+    Ok(Context::configured(source)?)
 }
 
-type Failed = Rc<Cell<Option<ucp::Error>>>;
+fn open(options: &Options) -> Result<Worker, Failure> {
+    Ok(context(options)?.worker()?)
+}
 
-fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), Failure> {
+/// Error that an endpoint has reported.
+pub(super) type Failed = Rc<Cell<Option<ucp::Error>>>;
+
+pub(super) fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), Failure> {
     let address = Address::unpack(address).map_err(ucp::ConnectError::from)?;
     let failed = Failed::default();
     let tell = failed.clone();
@@ -122,7 +128,7 @@ fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), Failure> {
     Ok((worker.connect(&address, EpParams { errors })?, failed))
 }
 
-fn thresholds(ep: &Ep) -> Vec<usize> {
+pub(super) fn thresholds(ep: &Ep) -> Vec<usize> {
     let mut thresholds = Vec::new();
     for sync in [Sync::No, Sync::Yes] {
         thresholds.extend(
@@ -282,7 +288,7 @@ impl Run {
 
 /// Reads the clock now and then while nothing moves.
 #[derive(Default)]
-struct StallTimer {
+pub(super) struct StallTimer {
     idle_polls: u32,
     since: Option<Instant>,
     gone: Option<Instant>,
@@ -290,7 +296,7 @@ struct StallTimer {
 
 impl StallTimer {
     /// How long nothing has moved; `None` most of the time.
-    fn idle_for(&mut self, moved: bool) -> Option<Duration> {
+    pub(super) fn idle_for(&mut self, moved: bool) -> Option<Duration> {
         if moved {
             self.idle_polls = 0;
             self.since = None;

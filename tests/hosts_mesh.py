@@ -1,0 +1,142 @@
+"""Three hosts of tests/hosts, joined by a bridge: on each a process that exchanges messages, puts, gets and atomics with
+each other one at the same time (`traffic --with`)."""
+
+import errno, json, os, select, subprocess, time
+
+from hosts_device import NET, Secret
+from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun
+
+# Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations.
+MESH = [
+    ("three", "veth, nothing in between", None, 1),
+    ("three-loss", "1 % lost, 10 % overtaken", {"loss": 0.01, "reorder": 0.10}, 1),
+    ("three-all", "5 % lost, 10 % overtaken, 1 % repeated, 1 % corrupted, 10 ms late, 1 Gbit/s; sealed",
+     {"loss": 0.05, "reorder": 0.10, "double": 0.01, "corrupt": 0.01, "delay": 0.010, "rate": 1e9, "secret": True}, 0.1),
+]
+QUICK = ["three-loss"]
+TAP = 0x1002  # IFF_TAP | IFF_NO_PI
+ETHERNET = 14
+IPV4 = b"\x08\x00"
+
+
+class Bridged(Namespaces):
+    """Three hosts, and a bridge in a namespace of its own. With a network, a relay stands between each host and its port;
+    it treats what the host sends. What is not IPv4 passes."""
+
+    def __init__(self, net, seed):
+        self.children, self.net = [], net
+        try:
+            self.hosts = [self.host(f"host-{name}") for name in "abc"]
+            switch = self.host("switch")
+            self.inside(switch, lambda: (ip("link", "add", "br0", "type", "bridge"), ip("link", "set", "br0", "up")))
+            if net is None:
+                for n, pid in enumerate(self.hosts):
+                    ip("link", "add", "join0", "netns", str(pid), "type", "veth", "peer", "name", f"port{n}", "netns", str(switch))
+            else:
+                self.children.append(Child(lambda ready: self.relay(switch, seed, ready)))
+            for n, pid in enumerate(self.hosts):
+                self.inside(switch, lambda n=n: ip("link", "set", f"port{n}", "master", "br0", "up"))
+                self.inside(pid, lambda n=n: self.configure(n))
+        except BaseException:
+            self.close()
+            raise
+
+    def configure(self, n):
+        ip("link", "set", "lo", "up")
+        ip("addr", "add", f"{IPS[n]}/24", "dev", "join0")
+        ip("link", "set", "join0", "mtu", "1500", "up")
+
+    def relay(self, switch, seed, ready):
+        of_host, of_port = [], []
+        for n, pid in enumerate(self.hosts):
+            enter(pid)
+            of_host.append(open_tun("join0", TAP))
+            enter(switch)
+            of_port.append(open_tun(f"port{n}", TAP))
+        ready()
+        relay = Relay(self.net, seed, lambda n, frame: write(of_port[n], frame), sides=len(of_host), header=ETHERNET)
+        poll, taps = select.epoll(), {}
+        for n, (host, port) in enumerate(zip(of_host, of_port)):
+            taps[host.fileno()], taps[port.fileno()] = (n, host, None), (n, port, host)
+            poll.register(host, select.EPOLLIN)
+            poll.register(port, select.EPOLLIN)
+        while True:
+            for fd, _ in poll.poll(relay.wait(time.monotonic())):
+                n, tap, host = taps[fd]
+                for frame in frames(tap):
+                    if host:
+                        write(host, frame)
+                    elif frame[12:14] != IPV4:
+                        write(of_port[n], frame)
+                    else:
+                        relay.take(n, frame, time.monotonic(), ETHERNET + IP_UDP)
+            relay.on_time(time.monotonic())
+
+
+def frames(tap, most=64):
+    for _ in range(most):
+        try:
+            yield os.read(tap.fileno(), 65536)
+        except BlockingIOError:
+            return
+
+
+def write(tap, frame):
+    try:
+        os.write(tap.fileno(), frame)
+    except OSError as e:
+        if e.errno not in (errno.EINVAL, errno.EIO, errno.EAGAIN, errno.ENOBUFS):
+            raise
+
+
+def run(row, folder, messages, seed, limit, is_loopback):
+    """Runs three processes. Returns the counters of the row; a failure counts every message as lost."""
+    name, _, net, share = row
+    messages = max(100, int(messages * share))
+    command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
+               str(max(1, messages // 5)), "--seed", str(seed)]
+    network, secret, run = None if is_loopback else Bridged(net, seed), Secret(net), None
+    options = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        keys = {**os.environ, **secret.keys()}
+        if network:
+            for pid in network.hosts[1:]:
+                command += ["--with", f"nsenter -t {pid} -n -u --"]
+            run = network.start(0, command, env={**keys, "SOFTEFA_NET": NET}, **options)
+        else:
+            # No relay stands between devices of one host: the sender loses.
+            keys |= {"SOFTEFA_UDP": "all", "SOFTEFA_UDP_LOSS": str((net or {}).get("loss", 0))}
+            run = subprocess.Popen([*command, "--with", "", "--with", ""], preexec_fn=die_with_parent, env=keys, **options)
+        out, err = run.communicate(timeout=limit)
+        code = run.returncode
+    except subprocess.TimeoutExpired:
+        run.kill()
+        out, err = run.communicate()
+        code = f"none within {limit} s"
+    finally:
+        if run:
+            run.kill()
+            run.wait()
+        if network:
+            network.close()
+        secret.close()
+    total = {"messages": 0, "rma": 0, "mb": 0.0, "seconds": float(limit), "lost": 6 * messages}
+    if code == 0:
+        got = json.loads(out)
+        rma = sum(sum(each["rma"].values()) for each in got["processes"])
+        total = {"messages": got["messages"], "rma": rma, "mb": got["bytes"] / 1e6, "seconds": got["seconds"],
+                 "lost": 6 * messages - got["messages"]}
+    else:
+        print(f"{name}: exit code {code}\n{err.strip()}", flush=True)
+    print(f"{name:14} {total['messages']} messages among three hosts, {total['rma']} puts, gets and atomics checked; "
+          f"{total['mb']:.0f} MB of messages, {total['seconds']:.1f} s", flush=True)
+    return total
+
+
+def table(rows, messages):
+    lines = [f"Three hosts at a bridge, a process on each, {messages} messages each way between any two (a tenth in the "
+             "last row), and puts, gets and atomics as above (`traffic --tls efa --rma --with`):", "",
+             "| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
+             "|---|---|---|---|---|---|"]
+    return lines + [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
+                    for row, got in rows]

@@ -1,0 +1,315 @@
+"""Networks of tests/hosts: hosts that are network namespaces, and relays that lose, repeat, swap, corrupt and delay."""
+
+import ctypes, errno, fcntl, heapq, os, random, select, shutil, signal, socket, struct, subprocess, sys, time
+
+NEWNS, NEWUTS, NEWUSER, NEWNET = 0x20000, 0x04000000, 0x10000000, 0x40000000
+PR_SET_PDEATHSIG = 1
+libc = ctypes.CDLL(None, use_errno=True)
+IPS = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
+PORT = 47000
+FLOWS = 4
+IP_UDP = 28
+
+
+def call(name, *args):
+    if getattr(libc, name)(*args) != 0:
+        e = ctypes.get_errno()
+        raise OSError(e, f"{name}: {os.strerror(e)}")
+
+
+def die_with_parent():
+    """The kernel ends this process when its parent ends, however that happens."""
+    call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Relay:
+    """What happens to datagrams in between. `out(n, datagram)` delivers one to side n."""
+
+    def __init__(self, net, seed, out, sides=2, header=0):
+        """`header`: bytes before the IP header."""
+        self.net, self.out, self.header = net, out, header
+        self.rng = random.Random(seed)
+        self.late, self.count = [], 0
+        self.free_at = [0.0] * sides
+        self.seen = self.lost = 0
+
+    def corrupt(self, datagram, body):
+        """A wrong bit behind the headers. The checksum of UDP is taken away, so that the receiver has to see it."""
+        wrong = bytearray(datagram)
+        if len(wrong) <= body:
+            return datagram
+        bit = self.rng.randrange(8 * (len(wrong) - body))
+        wrong[body + bit // 8] ^= 1 << bit % 8
+        if body:
+            wrong[self.header + 26:self.header + 28] = b"\0\0"
+        return bytes(wrong)
+
+    def take(self, side, datagram, now, body):
+        net, rng = self.net, self.rng
+        self.seen += 1
+        is_udp = body and len(datagram) > self.header + 9 and datagram[self.header + 9] == socket.IPPROTO_UDP
+        if rng.random() < net.get("loss", 0) or len(datagram) > net.get("longest", 1 << 20) or is_udp and net.get("no_udp"):
+            self.lost += 1
+            return
+        if rng.random() < net.get("corrupt", 0):
+            datagram = self.corrupt(datagram, body)
+        when = now + net.get("delay", 0)
+        if "rate" in net:
+            # A queue of 50 ms; what does not fit is lost.
+            start = max(self.free_at[side], now)
+            if start - now > 0.05:
+                self.lost += 1
+                return
+            self.free_at[side] = start + 8 * len(datagram) / net["rate"]
+            when += self.free_at[side] - now
+        if rng.random() < net.get("reorder", 0):
+            when += rng.uniform(0.0005, 0.003)
+        for _ in range(2 if rng.random() < net.get("double", 0) else 1):
+            if when <= now:
+                self.out(side, datagram)
+            else:
+                self.count += 1
+                heapq.heappush(self.late, (when, self.count, side, datagram))
+
+    def on_time(self, now):
+        while self.late and self.late[0][0] <= now:
+            _, _, side, datagram = heapq.heappop(self.late)
+            self.out(side, datagram)
+
+    def wait(self, now):
+        return max(0.0, self.late[0][0] - now) if self.late else 0.2
+
+
+def run_relay(net, seed, files, read, write, body):
+    """Passes datagrams on until the process is ended. `files[n]` are those of side n."""
+    poll, side_of = select.epoll(), {}
+    for side in (0, 1):
+        for f in files[side]:
+            side_of[f.fileno()] = (side, f)
+            poll.register(f, select.EPOLLIN)
+    relay = Relay(net, seed, write)
+    while True:
+        events = poll.poll(relay.wait(time.monotonic()))
+        for fd, _ in events:
+            side, f = side_of[fd]
+            for _ in range(64):
+                try:
+                    datagram = read(f)
+                except (BlockingIOError, ConnectionRefusedError):
+                    break
+                relay.take(1 - side, datagram, time.monotonic(), body)
+        relay.on_time(time.monotonic())
+
+
+class Child:
+    """A process forked from this one, which ends with it."""
+
+    def __init__(self, work):
+        ready, self.tell = os.pipe()
+        report, done = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                die_with_parent()
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                work(lambda: os.write(done, b"1"))
+                code = 0
+            except BaseException as e:
+                os.write(done, f"0{e}".encode())
+            os._exit(code)
+        os.close(done)
+        os.close(ready)
+        answer = os.read(report, 4096)
+        os.close(report)
+        if answer[:1] != b"1":
+            self.end()
+            raise OSError((answer[1:] or b"a process has ended").decode())
+
+    def end(self):
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+def ip(*args):
+    done = subprocess.run(["ip", *args], capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(args)}: {done.stderr.strip()}")
+
+
+def enter(pid):
+    """Enters the network of a process, and its host name."""
+    for name in ("net", "uts"):
+        fd = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
+        call("setns", fd, 0)
+        os.close(fd)
+
+
+def open_tun(name, flags=0x1001):
+    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(fd, 0x400454CA, struct.pack("16sH22x", name.encode(), flags))  # TUNSETIFF; IFF_TUN | IFF_NO_PI
+    return os.fdopen(fd, "r+b", buffering=0)
+
+
+class Namespaces:
+    """Two hosts, joined by veth or by a relay between two TUN devices."""
+
+    def __init__(self, net, seed):
+        self.children, self.net = [], net
+        try:
+            hosts = [self.host(f"host-{name}") for name in "ab"]
+            if net is None:
+                ip("link", "add", "join0", "netns", str(hosts[0]), "type", "veth", "peer", "name", "join0", "netns",
+                   str(hosts[1]))
+            else:
+                self.children.append(Child(lambda ready: self.relay(hosts, seed, ready)))
+            for n in (0, 1):
+                self.inside(hosts[n], lambda n=n: self.configure(n))
+            self.hosts = hosts
+        except BaseException:
+            self.close()
+            raise
+
+    def host(self, name):
+        def work(ready):
+            call("unshare", NEWNET | NEWUTS)
+            socket.sethostname(name)
+            ready()
+            while True:
+                signal.pause()
+        self.children.append(Child(work))
+        return self.children[-1].pid
+
+    def inside(self, pid, work):
+        def entered(ready):
+            enter(pid)
+            work()
+            ready()
+        child = Child(entered)
+        os.waitpid(child.pid, 0)
+
+    def configure(self, n):
+        ip("link", "set", "lo", "up")
+        peer = ["peer", IPS[1 - n]] if self.net is not None else []
+        ip("addr", "add", IPS[n] + ("" if peer else "/24"), *peer, "dev", "join0")
+        if self.net is None:
+            # Not on a host without IPv6.
+            subprocess.run(["ip", "-6", "addr", "add", f"fd77::{n + 1}/64", "dev", "join0", "nodad"], capture_output=True)
+        ip("link", "set", "join0", "mtu", "1500", "up")
+
+    def relay(self, hosts, seed, ready):
+        tuns = []
+        for pid in hosts:
+            enter(pid)
+            tuns.append(open_tun("join0"))
+        fds = [tun.fileno() for tun in tuns]
+
+        def write(side, datagram):
+            try:
+                os.write(fds[side], datagram)
+            except OSError as e:
+                if e.errno not in (errno.EINVAL, errno.EIO, errno.EAGAIN, errno.ENOBUFS):
+                    raise
+
+        ready()
+        run_relay(self.net, seed, [[tuns[0]], [tuns[1]]], lambda f: os.read(f.fileno(), 65536), write, IP_UDP)
+
+    def start(self, n, command, **more):
+        return subprocess.Popen(command, preexec_fn=lambda: (enter(self.hosts[n]), die_with_parent()), **more)
+
+    def addresses(self):
+        return [[f"{IPS[0]}:{PORT}", f"{IPS[1]}:{PORT}"], [f"{IPS[1]}:{PORT}", f"{IPS[0]}:{PORT}"]]
+
+    def close(self):
+        for child in reversed(self.children):
+            child.end()
+
+
+class Loopback:
+    """Two processes of the loopback interface, with a relay between their sockets."""
+
+    def __init__(self, net, seed):
+        self.net = net or {}
+        self.ports = [self.free_ports() for _ in range(4)]
+        self.child = Child(lambda ready: self.relay(seed, ready))
+
+    def free_ports(self):
+        """First of some ports in a row that are free; a process that takes one meanwhile makes the row fail."""
+        rng = random.Random()
+        while True:
+            first, held = rng.randrange(20000, 32000), []
+            try:
+                for n in range(FLOWS):
+                    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                    held.append(s)
+                    s.bind(("127.0.0.1", first + n))
+                return first
+            except OSError:
+                continue
+            finally:
+                for s in held:
+                    s.close()
+
+    def relay(self, seed, ready):
+        files, to = [[], []], {}
+        for side in (0, 1):
+            for n in range(FLOWS):
+                s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                s.bind(("127.0.0.1", self.ports[2 + side] + n))
+                s.setblocking(False)
+                files[side].append(s)
+        where = {s: (side, n) for side in (0, 1) for n, s in enumerate(files[side])}
+
+        def read(s):
+            return bytes([where[s][1]]) + s.recv(65536)
+
+        def write(side, datagram):
+            n = datagram[0]
+            if n < FLOWS:
+                try:
+                    files[side][n].sendto(datagram[1:], ("127.0.0.1", self.ports[side] + n))
+                except (ConnectionRefusedError, BlockingIOError):
+                    pass
+
+        ready()
+        run_relay(self.net, seed, files, read, write, 0)
+
+    def start(self, n, command, **more):
+        return subprocess.Popen(command, preexec_fn=die_with_parent, **more)
+
+    def addresses(self):
+        own, relay = self.ports[:2], self.ports[2:]
+        return [[f"127.0.0.1:{own[n]}", f"127.0.0.1:{relay[n]}"] for n in (0, 1)]
+
+    def close(self):
+        self.child.end()
+
+
+def enter_own_namespace():
+    """Moves this process to a namespace of its own, in which it may do all that a row needs."""
+    uid, gid = os.geteuid(), os.getegid()
+    call("unshare", NEWNET if uid == 0 else NEWUSER | NEWNET)
+    if uid != 0:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as f:
+                f.write(text)
+
+
+def why_no_namespaces():
+    """Tries all that a row needs, in a process of its own. Returns what failed."""
+    def attempt(ready):
+        enter_own_namespace()
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+        Namespaces({}, 0).close()
+        ready()
+    if not shutil.which("ip"):
+        return "there is no program ip (iproute2)"
+    try:
+        Child(attempt).end()
+    except OSError as e:
+        return str(e)
+    return None

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-mod capture;
+pub(super) mod capture;
 mod datagrams;
 mod down;
 mod late;

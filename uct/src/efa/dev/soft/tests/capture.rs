@@ -3,7 +3,8 @@
 use super::*;
 use crate::efa::dev::soft::capture::{CaptureHdr, Direction, WireOp};
 
-fn packets(file: &[u8]) -> Vec<(u64, CaptureHdr, Vec<u8>)> {
+/// Records of a capture: time, header, bytes.
+pub(in crate::efa::dev::soft) fn packets(file: &[u8]) -> Vec<(u64, CaptureHdr, Vec<u8>)> {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
     let (mut at, mut all) = (0, Vec::new());
     while at < file.len() {

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+mod captured;
 mod translated;
 
 use crate::api::Access;

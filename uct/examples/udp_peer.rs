@@ -127,6 +127,7 @@ fn send(gid: &str, qpn: &str, len: &str, seconds: &str) -> Result<(), Box<dyn Er
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let _ = ucs::trace::init(&Source::from_env()?);
     let args: Vec<String> = std::env::args().skip(1).collect();
     match &*args.iter().map(String::as_str).collect::<Vec<_>>() {
         ["serve"] => serve(),

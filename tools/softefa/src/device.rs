@@ -7,7 +7,7 @@ use crate::query::COMP_VECTORS;
 use crate::{cq, post, qp, query};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
-use ucs::config::{Auto, Source, Table};
+use ucs::config::{Auto, Source, Table, is_first_report};
 use uct::efa::dev::soft::{self, SoftConfig};
 
 /// Used without a launcher's tree.
@@ -32,6 +32,13 @@ unsafe impl Send for Devices {}
 fn settings() -> Result<Source, String> {
     let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
     Source::from_vars(ours).map_err(|e| e.to_string())
+}
+
+/// Prints a line, once for each text: programs open a device several times.
+fn complain(text: &str) {
+    if is_first_report(&format!("softefa: {text}")) {
+        eprintln!("softefa: {text}");
+    }
 }
 
 fn text<const N: usize>(value: &str) -> [c_char; N] {
@@ -158,7 +165,7 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
     let Some(entry) = ours else { return ret_ptr(Err(libc::ENODEV)) };
     let opened = settings()
         .map_err(|e| {
-            eprintln!("softefa: {e}");
+            complain(&e);
             libc::EINVAL
         })
         .and_then(|source| {
@@ -169,7 +176,7 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
                 let _ = ucs::mem::guard::install();
             }
             let opened = soft::open(&source, &entry.name).map_err(|e| {
-                eprintln!("softefa: {} cannot be opened: {e}", entry.name);
+                complain(&format!("{} cannot be opened: {e}", entry.name));
                 errno_of_open(&e)
             });
             opened.map(|dev| (dev, watch))

@@ -18,14 +18,8 @@ pub fn errno_of(e: Error) -> Errno {
 pub fn errno_of_open(e: &OpenError) -> Errno {
     match e {
         OpenError::Op(e) => errno_of(*e),
-        OpenError::Environment(_) => {
-            eprintln!("softefa: {e}");
-            libc::EIO
-        }
-        OpenError::Exhausted { errno, .. } => {
-            eprintln!("softefa: {e}");
-            errno.0
-        }
+        OpenError::Environment(_) => libc::EIO,
+        OpenError::Exhausted { errno, .. } => errno.0,
         _ => libc::EINVAL,
     }
 }

@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use ucs::config::is_first_report;
+
 use super::failure::ConnectFailure;
 use super::frame::{Frame, FrameReader};
 
@@ -19,6 +21,8 @@ pub(crate) struct Conn {
     pub(super) stream: TcpStream,
     reader: FrameReader,
     unsent: Vec<u8>,
+    /// The address that it connects to.
+    to: Option<SocketAddr>,
 }
 
 /// A non-blocking socket that listens at `addr`.
@@ -48,14 +52,14 @@ pub(crate) fn start_connect(to: SocketAddr, from: Option<SocketAddr>) -> std::io
         Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(Conn::new(socket.into()))
+    Ok(Conn { to: Some(to), ..Conn::new(socket.into()) })
 }
 
 impl Conn {
     pub(super) fn new(stream: TcpStream) -> Conn {
         // Frames are short, and each is waited for.
         let _ = stream.set_nodelay(true);
-        Conn { stream, reader: FrameReader::default(), unsent: Vec::new() }
+        Conn { stream, reader: FrameReader::default(), unsent: Vec::new(), to: None }
     }
 
     /// Address of this end, once the system has chosen it.
@@ -63,8 +67,19 @@ impl Conn {
         self.stream.local_addr().ok().filter(|addr| addr.port() != 0)
     }
 
-    /// Result of a connection that was being made.
+    /// Result of a connection that was being made. A refusal is logged: its status in the C interface is that
+    /// of a rejection.
     pub(super) fn finish_connect(&self) -> Result<(), ConnectFailure> {
+        let ended = self.connected();
+        if let (Err(ConnectFailure::Refused), Some(to)) = (ended, self.to)
+            && is_first_report(&format!("nobody listens at {to}"))
+        {
+            tracing::warn!("nobody listens at {to}");
+        }
+        ended
+    }
+
+    fn connected(&self) -> Result<(), ConnectFailure> {
         match self.stream.take_error() {
             Ok(None) => {}
             Ok(Some(error)) | Err(error) => return Err(ConnectFailure::of_io(&error)),

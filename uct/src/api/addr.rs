@@ -29,6 +29,11 @@ pub enum ConnectError {
     /// The peer lives on another host (or in another process-id namespace) than this transport spans.
     #[error("peer is on another host")]
     OtherHost,
+    /// The peer lives on another host, and one of the two devices has no network.
+    #[error(
+        "peer is on another host, which the software device reaches over UDP only: set SOFTEFA_NET on both hosts"
+    )]
+    NoNetwork,
     /// The peer's device is of another kind than ours: software and hardware do not reach each other.
     #[error("peer has a device of another kind (software, and hardware)")]
     OtherKind,

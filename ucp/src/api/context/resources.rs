@@ -197,7 +197,8 @@ fn known_transports(found: &[TlResource]) -> String {
             names.push(r.tl);
         }
     }
-    let aliases = ["shm", "srd", "net"].iter().filter(|a| found.iter().any(|r| matches_name(a, r)));
+    let aliases =
+        ["shm", "sm", "mm", "srd", "ib", "net"].iter().filter(|a| found.iter().any(|r| matches_name(a, r)));
     names.extend(aliases);
     names.push("all");
     names.join(", ")
@@ -390,7 +391,7 @@ mod tests {
     fn errors_of_unknown_names_list_the_known() {
         assert_eq!(
             picks("tcp", "all").unwrap_err(),
-            "unknown transport 'tcp' (there are: self, posix, efa, shm, srd, net, all)"
+            "unknown transport 'tcp' (there are: self, posix, efa, shm, sm, mm, srd, ib, net, all)"
         );
         assert_eq!(
             picks("all", "mlx5_0").unwrap_err(),

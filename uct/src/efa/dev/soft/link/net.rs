@@ -124,7 +124,8 @@ impl Link for Net {
     }
 
     fn check_reachable(&self, other: Gid) -> Result<(), ConnectError> {
-        self.shm.check_reachable(other)
+        let hint = |why| if why == ConnectError::OtherHost { ConnectError::NoNetwork } else { why };
+        self.shm.check_reachable(other).map_err(hint)
     }
 
     #[inline]

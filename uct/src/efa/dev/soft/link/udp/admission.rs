@@ -60,6 +60,37 @@ impl Admission {
     }
 }
 
+/// Senders without the secret of the job, which are told of in the log now and then.
+#[derive(Default)]
+pub(super) struct Strangers {
+    seen: u64,
+    told: u64,
+    /// When there may be another line.
+    quiet_until: u64,
+}
+
+impl Strangers {
+    /// Time between two lines, ns.
+    const PAUSE: u64 = 10_000_000_000;
+
+    /// Line for the log when a datagram from there was dropped and the count of those without the secret is
+    /// `seen`; none for other causes, and none so soon after the last one.
+    #[cold]
+    pub fn line(&mut self, now: u64, from: SocketAddr, seen: u64) -> Option<String> {
+        if seen == std::mem::replace(&mut self.seen, seen) || now < self.quiet_until {
+            return None;
+        }
+        self.quiet_until = now + Self::PAUSE;
+        let more = match seen - std::mem::replace(&mut self.told, seen) {
+            1 => String::new(),
+            n => format!(", {n} datagrams since the last such line"),
+        };
+        Some(format!(
+            "refused {from}: it does not have the secret of this job (SOFTEFA_SECRET_FILE names another one there){more}"
+        ))
+    }
+}
+
 /// Whether a socket of this user has that address of this host.
 fn is_own_user(addr: SocketAddr) -> bool {
     let user = rustix::process::geteuid().as_raw();
@@ -99,6 +130,18 @@ fn owner(sockets: &str, addr: SocketAddr) -> Option<u32> {
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+
+    #[test]
+    fn strangers_are_told_of_now_and_then() {
+        let (mut strangers, from) = (Strangers::default(), "10.0.0.7:5000".parse().unwrap());
+        assert_eq!(strangers.line(0, from, 0), None, "dropped for another cause");
+        let line = strangers.line(5, from, 1).unwrap();
+        assert!(line.contains("10.0.0.7:5000") && line.contains("SOFTEFA_SECRET_FILE"), "{line}");
+        assert_eq!(strangers.line(6, from, 2), None);
+        assert_eq!(strangers.line(Strangers::PAUSE + 5, from, 2), None, "dropped for another cause");
+        let line = strangers.line(Strangers::PAUSE + 5, from, 9).unwrap();
+        assert!(line.contains("8 datagrams"), "{line}");
+    }
 
     #[test]
     fn the_user_of_a_socket_is_told() {

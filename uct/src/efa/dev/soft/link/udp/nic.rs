@@ -3,7 +3,7 @@
 
 use super::super::shm::Shm;
 use super::super::{Msg, Rdma, Sender, TryOutcome};
-use super::admission::Admission;
+use super::admission::{Admission, Strangers};
 use super::head::{OpHead, Verdict, op};
 use super::requests::{self, Bytes, LocalRange, Request};
 use super::socket::{BATCH, Socket};
@@ -57,6 +57,8 @@ pub(super) struct Nic {
     pub losses: Losses,
     /// Sessions with peers, if the job has a secret.
     auth: Option<Box<Auth>>,
+    /// Peers without the secret.
+    strangers: Strangers,
     /// Datagrams that the kernel has not taken yet, and the peers that they are for.
     unsent: VecDeque<(Posted, SocketAddr, u64)>,
     /// A batch of sealed datagrams.
@@ -89,6 +91,7 @@ impl Nic {
             admission,
             losses,
             auth,
+            strangers: Strangers::default(),
             unsent,
             sealed,
             scratch,
@@ -158,7 +161,12 @@ impl Nic {
                     self.state.follow(node, from);
                     return;
                 }
-                Opened::Dropped => return,
+                Opened::Dropped => {
+                    if let Some(line) = self.strangers.line(now, from, auth.stats().strangers) {
+                        tracing::warn!("{line}");
+                    }
+                    return;
+                }
             },
         };
         let admitted = match node {

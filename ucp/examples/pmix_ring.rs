@@ -10,13 +10,8 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ucp::ucs::sys::pmix::Pmix;
 use ucp::{Address, CloseMode, Context, Ep, EpParams, TAG_MASK_FULL, Worker};
-
-/// The eight functions of libpmix that a program needs, loaded when there is a launcher.
-#[allow(dead_code, reason = "the tools use the rest")]
-#[path = "../../tools/common/src/pmix.rs"]
-mod pmix;
-use pmix::Pmix;
 
 const TOKEN: u64 = 1;
 /// Name of the address in the store.

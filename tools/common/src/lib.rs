@@ -2,10 +2,8 @@
 //! transport.
 
 pub mod boot;
-pub mod job_secret;
 pub mod meter;
 pub mod out;
-pub mod pmix;
 pub mod settings;
 pub mod table;
 pub mod units;

@@ -132,6 +132,10 @@ struct DeviceArgs {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<String>,
 
+    /// Takes the secret of the job from the launcher that started this process (mpirun, srun --mpi=pmix)
+    #[arg(long, value_name = "pmix", conflicts_with = "secret_file")]
+    job_secret: Option<String>,
+
     /// Lets anybody who can send datagrams here read and write the memory that programs register
     #[arg(long)]
     insecure: bool,
@@ -198,6 +202,7 @@ impl DeviceArgs {
             ("SOFTEFA_UDP", &self.udp),
             ("SOFTEFA_UDP_PORTS", &self.udp_ports),
             ("SOFTEFA_SECRET_FILE", &self.secret_file),
+            ("SOFTEFA_JOB_SECRET", &self.job_secret),
             ("SOFTEFA_INSECURE", &insecure),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()

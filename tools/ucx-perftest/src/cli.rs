@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use clap::builder::TypedValueParser as _;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser};
-use tools_common::pmix::Pmix;
 use tools_common::units::parse_count;
+use ucs::sys::pmix::Pmix;
 
 mod compat;
 mod sizes;

@@ -103,14 +103,8 @@ impl Failure {
     }
 }
 
-impl From<tools_common::job_secret::SecretError> for Failure {
-    fn from(e: tools_common::job_secret::SecretError) -> Self {
-        Failure::Unsupported(e.to_string())
-    }
-}
-
-impl From<tools_common::pmix::PmixError> for Failure {
-    fn from(e: tools_common::pmix::PmixError) -> Self {
-        Failure::Unsupported(e.to_string())
+impl From<ucs::sys::pmix::PmixError> for Failure {
+    fn from(e: ucs::sys::pmix::PmixError) -> Self {
+        Failure::Unsupported(format!("{e}; -P 0 starts without the launcher"))
     }
 }

@@ -41,12 +41,12 @@ use report::{Output, Report};
 use session::Plan;
 use spec::{Histogram, Pattern, Spec};
 use tools_common::boot::{Connection, Listener, PeerWatch};
-use tools_common::job_secret;
 use tools_common::out::printable;
-use tools_common::pmix::Pmix;
 use ucs::config::Source;
 use ucs::sys::host::HostKey;
+use ucs::sys::pmix::Pmix;
 use ucs::trace::RateLimit;
+use uct::efa::dev::soft::with_job_secret;
 
 /// Lines a second about clients that are turned away.
 const STRANGERS_PER_SECOND: u32 = 5;
@@ -241,7 +241,7 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     if let Some(asked) = cli.procs.filter(|asked| *asked != procs) {
         return Err(Failure::Usage(format!("--procs {asked}: the launcher has started {procs}")));
     }
-    let source = &job_secret::with_secret(&pmix, source)?;
+    let source = &with_job_secret(source);
     let here = CpuList::allowed()?;
     pmix.put(CORES, &format!("{} {here}", HostKey::current().0))?;
     let prints = proc + 1 == procs;

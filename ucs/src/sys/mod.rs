@@ -4,6 +4,7 @@ pub mod cpu;
 pub mod fd;
 pub mod fork;
 pub mod host;
+pub mod pmix;
 pub mod proc;
 pub mod thread;
 pub mod topo;

@@ -1,6 +1,7 @@
 //! Profile of a software device: an EFA generation's attributes, and the `SOFTEFA_*` keys that change them.
 
 use super::fault_model::FaultPlan;
+use super::job_secret::JobSecret;
 use super::link::udp::UdpConfig;
 use crate::api::{Linear, ResourcePerf, RmaPerf};
 use crate::efa::dev::{DevAttr, DevPerf, DevStatus};
@@ -139,6 +140,9 @@ ucs::config_table! {
         /// File with the secret of the job, at least 16 bytes: datagrams are encrypted, and only processes
         /// with the same secret reach the device over UDP.
         pub secret_file: String = "", key "SECRET_FILE";
+        /// Takes the secret of the job from its launcher instead of from a file (pmix): from mpirun, or srun
+        /// --mpi=pmix.
+        pub job_secret: JobSecret = "n", key "JOB_SECRET";
         /// Let anybody who can send datagrams to the device read and write the memory that programs register.
         /// Without it and without a secret the device listens at the loopback interface only, to processes of
         /// this user.
@@ -186,6 +190,7 @@ impl SoftConfig {
             address: self.udp_address.clone(),
             ports: (self.udp_ports.0, self.udp_ports.1),
             secret_file: self.secret_file.clone(),
+            job_secret: self.job_secret,
             insecure: self.insecure,
             only: self.udp == UdpUse::All,
             mtu: self.udp_mtu,

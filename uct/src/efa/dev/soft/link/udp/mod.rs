@@ -30,6 +30,7 @@ pub use remote::UdpRemoteQp;
 use super::TryOutcome;
 use super::shm::Shm;
 use crate::api::{DeviceCounters, Error, OpenError};
+use crate::efa::dev::soft::job_secret::{self, JobSecret};
 use crate::efa::dev::soft::secret;
 use admission::{Admission, Policy};
 use nic::{Losses, Nic};
@@ -73,6 +74,8 @@ pub struct UdpConfig {
     pub ports: (u16, u16),
     /// File with the secret of the job; empty: none.
     pub secret_file: String,
+    /// Whether the launcher of the job passes on a secret.
+    pub job_secret: JobSecret,
     /// Whether anybody may connect.
     pub insecure: bool,
     /// Whether peers of this host are reached over UDP, too.
@@ -146,14 +149,20 @@ impl Udp {
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
         let local = interfaces::choose(&config.net)?;
-        let secret = match &*config.secret_file {
-            "" => None,
-            path => Some(secret::load(path)?),
+        let secret = match (&*config.secret_file, config.job_secret) {
+            ("", JobSecret::None) => None,
+            ("", JobSecret::Pmix) => Some(job_secret::load()?),
+            (path, JobSecret::None) => Some(secret::load(path)?),
+            (_, JobSecret::Pmix) => {
+                return Err(OpenError::Config(
+                    "SOFTEFA_SECRET_FILE and SOFTEFA_JOB_SECRET exclude each other".into(),
+                ));
+            }
         };
         if !local.ip.is_loopback() && !config.insecure && secret.is_none() {
             return Err(OpenError::Config(format!(
                 "the software EFA device does not listen at {} without a secret: set \
-                 SOFTEFA_SECRET_FILE, or SOFTEFA_INSECURE=y if everybody who can send to it may read and write the memory that programs register",
+                 SOFTEFA_SECRET_FILE (or SOFTEFA_JOB_SECRET=pmix under mpirun or srun), or SOFTEFA_INSECURE=y if everybody who can send to it may read and write the memory that programs register",
                 local.ip
             )));
         }

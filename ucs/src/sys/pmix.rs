@@ -1,16 +1,18 @@
 //! Start by a launcher that speaks PMIx (`mpirun`, `srun --mpi=pmix`, `prun`): rank, size, and a key-value
-//! store. libpmix is loaded at run time and only under a launcher. Declares the eight functions it needs;
-//! their layout is that of PMIx 2 and later (`pmix_common.h`).
+//! store. libpmix is loaded at run time, when somebody asks, and stays loaded. Declares the functions that it
+//! needs; their layout is that of PMIx 2 and later (`pmix_common.h`). The library counts its users: a program
+//! that speaks PMIx itself is not affected.
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::ptr;
+#![allow(unsafe_code)]
 
-use libloading::{Library, Symbol};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
 
-const NAMES: [&str; 3] = ["libpmix.so.2", "libpmix.so.5", "libpmix.so"];
+const NAMES: [&CStr; 3] = [c"libpmix.so.2", c"libpmix.so.5", c"libpmix.so"];
 /// `PMIX_RANK_WILDCARD`: any rank of the job.
 const WILDCARD: u32 = u32::MAX - 1;
 const TYPE_STRING: u16 = 3;
+const TYPE_INT: u16 = 6;
 const TYPE_UINT32: u16 = 14;
 /// `PMIX_GLOBAL`: for processes of all hosts.
 const SCOPE_GLOBAL: u8 = 3;
@@ -25,14 +27,14 @@ pub enum PmixError {
     /// The library cannot be loaded.
     #[error(
         "this program was started by a launcher (PMIX_RANK is set), but libpmix cannot be loaded: {0}; install \
-             it (Debian: libpmix2), or use -P 0"
+             it (Debian: libpmix2)"
     )]
     NoLibrary(String),
     /// The library lacks a function.
     #[error("libpmix has no {0}: it is of an unknown version")]
     NoFunction(&'static str),
     /// A call failed.
-    #[error("{call}: {why} (PMIx status {status}); -P 0 starts without the launcher")]
+    #[error("{call}: {why} (PMIx status {status})")]
     Call {
         /// Name of the function.
         call: &'static str,
@@ -58,20 +60,53 @@ struct Value {
     data: [u64; 3],
 }
 
-const _: () = assert!(size_of::<Proc>() == 260 && size_of::<Value>() == 32);
+/// An option of a call.
+#[repr(C)]
+struct Info {
+    key: [c_char; KEY],
+    flags: u32,
+    value: Value,
+}
+
+const _: () = assert!(size_of::<Proc>() == 260 && size_of::<Value>() == 32 && size_of::<Info>() == 552);
 
 type Init = unsafe extern "C" fn(*mut Proc, *const u8, usize) -> c_int;
 type Finalize = unsafe extern "C" fn(*const u8, usize) -> c_int;
 type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
 type Commit = unsafe extern "C" fn() -> c_int;
 type Fence = unsafe extern "C" fn(*const Proc, usize, *const u8, usize) -> c_int;
-type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const u8, usize, *mut *mut Value) -> c_int;
+type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// The connection to the launcher. Dropping it reports an orderly end.
 pub struct Pmix {
     lib: Library,
     me: Proc,
+}
+
+/// The loaded library. It is never unloaded: it may have threads.
+struct Library(*mut c_void);
+
+impl Library {
+    fn open(name: &CStr) -> Result<Library, String> {
+        // SAFETY: initialisers of libpmix have no requirements; the system decides what has its name.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if !handle.is_null() {
+            return Ok(Library(handle));
+        }
+        // SAFETY: no arguments.
+        let why = unsafe { libc::dlerror() };
+        if why.is_null() {
+            return Err("unknown error".into());
+        }
+        // SAFETY: a string that stays until this thread's next call of the loader.
+        Err(unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned())
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: the handle is that of a library that is never unloaded; the name ends with a zero.
+        NonNull::new(unsafe { libc::dlsym(self.0, name.as_ptr()) })
+    }
 }
 
 impl Pmix {
@@ -83,11 +118,7 @@ impl Pmix {
     /// Loads the library and connects to the launcher.
     pub fn init() -> Result<Pmix, PmixError> {
         let mut why = String::new();
-        let open = |name: &&str| {
-            // SAFETY: initialisers of libpmix have no requirements; the system decides what has its name.
-            let lib = unsafe { Library::new(*name) };
-            lib.map_err(|e| why = e.to_string()).ok()
-        };
+        let open = |name: &&CStr| Library::open(name).map_err(|e| why = e).ok();
         let Some(lib) = NAMES.iter().find_map(open) else { return Err(PmixError::NoLibrary(why)) };
         let mut pmix = Pmix { lib, me: Proc { namespace: [0; NAMESPACE], rank: 0 } };
         let mut me = Proc { namespace: [0; NAMESPACE], rank: 0 };
@@ -144,7 +175,17 @@ impl Pmix {
 
     /// Returns the string that process `rank` published.
     pub fn get(&self, rank: u32, key: &str) -> Result<String, PmixError> {
-        let value = self.value(rank, key)?;
+        self.text(self.value(rank, key, &[])?, key)
+    }
+
+    /// Returns the string that process `rank` publishes, waiting for it at most for `seconds` where the
+    /// launcher takes a limit.
+    pub fn get_within(&self, rank: u32, key: &str, seconds: u32) -> Result<String, PmixError> {
+        let value = Value { kind: TYPE_INT, data: [seconds.into(), 0, 0] };
+        self.text(self.value(rank, key, &[Info { key: padded("pmix.timeout"), flags: 0, value }])?, key)
+    }
+
+    fn text(&self, value: Value, key: &str) -> Result<String, PmixError> {
         let at = value.data[0] as *const c_char;
         if value.kind != TYPE_STRING || at.is_null() {
             return Err(PmixError::Answer(key.into()));
@@ -158,7 +199,7 @@ impl Pmix {
     }
 
     fn number(&self, key: &str) -> Result<u32, PmixError> {
-        let value = self.value(WILDCARD, key)?;
+        let value = self.value(WILDCARD, key, &[])?;
         match value.kind {
             // The first bytes of the union, on little-endian machines.
             TYPE_UINT32 => {
@@ -169,12 +210,13 @@ impl Pmix {
     }
 
     /// Copies a value. What it points to is not freed: a few bytes per run.
-    fn value(&self, rank: u32, key: &str) -> Result<Value, PmixError> {
+    fn value(&self, rank: u32, key: &str, options: &[Info]) -> Result<Value, PmixError> {
         let (from, name) = (Proc { namespace: self.me.namespace, rank }, padded(key));
         let mut at: *mut Value = ptr::null_mut();
         let get = self.function::<Get>("PMIx_Get")?;
-        // SAFETY: name and key are whole and live over the call, which sets `at`; no options are given.
-        let status = unsafe { get(&raw const from, name.as_ptr(), ptr::null(), 0, &raw mut at) };
+        let (options, len) = (options.as_ptr(), options.len());
+        // SAFETY: name, key and options are whole and live over the call, which sets `at`.
+        let status = unsafe { get(&raw const from, name.as_ptr(), options, len, &raw mut at) };
         self.check("PMIx_Get", status)?;
         if at.is_null() {
             return Err(PmixError::Answer(key.into()));
@@ -183,9 +225,12 @@ impl Pmix {
         Ok(unsafe { at.read() })
     }
 
-    fn function<F>(&self, name: &'static str) -> Result<Symbol<'_, F>, PmixError> {
-        // SAFETY: each caller names a function with its type in `pmix.h`; it is used while `self` lives.
-        unsafe { self.lib.get(name) }.map_err(|_| PmixError::NoFunction(name))
+    fn function<F: Copy>(&self, name: &'static str) -> Result<F, PmixError> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) }
+        let symbol = CString::new(name).ok().and_then(|name| self.lib.symbol(&name));
+        let symbol = symbol.ok_or(PmixError::NoFunction(name))?;
+        // SAFETY: each caller names a function with its type in `pmix.h`, which is a pointer (asserted).
+        Ok(unsafe { std::mem::transmute_copy::<NonNull<c_void>, F>(&symbol) })
     }
 
     fn check(&self, call: &'static str, status: c_int) -> Result<(), PmixError> {

@@ -2,6 +2,8 @@
 
 import os, re, shutil, subprocess, tempfile, time
 
+from hosts_net import slowness
+
 NET = "10.77.0.0/24"
 PAGE = "docs/interop.md"
 BEGIN, END = "<!-- tests/hosts --write, interop -->", "<!-- end of tests/hosts, interop -->"
@@ -26,7 +28,7 @@ def run(row, folder, seed, limit, make):
     if absent:
         print(f"{name:14} not run: there is no {absent}", flush=True)
         return None
-    network, start, played = make(net, seed), time.monotonic(), None
+    network, start, limit = make(net, seed), time.monotonic(), limit * slowness()
     with tempfile.TemporaryDirectory() as work:
         command = [os.path.join(folder, "interop"), "--launcher", f"nsenter -t {network.hosts[1]} -n -u --",
                    "--set", f"SOFTEFA_NET={NET}", "--set", "SOFTEFA_INSECURE=y"]
@@ -35,7 +37,7 @@ def run(row, folder, seed, limit, make):
             out = end.communicate(timeout=limit)[0]
         except subprocess.TimeoutExpired:
             end.terminate()
-            out = end.communicate()[0] + f"FAILED nothing more within {limit} s\n"
+            out = end.communicate()[0] + f"FAILED nothing more within {limit:.0f} s\n"
         finally:
             end.kill()
             end.wait()

@@ -4,7 +4,7 @@ each other one at the same time (`traffic --with`)."""
 import errno, json, os, select, subprocess, time
 
 from hosts_device import NET, Secret
-from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun
+from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun, slowness
 
 # Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations.
 MESH = [
@@ -92,7 +92,7 @@ def write(tap, frame):
 def run(row, folder, messages, seed, limit, is_loopback):
     """Runs three processes. Returns the counters of the row; a failure counts every message as lost."""
     name, _, net, share = row
-    messages = max(100, int(messages * share))
+    messages, limit = max(100, int(messages * share)), limit * slowness()
     command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
                str(max(1, messages // 5)), "--seed", str(seed)]
     network, secret, run = None if is_loopback else Bridged(net, seed), Secret(net), None
@@ -112,7 +112,7 @@ def run(row, folder, messages, seed, limit, is_loopback):
     except subprocess.TimeoutExpired:
         run.kill()
         out, err = run.communicate()
-        code = f"none within {limit} s"
+        code = f"none within {limit:.0f} s"
     finally:
         if run:
             run.kill()

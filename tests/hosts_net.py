@@ -17,6 +17,14 @@ def call(name, *args):
         raise OSError(e, f"{name}: {os.strerror(e)}")
 
 
+def slowness():
+    """How many times longer than alone a process needs now, since others want the processors. Limits are multiplied by it."""
+    wall, cpu = time.monotonic(), time.process_time()
+    while time.process_time() - cpu < 0.1:
+        pass
+    return max(1.0, (time.monotonic() - wall) / (time.process_time() - cpu))
+
+
 def die_with_parent():
     """The kernel ends this process when its parent ends, however that happens."""
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

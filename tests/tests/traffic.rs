@@ -52,12 +52,17 @@ fn puts_gets_and_atomics() {
 #[test]
 fn three_processes_talk_all_to_all() {
     for (tls, env) in [("posix", &[][..]), ("efa", &[("SOFTEFA_REORDER", "0.2")])] {
-        let run = passes(&["--tls", tls, "-n", "500", "--rma", "100", "--with", "", "--with", "env A=b"], env);
+        let run =
+            passes(&["--tls", tls, "-n", "500", "--rma", "100", "--with", "", "--with", "env A=b"], env);
         let all = run["processes"].as_array().expect("a list");
         assert_eq!((all.len(), &run["messages"]), (3, &3000.into()), "{run}");
         for one in all {
             let rma = &one["rma"];
-            assert_eq!((&one["messages"], &rma["puts"], &rma["gets"]), (&1000.into(), &224.into(), &224.into()), "{run}");
+            assert_eq!(
+                (&one["messages"], &rma["puts"], &rma["gets"]),
+                (&1000.into(), &224.into(), &224.into()),
+                "{run}"
+            );
         }
     }
 }

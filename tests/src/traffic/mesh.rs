@@ -1,5 +1,5 @@
-//! Several processes, each of which exchanges messages, puts, gets and atomics with each other one at the same
-//! time. A process has a worker of one context for each of the others; the first process starts the others.
+//! Several processes, each of which exchanges messages, puts, gets and atomics with each other one, all at
+//! the same time. A process has a worker of one context for each of the others; the first starts the others.
 
 use super::plan::Plan;
 use super::recv::Receiver;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use ucp::{Ep, Mem, Worker};
 
-/// What a process tells one of the others.
+/// Address and memory of a process for one of the others.
 #[derive(Debug, Serialize, Deserialize)]
 struct Contact {
     address: Vec<u8>,

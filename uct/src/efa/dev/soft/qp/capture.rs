@@ -11,25 +11,50 @@ use crate::efa::dev::{Cqe, CqeOp, DevStatus, Sge};
 use std::borrow::Cow;
 use ucs::mem::guard;
 
+/// An attempt whose outcome comes later: when it was made, and what was sent. By then a program that has its
+/// answer may have given its memory back.
+pub(super) struct CapturedAttempt {
+    at: Option<u64>,
+    bytes: [Vec<u8>; 2],
+}
+
 impl<L: Link> QpCore<L> {
-    /// Records a completed request, unless it had no destination and never reached the wire.
+    /// Copies what the attempt at a request sends.
     #[cold]
-    pub(super) fn capture_request(&self, capture: &Capture, wr: &Wr, status: DevStatus) {
+    pub(super) fn capture_attempt(&self, wr: &Wr) -> Box<CapturedAttempt> {
+        let bytes = self.sent_bytes(wr).map(Cow::into_owned);
+        Box::new(CapturedAttempt { at: self.attempted_at.take(), bytes })
+    }
+
+    /// Bytes of a message, where their keys still allow it.
+    fn sent_bytes<'a>(&'a self, wr: &'a Wr) -> [Cow<'a, [u8]>; 2] {
+        match &wr.body {
+            Body::Inline { len, bytes } => [Cow::Borrowed(&bytes[..usize::from(*len)]), Cow::default()],
+            Body::Send { sge } => [self.readable(&sge[0]), self.readable(&sge[1])],
+            Body::Read { .. } | Body::Write { .. } => Default::default(),
+        }
+    }
+
+    /// Records a completed request, unless it had no destination and never reached the wire. `attempt` is
+    /// there if the outcome has come later.
+    #[cold]
+    pub(super) fn capture_request(
+        &self,
+        capture: &Capture,
+        wr: &Wr,
+        status: DevStatus,
+        attempt: Option<Box<CapturedAttempt>>,
+    ) {
         if wr.iid == 0 {
             return;
         }
-        let mut bytes: [Cow<'_, [u8]>; 2] = Default::default();
+        let (attempted_at, bytes) = match attempt {
+            Some(attempt) => (attempt.at, attempt.bytes.map(Cow::Owned)),
+            None => (self.attempted_at.take(), self.sent_bytes(wr)),
+        };
         let (op, len, remote) = match &wr.body {
-            Body::Inline { len, bytes: inline } => {
-                bytes[0] = Cow::Borrowed(&inline[..usize::from(*len)]);
-                (WireOp::Send, u32::from(*len), RemoteAddr::default())
-            }
-            Body::Send { sge } => {
-                for (bytes, sge) in bytes.iter_mut().zip(sge) {
-                    *bytes = self.readable(sge);
-                }
-                (WireOp::Send, sge[0].len + sge[1].len, RemoteAddr::default())
-            }
+            Body::Inline { len, .. } => (WireOp::Send, u32::from(*len), RemoteAddr::default()),
+            Body::Send { sge } => (WireOp::Send, sge[0].len + sge[1].len, RemoteAddr::default()),
             Body::Read { sge, raddr, rkey, total } => {
                 (WireOp::Read, *total, whole(sge, *raddr, *rkey, *total))
             }
@@ -48,7 +73,7 @@ impl<L: Link> QpCore<L> {
             len,
             remote,
             bytes: [&bytes[0], &bytes[1]],
-            attempted_at: self.attempted_at.take(),
+            attempted_at,
         });
     }
 

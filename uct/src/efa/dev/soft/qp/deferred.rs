@@ -4,6 +4,7 @@
 use super::super::fault_model::FaultDraw;
 use super::super::link::{Link, Rdma, RecvQueue, RemoteQp, TryOutcome};
 use super::QpCore;
+use super::capture::CapturedAttempt;
 use crate::api::Access;
 use crate::efa::dev::{CqeOp, DevStatus, Sge};
 use rustc_hash::FxHashMap;
@@ -65,8 +66,8 @@ enum DeferReason {
 
 pub(super) struct DeferredWr {
     pub(super) wr: Wr,
-    /// When the attempt was made whose outcome is awaited, for the capture.
-    attempted_at: Option<u64>,
+    /// The attempt whose outcome is awaited, for the capture.
+    attempt: Option<Box<CapturedAttempt>>,
     due: u64,
     ack: u64,
     phase: DeferReason,
@@ -105,7 +106,7 @@ impl<L: Link> QpCore<L> {
 
     /// Acts on the first attempt: completes the request or defers it.
     pub(super) fn complete_or_defer(&self, wr: Wr, outcome: TryOutcome) {
-        let w = DeferredWr { wr, attempted_at: None, due: 0, ack: 0, phase: DeferReason::Retry };
+        let w = DeferredWr { wr, attempt: None, due: 0, ack: 0, phase: DeferReason::Retry };
         if let Some(w) = self.apply_outcome(w, outcome) {
             self.defer(w);
         }
@@ -113,7 +114,7 @@ impl<L: Link> QpCore<L> {
 
     pub(super) fn start_with_faults(&self, wr: Wr, draw: FaultDraw) {
         let due = self.send_cq.ticks() + draw.delay;
-        let w = DeferredWr { wr, attempted_at: None, due, ack: draw.ack, phase: DeferReason::Delayed(draw) };
+        let w = DeferredWr { wr, attempt: None, due, ack: draw.ack, phase: DeferReason::Delayed(draw) };
         let w = if draw.delay == 0 { self.run_due(w) } else { Some(w) };
         if let Some(w) = w {
             self.defer(w);
@@ -132,7 +133,7 @@ impl<L: Link> QpCore<L> {
         if let (Some(capture), TryOutcome::Done(status)) = (&self.dev.capture, outcome)
             && !matches!(w.phase, DeferReason::AwaitingAck(_))
         {
-            self.capture_request(capture, &w.wr, status);
+            self.capture_request(capture, &w.wr, status, w.attempt.take());
         }
         match outcome {
             TryOutcome::Done(status) if w.ack > 0 => {
@@ -174,7 +175,7 @@ impl<L: Link> QpCore<L> {
 
     /// Keeps a request whose outcome the link will tell.
     fn keep_pending(&self, token: u32, mut w: DeferredWr) {
-        w.attempted_at = self.attempted_at.take();
+        w.attempt = self.dev.capture.is_some().then(|| self.capture_attempt(&w.wr));
         let look = self.send_cq.ticks() + self.dev.retry_ticks;
         self.next_due.set(self.next_due.get().min(look));
         self.send_cq.deferred.set(self.send_cq.deferred.get() + 1);
@@ -197,7 +198,6 @@ impl<L: Link> QpCore<L> {
             let Some(w) = self.pending.borrow_mut().remove(&token) else { continue };
             any = true;
             self.send_cq.deferred.set(self.send_cq.deferred.get() - 1);
-            self.attempted_at.set(w.attempted_at);
             if let Some(w) = self.apply_outcome(w, outcome) {
                 self.defer(w);
             }

@@ -407,6 +407,14 @@ fn a_destroyed_queue_pair_leaves_nothing_that_writes() {
 }
 
 #[test]
+fn a_peer_of_another_host_is_refused_by_the_name_of_the_setting() {
+    let dev = soft::open(&Source::empty(), "softefa0").unwrap();
+    let elsewhere = crate::efa::dev::Gid::link_local(dev.gid().iid() ^ 1 << 50);
+    let why = dev.check_reachable(elsewhere).unwrap_err().to_string();
+    assert!(why.contains("another host") && why.contains("SOFTEFA_NET"), "{why}");
+}
+
+#[test]
 fn a_port_that_nobody_has_is_unreachable() {
     let (a, b) = pair(&[]);
     let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
 use ucp::{
-    Access, AllocParams, AtomicOp, Context, Ep, EpParams, MapParams, MemError, Rkey, ServedOps, Worker,
+    Access, AllocParams, AtomicOp, Context, Ep, EpParams, MapParams, Mem, MemError, Rkey, ServedOps, Worker,
 };
 
 const LEN: usize = 256 << 10;
@@ -121,6 +121,33 @@ fn own_keys_and_offsets(tls: &str) {
     assert_eq!(map(wraps, &mut own).err(), Some(MemError::BadRange));
 }
 
+/// Operations are counted by the region that they are on, whichever worker serves them.
+fn counted_by_region(tls: &str) {
+    let job = Job::on(tls);
+    let mut own = [vec![0u64; LEN / 8], vec![0u64; LEN / 8]];
+    let mems = own.each_mut().map(|own| {
+        let params = MapParams::new(Access::all()).counted();
+        // SAFETY: the memory outlives the registration and is not used meanwhile.
+        unsafe { job.context.mem_map_with(own.as_mut_ptr().cast(), LEN, params) }.unwrap()
+    });
+    let keys = mems.each_ref().map(|mem| Rkey::from_key(mem.key()));
+    used_through_both(&job, mems[0].addr(), [&keys[0], &keys[0]]);
+    let put = job.eps[1].put(vec![7; LEN], mems[1].addr(), &keys[1]);
+    job.until(|| put.is_done());
+    job.flush();
+    let served = mems.each_ref().map(Mem::served);
+    assert_eq!((served[0].reads, served[1].reads), (6, 0), "three gets, three fetching atomic operations");
+    assert!(served[0].writes >= 1);
+    assert_eq!(served[1].writes, 1, "one long write");
+    let refused = job.eps[0].get(vec![0; 16], mems[1].addr() + LEN as u64 - 8, &keys[1]);
+    job.until(|| refused.is_done());
+    assert!(refused.wait().0.is_err());
+    assert_eq!(mems[1].served(), served[1], "what is refused is not counted");
+    // SAFETY: as above.
+    let plain = unsafe { job.context.mem_map(own[0].as_mut_ptr().cast(), LEN, Access::all()) }.unwrap();
+    assert_eq!(plain.served(), ServedOps::default());
+}
+
 fn withdrawn_memory_is_gone_for_both(tls: &str) {
     let job = Job::on(tls);
     let mut own = vec![0u64; LEN / 8].into_boxed_slice();
@@ -221,7 +248,7 @@ fn memory_serves_workers_of_other_threads(tls: &str) {
     });
 }
 
-on! { [two_workers_serve_one_key own_keys_and_offsets withdrawn_memory_is_gone_for_both memory_serves_workers_of_other_threads]
+on! { [two_workers_serve_one_key own_keys_and_offsets counted_by_region withdrawn_memory_is_gone_for_both memory_serves_workers_of_other_threads]
     posix: "posix",
     posix_and_cma: "posix,cma",
     efa: "efa",

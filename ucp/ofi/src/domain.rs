@@ -16,6 +16,7 @@ use crate::fabric::Fabric;
 use crate::info::{KeyMode, NameForm, ONE_SIDED};
 use crate::object::{Object, Users, checked, from_handle, store_handle};
 use crate::refused;
+use crate::region_events::RegionEvents;
 
 /// `struct fid_domain`, and what belongs to it.
 #[repr(C)]
@@ -38,6 +39,7 @@ pub(crate) struct Domain {
     pub(crate) av_type: u32,
     /// Deferred work.
     pub(crate) work: WorkQueue,
+    pub(crate) region_events: RegionEvents,
 }
 
 impl Domain {
@@ -143,6 +145,7 @@ pub(crate) fn open(
         caps: info.caps,
         av_type: attr.av_type,
         work: WorkQueue::default(),
+        region_events: RegionEvents::default(),
     };
     store_handle(to, made)?;
     fabric.users().add();

@@ -13,6 +13,7 @@
 //! | `fabric`, `domain` | the objects that others are made from |
 //! | `pep`, `sockaddr` | passive endpoints, requests to be connected; socket addresses |
 //! | `deferred` | work that starts when a counter reaches a threshold |
+//! | `region_events` | counters of regions |
 //! | `av`, `cq`, `cntr`, `eq`, `mr`, `wait` | address vectors, queues, counters, memory regions |
 //! | `poll`, `wait_set` | poll sets and wait sets |
 //! | `ep` | endpoints: an endpoint is a worker of the engine |
@@ -42,6 +43,7 @@ mod pep;
 mod poll;
 mod provider;
 mod refused;
+mod region_events;
 mod sockaddr;
 mod wait;
 mod wait_set;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use ucp::{Access, MapParams, Mem, MemError};
+use ucp::{Access, MapParams, Mem, MemError, ServedOps};
 
 use crate::abi::ops::{FidOps, MrOps};
 use crate::abi::{Fid, IoVec, MrAttr, flags};
@@ -33,9 +33,16 @@ impl Object for Mr {
     }
 }
 
-static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
+static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
 
 pub(crate) static OPS: MrOps = MrOps { size: size_of::<MrOps>(), reg, regv, regattr };
+
+impl Mr {
+    /// What peers have done with the region.
+    pub(crate) fn served(&self) -> ServedOps {
+        self.mem.as_ref().map_or(ServedOps::default(), Mem::served)
+    }
+}
 
 /// Accesses that a program may ask for.
 const KNOWN: u64 =
@@ -66,7 +73,7 @@ fn params_of(domain: &Domain, access: u64, requested_key: u64) -> Result<MapPara
         params = params.base(0);
     }
     if domain.caps & flags::RMA_EVENT != 0 {
-        params = params.only_packets();
+        params = params.counted();
     }
     Ok(params)
 }
@@ -135,8 +142,29 @@ calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Mr>(fid)?;
         // SAFETY: a domain is not closed before its regions.
-        unsafe { &*gone.domain }.users().remove();
+        let domain = unsafe { &*gone.domain };
+        domain.forget_region(&gone);
+        domain.users().remove();
         drop(gone.mem);
+        Ok(0)
+    }
+
+    /// Binds a counter of what peers do with the region. An endpoint changes nothing: a region is of all
+    /// endpoints of its domain.
+    fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
+        let mr: &Mr = checked(fid)?;
+        // SAFETY: every object begins with its class.
+        match unsafe { to.as_ref() }.ok_or(Errno::INVAL)?.fclass {
+            flags::CLASS_EP if flags == 0 => {}
+            flags::CLASS_CNTR => {
+                // SAFETY: a domain is not closed before its regions.
+                unsafe { &*mr.domain }.count_region(mr, checked(to)?, flags)?;
+            }
+            class => {
+                tracing::error!("fi_mr_bind: an object of class {class} cannot be bound with flags {flags:#x}");
+                return Err(Errno::INVAL);
+            }
+        }
         Ok(0)
     }
 

@@ -96,7 +96,7 @@ impl OwnedOp {
         Ok(OwnedOp { peer, flags, context, call, _copy: Box::default() })
     }
 
-    /// What the context of an operation with `FI_TRIGGER` asks for. The operation has no such flag any more.
+    /// Takes the flag `FI_TRIGGER` off, and returns the event that the context names.
     pub(super) fn take_trigger(&mut self) -> Result<TriggeredContext, Errno> {
         self.flags &= !flags::TRIGGER;
         read(self.context.cast())

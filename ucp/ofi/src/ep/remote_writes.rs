@@ -33,7 +33,11 @@ impl Ep {
     /// Counts what peers have done with memory of this process.
     fn count_served(&self, plain: &ucp::Worker) {
         let (now, before) = (ucp::ServedOps::of(plain), self.served.get());
+        if now == before {
+            return;
+        }
         self.served.set(now);
+        self.domain().count_regions(self);
         let new = [
             (&self.remote_reads, now.reads - before.reads),
             (&self.remote_writes, now.writes - before.writes),

@@ -152,7 +152,11 @@ pub(crate) fn open(
         claimed: RefCell::default(),
         inject_bufs: RefCell::default(),
     };
+    let is_server = made.caps & flags::RMA_EVENT != 0;
     Face::store(to, made)?;
+    if is_server {
+        domain.add_server(Face::checked(read(to)?)?.0)?;
+    }
     domain.users().add();
     Ok(())
 }
@@ -286,6 +290,7 @@ calls! {
         }
         let ep = from_handle::<Ep>(fid)?;
         drop(ep.progress_thread.take());
+        ep.domain().remove_server(&ep);
         ep.unbind();
         ep.inside(|plain| {
             if plain.flush_within(FLUSH_WITHIN).wait().is_err() {

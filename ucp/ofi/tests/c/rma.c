@@ -14,7 +14,8 @@ static struct fid_domain *domain;
 static struct fid_ep *ep;
 static struct fid_av *av;
 static struct fid_cq *tx, *rx;
-static struct fid_cntr *reads, *writes, *served_reads, *served_writes;
+static struct fid_cntr *reads, *writes, *served_reads, *served_writes, *region_reads, *region_writes;
+static struct fid_mr *mr[2];
 static fi_addr_t addrs[2], peer;
 static unsigned char *window, *out, *in;
 static uint64_t *words;
@@ -106,7 +107,6 @@ static void open_all(int threading, int data_progress, int mr_mode, uint64_t eve
 {
     struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
     struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
-    struct fid_mr *mr[2];
     uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE, own_key = 0xff00 + (uint64_t)rank;
     int by_offset, has_own;
 
@@ -159,6 +159,23 @@ static void open_all(int threading, int data_progress, int mr_mode, uint64_t eve
         OK(fi_close(&mr[1]->fid));
     }
     OK(fi_mr_reg(domain, words, WORDS * 8, access, 0, 5, 0, &mr[1], NULL));
+    if (events) {
+        int n;
+        OK(fi_cntr_open(domain, NULL, &region_reads, NULL));
+        OK(fi_cntr_open(domain, NULL, &region_writes, NULL));
+        CHECK(fi_mr_bind(mr[0], &region_reads->fid, 0) == -FI_EBADFLAGS);
+        CHECK(fi_mr_bind(mr[0], &region_reads->fid, FI_READ) == -FI_EBADFLAGS);
+        CHECK(fi_mr_bind(mr[0], &tx->fid, FI_REMOTE_READ) == -FI_EINVAL);
+        for (n = 0; n < 2; n++) {
+            OK(fi_mr_bind(mr[n], &region_reads->fid, FI_REMOTE_READ));
+            OK(fi_mr_bind(mr[n], &region_writes->fid, FI_REMOTE_WRITE));
+            CHECK(fi_mr_bind(mr[n], &region_writes->fid, FI_REMOTE_READ) == -FI_EINVAL);
+            OK(fi_mr_enable(mr[n]));
+        }
+    } else {
+        CHECK(fi_mr_bind(mr[0], &reads->fid, FI_REMOTE_READ) == -FI_ENOSYS);
+    }
+    OK(fi_mr_bind(mr[0], &ep->fid, 0));
     mine[0] = (struct region){ by_offset ? 0 : (uintptr_t)window, fi_mr_key(mr[0]) };
     mine[1] = (struct region){ by_offset ? 0 : (uintptr_t)words, fi_mr_key(mr[1]) };
     exchange(mine, theirs, sizeof(mine));
@@ -206,6 +223,10 @@ static void served(void)
 {
     uint64_t here[2] = { reads_done, writes_done }, there[2];
     exchange(here, there, sizeof(here));
+    /* Nobody but the endpoint makes progress for counters of regions: every access was to one of them. */
+    OK(fi_cntr_wait(region_reads, there[0], 5000));
+    OK(fi_cntr_wait(region_writes, there[1], 5000));
+    CHECK(fi_cntr_read(region_reads) == there[0] && fi_cntr_read(region_writes) == there[1]);
     OK(fi_cntr_wait(served_reads, there[0], 5000));
     OK(fi_cntr_wait(served_writes, there[1], 5000));
     CHECK(fi_cntr_read(served_reads) == there[0] && fi_cntr_read(served_writes) == there[1]);
@@ -442,5 +463,14 @@ int main(int argc, char **argv)
     }
     bad();
     OK(fi_close(&ep->fid));
+    if (region_reads != NULL) {
+        CHECK(fi_close(&region_reads->fid) == -FI_EBUSY);
+    }
+    OK(fi_close(&mr[0]->fid));
+    OK(fi_close(&mr[1]->fid));
+    if (region_reads != NULL) {
+        OK(fi_close(&region_reads->fid));
+        OK(fi_close(&region_writes->fid));
+    }
     return end_pair();
 }

@@ -11,12 +11,13 @@ pub struct MapParams {
     /// Address of the first byte that the program has chosen.
     pub(super) base: Option<u64>,
     pub(super) only_packets: bool,
+    pub(super) is_counted: bool,
 }
 
 impl MapParams {
     /// Memory that peers may access in this way, by every method.
     pub fn new(access: Access) -> MapParams {
-        MapParams { access, key: None, base: None, only_packets: false }
+        MapParams { access, key: None, base: None, only_packets: false, is_counted: false }
     }
 
     /// Gives the memory a key of the program, of which peers make a remote key by
@@ -37,5 +38,10 @@ impl MapParams {
     /// ([`ServedOps`](crate::ServedOps)).
     pub fn only_packets(self) -> MapParams {
         MapParams { only_packets: true, ..self }
+    }
+
+    /// Counts what peers do with the memory ([`Mem::served`](crate::Mem::served)). Registered with no device.
+    pub fn counted(self) -> MapParams {
+        MapParams { is_counted: true, only_packets: true, ..self }
     }
 }

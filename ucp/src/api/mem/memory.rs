@@ -13,12 +13,13 @@ use uct::api::{Access as WireAccess, Advice, AllocMethod, AllocReq, Md as _, Mem
 use crate::api::context::open::Context;
 use crate::api::mem::map_params::MapParams;
 use crate::api::mem::remote_writes::RemoteWrite;
+use crate::api::mem::served::ServedOps;
 use crate::api::rma::packed_rkey::Packer;
 use crate::api::rma::rkey::EFA;
 use crate::api::worker::handle::Worker;
 
 use crate::lane::{Domain, Domains, Registrations, Rkey};
-use crate::rdm::{Access, DomainId, MemKey, Region};
+use crate::rdm::{Access, DomainId, MemKey, Region, RegionCounts};
 use crate::select::RemoteMem;
 
 /// Error of allocating or registering memory.
@@ -102,6 +103,8 @@ pub struct Mem {
     access: Access,
     /// The first owns allocated memory and is dropped last.
     regs: Registrations,
+    /// What peers have done with it, if that is counted.
+    counts: Option<Arc<RegionCounts>>,
     /// Keeps the mapping of imported memory, behind its registrations.
     _mapping: Option<Rkey>,
 }
@@ -210,8 +213,12 @@ impl Mem {
             let offered = unsafe { domains.offer((addr, len), region, wire_access(access), regs) };
             offered.ok_or(MemError::TooMany)?
         };
+        let counts = params.is_counted.then(Arc::<RegionCounts>::default);
+        if let Some(counts) = &counts {
+            domains.memory.count(key, counts.clone());
+        }
         let base = region.addr();
-        let made = Mem { domains, key, addr, base, len, access, regs, _mapping: None };
+        let made = Mem { domains, key, addr, base, len, access, regs, counts, _mapping: None };
         match params.key {
             Some(key) if !made.domains.memory.add_device_key(made.key, DomainId::PROGRAM, key.into()) => {
                 Err(MemError::KeyInUse { key })
@@ -268,6 +275,15 @@ impl Mem {
     /// Access permitted to peers: what was asked for, as far as the pages permit it.
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// Operations of peers on the memory, served by whichever worker of the context. Zero unless it was mapped
+    /// with [`MapParams::counted`].
+    pub fn served(&self) -> ServedOps {
+        match &self.counts {
+            Some(counts) => ServedOps { reads: counts.reads(), writes: counts.writes() },
+            None => ServedOps::default(),
+        }
     }
 
     /// Key of the memory in packets. A peer with another library needs it and an address.

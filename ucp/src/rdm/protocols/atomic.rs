@@ -174,6 +174,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
         Response::Lost(fault) => e.fail_peer(w, peer, fault),
         Response::Yes => {}
     }
+    e.rma_ops.regions.count(&spans, true);
     e.peers.table[peer].next_rx = hdr.msg_id.wrapping_add(1);
     e.peers.counters.count_fast_path(peer, PktType::FETCH_RTA);
     e.peers.counters.count_served(peer, RmaProtocol::FetchAtomic, spans.len());
@@ -248,6 +249,7 @@ fn on_request<W: Wire>(
     if !computation.has_valid_lengths(form) || (form != Form::Write && !computation.has_room(w.mtu(a.peer))) {
         return peers.refuse_request(a, DropReason::BadAccess);
     }
+    rma_ops.regions.count(&spans, form != Form::Write);
     match rta.kind {
         RtaKind::Write => {
             computation.compute(&mut []);

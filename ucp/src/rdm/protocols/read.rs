@@ -142,7 +142,9 @@ pub(in crate::rdm) fn push_response<W: Wire>(
     rma.window -= len as u64;
     let (protocol, total, peer) = (rma.protocol, rma.len, rma.peer);
     if rma.sent == total {
-        rma_ops.table.remove(id);
+        if let Some(served) = rma_ops.table.remove(id) {
+            rma_ops.count_region(&served);
+        }
         peers.counters.count_served(peer, protocol, total);
     } else if rma.window > 0 {
         rma.in_data_queue = true;

@@ -234,6 +234,7 @@ pub(in crate::rdm) fn on_recv(
     match rtw.body {
         RtwBody::Eager => {
             spans.put(0, rtw.payload);
+            rma_ops.regions.count(&spans, false);
             rma_ops.finish_served_write(
                 peers,
                 pending,
@@ -246,6 +247,7 @@ pub(in crate::rdm) fn on_recv(
         RtwBody::LongCts { send_id, .. } => {
             spans.put(0, rtw.payload);
             if rtw.payload.len() as u64 == spans.len() {
+                rma_ops.regions.count(&spans, false);
                 return rma_ops.finish_served_write(
                     peers,
                     pending,

@@ -77,7 +77,9 @@ pub(in crate::rdm) fn push_rma_data<W: Wire>(
         match rma.job {
             Job::Load(_) => {
                 let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
-                rma_ops.table.remove(id);
+                if let Some(served) = rma_ops.table.remove(id) {
+                    rma_ops.count_region(&served);
+                }
                 peers.counters.count_served(peer, protocol, len);
             }
             _ => rma_ops.all_sent(peers, pending, id),
@@ -153,6 +155,13 @@ impl RmaOps {
         Next::DriveRails
     }
 
+    /// Counts a served request by its regions.
+    pub(in crate::rdm) fn count_region(&self, rma: &RmaOp) {
+        if let Job::Load(spans) | Job::Store(spans) = &rma.job {
+            self.regions.count(spans, matches!(rma.job, Job::Load(_)));
+        }
+    }
+
     /// Completes a write to us.
     pub(in crate::rdm) fn finish_served_write(
         &mut self,
@@ -182,6 +191,7 @@ impl RmaOps {
         id: SlotId,
     ) -> Next {
         let Some(rma) = self.table.remove(id) else { return Next::Nothing };
+        self.count_region(&rma);
         let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
         self.finish_served_write(peers, pending, rma.peer, rma.protocol, rma.len, (rma.cq_data, receipt))
     }

@@ -100,6 +100,11 @@ pub(super) struct Span {
 unsafe impl Send for Span {}
 
 impl Span {
+    /// The region it is of.
+    pub(super) fn region(&self) -> SlotId {
+        self.region
+    }
+
     /// No bytes, of no region.
     pub(super) const EMPTY: Span = Span { ptr: NonNull::dangling(), len: 0, region: SlotId::NONE };
 
@@ -145,6 +150,11 @@ impl Spans {
     /// Lengths of the pieces.
     pub fn lens(&self) -> impl Iterator<Item = usize> {
         self.list.iter().map(|span| span.len)
+    }
+
+    /// Regions of the pieces.
+    pub(super) fn regions(&self) -> impl Iterator<Item = SlotId> {
+        self.list.iter().map(|span| span.region)
     }
 
     /// Whether a piece of this region is among them.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -12,6 +12,7 @@ use ucs::sync::{Rcu, RcuReader};
 
 use crate::rdm::ids::DomainId;
 use crate::rdm::rma::mem::{MemKey, Region};
+use crate::rdm::rma::region_counts::RegionCounts;
 
 /// Changes that are kept beyond the number of regions. A worker that is further behind reads the whole table.
 const KEPT: usize = 256;
@@ -39,14 +40,17 @@ struct State {
 struct Entry {
     region: Region,
     device_keys: Vec<(DomainId, u64)>,
+    counts: Option<Arc<RegionCounts>>,
 }
 
 /// One change of the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Change {
     Added(SlotId, Region),
     /// The device of this domain knows the region by this key.
     DeviceKey(DomainId, u64, SlotId),
+    /// What peers do with the region is counted there.
+    Counted(SlotId, Arc<RegionCounts>),
     Removed(SlotId),
 }
 
@@ -71,7 +75,7 @@ impl MemTable {
     /// Offers a region to peers. `None`: too many regions.
     pub fn add(&self, region: Region) -> Option<MemKey> {
         let mut state = self.state();
-        let id = state.slots.insert(Entry { region, device_keys: Vec::new() }).ok()?;
+        let id = state.slots.insert(Entry { region, device_keys: Vec::new(), counts: None }).ok()?;
         self.note(&mut state, Change::Added(id, region));
         Some(MemKey(u64::from(self.nonce) << 32 | u64::from(id.raw())))
     }
@@ -89,6 +93,16 @@ impl MemTable {
         entry.device_keys.push(name);
         state.devices.insert(name, id);
         self.note(&mut state, Change::DeviceKey(domain, device_key, id));
+        true
+    }
+
+    /// Counts what peers do with the region of `key` by packets, from now on. False: there is none.
+    pub fn count(&self, key: MemKey, counts: Arc<RegionCounts>) -> bool {
+        let mut state = self.state();
+        let Some(id) = self.id(key) else { return false };
+        let Some(entry) = state.slots.get_mut(id) else { return false };
+        entry.counts = Some(counts.clone());
+        self.note(&mut state, Change::Counted(id, counts));
         true
     }
 
@@ -137,7 +151,7 @@ impl MemTable {
         let version = self.version();
         let behind = usize::try_from(version - seen).unwrap_or(usize::MAX);
         let update = match state.log.len().checked_sub(behind) {
-            Some(known) => Update::Changes(state.log.iter().skip(known).copied().collect()),
+            Some(known) => Update::Changes(state.log.iter().skip(known).cloned().collect()),
             None => Update::Whole(state.whole()),
         };
         (update, version)
@@ -171,7 +185,8 @@ impl State {
         let of_entry = |(id, entry): (SlotId, &Entry)| {
             let keys: Vec<_> =
                 entry.device_keys.iter().map(|&(domain, key)| Change::DeviceKey(domain, key, id)).collect();
-            std::iter::once(Change::Added(id, entry.region)).chain(keys)
+            let counted = entry.counts.clone().map(|counts| Change::Counted(id, counts));
+            std::iter::once(Change::Added(id, entry.region)).chain(keys).chain(counted)
         };
         self.slots.iter().flat_map(of_entry).collect()
     }

@@ -9,6 +9,7 @@ pub mod mem_table;
 pub(super) mod ops;
 pub(super) mod progress;
 pub(super) mod reads;
+pub mod region_counts;
 pub(super) mod regions;
 
 pub use args::*;

@@ -12,7 +12,8 @@ use ucs::sync::RcuReader;
 use crate::rdm::ids::{DomainId, KeySpace};
 use crate::rdm::rma::mem::{Access, Region, Span, Spans};
 use crate::rdm::rma::mem_table::{Change, MemTable, Update};
-use crate::wire::{Iovs, RmaIov};
+use crate::rdm::rma::region_counts::RegionCounts;
+use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 /// The regions of a [`MemTable`], as far as this worker has followed its changes. Memory that it resolves is
 /// valid until the end of the section ([`Regions::enter`]), and later while the table has it.
@@ -25,6 +26,8 @@ pub(in crate::rdm) struct Regions {
     /// By the index of their id.
     list: Vec<Option<(SlotId, Region)>>,
     devices: HashMap<(DomainId, u64), SlotId, FxBuildHasher>,
+    /// Counts of the regions that have some.
+    counted: HashMap<SlotId, Arc<RegionCounts>, FxBuildHasher>,
     reader: RcuReader,
     table: Arc<MemTable>,
 }
@@ -36,6 +39,7 @@ impl Regions {
             seen: 0,
             list: Vec::new(),
             devices: HashMap::default(),
+            counted: HashMap::default(),
             reader: table.reader(),
             table,
         }
@@ -74,6 +78,7 @@ impl Regions {
             Update::Whole(table) => {
                 let before = std::mem::take(&mut self.list);
                 self.devices.clear();
+                self.counted.clear();
                 for change in table {
                     self.apply(change);
                 }
@@ -98,7 +103,12 @@ impl Regions {
                 self.devices.insert((domain, key), id);
                 None
             }
+            Change::Counted(id, counts) => {
+                self.counted.insert(id, counts);
+                None
+            }
             Change::Removed(id) => {
+                self.counted.remove(&id);
                 self.get(id)?;
                 self.list[index(id)] = None;
                 self.devices.retain(|_, named| *named != id);
@@ -142,8 +152,35 @@ impl Regions {
     #[inline]
     pub(in crate::rdm) fn put(&self, domain: DomainId, iov: &RmaIov, bytes: &[u8]) -> bool {
         match self.span(domain, iov, Access::WRITE) {
-            Some(span) => span.put(bytes),
-            None => false,
+            Some(span) if span.put(bytes) => {
+                if !self.counted.is_empty() {
+                    self.count_regions(std::iter::once(span.region()), false);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Counts an operation of a peer on these pieces, once for each of their regions. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn count(&self, spans: &Spans, is_read: bool) {
+        if !self.counted.is_empty() {
+            self.count_regions(spans.regions(), is_read);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_regions(&self, regions: impl Iterator<Item = SlotId>, is_read: bool) {
+        let mut counted = ArrayVec::<SlotId, MAX_IOV>::new();
+        for region in regions {
+            if !counted.contains(&region)
+                && let Some(counts) = self.counted.get(&region)
+            {
+                counts.add(is_read);
+                let _ = counted.try_push(region);
+            }
         }
     }
 

@@ -124,6 +124,7 @@ fn end_read_of_write<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     let Some(rma) = e.rma_ops.table.remove(id) else { return };
     let send_id = rma.remote_id.unwrap_or(0);
     e.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
+    e.rma_ops.count_region(&rma);
     let next = e.rma_ops.finish_served_write(
         &mut e.peers,
         &mut e.pending,

@@ -7,7 +7,7 @@ use common::{context, spin};
 use ucp::{Address, AddressTable, EpParams, Match, TAG_MASK_FULL, Worker};
 
 on! {
-    [a_sender_is_found_without_a_connection a_removed_address_is_not_found]
+    [a_sender_is_found_without_a_connection a_removed_address_is_not_found several_workers_have_one_number]
     posix: "posix",
     efa: "efa",
     all: "self,posix,cma,efa",
@@ -97,4 +97,25 @@ fn a_sender_is_found_by_its_efa_address() {
     let mut table = AddressTable::new();
     assert_eq!(table.insert(&raw), Ok(0));
     assert_eq!(me.sender_in(&mut table, sender(&other, &me, 1)), Some(0));
+}
+
+fn several_workers_have_one_number(tls: &str) {
+    let context = context(tls);
+    let me = context.worker().unwrap();
+    let members: Vec<Worker> = (0..3).map(|_| context.worker().unwrap()).collect();
+    let other = context.worker().unwrap();
+    let mut table = table_of(&[&other]);
+    let packed: Vec<u8> = members.iter().flat_map(|worker| worker.address().pack()).collect();
+    assert_eq!(table.insert(&packed), Ok(1));
+    assert!(table.insert(&packed[..packed.len() - 1]).is_err() && table.insert(&[]).is_err());
+    for (nth, worker) in members.iter().enumerate() {
+        assert_eq!(table.address_of(1, nth).unwrap().uid(), worker.address().uid());
+        let from = sender(worker, &me, nth as u64);
+        assert_eq!(me.sender_in(&mut table, from), Some(1), "member {nth}");
+    }
+    assert_eq!((table.address_of(1, 3), table.address_of(2, 0)), (None, None));
+    assert_eq!(table.address(1).unwrap().uid(), members[0].address().uid());
+    assert!(table.remove(1));
+    let from = sender(&members[2], &me, 9);
+    assert_eq!(me.sender_in(&mut table, from), None);
 }

@@ -21,6 +21,8 @@ use crate::refused;
 
 /// `FI_SYNC_ERR`.
 pub(crate) const SYNC_ERR: u64 = 1 << 58;
+/// Most bits of an address for receive contexts.
+const MAX_RX_CTX_BITS: u32 = 8;
 /// `FI_READ`: the vector is another process's, to be read.
 const SHARED_READ: u64 = flags::READ;
 
@@ -32,6 +34,8 @@ pub(crate) struct Av {
     domain: *const Domain,
     users: Users,
     form: NameForm,
+    /// Bits of an address that name a receive context, at its top.
+    pub(crate) rx_ctx_bits: u32,
     /// Insertions are reported to the event queue.
     is_async: bool,
     eq: AtomicPtr<Fid>,
@@ -72,7 +76,8 @@ pub(crate) fn open(
     if !given.name.is_null() || given.flags & SHARED_READ != 0 {
         return Err(refused::log_refusal("fi_av_open: named address vectors are not supported"));
     }
-    if given.rx_ctx_bits != 0 || given.flags & !flags::EVENT != 0 || given.av_type > flags::AV_TABLE {
+    let rx_ctx_bits = u32::try_from(given.rx_ctx_bits).ok().filter(|bits| *bits <= MAX_RX_CTX_BITS);
+    if rx_ctx_bits.is_none() || given.flags & !flags::EVENT != 0 || given.av_type > flags::AV_TABLE {
         tracing::error!(
             "fi_av_open: type {}, {} bits of receive contexts, flags {:#x} are not supported",
             given.av_type,
@@ -91,6 +96,7 @@ pub(crate) fn open(
         domain,
         users: Users::default(),
         form: domain.name_form,
+        rx_ctx_bits: rx_ctx_bits.unwrap_or(0),
         is_async: given.flags & flags::EVENT != 0,
         eq: AtomicPtr::default(),
         addresses: RwLock::default(),
@@ -102,9 +108,16 @@ pub(crate) fn open(
 }
 
 impl Av {
-    /// The address with this number.
-    pub(crate) fn address(&self, number: FiAddr) -> Option<Address> {
-        self.addresses.read().unwrap_or_else(PoisonError::into_inner).address(number)
+    /// The address with this number: of a scalable endpoint, that of the receive context in the high bits.
+    pub(crate) fn address(&self, address: FiAddr) -> Option<Address> {
+        let nth = address.checked_shr(64 - self.rx_ctx_bits).unwrap_or(0) as usize;
+        let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
+        addresses.address_of(self.number(address), nth)
+    }
+
+    /// An address without the number of a receive context.
+    pub(crate) fn number(&self, address: FiAddr) -> FiAddr {
+        address & (FiAddr::MAX >> self.rx_ctx_bits)
     }
 
     /// Number of the sender of a message.
@@ -125,6 +138,13 @@ impl Av {
     /// The packed address in a name; `None`: it is none.
     fn packed<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
         let len = match self.form {
+            NameForm::Scalable => {
+                let mut len = 0;
+                while name.get(len).is_some_and(|byte| *byte != 0) {
+                    len += Address::packed_len(&name[len..]).ok()?;
+                }
+                Some(len).filter(|len| (1..=name.len()).contains(len))?
+            }
             NameForm::Efa => name.len(),
             NameForm::Packed | NameForm::Wide => {
                 Address::packed_len(name).ok().filter(|len| *len <= name.len())?
@@ -139,7 +159,7 @@ impl Av {
         let address = Address::unpack(packed).ok()?;
         Some(match self.form {
             NameForm::Efa => format!("fi_addr_efa://{}", RawAddr::from_bytes(name.try_into().ok()?)),
-            NameForm::Packed | NameForm::Wide => {
+            NameForm::Packed | NameForm::Wide | NameForm::Scalable => {
                 let bytes: String = packed.iter().map(|byte| format!("{byte:02x}")).collect();
                 let transports: Vec<&str> = address.transports().collect();
                 format!("fi_addr_efa4://{bytes}/{}", transports.join(","))
@@ -330,6 +350,7 @@ calls! {
     /// The name of a number.
     fn lookup(fid: *mut Fid, number: FiAddr, name: *mut c_void, len: *mut usize) -> c_int {
         let av: &Av = checked(fid)?;
+        let number = av.number(number);
         let room = read(len)?;
         let addresses = av.addresses.read().unwrap_or_else(PoisonError::into_inner);
         let mut padded = addresses.packed(number).ok_or(Errno::INVAL)?.to_vec();

@@ -83,7 +83,7 @@ static OPS: DomainOps = DomainOps {
     av_open,
     cq_open,
     endpoint,
-    scalable_ep: refused::scalable_ep,
+    scalable_ep,
     cntr_open,
     poll_open,
     stx_ctx,
@@ -129,7 +129,12 @@ pub(crate) fn open(
     let attr = crate::object::read(info.domain_attr)?;
     let name = crate::provider::text(attr.name).ok_or(Errno::INVAL)?;
     let made_context = new_context(&name, info.addr_format)?;
-    let name_form = NameForm::of(info.addr_format, crate::info::count_nics(&made_context));
+    // SAFETY: the caller passes a whole tree.
+    let ep_attr = unsafe { info.ep_attr.as_ref() };
+    let is_scalable = info.caps & flags::NAMED_RX_CTX != 0
+        || ep_attr.is_some_and(|attr| crate::info::is_scalable(attr.tx_ctx_cnt, attr.rx_ctx_cnt));
+    let nics = crate::info::count_nics(&made_context);
+    let name_form = NameForm::of(info.addr_format, nics, is_scalable);
     let has_progress_thread = attr.data_progress == flags::PROGRESS_AUTO;
     let made = Domain {
         fid: refused::fid(flags::CLASS_DOMAIN, context, &FID_OPS),
@@ -178,6 +183,10 @@ calls! {
 
     fn endpoint(fid: *mut Fid, info: *mut Info, ep: *mut *mut Fid, context: *mut c_void) -> c_int {
         crate::ep::open(checked(fid)?, info, ep, context).map(|()| 0)
+    }
+
+    fn scalable_ep(fid: *mut Fid, info: *mut Info, ep: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::ep::sep::open(checked(fid)?, info, ep, context).map(|()| 0)
     }
 
     fn stx_ctx(fid: *mut Fid, _attr: *mut c_void, stx: *mut *mut Fid, context: *mut c_void) -> c_int {

@@ -27,6 +27,12 @@ pub(crate) unsafe extern "C" fn of_shared_receives() -> isize {
     -(libc::ENOSYS as isize)
 }
 
+/// A function of endpoints that a scalable endpoint has at its contexts only.
+pub(crate) unsafe extern "C" fn of_scalable() -> isize {
+    refuse("scalable_ep: operations are those of its contexts, so that this call");
+    -(libc::ENOSYS as isize)
+}
+
 #[cold]
 fn refuse(name: &str) {
     tracing::debug!("fi_{name}: this function is not implemented");
@@ -70,13 +76,11 @@ type Q = *const std::ffi::c_void;
 type Text = *const std::ffi::c_char;
 type Obj = *mut Fid;
 type Out = *mut *mut Fid;
-type Info = *mut crate::abi::info::Info;
 
 refused! {
     open_ops(Obj, Text, u64, *mut P, P);
     tostr(*const Fid, *mut std::ffi::c_char, usize);
     set_ops(Obj, Text, u64, P, P);
-    scalable_ep(Obj, Info, Out, P);
     query_collective(Obj, c_int, P, u64);
     av_set(Obj, P, Out, P);
     tx_context(Obj, c_int, P, Out, P);

@@ -207,6 +207,15 @@ fn work_that_waits_for_counters() {
 }
 
 #[test]
+fn several_contexts_behind_one_address() {
+    for tls in ["posix", "efa", "posix,cma,self,efa"] {
+        run("tests/c/scalable.c", tls, &["1", "2"]);
+    }
+    run("tests/c/scalable.c", "posix", &["3", "2"]);
+    run("tests/c/scalable.c", "efa", &["1", "1"]);
+}
+
+#[test]
 fn one_thread_at_a_time() {
     for threading in ["3", "4", "5"] {
         rdm("posix", &[threading]);

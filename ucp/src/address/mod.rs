@@ -132,6 +132,18 @@ impl Address {
         }
     }
 
+    /// Reads the packed addresses of which `bytes` consist, one behind another: at least one, and nothing else.
+    pub fn unpack_all(bytes: &[u8]) -> Result<Vec<Address>, AddressError> {
+        let mut found = Vec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() || found.is_empty() {
+            let (address, len) = Self::unpack_from(rest)?;
+            found.push(address);
+            rest = rest.get(len..).unwrap_or_default();
+        }
+        Ok(found)
+    }
+
     /// Returns the address and the length of its packed form.
     fn unpack_from(bytes: &[u8]) -> Result<(Address, usize), AddressError> {
         if let Some(read) = v2::unpack(bytes).or_else(|| v1::unpack(bytes)) {

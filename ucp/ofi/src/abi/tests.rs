@@ -284,6 +284,8 @@ fn values_are_those_of_the_headers() {
         FI_MR_BASIC = flags::MR_BASIC, FI_WAIT_NONE = flags::WAIT_NONE, FI_WAIT_UNSPEC = flags::WAIT_UNSPEC,
         FI_WAIT_FD = flags::WAIT_FD, FI_CQ_FORMAT_TAGGED = flags::CQ_FORMAT_TAGGED,
         FI_CLASS_FABRIC = flags::CLASS_FABRIC, FI_CLASS_DOMAIN = flags::CLASS_DOMAIN,
+        FI_CLASS_SEP = flags::CLASS_SEP, FI_CLASS_TX_CTX = flags::CLASS_TX_CTX,
+        FI_CLASS_RX_CTX = flags::CLASS_RX_CTX, FI_NAMED_RX_CTX = flags::NAMED_RX_CTX,
         FI_CLASS_EP = flags::CLASS_EP, FI_CLASS_AV = flags::CLASS_AV, FI_CLASS_MR = flags::CLASS_MR,
         FI_CLASS_EQ = flags::CLASS_EQ, FI_CLASS_CQ = flags::CLASS_CQ, FI_CLASS_CNTR = flags::CLASS_CNTR,
         FI_GETOPSFLAG = flags::GETOPSFLAG, FI_SETOPSFLAG = flags::SETOPSFLAG, FI_GETWAIT = flags::GETWAIT,

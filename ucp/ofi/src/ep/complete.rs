@@ -103,6 +103,13 @@ impl Running {
         }
     }
 
+    /// All records.
+    pub(crate) fn all(&self) -> Vec<NonNull<Op>> {
+        // SAFETY: as above.
+        let next = |op: &NonNull<Op>| NonNull::new(unsafe { op.as_ref() }.next);
+        std::iter::successors(NonNull::new(self.0.get()), next).collect()
+    }
+
     /// The oldest record with this context.
     pub(crate) fn find(&self, context: *mut c_void) -> Option<NonNull<Op>> {
         let mut found = None;

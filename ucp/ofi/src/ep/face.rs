@@ -78,8 +78,19 @@ impl Face {
 
     /// The endpoint of a call on a slow path: the class of its handle is checked.
     pub(crate) fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
-        let face: &Face = checked(fid)?;
+        // SAFETY: every object begins with its class.
+        let face: &Face = match unsafe { fid.as_ref() }.ok_or(Errno::INVAL)?.fclass {
+            flags::CLASS_TX_CTX | flags::CLASS_RX_CTX => given(fid)?,
+            _ => checked(fid)?,
+        };
         Ok((face.ep(), face))
+    }
+
+    /// Makes the handle of a context of a scalable endpoint, whose operations are those of `ep`.
+    pub(super) fn of_context(fid: Fid, ep: &Ep, flags: (u64, u64)) -> Face {
+        let made = Face::new(fid, flags);
+        made.ep.set(ep);
+        made
     }
 
     /// Flags of sends that have none of their own. // HOT

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `setup.rs` | opening, binding, enabling, closing; options and names |
 //! | `face.rs` | handles of an endpoint: its own, and aliases |
+//! | `sep.rs` | scalable endpoints and their contexts |
 //! | `stx.rs`, `srx.rs` | shared transmit contexts, shared receive contexts |
 //! | `deferred.rs`, `triggered.rs` | operations of deferred work, operations with `FI_TRIGGER` |
 //! | `owned_op.rs` | operations that wait |
@@ -33,6 +34,7 @@ mod recv;
 mod remote_writes;
 mod rma;
 mod send;
+pub(crate) mod sep;
 mod setup;
 pub(crate) mod srx;
 pub(crate) mod stx;
@@ -96,6 +98,8 @@ pub(crate) struct Ep {
     caps: u64,
     name: Vec<u8>,
     av: Cell<*const Av>,
+    /// Bits of an address for receive contexts: those of the address vector.
+    rx_ctx_bits: Cell<u32>,
     is_enabled: Cell<bool>,
     /// Enabled, and receives are its own.
     can_recv: Cell<bool>,

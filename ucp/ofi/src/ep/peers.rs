@@ -38,14 +38,16 @@ impl Ep {
         f: impl FnOnce(&ucp::Ep) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let address = address & self.address_mask;
+        // The number of a receive context, from the high bits, becomes the low one.
+        let at = address.rotate_left(self.rx_ctx_bits.get()) as usize;
         let eps = self.peers.eps.borrow();
-        if let Some(Some(ep)) = eps.get(address as usize) {
+        if let Some(Some(ep)) = eps.get(at) {
             return f(ep);
         }
         drop(eps);
         self.connect(plain, address)?;
         let eps = self.peers.eps.borrow();
-        match eps.get(address as usize) {
+        match eps.get(at) {
             Some(Some(ep)) => f(ep),
             _ => Err(Errno::INVAL),
         }
@@ -68,9 +70,10 @@ impl Ep {
             tracing::error!("address {address}: {error}");
             Errno::of_status(error.status())
         })?;
-        self.peers.numbers.borrow_mut().entry(ep.peer().0).or_insert(address);
+        let number = self.av().map_or(address, |av| av.number(address));
+        self.peers.numbers.borrow_mut().entry(ep.peer().0).or_insert(number);
         let mut eps = self.peers.eps.borrow_mut();
-        let at = address as usize;
+        let at = address.rotate_left(self.rx_ctx_bits.get()) as usize;
         if eps.len() <= at {
             eps.resize_with(at + 1, || None);
         }
@@ -110,7 +113,11 @@ impl Ep {
     /// Forgets the peer at an address that is removed from the vector.
     pub(crate) fn forget_peer(&self, address: FiAddr) {
         let _ = self.inside(|_| {
-            let gone = self.peers.eps.borrow_mut().get_mut(address as usize).and_then(Option::take);
+            let bits = self.rx_ctx_bits.get();
+            let contexts = (address as usize) << bits..(address as usize + 1) << bits;
+            let mut eps = self.peers.eps.borrow_mut();
+            let gone: Vec<_> = contexts.filter_map(|at| eps.get_mut(at).and_then(Option::take)).collect();
+            drop(eps);
             self.peers.numbers.borrow_mut().retain(|_, known| *known != address);
             self.peers.last.set((u32::MAX, ADDR_UNSPEC));
             drop(gone);

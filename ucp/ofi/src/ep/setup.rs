@@ -19,7 +19,7 @@ use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
-use crate::info::{EpKind, MIN_MULTI_RECV, NameForm};
+use crate::info::{EpKind, MIN_MULTI_RECV, NameForm, is_scalable};
 use crate::object::{Object, Users, checked, from_handle, read, store};
 use crate::refused;
 
@@ -57,7 +57,7 @@ fn name_of(plain: &ucp::Worker, form: NameForm) -> Result<Vec<u8>, Errno> {
     let address = plain.address();
     let mut name = match form {
         NameForm::Efa => address.efa_raw().ok_or(Errno(libc::ENODEV))?.to_vec(),
-        NameForm::Packed | NameForm::Wide => address.pack(),
+        NameForm::Packed | NameForm::Wide | NameForm::Scalable => address.pack(),
     };
     if name.len() > form.len() {
         tracing::error!(
@@ -93,11 +93,26 @@ pub(crate) fn open(
 ) -> Result<(), Errno> {
     let info = read(info)?;
     // SAFETY: the caller passes a whole tree.
+    if unsafe { info.ep_attr.as_ref() }.is_some_and(|attr| is_scalable(attr.tx_ctx_cnt, attr.rx_ctx_cnt)) {
+        tracing::error!("fi_endpoint: an endpoint with several contexts is opened by fi_scalable_ep");
+        return Err(Errno::INVAL);
+    }
+    open_any(domain, &info, to, context)
+}
+
+/// Opens an endpoint, or the one beneath contexts of a scalable endpoint.
+pub(super) fn open_any(
+    domain: &Domain,
+    info: &Info,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    // SAFETY: the caller passes a whole tree.
     let (ep_attr, tx, rx) = unsafe { (info.ep_attr.as_ref(), info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
     let kind = EpKind::of(ep_attr.map_or(flags::EP_RDM, |attr| attr.ep_type)).ok_or(Errno::INVAL)?;
     let connection = match kind {
         // SAFETY: the caller passes a whole tree.
-        EpKind::Msg => unsafe { Connection::of(&info) }?,
+        EpKind::Msg => unsafe { Connection::of(info) }?,
         EpKind::Rdm | EpKind::Dgram => Connection::default(),
     };
     let shared = domain.context.shared_worker(domain.mode).map_err(|error| {
@@ -127,6 +142,7 @@ pub(crate) fn open(
         caps: info.caps & !SHARED_RX | if shares_rx { SHARED_RX } else { 0 },
         name,
         av: Cell::new(std::ptr::null()),
+        rx_ctx_bits: Cell::new(0),
         is_enabled: Cell::new(false),
         can_recv: Cell::new(false),
         can_send: AtomicBool::new(false),
@@ -162,7 +178,7 @@ pub(crate) fn open(
 }
 
 impl Ep {
-    fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
+    pub(super) fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
         let known = flags::SEND | flags::RECV | flags::SELECTIVE_COMPLETION;
         if flags & !known != 0 || flags & (flags::SEND | flags::RECV) == 0 {
             return Err(Errno::BADFLAGS);
@@ -182,7 +198,17 @@ impl Ep {
         Ok(())
     }
 
-    fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
+    pub(super) fn bind_av(&self, av: &Av) -> Result<(), Errno> {
+        if !self.av.get().is_null() {
+            return Err(Errno::INVAL);
+        }
+        self.av.set(av);
+        self.rx_ctx_bits.set(av.rx_ctx_bits);
+        av.add_ep(self);
+        Ok(())
+    }
+
+    pub(super) fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
         let of_target = flags::REMOTE_READ | flags::REMOTE_WRITE;
         if flags & of_target != 0 && self.caps & flags::RMA_EVENT == 0 {
             return Err(refused::log_refusal("fi_ep_bind: counters of a target need FI_RMA_EVENT"));
@@ -253,22 +279,71 @@ impl Ep {
         Ok(())
     }
 
-    /// Leaves the objects that it is bound to.
-    fn unbind(&self) {
-        for way in [&self.tx, &self.rx] {
-            // SAFETY: queues and counters are not closed before the endpoints that use them.
-            if let Some(cq) = unsafe { way.cq.replace(std::ptr::null()).as_ref() } {
-                cq.members.remove(self);
-                cq.users().remove();
-            }
+    /// Permits the operations of a context: sends (`FI_SEND`) or receives.
+    pub(super) fn enable_direction(&self, bit: u64) -> Result<(), Errno> {
+        let (is_tx, way) = if bit == flags::SEND { (true, &self.tx) } else { (false, &self.rx) };
+        let has_rma_counter = is_tx && [&self.reads, &self.writes].iter().any(|of| !of.get().is_null());
+        if way.cq.get().is_null() && way.cntr.get().is_null() && !has_rma_counter {
+            tracing::error!("fi_enable: neither queue nor counter is bound to the context");
+            return Err(Errno::NOCQ);
         }
-        for (_, of) in self.counters() {
+        self.is_enabled.set(true);
+        match is_tx {
+            true => self.can_send.store(true, Ordering::Relaxed),
+            false => self.can_recv.set(true),
+        }
+        Ok(())
+    }
+
+    /// Ends the operations of a context that is closed.
+    pub(super) fn disable_direction(&self, bit: u64) -> Result<(), Errno> {
+        let is_tx = bit == flags::SEND;
+        self.inside(|plain| {
+            if is_tx {
+                self.domain().forget_triggered(self);
+                let _ = plain.flush_within(FLUSH_WITHIN).wait();
+                self.can_send.store(false, Ordering::Relaxed);
+            } else {
+                self.can_recv.set(false);
+                drop(self.multi_recvs.take());
+                for record in self.running.all() {
+                    // SAFETY: the record lies in the request of a receive that runs.
+                    plain.cancel(unsafe { ucp::RequestId::from_user_memory(record.cast()) });
+                }
+                self.progress();
+            }
+        })?;
+        self.unbind_direction(is_tx);
+        (if is_tx { &self.tx } else { &self.rx }).ring.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// Leaves queues and counters of sends, or of receives.
+    pub(super) fn unbind_direction(&self, is_tx: bool) {
+        let (way, other) = if is_tx { (&self.tx, &self.rx) } else { (&self.rx, &self.tx) };
+        // SAFETY: queues and counters are not closed before the endpoints that use them.
+        if let Some(cq) = unsafe { way.cq.replace(std::ptr::null()).as_ref() } {
+            if !std::ptr::eq(cq, other.cq.get()) {
+                cq.members.remove(self);
+            }
+            cq.users().remove();
+        }
+        let of_tx = flags::SEND | flags::READ | flags::WRITE;
+        for (_, of) in self.counters().into_iter().filter(|(bit, _)| (bit & of_tx != 0) == is_tx) {
             // SAFETY: as above.
             if let Some(cntr) = unsafe { of.replace(std::ptr::null()).as_ref() } {
-                cntr.members.remove(self);
+                if !self.counters().iter().any(|(_, other)| std::ptr::eq(cntr, other.get())) {
+                    cntr.members.remove(self);
+                }
                 cntr.users().remove();
             }
         }
+    }
+
+    /// Leaves the objects that it is bound to.
+    fn unbind(&self) {
+        self.unbind_direction(true);
+        self.unbind_direction(false);
         // SAFETY: as above.
         if let Some(stx) = unsafe { self.stx.replace(std::ptr::null()).as_ref() } {
             stx.users().remove();
@@ -282,29 +357,33 @@ impl Ep {
     }
 }
 
+/// Closes an endpoint.
+pub(super) fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
+    if let Ok((ep, _)) = Face::checked(fid) {
+        ep.domain().forget_triggered(ep);
+    }
+    let ep = from_handle::<Ep>(fid)?;
+    drop(ep.progress_thread.take());
+    ep.domain().remove_server(&ep);
+    ep.unbind();
+    ep.inside(|plain| {
+        if plain.flush_within(FLUSH_WITHIN).wait().is_err() {
+            tracing::debug!("fi_close: not everything that was sent has left the endpoint");
+        }
+        drop(ep.claimed.take());
+        drop(ep.multi_recvs.take());
+        ep.forget_all_peers();
+        ep.disconnect();
+        plain.close();
+    })?;
+    ep.domain().users().remove();
+    Ok(())
+}
+
 calls! {
     /// Closes an endpoint: what has been sent leaves the process, what is posted ends without a completion.
     fn close(fid: *mut Fid) -> c_int {
-        if let Ok((ep, _)) = Face::checked(fid) {
-            ep.domain().forget_triggered(ep);
-        }
-        let ep = from_handle::<Ep>(fid)?;
-        drop(ep.progress_thread.take());
-        ep.domain().remove_server(&ep);
-        ep.unbind();
-        ep.inside(|plain| {
-            if plain.flush_within(FLUSH_WITHIN).wait().is_err() {
-                tracing::debug!("fi_close: not everything that was sent has left the endpoint");
-            }
-            drop(ep.claimed.take());
-            drop(ep.multi_recvs.take());
-            ep.forget_all_peers();
-            ep.disconnect();
-            plain.close();
-        })?;
-        ep.domain().users().remove();
-        drop(ep);
-        Ok(0)
+        close_ep(fid).map(|()| 0)
     }
 
     fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
@@ -328,12 +407,7 @@ calls! {
                 return Err(Errno::INVAL);
             }
             flags::CLASS_AV => {
-                let av: &Av = checked(to)?;
-                if !ep.av.get().is_null() {
-                    return Err(Errno::INVAL);
-                }
-                ep.av.set(av);
-                av.add_ep(ep);
+                ep.bind_av(checked(to)?)?;
             }
             flags::CLASS_STX_CTX if ep.shares_tx && ep.stx.get().is_null() => {
                 let stx: &Stx = checked(to)?;

@@ -7,7 +7,7 @@ use super::names;
 use super::offer::{
     DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, EpKind, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, KeyMode,
     MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, Offer, RMA_DIRECTIONS, RMA_IOV_LIMIT,
-    RX_OP_FLAGS, TX_OP_FLAGS,
+    RX_OP_FLAGS, TX_OP_FLAGS, is_scalable,
 };
 use crate::abi::Fid;
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
@@ -202,7 +202,7 @@ impl Hints {
             tx,
             rx,
             ep,
-            domain: self.domain(caps, keys)?,
+            domain: self.domain(kind, caps, keys)?,
             domain_name: offer.name.clone(),
             fabric: FabricAttr {
                 fabric: self.fabric.map_or(std::ptr::null_mut(), |attr| attr.fabric),
@@ -247,9 +247,19 @@ impl Hints {
         let format = self.addr_format;
         let is_known = [flags::FORMAT_UNSPEC, flags::ADDR_EFA, NameForm::Packed.format()].contains(&format);
         require!(is_known, "address format {format:#x} is not supported");
-        let form = NameForm::of(format, offer.nics);
+        let form = NameForm::of(format, offer.nics, self.is_scalable());
+        require!(
+            form != NameForm::Scalable || format != flags::ADDR_EFA,
+            "scalable endpoints are not those of libfabric's EFA provider, so FI_ADDR_EFA does not name them"
+        );
         require!(form != NameForm::Efa || offer.nics > 0, "FI_ADDR_EFA names a NIC, and there is none");
         Ok(form)
+    }
+
+    /// Whether the caller asks for scalable endpoints.
+    fn is_scalable(&self) -> bool {
+        self.caps & flags::NAMED_RX_CTX != 0
+            || self.ep.is_some_and(|hint| is_scalable(hint.tx_ctx_cnt, hint.rx_ctx_cnt))
     }
 
     /// Capabilities: those asked for, and those that cost nothing.
@@ -259,6 +269,13 @@ impl Hints {
         let extra = kind.extra();
         let absent = self.caps & !(primary | extra | FREE | DIRECTIONS | RMA_DIRECTIONS);
         require!(absent == 0, "capabilities {absent:#x} are not supported");
+        // A receive from a peer would be one from each of its contexts.
+        let is_directed = self.caps & flags::DIRECTED_RECV != 0;
+        require!(
+            !self.is_scalable() || !is_directed,
+            "FI_DIRECTED_RECV is not there with scalable endpoints"
+        );
+        let primary = if self.is_scalable() { primary & !flags::DIRECTED_RECV } else { primary };
         let chosen = match self.caps & primary {
             0 if self.permits_every_key() => primary,
             0 => primary & !ONE_SIDED,
@@ -308,7 +325,8 @@ impl Hints {
             | flags::SEND
             | flags::READ
             | flags::WRITE
-            | flags::TRIGGER;
+            | flags::TRIGGER
+            | flags::NAMED_RX_CTX;
         let mut attr = TxAttr {
             caps: caps & TX,
             mode: 0,
@@ -359,7 +377,8 @@ impl Hints {
             | flags::SOURCE
             | flags::DIRECTED_RECV
             | flags::RMA_EVENT
-            | flags::TRIGGER;
+            | flags::TRIGGER
+            | flags::NAMED_RX_CTX;
         let mut attr = RxAttr {
             caps: caps & RX,
             mode: 0,
@@ -424,18 +443,24 @@ impl Hints {
         require!(!has_order_size, "RMA operations have no order");
         let contexts = (hint.tx_ctx_cnt, hint.rx_ctx_cnt);
         let is_shared = |count: usize| count == flags::SHARED_CONTEXT;
+        let most = kind.max_contexts();
         require!(
-            (contexts.0 <= 1 || is_shared(contexts.0)) && (contexts.1 <= 1 || is_shared(contexts.1)),
-            "{contexts:?} contexts of an endpoint exceed one each"
+            (contexts.0 <= most || is_shared(contexts.0)) && (contexts.1 <= most || is_shared(contexts.1)),
+            "{contexts:?} contexts of an endpoint exceed {most} each"
         );
-        let count = |asked: usize| if is_shared(asked) { asked } else { 1 };
+        require!(
+            !is_scalable(contexts.0, contexts.1) || !(is_shared(contexts.0) || is_shared(contexts.1)),
+            "contexts of a scalable endpoint cannot be shared"
+        );
+        let count = |asked: usize| if asked == 0 { 1 } else { asked };
         let attr = EpAttr { tx_ctx_cnt: count(contexts.0), rx_ctx_cnt: count(contexts.1), ..attr };
         require!(hint.auth_key_size == 0, "authorization keys are not supported");
         Ok(attr)
     }
 
-    fn domain(&self, caps: u64, keys: KeyMode) -> Result<DomainAttr, String> {
+    fn domain(&self, kind: EpKind, caps: u64, keys: KeyMode) -> Result<DomainAttr, String> {
         let mut attr = domain_attr(self.version);
+        (attr.max_ep_tx_ctx, attr.max_ep_rx_ctx) = (kind.max_contexts(), kind.max_contexts());
         let is_former_mode = keys.mr_mode & (flags::MR_BASIC | flags::MR_SCALABLE) != 0;
         if caps & ONE_SIDED != 0 || is_former_mode {
             attr.mr_mode = keys.mr_mode;
@@ -475,8 +500,8 @@ impl Hints {
             ("ep_cnt", hint.ep_cnt, attr.ep_cnt),
             ("tx_ctx_cnt", hint.tx_ctx_cnt, attr.tx_ctx_cnt),
             ("rx_ctx_cnt", hint.rx_ctx_cnt, attr.rx_ctx_cnt),
-            ("max_ep_tx_ctx", hint.max_ep_tx_ctx, 1),
-            ("max_ep_rx_ctx", hint.max_ep_rx_ctx, 1),
+            ("max_ep_tx_ctx", hint.max_ep_tx_ctx, attr.max_ep_tx_ctx),
+            ("max_ep_rx_ctx", hint.max_ep_rx_ctx, attr.max_ep_rx_ctx),
             ("max_ep_stx_ctx", hint.max_ep_stx_ctx, attr.max_ep_stx_ctx),
             ("max_ep_srx_ctx", hint.max_ep_srx_ctx, attr.max_ep_srx_ctx),
             ("cntr_cnt", hint.cntr_cnt, attr.cntr_cnt),

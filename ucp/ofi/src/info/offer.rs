@@ -25,6 +25,15 @@ pub(super) const FABRIC: &str = "efa4";
 /// Longest text of an error in a completion queue, bytes.
 pub(crate) const MAX_ERR_DATA: usize = 256;
 
+/// Most contexts of a scalable endpoint: the packed addresses of as many fit its name.
+pub(crate) const MAX_CONTEXTS: usize = 16;
+
+/// Whether an endpoint with so many contexts is a scalable one.
+pub(crate) const fn is_scalable(tx_ctx_cnt: usize, rx_ctx_cnt: usize) -> bool {
+    (tx_ctx_cnt > 1 && tx_ctx_cnt != flags::SHARED_CONTEXT)
+        || (rx_ctx_cnt > 1 && rx_ctx_cnt != flags::SHARED_CONTEXT)
+}
+
 /// Capabilities that are given if asked for.
 pub(super) const PRIMARY: u64 = flags::MSG
     | flags::TAGGED
@@ -122,8 +131,17 @@ impl EpKind {
     /// Capabilities given if asked for by name only, as they have a cost.
     pub(super) const fn extra(self) -> u64 {
         match self {
-            EpKind::Rdm | EpKind::Msg => flags::RMA_EVENT | flags::TRIGGER,
+            EpKind::Rdm => flags::RMA_EVENT | flags::TRIGGER | flags::NAMED_RX_CTX,
+            EpKind::Msg => flags::RMA_EVENT | flags::TRIGGER,
             EpKind::Dgram => 0,
+        }
+    }
+
+    /// Most contexts of a scalable endpoint of each direction; 1: there are no scalable endpoints.
+    pub(super) const fn max_contexts(self) -> usize {
+        match self {
+            EpKind::Rdm => MAX_CONTEXTS,
+            EpKind::Msg | EpKind::Dgram => 1,
         }
     }
 
@@ -152,6 +170,8 @@ pub(crate) enum NameForm {
     Packed,
     /// A packed address in a domain with several NICs, which needs more room.
     Wide,
+    /// The packed addresses of all contexts of a scalable endpoint, one behind another.
+    Scalable,
     /// 32 bytes, as libfabric's EFA provider has them: the NIC only.
     Efa,
 }
@@ -162,6 +182,7 @@ impl NameForm {
         match self {
             NameForm::Packed => 64,
             NameForm::Wide => 512,
+            NameForm::Scalable => 1024,
             NameForm::Efa => 32,
         }
     }
@@ -169,14 +190,15 @@ impl NameForm {
     /// The address format of libfabric.
     pub(crate) const fn format(self) -> u32 {
         match self {
-            NameForm::Packed | NameForm::Wide => flags::PROV_SPECIFIC | 0xefa4,
+            NameForm::Packed | NameForm::Wide | NameForm::Scalable => flags::PROV_SPECIFIC | 0xefa4,
             NameForm::Efa => flags::ADDR_EFA,
         }
     }
 
-    /// Form of the names of a domain with so many NICs.
-    pub(crate) fn of(format: u32, nics: usize) -> NameForm {
+    /// Form of the names of a domain with so many NICs, for scalable endpoints or without.
+    pub(crate) fn of(format: u32, nics: usize, is_scalable: bool) -> NameForm {
         match nics {
+            _ if is_scalable => NameForm::Scalable,
             _ if format == flags::ADDR_EFA => NameForm::Efa,
             0 | 1 => NameForm::Packed,
             _ => NameForm::Wide,

@@ -87,9 +87,10 @@ impl AddressTable {
         self.addresses.len() as u64
     }
 
-    /// Adds a packed address. Returns its number.
+    /// Adds a packed address, or those of several workers of one peer, packed one behind another. Returns the
+    /// number, which is that of each of them.
     pub fn insert(&mut self, packed: &[u8]) -> Result<u64, AddressError> {
-        Address::unpack(packed)?;
+        Address::unpack_all(packed)?;
         self.addresses.push(Some(packed.into()));
         Ok(self.end() - 1)
     }
@@ -103,27 +104,36 @@ impl AddressTable {
     pub fn remove(&mut self, number: u64) -> bool {
         let gone = usize::try_from(number).ok().and_then(|at| self.addresses.get_mut(at)?.take());
         let Some(packed) = gone else { return false };
-        if let (Ok(address), Ok(number)) = (Address::unpack(&packed), u32::try_from(number)) {
-            self.index.remove(number, &address);
+        if let (Ok(workers), Ok(number)) = (Address::unpack_all(&packed), u32::try_from(number)) {
+            workers.iter().for_each(|address| self.index.remove(number, address));
         }
         true
     }
 
-    /// The packed address with this number.
+    /// The packed address with this number, or the addresses.
     pub fn packed(&self, number: u64) -> Option<&[u8]> {
         self.addresses.get(usize::try_from(number).ok()?)?.as_deref()
     }
 
-    /// The address with this number.
+    /// The address with this number, of several the first.
     pub fn address(&self, number: u64) -> Option<Address> {
-        Address::unpack(self.packed(number)?).ok()
+        self.address_of(number, 0)
+    }
+
+    /// The address of the `nth` worker of those with this number.
+    pub fn address_of(&self, number: u64, nth: usize) -> Option<Address> {
+        self.workers(number).into_iter().nth(nth)
+    }
+
+    fn workers(&self, number: u64) -> Vec<Address> {
+        self.packed(number).and_then(|packed| Address::unpack_all(packed).ok()).unwrap_or_default()
     }
 
     /// The lowest number of an address of the worker that has a lane with this raw address.
     fn number_of(&mut self, raw: &RawAddr) -> Option<u64> {
         let end = self.addresses.len().min(u32::MAX as usize);
         for at in self.index.end..end {
-            if let Some(address) = self.address(at as u64) {
+            for address in self.workers(at as u64) {
                 self.index.add(at as u32, &address);
             }
         }
@@ -131,8 +141,8 @@ impl AddressTable {
         let hash = self.index.hash(raw);
         let candidates = self.index.entries.iter_hash(spread(hash)).filter(|entry| entry.hash == hash);
         let is_it = |number: &u64| {
-            let address = self.address(*number);
-            address.is_some_and(|address| address.entries.iter().filter_map(raw_of).any(|lane| lane == *raw))
+            let has_lane = |of: Address| of.entries.iter().filter_map(raw_of).any(|lane| lane == *raw);
+            self.workers(*number).into_iter().any(has_lane)
         };
         candidates.map(|entry| u64::from(entry.number)).filter(is_it).min()
     }

@@ -1,0 +1,237 @@
+/* Two scalable endpoints of one process, each with several contexts behind one address. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include "check.h"
+
+enum { TX = 2, RX = 3, BITS = 2 };
+
+struct end {
+    struct fid_ep *sep, *tx[TX], *rx[RX];
+    struct fid_cq *txcq[TX], *rxcq[RX];
+    fi_addr_t addr;
+};
+
+static struct fi_info *info;
+static struct fid_domain *domain;
+static struct fid_av *av;
+static struct end a, b;
+static struct fid_cntr *writes;
+static char out[64], in[64];
+
+static struct fi_info *hints_of(uint64_t caps, size_t tx, size_t rx)
+{
+    struct fi_info *hints = fi_allocinfo();
+    hints->caps                   = caps;
+    hints->ep_attr->type          = FI_EP_RDM;
+    hints->ep_attr->tx_ctx_cnt    = tx;
+    hints->ep_attr->rx_ctx_cnt    = rx;
+    hints->domain_attr->mr_mode   = FI_MR_BASIC;
+    hints->fabric_attr->prov_name = strdup("efa4");
+    return hints;
+}
+
+static int find(struct fi_info *hints, struct fi_info **found)
+{
+    return fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, found);
+}
+
+/* What fi_getinfo answers by the numbers of contexts. */
+static void offers(void)
+{
+    uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA;
+    struct fi_info *found, *hints = hints_of(caps, 0, 0);
+    OK(find(hints, &found));
+    CHECK(found->ep_attr->tx_ctx_cnt == 1 && found->ep_attr->rx_ctx_cnt == 1 && !(found->caps & FI_NAMED_RX_CTX));
+    CHECK(found->domain_attr->max_ep_tx_ctx == 16 && found->domain_attr->max_ep_rx_ctx == 16);
+    IS(find(hints_of(caps, 17, 1), &found), -FI_ENODATA);
+    IS(find(hints_of(caps, 1, 17), &found), -FI_ENODATA);
+    IS(find(hints_of(caps | FI_DIRECTED_RECV, 2, 2), &found), -FI_ENODATA);
+    IS(find(hints_of(caps, FI_SHARED_CONTEXT, 2), &found), -FI_ENODATA);
+    hints = hints_of(caps, 2, 2);
+    hints->addr_format = FI_ADDR_EFA;
+    IS(find(hints, &found), -FI_ENODATA);
+    hints = hints_of(FI_MSG, 2, 2);
+    hints->ep_attr->type = FI_EP_MSG;
+    IS(find(hints, &found), -FI_ENODATA);
+    OK(find(hints_of(caps | FI_SOURCE | FI_NAMED_RX_CTX, TX, RX), &info));
+    CHECK(info->ep_attr->tx_ctx_cnt == TX && info->ep_attr->rx_ctx_cnt == RX && info->caps & FI_NAMED_RX_CTX);
+}
+
+static void open_rx(struct end *end, int n)
+{
+    OK(fi_rx_context(end->sep, n, NULL, &end->rx[n], end));
+    CHECK(end->rx[n]->fid.fclass == FI_CLASS_RX_CTX && end->rx[n]->fid.context == end);
+    IS(fi_ep_bind(end->rx[n], &end->rxcq[n]->fid, FI_TRANSMIT), -FI_EBADFLAGS);
+    IS(fi_enable(end->rx[n]), -FI_ENOCQ);
+    OK(fi_ep_bind(end->rx[n], &end->rxcq[n]->fid, FI_RECV));
+    OK(fi_enable(end->rx[n]));
+}
+
+static void open_end(struct end *end)
+{
+    struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
+    char name[2048];
+    size_t len = 100;
+    int n;
+    OK(fi_scalable_ep(domain, info, &end->sep, end));
+    CHECK(end->sep->fid.fclass == FI_CLASS_SEP);
+    IS(fi_enable(end->sep), -FI_ENOAV);
+    OK(fi_scalable_ep_bind(end->sep, &av->fid, 0));
+    for (n = 0; n < TX; n++) {
+        OK(fi_cq_open(domain, &cq_attr, &end->txcq[n], NULL));
+        OK(fi_tx_context(end->sep, n, NULL, &end->tx[n], NULL));
+        IS(fi_tx_context(end->sep, n, NULL, &end->tx[n], NULL), -FI_EINVAL);
+        OK(fi_ep_bind(end->tx[n], &end->txcq[n]->fid, FI_TRANSMIT));
+        if (end == &a && n == 1) {
+            OK(fi_ep_bind(end->tx[n], &writes->fid, FI_WRITE));
+        }
+        OK(fi_enable(end->tx[n]));
+    }
+    for (n = 0; n < RX; n++) {
+        OK(fi_cq_open(domain, &cq_attr, &end->rxcq[n], NULL));
+        open_rx(end, n);
+    }
+    IS(fi_tx_context(end->sep, TX, NULL, &end->tx[0], NULL), -FI_EINVAL);
+    IS(fi_rx_context(end->sep, RX, NULL, &end->rx[0], NULL), -FI_EINVAL);
+    IS(fi_rx_context(end->sep, -1, NULL, &end->rx[0], NULL), -FI_EINVAL);
+    OK(fi_enable(end->sep));
+    IS(fi_getname(&end->sep->fid, name, &len), -FI_ETOOSMALL);
+    CHECK(len <= sizeof(name));
+    OK(fi_getname(&end->sep->fid, name, &len));
+    IS(fi_av_insert(av, name, 1, &end->addr, 0, NULL), 1);
+}
+
+/* Reads all queues until the one that is wanted has an entry. */
+static struct fi_cq_tagged_entry entry_of(struct fid_cq *wanted, fi_addr_t *from)
+{
+    struct end *ends[2] = { &a, &b };
+    struct fi_cq_tagged_entry entry;
+    int e, n;
+    ssize_t got;
+    for (;;) {
+        for (e = 0; e < 2; e++) {
+            for (n = 0; n < TX + RX; n++) {
+                struct fid_cq *cq = n < TX ? ends[e]->txcq[n] : ends[e]->rxcq[n - TX];
+                if (cq != wanted) {
+                    IS(fi_cq_read(cq, NULL, 0), -FI_EAGAIN);
+                    continue;
+                }
+                got = fi_cq_readfrom(cq, &entry, 1, from);
+                if (got == 1) {
+                    return entry;
+                }
+                IS(got, -FI_EAGAIN);
+            }
+        }
+    }
+}
+
+/* From each transmit context to each receive context, and to nobody else. */
+static void messages(void)
+{
+    int i, j;
+    for (i = 0; i < TX; i++) {
+        for (j = 0; j < RX; j++) {
+            fi_addr_t to = fi_rx_addr(b.addr, j, BITS), from = 77;
+            memset(out, 'a' + i * RX + j, sizeof(out));
+            OK(fi_trecv(b.rx[j], in, 64, NULL, FI_ADDR_UNSPEC, 5, 0, &in[j]));
+            OK(fi_tsend(a.tx[i], out, 32, NULL, to, 5, &out[i]));
+            CHECK(entry_of(b.rxcq[j], &from).op_context == &in[j]);
+            CHECK(from == a.addr && in[31] == out[0]);
+            CHECK(entry_of(a.txcq[i], NULL).op_context == &out[i]);
+        }
+    }
+    /* Untagged, from the other end; the address itself is the first context. */
+    OK(fi_recv(a.rx[0], in, 64, NULL, FI_ADDR_UNSPEC, in));
+    OK(fi_inject(b.tx[1], "hello", 6, a.addr));
+    CHECK(entry_of(a.rxcq[0], NULL).op_context == in && strcmp(in, "hello") == 0);
+}
+
+static void memory(void)
+{
+    static uint64_t words[4];
+    struct fid_mr *mr;
+    OK(fi_mr_reg(domain, words, sizeof(words), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+    memset(out, 'w', sizeof(out));
+    OK(fi_write(a.tx[1], out, 16, NULL, fi_rx_addr(b.addr, 2, BITS), (uintptr_t)words, fi_mr_key(mr), out));
+    CHECK(entry_of(a.txcq[1], NULL).op_context == out);
+    CHECK(fi_cntr_read(writes) == 1 && memcmp(words, out, 16) == 0 && words[2] == 0);
+    OK(fi_close(&mr->fid));
+}
+
+static void bad(void)
+{
+    struct fid_ep *ep;
+    IS(fi_endpoint(domain, info, &ep, NULL), -FI_EINVAL);
+    IS(fi_send(b.sep, out, 8, NULL, a.addr, NULL), -FI_ENOSYS);
+    IS(fi_send(a.tx[0], out, 8, NULL, fi_rx_addr(b.addr, RX, BITS), NULL), -FI_EINVAL);
+    IS(fi_send(a.tx[0], out, 8, NULL, 12, NULL), -FI_EINVAL);
+    IS(fi_close(&a.sep->fid), -FI_EBUSY);
+    /* What a context has posted goes with it. */
+    OK(fi_recv(b.rx[1], in, 64, NULL, FI_ADDR_UNSPEC, in));
+    OK(fi_close(&b.rx[1]->fid));
+    open_rx(&b, 1);
+    memset(in, 0, sizeof(in));
+    OK(fi_recv(b.rx[1], in + 32, 32, NULL, FI_ADDR_UNSPEC, out));
+    OK(fi_send(a.tx[0], "again", 6, NULL, fi_rx_addr(b.addr, 1, BITS), in));
+    CHECK(entry_of(b.rxcq[1], NULL).op_context == out && in[0] == 0 && strcmp(in + 32, "again") == 0);
+    CHECK(entry_of(a.txcq[0], NULL).op_context == in);
+}
+
+static void close_end(struct end *end)
+{
+    int n;
+    for (n = 0; n < TX; n++) {
+        OK(fi_close(&end->tx[n]->fid));
+        OK(fi_close(&end->txcq[n]->fid));
+    }
+    for (n = 0; n < RX; n++) {
+        OK(fi_close(&end->rx[n]->fid));
+        OK(fi_close(&end->rxcq[n]->fid));
+    }
+    OK(fi_close(&end->sep->fid));
+}
+
+int main(int argc, char **argv)
+{
+    struct fi_av_attr av_attr = { .type = FI_AV_MAP, .rx_ctx_bits = BITS };
+    struct fi_av_attr wide    = { .type = FI_AV_MAP, .rx_ctx_bits = 60 };
+    struct fid_fabric *fabric;
+    char name[2048], text[4096];
+    size_t len = sizeof(name);
+    offers();
+    info->domain_attr->threading     = argc > 1 ? atoi(argv[1]) : FI_THREAD_SAFE;
+    info->domain_attr->data_progress = argc > 2 ? atoi(argv[2]) : FI_PROGRESS_MANUAL;
+    OK(fi_fabric(info->fabric_attr, &fabric, NULL));
+    OK(fi_domain(fabric, info, &domain, NULL));
+    IS(fi_av_open(domain, &wide, &av, NULL), -FI_EINVAL);
+    OK(fi_av_open(domain, &av_attr, &av, NULL));
+    OK(fi_cntr_open(domain, NULL, &writes, NULL));
+    open_end(&a);
+    open_end(&b);
+    messages();
+    memory();
+    bad();
+    OK(fi_av_lookup(av, fi_rx_addr(b.addr, 2, BITS), name, &len));
+    len = sizeof(text);
+    CHECK(fi_av_straddr(av, name, text, &len) == text && strncmp(text, "fi_addr_efa4://", 15) == 0);
+    OK(fi_av_remove(av, &b.addr, 1, 0));
+    IS(fi_send(a.tx[1], out, 8, NULL, fi_rx_addr(b.addr, 1, BITS), NULL), -FI_EINVAL);
+    close_end(&a);
+    close_end(&b);
+    OK(fi_close(&writes->fid));
+    OK(fi_close(&av->fid));
+    OK(fi_close(&domain->fid));
+    OK(fi_close(&fabric->fid));
+    return 0;
+}

@@ -241,13 +241,14 @@ impl Cq {
                         .is_some_and(|entry| entry.error.is_some())
                         .then(|| ring.pop_front())
                         .flatten()
+                        .map(|entry| (entry, entry.error.map(|error| ep.text_of(error)).unwrap_or_default()))
                 })
             })?;
-            if let Some(entry) = next {
+            if let Some((entry, words)) = next {
                 // SAFETY: inside the lock of the members.
                 let text = unsafe { &mut *self.error_text.get() };
                 // SAFETY: the caller passes an entry.
-                unsafe { write_error(to, &entry, text, api_err_data) };
+                unsafe { write_error(to, &entry, (words, text), api_err_data) };
                 return Ok(1);
             }
         }
@@ -294,9 +295,13 @@ impl Cq {
 /// Writes an error entry. Its text is copied to the memory that the entry names, or stays in `text`.
 /// # Safety
 /// `to` is null or an entry of the caller.
-unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, text: &mut CString, copies: bool) {
+unsafe fn write_error(
+    to: *mut CqErrEntry,
+    entry: &Entry,
+    (mut words, text): (String, &mut CString),
+    copies: bool,
+) {
     let Some(error) = entry.error else { return };
-    let mut words = error.to_string();
     while words.len() >= MAX_ERR_DATA {
         words.pop();
     }

@@ -132,6 +132,7 @@ pub(crate) fn open(
     // SAFETY: the caller passes a whole tree.
     let ep_attr = unsafe { info.ep_attr.as_ref() };
     let is_scalable = info.caps & flags::NAMED_RX_CTX != 0
+        || crate::info::is_scalable(attr.max_ep_tx_ctx, attr.max_ep_rx_ctx)
         || ep_attr.is_some_and(|attr| crate::info::is_scalable(attr.tx_ctx_cnt, attr.rx_ctx_cnt));
     let nics = crate::info::count_nics(&made_context);
     let name_form = NameForm::of(info.addr_format, nics, is_scalable);

@@ -38,7 +38,7 @@ static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
 pub(crate) static OPS: MrOps = MrOps { size: size_of::<MrOps>(), reg, regv, regattr };
 
 impl Mr {
-    /// What peers have done with the region.
+    /// Number of operations of peers on the region.
     pub(crate) fn served(&self) -> ServedOps {
         self.mem.as_ref().map_or(ServedOps::default(), Mem::served)
     }

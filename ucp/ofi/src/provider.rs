@@ -1,7 +1,8 @@
 //! The provider, as libfabric finds it.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::{Once, OnceLock};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use ucs::config::Source;
 
@@ -30,15 +31,56 @@ unsafe impl Send for Static {}
 // SAFETY: as above.
 unsafe impl Sync for Static {}
 
+static PROVIDER: OnceLock<Static> = OnceLock::new();
+
+/// `FI_LOG_WARN` and `FI_LOG_CORE`.
+const WARN: c_int = 0;
+const CORE: c_int = 0;
+
+type Log = unsafe extern "C" fn(*const Provider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
+type LogEnabled = unsafe extern "C" fn(*const Provider, c_int, c_int) -> c_int;
+
 /// The configuration of the engine: the environment without the keys of this crate.
 pub(crate) fn source() -> Result<Source, Errno> {
     let mut vars: Vec<_> =
         std::env::vars_os().filter(|(key, _)| key != NAME_KEY && key != LAYERED_KEY).collect();
     vars.extend(crate::params::translated(&vars, &name().to_string_lossy()));
     Source::from_vars(vars).map_err(|error| {
-        tracing::error!("{error}");
+        warn(&error.to_string());
         Errno::INVAL
     })
+}
+
+/// A warning in the log of the engine, and in that of libfabric (`FI_LOG_LEVEL=warn`), once.
+pub(crate) fn warn(text: &str) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if !TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+        return;
+    }
+    tracing::warn!("{text}");
+    let Some(provider) = PROVIDER.get() else { return };
+    // SAFETY: looks a name up; the text ends with zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fi_log".as_ptr()) };
+    let Ok(text) = CString::new(text) else { return };
+    if !found.is_null() && logs_warnings(&provider.0) {
+        // SAFETY: that is the type of libfabric's `fi_log`.
+        let log: Log = unsafe { std::mem::transmute(found) };
+        // SAFETY: the texts end with zero and outlive the call.
+        unsafe { log(&provider.0, WARN, CORE, c"getinfo".as_ptr(), 0, c"%s\n".as_ptr(), text.as_ptr()) };
+    }
+}
+
+/// Whether libfabric logs warnings of the provider: its log does not ask by itself.
+fn logs_warnings(provider: &Provider) -> bool {
+    // SAFETY: looks a name up; the text ends with zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fi_log_enabled".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: that is the type of libfabric's `fi_log_enabled`.
+    let is_enabled: LogEnabled = unsafe { std::mem::transmute(found) };
+    // SAFETY: the provider is whole.
+    unsafe { is_enabled(provider, WARN, CORE) != 0 }
 }
 
 /// Installs the log once, unless the program has one.
@@ -79,7 +121,6 @@ fn name() -> CString {
 /// Returns the provider. Libfabric calls it when it has loaded this library.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fi_prov_ini() -> *mut c_void {
-    static PROVIDER: OnceLock<Static> = OnceLock::new();
     init_log();
     let provider = PROVIDER.get_or_init(|| {
         Static(Provider {

@@ -48,6 +48,22 @@ fn fi_info_without_a_matching_answer_says_why() {
     );
 }
 
+#[test]
+fn a_bad_configuration_value_is_a_warning() {
+    if !has_program("fi_info") {
+        return;
+    }
+    let mut list = command("fi_info", "posix");
+    list.args(["-p", "efa4"]).env("UCX_RCACHE_MAX_REGIONS", "many").env("FI_LOG_LEVEL", "warn");
+    let output = end_of(spawn(list), 60);
+    let text = text(&output);
+    assert!(!output.status.success(), "{text}");
+    for log in [" WARN ", "efa4:core:getinfo():0<warn>"] {
+        let lines = text.lines().filter(|line| line.contains(log) && line.contains("UCX_RCACHE_MAX_REGIONS"));
+        assert_eq!(lines.count(), 1, "{log} in {text}");
+    }
+}
+
 /// A port that nobody listens on at the moment.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

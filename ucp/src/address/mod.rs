@@ -132,7 +132,7 @@ impl Address {
         }
     }
 
-    /// Reads the packed addresses of which `bytes` consist, one behind another: at least one, and nothing else.
+    /// Reads packed addresses, one behind another: `bytes` are at least one, and nothing else.
     pub fn unpack_all(bytes: &[u8]) -> Result<Vec<Address>, AddressError> {
         let mut found = Vec::new();
         let mut rest = bytes;

@@ -26,6 +26,8 @@ const IDLE: u8 = 0;
 const CONNECTING: u8 = 1;
 const CONNECTED: u8 = 2;
 const DOWN: u8 = 3;
+/// There never was a connection, and there will be none.
+const FAILED: u8 = 4;
 
 /// A connection, before it is made and after. The thread of connections uses `stage`, `peer` and `eq`.
 pub(super) struct Connection {
@@ -107,7 +109,9 @@ impl Connection {
 
     fn begin(&self) -> Result<(), Errno> {
         let begun = self.stage.compare_exchange(IDLE, CONNECTING, Ordering::AcqRel, Ordering::Acquire);
-        begun.map(drop).map_err(|stage| if stage == DOWN { Errno::OPBADSTATE } else { Errno(libc::EISCONN) })
+        begun.map(drop).map_err(|stage| {
+            if stage == DOWN || stage == FAILED { Errno::OPBADSTATE } else { Errno(libc::EISCONN) }
+        })
     }
 }
 
@@ -164,7 +168,7 @@ impl Ep {
                 eq.report_cm(flags::CONNECTED, fid, None, &[]);
             }
             SockCmEvent::Failed(_, why, data) => {
-                set(DOWN);
+                set(FAILED);
                 tracing::debug!("an endpoint is not connected: {why}");
                 let prov_errno = why.status().code();
                 eq.report_cm_error(fid.cast_mut(), CmError { errno: errno_of(why), prov_errno, data });
@@ -243,7 +247,7 @@ calls! {
         connection.begin()?;
         connection.set_peer(request.address().clone());
         let conn = cm.accept(request, ep.number(), &address, data).map_err(|why| {
-            connection.stage.store(DOWN, Ordering::Release);
+            connection.stage.store(FAILED, Ordering::Release);
             errno_of(why)
         })?;
         connection.conn.set(Some(conn));

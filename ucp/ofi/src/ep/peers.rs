@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use ucp::{EpParams, PeerId};
+use ucp::{EpParams, Error, PeerId};
 
 use super::Ep;
 use crate::abi::{ADDR_UNSPEC, FiAddr};
@@ -99,6 +99,20 @@ impl Ep {
             self.peers.last.set((from.0, address));
         }
         found.unwrap_or(ADDR_UNSPEC)
+    }
+
+    /// Text of an error, which names a peer by its address. Inside the lock.
+    pub(crate) fn text_of(&self, error: Error) -> String {
+        let words = error.to_string();
+        let Some(peer) = error.peer() else { return words };
+        let name = match self.kind {
+            EpKind::Msg => "the peer".to_owned(),
+            _ => match self.find_source(peer) {
+                ADDR_UNSPEC => "a peer that is not in the address vector".to_owned(),
+                number => format!("the peer of address {number}"),
+            },
+        };
+        words.replacen(&format!("peer {}", peer.0), &name, 1)
     }
 
     /// Finds a sender that this endpoint has sent nothing to.

@@ -1,5 +1,5 @@
-//! Scalable endpoints: several transmit and receive contexts behind one address. Each pair of a transmit and a
-//! receive context of one number is an endpoint, which is an engine with queues of its own; the address is
+//! Scalable endpoints: several transmit and receive contexts behind one address. Each pair of a transmit and
+//! a receive context of one number is an endpoint, which is an engine with queues of its own; the address is
 //! those of all of them.
 
 use std::cell::{Cell, RefCell};
@@ -81,7 +81,7 @@ pub(crate) fn open(
         tracing::error!("fi_scalable_ep: {counts:?} contexts, of at most {MAX_CONTEXTS}, of an FI_EP_RDM");
         return Err(Errno::INVAL);
     }
-    if domain.name_form != NameForm::Scalable {
+    if number > 1 && domain.name_form != NameForm::Scalable {
         tracing::error!("fi_scalable_ep: the domain was opened for endpoints with one context");
         return Err(Errno::INVAL);
     }

@@ -260,6 +260,7 @@ impl Hints {
     fn is_scalable(&self) -> bool {
         self.caps & flags::NAMED_RX_CTX != 0
             || self.ep.is_some_and(|hint| is_scalable(hint.tx_ctx_cnt, hint.rx_ctx_cnt))
+            || self.domain.is_some_and(|hint| is_scalable(hint.max_ep_tx_ctx, hint.max_ep_rx_ctx))
     }
 
     /// Capabilities: those asked for, and those that cost nothing.
@@ -460,7 +461,10 @@ impl Hints {
 
     fn domain(&self, kind: EpKind, caps: u64, keys: KeyMode) -> Result<DomainAttr, String> {
         let mut attr = domain_attr(self.version);
-        (attr.max_ep_tx_ctx, attr.max_ep_rx_ctx) = (kind.max_contexts(), kind.max_contexts());
+        // Open MPI opens scalable endpoints wherever there may be some, with one context.
+        if self.is_scalable() {
+            (attr.max_ep_tx_ctx, attr.max_ep_rx_ctx) = (kind.max_contexts(), kind.max_contexts());
+        }
         let is_former_mode = keys.mr_mode & (flags::MR_BASIC | flags::MR_SCALABLE) != 0;
         if caps & ONE_SIDED != 0 || is_former_mode {
             attr.mr_mode = keys.mr_mode;

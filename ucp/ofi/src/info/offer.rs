@@ -218,7 +218,7 @@ impl Offer {
     /// The domains of this host: one with all devices, and, of several NICs, one for each.
     pub(super) fn all() -> Result<Vec<Offer>, Errno> {
         let context = ucp::Context::configured(crate::provider::source()?).map_err(|error| {
-            tracing::debug!("no answer: {error}");
+            crate::provider::warn(&format!("no answer: {error}"));
             Errno::NODATA
         })?;
         let nics = nics(&context);

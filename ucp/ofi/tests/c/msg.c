@@ -184,6 +184,7 @@ int main(void)
     CHECK(error.fid == &client.ep->fid && error.context == &client && error.err == FI_ECONNREFUSED);
     IS(fi_eq_readerr(eq, &error, 0), -FI_EAGAIN);
     IS(fi_connect(client.ep, &name, NULL, 0), -FI_EOPBADSTATE);
+    IS(fi_send(client.ep, sent, 1, NULL, 0, NULL), -FI_ENOTCONN);
     close_end(&client);
 
     /* A rejection, with data. */
@@ -198,7 +199,7 @@ int main(void)
     error = (struct fi_eq_err_entry){ .err_data = reason, .err_data_size = sizeof(reason) };
     IS(fi_eq_readerr(eq, &error, 0), sizeof(error));
     CHECK(error.err == FI_ECONNREFUSED && error.err_data_size == 3 && strcmp(reason, "no") == 0);
-    IS(fi_send(client.ep, sent, 1, NULL, 0, NULL), -FI_ESHUTDOWN);
+    IS(fi_send(client.ep, sent, 1, NULL, 0, NULL), -FI_ENOTCONN);
     close_end(&client);
 
     for (round = 0; round < 2; round++) {

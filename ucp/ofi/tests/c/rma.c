@@ -417,6 +417,7 @@ static void wait_error(ssize_t started)
 {
     struct fi_cq_err_entry error = { 0 };
     struct fi_cq_tagged_entry entry;
+    char name[64];
     ssize_t got;
     if (started != 0) {
         CHECK(started == -FI_EACCES);
@@ -427,6 +428,9 @@ static void wait_error(ssize_t started)
     }
     CHECK(got == -FI_EAVAIL && fi_cq_readerr(tx, &error, 0) == 1);
     CHECK(error.err == FI_EACCES && error.op_context == in);
+    /* The text has the program's number of the peer. */
+    snprintf(name, sizeof(name), "of the peer of address %d ", (int)peer);
+    CHECK(strstr(error.err_data, name) != NULL);
 }
 
 static void bad(void)

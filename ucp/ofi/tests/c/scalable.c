@@ -52,7 +52,11 @@ static void offers(void)
     struct fi_info *found, *hints = hints_of(caps, 0, 0);
     OK(find(hints, &found));
     CHECK(found->ep_attr->tx_ctx_cnt == 1 && found->ep_attr->rx_ctx_cnt == 1 && !(found->caps & FI_NAMED_RX_CTX));
+    CHECK(found->domain_attr->max_ep_tx_ctx == 1 && found->domain_attr->max_ep_rx_ctx == 1);
+    hints->domain_attr->max_ep_rx_ctx = 4;
+    OK(find(hints, &found));
     CHECK(found->domain_attr->max_ep_tx_ctx == 16 && found->domain_attr->max_ep_rx_ctx == 16);
+    CHECK(found->ep_attr->rx_ctx_cnt == 1);
     IS(find(hints_of(caps, 17, 1), &found), -FI_ENODATA);
     IS(find(hints_of(caps, 1, 17), &found), -FI_ENODATA);
     IS(find(hints_of(caps | FI_DIRECTED_RECV, 2, 2), &found), -FI_ENODATA);

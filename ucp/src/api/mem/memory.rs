@@ -103,7 +103,7 @@ pub struct Mem {
     access: Access,
     /// The first owns allocated memory and is dropped last.
     regs: Registrations,
-    /// What peers have done with it, if that is counted.
+    /// Operations of peers on it, if they are counted.
     counts: Option<Arc<RegionCounts>>,
     /// Keeps the mapping of imported memory, behind its registrations.
     _mapping: Option<Rkey>,
@@ -277,8 +277,8 @@ impl Mem {
         self.access
     }
 
-    /// Operations of peers on the memory, served by whichever worker of the context. Zero unless it was mapped
-    /// with [`MapParams::counted`].
+    /// Operations of peers on the memory, served by whichever worker of the context. Zero unless it was
+    /// mapped with [`MapParams::counted`].
     pub fn served(&self) -> ServedOps {
         match &self.counts {
             Some(counts) => ServedOps { reads: counts.reads(), writes: counts.writes() },

@@ -3,8 +3,8 @@
 use crate::api::worker::handle::Worker;
 use crate::rdm::{RmaProtocol, served};
 
-/// Number of operations of peers that were served by packets: by a worker ([`ServedOps::of`]), or on one piece
-/// of memory ([`Mem::served`](crate::Mem::served)).
+/// Number of operations of peers that were served by packets: by a worker ([`ServedOps::of`]), or on one
+/// piece of memory ([`Mem::served`](crate::Mem::served)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ServedOps {

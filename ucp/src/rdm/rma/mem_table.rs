@@ -49,7 +49,7 @@ pub(super) enum Change {
     Added(SlotId, Region),
     /// The device of this domain knows the region by this key.
     DeviceKey(DomainId, u64, SlotId),
-    /// What peers do with the region is counted there.
+    /// Operations of peers on the region are counted there.
     Counted(SlotId, Arc<RegionCounts>),
     Removed(SlotId),
 }

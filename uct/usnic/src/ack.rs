@@ -26,22 +26,26 @@ pub struct AckState {
     pub room: Room,
     /// Whether a segment has arrived again since the last one.
     pub repeated: bool,
+    /// Segments that the peer has sent again though they had arrived, modulo 2¹⁶.
+    pub needless: u16,
 }
 
 impl Default for AckState {
     fn default() -> Self {
-        AckState { need: Need::None, room: Room::NONE, repeated: false }
+        AckState { need: Need::None, room: Room::NONE, repeated: false, needless: 0 }
     }
 }
 
 impl AckState {
-    /// Need that an arrival makes, if it is more urgent than before.
-    pub fn on_arrival(&mut self, arrival: Arrival) -> Option<Need> {
+    /// Need that an arrival makes, if it is more urgent than before. `again`: it was sent before.
+    pub fn on_arrival(&mut self, arrival: Arrival, again: bool) -> Option<Need> {
         let need = match arrival {
             Arrival::Below => Need::Now,
             _ => Need::Scheduled,
         };
         self.repeated |= !arrival.is_new();
+        // A network may repeat a datagram, too: that tells nothing.
+        self.needless = self.needless.wrapping_add(u16::from(again && !arrival.is_new()));
         self.raise(need)
     }
 
@@ -61,11 +65,14 @@ mod tests {
     #[test]
     fn scheduled_once_and_at_once_below() {
         let mut acks = AckState::default();
-        assert_eq!(acks.on_arrival(Arrival::Next), Some(Need::Scheduled));
-        assert_eq!(acks.on_arrival(Arrival::Early), None, "already scheduled");
+        assert_eq!(acks.on_arrival(Arrival::Next, false), Some(Need::Scheduled));
+        assert_eq!(acks.on_arrival(Arrival::Early, false), None, "already scheduled");
         assert!(!acks.repeated);
-        assert_eq!(acks.on_arrival(Arrival::Below), Some(Need::Now));
-        assert!(acks.repeated);
-        assert_eq!(acks.on_arrival(Arrival::Next), None);
+        assert_eq!(acks.on_arrival(Arrival::Below, false), Some(Need::Now));
+        assert!(acks.repeated && acks.needless == 0, "the network has repeated it");
+        acks.on_arrival(Arrival::Below, true);
+        acks.on_arrival(Arrival::Next, true);
+        assert_eq!(acks.needless, 1, "one that was lost was not sent again for nothing");
+        assert_eq!(acks.on_arrival(Arrival::Next, false), None);
     }
 }

@@ -11,6 +11,10 @@ const MIN_WINDOW: u32 = 2;
 const BURST_NS: u64 = 1_000_000;
 /// Segments that may be sent ahead of their pace, fewest and most.
 const BURST: (u64, u64) = (4, 64);
+/// Batches of a round trip, at least: each makes the peer acknowledge, and one acknowledgement may be lost.
+const BATCHES: u32 = 8;
+/// The pace is a quarter above a window in a round trip (RFC 9002, 7.7): else it would never fill the window.
+const GAIN: (u64, u64) = (5, 4);
 
 /// Congestion window of one peer, segments.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +30,22 @@ pub struct Congestion {
     /// Whether sends are paced: from a loss on until the window is as large as it was.
     paced_until: u32,
     next_send: u64,
+    /// Whether the pace has held sends up since the last acknowledgement.
+    was_held: bool,
     /// When the window was last halved.
     halved: u64,
+    /// As it was before the recovery; `None` if it cannot become so again.
+    before: Option<Before>,
+    /// Segments sent again in the recovery that the peer has not told to be needless.
+    resent: u32,
+}
+
+/// A window before it was halved.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    window: u32,
+    slow_start_until: u32,
+    paced_until: u32,
 }
 
 /// A lost segment.
@@ -56,7 +74,10 @@ impl Congestion {
             recovery_end: None,
             paced_until: 0,
             next_send: 0,
+            was_held: false,
             halved: 0,
+            before: None,
+            resent: 0,
         }
     }
 
@@ -72,8 +93,10 @@ impl Congestion {
         if self.recovery_end.is_some_and(|end| !first.is_before(end)) {
             self.recovery_end = None;
         }
-        // A window that was not used tells nothing about the network.
-        if self.recovery_end.is_some() || in_flight * 2 < self.window {
+        // A window that was not used tells nothing about the network, unless it was the pace that kept it
+        // from being used (RFC 9002, 7.8).
+        let was_used = std::mem::take(&mut self.was_held) || in_flight * 2 >= self.window;
+        if self.recovery_end.is_some() || !was_used {
             return;
         }
         if self.window < self.slow_start_until {
@@ -97,6 +120,11 @@ impl Congestion {
         if recovers && !again {
             return false;
         }
+        if self.recovery_end.is_none() {
+            let (slow_start_until, paced_until) = (self.slow_start_until, self.paced_until);
+            self.before = Some(Before { window: self.window, slow_start_until, paced_until });
+            self.resent = 0;
+        }
         self.halved = loss.now;
         self.recovery_end = Some(loss.next);
         self.paced_until = self.paced_until.max(self.window);
@@ -106,20 +134,59 @@ impl Congestion {
         true
     }
 
+    /// Takes a segment that is sent again.
+    #[inline]
+    pub fn on_resent(&mut self) {
+        self.resent = self.resent.saturating_add(1);
+    }
+
+    /// Takes the peer's word that so many segments were sent again for nothing. If all of the recovery were,
+    /// the window is as before it (as RFC 4015 has it). Returns whether it is.
+    pub fn on_needless(&mut self, count: u32) -> bool {
+        self.resent = self.resent.saturating_sub(count);
+        if self.resent != 0 {
+            return false;
+        }
+        let Some(before) = self.before.take() else { return false };
+        self.window = self.window.max(before.window);
+        self.slow_start_until = before.slow_start_until;
+        self.paced_until = if self.window < before.paced_until { before.paced_until } else { 0 };
+        self.recovery_end = None;
+        true
+    }
+
     /// Time before which the next segment is not sent: a whole window takes one round trip.
     pub fn send_time(&self) -> Option<u64> {
         (self.paced_until != 0).then_some(self.next_send)
+    }
+
+    /// Holds sends up for their pace. Returns the time until which: then a batch of them may go, at once. One
+    /// by one they would cost a system call each.
+    pub fn hold(&mut self, rtt: Option<u64>) -> u64 {
+        self.was_held = true;
+        let interval = self.interval(rtt);
+        let batch = self.burst(interval).min(u64::from(self.window / BATCHES)).max(1);
+        self.next_send + (batch - 1) * interval
+    }
+
+    /// Time between two sends.
+    fn interval(&self, rtt: Option<u64>) -> u64 {
+        rtt.unwrap_or(0) * GAIN.1 / (u64::from(self.window) * GAIN.0)
+    }
+
+    /// Segments that may be sent ahead of their pace.
+    fn burst(&self, interval: u64) -> u64 {
+        let (fewest, most) = BURST;
+        (BURST_NS / interval.max(1)).clamp(fewest, most.min(u64::from(self.window / BATCHES)).max(fewest))
     }
 
     /// Takes a send.
     #[inline]
     pub fn on_sent(&mut self, now: u64, rtt: Option<u64>) {
         if self.paced_until != 0 {
-            let interval = rtt.unwrap_or(0) / u64::from(self.window);
-            let (fewest, most) = BURST;
-            let most = most.min(self.window.into()).max(fewest);
-            let burst = (BURST_NS / interval.max(1)).clamp(fewest, most);
-            self.next_send = self.next_send.max(now.saturating_sub(burst * interval)) + interval;
+            let interval = self.interval(rtt);
+            let ahead = self.burst(interval) * interval;
+            self.next_send = self.next_send.max(now.saturating_sub(ahead)) + interval;
         }
     }
 }
@@ -156,6 +223,27 @@ mod tests {
     }
 
     #[test]
+    fn a_recovery_from_nothing_is_undone() {
+        let config = Config { first_window: 64, ..Config::default() };
+        let mut congestion = Congestion::new(&config);
+        assert!(congestion.on_loss(loss(Seq(0), Seq(64))));
+        (0..3).for_each(|_| congestion.on_resent());
+        let again = Loss { again: true, now: 500, ..loss(Seq(0), Seq(70)) };
+        assert!(congestion.on_loss(again), "it has not ended");
+        congestion.on_resent();
+        assert!(!congestion.on_needless(3));
+        assert_eq!(congestion.window(), 16);
+        assert!(congestion.on_needless(1), "all four were needless");
+        assert_eq!((congestion.window(), congestion.send_time()), (64, None));
+        assert!(!congestion.on_needless(1), "once");
+        // Of two, one was lost.
+        assert!(congestion.on_loss(loss(Seq(80), Seq(144))));
+        (0..2).for_each(|_| congestion.on_resent());
+        assert!(!congestion.on_needless(1));
+        assert_eq!(congestion.window(), 32);
+    }
+
+    #[test]
     fn paces_after_a_loss() {
         let config = Config { first_window: 10, ..Config::default() };
         let mut congestion = Congestion::new(&config);
@@ -169,6 +257,29 @@ mod tests {
             }
             now += 1_000;
         }
-        assert!((10..=15).contains(&sent), "two round trips of five segments and a burst: {sent}");
+        assert!((12..=18).contains(&sent), "two round trips of five segments, a quarter more, a burst: {sent}");
+    }
+
+    #[test]
+    fn a_pace_goes_in_batches_and_ends() {
+        let config = Config { first_window: 1000, ..Config::default() };
+        let mut congestion = Congestion::new(&config);
+        congestion.on_loss(loss(Seq(0), Seq(1000)));
+        congestion.on_acked(1000, 1000, Seq(1000));
+        let (mut now, mut seq, mut batches) = (10_000_000, 1000, 0);
+        let rtt = Some(1_000_000);
+        // No more than a fifth of the window is on its way, as the receiver is fast.
+        while congestion.send_time().is_some() && batches < 100_000 {
+            let mut sent = 0;
+            while congestion.send_time().is_some_and(|time| time <= now) {
+                congestion.on_sent(now, rtt);
+                (sent, seq) = (sent + 1, seq + 1);
+            }
+            assert!(sent >= 32, "a batch of {sent}");
+            batches += 1;
+            now = congestion.hold(rtt);
+            congestion.on_acked(sent, 100, Seq(seq));
+        }
+        assert_eq!((congestion.window(), congestion.send_time()), (1000, None));
     }
 }

@@ -41,6 +41,14 @@ pub mod flag {
     pub const ABORT: u8 = 2;
     /// A segment arrived again.
     pub const REPEATED: u8 = 4;
+    /// This segment was sent before.
+    pub const AGAIN: u8 = 8;
+}
+
+/// Bits of [`HelloBody::features`].
+pub mod feature {
+    /// The sender takes [`Header::needless`](super::Header::needless).
+    pub const NEEDLESS: u16 = 1;
 }
 
 /// First bytes of each datagram.
@@ -65,8 +73,9 @@ pub struct Header {
     pub ack: U32,
     /// Bytes behind the headers.
     pub len: U16,
-    /// Zero.
-    pub zero: U16,
+    /// Segments with [`flag::AGAIN`] that had arrived before, counted modulo 2¹⁶; 0 to a peer that does not
+    /// take it.
+    pub needless: U16,
     /// Checksum of the datagram, with this field as zero.
     pub check: U32,
 }
@@ -104,8 +113,8 @@ pub struct HelloBody {
     pub flows: u8,
     /// 1 if it offers selective acknowledgement.
     pub sack: u8,
-    /// Zero.
-    pub zero: U16,
+    /// Bits of [`feature`].
+    pub features: U16,
 }
 
 /// Bytes of a header.
@@ -148,7 +157,7 @@ pub fn seal(datagram: &mut [u8]) {
 
 /// Bytes of a datagram with this header; `None` if there is none of its kind.
 pub fn whole_len(header: &Header) -> Option<usize> {
-    if header.version != VERSION || header.zero.get() != 0 {
+    if header.version != VERSION {
         return None;
     }
     let before = match header.kind {
@@ -226,7 +235,7 @@ pub fn sample(kind: u8, len: u16, seq: u32, ack: u32) -> Vec<u8> {
         seq: seq.into(),
         ack: ack.into(),
         len: len.into(),
-        zero: 0.into(),
+        needless: 0.into(),
         check: 0.into(),
     };
     let mut datagram = header.as_bytes().to_vec();
@@ -251,7 +260,7 @@ mod tests {
             seq: 3.into(),
             ack: 4.into(),
             len: len.into(),
-            zero: 0.into(),
+            needless: 0.into(),
             check: 0.into(),
         }
     }

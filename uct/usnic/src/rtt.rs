@@ -6,6 +6,8 @@ use crate::config::Config;
 
 /// Most doublings of the timer.
 const MAX_BACKOFF: u32 = 10;
+/// Most doublings of the shortest timer: 5 ms become 40.
+const MAX_PATIENCE: u32 = 3;
 
 /// Round-trip time of a peer, ns.
 #[derive(Clone, Copy, Default, Debug)]
@@ -14,6 +16,10 @@ pub struct Rtt {
     variation: u64,
     min: u64,
     backoff: u32,
+    /// Doublings of the shortest timer.
+    patience: u32,
+    /// Whether the last recovery that a timer began was from nothing.
+    was_spurious: bool,
 }
 
 impl Rtt {
@@ -43,20 +49,32 @@ impl Rtt {
         }
     }
 
-    /// Doubles the timer after it expired (RFC 6298, 5.5).
+    /// Takes the word that the timer expired for nothing: the shortest timer doubles, as peers that are not
+    /// scheduled for longer than it will be so again.
+    pub fn on_spurious(&mut self) {
+        self.was_spurious = true;
+        self.patience = (self.patience + 1).min(MAX_PATIENCE);
+    }
+
+    /// Doubles the timer after it expired (RFC 6298, 5.5). If it did so with reason before, the shortest
+    /// timer shrinks again.
     pub fn back_off(&mut self) {
+        if !std::mem::take(&mut self.was_spurious) {
+            self.patience = self.patience.saturating_sub(1);
+        }
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 
     /// Retransmit timer of a segment that is sent for the `tries`th time, from 1.
     pub fn timeout(&self, config: &Config, tries: u32) -> u64 {
+        let shortest = (config.min_rto << self.patience).min(config.max_rto);
         let base = match self.smoothed {
             None => config.first_rto,
             // The receiver acknowledges after a delay. At least a second round trip: a steady network would
             // leave no margin, and the timer would be faster than the rules for losses.
             Some(smoothed) => {
                 let margin = smoothed.max(4 * self.variation);
-                (smoothed + margin + config.ack_delay).clamp(config.min_rto, config.max_rto)
+                (smoothed + margin + config.ack_delay).clamp(shortest, config.max_rto)
             }
         };
         let doublings = self.backoff.max(tries.saturating_sub(1)).min(MAX_BACKOFF);
@@ -94,5 +112,22 @@ mod tests {
         assert_eq!(rtt.timeout(&config, 99), (config.min_rto << MAX_BACKOFF).min(config.max_rto));
         rtt.sample(1_000);
         assert_eq!(rtt.timeout(&config, 1), config.min_rto, "a sample ends the back-off");
+    }
+
+    #[test]
+    fn the_shortest_timer_grows_while_it_expires_for_nothing() {
+        let (config, mut rtt) = (Config::default(), Rtt::default());
+        rtt.sample(1_000);
+        for doublings in [1, 2, 3, 3] {
+            rtt.back_off();
+            rtt.sample(1_000);
+            rtt.on_spurious();
+            assert_eq!(rtt.timeout(&config, 1), config.min_rto << doublings);
+        }
+        for doublings in [3, 2, 1, 0, 0] {
+            rtt.back_off();
+            rtt.sample(1_000);
+            assert_eq!(rtt.timeout(&config, 1), config.min_rto << doublings);
+        }
     }
 }

@@ -77,6 +77,10 @@ stats! {
     pace_stalls,
     /// Congestion windows halved.
     window_halved,
+    /// Segments sent again that had arrived, as peers tell.
+    resent_needlessly,
+    /// Congestion windows restored, since nothing was lost.
+    window_restored,
     /// Probes sent.
     probes,
     /// Connections that ended with the peer's death.

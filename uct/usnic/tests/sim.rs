@@ -196,6 +196,65 @@ fn a_peer_that_slept_for_long_is_not_dead() {
     assert!(world.nodes.iter().all(|node| node.received.dead.is_empty()));
 }
 
+/// Nothing is lost, so the window is as large afterwards as before, whatever the timers did meanwhile.
+#[test]
+fn a_peer_that_is_not_scheduled_for_a_while_costs_no_window() {
+    for flows in [1, 4] {
+        for sleeper in [0, 1] {
+            let mut world = pair(CALM, |n| Config { flows, first_window: 200, ..plain(n) });
+            world.send(0, 1, 1, 100_000);
+            run(&mut world, 100 * MS);
+            let ep = world.nodes[0].module.find(1).unwrap();
+            let window = |world: &World| world.nodes[0].module.congestion_window(ep).unwrap();
+            for (id, stall) in [(2, 20), (4, 8), (6, 60), (7, 20)] {
+                let before = window(&world);
+                world.send(0, 1, id, 250_000);
+                world.nodes[sleeper].asleep = world.now + stall * MS;
+                run(&mut world, 300 * MS);
+                assert!(world.nodes[1].received.whole.contains(&id));
+                let stats = world.nodes[0].module.stats();
+                assert!(window(&world) >= before, "{} of {before} after {stall} ms: {stats:?}", window(&world));
+            }
+            let stats = *world.nodes[0].module.stats();
+            assert_eq!(stats.window_halved > 0, sleeper == 1, "{stats:?}");
+            let resent = stats.resent_by_timer + stats.resent_by_time + stats.resent_by_duplicate_ack;
+            assert_eq!(resent, stats.resent_needlessly, "{stats:?}");
+        }
+    }
+}
+
+/// A stream over a network that has lost once goes on in batches, and at its full window after a while.
+#[test]
+fn a_pace_ends_and_costs_few_calls() {
+    let mut world = pair(Faults { delay: 30_000, ..CALM }, |n| Config { first_window: 512, ..plain(n) });
+    world.send(0, 1, 1, 100);
+    run(&mut world, 10 * MS);
+    world.network.cut_off[1] = true;
+    world.send(0, 1, 2, 300_000);
+    world.network.cut_off[1] = false;
+    (0..400).for_each(|n| world.send(0, 1, 29 * 31 * (n + 1), 100_000));
+    run(&mut world, 60_000 * MS);
+    assert_eq!(world.nodes[1].received.whole.len(), 402);
+    let ep = world.nodes[0].module.find(1).unwrap();
+    let (stats, window) = (*world.nodes[0].module.stats(), world.nodes[0].module.congestion_window(ep));
+    assert!(stats.window_halved >= 1 && window > Some(300), "{window:?} {stats:?}");
+    assert!(stats.pace_stalls * 16 < stats.sent, "{stats:?}");
+}
+
+/// What was lost is not taken for a pause of the peer, also where the network repeats datagrams.
+#[test]
+fn a_loss_keeps_the_window_halved() {
+    for duplicate in [0, 10] {
+        let faults = Faults { loss: 20, duplicate, delay: 500_000, ..CALM };
+        let mut world = pair(faults, plain);
+        (1..30).for_each(|n| world.send(0, 1, 29 * 31 * n, 200_000));
+        run(&mut world, 60_000 * MS);
+        assert_eq!(world.nodes[1].received.whole.len(), 29);
+        let stats = world.nodes[0].module.stats();
+        assert!(stats.window_halved > 10 && stats.window_restored * 5 <= stats.window_halved, "{stats:?}");
+    }
+}
+
 #[test]
 fn a_peer_in_the_place_of_another_is_noticed() {
     let mut world = pair(CALM, plain);

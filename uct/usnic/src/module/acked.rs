@@ -59,6 +59,7 @@ impl Endpoint {
         if freed.segments != 0 {
             self.congestion.on_acked(freed.segments, in_flight, self.window.first());
         }
+        self.on_needless(core, header.needless.get());
         let due = header.flags & flag::ACK_DUE != 0;
         if self.sack {
             self.find_losses(core, now);
@@ -112,6 +113,23 @@ impl Endpoint {
         (is_late && segment.tries > config.resends).then_some(segment.len)
     }
 
+    /// Takes the peer's count of segments that were sent again for nothing. If all of a recovery were, nothing
+    /// was lost: the peer, or this side, was not scheduled for a while. Then the window is as before.
+    fn on_needless(&mut self, core: &mut Core, count: u16) {
+        let more = count.wrapping_sub(self.needless);
+        if more == 0 || more > i16::MAX as u16 {
+            return;
+        }
+        self.needless = count;
+        core.stats.resent_needlessly += u64::from(more);
+        if self.congestion.on_needless(more.into()) {
+            core.stats.window_restored += 1;
+            if self.halved_by == Cause::Timer {
+                self.rtt.on_spurious();
+            }
+        }
+    }
+
     fn on_duplicate(&mut self, core: &mut Core, now: u64) {
         core.stats.acks_duplicate += 1;
         let Some(id) = self.window.get(self.window.first()) else { return };
@@ -162,6 +180,7 @@ impl Endpoint {
         let rtt = self.rtt.smoothed().unwrap_or(core.config.first_rto);
         if self.congestion.on_loss(Loss { seq, next: self.window.next(), again, now, rtt }) {
             core.stats.window_halved += 1;
+            self.halved_by = cause;
             self.rack.on_recovery();
             if cause == Cause::Timer {
                 self.rtt.back_off();

@@ -149,7 +149,7 @@ pub(super) fn blank_header(kind: u8, len: usize) -> Header {
         seq: 0.into(),
         ack: 0.into(),
         len: (len as u16).into(),
-        zero: 0.into(),
+        needless: 0.into(),
         check: 0.into(),
     }
 }

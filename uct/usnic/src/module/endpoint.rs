@@ -47,6 +47,12 @@ pub(super) struct Endpoint {
     pub(super) mtu: u32,
     pub(super) flows: u8,
     pub(super) sack: bool,
+    /// Whether the peer takes the count of segments that were sent again for nothing.
+    pub(super) counts_needless: bool,
+    /// That count, as the peer told it last.
+    pub(super) needless: u16,
+    /// Rule that halved the congestion window last.
+    pub(super) halved_by: Cause,
     pub(super) window: SendWindow,
     pub(super) recv: RecvWindow,
     pub(super) acks: AckState,
@@ -84,6 +90,9 @@ impl Endpoint {
             mtu: config.data.mtu,
             flows: 1,
             sack: false,
+            counts_needless: false,
+            needless: 0,
+            halved_by: Cause::Timer,
             window: SendWindow::new(first, config.window),
             recv: RecvWindow::new(first, config.window),
             acks: AckState::default(),
@@ -220,9 +229,15 @@ impl Endpoint {
         flag::ACK_DUE | if repeated { flag::REPEATED } else { 0 }
     }
 
+    /// Count of segments that the peer has sent again for nothing, if it takes it.
+    pub(super) fn needless_to_tell(&self) -> u16 {
+        if self.counts_needless { self.acks.needless } else { 0 }
+    }
+
     /// Writes connection, number and acknowledgement into the header of a segment.
-    pub(super) fn stamp(&mut self, core: &mut Core, id: SegId, seq: Seq) {
-        let flags = self.take_ack(core);
+    fn stamp(&mut self, core: &mut Core, id: SegId, seq: Seq, again: u8) {
+        let flags = self.take_ack(core) | again;
+        let needless = self.needless_to_tell();
         let ack = self.recv.last_in_order();
         if let Ok((header, _)) = Header::mut_from_prefix(&mut core.segments[id].buf) {
             header.flags = header.flags & flag::ABORT | flags;
@@ -230,6 +245,7 @@ impl Endpoint {
             header.src.set(self.id.0);
             header.seq.set(seq.0);
             header.ack.set(ack.0);
+            header.needless.set(needless);
         }
     }
 
@@ -245,7 +261,7 @@ impl Endpoint {
         inline: bool,
     ) -> Posted {
         let seq = self.window.push(id);
-        self.stamp(core, id, seq);
+        self.stamp(core, id, seq, 0);
         core.segments[id].seq = seq;
         self.check_in(core, now, id);
         self.credits.consume();
@@ -297,7 +313,8 @@ impl Endpoint {
             Cause::Time => core.stats.resent_by_time += 1,
         }
         self.rack.on_resent();
-        self.stamp(core, id, seq);
+        self.congestion.on_resent();
+        self.stamp(core, id, seq, flag::AGAIN);
         self.check_in(core, now, id);
         let flow = self.flow(ChannelId::Data, seq.add(tries));
         core.post(self.id, id, ChannelId::Data, flow, false)

@@ -283,6 +283,11 @@ impl Module {
         self.endpoint(ep).is_some_and(|endpoint| endpoint.window.get(Seq(seq)).is_some())
     }
 
+    /// Segments that may be on their way to a peer at once, as far as the network is known.
+    pub fn congestion_window(&self, ep: EpId) -> Option<u32> {
+        Some(self.endpoint(ep)?.congestion.window())
+    }
+
     /// Segments in use, and segments made so far.
     pub fn segments(&self) -> (usize, usize) {
         (self.core.segments.in_use(), self.core.segments.made())

@@ -6,7 +6,7 @@ use super::core::{Core, Timer, blank_header, write_header};
 use super::endpoint::{Birth, Endpoint, State};
 use super::{Death, EpId, Module, Sink};
 use crate::fragment::Fragment;
-use crate::header::{FRAG_HEADER, HEADER, HELLO, Header, HelloBody, kind, parse_hello};
+use crate::header::{FRAG_HEADER, HEADER, HELLO, Header, HelloBody, feature, kind, parse_hello};
 use crate::recv_window::RecvWindow;
 use crate::segment::{SegState, Size};
 use crate::seq::Seq;
@@ -154,6 +154,7 @@ impl Endpoint {
         self.mtu = config.data.mtu.min(body.mtu.get()).max(FRAG_HEADER as u32 + 1);
         self.flows = config.flows.min(body.flows);
         self.sack = config.sack && body.sack != 0;
+        self.counts_needless = body.features.get() & feature::NEEDLESS != 0;
         self.window.set_limit(window);
         self.recv = RecvWindow::new(Seq(body.first_seq.get()), window);
         self.stop_timer(core, Timer::Hello);
@@ -182,7 +183,7 @@ impl Endpoint {
             mtu: config.data.mtu.into(),
             flows: config.flows,
             sack: u8::from(config.sack),
-            zero: 0.into(),
+            features: feature::NEEDLESS.into(),
         };
         self.queue_datagram(core, kind, body.as_bytes());
     }
@@ -200,6 +201,7 @@ impl Endpoint {
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);
         header.ack.set(self.recv.last_in_order().0);
+        header.needless.set(self.needless_to_tell());
         let segment = &mut core.segments[seg];
         write_header(&mut segment.buf, &header);
         segment.buf[HEADER..HEADER + body.len()].copy_from_slice(body);

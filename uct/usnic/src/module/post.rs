@@ -108,8 +108,9 @@ impl Endpoint {
             core.stats.congestion_stalls += 1;
             return Turn::Leaves;
         }
-        if let Some(time) = self.congestion.send_time().filter(|time| *time > now) {
+        if self.congestion.send_time().is_some_and(|time| time > now) {
             core.stats.pace_stalls += 1;
+            let time = self.congestion.hold(self.rtt.smoothed());
             self.set_timer(core, Timer::Pace, time);
             return Turn::Leaves;
         }
@@ -187,6 +188,7 @@ impl Endpoint {
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);
         header.ack.set(self.recv.last_in_order().0);
+        header.needless.set(self.needless_to_tell());
         let segment = &mut core.segments[seg];
         write_header(&mut segment.buf, &header);
         let to = segment.buf[HEADER..].chunks_exact_mut(8);

@@ -119,7 +119,7 @@ impl Module {
             endpoint.keepalive.on_heard();
             // A wrong acknowledgement is counted; the fragment is delivered already.
             endpoint.on_ack(&mut self.core, now, &header, &[]);
-            endpoint.arrive(&mut self.core, now, Seq(header.seq.get()));
+            endpoint.arrive(&mut self.core, now, &header);
         }
     }
 }
@@ -137,7 +137,8 @@ fn reset(to: &Header) -> [u8; HEADER] {
 impl Endpoint {
     /// Notes the arrival of a segment, and that it is to be acknowledged. Returns whether it is to be
     /// delivered.
-    fn arrive(&mut self, core: &mut Core, now: u64, seq: Seq) -> bool {
+    fn arrive(&mut self, core: &mut Core, now: u64, header: &Header) -> bool {
+        let seq = Seq(header.seq.get());
         let arrival = self.recv.check(seq);
         match arrival {
             Arrival::Next => core.stats.received_in_order += 1,
@@ -151,7 +152,7 @@ impl Endpoint {
         if arrival.is_new() {
             self.recv.mark(seq);
         }
-        let need = self.acks.on_arrival(arrival);
+        let need = self.acks.on_arrival(arrival, header.flags & flag::AGAIN != 0);
         if need == Some(Need::Now) {
             core.stats.acks_immediate += 1;
         }
@@ -177,7 +178,7 @@ impl Endpoint {
             core.stats.malformed += 1;
             return true;
         }
-        if !self.arrive(core, now, Seq(header.seq.get())) {
+        if !self.arrive(core, now, header) {
             return true;
         }
         if let (kind::FRAG, Some((head, payload))) = (header.kind, header::parse_frag(rest)) {

@@ -291,9 +291,10 @@ impl Udp {
         if !is_due || shared.pid != proc::pid() {
             return;
         }
-        let Ok(mut nic) = shared.nic.try_lock() else { return };
+        // Before the lock is tried: also a program that finds it taken, by the thread, polls.
         let now = shared.now();
         shared.polled.store(now, Relaxed);
+        let Ok(mut nic) = shared.nic.try_lock() else { return };
         nic.progress(now);
         shared.has_peers.store(nic.module.peers() != 0, Relaxed);
     }

@@ -21,6 +21,11 @@ use zerocopy::IntoBytes;
 
 /// Datagrams after which one call takes in no more: the program waits meanwhile.
 const RECV_ENOUGH: usize = 128;
+/// Datagrams that are taken in after a pause, before timers are looked at: among them are acknowledgements, and
+/// what they acknowledge is not to be sent again.
+const RECV_AFTER_PAUSE: usize = 8192;
+/// Time without a call that is a pause, ns.
+const PAUSE_NS: u64 = 1_000_000;
 
 /// Bytes of requests of which the kernel is told without a poll.
 const COALESCED: usize = 64 << 10;
@@ -71,6 +76,8 @@ pub(super) struct Nic {
     has_posted: bool,
     /// Bytes of requests that were not given to the kernel since.
     coalesced: usize,
+    /// Time of the last call that took in what had arrived.
+    last_progress: u64,
 }
 
 impl Nic {
@@ -98,6 +105,7 @@ impl Nic {
             is_polled: false,
             has_posted: false,
             coalesced: 0,
+            last_progress: 0,
         }
     }
 
@@ -113,7 +121,8 @@ impl Nic {
         self.state.now = now;
         (self.has_posted, self.coalesced) = (false, 0);
         self.send_all_verdicts(now);
-        self.recv(now);
+        let paused = now.saturating_sub(std::mem::replace(&mut self.last_progress, now)) > PAUSE_NS;
+        self.recv(now, if paused { RECV_AFTER_PAUSE } else { RECV_ENOUGH });
         self.module.on_time(now, &mut self.state);
         self.state.tell_held();
         self.flush(now);
@@ -128,9 +137,9 @@ impl Nic {
         [self.module.next_due(), self.state.next_due(), auth].into_iter().flatten().min()
     }
 
-    fn recv(&mut self, now: u64) {
+    fn recv(&mut self, now: u64, most: usize) {
         let (mut may_be_fast, mut taken) = (true, 0);
-        while taken < RECV_ENOUGH {
+        while taken < most {
             let (n, has_more) = self.socket.recv();
             for at in 0..n {
                 self.on_datagram(now, at, &mut may_be_fast);

@@ -4,7 +4,7 @@
 use super::Shared;
 use crate::api::{Error, OpenError};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 use ucs::sys::thread::spawn_masked;
 
@@ -32,7 +32,16 @@ fn serve(shared: &Shared) {
             continue;
         }
         let due = {
-            let mut nic = shared.nic();
+            // Whoever holds the lock does the work. A thread that waited for it would make each release of it
+            // by the program a system call.
+            let mut nic = match shared.nic.try_lock() {
+                Ok(nic) => nic,
+                Err(TryLockError::Poisoned(nic)) => nic.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
+            };
             let now = shared.now();
             nic.progress(now);
             nic.next_due().map_or(LONGEST_NS, |due| due.saturating_sub(now)).min(LONGEST_NS)

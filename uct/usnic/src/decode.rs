@@ -117,6 +117,7 @@ fn name(of: u8) -> Option<&'static str> {
         kind::HELLO => "HELLO",
         kind::HELLO_ACK => "HELLO_ACK",
         kind::RESET => "RESET",
+        kind::BYE => "BYE",
         _ => return None,
     })
 }

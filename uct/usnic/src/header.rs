@@ -31,6 +31,8 @@ pub mod kind {
     pub const HELLO_ACK: u8 = 6;
     /// The connection of the datagram that this one answers does not exist.
     pub const RESET: u8 = 7;
+    /// The sender leaves: its connection ends.
+    pub const BYE: u8 = 8;
 }
 
 /// Bits of [`Header::flags`].
@@ -167,7 +169,7 @@ pub fn whole_len(header: &Header) -> Option<usize> {
         kind::ACK if usize::from(header.sack_words) <= MAX_SACK_WORDS => {
             HEADER + 8 * usize::from(header.sack_words)
         }
-        kind::PROBE | kind::RESET => HEADER,
+        kind::PROBE | kind::RESET | kind::BYE => HEADER,
         _ => return None,
     };
     Some(before + usize::from(header.len.get()))
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn wrong_shapes_are_refused() {
-        for (kind, rest) in [(0, 0), (8, 0), (kind::ACK, 1), (kind::FRAG, 31), (kind::CHUNK, 43)] {
+        for (kind, rest) in [(0, 0), (9, 0), (kind::ACK, 1), (kind::FRAG, 31), (kind::CHUNK, 43)] {
             let mut datagram = header(kind, 0).as_bytes().to_vec();
             datagram.resize(HEADER + rest, 0);
             seal(&mut datagram);

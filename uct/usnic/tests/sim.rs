@@ -256,6 +256,87 @@ fn a_loss_keeps_the_window_halved() {
 }
 
 #[test]
+fn a_goodbye_ends_the_connection_at_once() {
+    for times in [1, 2] {
+        let mut world = pair(CALM, plain);
+        world.watch = false;
+        world.send(0, 1, 1, 10);
+        world.send(1, 0, 2, 10);
+        run(&mut world, 10 * MS);
+        // What was sent before it arrives before it.
+        world.send(1, 0, 4, 300);
+        world.leave(1, 0, times);
+        world.send(0, 1, 6, 100_000);
+        run(&mut world, MS);
+        let dead: Vec<_> = world.nodes[0].received.dead.iter().map(|(_, node, why)| (*node, *why)).collect();
+        assert_eq!(dead, [(1, Death::Left)]);
+        assert!(world.nodes[0].received.whole.contains(&4));
+        // It may come back.
+        world.send(1, 0, 7, 10);
+        run(&mut world, 100 * MS);
+        assert!(world.nodes[0].received.whole.contains(&7));
+        assert_eq!(world.nodes[0].received.dead.len(), 1);
+    }
+}
+
+#[test]
+fn a_goodbye_waits_for_what_it_overtakes_and_a_lost_one_is_silence() {
+    let mut world = pair(CALM, plain);
+    world.watch = false;
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    world.network.cut_off[0] = true;
+    world.send(1, 0, 2, 10);
+    world.network.cut_off[0] = false;
+    world.leave(1, 0, 1);
+    run(&mut world, 90 * MS);
+    assert!(world.nodes[0].received.dead.is_empty(), "a segment is missing");
+    run(&mut world, 20 * MS);
+    assert_eq!(world.nodes[0].received.dead[0].2, Death::Left);
+
+    let mut world = pair(CALM, plain);
+    world.watch = false;
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    world.leave(1, 0, 0);
+    world.network.cut_off[1] = true;
+    world.send(0, 1, 2, 10);
+    run(&mut world, 10_000 * MS);
+    assert_eq!(world.nodes[0].received.dead[0].2, Death::Unresponsive);
+}
+
+/// A goodbye with other names, or of an earlier connection, ends nothing, and is not answered.
+#[test]
+fn a_forged_or_late_goodbye_changes_nothing() {
+    let mut world = pair(CALM, plain);
+    world.watch = false;
+    world.send(1, 0, 1, 10);
+    run(&mut world, 10 * MS);
+    let ep = world.nodes[1].module.find(0).unwrap();
+    let late = world.nodes[1].module.goodbye(ep).unwrap();
+    world.leave(1, 0, 1);
+    world.send(1, 0, 2, 10);
+    run(&mut world, 100 * MS);
+    assert_eq!(world.nodes[0].received.dead.len(), 1);
+    let ep = world.nodes[1].module.find(0).unwrap();
+    let good = world.nodes[1].module.goodbye(ep).unwrap();
+    let (now, node) = (world.now, &mut world.nodes[0]);
+    let mut forged = vec![late];
+    for at in 4..12 {
+        let mut wrong = good;
+        wrong[at] ^= 1;
+        usnic::seal(&mut wrong);
+        forged.push(wrong);
+    }
+    for datagram in forged {
+        assert!(node.module.on_datagram(now, &datagram, &mut node.received).is_none());
+    }
+    assert_eq!((node.received.dead.len(), node.module.peers()), (1, 1));
+    assert!(node.module.on_datagram(now, &good, &mut node.received).is_none());
+    assert_eq!(node.received.dead.len(), 2);
+}
+
+#[test]
 fn a_peer_in_the_place_of_another_is_noticed() {
     let mut world = pair(CALM, plain);
     world.watch = false;

@@ -30,6 +30,8 @@ pub(super) enum Timer {
     Keepalive,
     /// The request to connect is to be repeated.
     Hello,
+    /// A peer that has said goodbye is gone, whatever is missing.
+    Left,
 }
 
 /// Guests of the hotel.

@@ -71,6 +71,9 @@ pub(super) struct Endpoint {
     pub(super) reorder: Room,
     pub(super) alive: Room,
     pub(super) hello: Room,
+    pub(super) left: Room,
+    /// Number behind the last segment of a peer that has said goodbye.
+    pub(super) ends_at: Option<Seq>,
     pub(super) keepalive: Keepalive,
     pub(super) expecting: bool,
     pub(super) hellos: u32,
@@ -110,6 +113,8 @@ impl Endpoint {
             reorder: Room::NONE,
             alive: Room::NONE,
             hello: Room::NONE,
+            left: Room::NONE,
+            ends_at: None,
             keepalive: Keepalive::default(),
             expecting: false,
             hellos: 0,
@@ -124,6 +129,7 @@ impl Endpoint {
             Timer::Reorder => &mut self.reorder,
             Timer::Keepalive => &mut self.alive,
             Timer::Hello => &mut self.hello,
+            Timer::Left => &mut self.left,
         }
     }
 
@@ -144,6 +150,11 @@ impl Endpoint {
     /// Whether anything is awaited from the peer.
     pub(super) fn awaits(&self) -> bool {
         self.expecting || !self.window.is_empty() || !self.queue.is_empty()
+    }
+
+    /// Whether the peer has said goodbye, and all that it had sent before has arrived.
+    pub(super) fn has_left(&self) -> bool {
+        self.ends_at.is_some_and(|end| end == self.recv.last_in_order().add(1))
     }
 
     /// Begins to watch the peer: something is awaited from it.

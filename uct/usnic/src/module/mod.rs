@@ -62,6 +62,8 @@ pub enum Death {
     },
     /// Another module has taken the peer's place, or the peer has ended the connection.
     Restarted,
+    /// The peer has said goodbye.
+    Left,
     /// The peer broke the rules.
     Violation,
     /// [`Module::disconnect`].
@@ -286,6 +288,11 @@ impl Module {
     /// Segments that may be on their way to a peer at once, as far as the network is known.
     pub fn congestion_window(&self, ep: EpId) -> Option<u32> {
         Some(self.endpoint(ep)?.congestion.window())
+    }
+
+    /// Whether all that was sent to a peer is acknowledged, and nothing waits.
+    pub fn is_idle(&self, ep: EpId) -> bool {
+        self.endpoint(ep).is_none_or(|endpoint| endpoint.window.is_empty() && endpoint.queue.is_empty())
     }
 
     /// Segments in use, and segments made so far.

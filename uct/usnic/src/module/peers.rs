@@ -6,12 +6,15 @@ use super::core::{Core, Timer, blank_header, write_header};
 use super::endpoint::{Birth, Endpoint, State};
 use super::{Death, EpId, Module, Sink};
 use crate::fragment::Fragment;
-use crate::header::{FRAG_HEADER, HEADER, HELLO, Header, HelloBody, feature, kind, parse_hello};
+use crate::header::{FRAG_HEADER, HEADER, HELLO, Header, HelloBody, feature, kind, parse_hello, seal};
 use crate::recv_window::RecvWindow;
 use crate::segment::{SegState, Size};
 use crate::seq::Seq;
 use zerocopy::IntoBytes;
 
+/// Timers of an endpoint.
+const ALL_TIMERS: [Timer; 6] =
+    [Timer::Ack, Timer::Pace, Timer::Reorder, Timer::Keepalive, Timer::Hello, Timer::Left];
 /// Shortest MTU of a peer: what any network carries, less its own headers.
 pub(super) const MIN_MTU: u32 = 512;
 
@@ -32,6 +35,22 @@ impl Module {
         if let Some(index) = self.index(ep) {
             self.kill(index, Death::Disconnected, sink);
         }
+    }
+
+    /// Goodbye to a peer, for an owner that leaves: to be sent behind everything else, once. The peer's
+    /// operations end with it. If it is lost, the peer learns by silence. `None`: there is no connection.
+    pub fn goodbye(&self, ep: EpId) -> Option<[u8; HEADER]> {
+        let endpoint = self.endpoint(ep).filter(|endpoint| endpoint.state == State::Open)?;
+        let mut header = blank_header(kind::BYE, 0);
+        header.dst.set(endpoint.remote);
+        header.src.set(endpoint.id.0);
+        header.seq.set(endpoint.window.next().0);
+        header.ack.set(endpoint.recv.last_in_order().0);
+        header.needless.set(endpoint.needless_to_tell());
+        let mut datagram = [0; HEADER];
+        datagram.copy_from_slice(header.as_bytes());
+        seal(&mut datagram);
+        Some(datagram)
     }
 
     fn new_endpoint(&mut self, node: u64) -> Option<usize> {
@@ -103,7 +122,7 @@ impl Module {
         self.free.push(index as u32);
         let core = &mut self.core;
         core.stats.deaths += 1;
-        for timer in [Timer::Ack, Timer::Pace, Timer::Reorder, Timer::Keepalive, Timer::Hello] {
+        for timer in ALL_TIMERS {
             endpoint.stop_timer(core, timer);
         }
         for id in endpoint.window.drain() {

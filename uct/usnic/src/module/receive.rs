@@ -2,7 +2,7 @@
 //! carry piggy-backed ACKs which may need to be processed"*, *"Both have sequence numbers which must be
 //! processed and may result in dropping the packet and/or queueing an ACK to the sender"* (Receive dataflow).
 
-use super::core::{Core, blank_header};
+use super::core::{Core, Timer, blank_header};
 use super::endpoint::{Endpoint, State};
 use super::{Death, EpId, Module, Sink};
 use crate::ack::Need;
@@ -49,7 +49,7 @@ impl Module {
                 Known::NotYet => self.core.stats.unknown += 1,
                 Known::Not => {
                     self.core.stats.unknown += 1;
-                    return (header.kind != kind::RESET).then(|| reset(header));
+                    return (!matches!(header.kind, kind::RESET | kind::BYE)).then(|| reset(header));
                 }
             },
         }
@@ -77,12 +77,21 @@ impl Module {
                 endpoint.on_ack(core, now, header, &[])
             }
             kind::ACK => endpoint.on_ack(core, now, header, rest),
+            kind::BYE => {
+                // What it has overtaken is waited for, but not for long: nobody may be there to send it again.
+                endpoint.ends_at = Some(Seq(header.seq.get()));
+                let due = now + core.config.first_rto;
+                endpoint.set_timer(core, Timer::Left, due);
+                endpoint.on_ack(core, now, header, &[])
+            }
             _ => {
                 endpoint.on_ack(core, now, header, &[]) && endpoint.on_segment(core, now, header, rest, sink)
             }
         };
         if !is_good {
             self.kill(index, Death::Violation, sink);
+        } else if endpoint.has_left() {
+            self.kill(index, Death::Left, sink);
         }
     }
 

@@ -52,6 +52,7 @@ impl Module {
             }
             Timer::Keepalive => self.on_keepalive(now, index, sink),
             Timer::Hello => self.on_hello_timer(now, index, sink),
+            Timer::Left => self.kill(index, Death::Left, sink),
         }
     }
 

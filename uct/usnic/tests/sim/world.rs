@@ -86,6 +86,16 @@ impl World {
         self.pump(from);
     }
 
+    /// Says goodbye for a node, as often as told, and ends its connection.
+    pub fn leave(&mut self, from: usize, to: usize, times: usize) {
+        let node = &mut self.nodes[from];
+        let ep = node.module.find(to as u64).expect("a connection");
+        let bye = node.module.goodbye(ep).expect("an open connection");
+        (0..times).for_each(|_| self.network.send(&mut self.rand, self.now, (from, to), false, &bye));
+        let node = &mut self.nodes[from];
+        node.module.disconnect(ep, &mut node.received);
+    }
+
     fn post(&mut self, from: usize, posted: Posted) {
         if self.slow_channel {
             let due = self.now + self.rand.below(30_000);

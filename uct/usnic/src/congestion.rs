@@ -257,7 +257,10 @@ mod tests {
             }
             now += 1_000;
         }
-        assert!((12..=18).contains(&sent), "two round trips of five segments, a quarter more, a burst: {sent}");
+        assert!(
+            (12..=18).contains(&sent),
+            "two round trips of five segments, a quarter more, a burst: {sent}"
+        );
     }
 
     #[test]

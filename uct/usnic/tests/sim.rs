@@ -213,7 +213,11 @@ fn a_peer_that_is_not_scheduled_for_a_while_costs_no_window() {
                 run(&mut world, 300 * MS);
                 assert!(world.nodes[1].received.whole.contains(&id));
                 let stats = world.nodes[0].module.stats();
-                assert!(window(&world) >= before, "{} of {before} after {stall} ms: {stats:?}", window(&world));
+                assert!(
+                    window(&world) >= before,
+                    "{} of {before} after {stall} ms: {stats:?}",
+                    window(&world)
+                );
             }
             let stats = *world.nodes[0].module.stats();
             assert_eq!(stats.window_halved > 0, sleeper == 1, "{stats:?}");

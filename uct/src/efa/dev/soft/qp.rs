@@ -146,6 +146,7 @@ impl<L: Link> Qp<L> {
             next_due: Cell::new(u64::MAX),
             scatter: RefCell::default(),
         });
+        core.dev.link.on_qp_created();
         core.send_cq.attach_sender(&core);
         core.recv_cq.attach_receiver(&core);
         let weak = Rc::downgrade(&core);
@@ -193,6 +194,7 @@ impl<L: Link> Drop for Qp<L> {
         // In a forked child the numbers are the parent's.
         if qp.dev.link.is_owner_process() {
             qp.dev.release_qpn(qp.rx.qpn());
+            qp.dev.link.on_qp_destroyed();
         }
     }
 }

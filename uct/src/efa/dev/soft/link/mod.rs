@@ -287,6 +287,10 @@ pub trait Link: Clone + Send + Sync + 'static {
     /// Gives up what is pending for the local queue pair `qpn`: memory of its requests is not touched any
     /// more, and no outcome comes.
     fn give_up_pending(&self, _qpn: u16) {}
+    /// Takes a queue pair that was created.
+    fn on_qp_created(&self) {}
+    /// Takes a queue pair that was destroyed, after what was pending for it was given up.
+    fn on_qp_destroyed(&self) {}
     /// Waits until no thread of the link's copies from or to memory whose key was just removed.
     fn await_copies(&self) {}
 }

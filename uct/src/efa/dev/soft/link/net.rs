@@ -231,6 +231,18 @@ impl Link for Net {
         }
     }
 
+    fn on_qp_created(&self) {
+        if let Some(udp) = &self.udp {
+            udp.on_qp_created();
+        }
+    }
+
+    fn on_qp_destroyed(&self) {
+        if let Some(udp) = &self.udp {
+            udp.on_qp_destroyed();
+        }
+    }
+
     fn await_copies(&self) {
         if let Some(udp) = &self.udp {
             udp.await_copies();

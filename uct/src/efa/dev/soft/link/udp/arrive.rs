@@ -97,6 +97,7 @@ fn cause_of(death: Death) -> &'static str {
         Death::Unresponsive => "it no longer answers",
         Death::Undelivered { .. } => "its path drops long datagrams",
         Death::Restarted => "another process is at its address now",
+        Death::Left => "it has left",
         Death::Violation => "it breaks the rules of the protocol",
         Death::Disconnected => "the connection was closed here",
     }
@@ -112,7 +113,7 @@ impl Sink for State {
         let status = match why {
             Death::Unreachable => DevStatus::Unreachable,
             Death::Unresponsive | Death::Undelivered { .. } => DevStatus::Unresponsive,
-            Death::Restarted => DevStatus::BadDestQpn,
+            Death::Restarted | Death::Left => DevStatus::BadDestQpn,
             Death::Violation => DevStatus::BadStatus,
             Death::Disconnected => DevStatus::RemoteAbort,
         };

@@ -314,6 +314,26 @@ impl Udp {
         }
     }
 
+    /// Takes a queue pair that was created.
+    pub(super) fn on_qp_created(&self) {
+        if self.0.pid == proc::pid() {
+            self.0.nic().state.qps += 1;
+        }
+    }
+
+    /// Takes a queue pair that was destroyed. With the last one of all contexts the NIC leaves its peers.
+    pub(super) fn on_qp_destroyed(&self) {
+        if self.0.pid != proc::pid() {
+            return;
+        }
+        let mut nic = self.0.nic();
+        nic.state.qps = nic.state.qps.saturating_sub(1);
+        if nic.state.qps == 0 {
+            let now = self.0.now();
+            nic.leave(now);
+        }
+    }
+
     /// Waits until no thread copies to or from memory of this process whose key is gone.
     pub(super) fn await_copies(&self) {
         if self.0.pid == proc::pid() {

@@ -193,13 +193,38 @@ impl Nic {
             return;
         }
         let Some(reset) = self.module.on_datagram(now, datagram, &mut self.state) else { return };
+        self.send_header(now, node, from, &reset);
+    }
+
+    /// Sends a datagram without a number, once. With sessions it is sealed for that node.
+    fn send_header(&mut self, now: u64, node: Option<u64>, to: SocketAddr, bytes: &[u8; HEADER]) {
         let Some((node, auth)) = node.zip(self.auth.as_mut()) else {
-            self.socket.send(&[(from, &reset)]);
+            self.socket.send(&[(to, bytes)]);
             return;
         };
         let mut sealed = [0; HEADER + OVERHEAD];
-        if let Ok(len) = auth.seal(now, node, &reset, &mut sealed) {
-            self.socket.send(&[(from, &sealed[..len])]);
+        if let Ok(len) = auth.seal(now, node, bytes, &mut sealed) {
+            self.socket.send(&[(to, &sealed[..len])]);
+        }
+    }
+
+    /// Says goodbye to all peers, behind the verdicts that they wait for: the last queue pair is gone. Segments
+    /// on their way are still sent again, by the thread.
+    pub fn leave(&mut self, now: u64) {
+        self.state.now = now;
+        self.send_all_verdicts(now);
+        self.flush(now);
+        let peers: Vec<_> = self.state.peers.iter().map(|(ep, peer)| (*ep, peer.iid, peer.addr)).collect();
+        for (ep, iid, addr) in peers {
+            let Some(goodbye) = self.module.goodbye(ep) else { continue };
+            if !self.losses.next() {
+                self.send_header(now, Some(iid), addr, &goodbye);
+            }
+            if self.module.is_idle(ep) {
+                self.module.disconnect(ep, &mut self.state);
+            } else if let Some(peer) = self.state.peers.get_mut(&ep) {
+                peer.was_left = true;
+            }
         }
     }
 
@@ -334,8 +359,12 @@ impl Nic {
 
     /// Connection to a device, asked for if there is none.
     fn connect(&mut self, now: u64, iid: u64) -> Result<EpId, TryOutcome> {
-        if let Some(ep) = self.state.by_iid.get(&iid) {
-            return Ok(*ep);
+        if let Some(&ep) = self.state.by_iid.get(&iid) {
+            if self.state.peers.get(&ep).is_none_or(|peer| !peer.was_left) {
+                return Ok(ep);
+            }
+            // The peer has ended this connection.
+            self.module.disconnect(ep, &mut self.state);
         }
         let addr = self.state.addr_of(iid).ok_or(TryOutcome::Done(DevStatus::Unreachable))?;
         let ep = self.module.connect(now, iid).ok_or(TryOutcome::Busy)?;

@@ -34,6 +34,8 @@ pub(super) struct Peer {
     pub to_serve: VecDeque<SlotId>,
     /// Reads that it has asked for, begun or not.
     pub serving: u32,
+    /// It was told goodbye, and segments to it are on their way.
+    pub was_left: bool,
     /// Listed in [`State::dirty`].
     dirty: bool,
 }
@@ -51,6 +53,8 @@ pub(super) struct State {
     /// Time between two attempts at a receiver that is not ready, ns.
     pub rnr_interval: u64,
     pub locals: Locals,
+    /// Queue pairs of this process.
+    pub qps: u32,
     /// Addresses of devices.
     pub nodes: NodeTable,
     /// Device that spoke last, and from where.
@@ -80,6 +84,7 @@ impl State {
             mtu,
             rnr_interval,
             locals: Locals::default(),
+            qps: 0,
             nodes: NodeTable::new(ip, MOST_NODES),
             last_sender: (0, NOWHERE),
             peers: FxHashMap::default(),
@@ -138,6 +143,7 @@ impl State {
             verdicts: Vec::new(),
             to_serve: VecDeque::new(),
             serving: 0,
+            was_left: false,
             dirty: false,
         };
         self.peers.insert(ep, peer);

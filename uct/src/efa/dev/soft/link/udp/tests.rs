@@ -380,6 +380,46 @@ fn a_peer_that_computes_is_served_by_its_thread() {
 }
 
 #[test]
+fn the_last_queue_pair_says_goodbye() {
+    let secret = SecretFile::new("the-secret-of-a-job-that-ends");
+    // Devices that no other test has: the counters are theirs.
+    for more in [&[("SOFTEFA_UDP_MTU", "1301")][..], &[("SOFTEFA_SECRET_FILE", secret.path())]] {
+        let (a, b) = pair(more);
+        let init = QpInit {
+            kind: QpKind::Srd,
+            send_depth: 16,
+            recv_depth: 16,
+            qkey: QKEY,
+            rnr_retry: 7,
+            unsolicited_write_recv: false,
+        };
+        let other = b.dev.create_qp(&b.pd, &b.cq, &b.cq, &init).unwrap();
+        let deaths = || a.dev.link().udp().unwrap().stats().0.deaths;
+        let to = Dest { qpn: other.qpn(), ..a.to(&b) };
+        let _back = b.to(&a);
+        other.recv(1, b.sge(0, 100)).unwrap();
+        a.qp.send(&to, 2, &[a.sge(0, 100)], None).unwrap();
+        assert_eq!(wait(&a, &b, 1).0.status, DevStatus::Ok);
+        // It waits for a receive, with or without the first queue pair.
+        a.qp.send(&to, 3, &[a.sge(0, 100)], None).unwrap();
+        drop(b.qp);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            assert!(a.poll().is_empty());
+        }
+        assert_eq!(deaths(), 0, "a queue pair is left");
+        drop(other);
+        let start = Instant::now();
+        let mut done = Vec::new();
+        while done.is_empty() || deaths() == 0 {
+            done.extend(a.poll());
+            assert!(start.elapsed() < Duration::from_secs(3), "it learns by silence only: {done:?}");
+        }
+        assert_eq!((done[0].wr_id, done[0].status, deaths()), (3, DevStatus::BadDestQpn, 1));
+    }
+}
+
+#[test]
 fn a_destroyed_queue_pair_leaves_nothing_that_writes() {
     let (a, b) = pair(&[]);
     let (to, _back) = (a.to(&b), b.to(&a));

@@ -1,7 +1,7 @@
 
 -- Datagrams of the UDP link. What a system captures before it has cut it holds several.
 local link = Proto("efa_udp", "Software EFA device over UDP")
-local kinds = { "FRAG", "CHUNK", "ACK", "PROBE", "HELLO", "HELLO_ACK", "RESET",
+local kinds = { "FRAG", "CHUNK", "ACK", "PROBE", "HELLO", "HELLO_ACK", "RESET", "BYE",
   [0x40] = "SEALED", [0x41] = "AUTH_HELLO", [0x42] = "AUTH_COOKIE", [0x43] = "AUTH_REQUEST", [0x44] = "AUTH_ACCEPT", [0x45] = "AUTH_UNKNOWN" }
 local link_ops = { "SEND", "WRITE", "READ", "READ_DATA", "VERDICTS" }
 local u = {
@@ -9,6 +9,8 @@ local u = {
   due = ProtoField.bool("efa_udp.ack_due", "acknowledgement due", 8, nil, 1),
   abort = ProtoField.bool("efa_udp.abort", "fragment given up", 8, nil, 2),
   repeated = ProtoField.bool("efa_udp.repeated", "a segment came again", 8, nil, 4),
+  again = ProtoField.bool("efa_udp.again", "sent again", 8, nil, 8),
+  needless = ProtoField.uint16("efa_udp.needless", "segments sent again for nothing", base.DEC),
   dst = ProtoField.uint32("efa_udp.dst", "connection at the receiver", base.HEX),
   src = ProtoField.uint32("efa_udp.src", "connection at the sender", base.HEX),
   seq = ProtoField.uint32("efa_udp.seq", "sequence number", base.DEC),
@@ -31,11 +33,11 @@ for _, one in pairs(u) do link_fields[#link_fields + 1] = one end
 link.fields = link_fields
 
 local HEADER, OP_HEAD = 28, 32
-local extra = { OP_HEAD, 12 + OP_HEAD, 0, 0, 36, 36, 0 }
+local extra = { OP_HEAD, 12 + OP_HEAD, 0, 0, 36, 36, 0, 0 }
 
 -- Bytes of the datagram at `at`; nil if none is there.
 local function whole_len(buf, at)
-  if buf:len() < at + HEADER or buf(at, 1):uint() ~= 1 or buf(at + 22, 2):uint() ~= 0 then return nil end
+  if buf:len() < at + HEADER or buf(at, 1):uint() ~= 1 then return nil end
   local kind = buf(at + 1, 1):uint()
   if not extra[kind] then return nil end
   local words = kind == 3 and buf(at + 3, 1):uint() * 8 or 0
@@ -61,12 +63,13 @@ local function datagram(buf, root)
   local seq, ack = buf(12, 4):le_uint(), buf(16, 4):le_uint()
   local tree = root:add(link, buf)
   tree:add(u.kind, buf(1, 1))
-  for _, flag in ipairs({ u.due, u.abort, u.repeated }) do tree:add(flag, buf(2, 1)) end
+  for _, flag in ipairs({ u.due, u.abort, u.repeated, u.again }) do tree:add(flag, buf(2, 1)) end
   tree:add_le(u.dst, buf(4, 4))
   tree:add_le(u.src, buf(8, 4))
   tree:add_le(u.seq, buf(12, 4))
   tree:add_le(u.ack, buf(16, 4))
   tree:add_le(u.len, buf(20, 2))
+  tree:add_le(u.needless, buf(22, 2))
   tree:add_le(u.check, buf(24, 4))
   local text = string.format("%s seq %u ack %u", kinds[kind], seq, ack)
   local at = HEADER

@@ -75,8 +75,8 @@ pub struct Header {
     pub ack: U32,
     /// Bytes behind the headers.
     pub len: U16,
-    /// Segments with [`flag::AGAIN`] that had arrived before, counted modulo 2¹⁶; 0 to a peer that does not
-    /// take it.
+    /// Segments with [`flag::AGAIN`] that had arrived before, counted modulo 2¹⁶; 0 to a peer that does
+    /// not take it.
     pub needless: U16,
     /// Checksum of the datagram, with this field as zero.
     pub check: U32,

@@ -245,7 +245,7 @@ fn a_pace_ends_and_costs_few_calls() {
     assert!(stats.pace_stalls * 16 < stats.sent, "{stats:?}");
 }
 
-/// What was lost is not taken for a pause of the peer, also where the network repeats datagrams.
+/// A loss is not taken for a pause of the peer, also where the network repeats datagrams.
 #[test]
 fn a_loss_keeps_the_window_halved() {
     for duplicate in [0, 10] {

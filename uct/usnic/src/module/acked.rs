@@ -113,8 +113,8 @@ impl Endpoint {
         (is_late && segment.tries > config.resends).then_some(segment.len)
     }
 
-    /// Takes the peer's count of segments that were sent again for nothing. If all of a recovery were, nothing
-    /// was lost: the peer, or this side, was not scheduled for a while. Then the window is as before.
+    /// Takes the peer's count of segments that were sent again for nothing. If all of a recovery were,
+    /// nothing was lost: the peer, or this side, was not scheduled for a while. Then the window is as before.
     fn on_needless(&mut self, core: &mut Core, count: u16) {
         let more = count.wrapping_sub(self.needless);
         if more == 0 || more > i16::MAX as u16 {

@@ -78,7 +78,7 @@ impl Module {
             }
             kind::ACK => endpoint.on_ack(core, now, header, rest),
             kind::BYE => {
-                // What it has overtaken is waited for, but not for long: nobody may be there to send it again.
+                // What it has overtaken is waited for, not for long: nobody may be there to send it again.
                 endpoint.ends_at = Some(Seq(header.seq.get()));
                 let due = now + core.config.first_rto;
                 endpoint.set_timer(core, Timer::Left, due);

@@ -21,8 +21,8 @@ use zerocopy::IntoBytes;
 
 /// Datagrams after which one call takes in no more: the program waits meanwhile.
 const RECV_ENOUGH: usize = 128;
-/// Datagrams that are taken in after a pause, before timers are looked at: among them are acknowledgements, and
-/// what they acknowledge is not to be sent again.
+/// Datagrams that are taken in after a pause, before timers are looked at: acknowledgements are among them,
+/// and what they acknowledge is not to be sent again.
 const RECV_AFTER_PAUSE: usize = 8192;
 /// Time without a call that is a pause, ns.
 const PAUSE_NS: u64 = 1_000_000;
@@ -208,7 +208,7 @@ impl Nic {
         }
     }
 
-    /// Says goodbye to all peers, behind the verdicts that they wait for: the last queue pair is gone. Segments
+    /// Says goodbye to all peers, behind the verdicts that they wait for: no queue pair is left. Segments
     /// on their way are still sent again, by the thread.
     pub fn leave(&mut self, now: u64) {
         self.state.now = now;

@@ -95,10 +95,15 @@ def ends(sender, limit, status, within):
     return f"the request ends with `{status}` after {longest:.1f} s"
 
 
+def under_way():
+    """Lets a sender connect and send."""
+    time.sleep(slowness())
+
+
 def killed(hosts):
     server, to = hosts.serve()
     sender = hosts.send(to, 30)
-    time.sleep(1)
+    under_way()
     server.kill()
     return ends(sender, 40, "Unresponsive", 9)
 
@@ -106,7 +111,7 @@ def killed(hosts):
 def cut_off(hosts):
     _, to = hosts.serve()
     sender = hosts.send(to, 30)
-    time.sleep(1)
+    under_way()
     hosts.ip(1, "link", "set", "join0", "down")
     return ends(sender, 40, "Unresponsive", 9)
 
@@ -114,7 +119,7 @@ def cut_off(hosts):
 def cut_off_shortly(hosts):
     server, to = hosts.serve()
     sender = hosts.send(to, 6)
-    time.sleep(1)
+    under_way()
     hosts.ip(1, "link", "set", "join0", "down")
     time.sleep(2)
     hosts.ip(1, "link", "set", "join0", "up")
@@ -124,7 +129,7 @@ def cut_off_shortly(hosts):
 def stopped(hosts, seconds, sending):
     server, to = hosts.serve()
     sender = hosts.send(to, sending)
-    time.sleep(1)
+    under_way()
     server.send_signal(signal.SIGSTOP)
     time.sleep(seconds)
     server.send_signal(signal.SIGCONT)
@@ -147,7 +152,7 @@ def replaced(hosts, **keys):
     """Another process takes the place of the receiver, whose port it gets."""
     server, to = hosts.serve(SOFTEFA_UDP_PORTS="47100")
     sender = hosts.send(to, 30)
-    time.sleep(1)
+    under_way()
     server.kill()
     server.wait()
     server, to = hosts.serve(SOFTEFA_UDP_PORTS="47100", **keys)
@@ -196,7 +201,7 @@ def address_changed(hosts):
     """The other host gets another hardware address, as when another machine takes over."""
     server, to = hosts.serve()
     sender = hosts.send(to, 6)
-    time.sleep(1)
+    under_way()
     hosts.ip(1, "link", "set", "join0", "down")
     hosts.ip(1, "link", "set", "join0", "address", "02:00:00:00:77:02")
     hosts.ip(1, "link", "set", "join0", "up")
@@ -209,7 +214,7 @@ def route_changed(hosts):
     for host in (0, 1):
         hosts.ip(host, "link", "set", "join1", "up")
     sender = hosts.send(to, 4)
-    time.sleep(1)
+    under_way()
     for host in (0, 1):
         hosts.ip(host, "route", "replace", f"{IPS[1 - host]}/32", "dev", "join1", "src", IPS[host])
     return goes_on(sender, server, 20, 3)

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use ::ucs::Status;
-use ::ucs::config::Source;
+use ::ucs::config::{Source, check_key};
 
 use crate::context::text_of;
 use crate::entry::{CStatus, invalid};
@@ -54,9 +54,10 @@ entry! {
         from_handle(config).map(drop)
     }
 
-    /// Sets a value; the name is without `UCX_`.
+    /// Sets a value; the name is without `UCX_`. A bad value is refused at once, and changes nothing. A name that
+    /// only UCX has, or nobody, is taken.
     fn ucp_config_modify(config: *mut Config, name: *const c_char, value: *const c_char) -> CStatus {
-        checked(config)?;
+        let known = checked(config)?;
         if name.is_null() || value.is_null() {
             return Err(invalid("ucp_config_modify: name or value is null"));
         }
@@ -64,8 +65,11 @@ entry! {
         let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
         let (name, value) = (name.to_str().ok(), value.to_str().ok());
         let (name, value) = name.zip(value).ok_or_else(|| invalid("ucp_config_modify: name or value is no UTF-8"))?;
+        let name = format!("UCX_{name}");
+        let changed = known.source.clone().with(&name, value);
+        check_key(&changed, &name, &ucp::Context::tables()).map_err(|error| invalid(&error.to_string()))?;
         // SAFETY: the handle is checked, and the program uses a configuration in one thread at a time.
-        unsafe { &mut (*config).source }.set(&format!("UCX_{name}"), value);
+        unsafe { (*config).source = changed };
         Ok(())
     }
 

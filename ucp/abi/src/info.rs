@@ -53,6 +53,11 @@ pub(crate) fn print_config(
         for table in ucp::Context::tables() {
             print(&mut text, table, source, detail).map_err(|_| Status::NoMemory)?;
         }
+        // Consumers read back what they have set.
+        for name in source.unused_keys(&ucp::Context::tables()) {
+            let value = source.lookup(name).map_or("", |(value, _)| value);
+            _ = writeln!(text, "{name}={value}");
+        }
     }
     write(stream, &text)
 }

@@ -49,11 +49,16 @@ pub struct TableDesc {
 impl TableDesc {
     /// Checks every value `source` has for this table without making the struct.
     pub fn check(&self, source: &Source) -> Result<(), ConfigError> {
-        self.keys.iter().try_for_each(|key| {
-            let Some((value, origin)) = source.lookup(key.name) else { return Ok(()) };
-            source.check_text(key.name)?;
-            (key.validate)(value).map_err(|expected| bad_value(key, value, origin, expected))
-        })
+        self.keys.iter().try_for_each(|key| key.check(source))
+    }
+}
+
+impl KeyDesc {
+    /// Checks the value that `source` has for this key.
+    pub fn check(&self, source: &Source) -> Result<(), ConfigError> {
+        let Some((value, origin)) = source.lookup(self.name) else { return Ok(()) };
+        source.check_text(self.name)?;
+        (self.validate)(value).map_err(|expected| bad_value(self, value, origin, expected))
     }
 }
 

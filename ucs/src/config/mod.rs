@@ -38,7 +38,7 @@ pub use dump::{Detail, Effective, effective, print};
 pub use lint::lint;
 pub use parse::{Auto, ConfigValue, MAX_TIME, parse_size};
 pub use source::{ConfigError, Origin, Source, SourceConfig, UnknownKey};
-pub use undeclared::{is_first_report, is_ucx_name, report_undeclared};
+pub use undeclared::{check_key, is_first_report, is_ucx_name, report_undeclared};
 
 #[cfg(test)]
 mod tests;

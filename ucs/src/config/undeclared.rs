@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::decl::{Table, TableDesc};
+use super::parse::parse_size;
 use super::source::{ConfigError, Source, SourceConfig, UnknownKey};
 
 /// Configuration names of UCX 1.13.1 and of UCX HEAD of August 2026 (9466d104), one a line, sorted.
@@ -64,6 +65,22 @@ pub fn report_undeclared(source: &Source, tables: &[&TableDesc]) -> Result<(), C
         }
     }
     Ok(())
+}
+
+/// Checks the value that `source` has for the key `name`, as the table that declares it does. A setting of UCX
+/// that no table declares is checked if it is a segment size, which every release writes alike.
+pub fn check_key(source: &Source, name: &str, tables: &[&TableDesc]) -> Result<(), ConfigError> {
+    if let Some(key) = tables.iter().flat_map(|table| table.keys).find(|key| key.name == name) {
+        return key.check(source);
+    }
+    let known = ucx_names().find(|known| *known == name && known.ends_with("SEG_SIZE"));
+    match (known, source.lookup(name)) {
+        (Some(key), Some((value, origin))) if value != "auto" && parse_size(value).is_none() => {
+            let expected = "a size in bytes, as 8k or 2m".to_owned();
+            Err(ConfigError::BadValue { key, value: value.to_owned(), origin, expected })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether this is the process's first call with this text: for messages that are logged once.

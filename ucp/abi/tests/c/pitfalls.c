@@ -248,6 +248,16 @@ static void configurations(void)
     ucp_cleanup(context);
     CHECK(ucp_config_read(NULL, NULL, &config) == UCS_OK);
     CHECK(ucp_config_modify(config, "TLS", "self") == UCS_OK);
+    CHECK(ucp_config_modify(config, "RNDV_THRESH", "many") == UCS_ERR_INVALID_PARAM);
+    CHECK(ucp_config_modify(config, "SEG_SIZE", "many") == UCS_ERR_INVALID_PARAM);
+    CHECK(ucp_config_modify(config, "SEG_SIZE", "3M") == UCS_OK);
+    text   = NULL;
+    stream = open_memstream(&text, &size);
+    ucp_config_print(config, stream, NULL, UCS_CONFIG_PRINT_CONFIG);
+    fclose(stream);
+    CHECK(strstr(text, "UCX_TLS=self\n") != NULL && strstr(text, "UCX_SEG_SIZE=3M\n") != NULL);
+    CHECK(strstr(text, "UCX_RNDV_THRESH=8k\n") != NULL && strstr(text, "UCX_MEMTYPE_CACHE=n\n") != NULL);
+    free(text);
     CHECK(ucp_init(&params, config, &context) == UCS_OK);
     ucp_config_release(config);
     ucp_cleanup(context);

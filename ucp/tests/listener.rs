@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::{bytes, context, spin};
 use ucp::{
-    ConnRequest, ConnectError, ConnectFailure, ConnectParams, Context, Ep, EpParams, Error, ErrorMode,
-    Listener, Source, TAG_MASK_FULL, WaitStatus, Worker,
+    AmProto, ConnRequest, ConnectError, ConnectFailure, ConnectParams, Context, Ep, EpParams, Error,
+    ErrorMode, Listener, Source, TAG_MASK_FULL, WaitStatus, Worker,
 };
 
 type Requests = Rc<RefCell<Vec<ConnRequest>>>;
@@ -68,6 +68,52 @@ fn client_and_server_exchange_messages(tls: &str) {
     drop(listener);
     exchange((&client, &ep), &server);
     assert_eq!((client.diagnostics().requests(), server.diagnostics().requests()), (0, 0));
+}
+
+/// Two connections between two workers, or of a worker to itself: active messages and their answers stay on
+/// the connection on which they were sent.
+fn connections_keep_their_messages(tls: &str, to_itself: bool) {
+    let context = context(tls);
+    let server = context.worker().unwrap();
+    let client = if to_itself { server.clone() } else { context.worker().unwrap() };
+    let (listener, requests) = listen_at(&server, v4());
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    let log = answers.clone();
+    client.set_am_handler(2, move |message| {
+        log.borrow_mut().push((message.connection(), message.header()[0]));
+    });
+    // The server answers on the endpoint of the message, by name of the connection that it has accepted.
+    server.set_am_handler(1, |message| {
+        let reply = message.reply_ep().expect("the sender is known");
+        assert_eq!(reply.connection(), message.connection());
+        reply.am_send(2, message.header(), Vec::new()).detach();
+    });
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let ep = connect(&client, listener.local_addr());
+        spin(&[&client, &server], &mut || !requests.borrow().is_empty());
+        let request = requests.borrow_mut().pop().unwrap();
+        ends.push((ep, server.accept(request, EpParams::default()).unwrap()));
+    }
+    let mut numbers: Vec<u32> =
+        ends.iter().flat_map(|(one, other)| [one.connection(), other.connection()]).collect();
+    assert!(numbers.iter().all(|number| *number != 0));
+    if to_itself {
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 4, "each end has a number of its own");
+    }
+    for (at, (ep, _)) in ends.iter().enumerate() {
+        for long in [false, true] {
+            ep.am_send_with(AmProto::Auto, 1, &[at as u8], vec![0; if long { 100_000 } else { 8 }]).detach();
+        }
+    }
+    spin(&[&client, &server], &mut || answers.borrow().len() == 4);
+    for (connection, at) in answers.borrow().iter() {
+        assert_eq!(*connection, ends[usize::from(*at)].0.connection());
+    }
+    client.clear_am_handler(2);
+    server.clear_am_handler(1);
 }
 
 /// One listener, a worker of another thread that accepts, and clients of several threads.
@@ -427,7 +473,16 @@ fn nothing_keeps_a_worker_alive() {
     }
 }
 
+fn two_connections_between_two_workers(tls: &str) {
+    connections_keep_their_messages(tls, false);
+}
+
+fn two_connections_of_a_worker_to_itself(tls: &str) {
+    connections_keep_their_messages(tls, true);
+}
+
 on! {
-    [client_and_server_exchange_messages other_workers_accept failures_are_told_apart]
+    [client_and_server_exchange_messages other_workers_accept failures_are_told_apart
+     two_connections_between_two_workers two_connections_of_a_worker_to_itself]
     posix: "posix", soft: "soft", several: "self,posix,cma,efa",
 }

@@ -107,15 +107,26 @@ pub(crate) fn add_unnamed_ep(worker: &Worker, ep: ucp::Ep) -> *mut Ep {
     add_ep(worker, ep, new_link(), Named::default())
 }
 
+/// Number of the peer of an endpoint that is not connected yet.
+const NO_PEER: ucp::PeerId = ucp::PeerId(u32::MAX);
+
 /// Endpoint for answers to a peer, inside the lock; null if there is none.
 pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
-    let from = message.from().0;
+    let connection = message.connection();
+    let from = (message.from(), connection);
     if let Some(known) = worker.reply_eps.borrow().get(&from) {
         return *known;
     }
-    // The program's own endpoint to the peer, as in UCX, else one of this library.
-    let of_peer = |ep: &*mut Ep| given(*ep).is_ok_and(|ep| ep.ep.peer().0 == from);
-    let own = worker.eps.borrow().iter().copied().find(of_peer);
+    // The program's own endpoint, as in UCX: that of the connection, else one to the peer. Else one of this
+    // library.
+    let of_connection = |ep: &*mut Ep| given(*ep).is_ok_and(|ep| ep.ep.connection() == connection);
+    let of_peer = |ep: &*mut Ep| given(*ep).is_ok_and(|ep| ep.ep.peer() == from.0);
+    let of_sender = |ep: &*mut Ep| match connection {
+        0 => of_peer(ep),
+        // The peer may send before this worker has its address.
+        _ => of_connection(ep) && (of_peer(ep) || given(*ep).is_ok_and(|ep| ep.ep.peer() == NO_PEER)),
+    };
+    let own = worker.eps.borrow().iter().copied().find(of_sender);
     if let Some(own) = own {
         worker.reply_eps.borrow_mut().insert(from, own);
         return own;

@@ -34,7 +34,7 @@ pub(crate) struct Worker {
     /// Endpoints that the program has not closed. Freed with the worker.
     pub(crate) eps: RefCell<HashSet<*mut Ep>>,
     /// Endpoints made to answer senders, by the number of the peer.
-    pub(crate) reply_eps: RefCell<HashMap<u32, *mut Ep>>,
+    pub(crate) reply_eps: RefCell<HashMap<(ucp::PeerId, u32), *mut Ep>>,
     pub(crate) am: AmState,
     pub(crate) streams: StreamState,
     /// Requests of `ucp_request_alloc`. Freed behind the engine, which looks at those that run.

@@ -95,7 +95,8 @@ pub unsafe fn am_send_now_raw(
     if total > POSTED_LEN || header.len() > AM_MAX_HEADER || ep.state().refusal.get().is_some() {
         return false;
     }
-    let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager, reply };
+    let connection = ep.state().peer_connection();
+    let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager, reply, connection };
     // SAFETY: the header is read in this call.
     let header = unsafe { SendBuf::new(header.as_ptr(), header.len()) };
     // SAFETY: this function's contract.

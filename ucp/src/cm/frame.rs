@@ -13,7 +13,7 @@
 //! worker, or REJECT. After ACCEPT the client sends CONFIRM and closes. OPEN takes the place of HELLO if
 //! neither side closes then: the end of the TCP connection tells the other side that this one has
 //! disconnected. Only these exchanges carry data of the program: in OPEN and ACCEPT behind the address, in
-//! REJECT alone.
+//! REJECT alone. In the others four bytes follow an address: the sender's number of the connection.
 
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 

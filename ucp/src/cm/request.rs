@@ -76,7 +76,9 @@ impl ConnRequest {
         self.client_id
     }
 
-    /// Data that the client has sent with its request to a [`SockCm`](crate::SockCm), in bytes as sent.
+    /// Data that the client has sent with its request to a [`SockCm`](crate::SockCm), in bytes as sent. A
+    /// client of [`Worker::connect_to`](crate::Worker::connect_to) has none: these are four bytes, its number
+    /// of the connection.
     pub fn data(&self) -> &[u8] {
         &self.data
     }

@@ -13,6 +13,7 @@ use crate::api::am::queue::ReceivedAm;
 use crate::api::am::send::{EAGER_MAX, RTS_LEN};
 use crate::api::am::tag::{AmKind, AmTag, POSTED_LEN};
 use crate::api::core::ended::LOST;
+use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
 use crate::api::data::view::RecvData;
@@ -61,6 +62,12 @@ impl AmMessage {
         AmTag::decode(self.tag).reply
     }
 
+    /// Number at this worker of the connection that the message belongs to ([`Ep::connection`]); 0 if the
+    /// sender's endpoint was made of an address.
+    pub fn connection(&self) -> u32 {
+        AmTag::decode(self.tag).connection
+    }
+
     /// Sender.
     pub fn from(&self) -> PeerId {
         self.from
@@ -106,9 +113,16 @@ impl AmMessage {
         &self.worker
     }
 
-    /// Returns an endpoint to the sender; `None` if the peer has failed or its address is unknown.
+    /// Returns an endpoint to the sender: the end at this worker of the connection that the message belongs
+    /// to, else a new one. `None` if the peer has failed or its address is unknown.
     pub fn reply_ep(&self) -> Option<Ep> {
-        ep_to(&self.worker, self.from)
+        // The peer may send before this worker has its address.
+        let is_of = |ep: &Rc<EpState>| ep.is_pending() || ep.peer() == self.from;
+        let of_connection = self.worker.core().cm.ep_of(self.connection()).filter(is_of);
+        match of_connection {
+            Some(state) => Some(Ep::from_state(self.worker.clone(), state)),
+            None => ep_to(&self.worker, self.from),
+        }
     }
 
     /// Receives the rendezvous data into an empty buffer, so that the sender's operation completes.

@@ -146,13 +146,14 @@ impl Ep {
         check_mem(params.mem, data, len)?;
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let data = unsafe { SendBuf::new(data, len) };
+        let connection = self.state().peer_connection();
         if header.is_empty()
             && len <= POSTED_LEN
             && params.proto != AmProto::Rendezvous
             && let Some(whole) = data.whole()
             && self.send_short(
                 MsgClass::Am,
-                AmTag { id, header_len: 0, kind: AmKind::Eager, reply: params.reply }.encode(len),
+                AmTag { id, header_len: 0, kind: AmKind::Eager, reply: params.reply, connection }.encode(len),
                 whole,
             )
         {
@@ -185,7 +186,9 @@ pub(crate) unsafe fn start_am(
         // SAFETY: this function's contract.
         return unsafe { send_rts(ep, (id, header), data, params) };
     }
-    let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager, reply: params.reply };
+    let connection = ep.state().peer_connection();
+    let am_tag =
+        AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager, reply: params.reply, connection };
     let tag = am_tag.encode(total_len);
     if header.is_empty() {
         // SAFETY: this function's contract.
@@ -238,8 +241,8 @@ unsafe fn send_rts(
     header_and_rts.extend_from_slice(header);
     header_and_rts.extend_from_slice(&(data.len() as u64).to_le_bytes());
     header_and_rts.extend_from_slice(&number.to_le_bytes());
-    let header_len = header.len() as u16;
-    let am_tag = AmTag { id, header_len, kind: AmKind::Rendezvous, reply: params.reply };
+    let (header_len, connection) = (header.len() as u16, ep.state().peer_connection());
+    let am_tag = AmTag { id, header_len, kind: AmKind::Rendezvous, reply: params.reply, connection };
     let tag = am_tag.encode(header_and_rts.len());
     // SAFETY: `header_and_rts` outlives the call, and is copied if the send outlives that.
     let sent = unsafe { send_with_header(ep, tag, &header_and_rts, SendBuf::EMPTY, None) }?;

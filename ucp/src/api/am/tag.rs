@@ -1,4 +1,13 @@
-//! Tag of an active message: handler number, header length, and protocol of the data.
+//! Tag of an active message: handler number, header length, connection, and protocol of the data.
+//!
+//! | Bits | Meaning |
+//! |---|---|
+//! | 0..16 | handler number |
+//! | 16..32 | length of the header |
+//! | 32..60 | the receiver's number of the connection; 0: none |
+//! | 61 | a reply is asked for |
+//! | 62 | longer than a posted buffer |
+//! | 63 | rendezvous |
 
 /// Longest eager message that fits a posted buffer, bytes.
 pub(crate) const POSTED_LEN: usize = 8 << 10;
@@ -13,7 +22,13 @@ pub(crate) struct AmTag {
     pub kind: AmKind,
     /// The sender asks for a reply ([`AmMessage::wants_reply`](crate::AmMessage::wants_reply)).
     pub reply: bool,
+    /// The receiver's number of the connection on which the message is sent
+    /// ([`Ep::connection`](crate::Ep::connection)).
+    pub connection: u32,
 }
+
+/// Numbers of connections are less than this.
+pub(crate) const CONNECTIONS: u32 = 1 << 28;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AmKind {
@@ -31,12 +46,24 @@ impl AmTag {
         let exceeds = if len > POSTED_LEN { AmTag::EXCEEDS_POSTED } else { 0 };
         let kind = if self.kind == AmKind::Rendezvous { AmTag::RENDEZVOUS } else { 0 };
         let reply = if self.reply { AmTag::REPLY } else { 0 };
-        u64::from(self.id) | u64::from(self.header_len) << 16 | exceeds | kind | reply
+        u64::from(self.id)
+            | u64::from(self.header_len) << 16
+            | u64::from(self.connection) << 32
+            | exceeds
+            | kind
+            | reply
     }
 
     pub fn decode(tag: u64) -> AmTag {
         let kind = if tag & AmTag::RENDEZVOUS != 0 { AmKind::Rendezvous } else { AmKind::Eager };
-        AmTag { id: tag as u16, header_len: (tag >> 16) as u16, kind, reply: tag & AmTag::REPLY != 0 }
+        let connection = (tag >> 32) as u32 & (CONNECTIONS - 1);
+        AmTag {
+            id: tag as u16,
+            header_len: (tag >> 16) as u16,
+            kind,
+            reply: tag & AmTag::REPLY != 0,
+            connection,
+        }
     }
 }
 
@@ -48,7 +75,8 @@ mod tests {
     fn am_tag_round_trips() {
         for kind in [AmKind::Eager, AmKind::Rendezvous] {
             for (id, header_len) in [(0, 0), (u16::MAX, AM_MAX_HEADER as u16), (7, 1)] {
-                let am_tag = AmTag { id, header_len, kind, reply: id == 7 };
+                let connection = if id == 7 { CONNECTIONS - 1 } else { u32::from(header_len) };
+                let am_tag = AmTag { id, header_len, kind, reply: id == 7, connection };
                 assert_eq!(AmTag::decode(am_tag.encode(5)), am_tag);
                 assert_eq!(AmTag::decode(am_tag.encode(POSTED_LEN + 1)), am_tag);
                 assert_eq!(am_tag.encode(POSTED_LEN) & AmTag::EXCEEDS_POSTED, 0);

@@ -1,7 +1,10 @@
 //! Endpoints to a socket address, of clients.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
+use crate::api::am::tag::CONNECTIONS;
+use crate::api::core::ep_state::EpState;
 use crate::api::ep::connect::make_pending_ep;
 use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::worker::handle::Worker;
@@ -35,9 +38,9 @@ impl Worker {
     /// `UCX_CM_TIMEOUT`. TCP carries the exchange of addresses only.
     pub fn connect_to(&self, addr: SocketAddr, params: ConnectParams) -> Result<Ep, ConnectError> {
         let conn = start_connect(addr, params.local).map_err(ConnectFailure::from)?;
-        let address = packed_address(self)?;
         let local = conn.local_addr();
         let ep = make_pending_ep(self, params.ep);
+        let address = packed_address(self, ep.state())?;
         if let Some(local) = local {
             ep.state().set_sockets(local, addr);
         }
@@ -54,13 +57,21 @@ impl Worker {
     }
 }
 
-/// Address of a worker, if a message of the exchange has room for it.
-pub(crate) fn packed_address(worker: &Worker) -> Result<Vec<u8>, ConnectError> {
-    let address = worker.address().pack();
+/// Address of a worker and the number of an endpoint's connection behind it, if a message of the exchange has
+/// room for them.
+pub(crate) fn packed_address(worker: &Worker, ep: &Rc<EpState>) -> Result<Vec<u8>, ConnectError> {
+    let mut address = worker.address().pack();
+    let number = worker.core().cm.number(ep);
+    address.extend_from_slice(&number.to_le_bytes());
     if address.len() > MAX_BODY {
         return Err(ConnectError::AddressTooLong { len: address.len(), max: MAX_BODY });
     }
     Ok(address)
+}
+
+/// The peer's number of a connection, which follows its address; 0 if nothing does.
+pub(crate) fn read_connection(behind: &[u8]) -> u32 {
+    behind.try_into().map(u32::from_le_bytes).ok().filter(|number| *number < CONNECTIONS).unwrap_or(0)
 }
 
 impl Ep {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ucs::Errno;
 use ucs::sync::LockError;
 
-use crate::api::cm::connect::packed_address;
+use crate::api::cm::connect::{packed_address, read_connection};
 use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::worker::handle::Worker;
 use crate::cm::{Answer, ConnRequest, ConnectFailure, Lifetime, ListenerId, start_listen};
@@ -66,7 +66,6 @@ impl Worker {
     /// [`Error::ConnectFailed`](crate::Error::ConnectFailed) if the client does not confirm the connection
     /// within `UCX_CM_TIMEOUT`. If no transport reaches the client, it is told.
     pub fn accept(&self, mut request: ConnRequest, params: EpParams) -> Result<Ep, ConnectError> {
-        let address = packed_address(self)?;
         let ep = match self.connect(request.address(), params) {
             Ok(ep) => ep,
             Err(error) => {
@@ -74,6 +73,8 @@ impl Worker {
                 return Err(error);
             }
         };
+        let address = packed_address(self, ep.state())?;
+        ep.state().set_peer_connection(read_connection(request.data()));
         ep.state().set_sockets(request.local_addr(), request.peer_addr());
         let mut core = self.core();
         let now = core.now();

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::api::cm::connect::read_connection;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::ep::connect::{fail_ep, link_ep};
@@ -27,7 +28,8 @@ pub(crate) fn handle_cm_events(worker: &Worker) -> usize {
                     return handled;
                 }
             },
-            CmEvent::Accepted(id, ep, address, _) => {
+            CmEvent::Accepted(id, ep, address, behind) => {
+                ep.set_peer_connection(read_connection(&behind));
                 let answer = match link_ep(worker, &ep, &address) {
                     Ok(()) => Answer::Connected,
                     Err(ConnectError::EndpointClosed) => Answer::Rejected,

@@ -1,8 +1,12 @@
 //! Exchanges of worker addresses over TCP, as part of a worker's state.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+use crate::api::am::tag::CONNECTIONS;
 use crate::api::core::ep_state::EpState;
 use crate::cm::{CmConfig, ConnRequest, Exchanges};
 use ucs::sys::Epoll;
@@ -15,11 +19,14 @@ pub(crate) type RequestHandler = Rc<RefCell<dyn FnMut(ConnRequest)>>;
 pub(crate) struct WorkerCm {
     pub(crate) config: CmConfig,
     exchanges: Option<Box<Exchanges<Rc<EpState>, RequestHandler>>>,
+    /// Endpoints of connections, by number.
+    connections: HashMap<u32, Weak<EpState>, FxBuildHasher>,
+    last_connection: u32,
 }
 
 impl WorkerCm {
     pub(crate) fn new(config: CmConfig) -> WorkerCm {
-        WorkerCm { config, exchanges: None }
+        WorkerCm { config, exchanges: None, connections: HashMap::default(), last_connection: 0 }
     }
 
     pub(crate) fn get(&mut self) -> Option<&mut Exchanges<Rc<EpState>, RequestHandler>> {
@@ -42,6 +49,28 @@ impl WorkerCm {
             }
         };
         Ok(self.exchanges.insert(exchanges))
+    }
+
+    /// Gives an endpoint the number of its connection.
+    pub(crate) fn number(&mut self, ep: &Rc<EpState>) -> u32 {
+        if self.connections.len() == self.connections.capacity() {
+            self.connections.retain(|_, ep| ep.strong_count() > 0);
+        }
+        // Numbers come again after 2^28 connections; those that are in use are passed over.
+        loop {
+            self.last_connection = (self.last_connection + 1) % CONNECTIONS;
+            let number = self.last_connection;
+            if number != 0 && self.ep_of(number).is_none() {
+                ep.set_connection(number);
+                self.connections.insert(number, Rc::downgrade(ep));
+                return number;
+            }
+        }
+    }
+
+    /// The endpoint of a connection, if the program has it.
+    pub(crate) fn ep_of(&self, connection: u32) -> Option<Rc<EpState>> {
+        self.connections.get(&connection)?.upgrade()
     }
 
     /// Whether there are events to be handled. // HOT

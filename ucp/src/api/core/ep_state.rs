@@ -73,6 +73,9 @@ pub(crate) struct EpState {
     link: OnceCell<EpLink>,
     pub(crate) errors: RefCell<ErrorMode>,
     sockets: OnceCell<Box<(SocketAddr, SocketAddr)>>,
+    /// Number of the connection at this worker, and at the peer; 0: the endpoint was made of an address.
+    connection: Cell<u32>,
+    peer_connection: Cell<u32>,
 }
 
 impl EpState {
@@ -88,6 +91,8 @@ impl EpState {
             link: OnceCell::new(),
             errors: RefCell::new(errors),
             sockets: OnceCell::new(),
+            connection: Cell::new(0),
+            peer_connection: Cell::new(0),
         }
     }
 
@@ -208,6 +213,25 @@ impl EpState {
 
     pub(crate) fn sockets(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.sockets.get().map(|both| **both)
+    }
+
+    /// Number of the connection at this worker; 0: none.
+    pub(crate) fn connection(&self) -> u32 {
+        self.connection.get()
+    }
+
+    pub(crate) fn set_connection(&self, number: u32) {
+        self.connection.set(number);
+    }
+
+    /// The peer's number of the connection; 0: none. // HOT
+    #[inline(always)]
+    pub(crate) fn peer_connection(&self) -> u32 {
+        self.peer_connection.get()
+    }
+
+    pub(crate) fn set_peer_connection(&self, number: u32) {
+        self.peer_connection.set(number);
     }
 
     /// Removes the failure callback, whose drop is user code.

@@ -54,8 +54,8 @@ entry! {
         from_handle(config).map(drop)
     }
 
-    /// Sets a value; the name is without `UCX_`. A bad value is refused at once, and changes nothing. A name that
-    /// only UCX has, or nobody, is taken.
+    /// Sets a value; the name is without `UCX_`. A bad value is refused at once, and changes nothing. A name
+    /// that only UCX has, or nobody, is taken.
     fn ucp_config_modify(config: *mut Config, name: *const c_char, value: *const c_char) -> CStatus {
         let known = checked(config)?;
         if name.is_null() || value.is_null() {

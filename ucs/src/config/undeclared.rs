@@ -67,8 +67,8 @@ pub fn report_undeclared(source: &Source, tables: &[&TableDesc]) -> Result<(), C
     Ok(())
 }
 
-/// Checks the value that `source` has for the key `name`, as the table that declares it does. A setting of UCX
-/// that no table declares is checked if it is a segment size, which every release writes alike.
+/// Checks the value that `source` has for the key `name`, as the table that declares it does. A setting of
+/// UCX that no table declares is checked if it is a segment size, which every release writes alike.
 pub fn check_key(source: &Source, name: &str, tables: &[&TableDesc]) -> Result<(), ConfigError> {
     if let Some(key) = tables.iter().flat_map(|table| table.keys).find(|key| key.name == name) {
         return key.check(source);

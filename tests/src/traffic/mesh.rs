@@ -111,8 +111,11 @@ pub fn other(options: &Options, place: Place) -> Result<(), Failure> {
     finish(pairs)
 }
 
+/// A worker for one other process, with memory for its operations.
+type End = (Worker, Mem);
+
 /// A worker for each other process, with memory for its operations, and what it has to know of them.
-fn open(options: &Options, place: Place) -> Result<(Vec<(Worker, Mem)>, Vec<Contact>), Failure> {
+fn open(options: &Options, place: Place) -> Result<(Vec<End>, Vec<Contact>), Failure> {
     let context = context(options)?;
     let (mut ends, mut contacts) = (Vec::new(), Vec::new());
     for _ in place.others() {
@@ -140,7 +143,7 @@ struct Pair {
 fn join(
     options: &Options,
     place: Place,
-    ends: Vec<(Worker, Mem)>,
+    ends: Vec<End>,
     contacts: Vec<Contact>,
     given: Option<Vec<usize>>,
 ) -> Result<(Vec<Pair>, Vec<usize>), Failure> {

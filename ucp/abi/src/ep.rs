@@ -119,7 +119,9 @@ pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
     }
     // The program's own endpoint, as in UCX: that of the connection, else one to the peer. Else one of this
     // library.
-    let of_connection = |ep: &*mut Ep| given(*ep).is_ok_and(|ep| ep.ep.connection() == connection);
+    let of_connection = |ep: &*mut Ep| {
+        given(*ep).is_ok_and(|ep| ep.ep.socket_addrs().is_some_and(|of| of.connection == connection))
+    };
     let of_peer = |ep: &*mut Ep| given(*ep).is_ok_and(|ep| ep.ep.peer() == from.0);
     let of_sender = |ep: &*mut Ep| match connection {
         0 => of_peer(ep),

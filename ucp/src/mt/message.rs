@@ -75,6 +75,11 @@ impl SharedAmMessage {
         self.0.fixed().from()
     }
 
+    /// Number at this worker of the connection that the message belongs to; 0: none.
+    pub fn connection(&self) -> u32 {
+        self.0.fixed().connection()
+    }
+
     /// Whether the sender has asked for a reply.
     pub fn wants_reply(&self) -> bool {
         self.0.fixed().wants_reply()

@@ -62,8 +62,9 @@ impl AmMessage {
         AmTag::decode(self.tag).reply
     }
 
-    /// Number at this worker of the connection that the message belongs to ([`Ep::connection`]); 0 if the
-    /// sender's endpoint was made of an address.
+    /// Number at this worker of the connection that the message belongs to
+    /// ([`SocketAddrs::connection`](crate::SocketAddrs::connection)); 0 if the sender's endpoint was made of
+    /// an address.
     pub fn connection(&self) -> u32 {
         AmTag::decode(self.tag).connection
     }

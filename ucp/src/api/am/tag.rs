@@ -23,7 +23,7 @@ pub(crate) struct AmTag {
     /// The sender asks for a reply ([`AmMessage::wants_reply`](crate::AmMessage::wants_reply)).
     pub reply: bool,
     /// The receiver's number of the connection on which the message is sent
-    /// ([`Ep::connection`](crate::Ep::connection)).
+    /// ([`SocketAddrs::connection`](crate::SocketAddrs::connection)).
     pub connection: u32,
 }
 

@@ -22,12 +22,15 @@ pub struct ConnectParams {
     pub client_id: u64,
 }
 
-/// The two ends of the TCP connection by which an endpoint was made.
+/// The connection by which an endpoint was made ([`Worker::connect_to`], [`Worker::accept`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketAddrs {
-    /// This end.
+    /// Number of the connection at this worker. Active messages that the peer sends on it have this number
+    /// ([`AmMessage::connection`](crate::AmMessage::connection)).
+    pub connection: u32,
+    /// This end of the TCP connection.
     pub local: SocketAddr,
-    /// The peer's end.
+    /// The peer's end of it.
     pub remote: SocketAddr,
 }
 
@@ -75,8 +78,10 @@ pub(crate) fn read_connection(behind: &[u8]) -> u32 {
 }
 
 impl Ep {
-    /// Socket addresses of an endpoint of [`Worker::connect_to`] or [`Worker::accept`].
+    /// Socket addresses and number of the connection of an endpoint of [`Worker::connect_to`] or
+    /// [`Worker::accept`].
     pub fn socket_addrs(&self) -> Option<SocketAddrs> {
-        self.state().sockets().map(|(local, remote)| SocketAddrs { local, remote })
+        let connection = self.state().connection();
+        self.state().sockets().map(|(local, remote)| SocketAddrs { local, remote, connection })
     }
 }

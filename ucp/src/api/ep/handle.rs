@@ -45,13 +45,6 @@ impl Ep {
         self.state.peer()
     }
 
-    /// Number at this worker of the connection that the endpoint is an end of: that of
-    /// [`Worker::connect_to`], or of [`Worker::accept`]. Active messages of the peer on this connection have
-    /// it ([`AmMessage::connection`](crate::AmMessage::connection)). 0: the endpoint was made of an address.
-    pub fn connection(&self) -> u32 {
-        self.state.connection()
-    }
-
     /// Engine's view of the peer: handshake, features, outstanding operations. `None` once it is removed.
     pub fn peer_view(&self) -> Option<PeerView> {
         self.worker.core().engine.peers().info(self.state.peer())

@@ -22,17 +22,8 @@ impl<L: Link> QpCore<L> {
     /// Copies what the attempt at a request sends.
     #[cold]
     pub(super) fn capture_attempt(&self, wr: &Wr) -> Box<CapturedAttempt> {
-        let bytes = self.sent_bytes(wr).map(Cow::into_owned);
+        let bytes = sent_bytes(self, wr).map(Cow::into_owned);
         Box::new(CapturedAttempt { at: self.attempted_at.take(), bytes })
-    }
-
-    /// Bytes of a message, where their keys still allow it.
-    fn sent_bytes<'a>(&'a self, wr: &'a Wr) -> [Cow<'a, [u8]>; 2] {
-        match &wr.body {
-            Body::Inline { len, bytes } => [Cow::Borrowed(&bytes[..usize::from(*len)]), Cow::default()],
-            Body::Send { sge } => [self.readable(&sge[0]), self.readable(&sge[1])],
-            Body::Read { .. } | Body::Write { .. } => Default::default(),
-        }
     }
 
     /// Records a completed request, unless it had no destination and never reached the wire. `attempt` is
@@ -50,7 +41,7 @@ impl<L: Link> QpCore<L> {
         }
         let (attempted_at, bytes) = match attempt {
             Some(attempt) => (attempt.at, attempt.bytes.map(Cow::Owned)),
-            None => (self.attempted_at.take(), self.sent_bytes(wr)),
+            None => (self.attempted_at.take(), sent_bytes(self, wr)),
         };
         let (op, len, remote) = match &wr.body {
             Body::Inline { len, .. } => (WireOp::Send, u32::from(*len), RemoteAddr::default()),
@@ -102,6 +93,15 @@ impl<L: Link> QpCore<L> {
             None => Cow::default(),
         };
         capture.record_received(cqe, &bytes);
+    }
+}
+
+/// Bytes of a message, where their keys still allow it.
+fn sent_bytes<'a, L: Link>(qp: &'a QpCore<L>, wr: &'a Wr) -> [Cow<'a, [u8]>; 2] {
+    match &wr.body {
+        Body::Inline { len, bytes } => [Cow::Borrowed(&bytes[..usize::from(*len)]), Cow::default()],
+        Body::Send { sge } => [qp.readable(&sge[0]), qp.readable(&sge[1])],
+        Body::Read { .. } | Body::Write { .. } => Default::default(),
     }
 }
 

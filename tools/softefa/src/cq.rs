@@ -4,7 +4,7 @@ use crate::abi::{IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, Ib
 use crate::channel::ChannelObj;
 use crate::context::Context;
 use crate::cq_obj::{CqObj, UnackedEvents};
-use crate::errno::{Errno, errno_of_open, ret_int, ret_ptr};
+use crate::errno::{Errno, report, ret_int, ret_ptr};
 use crate::poll;
 use crate::query::COMP_VECTORS;
 use crate::split_lock::SplitLock;
@@ -31,7 +31,7 @@ unsafe fn create(ctx: *mut IbvContext, params: &CqParams) -> Result<*mut CqObj, 
     let channel = unsafe { params.channel.cast::<ChannelObj>().as_ref() };
     let kind = if channel.is_some() { Channel::With } else { Channel::Without };
     let state = &mut *context.lock();
-    let cq = state.dev.create_cq(params.cqe as u32, kind).map_err(|e| errno_of_open(&e))?;
+    let cq = state.dev.create_cq(params.cqe as u32, kind).map_err(|e| report(&e))?;
     let depth = cq.depth();
     let cq_state = CqState::new(cq);
     let id = state.cqs.insert(cq_state).map_err(|_| libc::ENOMEM)?;

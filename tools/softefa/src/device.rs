@@ -2,12 +2,12 @@
 
 use crate::abi::{IbvContext, IbvContextOps, IbvDevice, VerbsContext};
 use crate::context::Context;
-use crate::errno::{errno_of_open, ret_ptr, set_errno};
+use crate::errno::{complain, errno_of_open, ret_ptr, set_errno};
 use crate::query::COMP_VECTORS;
 use crate::{cq, post, qp, query};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
-use ucs::config::{Auto, Source, Table, is_first_report};
+use ucs::config::{Auto, Source, Table};
 use uct::efa::dev::soft::{self, SoftConfig};
 
 /// Used without a launcher's tree.
@@ -32,13 +32,6 @@ unsafe impl Send for Devices {}
 fn settings() -> Result<Source, String> {
     let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
     Source::from_vars(ours).map_err(|e| e.to_string())
-}
-
-/// Prints a line, once for each text: programs open a device several times.
-fn complain(text: &str) {
-    if is_first_report(&format!("softefa: {text}")) {
-        eprintln!("softefa: {text}");
-    }
 }
 
 fn text<const N: usize>(value: &str) -> [c_char; N] {

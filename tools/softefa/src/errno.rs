@@ -1,5 +1,6 @@
 //! Error numbers of the C library, from errors of the device and in returns of verbs.
 
+use ucs::config::is_first_report;
 use uct::api::{Error, OpenError};
 
 pub type Errno = i32;
@@ -14,13 +15,28 @@ pub fn errno_of(e: Error) -> Errno {
     }
 }
 
-/// Converts a failed open; prints what a number cannot express.
+/// Converts a failed open.
 pub fn errno_of_open(e: &OpenError) -> Errno {
     match e {
         OpenError::Op(e) => errno_of(*e),
         OpenError::Environment(_) => libc::EIO,
         OpenError::Exhausted { errno, .. } => errno.0,
         _ => libc::EINVAL,
+    }
+}
+
+/// As [`errno_of_open`], and prints what a number cannot say.
+pub fn report(e: &OpenError) -> Errno {
+    if matches!(e, OpenError::Environment(_) | OpenError::Exhausted { .. }) {
+        complain(&e.to_string());
+    }
+    errno_of_open(e)
+}
+
+/// Prints a line, once for each text: programs open a device several times.
+pub fn complain(text: &str) {
+    if is_first_report(&format!("softefa: {text}")) {
+        eprintln!("softefa: {text}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::abi::{IbvContext, IbvPd};
 use crate::context::Context;
-use crate::errno::{Errno, errno_of_open, ret_int, ret_ptr};
+use crate::errno::{Errno, report, ret_int, ret_ptr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use uct::efa::dev::Dev;
 use uct::efa::dev::soft::Pd;
@@ -40,7 +40,7 @@ unsafe extern "C" fn ibv_alloc_pd(ctx: *mut IbvContext) -> *mut IbvPd {
     // SAFETY: by this function's contract.
     let context = unsafe { Context::of(ctx) };
     let make = || -> Result<*mut IbvPd, Errno> {
-        let pd = context.lock().dev.alloc_pd().map_err(|e| errno_of_open(&e))?;
+        let pd = context.lock().dev.alloc_pd().map_err(|e| report(&e))?;
         let abi = IbvPd { context: ctx, number: 0 };
         Ok(Box::into_raw(Box::new(PdObj { abi, pd, users: AtomicU32::new(0) })).cast())
     };

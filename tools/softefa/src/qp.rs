@@ -3,7 +3,7 @@
 use crate::abi::{IbvContext, IbvPd, IbvQp, IbvQpAttr, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx};
 use crate::context::Context;
 use crate::cq_obj::CqObj;
-use crate::errno::{Errno, errno_of_open, ret_int, ret_ptr};
+use crate::errno::{Errno, report, ret_int, ret_ptr};
 use crate::pd::PdObj;
 use crate::qp_obj::{ERR, INIT, Kind, QpObj, RESET, RTR, RTS, SQD};
 use crate::query::{RQ_SGE, max_rq_wr};
@@ -88,7 +88,7 @@ pub unsafe fn create_plain(
     let (Some(s), Some(r)) = (state.cqs.get(send_cq), state.cqs.get(recv_cq)) else {
         return Err(libc::EINVAL);
     };
-    let qp = state.dev.create_qp(&pd_obj.pd, &s.cq, &r.cq, &init).map_err(|e| errno_of_open(&e))?;
+    let qp = state.dev.create_qp(&pd_obj.pd, &s.cq, &r.cq, &init).map_err(|e| report(&e))?;
     let qpn = qp.qpn();
     let cap = &mut attr.cap;
     cap.max_send_wr = qp.send_depth();

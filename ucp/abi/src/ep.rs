@@ -119,16 +119,15 @@ pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
     }
     // The program's own endpoint, as in UCX: that of the connection, else one to the peer. Else one of this
     // library.
-    let of_connection = |ep: &*mut Ep| {
-        given(*ep).is_ok_and(|ep| ep.ep.socket_addrs().is_some_and(|of| of.connection == connection))
-    };
-    let of_peer = |ep: &*mut Ep| given(*ep).is_ok_and(|ep| ep.ep.peer() == from.0);
-    let of_sender = |ep: &*mut Ep| match connection {
-        0 => of_peer(ep),
+    let is_of = |ep: &ucp::Ep| match connection {
+        0 => ep.peer() == from.0,
         // The peer may send before this worker has its address.
-        _ => of_connection(ep) && (of_peer(ep) || given(*ep).is_ok_and(|ep| ep.ep.peer() == NO_PEER)),
+        _ => {
+            ep.socket_addrs().is_some_and(|of| of.connection == connection)
+                && [from.0, NO_PEER].contains(&ep.peer())
+        }
     };
-    let own = worker.eps.borrow().iter().copied().find(of_sender);
+    let own = worker.eps.borrow().iter().copied().find(|ep| given(*ep).is_ok_and(|ep| is_of(&ep.ep)));
     if let Some(own) = own {
         worker.reply_eps.borrow_mut().insert(from, own);
         return own;

@@ -2,7 +2,7 @@
 
 import json, os, shutil, subprocess, tempfile, time
 
-from hosts_net import slowness
+from hosts_net import slowness, traffic_rows, wait_for
 
 SECRET = "the secret of tests/hosts"
 NET = "10.77.0.0/24"
@@ -84,12 +84,7 @@ def run_traffic(row, folder, messages, seed, limit, make):
     try:
         run = network.start(0, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env={**os.environ, **keys})
-        out, err = run.communicate(timeout=limit)
-        code = run.returncode
-    except subprocess.TimeoutExpired:
-        run.kill()
-        out, err = run.communicate()
-        code = f"none within {limit:.0f} s"
+        code, out, err = wait_for(run, limit)
     finally:
         if run:
             run.kill()
@@ -180,11 +175,8 @@ def run_stock(row, folder, seed, limit, make, is_quick):
 def traffic_table(rows, messages):
     """Table for docs/usnic.md."""
     lines = [f"The software EFA device, {messages} tagged messages each way (a tenth in the last row) up to 1 MiB, and at the "
-             "same time a fifth as many puts and gets, and two fifths as many atomics, all checked (`traffic --tls efa --rma`):", "",
-             "| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
-             "|---|---|---|---|---|---|"]
-    return lines + [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
-                    for row, got in rows]
+             "same time a fifth as many puts and gets, and two fifths as many atomics, all checked (`traffic --tls efa --rma`):", ""]
+    return lines + traffic_rows(rows)
 
 
 def stock_table(rows):

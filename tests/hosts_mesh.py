@@ -4,7 +4,7 @@ each other one at the same time (`traffic --with`)."""
 import errno, json, os, select, subprocess, time
 
 from hosts_device import NET, Secret
-from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun, slowness
+from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun, slowness, traffic_rows, wait_for
 
 # Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations.
 MESH = [
@@ -107,12 +107,7 @@ def run(row, folder, messages, seed, limit, is_loopback):
             # No relay stands between devices of one host: the sender loses.
             keys |= {"SOFTEFA_UDP": "all", "SOFTEFA_UDP_LOSS": str((net or {}).get("loss", 0))}
             run = subprocess.Popen([*command, "--with", "", "--with", ""], preexec_fn=die_with_parent, env=keys, **options)
-        out, err = run.communicate(timeout=limit)
-        code = run.returncode
-    except subprocess.TimeoutExpired:
-        run.kill()
-        out, err = run.communicate()
-        code = f"none within {limit:.0f} s"
+        code, out, err = wait_for(run, limit)
     finally:
         if run:
             run.kill()
@@ -135,8 +130,5 @@ def run(row, folder, messages, seed, limit, is_loopback):
 
 def table(rows, messages):
     lines = [f"Three hosts at a bridge, a process on each, {messages} messages each way between any two (a tenth in the "
-             "last row), and puts, gets and atomics as above (`traffic --tls efa --rma --with`):", "",
-             "| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
-             "|---|---|---|---|---|---|"]
-    return lines + [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
-                    for row, got in rows]
+             "last row), and puts, gets and atomics as above (`traffic --tls efa --rma --with`):", ""]
+    return lines + traffic_rows(rows)

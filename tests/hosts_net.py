@@ -321,3 +321,22 @@ def why_no_namespaces():
     except OSError as e:
         return str(e)
     return None
+
+
+def wait_for(run, limit):
+    """Exit code, output and errors of a process; one that takes longer is killed, and has no code."""
+    try:
+        out, err = run.communicate(timeout=limit)
+        return run.returncode, out, err
+    except subprocess.TimeoutExpired:
+        run.kill()
+        out, err = run.communicate()
+        return f"none within {limit:.0f} s", out, err
+
+
+def traffic_rows(rows):
+    """Lines of a table for docs/usnic.md: rows with the counters of the traffic program."""
+    lines = ["| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
+             "|---|---|---|---|---|---|"]
+    return lines + [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
+                    for row, got in rows]

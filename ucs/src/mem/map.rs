@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -315,6 +316,19 @@ impl SharedMem {
             }
         }
         Ok(SharedMem { map, fd })
+    }
+
+    /// Gives memory to the pages that hold these bytes of a segment made with [`Fill::Lazy`]: too little
+    /// memory is an error here and not a signal later. Their page tables are filled at first touch.
+    pub fn fill(&self, bytes: Range<usize>) -> Result<(), MemError> {
+        let len = bytes.len();
+        if bytes.end > self.len() {
+            return Err(MemError::BadLength { len });
+        }
+        check_room("shared memory", len, MapOpts::default())?;
+        let (at, len64) = (bytes.start as u64, len as u64);
+        rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, len64)
+            .map_err(|e| MemError::os("fallocate", "shared memory", len, e))
     }
 
     /// Maps descriptor `fd` of process `pid`: a memory file of at least `min_len` bytes that cannot shrink.

@@ -43,6 +43,9 @@ impl Rcu {
             all.retain(|reader| !reader.closed.load(Ordering::Acquire));
             all.clone()
         };
+        if readers.is_empty() {
+            return;
+        }
         // SYNC(rcu): either a section's start is visible here, or the section sees what was stored before.
         barrier::heavy();
         for reader in readers {
@@ -112,12 +115,23 @@ impl Drop for RcuReader {
 /// The asymmetric barrier: `light` is free, `heavy` makes every running thread of the process do a fence.
 #[cfg(not(loom))]
 mod barrier {
-    use rustix::thread::{MembarrierCommand, membarrier};
+    use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
     use std::sync::OnceLock;
     use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-    /// Registers the process once; false where the kernel has no membarrier.
+    /// Whether the kernel has membarrier. Asks only: to register a process of several threads takes ten to
+    /// thirty milliseconds, which the first [`heavy`] pays.
     pub fn is_supported() -> bool {
+        static SUPPORTED: OnceLock<bool> = OnceLock::new();
+        *SUPPORTED.get_or_init(|| {
+            let need = MembarrierQuery::PRIVATE_EXPEDITED | MembarrierQuery::REGISTER_PRIVATE_EXPEDITED;
+            membarrier_query().contains(need)
+        })
+    }
+
+    /// Registers the process once. Readers need not wait for it: the barrier acts on every thread that runs
+    /// when it is called. A forked child is registered as its parent was.
+    fn register() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
     }
@@ -128,9 +142,11 @@ mod barrier {
     }
 
     pub fn heavy() {
-        // Readers have fences of their own where this is not supported. A forked child is registered as its
-        // parent was.
-        if !is_supported() || membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+        // Readers have fences of their own where this is not supported.
+        let done = is_supported()
+            && (register() && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+                || membarrier(MembarrierCommand::Global).is_ok());
+        if !done {
             fence(Ordering::SeqCst);
         }
     }

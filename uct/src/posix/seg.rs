@@ -20,7 +20,7 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ucs::mem::{MapOpts, MemError, SharedMap, SharedMem};
+use ucs::mem::{Fill, MapOpts, MemError, SharedMap, SharedMem};
 
 /// Longest packet (id byte included) that travels inside its cell.
 pub const INLINE: usize = 176;
@@ -201,7 +201,12 @@ impl Segment {
     /// Creates a segment with every cell free and the first slots bound to the map entries.
     pub fn create(shape: Shape, name: Name) -> Result<Self, MemError> {
         let offsets = shape.offsets().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
-        let mem = Arc::new(SharedMem::create("uct-posix", offsets.end, MapOpts::default())?);
+        let lazy = MapOpts { fill: Fill::Lazy, ..MapOpts::default() };
+        let mem = Arc::new(SharedMem::create("uct-posix", offsets.end, lazy)?);
+        // Further writer entries take memory when they are claimed.
+        let first_writers = shape.writers.min(writer_table::REUSE_FROM) as usize;
+        mem.fill(0..WRITERS + first_writers * size_of::<Writer>())?;
+        mem.fill(offsets.slot_entry..offsets.end)?;
         let seg = Segment::with_offsets(shape, offsets, mem.as_ptr(), Backing::Own(mem));
         let header = Header {
             magic: MAGIC,

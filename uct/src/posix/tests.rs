@@ -434,6 +434,23 @@ fn writer_entries_are_bounded_and_reused() {
     assert_eq!(other.ensure_connected(), Ok(()), "retried, since it may pass");
 }
 
+/// A table for 65536 writers is four mebibytes long. All else has memory, so that no store to it raises SIGBUS.
+#[test]
+fn writer_entries_take_memory_when_they_are_claimed() {
+    let taken = |writers| {
+        let iface = open(&Source::empty().with("UCX_POSIX_MAX_WRITERS", writers));
+        let mem = iface.segment().own_mem().unwrap().clone();
+        let stat = rustix::fs::fstat(&*mem).unwrap();
+        (mem.len(), stat.st_blocks as usize * 512)
+    };
+    let ((short, least), (long, most)) = (taken("512"), taken("65536"));
+    assert_eq!(short, least);
+    assert!(
+        long > short + (3 << 20) && most < least + (64 << 10),
+        "{long} bytes take {most}, {short} {least}"
+    );
+}
+
 /// The 601st peer connects, and the reader delivers its messages.
 #[test]
 fn an_interface_takes_as_many_peers_as_connect() {

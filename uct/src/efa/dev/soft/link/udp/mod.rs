@@ -4,12 +4,14 @@
 //!   and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
 //! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `thread`: the NIC's thread.
+//! * `at_exit`: the goodbye of a process that ends.
 //!
 //! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending
 //! until the far side has decided: the verdict, not the acknowledgement of a datagram, completes it.
 
 mod admission;
 mod arrive;
+mod at_exit;
 mod head;
 mod interfaces;
 mod locals;
@@ -88,6 +90,17 @@ pub struct UdpConfig {
     pub loss: f64,
 }
 
+/// A NIC, and who has opened it with which settings.
+struct Opened {
+    pid: u32,
+    nth: usize,
+    config: UdpConfig,
+    udp: Udp,
+}
+
+/// NICs of this process, which stay until it ends; and those of the processes that it was forked from.
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+
 /// The NIC of a device, shared by its contexts in this process.
 #[derive(Clone)]
 pub struct Udp(Arc<Shared>);
@@ -129,16 +142,14 @@ impl Udp {
         mtu: u32,
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
-        type Opened = Vec<(u32, usize, UdpConfig, Udp)>;
-        static OPENED: Mutex<Opened> = Mutex::new(Vec::new());
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = proc::pid();
-        if let Some((.., udp)) = opened.iter().find(|(p, n, c, _)| (*p, *n, c) == (pid, nth, config)) {
-            return Ok(udp.clone());
+        if let Some(found) = opened.iter().find(|it| (it.pid, it.nth, &it.config) == (pid, nth, config)) {
+            return Ok(found.udp.clone());
         }
         let udp = Udp::create(nth, config, mtu, (rnr_interval, seed))?;
         thread::start(&udp.0)?;
-        opened.push((pid, nth, config.clone(), udp.clone()));
+        opened.push(Opened { pid, nth, config: config.clone(), udp: udp.clone() });
         Ok(udp)
     }
 

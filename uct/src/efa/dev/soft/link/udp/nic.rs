@@ -208,9 +208,20 @@ impl Nic {
         }
     }
 
-    /// Says goodbye to all peers, behind the verdicts that they wait for: no queue pair is left. Segments
-    /// on their way are still sent again, by the thread.
+    /// Leaves all peers: no queue pair is left. Segments on their way are still sent again, by the thread.
     pub fn leave(&mut self, now: u64) {
+        self.say_goodbye(now);
+        let left: Vec<_> =
+            self.state.peers.iter().filter(|(_, peer)| peer.was_left).map(|(ep, _)| *ep).collect();
+        for ep in left {
+            if self.module.is_idle(ep) {
+                self.module.disconnect(ep, &mut self.state);
+            }
+        }
+    }
+
+    /// Says goodbye to all peers, behind the verdicts that they wait for.
+    pub fn say_goodbye(&mut self, now: u64) {
         self.state.now = now;
         self.send_all_verdicts(now);
         self.flush(now);
@@ -220,9 +231,7 @@ impl Nic {
             if !self.losses.next() {
                 self.send_header(now, Some(iid), addr, &goodbye);
             }
-            if self.module.is_idle(ep) {
-                self.module.disconnect(ep, &mut self.state);
-            } else if let Some(peer) = self.state.peers.get_mut(&ep) {
+            if let Some(peer) = self.state.peers.get_mut(&ep) {
                 peer.was_left = true;
             }
         }

@@ -1,0 +1,135 @@
+//! A process that ends without destroying its queue pairs says goodbye over UDP, and its forked child does
+//! not say it in its place. The test runs this binary as its peer.
+
+#![allow(unsafe_code)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use ucs::config::Source;
+use uct::api::Access;
+use uct::efa::dev::soft::{self, Cq, Device, Mr, Net, Pd, Qp};
+use uct::efa::dev::{Channel, Cqe, Dest, Dev, DevCq, DevMr, DevQp, DevStatus, Gid, QpInit, QpKind, Sge};
+
+const ROLE: &str = "UCT_TEST_ROLE";
+const QKEY: u32 = 0x7e57;
+const LEN: usize = 100;
+const TIMEOUT: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(4);
+
+struct Side {
+    dev: Device<Net>,
+    pd: Pd,
+    mr: Mr<Net>,
+    cq: Cq<Net>,
+    qp: Qp<Net>,
+}
+
+fn open() -> Side {
+    let vars = [("SOFTEFA_UDP", "all"), ("SOFTEFA_UDP_MTU", "1311")];
+    let source =
+        Source::from_vars(vars.into_iter().map(|(name, value)| (name.into(), value.into()))).unwrap();
+    let dev = soft::open(&source, "softefa0").unwrap();
+    let pd = dev.alloc_pd().unwrap();
+    let mr = dev.alloc_mr(&pd, LEN, Access::ALL).unwrap();
+    let cq = dev.create_cq(64, Channel::Without).unwrap();
+    let init = QpInit {
+        kind: QpKind::Srd,
+        send_depth: 16,
+        recv_depth: 16,
+        qkey: QKEY,
+        rnr_retry: 7,
+        unsolicited_write_recv: false,
+    };
+    let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
+    Side { dev, pd, mr, cq, qp }
+}
+
+impl Side {
+    fn sge(&self) -> Sge {
+        Sge { addr: self.mr.addr(), len: LEN as u32, lkey: self.mr.lkey() }
+    }
+
+    fn next_cqe(&self, within: Duration) -> Option<Cqe> {
+        let end = Instant::now() + within;
+        let mut out = [Cqe::EMPTY];
+        while self.cq.poll(&mut out) == 0 {
+            if Instant::now() > end {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(out[0])
+    }
+}
+
+impl Side {
+    /// Connections that have ended.
+    fn deaths(&self) -> u64 {
+        let counters = self.dev.counters_by_part();
+        let mut counts = counters.iter().flat_map(|part| &part.counts);
+        counts.find(|(name, _)| *name == "deaths").unwrap().1
+    }
+}
+
+/// Not a test: what the other process runs. It receives a message; its forked child ends by `exit`; it
+/// receives another one, and ends by `exit`.
+#[test]
+fn peer() {
+    if std::env::var(ROLE).is_err() {
+        return;
+    }
+    let side = open();
+    println!("@{} {}", side.dev.gid().iid(), side.qp.qpn());
+    std::io::stdout().flush().unwrap();
+    let receive = || {
+        side.qp.recv(1, side.sge()).unwrap();
+        assert_eq!(side.next_cqe(TIMEOUT).unwrap().status, DevStatus::Ok);
+    };
+    receive();
+    // SAFETY: the child calls `exit` only.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: ends the process.
+            unsafe { libc::exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: waits for the child of just now, with an integer of ours for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    }
+    receive();
+    // SAFETY: ends the process without destroying the queue pair.
+    unsafe { libc::exit(0) }
+}
+
+#[test]
+fn a_process_that_ends_says_goodbye_and_its_child_does_not() {
+    let side = open();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "peer", "--nocapture", "--test-threads=1"])
+        .env(ROLE, "peer")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.map(|line| line.split_once('@').map(|(_, told)| told.to_owned())).find_map(|told| told);
+    let line = line.expect("the peer does not start");
+    let (iid, qpn) = line.split_once(' ').unwrap();
+    let ah = side.dev.create_ah(&side.pd, Gid::link_local(iid.parse().unwrap())).unwrap();
+    let to = Dest { ah, qpn: qpn.parse().unwrap(), qkey: QKEY };
+    for message in 1..=2 {
+        side.qp.send(&to, message, &[side.sge()], None).unwrap();
+        assert_eq!(side.next_cqe(TIMEOUT).unwrap().status, DevStatus::Ok, "message {message}");
+        assert_eq!(side.deaths(), 0);
+    }
+    assert!(child.wait().unwrap().success());
+    // Nothing is awaited from the peer: silence would never tell.
+    let end = Instant::now() + SOON;
+    while side.deaths() == 0 {
+        assert_eq!(side.cq.poll(&mut [Cqe::EMPTY]), 0);
+        assert!(Instant::now() < end, "it said no goodbye");
+    }
+}

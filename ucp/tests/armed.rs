@@ -196,7 +196,7 @@ fn ends_of_receives_wake() {
         unsafe { *arg.cast::<bool>() = true };
     }
     let (mut is_called, mut buf) = (false, [0u8; 8]);
-    let done = ucp::Callback { fun: called, arg: (&raw mut is_called).cast() };
+    let done = ucp::Callback::new(called, (&raw mut is_called).cast());
     // SAFETY: buffer and flag outlive the operation.
     let id = unsafe {
         let mode = ucp::StreamRecvMode::WaitAll;

@@ -292,7 +292,7 @@ impl Program {
     }
 
     fn done(self: &Rc<Self>) -> Callback {
-        Callback { fun: on_done, arg: Rc::as_ptr(self).cast_mut().cast() }
+        Callback::new(on_done, Rc::as_ptr(self).cast_mut().cast())
     }
 
     /// The operation has ended so, and its data were finished before.

@@ -72,7 +72,7 @@ fn receives_with_callbacks_allocate_nothing() {
     for tls in ["self", "posix", "efa"] {
         let pair = met(tls);
         let (mut room, ends) = ([0u8; 8], std::cell::Cell::new(0));
-        let done = Callback { fun: count, arg: std::ptr::from_ref(&ends).cast_mut().cast() };
+        let done = Callback::new(count, std::ptr::from_ref(&ends).cast_mut().cast());
         let count = in_steady_state(|| {
             ends.set(0);
             // SAFETY: `room` and `ends` live until the callbacks have been called, below.

@@ -564,7 +564,7 @@ fn many_local_pieces_are_one_operation() {
     }
     for t in [Target::alloc("posix"), Target::alloc("efa"), Target::packets("efa")] {
         let calls = std::cell::Cell::new(0_usize);
-        let done = Some(ucp::Callback { fun: count, arg: (&raw const calls).cast_mut().cast() });
+        let done = Some(ucp::Callback::new(count, (&raw const calls).cast_mut().cast()));
         let remote = RemoteIov { addr: t.at(0), len: PIECES * LEN, rkey: &t.rkey };
         let mut sent: Vec<u8> = (0..PIECES * LEN * 2).map(|at| (at % 251) as u8).collect();
         let mut got = vec![0u8; PIECES * LEN * 2];

@@ -270,7 +270,7 @@ fn raw_callbacks_are_called_once(tls: &str) {
     let mem = pair.b.mem_alloc(4096, Access::all()).unwrap();
     let rkey = Rkey::from_key(mem.key());
     let calls = RefCell::new(Vec::<Result<usize, Error>>::new());
-    let done = Some(Callback { fun: count, arg: std::ptr::from_ref(&calls).cast_mut().cast() });
+    let done = Some(Callback::new(count, std::ptr::from_ref(&calls).cast_mut().cast()));
     let (buf, mut old) = ([7u8; 8], [0u8; 8]);
     let params = SendParams { done, ..tagged(1) };
     // SAFETY: the buffers outlive the operations, which end below.

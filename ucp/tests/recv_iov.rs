@@ -107,7 +107,7 @@ fn forms(tls: &str) {
     let what = Match::tagged(9, TAG_MASK_FULL);
     let mut bufs = rooms(&[70_000, 1, 79_999]);
     let end: Cell<Option<Ended>> = Cell::new(None);
-    let done = Callback { fun: note, arg: std::ptr::from_ref(&end).cast_mut().cast() };
+    let done = Callback::new(note, std::ptr::from_ref(&end).cast_mut().cast());
     let list: Vec<Iov> = bufs.iter_mut().map(|b| Iov { addr: b.as_mut_ptr(), len: b.len() }).collect();
     // SAFETY: buffers and cell live, unread, until the completion below.
     let started = unsafe { pair.b.recv_layout_raw(&list, what, &OpParams::with_callback(done)) }.unwrap();

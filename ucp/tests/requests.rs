@@ -14,14 +14,15 @@ use std::time::{Duration, Instant};
 
 use common::{Pair, bytes, context, ends};
 use ucp::{
-    Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom, SendParams,
-    TAG_MASK_FULL, Worker, cancel_now, flush_ep_raw, flush_worker_raw,
+    CallAt, Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom,
+    SendParams, TAG_MASK_FULL, Worker, cancel_now, flush_ep_raw, flush_worker_raw,
 };
 use ucs::Status;
 
 on! { [
     another_thread_sees_the_end
     callbacks_run_in_order
+    callbacks_at_the_end_free_their_requests
     memory_of_the_caller_holds_a_request
     freed_requests_go_on
     cancelled_requests_say_so
@@ -97,7 +98,7 @@ unsafe fn note(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error
 }
 
 fn noting(ends: &Ends) -> Option<Callback> {
-    Some(Callback { fun: note, arg: std::ptr::from_ref(ends).cast_mut().cast() })
+    Some(Callback::new(note, std::ptr::from_ref(ends).cast_mut().cast()))
 }
 
 /// Long and short messages end in the order of their arrival where each has arrived with its last packet.
@@ -117,6 +118,38 @@ fn callbacks_run_in_order(tls: &str) {
     }
     assert!(rooms.iter().enumerate().all(|(n, room)| room[n % 64] == n as u8));
     pair.until(|| sends.iter().all(|send| send.is_done()));
+}
+
+/// Callbacks that are called while the worker is in use: short, long and truncated messages, one-sided
+/// operations and cancelled receives.
+fn callbacks_at_the_end_free_their_requests(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let ends = Ends::default();
+    let done = noting(&ends).map(|done| Callback { at: CallAt::End, ..done });
+    let mut rooms = [vec![0; 64], vec![0; LONG], vec![0; 4], vec![0; 8]];
+    // SAFETY: all receives end below; nothing uses the rooms before.
+    let ids: Vec<_> = rooms.iter_mut().map(|room| unsafe { post(&pair.b, 5, room, done) }).collect();
+    let sends = [8, LONG, 16].map(|len| pair.ab.tag_send(5, vec![1u8; len]));
+    pair.until(|| ends.borrow().len() == 3);
+    assert!(pair.b.cancel(ids[3]));
+    pair.until(|| ends.borrow().len() == 4);
+    let seen = ends.take();
+    for id in &ids {
+        assert_eq!((id.status(), pair.b.test(*id)), (None, None), "{tls}: the callback's return frees it");
+        let of_id = seen.iter().find(|(of, ..)| of == id).map(|(_, status, ended)| (*status, *ended));
+        let at = ids.iter().position(|known| known == id).unwrap_or_default();
+        match at {
+            0 | 1 => {
+                let (status, ended) = of_id.unwrap();
+                assert_eq!((status, ended.map(|info| info.len)), (Some(Status::Ok), Ok([8, LONG][at])));
+            }
+            2 => assert_eq!(of_id.map(|(_, ended)| ended), Some(Err(Error::Truncated { len: 16, room: 4 }))),
+            _ => assert_eq!(of_id.map(|(_, ended)| ended), Some(Err(Error::Cancelled))),
+        }
+    }
+    pair.until(|| sends.iter().all(|send| send.is_done()));
+    assert_eq!(pair.b.diagnostics().requests(), 0);
 }
 
 struct Block([MaybeUninit<u64>; RequestId::SIZE / 8 + 1]);
@@ -387,7 +420,7 @@ fn callbacks_may_free_start_and_progress() {
         assert_eq!(request.status(), None);
         worker.progress();
         if chain.left.fetch_sub(1, Ordering::Relaxed) > 1 {
-            let done = Some(Callback { fun: next, arg });
+            let done = Some(Callback::new(next, arg));
             // SAFETY: the room is of the chain, and one receive at a time uses it.
             let id = unsafe { post(worker, 3, &mut *chain.room.borrow_mut(), done) };
             assert_eq!(id.status(), Some(Status::InProgress));
@@ -395,7 +428,7 @@ fn callbacks_may_free_start_and_progress() {
         }
     }
     let chain = Chain { pair: pair.clone(), left: AtomicU32::new(1000), room: RefCell::default() };
-    let done = Some(Callback { fun: next, arg: std::ptr::from_ref(&chain).cast_mut().cast() });
+    let done = Some(Callback::new(next, std::ptr::from_ref(&chain).cast_mut().cast()));
     // SAFETY: as above.
     unsafe { post(&pair.b, 3, &mut *chain.room.borrow_mut(), done) };
     assert!(pair.ab.tag_send(3, vec![1; 8]).is_done());

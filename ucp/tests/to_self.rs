@@ -82,7 +82,7 @@ fn callbacks_run_from_progress() {
         ENDS.with_borrow_mut(|ends| ends.push(ended.map(|status| status.len)));
     }
     let (worker, ep) = itself();
-    let callback = Callback { fun: done, arg: std::ptr::null_mut() };
+    let callback = Callback::new(done, std::ptr::null_mut());
     let (mut enough, mut little) = (vec![0u8; LONG], vec![7u8; 100]);
     let mut ids = Vec::new();
     for buf in [&mut enough, &mut little] {

@@ -252,7 +252,7 @@ impl<'a> Call<'a> {
     /// The function for progress to call at the end. It calls `callback`, which is [`Call::callback`]. // HOT
     #[inline(always)]
     pub(crate) fn done<K: Kind>(&self, callback: *const c_void) -> Option<Callback> {
-        (!callback.is_null()).then(|| Callback { fun: on_end::<K>, arg: self.user_data().cast() })
+        (!callback.is_null()).then(|| Callback::new(on_end::<K>, self.user_data().cast()))
     }
 }
 

@@ -27,7 +27,7 @@ pub use core::error::Error;
 pub use core::report::Report;
 #[doc(hidden)]
 pub use core::requests::RequestTable;
-pub use core::requests::{Callback, MAX_OPERATIONS, OpStatus, RequestId, RequestRoom};
+pub use core::requests::{CallAt, Callback, MAX_OPERATIONS, OpStatus, RequestId, RequestRoom};
 pub use data::iov::Iov;
 pub use data::packed::{Pack, Packed, Unpack, Unpacked};
 pub use data::params::OpParams;

@@ -242,7 +242,7 @@ fn post(worker: &Worker, posted: Rc<PostedRecv>) -> bool {
         let mut buf = worker.inner.am_handlers.queue.reserve();
         let at = buf.as_mut_ptr();
         posted.buf.set(Some(buf));
-        let done = Callback { fun: on_posted_recv_done, arg: Rc::as_ptr(&posted).cast_mut().cast() };
+        let done = Callback::new(on_posted_recv_done, Rc::as_ptr(&posted).cast_mut().cast());
         // SAFETY: `posted` keeps the buffer, and the worker keeps `posted`, until after the engine is
         // dropped. `done` is called from progress, with `posted`, while the worker lives.
         match unsafe { worker.recv_raw(at, POSTED_LEN, eager_match(0), &OpParams::with_callback(done)) } {

@@ -75,7 +75,7 @@ impl DataOps {
         // SAFETY: this function's contract; the operation is boxed.
         unsafe { op.bound.bind(ops, foreign, len) };
         running.push(at);
-        (at, Callback { fun: on_done, arg: at.as_ptr().cast() })
+        (at, Callback::new(on_done, at.as_ptr().cast()))
     }
 
     /// Calls `finish` and recycles the operation. Returns the callback of the program.

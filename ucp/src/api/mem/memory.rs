@@ -165,8 +165,10 @@ impl Worker {
     }
 
     /// Takes the next completed remote write that carried data for this worker, in order of completion.
+    // HOT
+    #[inline]
     pub fn take_remote_write(&self) -> Option<RemoteWrite> {
-        self.core().remote_writes.take()
+        self.core_keep_idle().remote_writes.take()
     }
 }
 

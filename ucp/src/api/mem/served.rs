@@ -18,7 +18,7 @@ impl ServedOps {
     /// Counts operations of peers on memory of this process that a worker has served by packets. Operations
     /// of devices, kernel copies and mappings are in no count.
     pub fn of(worker: &Worker) -> ServedOps {
-        let core = worker.core();
+        let core = worker.core_keep_idle();
         let served = served(core.engine.peers());
         let mut all = ServedOps::default();
         for (protocol, traffic) in RmaProtocol::ALL.into_iter().zip(served) {

@@ -80,7 +80,7 @@ pub(crate) unsafe fn start_many(
         at.len = total(part).unwrap_or(0);
         let arg = Rc::into_raw(group.clone());
         group.left.set(group.left.get() + 1);
-        let done = Some(Callback { fun: on_end, arg: arg.cast_mut().cast() });
+        let done = Some(Callback::new(on_end, arg.cast_mut().cast()));
         let started = start(part, &at, &RmaParams { done, ..*params });
         if !matches!(started, Ok(true)) {
             // SAFETY: the callback is not called for what has ended in the call.

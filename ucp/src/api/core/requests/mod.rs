@@ -24,7 +24,7 @@ use pool::Pool;
 
 pub use count::RequestTable;
 pub(crate) use op::{Action, EMPTY_STATUS, Ended, Notify, Role};
-pub use op::{Callback, OpStatus};
+pub use op::{CallAt, Callback, OpStatus};
 pub use pool::{MAX_OPERATIONS, RequestRoom};
 pub use request_id::RequestId;
 
@@ -221,6 +221,9 @@ impl Requests {
     /// Frees the request of an operation that has ended in the call that started it: its callback is not
     /// called, and nobody has seen the request.
     pub(crate) fn end_in_call(&mut self, id: RequestId) {
+        if let Some(block) = self.find(id) {
+            drop(block.notify.take());
+        }
         drop(self.complete(id, Ok(EMPTY_STATUS)));
         if let Some(block) = self.find(id) {
             // Memory of the caller leaves the list of free blocks by this.

@@ -1,12 +1,16 @@
 //! Notifications of the end of an operation, and the list of operations that have ended with an action to
 //! run.
 
+#![allow(unsafe_code)]
+
 use std::any::Any;
 use std::task::Waker;
 
 use super::block::{BlockPtr, Stage};
-use super::op::{Action, Callback, Ended, Leftovers, Notify, Role};
+use super::op::{Action, CallAt, Callback, Ended, Leftovers, Notify, Role};
 use super::{RequestId, Requests};
+
+use crate::rdm::RecvStatus;
 
 impl Requests {
     /// Ends an operation whose result is stored, and returns what is to be run. // HOT
@@ -32,6 +36,10 @@ impl Requests {
     fn notify(&mut self, block: BlockPtr, stage: Stage) -> Option<Action> {
         let (id, ended) = (RequestId { block, generation: block.generation() }, block.result());
         let notify = block.notify.take();
+        if let Notify::Raw(call @ Callback { at: CallAt::End, .. }) = notify {
+            self.call_at_end(block, call, ended);
+            return None;
+        }
         if stage == Stage::Detached || matches!(notify, Notify::Boxed(_)) {
             self.release(block);
         }
@@ -42,6 +50,16 @@ impl Requests {
             Notify::Boxed(call) => Some(Action::Boxed(call, ended)),
             Notify::Kept(buf) => Some(Action::Free(buf)),
         }
+    }
+
+    /// Calls a callback of [`CallAt::End`], and frees the request. // HOT
+    #[inline(always)]
+    fn call_at_end(&mut self, block: BlockPtr, call: Callback, ended: Ended) {
+        let id = RequestId { block, generation: block.generation() };
+        // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument. It uses nothing
+        // of the worker, by its own contract.
+        unsafe { (call.fun)(call.arg, id, ended) };
+        self.release(block);
     }
 
     /// Completes a receive with a notification, in memory of the caller, or with `cq_data`. The rest of its
@@ -67,6 +85,10 @@ impl Requests {
         block.set_no_error();
         if stage == Stage::Running {
             self.publish(block);
+        } else if let Some(call) = block.call_at_end() {
+            self.publish(block);
+            let message = RecvStatus { cq_data, ..block.load_plain_message() };
+            self.call_at_end(block, call, Ok(message));
         } else {
             self.push_ready(block);
         }

@@ -46,6 +46,30 @@ pub struct Callback {
     pub fun: unsafe fn(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error>),
     /// First argument of `fun`.
     pub arg: *mut (),
+    /// When `fun` is called.
+    pub at: CallAt,
+}
+
+/// When a [`Callback`] is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CallAt {
+    /// By progress when the worker is not in use: the callback may use it, and frees the request.
+    #[default]
+    Progress,
+    /// As soon as the operation ends, while the worker is in use: the cheapest way to fill a completion queue.
+    /// The callback uses neither worker nor endpoints, and does not panic. It may read the user memory of the
+    /// request ([`RequestId::user_memory`]), and [`RequestId::info`]; the request is freed when it returns.
+    End,
+}
+
+impl Callback {
+    /// A callback that may use the worker.
+    pub const fn new(
+        fun: unsafe fn(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error>),
+        arg: *mut (),
+    ) -> Callback {
+        Callback { fun, arg, at: CallAt::Progress }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

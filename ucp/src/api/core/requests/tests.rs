@@ -30,7 +30,7 @@ fn callback(calls: &Cell<u32>) -> Callback {
         let calls = unsafe { &*arg.cast::<Cell<u32>>() };
         calls.set(calls.get() + 1);
     }
-    Callback { fun: count, arg: std::ptr::from_ref(calls).cast_mut().cast() }
+    Callback::new(count, std::ptr::from_ref(calls).cast_mut().cast())
 }
 
 #[test]

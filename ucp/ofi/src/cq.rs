@@ -11,11 +11,11 @@ use crate::abi::queue::{CqAttr, CqErrEntry, CqTaggedEntry};
 use crate::abi::{FiAddr, Fid, flags};
 use crate::domain::Domain;
 use crate::ep::Ep;
-use crate::ep::complete::Entry;
 use crate::errno::Errno;
 use crate::info::MAX_ERR_DATA;
 use crate::object::{Object, Users, checked, from_handle, given, read, store_handle};
 use crate::refused;
+use crate::ring::{Entry, Fault};
 use crate::wait::{Deadline, Members};
 
 /// Reads of an empty queue before a thread sleeps.
@@ -122,13 +122,13 @@ impl Out {
 
     // HOT
     #[inline(always)]
-    fn put(&mut self, entry: &Entry) {
+    fn put(&mut self, entry: &Entry, ep: &Ep) {
         // SAFETY: the caller has passed memory for `count` entries, and for as many sources if not null.
         unsafe {
             let to = self.at.add(self.filled * self.entry_size);
             std::ptr::copy_nonoverlapping((&raw const entry.shown).cast::<u8>(), to, self.entry_size);
             if !self.sources.is_null() {
-                self.sources.add(self.filled).write(entry.source);
+                self.sources.add(self.filled).write(ep.source_of(entry.from));
             }
         }
         self.filled += 1;
@@ -137,17 +137,16 @@ impl Out {
 
 impl Cq {
     /// Takes entries, with progress if there are none. // HOT
-    #[inline]
+    #[inline(always)]
     fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
         let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
         // SAFETY: a domain is not closed before its queues.
         unsafe { &*self.domain }.run_work();
         let inside = self.members.inside();
-        let mut has_error = self.drain(&inside, &mut out);
-        if out.filled == 0 && !has_error {
-            inside.eps().for_each(|ep| ep.progress());
-            has_error = self.drain(&inside, &mut out);
-        }
+        let has_error = match inside.only() {
+            Some(ep) => self.take_of(ep, &mut out),
+            None => self.take_in_turn(&inside, &mut out),
+        };
         match out.filled {
             0 if has_error => Err(Errno::AVAIL),
             0 => Err(Errno::AGAIN),
@@ -155,39 +154,69 @@ impl Cq {
         }
     }
 
+    /// Takes entries of the only endpoint. Returns whether an error is next. // HOT
+    #[inline(always)]
+    fn take_of(&self, ep: &Ep, out: &mut Out) -> bool {
+        let taken = ep.inside(|plain| {
+            ep.collect_kept(plain);
+            let has_error = self.drain_rings(ep, out);
+            if out.filled > 0 || has_error {
+                return has_error;
+            }
+            ep.progress();
+            self.drain_rings(ep, out)
+        });
+        taken.unwrap_or(false)
+    }
+
+    /// Takes entries of several endpoints. Returns whether an error is next.
+    #[inline(never)]
+    fn take_in_turn(&self, inside: &crate::wait::Inside<'_>, out: &mut Out) -> bool {
+        let has_error = self.drain(inside, out);
+        if out.filled > 0 || has_error {
+            return has_error;
+        }
+        inside.eps().for_each(|ep| ep.progress());
+        self.drain(inside, out)
+    }
+
     /// Takes entries of the endpoints in turn. Returns whether an error is next.
-    #[inline]
     fn drain(&self, inside: &crate::wait::Inside<'_>, out: &mut Out) -> bool {
         let mut has_error = false;
         let total = inside.eps().count();
-        let first = if total > 1 { self.turn.get() % total } else { 0 };
+        let first = self.turn.get() % total.max(1);
         for ep in inside.eps().cycle().skip(first).take(total) {
             if out.is_full() && out.count > 0 {
                 break;
             }
             let drained = ep.inside(|plain| {
                 ep.collect_kept(plain);
-                for ring in ep.rings_of(self) {
-                    let mut ring = ring.borrow_mut();
-                    while let Some(entry) = ring.front() {
-                        if entry.error.is_some() {
-                            has_error = true;
-                            break;
-                        }
-                        if out.is_full() {
-                            break;
-                        }
-                        out.put(entry);
-                        ring.pop_front();
-                    }
-                }
+                has_error |= self.drain_rings(ep, out);
             });
             if drained.is_err() {
                 break;
             }
         }
-        if total > 1 {
-            self.turn.set(first + 1);
+        self.turn.set(first + 1);
+        has_error
+    }
+
+    /// Takes entries of an endpoint, inside its lock. Returns whether an error is next. // HOT
+    #[inline(always)]
+    fn drain_rings(&self, ep: &Ep, out: &mut Out) -> bool {
+        let mut has_error = false;
+        for ring in ep.rings_of(self) {
+            while let Some(entry) = ring.front() {
+                if entry.is_error {
+                    has_error = true;
+                    break;
+                }
+                if out.is_full() {
+                    break;
+                }
+                out.put(entry, ep);
+                ring.pop();
+            }
         }
         has_error
     }
@@ -235,20 +264,14 @@ impl Cq {
         let inside = self.members.inside();
         for ep in inside.eps() {
             let next = ep.inside(|_| {
-                ep.rings_of(self).find_map(|ring| {
-                    let mut ring = ring.borrow_mut();
-                    ring.front()
-                        .is_some_and(|entry| entry.error.is_some())
-                        .then(|| ring.pop_front())
-                        .flatten()
-                        .map(|entry| (entry, entry.error.map(|error| ep.text_of(error)).unwrap_or_default()))
-                })
+                let found = ep.rings_of(self).find_map(crate::ring::Ring::take_error);
+                found.map(|(entry, fault)| (entry, fault, ep.text_of(fault.error)))
             })?;
-            if let Some((entry, words)) = next {
+            if let Some((entry, fault, words)) = next {
                 // SAFETY: inside the lock of the members.
                 let text = unsafe { &mut *self.error_text.get() };
                 // SAFETY: the caller passes an entry.
-                unsafe { write_error(to, &entry, (words, text), api_err_data) };
+                unsafe { write_error(to, &entry, fault, (words, text), api_err_data) };
                 return Ok(1);
             }
         }
@@ -268,8 +291,7 @@ impl Cq {
             let counted = ep.inside(|plain| {
                 ep.collect_kept(plain);
                 ep.rings_of(self).fold((0, false), |(sum, has_error), ring| {
-                    let ring = ring.borrow();
-                    (sum + ring.len(), has_error || ring.front().is_some_and(|entry| entry.error.is_some()))
+                    (sum + ring.len(), has_error || ring.has_error())
                 })
             });
             match counted {
@@ -285,7 +307,7 @@ impl Cq {
         let has_entry = |ep: &Ep| {
             ep.inside(|plain| {
                 ep.collect_kept(plain);
-                ep.rings_of(self).any(|ring| !ring.borrow().is_empty())
+                ep.rings_of(self).next().is_some()
             })
         };
         self.members.inside().eps().any(|ep| has_entry(ep).unwrap_or(true))
@@ -298,10 +320,10 @@ impl Cq {
 unsafe fn write_error(
     to: *mut CqErrEntry,
     entry: &Entry,
+    fault: Fault,
     (mut words, text): (String, &mut CString),
     copies: bool,
 ) {
-    let Some(error) = entry.error else { return };
     while words.len() >= MAX_ERR_DATA {
         words.pop();
     }
@@ -325,9 +347,9 @@ unsafe fn write_error(
         buf: shown.buf,
         data: shown.data,
         tag: shown.tag,
-        olen: entry.cut,
-        err: Errno::from(error).0,
-        prov_errno: error.status().code(),
+        olen: fault.cut,
+        err: Errno::from(fault.error).0,
+        prov_errno: fault.error.status().code(),
         err_data,
         err_data_size,
     };

@@ -14,6 +14,7 @@
 //! | `pep`, `sockaddr` | passive endpoints, requests to be connected; socket addresses |
 //! | `deferred` | work that starts when a counter reaches a threshold |
 //! | `region_events` | counters of regions |
+//! | `ring` | entries of an endpoint until a queue is read |
 //! | `av`, `cq`, `cntr`, `eq`, `mr`, `wait` | address vectors, queues, counters, memory regions |
 //! | `poll`, `wait_set` | poll sets and wait sets |
 //! | `ep` | endpoints: an endpoint is a worker of the engine |
@@ -44,6 +45,7 @@ mod poll;
 mod provider;
 mod refused;
 mod region_events;
+mod ring;
 mod sockaddr;
 mod wait;
 mod wait_set;

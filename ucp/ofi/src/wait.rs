@@ -39,6 +39,16 @@ pub(crate) struct Inside<'a> {
 }
 
 impl Inside<'_> {
+    /// The endpoint, if there is one. // HOT
+    #[inline(always)]
+    pub(crate) fn only(&self) -> Option<&Ep> {
+        match self.eps {
+            // SAFETY: an endpoint leaves the list before it is freed.
+            [one] => Some(unsafe { &**one }),
+            _ => None,
+        }
+    }
+
     /// The endpoints. // HOT
     #[inline(always)]
     pub(crate) fn eps(&self) -> impl Iterator<Item = &Ep> + Clone {
@@ -169,7 +179,10 @@ impl Members {
         if is_ready() {
             return false;
         }
-        self.inside().eps().all(|ep| ep.inside(|_| ()).is_ok() && ep.shared.arm().unwrap_or(false))
+        self.inside().eps().all(|ep| {
+            ep.adopt();
+            ep.shared.arm().unwrap_or(false)
+        })
     }
 
     /// Sleeps until an endpoint may have something to do, `is_ready` says so, a signal, or the deadline.
@@ -180,6 +193,7 @@ impl Members {
         let mut limit = deadline.left();
         let mut fds = Vec::new();
         for ep in self.inside().eps() {
+            ep.adopt();
             let timer = ep.shared.next_timer().unwrap_or(Some(LONGEST_BLIND_SLEEP));
             limit = limit
                 .into_iter()

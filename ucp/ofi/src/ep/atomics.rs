@@ -125,6 +125,24 @@ impl Lists {
     }
 }
 
+/// Parameters of an operation on one piece of a peer's memory whose lists have at most one piece each, all of
+/// its length. `None`: it is another one, or refused. // HOT
+#[inline(always)]
+fn plain_params(atomic: &Atomic<'_>, op: AtomicOp, ty: Datatype) -> Option<AtomicParams> {
+    let [RmaIov { len: count, .. }] = *atomic.remote else { return None };
+    let start = |list: &[Ioc], is_needed: bool| match list {
+        [one] if is_needed && one.count == count && !one.addr.is_null() => Some(one.addr.cast()),
+        _ if !is_needed => Some(std::ptr::null_mut()),
+        _ => None,
+    };
+    let operand: *mut u8 = start(atomic.operand, op != AtomicOp::Read)?;
+    let compare: *mut u8 = start(atomic.compare, atomic.form == Form::Compare)?;
+    let result = start(atomic.result, atomic.form != Form::Write)?;
+    let is_possible = count > 0 && count <= MAX_BYTES && atomic.flags & flags::INJECT == 0;
+    let sync = sync_of(atomic.flags);
+    is_possible.then_some(AtomicParams { op, ty, count, operand, compare, result, sync, done: None })
+}
+
 impl Ep {
     /// Starts an atomic operation. // HOT
     #[inline(always)]
@@ -135,8 +153,31 @@ impl Ep {
         self.start_one_sided(flags::ATOMIC | direction, what, start, || self.trigger_atomic(atomic))
     }
 
+    // HOT
+    #[inline(always)]
     fn atomic_to(&self, ep: &ucp::Ep, atomic: &Atomic<'_>, kind: u64) -> Result<isize, Errno> {
         let (op, ty) = known(atomic.form, atomic.op, atomic.datatype)?;
+        let Some(params) = plain_params(atomic, op, ty) else {
+            return self.atomic_to_many(ep, atomic, (op, ty), kind);
+        };
+        let record = self.new_transmit(kind, atomic.flags, atomic.context, atomic.is_silent);
+        let RmaIov { addr, key, .. } = atomic.remote[0];
+        let params = AtomicParams { done: Some(self.on_sent()), ..params };
+        // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
+        // operations.
+        let started = unsafe { ep.atomic_raw(addr, &self.domain().rkey(ep, key), &params) };
+        self.finish_send(started, record)
+    }
+
+    /// Starts an operation with lists of several pieces, or whose operands are copied.
+    #[inline(never)]
+    fn atomic_to_many(
+        &self,
+        ep: &ucp::Ep,
+        atomic: &Atomic<'_>,
+        (op, ty): (AtomicOp, Datatype),
+        kind: u64,
+    ) -> Result<isize, Errno> {
         let mut lists = Lists::of(atomic, op, ty.size())?;
         let mut record = self.new_transmit(kind, atomic.flags, atomic.context, atomic.is_silent);
         if atomic.flags & flags::INJECT != 0 {

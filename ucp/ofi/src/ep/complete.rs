@@ -4,14 +4,15 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use ucp::{Callback, Error, OpStatus, RecvStatus, RequestId};
+use ucp::{CallAt, Callback, Error, OpStatus, RecvStatus, RequestId};
 
 use super::{Direction, Ep};
+use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
-use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::cntr::Cntr;
 use crate::errno::Errno;
 use crate::info::INJECT_SIZE;
+use crate::ring::{Entry, Fault, NOBODY};
 
 /// Copy of a message that an inject call could not send at once.
 pub(crate) type InjectBuf = [u8; INJECT_SIZE];
@@ -44,6 +45,8 @@ pub(crate) const OP_SIZE: usize = size_of::<Op>();
 pub(super) const NO_CNTR: *const Cntr = std::ptr::without_provenance(1);
 
 impl Op {
+    // HOT
+    #[inline(always)]
     pub(crate) fn new(context: *mut c_void, flags: u64, is_reported: bool, cntr: *const Cntr) -> Op {
         Op {
             context,
@@ -57,16 +60,6 @@ impl Op {
             previous: std::ptr::null_mut(),
         }
     }
-}
-
-/// A completion, as a queue hands it out.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
-    pub shown: CqTaggedEntry,
-    pub source: FiAddr,
-    /// Bytes of a message that did not fit its receive.
-    pub cut: usize,
-    pub error: Option<Error>,
 }
 
 /// Receives that run: a list through their records.
@@ -126,73 +119,74 @@ impl Running {
 }
 
 impl Direction {
-    /// Reports an end to counter and queue. // HOT
-    #[inline]
-    pub(super) fn report(&self, ep: &Ep, cntr: *const Cntr, is_reported: bool, entry: &Entry) {
+    /// Reports an end to counter and queue; `fault` if the operation has failed. // HOT
+    #[inline(always)]
+    pub(super) fn report(
+        &self,
+        ep: &Ep,
+        cntr: *const Cntr,
+        is_reported: bool,
+        entry: Entry,
+        fault: Option<Fault>,
+    ) {
         // SAFETY: a counter is not closed before the endpoints that use it.
         if let Some(cntr) = unsafe { cntr.as_ref() } {
-            cntr.count(entry.error.is_some());
+            cntr.count(fault.is_some());
             cntr.members.wake(ep);
         }
-        if !is_reported && entry.error.is_none() {
-            return;
-        }
         // SAFETY: a queue is not closed before the endpoints that use it.
-        if let Some(cq) = unsafe { self.cq.get().as_ref() } {
-            self.ring.borrow_mut().push_back(*entry);
-            cq.members.wake(ep);
+        let Some(cq) = (unsafe { self.cq.get().as_ref() }) else { return };
+        match fault {
+            None if !is_reported => return,
+            None => self.ring.push(entry),
+            Some(fault) => self.ring.push_error(entry, fault),
         }
+        cq.members.wake(ep);
     }
 
     /// Whether an operation more may start. // HOT
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
-        self.running.get() + self.ring.borrow().len() < self.size
+        self.running.get() + self.ring.len() < self.size
     }
 
     /// Number of operations that may start.
     pub(super) fn room(&self) -> usize {
-        self.size.saturating_sub(self.running.get() + self.ring.borrow().len())
+        self.size.saturating_sub(self.running.get() + self.ring.len())
     }
 }
 
-/// Called by progress when a send has ended.
+/// Called by the engine as soon as a send has ended. // HOT
 unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
     // SAFETY: an endpoint lives as long as its worker.
     let ep = unsafe { &*arg.cast::<Ep>() };
-    // SAFETY: the record was written when the operation was started.
-    let op = unsafe { id.user_memory().cast::<Op>().read() };
-    ep.release(id);
+    // SAFETY: the record was written when the operation was started, and is there until this returns.
+    let op = unsafe { id.user_memory().cast::<Op>().as_ref() };
     ep.tx.running.set(ep.tx.running.get() - 1);
-    ep.end_send(&op, ended.map(drop));
+    ep.end_send(op, ended.map(drop));
 }
 
-/// Called by progress when a receive has ended.
+/// Called by the engine as soon as a receive has ended. // HOT
 unsafe fn on_received(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
     // SAFETY: an endpoint lives as long as its worker.
     let ep = unsafe { &*arg.cast::<Ep>() };
-    // SAFETY: the record was written when the operation was started.
-    let op = unsafe { id.user_memory().cast::<Op>().read() };
-    let cut_message = if ended.is_err() { id.info() } else { None };
-    ep.release(id);
-    ep.running.remove(&op);
+    // SAFETY: the record was written when the operation was started, and is there until this returns.
+    let op = unsafe { id.user_memory().cast::<Op>().as_ref() };
+    ep.running.remove(op);
     ep.rx.running.set(ep.rx.running.get() - 1);
-    ep.end_recv(&op, ended, cut_message);
+    match ended {
+        Ok(message) => ep.end_well(op, &message),
+        Err(error) => ep.end_recv(op, Err(error), id.info()),
+    }
 }
 
 impl Ep {
     pub(super) fn on_sent(&self) -> Callback {
-        Callback { fun: on_sent, arg: std::ptr::from_ref(self).cast_mut().cast() }
+        Callback { fun: on_sent, arg: std::ptr::from_ref(self).cast_mut().cast(), at: CallAt::End }
     }
 
     pub(super) fn on_received(&self) -> Callback {
-        Callback { fun: on_received, arg: std::ptr::from_ref(self).cast_mut().cast() }
-    }
-
-    /// Frees the request of an operation that has ended. // HOT
-    #[inline]
-    fn release(&self, id: RequestId) {
-        let _ = self.inside(|plain| plain.test(id).is_some());
+        Callback { fun: on_received, arg: std::ptr::from_ref(self).cast_mut().cast(), at: CallAt::End }
     }
 
     /// Writes the record of a send that runs.
@@ -202,7 +196,8 @@ impl Ep {
         self.tx.running.set(self.tx.running.get() + 1);
     }
 
-    /// Writes the record of a receive that runs.
+    /// Writes the record of a receive that runs. // HOT
+    #[inline(always)]
     pub(super) fn keep_recv(&self, id: RequestId, op: Op) {
         let record = id.user_memory().cast::<Op>();
         // SAFETY: as above.
@@ -226,7 +221,7 @@ impl Ep {
     }
 
     /// Reports the end of a send. // HOT
-    #[inline]
+    #[inline(always)]
     pub(super) fn end_send(&self, op: &Op, ended: Result<(), Error>) {
         self.return_copy(op.copy);
         let shown = CqTaggedEntry {
@@ -237,43 +232,71 @@ impl Ep {
             data: 0,
             tag: 0,
         };
-        let entry = Entry { shown, source: ADDR_UNSPEC, cut: 0, error: ended.err() };
         let cntr = match op.flags & (flags::READ | flags::WRITE) {
             0 => &self.tx.cntr,
             flags::READ => &self.reads,
             _ => &self.writes,
         };
-        let cntr = if op.cntr.is_null() { cntr.get() } else { self.end_deferred(op, cntr.get(), &entry) };
-        self.tx.report(self, cntr, op.is_reported, &entry);
+        let fault = ended.err().map(|error| Fault { error, cut: 0 });
+        let cntr =
+            if op.cntr.is_null() { cntr.get() } else { self.end_deferred(op, cntr.get(), fault.is_some()) };
+        self.tx.report(self, cntr, op.is_reported, Entry { shown, from: NOBODY, is_error: false }, fault);
     }
 
-    /// Reports the end of a receive. `cut_message` is the message of one that was too short. // HOT
-    #[inline]
+    /// Reports that a receive has got a message that fits it. // HOT
+    #[inline(always)]
+    pub(super) fn end_well(&self, op: &Op, message: &RecvStatus) {
+        let (data, data_flag) = match message.cq_data {
+            Some(data) => (data, flags::REMOTE_CQ_DATA),
+            None => (0, 0),
+        };
+        let shown = CqTaggedEntry {
+            op_context: op.context,
+            flags: op.flags | data_flag,
+            len: message.len,
+            buf: op.buf,
+            data,
+            tag: message.tag,
+        };
+        let cntr = self.rx.cntr.get();
+        let cntr = if op.cntr.is_null() { cntr } else { self.end_deferred(op, cntr, false) };
+        self.rx.report(
+            self,
+            cntr,
+            op.is_reported,
+            Entry { shown, from: message.from, is_error: false },
+            None,
+        );
+    }
+
+    /// Reports the end of a receive. `cut_message` is the message of one that was too short.
+    #[inline(never)]
     pub(super) fn end_recv(
         &self,
         op: &Op,
         ended: Result<RecvStatus, Error>,
         cut_message: Option<RecvStatus>,
     ) {
+        let (message, error) = match ended {
+            Ok(message) => (Some(message), None),
+            Err(error) => (cut_message, Some(error)),
+        };
         let mut shown =
             CqTaggedEntry { op_context: op.context, flags: op.flags, len: 0, buf: op.buf, data: 0, tag: 0 };
-        let mut entry = Entry { shown, source: ADDR_UNSPEC, cut: 0, error: ended.err() };
-        if let Some(message) = ended.ok().or(cut_message) {
+        let (mut cut, mut from) = (0, NOBODY);
+        if let Some(message) = message {
             shown.len = message.len.min(op.room);
             shown.tag = message.tag;
             if let Some(data) = message.cq_data {
                 shown.data = data;
                 shown.flags |= flags::REMOTE_CQ_DATA;
             }
-            entry.cut = message.len - shown.len;
-            entry.shown = shown;
-            if self.caps & flags::SOURCE != 0 {
-                entry.source = self.source_of(message.from);
-            }
+            (cut, from) = (message.len - shown.len, message.from);
         }
+        let fault = error.map(|error| Fault { error, cut });
         let cntr = self.rx.cntr.get();
-        let cntr = if op.cntr.is_null() { cntr } else { self.end_deferred(op, cntr, &entry) };
-        self.rx.report(self, cntr, op.is_reported, &entry);
+        let cntr = if op.cntr.is_null() { cntr } else { self.end_deferred(op, cntr, fault.is_some()) };
+        self.rx.report(self, cntr, op.is_reported, Entry { shown, from, is_error: false }, fault);
     }
 
     /// Memory for a copy of a message.
@@ -282,11 +305,17 @@ impl Ep {
         Box::into_raw(known.unwrap_or_else(|| Box::new([0; INJECT_SIZE])))
     }
 
-    /// Keeps memory of a copy for the next one.
+    /// Keeps memory of a copy for the next one. // HOT
+    #[inline(always)]
     pub(super) fn return_copy(&self, copy: *mut InjectBuf) {
         if !copy.is_null() {
-            // SAFETY: `take_copy` has made it, and its operation has ended.
-            self.inject_bufs.borrow_mut().push(unsafe { Box::from_raw(copy) });
+            self.keep_copy(copy);
         }
+    }
+
+    #[inline(never)]
+    fn keep_copy(&self, copy: *mut InjectBuf) {
+        // SAFETY: `take_copy` has made it, and its operation has ended.
+        self.inject_bufs.borrow_mut().push(unsafe { Box::from_raw(copy) });
     }
 }

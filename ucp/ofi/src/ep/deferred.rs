@@ -7,7 +7,7 @@ use ucp::rdm::amo::Form;
 
 use super::Ep;
 use super::atomics::{Atomic, elements};
-use super::complete::{Entry, NO_CNTR, Op};
+use super::complete::{NO_CNTR, Op};
 use super::face::Face;
 use super::one_sided::{OneSided, remote_pieces};
 use super::owned_op::OwnedOp;
@@ -164,11 +164,11 @@ impl Ep {
 
     /// Counts the end of deferred work. Returns the endpoint's counter if that counts it, too.
     #[cold]
-    pub(super) fn end_deferred(&self, op: &Op, of_ep: *const Cntr, entry: &Entry) -> *const Cntr {
+    pub(super) fn end_deferred(&self, op: &Op, of_ep: *const Cntr, is_error: bool) -> *const Cntr {
         if op.cntr != NO_CNTR {
             // SAFETY: a counter is not closed while deferred work uses it.
             let cntr = unsafe { &*op.cntr };
-            cntr.count(entry.error.is_some());
+            cntr.count(is_error);
             cntr.members.wake(self);
             cntr.users().remove();
         }

@@ -43,7 +43,6 @@ mod transmit;
 mod triggered;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -58,8 +57,9 @@ use crate::domain::Domain;
 use crate::errno::Errno;
 use crate::info::EpKind;
 use crate::object::{Object, Users};
+use crate::ring::Ring;
 
-use complete::{Entry, InjectBuf, Running};
+use complete::{InjectBuf, Running};
 use peers::Peers;
 
 pub(crate) use atomic::query_atomic;
@@ -80,7 +80,7 @@ pub(crate) struct Direction {
     /// Most operations that run, or have ended and are not read.
     size: usize,
     running: Cell<usize>,
-    ring: RefCell<VecDeque<Entry>>,
+    ring: Ring,
 }
 
 /// `struct fid_ep`, and what belongs to it.
@@ -153,57 +153,46 @@ impl Ep {
     /// Runs `f` inside the lock, on the plain worker. // HOT
     #[inline(always)]
     pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Errno> {
-        let mut f = Some(f);
         // SAFETY: plain objects of the worker lie in this endpoint, are used inside only, and dropped there.
-        let ran = unsafe { self.shared.with(|plain| f.take().map(|f| f(plain))) };
-        match ran {
-            Ok(Some(result)) => Ok(result),
-            _ => match f.take() {
-                Some(f) => self.inside_of_another_thread(f),
-                None => Err(Errno::IO),
-            },
+        // Without a lock, libfabric's contract of these modes is that never two threads use a domain.
+        if let Some(plain) = unsafe { self.shared.plain() } {
+            let result = f(plain);
+            self.shared.wake_sleepers();
+            return Ok(result);
         }
+        // SAFETY: as above.
+        unsafe { self.shared.with(f) }.map_err(|_| Errno::IO)
     }
 
-    /// With `FI_THREAD_DOMAIN` and `FI_THREAD_COMPLETION` a program may use an endpoint in any thread, in one
-    /// at a time.
-    #[cold]
-    #[inline(never)]
-    fn inside_of_another_thread<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Errno> {
+    /// Gives the worker to the calling thread where it has no lock, for calls of the engine that look at the
+    /// thread: a program may use such an endpoint in any thread, in one at a time.
+    pub(crate) fn adopt(&self) {
         // SAFETY: libfabric's contract of these modes: never two threads at a time.
         unsafe { self.shared.adopt() };
-        // SAFETY: as in `inside`.
-        unsafe { self.shared.with(f) }.map_err(|error| {
-            tracing::error!("{error}");
-            Errno::BUSY
-        })
     }
 
     /// Receives and completes. // HOT
-    #[inline]
+    #[inline(always)]
     pub(crate) fn progress(&self) {
-        if self.shared.progress().is_err() {
-            // SAFETY: as in `inside_of_another_thread`.
-            unsafe { self.shared.adopt() };
-            let _ = self.shared.progress();
-        }
+        // SAFETY: as in `inside`.
+        let _ = unsafe { self.shared.progress_unlocked() };
         if self.caps & remote_writes::KEPT != 0 {
             let _ = self.inside(|plain| self.collect_kept(plain));
         }
     }
 
-    /// Entries that a queue reads.
-    #[inline]
-    pub(crate) fn rings_of(&self, cq: &Cq) -> impl Iterator<Item = &RefCell<VecDeque<Entry>>> {
+    /// Entries that a queue reads. // HOT
+    #[inline(always)]
+    pub(crate) fn rings_of(&self, cq: &Cq) -> impl Iterator<Item = &Ring> {
         [&self.rx, &self.tx]
             .into_iter()
-            .filter(move |way| std::ptr::eq(way.cq.get(), cq))
+            .filter(move |way| !way.ring.is_empty() && std::ptr::eq(way.cq.get(), cq))
             .map(|way| &way.ring)
     }
 
     /// Descriptor of the worker.
     pub(crate) fn event_fd(&self) -> Result<RawFd, Errno> {
-        self.inside(|_| ())?;
+        self.adopt();
         let fd = self.shared.event_fd().map_err(|_| Errno::BUSY)?;
         fd.map(|fd| fd.as_raw_fd()).ok_or(Errno::NOSYS)
     }

@@ -3,12 +3,13 @@
 use ucp::{Error, IoBufMut, Match, MultiRecvMessage, PeerId, RecvStatus};
 
 use super::Ep;
-use super::complete::{Entry, Op};
+use super::complete::Op;
 use super::recv::Recv;
 use super::send::Memory;
+use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
-use crate::abi::{ADDR_UNSPEC, flags};
 use crate::errno::Errno;
+use crate::ring::{Entry, Fault, NOBODY};
 
 /// Memory of the program, which it keeps until the receive has ended.
 struct UserMemory(*mut u8, usize);
@@ -61,7 +62,7 @@ impl Ep {
         let mut running = self.multi_recvs.borrow_mut();
         let mut at = 0;
         while let Some(multi) = running.get_mut(at) {
-            if self.rx.ring.borrow().len() >= self.rx.size {
+            if self.rx.ring.len() >= self.rx.size {
                 break;
             }
             if let Some(message) = multi.recv.try_next() {
@@ -102,10 +103,11 @@ impl Ep {
             data: 0,
             tag: 0,
         };
-        let entry = Entry { shown, source: ADDR_UNSPEC, cut: 0, error };
+        let entry = Entry { shown, from: NOBODY, is_error: false };
         // It is no message: the counter counts it only if it is an error.
         let cntr = if error.is_some() { self.rx.cntr.get() } else { std::ptr::null() };
-        self.rx.report(self, cntr, op.is_reported, &entry);
+        let fault = error.map(|error| Fault { error, cut: 0 });
+        self.rx.report(self, cntr, op.is_reported, entry, fault);
     }
 
     /// Cancels the receive of many messages with this context. False: there is none. Inside the lock.

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use ucp::{EpParams, Error, PeerId};
 
 use super::Ep;
-use crate::abi::{ADDR_UNSPEC, FiAddr};
+use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::errno::Errno;
 use crate::info::EpKind;
+use crate::ring::NOBODY;
 
 /// The peers of an endpoint. Used inside the lock of its worker.
 pub(crate) struct Peers {
@@ -81,9 +82,13 @@ impl Ep {
         Ok(())
     }
 
-    /// Address of a sender; not available if it is not in the address vector. // HOT
+    /// Address of a sender; not available if there is none, if it is not in the address vector, or without the
+    /// capability. Inside the lock, and not in a callback. // HOT
     #[inline]
-    pub(super) fn source_of(&self, from: PeerId) -> FiAddr {
+    pub(crate) fn source_of(&self, from: PeerId) -> FiAddr {
+        if self.caps & flags::SOURCE == 0 || from == NOBODY {
+            return ADDR_UNSPEC;
+        }
         let (last, address) = self.peers.last.get();
         if last == from.0 {
             return address;

@@ -108,7 +108,7 @@ impl Ep {
         let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
         match start(memory, &params) {
             Ok(OpStatus::InProgress(id)) => self.keep_recv(id, op),
-            Ok(OpStatus::Done(message)) => self.end_recv(&op, Ok(message), None),
+            Ok(OpStatus::Done(message)) => self.end_well(&op, &message),
             Err(error @ Error::Truncated { .. }) => self.end_recv(&op, Err(error), Some(truncated.get())),
             Err(error) => return Err(error.into()),
         }

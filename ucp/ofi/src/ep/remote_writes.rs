@@ -2,9 +2,9 @@
 //! asked, as it keeps messages of receives of many messages; the receive queue gets both.
 
 use super::Ep;
-use super::complete::Entry;
+use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
-use crate::abi::{ADDR_UNSPEC, flags};
+use crate::ring::Entry;
 
 /// Capabilities of endpoints for which the engine keeps something.
 pub(super) const KEPT: u64 = flags::RMA | flags::MULTI_RECV | flags::RMA_EVENT | SHARED_RX;
@@ -52,7 +52,7 @@ impl Ep {
     }
 
     fn collect_remote_writes(&self, plain: &ucp::Worker) {
-        while self.rx.ring.borrow().len() < self.rx.size {
+        while self.rx.ring.len() < self.rx.size {
             let Some(write) = plain.take_remote_write() else { break };
             let shown = CqTaggedEntry {
                 op_context: std::ptr::null_mut(),
@@ -62,13 +62,9 @@ impl Ep {
                 data: write.cq_data,
                 tag: 0,
             };
-            let source = match self.caps & flags::SOURCE {
-                0 => ADDR_UNSPEC,
-                _ => self.source_of(write.from),
-            };
             // Without a queue nobody asks for them.
             if !self.rx.cq.get().is_null() {
-                self.rx.ring.borrow_mut().push_back(Entry { shown, source, cut: 0, error: None });
+                self.rx.ring.push(Entry { shown, from: write.from, is_error: false });
             }
         }
     }

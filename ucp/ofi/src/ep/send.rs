@@ -6,6 +6,7 @@ use ucp::select::Sync;
 use ucp::{Iov, Layout, SendParams};
 
 use super::Ep;
+use super::complete::Op;
 use crate::abi::{FiAddr, IoVec, flags};
 use crate::errno::Errno;
 use crate::info::{INJECT_SIZE, IOV_LIMIT};
@@ -98,15 +99,28 @@ impl Ep {
     // HOT
     #[inline(always)]
     fn send_to(&self, ep: &ucp::Ep, send: &Send<'_>) -> Result<isize, Errno> {
-        let mut op = self.new_transmit(shown_flags(send.tag), send.flags, send.context, send.is_silent);
+        let op = self.new_transmit(shown_flags(send.tag), send.flags, send.context, send.is_silent);
+        if send.flags & flags::INJECT != 0 && send.memory.len() > INJECT_SIZE {
+            return Err(Errno::MSGSIZE);
+        }
         let is_acknowledged = send.flags & (flags::DELIVERY_COMPLETE | flags::MATCH_COMPLETE) != 0;
+        if let (Some(tag), None, Memory::Bytes(at, len), false) =
+            (send.tag, send.data, send.memory, is_acknowledged)
+            // SAFETY: the caller's bytes are there during the call.
+            && unsafe { ucp::send_now_raw(ep, tag, at, len) }
+        {
+            self.end_send(&op, Ok(()));
+            return Ok(0);
+        }
         let sync = if is_acknowledged { Sync::Yes } else { Sync::No };
+        self.start_send(ep, send, sync, op)
+    }
+
+    /// Starts a send that has not gone at once.
+    #[inline(never)]
+    fn start_send(&self, ep: &ucp::Ep, send: &Send<'_>, sync: Sync, mut op: Op) -> Result<isize, Errno> {
         let mut memory = send.memory;
         if send.flags & flags::INJECT != 0 {
-            if sends_now(ep, send, sync)? {
-                self.end_send(&op, Ok(()));
-                return Ok(0);
-            }
             op.copy = self.copied(&memory)?;
             memory = Memory::Bytes(op.copy.cast(), memory.len());
         }
@@ -121,20 +135,5 @@ impl Ep {
             }
         };
         self.finish_send(started, op)
-    }
-}
-
-/// Sends a message at once, if that is possible.
-#[inline]
-fn sends_now(ep: &ucp::Ep, send: &Send<'_>, sync: Sync) -> Result<bool, Errno> {
-    if send.memory.len() > INJECT_SIZE {
-        return Err(Errno::MSGSIZE);
-    }
-    match (send.tag, send.data, sync, send.memory) {
-        (Some(tag), None, Sync::No, Memory::Bytes(at, len)) => {
-            // SAFETY: the caller's bytes are there during the call.
-            Ok(unsafe { ucp::send_now_raw(ep, tag, at, len) })
-        }
-        _ => Ok(false),
     }
 }

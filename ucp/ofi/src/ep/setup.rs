@@ -314,7 +314,7 @@ impl Ep {
             }
         })?;
         self.unbind_direction(is_tx);
-        (if is_tx { &self.tx } else { &self.rx }).ring.borrow_mut().clear();
+        (if is_tx { &self.tx } else { &self.rx }).ring.clear();
         Ok(())
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct EpLink {
     pub(crate) rails: Rails,
     pub(crate) tables: Rc<EpConfig>,
     pub(crate) to_self: bool,
+    /// Whether the peer is the worker itself, by whichever lane.
+    pub(crate) is_own: bool,
     /// Number of the conversation with the peer.
     pub(crate) conversation: u32,
 }
@@ -67,6 +69,7 @@ pub(crate) struct EpState {
     /// Error of every send, once the endpoint is closed or failed; [`Error::NotConnected`] while pending.
     pub(crate) refusal: Cell<Option<Error>>,
     to_self: Cell<bool>,
+    is_own: Cell<bool>,
     stage: Cell<LinkStage>,
     /// Tables while there is no link: an estimate.
     tables: Rc<EpConfig>,
@@ -86,6 +89,7 @@ impl EpState {
             short_below: Cell::new(0),
             refusal: Cell::new(Some(Error::NotConnected)),
             to_self: Cell::new(false),
+            is_own: Cell::new(false),
             stage: Cell::new(LinkStage::Pending),
             tables,
             link: OnceCell::new(),
@@ -109,6 +113,7 @@ impl EpState {
     pub(crate) fn set_link(&self, link: EpLink) {
         self.peer.set(link.peer);
         self.to_self.set(link.to_self);
+        self.is_own.set(link.is_own);
         self.stage.set(LinkStage::Linked);
         let first = self.link.set(link).is_ok();
         debug_assert!(first, "an endpoint has one peer");
@@ -137,6 +142,12 @@ impl EpState {
     #[inline]
     pub(crate) fn is_to_self(&self) -> bool {
         self.to_self.get()
+    }
+
+    /// Whether the peer is the worker itself, by whichever lane. // HOT
+    #[inline(always)]
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own.get()
     }
 
     // HOT

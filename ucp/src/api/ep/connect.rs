@@ -69,6 +69,7 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
         rma_only_ep: RmaOnlyEp::none(),
         tables: tables(&mut core, peer, &worker.inner.limits),
         to_self: core.is_self(peer),
+        is_own: false,
         conversation: Conversation::with(core.engine.peers(), peer).number,
     };
     Some(make_ep(worker, &mut core, link, EpParams::default()))
@@ -108,7 +109,8 @@ fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<
     });
     let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
     let conversation = Conversation::with(core.engine.peers(), peer).number;
-    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self, conversation })
+    let is_own = address.id.uid != 0 && address.id.uid == core.id.uid;
+    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self, is_own, conversation })
 }
 
 fn make_ep(worker: &Worker, core: &mut WorkerCore, link: EpLink, params: EpParams) -> Ep {

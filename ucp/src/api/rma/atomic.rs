@@ -25,7 +25,7 @@ use crate::api::rma::start::mapped_ep;
 use crate::rdm::amo::{Form, has_form, has_type};
 use crate::rdm::io::PeerId;
 use crate::rdm::{
-    Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendBuf, Started as EngineStarted,
+    Access, AtomicArgs, Gather, OwnAtomic, RecvBuf, RecvStatus, Scatter, SendBuf, Started as EngineStarted,
 };
 use crate::select::{AtomicVerdict, Sync, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
@@ -268,6 +268,19 @@ fn fetch<T: AtomicType>(
     FetchRequest::new(ep.worker(), RecvRequest::new(ep.worker(), started, lent))
 }
 
+/// Executes an operation on memory of the worker's own context, or returns false.
+/// # Safety
+/// As for [`Ep::atomic_raw`], until this returns.
+#[inline]
+unsafe fn is_executed_here(ep: &Ep, iov: &RmaIov, p: &AtomicParams) -> bool {
+    let AtomicParams { op, ty, operand, compare, result, .. } = *p;
+    let atomic = OwnAtomic { op, ty, form: p.form(), operand, compare, result };
+    let mut core = ep.worker().core_keep_idle();
+    let (engine, mut wire, _) = core.split();
+    // SAFETY: this function's contract.
+    unsafe { engine.atomic_own(&mut wire, ep.peer(), iov, &atomic) }
+}
+
 /// Has the engine execute the operation, which checks operation, type and lengths. Unsafe: as for
 /// [`Ep::atomic_raw`].
 #[inline(never)]
@@ -285,6 +298,13 @@ unsafe fn start_emulated(
     let len = params.count.checked_mul(params.ty.size()).ok_or(Error::Invalid)?;
     if !rkey.covers(remote, len as u64, Access::ATOMIC) {
         return Err(Error::RemoteAccess(peer));
+    }
+    if rkey.is_number && state.is_own() {
+        let iov = RmaIov { addr: remote, len: len as u64, key: rkey.key };
+        // SAFETY: this function's contract.
+        if unsafe { is_executed_here(ep, &iov, params) } {
+            return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
+        }
     }
     let len_if = |wanted: bool| if wanted { len } else { 0 };
     // SAFETY: the caller keeps the bytes valid until completion.

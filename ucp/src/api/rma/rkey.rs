@@ -24,6 +24,8 @@ pub struct Rkey {
     pub(crate) rma_only: Option<lane::Rkey>,
     device: Option<u64>,
     remote_mem: RemoteMem,
+    /// Whether it is only a number: it may name memory of the worker's own context.
+    pub(crate) is_number: bool,
     pub(crate) rails: RailKeys,
     /// Shortest operation that may use several lanes, bytes.
     pub(crate) min_striped_len: u64,
@@ -75,6 +77,7 @@ impl Ep {
             rma_only,
             device,
             remote_mem,
+            is_number: false,
             rails,
             min_striped_len,
         })
@@ -88,7 +91,7 @@ impl Rkey {
     /// Remote key of memory of an endpoint's peer, of a key of libfabric: a peer's `fi_mr_key`, or
     /// [`Mem::libfabric_key`](crate::Mem::libfabric_key). A key of 32 bits is one of the peer's only `efa`
     /// device. On lanes of that transport it names the memory to devices and in packets; on others, in
-    /// packets.
+    /// packets. Operations of a worker on memory of its own context end within the call.
     pub fn from_libfabric_key(ep: &Ep, key: u64) -> Rkey {
         let Ok(device_key) = u32::try_from(key) else { return Rkey::from_key(key) };
         let core = ep.worker().core_keep_idle();
@@ -119,6 +122,7 @@ impl Rkey {
             rma_only,
             device,
             remote_mem,
+            is_number: true,
             rails,
             min_striped_len,
         }
@@ -132,7 +136,7 @@ impl Rkey {
     /// A copy for devices and packets, which does not map the memory.
     pub(crate) fn unmapped(&self) -> Rkey {
         let Rkey { key, addr, len, access, device, remote_mem, .. } = *self;
-        Rkey { key, addr, len, access, device, remote_mem, ..Rkey::from_key(key) }
+        Rkey { key, addr, len, access, device, remote_mem, is_number: false, ..Rkey::from_key(key) }
     }
 
     /// First address, as in the owner's process, and length in bytes.

@@ -68,6 +68,28 @@ pub(crate) fn ended(sent: Outcome, peer: PeerId) -> Option<Result<(), Error>> {
     }
 }
 
+/// Writes to memory of the worker's own context, if it is that. False: nothing has happened.
+/// # Safety
+/// As for [`Ep::put_raw`], until this returns.
+#[inline]
+unsafe fn put_own(ep: &Ep, buf: *const u8, iov: &RmaIov) -> bool {
+    let mut core = ep.worker().core_keep_idle();
+    let (engine, mut wire, _) = core.split();
+    // SAFETY: this function's contract.
+    unsafe { engine.put_own(&mut wire, ep.peer(), iov, buf) }
+}
+
+/// Reads memory of the worker's own context, if it is that. False: nothing has happened.
+/// # Safety
+/// As for [`Ep::get_raw`], until this returns.
+#[inline]
+unsafe fn get_own(ep: &Ep, buf: *mut u8, iov: &RmaIov) -> bool {
+    let mut core = ep.worker().core_keep_idle();
+    let (engine, mut wire, _) = core.split();
+    // SAFETY: this function's contract.
+    unsafe { engine.get_own(&mut wire, ep.peer(), iov, buf) }
+}
+
 /// Writes to memory that is not mapped here, or whose peer is not known yet.
 /// # Safety
 /// As for [`Ep::put_raw`].
@@ -87,6 +109,13 @@ pub(crate) unsafe fn put_unmapped(
     let peer = state.peer();
     if !rkey.covers(remote, len as u64, Access::WRITE) {
         return Err(Error::RemoteAccess(peer));
+    }
+    if rkey.is_number && state.is_own() && params.cq_data.is_none() {
+        let iov = RmaIov { addr: remote, len: len as u64, key: rkey.key };
+        // SAFETY: this function's contract.
+        if unsafe { put_own(ep, buf, &iov) } {
+            return Ok(OpStatus::Done(()));
+        }
     }
     let mut core = ep.worker().core();
     if params.cq_data.is_none()
@@ -131,6 +160,13 @@ pub(crate) unsafe fn get_unmapped(
     let peer = state.peer();
     if !rkey.covers(remote, len as u64, Access::READ) {
         return Err(Error::RemoteAccess(peer));
+    }
+    if rkey.is_number && state.is_own() {
+        let iov = RmaIov { addr: remote, len: len as u64, key: rkey.key };
+        // SAFETY: this function's contract.
+        if unsafe { get_own(ep, buf, &iov) } {
+            return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
+        }
     }
     let mut core = ep.worker().core();
     if let Some((lane, key)) = kernel_copy_ep(&core, state, rkey, (RmaOp::Get, Sync::No, len)) {

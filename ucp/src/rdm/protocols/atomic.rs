@@ -265,20 +265,20 @@ fn on_request<W: Wire>(
     }
 }
 
-/// A checked request of a peer to compute.
-struct Computation<'a> {
-    op: AtomicOp,
-    ty: Datatype,
-    spans: &'a Spans,
+/// A checked request to compute.
+pub(in crate::rdm) struct Computation<'a> {
+    pub op: AtomicOp,
+    pub ty: Datatype,
+    pub spans: &'a Spans,
     /// One operand per element, then one compare value per element.
-    payload: &'a [u8],
+    pub payload: &'a [u8],
 }
 
 impl Computation<'_> {
     /// True if the lengths of operands and pieces agree.
     // [M9.2]
     #[inline]
-    fn has_valid_lengths(&self, form: Form) -> bool {
+    pub fn has_valid_lengths(&self, form: Form) -> bool {
         let (len, payload_len) = (self.spans.len(), self.payload.len() as u64);
         let operands = match form {
             _ if self.op == AtomicOp::Read => true,
@@ -295,7 +295,7 @@ impl Computation<'_> {
     }
 
     /// Computes on every element, in order; writes as many old values as fit to `old`. // HOT
-    fn compute(&self, old: &mut [u8]) {
+    pub fn compute(&self, old: &mut [u8]) {
         struct On<'a>(&'a Spans, (&'a [u8], &'a [u8]), &'a mut [u8]);
         impl Elements for On<'_> {
             #[inline]

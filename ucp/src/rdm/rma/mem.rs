@@ -196,6 +196,33 @@ impl Spans {
         done
     }
 
+    /// Writes the bytes at `from`, as many as there are. They may be bytes of a region, too. // HOT
+    /// # Safety
+    /// They can be read.
+    #[inline]
+    pub(super) unsafe fn store(&self, from: *const u8) {
+        let mut at = 0;
+        for span in &self.list {
+            // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`); the
+            // caller has as many.
+            unsafe { move_bytes(from.wrapping_add(at), span.ptr.as_ptr(), span.len) };
+            at += span.len;
+        }
+    }
+
+    /// Copies all bytes to `to`, which may be bytes of a region, too. // HOT
+    /// # Safety
+    /// As many can be written there.
+    #[inline]
+    pub(super) unsafe fn load(&self, to: *mut u8) {
+        let mut at = 0;
+        for span in &self.list {
+            // SAFETY: as in `store`, the other way round.
+            unsafe { move_bytes(span.ptr.as_ptr(), to.wrapping_add(at), span.len) };
+            at += span.len;
+        }
+    }
+
     /// Replaces each element of `N` bytes by what `change` makes of it, of its operand in `with` and its
     /// compare value in `than` (zeros where there is none), unless that is `None`. The elements as they were
     /// go to `old`, as many as fit; what is left of a piece behind its last whole element is not touched.
@@ -288,6 +315,20 @@ unsafe fn rewrite<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Opti
         unsafe { ptr.cast::<[u8; N]>().write(new) };
     }
     was
+}
+
+/// Copies `n` bytes between places that may overlap; a word as [`copy`] does. // HOT
+/// # Safety
+/// As for `std::ptr::copy`.
+#[inline(always)]
+unsafe fn move_bytes(from: *const u8, to: *mut u8, n: usize) {
+    if n == 8 {
+        // SAFETY: the caller's promise; a word is read before it is written.
+        unsafe { copy(from, to, n) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy(from, to, n) };
+    }
 }
 
 /// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole.

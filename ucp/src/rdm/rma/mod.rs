@@ -7,6 +7,7 @@ pub(super) mod fast_path;
 pub mod mem;
 pub mod mem_table;
 pub(super) mod ops;
+pub mod own_memory;
 pub(super) mod progress;
 pub(super) mod reads;
 pub mod region_counts;

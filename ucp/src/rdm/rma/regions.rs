@@ -162,6 +162,12 @@ impl Regions {
         }
     }
 
+    /// Whether operations on some region are counted. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn has_counts(&self) -> bool {
+        !self.counted.is_empty()
+    }
+
     /// Counts an operation of a peer on these pieces, once for each of their regions. // HOT
     #[inline(always)]
     pub(in crate::rdm) fn count(&self, spans: &Spans, is_read: bool) {

@@ -1,0 +1,149 @@
+//! Operations of a worker on memory of its own context, which it names as a peer would: done within the call,
+//! without a packet. Only while no one-sided operation is under way, so that they keep their order with those
+//! by packets.
+
+#![allow(unsafe_code)]
+
+use crate::rdm::Engine;
+use crate::rdm::amo::{self, Form};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Wire;
+use crate::rdm::protocols::atomic::Computation;
+use crate::rdm::rma::mem::{Access, Spans};
+use crate::wire::{AtomicOp, Datatype, RmaIov};
+
+/// Most bytes of elements of an atomic operation; longer ones go by packets.
+const MAX_ATOMIC: usize = 64;
+
+/// An atomic operation on one piece of own memory. The pointers are to as many bytes as the piece has.
+pub struct OwnAtomic {
+    /// Operation.
+    pub op: AtomicOp,
+    /// Type of the elements.
+    pub ty: Datatype,
+    /// Form of the operation.
+    pub form: Form,
+    /// Operands, not used by [`AtomicOp::Read`].
+    pub operand: *const u8,
+    /// Values that are compared, if the form has some.
+    pub compare: *const u8,
+    /// Memory for the old values; null: not wanted.
+    pub result: *mut u8,
+}
+
+impl Engine {
+    /// Writes the bytes at `from` to own memory. `peer` is the worker itself. False: nothing has happened, and
+    /// packets do it, or tell the error. // HOT
+    /// # Safety
+    /// As many bytes as `iov` has can be read at `from`.
+    #[inline]
+    pub unsafe fn put_own<W: Wire>(
+        &mut self,
+        w: &mut W,
+        peer: PeerId,
+        iov: &RmaIov,
+        from: *const u8,
+    ) -> bool {
+        // SAFETY: this function's contract.
+        in_own_memory(self, w, peer, (iov, Access::WRITE), |spans| unsafe {
+            spans.store(from);
+            true
+        })
+    }
+
+    /// Reads own memory into the bytes at `to`, as [`Engine::put_own`]. // HOT
+    /// # Safety
+    /// As many bytes as `iov` has can be written at `to`.
+    #[inline]
+    pub unsafe fn get_own<W: Wire>(&mut self, w: &mut W, peer: PeerId, iov: &RmaIov, to: *mut u8) -> bool {
+        // SAFETY: this function's contract.
+        in_own_memory(self, w, peer, (iov, Access::READ), |spans| unsafe {
+            spans.load(to);
+            true
+        })
+    }
+
+    /// Computes on own memory, as [`Engine::put_own`]. // HOT
+    /// # Safety
+    /// The pointers of `atomic` that the operation uses are to as many bytes as `iov` has.
+    #[inline]
+    pub unsafe fn atomic_own<W: Wire>(
+        &mut self,
+        w: &mut W,
+        peer: PeerId,
+        iov: &RmaIov,
+        atomic: &OwnAtomic,
+    ) -> bool {
+        let OwnAtomic { op, ty, form, operand, compare, result } = *atomic;
+        let Some(len) = usize::try_from(iov.len).ok().filter(|len| (1..=MAX_ATOMIC).contains(len)) else {
+            return false;
+        };
+        if !amo::has_form(op, form) || !amo::has_type(op, ty) {
+            return false;
+        }
+        let (mut payload, mut old) = ([0u8; 2 * MAX_ATOMIC], [0u8; MAX_ATOMIC]);
+        let mut filled = 0;
+        if op != AtomicOp::Read {
+            // SAFETY: this function's contract; there is room for `len` bytes.
+            unsafe { copy_short(operand, payload.as_mut_ptr(), len) };
+            filled = len;
+        }
+        if form == Form::Compare {
+            // SAFETY: as above, behind the operands.
+            unsafe { copy_short(compare, payload.as_mut_ptr().wrapping_add(len), len) };
+            filled = 2 * len;
+        }
+        let payload = &payload[..filled];
+        in_own_memory(self, w, peer, (iov, Access::ATOMIC), |spans| {
+            let computation = Computation { op, ty, spans, payload };
+            if !computation.has_valid_lengths(form) {
+                return false;
+            }
+            computation.compute(&mut old[..len]);
+            if !result.is_null() {
+                // SAFETY: this function's contract; `old` has as many bytes.
+                unsafe { copy_short(old.as_ptr(), result, len) };
+            }
+            true
+        })
+    }
+}
+
+/// Copies bytes that the caller passes; eight of them by one load and store.
+/// # Safety
+/// As for `std::ptr::copy_nonoverlapping`.
+#[inline(always)]
+unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    if len == 8 {
+        // SAFETY: this function's contract.
+        let word = unsafe { from.cast::<u64>().read_unaligned() };
+        // SAFETY: as above.
+        unsafe { to.cast::<u64>().write_unaligned(word) };
+    } else {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+}
+
+/// Runs `f` with the piece that `iov` names, unless that has to wait for operations under way, is counted, or
+/// is refused. Answers what `f` does. // HOT
+#[inline(always)]
+fn in_own_memory<W: Wire>(
+    engine: &mut Engine,
+    w: &mut W,
+    peer: PeerId,
+    (iov, need): (&RmaIov, Access),
+    f: impl FnOnce(&Spans) -> bool,
+) -> bool {
+    if !engine.rma_ops.table.is_empty() || !engine.peers.may_bypass_queue(peer) {
+        return false;
+    }
+    let domain = engine.peers.domain_of(peer);
+    let entered = engine.enter_memory(w);
+    let regions = &engine.rma_ops.regions;
+    let done = !regions.has_counts() && regions.resolve_one(domain, iov, need).is_some_and(|spans| f(&spans));
+    if entered {
+        engine.leave_memory();
+    }
+    done
+}

@@ -15,7 +15,7 @@ use crate::errno::Errno;
 use crate::info::MAX_ERR_DATA;
 use crate::object::{Object, Users, checked, from_handle, given, read, store_handle};
 use crate::refused;
-use crate::ring::{Entry, Fault};
+use crate::ring::{Entry, Fault, Ring};
 use crate::wait::{Deadline, Members};
 
 /// Reads of an empty queue before a thread sleeps.
@@ -115,6 +115,13 @@ struct Out {
     filled: usize,
 }
 
+/// Copies words between memory that need not be aligned. Unsafe: both have as many. // HOT
+#[inline(always)]
+unsafe fn copy_words<const N: usize>(from: *const [u64; N], to: *mut [u64; N]) {
+    // SAFETY: this function's contract.
+    unsafe { to.write_unaligned(from.read_unaligned()) };
+}
+
 impl Out {
     fn is_full(&self) -> bool {
         self.filled == self.count
@@ -123,16 +130,39 @@ impl Out {
     // HOT
     #[inline(always)]
     fn put(&mut self, entry: &Entry, ep: &Ep) {
-        // SAFETY: the caller has passed memory for `count` entries, and for as many sources if not null.
+        // SAFETY: the caller has passed memory for `count` entries, and for as many sources if not null. Each
+        // format is the beginning of the longest.
         unsafe {
-            let to = self.at.add(self.filled * self.entry_size);
-            std::ptr::copy_nonoverlapping((&raw const entry.shown).cast::<u8>(), to, self.entry_size);
+            let to = self.at.add(self.filled * self.entry_size).cast::<u64>();
+            let from = (&raw const entry.shown).cast::<u64>();
+            match self.entry_size {
+                8 => copy_words::<1>(from.cast(), to.cast()),
+                24 => copy_words::<3>(from.cast(), to.cast()),
+                40 => copy_words::<5>(from.cast(), to.cast()),
+                _ => copy_words::<6>(from.cast(), to.cast()),
+            }
             if !self.sources.is_null() {
                 self.sources.add(self.filled).write(ep.source_of(entry.from));
             }
         }
         self.filled += 1;
     }
+}
+
+/// Takes entries until the memory is full or an error is next. Returns whether one is. // HOT
+#[inline(always)]
+fn drain_ring(ring: &Ring, ep: &Ep, out: &mut Out) -> bool {
+    while let Some(entry) = ring.front() {
+        if entry.is_error {
+            return true;
+        }
+        if out.is_full() {
+            return false;
+        }
+        out.put(entry, ep);
+        ring.pop();
+    }
+    false
 }
 
 impl Cq {
@@ -158,13 +188,17 @@ impl Cq {
     #[inline(always)]
     fn take_of(&self, ep: &Ep, out: &mut Out) -> bool {
         let taken = ep.inside(|plain| {
-            ep.collect_kept(plain);
-            let has_error = self.drain_rings(ep, out);
-            if out.filled > 0 || has_error {
-                return has_error;
+            if ep.keeps_unreported() {
+                ep.collect_kept(plain);
             }
-            ep.progress();
-            self.drain_rings(ep, out)
+            if self.drain_rings(ep, out) {
+                return true;
+            }
+            if out.filled == 0 {
+                ep.progress();
+                return self.drain_rings(ep, out);
+            }
+            false
         });
         taken.unwrap_or(false)
     }
@@ -204,19 +238,13 @@ impl Cq {
     /// Takes entries of an endpoint, inside its lock. Returns whether an error is next. // HOT
     #[inline(always)]
     fn drain_rings(&self, ep: &Ep, out: &mut Out) -> bool {
+        let [rx, tx] = ep.rings();
         let mut has_error = false;
-        for ring in ep.rings_of(self) {
-            while let Some(entry) = ring.front() {
-                if entry.is_error {
-                    has_error = true;
-                    break;
-                }
-                if out.is_full() {
-                    break;
-                }
-                out.put(entry, ep);
-                ring.pop();
-            }
+        if !rx.is_empty() && ep.reports_to(self, flags::RECV) {
+            has_error = drain_ring(rx, ep, out);
+        }
+        if !tx.is_empty() && ep.reports_to(self, flags::SEND) {
+            has_error |= drain_ring(tx, ep, out);
         }
         has_error
     }
@@ -264,7 +292,7 @@ impl Cq {
         let inside = self.members.inside();
         for ep in inside.eps() {
             let next = ep.inside(|_| {
-                let found = ep.rings_of(self).find_map(crate::ring::Ring::take_error);
+                let found = ep.rings_of(self).find_map(Ring::take_error);
                 found.map(|(entry, fault)| (entry, fault, ep.text_of(fault.error)))
             })?;
             if let Some((entry, fault, words)) = next {

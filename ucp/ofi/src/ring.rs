@@ -27,7 +27,7 @@ const _: () = assert!(size_of::<Entry>() <= 64);
 /// Stands for the sender of what has none.
 pub(crate) const NOBODY: PeerId = PeerId(u32::MAX);
 
-/// What an entry of an operation that has failed has besides.
+/// The part of an entry that only operations have which have failed.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
     pub error: Error,

@@ -181,8 +181,20 @@ impl Ep {
         }
     }
 
-    /// Entries that a queue reads. // HOT
+    /// Entries of receives and of sends. // HOT
     #[inline(always)]
+    pub(crate) fn rings(&self) -> [&Ring; 2] {
+        [&self.rx.ring, &self.tx.ring]
+    }
+
+    /// Whether receives (`FI_RECV`) or sends are reported to a queue. // HOT
+    #[inline(always)]
+    pub(crate) fn reports_to(&self, cq: &Cq, way: u64) -> bool {
+        let way = if way == flags::RECV { &self.rx } else { &self.tx };
+        std::ptr::eq(way.cq.get(), cq)
+    }
+
+    /// Entries that a queue reads.
     pub(crate) fn rings_of(&self, cq: &Cq) -> impl Iterator<Item = &Ring> {
         [&self.rx, &self.tx]
             .into_iter()

@@ -82,8 +82,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Address of a sender; not available if there is none, if it is not in the address vector, or without the
-    /// capability. Inside the lock, and not in a callback. // HOT
+    /// Address of a sender. It is not available if there is no sender, if the address vector does not have
+    /// it, or without the capability. Inside the lock, and not in a callback. // HOT
     #[inline]
     pub(crate) fn source_of(&self, from: PeerId) -> FiAddr {
         if self.caps & flags::SOURCE == 0 || from == NOBODY {

@@ -81,6 +81,27 @@ impl Ep {
     #[inline(always)]
     fn start_recv(&self, plain: &ucp::Worker, recv: &Recv<'_>, matching: Match) -> Result<isize, Errno> {
         let op = self.new_recv(recv);
+        if let Memory::Bytes(at, len) = recv.memory
+            // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
+            // operations.
+            && let Some(id) =
+                unsafe { ucp::post_recv_raw(plain, at, len, matching, Some(self.on_received())) }
+        {
+            self.keep_recv(id, Op { room: len, buf: at.cast(), ..op });
+            return Ok(0);
+        }
+        self.recv_arrived(plain, recv, matching, op)
+    }
+
+    /// Starts a receive of a message that is there, or into several pieces.
+    #[inline(never)]
+    fn recv_arrived(
+        &self,
+        plain: &ucp::Worker,
+        recv: &Recv<'_>,
+        matching: Match,
+        op: Op,
+    ) -> Result<isize, Errno> {
         // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
         // operations.
         self.receive_into(&recv.memory, op, |memory, params| unsafe {
@@ -91,8 +112,7 @@ impl Ep {
         })
     }
 
-    /// Starts a receive into memory by `start`, and makes that the result of its call. // HOT
-    #[inline(always)]
+    /// Starts a receive into memory by `start`, and makes that the result of its call.
     pub(super) fn receive_into(
         &self,
         memory: &Memory<'_>,

@@ -69,7 +69,9 @@ impl Ep {
         }
     }
 
-    /// Whether a sleeper has to look by itself, as the thread that makes progress tells nobody of these.
+    /// Whether a sleeper or reader has to look by itself, as the thread that makes progress tells nobody of these.
+    // HOT
+    #[inline(always)]
     pub(crate) fn keeps_unreported(&self) -> bool {
         self.caps & KEPT != 0 && self.domain().has_progress_thread
     }

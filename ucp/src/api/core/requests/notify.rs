@@ -56,8 +56,8 @@ impl Requests {
     #[inline(always)]
     fn call_at_end(&mut self, block: BlockPtr, call: Callback, ended: Ended) {
         let id = RequestId { block, generation: block.generation() };
-        // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument. It uses nothing
-        // of the worker, by its own contract.
+        // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument. The callback
+        // uses nothing of the worker, by its own contract.
         unsafe { (call.fun)(call.arg, id, ended) };
         self.release(block);
     }

@@ -56,8 +56,8 @@ pub enum CallAt {
     /// By progress when the worker is not in use: the callback may use it, and frees the request.
     #[default]
     Progress,
-    /// As soon as the operation ends, while the worker is in use: the cheapest way to fill a completion queue.
-    /// The callback uses neither worker nor endpoints, and does not panic. It may read the user memory of the
+    /// As soon as the operation ends, while the worker is in use: the cheapest way to fill a queue of
+    /// completions. The callback uses neither worker nor endpoints, and does not panic. It may read the user memory of the
     /// request ([`RequestId::user_memory`]), and [`RequestId::info`]; the request is freed when it returns.
     End,
 }

@@ -7,6 +7,7 @@ use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov};
 
 use super::Ep;
 use super::one_sided::sync_of;
+use super::owned_op::OwnedOp;
 use super::send::Memory;
 use crate::abi::{FiAddr, Ioc, RmaIov, flags};
 use crate::errno::Errno;
@@ -150,7 +151,9 @@ impl Ep {
         let direction = if atomic.form == Form::Write { flags::WRITE } else { flags::READ };
         let what = (atomic.peer, atomic.flags & !flags::TAGGED);
         let start = |ep: &ucp::Ep| self.atomic_to(ep, atomic, flags::ATOMIC | direction);
-        self.start_one_sided(flags::ATOMIC | direction, what, start, || self.trigger_atomic(atomic))
+        self.start_one_sided(flags::ATOMIC | direction, what, start, || {
+            self.trigger(OwnedOp::of_atomic(atomic))
+        })
     }
 
     // HOT

@@ -2,7 +2,8 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `setup.rs` | opening, binding, enabling, closing; options and names |
+//! | `setup.rs` | opening and closing; options and names |
+//! | `bind.rs` | what is bound to an endpoint; enabling |
 //! | `face.rs` | handles of an endpoint: its own, and aliases |
 //! | `sep.rs` | scalable endpoints and their contexts |
 //! | `stx.rs`, `srx.rs` | shared transmit contexts, shared receive contexts |
@@ -20,6 +21,7 @@
 
 mod atomic;
 mod atomics;
+mod bind;
 pub(crate) mod complete;
 mod connection;
 mod deferred;

@@ -6,6 +6,7 @@ use ucp::select::Sync;
 use ucp::{Iov, RemoteIov, Rkey, RmaParams};
 
 use super::Ep;
+use super::owned_op::OwnedOp;
 use super::send::Memory;
 use crate::abi::{FiAddr, RmaIov, flags};
 use crate::errno::Errno;
@@ -78,7 +79,7 @@ impl Ep {
     #[inline(always)]
     pub(super) fn write(&self, write: &OneSided<'_>) -> Result<isize, Errno> {
         let what = (write.peer, write.flags);
-        let trigger = || self.trigger_write(write);
+        let trigger = || self.trigger(OwnedOp::of_write(write));
         self.start_one_sided(flags::RMA | flags::WRITE, what, |ep| self.write_to(ep, write), trigger)
     }
 
@@ -117,7 +118,7 @@ impl Ep {
             return Err(Errno::BADFLAGS);
         }
         let what = (read.peer, read.flags);
-        let trigger = || self.trigger_read(read);
+        let trigger = || self.trigger(OwnedOp::of_read(read));
         self.start_one_sided(flags::RMA | flags::READ, what, |ep| self.read_from(ep, read), trigger)
     }
 

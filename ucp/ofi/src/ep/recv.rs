@@ -7,6 +7,7 @@ use ucp::{Error, Layout, Match, OpParams, OpStatus, RecvStatus};
 
 use super::Ep;
 use super::complete::Op;
+use super::owned_op::OwnedOp;
 use super::send::Memory;
 use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::errno::Errno;
@@ -35,7 +36,7 @@ impl Ep {
     pub(super) fn recv(&self, recv: &Recv<'_>) -> Result<isize, Errno> {
         if recv.flags & !KNOWN != 0 {
             return match recv.flags & !(KNOWN & !LOOKS & !flags::MULTI_RECV) {
-                flags::TRIGGER => self.trigger_recv(recv),
+                flags::TRIGGER => self.trigger(OwnedOp::of_recv(recv)),
                 _ => Err(refuse_flags(recv.flags)),
             };
         }

@@ -69,7 +69,8 @@ impl Ep {
         }
     }
 
-    /// Whether a sleeper or reader has to look by itself, as the thread that makes progress tells nobody of these.
+    /// Whether a sleeper or reader has to look by itself, as the thread that makes progress tells nobody of
+    /// these.
     // HOT
     #[inline(always)]
     pub(crate) fn keeps_unreported(&self) -> bool {

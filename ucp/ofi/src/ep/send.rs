@@ -7,6 +7,7 @@ use ucp::{Iov, Layout, SendParams};
 
 use super::Ep;
 use super::complete::Op;
+use super::owned_op::OwnedOp;
 use crate::abi::{FiAddr, IoVec, flags};
 use crate::errno::Errno;
 use crate::info::{INJECT_SIZE, IOV_LIMIT};
@@ -93,7 +94,11 @@ impl Ep {
     /// Starts a send. // HOT
     #[inline(always)]
     pub(super) fn send(&self, send: &Send<'_>) -> Result<isize, Errno> {
-        self.transmit((send.to, send.flags), |ep| self.send_to(ep, send), || self.trigger_send(send))
+        self.transmit(
+            (send.to, send.flags),
+            |ep| self.send_to(ep, send),
+            || self.trigger(OwnedOp::of_send(send)),
+        )
     }
 
     // HOT

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::connection::{self, Connection};
@@ -13,9 +13,6 @@ use super::{Direction, Ep};
 use crate::abi::info::Info;
 use crate::abi::ops::{CmOps, EpOps, FidOps};
 use crate::abi::{ADDR_UNSPEC, Alias, Fid, flags};
-use crate::av::Av;
-use crate::cntr::Cntr;
-use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
@@ -175,186 +172,6 @@ pub(super) fn open_any(
     }
     domain.users().add();
     Ok(())
-}
-
-impl Ep {
-    pub(super) fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
-        let known = flags::SEND | flags::RECV | flags::SELECTIVE_COMPLETION;
-        if flags & !known != 0 || flags & (flags::SEND | flags::RECV) == 0 {
-            return Err(Errno::BADFLAGS);
-        }
-        let is_selective = flags & flags::SELECTIVE_COMPLETION != 0;
-        let ways = [(flags::SEND, &self.tx), (flags::RECV, &self.rx)];
-        let ways = ways.into_iter().filter(|(bit, _)| flags & bit != 0);
-        if ways.clone().any(|(_, way)| !way.cq.get().is_null()) {
-            return Err(Errno::INVAL);
-        }
-        cq.members.add(self)?;
-        for (_, way) in ways {
-            way.cq.set(cq);
-            way.is_selective.set(is_selective);
-            cq.users().add();
-        }
-        Ok(())
-    }
-
-    pub(super) fn bind_av(&self, av: &Av) -> Result<(), Errno> {
-        if !self.av.get().is_null() {
-            return Err(Errno::INVAL);
-        }
-        self.av.set(av);
-        self.rx_ctx_bits.set(av.rx_ctx_bits);
-        av.add_ep(self);
-        Ok(())
-    }
-
-    pub(super) fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
-        let of_target = flags::REMOTE_READ | flags::REMOTE_WRITE;
-        if flags & of_target != 0 && self.caps & flags::RMA_EVENT == 0 {
-            return Err(refused::log_refusal("fi_ep_bind: counters of a target need FI_RMA_EVENT"));
-        }
-        let counters = self.counters();
-        if flags & !counters.iter().fold(0, |all, (bit, _)| all | bit) != 0 || flags == 0 {
-            return Err(Errno::BADFLAGS);
-        }
-        let counters = counters.into_iter().filter(|(bit, _)| flags & bit != 0);
-        if counters.clone().any(|(_, of)| !of.get().is_null()) {
-            return Err(Errno::INVAL);
-        }
-        cntr.members.add(self)?;
-        for (_, of) in counters {
-            of.set(cntr);
-            cntr.users().add();
-        }
-        Ok(())
-    }
-
-    /// Counters of the endpoint, by the flag that binds each.
-    pub(super) fn counters(&self) -> [(u64, &Cell<*const Cntr>); 6] {
-        [
-            (flags::SEND, &self.tx.cntr),
-            (flags::RECV, &self.rx.cntr),
-            (flags::READ, &self.reads),
-            (flags::WRITE, &self.writes),
-            (flags::REMOTE_READ, &self.remote_reads),
-            (flags::REMOTE_WRITE, &self.remote_writes),
-        ]
-    }
-
-    /// Checks that the endpoint has what its operations need, and permits them.
-    pub(super) fn enable(&self) -> Result<(), Errno> {
-        if self.kind == EpKind::Msg {
-            if self.connection.eq().is_none() {
-                tracing::error!("fi_enable: no event queue is bound");
-                return Err(Errno::NOEQ);
-            }
-        } else if self.av.get().is_null() {
-            tracing::error!("fi_enable: no address vector is bound");
-            return Err(Errno::NOAV);
-        }
-        if self.shares_tx && self.stx.get().is_null() {
-            tracing::error!("fi_enable: no shared transmit context is bound");
-            return Err(Errno::OPBADSTATE);
-        }
-        if self.shares_rx() && self.srx.get().is_null() {
-            tracing::error!("fi_enable: no shared receive context is bound");
-            return Err(Errno::OPBADSTATE);
-        }
-        let has_messages = self.caps & (flags::MSG | flags::TAGGED) != 0;
-        let has_rma_counter =
-            !has_messages && [&self.reads, &self.writes].iter().any(|of| !of.get().is_null());
-        for (bit, way) in [(flags::SEND, &self.tx), (flags::RECV, &self.rx)] {
-            let is_bound = !way.cq.get().is_null() || !way.cntr.get().is_null();
-            let is_used = has_messages && self.caps & bit != 0 || !has_messages && bit == flags::SEND;
-            if is_used && !is_bound && !has_rma_counter {
-                tracing::error!("fi_enable: neither queue nor counter is bound for capability {bit:#x}");
-                return Err(Errno::NOCQ);
-            }
-        }
-        self.is_enabled.set(true);
-        self.can_recv.set(!self.shares_rx());
-        if self.kind != EpKind::Msg {
-            self.can_send.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Permits the operations of a context: sends (`FI_SEND`) or receives.
-    pub(super) fn enable_direction(&self, bit: u64) -> Result<(), Errno> {
-        let (is_tx, way) = if bit == flags::SEND { (true, &self.tx) } else { (false, &self.rx) };
-        let has_rma_counter = is_tx && [&self.reads, &self.writes].iter().any(|of| !of.get().is_null());
-        if way.cq.get().is_null() && way.cntr.get().is_null() && !has_rma_counter {
-            tracing::error!("fi_enable: neither queue nor counter is bound to the context");
-            return Err(Errno::NOCQ);
-        }
-        self.is_enabled.set(true);
-        match is_tx {
-            true => self.can_send.store(true, Ordering::Relaxed),
-            false => self.can_recv.set(true),
-        }
-        Ok(())
-    }
-
-    /// Ends the operations of a context that is closed.
-    pub(super) fn disable_direction(&self, bit: u64) -> Result<(), Errno> {
-        let is_tx = bit == flags::SEND;
-        self.inside(|plain| {
-            if is_tx {
-                self.domain().forget_triggered(self);
-                let _ = plain.flush_within(FLUSH_WITHIN).wait();
-                self.can_send.store(false, Ordering::Relaxed);
-            } else {
-                self.can_recv.set(false);
-                drop(self.multi_recvs.take());
-                for record in self.running.all() {
-                    // SAFETY: the record lies in the request of a receive that runs.
-                    plain.cancel(unsafe { ucp::RequestId::from_user_memory(record.cast()) });
-                }
-                self.progress();
-            }
-        })?;
-        self.unbind_direction(is_tx);
-        (if is_tx { &self.tx } else { &self.rx }).ring.clear();
-        Ok(())
-    }
-
-    /// Leaves queues and counters of sends, or of receives.
-    pub(super) fn unbind_direction(&self, is_tx: bool) {
-        let (way, other) = if is_tx { (&self.tx, &self.rx) } else { (&self.rx, &self.tx) };
-        // SAFETY: queues and counters are not closed before the endpoints that use them.
-        if let Some(cq) = unsafe { way.cq.replace(std::ptr::null()).as_ref() } {
-            if !std::ptr::eq(cq, other.cq.get()) {
-                cq.members.remove(self);
-            }
-            cq.users().remove();
-        }
-        let of_tx = flags::SEND | flags::READ | flags::WRITE;
-        for (_, of) in self.counters().into_iter().filter(|(bit, _)| (bit & of_tx != 0) == is_tx) {
-            // SAFETY: as above.
-            if let Some(cntr) = unsafe { of.replace(std::ptr::null()).as_ref() } {
-                if !self.counters().iter().any(|(_, other)| std::ptr::eq(cntr, other.get())) {
-                    cntr.members.remove(self);
-                }
-                cntr.users().remove();
-            }
-        }
-    }
-
-    /// Leaves the objects that it is bound to.
-    fn unbind(&self) {
-        self.unbind_direction(true);
-        self.unbind_direction(false);
-        // SAFETY: as above.
-        if let Some(stx) = unsafe { self.stx.replace(std::ptr::null()).as_ref() } {
-            stx.users().remove();
-        }
-        self.unbind_srx();
-        self.leave_all();
-        if let Some(av) = self.av() {
-            av.remove_ep(self);
-            self.av.set(std::ptr::null());
-        }
-    }
 }
 
 /// Closes an endpoint.

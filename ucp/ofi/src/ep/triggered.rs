@@ -2,49 +2,18 @@
 //! of every other operation.
 
 use super::Ep;
-use super::atomics::Atomic;
-use super::one_sided::OneSided;
 use super::owned_op::OwnedOp;
-use super::recv::Recv;
-use super::send::Send;
 use crate::abi::{Fid, flags};
 use crate::cntr::Cntr;
 use crate::errno::Errno;
 use crate::object::checked;
 
 impl Ep {
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trigger_send(&self, send: &Send<'_>) -> Result<isize, Errno> {
-        self.trigger(OwnedOp::of_send(send)?)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trigger_recv(&self, recv: &Recv<'_>) -> Result<isize, Errno> {
-        self.trigger(OwnedOp::of_recv(recv)?)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trigger_read(&self, read: &OneSided<'_>) -> Result<isize, Errno> {
-        self.trigger(OwnedOp::of_read(read)?)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trigger_write(&self, write: &OneSided<'_>) -> Result<isize, Errno> {
-        self.trigger(OwnedOp::of_write(write)?)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trigger_atomic(&self, atomic: &Atomic<'_>) -> Result<isize, Errno> {
-        self.trigger(OwnedOp::of_atomic(atomic)?)
-    }
-
     /// Makes an operation wait for the counter that its context names.
-    fn trigger(&self, mut op: OwnedOp) -> Result<isize, Errno> {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn trigger(&self, op: Result<OwnedOp, Errno>) -> Result<isize, Errno> {
+        let mut op = op?;
         if self.caps & flags::TRIGGER == 0 {
             tracing::debug!("FI_TRIGGER: the endpoint was opened without this capability");
             return Err(Errno::BADFLAGS);

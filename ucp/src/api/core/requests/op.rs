@@ -57,8 +57,9 @@ pub enum CallAt {
     #[default]
     Progress,
     /// As soon as the operation ends, while the worker is in use: the cheapest way to fill a queue of
-    /// completions. The callback uses neither worker nor endpoints, and does not panic. It may read the user memory of the
-    /// request ([`RequestId::user_memory`]), and [`RequestId::info`]; the request is freed when it returns.
+    /// completions. The callback uses neither worker nor endpoints, and does not panic. It may read the user
+    /// memory of the request ([`RequestId::user_memory`]), and [`RequestId::info`]; the request is freed when
+    /// it returns.
     End,
 }
 

@@ -1,5 +1,5 @@
-//! Operations of a worker on memory of its own context by a key that is a number: within the call, in order with
-//! those by packets.
+//! Operations of a worker on memory of its own context, by a key that is a number: within the call, and in
+//! order with those by packets.
 
 // Blocks of calls that share one argument of safety.
 #![allow(clippy::multiple_unsafe_ops_per_block)]

@@ -203,8 +203,8 @@ impl Spans {
     pub(super) unsafe fn store(&self, from: *const u8) {
         let mut at = 0;
         for span in &self.list {
-            // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`); the
-            // caller has as many.
+            // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`).
+            // The caller has as many.
             unsafe { move_bytes(from.wrapping_add(at), span.ptr.as_ptr(), span.len) };
             at += span.len;
         }

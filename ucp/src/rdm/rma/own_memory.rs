@@ -32,7 +32,7 @@ pub struct OwnAtomic {
 }
 
 impl Engine {
-    /// Writes the bytes at `from` to own memory. `peer` is the worker itself. False: nothing has happened, and
+    /// Writes the bytes at `from` to own memory. `peer` is the worker itself. False: nothing has happened;
     /// packets do it, or tell the error. // HOT
     /// # Safety
     /// As many bytes as `iov` has can be read at `from`.

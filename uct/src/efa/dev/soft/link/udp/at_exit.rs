@@ -1,7 +1,7 @@
 //! Goodbye of a process that ends without destroying its queue pairs.
 //!
-//! A destructor of the module says it, not a handler of `atexit`: it runs behind all of those, also behind one
-//! that still speaks to peers, such as a finalize of a runtime.
+//! A destructor of the module says it, not a handler of `atexit`: it runs behind all of those, also behind
+//! one that still speaks to peers, such as a finalize of a runtime.
 
 #![allow(unsafe_code)]
 

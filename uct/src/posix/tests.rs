@@ -434,7 +434,7 @@ fn writer_entries_are_bounded_and_reused() {
     assert_eq!(other.ensure_connected(), Ok(()), "retried, since it may pass");
 }
 
-/// A table for 65536 writers is four mebibytes long. All else has memory, so that no store to it raises SIGBUS.
+/// A table for 65536 writers is four mebibytes long. All else has memory: no store to it raises SIGBUS.
 #[test]
 fn writer_entries_take_memory_when_they_are_claimed() {
     let taken = |writers| {

@@ -82,14 +82,15 @@ impl Ep {
     #[inline(always)]
     fn start_recv(&self, plain: &ucp::Worker, recv: &Recv<'_>, matching: Match) -> Result<isize, Errno> {
         let op = self.new_recv(recv);
-        if let Memory::Bytes(at, len) = recv.memory
+        if let Memory::Bytes(at, len) = recv.memory {
+            let done = Some(self.on_received());
             // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
             // operations.
-            && let Some(id) =
-                unsafe { ucp::post_recv_raw(plain, at, len, matching, Some(self.on_received())) }
-        {
-            self.keep_recv(id, Op { room: len, buf: at.cast(), ..op });
-            return Ok(0);
+            let posted = unsafe { ucp::post_recv_raw(plain, at, len, matching, done) };
+            if let Some(id) = posted {
+                self.keep_recv(id, Op { room: len, buf: at.cast(), ..op });
+                return Ok(0);
+            }
         }
         self.recv_arrived(plain, recv, matching, op)
     }

@@ -61,6 +61,8 @@ pub struct Config {
     pub epoch: u64,
     /// Name of this module, which peers are told.
     pub node: u64,
+    /// Bits by which the layer above tells its peers what it understands.
+    pub features: u8,
 }
 
 impl Default for Config {
@@ -91,6 +93,7 @@ impl Default for Config {
             salt: 0,
             epoch: 1,
             node: 0,
+            features: 0,
         }
     }
 }

@@ -72,7 +72,8 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     let (header, rest) = Header::ref_from_prefix(bytes).ok()?;
     let len = header::whole_len(header)?;
     let datagram = bytes.get(..len)?;
-    let rest = rest.get(..len - HEADER)?;
+    let padding = header::padding_of(header);
+    let rest = rest.get(..len - padding - HEADER)?;
     let carries = matches!(header.kind, kind::FRAG | kind::CHUNK);
     let chunk = (header.kind == kind::CHUNK).then(|| header::parse_chunk(rest)).flatten();
     let head = match header.kind {
@@ -102,7 +103,7 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
         sack: words.map(|word| u64::from_le_bytes(*word)).collect(),
         chunk: chunk.map(|(chunk, ..)| (chunk.frag.get(), chunk.total.get(), chunk.offset.get())),
         head,
-        payload: len.saturating_sub(before),
+        payload: (len - padding).saturating_sub(before),
         node: is_hello.then(|| header::parse_hello(rest)).flatten().map(|body| body.node.get()),
         good: header::open(datagram).is_ok(),
     }))

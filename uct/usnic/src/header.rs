@@ -45,12 +45,23 @@ pub mod flag {
     pub const REPEATED: u8 = 4;
     /// This segment was sent before.
     pub const AGAIN: u8 = 8;
+    /// Of a chunk: number of zeros behind its payload. Datagrams of one length go through the kernel as one.
+    pub const PADDING: u8 = 0xf0;
 }
+
+/// Zeros behind a payload, at most.
+pub const MAX_PADDING: u32 = (flag::PADDING >> PADDING_AT) as u32;
+/// Place of their number.
+const PADDING_AT: u32 = flag::PADDING.trailing_zeros();
 
 /// Bits of [`HelloBody::features`].
 pub mod feature {
     /// The sender takes [`Header::needless`](super::Header::needless).
     pub const NEEDLESS: u16 = 1;
+    /// The sender takes [`flag::PADDING`](super::flag::PADDING).
+    pub const PADDING: u16 = 2;
+    /// Place of the bits of the layer above.
+    pub const ABOVE: u32 = 8;
 }
 
 /// First bytes of each datagram.
@@ -157,6 +168,16 @@ pub fn seal(datagram: &mut [u8]) {
     datagram[CHECK_AT..HEADER].copy_from_slice(&check.to_le_bytes());
 }
 
+/// Flags of a chunk with so many zeros behind it, at most [`MAX_PADDING`].
+pub fn padding_flags(zeros: u32) -> u8 {
+    (zeros.min(MAX_PADDING) as u8) << PADDING_AT
+}
+
+/// Zeros behind the payload of a datagram with this header.
+pub fn padding_of(header: &Header) -> usize {
+    if header.kind == kind::CHUNK { usize::from((header.flags & flag::PADDING) >> PADDING_AT) } else { 0 }
+}
+
 /// Bytes of a datagram with this header; `None` if there is none of its kind.
 pub fn whole_len(header: &Header) -> Option<usize> {
     if header.version != VERSION {
@@ -172,10 +193,10 @@ pub fn whole_len(header: &Header) -> Option<usize> {
         kind::PROBE | kind::RESET | kind::BYE => HEADER,
         _ => return None,
     };
-    Some(before + usize::from(header.len.get()))
+    Some(before + usize::from(header.len.get()) + padding_of(header))
 }
 
-/// Checks a datagram as a whole and returns its header and the rest.
+/// Checks a datagram as a whole and returns its header and the rest, without padding.
 pub fn open(datagram: &[u8]) -> Result<(&Header, &[u8]), Malformed> {
     let (header, rest) = Header::ref_from_prefix(datagram).map_err(|_| Malformed::Shape)?;
     if whole_len(header) != Some(datagram.len()) {
@@ -184,7 +205,8 @@ pub fn open(datagram: &[u8]) -> Result<(&Header, &[u8]), Malformed> {
     if checksum(datagram) != header.check.get() {
         return Err(Malformed::Checksum);
     }
-    Ok((header, rest))
+    let end = rest.len().saturating_sub(padding_of(header));
+    Ok((header, &rest[..end]))
 }
 
 /// Whom a datagram claims to come from.
@@ -297,6 +319,24 @@ mod tests {
         };
         assert!(chunk(10, 0) && chunk(20, 10));
         assert!(!chunk(9, 0) && !chunk(20, 11) && !chunk(u32::MAX, u32::MAX));
+    }
+
+    #[test]
+    fn padding_is_part_of_the_datagram_and_not_of_the_payload() {
+        for zeros in 0..=MAX_PADDING {
+            let mut chunk = header(kind::CHUNK, 10);
+            chunk.flags |= padding_flags(zeros);
+            let mut datagram = chunk.as_bytes().to_vec();
+            datagram.resize(CHUNK_HEADER + 10 + zeros as usize, 0);
+            seal(&mut datagram);
+            assert_eq!(open(&datagram).map(|(_, rest)| rest.len()), Ok(CHUNK_HEADER + 10 - HEADER));
+            datagram.push(0);
+            seal(&mut datagram);
+            assert_eq!(open(&datagram).err(), Some(Malformed::Shape));
+        }
+        let mut probe = header(kind::PROBE, 0);
+        probe.flags |= flag::PADDING;
+        assert_eq!(whole_len(&probe), Some(HEADER), "chunks only");
     }
 
     #[test]

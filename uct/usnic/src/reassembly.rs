@@ -7,7 +7,7 @@
 //! with its place in it.
 
 use crate::header::Head;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Descriptor of a fragment that arrives in chunks.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub enum BadChunk {
 /// Fragments of one peer that arrive in chunks, by number.
 #[derive(Default)]
 pub struct Reassembly {
-    active: HashMap<u32, Assembly>,
+    active: FxHashMap<u32, Assembly>,
 }
 
 impl Reassembly {

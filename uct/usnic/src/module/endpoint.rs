@@ -51,6 +51,10 @@ pub(super) struct Endpoint {
     pub(super) counts_needless: bool,
     /// That count, as the peer told it last.
     pub(super) needless: u16,
+    /// Whether the peer takes chunks with zeros behind them.
+    pub(super) takes_padding: bool,
+    /// Bits of the layer above the peer.
+    pub(super) features: u8,
     /// Rule that halved the congestion window last.
     pub(super) halved_by: Cause,
     pub(super) window: SendWindow,
@@ -94,6 +98,8 @@ impl Endpoint {
             flows: 1,
             sack: false,
             counts_needless: false,
+            takes_padding: false,
+            features: 0,
             needless: 0,
             halved_by: Cause::Timer,
             window: SendWindow::new(first, config.window),
@@ -251,7 +257,7 @@ impl Endpoint {
         let needless = self.needless_to_tell();
         let ack = self.recv.last_in_order();
         if let Ok((header, _)) = Header::mut_from_prefix(&mut core.segments[id].buf) {
-            header.flags = header.flags & flag::ABORT | flags;
+            header.flags = header.flags & (flag::ABORT | flag::PADDING) | flags;
             header.dst.set(self.remote);
             header.src.set(self.id.0);
             header.seq.set(seq.0);

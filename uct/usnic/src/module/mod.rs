@@ -199,6 +199,12 @@ impl Module {
         }
     }
 
+    /// Bits of the layer above a peer, which are its [`Config::features`]; 0 before it has answered.
+    #[inline]
+    pub fn features(&self, ep: EpId) -> u8 {
+        self.endpoint(ep).map_or(0, |endpoint| endpoint.features)
+    }
+
     /// Sends a fragment that fits a segment, from up to two places. *"If the fragment being sent is small
     /// enough, has contiguous data, and very few command queue send WQEs have been consumed, `usnic_send()`
     /// does a fastpath send"*: then the datagram to send is returned. Else the bytes are copied and queued.

@@ -174,6 +174,8 @@ impl Endpoint {
         self.flows = config.flows.min(body.flows);
         self.sack = config.sack && body.sack != 0;
         self.counts_needless = body.features.get() & feature::NEEDLESS != 0;
+        self.takes_padding = body.features.get() & feature::PADDING != 0;
+        self.features = (body.features.get() >> feature::ABOVE) as u8;
         self.window.set_limit(window);
         self.recv = RecvWindow::new(Seq(body.first_seq.get()), window);
         self.stop_timer(core, Timer::Hello);
@@ -202,7 +204,8 @@ impl Endpoint {
             mtu: config.data.mtu.into(),
             flows: config.flows,
             sack: u8::from(config.sack),
-            features: feature::NEEDLESS.into(),
+            features: (feature::NEEDLESS | feature::PADDING | u16::from(config.features) << feature::ABOVE)
+                .into(),
         };
         self.queue_datagram(core, kind, body.as_bytes());
     }

@@ -9,7 +9,9 @@ use super::{Module, Source};
 use crate::ack::Need;
 use crate::channel::ChannelId;
 use crate::fragment::{Fragment, LargeFrag};
-use crate::header::{CHUNK_HEADER, ChunkHeader, HEADER, MAX_SACK_WORDS, flag, kind};
+use crate::header::{
+    CHUNK_HEADER, ChunkHeader, HEADER, MAX_PADDING, MAX_SACK_WORDS, flag, kind, padding_flags,
+};
 use crate::segment::{SegId, SegState, Size};
 use zerocopy::IntoBytes;
 
@@ -145,27 +147,33 @@ impl Endpoint {
         Some((seg, ChannelId::Data))
     }
 
-    /// *"A segment gets allocated, next blob of data is copied into this segment"* (Fragment sending).
+    /// *"A segment gets allocated, next blob of data is copied into this segment"* (Fragment sending). The
+    /// blobs of a fragment have one length, with a few zeros behind the last one: a shorter datagram ends the
+    /// run that the kernel takes as one.
     fn next_chunk(&mut self, core: &mut Core, source: &mut impl Source, mut frag: LargeFrag) -> SegId {
         let number = frag.id.unwrap_or_else(|| self.queue.new_id());
         frag.id = Some(number);
         let most = self.mtu - CHUNK_HEADER as u32;
-        let len = most.min(frag.total - frag.offset);
+        let step = frag.total.div_ceil(frag.total.div_ceil(most).max(1));
+        let len = step.min(frag.total - frag.offset);
         let seg = core.segments.alloc(Size::Data, self.index);
         let segment = &mut core.segments[seg];
         let payload = &mut segment.buf[CHUNK_HEADER..CHUNK_HEADER + len as usize];
         let is_there = source.fetch(frag.token, frag.offset, payload);
-        let len = if is_there { len } else { 0 };
+        let (len, padding) = match is_there {
+            true if self.takes_padding && step - len <= MAX_PADDING => (len, step - len),
+            true => (len, 0),
+            false => (0, 0),
+        };
         let mut header = blank_header(kind::CHUNK, len as usize);
-        if !is_there {
-            header.flags = flag::ABORT;
-        }
+        header.flags = if is_there { padding_flags(padding) } else { flag::ABORT };
         write_header(&mut segment.buf, &header);
+        segment.buf[CHUNK_HEADER + len as usize..][..padding as usize].fill(0);
         let chunk = ChunkHeader { frag: number.into(), total: frag.total.into(), offset: frag.offset.into() };
         let (to_chunk, to_head) = segment.buf[HEADER..CHUNK_HEADER].split_at_mut(size_of::<ChunkHeader>());
         to_chunk.copy_from_slice(chunk.as_bytes());
         to_head.copy_from_slice(&frag.head);
-        segment.len = CHUNK_HEADER as u32 + len;
+        segment.len = CHUNK_HEADER as u32 + len + padding;
         frag.offset += len;
         if !is_there || frag.offset == frag.total {
             self.queue.data().pop_front();

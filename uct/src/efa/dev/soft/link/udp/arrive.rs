@@ -79,6 +79,13 @@ impl State {
         true
     }
 
+    /// Takes the verdict that a message has brought along.
+    fn on_verdict_of(&mut self, ep: EpId, head: &OpHead) {
+        if let Some(verdict) = head.verdict() {
+            self.end_request(ep, verdict.token(), verdict.outcome());
+        }
+    }
+
     fn on_verdicts(&mut self, ep: EpId, payload: &[u8]) {
         let Ok(all) = <[Verdict]>::ref_from_bytes(payload) else { return };
         for verdict in all {
@@ -133,6 +140,7 @@ impl Sink for State {
     fn on_frag(&mut self, ep: EpId, head: &Head, payload: &[u8]) {
         let (head, iid) = (OpHead::of(head), self.iid(ep));
         let token = head.token.get();
+        self.on_verdict_of(ep, &head);
         match head.op {
             op::SEND => {
                 let outcome = self.deliver(iid, &head, payload);
@@ -155,6 +163,7 @@ impl Sink for State {
 
     fn on_first_chunk(&mut self, ep: EpId, head: &Head, total: u32) -> Option<u64> {
         let (head, iid) = (OpHead::of(head), self.iid(ep));
+        self.on_verdict_of(ep, &head);
         let to = match head.op {
             op::SEND if total <= self.mtu => ArrivalTo::Message(self.buffer(total as usize)),
             op::SEND => {

@@ -24,7 +24,12 @@ pub(super) mod op {
 mod flag {
     pub const IMM: u8 = 1;
     pub const UD: u8 = 2;
+    /// A message with a verdict: `rkey` is its token, `raddr` its code.
+    pub const VERDICT: u8 = 4;
 }
+
+/// Feature of a device: it takes a verdict in the head of a message.
+pub(super) const VERDICT_IN_HEAD: u8 = 1;
 
 /// Head of a fragment.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -70,6 +75,20 @@ impl OpHead {
         (self.flags & flag::IMM != 0).then(|| self.arg.get())
     }
 
+    /// Adds a verdict to the head of a message.
+    pub fn with_verdict(mut self, verdict: Verdict) -> OpHead {
+        self.flags |= flag::VERDICT;
+        self.rkey = verdict.token;
+        self.raddr.set(verdict.code.get().into());
+        self
+    }
+
+    /// The verdict in the head of a message.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let code = u32::try_from(self.raddr.get()).unwrap_or(u32::MAX).into();
+        (self.op == op::SEND && self.flags & flag::VERDICT != 0).then_some(Verdict { token: self.rkey, code })
+    }
+
     pub fn with_kind(mut self, kind: QpKind) -> OpHead {
         if kind == QpKind::Ud {
             self.flags |= flag::UD;
@@ -103,7 +122,10 @@ pub fn describe(head: &Head) -> Option<String> {
         op::VERDICTS => return Some("VERDICTS".into()),
         _ => return None,
     };
-    Some(format!("{name} {:#x}, qp {} > {}", head.token.get(), head.src_qpn.get(), head.dst_qpn.get()))
+    let verdict =
+        head.verdict().map_or_else(String::new, |it| format!(", with VERDICT on {:#x}", it.token()));
+    let (token, from, to) = (head.token.get(), head.src_qpn.get(), head.dst_qpn.get());
+    Some(format!("{name} {token:#x}, qp {from} > {to}{verdict}"))
 }
 
 /// Outcome of a request at its target.
@@ -168,6 +190,20 @@ mod tests {
             (back.op, back.imm(), back.kind(), back.token.get()),
             (2, Some(7), QpKind::Ud, 0x0d0c_0b0a)
         );
+    }
+
+    #[test]
+    fn a_message_takes_a_verdict_along() {
+        let verdict = Verdict::new(0x0d0c_0b0a, TryOutcome::NotReady);
+        let head = OpHead::new(op::SEND, 5).with_imm(Some(7)).with_verdict(verdict);
+        let back = OpHead::of(&head.bytes());
+        let got = back.verdict().map(|it| (it.token(), it.outcome()));
+        assert_eq!((got, back.imm()), (Some((0x0d0c_0b0a, TryOutcome::NotReady)), Some(7)));
+        assert_eq!(describe(&head.bytes()).unwrap(), "SEND 0x5, qp 0 > 0, with VERDICT on 0xd0c0b0a");
+        // Neither of another operation, nor a code that is too long.
+        assert!(OpHead { op: op::WRITE, ..head }.verdict().is_none());
+        let long = OpHead { raddr: (1 << 32).into(), ..head }.verdict().map(|it| it.outcome());
+        assert_eq!(long, Some(TryOutcome::Done(DevStatus::BadStatus)));
     }
 
     #[test]

@@ -191,6 +191,7 @@ impl Udp {
             salt: seed as u32,
             epoch,
             node: iid,
+            features: head::VERDICT_IN_HEAD,
             ..Config::default()
         };
         let shown = socket.as_fd().try_clone_to_owned();

@@ -4,7 +4,7 @@
 use super::super::shm::Shm;
 use super::super::{Msg, Rdma, Sender, TryOutcome};
 use super::admission::{Admission, Strangers};
-use super::head::{OpHead, Verdict, op};
+use super::head::{OpHead, VERDICT_IN_HEAD, Verdict, op};
 use super::requests::{self, Bytes, LocalRange, Request};
 use super::socket::{BATCH, Socket};
 use super::state::State;
@@ -404,6 +404,12 @@ impl Nic {
             return TryOutcome::Busy;
         };
         head.token.set(id.raw());
+        if head.op == op::SEND
+            && self.module.features(ep) & VERDICT_IN_HEAD != 0
+            && let Some(verdict) = self.state.take_only_verdict(ep)
+        {
+            head = head.with_verdict(verdict);
+        }
         let sent = if large {
             self.module.send_large(now, ep, &head.bytes(), len, id.raw().into()).map(|()| None)
         } else {

@@ -194,6 +194,14 @@ impl State {
         }
     }
 
+    /// Takes the verdict for a peer, if it is the only one: a message takes it along.
+    pub fn take_only_verdict(&mut self, ep: EpId) -> Option<Verdict> {
+        let verdicts = &mut self.peers.get_mut(&ep)?.verdicts;
+        let only = if verdicts.len() == 1 { verdicts.pop() } else { None }?;
+        self.owing.retain(|owed| *owed != ep);
+        Some(only)
+    }
+
     /// Ends a request of this process, if it is one that this peer was asked for.
     pub fn end_request(&mut self, ep: EpId, token: u32, outcome: TryOutcome) {
         let id = SlotId::from_raw(token);

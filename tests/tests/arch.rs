@@ -536,6 +536,7 @@ fn unsafe_is_fenced() {
         "ucp/src/mt/",
         "ucp/src/rdm/op/",
         "ucp/src/rdm/rma/mem.rs",
+        "ucp/src/rdm/rma/own_memory.rs",
         "tools/common/src/cycles.rs",
         "tools/ucx-perftest/src/",
         "tools/softefa/src/",

@@ -16,7 +16,7 @@ const FIRST_CAPACITY: usize = 256;
 #[repr(C)]
 pub(crate) struct Entry {
     pub shown: CqTaggedEntry,
-    /// Sender of a message or write; [`NOBODY`]: there is none.
+    /// Sender of a message or write; [`NO_SOURCE`]: there is none.
     pub from: PeerId,
     /// There is a [`Fault`].
     pub is_error: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
 const _: () = assert!(size_of::<Entry>() <= 64);
 
 /// Stands for the sender of what has none.
-pub(crate) const NOBODY: PeerId = PeerId(u32::MAX);
+pub(crate) const NO_SOURCE: PeerId = PeerId(u32::MAX);
 
 /// The part of an entry that only operations have which have failed.
 #[derive(Clone, Copy)]
@@ -167,7 +167,7 @@ mod tests {
             data: 0,
             tag,
         };
-        Entry { shown, from: NOBODY, is_error: false }
+        Entry { shown, from: NO_SOURCE, is_error: false }
     }
 
     #[test]

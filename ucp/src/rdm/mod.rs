@@ -109,7 +109,7 @@ pub use rails::rail_set::LaneRank;
 pub use recv::receives::Receives;
 pub use rma::mem::{Access, MemKey, Region};
 pub use rma::mem_table::MemTable;
-pub use rma::own_memory::OwnAtomic;
+pub use rma::own_memory::{OwnAtomic, OwnMemory};
 pub use rma::region_counts::RegionCounts;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
 pub use snapshot::EngineSnapshot;

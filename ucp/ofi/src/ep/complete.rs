@@ -12,7 +12,7 @@ use crate::abi::queue::CqTaggedEntry;
 use crate::cntr::Cntr;
 use crate::errno::Errno;
 use crate::info::INJECT_SIZE;
-use crate::ring::{Entry, Fault, NOBODY};
+use crate::ring::{Entry, Fault, NO_SOURCE};
 
 /// Copy of a message that an inject call could not send at once.
 pub(crate) type InjectBuf = [u8; INJECT_SIZE];
@@ -240,7 +240,7 @@ impl Ep {
         let fault = ended.err().map(|error| Fault { error, cut: 0 });
         let cntr =
             if op.cntr.is_null() { cntr.get() } else { self.end_deferred(op, cntr.get(), fault.is_some()) };
-        self.tx.report(self, cntr, op.is_reported, Entry { shown, from: NOBODY, is_error: false }, fault);
+        self.tx.report(self, cntr, op.is_reported, Entry { shown, from: NO_SOURCE, is_error: false }, fault);
     }
 
     /// Reports that a receive has got a message that fits it. // HOT
@@ -283,7 +283,7 @@ impl Ep {
         };
         let mut shown =
             CqTaggedEntry { op_context: op.context, flags: op.flags, len: 0, buf: op.buf, data: 0, tag: 0 };
-        let (mut cut, mut from) = (0, NOBODY);
+        let (mut cut, mut from) = (0, NO_SOURCE);
         if let Some(message) = message {
             shown.len = message.len.min(op.room);
             shown.tag = message.tag;

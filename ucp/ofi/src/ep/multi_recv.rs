@@ -9,7 +9,7 @@ use super::send::Memory;
 use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
 use crate::errno::Errno;
-use crate::ring::{Entry, Fault, NOBODY};
+use crate::ring::{Entry, Fault, NO_SOURCE};
 
 /// Memory of the program, which it keeps until the receive has ended.
 struct UserMemory(*mut u8, usize);
@@ -103,7 +103,7 @@ impl Ep {
             data: 0,
             tag: 0,
         };
-        let entry = Entry { shown, from: NOBODY, is_error: false };
+        let entry = Entry { shown, from: NO_SOURCE, is_error: false };
         // It is no message: the counter counts it only if it is an error.
         let cntr = if error.is_some() { self.rx.cntr.get() } else { std::ptr::null() };
         let fault = error.map(|error| Fault { error, cut: 0 });

@@ -9,7 +9,7 @@ use super::Ep;
 use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::errno::Errno;
 use crate::info::EpKind;
-use crate::ring::NOBODY;
+use crate::ring::NO_SOURCE;
 
 /// The peers of an endpoint. Used inside the lock of its worker.
 pub(crate) struct Peers {
@@ -86,7 +86,7 @@ impl Ep {
     /// it, or without the capability. Inside the lock, and not in a callback. // HOT
     #[inline]
     pub(crate) fn source_of(&self, from: PeerId) -> FiAddr {
-        if self.caps & flags::SOURCE == 0 || from == NOBODY {
+        if self.caps & flags::SOURCE == 0 || from == NO_SOURCE {
             return ADDR_UNSPEC;
         }
         let (last, address) = self.peers.last.get();

@@ -25,7 +25,8 @@ use crate::api::rma::start::mapped_ep;
 use crate::rdm::amo::{Form, has_form, has_type};
 use crate::rdm::io::PeerId;
 use crate::rdm::{
-    Access, AtomicArgs, Gather, OwnAtomic, RecvBuf, RecvStatus, Scatter, SendBuf, Started as EngineStarted,
+    Access, AtomicArgs, Gather, OwnAtomic, OwnMemory, RecvBuf, RecvStatus, Scatter, SendBuf,
+    Started as EngineStarted,
 };
 use crate::select::{AtomicVerdict, Sync, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
@@ -278,7 +279,7 @@ unsafe fn is_executed_here(ep: &Ep, iov: &RmaIov, p: &AtomicParams) -> bool {
     let mut core = ep.worker().core_keep_idle();
     let (engine, mut wire, _) = core.split();
     // SAFETY: this function's contract.
-    unsafe { engine.atomic_own(&mut wire, ep.peer(), iov, &atomic) }
+    unsafe { OwnMemory { engine, wire: &mut wire, peer: ep.peer() }.atomic(iov, &atomic) }
 }
 
 /// Has the engine execute the operation, which checks operation, type and lengths. Unsafe: as for

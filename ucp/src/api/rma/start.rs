@@ -20,8 +20,8 @@ use crate::lane;
 use crate::rdm::features::direct_write;
 use crate::rdm::io::PeerId;
 use crate::rdm::{
-    Access, Gather, GetArgs, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaProtocol, Scatter, SendBuf,
-    Started as EngineStarted,
+    Access, Gather, GetArgs, OwnMemory, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaProtocol, Scatter,
+    SendBuf, Started as EngineStarted,
 };
 use crate::select::rma::acknowledges;
 use crate::select::{DeviceRdma, RemoteMem, RmaBackend, RmaOp, Sync};
@@ -76,7 +76,7 @@ unsafe fn put_own(ep: &Ep, buf: *const u8, iov: &RmaIov) -> bool {
     let mut core = ep.worker().core_keep_idle();
     let (engine, mut wire, _) = core.split();
     // SAFETY: this function's contract.
-    unsafe { engine.put_own(&mut wire, ep.peer(), iov, buf) }
+    unsafe { OwnMemory { engine, wire: &mut wire, peer: ep.peer() }.put(iov, buf) }
 }
 
 /// Reads memory of the worker's own context, if it is that. False: nothing has happened.
@@ -87,7 +87,7 @@ unsafe fn get_own(ep: &Ep, buf: *mut u8, iov: &RmaIov) -> bool {
     let mut core = ep.worker().core_keep_idle();
     let (engine, mut wire, _) = core.split();
     // SAFETY: this function's contract.
-    unsafe { engine.get_own(&mut wire, ep.peer(), iov, buf) }
+    unsafe { OwnMemory { engine, wire: &mut wire, peer: ep.peer() }.get(iov, buf) }
 }
 
 /// Writes to memory that is not mapped here, or whose peer is not known yet.

@@ -31,49 +31,47 @@ pub struct OwnAtomic {
     pub result: *mut u8,
 }
 
-impl Engine {
-    /// Writes the bytes at `from` to own memory. `peer` is the worker itself. False: nothing has happened;
-    /// packets do it, or tell the error. // HOT
+/// Memory of a worker's own context, as the worker reaches it.
+pub struct OwnMemory<'a, W: Wire> {
+    /// The worker's engine.
+    pub engine: &'a mut Engine,
+    /// The worker's lanes.
+    pub wire: &'a mut W,
+    /// The worker itself.
+    pub peer: PeerId,
+}
+
+impl<W: Wire> OwnMemory<'_, W> {
+    /// Writes the bytes at `from` to own memory. False: nothing has happened; packets do it, or tell the
+    /// error. // HOT
     /// # Safety
     /// As many bytes as `iov` has can be read at `from`.
     #[inline]
-    pub unsafe fn put_own<W: Wire>(
-        &mut self,
-        w: &mut W,
-        peer: PeerId,
-        iov: &RmaIov,
-        from: *const u8,
-    ) -> bool {
-        // SAFETY: this function's contract.
-        in_own_memory(self, w, peer, (iov, Access::WRITE), |spans| unsafe {
-            spans.store(from);
+    pub unsafe fn put(&mut self, iov: &RmaIov, from: *const u8) -> bool {
+        self.with_piece(iov, Access::WRITE, |spans| {
+            // SAFETY: this function's contract.
+            unsafe { spans.store(from) };
             true
         })
     }
 
-    /// Reads own memory into the bytes at `to`, as [`Engine::put_own`]. // HOT
+    /// Reads own memory into the bytes at `to`, as [`OwnMemory::put`]. // HOT
     /// # Safety
     /// As many bytes as `iov` has can be written at `to`.
     #[inline]
-    pub unsafe fn get_own<W: Wire>(&mut self, w: &mut W, peer: PeerId, iov: &RmaIov, to: *mut u8) -> bool {
-        // SAFETY: this function's contract.
-        in_own_memory(self, w, peer, (iov, Access::READ), |spans| unsafe {
-            spans.load(to);
+    pub unsafe fn get(&mut self, iov: &RmaIov, to: *mut u8) -> bool {
+        self.with_piece(iov, Access::READ, |spans| {
+            // SAFETY: this function's contract.
+            unsafe { spans.load(to) };
             true
         })
     }
 
-    /// Computes on own memory, as [`Engine::put_own`]. // HOT
+    /// Computes on own memory, as [`OwnMemory::put`]. // HOT
     /// # Safety
     /// The pointers of `atomic` that the operation uses are to as many bytes as `iov` has.
     #[inline]
-    pub unsafe fn atomic_own<W: Wire>(
-        &mut self,
-        w: &mut W,
-        peer: PeerId,
-        iov: &RmaIov,
-        atomic: &OwnAtomic,
-    ) -> bool {
+    pub unsafe fn atomic(&mut self, iov: &RmaIov, atomic: &OwnAtomic) -> bool {
         let OwnAtomic { op, ty, form, operand, compare, result } = *atomic;
         let Some(len) = usize::try_from(iov.len).ok().filter(|len| (1..=MAX_ATOMIC).contains(len)) else {
             return false;
@@ -94,7 +92,7 @@ impl Engine {
             filled = 2 * len;
         }
         let payload = &payload[..filled];
-        in_own_memory(self, w, peer, (iov, Access::ATOMIC), |spans| {
+        self.with_piece(iov, Access::ATOMIC, |spans| {
             let computation = Computation { op, ty, spans, payload };
             if !computation.has_valid_lengths(form) {
                 return false;
@@ -106,6 +104,25 @@ impl Engine {
             }
             true
         })
+    }
+
+    /// Runs `f` with the piece that `iov` names, and answers what it does. False: the piece has to wait for
+    /// operations under way, is counted, or is refused. // HOT
+    #[inline(always)]
+    fn with_piece(&mut self, iov: &RmaIov, need: Access, f: impl FnOnce(&Spans) -> bool) -> bool {
+        let engine = &mut *self.engine;
+        if !engine.rma_ops.table.is_empty() || !engine.peers.may_bypass_queue(self.peer) {
+            return false;
+        }
+        let domain = engine.peers.domain_of(self.peer);
+        let entered = engine.enter_memory(self.wire);
+        let regions = &engine.rma_ops.regions;
+        let done =
+            !regions.has_counts() && regions.resolve_one(domain, iov, need).is_some_and(|spans| f(&spans));
+        if entered {
+            engine.leave_memory();
+        }
+        done
     }
 }
 
@@ -123,27 +140,4 @@ unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
-}
-
-/// Runs `f` with the piece that `iov` names, unless that has to wait for operations under way, is counted, or
-/// is refused. Answers what `f` does. // HOT
-#[inline(always)]
-fn in_own_memory<W: Wire>(
-    engine: &mut Engine,
-    w: &mut W,
-    peer: PeerId,
-    (iov, need): (&RmaIov, Access),
-    f: impl FnOnce(&Spans) -> bool,
-) -> bool {
-    if !engine.rma_ops.table.is_empty() || !engine.peers.may_bypass_queue(peer) {
-        return false;
-    }
-    let domain = engine.peers.domain_of(peer);
-    let entered = engine.enter_memory(w);
-    let regions = &engine.rma_ops.regions;
-    let done = !regions.has_counts() && regions.resolve_one(domain, iov, need).is_some_and(|spans| f(&spans));
-    if entered {
-        engine.leave_memory();
-    }
-    done
 }

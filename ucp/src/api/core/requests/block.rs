@@ -247,7 +247,7 @@ impl Block {
 
     /// The callback that is called as soon as the operation ends; the notification stays in its place. // HOT
     #[inline(always)]
-    pub(super) fn call_at_end(&self) -> Option<Callback> {
+    pub(super) fn early_callback(&self) -> Option<Callback> {
         // SAFETY: only the thread that has the worker uses the cell, and nothing changes it meanwhile.
         match unsafe { &*self.notify.as_ptr() } {
             Notify::Raw(call) if call.at == CallAt::End => Some(*call),

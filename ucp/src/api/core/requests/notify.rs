@@ -37,7 +37,7 @@ impl Requests {
         let (id, ended) = (RequestId { block, generation: block.generation() }, block.result());
         let notify = block.notify.take();
         if let Notify::Raw(call @ Callback { at: CallAt::End, .. }) = notify {
-            self.call_at_end(block, call, ended);
+            self.call_early(block, call, ended);
             return None;
         }
         if stage == Stage::Detached || matches!(notify, Notify::Boxed(_)) {
@@ -54,7 +54,7 @@ impl Requests {
 
     /// Calls a callback of [`CallAt::End`], and frees the request. // HOT
     #[inline(always)]
-    fn call_at_end(&mut self, block: BlockPtr, call: Callback, ended: Ended) {
+    fn call_early(&mut self, block: BlockPtr, call: Callback, ended: Ended) {
         let id = RequestId { block, generation: block.generation() };
         // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument. The callback
         // uses nothing of the worker, by its own contract.
@@ -85,10 +85,10 @@ impl Requests {
         block.set_no_error();
         if stage == Stage::Running {
             self.publish(block);
-        } else if let Some(call) = block.call_at_end() {
+        } else if let Some(call) = block.early_callback() {
             self.publish(block);
             let message = RecvStatus { cq_data, ..block.load_plain_message() };
-            self.call_at_end(block, call, Ok(message));
+            self.call_early(block, call, Ok(message));
         } else {
             self.push_ready(block);
         }

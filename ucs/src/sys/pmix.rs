@@ -48,6 +48,15 @@ pub enum PmixError {
     Answer(String),
 }
 
+impl PmixError {
+    /// Whether a process has not given what was asked for: it may do so later.
+    pub fn is_not_found(&self) -> bool {
+        /// PMIX_ERR_NOT_FOUND.
+        const NOT_FOUND: i32 = -46;
+        matches!(self, PmixError::Call { status: NOT_FOUND, .. })
+    }
+}
+
 #[repr(C)]
 struct Proc {
     namespace: [c_char; NAMESPACE],

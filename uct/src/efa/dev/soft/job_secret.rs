@@ -6,6 +6,8 @@ use crate::api::OpenError;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 use ucs::config::{Source, Table as _};
 use ucs::sys::pmix::{Pmix, PmixError};
 use usnic::auth::Secret;
@@ -26,6 +28,9 @@ const KEY: &str = "softefa.job.secret";
 const LEN: usize = 32;
 /// Longest wait for the first process of the job, seconds.
 const WAIT: u32 = 60;
+/// Longest wait for a first process that has put other values.
+const FURTHER_WAIT: Duration = Duration::from_secs(10);
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Settings with `SOFTEFA_JOB_SECRET=pmix`, unless they say something about a secret already. For programs
 /// that a launcher with PMIx has started, and that know it.
@@ -66,7 +71,7 @@ fn ask() -> Result<String, OpenError> {
     if pmix.rank() == 0 {
         pmix.put(KEY, &new_secret().map_err(bad)?).map_err(bad)?;
     }
-    let secret = pmix.get_within(0, KEY, WAIT).map_err(|e| match e {
+    let secret = get_awaited(&pmix).map_err(|e| match e {
         PmixError::Call { .. } => {
             bad(format!("{e}; process 0 of the job has none: did it open a device with this setting?"))
         }
@@ -75,6 +80,18 @@ fn ask() -> Result<String, OpenError> {
     match secret.len() == 2 * LEN && secret.bytes().all(|c| c.is_ascii_hexdigit()) {
         true => Ok(secret),
         false => Err(bad("the launcher returned something else")),
+    }
+}
+
+/// Asks until process 0 has put the secret: a launcher waits for the first values of a process, and answers
+/// "not found" at once if it has put others before.
+fn get_awaited(pmix: &Pmix) -> Result<String, PmixError> {
+    let until = Instant::now() + FURTHER_WAIT;
+    loop {
+        match pmix.get_within(0, KEY, WAIT) {
+            Err(e) if e.is_not_found() && Instant::now() < until => thread::sleep(ASK_AGAIN),
+            answer => return answer,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -191,8 +192,10 @@ fn start_attacker(attack: &Attack, victim: u32, tl: &str, copy: &Path) -> Partne
     if !attack.other_user {
         return Partner::start(&role).unwrap();
     }
-    // Where the other user reaches it.
-    std::fs::copy(std::env::current_exe().unwrap(), copy).unwrap();
+    // Where the other user reaches it. Another process writes it, so that no fork of ours inherits it open for
+    // writing; it could not be run then ("text file busy").
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(copy).status().unwrap();
+    assert!(copied.success());
     let mut args: Vec<String> =
         ["--reuid", OTHER_USER, "--regid", OTHER_USER, "--clear-groups"].map(Into::into).into();
     args.push(copy.to_string_lossy().into_owned());

@@ -1,6 +1,6 @@
 /*
  * Memory per known peer in libfabric's EFA provider: resident memory before and after fi_av_insert of N addresses that
- * differ in GID and queue pair. `ucp/tests/peer_memory.rs` measures the same of ours.
+ * differ in GID and queue pair. `ucp/tests/counted/peer_memory.rs` measures the same of ours.
  *
  *   cc -O2 -o peers perf/fabric/peers.c -lfabric
  *   SOFTEFA_MAX_AH=65536 target/release/softefa run -- ./peers 10000

@@ -453,18 +453,20 @@ fn tests_with_lanes_require_the_feature() {
     let manifest = fs::read_to_string(root().join("ucp/Cargo.toml")).unwrap();
     let (mut with, mut without) = (0, 0);
     for (name, text) in all("ucp/tests") {
-        let Some(stem) = name.strip_prefix("ucp/tests/").and_then(|n| n.strip_suffix(".rs")) else {
-            continue;
-        };
+        let file = name.strip_prefix("ucp/tests/").and_then(|n| n.strip_suffix(".rs")).unwrap();
+        // A binary is a file, or `main.rs` in a folder.
+        let stem = file.strip_suffix("/main").unwrap_or(file);
         if stem.contains('/') {
             continue;
         }
+        let text =
+            text.replace("#[cfg(feature = \"lanes\")]\n#[path = \"../common/mod.rs\"]\nmod common;", "");
         let uses = code(&text).any(|(_, line)| line.contains("uct::") || line.trim() == "mod common;");
         let says = manifest.contains(&format!("name = \"{stem}\"\nrequired-features = [\"lanes\"]"));
         assert!(says || !uses, "{name} uses lanes: ucp/Cargo.toml has to say that it requires them");
         if uses { with += 1 } else { without += 1 }
     }
-    assert!(with > 5 && without > 1, "{with} {without}");
+    assert!(with > 4 && without > 0, "{with} {without}");
 }
 
 #[test]

@@ -192,8 +192,8 @@ fn start_attacker(attack: &Attack, victim: u32, tl: &str, copy: &Path) -> Partne
     if !attack.other_user {
         return Partner::start(&role).unwrap();
     }
-    // Where the other user reaches it. Another process writes it, so that no fork of ours inherits it open for
-    // writing; it could not be run then ("text file busy").
+    // Where the other user reaches it. Another process writes it, so that no fork of ours inherits it open
+    // for writing; it could not be run then ("text file busy").
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(copy).status().unwrap();
     assert!(copied.success());
     let mut args: Vec<String> =

@@ -135,7 +135,8 @@ fn common_mistakes_are_reported_with_a_remedy() {
     let alone =
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("alone-{}", std::process::id()));
     std::fs::create_dir_all(&alone).unwrap();
-    // A link is not open for writing when another test forks; a copy could not be run then ("text file busy").
+    // A link is not open for writing when another test forks. A copy could not be run then ("text file
+    // busy").
     std::fs::hard_link(softefa(), alone.join("softefa")).unwrap();
     let out = Command::new(alone.join("softefa")).args(["run", "--", "true"]).output().unwrap();
     assert_eq!(out.status.code(), Some(125));

@@ -502,8 +502,8 @@ fn the_client_of_another_user_is_told_why() {
         println!("skipped: the_client_of_another_user_is_told_why: only root becomes another user");
         return;
     }
-    // Where the other user reaches it. Another process writes it, so that no fork of ours inherits it open for
-    // writing; it could not be run then ("text file busy").
+    // Where the other user reaches it. Another process writes it, so that no fork of ours inherits it open
+    // for writing; it could not be run then ("text file busy").
     let copy = std::env::temp_dir().join(format!("ucx-perftest-of-nobody.{}", std::process::id()));
     let program = env!("CARGO_BIN_EXE_ucx-perftest");
     assert!(std::process::Command::new("cp").arg(program).arg(&copy).status().unwrap().success());

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 #![allow(unsafe_code)]
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ucp::mt::{SharedWorker, ThreadMode};
@@ -159,6 +160,20 @@ fn verbs_device() -> String {
     let wanted = std::env::var("UCX_NET_DEVICES").ok();
     let device = verbs.find(|dev| wanted.as_ref().is_none_or(|name| name == dev));
     device.expect("no EFA device in libibverbs: run this under `softefa run` (`tests/run verbs` does)")
+}
+
+/// Runs a test of this binary, named with its module, in a process of its own, and returns true; false if
+/// this is that process. For tests that change or count what belongs to the whole process.
+pub fn runs_in_own_process(test: &str) -> bool {
+    const OWN: &str = "UCP_TEST_OWN_PROCESS";
+    if std::env::var_os(OWN).is_some() {
+        return false;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let ran = command.args(["--exact", test, "--nocapture"]).env(OWN, "1").output().unwrap();
+    let [out, err] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}{err}");
+    true
 }
 
 /// Progresses until `done`; a hang becomes a failure.

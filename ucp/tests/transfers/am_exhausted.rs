@@ -1,0 +1,71 @@
+//! Exhaustion of operation ids while active messages arrive: their buffers are posted again once ids are
+//! free. One test, since it takes much memory.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::common::Pair;
+use ucp::{AmProto, Context, Error, Match, OpParams, OpStatus, RequestId, TAG_MASK_FULL, Worker};
+use ucs::config::Source;
+
+/// More messages than buffers.
+const MESSAGES: usize = 100;
+/// Two packets, shorter than a buffer.
+const LEN: usize = 6000;
+
+/// Posts a receive that nothing matches.
+fn one_more(worker: &Worker, into: *mut u8) -> Result<RequestId, Error> {
+    // SAFETY: the memory is never freed nor read, and receives of one worker may share it.
+    match unsafe { worker.recv_raw(into, 1, Match::tagged(77, TAG_MASK_FULL), &OpParams::default()) }? {
+        OpStatus::InProgress(id) => Ok(id),
+        OpStatus::Done(_) => unreachable!("nobody has sent that"),
+    }
+}
+
+#[test]
+fn am_buffers_are_reposted_after_exhaustion() {
+    let source = Source::empty().with("UCX_TLS", "posix").with("UCX_POSIX_SEG_SIZE", "4096");
+    let worker = || Context::configured(source.clone()).unwrap().worker().unwrap();
+    let pair = Pair::of(worker(), worker());
+    let into: *mut u8 = Box::leak(Box::new(0));
+    let running = Rc::new(RefCell::new(Vec::new()));
+    let (come, posting) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let (count, keep_posting, ids, b) = (come.clone(), posting.clone(), running.clone(), pair.b.clone());
+    pair.b.set_am_handler(4, move |message| {
+        assert_eq!(message.data(), Some(&[9; LEN][..]));
+        count.set(count.get() + 1);
+        // The id that this message has released.
+        while keep_posting.get()
+            && let Ok(id) = one_more(&b, into)
+        {
+            ids.borrow_mut().push(id);
+        }
+    });
+    let send = |times: usize| {
+        let mut sends: Vec<_> =
+            (0..times).map(|_| pair.ab.am_send_with(AmProto::Eager, 4, &[], vec![9; LEN])).collect();
+        pair.until(|| sends.iter_mut().all(|send| send.is_done()));
+        pair.settle();
+    };
+    send(3);
+    assert_eq!(come.get(), 3);
+    let fill = || {
+        while let Ok(id) = one_more(&pair.b, into) {
+            running.borrow_mut().push(id);
+        }
+    };
+    posting.set(true);
+    fill();
+    send(MESSAGES);
+    let held = 3 + MESSAGES - come.get();
+    assert!(held > 0, "there are fewer buffers than messages");
+    // Waiting messages arrive, and later ones too.
+    posting.set(false);
+    for id in running.borrow_mut().drain(..) {
+        pair.b.cancel(id);
+        pair.b.free(id);
+    }
+    pair.until(|| come.get() == 3 + MESSAGES);
+    send(MESSAGES);
+    assert_eq!(come.get(), 3 + 2 * MESSAGES);
+}

@@ -1,0 +1,118 @@
+//! Addresses by number, and the numbers of senders.
+
+use crate::common::{context, spin};
+use ucp::{Address, AddressTable, EpParams, Match, TAG_MASK_FULL, Worker};
+
+on! {
+    [a_sender_is_found_without_a_connection a_removed_address_is_not_found several_workers_have_one_number]
+    posix: "posix",
+    efa: "efa",
+    all: "self,posix,cma,efa",
+}
+
+/// Sends a message from `from`, and returns its sender as `to` numbers it.
+fn sender(from: &Worker, to: &Worker, tag: u64) -> ucp::PeerId {
+    let ep = from.connect(&to.address(), EpParams::default()).unwrap();
+    ep.tag_send(tag, vec![1]).detach();
+    let matching = Match::tagged(tag, TAG_MASK_FULL);
+    let mut found = None;
+    spin(&[from, to], &mut || {
+        found = to.probe(matching);
+        found.is_some()
+    });
+    found.unwrap().from
+}
+
+fn table_of(workers: &[&Worker]) -> AddressTable {
+    let mut table = AddressTable::new();
+    for (at, worker) in workers.iter().enumerate() {
+        assert_eq!(table.insert(&worker.address().pack()), Ok(at as u64));
+    }
+    table
+}
+
+/// Peers that a worker knows.
+fn peers(worker: &Worker) -> usize {
+    let diagnostics = worker.diagnostics();
+    (0..64).filter(|peer| diagnostics.peer_view(ucp::PeerId(*peer)).is_some()).count()
+}
+
+fn a_sender_is_found_without_a_connection(tls: &str) {
+    let context = context(tls);
+    let [me, other, stranger] = [(); 3].map(|()| context.worker().unwrap());
+    let others: Vec<Worker> = (0..8).map(|_| context.worker().unwrap()).collect();
+    let mut all: Vec<&Worker> = others.iter().collect();
+    // Twice, of which the lower number is its.
+    all.extend([&other, &other]);
+    let mut table = table_of(&all);
+
+    let from = sender(&other, &me, 1);
+    assert_eq!(me.sender_in(&mut table, from), Some(8));
+    assert_eq!(peers(&me), 1, "nobody but the sender is a peer");
+    let from = sender(&stranger, &me, 2);
+    assert_eq!(me.sender_in(&mut table, from), None);
+    // The table grows after the first question.
+    assert_eq!(table.insert(&stranger.address().pack()), Ok(10));
+    assert_eq!(me.sender_in(&mut table, from), Some(10));
+    // An endpoint made later is to the same peer.
+    let ep = me.connect(&table.address(10).unwrap(), EpParams::default()).unwrap();
+    assert_eq!(ep.peer(), from);
+}
+
+fn a_removed_address_is_not_found(tls: &str) {
+    let context = context(tls);
+    let [me, other] = [(); 2].map(|()| context.worker().unwrap());
+    let mut table = table_of(&[&other, &other]);
+    table.skip();
+    let from = sender(&other, &me, 1);
+    for (expected, gone) in [(Some(0), 0), (Some(1), 1)] {
+        assert_eq!(me.sender_in(&mut table, from), expected);
+        assert!(table.remove(gone));
+        assert!(!table.remove(gone));
+    }
+    assert_eq!(me.sender_in(&mut table, from), None);
+    assert_eq!((table.end(), table.packed(2), table.address(0)), (3, None, None));
+    assert!(!table.remove(2) && !table.remove(u64::MAX));
+    assert_eq!(table.insert(&other.address().pack()), Ok(3));
+    assert_eq!(me.sender_in(&mut table, from), Some(3));
+}
+
+#[test]
+fn what_is_no_address_takes_no_number() {
+    let mut table = AddressTable::new();
+    assert!(table.insert(&[1, 2, 3]).is_err());
+    assert_eq!((table.end(), table.address(0)), (0, None));
+}
+
+/// The bare address of libfabric names the worker, too.
+#[test]
+fn a_sender_is_found_by_its_efa_address() {
+    let context = context("efa");
+    let [me, other] = [(); 2].map(|()| context.worker().unwrap());
+    let raw = other.address().efa_raw().unwrap();
+    assert!(Address::unpack(&raw).is_ok());
+    let mut table = AddressTable::new();
+    assert_eq!(table.insert(&raw), Ok(0));
+    assert_eq!(me.sender_in(&mut table, sender(&other, &me, 1)), Some(0));
+}
+
+fn several_workers_have_one_number(tls: &str) {
+    let context = context(tls);
+    let me = context.worker().unwrap();
+    let members: Vec<Worker> = (0..3).map(|_| context.worker().unwrap()).collect();
+    let other = context.worker().unwrap();
+    let mut table = table_of(&[&other]);
+    let packed: Vec<u8> = members.iter().flat_map(|worker| worker.address().pack()).collect();
+    assert_eq!(table.insert(&packed), Ok(1));
+    assert!(table.insert(&packed[..packed.len() - 1]).is_err() && table.insert(&[]).is_err());
+    for (nth, worker) in members.iter().enumerate() {
+        assert_eq!(table.address_of(1, nth).unwrap().uid(), worker.address().uid());
+        let from = sender(worker, &me, nth as u64);
+        assert_eq!(me.sender_in(&mut table, from), Some(1), "member {nth}");
+    }
+    assert_eq!((table.address_of(1, 3), table.address_of(2, 0)), (None, None));
+    assert_eq!(table.address(1).unwrap().uid(), members[0].address().uid());
+    assert!(table.remove(1));
+    let from = sender(&members[2], &me, 9);
+    assert_eq!(me.sender_in(&mut table, from), None);
+}

@@ -35,7 +35,9 @@ impl RemoteWrites {
         }
     }
 
+    // HOT
+    #[inline]
     pub(crate) fn take(&mut self) -> Option<RemoteWrite> {
-        self.queue.pop_front()
+        if self.queue.is_empty() { None } else { self.queue.pop_front() }
     }
 }

@@ -77,6 +77,12 @@ impl State {
         self.0 & Self::FLAGS == 0
     }
 
+    /// True for an operation that runs with a notification in a block of the worker. // HOT
+    #[inline(always)]
+    pub(super) const fn is_plainly_awaited(self) -> bool {
+        self.0 & Self::FLAGS == Stage::Awaited as u64
+    }
+
     /// Generation, in the form that requests have.
     #[inline]
     const fn generation(self) -> Generation {
@@ -238,13 +244,6 @@ impl Block {
         self.set_state(state.with_flags(state.0 & State::FLAGS & !State::STAGE | stage as u64));
     }
 
-    /// Calls `call` at the end of the operation, which has just begun.
-    #[inline(never)]
-    pub(super) fn await_end(&self, call: Callback) {
-        self.set_stage(Stage::Awaited);
-        self.notify.set(Notify::Raw(call));
-    }
-
     /// The callback that is called as soon as the operation ends; the notification stays in its place. // HOT
     #[inline(always)]
     pub(super) fn early_callback(&self) -> Option<Callback> {
@@ -263,9 +262,23 @@ impl Block {
     /// Begins an operation in a free block of the calling thread's worker. Returns its generation. // HOT
     #[inline(always)]
     pub(super) fn begin(&self, role: Role) -> Generation {
+        self.begin_in(Stage::Running, role)
+    }
+
+    /// Begins an operation as [`Block::begin`], at whose end `call` is called. // HOT
+    #[inline(always)]
+    pub(super) fn begin_awaited(&self, role: Role, call: Callback) -> Generation {
+        // A free block has no notification that is to be dropped: at most a callback that has been called.
+        std::mem::forget(self.notify.replace(Notify::Raw(call)));
+        self.begin_in(Stage::Awaited, role)
+    }
+
+    // HOT
+    #[inline(always)]
+    fn begin_in(&self, stage: Stage, role: Role) -> Generation {
         self.role.set(role);
         let generation = self.state.load(Ordering::Relaxed) as u32;
-        self.add_to_state(State::ENDED_WELL.wrapping_neg());
+        self.add_to_state((stage as u64).wrapping_sub(State::ENDED_WELL));
         Generation(generation)
     }
 
@@ -317,6 +330,12 @@ impl Block {
     #[inline(always)]
     pub(super) fn end_well(&self) {
         self.add_to_state(State::ENDED_WELL);
+    }
+
+    /// Ends an operation that is plainly awaited, as [`Block::end_well`]. // HOT
+    #[inline(always)]
+    pub(super) fn end_awaited_well(&self) {
+        self.add_to_state(State::ENDED_WELL - Stage::Awaited as u64);
     }
 
     /// Adds `cq_data` to a message that is stored.

@@ -88,10 +88,10 @@ impl Requests {
         let block = self.block_of(token);
         debug_assert_eq!(self.first_free, Some(block));
         self.first_free = block.next.get();
-        let generation = block.begin(role);
-        if let Some(call) = call {
-            block.await_end(call);
-        }
+        let generation = match call {
+            None => block.begin(role),
+            Some(call) => block.begin_awaited(role, call),
+        };
         RequestId { block, generation }
     }
 
@@ -243,6 +243,11 @@ impl Requests {
         let state = unsafe { block.own_state() };
         if state.is_plainly_running() && status.cq_data.is_none() {
             block.end_well();
+            return true;
+        }
+        let ends_early = state.is_plainly_awaited() && block.early_callback().is_some();
+        if ends_early && is_next && status.cq_data.is_none() {
+            self.call_at_end(block, Ok(status));
             return true;
         }
         self.complete_other_recv(block, status.cq_data, is_next)

@@ -62,6 +62,19 @@ impl Requests {
         self.release(block);
     }
 
+    /// Ends a receive that is plainly awaited by its callback of [`CallAt::End`]. The message is stored, and
+    /// has no `cq_data`. // HOT
+    #[inline(never)]
+    pub(super) fn call_at_end(&mut self, block: BlockPtr, ended: Ended) {
+        let Some(call) = block.early_callback() else { return };
+        block.end_awaited_well();
+        let id = RequestId { block, generation: block.generation() };
+        // SAFETY: as in `call_early`.
+        unsafe { (call.fun)(call.arg, id, ended) };
+        block.release_well();
+        self.list_free(block);
+    }
+
     /// Completes a receive with a notification, in memory of the caller, or with `cq_data`. The rest of its
     /// message is stored. // HOT
     #[inline(never)]

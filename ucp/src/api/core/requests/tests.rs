@@ -344,3 +344,19 @@ fn a_generation_that_begins_again_leaves_the_owner_alone() {
         assert_eq!((reqs.knows(id), reqs.len()), (false, 0), "round {round}");
     }
 }
+
+#[test]
+fn a_callback_at_the_end_is_called_within_it_and_frees_the_request() {
+    let calls = Cell::new(0u32);
+    let mut reqs = table();
+    for (n, cq_data) in [None, Some(3), None].into_iter().enumerate() {
+        let token = reqs.next_token().unwrap();
+        let id = reqs.start(token, Role::Flush, Some(Callback { at: CallAt::End, ..callback(&calls) }));
+        let status = RecvStatus { cq_data, ..message(n) };
+        assert!(!reqs.complete_recv(token, status, false), "an event precedes it");
+        assert_eq!((calls.get() as usize, id.status()), (n, Some(Status::InProgress)));
+        assert!(reqs.complete_recv(token, status, true));
+        assert_eq!((calls.get() as usize, id.status(), reqs.len()), (n + 1, None, 0));
+        assert!(!reqs.has_ready());
+    }
+}

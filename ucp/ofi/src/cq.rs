@@ -127,6 +127,16 @@ impl Out {
         self.filled == self.count
     }
 
+    /// Result of the call. // HOT
+    #[inline(always)]
+    fn result(&self, has_error: bool) -> Result<isize, Errno> {
+        match self.filled {
+            0 if has_error => Err(Errno::AVAIL),
+            0 => Err(Errno::AGAIN),
+            filled => Ok(filled as isize),
+        }
+    }
+
     // HOT
     #[inline(always)]
     fn put(&mut self, entry: &Entry, ep: &Ep) {
@@ -172,20 +182,34 @@ impl Cq {
         let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
         // SAFETY: a domain is not closed before its queues.
         unsafe { &*self.domain }.run_work();
+        if let Some(ep) = self.members.only_unlocked()
+            && let Some(plain) = ep.plain()
+        {
+            let mut has_progressed = false;
+            loop {
+                let has_error = self.drain_rings(ep, &mut out);
+                if out.filled > 0 || has_error || has_progressed {
+                    return out.result(has_error);
+                }
+                ep.progress_plain(plain);
+                has_progressed = true;
+            }
+        }
+        self.take_locked(out)
+    }
+
+    /// Takes entries of endpoints with a lock, or of several.
+    #[inline(never)]
+    fn take_locked(&self, mut out: Out) -> Result<isize, Errno> {
         let inside = self.members.inside();
         let has_error = match inside.only() {
             Some(ep) => self.take_of(ep, &mut out),
             None => self.take_in_turn(&inside, &mut out),
         };
-        match out.filled {
-            0 if has_error => Err(Errno::AVAIL),
-            0 => Err(Errno::AGAIN),
-            filled => Ok(filled as isize),
-        }
+        out.result(has_error)
     }
 
-    /// Takes entries of the only endpoint. Returns whether an error is next. // HOT
-    #[inline(always)]
+    /// Takes entries of the only endpoint. Returns whether an error is next.
     fn take_of(&self, ep: &Ep, out: &mut Out) -> bool {
         let taken = ep.inside(|plain| {
             if ep.keeps_unreported() {
@@ -204,7 +228,6 @@ impl Cq {
     }
 
     /// Takes entries of several endpoints. Returns whether an error is next.
-    #[inline(never)]
     fn take_in_turn(&self, inside: &crate::wait::Inside<'_>, out: &mut Out) -> bool {
         let has_error = self.drain(inside, out);
         if out.filled > 0 || has_error {

@@ -50,8 +50,9 @@ impl Output for () {
 /// Runs the body of a function. A panic becomes an input/output error: it does not cross into C. // HOT
 #[inline(always)]
 pub(crate) fn guard<R: Output>(name: &str, body: impl FnOnce() -> Result<R::Value, Errno>) -> R {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => R::of(result),
+    // Within, the compiler knows which result it is.
+    match catch_unwind(AssertUnwindSafe(|| R::of(body()))) {
+        Ok(output) => output,
         Err(_) => {
             report_panic(name);
             R::of(Err(Errno::IO))

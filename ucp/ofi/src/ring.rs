@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use ucp::{Error, PeerId};
@@ -23,6 +24,16 @@ pub(crate) struct Entry {
 }
 
 const _: () = assert!(size_of::<Entry>() <= 64);
+
+impl Entry {
+    /// An entry of an operation that has received nothing. // HOT
+    #[inline(always)]
+    pub(crate) fn without_data(op_context: *mut c_void, flags: u64) -> Entry {
+        let buf = std::ptr::null_mut();
+        let shown = CqTaggedEntry { op_context, flags, len: 0, buf, data: 0, tag: 0 };
+        Entry { shown, from: NO_SOURCE, is_error: false }
+    }
+}
 
 /// Stands for the sender of what has none.
 pub(crate) const NO_SOURCE: PeerId = PeerId(u32::MAX);
@@ -70,14 +81,21 @@ impl Ring {
         self.tail.get() == self.head.get()
     }
 
+    /// Whether the next entry needs more memory. // HOT
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        // SAFETY: one thread is inside the lock, and no reference to the list leaves this type's methods.
+        self.len() == unsafe { &*self.slots.get() }.len()
+    }
+
     /// Adds the entry of an operation that has ended well. // HOT
     #[inline(always)]
     pub(crate) fn push(&self, entry: Entry) {
-        // SAFETY: one thread is inside the lock, and no reference to the list leaves this type's methods.
-        let slots = unsafe { &mut *self.slots.get() };
-        if self.len() == slots.len() {
-            return self.push_growing(entry);
+        if self.is_full() {
+            self.grow();
         }
+        // SAFETY: as in `is_full`.
+        let slots = unsafe { &mut *self.slots.get() };
         let (tail, mask) = (self.tail.get(), slots.len() - 1);
         slots[tail & mask].write(entry);
         self.tail.set(tail.wrapping_add(1));
@@ -93,19 +111,18 @@ impl Ring {
 
     #[cold]
     #[inline(never)]
-    fn push_growing(&self, entry: Entry) {
+    fn grow(&self) {
         let len = self.len();
-        // SAFETY: as in `push`.
+        // SAFETY: as in `is_full`.
         let slots = unsafe { &mut *self.slots.get() };
         let mut grown = Box::new_uninit_slice(2 * slots.len());
         let mask = slots.len() - 1;
         for (at, slot) in grown.iter_mut().take(len).enumerate() {
             *slot = slots[self.head.get().wrapping_add(at) & mask];
         }
-        grown[len].write(entry);
         *slots = grown;
         self.head.set(0);
-        self.tail.set(len + 1);
+        self.tail.set(len);
     }
 
     /// The first entry. // HOT
@@ -114,7 +131,7 @@ impl Ring {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: as in `push`; the caller takes the entry before it adds others.
+        // SAFETY: as in `is_full`; the caller takes the entry before it adds others.
         let slots = unsafe { &*self.slots.get() };
         let slot = &slots[self.head.get() & (slots.len() - 1)];
         // SAFETY: slots from head to tail have been written.

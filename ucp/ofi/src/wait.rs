@@ -1,6 +1,6 @@
 //! Endpoints that report to a queue or counter: their progress, and sleep until one of them has something.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ const LONGEST_BLIND_SLEEP: Duration = Duration::from_millis(1);
 pub(crate) struct Members {
     lock: Option<Mutex<()>>,
     eps: UnsafeCell<Vec<*const Ep>>,
+    /// The only endpoint, where there is no lock; else null.
+    only: Cell<*const Ep>,
     /// A thread may sleep, and is to be told of what ends within a call of another one.
     has_sleeper: AtomicBool,
     /// A sleeper is to return at once.
@@ -94,6 +96,7 @@ impl Members {
         Ok(Members {
             lock: (mode == ThreadMode::Multi).then(Mutex::default),
             eps: UnsafeCell::default(),
+            only: Cell::new(std::ptr::null()),
             has_sleeper: AtomicBool::new(false),
             is_signalled: AtomicBool::new(false),
             fd,
@@ -112,6 +115,26 @@ impl Members {
         Inside { _guard: guard, eps: unsafe { &*self.eps.get() } }
     }
 
+    /// The only endpoint, where there is no lock. `None`: there are several, none, or a lock. // HOT
+    #[inline(always)]
+    pub(crate) fn only_unlocked(&self) -> Option<&Ep> {
+        // SAFETY: an endpoint leaves the list, and this place, before it is freed.
+        unsafe { self.only.get().as_ref() }
+    }
+
+    /// Changes the list.
+    fn change(&self, change: impl FnOnce(&mut Vec<*const Ep>)) {
+        let _guard = self.guard();
+        // SAFETY: inside the lock.
+        let eps = unsafe { &mut *self.eps.get() };
+        change(eps);
+        if let (None, [one]) = (&self.lock, &eps[..]) {
+            self.only.set(*one);
+        } else {
+            self.only.set(std::ptr::null());
+        }
+    }
+
     /// Adds an endpoint, once.
     pub(crate) fn add(&self, ep: &Ep) -> Result<(), Errno> {
         if let Some(fd) = &self.fd {
@@ -120,12 +143,11 @@ impl Members {
             // SAFETY: the event outlives the call; the kernel checks both descriptors.
             unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_ADD, events, &mut event) };
         }
-        let _guard = self.guard();
-        // SAFETY: inside the lock.
-        let eps = unsafe { &mut *self.eps.get() };
-        if !eps.iter().any(|known| std::ptr::eq(*known, ep)) {
-            eps.push(ep);
-        }
+        self.change(|eps| {
+            if !eps.iter().any(|known| std::ptr::eq(*known, ep)) {
+                eps.push(ep);
+            }
+        });
         Ok(())
     }
 
@@ -134,9 +156,7 @@ impl Members {
             // SAFETY: no memory is passed; the kernel checks both descriptors.
             unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_DEL, events, std::ptr::null_mut()) };
         }
-        let _guard = self.guard();
-        // SAFETY: inside the lock.
-        unsafe { &mut *self.eps.get() }.retain(|known| !std::ptr::eq(*known, ep));
+        self.change(|eps| eps.retain(|known| !std::ptr::eq(*known, ep)));
     }
 
     /// Progress of all endpoints.
@@ -167,9 +187,15 @@ impl Members {
     #[inline(always)]
     pub(crate) fn wake(&self, ep: &Ep) {
         if self.has_sleeper.load(Ordering::Relaxed) {
-            self.has_sleeper.store(false, Ordering::Relaxed);
-            ep.shared.signal();
+            self.wake_sleeper(ep);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_sleeper(&self, ep: &Ep) {
+        self.has_sleeper.store(false, Ordering::Relaxed);
+        ep.shared.signal();
     }
 
     /// Arms the descriptors of all endpoints. False: there may be something to do, or `is_ready` says so.

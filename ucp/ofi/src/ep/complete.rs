@@ -175,7 +175,8 @@ unsafe fn on_received(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Err
     ep.running.remove(op);
     ep.rx.running.set(ep.rx.running.get() - 1);
     match ended {
-        Ok(message) => ep.end_well(op, &message),
+        Ok(ref message) if ep.queues_alone(op, message) => ep.queue_message(op, message),
+        Ok(message) => ep.end_recv(op, Ok(message), None),
         Err(error) => ep.end_recv(op, Err(error), id.info()),
     }
 }
@@ -224,14 +225,6 @@ impl Ep {
     #[inline(always)]
     pub(super) fn end_send(&self, op: &Op, ended: Result<(), Error>) {
         self.return_copy(op.copy);
-        let shown = CqTaggedEntry {
-            op_context: op.context,
-            flags: op.flags,
-            len: 0,
-            buf: std::ptr::null_mut(),
-            data: 0,
-            tag: 0,
-        };
         let cntr = match op.flags & (flags::READ | flags::WRITE) {
             0 => &self.tx.cntr,
             flags::READ => &self.reads,
@@ -240,33 +233,35 @@ impl Ep {
         let fault = ended.err().map(|error| Fault { error, cut: 0 });
         let cntr =
             if op.cntr.is_null() { cntr.get() } else { self.end_deferred(op, cntr.get(), fault.is_some()) };
-        self.tx.report(self, cntr, op.is_reported, Entry { shown, from: NO_SOURCE, is_error: false }, fault);
+        self.tx.report(self, cntr, op.is_reported, Entry::without_data(op.context, op.flags), fault);
     }
 
-    /// Reports that a receive has got a message that fits it. // HOT
+    /// Whether all of the report of a receive is an entry, for which there is room, without data of the
+    /// sender. // HOT
     #[inline(always)]
-    pub(super) fn end_well(&self, op: &Op, message: &RecvStatus) {
-        let (data, data_flag) = match message.cq_data {
-            Some(data) => (data, flags::REMOTE_CQ_DATA),
-            None => (0, 0),
-        };
+    fn queues_alone(&self, op: &Op, message: &RecvStatus) -> bool {
+        op.is_reported
+            && op.cntr.is_null()
+            && self.rx.cntr.get().is_null()
+            && message.cq_data.is_none()
+            && !self.rx.ring.is_full()
+    }
+
+    /// Reports a message where [`Ep::queues_alone`]. // HOT
+    #[inline(always)]
+    fn queue_message(&self, op: &Op, message: &RecvStatus) {
+        // SAFETY: a queue is not closed before the endpoints that use it.
+        let Some(cq) = (unsafe { self.rx.cq.get().as_ref() }) else { return };
         let shown = CqTaggedEntry {
             op_context: op.context,
-            flags: op.flags | data_flag,
+            flags: op.flags,
             len: message.len,
             buf: op.buf,
-            data,
+            data: 0,
             tag: message.tag,
         };
-        let cntr = self.rx.cntr.get();
-        let cntr = if op.cntr.is_null() { cntr } else { self.end_deferred(op, cntr, false) };
-        self.rx.report(
-            self,
-            cntr,
-            op.is_reported,
-            Entry { shown, from: message.from, is_error: false },
-            None,
-        );
+        self.rx.ring.push(Entry { shown, from: message.from, is_error: false });
+        cq.members.wake(self);
     }
 
     /// Reports the end of a receive. `cut_message` is the message of one that was too short.

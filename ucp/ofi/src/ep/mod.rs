@@ -152,17 +152,23 @@ impl Object for Ep {
 }
 
 impl Ep {
+    /// The plain worker, in the modes in which never two threads use a domain. `None`: it has a lock. // HOT
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<&ucp::Worker> {
+        // SAFETY: plain objects of the worker lie in this endpoint, and are dropped by `inside`. libfabric's
+        // contract of these modes is that never two threads use a domain.
+        unsafe { self.shared.plain() }
+    }
+
     /// Runs `f` inside the lock, on the plain worker. // HOT
     #[inline(always)]
     pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Errno> {
-        // SAFETY: plain objects of the worker lie in this endpoint, are used inside only, and dropped there.
-        // Without a lock, libfabric's contract of these modes is that never two threads use a domain.
-        if let Some(plain) = unsafe { self.shared.plain() } {
+        if let Some(plain) = self.plain() {
             let result = f(plain);
             self.shared.wake_sleepers();
             return Ok(result);
         }
-        // SAFETY: as above.
+        // SAFETY: plain objects of the worker lie in this endpoint, are used inside only, and dropped there.
         unsafe { self.shared.with(f) }.map_err(|_| Errno::IO)
     }
 
@@ -176,8 +182,24 @@ impl Ep {
     /// Receives and completes. // HOT
     #[inline(always)]
     pub(crate) fn progress(&self) {
-        // SAFETY: as in `inside`.
-        let _ = unsafe { self.shared.progress_unlocked() };
+        match self.plain() {
+            Some(plain) => self.progress_plain(plain),
+            None => self.progress_locked(),
+        }
+    }
+
+    /// Progress without a lock. Nobody else waits for its events. // HOT
+    #[inline(always)]
+    pub(crate) fn progress_plain(&self, plain: &ucp::Worker) {
+        plain.progress();
+        if self.caps & remote_writes::KEPT != 0 {
+            self.collect_kept(plain);
+        }
+    }
+
+    #[inline(never)]
+    fn progress_locked(&self) {
+        let _ = self.shared.progress();
         if self.caps & remote_writes::KEPT != 0 {
             let _ = self.inside(|plain| self.collect_kept(plain));
         }

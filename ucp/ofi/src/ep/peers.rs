@@ -1,6 +1,6 @@
 //! Endpoints of the engine by `fi_addr_t`, made when first used, and the addresses of senders.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
 
 use ucp::{EpParams, Error, PeerId};
@@ -29,7 +29,22 @@ impl Default for Peers {
     }
 }
 
+impl Peers {
+    /// Endpoints of the engine by place, as far as they have been used. // HOT
+    #[inline(always)]
+    pub(super) fn known(&self) -> Ref<'_, Vec<Option<ucp::Ep>>> {
+        self.eps.borrow()
+    }
+}
+
 impl Ep {
+    /// Place of an address among the peers. The number of a receive context, from the high bits, becomes the
+    /// low one. // HOT
+    #[inline(always)]
+    pub(super) fn place_of(&self, address: FiAddr) -> usize {
+        (address & self.address_mask).rotate_left(self.rx_ctx_bits.get()) as usize
+    }
+
     /// Runs `f` with the engine's endpoint to an address. // HOT
     #[inline(always)]
     pub(super) fn with_peer<R>(
@@ -38,15 +53,13 @@ impl Ep {
         address: FiAddr,
         f: impl FnOnce(&ucp::Ep) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let address = address & self.address_mask;
-        // The number of a receive context, from the high bits, becomes the low one.
-        let at = address.rotate_left(self.rx_ctx_bits.get()) as usize;
+        let at = self.place_of(address);
         let eps = self.peers.eps.borrow();
         if let Some(Some(ep)) = eps.get(at) {
             return f(ep);
         }
         drop(eps);
-        self.connect(plain, address)?;
+        self.connect(plain, address & self.address_mask)?;
         let eps = self.peers.eps.borrow();
         match eps.get(at) {
             Some(Some(ep)) => f(ep),
@@ -74,7 +87,7 @@ impl Ep {
         let number = self.av().map_or(address, |av| av.number(address));
         self.peers.numbers.borrow_mut().entry(ep.peer().0).or_insert(number);
         let mut eps = self.peers.eps.borrow_mut();
-        let at = address.rotate_left(self.rx_ctx_bits.get()) as usize;
+        let at = self.place_of(address);
         if eps.len() <= at {
             eps.resize_with(at + 1, || None);
         }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 
-use ucp::{Error, Layout, Match, OpParams, OpStatus, RecvStatus};
+use ucp::{Error, Layout, Match, OpParams, OpStatus, RecvStatus, post_recv_raw};
 
 use super::Ep;
 use super::complete::Op;
@@ -16,6 +16,14 @@ use crate::errno::Errno;
 const KNOWN: u64 = flags::COMPLETION | flags::MORE | flags::MULTI_RECV | LOOKS;
 /// Flags of calls that look at messages.
 const LOOKS: u64 = flags::PEEK | flags::CLAIM | flags::DISCARD;
+
+/// Flags of receives that may be posted within their call. `fi_trecv` does not look at `FI_MULTI_RECV`.
+const SHORT: u64 = flags::COMPLETION | flags::MORE | flags::MULTI_RECV;
+
+/// Flags of the completion of a receive.
+const fn shown_flags(is_tagged: bool) -> u64 {
+    flags::RECV | if is_tagged { flags::TAGGED } else { flags::MSG }
+}
 
 /// The status of a receive that has received nothing.
 const NOTHING: RecvStatus = RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
@@ -31,8 +39,41 @@ pub(super) struct Recv<'a> {
 }
 
 impl Ep {
-    /// Starts a receive. // HOT
+    /// Posts a tagged receive of a message that has not come, where there is no lock. Returns false if
+    /// nothing was done. // HOT
     #[inline(always)]
+    pub(super) fn post_short(
+        &self,
+        (buf, len): (*mut c_void, usize),
+        from: FiAddr,
+        (tag, mask): (u64, u64),
+        op_flags: u64,
+        context: *mut c_void,
+    ) -> bool {
+        let is_usual = !buf.is_null()
+            && op_flags & !SHORT == 0
+            && (from == ADDR_UNSPEC || self.caps & flags::DIRECTED_RECV == 0)
+            && self.deferred.get().is_null()
+            && self.can_recv.get()
+            && self.rx.has_room();
+        let Some(plain) = self.plain() else { return false };
+        if !is_usual {
+            return false;
+        }
+        let matching = Match::tagged(tag, mask);
+        // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
+        // operations.
+        let posted = unsafe { post_recv_raw(plain, buf.cast(), len, matching, Some(self.on_received())) };
+        let Some(id) = posted else { return false };
+        let is_reported = !self.rx.is_selective.get() || op_flags & flags::COMPLETION != 0;
+        let op = Op::new(context, shown_flags(true), is_reported, std::ptr::null());
+        self.keep_recv(id, Op { room: len, buf, ..op });
+        self.shared.wake_sleepers();
+        true
+    }
+
+    /// Starts a receive.
+    #[inline(never)]
     pub(super) fn recv(&self, recv: &Recv<'_>) -> Result<isize, Errno> {
         if recv.flags & !KNOWN != 0 {
             return match recv.flags & !(KNOWN & !LOOKS & !flags::MULTI_RECV) {
@@ -68,25 +109,21 @@ impl Ep {
         })?
     }
 
-    /// Record of a receive. // HOT
-    #[inline(always)]
+    /// Record of a receive.
     pub(super) fn new_recv(&self, recv: &Recv<'_>) -> Op {
         let cntr = self.deferred.get();
         let reports_all = !self.rx.is_selective.get() && cntr.is_null();
         let is_reported = reports_all || recv.flags & flags::COMPLETION != 0;
-        let shown_flags = flags::RECV | if recv.tag.is_some() { flags::TAGGED } else { flags::MSG };
-        Op::new(recv.context, shown_flags, is_reported, cntr)
+        Op::new(recv.context, shown_flags(recv.tag.is_some()), is_reported, cntr)
     }
 
-    // HOT
-    #[inline(always)]
     fn start_recv(&self, plain: &ucp::Worker, recv: &Recv<'_>, matching: Match) -> Result<isize, Errno> {
         let op = self.new_recv(recv);
         if let Memory::Bytes(at, len) = recv.memory {
             let done = Some(self.on_received());
             // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
             // operations.
-            let posted = unsafe { ucp::post_recv_raw(plain, at, len, matching, done) };
+            let posted = unsafe { post_recv_raw(plain, at, len, matching, done) };
             if let Some(id) = posted {
                 self.keep_recv(id, Op { room: len, buf: at.cast(), ..op });
                 return Ok(0);
@@ -130,7 +167,7 @@ impl Ep {
         let params = OpParams { done: Some(self.on_received()), mem: None, truncated: Some(&truncated) };
         match start(memory, &params) {
             Ok(OpStatus::InProgress(id)) => self.keep_recv(id, op),
-            Ok(OpStatus::Done(message)) => self.end_well(&op, &message),
+            Ok(OpStatus::Done(message)) => self.end_recv(&op, Ok(message), None),
             Err(error @ Error::Truncated { .. }) => self.end_recv(&op, Err(error), Some(truncated.get())),
             Err(error) => return Err(error.into()),
         }

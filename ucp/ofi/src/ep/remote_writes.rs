@@ -1,6 +1,8 @@
 //! Writes of peers to memory of this process that carry completion data. The engine keeps them until it is
 //! asked, as it keeps messages of receives of many messages; the receive queue gets both.
 
+use ucp::RemoteWrite;
+
 use super::Ep;
 use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
@@ -19,6 +21,14 @@ impl Ep {
         if self.caps & flags::RMA != 0 {
             self.collect_remote_writes(plain);
         }
+        if self.caps & (KEPT & !flags::RMA) != 0 {
+            self.collect_others(plain);
+        }
+    }
+
+    /// Moves or counts all but writes with data.
+    #[inline(never)]
+    fn collect_others(&self, plain: &ucp::Worker) {
         if self.caps & flags::MULTI_RECV != 0 {
             self.collect_multi_recvs();
         }
@@ -51,21 +61,28 @@ impl Ep {
         }
     }
 
+    // HOT
+    #[inline(always)]
     fn collect_remote_writes(&self, plain: &ucp::Worker) {
         while self.rx.ring.len() < self.rx.size {
             let Some(write) = plain.take_remote_write() else { break };
-            let shown = CqTaggedEntry {
-                op_context: std::ptr::null_mut(),
-                flags: flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA,
-                len: usize::try_from(write.len).unwrap_or(usize::MAX),
-                buf: std::ptr::null_mut(),
-                data: write.cq_data,
-                tag: 0,
-            };
-            // Without a queue nobody asks for them.
-            if !self.rx.cq.get().is_null() {
-                self.rx.ring.push(Entry { shown, from: write.from, is_error: false });
-            }
+            self.report_remote_write(&write);
+        }
+    }
+
+    #[inline(never)]
+    fn report_remote_write(&self, write: &RemoteWrite) {
+        let shown = CqTaggedEntry {
+            op_context: std::ptr::null_mut(),
+            flags: flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA,
+            len: usize::try_from(write.len).unwrap_or(usize::MAX),
+            buf: std::ptr::null_mut(),
+            data: write.cq_data,
+            tag: 0,
+        };
+        // Without a queue nobody asks for them.
+        if !self.rx.cq.get().is_null() {
+            self.rx.ring.push(Entry { shown, from: write.from, is_error: false });
         }
     }
 

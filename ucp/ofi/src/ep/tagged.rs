@@ -7,7 +7,8 @@ use super::recv::Recv;
 use super::send::{Memory, Send};
 use crate::abi::ops::TaggedOps;
 use crate::abi::{FiAddr, Fid, IoVec, MsgTagged, flags};
-use crate::object::read;
+use crate::errno::Errno;
+use crate::object::{given, read};
 
 pub(super) static OPS: TaggedOps = TaggedOps {
     size: size_of::<TaggedOps>(),
@@ -24,12 +25,42 @@ pub(super) static OPS: TaggedOps = TaggedOps {
 
 type P = *mut c_void;
 
+/// [`trecv`] of what is not posted at once.
+#[inline(never)]
+fn trecv_any(
+    on: &Face,
+    (buf, len): (P, usize),
+    from: FiAddr,
+    tag: (u64, u64),
+    context: P,
+) -> Result<isize, Errno> {
+    let (memory, flags) = (Memory::bytes(buf, len)?, on.rx_flags() & !flags::MULTI_RECV);
+    on.ep().recv(&Recv { memory, from, tag: Some(tag), flags, context })
+}
+
+/// [`tsend`] and [`tinject`] of what does not go at once. `is_silent`: nothing is reported.
+#[inline(never)]
+fn tsend_any(
+    on: &Face,
+    (buf, len): (*const c_void, usize),
+    to: FiAddr,
+    tag: u64,
+    (flags, is_silent): (u64, bool),
+    context: P,
+) -> Result<isize, Errno> {
+    let memory = Memory::bytes(buf, len)?;
+    on.ep().send(&Send { memory, to, tag: Some(tag), data: None, flags, context, is_silent })
+}
+
 calls! {
     // HOT
     fn trecv(ep: *mut Fid, buf: P, len: usize, _desc: P, from: FiAddr, tag: u64, ignore: u64, context: P) -> isize {
-        let (ep, on) = Face::of(ep)?;
-        let (memory, flags) = (Memory::bytes(buf, len)?, on.rx_flags() & !flags::MULTI_RECV);
-        ep.recv(&Recv { memory, from, tag: Some((tag, !ignore)), flags, context })
+        let on: &Face = given(ep)?;
+        let flags = on.rx_flags();
+        if on.ep().post_short((buf, len), from, (tag, !ignore), flags, context) {
+            return Ok(0);
+        }
+        trecv_any(on, (buf, len), from, (tag, !ignore), context)
     }
 
     fn trecvv(
@@ -49,9 +80,12 @@ calls! {
 
     // HOT
     fn tsend(ep: *mut Fid, buf: *const c_void, len: usize, _desc: P, to: FiAddr, tag: u64, context: P) -> isize {
-        let (ep, on) = Face::of(ep)?;
-        let (memory, flags) = (Memory::bytes(buf, len)?, on.tx_flags());
-        ep.send(&Send { memory, to, tag: Some(tag), data: None, flags, context, is_silent: false })
+        let on: &Face = given(ep)?;
+        let flags = on.tx_flags();
+        if on.ep().send_short((buf, len), to, tag, (flags, false), context) {
+            return Ok(0);
+        }
+        tsend_any(on, (buf, len), to, tag, (flags, false), context)
     }
 
     fn tsendv(
@@ -72,9 +106,11 @@ calls! {
 
     // HOT
     fn tinject(ep: *mut Fid, buf: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize {
-        let (memory, flags) = (Memory::bytes(buf, len)?, flags::INJECT);
-        let (tag, context) = (Some(tag), std::ptr::null_mut());
-        Face::of(ep)?.0.send(&Send { memory, to, tag, data: None, flags, context, is_silent: true })
+        let (on, context): (&Face, _) = (given(ep)?, std::ptr::null_mut());
+        if on.ep().send_short((buf, len), to, tag, (flags::INJECT, true), context) {
+            return Ok(0);
+        }
+        tsend_any(on, (buf, len), to, tag, (flags::INJECT, true), context)
     }
 
     fn tsenddata(

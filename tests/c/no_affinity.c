@@ -1,5 +1,5 @@
 /* Runs a program that may not choose its processors: sched_setaffinity fails with EPERM, as under the seccomp profile of a
- * strict container. Used by tools/ucx-perftest/tests/restricted.rs: no_affinity PROGRAM ARGUMENTS. */
+ * strict container. Used by tools/ucx-perftest/tests/perftest/restricted.rs: no_affinity PROGRAM ARGUMENTS. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,7 +1,6 @@
 //! Errors are one line that says what to do, with an exit status that is not 0, and leave no process behind.
 
-mod common;
-use common::{Server, children_of, is_running, program, run, run_with, soon};
+use crate::common::{Server, children_of, is_running, program, run, run_with, soon};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -205,7 +204,7 @@ fn missing_core_of_one_member_ends_all() {
 }
 
 /// Runs under a limit of the shell (`ulimit`).
-fn limited(limit: &str, line: &str, vars: &[(&str, &str)]) -> common::Ran {
+fn limited(limit: &str, line: &str, vars: &[(&str, &str)]) -> crate::common::Ran {
     let mut shell = std::process::Command::new("timeout");
     let this = env!("CARGO_BIN_EXE_ucx-perftest");
     shell.args(["60", "sh", "-c", &format!("ulimit {limit}; exec {this} {line}")]);
@@ -516,7 +515,7 @@ fn the_client_of_another_user_is_told_why() {
         let server = Server::start("");
         let mut client = std::process::Command::new(&copy);
         client.args(["127.0.0.1", "-t", "tag_lat", "-n", "100", "-p", &server.port.to_string()]).args(tl);
-        let ran = common::Ran::from(client.uid(65534).gid(65534).current_dir("/").output().unwrap());
+        let ran = crate::common::Ran::from(client.uid(65534).gid(65534).current_dir("/").output().unwrap());
         assert_eq!(ran.status, 255, "{tl:?}: {}", ran.err);
         assert!(ran.err.contains(why), "{tl:?}: {}", ran.err);
         assert!(ran.err.lines().count() < 4, "{tl:?}: {}", ran.err);

@@ -1,8 +1,7 @@
 //! Batch files as UCX ships them: all kinds of options, several files combined, tests that cannot be run here
 //! among others.
 
-mod common;
-use common::{Server, program, run};
+use crate::common::{Server, program, run};
 use std::path::PathBuf;
 
 struct File(PathBuf);

@@ -1,7 +1,6 @@
 //! Options that change who works, how sides find each other, and which percentile is reported.
 
-mod common;
-use common::{Server, program, run_ok};
+use crate::common::{Server, program, run_ok};
 use serde_json::Value;
 
 fn of(line: &str) -> Value {

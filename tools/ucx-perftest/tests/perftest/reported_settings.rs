@@ -1,7 +1,6 @@
 //! The settings in a JSON result are those asked for, and sides run on the cores of `-c`.
 
-mod common;
-use common::{Server, program, run_ok};
+use crate::common::{Server, program, run_ok};
 use serde_json::{Value, json};
 
 fn of(line: &str) -> Value {

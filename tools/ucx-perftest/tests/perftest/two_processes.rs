@@ -1,7 +1,6 @@
 //! Every test over every transport between two processes, with every byte checked; formats of output.
 
-mod common;
-use common::{Server, program, run_ok};
+use crate::common::{Server, program, run_ok};
 
 fn each(wire: &str, options: &str, tests: &[&str]) {
     for test in tests {

@@ -1,7 +1,6 @@
 //! Environments that were written for UCX: the tool runs in each, and says no more than it has to.
 
-mod common;
-use common::{Ran, program, run_with};
+use crate::common::{Ran, program, run_with};
 use std::process::Stdio;
 
 const SHORT: &str = "--local -q -f -t tag_lat -n 100";

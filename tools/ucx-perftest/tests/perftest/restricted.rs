@@ -1,8 +1,7 @@
 //! Systems that refuse something: processors to choose from, a loopback interface, a server that runs. Each
 //! is named, and what can go on does.
 
-mod common;
-use common::{Ran, Server, program};
+use crate::common::{Ran, Server, program};
 use std::process::{Command, Stdio};
 
 /// The program, run by `wrapper` with arguments.

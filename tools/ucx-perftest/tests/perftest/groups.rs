@@ -1,7 +1,6 @@
 //! More than two sides: processes, threads, and traffic patterns. Every byte is checked, and so are the sums.
 
-mod common;
-use common::{Server, children_of, is_running, program, run_ok, soon};
+use crate::common::{Server, children_of, is_running, program, run_ok, soon};
 use serde_json::Value;
 use std::io::Read;
 use std::process::Stdio;

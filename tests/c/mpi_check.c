@@ -1,4 +1,4 @@
-/* An MPI program for the tests of softefa (tests/tests/softefa_mpi.rs): point-to-point messages of every kind of length, out of
+/* An MPI program for the tests of softefa (tests/tests/softefa/mpi.rs): point-to-point messages of every kind of length, out of
  * order and unexpected, collectives with known results, and one-sided operations. Ends with a line on success. */
 #include <mpi.h>
 #include <stdio.h>

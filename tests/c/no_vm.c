@@ -1,5 +1,5 @@
 /* Runs a program that may not reach into other processes: process_vm_readv, process_vm_writev and ptrace fail with EPERM, as
- * under the seccomp profile of a strict container. Used by tests/tests/softefa_limits.rs and posix_processes.rs:
+ * under the seccomp profile of a strict container. Used by tests/tests/softefa/limits.rs and posix_processes.rs:
  * no_vm PROGRAM ARGUMENTS. */
 #include <errno.h>
 #include <linux/filter.h>

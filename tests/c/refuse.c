@@ -1,5 +1,5 @@
 /* Runs a program to which one system call is refused with EPERM, as under the seccomp profile of a strict container. Used by
- * tests/tests/softefa_edges.rs and by tests of the tools: refuse CALL PROGRAM ARGUMENTS. */
+ * tests/tests/softefa/edges.rs and by tests of the tools: refuse CALL PROGRAM ARGUMENTS. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

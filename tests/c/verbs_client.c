@@ -1,4 +1,4 @@
-/* A verbs program for the tests of softefa (tests/tests/softefa_verbs.rs): one scene per argument, each in one process
+/* A verbs program for the tests of softefa (tests/tests/softefa/verbs_programs.rs): one scene per argument, each in one process
  * with two queue pairs of one device. Prints what went wrong and where; says nothing if all is well. */
 /* For RTLD_DEFAULT. */
 #define _GNU_SOURCE

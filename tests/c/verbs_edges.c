@@ -1,4 +1,4 @@
-/* A verbs program for the tests of softefa (tests/tests/softefa_edges.rs): what programs do at the edge of the contract, where a
+/* A verbs program for the tests of softefa (tests/tests/softefa/edges.rs): what programs do at the edge of the contract, where a
  * NIC answers with a status and no program crashes or hangs. One scene per argument. */
 /* For RTLD_DEFAULT. */
 #define _GNU_SOURCE

@@ -63,7 +63,7 @@ const WITHOUT_OBJECT: [&str; 5] =
 
 #[test]
 fn every_name_of_rdma_core_65_is_exported() {
-    let names = include_str!("../../tools/softefa/src/rdma_core_65.txt");
+    let names = include_str!("../../../tools/softefa/src/rdma_core_65.txt");
     let known: BTreeSet<&str> = names.lines().collect();
     assert!(WITHOUT_OBJECT.iter().all(|name| known.contains(name)), "a name that rdma-core does not have");
     let library = softefa().with_file_name("libsoftefa.so");

@@ -4,7 +4,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
@@ -15,6 +15,8 @@ use super::{
 };
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a server takes what has arrived after it is told to wait no longer.
+const LAST_MESSAGES: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct JoinRequest {
@@ -79,12 +81,23 @@ impl GatherServer {
         members: &mut [Option<Connection>],
         keep_waiting: &mut impl FnMut() -> Result<(), BootError>,
     ) -> Result<(), BootError> {
+        // A member that has ended may have said why, and its connection may still be in the queue.
+        let mut ended = None;
+        let mut keep_waiting = || {
+            if ended.is_none() {
+                ended = keep_waiting().err().map(|e| (Instant::now(), e));
+            }
+            match &ended {
+                Some((at, e)) if at.elapsed() >= LAST_MESSAGES => Err(e.clone()),
+                _ => Ok(()),
+            }
+        };
         let mut reception = self.listener.reception();
         reception.timeout = self.join_timeout;
         while members.iter().any(Option::is_none) {
             // Connections of other programs do not end the group, and a silent one delays nobody.
             let (mut connection, request) =
-                reception.next_request::<JoinRequest>(&mut *keep_waiting, |_, _| {})?;
+                reception.next_request::<JoinRequest>(&mut keep_waiting, |_, _| {})?;
             connection.max_send = max_line(self.size);
             match members.get_mut(request.rank as usize) {
                 Some(slot @ None) if request.size == self.size => *slot = Some(connection),
@@ -299,6 +312,23 @@ mod tests {
         thread::sleep(Duration::from_millis(300));
         left.send(()).unwrap();
         assert_eq!(server.join().unwrap(), Err(BootError::PeerAborted("no core".into())));
+    }
+
+    #[test]
+    fn a_member_that_gives_up_is_heard_when_its_process_ends_at_once() {
+        for _ in 0..20 {
+            let listener = Listener::local(TOOL).unwrap();
+            let port = listener.port();
+            let (left, has_left) = std::sync::mpsc::channel();
+            let keep_waiting = move || has_left.try_recv().map_or(Ok(()), |()| Err(BootError::Closed));
+            let server = thread::spawn(move || GatherServer::new(listener, 2).serve(keep_waiting));
+            let mut first = Member::join(TOOL, "127.0.0.1", port, 0, 2).unwrap();
+            // The server may learn of the end before it reads what is on the connection.
+            left.send(()).unwrap();
+            first.abort("no core");
+            drop(first);
+            assert_eq!(server.join().unwrap(), Err(BootError::PeerAborted("no core".into())));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod common;
 use common::{Ran, program, run_with};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs under `mpirun -n COUNT`; `None` if there is none.
 fn mpirun(count: u32, line: &str) -> Option<Ran> {
@@ -23,7 +24,15 @@ fn mpirun_with(options: &str, count: u32, line: &str) -> Option<Ran> {
         eprintln!("no mpirun here: install openmpi-bin to run this test");
         return None;
     }
-    Some(command.stdin(Stdio::null()).output().unwrap().into())
+    // Runs that end and begin at once would remove each other's folder.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let sessions = format!("mpirun-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+    let sessions = std::env::temp_dir().join(sessions);
+    std::fs::create_dir_all(&sessions).unwrap();
+    command.env("OMPI_MCA_orte_tmpdir_base", &sessions);
+    let ran = command.stdin(Stdio::null()).output().unwrap();
+    std::fs::remove_dir_all(sessions).unwrap();
+    Some(ran.into())
 }
 
 #[test]

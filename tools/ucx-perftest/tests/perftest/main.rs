@@ -1,4 +1,4 @@
-//! The program as users start it: two processes, groups, batches, environments, and everything that it refuses.
+//! The program as users start it: two processes, groups, batches, environments, and what it refuses.
 //! One binary: tests that wait let others run.
 
 #[path = "../common/mod.rs"]

@@ -247,7 +247,7 @@ impl Requests {
         }
         let ends_early = state.is_plainly_awaited() && block.early_callback().is_some();
         if ends_early && is_next && status.cq_data.is_none() {
-            self.call_at_end(block, Ok(status));
+            self.end_awaited(block, Ok(status));
             return true;
         }
         self.complete_other_recv(block, status.cq_data, is_next)

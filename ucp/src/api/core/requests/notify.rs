@@ -65,7 +65,7 @@ impl Requests {
     /// Ends a receive that is plainly awaited by its callback of [`CallAt::End`]. The message is stored, and
     /// has no `cq_data`. // HOT
     #[inline(never)]
-    pub(super) fn call_at_end(&mut self, block: BlockPtr, ended: Ended) {
+    pub(super) fn end_awaited(&mut self, block: BlockPtr, ended: Ended) {
         let Some(call) = block.early_callback() else { return };
         block.end_awaited_well();
         let id = RequestId { block, generation: block.generation() };

@@ -112,6 +112,7 @@ impl AtomicRun {
             result: if verb == "atomic" { std::ptr::null_mut() } else { result.cast() },
             sync: sync(line),
             done: None,
+            mem: None,
         };
         let state = match far.as_slice() {
             [] => return Err("no target".into()),
@@ -129,7 +130,7 @@ impl AtomicRun {
     fn start_list(
         ep: &Ep,
         far: &[(u64, Rkey, usize)],
-        of: &AtomicParams,
+        of: &AtomicParams<'_>,
         near: usize,
     ) -> Result<RequestId, Result<(), Error>> {
         let each = of.ty.size();
@@ -148,6 +149,7 @@ impl AtomicRun {
             result: (!of.result.is_null()).then_some(&result),
             sync: of.sync,
             done: None,
+            mem: None,
         };
         let remote: Vec<RemoteIov<'_>> =
             far.iter().map(|(addr, rkey, len)| RemoteIov { addr: *addr, len: *len, rkey }).collect();

@@ -65,6 +65,7 @@ impl Job {
             result: room.as_deref(),
             sync,
             done: None,
+            mem: None,
         };
         // SAFETY: operands and the room for the result are kept with the request until it has ended, and
         // nobody looks at them before.

@@ -73,6 +73,7 @@ impl Job {
             result: if form == Form::Write { std::ptr::null_mut() } else { result.as_mut_ptr() },
             sync,
             done: None,
+            mem: None,
         };
         // SAFETY: operands of up to 32 bytes are copied in the call; the room for the result is kept with the
         // request until it has ended, and nobody looks at it before.

@@ -87,6 +87,8 @@ fn start(
             result: result.cast(),
             sync: Sync::No,
             done,
+            // Operands are copied by the call.
+            mem: call.mem(),
         };
         // SAFETY: the operands are copied by the call; the caller keeps result and callback valid to the end.
         unsafe { ep.ep.atomic_raw(remote, rkey, &params) }

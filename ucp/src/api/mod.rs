@@ -62,7 +62,7 @@ pub use rma::query::RmaMethod;
 pub use rma::rkey::Rkey;
 pub use stream::ops::StreamData;
 pub use stream::state::StreamRecvMode;
-pub use tag::multi_recv::{MultiRecv, MultiRecvMessage};
+pub use tag::multi_recv::{MultiRecv, MultiRecvMessage, MultiRecvParams};
 pub use tag::recv::{ANY_TAG, Envelope, Match, Message, TAG_MASK_FULL};
 pub use tag::shared_recvs::SharedRecvs;
 pub use worker::armed::WorkerEvents;

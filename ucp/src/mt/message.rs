@@ -11,8 +11,8 @@ use super::ep::SharedEp;
 use super::request::SharedRequest;
 use super::shared::{Locked, OfWorker};
 use crate::{
-    AmMessage, Envelope, Error, IoBufMut, Match, Message, MultiRecv, MultiRecvMessage, PeerId, RecvData,
-    RecvRequest,
+    AmMessage, Envelope, Error, IoBufMut, Match, Message, MultiRecv, MultiRecvMessage, MultiRecvParams,
+    PeerId, RecvData, RecvRequest,
 };
 
 /// A message removed from the queue by [`SharedWorker::mprobe`]. Dropping it discards the message.
@@ -202,19 +202,19 @@ impl<B: IoBufMut + Send> SharedMultiRecv<B> {
 }
 
 impl SharedWorker {
-    /// Receives messages that match `matching` into `buf`, one after another, until fewer than
-    /// `min_remaining` bytes are left: [`crate::Worker::recv_multi`].
-    pub fn recv_multi<B: IoBufMut + Send>(
+    /// Receives messages that match `matching` into `buf`, one after another:
+    /// [`crate::Worker::recv_multi`].
+    pub fn recv_multi<'a, B: IoBufMut + Send>(
         &self,
         matching: Match,
         buf: B,
-        min_remaining: usize,
+        params: impl Into<MultiRecvParams<'a>>,
     ) -> Result<SharedMultiRecv<B>, (Error, B)> {
         let inside = match self.enter() {
             Ok(inside) => inside,
             Err(error) => return Err((error, buf)),
         };
-        let recv = inside.worker().recv_multi(matching, buf, min_remaining)?;
+        let recv = inside.worker().recv_multi(matching, buf, params)?;
         Ok(SharedMultiRecv(Locked::new(recv, &inside)))
     }
 

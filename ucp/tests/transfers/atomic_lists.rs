@@ -71,6 +71,7 @@ const NOTHING: AtomicIovParams<'static> = AtomicIovParams {
     result: None,
     sync: Sync::Yes,
     done: None,
+    mem: None,
 };
 
 fn lists(tls: &str) {

@@ -5,8 +5,9 @@
 
 use crate::common::{Pair, bytes};
 use ucp::{
-    Access, AmParams, AtomicOp, Error, Iov, Match, Mem, OpParams, OpStatus, RequestId, Rkey, RmaParams,
-    SendParams, StreamRecvMode, StridedIov, TAG_MASK_FULL,
+    Access, AmParams, AtomicIovParams, AtomicOp, AtomicParams, Datatype, Error, IoBufMut, Iov, Match, Mem,
+    MultiRecvParams, OpParams, OpStatus, RemoteIov, RequestId, Rkey, RmaParams, SendParams, StreamRecvMode,
+    StridedIov, TAG_MASK_FULL,
 };
 
 const LEN: usize = 1 << 20;
@@ -22,6 +23,47 @@ fn op_params(mem: &Mem) -> OpParams<'_> {
 
 fn rma_params(mem: &Mem) -> RmaParams<'_> {
     RmaParams { mem: Some(mem), ..RmaParams::default() }
+}
+
+/// An addition to bytes, whose old values go to `result`.
+fn atomic_params(mem: &Mem, result: *mut u8, count: usize) -> AtomicParams<'_> {
+    AtomicParams {
+        op: AtomicOp::Sum,
+        ty: Datatype::Uint8,
+        count,
+        operand: mem.as_ptr(),
+        compare: std::ptr::null(),
+        result,
+        sync: ucp::select::Sync::No,
+        done: None,
+        mem: Some(mem),
+    }
+}
+
+/// The result of the same, in pieces.
+fn atomic_iov_params<'a>(mem: &'a Mem, operand: &'a [Iov], result: &'a [Iov]) -> AtomicIovParams<'a> {
+    AtomicIovParams {
+        op: AtomicOp::Sum,
+        ty: Datatype::Uint8,
+        operand,
+        compare: &[],
+        result: Some(result),
+        sync: ucp::select::Sync::No,
+        done: None,
+        mem: Some(mem),
+    }
+}
+
+/// Memory that the test keeps.
+struct Borrowed(*mut u8, usize);
+
+// SAFETY: the memory of the tests outlives the receives, and the refused ranges are not accessed.
+unsafe impl IoBufMut for Borrowed {
+    fn memory(&mut self) -> (*mut u8, usize) {
+        (self.0, self.1)
+    }
+
+    unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
 /// The operation, if it runs on.
@@ -86,7 +128,38 @@ fn named_memory_is_not_registered_again(tls: &str) {
     // SAFETY: as above.
     let got = unsafe { pair.ab.get_raw(from.as_ptr(), LEN, to.addr(), &rkey, &rma_params(&from)) };
     until_ended(&pair, &[running(got)]);
+    let params = MultiRecvParams { min_room: 1, mem: Some(&to), watcher: None };
+    let mut many = pair.b.recv_multi(TAG, Borrowed(to.as_ptr(), LEN), params).map_err(|(e, _)| e).unwrap();
+    // SAFETY: as above.
+    let sent = unsafe { pair.ab.send_raw(from.as_ptr(), LEN, &send_params(&from)) };
+    until_ended(&pair, &[running(sent)]);
+    pair.until(|| many.try_next().is_some());
     assert_eq!(made(), before, "nothing was registered for the operations");
+}
+
+/// Old values go to the memory that atomic operations name.
+fn named_memory_receives_old_values(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let (own, target) =
+        (pair.a.mem_alloc(64, Access::empty()).unwrap(), pair.b.mem_alloc(64, Access::all()).unwrap());
+    let rkey = pair.ab.unpack_rkey(&target.pack_rkey()).unwrap();
+    own.write(0, &[1; 8]);
+    target.write(0, &[7; 8]);
+    let room = own.as_ptr().wrapping_add(own.len() - 8);
+    // SAFETY: both allocations outlive the operations, which end below.
+    let first = unsafe { pair.ab.atomic_raw(target.addr(), &rkey, &atomic_params(&own, room, 8)) };
+    until_ended(&pair, &[running(first)]);
+    let mut old = [0; 8];
+    own.read(own.len() - 8, &mut old);
+    assert_eq!(old, [7; 8]);
+    let (operand, result) = ([Iov { addr: own.as_ptr(), len: 8 }], [Iov { addr: room, len: 8 }]);
+    let remote = [RemoteIov { addr: target.addr(), len: 8, rkey: &rkey }];
+    // SAFETY: as above.
+    let second = unsafe { pair.ab.atomic_iov_raw(&remote, &atomic_iov_params(&own, &operand, &result)) };
+    until_ended(&pair, &[running(second)]);
+    own.read(own.len() - 8, &mut old);
+    assert_eq!(old, [8; 8]);
 }
 
 fn data_outside_of_named_memory_is_refused(tls: &str) {
@@ -128,6 +201,8 @@ fn data_outside_of_named_memory_is_refused(tls: &str) {
                 ep.put_iov_raw(&whole, &[], &rma).err(),
                 ep.get_raw(at, n, remote, &rkey, &rma).err(),
                 ep.get_iov_raw(&whole, &[], &rma).err(),
+                ep.atomic_raw(remote, &rkey, &atomic_params(&mem, at, n)).err(),
+                ep.atomic_iov_raw(&[], &atomic_iov_params(&mem, &[], &whole)).err(),
             ]
         };
         // SAFETY: as above.
@@ -135,7 +210,10 @@ fn data_outside_of_named_memory_is_refused(tls: &str) {
             [ep.send_layout_raw(blocks, &send).err(), worker.recv_layout_raw(blocks, TAG, &op).err()]
         };
         assert_eq!(strided, [Some(Error::OutsideMem { len: 2 * 4096 + 1, mem: len }); 2]);
-        assert_eq!(refused, [Some(Error::OutsideMem { len: n, mem: len }); 14]);
+        assert_eq!(refused, [Some(Error::OutsideMem { len: n, mem: len }); 16]);
+        let params = MultiRecvParams { mem: Some(&mem), ..MultiRecvParams::from(1) };
+        let multi = worker.recv_multi(TAG, Borrowed(at, n), params).err().map(|(error, _)| error);
+        assert_eq!(multi, Some(Error::OutsideMem { len: n, mem: len }));
     }
     assert_eq!(pair.a.diagnostics().requests(), requests, "nothing was started");
     assert_eq!(Error::OutsideMem { len: 2, mem: len }.status(), ucs::Status::InvalidParam);
@@ -243,8 +321,8 @@ fn pages_without_rights(tls: &str) {
 }
 
 on! {
-    [named_memory_is_not_registered_again data_outside_of_named_memory_is_refused rights_bound_packets
-     read_only_pages pages_without_rights flushes_report_refused_posts]
+    [named_memory_is_not_registered_again named_memory_receives_old_values
+     data_outside_of_named_memory_is_refused rights_bound_packets read_only_pages pages_without_rights flushes_report_refused_posts]
     to_itself: "self",
     over_posix: "posix",
     over_efa: "efa",

@@ -1,7 +1,10 @@
 //! One buffer for many messages, on every lane: short and long, taken out, cancelled, dropped in flight.
 
 use crate::common::{Pair, bytes};
-use ucp::{ANY_TAG, Error, Match, TAG_MASK_FULL};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use ucp::{ANY_TAG, Error, Match, MultiRecvParams, TAG_MASK_FULL};
 
 const LENS: [usize; 5] = [0, 8, 1000, 20_000, 100_000];
 
@@ -46,6 +49,43 @@ fn the_buffer_comes_back_with_its_bytes(tls: &str) {
         assert_eq!((ended, buf.len()), (Ok(()), before.max(3000)));
         (1..=3).for_each(|n| assert!(buf[(n - 1) * 1000..n * 1000] == bytes(n as u64, 1000)));
     }
+}
+
+/// Counts its calls.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The watcher is woken once a message and once at the end, also beside a future.
+fn the_watcher_is_woken(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let (count, of_future) = (Arc::new(Count::default()), Arc::new(Count::default()));
+    let watcher = Waker::from(count.clone());
+    let params = MultiRecvParams { min_room: 10, watcher: Some(&watcher), ..MultiRecvParams::default() };
+    let mut many = pair.b.recv_multi(Match::tagged(1, TAG_MASK_FULL), vec![0; 100], params).unwrap();
+    drop(watcher);
+    let calls = || count.0.load(Ordering::Relaxed);
+    let mut next = Box::pin(many.next_message());
+    let waker = Waker::from(of_future.clone());
+    assert!(next.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    drop(next);
+    for n in 1..=4 {
+        assert_eq!(calls(), n - 1);
+        // The fourth leaves no room.
+        let send = pair.ab.tag_send_sync(1, bytes(1, if n < 4 { 20 } else { 35 }));
+        pair.until(|| send.is_done() && calls() >= n);
+    }
+    pair.until(|| many.is_done() && calls() == 5);
+    assert_eq!(of_future.0.load(Ordering::Relaxed), 1);
+    assert_eq!(std::iter::from_fn(|| many.try_next()).count(), 4);
+    drop(many);
+    assert_eq!(Arc::strong_count(&count), 1, "the receive keeps no waker behind its end");
 }
 
 fn requests_cancelled_in_flight(tls: &str) {
@@ -108,7 +148,8 @@ fn too_long_messages_are_truncated(tls: &str) {
 }
 
 on! {
-    [multi_packet_messages_arrive_whole requests_cancelled_in_flight too_long_messages_are_truncated the_buffer_comes_back_with_its_bytes]
+    [multi_packet_messages_arrive_whole requests_cancelled_in_flight too_long_messages_are_truncated
+     the_buffer_comes_back_with_its_bytes the_watcher_is_woken]
     loopback: "self",
     posix: "posix",
     efa: "soft",

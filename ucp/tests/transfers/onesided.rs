@@ -510,6 +510,7 @@ fn an_atomic_longer_than_a_packet_names_the_limit() {
                     result: if is_fetching { old.as_mut_ptr().cast() } else { std::ptr::null_mut() },
                     sync: ucp::select::Sync::No,
                     done: None,
+                    mem: None,
                 };
                 // SAFETY: the lists outlive the operation, which has ended below.
                 let started = unsafe { t.pair.ab.atomic_raw(t.at(0), &t.rkey, &params) };

@@ -55,6 +55,7 @@ impl Own {
             result: old.as_mut_ptr().cast(),
             sync: Sync::Yes,
             done: None,
+            mem: None,
         };
         // SAFETY: as in `put`.
         unsafe { self.ep.atomic_raw(at, &self.key, &params) }

@@ -283,6 +283,7 @@ fn raw_callbacks_are_called_once(tls: &str) {
             result: old.as_mut_ptr(),
             sync: Sync::No,
             done,
+            mem: None,
         };
         // SAFETY: as above; the operand is copied.
         unsafe { pair.ep.atomic_raw(mem.addr(), &rkey, &params) }

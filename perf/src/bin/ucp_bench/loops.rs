@@ -197,6 +197,7 @@ impl Runner {
             result: self.back.as_mut_ptr(),
             sync: Sync::No,
             done: None,
+            mem: None,
         };
         for _ in 0..iters {
             // SAFETY: operand and result have `size` bytes, and stay until the end of the operation, which is

@@ -144,6 +144,7 @@ impl GroupTest<'_> {
                     result: std::ptr::null_mut(),
                     sync: ucp::select::Sync::No,
                     done: None,
+                    mem: None,
                 };
                 buffers.atomic(slot, ep, *addr, rkey, params, test != Test::UcpAdd)
             }

@@ -325,6 +325,7 @@ impl RmaTest<'_> {
                 result: std::ptr::null_mut(),
                 sync: ucp::select::Sync::No,
                 done: None,
+                mem: None,
             };
             into.atomic(slot, self.ep, self.remote.addr, &self.remote.rkey, params, fetches)?;
             if self.validates() && fetches {

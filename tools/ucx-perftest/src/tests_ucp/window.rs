@@ -370,7 +370,7 @@ impl WindowBuffers {
         ep: &Ep,
         remote: u64,
         rkey: &Rkey,
-        params: AtomicParams,
+        params: AtomicParams<'_>,
         fetches: bool,
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));

@@ -129,7 +129,7 @@ impl Lists {
 /// Parameters of an operation on one piece of a peer's memory whose lists have at most one piece each, all of
 /// its length. `None`: it is another one, or refused. // HOT
 #[inline(always)]
-fn plain_params(atomic: &Atomic<'_>, op: AtomicOp, ty: Datatype) -> Option<AtomicParams> {
+fn plain_params(atomic: &Atomic<'_>, op: AtomicOp, ty: Datatype) -> Option<AtomicParams<'static>> {
     let [RmaIov { len: count, .. }] = *atomic.remote else { return None };
     let start = |list: &[Ioc], is_needed: bool| match list {
         [one] if is_needed && one.count == count && !one.addr.is_null() => Some(one.addr.cast()),
@@ -141,7 +141,17 @@ fn plain_params(atomic: &Atomic<'_>, op: AtomicOp, ty: Datatype) -> Option<Atomi
     let result = start(atomic.result, atomic.form != Form::Write)?;
     let is_possible = count > 0 && count <= MAX_BYTES && atomic.flags & flags::INJECT == 0;
     let sync = sync_of(atomic.flags);
-    is_possible.then_some(AtomicParams { op, ty, count, operand, compare, result, sync, done: None })
+    is_possible.then_some(AtomicParams {
+        op,
+        ty,
+        count,
+        operand,
+        compare,
+        result,
+        sync,
+        done: None,
+        mem: None,
+    })
 }
 
 impl Ep {
@@ -214,6 +224,7 @@ impl Ep {
                         result: lists.result.start(),
                         sync,
                         done,
+                        mem: None,
                     };
                     ep.atomic_raw(one.addr, &self.domain().rkey(ep, one.key), &params)
                 }
@@ -226,6 +237,7 @@ impl Ep {
                         result: (atomic.form != Form::Write).then(|| lists.result.list()),
                         sync,
                         done,
+                        mem: None,
                     };
                     self.with_remote_iovs(ep, remote, |remote| ep.atomic_iov_raw(remote, &params))
                 }

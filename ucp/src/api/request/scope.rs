@@ -295,7 +295,7 @@ pub(crate) fn atomic_params<T: AtomicType>(
     compare: &[T],
     operands: &[T],
     old: &mut [T],
-) -> Result<AtomicParams, Error> {
+) -> Result<AtomicParams<'static>, Error> {
     if compare.len() != operands.len() || old.len() != operands.len() {
         return Err(Error::Invalid);
     }
@@ -308,6 +308,7 @@ pub(crate) fn atomic_params<T: AtomicType>(
         result: old.as_mut_ptr().cast(),
         sync: Sync::No,
         done: None,
+        mem: None,
     })
 }
 

@@ -76,8 +76,9 @@ impl Ep {
         &self,
         remote: u64,
         rkey: &Rkey,
-        params: &AtomicParams,
+        params: &AtomicParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
+        params.check_mem()?;
         // SAFETY: this function's contract.
         if params.count == 1 && unsafe { is_executed_natively(self, remote, rkey, params) } {
             return Ok(OpStatus::Done(RecvStatus { len: params.ty.size(), ..EMPTY_STATUS }));
@@ -167,7 +168,7 @@ impl Ep {
 /// Executes an operation on one element by an instruction, or returns false. What callers know when they are
 /// compiled, such as the type, costs nothing. Unsafe: as for [`Ep::atomic_raw`], until this returns. // HOT
 #[inline(always)]
-unsafe fn is_executed_natively(ep: &Ep, remote: u64, rkey: &Rkey, params: &AtomicParams) -> bool {
+unsafe fn is_executed_natively(ep: &Ep, remote: u64, rkey: &Rkey, params: &AtomicParams<'_>) -> bool {
     let form = params.form();
     ep.state().refusal.get().is_none()
         && rkey.covers(remote, params.ty.size() as u64, Access::ATOMIC)
@@ -205,7 +206,7 @@ fn wait_for_atomic<T: AtomicType>(
 unsafe fn native(
     (core, peer): (&WorkerCore, PeerId),
     (remote, rkey): (u64, &Rkey),
-    p: &AtomicParams,
+    p: &AtomicParams<'_>,
     form: Form,
 ) -> bool {
     if !remote.is_multiple_of(p.ty.size() as u64) {
@@ -273,7 +274,7 @@ fn fetch<T: AtomicType>(
 /// # Safety
 /// As for [`Ep::atomic_raw`], until this returns.
 #[inline]
-unsafe fn is_executed_here(ep: &Ep, iov: &RmaIov, p: &AtomicParams) -> bool {
+unsafe fn is_executed_here(ep: &Ep, iov: &RmaIov, p: &AtomicParams<'_>) -> bool {
     let AtomicParams { op, ty, operand, compare, result, .. } = *p;
     let atomic = OwnAtomic { op, ty, form: p.form(), operand, compare, result };
     let mut core = ep.worker().core_keep_idle();
@@ -288,7 +289,7 @@ unsafe fn is_executed_here(ep: &Ep, iov: &RmaIov, p: &AtomicParams) -> bool {
 unsafe fn start_emulated(
     ep: &Ep,
     (remote, rkey): (u64, &Rkey),
-    params: &AtomicParams,
+    params: &AtomicParams<'_>,
 ) -> Result<OpStatus<RecvStatus>, Error> {
     let state = ep.state();
     if let Some(refusal) = state.refusal.get() {
@@ -349,7 +350,7 @@ pub(crate) fn start_atomic(
 
 const DANGLING: *mut u8 = NonNull::dangling().as_ptr();
 
-const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams {
+const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams<'static> {
     AtomicParams {
         op,
         ty: T::TYPE,
@@ -359,6 +360,7 @@ const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams {
         result: std::ptr::null_mut(),
         sync: Sync::No,
         done: None,
+        mem: None,
     }
 }
 

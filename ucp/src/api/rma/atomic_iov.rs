@@ -4,6 +4,7 @@
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::OpStatus;
+use crate::api::data::params::check_mem_of_pieces;
 use crate::api::ep::handle::Ep;
 use crate::api::rma::atomic::start_atomic;
 use crate::api::rma::atomic_params::AtomicIovParams;
@@ -23,6 +24,7 @@ impl Ep {
         remote: &[RemoteIov<'_>],
         params: &AtomicIovParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
+        check_mem_of_pieces(params.mem, params.result.unwrap_or(&[]))?;
         if let Some(refusal) = self.state().refusal.get() {
             // SAFETY: this function's contract.
             return unsafe { defer_atomic_iov(self, refusal, remote, params) };

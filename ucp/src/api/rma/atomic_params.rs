@@ -1,7 +1,10 @@
 //! Parameters of atomic operations.
 
+use crate::api::core::error::Error;
 use crate::api::core::requests::Callback;
 use crate::api::data::iov::Iov;
+use crate::api::data::params::check_mem;
+use crate::api::mem::memory::Mem;
 
 use crate::rdm::amo::Form;
 use crate::select::Sync;
@@ -9,7 +12,7 @@ use crate::wire::{AtomicOp, Datatype};
 
 /// Parameters of [`Ep::atomic_raw`](crate::Ep::atomic_raw): one operation on `count` contiguous elements.
 #[derive(Clone, Copy, Debug)]
-pub struct AtomicParams {
+pub struct AtomicParams<'a> {
     /// Operation.
     pub op: AtomicOp,
     /// Element type.
@@ -26,9 +29,28 @@ pub struct AtomicParams {
     pub sync: Sync,
     /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
+    /// Registered memory that receives the old values, as in [`OpParams::mem`](crate::OpParams::mem).
+    /// Operands may be anywhere: short ones are copied in the call.
+    pub mem: Option<&'a Mem>,
 }
 
-impl AtomicParams {
+impl AtomicParams<'_> {
+    /// Checks that the old values go to the memory that the parameters name, if they name one. // HOT
+    #[inline(always)]
+    pub(crate) fn check_mem(&self) -> Result<(), Error> {
+        if self.mem.is_none() || self.result.is_null() {
+            return Ok(());
+        }
+        let len = self.count.checked_mul(self.ty.size()).ok_or(Error::Invalid)?;
+        check_mem(self.mem, self.result, len)
+    }
+
+    /// Parameters of an operation that is deferred: its callback and memory are kept and checked apart.
+    pub(crate) fn without_borrows(&self) -> AtomicParams<'static> {
+        let AtomicParams { op, ty, count, operand, compare, result, sync, .. } = *self;
+        AtomicParams { op, ty, count, operand, compare, result, sync, done: None, mem: None }
+    }
+
     pub(crate) fn form(&self) -> Form {
         match (self.op as u32 >= AtomicOp::CompareSwap as u32, self.result.is_null()) {
             (true, _) => Form::Compare,
@@ -55,4 +77,7 @@ pub struct AtomicIovParams<'a> {
     pub sync: Sync,
     /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
+    /// Registered memory that receives the old values, as in [`OpParams::mem`](crate::OpParams::mem).
+    /// Operands may be anywhere: short ones are copied in the call.
+    pub mem: Option<&'a Mem>,
 }

@@ -69,7 +69,7 @@ pub(crate) unsafe fn defer_atomic(
     ep: &Ep,
     refusal: Error,
     (remote, rkey): (u64, &Rkey),
-    params: &AtomicParams,
+    params: &AtomicParams<'_>,
 ) -> Result<OpStatus<RecvStatus>, Error> {
     let len = params.count.checked_mul(params.ty.size()).ok_or(Error::Invalid)?;
     let some = |is_used: bool| if is_used { len } else { 0 };
@@ -78,7 +78,7 @@ pub(crate) unsafe fn defer_atomic(
     let compares = params.op as u32 >= AtomicOp::CompareSwap as u32;
     // SAFETY: as above.
     let compare = unsafe { copy(&[Iov::of(params.compare, some(compares))]) };
-    let (done, params, rkey) = (params.done, AtomicParams { done: None, ..*params }, rkey.unmapped());
+    let (done, params, rkey) = (params.done, params.without_borrows(), rkey.unmapped());
     let start = move |ep: &Ep| {
         let params = AtomicParams { operand: operand.as_ptr(), compare: compare.as_ptr(), ..params };
         // SAFETY: the operands are kept with this closure until completion, the result by the caller.
@@ -105,7 +105,7 @@ pub(crate) unsafe fn defer_atomic_iov(
     let start = move |ep: &Ep| {
         let (operand, compare) = (&pieces(&mut operand)[..], &pieces(&mut compare)[..]);
         let result = result.as_deref();
-        let params = AtomicIovParams { op, ty, operand, compare, result, sync, done: None };
+        let params = AtomicIovParams { op, ty, operand, compare, result, sync, done: None, mem: None };
         // SAFETY: the operands are kept with this closure until completion, the result by the caller.
         unsafe { ep.atomic_iov_raw(&remote.pieces(), &params) }
     };

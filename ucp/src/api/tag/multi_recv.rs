@@ -4,13 +4,16 @@
 
 use crate::api::core::multi_recvs::MultiRecvState;
 use std::future::Future;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::Action;
 use crate::api::core::worker_core::WorkerCore;
+use crate::api::data::params::check_mem;
+use crate::api::mem::memory::Mem;
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
@@ -56,21 +59,50 @@ pub struct MultiRecv<B: IoBufMut> {
     buf: Option<LentBuf<B>>,
 }
 
+/// Parameters of [`Worker::recv_multi`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MultiRecvParams<'a> {
+    /// The receive ends when fewer bytes than this are left.
+    pub min_room: usize,
+    /// Registered memory that holds the buffer, as in [`OpParams::mem`](crate::OpParams::mem).
+    pub mem: Option<&'a Mem>,
+    /// Woken by progress at every message that ends, and at the end of the receive. A waker may be made from a
+    /// function and its argument (`std::task::RawWaker`).
+    pub watcher: Option<&'a Waker>,
+}
+
+impl From<usize> for MultiRecvParams<'_> {
+    fn from(min_room: usize) -> Self {
+        MultiRecvParams { min_room, ..MultiRecvParams::default() }
+    }
+}
+
 impl Worker {
     /// Receives messages accepted by `matching` into `buf`, one after another, until fewer than `min_room`
     /// bytes are left (`FI_OPT_MIN_MULTI_RECV` of libfabric). None is truncated if `min_room` is the longest
-    /// length. Messages are returned in the order they end.
-    pub fn recv_multi<B: IoBufMut>(
+    /// length. Messages are returned in the order they end. `params`: `min_room`, or [`MultiRecvParams`].
+    pub fn recv_multi<'a, B: IoBufMut>(
         &self,
         matching: Match,
         buf: B,
-        min_room: usize,
+        params: impl Into<MultiRecvParams<'a>>,
     ) -> Result<MultiRecv<B>, (Error, B)> {
+        let MultiRecvParams { min_room, mem, watcher } = params.into();
         let mut lent = LentBuf::new(buf);
         let (addr, len) = lent.memory();
+        if let Err(error) = check_mem(mem, addr, len) {
+            return Err((error, lent.into_inner()));
+        }
+        // Cloning it is user code.
+        let state = MultiRecvState::watched(watcher.cloned().map(Rc::new));
         let mut core = self.core();
-        let Ok(id) = core.multi_recvs.insert(MultiRecvState::default()) else {
-            return Err((Error::Exhausted, lent.into_inner()));
+        let id = match core.multi_recvs.insert(state) {
+            Ok(id) => id,
+            Err(state) => {
+                drop(core);
+                drop(state);
+                return Err((Error::Exhausted, lent.into_inner()));
+            }
         };
         let (engine, mut wire, _) = core.split();
         // SAFETY: the handle, then `Drop`, keep the container to the end; ended messages are only read.
@@ -90,7 +122,9 @@ impl Worker {
                 })
             }
             Err(e) => {
-                core.multi_recvs.remove(id);
+                let state = core.multi_recvs.remove(id);
+                drop(core);
+                drop(state);
                 Err((e.into(), lent.into_inner()))
             }
         }
@@ -182,9 +216,9 @@ impl<B: IoBufMut> Drop for MultiRecv<B> {
         match core.multi_recvs.get_mut(self.id) {
             Some(state) if state.result.is_none() => state.kept_buf = Some(Box::new(DetachedBuf::new(lent))),
             _ => {
-                core.multi_recvs.remove(self.id);
+                let state = core.multi_recvs.remove(self.id);
                 drop(core);
-                drop(lent.into_inner());
+                drop((state, lent.into_inner()));
             }
         }
     }
@@ -205,7 +239,7 @@ impl WorkerCore {
     ) -> Option<Action> {
         let state = self.multi_recvs.get_mut(SlotId::from_raw(user as u32))?;
         state.add(at, result.map_err(Error::from));
-        state.waker.take().map(Action::Wake)
+        state.wake()
     }
 
     pub(crate) fn on_multi_recv_done(&mut self, user: u64, result: Result<usize, OpError>) -> Option<Action> {
@@ -213,13 +247,13 @@ impl WorkerCore {
         let state = self.multi_recvs.get_mut(id)?;
         if state.kept_buf.is_some() {
             // Buffer and waker are user code, dropped with nothing borrowed.
-            let MultiRecvState { kept_buf, waker, .. } = self.multi_recvs.remove(id)?;
-            return match waker {
-                None => kept_buf.map(Action::Free),
-                waker => Some(Action::Free(Box::new((kept_buf, waker)))),
+            let MultiRecvState { kept_buf, waker, watcher, .. } = self.multi_recvs.remove(id)?;
+            return match (&waker, &watcher) {
+                (None, None) => kept_buf.map(Action::Free),
+                _ => Some(Action::Free(Box::new((kept_buf, waker, watcher)))),
             };
         }
         state.result = Some(result.map(drop).map_err(Error::from));
-        state.waker.take().map(Action::Wake)
+        state.wake()
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::{Rc, Weak};
+use std::task::Waker;
 
 use ucs::sys::fd::Epoll;
 use ucs::sys::fork::ForkNotice;
@@ -53,6 +54,10 @@ impl Inner {
     pub(crate) fn run(&self, action: Action) {
         match action {
             Action::Wake(waker) => self.wakers.wake(waker),
+            Action::WakeMultiRecv(waker, watcher) => {
+                waker.into_iter().for_each(|waker| self.wakers.wake(waker));
+                self.wakers.wake(Waker::clone(&watcher));
+            }
             action => action.run(),
         }
     }

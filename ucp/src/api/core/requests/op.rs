@@ -116,6 +116,8 @@ pub(crate) type Leftovers = (Option<Box<dyn Any>>, Option<Waker>);
 #[must_use]
 pub(crate) enum Action {
     Wake(Waker),
+    /// Wakes the waker of a future, and the watcher of the multi-receive, which stays.
+    WakeMultiRecv(Option<Waker>, Rc<Waker>),
     Raw(Callback, RequestId, Ended),
     Boxed(Box<dyn FnOnce(Ended)>, Ended),
     Failed(Vec<Rc<EpState>>, Error),
@@ -128,6 +130,10 @@ impl Action {
     pub(crate) fn run(self) {
         match self {
             Action::Wake(waker) => waker.wake(),
+            Action::WakeMultiRecv(waker, watcher) => {
+                waker.into_iter().for_each(Waker::wake);
+                watcher.wake_by_ref();
+            }
             // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.
             Action::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
             Action::Boxed(call, ended) => call(ended),

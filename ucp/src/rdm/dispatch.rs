@@ -6,9 +6,11 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::conversation;
 use crate::rdm::peers::peer::PartialMsg;
 use crate::rdm::peers::state::PeerFlags;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind};
 use crate::rdm::protocols::{
     atomic, close, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
@@ -30,7 +32,7 @@ fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next
     match a.packet {
         // The peer lives, and waits for an answer.
         Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) if peer.state.is_drained() => {
-            drop_and_tell(e, w, a)
+            drop_and_tell(&mut e.peers, w, a)
         }
         _ if peer.state.is_drained() => e.peers.drop_of_failed(a),
         Packet::CtsData(hdr, _) if e.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
@@ -39,7 +41,9 @@ fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next
         Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
             longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
         }
-        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => drop_and_tell(e, w, a),
+        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => {
+            drop_and_tell(&mut e.peers, w, a)
+        }
         _ => e.peers.drop_of_failed(a),
     }
 }
@@ -47,18 +51,18 @@ fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next
 /// Drops a packet of a failed peer, and tells the peer, which lives.
 // [M11.19]
 #[cold]
-pub(in crate::rdm) fn drop_and_tell<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
-    peer_error::tell_lost(&mut e.peers, w, a.peer);
-    e.peers.drop_of_failed(a)
+pub(in crate::rdm) fn drop_and_tell<W: Wire>(peers: &mut Peers, w: &mut W, a: &Arrival<'_>) -> Next {
+    peer_error::tell_lost(peers, w, a.peer);
+    peers.drop_of_failed(a)
 }
 
 /// Refuses a request of a peer that was closed, and tells one that has failed before. One that is over its
 /// limit learns that from each refusal.
-fn refuse<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
-    if e.peers.table[a.peer].fault != Some(PeerError::OverLimit) {
-        peer_error::tell_lost(&mut e.peers, w, a.peer);
+fn refuse<W: Wire>(peers: &mut Peers, pending: &mut Pending, w: &mut W, a: &Arrival<'_>) -> Next {
+    if peers.table[a.peer].fault != Some(PeerError::OverLimit) {
+        peer_error::tell_lost(peers, w, a.peer);
     }
-    e.peers.refuse_closed(&mut e.pending, a);
+    peers.refuse_closed(pending, a);
     Next::Nothing
 }
 
@@ -82,7 +86,7 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
         Packet::PeerError(_) if is_orderly => peer_error::on_recv(e, w, a),
         Packet::Rtw(rtw) if rtw.is_trigger() => match is_up {
             true => take(e, w, a),
-            false => refuse(e, w, a),
+            false => refuse(&mut e.peers, &mut e.pending, w, a),
         },
         packet if close::is_close(packet) && !is_up => {
             peer_error::tell_lost(&mut e.peers, w, a.peer);
@@ -90,13 +94,13 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
         }
         Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => {
             if peer.may_be_reopened_by_peer() {
-                conversation::reopen(e, w, a.peer);
+                conversation::reopen(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a.peer);
                 return take(e, w, a);
             }
             match peer.state.has(PeerFlags::MET) && is_orderly {
                 // The peer has ended it, or will when it hears of the close.
                 true => e.peers.drop_packet(a, DropReason::PeerFailed),
-                false => refuse(e, w, a),
+                false => refuse(&mut e.peers, &mut e.pending, w, a),
             }
         }
         _ if is_up => take(e, w, a),
@@ -122,7 +126,7 @@ fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
     match a.handler.kind {
         HandlerKind::Close if close::is_close(a.packet) => match e.peers.table[a.peer].state.is_up() {
             true => close::on_recv(&mut e.peers, a),
-            false => drop_and_tell(e, w, a),
+            false => drop_and_tell(&mut e.peers, w, a),
         },
         // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
         HandlerKind::Eager

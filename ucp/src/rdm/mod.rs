@@ -328,7 +328,7 @@ fn on_ordered<W: Wire>(
             }
         }
         MsgOrder::Early if is_lost(&e.peers, a.peer) => {
-            dispatch::drop_and_tell(e, w, a);
+            dispatch::drop_and_tell(&mut e.peers, w, a);
         }
         MsgOrder::Early
             if !e.pending.held_packets.has_reorder_room(bytes.len(), e.peers.cfg.unexpected_hard_max) =>

@@ -14,9 +14,11 @@ use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerQueue};
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags};
 use crate::rdm::peers::strangers::mark_connected;
 use crate::rdm::peers::workers;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Sync};
 use crate::rdm::protocols::{peer_error, zcopy_recv};
 use crate::rdm::recv::Recvs;
+use crate::rdm::rma::Reads;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::trace::TraceEvent;
 use crate::rdm::types::EngineEvent;
@@ -50,7 +52,7 @@ impl Engine {
             None => self.peers.add(wire, addr, from),
         };
         if self.peers.table[peer].may_reopen() {
-            reopen(self, w, peer);
+            reopen(&mut self.recvs, &mut self.reads, &mut self.peers, &mut self.pending, w, peer);
         }
         mark_connected(&mut self.peers, peer);
         peer
@@ -130,7 +132,7 @@ fn end<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, error: 
     for held in synced.collect::<Vec<_>>() {
         e.recvs.drop_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, held, error);
     }
-    zcopy_recv::drop_forwards(e, id);
+    zcopy_recv::drop_forwards(&mut e.zcopy_recv, &mut e.peers, &mut e.pending, id);
     let peer = &mut e.peers.table[id];
     peer.state.remove(PeerFlags::SENDS_QUEUED | PeerFlags::UNACKED);
     peer.state.set_life(Lifecycle::Closed);
@@ -171,17 +173,24 @@ pub(in crate::rdm) fn on_close<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, (
 }
 
 /// Begins another conversation with a closed peer.
-pub(in crate::rdm) fn reopen<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
+pub(in crate::rdm) fn reopen<W: Wire>(
+    recvs: &mut Recvs,
+    reads: &mut Reads,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: PeerId,
+) {
     for kind in [Kind::Stream, Kind::AmData] {
-        e.recvs.drop_all_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, id, kind);
+        recvs.drop_all_unexpected(reads, peers, pending, w, id, kind);
     }
-    let peer = &mut e.peers.table[id];
+    let peer = &mut peers.table[id];
     peer.state.set_life(Lifecycle::Up);
     peer.state.remove(PeerFlags::STREAM_BROKEN | PeerFlags::AWAITED);
     peer.fault = None;
     let closes = &mut peer.queue_mut().closes;
     closes.conversation = closes.conversation.wrapping_add(1);
-    e.pending.schedule(&mut e.peers, id);
+    pending.schedule(peers, id);
 }
 
 /// Whether a peer that has said what it knows is told of closes. One that does not know them is told none.

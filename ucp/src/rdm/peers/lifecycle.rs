@@ -3,10 +3,12 @@
 use crate::rdm::Engine;
 use crate::rdm::ids::{LaneId, PeerId, WireId};
 use crate::rdm::io::Wire;
+use crate::rdm::peers::Peers;
 use crate::rdm::peers::end_ops::{EndScope, end_ops};
 use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags, PeerState};
+use crate::rdm::pending::Pending;
 use crate::rdm::protocols::{peer_error, zcopy_recv};
 use crate::rdm::rails::announce;
 use crate::rdm::rma::args::PacketOrder;
@@ -180,7 +182,7 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
     let peer = &mut e.peers.table[id];
     peer.state.remove(PeerFlags::CLOSE_DUE | PeerFlags::CLOSE_UNCONFIRMED | PeerFlags::AWAITS_CLOSE);
     if !peer.state.is_up() {
-        return fail_again(e, id, fault);
+        return fail_again(&mut e.peers, &mut e.pending, id, fault);
     }
     let unfinished = peer.outstanding > 0 || peer.state.has_any(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
     if unfinished {
@@ -202,7 +204,7 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
         announce::announce_lane_failure(&mut e.peers, &mut e.pending, w, id);
     }
     end_ops(e, w, id, OpError::Peer(id, fault), scope);
-    zcopy_recv::drop_forwards(e, id);
+    zcopy_recv::drop_forwards(&mut e.zcopy_recv, &mut e.peers, &mut e.pending, id);
     if e.peers.table[id].may_be_told() {
         e.peers.to_be_told.push((id, peer_error::LOST_NOTES));
     }
@@ -211,19 +213,19 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
 
 /// Handles an error of a peer that has failed or was closed. If that means that it has died, nothing can be
 /// said to it any more, and no conversation with it follows.
-fn fail_again(e: &mut Engine, id: PeerId, fault: PeerError) {
-    e.pending.end_backoff(&mut e.peers, id.into());
-    let peer = &mut e.peers.table[id];
+fn fail_again(peers: &mut Peers, pending: &mut Pending, id: PeerId, fault: PeerError) {
+    pending.end_backoff(peers, id.into());
+    let peer = &mut peers.table[id];
     if peer.may_reopen() {
         peer.state.remove(PeerFlags::REORDERING);
         if let Some(mut queue) = peer.queue.take() {
-            queue.reorder.clear(&mut e.pending.held_packets);
+            queue.reorder.clear(&mut pending.held_packets);
         }
     } else if !(peer.may_be_told() && fault.is_peer_failure()) {
         return;
     }
     peer.fault = Some(fault);
-    e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
+    pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
 }
 
 fn end_drain<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {

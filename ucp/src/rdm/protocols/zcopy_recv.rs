@@ -23,6 +23,7 @@ use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
+use crate::rdm::recv::Recvs;
 use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::sequence::MsgOrder;
 use crate::rdm::stats::Counters;
@@ -151,8 +152,8 @@ impl Engine {
             }
             None => self.peers.counters.count_user_recv(from, end.len, result.is_err()),
         }
-        end_user_recv(self, w, id, result);
-        post_waiting(self, w);
+        end_user_recv(&mut self.zcopy_recv, &mut self.recvs, &mut self.pending, w, id, result);
+        post_waiting(&mut self.zcopy_recv, &mut self.recvs, &mut self.pending, w);
         forward_next(self, w);
     }
 
@@ -200,13 +201,16 @@ pub(in crate::rdm) fn forward_again(
 
 /// Drops messages to be forwarded when our own queue pair has failed.
 #[cold]
-pub(in crate::rdm) fn drop_forwards(e: &mut Engine, failed: PeerId) {
-    if e.zcopy_recv.as_ref().is_none_or(|mode| mode.me != failed) {
-        return;
-    }
-    while let Some((envelope, held)) = e.zcopy_recv.as_mut().and_then(|mode| mode.forwards.pop_front()) {
-        e.pending.held_packets.release_unexpected(held);
-        e.peers.forget_unexpected(&mut e.pending, envelope.from);
+pub(in crate::rdm) fn drop_forwards(
+    zcopy_recv: &mut Option<Box<ZcopyRecv>>,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    failed: PeerId,
+) {
+    let Some(mode) = zcopy_recv.as_mut().filter(|mode| mode.me == failed) else { return };
+    while let Some((envelope, held)) = mode.forwards.pop_front() {
+        pending.held_packets.release_unexpected(held);
+        peers.forget_unexpected(pending, envelope.from);
     }
 }
 
@@ -231,25 +235,37 @@ pub(in crate::rdm) fn forward_next<W: Wire>(e: &mut Engine, w: &mut W) {
 }
 
 /// Ends a receive and its registration.
-fn end_user_recv<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
-    let Some(op) = e.recvs.table.remove(id) else { return };
-    if let (RxState::OnDevice(reg), Some(mode)) = (op.state, &mut e.zcopy_recv)
+fn end_user_recv<W: Wire>(
+    zcopy_recv: &mut Option<Box<ZcopyRecv>>,
+    recvs: &mut Recvs,
+    pending: &mut Pending,
+    w: &mut W,
+    id: SlotId,
+    result: Result<RecvStatus, OpError>,
+) {
+    let Some(op) = recvs.table.remove(id) else { return };
+    if let (RxState::OnDevice(reg), Some(mode)) = (op.state, zcopy_recv)
         && let Some(reg) = mode.regs.remove(reg)
     {
         w.release(reg);
     }
     match result {
-        Ok(status) if w.received(op.user, status, e.pending.events.is_empty()) => {}
-        result => e.pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
+        Ok(status) if w.received(op.user, status, pending.events.is_empty()) => {}
+        result => pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
     }
 }
 
 /// Posts as many waiting receives to the device as it has room for.
-fn post_waiting<W: Wire>(e: &mut Engine, w: &mut W) {
-    while let Some(mode) = &mut e.zcopy_recv
+fn post_waiting<W: Wire>(
+    zcopy_recv: &mut Option<Box<ZcopyRecv>>,
+    recvs: &mut Recvs,
+    pending: &mut Pending,
+    w: &mut W,
+) {
+    while let Some(mode) = zcopy_recv
         && let Some(&id) = mode.waiting.front()
     {
-        let receive = e.recvs.table.get(id).and_then(|op| match op.state {
+        let receive = recvs.table.get(id).and_then(|op| match op.state {
             RxState::OnDevice(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
             _ => None,
         });
@@ -266,7 +282,7 @@ fn post_waiting<W: Wire>(e: &mut Engine, w: &mut W) {
             Err(NotPosted::Peer(fault)) => {
                 mode.waiting.pop_front();
                 let me = mode.me;
-                end_user_recv(e, w, id, Err(OpError::Peer(me, fault)));
+                end_user_recv(zcopy_recv, recvs, pending, w, id, Err(OpError::Peer(me, fault)));
             }
         }
     }
@@ -303,7 +319,7 @@ pub(in crate::rdm) fn post_user_recv<W: Wire>(e: &mut Engine, w: &mut W, r: Recv
         return Started::Failed(OpError::NoResource);
     };
     mode.waiting.push_back(id);
-    post_waiting(e, w);
+    post_waiting(&mut e.zcopy_recv, &mut e.recvs, &mut e.pending, w);
     forward_next(e, w);
     Started::Pending(OpId(id))
 }

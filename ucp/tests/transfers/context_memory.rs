@@ -86,6 +86,27 @@ fn two_workers_serve_one_key(tls: &str) {
     }
 }
 
+/// Keys are equal if they are of the same memory, with the same rights; otherwise one comes before the other.
+fn keys_have_an_order(tls: &str) {
+    let job = Job::on(tls);
+    let alloc = |access| job.context.mem_alloc(LEN, access).unwrap();
+    let memories = [alloc(Access::all()), alloc(Access::all()), alloc(Access::READ)];
+    let unpack = |n: usize| memories.each_ref().map(|mem| job.eps[n].unpack_rkey(&mem.pack_rkey()).unwrap());
+    let (own, other) = (unpack(0), unpack(1));
+    for (a, one) in own.iter().enumerate() {
+        for (b, two) in other.iter().enumerate() {
+            assert_eq!(one.compare(two).is_eq(), a == b, "{a} {b}");
+            assert_eq!(one.compare(two), two.compare(one).reverse(), "{a} {b}");
+        }
+    }
+    let mut sorted: Vec<&Rkey> = own.iter().chain(&other).collect();
+    sorted.sort_by(|one, two| one.compare(two));
+    assert!(sorted.chunks(2).all(|pair| pair[0].compare(pair[1]).is_eq()), "equal ones are neighbours");
+    // A number says nothing of the owner.
+    assert!(Rkey::from_program_key(7).compare(&Rkey::from_program_key(7)).is_eq());
+    assert!(Rkey::from_program_key(7).compare(&Rkey::from_program_key(8)).is_ne());
+}
+
 /// Memory with a key and addresses of the program is reached by packets alone, which are counted.
 fn own_keys_and_offsets(tls: &str) {
     let job = Job::on(tls);
@@ -245,7 +266,7 @@ fn memory_serves_workers_of_other_threads(tls: &str) {
     });
 }
 
-on! { [two_workers_serve_one_key own_keys_and_offsets counted_by_region withdrawn_memory_is_gone_for_both memory_serves_workers_of_other_threads]
+on! { [two_workers_serve_one_key keys_have_an_order own_keys_and_offsets counted_by_region withdrawn_memory_is_gone_for_both memory_serves_workers_of_other_threads]
     posix: "posix",
     posix_and_cma: "posix,cma",
     efa: "efa",

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{
-    AmParams, AmProto, Callback, CloseMode, DatatypeError, Error, Generic, GenericOps, Layout, Match,
-    OpParams, OpStatus, Pack, Packed, RequestId, SendParams, StreamRecvMode, Stride, Strided, StridedIov,
-    TAG_MASK_FULL, Unpack, Unpacked, Worker, in_callback,
+    AmMessage, AmParams, AmProto, Callback, CloseMode, DatatypeError, Error, Generic, GenericOps, Layout,
+    Match, OpParams, OpStatus, Pack, Packed, RequestId, SendParams, StreamRecvMode, Stride, Strided,
+    StridedIov, TAG_MASK_FULL, Unpack, Unpacked, Worker, in_callback,
 };
 use ucs::Status;
 
@@ -272,6 +272,9 @@ fn failing_callbacks(tls: &str) {
 struct Program {
     bytes: RefCell<Vec<u8>>,
     finished: Cell<u32>,
+    /// Where the last piece ended, and whether one began before that.
+    end_of_last: Cell<usize>,
+    went_back: Cell<bool>,
     /// How the operation ended, and how often `finish` had been called then.
     ended: Cell<Option<(Ended, u32)>>,
 }
@@ -280,7 +283,13 @@ type Ended = Result<RecvStatus, Error>;
 
 impl Program {
     fn new(bytes: Vec<u8>) -> Rc<Program> {
-        Rc::new(Program { bytes: RefCell::new(bytes), finished: Cell::new(0), ended: Cell::new(None) })
+        Rc::new(Program {
+            bytes: RefCell::new(bytes),
+            finished: Cell::new(0),
+            end_of_last: Cell::new(0),
+            went_back: Cell::new(false),
+            ended: Cell::new(None),
+        })
     }
 
     fn generic(self: &Rc<Self>) -> Generic {
@@ -316,6 +325,9 @@ unsafe extern "C" fn unpack(state: *mut c_void, offset: usize, src: *const c_voi
     // SAFETY: the library has `length` readable bytes there.
     let from = unsafe { std::slice::from_raw_parts(src.cast(), length) };
     program.bytes.borrow_mut()[offset..offset + length].copy_from_slice(from);
+    if program.end_of_last.replace(offset + length) > offset {
+        program.went_back.set(true);
+    }
     assert_eq!(program.finished.get(), 0);
     0
 }
@@ -460,6 +472,166 @@ fn finished_exactly_once(tls: &str) {
     assert!(programs.iter().all(|program| program.finished.get() == 1));
 }
 
+/// Cancelled at every state: queued behind others, announced, partly sent, all sent, received. What cannot be
+/// cancelled ends as if nobody had tried.
+fn cancelled_operations_finish_exactly_once(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let to = kept.clone();
+    pair.b.set_am_handler(5, move |message| to.borrow_mut().push(message));
+    let mut ends = [(0, 0); 4];
+    for form in 0..4 {
+        for len in [100, 9000, 300_000] {
+            for (steps, is_crowded) in
+                [(0, true), (0, false), (1, false), (2, false), (4, false), (30, false)]
+            {
+                let case = Cancelled { form, len, steps, is_crowded };
+                match case.run(&pair, &kept) {
+                    true => ends[form].0 += 1,
+                    false => ends[form].1 += 1,
+                }
+            }
+        }
+    }
+    // The peer is told of a rendezvous by a message of its own, which is not taken back.
+    assert!(ends[..3].iter().all(|(cancelled, _)| *cancelled > 0), "{ends:?}");
+    assert!(ends.iter().all(|(_, not)| *not > 0), "{ends:?}");
+}
+
+#[derive(Debug)]
+struct Cancelled {
+    /// 0: tagged; 1: stream; 2 and 3: active messages.
+    form: usize,
+    len: usize,
+    /// Rounds of progress before the cancellation.
+    steps: usize,
+    /// Whether other messages fill the queues.
+    is_crowded: bool,
+}
+
+impl Cancelled {
+    /// Whether the send was cancelled.
+    fn run(&self, pair: &Pair, kept: &RefCell<Vec<AmMessage>>) -> bool {
+        let whole = bytes(1, self.len);
+        let (from, to) = (Program::new(whole.clone()), Program::new(vec![0; self.len]));
+        let crowd: Vec<_> =
+            (0..300 * usize::from(self.is_crowded)).map(|_| pair.ab.tag_send(99, vec![0; 4000])).collect();
+        let receive = (self.form < 2).then(|| self.receive(pair, &to));
+        let (sent, receive) = (self.send(pair, &from), receive.flatten());
+        for _ in 0..self.steps {
+            pair.a.progress();
+            pair.b.progress();
+        }
+        let was_cancelled = match sent {
+            OpStatus::InProgress(id) => pair.a.cancel(id),
+            OpStatus::Done(()) => false,
+        };
+        for _ in &crowd {
+            let other = pair.b.tag_recv(99, TAG_MASK_FULL, Vec::with_capacity(4000));
+            pair.until(|| other.is_done());
+        }
+        let message = || kept.borrow_mut().pop();
+        if !was_cancelled && self.form >= 2 {
+            pair.until(|| !kept.borrow().is_empty());
+            // SAFETY: as in `send`.
+            let id = unsafe {
+                let params = OpParams::with_callback(to.done());
+                message().unwrap().recv_layout_raw(to.generic(), &params).unwrap()
+            };
+            pair.until(|| !matches!(id, OpStatus::InProgress(_)) || to.ended.get().is_some());
+        }
+        pair.until(|| !matches!(sent, OpStatus::InProgress(_)) || from.ended.get().is_some());
+        if let OpStatus::InProgress(id) = sent {
+            from.assert_ended(if was_cancelled { Err(Error::Cancelled) } else { Ok(0) });
+            pair.a.free(id);
+        }
+        pair.settle();
+        drop(message());
+        if let Some(id) = receive {
+            if was_cancelled && to.ended.get().is_none() {
+                // Nothing came.
+                assert!(pair.b.cancel(id), "{self:?}");
+            }
+            pair.until(|| to.ended.get().is_some());
+            let (ended, finished) = to.ended.get().unwrap();
+            assert_eq!(finished, 1, "{self:?}");
+            match was_cancelled {
+                true => {
+                    assert!(matches!(ended, Err(Error::Cancelled | Error::Aborted(..))), "{self:?} {ended:?}")
+                }
+                false => assert_eq!(ended.map(|status| status.len), Ok(self.len), "{self:?}"),
+            }
+            pair.b.free(id);
+        }
+        pair.settle();
+        let received = u32::from(!was_cancelled || receive.is_some());
+        assert_eq!((from.finished.get(), to.finished.get()), (1, received), "{self:?}");
+        assert!(was_cancelled || *to.bytes.borrow() == whole, "{self:?}");
+        was_cancelled
+    }
+
+    fn receive(&self, pair: &Pair, to: &Rc<Program>) -> Option<RequestId> {
+        let params = OpParams::with_callback(to.done());
+        // SAFETY: as in `send`.
+        unsafe {
+            match self.form {
+                0 => match pair.b.recv_layout_raw(to.generic(), TAG, &params).unwrap() {
+                    OpStatus::InProgress(id) => Some(id),
+                    OpStatus::Done(_) => unreachable!("nothing was sent"),
+                },
+                _ => Some(
+                    pair.ba.stream_recv_layout_raw(to.generic(), StreamRecvMode::WaitAll, &params).unwrap(),
+                ),
+            }
+        }
+    }
+
+    fn send(&self, pair: &Pair, from: &Rc<Program>) -> OpStatus<()> {
+        let done = Some(from.done());
+        // SAFETY: the program is kept until the operation has ended, which `run` checks.
+        let sent = unsafe {
+            match self.form {
+                0 => pair.ab.send_layout_raw(from.generic(), &send_params(done)),
+                1 => {
+                    pair.ab.stream_send_layout_raw(from.generic(), &OpParams { done, ..OpParams::default() })
+                }
+                form => {
+                    let proto = if form == 2 { AmProto::Auto } else { AmProto::Rendezvous };
+                    let params = AmParams { proto, done, ..AmParams::default() };
+                    pair.ab.am_send_layout_raw(5, b"head", from.generic(), &params)
+                }
+            }
+        };
+        sent.unwrap()
+    }
+}
+
+/// A network that changes the order of packets lets pieces come out of order. `unpack` gets them so.
+#[test]
+fn pieces_come_out_of_order() {
+    let pair = Pair::on("reorder");
+    pair.meet();
+    let mut went_back = 0;
+    for n in 0..20 {
+        let whole = bytes(n, 60_000);
+        let to = Program::new(vec![0; whole.len()]);
+        // SAFETY: the program is kept until the operation has ended.
+        let id = unsafe {
+            pair.b.recv_layout_raw(to.generic(), TAG, &OpParams::with_callback(to.done())).unwrap()
+        };
+        let send = pair.ab.tag_send(1, whole.clone());
+        pair.until(|| to.ended.get().is_some() && send.is_done());
+        to.assert_ended(Ok(whole.len()));
+        assert!(*to.bytes.borrow() == whole);
+        went_back += u32::from(to.went_back.get());
+        if let OpStatus::InProgress(id) = id {
+            pair.b.free(id);
+        }
+    }
+    assert!(went_back > 0, "no piece came before an earlier one");
+}
+
 #[test]
 fn refused_operations_finish_their_data() {
     let pair = Pair::on("self");
@@ -588,12 +760,14 @@ proptest! {
 }
 
 on! {
-    [messages active_messages streams failing_callbacks raw_forms finished_exactly_once strided]
+    [messages active_messages streams failing_callbacks raw_forms finished_exactly_once
+     cancelled_operations_finish_exactly_once strided]
     loopback: "self",
     posix: "posix",
     cma: "posix,cma",
     kernel: "kernel",
     efa: "efa",
+    reorder: "reorder",
     nics: "efa*2",
     shared_posix: "shared posix",
     shared_efa: "shared efa",

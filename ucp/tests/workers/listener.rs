@@ -267,7 +267,7 @@ fn addresses_of_both_families_and_of_choice() {
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let any: SocketAddr = host.parse().unwrap();
         if TcpListener::bind(any).is_err() {
-            eprintln!("no {host} here");
+            ucs::testing::skipped("a listener", format!("no {host} here"));
             continue;
         }
         let (listener, requests) = listen_at(&server, any);
@@ -292,6 +292,22 @@ fn addresses_of_both_families_and_of_choice() {
     assert!(error.to_string().contains("EADDRINUSE"), "{error}");
     let plain = client.connect(&server.address(), EpParams::default()).unwrap();
     assert_eq!(plain.socket_addrs(), None);
+}
+
+/// The kernel has no way for a connection to a group of hosts, whatever the routes of this host are.
+#[test]
+fn hosts_without_a_route_are_told_apart() {
+    let client = context("posix").worker().unwrap();
+    for to in ["224.0.0.1:1", "[ff02::1]:1"] {
+        let to: SocketAddr = to.parse().unwrap();
+        if to.is_ipv6() && TcpListener::bind("[::1]:0").is_err() {
+            ucs::testing::skipped("a connection by IPv6", "there is no IPv6 here");
+            continue;
+        }
+        let error = client.connect_to(to, ConnectParams::default()).map(drop).unwrap_err();
+        assert_eq!(error, ConnectError::Failed(ConnectFailure::HostUnreachable), "{to}");
+        assert_eq!(error.status(), ucs::Status::Unreachable);
+    }
 }
 
 /// Sleeps in the worker's wait: arrivals at sockets wake it.

@@ -155,9 +155,9 @@ impl Rkey {
         Some(std::ptr::with_exposed_provenance_mut(at))
     }
 
-    /// Order of keys; equal if both are of the same memory of the same owner, with the same access. A key that
-    /// is only a number ([`Rkey::from_program_key`], [`Rkey::from_key`]) does not say whose memory it is of:
-    /// two of one number are equal, and none equals a key that was unpacked.
+    /// Order of keys; equal if both are of the same memory of the same owner, with the same access. A key
+    /// that is only a number ([`Rkey::from_program_key`], [`Rkey::from_key`]) does not say whose memory it is
+    /// of: two of one number are equal, and none equals a key that was unpacked.
     pub fn compare(&self, other: &Rkey) -> std::cmp::Ordering {
         let order = |key: &Rkey| (key.key, key.addr, key.len, key.access.bits(), key.device);
         order(self).cmp(&order(other))

@@ -66,8 +66,8 @@ pub struct MultiRecvParams<'a> {
     pub min_room: usize,
     /// Registered memory that holds the buffer, as in [`OpParams::mem`](crate::OpParams::mem).
     pub mem: Option<&'a Mem>,
-    /// Woken by progress at every message that ends, and at the end of the receive. A waker may be made from a
-    /// function and its argument (`std::task::RawWaker`).
+    /// Woken by progress at every message that ends, and at the end of the receive. A waker may be made from
+    /// a function and its argument (`std::task::RawWaker`).
     pub watcher: Option<&'a Waker>,
 }
 

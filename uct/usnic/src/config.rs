@@ -1,5 +1,7 @@
 //! Settings of a module.
 
+use crate::header::MAX_FLOWS;
+
 /// Depth and MTU of a channel. *"each channel has its own MTU and r/w queue entry counts"* (Channels).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChannelConfig {
@@ -24,8 +26,10 @@ pub struct Config {
     pub min_rto: u64,
     /// Longest retransmit timer.
     pub max_rto: u64,
-    /// Flows per peer over which data segments are spread.
+    /// Flows per peer over which data segments are spread, at most [`MAX_FLOWS`](crate::MAX_FLOWS).
     pub flows: u8,
+    /// Ports that datagrams of the flows behind the first come from, which peers are told.
+    pub ports: [u16; MAX_FLOWS - 1],
     /// Whether selective acknowledgement is offered. It is used if both sides offer it.
     pub sack: bool,
     /// Sends of one endpoint posted and not completed, at most.
@@ -76,6 +80,7 @@ impl Default for Config {
             min_rto: 5 * MS,
             max_rto: 2_000 * MS,
             flows: 1,
+            ports: [0; MAX_FLOWS - 1],
             sack: true,
             credits: 1024,
             priority: ChannelConfig { depth: 512, mtu: 1024 },

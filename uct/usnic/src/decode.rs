@@ -1,7 +1,7 @@
 //! Datagrams as a reader of a capture sees them, who knows no connection.
 
 use crate::auth::{ClearHeader, clear};
-use crate::header::{self, CHUNK_HEADER, FRAG_HEADER, HEAD, HEADER, HELLO, Head, Header, flag, kind};
+use crate::header::{self, CHUNK_HEADER, FRAG_HEADER, HEAD, HEADER, Head, Header, flag, kind};
 use crate::seq::Seq;
 use zerocopy::FromBytes;
 
@@ -83,7 +83,6 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     let before = match header.kind {
         kind::FRAG => FRAG_HEADER,
         kind::CHUNK => CHUNK_HEADER,
-        kind::HELLO | kind::HELLO_ACK => HELLO,
         _ => len,
     };
     let has_sack = header.kind == kind::ACK;
@@ -118,6 +117,8 @@ fn name(of: u8) -> Option<&'static str> {
         kind::HELLO => "HELLO",
         kind::HELLO_ACK => "HELLO_ACK",
         kind::RESET => "RESET",
+        kind::PATH => "PATH",
+        kind::PATH_OK => "PATH_OK",
         kind::BYE => "BYE",
         _ => return None,
     })
@@ -145,7 +146,7 @@ mod tests {
         let posted = module.poll_send(0, &mut NoSource).unwrap();
         let hello = plain(module.bytes(&posted));
         assert_eq!((hello.kind, hello.node, hello.carries, hello.good), ("HELLO", Some(77), false, true));
-        assert_eq!((hello.dst, hello.len), (0, HELLO));
+        assert_eq!((hello.dst, hello.len, hello.payload), (0, 1472, 0), "a ping of full length");
         let mut wrong = module.bytes(&posted).to_vec();
         wrong[40] ^= 1;
         assert!(!plain(&wrong).good, "shown, and marked");

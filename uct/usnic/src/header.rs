@@ -33,6 +33,10 @@ pub mod kind {
     pub const RESET: u8 = 7;
     /// The sender leaves: its connection ends.
     pub const BYE: u8 = 8;
+    /// Tries whether the path carries a datagram of this length.
+    pub const PATH: u8 = 9;
+    /// Length of a datagram that has arrived.
+    pub const PATH_OK: u8 = 10;
 }
 
 /// Bits of [`Header::flags`].
@@ -60,6 +64,8 @@ pub mod feature {
     pub const NEEDLESS: u16 = 1;
     /// The sender takes [`flag::PADDING`](super::flag::PADDING).
     pub const PADDING: u16 = 2;
+    /// The sender takes [`kind::PATH`](super::kind::PATH), and a [`HelloMore`](super::HelloMore) follows.
+    pub const PATH: u16 = 4;
     /// Place of the bits of the layer above.
     pub const ABOVE: u32 = 8;
 }
@@ -74,8 +80,8 @@ pub struct Header {
     pub kind: u8,
     /// Bits of [`flag`].
     pub flags: u8,
-    /// Words of the selective acknowledgement that follow.
-    pub sack_words: u8,
+    /// Of an acknowledgement: words of the selective one that follow. Of a segment: its flow.
+    pub words_or_flow: u8,
     /// Connection at the receiver; 0 if the sender does not know it.
     pub dst: U32,
     /// Connection at the sender.
@@ -130,6 +136,20 @@ pub struct HelloBody {
     pub features: U16,
 }
 
+/// Follows [`HelloBody`], where the sender has [`feature::PATH`].
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct HelloMore {
+    /// Bytes of the request that is answered; 0 in a request.
+    pub heard: U32,
+    /// Ports that the flows of the sender behind the first come from.
+    pub ports: [U16; MAX_FLOWS - 1],
+    /// Zero.
+    pub reserved: U16,
+}
+
+/// Flows to a peer, at most.
+pub const MAX_FLOWS: usize = 8;
 /// Bytes of a header.
 pub const HEADER: usize = size_of::<Header>();
 /// Bytes before the payload of a whole fragment.
@@ -138,12 +158,14 @@ pub const FRAG_HEADER: usize = HEADER + HEAD;
 pub const CHUNK_HEADER: usize = HEADER + size_of::<ChunkHeader>() + HEAD;
 /// Bytes of a datagram that carries a [`HelloBody`].
 pub const HELLO: usize = HEADER + size_of::<HelloBody>();
+/// Bytes of one that carries a [`HelloMore`], too.
+pub const LONG_HELLO: usize = HELLO + size_of::<HelloMore>();
 /// Words of the longest selective acknowledgement.
 pub const MAX_SACK_WORDS: usize = 64;
 /// Bytes of the longest acknowledgement.
 pub const MAX_ACK: usize = HEADER + 8 * MAX_SACK_WORDS;
 
-const _: () = assert!(HEADER == 28 && CHUNK_HEADER == 72 && size_of::<HelloBody>() == 36);
+const _: () = assert!(HEADER == 28 && CHUNK_HEADER == 72 && size_of::<HelloBody>() == 36 && LONG_HELLO == 84);
 const CHECK_AT: usize = HEADER - 4;
 
 /// Why a datagram is dropped.
@@ -187,10 +209,10 @@ pub fn whole_len(header: &Header) -> Option<usize> {
         kind::FRAG => FRAG_HEADER,
         kind::CHUNK => CHUNK_HEADER,
         kind::HELLO | kind::HELLO_ACK => HELLO,
-        kind::ACK if usize::from(header.sack_words) <= MAX_SACK_WORDS => {
-            HEADER + 8 * usize::from(header.sack_words)
+        kind::ACK if usize::from(header.words_or_flow) <= MAX_SACK_WORDS => {
+            HEADER + 8 * usize::from(header.words_or_flow)
         }
-        kind::PROBE | kind::RESET | kind::BYE => HEADER,
+        kind::PROBE | kind::RESET | kind::BYE | kind::PATH | kind::PATH_OK => HEADER,
         _ => return None,
     };
     Some(before + usize::from(header.len.get()) + padding_of(header))
@@ -228,6 +250,14 @@ pub fn claim(datagram: &[u8]) -> Option<Claim> {
     }
 }
 
+/// Flow that a datagram says to have taken, for an owner that knows addresses. Nothing of it is checked.
+pub fn flow_of(datagram: &[u8]) -> u8 {
+    match Header::ref_from_prefix(datagram) {
+        Ok((header, _)) if matches!(header.kind, kind::FRAG | kind::CHUNK) => header.words_or_flow,
+        _ => 0,
+    }
+}
+
 /// Head and payload of a whole fragment.
 pub fn parse_frag(rest: &[u8]) -> Option<(&Head, &[u8])> {
     rest.split_first_chunk::<HEAD>()
@@ -246,6 +276,18 @@ pub fn parse_hello(rest: &[u8]) -> Option<&HelloBody> {
     HelloBody::ref_from_prefix(rest).ok().map(|(body, _)| body)
 }
 
+/// The part of a request to connect or of its answer that not each sender has.
+pub fn parse_more(rest: &[u8]) -> Option<&HelloMore> {
+    let (body, rest) = HelloBody::ref_from_prefix(rest).ok()?;
+    let (more, _) = HelloMore::ref_from_prefix(rest).ok()?;
+    (body.features.get() & feature::PATH != 0).then_some(more)
+}
+
+/// Length of which a [`kind::PATH_OK`] tells.
+pub fn parse_length(rest: &[u8]) -> Option<u32> {
+    U32::ref_from_prefix(rest).ok().map(|(len, _)| len.get())
+}
+
 /// A datagram with a payload of `len` bytes, for tests.
 #[cfg(test)]
 pub fn sample(kind: u8, len: u16, seq: u32, ack: u32) -> Vec<u8> {
@@ -253,7 +295,7 @@ pub fn sample(kind: u8, len: u16, seq: u32, ack: u32) -> Vec<u8> {
         version: VERSION,
         kind,
         flags: 0,
-        sack_words: 0,
+        words_or_flow: 0,
         dst: 2.into(),
         src: 1.into(),
         seq: seq.into(),
@@ -278,7 +320,7 @@ mod tests {
             version: VERSION,
             kind,
             flags: flag::ACK_DUE,
-            sack_words: 0,
+            words_or_flow: 0,
             dst: 0x0403_0201.into(),
             src: 2.into(),
             seq: 3.into(),
@@ -300,7 +342,7 @@ mod tests {
 
     #[test]
     fn wrong_shapes_are_refused() {
-        for (kind, rest) in [(0, 0), (9, 0), (kind::ACK, 1), (kind::FRAG, 31), (kind::CHUNK, 43)] {
+        for (kind, rest) in [(0, 0), (11, 0), (kind::ACK, 1), (kind::FRAG, 31), (kind::CHUNK, 43)] {
             let mut datagram = header(kind, 0).as_bytes().to_vec();
             datagram.resize(HEADER + rest, 0);
             seal(&mut datagram);

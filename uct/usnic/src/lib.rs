@@ -15,7 +15,7 @@
 //! | Reliability | `seq`, `send_window`, `recv_window`, `ack`, `hotel`, `module/acked`, `module/timers` |
 //! | Reordering | `rack` and, of ours, selective acknowledgement |
 //!
-//! Not of the document: `rtt` (RFC 6298), `congestion`, `keepalive`, `module/peers`, [`auth`], [`addr`].
+//! Not of the document: `rtt` (RFC 6298), `congestion`, `keepalive`, `path`, `module/peers`, [`auth`], [`addr`].
 //! `docs/usnic.md` puts each sentence of the document beside the code that keeps it.
 
 #![forbid(unsafe_code)]
@@ -33,6 +33,7 @@ mod header;
 mod hotel;
 mod keepalive;
 mod module;
+mod path;
 mod rack;
 mod ready;
 mod reassembly;
@@ -47,6 +48,6 @@ mod stats;
 pub use channel::ChannelId;
 pub use config::{ChannelConfig, Config};
 pub use decode::{Decoded, Plain, decode};
-pub use header::{CHUNK_HEADER, Claim, FRAG_HEADER, HEAD, HEADER, Head, claim, seal};
+pub use header::{CHUNK_HEADER, Claim, FRAG_HEADER, HEAD, HEADER, Head, MAX_FLOWS, claim, flow_of, seal};
 pub use module::{Death, EpId, Module, NoSource, Posted, SendError, Sink, Source};
 pub use stats::{RTT_BUCKETS, Stats};

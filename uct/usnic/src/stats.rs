@@ -75,6 +75,10 @@ stats! {
     credit_stalls,
     /// Times that it left to keep its pace.
     pace_stalls,
+    /// Times that the path to a peer was probed.
+    path_probes,
+    /// Paths that do not carry what both sides take.
+    short_paths,
     /// Congestion windows halved.
     window_halved,
     /// Segments sent again that had arrived, as peers tell.

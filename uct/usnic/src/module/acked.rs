@@ -3,6 +3,7 @@
 
 use super::core::{Core, Timer};
 use super::endpoint::Endpoint;
+use super::peers::MIN_MTU;
 use crate::congestion::Loss;
 use crate::header::{Header, flag};
 use crate::resend::Lost;
@@ -110,7 +111,8 @@ impl Endpoint {
         let config = &core.config;
         let is_late =
             now.saturating_sub(segment.first_sent) >= config.keepalive * u64::from(config.probes + 2);
-        (is_late && segment.tries > config.resends).then_some(segment.len)
+        // One that any network carries is lost by chance.
+        (is_late && segment.tries > config.resends && segment.len > MIN_MTU).then_some(segment.len)
     }
 
     /// Takes the peer's count of segments that were sent again for nothing. If all of a recovery were,

@@ -30,6 +30,8 @@ pub(super) enum Timer {
     Keepalive,
     /// The request to connect is to be repeated.
     Hello,
+    /// The path is to be probed.
+    Path,
     /// A peer that has said goodbye is gone, whatever is missing.
     Left,
 }
@@ -55,8 +57,19 @@ pub struct Posted {
     pub flow: u8,
     /// Whether it is tiny and was sent within the call: the document's INLINE.
     pub inline: bool,
+    /// Whether it tries what the path carries: routers must not cut it.
+    pub is_ping: bool,
     pub(super) credited: bool,
     pub(super) seg: u32,
+}
+
+/// A datagram without a number that waits to be sent.
+#[derive(Clone, Copy)]
+pub(super) struct Control {
+    pub seg: SegId,
+    pub ep: EpId,
+    /// See [`Posted::is_ping`].
+    pub is_ping: bool,
 }
 
 /// Everything that the endpoints of a module share.
@@ -68,7 +81,7 @@ pub(super) struct Core {
     pub(super) ready: ReadyQueue,
     channels: [Channel; 2],
     /// Requests to connect, answers, probes.
-    pub(super) control: VecDeque<(SegId, EpId)>,
+    pub(super) control: VecDeque<Control>,
     /// Endpoints that owe an explicit acknowledgement now.
     pub(super) acks_due: VecDeque<u32>,
     pub(super) stats: Stats,
@@ -108,7 +121,7 @@ impl Core {
         segment.posted += 1;
         seal(&mut segment.buf[..segment.len as usize]);
         self.channels[channel as usize].on_posted();
-        Posted { ep: Some(ep), channel, flow, inline: false, credited, seg: seg.0 }
+        Posted { ep: Some(ep), channel, flow, inline: false, is_ping: false, credited, seg: seg.0 }
     }
 
     pub(super) fn completed(&mut self, posted: &Posted) {
@@ -145,7 +158,7 @@ pub(super) fn blank_header(kind: u8, len: usize) -> Header {
         version: VERSION,
         kind,
         flags: 0,
-        sack_words: 0,
+        words_or_flow: 0,
         dst: 0.into(),
         src: 0.into(),
         seq: 0.into(),

@@ -8,9 +8,10 @@ use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::credits::Credits;
 use crate::fragment::SendQueue;
-use crate::header::{FRAG_HEADER, HEADER, Head, Header, flag, kind};
+use crate::header::{FRAG_HEADER, HEADER, Head, Header, MAX_FLOWS, flag, kind};
 use crate::hotel::Room;
 use crate::keepalive::Keepalive;
+use crate::path::PathSearch;
 use crate::rack::Rack;
 use crate::reassembly::Reassembly;
 use crate::recv_window::RecvWindow;
@@ -33,6 +34,9 @@ pub(super) enum State {
 /// Age of a peer's side of a connection: a later one has a larger one.
 pub(super) type Birth = (u64, u32);
 
+/// Segments that take one flow before the next one is used: a system takes them as one.
+const FLOW_RUN: u32 = 16;
+
 /// One peer.
 pub(super) struct Endpoint {
     pub(super) id: EpId,
@@ -46,6 +50,10 @@ pub(super) struct Endpoint {
     /// Longest datagram to it.
     pub(super) mtu: u32,
     pub(super) flows: u8,
+    /// Ports that datagrams of the peer's flows behind the first come from.
+    pub(super) ports: [u16; MAX_FLOWS - 1],
+    /// Search for the longest datagram to it.
+    pub(super) path: PathSearch,
     pub(super) sack: bool,
     /// Whether the peer takes the count of segments that were sent again for nothing.
     pub(super) counts_needless: bool,
@@ -76,6 +84,7 @@ pub(super) struct Endpoint {
     pub(super) alive: Room,
     pub(super) hello: Room,
     pub(super) left: Room,
+    pub(super) path_room: Room,
     /// Number behind the last segment of a peer that has said goodbye.
     pub(super) ends_at: Option<Seq>,
     pub(super) keepalive: Keepalive,
@@ -96,6 +105,8 @@ impl Endpoint {
             birth: (0, 0),
             mtu: config.data.mtu,
             flows: 1,
+            ports: [0; MAX_FLOWS - 1],
+            path: PathSearch::default(),
             sack: false,
             counts_needless: false,
             takes_padding: false,
@@ -120,6 +131,7 @@ impl Endpoint {
             alive: Room::NONE,
             hello: Room::NONE,
             left: Room::NONE,
+            path_room: Room::NONE,
             ends_at: None,
             keepalive: Keepalive::default(),
             expecting: false,
@@ -136,6 +148,7 @@ impl Endpoint {
             Timer::Keepalive => &mut self.alive,
             Timer::Hello => &mut self.hello,
             Timer::Left => &mut self.left,
+            Timer::Path => &mut self.path_room,
         }
     }
 
@@ -252,12 +265,13 @@ impl Endpoint {
     }
 
     /// Writes connection, number and acknowledgement into the header of a segment.
-    fn stamp(&mut self, core: &mut Core, id: SegId, seq: Seq, again: u8) {
+    fn stamp(&mut self, core: &mut Core, id: SegId, (seq, flow): (Seq, u8), again: u8) {
         let flags = self.take_ack(core) | again;
         let needless = self.needless_to_tell();
         let ack = self.recv.last_in_order();
         if let Ok((header, _)) = Header::mut_from_prefix(&mut core.segments[id].buf) {
             header.flags = header.flags & (flag::ABORT | flag::PADDING) | flags;
+            header.words_or_flow = flow;
             header.dst.set(self.remote);
             header.src.set(self.id.0);
             header.seq.set(seq.0);
@@ -278,21 +292,21 @@ impl Endpoint {
         inline: bool,
     ) -> Posted {
         let seq = self.window.push(id);
-        self.stamp(core, id, seq, 0);
+        let flow = self.flow(channel, seq);
+        self.stamp(core, id, (seq, flow), 0);
         core.segments[id].seq = seq;
         self.check_in(core, now, id);
         self.credits.consume();
         self.congestion.on_sent(now, self.rtt.smoothed());
         core.stats.sent += 1;
-        let flow = self.flow(channel, seq);
         Posted { inline, ..core.post(self.id, id, channel, flow, true) }
     }
 
-    /// Flow of a segment: those of the data channel are spread.
+    /// Flow of a segment: those of the data channel are spread, some that follow each other together.
     fn flow(&self, channel: ChannelId, seq: Seq) -> u8 {
         match channel {
             ChannelId::Priority => 0,
-            ChannelId::Data => (seq.0 % u32::from(self.flows)) as u8,
+            ChannelId::Data => (seq.0 / FLOW_RUN % u32::from(self.flows)) as u8,
         }
     }
 
@@ -331,9 +345,9 @@ impl Endpoint {
         }
         self.rack.on_resent();
         self.congestion.on_resent();
-        self.stamp(core, id, seq, flag::AGAIN);
+        let flow = self.flow(ChannelId::Data, seq.add(tries * FLOW_RUN));
+        self.stamp(core, id, (seq, flow), flag::AGAIN);
         self.check_in(core, now, id);
-        let flow = self.flow(ChannelId::Data, seq.add(tries));
         core.post(self.id, id, ChannelId::Data, flow, false)
     }
 

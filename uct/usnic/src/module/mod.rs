@@ -3,12 +3,13 @@
 //! * `core`: pool, hotel, channels and lists. * `endpoint`: one peer. * `post`: the order of sends.
 //! * `receive`: datagrams that arrive. * `acked`: acknowledgements and losses.
 //! * `timers`: guests that leave the hotel. * `peers`: connections, from the request to the death.
-//! * `check`: the obligations.
+//! * `path`: what the path to a peer carries. * `check`: the obligations.
 
 mod acked;
 mod check;
 mod core;
 mod endpoint;
+mod path;
 mod peers;
 mod post;
 mod receive;
@@ -20,12 +21,15 @@ use self::core::Core;
 use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::fragment::{Fragment, LargeFrag};
-use crate::header::{CHUNK_HEADER, FRAG_HEADER, HELLO, Head};
+use crate::header::{CHUNK_HEADER, FRAG_HEADER, Head, LONG_HELLO, MAX_FLOWS};
 use crate::segment::SegId;
 use crate::seq::Seq;
 use crate::stats::Stats;
 use endpoint::{Endpoint, State};
 use std::collections::HashMap;
+
+/// Longest datagram that any network takes.
+const MAX_DATAGRAM: usize = 65_507;
 
 /// A connection of this module. It names one peer until the peer is dead, and nobody afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -91,6 +95,9 @@ pub trait Sink {
     fn on_first_chunk(&mut self, ep: EpId, head: &Head, total: u32) -> Option<u64>;
     /// Bytes of a fragment, which belong `offset` bytes behind the start of the target.
     fn on_chunk(&mut self, target: u64, offset: u32, bytes: &[u8]);
+    /// The search for what the path to a peer carries has ended: datagrams of `carried` bytes arrive, those of
+    /// `wanted` bytes do not. Segments are as long.
+    fn on_path(&mut self, _ep: EpId, _node: u64, _carried: u32, _wanted: u32) {}
     /// The last chunk has come; or, if not `whole`, no more will come.
     fn on_last_chunk(&mut self, ep: EpId, target: u64, head: &Head, whole: bool);
 }
@@ -141,9 +148,17 @@ impl Module {
         let (tiny, data) = (config.tiny as usize + FRAG_HEADER, config.data.mtu as usize);
         assert!(config.window.is_power_of_two() && config.window >= 64, "a window of {}", config.window);
         assert!(config.window <= 4096, "a selective acknowledgement covers 4096 segments");
-        assert!(config.priority.mtu as usize >= tiny.max(HELLO), "tiny fragments do not fit their channel");
+        assert!(
+            config.priority.mtu as usize >= tiny.max(LONG_HELLO),
+            "tiny fragments do not fit their channel"
+        );
         assert!(data > CHUNK_HEADER && data >= tiny, "the MTU of the data channel is {data}");
         assert!(config.credits > 0 && config.quantum > 0 && config.flows > 0, "nothing could be sent");
+        assert!(
+            usize::from(config.flows) <= MAX_FLOWS && data <= MAX_DATAGRAM,
+            "{} flows of {data} bytes",
+            config.flows
+        );
         Module {
             core: Core::new(config, now),
             endpoints: Vec::new(),

@@ -2,19 +2,28 @@
 //! start. Here the two sides name the connection, agree on window, MTU and flows, and tell a peer from an
 //! earlier one at its address.
 
-use super::core::{Core, Timer, blank_header, write_header};
+use super::core::{Control, Core, Timer, blank_header, write_header};
 use super::endpoint::{Birth, Endpoint, State};
 use super::{Death, EpId, Module, Sink};
 use crate::fragment::Fragment;
-use crate::header::{FRAG_HEADER, HEADER, HELLO, Header, HelloBody, feature, kind, parse_hello, seal};
+use crate::header::{
+    FRAG_HEADER, HEADER, HELLO, Header, HelloBody, HelloMore, LONG_HELLO, MAX_ACK, feature, kind,
+    parse_hello, parse_more, seal, whole_len,
+};
+use crate::path::PathSearch;
 use crate::recv_window::RecvWindow;
 use crate::segment::{SegState, Size};
 use crate::seq::Seq;
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32};
 
 /// Timers of an endpoint.
-const ALL_TIMERS: [Timer; 6] =
-    [Timer::Ack, Timer::Pace, Timer::Reorder, Timer::Keepalive, Timer::Hello, Timer::Left];
+const ALL_TIMERS: [Timer; 7] =
+    [Timer::Ack, Timer::Pace, Timer::Reorder, Timer::Keepalive, Timer::Hello, Timer::Left, Timer::Path];
+/// Bits of this module's own.
+const FEATURES: u16 = feature::NEEDLESS | feature::PADDING | feature::PATH;
+/// Datagrams without a number that wait, at most. Others are not sent: whoever needs one asks again.
+const MAX_CONTROL: usize = 4096;
 /// Shortest MTU of a peer: what any network carries, less its own headers.
 pub(super) const MIN_MTU: u32 = 512;
 
@@ -53,6 +62,11 @@ impl Module {
         Some(datagram)
     }
 
+    /// Whether a flow of a peer's says to come from this port.
+    pub fn has_flow_port(&self, ep: EpId, port: u16) -> bool {
+        port != 0 && self.endpoint(ep).is_some_and(|endpoint| endpoint.ports.contains(&port))
+    }
+
     fn new_endpoint(&mut self, node: u64) -> Option<usize> {
         if self.by_node.len() >= self.core.config.max_peers {
             return None;
@@ -78,28 +92,29 @@ impl Module {
             return;
         };
         let (node, birth, remote) = (body.node.get(), birth(body), header.src.get());
+        let request = Request { remote, body, more: parse_more(rest), len: (HEADER + rest.len()) as u32 };
         if let Some(&index) = self.by_node.get(&node) {
             let index = index as usize;
             let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
             if endpoint.state == State::Connecting {
-                endpoint.open(&mut self.core, now, remote, body);
-                return endpoint.queue_hello(&mut self.core, kind::HELLO_ACK);
+                endpoint.open(&mut self.core, now, &request);
+                return endpoint.answer_hello(&mut self.core, &request);
             }
             if endpoint.remote == remote && endpoint.birth == birth {
                 // The answer was lost.
-                return endpoint.queue_hello(&mut self.core, kind::HELLO_ACK);
+                return endpoint.answer_hello(&mut self.core, &request);
             }
             if birth <= endpoint.birth {
                 // Of an earlier connection and late; or of a process that started after the clock was set
                 // back. That one answers a probe of the connection by a reset, and asks again.
-                return endpoint.queue_control(&mut self.core, kind::PROBE);
+                return endpoint.queue_control(&mut self.core, kind::PROBE, &[]);
             }
             self.kill(index, Death::Restarted, sink);
         }
         let Some(index) = self.new_endpoint(node) else { return };
         let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
-        endpoint.open(&mut self.core, now, remote, body);
-        endpoint.queue_hello(&mut self.core, kind::HELLO_ACK);
+        endpoint.open(&mut self.core, now, &request);
+        endpoint.answer_hello(&mut self.core, &request);
         sink.on_accept(endpoint.id, node);
     }
 
@@ -110,8 +125,20 @@ impl Module {
         };
         let Some(index) = self.index(EpId(header.dst.get())) else { return };
         let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
-        if endpoint.state == State::Connecting && endpoint.node == body.node.get() {
-            endpoint.open(&mut self.core, now, header.src.get(), body);
+        if endpoint.node != body.node.get() {
+            return;
+        }
+        let (remote, len) = (header.src.get(), (HEADER + rest.len()) as u32);
+        let answer = Request { remote, body, more: parse_more(rest), len };
+        if endpoint.state == State::Connecting {
+            endpoint.open(&mut self.core, now, &answer);
+        }
+        if let Some(more) = answer.more.filter(|_| endpoint.remote == remote) {
+            if len > LONG_HELLO as u32 {
+                endpoint.queue_control(&mut self.core, kind::PATH_OK, &U32::new(len).to_bytes());
+            }
+            endpoint.on_path(more.heard.get());
+            endpoint.search_path(&mut self.core, now);
         }
     }
 
@@ -138,9 +165,8 @@ impl Module {
         core.ready.remove(endpoint.index);
         core.resend.retain(|index| *index != endpoint.index);
         core.acks_due.retain(|due| *due != endpoint.index);
-        let is_of_it = |ep: EpId| ep == endpoint.id;
-        while let Some(at) = core.control.iter().position(|(_, ep)| is_of_it(*ep)) {
-            if let Some((seg, _)) = core.control.remove(at) {
+        while let Some(at) = core.control.iter().position(|control| control.ep == endpoint.id) {
+            if let Some(Control { seg, .. }) = core.control.remove(at) {
                 core.release(seg);
             }
         }
@@ -151,6 +177,16 @@ impl Module {
         }
         sink.on_dead(endpoint.id, endpoint.node, why);
     }
+}
+
+/// A request to connect, or its answer.
+struct Request<'a> {
+    /// The peer's name of the connection.
+    remote: u32,
+    body: &'a HelloBody,
+    more: Option<&'a HelloMore>,
+    /// Bytes of the datagram.
+    len: u32,
 }
 
 fn is_sound(body: &HelloBody) -> bool {
@@ -164,13 +200,19 @@ fn birth(body: &HelloBody) -> Birth {
 
 impl Endpoint {
     /// Opens the connection with what both sides agree on.
-    fn open(&mut self, core: &mut Core, now: u64, remote: u32, body: &HelloBody) {
-        let config = &core.config;
+    fn open(&mut self, core: &mut Core, now: u64, request: &Request<'_>) {
+        let (config, body) = (&core.config, request.body);
         let window = config.window.min(body.window.get());
         self.state = State::Open;
-        self.remote = remote;
+        self.remote = request.remote;
         self.birth = birth(body);
         self.mtu = config.data.mtu.min(body.mtu.get()).max(FRAG_HEADER as u32 + 1);
+        if let Some(more) = request.more {
+            self.ports = more.ports.map(|port| port.get());
+            self.path = PathSearch::begin(self.mtu);
+            // Until it is known that the path carries more.
+            self.mtu = self.mtu.min(MIN_MTU);
+        }
         self.flows = config.flows.min(body.flows);
         self.sack = config.sack && body.sack != 0;
         self.counts_needless = body.features.get() & feature::NEEDLESS != 0;
@@ -187,13 +229,22 @@ impl Endpoint {
 
     /// Asks for the connection, and again when there is no answer.
     pub(super) fn send_hello(&mut self, core: &mut Core, now: u64) {
-        self.queue_hello(core, kind::HELLO);
+        // The first one is a ping of full length. Where it does not get through, the next one may.
+        let len = if self.hellos == 0 { core.config.data.mtu as usize } else { LONG_HELLO };
+        self.queue_hello(core, kind::HELLO, 0, len);
         let due = now + (core.config.hello_interval << self.hellos.min(6));
         self.hellos += 1;
         self.set_timer(core, Timer::Hello, due);
     }
 
-    fn queue_hello(&mut self, core: &mut Core, kind: u8) {
+    /// Answers a request to connect by as long a datagram, if this side sends any of that length.
+    fn answer_hello(&mut self, core: &mut Core, request: &Request<'_>) {
+        let len = request.len.min(core.config.data.mtu);
+        self.queue_hello(core, kind::HELLO_ACK, request.len, len as usize);
+    }
+
+    /// Queues a request to connect or its answer, of `len` bytes if it has a part that may be as long.
+    fn queue_hello(&mut self, core: &mut Core, kind: u8, heard: u32, len: usize) {
         let config = &core.config;
         let body = HelloBody {
             node: config.node.into(),
@@ -204,21 +255,36 @@ impl Endpoint {
             mtu: config.data.mtu.into(),
             flows: config.flows,
             sack: u8::from(config.sack),
-            features: (feature::NEEDLESS | feature::PADDING | u16::from(config.features) << feature::ABOVE)
-                .into(),
+            features: (FEATURES | u16::from(config.features) << feature::ABOVE).into(),
         };
-        self.queue_datagram(core, kind, body.as_bytes());
+        let more = HelloMore { heard: heard.into(), ports: config.ports.map(U16::new), reserved: 0.into() };
+        let mut both = [0; LONG_HELLO - HEADER];
+        let (to_body, to_more) = both.split_at_mut(size_of::<HelloBody>());
+        to_body.copy_from_slice(body.as_bytes());
+        to_more.copy_from_slice(more.as_bytes());
+        let behind = (len.max(LONG_HELLO) - HELLO) as u16;
+        self.queue_datagram(core, kind, &both, behind);
     }
 
     /// Queues a datagram without a number.
-    pub(super) fn queue_control(&mut self, core: &mut Core, kind: u8) {
-        self.queue_datagram(core, kind, &[]);
+    pub(super) fn queue_control(&mut self, core: &mut Core, kind: u8, body: &[u8]) {
+        self.queue_datagram(core, kind, body, body.len() as u16);
     }
 
-    fn queue_datagram(&mut self, core: &mut Core, kind: u8, body: &[u8]) {
-        debug_assert!(HEADER + body.len() <= HELLO);
-        let seg = core.segments.alloc(Size::Ack, self.index);
-        let mut header = blank_header(kind, 0);
+    /// Queues a probe of the path, of `len` bytes.
+    pub(super) fn queue_ping(&mut self, core: &mut Core, len: u32) {
+        self.queue_datagram(core, kind::PATH, &[], len as u16 - HEADER as u16);
+    }
+
+    /// Queues a datagram whose header says that `len` bytes are behind it, the first of which are `body`.
+    fn queue_datagram(&mut self, core: &mut Core, kind: u8, body: &[u8], len: u16) {
+        if core.control.len() >= MAX_CONTROL {
+            return;
+        }
+        let mut header = blank_header(kind, len.into());
+        let whole = whole_len(&header).unwrap_or(HEADER);
+        let is_ping = whole > MAX_ACK;
+        let seg = core.segments.alloc(if is_ping { Size::Data } else { Size::Ack }, self.index);
         header.dst.set(self.remote);
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);
@@ -226,9 +292,11 @@ impl Endpoint {
         header.needless.set(self.needless_to_tell());
         let segment = &mut core.segments[seg];
         write_header(&mut segment.buf, &header);
-        segment.buf[HEADER..HEADER + body.len()].copy_from_slice(body);
-        segment.len = (HEADER + body.len()) as u32;
+        let (to_body, to_rest) = segment.buf[HEADER..whole].split_at_mut(body.len());
+        to_body.copy_from_slice(body);
+        to_rest.fill(0);
+        segment.len = whole as u32;
         segment.state = SegState::Posted;
-        core.control.push_back((seg, self.id));
+        core.control.push_back(Control { seg, ep: self.id, is_ping });
     }
 }

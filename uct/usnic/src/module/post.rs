@@ -3,7 +3,7 @@
 //! `endpoints_with_sends` queue"*, *"Finally, any endpoints that still need ACKs whose timer has expired will
 //! be sent explicit ACK packets"* (Sending).
 
-use super::core::{Core, Posted, Timer, blank_header, write_header};
+use super::core::{Control, Core, Posted, Timer, blank_header, write_header};
 use super::endpoint::Endpoint;
 use super::{Module, Source};
 use crate::ack::Need;
@@ -36,12 +36,15 @@ impl Module {
     }
 
     fn send_control(&mut self) -> Option<Posted> {
-        if !self.core.channel(ChannelId::Priority).has_room() {
+        let Control { seg, ep, is_ping } = *self.core.control.front()?;
+        // A long one does not fit the priority channel.
+        let channel = if is_ping { ChannelId::Data } else { ChannelId::Priority };
+        if !self.core.channel(channel).has_room() {
             return None;
         }
-        let (seg, ep) = self.core.control.pop_front()?;
+        self.core.control.pop_front();
         self.core.segments[seg].state = SegState::Posted;
-        Some(self.core.post(ep, seg, ChannelId::Priority, 0, false))
+        Some(Posted { is_ping, ..self.core.post(ep, seg, channel, 0, false) })
     }
 
     fn send_resend(&mut self, now: u64) -> Option<Posted> {
@@ -190,7 +193,7 @@ impl Endpoint {
         let mut words = [0u64; MAX_SACK_WORDS];
         let count = if self.sack { self.recv.selective(&mut words) } else { 0 };
         let mut header = blank_header(kind::ACK, 0);
-        header.sack_words = count as u8;
+        header.words_or_flow = count as u8;
         header.flags = self.end_ack(core);
         header.dst.set(self.remote);
         header.src.set(self.id.0);

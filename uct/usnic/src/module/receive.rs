@@ -68,12 +68,21 @@ impl Module {
     fn on_known(&mut self, now: u64, index: usize, header: &Header, rest: &[u8], sink: &mut impl Sink) {
         let core = &mut self.core;
         let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
-        endpoint.keepalive.on_heard();
+        endpoint.on_heard(core, now);
         let is_good = match header.kind {
             kind::RESET => return self.kill(index, Death::Restarted, sink),
             kind::PROBE => {
                 let need = endpoint.acks.raise(Need::Now);
                 endpoint.need_ack(core, now, need);
+                endpoint.on_ack(core, now, header, &[])
+            }
+            kind::PATH => {
+                let len = (HEADER + rest.len()) as u32;
+                endpoint.queue_control(core, kind::PATH_OK, &len.to_le_bytes());
+                endpoint.on_ack(core, now, header, &[])
+            }
+            kind::PATH_OK => {
+                endpoint.on_path(header::parse_length(rest).unwrap_or(0));
                 endpoint.on_ack(core, now, header, &[])
             }
             kind::ACK => endpoint.on_ack(core, now, header, rest),
@@ -125,7 +134,7 @@ impl Module {
         let Some(Deferred { ep, header }) = self.deferred.take() else { return };
         let Some(index) = self.index(ep) else { return };
         if let Some(endpoint) = self.endpoints[index].as_deref_mut() {
-            endpoint.keepalive.on_heard();
+            endpoint.on_heard(&mut self.core, now);
             // A wrong acknowledgement is counted; the fragment is delivered already.
             endpoint.on_ack(&mut self.core, now, &header, &[]);
             endpoint.arrive(&mut self.core, now, &header);

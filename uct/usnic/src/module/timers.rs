@@ -53,6 +53,7 @@ impl Module {
             Timer::Keepalive => self.on_keepalive(now, index, sink),
             Timer::Hello => self.on_hello_timer(now, index, sink),
             Timer::Left => self.kill(index, Death::Left, sink),
+            Timer::Path => self.on_path_timer(now, index, sink),
         }
     }
 
@@ -69,7 +70,7 @@ impl Module {
             Silence::None => {}
             Silence::Probe => {
                 core.stats.probes += 1;
-                endpoint.queue_control(core, kind::PROBE);
+                endpoint.queue_control(core, kind::PROBE, &[]);
             }
             Silence::Dead => return self.kill(index, Death::Unresponsive, sink),
         }

@@ -57,8 +57,8 @@ pub struct Network {
     pub dropped: u64,
     /// Nodes from and to which nothing gets through.
     pub cut_off: Vec<bool>,
-    /// Longest datagram that gets through.
-    pub longest: usize,
+    /// Longest datagram that gets through to each node.
+    pub longest: Vec<usize>,
 }
 
 impl Network {
@@ -71,7 +71,7 @@ impl Network {
             nth: 0,
             dropped: 0,
             cut_off: vec![false; nodes],
-            longest: usize::MAX,
+            longest: vec![usize::MAX; nodes],
         }
     }
 
@@ -86,7 +86,7 @@ impl Network {
         let faults = self.faults[from][to];
         let copies = 1 + u64::from(rand.permille(faults.duplicate));
         for _ in 0..copies {
-            let full = self.count[from][to] >= faults.capacity || bytes.len() > self.longest;
+            let full = self.count[from][to] >= faults.capacity || bytes.len() > self.longest[to];
             if full || self.cut_off[from] || self.cut_off[to] || rand.permille(faults.loss) {
                 self.dropped += 1;
                 continue;

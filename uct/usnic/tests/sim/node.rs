@@ -30,6 +30,8 @@ pub struct Received {
     pub partly: HashMap<u64, Vec<bool>>,
     pub accepted: Vec<(EpId, u64)>,
     pub dead: Vec<(EpId, u64, Death)>,
+    /// Nodes to which the path is short: bytes that it carries, and bytes that were wanted.
+    pub short_paths: Vec<(u64, u32, u32)>,
 }
 
 impl Received {
@@ -55,6 +57,10 @@ impl Sink for Received {
 
     fn on_dead(&mut self, ep: EpId, node: u64, why: Death) {
         self.dead.push((ep, node, why));
+    }
+
+    fn on_path(&mut self, _: EpId, node: u64, carried: u32, wanted: u32) {
+        self.short_paths.push((node, carried, wanted));
     }
 
     fn on_frag(&mut self, _: EpId, head: &Head, payload: &[u8]) {

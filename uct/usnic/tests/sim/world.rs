@@ -33,7 +33,7 @@ pub struct World {
     pub slow_channel: bool,
     /// Whether an acknowledgement is asked of every freed segment.
     pub watch: bool,
-    /// Longest datagram to each node.
+    /// Longest datagram to each node that is no ping.
     pub longest_to: Vec<usize>,
     steps: u64,
 }
@@ -119,7 +119,9 @@ impl World {
         let to = self.peer(from, posted.ep.expect("a peer"));
         node_completed(&mut self.nodes[from], posted);
         if let Some(to) = to {
-            self.longest_to[to] = self.longest_to[to].max(bytes.len());
+            if !posted.is_ping {
+                self.longest_to[to] = self.longest_to[to].max(bytes.len());
+            }
             let priority = posted.channel == ChannelId::Priority;
             self.network.send(&mut self.rand, self.now, (from, to), priority, &bytes);
         }

@@ -1,0 +1,52 @@
+//! Search for what the path to a peer carries: see [`crate::path`].
+
+use super::core::{Core, Timer};
+use super::endpoint::{Endpoint, State};
+use super::peers::MIN_MTU;
+use super::{Module, Sink};
+
+/// Time from the first word of a peer that has asked for the connection to the first probe: mostly it has
+/// told by then what has arrived.
+const GRACE: u64 = 1_000_000;
+
+impl Module {
+    /// Probes the path again; or, when it was probed often enough, says what it carries.
+    pub(super) fn on_path_timer(&mut self, now: u64, index: usize, sink: &mut impl Sink) {
+        let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
+        let goal = endpoint.path.goal();
+        if endpoint.path.proven() < goal && !endpoint.search_path(&mut self.core, now) {
+            self.core.stats.short_paths += 1;
+            sink.on_path(endpoint.id, endpoint.node, endpoint.mtu, goal);
+        }
+    }
+}
+
+impl Endpoint {
+    /// Takes an arrival from the peer. The first one proves its address, to which long probes may go.
+    #[inline]
+    pub(super) fn on_heard(&mut self, core: &mut Core, now: u64) {
+        self.keepalive.on_heard();
+        if self.path.is_to_begin() {
+            self.set_timer(core, Timer::Path, now + GRACE);
+        }
+    }
+
+    /// Takes the news that a datagram of this length has arrived.
+    pub(super) fn on_path(&mut self, len: u32) {
+        if self.path.on_arrived(len) {
+            self.mtu = self.path.proven().max(MIN_MTU).min(self.path.goal());
+        }
+    }
+
+    /// Sends probes, if there is more to find. Returns `false` if the search is over.
+    pub(super) fn search_path(&mut self, core: &mut Core, now: u64) -> bool {
+        if self.state != State::Open || self.path.is_over() || !self.path_room.is_none() {
+            return !self.path.is_over();
+        }
+        let Some((lengths, pause)) = self.path.next(core.config.hello_interval) else { return false };
+        core.stats.path_probes += 1;
+        lengths.for_each(|len| self.queue_ping(core, len));
+        self.set_timer(core, Timer::Path, now + pause);
+        true
+    }
+}

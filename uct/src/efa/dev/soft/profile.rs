@@ -135,6 +135,17 @@ ucs::config_table! {
         pub udp_mtu: u32 = "0", key "UDP_MTU", unit "bytes", check |mtu| *mtu == 0 || *mtu >= 1280 => "0, or at least 1280";
         /// Lets the kernel cut and join datagrams (UDP GSO and GRO), where it can: many go through it as one.
         pub udp_offload: bool = "y", key "UDP_OFFLOAD";
+        /// Flows to each peer over UDP: ports that datagrams come from, so that a network with several ways uses
+        /// them. More than one makes them overtake each other.
+        pub udp_flows: u8 = "1", key "UDP_FLOWS", range 1..=8;
+        /// Datagrams that may be on their way to a peer: a power of two. Fewer where the socket's buffer holds
+        /// fewer.
+        pub udp_window: u32 = "4096", key "UDP_WINDOW", check |n| n.is_power_of_two() && (64..=4096).contains(n) => "a power of two from 64 to 4096";
+        /// Silence of a peer over UDP, from which something is awaited, after which it is dead.
+        pub udp_timeout: Duration = "7s", key "UDP_TIMEOUT", check |t| (500..=3_600_000).contains(&t.as_millis()) => "a time from 500ms to 1h";
+        /// Time for which the kernel looks for arrivals in the network card's queue when a poll finds nothing
+        /// (SO_BUSY_POLL); 0: it waits for interrupts.
+        pub udp_busy_poll: u32 = "0", key "UDP_BUSY_POLL", unit "us", range 0..=1000000;
         /// Probability that a datagram is lost by its sender, for tests.
         pub udp_loss: f64 = "0", key "UDP_LOSS", range 0.0..=1.0;
         /// File with the secret of the job, at least 16 bytes: datagrams are encrypted, and only processes
@@ -195,6 +206,10 @@ impl SoftConfig {
             only: self.udp == UdpUse::All,
             mtu: self.udp_mtu,
             offload: self.udp_offload,
+            flows: self.udp_flows,
+            window: self.udp_window,
+            timeout: self.udp_timeout.as_nanos() as u64,
+            busy_poll: self.udp_busy_poll,
             loss: self.udp_loss,
         })
     }

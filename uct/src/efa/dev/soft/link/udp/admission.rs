@@ -3,7 +3,7 @@
 
 use super::state::State;
 use std::net::{IpAddr, SocketAddr};
-use usnic::Claim;
+use usnic::{Claim, Module};
 
 /// Senders that may connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,17 @@ pub(super) enum Policy {
     Anybody,
     /// Processes that know the job's secret, which has authenticated the datagram.
     Authenticated,
+}
+
+impl Policy {
+    /// The policy of a device.
+    pub fn new(has_secret: bool, insecure: bool) -> Policy {
+        match (has_secret, insecure) {
+            (true, _) => Policy::Authenticated,
+            (false, true) => Policy::Anybody,
+            (false, false) => Policy::SameUser,
+        }
+    }
 }
 
 /// Checks of a datagram before the engine sees it.
@@ -35,13 +46,16 @@ impl Admission {
         admitted
     }
 
-    /// Whether a datagram may come from there: one of a connection only from its peer's address, a request
-    /// to connect only from the address that the peer's name says.
-    pub fn admits(&mut self, state: &State, from: SocketAddr, datagram: &[u8]) -> bool {
+    /// Whether a datagram may come from there: one of a connection only from its peer's address, or from
+    /// another port there that the peer has told to be of a flow; a request to connect only from the address that the peer's name says.
+    pub fn admits(&mut self, (state, module): (&State, &Module), from: SocketAddr, datagram: &[u8]) -> bool {
         let admitted = match usnic::claim(datagram) {
             None => false,
             Some(Claim::Connection(ep)) => match state.peers.get(&ep) {
-                Some(peer) => peer.addr == from,
+                Some(peer) => {
+                    let is_of_flow = || from.ip() == peer.addr.ip() && module.has_flow_port(ep, from.port());
+                    peer.addr == from || is_of_flow()
+                }
                 // It is answered by a reset, which is no longer than itself.
                 None => self.policy == Policy::Anybody || from.ip().is_loopback(),
             },

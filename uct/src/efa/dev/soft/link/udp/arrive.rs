@@ -3,10 +3,12 @@
 
 use super::super::{Msg, Rdma, RemoteQp, SendBuf, Sender, TryOutcome};
 use super::head::{OpHead, Verdict, op};
+use super::header_len;
 use super::requests::{Arrival, ArrivalTo, Bytes, ReadService};
 use super::state::State;
 use crate::efa::dev::DevStatus;
 use ucs::coll::slots::SlotId;
+use usnic::auth::OVERHEAD;
 use usnic::{Death, EpId, Head, Sink};
 use zerocopy::FromBytes;
 
@@ -126,15 +128,26 @@ impl Sink for State {
         };
         if let Death::Undelivered { len } = why {
             tracing::error!(
-                "the path from fe80::{:x} to fe80::{node:x} ({}) drops datagrams of {len} bytes: see `softefa doctor`, or set \
-                 SOFTEFA_UDP_MTU",
-                self.me,
-                self.addr_of(node).map_or_else(|| "?".into(), |addr| addr.ip().to_string())
+                "the path from {} to {} has become shorter: it drops datagrams of {len} bytes. Set SOFTEFA_UDP_MTU on both \
+                 hosts to what `softefa doctor` says",
+                self.ip,
+                self.name_of(node)
             );
         } else if let Some(peer) = self.peers.get(&ep).filter(|peer| peer.outstanding != 0) {
             tracing::warn!("requests to {} (fe80::{node:x}) end: {}", peer.addr, cause_of(why));
         }
         self.end_peer(ep, status);
+    }
+
+    fn on_path(&mut self, _: EpId, node: u64, carried: u32, wanted: u32) {
+        let of_sessions = if self.is_sealed { OVERHEAD as u32 } else { 0 };
+        let [carried, wanted] = [carried, wanted].map(|len| len + of_sessions + header_len(self.ip));
+        tracing::warn!(
+            "the path from {} to {} does not carry packets of {wanted} bytes, so they are of {carried}: \
+             SOFTEFA_UDP_MTU={carried} on both hosts saves the search, and `softefa doctor` finds the best value",
+            self.ip,
+            self.name_of(node)
+        );
     }
 
     fn on_frag(&mut self, ep: EpId, head: &Head, payload: &[u8]) {

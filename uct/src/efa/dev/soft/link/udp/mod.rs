@@ -38,7 +38,7 @@ use admission::{Admission, Policy};
 use nic::{Losses, Nic};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use socket::Socket;
+use socket::{Socket, SocketConfig};
 use state::State;
 use std::fs::File;
 use std::io::Read;
@@ -86,6 +86,14 @@ pub struct UdpConfig {
     pub mtu: u32,
     /// Whether the kernel cuts and joins datagrams, where it can.
     pub offload: bool,
+    /// Flows to each peer.
+    pub flows: u8,
+    /// Segments that may be on their way to a peer.
+    pub window: u32,
+    /// Silence after which a peer is dead, ns.
+    pub timeout: u64,
+    /// Time for which the kernel polls the network card, µs.
+    pub busy_poll: u32,
     /// Probability that a datagram is lost by its sender.
     pub loss: f64,
 }
@@ -178,7 +186,13 @@ impl Udp {
             )));
         }
         let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
-        let socket = bind(local.ip, config.ports, (datagram, config.offload))?;
+        let sockets = SocketConfig {
+            longest: datagram as usize,
+            offload: config.offload,
+            flows: config.flows,
+            busy_poll: config.busy_poll,
+        };
+        let socket = bind(local.ip, config.ports, sockets)?;
         let addr = advertised(&config.address, socket.addr())?;
         let iid = Node::new(nth as u8, addr).as_u64();
         let born = Instant::now();
@@ -186,7 +200,10 @@ impl Udp {
         let segment = datagram - secret.as_ref().map_or(0, |_| OVERHEAD as u32);
         let settings = Config {
             data: ChannelConfig { mtu: segment, ..Config::default().data },
-            window: window(socket.holds(), datagram),
+            window: window(socket.holds(), datagram).min(config.window),
+            flows: config.flows,
+            ports: socket.flow_ports(),
+            keepalive: keepalive(config.timeout),
             first_seq: (seed >> 32) as u32,
             salt: seed as u32,
             epoch,
@@ -196,11 +213,7 @@ impl Udp {
         };
         let shown = socket.as_fd().try_clone_to_owned();
         let shown = shown.map_err(|e| OpenError::Op(Error::Sys { call: "dup", errno: e.into() }))?;
-        let policy = match (&secret, config.insecure) {
-            (Some(_), _) => Policy::Authenticated,
-            (None, true) => Policy::Anybody,
-            (None, false) => Policy::SameUser,
-        };
+        let policy = Policy::new(secret.is_some(), config.insecure);
         let auth = secret.map(|secret| {
             let seed = random_seed()?;
             Ok::<_, OpenError>(Box::new(Auth::new(AuthConfig::default(), &secret, iid, &seed)))
@@ -375,6 +388,11 @@ fn window(holds: usize, datagram: u32) -> u32 {
     1 << fit.ilog2()
 }
 
+/// Time between two looks at a silent peer, of which all together take as long as it is waited for.
+fn keepalive(timeout: u64) -> u64 {
+    timeout / u64::from(Config::default().probes + 2)
+}
+
 /// Random bytes of the system.
 fn random_seed() -> Result<[u8; 32], OpenError> {
     let mut seed = [0; 32];
@@ -384,14 +402,10 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
 }
 
 /// Binds the first port of the range that is free.
-fn bind(
-    ip: IpAddr,
-    (first, last): (u16, u16),
-    (datagram, offload): (u32, bool),
-) -> Result<Socket, OpenError> {
+fn bind(ip: IpAddr, (first, last): (u16, u16), config: SocketConfig) -> Result<Socket, OpenError> {
     let mut failed = None;
     for port in first..=last.max(first) {
-        match Socket::bind((ip, port).into(), datagram as usize, offload) {
+        match Socket::bind((ip, port).into(), config) {
             Ok(socket) => return Ok(socket),
             Err(e) => failed = Some(e),
         }

@@ -84,13 +84,14 @@ impl Nic {
     pub fn new(
         module: Module,
         socket: Socket,
-        state: State,
+        mut state: State,
         (admission, losses): (Admission, Losses),
         auth: Option<Box<Auth>>,
     ) -> Nic {
         let longest = module.config().data.mtu as usize + OVERHEAD;
         let sealed = vec![0; if auth.is_some() { BATCH * longest } else { 0 }];
         let (unsent, scratch) = (VecDeque::new(), Vec::new());
+        state.is_sealed = auth.is_some();
         Nic {
             module,
             socket,
@@ -159,11 +160,11 @@ impl Nic {
             Some(auth) => match auth.open(now, from, datagram) {
                 Opened::Datagram { node, bytes, .. } => (Some(node), bytes),
                 Opened::Answer(answer) => {
-                    self.socket.send(&[(from, &answer)]);
+                    self.socket.send(0, &[(from, &answer)]);
                     return;
                 }
                 Opened::Notice(notice) => {
-                    self.socket.send(&[(from, &notice)]);
+                    self.socket.send(0, &[(from, &notice)]);
                     return;
                 }
                 Opened::Up(node) => {
@@ -180,9 +181,11 @@ impl Nic {
         };
         let admitted = match node {
             Some(node) => {
-                self.admission.admits_node(&self.state, node, datagram) && self.state.follow(node, from)
+                // Flows behind the first come from ports that nothing is sent to.
+                self.admission.admits_node(&self.state, node, datagram)
+                    && (usnic::flow_of(datagram) != 0 || self.state.follow(node, from))
             }
-            None => self.admission.admits(&self.state, from, datagram),
+            None => self.admission.admits((&self.state, &self.module), from, datagram),
         };
         if !admitted {
             return;
@@ -199,12 +202,12 @@ impl Nic {
     /// Sends a datagram without a number, once. With sessions it is sealed for that node.
     fn send_header(&mut self, now: u64, node: Option<u64>, to: SocketAddr, bytes: &[u8; HEADER]) {
         let Some((node, auth)) = node.zip(self.auth.as_mut()) else {
-            self.socket.send(&[(to, bytes)]);
+            self.socket.send(0, &[(to, bytes)]);
             return;
         };
         let mut sealed = [0; HEADER + OVERHEAD];
         if let Ok(len) = auth.seal(now, node, bytes, &mut sealed) {
-            self.socket.send(&[(to, &sealed[..len])]);
+            self.socket.send(0, &[(to, &sealed[..len])]);
         }
     }
 
@@ -261,7 +264,7 @@ impl Nic {
         let Some(auth) = &mut self.auth else { return };
         while let Some((node, message)) = auth.poll_send(now) {
             if let Some(addr) = self.state.addr_of(node) {
-                self.socket.send(&[(addr, &message)]);
+                self.socket.send(0, &[(addr, &message)]);
             }
         }
     }
@@ -283,10 +286,16 @@ impl Nic {
         self.unsent.push_back((posted, addr, iid));
     }
 
-    /// Gives a batch to the kernel. Returns `false` if it has no room.
+    /// Gives a batch of one flow to the kernel. Returns `false` if it has no room.
     fn send_batch(&mut self, now: u64) -> bool {
         let mut batch: ArrayVec<(SocketAddr, &[u8]), BATCH> = ArrayVec::new();
-        let all = self.unsent.iter().take(BATCH);
+        let Some((flow, is_ping)) = self.unsent.front().map(|(posted, ..)| (posted.flow, posted.is_ping))
+        else {
+            return true;
+        };
+        let is_alike =
+            |(posted, ..): &&(Posted, SocketAddr, u64)| (posted.flow, posted.is_ping) == (flow, is_ping);
+        let all = self.unsent.iter().take(BATCH).take_while(is_alike);
         if let Some(auth) = &mut self.auth {
             let longest = self.sealed.len() / BATCH;
             for ((posted, addr, iid), out) in all.zip(self.sealed.chunks_exact_mut(longest)) {
@@ -297,7 +306,7 @@ impl Nic {
         } else {
             batch.extend(all.map(|(posted, addr, _)| (*addr, self.module.bytes(posted))));
         }
-        let sent = self.socket.send(&batch);
+        let sent = if is_ping { self.socket.ping(flow, &batch) } else { self.socket.send(flow, &batch) };
         drop(batch);
         for (posted, ..) in self.unsent.drain(..sent) {
             self.module.completed(&posted);

@@ -1,6 +1,9 @@
 //! The socket: batches of datagrams in and out, a system call for each batch.
 //!
 //! Where the kernel cuts and joins datagrams, many of them go through it as one: see `runs`.
+//!
+//! Each flow but the first has a socket of its own, for sending only: networks with several ways choose one by
+//! the ports. All datagrams arrive at the first socket.
 
 #![allow(unsafe_code)]
 
@@ -19,6 +22,7 @@ use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use ucs::Errno;
+use usnic::MAX_FLOWS;
 
 /// Datagrams of a batch to send, at most.
 pub(super) const BATCH: usize = 64;
@@ -32,10 +36,28 @@ const ASK_AGAIN: u32 = 4096;
 const SOL_UDP: libc::c_int = libc::IPPROTO_UDP;
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
+const SO_BUSY_POLL: libc::c_int = 46;
+/// Bytes that arrive at a socket that only sends: the least that the kernel has.
+const NO_ARRIVALS: libc::c_int = 0;
+
+/// Settings of a socket.
+#[derive(Clone, Copy)]
+pub(super) struct SocketConfig {
+    /// Longest datagram, bytes.
+    pub longest: usize,
+    /// Whether the kernel cuts and joins datagrams, if it can.
+    pub offload: bool,
+    /// Sockets to send from.
+    pub flows: u8,
+    /// Time for which the kernel looks for arrivals in the network card's queue, µs; 0: it does not.
+    pub busy_poll: u32,
+}
 
 /// A datagram socket that never blocks.
 pub(super) struct Socket {
     udp: UdpSocket,
+    /// Sockets of the flows behind the first.
+    flows: Vec<UdpSocket>,
     addr: SocketAddr,
     /// Bytes that the kernel holds for arrivals, as it counts them.
     holds: usize,
@@ -51,6 +73,8 @@ struct Counts {
     sends: Cell<u64>,
     runs_sent: Cell<u64>,
     datagrams_sent: Cell<u64>,
+    /// Those of the flows behind the first.
+    of_other_flows: Cell<u64>,
     full: Cell<u64>,
     receives: u64,
     runs_received: u64,
@@ -62,38 +86,25 @@ fn sys(call: &'static str, errno: impl Into<Errno>) -> OpenError {
 }
 
 impl Socket {
-    /// Binds a socket for datagrams of up to `longest` bytes. With `offload` the kernel cuts and joins them,
-    /// if it can.
-    pub fn bind(addr: SocketAddr, longest: usize, offload: bool) -> Result<Socket, OpenError> {
-        let udp = UdpSocket::bind(addr).map_err(|e| {
-            let errno = Errno::from(e);
-            OpenError::Environment(format!("the software EFA device cannot use UDP address {addr}: {errno}"))
-        })?;
-        udp.set_nonblocking(true).map_err(|e| sys("fcntl", e))?;
-        for (forced, option) in
-            [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    /// Binds a socket, and those of further flows.
+    pub fn bind(addr: SocketAddr, config: SocketConfig) -> Result<Socket, OpenError> {
+        let udp = open(addr, BUFFER)?;
+        let any_port = SocketAddr::new(addr.ip(), 0);
+        let flows = (1..config.flows).map(|_| open(any_port, NO_ARRIVALS)).collect::<Result<_, _>>()?;
+        let cuts = config.offload && set_option(&udp, SOL_UDP, UDP_SEGMENT, 0);
+        let joined = config.offload && set_option(&udp, SOL_UDP, UDP_GRO, 1);
+        if config.busy_poll != 0
+            && let Some(why) = refusal(&udp, SO_BUSY_POLL, config.busy_poll)
         {
-            if !set_option(&udp, libc::SOL_SOCKET, forced, BUFFER) {
-                set_option(&udp, libc::SOL_SOCKET, option, BUFFER);
-            }
+            tracing::warn!("SOFTEFA_UDP_BUSY_POLL={} has no effect: {why}", config.busy_poll);
         }
-        // No "do not fragment": a path that carries less cuts the datagram instead of losing it.
-        match addr {
-            SocketAddr::V4(_) => {
-                set_option(&udp, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
-            }
-            SocketAddr::V6(_) => {
-                set_option(&udp, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)
-            }
-        };
-        let cuts = offload && set_option(&udp, SOL_UDP, UDP_SEGMENT, 0);
-        let joined = offload && set_option(&udp, SOL_UDP, UDP_GRO, 1);
         let port = udp.local_addr().map_err(|e| sys("getsockname", e))?.port();
         Ok(Socket {
             addr: SocketAddr::new(addr.ip(), port),
             holds: option_of(&udp, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0),
             udp,
-            arrivals: Arrivals::new(longest, joined),
+            flows,
+            arrivals: Arrivals::new(config.longest, joined),
             joins_in: Cell::new(cuts.then_some(0)),
             counts: Counts::default(),
         })
@@ -104,18 +115,43 @@ impl Socket {
         self.addr
     }
 
+    /// Ports of the flows behind the first; 0 where there is none.
+    pub fn flow_ports(&self) -> [u16; MAX_FLOWS - 1] {
+        let mut ports = [0; MAX_FLOWS - 1];
+        for (port, flow) in ports.iter_mut().zip(&self.flows) {
+            *port = flow.local_addr().map_or(0, |addr| addr.port());
+        }
+        ports
+    }
+
+    /// Socket that a flow sends from.
+    fn of_flow(&self, flow: u8) -> &UdpSocket {
+        usize::from(flow).checked_sub(1).and_then(|at| self.flows.get(at)).unwrap_or(&self.udp)
+    }
+
+    /// Sends datagrams of a flow that routers must not cut. What the interface does not take whole is lost.
+    #[cold]
+    pub fn ping(&self, flow: u8, batch: &[(SocketAddr, &[u8])]) -> usize {
+        let udp = self.of_flow(flow);
+        set_fragmenting(udp, self.addr, false);
+        let sent = self.send(flow, batch);
+        set_fragmenting(udp, self.addr, true);
+        sent
+    }
+
     /// Bytes that the kernel holds for arrivals, as it counts them: more than those of the datagrams.
     pub fn holds(&self) -> usize {
         self.holds
     }
 
     /// Counters by name. Receives that found nothing are not counted.
-    pub fn counts(&self) -> [(&'static str, u64); 7] {
+    pub fn counts(&self) -> [(&'static str, u64); 8] {
         let counts = &self.counts;
         [
             ("send calls", counts.sends.get()),
             ("runs sent", counts.runs_sent.get()),
             ("datagrams sent", counts.datagrams_sent.get()),
+            ("other flows", counts.of_other_flows.get()),
             ("send buffer full", counts.full.get()),
             ("receive calls", counts.receives),
             ("runs received", counts.runs_received),
@@ -142,6 +178,53 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.udp.as_fd()
     }
+}
+
+/// Opens a socket that never blocks, with room for so many bytes of arrivals.
+fn open(addr: SocketAddr, arrivals: libc::c_int) -> Result<UdpSocket, OpenError> {
+    let udp = UdpSocket::bind(addr).map_err(|e| {
+        let errno = Errno::from(e);
+        OpenError::Environment(format!("the software EFA device cannot use UDP address {addr}: {errno}"))
+    })?;
+    udp.set_nonblocking(true).map_err(|e| sys("fcntl", e))?;
+    for (forced, option, bytes) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, arrivals), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)]
+    {
+        if !set_option(&udp, libc::SOL_SOCKET, forced, bytes) {
+            set_option(&udp, libc::SOL_SOCKET, option, bytes);
+        }
+    }
+    set_fragmenting(&udp, addr, true);
+    Ok(udp)
+}
+
+/// Sets whether a path that carries less cuts datagrams, or drops them. The kernel's own idea of what the path
+/// carries is not asked for either.
+fn set_fragmenting(udp: &UdpSocket, addr: SocketAddr, may_cut: bool) {
+    match addr {
+        SocketAddr::V4(_) => {
+            let how = if may_cut { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_PROBE };
+            set_option(udp, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, how)
+        }
+        SocketAddr::V6(_) => {
+            let how = if may_cut { libc::IPV6_PMTUDISC_DONT } else { libc::IPV6_PMTUDISC_PROBE };
+            set_option(udp, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, how)
+        }
+    };
+}
+
+/// Sets an option of the socket. Returns why not, if the kernel refuses it.
+fn refusal(udp: &UdpSocket, option: libc::c_int, value: u32) -> Option<String> {
+    let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
+    if set_option(udp, libc::SOL_SOCKET, option, value) {
+        return None;
+    }
+    let why = match Errno::last_os() {
+        Errno(libc::EPERM) => "it needs CAP_NET_ADMIN".into(),
+        Errno(libc::ENOPROTOOPT) => "the kernel is built without it".into(),
+        other => other.to_string(),
+    };
+    Some(format!("the kernel refuses it: {why}"))
 }
 
 /// Sets an option of numbers. One that the kernel refuses is left as it is, and the answer is `false`.

@@ -44,6 +44,10 @@ pub(super) struct Peer {
 pub(super) struct State {
     /// Interface id of the device.
     pub me: u64,
+    /// Address that it listens at.
+    pub ip: IpAddr,
+    /// Whether datagrams are sealed.
+    pub is_sealed: bool,
     /// Time of the present call.
     pub now: u64,
     /// Where the present datagram came from.
@@ -79,6 +83,8 @@ impl State {
     pub fn new(me: u64, ip: IpAddr, mtu: u32, rnr_interval: u64) -> State {
         State {
             me,
+            ip,
+            is_sealed: false,
             now: 0,
             from: NOWHERE,
             mtu,
@@ -103,6 +109,11 @@ impl State {
     /// Address of a device, as far as it is known.
     pub fn addr_of(&self, iid: u64) -> Option<SocketAddr> {
         self.nodes.socket_addr(node_of(iid)?)
+    }
+
+    /// Address of a device, for a line in the log.
+    pub fn name_of(&self, iid: u64) -> String {
+        self.addr_of(iid).map_or_else(|| format!("fe80::{iid:x}"), |addr| addr.ip().to_string())
     }
 
     /// Takes the sender of an authentic message: a network in between may have changed its address, and

@@ -4,6 +4,7 @@
 
 mod captured;
 mod translated;
+mod ways;
 
 use crate::api::Access;
 use crate::efa::dev::soft::{self, Ah, Cq, Device, Mr, Net, Pd, Qp};

@@ -5,7 +5,7 @@ use super::runs::first_run;
 use super::{BATCH, SOL_UDP, Socket, UDP_SEGMENT};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use ucs::Errno;
 
@@ -39,9 +39,9 @@ fn add(counter: &Cell<u64>, n: usize) {
 }
 
 impl Socket {
-    /// Sends up to [`BATCH`] datagrams. Returns how many the kernel took; one that it refuses for itself, and
+    /// Sends up to [`BATCH`] datagrams of a flow. Returns how many the kernel took; one that it refuses for itself, and
     /// not for want of room, counts as taken: it is lost.
-    pub fn send(&self, batch: &[(SocketAddr, &[u8])]) -> usize {
+    pub fn send(&self, flow: u8, batch: &[(SocketAddr, &[u8])]) -> usize {
         let batch = &batch[..batch.len().min(BATCH)];
         if batch.is_empty() {
             return 0;
@@ -54,11 +54,12 @@ impl Socket {
             (lens[runs], at, runs) = (len, at + len, runs + 1);
         }
         add(&self.counts.sends, 1);
-        match self.send_runs(batch, &lens[..runs]) {
+        match self.send_runs(self.of_flow(flow), batch, &lens[..runs]) {
             Taken::Headers(n) => {
                 let datagrams = lens[..n].iter().sum();
                 add(&self.counts.runs_sent, lens[..n].iter().filter(|len| **len > 1).count());
                 add(&self.counts.datagrams_sent, datagrams);
+                add(&self.counts.of_other_flows, if flow == 0 { 0 } else { datagrams });
                 datagrams
             }
             Taken::Full => {
@@ -74,7 +75,7 @@ impl Socket {
         }
     }
 
-    fn send_runs(&self, batch: &[(SocketAddr, &[u8])], lens: &[usize]) -> Taken {
+    fn send_runs(&self, from: &UdpSocket, batch: &[(SocketAddr, &[u8])], lens: &[usize]) -> Taken {
         const CONTROL: SegmentControl = SegmentControl {
             header: libc::cmsghdr {
                 cmsg_len: {
@@ -114,7 +115,7 @@ impl Socket {
             headers[run].write(header);
             at += len;
         }
-        let (fd, list, count) = (self.udp.as_raw_fd(), headers.as_mut_ptr().cast(), lens.len());
+        let (fd, list, count) = (from.as_raw_fd(), headers.as_mut_ptr().cast(), lens.len());
         // SAFETY: `count` headers are initialised; each names bytes that are borrowed during the call, which
         // the kernel only reads, and an address and a control message of ours.
         let n = unsafe { libc::sendmmsg(fd, list, count as libc::c_uint, libc::MSG_DONTWAIT) };

@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 fn bind(longest: usize, offload: bool) -> Socket {
-    Socket::bind((Ipv4Addr::LOCALHOST, 0).into(), longest, offload).unwrap()
+    let config = SocketConfig { longest, offload, flows: 1, busy_poll: 0 };
+    Socket::bind((Ipv4Addr::LOCALHOST, 0).into(), config).unwrap()
 }
 
 /// Datagrams of these lengths, each with bytes of its own.
@@ -17,7 +18,7 @@ fn send(from: &Socket, to: SocketAddr, all: &[Vec<u8>]) {
     let batch: Vec<_> = all.iter().map(|bytes| (to, &bytes[..])).collect();
     let (mut at, start) = (0, Instant::now());
     while at < batch.len() {
-        at += from.send(&batch[at..]);
+        at += from.send(0, &batch[at..]);
         assert!(start.elapsed() < Duration::from_secs(10), "{at} of {}", batch.len());
     }
 }
@@ -46,7 +47,7 @@ fn batches_go_and_come() {
     assert_eq!(b.recv(), (0, false));
     let all: Vec<Vec<u8>> = (0..80u8).map(|n| vec![n; usize::from(n) + 40]).collect();
     let batch: Vec<_> = all.iter().map(|bytes| (b.addr(), &bytes[..])).collect();
-    assert_eq!((a.send(&batch), a.send(&batch[BATCH..]), a.send(&[])), (BATCH, 16, 0));
+    assert_eq!((a.send(0, &batch), a.send(0, &batch[BATCH..]), a.send(0, &[])), (BATCH, 16, 0));
     for (n, bytes) in recv(&mut b, a.addr(), 80).iter().enumerate() {
         // Those that are too long are cut, and count as empty.
         let want: &[u8] = if n <= 60 { &all[n] } else { &[] };
@@ -54,7 +55,7 @@ fn batches_go_and_come() {
     }
     // Nobody has this port: the kernel says so at the next send, which is lost, and goes on.
     drop(b);
-    assert_eq!(a.send(&batch[..1]), 1);
+    assert_eq!(a.send(0, &batch[..1]), 1);
 }
 
 #[test]
@@ -128,11 +129,38 @@ fn a_run_that_the_kernel_refuses_is_sent_again_one_by_one() {
 
 #[test]
 fn addresses_of_both_families_are_used() {
-    let Ok(a) = Socket::bind("[::1]:0".parse().unwrap(), 2000, true) else {
+    let config = SocketConfig { longest: 2000, offload: true, flows: 1, busy_poll: 0 };
+    let Ok(a) = Socket::bind("[::1]:0".parse().unwrap(), config) else {
         return; // A host without IPv6.
     };
-    let mut b = Socket::bind("[::1]:0".parse().unwrap(), 2000, true).unwrap();
+    let mut b = Socket::bind("[::1]:0".parse().unwrap(), config).unwrap();
     let all = datagrams(&[1000, 1000, 1000, 10, 2000]);
     send(&a, b.addr(), &all);
     assert!(recv(&mut b, a.addr(), 5) == all);
+}
+
+#[test]
+fn each_flow_sends_from_a_port_of_its_own() {
+    let config = SocketConfig { longest: 2000, offload: true, flows: 4, busy_poll: 0 };
+    let a = Socket::bind((Ipv4Addr::LOCALHOST, 0).into(), config).unwrap();
+    let ports = a.flow_ports();
+    assert!(ports[..3].iter().all(|port| *port != 0 && *port != a.addr().port()) && ports[3..] == [0; 4]);
+    let mut b = bind(2000, true);
+    for (flow, port) in (0..).zip([&[a.addr().port()], &ports[..3]].concat()) {
+        let all = datagrams(&[1000; 5]);
+        let batch: Vec<_> = all.iter().map(|bytes| (b.addr(), &bytes[..])).collect();
+        assert_eq!(a.send(flow, &batch), 5);
+        assert!(recv(&mut b, (Ipv4Addr::LOCALHOST, port).into(), 5) == all);
+        assert_eq!(a.ping(flow, &batch[..1]), 1);
+        assert!(recv(&mut b, (Ipv4Addr::LOCALHOST, port).into(), 1) == all[..1]);
+    }
+    assert_eq!(count(&a, "other flows"), 18);
+}
+
+#[test]
+fn a_refused_option_is_told() {
+    let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    assert_eq!(refusal(&udp, libc::SO_REUSEADDR, 1), None);
+    let why = refusal(&udp, 9999, 50).unwrap();
+    assert!(why.contains("refuses") && why.contains("built without it"), "{why}");
 }

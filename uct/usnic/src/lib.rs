@@ -15,7 +15,8 @@
 //! | Reliability | `seq`, `send_window`, `recv_window`, `ack`, `hotel`, `module/acked`, `module/timers` |
 //! | Reordering | `rack` and, of ours, selective acknowledgement |
 //!
-//! Not of the document: `rtt` (RFC 6298), `congestion`, `keepalive`, `path`, `module/peers`, [`auth`], [`addr`].
+//! Not of the document: `rtt` (RFC 6298), `congestion`, `keepalive`, `path`, `module/peers`, [`auth`],
+//! [`addr`].
 //! `docs/usnic.md` puts each sentence of the document beside the code that keeps it.
 
 #![forbid(unsafe_code)]

@@ -95,8 +95,8 @@ pub trait Sink {
     fn on_first_chunk(&mut self, ep: EpId, head: &Head, total: u32) -> Option<u64>;
     /// Bytes of a fragment, which belong `offset` bytes behind the start of the target.
     fn on_chunk(&mut self, target: u64, offset: u32, bytes: &[u8]);
-    /// The search for what the path to a peer carries has ended: datagrams of `carried` bytes arrive, those of
-    /// `wanted` bytes do not. Segments are as long.
+    /// The search for what the path to a peer carries has ended: datagrams of `carried` bytes arrive, those
+    /// of `wanted` bytes do not. Segments are as long.
     fn on_path(&mut self, _ep: EpId, _node: u64, _carried: u32, _wanted: u32) {}
     /// The last chunk has come; or, if not `whole`, no more will come.
     fn on_last_chunk(&mut self, ep: EpId, target: u64, head: &Head, whole: bool);

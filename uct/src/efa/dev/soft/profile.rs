@@ -135,11 +135,11 @@ ucs::config_table! {
         pub udp_mtu: u32 = "0", key "UDP_MTU", unit "bytes", check |mtu| *mtu == 0 || *mtu >= 1280 => "0, or at least 1280";
         /// Lets the kernel cut and join datagrams (UDP GSO and GRO), where it can: many go through it as one.
         pub udp_offload: bool = "y", key "UDP_OFFLOAD";
-        /// Flows to each peer over UDP: ports that datagrams come from, so that a network with several ways uses
-        /// them. More than one makes them overtake each other.
+        /// Flows to each peer over UDP: ports that datagrams come from, so that a network with several ways
+        /// uses them. More than one makes them overtake each other.
         pub udp_flows: u8 = "1", key "UDP_FLOWS", range 1..=8;
-        /// Datagrams that may be on their way to a peer: a power of two. Fewer where the socket's buffer holds
-        /// fewer.
+        /// Datagrams that may be on their way to a peer: a power of two. Fewer where the socket's buffer
+        /// holds fewer.
         pub udp_window: u32 = "4096", key "UDP_WINDOW", check |n| n.is_power_of_two() && (64..=4096).contains(n) => "a power of two from 64 to 4096";
         /// Silence of a peer over UDP, from which something is awaited, after which it is dead.
         pub udp_timeout: Duration = "7s", key "UDP_TIMEOUT", check |t| (500..=3_600_000).contains(&t.as_millis()) => "a time from 500ms to 1h";

@@ -47,7 +47,8 @@ impl Admission {
     }
 
     /// Whether a datagram may come from there: one of a connection only from its peer's address, or from
-    /// another port there that the peer has told to be of a flow; a request to connect only from the address that the peer's name says.
+    /// another port there that the peer has told to be of a flow; a request to connect only from the address
+    /// that the peer's name says.
     pub fn admits(&mut self, (state, module): (&State, &Module), from: SocketAddr, datagram: &[u8]) -> bool {
         let admitted = match usnic::claim(datagram) {
             None => false,

@@ -2,8 +2,8 @@
 //!
 //! Where the kernel cuts and joins datagrams, many of them go through it as one: see `runs`.
 //!
-//! Each flow but the first has a socket of its own, for sending only: networks with several ways choose one by
-//! the ports. All datagrams arrive at the first socket.
+//! Each flow but the first has a socket of its own, for sending only: networks with several ways choose one
+//! by the ports. All datagrams arrive at the first socket.
 
 #![allow(unsafe_code)]
 
@@ -198,8 +198,8 @@ fn open(addr: SocketAddr, arrivals: libc::c_int) -> Result<UdpSocket, OpenError>
     Ok(udp)
 }
 
-/// Sets whether a path that carries less cuts datagrams, or drops them. The kernel's own idea of what the path
-/// carries is not asked for either.
+/// Sets whether a path that carries less cuts datagrams, or drops them. The kernel's own idea of what the
+/// path carries is not asked for either.
 fn set_fragmenting(udp: &UdpSocket, addr: SocketAddr, may_cut: bool) {
     match addr {
         SocketAddr::V4(_) => {

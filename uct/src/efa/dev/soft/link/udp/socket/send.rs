@@ -39,8 +39,8 @@ fn add(counter: &Cell<u64>, n: usize) {
 }
 
 impl Socket {
-    /// Sends up to [`BATCH`] datagrams of a flow. Returns how many the kernel took; one that it refuses for itself, and
-    /// not for want of room, counts as taken: it is lost.
+    /// Sends up to [`BATCH`] datagrams of a flow. Returns how many the kernel took; one that it refuses for
+    /// itself, and not for want of room, counts as taken: it is lost.
     pub fn send(&self, flow: u8, batch: &[(SocketAddr, &[u8])]) -> usize {
         let batch = &batch[..batch.len().min(BATCH)];
         if batch.is_empty() {

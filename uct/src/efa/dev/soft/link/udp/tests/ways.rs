@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 /// Delay of each way over the one before it.
 const LONGER: Duration = Duration::from_micros(300);
 
-/// Network between a device and the world: each port that the device or its peer sends from takes a way of its
-/// own, and comes out of a port of the network's.
+/// Network between a device and its peer: each port that one of them sends from takes a way of its own, and
+/// comes out of a port of the network's.
 struct Network {
     public: SocketAddr,
     ends: Arc<AtomicBool>,

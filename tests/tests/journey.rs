@@ -1,6 +1,7 @@
 //! Checks that each function that docs/journey.md names exists in the file that the page gives for it. A
 //! table with the columns File and Function names the functions of a row's files, which an empty cell takes
-//! over from the row above. Elsewhere a function is the text of a link to its file.
+//! over from the row above. Elsewhere a function is the text of a link to its file. `journey/usnic.rs` checks
+//! docs/usnic.md.
 
 #[path = "arch/imports.rs"]
 #[allow(dead_code)]
@@ -8,6 +9,8 @@ mod imports;
 #[path = "arch/methods.rs"]
 #[allow(dead_code)]
 mod methods;
+#[path = "journey/usnic.rs"]
+mod usnic;
 
 use methods::{Function, functions};
 use std::fs;

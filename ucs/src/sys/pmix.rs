@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 const NAMES: [&CStr; 3] = [c"libpmix.so.2", c"libpmix.so.5", c"libpmix.so"];
 /// `PMIX_RANK_WILDCARD`: any rank of the job.
 const WILDCARD: u32 = u32::MAX - 1;
+const TYPE_BOOL: u16 = 1;
 const TYPE_STRING: u16 = 3;
 const TYPE_INT: u16 = 6;
 const TYPE_UINT32: u16 = 14;
@@ -83,7 +84,7 @@ type Init = unsafe extern "C" fn(*mut Proc, *const u8, usize) -> c_int;
 type Finalize = unsafe extern "C" fn(*const u8, usize) -> c_int;
 type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
 type Commit = unsafe extern "C" fn() -> c_int;
-type Fence = unsafe extern "C" fn(*const Proc, usize, *const u8, usize) -> c_int;
+type Fence = unsafe extern "C" fn(*const Proc, usize, *const Info, usize) -> c_int;
 type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
@@ -174,11 +175,20 @@ impl Pmix {
         self.check("PMIx_Commit", status)
     }
 
+    fn is_of_slurm(&self) -> bool {
+        let prefix = b"slurm.pmix.";
+        self.me.namespace.iter().zip(prefix).all(|(is, want)| *is == *want as c_char)
+    }
+
     /// Waits until all processes of the job have called this.
     pub fn fence(&self) -> Result<(), PmixError> {
         let fence = self.function::<Fence>("PMIx_Fence")?;
-        // SAFETY: no list means all processes of the job; no options are given.
-        let status = unsafe { fence(ptr::null(), 0, ptr::null(), 0) };
+        let value = Value { kind: TYPE_BOOL, data: [1, 0, 0] };
+        let collect = Info { key: padded("pmix.collect"), flags: 0, value };
+        // Slurm does not wait for other nodes in a fence without data. Others do, and are spared the exchange.
+        let options = usize::from(self.is_of_slurm());
+        // SAFETY: no list means all processes of the job; the option is whole and lives over the call.
+        let status = unsafe { fence(ptr::null(), 0, &raw const collect, options) };
         self.check("PMIx_Fence", status)
     }
 

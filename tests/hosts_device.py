@@ -2,6 +2,7 @@
 
 import json, os, shutil, subprocess, tempfile, time
 
+import hosts_slurm
 from hosts_net import slowness, traffic_rows, wait_for
 
 SECRET = "the secret of tests/hosts"
@@ -20,6 +21,8 @@ TRAFFIC = [
     ("device-double", "1 % repeated, 1 % corrupted", {"double": 0.01, "corrupt": 0.01}, 0.5),
     ("device-delay", "10 ms late", {"delay": 0.010}, 0.5),
     ("device-rate", "1 Gbit/s", {"rate": 1e9}, 0.5),
+    ("device-tbf", "veth, 1 Gbit/s by the kernel's tbf", {"tbf": "1gbit", "rate": 1e9}, 0.5),
+    ("device-get", "veth, a device that does not write: the target reads what is put", None, 0.5),
     ("device-all", "5 % lost, 10 % overtaken, 1 % repeated, 1 % corrupted, 10 ms late, 1 Gbit/s; sealed",
      {"loss": 0.05, "reorder": 0.10, "double": 0.01, "corrupt": 0.01, "delay": 0.010, "rate": 1e9, "secret": True}, 0.05),
 ]
@@ -32,16 +35,24 @@ STOCK = [
     ("mpi-secret", "the same, 1 % lost, the secret from the launcher", {"loss": 0.01}),
     ("perftest", "`ucx-perftest -t tag_bw` by mpirun, the secret from the launcher, veth", None),
     ("perftest-loss", "the same, 1 % lost", {"loss": 0.01}),
+    ("ring", "the example `pmix_ring` by mpirun, the secret from the launcher, veth", None),
+    ("srun", "`ucx-perftest -t tag_bw` by srun on two nodes, the secret from the launcher, veth", None),
+    ("srun-loss", "the same, 1 % lost", {"loss": 0.01}),
+    ("srun-ring", "the example `pmix_ring` by srun on two nodes, the secret from the launcher, veth", None),
+    ("srun-mpi", "Open MPI (`mtl ofi`), `mpi_check`, by srun on two nodes, the secret from the launcher, veth", None),
 ]
-QUICK = ["device-v6", "device-loss", "device-all", "pingpong-loss", "mpi-secret", "perftest-loss"]
+QUICK = ["device-v6", "device-loss", "device-all", "pingpong-loss", "mpi-secret", "perftest-loss", "srun-loss"]
 
 
 def missing(name):
     """Program that a stock row needs and that is not here."""
-    wanted = {"pingpong": ["fi_pingpong"], "mpi": ["mpirun.openmpi", "mpicc.openmpi"], "perftest": ["mpirun.openmpi", "unshare"]}
-    for program in ["nsenter"] + wanted[name.split("-")[0]]:
-        if not shutil.which(program):
+    wanted = {"pingpong": ["fi_pingpong"], "mpi": ["mpirun.openmpi", "mpicc.openmpi"], "perftest": ["mpirun.openmpi", "unshare"],
+              "ring": ["mpirun.openmpi", "unshare"], "srun": hosts_slurm.NEEDS, "srun-mpi": hosts_slurm.NEEDS + ["mpicc.openmpi"]}
+    for program in ["nsenter"] + (wanted.get(name) or wanted[name.split("-")[0]]):
+        if not shutil.which(program, path=hosts_slurm.PATH):
             return program
+    if name.startswith("srun"):
+        return hosts_slurm.why_not()
     if name.startswith("mpi"):
         header = subprocess.run(["mpicc.openmpi", "-E", "-x", "c", "-"], input="#include <mpi.h>", text=True,
                                 capture_output=True)
@@ -82,6 +93,8 @@ def run_traffic(row, folder, messages, seed, limit, make):
     if hasattr(network, "hosts"):
         keys["SOFTEFA_NET"] = NET_V6 if name.endswith("-v6") else NET
         command += ["--launcher", f"nsenter -t {network.hosts[1]} -n -u --"]
+        if name == "device-get":
+            keys |= {"SOFTEFA_GEN": "efa1", "UCX_MIN_READ_WRITE": "0"}
     else:
         # No relay stands between devices of one host: the sender loses.
         keys["SOFTEFA_UDP"], keys["SOFTEFA_UDP_LOSS"] = "all", str((net or {}).get("loss", 0))
@@ -107,6 +120,38 @@ def run_traffic(row, folder, messages, seed, limit, make):
     return total
 
 
+MCA = {"pml": "cm", "mtl": "ofi", "mtl_ofi_provider_include": "efa", "btl": "^vader,tcp,openib,uct", "osc": "^ucx"}
+
+
+def of_ucp():
+    """Settings of a program that uses the device through ucp, with a secret from its launcher."""
+    return {"UCX_TLS": "efa", "SOFTEFA_NET": NET, "SOFTEFA_JOB_SECRET": "pmix"}
+
+
+def own_program(name, folder, is_quick):
+    """A program of this project that a launcher starts on each host."""
+    if name.endswith("ring"):
+        return [os.path.join(folder, "examples/pmix_ring")]
+    return [os.path.join(folder, "ucx-perftest"), "-t", "tag_bw", "-s", "65536", "--validate", "-n", "200" if is_quick else "2000"]
+
+
+def mpi_check(work):
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    program = os.path.join(work, "mpi_check")
+    subprocess.run(["mpicc.openmpi", "-O1", "-o", program, os.path.join(root, "tests/c/mpi_check.c")], check=True,
+                   stderr=subprocess.DEVNULL)
+    return program
+
+
+def start_srun(name, cluster, folder, work, is_quick, **more):
+    """Starts a process on each node of a cluster."""
+    if name == "srun-mpi":
+        softefa = [os.path.join(folder, "softefa"), "run", "--net", NET, "--job-secret", "pmix", "--"]
+        keys = {f"OMPI_MCA_{key}": value for key, value in MCA.items()} | {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
+        return cluster.start(0, hosts_slurm.srun(*softefa, mpi_check(work)), env=keys, **more)
+    return cluster.start(0, hosts_slurm.srun(*own_program(name, folder, is_quick)), env=of_ucp(), **more)
+
+
 def stock_commands(name, network, folder, device, work, is_quick):
     """Commands of the two hosts; the second may be none."""
     softefa = [os.path.join(folder, "softefa"), "run", *device, "--"]
@@ -121,21 +166,13 @@ def stock_commands(name, network, folder, device, work, is_quick):
     os.chmod(agent, 0o755)
     mpirun = ["mpirun.openmpi", "--allow-run-as-root", "--host", "10.77.0.1:1,10.77.0.2:1", "-n", "2", "--mca", "plm_rsh_agent", agent,
               "--mca", "oob_tcp_if_include", NET]
-    if name.startswith("perftest"):
-        # Its processes meet by host name. The launcher passes on a secret, so none is set.
-        hosts = os.path.join(work, "hosts")
-        with open(hosts, "w") as f:
-            f.write("127.0.0.1 localhost\n10.77.0.1 host-a\n10.77.0.2 host-b\n")
-        set_up = ["unshare", "-m", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
-        keys = ["-x", "UCX_TLS=efa", "-x", f"SOFTEFA_NET={NET}"]
-        perftest = [os.path.join(folder, "ucx-perftest"), "-t", "tag_bw", "-s", "65536", "-n", "200" if is_quick else "2000"]
-        return [set_up + mpirun + keys + perftest, None]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    program = os.path.join(work, "mpi_check")
-    subprocess.run(["mpicc.openmpi", "-O1", "-o", program, os.path.join(root, "tests/c/mpi_check.c")], check=True,
-                   stderr=subprocess.DEVNULL)
-    mca = {"pml": "cm", "mtl": "ofi", "mtl_ofi_provider_include": "efa", "btl": "^vader,tcp,openib,uct", "osc": "^ucx"}
-    options = [word for key, value in mca.items() for word in ("--mca", key, value)]
+    if name in ("perftest", "perftest-loss", "ring"):
+        # Processes of ucx-perftest meet by host name. The launcher passes on a secret.
+        set_up = ["unshare", "-m", *hosts_slurm.with_names(work)]
+        keys = [word for key, value in of_ucp().items() for word in ("-x", f"{key}={value}")]
+        return [set_up + mpirun + keys + own_program(name, folder, is_quick), None]
+    program = mpi_check(work)
+    options = [word for key, value in MCA.items() for word in ("--mca", key, value)]
     if name == "mpi-secret":
         # Each process asks the launcher, which has started `softefa run`.
         return [mpirun + options + softefa + [program], None]
@@ -149,16 +186,21 @@ def run_stock(row, folder, seed, limit, make, is_quick):
     if absent:
         print(f"{name:14} not run: there is no {absent}", flush=True)
         return None
-    network, ends, outs, passed = make(net, seed), [], [], False
+    network, ends, outs, passed, cluster = make(net, seed), [], [], False, None
     start, limit = time.monotonic(), limit * slowness()
+    options = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     with tempfile.TemporaryDirectory() as work:
         device = ["--net", NET] + (["--job-secret", "pmix"] if name == "mpi-secret" else ["--insecure"])
         env = {**os.environ, "FI_EFA_ENABLE_SHM_TRANSFER": "0", "TMPDIR": work}
         try:
-            for n, command in enumerate(stock_commands(name, network, folder, device, work, is_quick)):
-                if command:
-                    ends.append(network.start(n, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env))
-                    time.sleep(0.5)
+            if name.startswith("srun"):
+                cluster = hosts_slurm.Cluster(network, work)
+                ends.append(start_srun(name, cluster, folder, work, is_quick, **options))
+            else:
+                for n, command in enumerate(stock_commands(name, network, folder, device, work, is_quick)):
+                    if command:
+                        ends.append(network.start(n, command, env=env, **options))
+                        time.sleep(0.5)
             for end in ends:
                 outs.append(end.communicate(timeout=max(0.1, start + limit - time.monotonic()))[0])
             passed = all(end.returncode == 0 for end in ends)
@@ -168,6 +210,9 @@ def run_stock(row, folder, seed, limit, make, is_quick):
             for end in ends:
                 end.kill()
                 end.wait()
+            if cluster:
+                outs.append("" if passed else cluster.logs())
+                cluster.end()
             network.close()
     seconds = time.monotonic() - start
     if not passed:

@@ -63,7 +63,7 @@ class Relay:
             datagram = self.corrupt(datagram, body)
         when = now + net.get("delay", 0)
         if "rate" in net:
-            # A queue of 50 ms; what does not fit is lost.
+            # As tbf does: a queue of 50 ms; what does not fit is lost.
             start = max(self.free_at[side], now)
             if start - now > 0.05:
                 self.lost += 1
@@ -157,6 +157,29 @@ def enter(pid):
         os.close(fd)
 
 
+def tbf(interface, rate):
+    command = ["tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def has_tbf(net):
+    """Whether a network asks for tbf, and the kernel and a program tc have it: tried on a loopback interface."""
+    if "tbf" not in (net or {}) or not shutil.which("tc"):
+        return False
+
+    def attempt(ready):
+        call("unshare", NEWNET)
+        tbf("lo", net["tbf"])
+        ready()
+    try:
+        Child(attempt).end()
+    except OSError:
+        return False
+    return True
+
+
 def open_tun(name, flags=0x1001):
     fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(fd, 0x400454CA, struct.pack("16sH22x", name.encode(), flags))  # TUNSETIFF; IFF_TUN | IFF_NO_PI
@@ -167,10 +190,12 @@ class Namespaces:
     """Two hosts, joined by veth or by a relay between two TUN devices."""
 
     def __init__(self, net, seed):
-        self.children, self.net = [], net
+        # Where the kernel has tbf, it keeps the rate on the veth; else the relay does.
+        self.children, self.net, self.has_tbf = [], net, has_tbf(net)
+        self.is_veth = net is None or self.has_tbf
         try:
             hosts = [self.host(f"host-{name}") for name in "ab"]
-            if net is None:
+            if self.is_veth:
                 ip("link", "add", "join0", "netns", str(hosts[0]), "type", "veth", "peer", "name", "join0", "netns",
                    str(hosts[1]))
             else:
@@ -202,12 +227,14 @@ class Namespaces:
 
     def configure(self, n):
         ip("link", "set", "lo", "up")
-        peer = ["peer", IPS[1 - n]] if self.net is not None else []
+        peer = [] if self.is_veth else ["peer", IPS[1 - n]]
         ip("addr", "add", IPS[n] + ("" if peer else "/24"), *peer, "dev", "join0")
-        if self.net is None:
+        if self.is_veth:
             # Not on a host without IPv6.
             subprocess.run(["ip", "-6", "addr", "add", f"fd77::{n + 1}/64", "dev", "join0", "nodad"], capture_output=True)
         ip("link", "set", "join0", "mtu", "1500", "up")
+        if self.has_tbf:
+            tbf("join0", self.net["tbf"])
 
     def relay(self, hosts, seed, ready):
         tuns = []

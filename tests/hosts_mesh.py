@@ -1,17 +1,18 @@
 """Three hosts of tests/hosts, joined by a bridge: on each a process that exchanges messages, puts, gets and atomics with
 each other one at the same time (`traffic --with`)."""
 
-import errno, json, os, select, subprocess, time
+import errno, json, math, os, select, subprocess, time
 
 from hosts_device import NET, Secret
 from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun, slowness, traffic_rows, wait_for
 
-# Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations.
+# Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations
+# between two of them each way: a sixth, so that all make the number; or a tenth of that, unless rows are run whole.
 MESH = [
-    ("three", "veth, nothing in between", None, 1),
-    ("three-loss", "1 % lost, 10 % overtaken", {"loss": 0.01, "reorder": 0.10}, 1),
+    ("three", "veth, nothing in between", None, 1 / 6),
+    ("three-loss", "1 % lost, 10 % overtaken", {"loss": 0.01, "reorder": 0.10}, 1 / 6),
     ("three-all", "5 % lost, 10 % overtaken, 1 % repeated, 1 % corrupted, 10 ms late, 1 Gbit/s; sealed",
-     {"loss": 0.05, "reorder": 0.10, "double": 0.01, "corrupt": 0.01, "delay": 0.010, "rate": 1e9, "secret": True}, 0.1),
+     {"loss": 0.05, "reorder": 0.10, "double": 0.01, "corrupt": 0.01, "delay": 0.010, "rate": 1e9, "secret": True}, 1 / 60),
 ]
 QUICK = ["three-loss"]
 TAP = 0x1002  # IFF_TAP | IFF_NO_PI
@@ -89,10 +90,10 @@ def write(tap, frame):
             raise
 
 
-def run(row, folder, messages, seed, limit, is_loopback):
+def run(row, folder, messages, seed, limit, is_loopback, is_whole):
     """Runs three processes. Returns the counters of the row; a failure counts every message as lost."""
     name, _, net, share = row
-    messages, limit = max(100, int(messages * share)), limit * slowness()
+    messages, limit = max(100, math.ceil(messages * (1 / 6 if is_whole else share))), limit * slowness()
     command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
                str(max(1, messages // 5)), "--seed", str(seed)]
     network, secret, run = None if is_loopback else Bridged(net, seed), Secret(net), None
@@ -128,7 +129,8 @@ def run(row, folder, messages, seed, limit, is_loopback):
     return total
 
 
-def table(rows, messages):
-    lines = [f"Three hosts at a bridge, a process on each, {messages} messages each way between any two (a tenth in the "
-             "last row), and puts, gets and atomics as above (`traffic --tls efa --rma --with`):", ""]
+def table(rows, messages, is_whole):
+    share = "" if is_whole else " (a tenth in the last row)"
+    lines = [f"Three hosts at a bridge, a process on each, {messages} messages among all of them{share}, "
+             "and puts, gets and atomics as above (`traffic --tls efa --rma --with`):", ""]
     return lines + traffic_rows(rows)

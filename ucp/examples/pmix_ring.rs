@@ -28,8 +28,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let worker = Context::new()?.worker()?;
+    // Before the context, which may speak to the launcher, too: who leaves it and comes back may wait for ever.
     let launcher = if Pmix::is_there() { Some(Pmix::init()?) } else { None };
+    let worker = Context::new()?.worker()?;
     let (rank, size) = match &launcher {
         Some(pmix) => (pmix.rank(), pmix.size()?),
         None => (0, 1),

@@ -591,3 +591,37 @@ fn too_few_descriptors_are_reported() {
     }
     assert!(reports.contains("fine") && reports.len() >= 3, "{reports:?}");
 }
+
+/// A file with a secret, removed at the end.
+struct SecretFile(std::path::PathBuf);
+
+impl SecretFile {
+    fn new(text: &str) -> SecretFile {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("shm-{}-{text}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        SecretFile(path)
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn processes_of_one_host_meet_if_they_have_one_secret() {
+    let [one, two] = ["the-secret-of-job-one", "the-secret-of-job-two"].map(SecretFile::new);
+    let [one, two] = [&one, &two].map(|file| file.0.to_str().unwrap());
+    for (theirs, ours) in [(one, one), (two, one), ("", one), (one, ""), ("", "")] {
+        let mut peer = Peer::start("idle file 1 -", &[("SOFTEFA_SECRET_FILE", theirs)]);
+        let [iid, qpn, ..] = peer.numbers()[..] else { panic!("a queue pair") };
+        let source = Source::empty().with("SOFTEFA_SECRET_FILE", ours);
+        let side = Side::open(&source, &INIT, Channel::Without);
+        side.qp.send_inline(&side.to(iid, qpn as u16), 1, b"hello", None).unwrap();
+        let wanted = if theirs == ours { DevStatus::Ok } else { DevStatus::Unreachable };
+        assert_eq!(side.next_cqe().status, wanted, "{theirs:?} {ours:?}");
+    }
+}

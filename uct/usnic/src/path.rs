@@ -47,7 +47,7 @@ impl PathSearch {
         self.tries == 0 && self.proven < self.goal
     }
 
-    /// Takes the news that a datagram of this length has arrived. Returns whether it is longer than any before.
+    /// Takes the news that a datagram of this length has arrived. Returns whether none so long had.
     pub fn on_arrived(&mut self, len: u32) -> bool {
         let len = len.min(self.goal);
         let is_more = len > self.proven;

@@ -45,6 +45,13 @@ impl Secret {
         MacKey(hmac::Key::new(hmac::HMAC_SHA256, &expand32(&prk, &[purpose.as_bytes()])))
     }
 
+    /// Hexadecimal number that tells jobs apart, and from which nothing of the secret can be found out.
+    pub fn tag(&self, purpose: &str) -> String {
+        let prk = Salt::new(HKDF_SHA256, b"usnic owner v1").extract(&self.0);
+        let tag: [u8; 16] = expand(&prk, &[b"tag", purpose.as_bytes()]);
+        format!("{:032x}", u128::from_be_bytes(tag))
+    }
+
     /// Secrets of the two directions of a session: of what the initiator sends, and of what it receives.
     pub(super) fn session(
         &self,
@@ -160,5 +167,19 @@ impl EpochKey {
         let mut nonce = self.iv;
         nonce[NONCE_LEN - 8..].iter_mut().zip(number.to_be_bytes()).for_each(|(to, from)| *to ^= from);
         Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_tells_secrets_and_purposes_apart() {
+        let tag = |secret: &[u8], purpose| Secret::new(secret).unwrap().tag(purpose);
+        let of_one = tag(b"the secret of job one", "a");
+        assert_eq!((of_one.len(), &of_one), (32, &tag(b"the secret of job one", "a")));
+        assert_ne!(of_one, tag(b"the secret of job two", "a"));
+        assert_ne!(of_one, tag(b"the secret of job one", "b"));
     }
 }

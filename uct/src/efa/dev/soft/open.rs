@@ -4,6 +4,7 @@ use super::capture::{Capture, wall_clock};
 use super::link::net::Net;
 use super::link::shm::{Shm, permissions};
 use super::link::udp::Udp;
+use super::secret::{self, JOB};
 use super::{Device, FaultPlan, Generation, Iid, Profile, SoftConfig};
 use crate::api::OpenError;
 use crate::efa::dev::Gid;
@@ -81,10 +82,15 @@ impl Configured {
         Ok(Configured { config, nth, profile, seed, iid })
     }
 
-    fn shm(&self, iid: u64) -> Result<Shm, OpenError> {
+    fn shm(&self, iid: u64, udp: Option<&Udp>) -> Result<Shm, OpenError> {
         // A random start makes it unlikely that a number is reused soon after its process died.
         let first_qpn = (self.seed >> 16) as u16;
-        Shm::open(iid, &self.profile, first_qpn)
+        let job = match udp {
+            Some(udp) => udp.job().to_owned(),
+            None if self.config.secret_file.is_empty() => String::new(),
+            None => secret::load(&self.config.secret_file)?.tag(JOB),
+        };
+        Shm::open((iid, &job), &self.profile, first_qpn)
     }
 
     fn udp(&self) -> Result<Option<Udp>, OpenError> {
@@ -119,7 +125,7 @@ pub fn open(source: &Source, name: &str) -> Result<Device<Net>, OpenError> {
     let configured = Configured::load(source, name)?;
     let udp = configured.udp()?;
     let iid = udp.as_ref().map_or(configured.iid, Udp::iid);
-    let link = Net::new(configured.shm(iid)?, udp);
+    let link = Net::new(configured.shm(iid, udp.as_ref())?, udp);
     let (capture, faults) = configured.extras(iid)?;
     Ok(Device::new(link, configured.profile, faults, configured.seed, capture))
 }
@@ -127,7 +133,7 @@ pub fn open(source: &Source, name: &str) -> Result<Device<Net>, OpenError> {
 /// Opens a device as [`open`] does, for processes of this host and user only.
 pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
     let configured = Configured::load(source, name)?;
-    let link = configured.shm(configured.iid)?;
+    let link = configured.shm(configured.iid, None)?;
     let (capture, faults) = configured.extras(configured.iid)?;
     Ok(Device::new(link, configured.profile, faults, configured.seed, capture))
 }

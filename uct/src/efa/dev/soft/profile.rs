@@ -149,7 +149,7 @@ ucs::config_table! {
         /// Probability that a datagram is lost by its sender, for tests.
         pub udp_loss: f64 = "0", key "UDP_LOSS", range 0.0..=1.0;
         /// File with the secret of the job, at least 16 bytes: datagrams are encrypted, and only processes
-        /// with the same secret reach the device over UDP.
+        /// with the same secret reach the device, over UDP or by shared memory.
         pub secret_file: String = "", key "SECRET_FILE";
         /// Takes the secret of the job from its launcher instead of from a file (pmix): from mpirun, or srun
         /// --mpi=pmix.

@@ -10,6 +10,9 @@ use usnic::auth::Secret;
 /// Longest file that is read, bytes.
 const LONGEST: u64 = 4096;
 
+/// Purpose of the tag by which processes of this host find those of their job.
+pub(super) const JOB: &str = "processes of one host";
+
 /// Reads a secret. A line end at the end of the file is not part of it.
 ///
 /// # Errors

@@ -1,9 +1,10 @@
 //! Finds a queue pair's segment by (GID, queue pair number), without files.
 //!
 //! Each queue pair listens on an abstract unix socket named after it: binding makes the name unique, and it
-//! vanishes with its process. A peer connects, gets the listener's pid from the kernel, and opens that
-//! process's memory file of the name. The owner need not run. Anybody may connect: if the queue of
-//! connections is full, peers look for the memory file among the processes of their user.
+//! vanishes with its process. With a secret of the job a tag that comes of it is part of the name, so that
+//! processes of two jobs do not find each other. A peer connects, gets the listener's pid from the kernel,
+//! and opens that process's memory file of the name. The owner need not run. Anybody may connect: if the
+//! queue of connections is full, peers look for the memory file among the processes of their user.
 
 use super::seg::QpSeg;
 use crate::api::{Error, OpenError};
@@ -18,13 +19,19 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 const BACKLOG: i32 = 4096;
 
-pub(super) fn memory_name(iid: u64, qpn: u16) -> String {
-    format!("softefa.{iid:x}.{qpn:x}")
+/// Name of a queue pair's memory file. `job` is the tag of the job, empty without a secret.
+pub(super) fn memory_name(job: &str, iid: u64, qpn: u16) -> String {
+    format!("softefa.{iid:x}.{qpn:x}{}", ending(job))
 }
 
-fn address(iid: u64, qpn: u16) -> Result<SocketAddrUnix, Errno> {
+/// End of the names of a job's queue pairs.
+fn ending(job: &str) -> String {
+    if job.is_empty() { String::new() } else { format!(".{job}") }
+}
+
+fn address(job: &str, iid: u64, qpn: u16) -> Result<SocketAddrUnix, Errno> {
     let uid = rustix::process::getuid().as_raw();
-    SocketAddrUnix::new_abstract_name(format!("softefa.{uid}.{iid:x}.{qpn:x}").as_bytes())
+    SocketAddrUnix::new_abstract_name(format!("softefa.{uid}.{iid:x}.{qpn:x}{}", ending(job)).as_bytes())
 }
 
 fn socket() -> Result<OwnedFd, Errno> {
@@ -41,7 +48,7 @@ pub(super) struct QpName {
 
 impl QpName {
     /// Binds the name of (`iid`, `qpn`); `None` if another process has it.
-    pub(super) fn bind(iid: u64, qpn: u16) -> Result<Option<QpName>, OpenError> {
+    pub(super) fn bind(job: &str, iid: u64, qpn: u16) -> Result<Option<QpName>, OpenError> {
         let sys = |call| move |e: Errno| OpenError::Op(Error::Sys { call, errno: e.into() });
         let socket = socket().map_err(|e| {
             let errno = ucs::Errno::from(e);
@@ -51,7 +58,7 @@ impl QpName {
             OpenError::Exhausted { why, errno }
         })?;
         let closes_at_once = proc::refuse_descriptors(&socket);
-        match rustix::net::bind(&socket, &address(iid, qpn).map_err(sys("abstract name"))?) {
+        match rustix::net::bind(&socket, &address(job, iid, qpn).map_err(sys("abstract name"))?) {
             Ok(()) => Ok(Some(QpName { socket, closes_at_once })),
             Err(Errno::ADDRINUSE) => Ok(None),
             Err(e) => Err(sys("bind")(e)),
@@ -84,25 +91,18 @@ pub(super) enum LookupError {
     Denied(String),
 }
 
-pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> {
+pub(super) fn lookup(job: &str, iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> {
     let denied = |what: &str, e: Errno| LookupError::Denied(format!("{what}: {}", ucs::Errno::from(e)));
     let socket = socket().map_err(|e| denied("no descriptor to look for a peer (see `ulimit -n`)", e))?;
-    let address = address(iid, qpn).map_err(|e| denied("abstract name", e))?;
+    let address = address(job, iid, qpn).map_err(|e| denied("abstract name", e))?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => {}
         Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET) => {
-            return Err(
-                match user_of(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default(), iid, qpn) {
-                    Some(theirs) => LookupError::Denied(format!(
-                        "it belongs to user {theirs}, and this process to user {}: peers must be of one user",
-                        rustix::process::getuid().as_raw()
-                    )),
-                    None => LookupError::NotFound,
-                },
-            );
+            let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+            return Err(why_not(&sockets, job, iid, qpn).map_or(LookupError::NotFound, LookupError::Denied));
         }
         Err(Errno::INTR) => return Err(LookupError::Retry),
-        Err(Errno::AGAIN) => return among_processes(iid, qpn),
+        Err(Errno::AGAIN) => return among_processes(&memory_name(job, iid, qpn)),
         Err(e) => return Err(denied("connect to a peer's queue pair", e)),
     }
     let owner =
@@ -115,7 +115,7 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
             "process {pid} that owns the queue pair belongs to another user"
         )));
     }
-    let Some(fd) = descriptor(pid, &memory_name(iid, qpn))? else { return Err(LookupError::NotFound) };
+    let Some(fd) = descriptor(pid, &memory_name(job, iid, qpn))? else { return Err(LookupError::NotFound) };
     match SharedMem::open_proc(pid, fd, 1) {
         Ok(mem) => Ok((mem, pid)),
         Err(MemError::Gone { .. }) => Err(LookupError::NotFound),
@@ -126,12 +126,12 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
 /// Finds a queue pair whose socket has no room for a connection: another user may have filled it. Looks at
 /// the descriptors of all processes of this user.
 #[cold]
-fn among_processes(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> {
-    let (user, name) = (rustix::process::geteuid().as_raw(), memory_name(iid, qpn));
+fn among_processes(name: &str) -> Result<(SharedMem, u32), LookupError> {
+    let user = rustix::process::geteuid().as_raw();
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
         let Some(pid) = pid.filter(|_| process.metadata().is_ok_and(|it| it.uid() == user)) else { continue };
-        let Ok(Some(fd)) = descriptor(pid, &name) else { continue };
+        let Ok(Some(fd)) = descriptor(pid, name) else { continue };
         let open = || SharedMem::open_proc(pid, fd, 1).ok();
         // A child that the owner has forked has the descriptor, too.
         let is_owner = open().and_then(QpSeg::attach).is_some_and(|(_, identity)| identity.pid == pid);
@@ -142,15 +142,28 @@ fn among_processes(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> 
     Err(LookupError::Retry)
 }
 
-/// User of the queue pair in the system's list of sockets, if it is one of another user.
-fn user_of(sockets: &str, iid: u64, qpn: u16) -> Option<u32> {
-    let name = format!(".{iid:x}.{qpn:x}");
-    let user = |line: &str| {
-        let user = line.split_ascii_whitespace().last()?.strip_prefix("@softefa.")?.strip_suffix(&name)?;
-        user.parse().ok()
-    };
+/// Why a queue pair in the system's list of sockets is none of this user's and job's, if it is there.
+fn why_not(sockets: &str, job: &str, iid: u64, qpn: u16) -> Option<String> {
     let ours = rustix::process::getuid().as_raw();
-    sockets.lines().filter_map(user).find(|&user| user != ours)
+    let name = format!(".{iid:x}.{qpn:x}");
+    let parts = |line: &str| {
+        let (user, rest) =
+            line.split_ascii_whitespace().last()?.strip_prefix("@softefa.")?.split_once('.')?;
+        let of_job = format!(".{rest}").strip_prefix(&name)?.to_owned();
+        let is_it = of_job.is_empty() || of_job.starts_with('.');
+        is_it.then_some((user.parse::<u32>().ok()?, of_job))
+    };
+    let (user, of_job) = sockets.lines().filter_map(parts).find(|it| *it != (ours, ending(job)))?;
+    Some(if user != ours {
+        format!("it belongs to user {user}, and this process to user {ours}: peers must be of one user")
+    } else {
+        let has = |secret: &str| if secret.is_empty() { "no secret" } else { "another secret" };
+        format!(
+            "it belongs to another job: it has {} ({} SOFTEFA_SECRET_FILE)",
+            has(&of_job),
+            if job.is_empty() { "this process has no" } else { "not that of this process's" }
+        )
+    })
 }
 
 pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
@@ -191,16 +204,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_users_queue_pair_is_told_from_none() {
+    fn queue_pairs_of_other_users_and_jobs_are_told_from_none() {
         let ours = rustix::process::getuid().as_raw();
         let sockets = format!(
             "Num       RefCount Protocol Flags    Type St Inode Path\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 7 @softefa.{ours}.1a.2b\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 8 @softefa.4242.1a.2c\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 9 /run/x.1a.2d\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 9 @softefa.{ours}.1a.2e.77\n\
              0000000000000000: 00000003 00000000 00000000 0001 03 10\n"
         );
-        let found: Vec<_> = [0x2b, 0x2c, 0x2d].map(|qpn| user_of(&sockets, 0x1a, qpn)).into();
-        assert_eq!(found, [None, Some(4242), None]);
+        let why = |job: &str, qpn| why_not(&sockets, job, 0x1a, qpn);
+        assert_eq!([why("", 0x2b), why("", 0x2d), why("", 0x2), why("77", 0x2e)], [None, None, None, None]);
+        assert!(why("", 0x2c).unwrap().contains("user 4242"));
+        assert!(why("77", 0x2b).unwrap().contains("it has no secret"));
+        assert!(why("", 0x2e).unwrap().contains("another secret (this process has no"));
+        assert!(why("78", 0x2e).unwrap().contains("another secret (not that"));
     }
 }

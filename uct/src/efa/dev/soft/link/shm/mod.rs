@@ -57,6 +57,8 @@ pub struct Shm(Arc<ShmDevice>);
 /// A device, which the clones of a [`Shm`] share.
 pub struct ShmDevice {
     iid: u64,
+    /// Tag of the job, which comes of its secret; empty without one.
+    job: Box<str>,
     host: HostId,
     me: ProcId,
     mtu: u32,
@@ -94,9 +96,10 @@ fn no_segment(what: &str, e: &MemError) -> OpenError {
 }
 
 impl Shm {
-    /// Opens a device with GID `fe80::` + `iid`. `first_qpn` is where queue pair numbers start.
+    /// Opens a device with GID `fe80::` + `iid`, for processes with the tag `job`. `first_qpn` is where queue
+    /// pair numbers start.
     pub(in crate::efa::dev::soft) fn open(
-        iid: u64,
+        (iid, job): (u64, &str),
         profile: &Profile,
         first_qpn: u16,
     ) -> Result<Shm, OpenError> {
@@ -106,6 +109,7 @@ impl Shm {
             .map_err(|e| no_segment("the key table", &e))?;
         let device = ShmDevice {
             iid,
+            job: job.into(),
             host: HostId::current(),
             me: ProcId::current(),
             mtu: attr.mtu,
@@ -179,7 +183,7 @@ impl Shm {
     }
 
     fn attach(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmRemoteQp, LookupError> {
-        let (mem, pid) = lookup::lookup(iid, qpn)?;
+        let (mem, pid) = lookup::lookup(&self.0.job, iid, qpn)?;
         let other_version =
             || LookupError::Denied(format!("process {pid} has a queue pair of another version"));
         let (seg, identity) = QpSeg::attach(mem).ok_or_else(other_version)?;
@@ -256,7 +260,7 @@ impl Link for Shm {
             if !free(qpn) {
                 continue;
             }
-            let Some(name) = QpName::bind(dev.iid, qpn)? else { continue };
+            let Some(name) = QpName::bind(&dev.job, dev.iid, qpn)? else { continue };
             let layout = QpLayout {
                 ring: init.depth.next_power_of_two(),
                 unsol: if init.unsolicited { UNSOL_RING } else { 0 },
@@ -274,7 +278,7 @@ impl Link for Shm {
                 mtu: dev.mtu,
                 kind: init.kind,
             };
-            let seg = QpSeg::create(&lookup::memory_name(dev.iid, qpn), layout, &identity)
+            let seg = QpSeg::create(&lookup::memory_name(&dev.job, dev.iid, qpn), layout, &identity)
                 .map_err(|e| no_segment("a queue pair", &e))?;
             name.listen()?;
             return Ok(ShmRecvQueue::new(dev.clone(), name, seg, qpn, init.pd));

@@ -104,14 +104,14 @@ fn watch_process() -> Result<(), String> {
 fn find_queue_pair() -> Result<(), String> {
     // No device has the interface id 0.
     let (iid, qpn) = (0, std::process::id() as u16);
-    let _segment = SharedMem::create(&lookup::memory_name(iid, qpn), 4096, Default::default())
+    let _segment = SharedMem::create(&lookup::memory_name("", iid, qpn), 4096, Default::default())
         .map_err(|e| e.to_string())?;
-    let Some(name) = QpName::bind(iid, qpn).map_err(|e| e.to_string())? else {
+    let Some(name) = QpName::bind("", iid, qpn).map_err(|e| e.to_string())? else {
         // Another process is trying the same.
         return Ok(());
     };
     name.listen().map_err(|e| e.to_string())?;
-    match lookup::lookup(iid, qpn) {
+    match lookup::lookup("", iid, qpn) {
         Ok(_) | Err(LookupError::Retry) => Ok(()),
         Err(LookupError::Denied(why)) => Err(why),
         Err(LookupError::NotFound | LookupError::DeviceDown) => {

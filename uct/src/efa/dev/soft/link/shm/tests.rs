@@ -50,7 +50,7 @@ fn side_of(channel: Channel, unsolicited_write_recv: bool) -> (Side, Dest<Ah>, Q
     let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
     let mr = dev.alloc_mr(&pd, 1 << 16, Access::ALL).unwrap();
     let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
-    let mem = lookup::lookup(dev.gid().iid(), qp.qpn()).ok().unwrap().0;
+    let mem = lookup::lookup("", dev.gid().iid(), qp.qpn()).ok().unwrap().0;
     let seg = QpSeg::attach(mem).unwrap().0;
     (Side { dev, pd, cq, qp, mr }, to, seg)
 }
@@ -211,7 +211,7 @@ fn a_recv_wqe_at_the_end_of_the_address_space_does_not_overflow() {
 }
 
 fn seg_pd_of(side: &Side) -> u32 {
-    seg_pd(&QpSeg::attach(lookup::lookup(side.dev.gid().iid(), side.qp.qpn()).ok().unwrap().0).unwrap().0)
+    seg_pd(&QpSeg::attach(lookup::lookup("", side.dev.gid().iid(), side.qp.qpn()).ok().unwrap().0).unwrap().0)
 }
 
 fn seg_pd(seg: &QpSeg) -> u32 {
@@ -503,7 +503,7 @@ fn no_wakeup_is_lost_between_two_sleepers() {
 fn lookup_process() {
     let name = std::env::var("LOOKUP_NAME").unwrap();
     let (iid, qpn) = name.split_once(' ').unwrap();
-    let found = match lookup::lookup(iid.parse().unwrap(), qpn.parse().unwrap()) {
+    let found = match lookup::lookup("", iid.parse().unwrap(), qpn.parse().unwrap()) {
         Ok((_, pid)) => format!("process {pid}"),
         Err(LookupError::NotFound) => "nobody".into(),
         Err(LookupError::Denied(why)) => why,
@@ -537,13 +537,16 @@ fn another_pid_namespace_is_denied() {
 #[test]
 fn qp_names_are_unique_and_vanish() {
     let iid = 0x77aa_0000_0000_0001 | u64::from(std::process::id()) << 16;
-    let name = QpName::bind(iid, 9).unwrap().unwrap();
-    assert!(QpName::bind(iid, 9).unwrap().is_none());
-    assert!(matches!(lookup::lookup(iid, 9), Err(LookupError::NotFound)), "not published yet");
+    let name = QpName::bind("", iid, 9).unwrap().unwrap();
+    assert!(QpName::bind("", iid, 9).unwrap().is_none());
+    assert!(matches!(lookup::lookup("", iid, 9), Err(LookupError::NotFound)), "not published yet");
     name.listen().unwrap();
-    assert!(matches!(lookup::lookup(iid, 9), Err(LookupError::NotFound)), "published, but without a segment");
+    assert!(
+        matches!(lookup::lookup("", iid, 9), Err(LookupError::NotFound)),
+        "published, but without a segment"
+    );
     drop(name);
-    assert!(QpName::bind(iid, 9).unwrap().is_some());
+    assert!(QpName::bind("", iid, 9).unwrap().is_some());
 }
 
 proptest! {

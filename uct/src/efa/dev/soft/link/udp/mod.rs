@@ -33,7 +33,7 @@ use super::TryOutcome;
 use super::shm::Shm;
 use crate::api::{DeviceCounters, Error, OpenError};
 use crate::efa::dev::soft::job_secret::{self, JobSecret};
-use crate::efa::dev::soft::secret;
+use crate::efa::dev::soft::secret::{self, JOB};
 use admission::{Admission, Policy};
 use nic::{Losses, Nic};
 use rand_chacha::ChaCha8Rng;
@@ -115,6 +115,8 @@ pub struct Udp(Arc<Shared>);
 
 struct Shared {
     iid: u64,
+    /// Tag of the job, which comes of its secret; empty without one.
+    job: String,
     pid: u32,
     ip: IpAddr,
     only: bool,
@@ -213,6 +215,7 @@ impl Udp {
         };
         let shown = socket.as_fd().try_clone_to_owned();
         let shown = shown.map_err(|e| OpenError::Op(Error::Sys { call: "dup", errno: e.into() }))?;
+        let job = secret.as_ref().map_or_else(String::new, |secret| secret.tag(JOB));
         let policy = Policy::new(secret.is_some(), config.insecure);
         let auth = secret.map(|secret| {
             let seed = random_seed()?;
@@ -228,6 +231,7 @@ impl Udp {
         );
         Ok(Udp(Arc::new(Shared {
             iid,
+            job,
             pid: proc::pid(),
             ip: local.ip,
             only: config.only,
@@ -244,6 +248,11 @@ impl Udp {
         self.0.iid
     }
 
+    /// Tag of the job, which comes of its secret; empty without one.
+    pub(in crate::efa::dev::soft) fn job(&self) -> &str {
+        &self.0.job
+    }
+
     /// Serves another context of the device.
     pub(in crate::efa::dev::soft) fn add_context(&self, context: &Shm) {
         self.0.nic().state.locals.add_context(context);
@@ -258,6 +267,12 @@ impl Udp {
     /// Counters of the sessions, if the job has a secret.
     pub fn auth_stats(&self) -> Option<AuthStats> {
         self.0.nic().auth_stats().copied()
+    }
+
+    /// Sessions with peers, and handshakes on their way.
+    #[cfg(test)]
+    pub(super) fn sessions(&self) -> usize {
+        self.0.nic().sessions()
     }
 
     /// Counters of the engine, the socket and the sessions.

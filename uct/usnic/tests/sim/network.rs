@@ -57,6 +57,8 @@ pub struct Network {
     pub dropped: u64,
     /// Nodes from and to which nothing gets through.
     pub cut_off: Vec<bool>,
+    /// Whether the capacity is of all datagrams to a node together.
+    pub shares_queue: bool,
     /// Longest datagram that gets through to each node.
     pub longest: Vec<usize>,
 }
@@ -71,6 +73,7 @@ impl Network {
             nth: 0,
             dropped: 0,
             cut_off: vec![false; nodes],
+            shares_queue: false,
             longest: vec![usize::MAX; nodes],
         }
     }
@@ -86,7 +89,11 @@ impl Network {
         let faults = self.faults[from][to];
         let copies = 1 + u64::from(rand.permille(faults.duplicate));
         for _ in 0..copies {
-            let full = self.count[from][to] >= faults.capacity || bytes.len() > self.longest[to];
+            let on_way = match self.shares_queue {
+                true => self.count.iter().map(|of| of[to]).sum(),
+                false => self.count[from][to],
+            };
+            let full = on_way >= faults.capacity || bytes.len() > self.longest[to];
             if full || self.cut_off[from] || self.cut_off[to] || rand.permille(faults.loss) {
                 self.dropped += 1;
                 continue;

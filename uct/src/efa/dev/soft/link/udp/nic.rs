@@ -110,6 +110,12 @@ impl Nic {
         }
     }
 
+    /// Sessions, and handshakes on their way.
+    #[cfg(test)]
+    pub fn sessions(&self) -> usize {
+        self.auth.as_ref().map_or(0, |auth| auth.sessions())
+    }
+
     /// Counters of the sessions, if the job has a secret.
     pub fn auth_stats(&self) -> Option<&usnic::auth::AuthStats> {
         self.auth.as_ref().map(|auth| auth.stats())
@@ -126,7 +132,19 @@ impl Nic {
         self.recv(now, if paused { RECV_AFTER_PAUSE } else { RECV_ENOUGH });
         self.module.on_time(now, &mut self.state);
         self.state.tell_held();
+        self.forget_sessions(now);
         self.flush(now);
+    }
+
+    /// Forgets sessions with nodes that are gone and have not come back: others may take their places.
+    fn forget_sessions(&mut self, now: u64) {
+        let Some(auth) = &mut self.auth else { return };
+        while let Some(&(_, node)) = self.state.gone.front().filter(|(due, _)| *due <= now) {
+            self.state.gone.pop_front();
+            if !self.state.by_iid.contains_key(&node) {
+                auth.forget(node);
+            }
+        }
     }
 
     /// Time at which there is something to do at the latest.

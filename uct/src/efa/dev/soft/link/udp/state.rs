@@ -20,6 +20,9 @@ const MOST_NODES: usize = 1 << 16;
 /// Staging buffers that are kept for reuse.
 const KEPT_BUFFERS: usize = 256;
 
+/// Time for which a session outlives its connection: the last datagrams of the peer are answered, ns.
+const SESSION_GRACE: u64 = 1_000_000_000;
+
 /// A peer.
 pub(super) struct Peer {
     pub iid: u64,
@@ -72,6 +75,8 @@ pub(super) struct State {
     outcomes: FxHashMap<u16, VecDeque<(u32, TryOutcome)>>,
     /// Outcomes that are told later: the receiver was not ready.
     held: VecDeque<(u64, u16, u32, TryOutcome)>,
+    /// Nodes whose connection has ended, and when their sessions may be forgotten.
+    pub gone: VecDeque<(u64, u64)>,
     /// Peers for which something is to be sent.
     pub dirty: Vec<EpId>,
     /// Peers for which there are verdicts.
@@ -100,6 +105,7 @@ impl State {
             arrivals: Slots::new(),
             outcomes: FxHashMap::default(),
             held: VecDeque::new(),
+            gone: VecDeque::new(),
             dirty: Vec::new(),
             owing: Vec::new(),
             buffers: Vec::new(),
@@ -300,6 +306,9 @@ impl State {
             && self.by_iid.get(&peer.iid) == Some(&ep)
         {
             self.by_iid.remove(&peer.iid);
+            if self.is_sealed {
+                self.gone.push_back((self.now + SESSION_GRACE, peer.iid));
+            }
             self.last_sender = (0, NOWHERE);
             if let Some(node) = node_of(peer.iid) {
                 self.nodes.forget(node);

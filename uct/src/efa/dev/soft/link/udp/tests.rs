@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod captured;
+mod sessions;
 mod translated;
 mod ways;
 
@@ -161,6 +162,32 @@ fn messages_of_all_lengths_arrive() {
 #[test]
 fn rdma_of_all_lengths_moves_the_bytes() {
     exchange_rdma(&[]);
+}
+
+#[test]
+fn processes_of_this_host_go_by_shared_memory() {
+    // A NIC of its own: the counters are of this test.
+    let near = [("SOFTEFA_UDP", "y"), ("SOFTEFA_UDP_MTU", "1402")];
+    let (a, b) = pair(&near);
+    b.qp.recv(77, b.sge(0, 5000)).unwrap();
+    a.fill(20_000, 5000, 3);
+    a.qp.send(&a.to(&b), 5, &[a.sge(20_000, 5000)], None).unwrap();
+    assert_eq!(wait(&a, &b, 1).0.status, DevStatus::Ok);
+    b.check(0, 5000, 3);
+    let (to, _back) = (a.to(&b), b.to(&a));
+    a.qp.write(&to, 2, a.sge(20_000, 5000), b.mr.addr() as u64 + 9000, b.mr.rkey(), None).unwrap();
+    assert_eq!(status(&a, &b), DevStatus::Ok);
+    b.check(9000, 5000, 3);
+    for side in [&a, &b] {
+        assert_eq!((counter(side, "sent"), counter(side, "datagrams sent")), (0, 0));
+    }
+    // Told to, the same two use datagrams.
+    let far = [("SOFTEFA_UDP", "all"), ("SOFTEFA_UDP_MTU", "1402")];
+    let (a, b) = pair(&far);
+    b.qp.recv(77, b.sge(0, 5000)).unwrap();
+    a.qp.send(&a.to(&b), 5, &[a.sge(20_000, 5000)], None).unwrap();
+    assert_eq!(wait(&a, &b, 1).0.status, DevStatus::Ok);
+    assert!(counter(&a, "datagrams sent") > 0);
 }
 
 #[test]

@@ -116,6 +116,9 @@ type Open = fn(&any::Md, &Source) -> Result<any::Iface, uct::api::OpenError>;
 conform_suite!(posix_one_domain, || of_one_domain("posix", "memory", any::open_iface));
 conform_suite!(efa_one_domain, || of_one_domain("efa", "softefa0", any::open_iface));
 conform_suite!(posix_for_threads, || of_one_domain("posix", "memory", any::open_iface_for_threads));
+conform_suite!(loopback_one_domain, || of_one_domain("self", "memory", any::open_iface));
+conform_suite!(cma_one_domain, || of_one_domain("cma", "memory", any::open_iface));
+conform_suite!(cma_for_threads, || of_one_domain("cma", "memory", any::open_iface_for_threads));
 conform_suite!(efa_for_threads, || of_one_domain("efa", "softefa0", any::open_iface_for_threads));
 conform_suite!(loopback_for_threads, || {
     let iface = loopback::Iface::open_private_on(&loopback::Md::open(), &Default::default()).unwrap();

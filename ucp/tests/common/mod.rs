@@ -56,14 +56,17 @@ impl Pair {
         let one = context(first);
         let other = (first != second || kind == Kind::Apart).then(|| context(second));
         let other = other.as_ref().unwrap_or(&one);
-        if kind != Kind::Shared {
+        Pair::of_contexts(&one, other, kind == Kind::Shared)
+    }
+
+    /// A pair of these two contexts, whose workers threads may share if `is_shared`.
+    pub fn of_contexts(one: &Context, other: &Context, is_shared: bool) -> Pair {
+        if !is_shared {
             return Pair::of(one.worker().unwrap(), other.worker().unwrap());
         }
-        let a = one.shared_worker(ThreadMode::Multi).unwrap();
-        let b = other.shared_worker(ThreadMode::Serialized).unwrap();
-        // SAFETY: only this thread uses the workers.
-        let [plain_a, plain_b] = [&a, &b].map(|shared| unsafe { shared.with(Worker::clone) }.unwrap());
-        Pair { shared: Some([a, b]), ..Pair::of(plain_a, plain_b) }
+        let (a, shared_a) = shared_worker(one, ThreadMode::Multi);
+        let (b, shared_b) = shared_worker(other, ThreadMode::Serialized);
+        Pair { shared: Some([shared_a, shared_b]), ..Pair::of(a, b) }
     }
 
     pub fn of(a: Worker, b: Worker) -> Pair {
@@ -104,6 +107,19 @@ impl Pair {
             quiet = if self.progress() == 0 { quiet + 1 } else { 0 };
         }
     }
+}
+
+/// A worker that threads may share, and the plain worker in it, for the thread that calls this.
+pub fn shared_worker(context: &Context, mode: ThreadMode) -> (Worker, SharedWorker) {
+    let shared = context.shared_worker(mode).unwrap();
+    // SAFETY: only this thread uses the worker.
+    (unsafe { shared.with(Worker::clone) }.unwrap(), shared)
+}
+
+/// Whether a row says that threads may share its workers, and the rest of it.
+pub fn is_shared(tls: &str) -> (bool, &str) {
+    let (kind, tls) = kind(tls);
+    (kind == Kind::Shared, tls)
 }
 
 /// The transports of each end: `ONE|OTHER`, or one word for both. See [`context`] and [`Pair::on`].

@@ -34,9 +34,8 @@ fn filled(pair: &Pair, access: Access) -> (Mem, Vec<u8>) {
     (mem, all)
 }
 
-#[test]
-fn transport_memory_is_read_directly() {
-    let pair = Pair::on("posix");
+fn transport_memory_is_read_directly(tls: &str) {
+    let pair = Pair::on(tls);
     let (mem, all) = filled(&pair, Access::READ);
     let kinds = [
         SendParams { tag: Some(3), ..SendParams::default() },
@@ -64,9 +63,8 @@ fn transport_memory_is_read_directly() {
     assert_eq!(send(&pair, &mem, (10, 50_000), &kinds[0])[..20], [9; 20]);
 }
 
-#[test]
-fn other_memory_is_sent_in_packets() {
-    let pair = Pair::on("posix");
+fn other_memory_is_sent_in_packets(tls: &str) {
+    let pair = Pair::on(tls);
     let params = SendParams { tag: Some(3), ..SendParams::default() };
     // Without the right to read it, peers do not read it for messages either.
     let (mem, all) = filled(&pair, Access::WRITE);
@@ -101,9 +99,8 @@ fn all_memory_is_read_within_a_thread() {
     assert_eq!(pair.a.stats().rare.nacks_received, 0);
 }
 
-#[test]
-fn reused_addresses_are_read_correctly() {
-    let pair = Pair::on("posix");
+fn reused_addresses_are_read_correctly(tls: &str) {
+    let pair = Pair::on(tls);
     let params = SendParams { tag: Some(3), ..SendParams::default() };
     for round in 0..6 {
         let mem = pair.a.mem_alloc(LEN, Access::all()).unwrap();
@@ -116,9 +113,8 @@ fn reused_addresses_are_read_correctly() {
     }
 }
 
-#[test]
-fn explain_covers_both_kinds_of_memory() {
-    let pair = Pair::on("posix");
+fn explain_covers_both_kinds_of_memory(tls: &str) {
+    let pair = Pair::on(tls);
     let taken = |mem| {
         let all = pair.ab.protocols().explain_from(mem, Kind::Tagged, Sync::No, LEN);
         all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().protocol
@@ -140,4 +136,11 @@ fn explain_covers_both_kinds_of_memory() {
         RmaMethod::Mapped
     );
     assert_eq!(pair.ab.protocols().rma_method(&Rkey::from_key(mem.key())), RmaMethod::Emulated);
+}
+
+on! {
+    [transport_memory_is_read_directly other_memory_is_sent_in_packets reused_addresses_are_read_correctly
+     explain_covers_both_kinds_of_memory]
+    plain: "posix",
+    shared: "shared posix",
 }

@@ -4,6 +4,8 @@
 // Blocks of calls that share one argument of safety.
 #![allow(clippy::multiple_unsafe_ops_per_block)]
 
+use crate::common::{is_shared, shared_worker};
+use ucp::mt::{SharedWorker, ThreadMode};
 use ucp::select::Sync;
 use ucp::{
     Access, AtomicOp, AtomicParams, Context, Datatype, Ep, EpParams, Error, Mem, OpStatus, RecvStatus, Rkey,
@@ -17,13 +19,22 @@ struct Own {
     mem: Mem,
     key: Rkey,
     bytes: Box<[u64; 64]>,
+    /// The shared worker around it, if threads may share it.
+    _shared: Option<SharedWorker>,
 }
 
 impl Own {
     /// A worker that has carried a message to itself, and registered memory of it.
     fn on(tls: &str) -> Own {
+        let (is_shared, tls) = is_shared(tls);
         let context = Context::configured(Source::empty().with("UCX_TLS", tls)).unwrap();
-        let worker = context.worker().unwrap();
+        let (worker, shared) = match is_shared {
+            false => (context.worker().unwrap(), None),
+            true => {
+                let (worker, shared) = shared_worker(&context, ThreadMode::Multi);
+                (worker, Some(shared))
+            }
+        };
         let ep = worker.connect(&worker.address(), EpParams::default()).unwrap();
         ep.tag_send_blocking(0, b"hello").unwrap();
         worker.tag_recv_blocking(0, TAG_MASK_FULL, &mut [0; 5]).unwrap();
@@ -32,7 +43,7 @@ impl Own {
         // SAFETY: the memory is dropped before its bytes, and no reference to them is used meanwhile.
         let mem = unsafe { context.mem_map(bytes.as_mut_ptr().cast(), 512, Access::all()) }.unwrap();
         let key = Rkey::from_libfabric_key(&ep, mem.libfabric_key());
-        Own { worker, ep, mem, key, bytes }
+        Own { worker, ep, mem, key, bytes, _shared: shared }
     }
 
     fn packets(&self) -> u64 {
@@ -72,9 +83,8 @@ fn done<T>(started: Result<OpStatus<T>, Error>) -> bool {
     matches!(started, Ok(OpStatus::Done(_)))
 }
 
-#[test]
-fn operations_end_within_the_call() {
-    let own = Own::on("posix");
+fn operations_end_within_the_call(tls: &str) {
+    let own = Own::on(tls);
     let (before, base) = (own.packets(), own.mem.addr());
     assert!(done(own.put(&7u64.to_ne_bytes(), base, &own.key)));
     assert!(done(own.put(&[9; 100], base + 64, &own.key)));
@@ -94,9 +104,8 @@ fn operations_end_within_the_call() {
     assert_eq!((own.word(1), own.word(9)), (40, 0x0909_0909_0909_0909));
 }
 
-#[test]
-fn what_memory_does_not_permit_is_refused() {
-    let own = Own::on("posix");
+fn what_memory_does_not_permit_is_refused(tls: &str) {
+    let own = Own::on(tls);
     let base = own.mem.addr();
     let word = 1u64.to_ne_bytes();
     let wrong = Rkey::from_libfabric_key(&own.ep, own.mem.libfabric_key() ^ 1 << 20);
@@ -107,7 +116,7 @@ fn what_memory_does_not_permit_is_refused() {
     // An operation that does not exist, and elements across the end.
     assert!(own.ep.atomic_fetch_blocking(AtomicOp::Diff, 1u64, base, &own.key).is_err());
     assert!(own.ep.atomic_fetch_blocking(AtomicOp::Sum, 1u64, base + 508, &own.key).is_err());
-    let Own { worker, ep, mem, key, bytes } = own;
+    let Own { worker, ep, mem, key, bytes, .. } = own;
     drop(mem);
     let put = ep.put_with(word.to_vec(), base, &key, &RmaParams { sync: Sync::Yes, ..RmaParams::default() });
     assert_eq!(put.wait().0, Err(Error::RemoteAccess(ep.peer())));
@@ -115,9 +124,8 @@ fn what_memory_does_not_permit_is_refused() {
     drop(worker);
 }
 
-#[test]
-fn order_with_operations_by_packets_is_kept() {
-    let own = Own::on("posix");
+fn order_with_operations_by_packets_is_kept(tls: &str) {
+    let own = Own::on(tls);
     let base = own.mem.addr();
     // More elements than are executed within the call.
     let (mut first, mut second) = ([0u64; 9], [0u64; 1]);
@@ -131,9 +139,8 @@ fn order_with_operations_by_packets_is_kept() {
     assert!(done(own.add(base, &[10], &mut second)), "nothing is under way");
 }
 
-#[test]
-fn counted_memory_is_counted() {
-    let own = Own::on("posix");
+fn counted_memory_is_counted(tls: &str) {
+    let own = Own::on(tls);
     let mut counted = [0u64; 8];
     let params = ucp::MapParams::new(Access::all()).counted();
     let context = Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap();
@@ -152,4 +159,11 @@ fn counted_memory_is_counted() {
     let foreign = Rkey::from_libfabric_key(&ep, own.mem.libfabric_key());
     let get = ep.get(vec![0u8; 8], own.mem.addr(), &foreign);
     assert_eq!(get.wait().0.map(|status| status.len), Err(Error::RemoteAccess(ep.peer())));
+}
+
+on! {
+    [operations_end_within_the_call what_memory_does_not_permit_is_refused order_with_operations_by_packets_is_kept
+     counted_memory_is_counted]
+    plain: "posix",
+    shared: "shared posix",
 }

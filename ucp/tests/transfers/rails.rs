@@ -11,9 +11,9 @@ fn source(nics: &str) -> Source {
     Source::empty().with("UCX_TLS", "efa").with("SOFTEFA_DEVICES", nics)
 }
 
-fn pair(source: &Source) -> Pair {
+fn pair(kind: &str, source: &Source) -> Pair {
     let context = Context::configured(source.clone()).unwrap();
-    let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
+    let pair = Pair::of_contexts(&context, &context, kind == "shared");
     let (here, there) = (pair.a.tag_recv(0, !0, vec![0; 1]), pair.b.tag_recv(0, !0, vec![0; 1]));
     let (one, other) = (pair.ab.tag_send(0, vec![1]), pair.ba.tag_send(0, vec![1]));
     pair.until(|| here.is_done() && there.is_done() && one.is_done() && other.is_done());
@@ -57,10 +57,9 @@ fn put_and_get(pair: &Pair, seed: u64) {
     assert!(here == bytes(seed, LEN), "bytes differ");
 }
 
-#[test]
-fn messages_and_rma_use_every_nic() {
+fn messages_and_rma_use_every_nic(kind: &str) {
     for (nics, used) in [("1", 1), ("2", 2), ("4", 4), ("6", 4)] {
-        let pair = pair(&source(nics));
+        let pair = pair(kind, &source(nics));
         let names: Vec<String> = (0..used).map(|nic| format!("softefa{nic}")).collect();
         assert_eq!(devices(&pair), names);
         assert_eq!(
@@ -77,23 +76,22 @@ fn messages_and_rma_use_every_nic() {
     }
 }
 
-#[test]
-fn nics_are_selected_by_config() {
-    let named = pair(&source("4").with("UCX_NET_DEVICES", "softefa1,softefa3"));
+fn nics_are_selected_by_config(kind: &str) {
+    let named = pair(kind, &source("4").with("UCX_NET_DEVICES", "softefa1,softefa3"));
     assert_eq!(devices(&named), ["softefa1", "softefa3"]);
     message(&named, 3);
     assert_eq!(pieces(&named.b), 2);
     let limits = source("4").with("UCX_MAX_RNDV_RAILS", "3").with("UCX_MAX_RMA_RAILS", "2");
-    let limited = pair(&limits);
+    let limited = pair(kind, &limits);
     message(&limited, 4);
     put_and_get(&limited, 5);
     assert_eq!((pieces(&limited.a), pieces(&limited.b)), (4, 3));
-    let none = pair(&source("4").with("UCX_MAX_RNDV_RAILS", "1").with("UCX_MAX_RMA_RAILS", "1"));
+    let none = pair(kind, &source("4").with("UCX_MAX_RNDV_RAILS", "1").with("UCX_MAX_RMA_RAILS", "1"));
     message(&none, 6);
     put_and_get(&none, 7);
     assert_eq!((pieces(&none.a), pieces(&none.b)), (0, 0));
     let coarse =
-        pair(&source("4").with("UCX_MIN_RNDV_CHUNK_SIZE", "1m").with("UCX_MIN_RMA_CHUNK_SIZE", "2m"));
+        pair(kind, &source("4").with("UCX_MIN_RNDV_CHUNK_SIZE", "1m").with("UCX_MIN_RMA_CHUNK_SIZE", "2m"));
     message(&coarse, 8);
     put_and_get(&coarse, 9);
     assert_eq!((pieces(&coarse.a), pieces(&coarse.b)), (0, 3), "as many as there are chunks");
@@ -132,4 +130,10 @@ fn granted_data_of_a_lost_nic_are_resent() {
         elsewhere += pair.a.stats().rare.sent_elsewhere;
     }
     assert!(elsewhere > 20, "{elsewhere} packets came back");
+}
+
+on! {
+    [messages_and_rma_use_every_nic nics_are_selected_by_config]
+    plain: "plain",
+    shared: "shared",
 }

@@ -4,22 +4,26 @@
 use crate::common::{Pair, bytes, spin};
 use ucp::rdm::{Protocol, Sync};
 use ucp::wire::Features;
-use ucp::{Ep, Error, Match, RecvRequest, SendParams, Worker};
+use ucp::{Context, Ep, Error, Match, RecvRequest, SendParams, Worker};
 use ucs::config::Source;
 
 const NAME: [(&str, &str); 2] = [("UCX_TLS", "efa"), ("UCX_NET_DEVICES", "softefa0")];
 
-fn worker(keys: &[(&str, &str)]) -> Result<Worker, uct::api::OpenError> {
+fn context(keys: &[(&str, &str)]) -> Result<Context, uct::api::OpenError> {
     let source =
         NAME.iter().chain(keys).fold(Source::empty(), |source, (key, value)| source.with(key, value));
-    ucp::Context::configured(source).and_then(|context| context.worker())
+    Context::configured(source)
+}
+
+fn worker(keys: &[(&str, &str)]) -> Result<Worker, uct::api::OpenError> {
+    context(keys).and_then(|context| context.worker())
 }
 
 /// A sender, and a receiver in the mode that posts up to four receives.
-fn pair(sender: &[(&str, &str)], receiver: &[(&str, &str)]) -> Pair {
+fn pair(kind: &str, sender: &[(&str, &str)], receiver: &[(&str, &str)]) -> Pair {
     let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_EFA_BARE_RX_QUEUE_LEN", "4")];
     let receiver: Vec<_> = mode.iter().chain(receiver).copied().collect();
-    Pair::of(worker(sender).unwrap(), worker(&receiver).unwrap())
+    Pair::of_contexts(&context(sender).unwrap(), &context(&receiver).unwrap(), kind == "shared")
 }
 
 fn with_data(cq_data: u64) -> SendParams<'static> {
@@ -46,10 +50,9 @@ fn take(pair: &Pair, mut receives: Vec<RecvRequest<Vec<u8>>>, from: &Ep) -> Vec<
 }
 
 // [M5.10] [M5.12]
-#[test]
-fn messages_land_in_receives_directly() {
+fn messages_land_in_receives_directly(kind: &str) {
     let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_UNTAGGED_WAIT", "y")];
-    let pair = pair(&mode, &mode[1..]);
+    let pair = pair(kind, &mode, &mode[1..]);
     for (from, to, ep, back) in
         [(&pair.a, &pair.b, &pair.ab, &pair.ba), (&pair.b, &pair.a, &pair.ba, &pair.ab)]
     {
@@ -75,13 +78,12 @@ fn messages_land_in_receives_directly() {
 
 /// The first message precedes the handshake, and some peers never know of the mode.
 // [M5.13]
-#[test]
-fn packets_deliver_sender_and_data() {
+fn packets_deliver_sender_and_data(kind: &str) {
     let old = Features::USER_RECV_QP.bits().to_string();
     for (receiver, mode) in
         [(&[][..], "knows later"), (&[("UCX_WITHHOLD_FEATURES", &old[..])][..], "never knows")]
     {
-        let pair = pair(&[], receiver);
+        let pair = pair(kind, &[], receiver);
         let (mut sent, mut sends) = (Vec::new(), Vec::new());
         for n in 0..10u64 {
             let message = bytes(n, 1 + n as usize * 800);
@@ -115,8 +117,7 @@ fn packets_deliver_sender_and_data() {
     }
 }
 
-#[test]
-fn zero_copy_worker_sends_long_messages_and_rma() {
+fn zero_copy_worker_sends_long_messages_and_rma(kind: &str) {
     for keys in [
         &[("UCX_RNDV_THRESH", "0")][..],
         &[("UCX_MIN_READ", "0")],
@@ -124,7 +125,7 @@ fn zero_copy_worker_sends_long_messages_and_rma() {
         &[("UCX_MIN_RDMA_PUT", "inf"), ("UCX_MIN_RDMA_GET", "inf")],
         &[("UCX_MIN_READ_WRITE", "0"), ("UCX_MIN_RDMA_PUT", "inf")],
     ] {
-        let pair = pair(&[], keys);
+        let pair = pair(kind, &[], keys);
         let message = bytes(7, 50_000);
         let receive = pair.a.tag_recv(1, !0, vec![0; message.len()]);
         let send = pair.ba.tag_send_sync(1, message.clone());
@@ -156,10 +157,9 @@ fn receive_status(pair: &Pair, len: usize) -> ucp::rdm::RecvStatus {
 }
 
 // [M5.13] [M6.1]
-#[test]
-fn receipt_follows_the_receive() {
+fn receipt_follows_the_receive(kind: &str) {
     let old = Features::USER_RECV_QP.bits().to_string();
-    let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old)]);
+    let pair = pair(kind, &[], &[("UCX_WITHHOLD_FEATURES", &old)]);
     let send = pair.ab.send(b"sync".to_vec(), &SendParams { sync: Sync::Yes, ..SendParams::default() });
     pair.until(|| pair.b.stats().rare.passed_on == 1);
     pair.settle();
@@ -171,10 +171,9 @@ fn receipt_follows_the_receive() {
 }
 
 // [M5.13]
-#[test]
-fn unsupported_receives_are_rejected() {
+fn unsupported_receives_are_rejected(kind: &str) {
     let old = Features::USER_RECV_QP.bits().to_string();
-    let pair = pair(&[("UCX_RNDV_THRESH", "10k")], &[("UCX_WITHHOLD_FEATURES", &old)]);
+    let pair = pair(kind, &[("UCX_RNDV_THRESH", "10k")], &[("UCX_WITHHOLD_FEATURES", &old)]);
     pair.ab.msg_send(b"first".to_vec()).wait().0.unwrap();
     take(&pair, post(&pair.b, 1), &pair.ba);
     let long = pair.ab.msg_send(vec![1; 100_000]);
@@ -191,9 +190,8 @@ fn unsupported_receives_are_rejected() {
     assert!(pair.b.msg_recv(Vec::new()).wait().0.is_err(), "a receive of nothing has no memory");
 }
 
-#[test]
-fn short_receive_has_its_own_error() {
-    let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
+fn short_receive_has_its_own_error(kind: &str) {
+    let pair = pair(kind, &[("UCX_UNTAGGED_WAIT", "y")], &[]);
     for headerless in [true, false] {
         let short = pair.b.msg_recv(vec![0; 10]);
         match headerless {
@@ -236,10 +234,9 @@ fn zero_copy_worker_sends_to_itself() {
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
 }
 
-#[test]
-fn undelivered_messages_are_bounded() {
+fn undelivered_messages_are_bounded(kind: &str) {
     let old = Features::USER_RECV_QP.bits().to_string();
-    let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old), BOUNDS[0], BOUNDS[1]]);
+    let pair = pair(kind, &[], &[("UCX_WITHHOLD_FEATURES", &old), BOUNDS[0], BOUNDS[1]]);
     // A worker that may expect something does not sleep.
     let _mem = pair.b.mem_alloc(64, ucp::Access::all()).unwrap();
     pair.until(|| {
@@ -285,10 +282,9 @@ fn messages_to_self_wait_for_room() {
     assert_eq!((worker.diagnostics().unexpected_bytes(), worker.stats().rare.no_room), (0, 0));
 }
 
-#[test]
-fn closing_the_endpoint_to_self_affects_no_other() {
+fn closing_the_endpoint_to_self_affects_no_other(kind: &str) {
     let old = Features::USER_RECV_QP.bits().to_string();
-    let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old)]);
+    let pair = pair(kind, &[], &[("UCX_WITHHOLD_FEATURES", &old)]);
     let me = myself(&pair.b);
     let receives = post(&pair.b, 1);
     me.msg_send(b"to myself".to_vec()).wait().0.unwrap();
@@ -310,9 +306,8 @@ fn closing_the_endpoint_to_self_affects_no_other() {
     drop(receives);
 }
 
-#[test]
-fn worker_ends_with_posted_receives() {
-    let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
+fn worker_ends_with_posted_receives(kind: &str) {
+    let pair = pair(kind, &[("UCX_UNTAGGED_WAIT", "y")], &[]);
     let receives = post(&pair.b, 20);
     let send = pair.ab.msg_send(b"one of them".to_vec());
     pair.until(|| send.is_done());
@@ -332,4 +327,10 @@ fn unsupported_mode_is_rejected() {
     assert!(two.unwrap_err().to_string().contains("one NIC and no other transport, not 2"));
     let none = worker(&[("UCX_ZCOPY_RECV", "y"), ("UCX_TLS", "posix")]);
     assert!(none.unwrap_err().to_string().contains("no receives of the program's own memory"));
+}
+
+on! {
+    [messages_land_in_receives_directly packets_deliver_sender_and_data zero_copy_worker_sends_long_messages_and_rma receipt_follows_the_receive unsupported_receives_are_rejected short_receive_has_its_own_error undelivered_messages_are_bounded closing_the_endpoint_to_self_affects_no_other worker_ends_with_posted_receives]
+    plain: "plain",
+    shared: "shared",
 }

@@ -5,7 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::common::{bytes, context, spin};
+use crate::common::{bytes, context, is_shared, shared_worker, spin};
+use ucp::mt::{SharedWorker, ThreadMode};
 use ucp::rdm::RecvStatus;
 use ucp::select::{Kind, Sync};
 use ucp::{
@@ -21,14 +22,25 @@ struct Pair {
     b: Worker,
     ep: Ep,
     connector: Option<EpConnector>,
+    /// The shared workers around the two, if threads may share them.
+    _shared: Vec<SharedWorker>,
 }
 
 impl Pair {
     fn on(tls: &str) -> Pair {
-        let context = context(tls);
-        let (a, b) = (context.worker().unwrap(), context.worker().unwrap());
+        let (is_shared, tls) = is_shared(tls);
+        let (context, mut kept) = (context(tls), Vec::new());
+        let mut open = |mode| match is_shared {
+            false => context.worker().unwrap(),
+            true => {
+                let (plain, shared) = shared_worker(&context, mode);
+                kept.push(shared);
+                plain
+            }
+        };
+        let (a, b) = (open(ThreadMode::Multi), open(ThreadMode::Serialized));
         let (ep, connector) = a.connect_later(EpParams::default());
-        Pair { a, b, ep, connector: Some(connector) }
+        Pair { a, b, ep, connector: Some(connector), _shared: kept }
     }
 
     fn connect(&mut self) {
@@ -354,4 +366,5 @@ on! {
         endpoint_without_a_peer_can_be_asked
     ]
     own: "self", posix: "posix", kernel: "kernel", soft: "soft", several: "self,posix,efa",
+    shared_posix: "shared posix", shared_efa: "shared efa",
 }

@@ -105,14 +105,9 @@ fn wrong_names(page: &str, read: impl Fn(&str) -> Option<String>) -> (usize, Vec
             continue;
         };
         let Some(cell) = cells.get(at) else { continue };
-        let linked: Vec<&str> = match of_auth {
-            true => AUTH.to_vec(),
-            false => links(cell)
-                .iter()
-                .map(|(_, target)| *target)
-                .filter(|target| target.ends_with(".rs"))
-                .collect(),
-        };
+        let of_row =
+            links(cell).into_iter().map(|(_, target)| target).filter(|target| target.ends_with(".rs"));
+        let linked: Vec<&str> = of_row.chain(AUTH.into_iter().filter(|_| of_auth)).collect();
         if !linked.is_empty() {
             files = linked.iter().map(|file| (*file).to_owned()).collect();
         }

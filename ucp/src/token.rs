@@ -55,16 +55,41 @@ impl CompletionToken {
     }
 }
 
+/// A stream from a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct StreamId {
+    pub(crate) peer: PeerId,
+    /// Number of the connection at this worker; 0: the stream of endpoints that were made of an address.
+    pub(crate) connection: u32,
+}
+
+impl StreamId {
+    /// The stream of a message; `None`: its tag is no number of a connection. // HOT
+    #[inline(always)]
+    pub(crate) fn of_message(peer: PeerId, tag: u64) -> Option<StreamId> {
+        u32::try_from(tag).ok().map(|connection| StreamId { peer, connection })
+    }
+
+    /// Tag of the stream's messages.
+    pub(crate) fn tag(self) -> u64 {
+        u64::from(self.connection)
+    }
+}
+
 /// User data of an operation of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UserToken {
     /// The request of the program with this address, which is even.
     Request(usize),
-    /// The receive of the next message of a peer's stream.
-    Stream(PeerId),
+    /// The receive of the next message of a stream.
+    Stream(StreamId),
 }
 
 const STREAM: u64 = 1;
+/// Numbers of connections are less than this.
+pub(crate) const CONNECTIONS: u32 = 1 << 28;
+/// Position of the peer of a stream; the connection lies below.
+const PEER_SHIFT: u32 = 29;
 
 impl UserToken {
     /// The word that the engine carries.
@@ -72,7 +97,9 @@ impl UserToken {
     pub(crate) fn pack(self) -> u64 {
         match self {
             UserToken::Request(address) => address as u64,
-            UserToken::Stream(peer) => STREAM | u64::from(peer.0) << 1,
+            UserToken::Stream(StreamId { peer, connection }) => {
+                STREAM | u64::from(connection) << 1 | u64::from(peer.0) << PEER_SHIFT
+            }
         }
     }
 
@@ -81,7 +108,10 @@ impl UserToken {
     pub(crate) fn unpack(word: u64) -> UserToken {
         match word & STREAM {
             0 => UserToken::Request(word as usize),
-            _ => UserToken::Stream(PeerId((word >> 1) as u32)),
+            _ => UserToken::Stream(StreamId {
+                peer: PeerId((word >> PEER_SHIFT) as u32),
+                connection: (word >> 1) as u32 & (CONNECTIONS - 1),
+            }),
         }
     }
 }
@@ -112,7 +142,8 @@ mod tests {
     #[test]
     fn user_tokens_round_trip() {
         for n in [0, 1, 0x8000_0000, u32::MAX] {
-            for token in [UserToken::Request(n as usize * 16), UserToken::Stream(PeerId(n))] {
+            let stream = StreamId { peer: PeerId(n), connection: n % CONNECTIONS };
+            for token in [UserToken::Request(n as usize * 16), UserToken::Stream(stream)] {
                 assert_eq!(UserToken::unpack(token.pack()), token);
             }
         }

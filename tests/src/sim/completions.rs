@@ -259,13 +259,14 @@ impl Job {
     fn reap_flushes(&mut self, n: usize) -> Result<(), Failed> {
         let mut at = 0;
         while at < self.workers[n].flushes.len() {
-            if !self.workers[n].flushes[at].request.is_done() {
+            if !self.workers[n].flushes[at].is_done() {
                 at += 1;
                 continue;
             }
-            let Flushing { of, limited, cancelled, implicit_gets, cells, request } =
+            let Flushing { of, limited, cancelled, implicit_gets, cells, end, .. } =
                 self.workers[n].flushes.remove(at);
-            match request.wait() {
+            let Some(end) = end else { return Err(self.fail("a done flush is not done")) };
+            match end {
                 Ok(()) if !cancelled => self.check_flush_covered(n, &implicit_gets, &cells)?,
                 Err(Error::Cancelled) if cancelled => self.workers[n].rma.keep_implicit_gets(implicit_gets),
                 Err(Error::TimedOut(_)) if limited => {

@@ -284,7 +284,8 @@ impl Model {
             }
             // Claimed by a probe, and not complete.
             RecvRecord { end: RecvState::Got { msg, at: StepNo::MAX }, .. }
-                if self.lost_senders.iter().any(|(lost, _)| *lost == self.msgs[*msg].sender) =>
+                if self.lost_senders.iter().any(|(lost, _)| *lost == self.msgs[*msg].sender)
+                    || self.msgs[*msg].cancelled =>
             {
                 self.msgs[*msg].state = MsgState::Withdrawn;
                 self.recs[rec].end = RecvState::PeerFailed;

@@ -7,6 +7,7 @@
 
 use super::Failed;
 use super::job::Job;
+use super::sim_worker::Flushing;
 use std::collections::BTreeSet;
 use ucp::rdm::io::{PeerError, PeerId};
 use ucp::rdm::trace::TraceEvent;
@@ -44,9 +45,10 @@ impl Job {
     /// Whether an error of an operation of `n` is explained by a lost peer.
     pub(super) fn is_peer_failure(&self, n: usize, error: Error) -> bool {
         match error {
-            Error::PeerGone(peer) | Error::Unreachable(peer) | Error::Aborted(peer, _) => {
-                self.worker_of_peer(n, peer).is_some_and(|who| self.is_lost(n, who))
-            }
+            Error::PeerGone(peer)
+            | Error::Reset(peer)
+            | Error::Unreachable(peer)
+            | Error::Aborted(peer, _) => self.worker_of_peer(n, peer).is_some_and(|who| self.is_lost(n, who)),
             Error::Device(Some(peer), _) => self
                 .worker_of_peer(n, peer)
                 .is_some_and(|who| self.has_lost_nic(n, who) || self.is_lost(n, who)),
@@ -124,6 +126,7 @@ impl Job {
 
     /// Records the peers that worker `n` has lost. Called before ends are checked.
     pub(super) fn take_peer_failures(&mut self, n: usize) -> Result<(), Failed> {
+        self.take_closes_out_of_time(n);
         while let Some(event) = self.workers[n].worker.take_trace_event() {
             let (peer, fault, lost) = match event {
                 TraceEvent::PeerFailed(peer, fault) => (peer, fault, true),
@@ -151,6 +154,35 @@ impl Job {
             self.disconnect(n, who);
         }
         Ok(())
+    }
+
+    /// Records the peers whose endpoint was closed with a limit, which is over. Where another endpoint to the
+    /// peer is being closed, only this one's operations have ended.
+    fn take_closes_out_of_time(&mut self, n: usize) {
+        let ended = |flush: &mut Flushing| {
+            let is_over =
+                flush.closes && flush.is_done() && matches!(flush.end, Some(Err(Error::TimedOut(_))));
+            flush.of.filter(|_| is_over)
+        };
+        let lost: Vec<usize> = self.workers[n].flushes.iter_mut().filter_map(ended).collect();
+        for to in lost {
+            if !self.is_lost(n, to) {
+                self.disconnect(n, to);
+            }
+        }
+    }
+
+    /// Whether an endpoint of `n` to `to` is being closed with a limit. What it streams may be given up, and
+    /// then what a later endpoint streams follows.
+    pub(super) fn is_closing_early(&self, n: usize, to: usize) -> bool {
+        self.workers[n].flushes.iter().any(|flush| flush.closes && flush.limited && flush.of == Some(to))
+    }
+
+    /// Cancels the closes of endpoints of `n` to `to`: they would count as endpoints to the peer.
+    fn cancel_closes(&mut self, n: usize, to: usize) {
+        for flush in self.workers[n].flushes.iter_mut().filter(|flush| flush.closes && flush.of == Some(to)) {
+            flush.cancelled |= flush.request.as_ref().is_some_and(|request| request.cancel());
+        }
     }
 
     /// Records that `n` cannot tell whether its writes to `to` over a failed NIC arrived.
@@ -244,7 +276,12 @@ impl Job {
             return Err(self.fail(format!("worker {n}: a close by force to {to} takes time")));
         }
         self.outcome.force_closed += 1;
-        self.take_peer_failures(n)
+        self.take_peer_failures(n)?;
+        // Where another endpoint to the peer is being closed, only this one's operations have ended.
+        if !self.is_lost(n, to) {
+            self.disconnect(n, to);
+        }
+        Ok(())
     }
 
     /// Closes the other ends of forced closes; answers whether there were any. A side that still waits for
@@ -261,8 +298,13 @@ impl Job {
                     continue;
                 }
                 let is_first = self.workers[n].force_closed.insert(other);
-                let waits = || self.workers[n].waits_for(other) || self.draws_from(other, n);
+                let waits = || {
+                    self.workers[n].waits_for(other)
+                        || self.draws_from(other, n)
+                        || self.streams_in_vain(n, other)
+                };
                 if is_first || !self.drains_streams && waits() && again.insert((n, other)) {
+                    self.cancel_closes(n, other);
                     self.close_by_force(n, other)?;
                     any = true;
                 }

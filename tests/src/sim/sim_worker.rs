@@ -14,7 +14,7 @@ use ucp::mt::SharedWorker;
 use ucp::rdm::io::PeerId;
 use ucp::select::{Protocol, Thresholds};
 use ucp::wire::Features;
-use ucp::{Address, Context, Ep, FlushRequest, Message, Worker};
+use ucp::{Address, Context, Ep, Error, FlushRequest, Message, Worker};
 use ucs::config::Source;
 use uct::api::OpenError;
 use uct::efa::dev::Channel;
@@ -39,7 +39,21 @@ pub struct Flushing {
     pub implicit_gets: Vec<ImplicitGet>,
     /// Writes that it covers, by target and cell.
     pub cells: Vec<(usize, usize)>,
-    pub request: FlushRequest,
+    /// Whether the endpoint is closed with it, and its operations end when the time is over.
+    pub closes: bool,
+    /// `None`: it has ended, with `end`.
+    pub request: Option<FlushRequest>,
+    pub end: Option<Result<(), Error>>,
+}
+
+impl Flushing {
+    /// Whether it has ended.
+    pub(super) fn is_done(&mut self) -> bool {
+        if let Some(request) = self.request.take_if(|request| request.is_done()) {
+            self.end = Some(request.wait());
+        }
+        self.end.is_some()
+    }
 }
 
 /// Memory regions that a worker needs for itself: its interface's buffers and its memory.

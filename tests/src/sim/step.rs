@@ -405,7 +405,16 @@ impl Job {
             _ if limited => (None, sim_worker.worker.flush_within(limit)),
             _ => (None, Worker::flush(&sim_worker.worker)),
         };
-        sim_worker.flushes.push(Flushing { of, limited, cancelled: false, implicit_gets, cells, request });
+        sim_worker.flushes.push(Flushing {
+            of,
+            limited,
+            cancelled: false,
+            implicit_gets,
+            cells,
+            closes: false,
+            request: Some(request),
+            end: None,
+        });
         self.trace.record(&[7, n as u64, to as u64], format_args!("{}: {n} flushes ({of:?})", self.step));
         Ok(())
     }
@@ -443,7 +452,9 @@ impl Job {
                     cancelled: false,
                     implicit_gets,
                     cells,
-                    request,
+                    closes: true,
+                    request: Some(request),
+                    end: None,
                 });
             }
             false => sim_worker.rma.keep_implicit_gets(implicit_gets),
@@ -471,7 +482,7 @@ impl Job {
     /// Cancels the latest flush or close; what it waited for goes on.
     fn cancel_flush(&mut self, n: usize) -> Result<(), Failed> {
         let Some(last) = self.workers[n].flushes.last_mut() else { return Ok(()) };
-        last.cancelled |= last.request.cancel();
+        last.cancelled |= last.request.as_ref().is_some_and(|request| request.cancel());
         let granted = u64::from(last.cancelled);
         self.outcome.flush_cancelled += granted;
         self.trace.record(

@@ -94,7 +94,8 @@ impl Job {
         let bytes = self.bytes_of((n, to))[at..at + len].to_vec();
         let refuses = self.workers[to].withholds_classes();
         let (form, lens) = self.send_form(len);
-        let (switched_nic, lost) = (!self.uses_first_nics(n, to), self.is_lost(n, to));
+        let (switched_nic, lost) =
+            (!self.uses_first_nics(n, to), self.is_lost(n, to) || self.is_closing_early(n, to));
         let Some(ep) = &self.workers[n].eps[to] else { return Err(self.fail("just connected")) };
         let peer = ep.peer();
         let form = SendOp::stream(ep, form, bytes, &lens);
@@ -149,6 +150,11 @@ impl Job {
     /// Whether a receive of `n` waits for bytes of the stream from `from`.
     pub(super) fn draws_from(&self, from: usize, n: usize) -> bool {
         self.streams.get(&(from, n)).is_some_and(|stream| stream.receiving.is_some())
+    }
+
+    /// Whether something that `n` streams to `to` is not received any more.
+    pub(super) fn streams_in_vain(&self, n: usize, to: usize) -> bool {
+        self.streams.get(&(n, to)).is_some_and(|stream| stream.ended && !stream.sending.is_empty())
     }
 
     /// Notes that worker `n` closes its endpoint to `from`.

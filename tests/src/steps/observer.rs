@@ -192,7 +192,7 @@ impl After {
         match end {
             Some(Ok(())) => Notification::Success,
             Some(Err(Error::PeerGone(p) | Error::Unreachable(p))) if p == peer => Notification::PeerGone,
-            Some(Err(Error::Aborted(p, _) | Error::RemoteAccess(p)))
+            Some(Err(Error::Aborted(p, _) | Error::Reset(p) | Error::RemoteAccess(p)))
                 if p == peer && how != Ending::Killed =>
             {
                 Notification::Aborted
@@ -225,7 +225,7 @@ impl After {
         for (what, end) in ends {
             let named = match end {
                 Err(Error::PeerGone(p) | Error::Unreachable(p)) => p == peer,
-                Err(Error::Aborted(p, _)) => p == peer && how == Ending::Closed(Closing::Force),
+                Err(Error::Reset(p)) => p == peer && how == Ending::Closed(Closing::Force),
                 _ => false,
             };
             assert!(named, "a {what} to the dead ended {end:?}");

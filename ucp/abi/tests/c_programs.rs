@@ -111,6 +111,11 @@ fn active_messages_streams_and_connections() {
 }
 
 #[test]
+fn closes_of_one_of_two_connections() {
+    run("closes.c", &["posix", "efa", "self,posix,cma,efa"]);
+}
+
+#[test]
 fn other_forms_of_operations() {
     run("rest.c", &["posix", "efa"]);
 }
@@ -191,10 +196,11 @@ fn copies_in_one_process_do_not_clash() {
 }
 
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "tagged.c",
     "one_sided.c",
     "messages.c",
+    "closes.c",
     "rest.c",
     "pitfalls.c",
     "bad_input.c",

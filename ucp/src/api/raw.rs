@@ -10,7 +10,7 @@ use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, RequestId};
 use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
-use crate::api::ep::deferred::abort_ep_ops;
+use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::ep::handle::Ep;
 use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::handle::Worker;

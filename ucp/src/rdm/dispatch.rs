@@ -13,8 +13,8 @@ use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind};
 use crate::rdm::protocols::{
-    atomic, close, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
-    write_read, zcopy_recv,
+    atomic, close, eager, handshake, longcts, longread, medium, note, peer_error, read, read_nack, receipt,
+    write, write_read, zcopy_recv,
 };
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::DropReason;
@@ -128,9 +128,14 @@ fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
             true => close::on_recv(&mut e.peers, a),
             false => drop_and_tell(&mut e.peers, w, a),
         },
+        HandlerKind::Note if note::is_note(a.packet) => match e.peers.table[a.peer].state.is_up() {
+            true => note::on_recv(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a),
+            false => drop_and_tell(&mut e.peers, w, a),
+        },
         // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
         HandlerKind::Eager
         | HandlerKind::Close
+        | HandlerKind::Note
         | HandlerKind::Medium
         | HandlerKind::LongCts
         | HandlerKind::LongRead
@@ -139,7 +144,7 @@ fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
             zcopy_recv::on_packet(e, w, a)
         }
         // Whole messages of a failed peer are received; others would never end.
-        HandlerKind::Eager | HandlerKind::Close => {
+        HandlerKind::Eager | HandlerKind::Close | HandlerKind::Note => {
             eager::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a)
         }
         HandlerKind::Medium if !e.peers.table[a.peer].state.is_drained() => {

@@ -4,15 +4,16 @@
 
 use crate::rdm::protocol::{HandlerKind, PacketHandler};
 use crate::rdm::protocols::{
-    atomic, close, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
-    write_read,
+    atomic, close, eager, handshake, longcts, longread, medium, note, peer_error, read, read_nack, receipt,
+    write, write_read,
 };
 use crate::wire::PktType;
 
 // [M3.13] Those of the baseline ask for no feature.
-const PROTOCOLS: [&[PacketHandler]; 13] = [
+const PROTOCOLS: [&[PacketHandler]; 14] = [
     &eager::HANDLERS,
     &close::HANDLERS,
+    &note::HANDLERS,
     &medium::HANDLERS,
     &longcts::HANDLERS,
     &longread::HANDLERS,

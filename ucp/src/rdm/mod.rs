@@ -95,18 +95,23 @@ pub use op::{
 pub use peers::Peers;
 pub use peers::conversation::Conversation;
 pub use peers::counters::served;
+pub use peers::end_some::{EndedSend, end_some};
 pub use peers::peer::FailedLane;
 pub use peers::strangers::{has_strangers, mark_connected, reap_strangers};
 pub use peers::wires::Wires;
+pub use peers::workers::is_same_worker;
 pub use pending::Pending;
 pub use protocol::{Kind, Protocol, Sync};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
-pub use protocols::peer_error::{ABORTED, tell_lost_peers};
+pub use protocols::note::{Note, send_note};
+pub use protocols::peer_error::tell_lost_peers;
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;
 pub use recv::receives::Receives;
+use recv::streams::break_streams;
+pub use recv::streams::{ConnectionStreams, WORKER_STREAM, stream_error};
 pub use rma::mem::{Access, MemKey, Region};
 pub use rma::mem_table::MemTable;
 pub use rma::own_memory::{OwnAtomic, OwnMemory};
@@ -428,7 +433,8 @@ impl Peers {
     #[cold]
     pub(in crate::rdm) fn drop_of_failed(&mut self, a: &Arrival<'_>) -> Next {
         if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
-            self.table[a.peer].state.insert(PeerFlags::STREAM_BROKEN);
+            let tag = if let wire::Packet::Rtm(rtm) = a.packet { rtm.tag } else { None };
+            break_streams(self, a.peer, tag);
         }
         self.drop_packet(a, DropReason::PeerFailed)
     }

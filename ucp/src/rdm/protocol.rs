@@ -7,6 +7,9 @@ use crate::rdm::io::NotPosted;
 use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
+use crate::wire::rta::RtaKind;
+use crate::wire::rtm::RtmBody;
+use crate::wire::rtw::RtwBody;
 use crate::wire::{MsgClass, Packet, PktType};
 
 /// Kind of a message: only receives of the same kind match it.
@@ -181,6 +184,8 @@ pub(in crate::rdm) enum HandlerKind {
     Eager,
     /// DC_EAGER_MSGRTM: a close, or as `Eager`.
     Close,
+    /// DC_EAGER_TAGRTM: a note, or as `Eager`.
+    Note,
     Medium,
     LongCts,
     LongRead,
@@ -253,5 +258,28 @@ impl From<NotPosted> for SendProgress {
             NotPosted::Full => SendProgress::Full,
             NotPosted::Peer(fault) => SendProgress::PeerFailed(fault),
         }
+    }
+}
+
+/// Returns the requester's id of a request, if it would accept a PEER_ERROR by it.
+pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
+    match packet {
+        Packet::Rtm(rtm) => match rtm.body {
+            RtmBody::LongCts { send_id, .. }
+            | RtmBody::LongRead { send_id, .. }
+            | RtmBody::RuntRead { send_id, .. } => Some(send_id),
+            RtmBody::Eager | RtmBody::Medium { .. } => rtm.receipt,
+        },
+        Packet::Rtw(rtw) => match rtw.body {
+            RtwBody::Eager => rtw.receipt,
+            RtwBody::LongCts { send_id, .. } | RtwBody::LongRead { send_id, .. } => Some(send_id),
+        },
+        Packet::Rtr(rtr) => Some(rtr.recv_id),
+        Packet::Rta(rta, _) => match rta.kind {
+            RtaKind::Write => None,
+            RtaKind::DcWrite { send_id } => Some(send_id),
+            RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => Some(recv_id),
+        },
+        _ => None,
     }
 }

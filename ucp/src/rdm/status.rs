@@ -234,6 +234,9 @@ pub struct RecvStatus {
     pub cq_data: Option<u64>,
 }
 
+/// libfabric's code for an aborted operation, in a PEER_ERROR.
+pub const ABORTED: u32 = 4127;
+
 #[cfg(test)]
 mod tests {
     use super::*;

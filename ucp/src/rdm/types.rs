@@ -269,6 +269,13 @@ pub enum EngineEvent {
         /// The error.
         fault: PeerError,
     },
+    /// A peer has closed its endpoint of a connection by force; others between the two workers go on.
+    ConnectionClosed {
+        /// The peer.
+        peer: PeerId,
+        /// Our number of the connection, as the peer says.
+        connection: u32,
+    },
     /// Packets of senders unknown so far are dropped, since as many strangers as may be have not answered.
     StrangersRefused {
         /// The limit.

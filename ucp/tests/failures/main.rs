@@ -8,4 +8,5 @@ mod common;
 mod deaths;
 mod ends;
 mod faults;
+mod one_of_several;
 mod qpn_reuse;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{bytes, context, runs_in_own_process, spin};
 use ucp::{
-    AmProto, ConnRequest, ConnectError, ConnectFailure, ConnectParams, Context, Ep, EpParams, Error,
-    ErrorMode, Listener, Source, TAG_MASK_FULL, WaitStatus, Worker,
+    AmProto, CloseMode, ConnRequest, ConnectError, ConnectFailure, ConnectParams, Context, Ep, EpParams,
+    Error, ErrorMode, Listener, Source, TAG_MASK_FULL, WaitStatus, Worker,
 };
 
 type Requests = Rc<RefCell<Vec<ConnRequest>>>;
@@ -116,6 +116,96 @@ fn connections_keep_their_messages(tls: &str, to_itself: bool) {
     }
     client.clear_am_handler(2);
     server.clear_am_handler(1);
+}
+
+/// Both ends of a new connection.
+fn ends_to(client: &Worker, server: &Worker, listener: &Listener, requests: &Requests) -> (Ep, Ep) {
+    let ep = connect(client, listener.local_addr());
+    spin(&[client, server], &mut || !requests.borrow().is_empty());
+    let request = requests.borrow_mut().pop().unwrap();
+    (ep, server.accept(request, EpParams::default()).unwrap())
+}
+
+/// Streams of two connections between two workers, or of a worker to itself: each end reads what the other
+/// end of its connection has sent, also before there was a peer. The close of one ends its receives only.
+fn streams_of_two_connections(tls: &str, to_itself: bool) {
+    let context = context(tls);
+    let server = context.worker().unwrap();
+    let client = if to_itself { server.clone() } else { context.worker().unwrap() };
+    let (listener, requests) = listen_at(&server, v4());
+    let mut ends = Vec::new();
+    let text = |from: u8, at: usize, len: usize| vec![from + at as u8; len];
+    for at in 0..2 {
+        let ep = connect(&client, listener.local_addr());
+        ep.stream_send(text(b'a', at, 5)).detach();
+        ep.am_send(1, &[], Vec::new()).detach();
+        spin(&[&client, &server], &mut || !requests.borrow().is_empty());
+        let request = requests.borrow_mut().pop().unwrap();
+        ends.push((ep, server.accept(request, EpParams::default()).unwrap()));
+    }
+    let numbers = Rc::new(RefCell::new(Vec::new()));
+    let log = numbers.clone();
+    server.set_am_handler(1, move |message| log.borrow_mut().push(message.connection()));
+    for (at, (ep, back)) in ends.iter().enumerate() {
+        for len in [3, 100_000] {
+            ep.stream_send(text(b'a', at, len)).detach();
+            back.stream_send(text(b'x', at, len)).detach();
+        }
+    }
+    for (at, (ep, back)) in ends.iter().enumerate().rev() {
+        let there = back.stream_recv_full(vec![0; 100_008]);
+        let here = ep.stream_recv_full(vec![0; 100_003]);
+        spin(&[&client, &server], &mut || there.is_done() && here.is_done());
+        assert!(there.wait().1 == text(b'a', at, 100_008) && here.wait().1 == text(b'x', at, 100_003));
+    }
+    spin(&[&client, &server], &mut || numbers.borrow().len() == 2);
+    assert_eq!(
+        *numbers.borrow(),
+        [number_of(&ends[0].1), number_of(&ends[1].1)],
+        "sent before there was a peer"
+    );
+    let ends_of_first = ends.remove(0);
+    let (ep, back) = &ends[0];
+    let ended = ends_of_first.1.stream_recv(vec![0; 8]);
+    let stays = back.stream_recv_full(vec![0; 8]);
+    // What nobody reads is dropped with its end.
+    ends_of_first.1.stream_send(b"unread".to_vec()).detach();
+    ep.stream_send(b"half".to_vec()).detach();
+    let closing = ends_of_first.1.close(CloseMode::Flush(Duration::from_secs(10)));
+    spin(&[&client, &server], &mut || ended.is_done() && closing.is_done());
+    assert_eq!(ended.wait().0, Err(Error::Cancelled));
+    ends_of_first.0.stream_send(b"to nobody".to_vec()).detach();
+    ep.stream_send(b"done".to_vec()).detach();
+    spin(&[&client, &server], &mut || stays.is_done());
+    assert_eq!(stays.wait().1, b"halfdone");
+    assert!(!back.has_stream_data() && !ep.has_stream_data());
+    drop(ends_of_first.0);
+    // After a close by force the other end gets what has come, and then the error.
+    let sent = ep.stream_send(b"last".to_vec());
+    spin(&[&client, &server], &mut || sent.is_done() && back.has_stream_data());
+    let all = back.stream_recv(vec![0; 8]);
+    let none = back.stream_recv(vec![0; 8]);
+    let (other, _) = ends_to(&client, &server, &listener, &requests);
+    let (ep, back) = ends.remove(0);
+    drop(ep.close(CloseMode::Force));
+    spin(&[&client, &server], &mut || all.is_done() && none.is_done());
+    assert_eq!(all.wait().0.map(|status| status.len), Ok(4));
+    assert!(matches!(none.wait().0, Err(Error::Reset(_))));
+    exchange((&client, &other), &server);
+    drop(back);
+    assert_eq!(
+        (client.diagnostics().snapshot().unexpected, server.diagnostics().snapshot().unexpected),
+        (0, 0)
+    );
+    server.clear_am_handler(1);
+}
+
+fn streams_of_two_connections_between_two_workers(tls: &str) {
+    streams_of_two_connections(tls, false);
+}
+
+fn streams_of_two_connections_of_a_worker_to_itself(tls: &str) {
+    streams_of_two_connections(tls, true);
 }
 
 /// One listener, a worker of another thread that accepts, and clients of several threads.
@@ -493,6 +583,7 @@ fn two_connections_of_a_worker_to_itself(tls: &str) {
 
 on! {
     [client_and_server_exchange_messages other_workers_accept failures_are_told_apart
-     two_connections_between_two_workers two_connections_of_a_worker_to_itself]
+     two_connections_between_two_workers two_connections_of_a_worker_to_itself
+     streams_of_two_connections_between_two_workers streams_of_two_connections_of_a_worker_to_itself]
     posix: "posix", soft: "soft", several: "self,posix,cma,efa",
 }

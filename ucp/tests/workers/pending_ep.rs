@@ -95,6 +95,22 @@ fn tagged(tag: u64) -> SendParams<'static> {
     SendParams { tag: Some(tag), ..SendParams::default() }
 }
 
+/// A receive from the stream waits for its peer, whose bytes have come before.
+fn stream_bytes_come_before_their_peer_is_known(tls: &str) {
+    let mut pair = Pair::on(tls);
+    let back = pair.b.connect(&pair.a.address(), EpParams::default()).unwrap();
+    back.stream_send(b"early".to_vec()).detach();
+    let flush = back.flush();
+    pair.until(|| flush.is_done());
+    let first = pair.ep.stream_recv_full(Vec::with_capacity(3));
+    let rest = pair.ep.stream_recv_full(Vec::with_capacity(4));
+    pair.connector.take().unwrap().connect(&pair.b.address()).unwrap();
+    back.stream_send(b"rest".to_vec()).detach();
+    pair.until(|| first.is_done() && rest.is_done());
+    assert_eq!((first.wait().1, rest.wait().1), (b"ear".to_vec(), b"lyre".to_vec()));
+    assert_eq!(pair.a.diagnostics().requests(), 0);
+}
+
 fn active_messages_and_streams_wait(tls: &str) {
     let mut pair = Pair::on(tls);
     let kept = Rc::new(RefCell::new(Vec::new()));
@@ -360,7 +376,8 @@ fn endpoint_without_a_peer_can_be_asked(tls: &str) {
 
 on! {
     [
-        messages_wait_and_keep_their_order active_messages_and_streams_wait one_sided_operations_wait
+        messages_wait_and_keep_their_order active_messages_and_streams_wait
+        stream_bytes_come_before_their_peer_is_known one_sided_operations_wait
         each_operation_ends_when_the_peer_never_comes cancelled_operations_do_not_start
         closing_ends_within_its_time raw_callbacks_are_called_once unreachable_peer_is_told
         endpoint_without_a_peer_can_be_asked

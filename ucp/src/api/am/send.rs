@@ -28,6 +28,13 @@ pub(crate) const EAGER_MAX: usize = 64 << 10;
 /// Length of the `Rts` behind the header, bytes: data length and number, each u64.
 pub(crate) const RTS_LEN: usize = 16;
 
+/// Number of the data that an RTS announces.
+pub(crate) fn rts_number(header_and_rts: &SendBuf) -> u64 {
+    let mut number = [0; 8];
+    header_and_rts.copy_to(header_and_rts.len().saturating_sub(8), &mut number);
+    u64::from_le_bytes(number)
+}
+
 /// Protocol of an active message's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

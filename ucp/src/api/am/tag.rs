@@ -9,6 +9,8 @@
 //! | 62 | longer than a posted buffer |
 //! | 63 | rendezvous |
 
+use crate::token::CONNECTIONS;
+
 /// Longest eager message that fits a posted buffer, bytes.
 pub(crate) const POSTED_LEN: usize = 8 << 10;
 
@@ -26,9 +28,6 @@ pub(crate) struct AmTag {
     /// ([`SocketAddrs::connection`](crate::SocketAddrs::connection)).
     pub connection: u32,
 }
-
-/// Numbers of connections are less than this.
-pub(crate) const CONNECTIONS: u32 = 1 << 28;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AmKind {
@@ -48,10 +47,16 @@ impl AmTag {
         let reply = if self.reply { AmTag::REPLY } else { 0 };
         u64::from(self.id)
             | u64::from(self.header_len) << 16
-            | u64::from(self.connection) << 32
+            | AmTag::connection_bits(self.connection)
             | exceeds
             | kind
             | reply
+    }
+
+    /// The number of a connection in its place.
+    #[inline(always)]
+    pub const fn connection_bits(connection: u32) -> u64 {
+        (connection as u64) << 32
     }
 
     pub fn decode(tag: u64) -> AmTag {

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use crate::api::am::tag::CONNECTIONS;
 use crate::api::core::ep_state::EpState;
 use crate::api::ep::connect::make_pending_ep;
 use crate::api::ep::handle::{Ep, EpParams};
+use crate::api::stream::ops::open_stream;
 use crate::api::worker::handle::Worker;
 use crate::cm::{ConnectFailure, Lifetime, MAX_BODY, start_connect};
 use crate::lane::ConnectError;
+use crate::token::CONNECTIONS;
 
 /// Parameters of [`Worker::connect_to`].
 #[derive(Default)]
@@ -64,7 +65,10 @@ impl Worker {
 /// room for them.
 pub(crate) fn packed_address(worker: &Worker, ep: &Rc<EpState>) -> Result<Vec<u8>, ConnectError> {
     let mut address = worker.address().pack();
-    let number = worker.core().cm.number(ep);
+    let mut core = worker.core();
+    let number = core.cm.number(ep);
+    open_stream(&mut core, ep);
+    drop(core);
     address.extend_from_slice(&number.to_le_bytes());
     if address.len() > MAX_BODY {
         return Err(ConnectError::AddressTooLong { len: address.len(), max: MAX_BODY });

@@ -6,9 +6,9 @@ use std::rc::{Rc, Weak};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-use crate::api::am::tag::CONNECTIONS;
 use crate::api::core::ep_state::EpState;
 use crate::cm::{CmConfig, ConnRequest, Exchanges};
+use crate::token::CONNECTIONS;
 use ucs::sys::Epoll;
 use ucs::time::Nanos;
 

@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 
@@ -13,6 +14,7 @@ use crate::lane::{self, LaneIdx, RmaOnlyEp, RmaOnlyLane};
 use crate::rdm::MAX_RAILS;
 use crate::rdm::io::{LaneId, PeerId};
 use crate::select::{CqData, Kind, Sync};
+use crate::token::StreamId;
 
 pub(crate) const MAX_LANES: usize = 4;
 
@@ -34,6 +36,12 @@ pub enum ErrorMode {
 pub(crate) const NO_PEER: PeerId = PeerId(u32::MAX);
 
 static NO_RAILS: Rails = Rails::new_const();
+
+/// A number that no living endpoint of the process has, of 2^32.
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The connection of an endpoint to its peer.
 pub(crate) struct EpLink {
@@ -76,6 +84,10 @@ pub(crate) struct EpState {
     link: OnceCell<EpLink>,
     pub(crate) errors: RefCell<ErrorMode>,
     sockets: OnceCell<Box<(SocketAddr, SocketAddr)>>,
+    /// Number of the endpoint, for its operations.
+    number: u32,
+    /// The peer that has closed the connection by force before this end had its peer.
+    closed_by: Cell<Option<PeerId>>,
     /// Number of the connection at this worker, and at the peer; 0: the endpoint was made of an address.
     connection: Cell<u32>,
     peer_connection: Cell<u32>,
@@ -95,6 +107,8 @@ impl EpState {
             link: OnceCell::new(),
             errors: RefCell::new(errors),
             sockets: OnceCell::new(),
+            number: next_number(),
+            closed_by: Cell::new(None),
             connection: Cell::new(0),
             peer_connection: Cell::new(0),
         }
@@ -226,6 +240,22 @@ impl EpState {
         self.sockets.get().map(|both| **both)
     }
 
+    /// Number of the endpoint, which its operations have.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Notes that a peer has closed the connection, of which this end does not know the peer yet.
+    pub(crate) fn note_closed_by(&self, peer: PeerId) {
+        self.closed_by.set(self.closed_by.get().or(Some(peer)));
+    }
+
+    /// Whether this peer has closed the connection before this end knew its peer.
+    pub(crate) fn was_closed_by(&self, peer: PeerId) -> bool {
+        self.closed_by.get() == Some(peer)
+    }
+
     /// Number of the connection at this worker; 0: none.
     pub(crate) fn connection(&self) -> u32 {
         self.connection.get()
@@ -243,6 +273,12 @@ impl EpState {
 
     pub(crate) fn set_peer_connection(&self, number: u32) {
         self.peer_connection.set(number);
+    }
+
+    /// The stream that the endpoint receives from. The peer numbers its messages if it knows connections.
+    pub(crate) fn stream(&self) -> StreamId {
+        let connection = if self.peer_connection() == 0 { 0 } else { self.connection() };
+        StreamId { peer: self.peer(), connection }
     }
 
     /// Removes the failure callback, whose drop is user code.

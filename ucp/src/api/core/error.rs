@@ -1,7 +1,7 @@
 //! Errors of operations. [`Error`] is small and `Copy`; [`Error::status`] maps it to the C API.
 
 use super::requests::MAX_OPERATIONS;
-use crate::rdm::{ABORTED, LocalError};
+use crate::rdm::LocalError;
 use ucs::sync::LockError;
 use ucs::{Blame, StaticText, Status};
 
@@ -79,6 +79,9 @@ pub enum Error {
     /// The process or queue pair of this peer ([`Ep::peer`](crate::Ep::peer)) is gone.
     #[error("peer {} is gone", .0.0)]
     PeerGone(PeerId),
+    /// This peer has closed its end of the connection by force.
+    #[error("peer {} has closed the connection", .0.0)]
+    Reset(PeerId),
     /// The memory shared with this peer was overwritten by a process that it does not belong to.
     #[error("memory shared with peer {} is corrupt", .0.0)]
     Corrupt(PeerId),
@@ -155,6 +158,7 @@ impl Error {
             | Datatype(_) => Blame::Caller,
             ConnectFailed(why) => why.status().blame().unwrap_or(Blame::Peer),
             PeerGone(_)
+            | Reset(_)
             | Corrupt(_)
             | Unreachable(_)
             | TimedOut(_)
@@ -182,7 +186,7 @@ impl Error {
             Closed | NotConnected => Status::NotConnected,
             ConnectFailed(why) => why.status(),
             NoMessage => Status::NoMessage,
-            PeerGone(_) | Corrupt(_) => Status::ConnectionReset,
+            PeerGone(_) | Reset(_) | Corrupt(_) => Status::ConnectionReset,
             Unreachable(_) => Status::Unreachable,
             TimedOut(_) => Status::EndpointTimeout,
             RemoteAccess(_) | Aborted(..) => Status::Rejected,
@@ -205,7 +209,9 @@ impl Error {
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {
-            PeerGone(peer) | Corrupt(peer) | Unreachable(peer) | RemoteAccess(peer) => Some(peer),
+            PeerGone(peer) | Reset(peer) | Corrupt(peer) | Unreachable(peer) | RemoteAccess(peer) => {
+                Some(peer)
+            }
             Aborted(peer, _) => Some(peer),
             OverLimit(peer) | NoDescriptor(peer) | NoMemory(peer) | NoMore(peer, _) => Some(peer),
             TimedOut(peer) | Device(peer, _) | Local(peer, _) => peer,
@@ -217,7 +223,7 @@ impl Error {
         match fault {
             PeerError::Gone => Error::PeerGone(peer),
             PeerError::Corrupt => Error::Corrupt(peer),
-            PeerError::Closed => Error::Aborted(peer, ABORTED),
+            PeerError::Closed => Error::Reset(peer),
             PeerError::Unreachable => Error::Unreachable(peer),
             PeerError::NoDescriptor => Error::NoDescriptor(peer),
             PeerError::NoMemory => Error::NoMemory(peer),

@@ -70,6 +70,16 @@ impl Flush {
         peers.peer_error(ep.peer()).or(is_over.then_some(PeerError::Closed))
     }
 
+    /// Whether it is a flush, or the close, of this endpoint.
+    pub(crate) fn is_of(&self, ep: &Rc<EpState>) -> bool {
+        matches!(&self.scope, FlushScope::Ep(of) if Rc::ptr_eq(of, ep))
+    }
+
+    /// Whether it is the close of this endpoint, and goes on.
+    pub(crate) fn closes(&self, ep: &Rc<EpState>) -> bool {
+        self.is_of(ep) && self.on_timeout == OnTimeout::AbortOps && !matches!(self.stage, Stage::Ended)
+    }
+
     pub(crate) fn link_stage(&self) -> LinkStage {
         match &self.scope {
             FlushScope::Worker => LinkStage::Linked,

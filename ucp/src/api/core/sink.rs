@@ -6,6 +6,7 @@ use crate::api::stream::state::Streams;
 
 use crate::rdm::RecvStatus;
 use crate::rdm::io::{PeerId, ReceiveSink};
+use crate::token::StreamId;
 use crate::wire::MsgClass;
 
 pub(crate) struct CompletionSink<'a> {
@@ -26,7 +27,8 @@ impl ReceiveSink for CompletionSink<'_> {
     fn deliver(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
             MsgClass::Am => self.am_queue.try_push(from, tag, payload),
-            MsgClass::Stream => self.streams.try_deliver(from, payload, self.reqs),
+            MsgClass::Stream => StreamId::of_message(from, tag)
+                .is_some_and(|id| self.streams.try_deliver(id, payload, self.reqs)),
             MsgClass::Message | MsgClass::AmData => false,
         }
     }

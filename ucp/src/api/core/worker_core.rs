@@ -437,8 +437,8 @@ impl WorkerCore {
                 }
                 EngineEvent::RecvDone { user, result } => match UserToken::unpack(user) {
                     UserToken::Request(_) => self.reqs.complete_token(user, result),
-                    UserToken::Stream(peer) => {
-                        self.on_stream_recv_done(peer, result);
+                    UserToken::Stream(id) => {
+                        self.on_stream_recv_done(id, result);
                         None
                     }
                 },
@@ -449,6 +449,9 @@ impl WorkerCore {
                 EngineEvent::RemoteWrite { from, len, cq_data } => {
                     self.remote_writes.push(RemoteWrite { from, len, cq_data });
                     None
+                }
+                EngineEvent::ConnectionClosed { peer, connection } => {
+                    self.on_connection_closed(peer, connection)
                 }
                 EngineEvent::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
                 EngineEvent::StrangersRefused { limit } => {
@@ -558,7 +561,7 @@ impl WorkerCore {
             }
             Some(Role::Recv(op)) => self.cancel_recv(op),
             Some(Role::Rma(op)) => self.engine.cancel_rma(op),
-            Some(Role::Stream(peer)) => self.cancel_stream_recv(peer, id),
+            Some(Role::Stream) => self.cancel_stream_recv(id),
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Deferred) => self.deferred.cancel(id, &mut self.reqs),
             Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id)),

@@ -8,9 +8,10 @@ use ucs::time::Nanos;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
-use crate::api::ep::deferred::abort_ep_ops;
+use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::ep::handle::Ep;
 use crate::api::request::handles::FlushRequest;
+use crate::api::stream::ops::close_stream;
 
 /// Mode of closing an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,8 +19,9 @@ use crate::api::request::handles::FlushRequest;
 pub enum CloseMode {
     /// Flushes for at most this long, then forces.
     Flush(Duration),
-    /// Aborts at once. All operations with the peer, on any endpoint of the worker, end with an error: the
-    /// endpoints to a peer share one conversation. To end those of one endpoint, cancel their requests.
+    /// Aborts at once: the operations of the endpoint end, and those of others to the peer go on. The other
+    /// end of a connection ([`Worker::connect_to`](crate::Worker::connect_to)) fails with [`Error::Reset`].
+    /// With the last endpoint to a peer the conversation ends: all endpoints of the peer's side fail.
     Force,
 }
 
@@ -57,10 +59,15 @@ impl Ep {
     }
 }
 
-/// Ends the receives from the stream of an endpoint's peer, unless another endpoint to the peer is open.
+/// Ends the receives from the stream of an endpoint's connection, or from that of its peer, unless another
+/// endpoint to the peer is open.
 pub(crate) fn cancel_stream_recvs(ep: &Ep) {
     // A handle may be dropped where the worker is borrowed; then its receives stay.
     let Ok(mut core) = ep.worker().inner.core.try_borrow_mut() else { return };
+    if ep.state().connection() != 0 {
+        core.idle = false;
+        return close_stream(&mut core, ep.state());
+    }
     if !core.streams.has_waiters() {
         return;
     }
@@ -68,7 +75,7 @@ pub(crate) fn cancel_stream_recvs(ep: &Ep) {
     let is_other = |ep: &Rc<EpState>| !Rc::ptr_eq(ep, state) && ep.peer() == peer && ep.is_open();
     if !core.eps.iter().filter_map(Weak::upgrade).any(|ep| is_other(&ep)) {
         core.idle = false;
-        core.cancel_stream_recvs(peer);
+        core.cancel_stream_recvs(ep.state().stream());
     }
 }
 

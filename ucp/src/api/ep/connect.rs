@@ -133,7 +133,12 @@ pub(crate) fn link_ep(worker: &Worker, ep: &Rc<EpState>, address: &Address) -> R
             return Err(error);
         }
     };
+    core.engine.peers_mut().streams.set_peer(u64::from(ep.connection()), link.peer);
     drop(core);
+    if ep.was_closed_by(link.peer) {
+        fail_ep(worker, ep, Error::Reset(link.peer));
+        return Err(ConnectError::EndpointClosed);
+    }
     let short_below = short_below(&link);
     ep.set_link(link);
     if ep.refusal.get() == Some(Error::NotConnected) {

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::api::core::deferred::DeferredOp;
+use crate::api::core::deferred::{DeferredOp, StartOp};
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
@@ -11,7 +11,7 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::{Conversation, RecvStatus};
+use crate::rdm::RecvStatus;
 
 /// Starts an operation on an endpoint that has its peer.
 pub(crate) type StartOnEp = Box<dyn FnMut(&Ep) -> Result<OpStatus<RecvStatus>, Error>>;
@@ -65,33 +65,27 @@ pub(crate) fn start_deferred(worker: &Worker, ep: &Rc<EpState>) {
         match started {
             Ok(OpStatus::Done(status)) => core.reqs.end(id, Ok(status)),
             Err(error) => core.reqs.end(id, Err(error)),
-            Ok(OpStatus::InProgress(inner)) => {
-                core.reqs.set_forwarded(id, inner);
-                let worker = worker.downgrade();
-                let end = move |ended| {
-                    drop(start);
-                    if let Some(worker) = worker.upgrade() {
-                        worker.core().reqs.end(id, ended);
-                    }
-                };
-                let waker = core.reqs.set_callback(inner, Box::new(end));
-                debug_assert!(waker.is_none(), "nobody has polled it");
-            }
+            Ok(OpStatus::InProgress(inner)) => forward_end(worker, &mut core, id, (inner, start)),
         }
     }
     ep.refusal.set(refusal);
 }
 
-/// Aborts the operations of an endpoint; `deferred` is the error of those that have not begun.
-pub(crate) fn abort_ep_ops(core: &mut WorkerCore, ep: &Rc<EpState>, deferred: Error) {
-    if ep.is_pending() {
-        ep.fail_link(deferred);
-        return core.deferred.end(ep, deferred, &mut core.reqs);
+/// Ends the request of a deferred operation with the request that carries it out, and keeps what the operation
+/// uses until then.
+fn forward_end(worker: &Worker, core: &mut WorkerCore, id: RequestId, (inner, start): (RequestId, StartOp)) {
+    // Data that was there before the peer was known.
+    if let Some(ended) = core.reqs.take(inner) {
+        return core.reqs.end(id, ended);
     }
-    let (engine, mut wire, _) = core.split();
-    // Another conversation with the peer is not this endpoint's.
-    if Conversation::with(engine.peers(), ep.peer()).number != ep.conversation() {
-        return;
-    }
-    engine.force_close(&mut wire, ep.peer());
+    core.reqs.set_forwarded(id, inner);
+    let worker = worker.downgrade();
+    let end = move |ended| {
+        drop(start);
+        if let Some(worker) = worker.upgrade() {
+            worker.core().reqs.end(id, ended);
+        }
+    };
+    let waker = core.reqs.set_callback(inner, Box::new(end));
+    debug_assert!(waker.is_none(), "nobody has polled it");
 }

@@ -5,6 +5,7 @@ pub(crate) mod close;
 pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod deferred;
+pub(crate) mod end_ops;
 pub(crate) mod handle;
 pub(crate) mod protocols;
 pub(crate) mod rails;

@@ -4,7 +4,9 @@
 #![allow(unsafe_code)]
 
 use crate::api::am::queue::AmQueue;
+use crate::api::am::tag::AmTag;
 use crate::api::core::ep_config::table_index;
+use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, Role};
 use crate::api::core::sink::CompletionSink;
@@ -149,8 +151,11 @@ impl Ep {
         if let Some(refusal) = state.refusal.get() {
             let (params, done) = (params.without_borrows(), params.done);
             let start = move |ep: &Ep| {
+                // The peer's number of the connection was not known.
+                let connection = ep.state().peer_connection();
+                let tag = params.tag.map(|tag| tag | connection_bits(class, connection));
                 // SAFETY: the caller keeps the bytes valid until completion, which comes after this.
-                let started = unsafe { ep.start_send(class, buf, &params) };
+                let started = unsafe { ep.start_send(class, buf, &SendParams { tag, ..params }) };
                 end_deferred_send(&buf, started)
             };
             return defer(self, refusal, done, Box::new(start));
@@ -173,7 +178,7 @@ impl Ep {
         {
             return Ok(OpStatus::Done(()));
         }
-        send_by(&mut CoreMut::new(self.worker(), core), state.peer(), protocol, (class, buf), params)
+        send_by(&mut CoreMut::new(self.worker(), core), state, protocol, (class, buf), params)
     }
 
     /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
@@ -263,7 +268,7 @@ unsafe fn send_packet(ep: &Ep, tag: u64, bytes: &[u8], params: &SendParams) -> R
         return Ok(OpStatus::Done(()));
     }
     let core = &mut CoreMut::new(ep.worker(), core);
-    send_by(core, ep.peer(), Protocol::Eager, (MsgClass::Message, buf), params)
+    send_by(core, ep.state(), Protocol::Eager, (MsgClass::Message, buf), params)
 }
 
 /// Copies a message to a posted receive of this worker. Returns false if there is none.
@@ -285,7 +290,7 @@ fn send_to_self(
 /// Sends a message by a protocol. The message is as [`Ep::send_buf`] asks for it.
 fn send_by(
     core: &mut WorkerCore,
-    peer: PeerId,
+    ep: &EpState,
     protocol: Protocol,
     (class, buf): (MsgClass, SendBuf),
     params: &SendParams,
@@ -294,13 +299,24 @@ fn send_by(
     let (engine, mut wire, reqs) = core.split();
     let user = reqs.next_token()?;
     let args = SendArgs { buf, tag: params.tag, sync: params.sync, cq_data: params.cq_data, protocol, user };
-    match engine.send_class(&mut wire, peer, class, args) {
+    match engine.send_class(&mut wire, ep.peer(), class, args) {
         EngineStarted::Done(()) => Ok(OpStatus::Done(())),
         EngineStarted::Pending(op) => {
             let role = if class == MsgClass::AmData { Role::Announced } else { Role::Send(op) };
-            Ok(OpStatus::InProgress(reqs.start(user, role, params.done)))
+            let id = reqs.start(user, role, params.done);
+            reqs.set_ep(id, ep.number());
+            Ok(OpStatus::InProgress(id))
         }
         EngineStarted::Failed(e) => Err(e.into()),
+    }
+}
+
+/// The peer's number of a connection in tags of this class.
+fn connection_bits(class: MsgClass, connection: u32) -> u64 {
+    match class {
+        MsgClass::Am => AmTag::connection_bits(connection),
+        MsgClass::Stream => u64::from(connection),
+        MsgClass::Message | MsgClass::AmData => 0,
     }
 }
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, Word};
 
+use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, EMPTY_STATUS, OpStatus};
 use crate::api::core::worker_core::WorkerCore;
@@ -327,13 +328,13 @@ unsafe fn start_emulated(
         sync: params.sync,
         user: 0,
     };
-    start_atomic(&mut ep.worker().core(), peer, args, len, params.done)
+    start_atomic(&mut ep.worker().core(), ep.state(), args, len, params.done)
 }
 
 /// Starts an atomic operation in the engine.
 pub(crate) fn start_atomic(
     core: &mut WorkerCore,
-    peer: PeerId,
+    ep: &EpState,
     mut args: AtomicArgs,
     len: usize,
     done: Option<Callback>,
@@ -341,9 +342,11 @@ pub(crate) fn start_atomic(
     let (engine, mut wire, reqs) = core.split();
     args.user = reqs.next_token()?;
     let user = args.user;
-    match engine.atomic(&mut wire, peer, args) {
+    match engine.atomic(&mut wire, ep.peer(), args) {
         EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
-        EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, done))),
+        EngineStarted::Pending(op) => {
+            Ok(OpStatus::InProgress(reqs.start_rma(user, (op, ep.number()), len, done)))
+        }
         EngineStarted::Failed(e) => Err(e.into()),
     }
 }

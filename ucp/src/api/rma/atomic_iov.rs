@@ -47,6 +47,6 @@ impl Ep {
             sync: params.sync,
             user: 0,
         };
-        start_atomic(&mut self.worker().core(), self.peer(), args, len, params.done)
+        start_atomic(&mut self.worker().core(), self.state(), args, len, params.done)
     }
 }

@@ -104,7 +104,7 @@ impl Ep {
             remote_iovs(peer, remote, Access::WRITE, one && protocol == RmaProtocol::DirectWrite)?;
         let by_packets = state.tables().rma.put(DeviceRdma::No, params.sync, gather.len());
         let protocol = if direct { RmaProtocol::DirectWrite } else { by_packets };
-        start_put(&mut core, peer, (gather, remote), (protocol, None), params)
+        start_put(&mut core, state, (gather, remote), (protocol, None), params)
     }
 
     /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
@@ -168,7 +168,7 @@ impl Ep {
         let protocol = state.tables().rma.get(DeviceRdma::Also(remote_mem), scatter.len());
         let (remote, direct) = remote_iovs(peer, remote, Access::READ, protocol == RmaProtocol::DirectRead)?;
         let protocol = if direct { RmaProtocol::DirectRead } else { RmaProtocol::ShortRead };
-        start_get(&mut self.worker().core(), peer, (scatter, remote), (protocol, None), params)
+        start_get(&mut self.worker().core(), state, (scatter, remote), (protocol, None), params)
     }
 
     /// Writes to the peer's memory. Completes when the buffer may be reused.

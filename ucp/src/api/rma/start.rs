@@ -138,7 +138,7 @@ pub(crate) unsafe fn put_unmapped(
     let key = rkey.device().filter(|_| protocol == RmaProtocol::DirectWrite).unwrap_or(rkey.key);
     let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
     let rails = (len as u64 >= rkey.min_striped_len).then_some(&rkey.rails);
-    start_put(&mut core, peer, (local, iov), (protocol, rails), params)
+    start_put(&mut core, state, (local, iov), (protocol, rails), params)
 }
 
 /// Reads memory that is not mapped here, or whose peer is not known yet.
@@ -184,7 +184,7 @@ pub(crate) unsafe fn get_unmapped(
     let key = rkey.device().filter(|_| protocol == RmaProtocol::DirectRead).unwrap_or(rkey.key);
     let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
     let rails = (len as u64 >= rkey.min_striped_len).then_some(&rkey.rails);
-    start_get(&mut core, peer, (local, iov), (protocol, rails), params)
+    start_get(&mut core, state, (local, iov), (protocol, rails), params)
 }
 
 /// Whether the device may carry out a put.
@@ -207,7 +207,7 @@ pub(crate) fn device_write(
 /// Starts a put in the engine.
 pub(crate) fn start_put(
     core: &mut WorkerCore,
-    peer: PeerId,
+    ep: &EpState,
     (local, remote): (Gather, Iovs),
     (protocol, rails): (RmaProtocol, Option<&RailKeys>),
     params: &RmaParams,
@@ -216,13 +216,13 @@ pub(crate) fn start_put(
     let user = reqs.next_token()?;
     let args = PutArgs { local, remote, sync: params.sync, cq_data: params.cq_data, protocol, user };
     let started = match rails {
-        None => engine.put(&mut wire, peer, args),
-        Some(keys) => engine.put_striped(&mut wire, peer, args, keys),
+        None => engine.put(&mut wire, ep.peer(), args),
+        Some(keys) => engine.put_striped(&mut wire, ep.peer(), args, keys),
     };
     match started {
         EngineStarted::Done(()) => Ok(OpStatus::Done(())),
         EngineStarted::Pending(op) => {
-            Ok(OpStatus::InProgress(reqs.start_rma(user, op, local.len(), params.done)))
+            Ok(OpStatus::InProgress(reqs.start_rma(user, (op, ep.number()), local.len(), params.done)))
         }
         EngineStarted::Failed(e) => Err(e.into()),
     }
@@ -231,7 +231,7 @@ pub(crate) fn start_put(
 /// Starts a get in the engine.
 pub(crate) fn start_get(
     core: &mut WorkerCore,
-    peer: PeerId,
+    ep: &EpState,
     (local, remote): (Scatter, Iovs),
     (protocol, rails): (RmaProtocol, Option<&RailKeys>),
     params: &RmaParams,
@@ -241,12 +241,14 @@ pub(crate) fn start_get(
     let len = local.len();
     let args = GetArgs { local, remote, protocol, user };
     let started = match rails {
-        None => engine.get(&mut wire, peer, args),
-        Some(keys) => engine.get_striped(&mut wire, peer, args, keys),
+        None => engine.get(&mut wire, ep.peer(), args),
+        Some(keys) => engine.get_striped(&mut wire, ep.peer(), args, keys),
     };
     match started {
         EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
-        EngineStarted::Pending(op) => Ok(OpStatus::InProgress(reqs.start_rma(user, op, len, params.done))),
+        EngineStarted::Pending(op) => {
+            Ok(OpStatus::InProgress(reqs.start_rma(user, (op, ep.number()), len, params.done)))
+        }
         EngineStarted::Failed(e) => Err(e.into()),
     }
 }

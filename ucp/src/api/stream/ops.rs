@@ -7,7 +7,7 @@ use crate::api::stream::state::InflightRecv;
 
 use std::convert::Infallible;
 
-use crate::api::core::ep_state::LinkStage;
+use crate::api::core::ep_state::{EpState, LinkStage};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
@@ -20,16 +20,19 @@ use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::stream::state::{Stream, StreamRecvMode, Waiter};
 
-use crate::rdm::io::PeerId;
 use crate::rdm::{
     ABORTED, Conversation, Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started,
+    stream_error,
 };
-use crate::token::UserToken;
+use crate::token::{StreamId, UserToken};
 use crate::wire::MsgClass;
 
-const STREAM_MATCH: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
+/// The messages of a stream.
+const fn messages_of(tag: u64) -> RecvKind {
+    RecvKind::Class { class: MsgClass::Stream, tag, mask: !0 }
+}
 
-/// Bytes of a peer's stream in memory of the library: those of one send, or the rest of them.
+/// Bytes of a stream in memory of the library: those of one send, or the rest of them.
 #[non_exhaustive]
 pub struct StreamData {
     bytes: Vec<u8>,
@@ -53,48 +56,48 @@ impl std::fmt::Debug for StreamData {
 impl WorkerCore {
     pub(crate) fn start_stream_recv(
         &mut self,
-        peer: PeerId,
+        id: StreamId,
         buf: RecvBuf,
         mode: StreamRecvMode,
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
         let token = self.reqs.next_token()?;
-        self.renew_stream(peer);
-        self.engine.peers_mut().mark_awaited(peer);
-        let id = self.reqs.start(token, Role::Stream(peer), done);
+        self.renew_stream(id);
+        self.engine.peers_mut().mark_awaited(id.peer);
+        let request = self.reqs.start(token, Role::Stream, done);
         let len = buf.len();
-        let stream = self.stream_of(peer);
-        stream.waiters.push_back(Waiter { id, buf, len, filled: 0, mode });
+        let stream = self.stream_of(id);
+        stream.waiters.push_back(Waiter { id: request, buf, len, filled: 0, mode });
         let must_wait = stream.unread.is_empty() && stream.error.is_none() && !stream.broken && len > 0;
-        if !self.streams.peers_with_waiters.contains(&peer) {
-            self.streams.peers_with_waiters.push(peer);
+        if !self.streams.with_waiters.contains(&id) {
+            self.streams.with_waiters.push(id);
         }
         if !must_wait
             || self.engine.has_unexpected(Kind::Stream)
-            || self.engine.peers().drain_error(peer).is_some()
+            || stream_error(self.engine.peers_mut(), id.peer, id.tag()).is_some()
         {
             self.progress_streams();
         }
-        Ok(id)
+        Ok(request)
     }
 
     /// Returns the stream of the present conversation with a peer.
-    fn stream_of(&mut self, peer: PeerId) -> &mut Stream {
-        let conversation = Conversation::with(self.engine.peers(), peer).number;
-        self.streams.by_peer.entry(peer).or_insert_with(|| Stream { conversation, ..Stream::default() })
+    fn stream_of(&mut self, id: StreamId) -> &mut Stream {
+        let conversation = Conversation::with(self.engine.peers(), id.peer).number;
+        self.streams.by_id.entry(id).or_insert_with(|| Stream { conversation, ..Stream::default() })
     }
 
     /// Ends the stream of a conversation that is over, if another has begun.
-    fn renew_stream(&mut self, peer: PeerId) {
-        let conversation = Conversation::with(self.engine.peers(), peer).number;
-        let Some(stream) = self.streams.by_peer.get(&peer) else { return };
+    fn renew_stream(&mut self, id: StreamId) {
+        let conversation = Conversation::with(self.engine.peers(), id.peer).number;
+        let Some(stream) = self.streams.by_id.get(&id) else { return };
         if stream.conversation == conversation {
             return;
         }
-        let Some(mut old) = self.streams.by_peer.remove(&peer) else { return };
+        let Some(mut old) = self.streams.by_id.remove(&id) else { return };
         match old.inflight {
-            Some(_) => self.streams.ending.push((peer, old)),
-            None => self.end_waiters(&mut old, Error::Aborted(peer, ABORTED)),
+            Some(_) => self.streams.ending.push((id, old)),
+            None => self.end_waiters(&mut old, Error::Aborted(id.peer, ABORTED)),
         }
     }
 
@@ -102,51 +105,51 @@ impl WorkerCore {
         stream.waiters.drain(..).for_each(|waiter| self.reqs.end(waiter.id, Err(error)));
     }
 
-    /// Ends the receives from a peer's stream as cancelled: no endpoint is left that waits for them. One that
+    /// Ends the receives from a stream as cancelled: no endpoint is left that waits for them. One that
     /// holds bytes ends with them, and one that the engine is filling with what it gets.
-    pub(crate) fn cancel_stream_recvs(&mut self, peer: PeerId) {
-        let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
+    pub(crate) fn cancel_stream_recvs(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.by_id.get_mut(&id) else { return };
         let is_filling = matches!(stream.inflight, Some(InflightRecv::Direct(_)));
         let cancelled = stream.waiters.split_off(usize::from(is_filling).min(stream.waiters.len()));
         if let Some(first) = stream.waiters.front_mut() {
             first.mode = StreamRecvMode::Some;
         }
-        for Waiter { id, filled, .. } in cancelled {
-            let status = RecvStatus { len: filled, tag: 0, from: peer, cq_data: None };
-            self.reqs.end(id, if filled > 0 { Ok(status) } else { Err(Error::Cancelled) });
+        for Waiter { id: request, filled, .. } in cancelled {
+            let status = RecvStatus { len: filled, tag: 0, from: id.peer, cq_data: None };
+            self.reqs.end(request, if filled > 0 { Ok(status) } else { Err(Error::Cancelled) });
         }
     }
 
     #[cold]
     pub(crate) fn progress_streams(&mut self) {
         let mut index = 0;
-        while let Some(&peer) = self.streams.peers_with_waiters.get(index) {
-            self.progress_stream(peer);
-            match self.streams.by_peer.get(&peer).is_none_or(|stream| stream.waiters.is_empty()) {
-                true => drop(self.streams.peers_with_waiters.swap_remove(index)),
+        while let Some(&id) = self.streams.with_waiters.get(index) {
+            self.progress_stream(id);
+            match self.streams.by_id.get(&id).is_none_or(|stream| stream.waiters.is_empty()) {
+                true => drop(self.streams.with_waiters.swap_remove(index)),
                 false => index += 1,
             }
         }
     }
 
-    fn progress_stream(&mut self, peer: PeerId) {
-        self.renew_stream(peer);
+    fn progress_stream(&mut self, id: StreamId) {
+        self.renew_stream(id);
         loop {
-            let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
-            stream.fill_waiters(peer, &mut self.reqs);
+            let Some(stream) = self.streams.by_id.get_mut(&id) else { return };
+            stream.fill_waiters(id.peer, &mut self.reqs);
             let Some(waiter) = stream.waiters.front() else { return };
             if stream.inflight.is_some() {
                 return;
             }
             let probed = match stream.broken {
                 true => None,
-                false => self.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes),
+                false => self.engine.receives().probe(messages_of(id.tag()), Some(id.peer), ProbeRemove::Yes),
             };
             let Some(probed) = probed else {
-                let peer_error = || self.engine.peers().drain_error(peer).map(Error::from);
+                let peer_error = || stream_error(self.engine.peers_mut(), id.peer, id.tag()).map(Error::from);
                 if let Some(error) = stream.error.or_else(peer_error) {
                     stream.waiters.drain(..).for_each(|waiter| self.reqs.end(waiter.id, Err(error)));
-                    self.fail_stream(peer, error);
+                    fail_stream(self, id, error);
                 }
                 return;
             };
@@ -166,29 +169,29 @@ impl WorkerCore {
             };
             stream.inflight = Some(inflight);
             let (engine, mut wire, _) = self.split();
-            let result =
-                match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(peer).pack()) {
-                    Started::Done(_) => Ok(()),
-                    Started::Failed(error) => Err(error),
-                    Started::Pending(_) => return,
-                };
-            self.finish_stream_recv(peer, result);
+            let result = match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(id).pack())
+            {
+                Started::Done(_) => Ok(()),
+                Started::Failed(error) => Err(error),
+                Started::Pending(_) => return,
+            };
+            self.finish_stream_recv(id, result);
         }
     }
 
     /// Returns the bytes of the next message, or starts to receive it.
-    fn read_stream_data(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
-        self.renew_stream(peer);
-        self.engine.peers_mut().mark_awaited(peer);
-        let stream = self.stream_of(peer);
+    fn read_stream_data(&mut self, id: StreamId) -> Result<Option<StreamData>, Error> {
+        self.renew_stream(id);
+        self.engine.peers_mut().mark_awaited(id.peer);
+        let stream = self.stream_of(id);
         if stream.inflight.is_none()
             && stream.waiters.is_empty()
             && stream.unread.is_empty()
             && !stream.broken
         {
-            recv_next_into_vec(self, peer);
+            recv_next_into_vec(self, id);
         }
-        let stream = self.stream_of(peer);
+        let stream = self.stream_of(id);
         if stream.inflight.is_some() || !stream.waiters.is_empty() {
             return Ok(None);
         }
@@ -197,77 +200,108 @@ impl WorkerCore {
             return Ok(Some(StreamData { bytes, offset }));
         }
         let error = stream.error;
-        match error.or_else(|| self.engine.peers().drain_error(peer).map(Error::from)) {
+        match error.or_else(|| stream_error(self.engine.peers_mut(), id.peer, id.tag()).map(Error::from)) {
             None => Ok(None),
             Some(error) => {
-                self.fail_stream(peer, error);
+                fail_stream(self, id, error);
                 Err(error)
             }
         }
     }
 
-    /// Ends a stream whose error has been returned: nothing more is received from it.
-    fn fail_stream(&mut self, peer: PeerId, error: Error) {
-        if let Some(stream) = self.streams.by_peer.get_mut(&peer) {
-            (stream.broken, stream.error) = (true, Some(error));
-        }
-        let (engine, mut wire, _) = self.split();
-        engine.end_stream(&mut wire, peer);
-    }
-
     #[cold]
-    pub(crate) fn on_stream_recv_done(&mut self, peer: PeerId, result: Result<RecvStatus, OpError>) {
-        if let Some(at) = self.streams.ending.iter().position(|(of, _)| *of == peer) {
+    pub(crate) fn on_stream_recv_done(&mut self, id: StreamId, result: Result<RecvStatus, OpError>) {
+        if let Some(at) = self.streams.ending.iter().position(|(of, _)| *of == id) {
             let (_, mut old) = self.streams.ending.remove(at);
-            return self.end_waiters(&mut old, Error::Aborted(peer, ABORTED));
+            return self.end_waiters(&mut old, Error::Aborted(id.peer, ABORTED));
         }
-        self.finish_stream_recv(peer, result.map(drop));
+        self.finish_stream_recv(id, result.map(drop));
         self.progress_streams();
     }
 
-    fn finish_stream_recv(&mut self, peer: PeerId, result: Result<(), OpError>) {
-        if let Some(stream) = self.streams.by_peer.get_mut(&peer) {
+    fn finish_stream_recv(&mut self, id: StreamId, result: Result<(), OpError>) {
+        if let Some(stream) = self.streams.by_id.get_mut(&id) {
             stream.on_recv_done(result);
         }
         if result.is_err() {
             let (engine, mut wire, _) = self.split();
-            engine.end_stream(&mut wire, peer);
+            engine.end_stream(&mut wire, Some(id.peer), id.tag());
         }
     }
 
     /// Cancels a receive if it holds no bytes.
-    pub(crate) fn cancel_stream_recv(&mut self, peer: PeerId, id: RequestId) -> bool {
-        let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return false };
-        let Some(index) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
+    pub(crate) fn cancel_stream_recv(&mut self, request: RequestId) -> bool {
+        let at = |stream: &Stream| stream.waiters.iter().position(|waiter| waiter.id == request);
+        let mut all = self.streams.by_id.values_mut();
+        let Some((stream, index)) = all.find_map(|stream| at(stream).map(|index| (stream, index))) else {
+            return false;
+        };
         let is_receiving = index == 0 && matches!(stream.inflight, Some(InflightRecv::Direct(_)));
         if is_receiving || stream.waiters[index].filled > 0 {
             return false;
         }
         stream.waiters.remove(index);
-        self.reqs.end(id, Err(Error::Cancelled));
+        self.reqs.end(request, Err(Error::Cancelled));
         true
     }
 }
 
+/// Ends a stream whose error has been returned: nothing more is received from it.
+fn fail_stream(core: &mut WorkerCore, id: StreamId, error: Error) {
+    if let Some(stream) = core.streams.by_id.get_mut(&id) {
+        (stream.broken, stream.error) = (true, Some(error));
+    }
+    let (engine, mut wire, _) = core.split();
+    engine.end_stream(&mut wire, Some(id.peer), id.tag());
+}
+
+/// Makes the stream of a connection one that messages are received from.
+pub(crate) fn open_stream(core: &mut WorkerCore, ep: &EpState) {
+    let peer = (!ep.is_pending()).then(|| ep.peer());
+    core.engine.peers_mut().streams.open(u64::from(ep.connection()), peer);
+}
+
+/// Ends the stream of a connection that the peer has closed, behind what has arrived of it.
+pub(crate) fn end_stream(core: &mut WorkerCore, ep: &EpState, error: Error) {
+    let id = ep.stream();
+    if id.connection != 0 {
+        core.stream_of(id).error.get_or_insert(error);
+        core.progress_streams();
+    }
+}
+
+/// Ends the stream of a connection: nobody receives from it any more.
+pub(crate) fn close_stream(core: &mut WorkerCore, ep: &EpState) {
+    let id = StreamId { peer: ep.peer(), connection: ep.connection() };
+    core.cancel_stream_recvs(id);
+    let (engine, mut wire, _) = core.split();
+    engine.end_stream(&mut wire, None, id.tag());
+    core.streams.with_waiters.retain(|of| *of != id);
+    if let Some(stream) = core.streams.by_id.remove(&id).filter(|stream| stream.inflight.is_some()) {
+        core.streams.ending.push((id, stream));
+    }
+}
+
 /// Whether bytes, or an error, have arrived that no receive waits for.
-fn has_stream_data(core: &mut WorkerCore, peer: PeerId) -> bool {
-    let stream = core.streams.by_peer.get(&peer);
+fn has_stream_data(core: &mut WorkerCore, id: StreamId) -> bool {
+    let stream = core.streams.by_id.get(&id);
     if stream.is_some_and(|stream| stream.inflight.is_some() || !stream.waiters.is_empty()) {
         return false;
     }
     let is_read = stream.is_none_or(|stream| stream.read_pos == stream.unread.len());
     !is_read
         || stream.is_some_and(|stream| stream.error.is_some())
-        || core.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::No).is_some()
-        || core.engine.peers().drain_error(peer).is_some()
+        || core.engine.receives().probe(messages_of(id.tag()), Some(id.peer), ProbeRemove::No).is_some()
+        || stream_error(core.engine.peers_mut(), id.peer, id.tag()).is_some()
 }
 
 /// Starts to receive the next message into memory of the library.
-fn recv_next_into_vec(core: &mut WorkerCore, peer: PeerId) {
-    let Some(probed) = core.engine.receives().probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes) else {
+fn recv_next_into_vec(core: &mut WorkerCore, id: StreamId) {
+    let Some(probed) = core.engine.receives().probe(messages_of(id.tag()), Some(id.peer), ProbeRemove::Yes)
+    else {
         return;
     };
-    let Some(stream) = core.streams.by_peer.get_mut(&peer) else { return };
+    let Some(stream) = core.streams.by_id.get_mut(&id) else { return };
     let len = usize::try_from(probed.len).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
     if bytes.try_reserve_exact(len).is_err() {
@@ -279,12 +313,12 @@ fn recv_next_into_vec(core: &mut WorkerCore, peer: PeerId) {
     // SAFETY: the `len` bytes belong to the vector in `inflight`, untouched until the receive has ended.
     let buf = unsafe { RecvBuf::new(at, len) };
     let (engine, mut wire, _) = core.split();
-    let result = match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(peer).pack()) {
+    let result = match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(id).pack()) {
         Started::Done(_) => Ok(()),
         Started::Failed(error) => Err(error),
         Started::Pending(_) => return,
     };
-    if let Some(stream) = core.streams.by_peer.get_mut(&peer) {
+    if let Some(stream) = core.streams.by_id.get_mut(&id) {
         stream.on_recv_done(result);
     }
 }
@@ -355,14 +389,15 @@ impl Ep {
     /// Whether bytes of the stream, or an error, have arrived that no receive waits for. They may be of a
     /// message that is still being received: [`Ep::stream_recv_data`] returns `None` until it is there.
     pub fn has_stream_data(&self) -> bool {
-        self.state().stage() == LinkStage::Linked && has_stream_data(&mut self.worker().core(), self.peer())
+        self.state().stage() == LinkStage::Linked
+            && has_stream_data(&mut self.worker().core(), self.state().stream())
     }
 
     /// Returns stream bytes of one send in memory of the library. `None`: none has arrived, or an earlier
     /// receive waits for them. Makes no progress. Fails if the peer or the stream has failed.
     pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
         match self.state().stage() {
-            LinkStage::Linked => self.worker().core().read_stream_data(self.peer()),
+            LinkStage::Linked => self.worker().core().read_stream_data(self.state().stream()),
             LinkStage::Pending => Ok(None),
             LinkStage::Failed(error) => Err(error),
         }
@@ -382,8 +417,9 @@ pub(crate) unsafe fn start_stream_send(
             Err(error) => Err(error),
         };
     }
+    let tag = u64::from(ep.state().peer_connection());
     // SAFETY: this function's contract.
-    unsafe { ep.send_buf(MsgClass::Stream, buf, &SendParams::of_class(0, done)) }
+    unsafe { ep.send_buf(MsgClass::Stream, buf, &SendParams::of_class(tag, done)) }
 }
 
 /// Starts a receive, or defers it while the peer is not known.
@@ -394,7 +430,7 @@ pub(crate) fn start_stream_recv(
     done: Option<Callback>,
 ) -> Result<RequestId, Error> {
     match ep.state().stage() {
-        LinkStage::Linked => ep.worker().core().start_stream_recv(ep.peer(), buf, mode, done),
+        LinkStage::Linked => ep.worker().core().start_stream_recv(ep.state().stream(), buf, mode, done),
         LinkStage::Failed(error) => Err(error),
         LinkStage::Pending => {
             let mut buf = Some(buf);

@@ -1,4 +1,4 @@
-//! State of a worker's streams by peer: unread bytes and waiting receives. Holds no reference to the worker.
+//! State of a worker's streams: unread bytes and waiting receives. Holds no reference to the worker.
 
 #![allow(unsafe_code)]
 
@@ -12,6 +12,7 @@ use crate::api::core::requests::{RequestId, Requests};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpError, RecvBuf, RecvStatus};
+use crate::token::StreamId;
 
 /// Condition that completes a receive from a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,40 +63,40 @@ pub(crate) struct Stream {
 
 #[derive(Default)]
 pub(crate) struct Streams {
-    pub(crate) by_peer: HashMap<PeerId, Stream, FxBuildHasher>,
-    /// Peers with waiting receives.
-    pub(crate) peers_with_waiters: Vec<PeerId>,
-    /// Streams of conversations that are over, with memory that the engine may still write to.
-    pub(crate) ending: Vec<(PeerId, Stream)>,
+    pub(crate) by_id: HashMap<StreamId, Stream, FxBuildHasher>,
+    /// Streams with waiting receives.
+    pub(crate) with_waiters: Vec<StreamId>,
+    /// Streams that are over, with memory that the engine may still write to.
+    pub(crate) ending: Vec<(StreamId, Stream)>,
 }
 
 impl Streams {
     /// Whether a peer has a stream, or one that is ending.
     pub(crate) fn has(&self, peer: PeerId) -> bool {
-        self.by_peer.contains_key(&peer) || self.ending.iter().any(|(of, _)| *of == peer)
+        self.by_id.keys().chain(self.ending.iter().map(|(of, _)| of)).any(|of| of.peer == peer)
     }
 
     /// Whether a receive is waiting. // HOT
     #[inline(always)]
     pub(crate) fn has_waiters(&self) -> bool {
-        !self.peers_with_waiters.is_empty()
+        !self.with_waiters.is_empty()
     }
 
     /// Gives a message to the waiting receive, if nothing precedes it, and keeps the rest. // HOT
     #[inline]
-    pub(crate) fn try_deliver(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
-        if self.peers_with_waiters.is_empty() {
+    pub(crate) fn try_deliver(&mut self, id: StreamId, bytes: &[u8], reqs: &mut Requests) -> bool {
+        if self.with_waiters.is_empty() {
             return false;
         }
-        let Some(stream) = self.by_peer.get_mut(&from) else { return false };
+        let Some(stream) = self.by_id.get_mut(&id) else { return false };
         let is_next = stream.inflight.is_none() && !stream.broken && stream.read_pos == stream.unread.len();
         if !is_next || stream.waiters.is_empty() || bytes.is_empty() {
             return false;
         }
         stream.copy_packet(bytes);
-        stream.fill_waiters(from, reqs);
+        stream.fill_waiters(id.peer, reqs);
         if stream.waiters.is_empty() {
-            self.peers_with_waiters.retain(|peer| *peer != from);
+            self.with_waiters.retain(|of| *of != id);
         }
         true
     }

@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::worker_core::WorkerCore;
-use crate::api::ep::deferred::abort_ep_ops;
+use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::io::PeerId;

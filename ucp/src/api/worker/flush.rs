@@ -10,7 +10,7 @@ use crate::api::core::error::Error;
 use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage, report_refusal};
 use crate::api::core::requests::{Action, Callback, EMPTY_STATUS, RequestId, Role};
 use crate::api::core::worker_core::WorkerCore;
-use crate::api::ep::deferred::abort_ep_ops;
+use crate::api::ep::end_ops::abort_ep_ops;
 
 use crate::lane::{WorkerIface, fault_of};
 use crate::rdm::io::PeerId;
@@ -71,6 +71,7 @@ impl WorkerCore {
                 flush.result = flush.result.and(end.result.map_err(|e| wire_error(peer, e)));
             }
         }
+        let mut timed_out = Vec::new();
         for flush in &mut flushes {
             self.request_late_acks(flush);
             self.advance(flush);
@@ -78,11 +79,12 @@ impl WorkerCore {
                 (&flush.scope, &flush.stage, flush.result)
                 && flush.on_timeout == OnTimeout::AbortOps
             {
-                abort_ep_ops(self, ep, Error::TimedOut(None));
+                timed_out.push(ep.clone());
             }
         }
         flushes.append(&mut self.flushes);
         self.flushes = flushes;
+        timed_out.iter().for_each(|ep| abort_ep_ops(self, ep, Error::TimedOut(None)));
     }
 
     /// Requests the acknowledgements that flushes of an endpoint wait for, once it has its peer.

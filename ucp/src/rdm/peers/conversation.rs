@@ -190,6 +190,8 @@ pub(in crate::rdm) fn reopen<W: Wire>(
     peer.fault = None;
     let closes = &mut peer.queue_mut().closes;
     closes.conversation = closes.conversation.wrapping_add(1);
+    // Connections are of the conversation that is over.
+    peers.streams.break_all(id);
     pending.schedule(peers, id);
 }
 

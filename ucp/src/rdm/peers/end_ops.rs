@@ -10,6 +10,7 @@ use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::streams::{StreamPiece, break_streams};
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::status::OpError;
@@ -68,7 +69,7 @@ impl Recvs {
             RxState::OnDevice(_) => false,
         };
         let receives: Vec<_> = self.table.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
-        let lost = self.stream_msg_ids(&receives);
+        let lost = self.stream_pieces(&receives);
         for receive in receives {
             let rma_read = self.rxe(receive).and_then(|(_, rxe)| rxe.rma_read);
             if rma_read.is_some_and(|rma_read| !reads.stop(w, rma_read, error)) {
@@ -100,7 +101,7 @@ impl Recvs {
         peers: &mut Peers,
         pending: &mut Pending,
         w: &mut W,
-        (id, scope, lost): (PeerId, EndScope, Vec<u32>),
+        (id, scope, lost): (PeerId, EndScope, Vec<StreamPiece>),
         error: OpError,
     ) {
         let is_ended = |protocol: Protocol| {
@@ -112,7 +113,7 @@ impl Recvs {
         };
         let incomplete = self.unexpected.iter().filter(|(_, held)| is_incomplete(held));
         let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
-        self.break_stream(peers, id, lost, &mut incomplete);
+        self.break_streams(peers, id, lost, &mut incomplete);
         for held in incomplete {
             let Some(held) = self.unexpected.remove(held) else { continue };
             if let Some(index) = held.queued {
@@ -127,38 +128,43 @@ impl Recvs {
         }
     }
 
-    /// Returns the `msg_id`s of the stream pieces among these receives.
-    pub(in crate::rdm) fn stream_msg_ids(&mut self, receives: &[SlotId]) -> Vec<u32> {
-        let mut ids = Vec::new();
+    /// Returns the pieces of streams among these receives.
+    pub(in crate::rdm) fn stream_pieces(&mut self, receives: &[SlotId]) -> Vec<StreamPiece> {
+        let mut pieces = Vec::new();
         for &id in receives {
             if let Some((op, rxe)) = self.rxe(id)
                 && op.kind == Kind::Stream
             {
-                ids.push(rxe.envelope.msg_id);
+                pieces.push(StreamPiece { tag: Some(rxe.envelope.tag), msg_id: rxe.envelope.msg_id });
             }
         }
-        ids
+        pieces
     }
 
-    /// Breaks a stream where a piece is lost, matched (`lost`) or not: the messages behind it are added to
+    /// Breaks streams where a piece is lost, matched (`lost`) or not: the messages behind it are added to
     /// `incomplete`.
     // [M11.7]
-    pub(in crate::rdm) fn break_stream(
+    pub(in crate::rdm) fn break_streams(
         &mut self,
         peers: &mut Peers,
         id: PeerId,
-        mut lost: Vec<u32>,
+        mut lost: Vec<StreamPiece>,
         incomplete: &mut Vec<SlotId>,
     ) {
         let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
         let held =
             incomplete.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
-        lost.extend(held.map(|held| held.envelope.msg_id));
-        let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
-            return;
+        lost.extend(
+            held.map(|held| StreamPiece { tag: Some(held.envelope.tag), msg_id: held.envelope.msg_id }),
+        );
+        lost.iter().for_each(|piece| break_streams(peers, id, piece.tag));
+        let behind = |held: &Unexpected| {
+            let (tag, msg_id) = (held.envelope.tag, held.envelope.msg_id);
+            let is_before = |piece: &StreamPiece| {
+                piece.tag.is_none_or(|of| of == tag) && seq_diff(msg_id, piece.msg_id) > 0
+            };
+            of_stream(held) && lost.iter().any(is_before)
         };
-        peers.table[id].state.insert(PeerFlags::STREAM_BROKEN);
-        let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
         let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
         let more: Vec<_> = all.filter(|held| !incomplete.contains(held)).collect();
         incomplete.extend(more);

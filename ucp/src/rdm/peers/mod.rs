@@ -4,6 +4,7 @@
 pub(super) mod conversation;
 pub(super) mod counters;
 pub(super) mod end_ops;
+pub(super) mod end_some;
 pub(super) mod identify;
 pub(super) mod lane;
 pub(super) mod lanes;
@@ -17,7 +18,7 @@ pub(super) mod wires;
 pub(super) mod workers;
 
 use crate::rdm::ids::{LaneId, PeerId};
-use crate::rdm::protocols::peer_error::ABORTED;
+use crate::rdm::recv::streams::ConnectionStreams;
 use crate::rdm::stats::Counters;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::trace::TraceEvent;
@@ -52,6 +53,8 @@ pub struct Peers {
     pub(in crate::rdm) to_be_told: Vec<(PeerId, u8)>,
     /// Room of one packet, for bytes that callbacks pack.
     pub(in crate::rdm) packed: Vec<u8>,
+    /// Streams of connections.
+    pub(crate) streams: ConnectionStreams,
     /// Senders that have not answered.
     pub(in crate::rdm) strangers: Strangers,
     /// The engine's limits.
@@ -71,6 +74,7 @@ impl Peers {
             lost_lanes: Vec::new(),
             to_be_told: Vec::new(),
             packed: Vec::new(),
+            streams: ConnectionStreams::default(),
             strangers: Strangers::default(),
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
         }
@@ -85,11 +89,7 @@ impl Peers {
     #[cold]
     pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
         let peer = self.table.get(id)?;
-        match peer.fault {
-            Some(fault) => peer.state.is_drained().then_some(OpError::Peer(id, fault)),
-            // Alive, but it has aborted a part of its stream.
-            None => peer.state.has(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
-        }
+        peer.fault.filter(|_| peer.state.is_drained()).map(|fault| OpError::Peer(id, fault))
     }
 
     /// Notes that the caller waits for this peer in a way that the engine does not see, so that its loss is

@@ -56,7 +56,7 @@ bitflags! {
         const REORDERING = 1 << 13;
         /// It was not ready to receive: packets to it came back, and nothing new goes out before them.
         const BACKED_OFF = 1 << 14;
-        /// A piece of its stream is lost: what follows is not delivered.
+        /// A piece of the workers' stream is lost: what follows is not delivered.
         const STREAM_BROKEN = 1 << 15;
         /// It is in zero-copy receive mode: it takes messages without a header only.
         const USER_QP_ONLY = 1 << 16;

@@ -33,9 +33,10 @@ impl Sender for WorkerSender<'_> {
     }
 }
 
-fn is_same_worker(peers: &Peers, a: PeerId, b: PeerId) -> bool {
+/// Whether two peers are one, or are of one worker.
+pub fn is_same_worker(peers: &Peers, a: PeerId, b: PeerId) -> bool {
     let worker = |id| peers.table.get(id).map(|peer| peer.worker);
-    peers.wires.len() > 1 && worker(a).is_some_and(|a| worker(b) == Some(a))
+    a == b || peers.wires.len() > 1 && worker(a).is_some_and(|a| worker(b) == Some(a))
 }
 
 /// Returns the number of the worker that has a lane at this address, which a peer on `wire` has too.

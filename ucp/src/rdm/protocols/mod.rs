@@ -9,6 +9,7 @@ pub(super) mod handshake;
 pub(super) mod longcts;
 pub(super) mod longread;
 pub(super) mod medium;
+pub(super) mod note;
 pub(super) mod peer_error;
 pub(super) mod read;
 pub(super) mod read_nack;

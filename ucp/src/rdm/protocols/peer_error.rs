@@ -17,18 +17,16 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerTable};
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Sync};
+use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Sync, requester_id};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::{MsgOrder, msg_order};
+use crate::rdm::recv::streams::{StreamPiece, break_streams};
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
-use crate::rdm::status::OpError;
-use crate::rdm::status::PeerError;
+use crate::rdm::status::{ABORTED, OpError, PeerError};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::{self, ErrorRef};
-use crate::wire::rta::RtaKind;
-use crate::wire::rtm::{Close, RtmBody};
-use crate::wire::rtw::RtwBody;
+use crate::wire::rtm::Close;
 use crate::wire::{Features, MsgClass, Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
@@ -36,8 +34,6 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 
 /// libfabric's code for an access violation.
 const NO_ACCESS: u32 = 4111;
-/// libfabric's code for an aborted operation.
-pub const ABORTED: u32 = 4127;
 
 /// Bit of a code, for peers that know our classes: the message is no piece of a stream.
 const NO_STREAM: u32 = 1 << 30;
@@ -113,36 +109,14 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         ErrorRef::Op(id) => end_named(e, w, a.peer, SlotId::from_raw(id), error).then_some(Next::Nothing),
         ErrorRef::Msg(id) | ErrorRef::Skip(id) => {
             if may_be_stream && msg_order(e.peers.table[a.peer].next_rx, id) != MsgOrder::Past {
-                e.recvs.end_stream_before(&mut e.reads, &mut e.peers, &mut e.pending, w, a.peer, id);
+                let piece = StreamPiece { tag: None, msg_id: id };
+                e.recvs.end_stream_before(&mut e.reads, &mut e.peers, &mut e.pending, w, a.peer, piece);
             }
             end_message(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, (a.peer, id), error)
         }
     };
     e.peers.counters.stats.rare.errors_received += u64::from(known.is_some());
     known.unwrap_or_else(|| e.peers.drop_packet(a, DropReason::BadId))
-}
-
-/// Returns the requester's id of a request, if it would accept a PEER_ERROR by it.
-pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
-    match packet {
-        Packet::Rtm(rtm) => match rtm.body {
-            RtmBody::LongCts { send_id, .. }
-            | RtmBody::LongRead { send_id, .. }
-            | RtmBody::RuntRead { send_id, .. } => Some(send_id),
-            RtmBody::Eager | RtmBody::Medium { .. } => rtm.receipt,
-        },
-        Packet::Rtw(rtw) => match rtw.body {
-            RtwBody::Eager => rtw.receipt,
-            RtwBody::LongCts { send_id, .. } | RtwBody::LongRead { send_id, .. } => Some(send_id),
-        },
-        Packet::Rtr(rtr) => Some(rtr.recv_id),
-        Packet::Rta(rta, _) => match rta.kind {
-            RtaKind::Write => None,
-            RtaKind::DcWrite { send_id } => Some(send_id),
-            RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => Some(recv_id),
-        },
-        _ => None,
-    }
 }
 
 impl Engine {
@@ -169,19 +143,21 @@ impl Engine {
         true
     }
 
-    /// Ends a peer's stream: what has arrived of it and what arrives is dropped.
+    /// Ends a stream of a peer: what has arrived of it and arrives later is dropped. No peer: the stream
+    /// of a connection, from which nobody receives any more.
     // [M11.7]
-    pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
-        self.recvs.drop_all_unexpected(
-            &mut self.reads,
-            &mut self.peers,
-            &mut self.pending,
-            w,
-            from,
-            Kind::Stream,
-        );
-        if self.peers.table.get(from).is_some() {
-            self.peers.table[from].state.insert(PeerFlags::STREAM_BROKEN);
+    pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: Option<PeerId>, tag: u64) {
+        let is_of = |held: &Unexpected| {
+            let of = &held.envelope;
+            held.kind == Kind::Stream && of.tag == tag && from.is_none_or(|from| of.from == from)
+        };
+        self.recvs.drop_unexpected_of(&mut self.reads, &mut self.peers, &mut self.pending, w, is_of);
+        match from {
+            None => self.peers.streams.close(tag),
+            Some(from) if self.peers.table.get(from).is_some() => {
+                break_streams(&mut self.peers, from, Some(tag));
+            }
+            Some(_) => {}
         }
     }
 }
@@ -191,7 +167,11 @@ impl Engine {
 /// support PEER_ERROR.
 // [M10.3]
 pub fn abort<W: Wire>(e: &mut Engine, w: &mut W, op: OpId) -> bool {
-    if is_rma_id(op.0) { abort_rma(e, w, op.0) } else { end_send(e, w, op.0, OpError::Cancelled, false) }
+    if is_rma_id(op.0) {
+        abort_rma(e, w, op.0, OpError::Cancelled)
+    } else {
+        end_send(e, w, op.0, OpError::Cancelled, false)
+    }
 }
 
 /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
@@ -231,8 +211,10 @@ fn end_message<W: Wire>(
     match recvs.find_message(peers, from, msg_id) {
         Some(PartialMsg::Rx(rx)) => recvs.fail_matched(reads, peers, pending, w, rx, error),
         Some(PartialMsg::Unexpected(held)) => {
-            if recvs.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
-                recvs.end_stream_before(reads, peers, pending, w, from, msg_id);
+            let of_stream = recvs.unexpected.get(held).filter(|held| held.kind == Kind::Stream);
+            if let Some(tag) = of_stream.map(|held| held.envelope.tag) {
+                let piece = StreamPiece { tag: Some(tag), msg_id };
+                recvs.end_stream_before(reads, peers, pending, w, from, piece);
             }
             recvs.drop_unexpected(reads, peers, pending, w, held, error);
         }
@@ -257,7 +239,8 @@ fn end_named<W: Wire>(e: &mut Engine, w: &mut W, from: PeerId, id: SlotId, error
     matched
 }
 
-fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> bool {
+/// Aborts a put or get of which the peer has told its id, as [`abort`].
+pub(in crate::rdm) fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, error: OpError) -> bool {
     let Some(rma) = e.rma_ops.table.get(id) else { return false };
     let in_progress = rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
     let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
@@ -267,7 +250,7 @@ fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> bool {
     }
     let next = e.peers.error_to(to, ErrorRef::Op(remote_id), OpError::Cancelled);
     e.follow(w, to, next);
-    e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(OpError::Cancelled));
+    e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(error));
     true
 }
 
@@ -289,6 +272,9 @@ pub(in crate::rdm) fn end_send<W: Wire>(
         (TxState::Granted, None) => Some(ErrorRef::Skip(msg_id)),
         (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => Some(ErrorRef::Msg(msg_id)),
     };
+    if let (Some(what), true) = (what, must_end) {
+        tell_later(&mut e.peers, to, what, class);
+    }
     let what = what.filter(|_| e.peers.table.can_send_error(to));
     if let Some(what) = what {
         let code = e.peers.abort_code(to, class, error);
@@ -300,13 +286,29 @@ pub(in crate::rdm) fn end_send<W: Wire>(
     what.is_some()
 }
 
+/// Tells a peer that has not said what it knows of a message that has ended, once it has.
+fn tell_later(peers: &mut Peers, to: PeerId, what: ErrorRef, class: MsgClass) {
+    let peer = &mut peers.table[to];
+    if peer.state.has(PeerFlags::MET) || !peer.state.is_up() {
+        return;
+    }
+    let code = if class == MsgClass::Stream { ABORTED } else { ABORTED | NO_STREAM };
+    let unsent_errors = &mut peer.queue_mut().unsent_errors;
+    if unsent_errors.len() < MAX_UNSENT_ERRORS {
+        unsent_errors.push((what, code));
+    }
+}
+
 /// Sends the errors that waited for the peer's HANDSHAKE.
 // [M10.3]
 pub(in crate::rdm) fn send_unsent_errors<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) {
     let Some(queue) = &mut e.peers.table[to].queue else { return };
     let unsent_errors = std::mem::take(&mut queue.unsent_errors);
     if supports_peer_error(e.peers.table[to].features) {
-        unsent_errors.into_iter().for_each(|(what, code)| e.send_ctl(w, to, Ctl::Error { what, code }));
+        let mask = if supports_classes(e.peers.table[to].features) { !0 } else { !NO_STREAM };
+        for (what, code) in unsent_errors {
+            e.send_ctl(w, to, Ctl::Error { what, code: code & mask });
+        }
     }
 }
 
@@ -399,11 +401,23 @@ impl Recvs {
         kind: Kind,
     ) {
         let is_one = |held: &Unexpected| held.kind == kind && held.envelope.from == from;
+        self.drop_unexpected_of(reads, peers, pending, w, is_one);
+    }
+
+    /// Drops these unexpected messages.
+    fn drop_unexpected_of<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        is_one: impl Fn(&Unexpected) -> bool,
+    ) {
         let all: Vec<_> = self.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| self.drop_unexpected(reads, peers, pending, w, id, OpError::Cancelled));
     }
 
-    /// Breaks a peer's stream before a message that is, or may be, a piece of it.
+    /// Breaks a stream of a peer before a message that is, or may be, a piece of it.
     // [M11.7]
     pub(in crate::rdm) fn end_stream_before<W: Wire>(
         &mut self,
@@ -412,10 +426,10 @@ impl Recvs {
         pending: &mut Pending,
         w: &mut W,
         from: PeerId,
-        msg_id: u32,
+        piece: StreamPiece,
     ) {
         let mut behind = Vec::new();
-        self.break_stream(peers, from, vec![msg_id], &mut behind);
+        self.break_streams(peers, from, vec![piece], &mut behind);
         behind.into_iter().for_each(|id| {
             self.drop_unexpected(reads, peers, pending, w, id, OpError::Aborted(from, ABORTED))
         });

@@ -8,6 +8,7 @@ pub(super) mod packets;
 pub(super) mod receives;
 pub(super) mod reorder;
 pub(super) mod sequence;
+pub mod streams;
 
 use ucs::coll::slots::Slots;
 

@@ -16,13 +16,14 @@ use crate::rdm::op::table::index_of;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::PeerTable;
 use crate::rdm::peers::peer::{Ctl, PartialMsg};
-use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
+use crate::rdm::protocols::note::withdrawn;
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
+use crate::rdm::recv::streams::{refuse_piece, stream_error, takes_stream};
 use crate::rdm::stats::Counters;
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::trace::DropReason;
@@ -53,13 +54,8 @@ impl Receives<'_> {
     #[inline(always)]
     pub fn post(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
-        let is_open = |from| {
-            self.peers
-                .table
-                .get(from)
-                .is_none_or(|peer| !peer.state.is_drained() && !peer.state.has(PeerFlags::STREAM_BROKEN))
-        };
-        let can_arrive = r.from.is_none_or(is_open);
+        let is_open = |from| self.peers.table.get(from).is_none_or(|peer| !peer.state.is_drained());
+        let can_arrive = kind != Kind::Stream && r.from.is_none_or(is_open);
         if !can_arrive
             || self.zcopy
             || !self.recvs.match_queues[kind as usize].unexpected.is_empty()
@@ -157,10 +153,14 @@ impl Engine {
         if let Some(id) = self.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
             return recv_unexpected(self, w, id, r.buf, r.user, RecvRole::Single);
         }
-        if let Some(error) = r.from.and_then(|from| self.peers.drain_error(from)) {
+        let kind = r.kind.kind();
+        let error = r.from.and_then(|from| match kind {
+            Kind::Stream => stream_error(&mut self.peers, from, pattern.tag),
+            _ => self.peers.drain_error(from),
+        });
+        if let Some(error) = error {
             return Started::Failed(error);
         }
-        let kind = r.kind.kind();
         match self.recvs.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
             Some(id) => Started::Pending(OpId(id)),
             None => Started::Failed(OpError::NoResource),
@@ -224,6 +224,9 @@ pub(in crate::rdm) fn recv_unexpected<W: Wire>(
         e.pending.held_packets.release_unexpected(bytes);
     });
     e.peers.forget_unexpected(&mut e.pending, envelope.from);
+    if let Some(error) = withdrawn(kind, &envelope) {
+        return Started::Failed(error);
+    }
     if held.received.bytes() == envelope.len && held.rma_read.is_none() {
         let status = envelope.result(&buf);
         e.peers.counters.count_received(&envelope, is_truncated(&status));
@@ -380,8 +383,8 @@ impl Recvs {
             return None;
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if kind == Kind::Stream && peers.table[a.peer].state.has(PeerFlags::STREAM_BROKEN) {
-            peers.drop_packet(a, DropReason::PeerFailed);
+        if kind == Kind::Stream && !takes_stream(peers, a.peer, envelope.tag) {
+            refuse_piece(peers, pending, a);
             return None;
         }
         let segments = Segments::One(at, pending.held_packets.copy_unexpected(rtm.payload));

@@ -218,6 +218,19 @@ impl RmaOps {
         error: OpError,
     ) {
         let ids: Vec<_> = self.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id).collect();
+        self.end_all(reads, peers, pending, w, ids, error);
+    }
+
+    /// Ends these operations with an error.
+    pub(in crate::rdm) fn end_all<W: Wire>(
+        &mut self,
+        reads: &mut Reads,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        w: &mut W,
+        ids: Vec<SlotId>,
+        error: OpError,
+    ) {
         for id in ids {
             let Some(rma) = self.table.get_mut(id) else { continue };
             if rma.detached {
@@ -227,7 +240,11 @@ impl RmaOps {
                 // The device still uses the caller's memory: the event follows later.
                 rma.detached = true;
                 rma.failed.get_or_insert(error);
-                peers.table[peer].outstanding -= 1;
+                let (of, counted) = (rma.peer, rma.fence_counted);
+                peers.table[of].outstanding -= 1;
+                if counted && let Some(queue) = &mut peers.table[of].queue {
+                    queue.open_rma -= 1;
+                }
                 continue;
             }
             let rma_read = rma.rma_read;

@@ -26,7 +26,7 @@ use crate::rdm::protocols::{
 };
 use crate::rdm::rails::announce;
 use crate::rdm::rma::ops::{self, is_rma_entry};
-use crate::rdm::status::OpError;
+use crate::rdm::status::{ABORTED, OpError};
 
 impl Engine {
     /// Continues what waited for room: each peer in turn, a bounded number of packets each. Returns the
@@ -239,7 +239,7 @@ fn step_ctl<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Option<Step> {
             refused => refused,
         },
         None => match conversation::knows_closes(&mut e.peers, id) {
-            true => close::push(&mut e.peers, w, id, peer_error::ABORTED),
+            true => close::push(&mut e.peers, w, id, ABORTED),
             false => Ok(()),
         },
     };

@@ -1,7 +1,6 @@
 //! Messages of our own classes: never mixed with others, never sent to a peer that does not know them.
 
 use super::super::io::{PeerError, Rdma};
-use crate::rdm::EngineSnapshot;
 use crate::rdm::features::ours;
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::protocols::peer_error;
@@ -9,10 +8,16 @@ use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
+use crate::rdm::{EngineSnapshot, stream_error};
 use crate::wire::{self, Features, MsgClass, Packet, PktType};
 
 fn of(class: MsgClass, tag: u64) -> RecvKind {
     RecvKind::Class { class, tag, mask: !0 }
+}
+
+/// Opens the stream of the messages of [`send`].
+fn open_stream(net: &mut Net) {
+    net.at(1, |e, _| e.peers_mut().streams.open(7, None));
 }
 
 fn send(net: &mut Net, class: MsgClass, bytes: &[u8], protocol: Protocol) -> Started<()> {
@@ -27,6 +32,7 @@ fn send(net: &mut Net, class: MsgClass, bytes: &[u8], protocol: Protocol) -> Sta
 fn each_class_goes_to_its_own_receives_in_every_protocol() {
     for (protocol, len) in [(Protocol::Eager, 100), (Protocol::Medium, 5000), (Protocol::LongCts, 50_000)] {
         let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+        open_stream(&mut net);
         let bytes = message_bytes(3, len);
         let mut rooms = [vec![0; len], vec![0; len], vec![0; len], vec![0; len]];
         let kinds = [exact(7), of(MsgClass::Am, 7), of(MsgClass::AmData, 7), of(MsgClass::Stream, 7)];
@@ -56,6 +62,7 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
 fn rest_of_a_dropped_piece_is_no_protocol_error() {
     let (first, second) = (message_bytes(1, 50_000), message_bytes(2, 5000));
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    open_stream(&mut net);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
     send(&mut net, MsgClass::Stream, &first, Protocol::LongCts);
@@ -116,6 +123,7 @@ fn class_is_encoded_in_two_flags() {
 fn stream_ends_before_a_cancelled_piece() {
     let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    open_stream(&mut net);
     send(&mut net, MsgClass::Stream, b"one", Protocol::Eager);
     net.settle();
     let long = message_bytes(3, 20_000);
@@ -130,8 +138,69 @@ fn stream_ends_before_a_cancelled_piece() {
     let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, recv_buf(&mut room), 8));
     assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
     assert_eq!(net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::No)), None);
-    assert_eq!(net.nodes[1].engine.peers().drain_error(sender), Some(OpError::Aborted(sender, 4127)));
+    let error = |net: &mut Net, tag| net.at(1, |e, _| stream_error(e.peers_mut(), sender, tag));
+    assert_eq!(error(&mut net, 7), Some(OpError::Aborted(sender, 4127)));
+    assert_eq!(error(&mut net, 0), None, "the stream of the workers");
+    assert_eq!(net.nodes[1].engine.peers().drain_error(sender), None, "messages of the peer");
     assert_eq!(net.nodes[1].engine.snapshot(), EngineSnapshot::EMPTY);
+}
+
+/// Of three streams one loses a piece: the others go on. Messages for a connection that nobody has are
+/// dropped.
+// [M11.7]
+#[test]
+fn streams_of_connections_are_apart() {
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    let (sender, receiver) = (net.peer(1, 0), net.peer(0, 1));
+    net.at(1, |e, _| e.peers_mut().streams.open(8, Some(sender)));
+    let push = |net: &mut Net, tag, bytes: &[u8], protocol| {
+        let args = SendArgs {
+            buf: send_buf(bytes),
+            tag: Some(tag),
+            sync: Sync::No,
+            cq_data: None,
+            protocol,
+            user: 1,
+        };
+        net.at(0, |e, w| e.send_class(w, receiver, MsgClass::Stream, args));
+    };
+    let held = |net: &mut Net, tag| {
+        let found =
+            net.at(1, |e, _| e.receives().probe(of(MsgClass::Stream, tag), Some(sender), ProbeRemove::No));
+        found.map(|found| found.len)
+    };
+    open_stream(&mut net);
+    push(&mut net, 7, b"first", Protocol::Eager);
+    net.settle();
+    let long = message_bytes(3, 20_000);
+    push(&mut net, 7, &long, Protocol::LongCts);
+    while net.deliver_one() {}
+    net.at(0, |e, w| peer_error::abort_all(e, w, receiver));
+    for tag in [7, 8, 0, 9, 8 | 1 << 32] {
+        push(&mut net, tag, b"behind", Protocol::Eager);
+    }
+    net.settle();
+    assert_eq!(
+        [7, 8, 0, 9, 8 | 1 << 32].map(|tag| held(&mut net, tag)),
+        [Some(5), Some(6), Some(6), None, None]
+    );
+    // A long piece that nobody receives ends at its sender.
+    net.events(0);
+    push(&mut net, 9, &long, Protocol::LongCts);
+    net.settle();
+    let ended = EngineEvent::SendDone { user: 1, result: Err(OpError::Aborted(receiver, 4127)) };
+    assert_eq!(net.events(0), [ended]);
+    // A stream is of one peer.
+    net.at(1, |e, _| e.peers_mut().streams.set_peer(8, crate::rdm::PeerId(77)));
+    push(&mut net, 8, b"of another", Protocol::Eager);
+    net.settle();
+    net.at(1, |e, w| {
+        assert_eq!(e.snapshot().unexpected, 3);
+        e.end_stream(w, None, 7);
+        e.end_stream(w, None, 8);
+        e.end_stream(w, Some(sender), 0);
+        assert_eq!(e.snapshot().unexpected, 0);
+    });
 }
 
 // [M10.1]
@@ -161,6 +230,7 @@ fn stream_ends_before_an_incomplete_piece() {
     let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     for matched in [false, true] {
         let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+        open_stream(&mut net);
         let long = message_bytes(3, 20_000);
         send(&mut net, MsgClass::Stream, b"one", Protocol::Eager);
         net.settle();

@@ -83,6 +83,7 @@ fn close_ends_what_the_peer_has_begun() {
                 for class in [MsgClass::Message, MsgClass::Am, MsgClass::AmData, MsgClass::Stream] {
                     let (mut net, to, back) = connected(NetConfig { reorder, ..NetConfig::RELIABLE });
                     let bytes = message_bytes(3, len_for(protocol));
+                    net.at(1, |e, _| e.peers_mut().streams.open(5, None));
                     let sent = net.at(0, |e, w| e.send_class(w, to, class, args(&bytes, 5, protocol)));
                     net.settle();
                     let why = format!("{protocol:?} {class:?} claimed {claimed}");

@@ -210,6 +210,7 @@ impl Exchange {
                 EngineEvent::PeerFailed { peer, fault } => panic!("{peer:?}: {fault}"),
                 EngineEvent::MultiRecvMessage { .. }
                 | EngineEvent::MultiRecvDone { .. }
+                | EngineEvent::ConnectionClosed { .. }
                 | EngineEvent::StrangersRefused { .. } => panic!("{out:?}"),
             }
         }

@@ -71,6 +71,7 @@ fn storm(seed: u64) {
                     EngineEvent::RmaDone { .. }
                     | EngineEvent::RemoteWrite { .. }
                     | EngineEvent::PeerFailed { .. }
+                    | EngineEvent::ConnectionClosed { .. }
                     | EngineEvent::StrangersRefused { .. } => continue,
                     EngineEvent::MultiRecvMessage { .. } | EngineEvent::MultiRecvDone { .. } => {
                         panic!("{out:?}")

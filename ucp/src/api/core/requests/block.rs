@@ -157,6 +157,8 @@ pub(crate) struct Block {
     cq_data: AtomicU64,
     /// Position among the caller's blocks that run, for `CallersBlocks`.
     pub(super) callers_at: Cell<u32>,
+    /// Number of the endpoint of a send or of an operation on memory that runs.
+    pub(super) ep: Cell<u32>,
     pub(super) notify: Cell<Notify>,
     /// Error of an operation that has not ended well.
     error: Cell<Option<Error>>,
@@ -175,6 +177,7 @@ impl Block {
             failure: AtomicI8::new(Status::Ok as i8),
             cq_data: AtomicU64::new(0),
             callers_at: Cell::new(0),
+            ep: Cell::new(0),
             notify: Cell::new(Notify::None),
             error: Cell::new(None),
         }

@@ -3,7 +3,6 @@
 use super::{RequestId, RequestRoom, Requests, Role};
 
 use crate::rdm::RecvStatus;
-use crate::rdm::io::PeerId;
 
 /// Requests of receives without a worker.
 #[doc(hidden)]
@@ -20,7 +19,7 @@ impl RequestTable {
     #[inline]
     pub fn start(&mut self) -> RequestId {
         let token = self.0.next_token().expect("memory for a request");
-        self.0.start(token, Role::Stream(PeerId(0)), None)
+        self.0.start(token, Role::Stream, None)
     }
 
     /// Ends a receive that runs.

@@ -110,18 +110,30 @@ impl Requests {
         Ok(id)
     }
 
-    /// Starts a one-sided operation of `len` bytes, as [`Requests::start`].
+    /// Starts a one-sided operation of an endpoint, of `len` bytes, as [`Requests::start`].
     #[inline]
     pub(crate) fn start_rma(
         &mut self,
         token: u64,
-        op: OpId,
+        (op, ep): (OpId, u32),
         len: usize,
         call: Option<Callback>,
     ) -> RequestId {
         let id = self.start(token, Role::Rma(op), call);
+        self.set_ep(id, ep);
         id.block.set_len(len);
         id
+    }
+
+    /// Notes the endpoint of an operation of the engine that has just started.
+    #[inline]
+    pub(crate) fn set_ep(&self, id: RequestId, ep: u32) {
+        id.block.ep.set(ep);
+    }
+
+    /// Whether the operation of the engine with this token, a send or one on memory, is of an endpoint.
+    pub(crate) fn is_of_ep(&self, token: u64, ep: u32) -> bool {
+        self.block_of(token).ep.get() == ep
     }
 
     pub(crate) fn room(&self) -> &RequestRoom {

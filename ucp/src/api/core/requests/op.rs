@@ -82,8 +82,8 @@ pub(crate) enum Role {
     Announced,
     Recv(OpId),
     Rma(OpId),
-    /// Receive from the stream of this peer; belongs to the worker, not the engine.
-    Stream(PeerId),
+    /// Receive from a stream; belongs to the worker, not the engine.
+    Stream,
     /// Flush or close; belongs to the worker, not the engine.
     Flush,
     /// Operation that waits until the peer of its endpoint is known.

@@ -26,9 +26,9 @@ use crate::rdm::types::SendArgs;
 use crate::wire::rtm::Eager;
 use crate::wire::{MsgClass, Packet, PktType};
 
-/// DC_EAGER_MSGRTM is listed by `close`.
-pub(in crate::rdm) const HANDLERS: [PacketHandler; 3] =
-    [handler(PktType::EAGER_MSGRTM), handler(PktType::EAGER_TAGRTM), handler(PktType::DC_EAGER_TAGRTM)];
+/// DC_EAGER_MSGRTM is listed by `close`, DC_EAGER_TAGRTM by `note`.
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 2] =
+    [handler(PktType::EAGER_MSGRTM), handler(PktType::EAGER_TAGRTM)];
 
 const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Eager, id_use: Some(MsgIdUse::Single) }

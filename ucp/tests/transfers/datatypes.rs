@@ -481,15 +481,15 @@ fn cancelled_operations_finish_exactly_once(tls: &str) {
     let to = kept.clone();
     pair.b.set_am_handler(5, move |message| to.borrow_mut().push(message));
     let mut ends = [(0, 0); 4];
-    for form in 0..4 {
+    for (form, ends) in ends.iter_mut().enumerate() {
         for len in [100, 9000, 300_000] {
             for (steps, is_crowded) in
                 [(0, true), (0, false), (1, false), (2, false), (4, false), (30, false)]
             {
                 let case = Cancelled { form, len, steps, is_crowded };
                 match case.run(&pair, &kept) {
-                    true => ends[form].0 += 1,
-                    false => ends[form].1 += 1,
+                    true => ends.0 += 1,
+                    false => ends.1 += 1,
                 }
             }
         }
@@ -573,34 +573,36 @@ impl Cancelled {
 
     fn receive(&self, pair: &Pair, to: &Rc<Program>) -> Option<RequestId> {
         let params = OpParams::with_callback(to.done());
-        // SAFETY: as in `send`.
-        unsafe {
-            match self.form {
-                0 => match pair.b.recv_layout_raw(to.generic(), TAG, &params).unwrap() {
-                    OpStatus::InProgress(id) => Some(id),
-                    OpStatus::Done(_) => unreachable!("nothing was sent"),
-                },
-                _ => Some(
-                    pair.ba.stream_recv_layout_raw(to.generic(), StreamRecvMode::WaitAll, &params).unwrap(),
-                ),
+        match self.form {
+            // SAFETY: as in `send`.
+            0 => match unsafe { pair.b.recv_layout_raw(to.generic(), TAG, &params) }.unwrap() {
+                OpStatus::InProgress(id) => Some(id),
+                OpStatus::Done(_) => unreachable!("nothing was sent"),
+            },
+            _ => {
+                let mode = StreamRecvMode::WaitAll;
+                // SAFETY: as in `send`.
+                Some(unsafe { pair.ba.stream_recv_layout_raw(to.generic(), mode, &params) }.unwrap())
             }
         }
     }
 
     fn send(&self, pair: &Pair, from: &Rc<Program>) -> OpStatus<()> {
         let done = Some(from.done());
-        // SAFETY: the program is kept until the operation has ended, which `run` checks.
-        let sent = unsafe {
-            match self.form {
-                0 => pair.ab.send_layout_raw(from.generic(), &send_params(done)),
-                1 => {
-                    pair.ab.stream_send_layout_raw(from.generic(), &OpParams { done, ..OpParams::default() })
-                }
-                form => {
-                    let proto = if form == 2 { AmProto::Auto } else { AmProto::Rendezvous };
-                    let params = AmParams { proto, done, ..AmParams::default() };
-                    pair.ab.am_send_layout_raw(5, b"head", from.generic(), &params)
-                }
+        // The program is kept until the operation has ended, which `run` checks.
+        let sent = match self.form {
+            // SAFETY: as said above.
+            0 => unsafe { pair.ab.send_layout_raw(from.generic(), &send_params(done)) },
+            1 => {
+                let params = OpParams { done, ..OpParams::default() };
+                // SAFETY: as said above.
+                unsafe { pair.ab.stream_send_layout_raw(from.generic(), &params) }
+            }
+            form => {
+                let proto = if form == 2 { AmProto::Auto } else { AmProto::Rendezvous };
+                let params = AmParams { proto, done, ..AmParams::default() };
+                // SAFETY: as said above.
+                unsafe { pair.ab.am_send_layout_raw(5, b"head", from.generic(), &params) }
             }
         };
         sent.unwrap()
@@ -616,10 +618,9 @@ fn pieces_come_out_of_order() {
     for n in 0..20 {
         let whole = bytes(n, 60_000);
         let to = Program::new(vec![0; whole.len()]);
+        let params = OpParams::with_callback(to.done());
         // SAFETY: the program is kept until the operation has ended.
-        let id = unsafe {
-            pair.b.recv_layout_raw(to.generic(), TAG, &OpParams::with_callback(to.done())).unwrap()
-        };
+        let id = unsafe { pair.b.recv_layout_raw(to.generic(), TAG, &params) }.unwrap();
         let send = pair.ab.tag_send(1, whole.clone());
         pair.until(|| to.ended.get().is_some() && send.is_done());
         to.assert_ended(Ok(whole.len()));

@@ -340,6 +340,22 @@ fn unreachable_peer_is_told(tls: &str) {
     assert_eq!(send.wait().0, Err(Error::ConnectFailed(ConnectFailure::Unreachable)));
 }
 
+/// Who asks to be told of errors hears at once that a worker of this host is gone; others from the first
+/// operation.
+#[test]
+fn a_worker_that_is_gone_is_unreachable() {
+    let gone = context("posix").worker().unwrap().address();
+    let worker = context("posix").worker().unwrap();
+    let told = || EpParams { errors: ErrorMode::Peer(Box::new(drop)) };
+    assert!(matches!(worker.connect(&gone, told()), Err(ConnectError::Unreachable { .. })));
+    let (ep, connector) = worker.connect_later(told());
+    assert!(matches!(connector.connect(&gone), Err(ConnectError::Unreachable { .. })));
+    let error = Error::ConnectFailed(ConnectFailure::Unreachable);
+    assert_eq!(ep.tag_send(1, vec![1]).wait().0, Err(error));
+    let ep = worker.connect(&gone, EpParams::default()).unwrap();
+    assert_eq!(ep.tag_send(1, vec![1]).wait().0, Err(Error::PeerGone(ep.peer())));
+}
+
 /// Queries answer something, and callbacks may use the endpoint.
 fn endpoint_without_a_peer_can_be_asked(tls: &str) {
     let mut pair = Pair::on(tls);

@@ -7,7 +7,7 @@ use uct::api::Iface as _;
 
 use crate::address::Address;
 use crate::api::core::ep_config::table_index;
-use crate::api::core::ep_state::{EpLink, EpState, NO_PEER, Rails};
+use crate::api::core::ep_state::{EpLink, EpState, ErrorMode, NO_PEER, Rails};
 use crate::api::core::error::{ConnectFailure, Error};
 use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::ep::config::tables;
@@ -32,9 +32,12 @@ pub struct EpConnector {
 
 impl Worker {
     /// Creates an endpoint to the worker at `address`. The peer learns of this worker from its first packet.
+    /// With [`ErrorMode::Peer`], a worker of this host that is gone is [`ConnectError::Unreachable`]; else the
+    /// first operation finds out.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
-        let link = link_to(self, &mut core, address)?;
+        let check = check_of(&params.errors);
+        let link = link_to(self, &mut core, address, check)?;
         Ok(make_ep(self, &mut core, link, params))
     }
 
@@ -75,8 +78,21 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
     Some(make_ep(worker, &mut core, link, EpParams::default()))
 }
 
+/// When the endpoint learns whether its peer is there. Who asks to be told of errors gets them early.
+fn check_of(errors: &ErrorMode) -> ConnectCheck {
+    match errors {
+        ErrorMode::None => ConnectCheck::Later,
+        ErrorMode::Peer(_) => ConnectCheck::Now,
+    }
+}
+
 /// Adds the peer at `address` and chooses the lanes to it.
-fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<EpLink, ConnectError> {
+fn link_to(
+    worker: &Worker,
+    core: &mut WorkerCore,
+    address: &Address,
+    check: ConnectCheck,
+) -> Result<EpLink, ConnectError> {
     let mut routes = routes(&core.lanes, core.id.process, address)?;
     routes.sort_by_key(|route| rank(core, route));
     let mut tried = Vec::new();
@@ -84,8 +100,9 @@ fn link_to(worker: &Worker, core: &mut WorkerCore, address: &Address) -> Result<
     let mut lanes = ArrayVec::new();
     for route in &routes {
         if peer.is_none() {
-            match core.add_peer(route, if routes.len() > 1 { ConnectCheck::Now } else { ConnectCheck::Later })
-            {
+            // Another lane may reach it.
+            let check = if routes.len() > 1 { ConnectCheck::Now } else { check };
+            match core.add_peer(route, check) {
                 Ok(id) => {
                     rails = add_rails(core, id, route, address);
                     peer = Some(id);
@@ -125,7 +142,8 @@ pub(crate) fn link_ep(worker: &Worker, ep: &Rc<EpState>, address: &Address) -> R
         return Err(ConnectError::EndpointClosed);
     }
     let mut core = worker.core();
-    let link = match link_to(worker, &mut core, address) {
+    let check = check_of(&ep.errors.borrow());
+    let link = match link_to(worker, &mut core, address, check) {
         Ok(link) => link,
         Err(error) => {
             drop(core);

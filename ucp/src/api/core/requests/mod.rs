@@ -257,12 +257,7 @@ impl Requests {
             block.end_well();
             return true;
         }
-        let ends_early = state.is_plainly_awaited() && block.early_callback().is_some();
-        if ends_early && is_next && status.cq_data.is_none() {
-            self.end_awaited(block, Ok(status));
-            return true;
-        }
-        self.complete_other_recv(block, status.cq_data, is_next)
+        self.complete_noticed_recv(block, status.cq_data, is_next)
     }
 
     /// Takes the result of a completed operation and frees its request. // HOT

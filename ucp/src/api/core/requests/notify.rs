@@ -62,28 +62,33 @@ impl Requests {
         self.release(block);
     }
 
-    /// Ends a receive that is plainly awaited by its callback of [`CallAt::End`]. The message is stored, and
-    /// has no `cq_data`. // HOT
+    /// Completes a receive that is not plainly running. The message but for `cq_data` is stored. One that is
+    /// plainly awaited by a callback of [`CallAt::End`] ends here. // HOT
     #[inline(never)]
-    pub(super) fn end_awaited(&mut self, block: BlockPtr, ended: Ended) {
-        let Some(call) = block.early_callback() else { return };
+    pub(super) fn complete_noticed_recv(
+        &mut self,
+        block: BlockPtr,
+        cq_data: Option<u64>,
+        is_next: bool,
+    ) -> bool {
+        let ends_early = is_next && cq_data.is_none() && block.state().is_plainly_awaited();
+        let Some(call) = block.early_callback().filter(|_| ends_early) else {
+            return self.complete_other_recv(block, cq_data, is_next);
+        };
+        let ended = Ok(block.load_plain_message());
         block.end_awaited_well();
         let id = RequestId { block, generation: block.generation() };
         // SAFETY: as in `call_early`.
         unsafe { (call.fun)(call.arg, id, ended) };
         block.release_well();
         self.list_free(block);
+        true
     }
 
     /// Completes a receive with a notification, in memory of the caller, or with `cq_data`. The rest of its
     /// message is stored. // HOT
     #[inline(never)]
-    pub(super) fn complete_other_recv(
-        &mut self,
-        block: BlockPtr,
-        cq_data: Option<u64>,
-        is_next: bool,
-    ) -> bool {
+    fn complete_other_recv(&mut self, block: BlockPtr, cq_data: Option<u64>, is_next: bool) -> bool {
         let stage = block.stage();
         let ends_now = match stage {
             // The call that posts the receive has not returned.

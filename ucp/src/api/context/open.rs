@@ -236,66 +236,12 @@ impl Context {
                 ifaces.len()
             )));
         }
-        let limits = Thresholds {
-            medium_max: self.config.max_medium.given(),
-            rndv_thresh: self.config.rndv_thresh.intra.given(),
-            rndv_thresh_inter: self.config.rndv_thresh.inter.given(),
-            min_read: self.config.min_read.given(),
-            min_read_write: self.config.min_read_write.given(),
-            min_rdma_put: self.config.min_rdma_put.given(),
-            min_rdma_get: self.config.min_rdma_get.given(),
-            runt_size: self.config.runt_size,
-        };
-        // A worker checks its limit before a poll, so one poll may exceed it.
-        let poll = self.config.progress_batch * MAX_HELD_PACKET;
         let id = worker_id(&ifaces, seed);
-        let ((rndv_rails, rndv_chunk), (rma_rails, rma_chunk)) =
-            (self.config.rndv_rails(), self.config.rma_rails());
-        let config = EngineConfig {
-            nonce: id.nonce,
-            runt_size: self.config.runt_size,
-            read_segment: self.config.read_segment as u64,
-            unexpected_max: self.config.unexp_mem,
-            unexpected_hard_max: self.config.unexp_max.max(self.config.unexp_mem.saturating_add(poll)),
-            max_strangers: self.config.strangers_max,
-            strangers_timeout: self.config.strangers_timeout,
-            emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
-            first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
-            retry: RetryPolicy { first_delay: self.config.rnr_wait, max_delay: self.config.rnr_max_wait },
-            rndv_rails,
-            rndv_chunk,
-            rma_rails,
-            rma_chunk,
-            req_len: if self.config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
-            withhold: Features::from_bits_retain(self.config.withhold_features),
-            ..EngineConfig::default()
-        };
+        let config = engine_config(&self.config, id.nonce);
+        let has_rails = config.rndv_rails.max(config.rma_rails) > 1;
         let mut engine = Engine::with_memory(config, domains.memory.clone());
-        let mut lanes = Vec::with_capacity(ifaces.len());
-        for (at, (iface, domain)) in ifaces.into_iter().enumerate() {
-            let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
-            if !iface.attr().has(need) {
-                let attr = iface.attr();
-                let missing = need - attr.caps;
-                return Err(OpenError::Config(format!(
-                    "transport '{}' cannot carry messages: {missing:?}",
-                    attr.tl
-                )));
-            }
-            let (form, raw) = WorkerIface::identity(&iface, lane_connid(id.nonce, at))?;
-            let wire = engine.wires_mut().add(RawAddr::from_bytes(&raw));
-            engine.wires_mut().set_domain(wire, domain);
-            // Mapped memory blocks the sender when full and loses nothing.
-            if iface.attr().kind != DevKind::Net {
-                engine.wires_mut().set_grant(wire, Grant::Whole);
-            }
-            if iface.attr().order == OrderKind::Ordered {
-                engine.wires_mut().set_packet_order(wire, PacketOrder::Kept);
-            }
-            engine.wires_mut().set_rdma(wire, rdma(&iface));
-            lanes.push(WorkerIface { wire, domain, raw, form, device: iface.device_addr(), iface });
-        }
-        if rndv_rails.max(rma_rails) > 1 {
+        let lanes = add_lanes(&mut engine, ifaces, id.nonce)?;
+        if has_rails {
             set_rails(&mut engine, &lanes);
         }
         if self.config.rcache == RcacheMode::Yes {
@@ -322,8 +268,81 @@ impl Context {
         if self.config.zcopy_recv {
             enable_zcopy_recv(&mut core).map_err(OpenError::Config)?;
         }
-        Ok(Worker::new(core, events, limits, self.config.spin))
+        Ok(Worker::new(core, events, thresholds(&self.config), self.config.spin))
     }
+}
+
+/// Lengths from which protocols are used, as the program has set them.
+fn thresholds(config: &Config) -> Thresholds {
+    Thresholds {
+        medium_max: config.max_medium.given(),
+        rndv_thresh: config.rndv_thresh.intra.given(),
+        rndv_thresh_inter: config.rndv_thresh.inter.given(),
+        min_read: config.min_read.given(),
+        min_read_write: config.min_read_write.given(),
+        min_rdma_put: config.min_rdma_put.given(),
+        min_rdma_get: config.min_rdma_get.given(),
+        runt_size: config.runt_size,
+    }
+}
+
+/// Settings of the engine of a worker.
+fn engine_config(config: &Config, nonce: u32) -> EngineConfig {
+    // A worker checks its limit before a poll, so one poll may exceed it.
+    let poll = config.progress_batch * MAX_HELD_PACKET;
+    let ((rndv_rails, rndv_chunk), (rma_rails, rma_chunk)) = (config.rndv_rails(), config.rma_rails());
+    EngineConfig {
+        nonce,
+        runt_size: config.runt_size,
+        read_segment: config.read_segment as u64,
+        unexpected_max: config.unexp_mem,
+        unexpected_hard_max: config.unexp_max.max(config.unexp_mem.saturating_add(poll)),
+        max_strangers: config.strangers_max,
+        strangers_timeout: config.strangers_timeout,
+        emulation: if config.emulation { Emulation::Allowed } else { Emulation::Refused },
+        first_contact: if config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
+        retry: RetryPolicy { first_delay: config.rnr_wait, max_delay: config.rnr_max_wait },
+        rndv_rails,
+        rndv_chunk,
+        rma_rails,
+        rma_chunk,
+        req_len: if config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
+        withhold: Features::from_bits_retain(config.withhold_features),
+        ..EngineConfig::default()
+    }
+}
+
+/// Makes a lane of each interface, and a wire of it in the engine.
+fn add_lanes(
+    engine: &mut Engine,
+    ifaces: Vec<(Iface, DomainId)>,
+    nonce: u32,
+) -> Result<Vec<WorkerIface>, OpenError> {
+    let mut lanes = Vec::with_capacity(ifaces.len());
+    for (at, (iface, domain)) in ifaces.into_iter().enumerate() {
+        let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
+        if !iface.attr().has(need) {
+            let attr = iface.attr();
+            let missing = need - attr.caps;
+            return Err(OpenError::Config(format!(
+                "transport '{}' cannot carry messages: {missing:?}",
+                attr.tl
+            )));
+        }
+        let (form, raw) = WorkerIface::identity(&iface, lane_connid(nonce, at))?;
+        let wire = engine.wires_mut().add(RawAddr::from_bytes(&raw));
+        engine.wires_mut().set_domain(wire, domain);
+        // Mapped memory blocks the sender when full and loses nothing.
+        if iface.attr().kind != DevKind::Net {
+            engine.wires_mut().set_grant(wire, Grant::Whole);
+        }
+        if iface.attr().order == OrderKind::Ordered {
+            engine.wires_mut().set_packet_order(wire, PacketOrder::Kept);
+        }
+        engine.wires_mut().set_rdma(wire, rdma(&iface));
+        lanes.push(WorkerIface { wire, domain, raw, form, device: iface.device_addr(), iface });
+    }
+    Ok(lanes)
 }
 
 /// Enters zero-copy receive mode. The worker forwards packets to itself, hence the endpoint to itself.

@@ -4,10 +4,11 @@ use ucs::coll::slots::SlotId;
 
 use super::finish::{finish_if_idle, stop_for};
 use crate::rdm::Engine;
-use crate::rdm::ids::{PeerId, TxToken, is_rma_id};
+use crate::rdm::ids::{PeerId, TxToken, WireId, is_rma_id};
 use crate::rdm::io::{NotPosted, Posted, RegAccess, Wire};
 use crate::rdm::next::Next;
-use crate::rdm::op::rma_read::Stop;
+use crate::rdm::op::Piece;
+use crate::rdm::op::rma_read::{RmaRead, Stop};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::SendProgress;
@@ -118,14 +119,8 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
         return finish_if_idle(e, w, id);
     };
     let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
-    if let Some(place @ None) = rma_read.regs.get_mut(n)
-        && max > 0
-    {
-        let is_write = rma_read.to.is_some_and(is_rma_id);
-        // The program may withdraw this memory during the read, and ours is freed after it.
-        let exclusive =
-            if is_write || rma_read.staged.is_some() { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
-        *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | exclusive).ok();
+    if max > 0 {
+        register_target(w, rma_read, (wire, n, piece));
     }
     let reg = rma_read.regs.get(n).and_then(Option::as_ref);
     let peer = &e.peers.table[to];
@@ -173,6 +168,17 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
             rma_read.stop = Some(stop);
             finish_if_idle(e, w, id)
         }
+    }
+}
+
+/// Registers piece `n` of the memory that a read fills, if it is not registered and can be.
+fn register_target<W: Wire>(w: &mut W, rma_read: &mut RmaRead, (wire, n, piece): (WireId, usize, Piece)) {
+    if let Some(place @ None) = rma_read.regs.get_mut(n) {
+        let is_write = rma_read.to.is_some_and(is_rma_id);
+        // The program may withdraw this memory during the read, and ours is freed after it.
+        let exclusive =
+            if is_write || rma_read.staged.is_some() { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
+        *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | exclusive).ok();
     }
 }
 

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    // Before the context, which may speak to the launcher, too: who leaves it and comes back may wait for ever.
+    // Before the context, which may speak to the launcher, too: a second start may wait for ever.
     let launcher = if Pmix::is_there() { Some(Pmix::init()?) } else { None };
     let worker = Context::new()?.worker()?;
     let (rank, size) = match &launcher {

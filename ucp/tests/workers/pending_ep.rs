@@ -340,8 +340,8 @@ fn unreachable_peer_is_told(tls: &str) {
     assert_eq!(send.wait().0, Err(Error::ConnectFailed(ConnectFailure::Unreachable)));
 }
 
-/// Who asks to be told of errors hears at once that a worker of this host is gone; others from the first
-/// operation.
+/// An endpoint that asks to be told of errors hears at once that a worker of this host is gone; others hear
+/// from the first operation.
 #[test]
 fn a_worker_that_is_gone_is_unreachable() {
     let gone = context("posix").worker().unwrap().address();

@@ -185,7 +185,7 @@ impl Pmix {
         let fence = self.function::<Fence>("PMIx_Fence")?;
         let value = Value { kind: TYPE_BOOL, data: [1, 0, 0] };
         let collect = Info { key: padded("pmix.collect"), flags: 0, value };
-        // Slurm does not wait for other nodes in a fence without data. Others do, and are spared the exchange.
+        // Slurm does not wait for other nodes in a fence without data. Others do, without the exchange.
         let options = usize::from(self.is_of_slurm());
         // SAFETY: no list means all processes of the job; the option is whole and lives over the call.
         let status = unsafe { fence(ptr::null(), 0, &raw const collect, options) };

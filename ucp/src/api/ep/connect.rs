@@ -32,8 +32,8 @@ pub struct EpConnector {
 
 impl Worker {
     /// Creates an endpoint to the worker at `address`. The peer learns of this worker from its first packet.
-    /// With [`ErrorMode::Peer`], a worker of this host that is gone is [`ConnectError::Unreachable`]; else the
-    /// first operation finds out.
+    /// With [`ErrorMode::Peer`], a worker of this host that is gone is [`ConnectError::Unreachable`]; else
+    /// the first operation finds out.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
         let check = check_of(&params.errors);

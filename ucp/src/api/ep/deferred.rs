@@ -71,8 +71,8 @@ pub(crate) fn start_deferred(worker: &Worker, ep: &Rc<EpState>) {
     ep.refusal.set(refusal);
 }
 
-/// Ends the request of a deferred operation with the request that carries it out, and keeps what the operation
-/// uses until then.
+/// Ends the request of a deferred operation with the request that carries it out, and keeps what the
+/// operation uses until then.
 fn forward_end(worker: &Worker, core: &mut WorkerCore, id: RequestId, (inner, start): (RequestId, StartOp)) {
     // Data that was there before the peer was known.
     if let Some(ended) = core.reqs.take(inner) {

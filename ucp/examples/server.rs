@@ -79,7 +79,7 @@ impl Service {
     fn accept(&self, worker: &Worker, request: ConnRequest) {
         let from = request.peer_addr();
         let errors = ErrorMode::Peer(Box::new(move |error| eprintln!("server: client at {from}: {error}")));
-        match worker.accept(request, EpParams { errors }) {
+        match worker.accept(request, EpParams { errors, ..EpParams::default() }) {
             Ok(ep) => drop(self.clients.borrow_mut().insert(ep.peer(), ep)),
             Err(error) => eprintln!("server: client at {from}: {error}"),
         }

@@ -125,7 +125,7 @@ pub(super) fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), F
     let failed = Failed::default();
     let tell = failed.clone();
     let errors = ErrorMode::Peer(Box::new(move |error| tell.set(Some(error))));
-    Ok((worker.connect(&address, EpParams { errors })?, failed))
+    Ok((worker.connect(&address, EpParams { errors, ..EpParams::default() })?, failed))
 }
 
 pub(super) fn thresholds(ep: &Ep) -> Vec<usize> {

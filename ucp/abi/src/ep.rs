@@ -218,7 +218,9 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
     let flags = field!(params, mask, ep_params::FLAGS, flags).unwrap_or(0);
     let named = Named::read(params, mask);
     let link = new_link();
-    let params_of_ep = ucp::EpParams { errors: error_mode(&link) };
+    // UCP_ERR_HANDLING_MODE_PEER, or _FAILOVER.
+    let check_peer = mode != 0;
+    let params_of_ep = ucp::EpParams { errors: error_mode(&link), check_peer };
     let ep = if let Some(request) = field!(params, mask, ep_params::CONN_REQUEST, conn_request) {
         let request = from_handle(request)?.request;
         worker.inside(|plain| plain.accept(request, params_of_ep))?.map_err(|error| connect_status(&error))?

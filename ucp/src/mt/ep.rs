@@ -22,16 +22,19 @@ use crate::{
 pub struct SharedEpParams {
     /// Called by progress, once, when the peer has failed: [`crate::ErrorMode::Peer`].
     pub on_error: Option<Box<dyn FnMut(Error) + Send>>,
+    /// As [`EpParams::check_peer`].
+    pub check_peer: bool,
 }
 
 impl SharedEpParams {
     /// With a callback for the failure of the peer.
     pub fn on_error(call: impl FnMut(Error) + Send + 'static) -> Self {
-        SharedEpParams { on_error: Some(Box::new(call)) }
+        SharedEpParams { on_error: Some(Box::new(call)), check_peer: false }
     }
 
     pub(super) fn plain(self) -> EpParams {
-        EpParams { errors: self.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call)) }
+        let errors = self.on_error.map_or(ErrorMode::None, |call| ErrorMode::Peer(call));
+        EpParams { errors, check_peer: self.check_peer }
     }
 }
 

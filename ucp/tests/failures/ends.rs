@@ -245,7 +245,7 @@ fn ends(tls: &str, kind: Kind, end: End, why: &str) {
     let told = Rc::new(Cell::new(None));
     let heard = told.clone();
     let errors = ErrorMode::Peer(Box::new(move |error| heard.set(Some(error))));
-    pair.ba = pair.b.connect(&pair.a.address(), EpParams { errors }).unwrap();
+    pair.ba = pair.b.connect(&pair.a.address(), EpParams { errors, ..EpParams::default() }).unwrap();
     let (op, mut held) = begin(&pair, kind);
     let peer = pair.ba.peer();
     let (aborted, reset) = (Err(Error::Aborted(peer, 4127)), Err(Error::Reset(peer)));

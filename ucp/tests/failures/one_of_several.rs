@@ -40,7 +40,7 @@ fn handler() -> (EpParams, Rc<Cell<Option<Error>>>) {
     let errors = ErrorMode::Peer(Box::new(move |error| {
         assert!(heard.replace(Some(error)).is_none(), "told once");
     }));
-    (EpParams { errors }, told)
+    (EpParams { errors, ..EpParams::default() }, told)
 }
 
 /// Two workers, or one, with several connections between them.

@@ -20,7 +20,12 @@ fn held() -> (usize, usize) {
 }
 
 fn ep_with(worker: &Worker, to: &Worker, on_error: impl FnMut(Error) + 'static) -> Ep {
-    worker.connect(&to.address(), EpParams { errors: ErrorMode::Peer(Box::new(on_error)) }).unwrap()
+    worker
+        .connect(
+            &to.address(),
+            EpParams { errors: ErrorMode::Peer(Box::new(on_error)), ..EpParams::default() },
+        )
+        .unwrap()
 }
 
 fn forbidden<T>(_: T) {

@@ -249,7 +249,7 @@ fn failing(client: &Worker, to: SocketAddr) -> (Ep, Rc<RefCell<Vec<Error>>>) {
     let told = Rc::new(RefCell::new(Vec::new()));
     let to_told = told.clone();
     let errors = ErrorMode::Peer(Box::new(move |error| to_told.borrow_mut().push(error)));
-    let params = ConnectParams { ep: EpParams { errors }, ..ConnectParams::default() };
+    let params = ConnectParams { ep: EpParams { errors, ..EpParams::default() }, ..ConnectParams::default() };
     (client.connect_to(to, params).unwrap(), told)
 }
 
@@ -341,7 +341,7 @@ fn accepted_client_that_goes_away_is_told() {
     let to = told.clone();
     let errors = ErrorMode::Peer(Box::new(move |error| to.borrow_mut().push(error)));
     let request = requests.borrow_mut().pop().unwrap();
-    let accepted = server.accept(request, EpParams { errors }).unwrap();
+    let accepted = server.accept(request, EpParams { errors, ..EpParams::default() }).unwrap();
     // The client gives up before it has the server's address.
     assert_eq!(ep.close(ucp::CloseMode::Force).wait(), Ok(()));
     spin(&[&client, &server], &mut || !told.borrow().is_empty());

@@ -187,7 +187,7 @@ fn each_operation_ends_when_the_peer_never_comes(tls: &str) {
     let told = Rc::new(RefCell::new(Vec::new()));
     let to = told.clone();
     let errors = ErrorMode::Peer(Box::new(move |error| to.borrow_mut().push(error)));
-    let (ep, connector) = pair.a.connect_later(EpParams { errors });
+    let (ep, connector) = pair.a.connect_later(EpParams { errors, ..EpParams::default() });
     let send = ep.tag_send(1, vec![1; 100]);
     let am = ep.am_send(1, b"header", vec![2; 100_000]);
     let recv = ep.stream_recv(Vec::with_capacity(8));
@@ -340,18 +340,14 @@ fn unreachable_peer_is_told(tls: &str) {
     assert_eq!(send.wait().0, Err(Error::ConnectFailed(ConnectFailure::Unreachable)));
 }
 
-/// An endpoint that asks to be told of errors hears at once that a worker of this host is gone; others hear
-/// from the first operation.
+/// Making an endpoint finds out at once that a worker of this host is gone if it is asked to; else the first
+/// operation does.
 #[test]
 fn a_worker_that_is_gone_is_unreachable() {
     let gone = context("posix").worker().unwrap().address();
     let worker = context("posix").worker().unwrap();
-    let told = || EpParams { errors: ErrorMode::Peer(Box::new(drop)) };
-    assert!(matches!(worker.connect(&gone, told()), Err(ConnectError::Unreachable { .. })));
-    let (ep, connector) = worker.connect_later(told());
-    assert!(matches!(connector.connect(&gone), Err(ConnectError::Unreachable { .. })));
-    let error = Error::ConnectFailed(ConnectFailure::Unreachable);
-    assert_eq!(ep.tag_send(1, vec![1]).wait().0, Err(error));
+    let checked = EpParams { check_peer: true, ..EpParams::default() };
+    assert!(matches!(worker.connect(&gone, checked), Err(ConnectError::Unreachable { .. })));
     let ep = worker.connect(&gone, EpParams::default()).unwrap();
     assert_eq!(ep.tag_send(1, vec![1]).wait().0, Err(Error::PeerGone(ep.peer())));
 }

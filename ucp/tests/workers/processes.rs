@@ -71,7 +71,7 @@ fn child() {
 }
 
 fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
-    worker.connect(&child_address(worker), EpParams { errors }).unwrap()
+    worker.connect(&child_address(worker), EpParams { errors, ..EpParams::default() }).unwrap()
 }
 
 fn child_address(worker: &Worker) -> Address {

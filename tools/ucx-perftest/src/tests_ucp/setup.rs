@@ -35,7 +35,9 @@ pub fn connect(spec: &Spec, worker: &Worker, theirs: &HexBytes) -> Result<Ep, Fa
     let address = Address::unpack(&theirs.0).map_err(|e| Failure::Run(e.to_string()))?;
     // Errors reach the test through its operations; `-e` measures the cost of an error handler.
     let errors = if spec.peer_errors { ErrorMode::Peer(Box::new(|_| {})) } else { ErrorMode::None };
-    worker.connect(&address, EpParams { errors }).map_err(|e| Failure::Run(format!("cannot connect: {e}")))
+    worker
+        .connect(&address, EpParams { errors, ..EpParams::default() })
+        .map_err(|e| Failure::Run(format!("cannot connect: {e}")))
 }
 
 pub fn sync(spec: &Spec) -> Sync {

@@ -7,7 +7,7 @@ use uct::api::Iface as _;
 
 use crate::address::Address;
 use crate::api::core::ep_config::table_index;
-use crate::api::core::ep_state::{EpLink, EpState, ErrorMode, NO_PEER, Rails};
+use crate::api::core::ep_state::{EpLink, EpState, NO_PEER, Rails};
 use crate::api::core::error::{ConnectFailure, Error};
 use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::ep::config::tables;
@@ -32,11 +32,9 @@ pub struct EpConnector {
 
 impl Worker {
     /// Creates an endpoint to the worker at `address`. The peer learns of this worker from its first packet.
-    /// With [`ErrorMode::Peer`], a worker of this host that is gone is [`ConnectError::Unreachable`]; else
-    /// the first operation finds out.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
-        let check = check_of(&params.errors);
+        let check = if params.check_peer { ConnectCheck::Now } else { ConnectCheck::Later };
         let link = link_to(self, &mut core, address, check)?;
         Ok(make_ep(self, &mut core, link, params))
     }
@@ -76,14 +74,6 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
         conversation: Conversation::with(core.engine.peers(), peer).number,
     };
     Some(make_ep(worker, &mut core, link, EpParams::default()))
-}
-
-/// When the endpoint learns whether its peer is there. Who asks to be told of errors gets them early.
-fn check_of(errors: &ErrorMode) -> ConnectCheck {
-    match errors {
-        ErrorMode::None => ConnectCheck::Later,
-        ErrorMode::Peer(_) => ConnectCheck::Now,
-    }
 }
 
 /// Adds the peer at `address` and chooses the lanes to it.
@@ -142,8 +132,8 @@ pub(crate) fn link_ep(worker: &Worker, ep: &Rc<EpState>, address: &Address) -> R
         return Err(ConnectError::EndpointClosed);
     }
     let mut core = worker.core();
-    let check = check_of(&ep.errors.borrow());
-    let link = match link_to(worker, &mut core, address, check) {
+    // The worker has just told its address.
+    let link = match link_to(worker, &mut core, address, ConnectCheck::Later) {
         Ok(link) => link,
         Err(error) => {
             drop(core);

@@ -13,6 +13,9 @@ use crate::rdm::io::PeerId;
 pub struct EpParams {
     /// Handling of a failure of the peer.
     pub errors: ErrorMode,
+    /// Whether the call asks if the worker is there: one of this host that is gone is
+    /// [`ConnectError::Unreachable`](crate::ConnectError::Unreachable). Else the first operation finds out.
+    pub check_peer: bool,
 }
 
 /// Endpoint to one peer. Dropping it does not cancel sends; receives that wait for the peer's stream end as

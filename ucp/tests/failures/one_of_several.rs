@@ -211,16 +211,32 @@ fn announced_data_ends(tls: &str) {
     }
 }
 
+/// Two endpoints of `a` to the address of `b`, and one back, whose failure is told. They have met.
+struct ByAddress {
+    a: Worker,
+    b: Worker,
+    back: Ep,
+    eps: [Ep; 2],
+    told: Rc<Cell<Option<Error>>>,
+}
+
+impl ByAddress {
+    fn on(tls: &str) -> ByAddress {
+        let context = context(tls);
+        let (a, b) = (context.worker().unwrap(), context.worker().unwrap());
+        let (params, told) = handler();
+        let back = b.connect(&a.address(), params).unwrap();
+        let eps = [0, 1].map(|_| a.connect(&b.address(), EpParams::default()).unwrap());
+        let hello = (back.tag_send(1, vec![1]), a.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(1)));
+        spin(&[&a, &b], &mut || hello.0.is_done() && hello.1.is_done());
+        ByAddress { a, b, back, eps, told }
+    }
+}
+
 /// Two endpoints to one address: closing one leaves the other, closing the last ends the conversation.
 fn endpoints_to_an_address(tls: &str) {
-    let context = context(tls);
-    let (a, b) = (context.worker().unwrap(), context.worker().unwrap());
-    let (params, told) = handler();
-    let back = b.connect(&a.address(), params).unwrap();
-    let [one, two] = [0, 1].map(|_| a.connect(&b.address(), EpParams::default()).unwrap());
+    let ByAddress { a, b, back, eps: [one, two], told } = ByAddress::on(tls);
     let until = |done: &mut dyn FnMut() -> bool| spin(&[&a, &b], done);
-    let hello = (back.tag_send(1, vec![1]), a.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(1)));
-    until(&mut || hello.0.is_done() && hello.1.is_done());
     let ends = one.tag_send(2, bytes(2, LONG));
     let stays = two.tag_send(3, bytes(3, LONG));
     assert_eq!(one.close(CloseMode::Force).wait(), Ok(()));
@@ -238,14 +254,8 @@ fn endpoints_to_an_address(tls: &str) {
 
 /// A dropped endpoint does not stay open, though a flush of it goes on: the close of the other is the last.
 fn one_is_dropped(tls: &str) {
-    let context = context(tls);
-    let (a, b) = (context.worker().unwrap(), context.worker().unwrap());
-    let (params, told) = handler();
-    let back = b.connect(&a.address(), params).unwrap();
-    let [one, two] = [0, 1].map(|_| a.connect(&b.address(), EpParams::default()).unwrap());
+    let ByAddress { a, b, back, eps: [one, two], told } = ByAddress::on(tls);
     let until = |done: &mut dyn FnMut() -> bool| spin(&[&a, &b], done);
-    let hello = (back.tag_send(1, vec![1]), a.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(1)));
-    until(&mut || hello.0.is_done() && hello.1.is_done());
     let (send, flush) = (one.tag_send_sync(2, bytes(2, LONG)), one.flush());
     drop(one);
     assert_eq!(two.close(CloseMode::Force).wait(), Ok(()));

@@ -2,14 +2,28 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::thread::ThreadId;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A value for one thread. Its use in another thread panics; dropped there, it is leaked.
 pub struct ThreadBound<T> {
     value: ManuallyDrop<T>,
-    thread: ThreadId,
+    thread: u64,
+}
+
+/// Number of the calling thread, which no other thread of the process has, also not later. Destructors of thread
+/// locals may ask for it.
+fn this_thread() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    thread_local! { static NUMBER: Cell<u64> = const { Cell::new(0) } }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(COUNT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
 }
 
 // SAFETY: the value is reached and dropped only in the thread that made it, which each access checks. No two
@@ -21,12 +35,17 @@ unsafe impl<T> Sync for ThreadBound<T> {}
 impl<T> ThreadBound<T> {
     /// Binds a value to the calling thread.
     pub fn new(value: T) -> Self {
-        ThreadBound { value: ManuallyDrop::new(value), thread: std::thread::current().id() }
+        ThreadBound { value: ManuallyDrop::new(value), thread: this_thread() }
     }
 
     /// Whether the calling thread may use the value.
     pub fn is_here(&self) -> bool {
-        self.thread == std::thread::current().id()
+        self.thread == this_thread()
+    }
+
+    /// The value, if the calling thread may use it.
+    pub fn here(&self) -> Option<&T> {
+        self.is_here().then(|| &*self.value)
     }
 }
 
@@ -34,8 +53,7 @@ impl<T> Deref for ThreadBound<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        assert!(self.is_here(), "this belongs to one thread, and is used in another");
-        &self.value
+        self.here().expect("this belongs to one thread, and is used in another")
     }
 }
 
@@ -67,6 +85,9 @@ mod tests {
         let value = Rc::new(7);
         let bound = Arc::new(ThreadBound::new(value.clone()));
         assert_eq!(***bound, 7);
+        assert!(bound.here().is_some());
+        let there = bound.clone();
+        assert!(std::thread::spawn(move || there.here().is_none()).join().unwrap());
         let there = bound.clone();
         assert!(std::thread::spawn(move || ***there == 7).join().is_err());
         let bound = Arc::into_inner(bound).unwrap();

@@ -12,9 +12,10 @@ use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::pending::{Arbiter, TxRoom};
 use crate::base::reentry::ReentryGuard;
 use crate::base::retry_sleep::RetrySleep;
+use crate::base::thread_bound::ThreadBound;
 use crate::base::{check, direct};
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
@@ -41,23 +42,17 @@ ucs::config_table! {
     }
 }
 
-thread_local! {
-    /// Live interfaces of this thread by id: what an address can be connected to.
-    static IFACES: RefCell<HashMap<u64, Weak<Inner>>> = RefCell::default();
-}
+/// Live interfaces of the process by id, and what reaches each.
+static IFACES: Mutex<BTreeMap<u64, Reach>> = Mutex::new(BTreeMap::new());
 
-/// Live interfaces of the process by id.
-static ALL: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-
-fn all() -> MutexGuard<'static, BTreeSet<u64>> {
-    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+fn ifaces() -> MutexGuard<'static, BTreeMap<u64, Reach>> {
+    IFACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Which interfaces reach an interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reach {
     /// Those of its thread.
-    Thread,
+    Thread(ThreadBound<Weak<Inner>>),
     /// It alone.
     Itself,
 }
@@ -88,10 +83,9 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.handles.set(self.handles.get() - 1);
         if self.handles.get() == 0 {
-            let _ = IFACES.try_with(|all| all.borrow_mut().remove(&self.id));
             // In a forked child another thread of the parent may hold the lock for ever.
             if self.pid == std::process::id() {
-                all().remove(&self.id);
+                drop(ifaces().remove(&self.id));
             }
             self.queue.close();
         }
@@ -110,7 +104,7 @@ impl Deref for Handle {
 pub(super) struct Inner {
     pub(super) id: u64,
     pid: u32,
-    reach: Reach,
+    is_private: bool,
     pub(super) attr: IfaceAttr,
     md: Md,
     queue: Queue,
@@ -139,23 +133,23 @@ impl Iface {
 
     /// Opens an interface of the calling thread on a memory domain that other interfaces may share.
     pub fn open_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
-        Self::open_with(md, config, Reach::Thread)
+        Self::open_with(md, config, false)
     }
 
     /// Opens an interface that sends messages to itself only, and to which no other sends any. It shares
     /// nothing that a lock around it and what is made from it does not cover.
     pub fn open_private_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
-        Self::open_with(md, config, Reach::Itself)
+        Self::open_with(md, config, true)
     }
 
-    fn open_with(md: &Md, config: &Config, reach: Reach) -> Result<Self, OpenError> {
+    fn open_with(md: &Md, config: &Config, is_private: bool) -> Result<Self, OpenError> {
         let id = super::new_id();
         let slots =
             Slots::new(config.seg_size, config.fifo_size as u32).map_err(|e| OpenError::memory(TL, &e))?;
         let inner = Rc::new(Inner {
             id,
             pid: std::process::id(),
-            reach,
+            is_private,
             attr: attr(config.seg_size - 1, config.fifo_size),
             md: md.clone(),
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
@@ -168,10 +162,11 @@ impl Iface {
             retry_sleep: RetrySleep::default(),
             handles: Cell::default(),
         });
-        all().insert(id);
-        if reach == Reach::Thread {
-            IFACES.with_borrow_mut(|all| all.insert(id, Rc::downgrade(&inner)));
-        }
+        let reach = match is_private {
+            true => Reach::Itself,
+            false => Reach::Thread(ThreadBound::new(Rc::downgrade(&inner))),
+        };
+        ifaces().insert(id, reach);
         Ok(Iface { inner: Handle::new(inner) })
     }
 
@@ -224,9 +219,14 @@ impl Handle {
         if id == self.id {
             return Ok(self.0.clone());
         }
-        let of_thread = || IFACES.with_borrow(|all| all.get(&id).and_then(Weak::upgrade));
-        let found = if self.reach == Reach::Thread { of_thread() } else { None };
-        found.ok_or_else(|| if all().contains(&id) { ConnectError::OtherThread } else { ConnectError::Gone })
+        match ifaces().get(&id) {
+            Some(Reach::Thread(iface)) if !self.is_private => {
+                let iface = iface.here().ok_or(ConnectError::OtherThread)?;
+                iface.upgrade().ok_or(ConnectError::Gone)
+            }
+            Some(_) => Err(ConnectError::OtherThread),
+            None => Err(ConnectError::Gone),
+        }
     }
 }
 

@@ -82,6 +82,11 @@ class Secret:
             os.unlink(self.path)
 
 
+def waiting(net):
+    """Option of processes that wait for the network most of the time: they leave the cores to others."""
+    return ["--sleep"] if net and (net.get("delay") or net.get("loss", 0) >= 0.05) else []
+
+
 def run_traffic(row, folder, messages, seed, limit, make, is_whole):
     """Runs the traffic program. Returns the counters of the row; a failure counts every message as lost."""
     name, _, net, share = row
@@ -90,6 +95,7 @@ def run_traffic(row, folder, messages, seed, limit, make, is_whole):
     network, secret, run = make(net, seed), Secret(net), None
     command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
                str(wanted), "--seed", str(seed)]
+    command += waiting(net)
     keys = secret.keys()
     if hasattr(network, "hosts"):
         keys["SOFTEFA_NET"] = NET_V6 if name.endswith("-v6") else NET

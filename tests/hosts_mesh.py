@@ -3,7 +3,7 @@ each other one at the same time (`traffic --with`)."""
 
 import errno, json, math, os, select, subprocess, time
 
-from hosts_device import NET, Secret
+from hosts_device import NET, Secret, waiting
 from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun, slowness, traffic_rows, wait_for
 
 # Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations
@@ -96,6 +96,7 @@ def run(row, folder, messages, seed, limit, is_loopback, is_whole):
     messages, limit = max(100, math.ceil(messages * (1 / 6 if is_whole else share))), limit * slowness()
     command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
                str(max(1, messages // 5)), "--seed", str(seed)]
+    command += waiting(net)
     network, secret, run = None if is_loopback else Bridged(net, seed), Secret(net), None
     options = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

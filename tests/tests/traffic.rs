@@ -68,6 +68,14 @@ fn three_processes_talk_all_to_all() {
 }
 
 #[test]
+fn processes_sleep_until_something_comes() {
+    for (tls, env) in [("posix", &[][..]), ("efa", &[("SOFTEFA_RNR", "0.05")])] {
+        passes(&["--tls", tls, "-n", "1000", "--rma", "100", "--sleep"], env);
+        passes(&["--tls", tls, "-n", "200", "--sleep", "--with", "", "--with", ""], env);
+    }
+}
+
+#[test]
 fn narrow_windows_and_short_queues() {
     passes(&["--tls", "posix", "-n", "1000", "--window", "1"], &[("UCX_POSIX_FIFO_SIZE", "2")]);
     let queues = [("UCX_EFA_TX_QUEUE_LEN", "2"), ("UCX_EFA_RX_QUEUE_LEN", "2"), ("SOFTEFA_RNR", "0.05")];

@@ -44,6 +44,9 @@ struct Args {
     /// Leave the processes to the scheduler instead of pinning them to two cpus.
     #[arg(long)]
     unpinned: bool,
+    /// Sleep until something comes when nothing has moved for a while, instead of polling on.
+    #[arg(long)]
+    sleep: bool,
     #[arg(long, hide = true, default_value = "parent")]
     role: Role,
 }
@@ -65,6 +68,7 @@ impl Args {
             rma: self.rma,
             launcher: words_of(&self.launcher),
             pinned: !self.unpinned,
+            sleeps: self.sleep,
         }
     }
 
@@ -79,6 +83,7 @@ impl Args {
             format!("--rma={}", self.rma),
         ];
         args.extend(self.unpinned.then(|| "--unpinned".to_owned()));
+        args.extend(self.sleep.then(|| "--sleep".to_owned()));
         args
     }
 }

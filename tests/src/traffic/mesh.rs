@@ -81,9 +81,11 @@ pub fn first(options: &Options, launchers: &[Vec<String>], args: &[String]) -> R
     for (n, partner) in partners.iter_mut().enumerate() {
         partner.send(&Line::Start { contacts: contacts_for(n + 1)?, thresholds: sizes.clone() })?;
     }
-    let mut reports = vec![drive(&mut pairs)?];
+    let mut reports = vec![drive(&mut pairs, options.sleeps)?];
     for partner in &mut partners {
-        let Line::Done(report) = wait(&mut pairs, partner)? else { return Err(unexpected_line()) };
+        let Line::Done(report) = wait(&mut pairs, partner, options.sleeps)? else {
+            return Err(unexpected_line());
+        };
         reports.push(*report);
     }
     for partner in &mut partners {
@@ -105,9 +107,9 @@ pub fn other(options: &Options, place: Place) -> Result<(), Failure> {
         return Err(unexpected_line());
     };
     let (mut pairs, _) = join(options, place, ends, contacts, Some(thresholds))?;
-    let report = drive(&mut pairs)?;
+    let report = drive(&mut pairs, options.sleeps)?;
     partner.send(&Line::Done(Box::new(report)))?;
-    let Line::Leave = wait(&mut pairs, &mut partner)? else { return Err(unexpected_line()) };
+    let Line::Leave = wait(&mut pairs, &mut partner, options.sleeps)? else { return Err(unexpected_line()) };
     finish(pairs)
 }
 
@@ -217,13 +219,15 @@ fn step(pairs: &mut [Pair], timer: &mut StallTimer) -> Result<(), Failure> {
             let state = pairs.iter().map(Pair::state).collect::<Vec<_>>().join("; ");
             Err(Failure::Stalled { after, state })
         }
-        _ => Ok(()),
+        Some(_) => Ok(()),
+        // Each worker gets its turn: what comes for the others waits a millisecond at most.
+        None => pairs.iter().try_for_each(|pair| timer.sleep_on(&pair.worker)),
     }
 }
 
 /// Runs all pairs until everything is sent, received and flushed.
-fn drive(pairs: &mut [Pair]) -> Result<Report, Failure> {
-    let (start, mut timer) = (Instant::now(), StallTimer::default());
+fn drive(pairs: &mut [Pair], sleeps: bool) -> Result<Report, Failure> {
+    let (start, mut timer) = (Instant::now(), StallTimer::new(sleeps));
     while !pairs.iter().all(Pair::is_done) {
         step(pairs, &mut timer)?;
     }
@@ -247,8 +251,8 @@ fn drive(pairs: &mut [Pair]) -> Result<Report, Failure> {
 }
 
 /// The next line of a process. Meanwhile all pairs go on.
-fn wait(pairs: &mut [Pair], partner: &mut Partner) -> Result<Line, Failure> {
-    let mut timer = StallTimer::default();
+fn wait(pairs: &mut [Pair], partner: &mut Partner, sleeps: bool) -> Result<Line, Failure> {
+    let mut timer = StallTimer::new(sleeps);
     loop {
         if let Some(line) = partner.try_recv()? {
             return Ok(line);

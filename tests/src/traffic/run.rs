@@ -24,6 +24,9 @@ pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// For the other process to start or to end.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Polls that find nothing before a run that sleeps does so.
+const IDLE_POLLS: u32 = 64;
+
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -43,6 +46,8 @@ pub struct Options {
     pub launcher: Vec<String>,
     /// Pins each process to a cpu, if there are two.
     pub pinned: bool,
+    /// Sleeps for a moment when nothing has moved for a while, instead of polling on.
+    pub sleeps: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -152,6 +157,7 @@ struct Run {
     receiver: Receiver,
     /// Operations on the other's memory, and the memory for its ones.
     rma: Option<(Rma, Mem)>,
+    sleeps: bool,
 }
 
 impl Run {
@@ -181,12 +187,13 @@ impl Run {
             sender: Sender::new(plan(me), options.seed, me, options.window),
             receiver: Receiver::new(plan(1 - me), options.seed, 1 - me, options.window),
             rma,
+            sleeps: options.sleeps,
         })
     }
 
     fn drive(&mut self) -> Result<Report, Failure> {
         let start = Instant::now();
-        let mut timer = StallTimer::default();
+        let mut timer = StallTimer::new(self.sleeps);
         let rma_is_done = |run: &Run| run.rma.as_ref().is_none_or(|(rma, _)| rma.is_done());
         while !(self.sender.is_done() && self.receiver.is_done() && rma_is_done(self)) {
             let events = self.worker.progress();
@@ -221,7 +228,7 @@ impl Run {
     /// Exchanges reports, and progresses until the partner is done too; then checks that nothing is left.
     fn finish(&mut self, mine: &Report) -> Result<Report, Failure> {
         self.partner.send(&Line::Done(Box::new(mine.clone())))?;
-        let mut timer = StallTimer::default();
+        let mut timer = StallTimer::new(self.sleeps);
         let theirs = loop {
             let events = self.worker.progress();
             match self.partner.try_recv()? {
@@ -258,7 +265,7 @@ impl Run {
         if let Some(error) = self.failed.take() {
             return Err(Failure::Reported { what: "endpoint".into(), error });
         }
-        let Some(idle) = timer.idle_for(moved) else { return Ok(()) };
+        let Some(idle) = timer.idle_for(moved) else { return timer.sleep_on(&self.worker) };
         if self.partner.is_gone() {
             let gone = *timer.gone.get_or_insert_with(Instant::now);
             if gone.elapsed() > NOTIFY_TIMEOUT {
@@ -287,14 +294,28 @@ impl Run {
 }
 
 /// Reads the clock now and then while nothing moves.
-#[derive(Default)]
 pub(super) struct StallTimer {
+    sleeps: bool,
     idle_polls: u32,
     since: Option<Instant>,
     gone: Option<Instant>,
 }
 
 impl StallTimer {
+    pub(super) fn new(sleeps: bool) -> Self {
+        StallTimer { sleeps, idle_polls: 0, since: None, gone: None }
+    }
+
+    /// Sleeps until something comes for the worker, for a millisecond at most, each time that many polls have
+    /// found nothing; if the run sleeps at all.
+    pub(super) fn sleep_on(&self, worker: &Worker) -> Result<(), Failure> {
+        if self.sleeps && self.idle_polls % IDLE_POLLS == IDLE_POLLS - 1 {
+            let waited = worker.wait(Some(Duration::from_millis(1)));
+            waited.map_err(|e| Failure::Violation(format!("waiting for events: {e}")))?;
+        }
+        Ok(())
+    }
+
     /// How long nothing has moved; `None` most of the time.
     pub(super) fn idle_for(&mut self, moved: bool) -> Option<Duration> {
         if moved {

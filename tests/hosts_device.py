@@ -3,7 +3,7 @@
 import json, os, shutil, subprocess, tempfile, time
 
 import hosts_slurm
-from hosts_net import slowness, traffic_rows, wait_for
+from hosts_net import HOSTS_V6, slowness, traffic_rows, wait_for
 
 SECRET = "the secret of tests/hosts"
 NET = "10.77.0.0/24"
@@ -14,6 +14,7 @@ NET_V6 = "fd77::/64"
 TRAFFIC = [
     ("device-veth", "veth, nothing in between", None, 0.5),
     ("device-v6", "veth, IPv6", None, 0.5),
+    ("device-v6-hosts", "veth, IPv6 addresses that differ in their first 96 bits", None, 0.5),
     ("device", "relay", {}, 0.5),
     ("device-loss", "1 % lost", {"loss": 0.01}, 0.5),
     ("device-loss-5", "5 % lost", {"loss": 0.05}, 0.5),
@@ -42,7 +43,7 @@ STOCK = [
     ("srun-ring", "the example `pmix_ring` by srun on two nodes, the secret from the launcher, veth", None),
     ("srun-mpi", "Open MPI (`mtl ofi`), `mpi_check`, by srun on two nodes, the secret from the launcher, veth", None),
 ]
-QUICK = ["device-v6", "device-loss", "device-all", "pingpong-loss", "mpi-secret", "perftest-loss", "srun-loss"]
+QUICK = ["device-v6-hosts", "device-loss", "device-all", "pingpong-loss", "mpi-secret", "perftest-loss", "srun-loss"]
 
 
 def missing(name):
@@ -99,6 +100,9 @@ def run_traffic(row, folder, messages, seed, limit, make, is_whole):
     keys = secret.keys()
     if hasattr(network, "hosts"):
         keys["SOFTEFA_NET"] = NET_V6 if name.endswith("-v6") else NET
+        if name == "device-v6-hosts":
+            # Each takes its own address in the network, and finds the other one by the list.
+            keys |= {"SOFTEFA_NET": "fd78::/64", "SOFTEFA_UDP_HOSTS": ",".join(HOSTS_V6)}
         command += ["--launcher", f"nsenter -t {network.hosts[1]} -n -u --"]
         if name == "device-get":
             keys |= {"SOFTEFA_GEN": "efa1", "UCX_MIN_READ_WRITE": "0"}

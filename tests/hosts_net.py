@@ -6,6 +6,8 @@ NEWNS, NEWUTS, NEWUSER, NEWNET = 0x20000, 0x04000000, 0x10000000, 0x40000000
 PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None, use_errno=True)
 IPS = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
+# Addresses as hosts give themselves: they differ before their last 32 bits, too.
+HOSTS_V6 = ["fd78::1:0:a:1", "fd78::2:0:a:2"]
 PORT = 47000
 FLOWS = 4
 IP_UDP = 28
@@ -231,7 +233,8 @@ class Namespaces:
         ip("addr", "add", IPS[n] + ("" if peer else "/24"), *peer, "dev", "join0")
         if self.is_veth:
             # Not on a host without IPv6.
-            subprocess.run(["ip", "-6", "addr", "add", f"fd77::{n + 1}/64", "dev", "join0", "nodad"], capture_output=True)
+            for address in (f"fd77::{n + 1}/64", f"{HOSTS_V6[n]}/64"):
+                subprocess.run(["ip", "-6", "addr", "add", address, "dev", "join0", "nodad"], capture_output=True)
         ip("link", "set", "join0", "mtu", "1500", "up")
         if self.has_tbf:
             tbf("join0", self.net["tbf"])

@@ -25,7 +25,7 @@ pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Polls that find nothing before a run that sleeps does so.
-const IDLE_POLLS: u32 = 64;
+const IDLE_POLLS: u32 = 8;
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]

@@ -124,6 +124,11 @@ struct DeviceArgs {
     #[arg(long, value_name = "n|y|all")]
     udp: Option<String>,
 
+    /// IPv6 hosts of the job that are in different /96 networks: addresses and names, or a file with one in
+    /// each line
+    #[arg(long, value_name = "HOST,...|@FILE")]
+    udp_hosts: Option<String>,
+
     /// UDP ports to use
     #[arg(long, value_name = "FIRST-LAST")]
     udp_ports: Option<String>,
@@ -200,6 +205,7 @@ impl DeviceArgs {
             ("SOFTEFA_PCAP", &self.pcap),
             ("SOFTEFA_NET", &self.net),
             ("SOFTEFA_UDP", &self.udp),
+            ("SOFTEFA_UDP_HOSTS", &self.udp_hosts),
             ("SOFTEFA_UDP_PORTS", &self.udp_ports),
             ("SOFTEFA_SECRET_FILE", &self.secret_file),
             ("SOFTEFA_JOB_SECRET", &self.job_secret),

@@ -1,21 +1,44 @@
 //! Network addresses of nodes. That of an IPv4 node is its number. Of an IPv6 node the number has the last 32
-//! bits: it is looked for in this node's own /96 network, until a message from it has told its address.
+//! bits: a host of the job whose address ends so is taken, if hosts were given, else the node is looked for in
+//! this node's own /96 network, until a message from it has told its address.
 
 use super::Node;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// Addresses that messages have told, and how to guess others.
 pub struct NodeTable {
     own: IpAddr,
     most: usize,
+    /// Hosts of the job by the last 32 bits of their addresses.
+    hosts: HashMap<u32, Ipv6Addr>,
     learned: HashMap<Node, SocketAddr>,
 }
 
 impl NodeTable {
     /// A table that remembers up to `most` nodes, of a host with this address.
     pub fn new(own: IpAddr, most: usize) -> NodeTable {
-        NodeTable { own, most, learned: HashMap::new() }
+        NodeTable { own, most, hosts: HashMap::new(), learned: HashMap::new() }
+    }
+
+    /// Names the IPv6 hosts of the job, of which any network may be.
+    ///
+    /// # Errors
+    /// Fails if two of them have the same last 32 bits, and names both.
+    pub fn add_hosts(&mut self, hosts: impl IntoIterator<Item = Ipv6Addr>) -> Result<(), String> {
+        for host in hosts {
+            match self.hosts.entry(host.to_bits() as u32) {
+                Entry::Occupied(other) if *other.get() != host => {
+                    return Err(format!("the last 32 bits of {} and {host} are the same", other.get()));
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => {
+                    place.insert(host);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Address that datagrams for a node go to; `None` for an IPv6 node that is not known here, on a host
@@ -29,6 +52,9 @@ impl NodeTable {
             return Some(addr.into());
         }
         let IpAddr::V6(own) = self.own else { return None };
+        if let Some(host) = self.hosts.get(&node.low_bits()) {
+            return Some((*host, node.port()).into());
+        }
         let network = own.to_bits() & !u128::from(u32::MAX);
         Some((Ipv6Addr::from_bits(network | u128::from(node.low_bits())), node.port()).into())
     }
@@ -94,6 +120,20 @@ mod tests {
         assert!(full.contains("1 addresses"), "{full}");
         table.forget(node);
         assert_eq!(table.socket_addr(node), Some(addr("10.0.0.1:5000")));
+    }
+
+    #[test]
+    fn hosts_of_the_job_are_found_in_any_network() {
+        let mut table = NodeTable::new(addr("[fd00:1::1:a]:1").ip(), 8);
+        let hosts = ["2001:db8::2:b", "fd00:1::1:a", "2001:db8::2:b"].map(|text| text.parse().unwrap());
+        assert_eq!(table.add_hosts(hosts), Ok(()));
+        let node = |text: &str| Node::new(0, addr(text));
+        assert_eq!(table.socket_addr(node("[2001:db8::2:b]:7")), Some(addr("[2001:db8::2:b]:7")));
+        assert_eq!(table.socket_addr(node("[fd00:1::c]:7")), Some(addr("[fd00:1::c]:7")), "not named");
+        table.learn(node("[2001:db8::2:b]:7"), addr("[2001:db8::2:b]:9")).unwrap();
+        assert_eq!(table.socket_addr(node("[2001:db8::2:b]:7")), Some(addr("[2001:db8::2:b]:9")));
+        let same = table.add_hosts(["fd00:9::2:b".parse().unwrap()]).unwrap_err();
+        assert!(same.contains("2001:db8::2:b and fd00:9::2:b"), "{same}");
     }
 
     #[test]

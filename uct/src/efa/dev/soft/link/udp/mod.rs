@@ -3,7 +3,7 @@
 //! * `nic`: the engine with its socket. * `state`: peers, requests, verdicts. * `arrive`, `serve`: what comes
 //!   and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
-//! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `thread`: the NIC's thread.
+//! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job. * `thread`: the NIC's thread.
 //! * `at_exit`: the goodbye of a process that ends.
 //!
 //! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending
@@ -13,6 +13,7 @@ mod admission;
 mod arrive;
 mod at_exit;
 mod head;
+mod hosts;
 mod interfaces;
 mod locals;
 mod nic;
@@ -72,6 +73,8 @@ pub struct UdpConfig {
     pub net: String,
     /// Address by which peers reach this host; empty: the local one.
     pub address: String,
+    /// IPv6 hosts of the job; empty: those of the own /96 network.
+    pub hosts: String,
     /// First and last port to try; 0: any.
     pub ports: (u16, u16),
     /// File with the secret of the job; empty: none.
@@ -187,6 +190,7 @@ impl Udp {
                 local.ip
             )));
         }
+        let hosts = hosts::addresses(&config.hosts)?;
         let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
         let sockets = SocketConfig {
             longest: datagram as usize,
@@ -222,10 +226,13 @@ impl Udp {
             Ok::<_, OpenError>(Box::new(Auth::new(AuthConfig::default(), &secret, iid, &seed)))
         });
         let losses = Losses { probability: config.loss, rng: ChaCha8Rng::seed_from_u64(seed) };
+        let mut state = State::new(iid, local.ip, mtu, rnr_interval);
+        let named = state.nodes.add_hosts(hosts);
+        named.map_err(|why| OpenError::Config(format!("SOFTEFA_UDP_HOSTS={}: {why}", config.hosts)))?;
         let nic = Nic::new(
             Module::new(settings, 0),
             socket,
-            State::new(iid, local.ip, mtu, rnr_interval),
+            state,
             (Admission { policy, refused: 0 }, losses),
             auth.transpose()?,
         );

@@ -13,8 +13,8 @@ pub struct ThreadBound<T> {
     thread: u64,
 }
 
-/// Number of the calling thread, which no other thread of the process has, also not later. Destructors of thread
-/// locals may ask for it.
+/// Number of the calling thread, which no other thread of the process has, also not later. Destructors of
+/// thread locals may ask for it.
 fn this_thread() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     thread_local! { static NUMBER: Cell<u64> = const { Cell::new(0) } }

@@ -1,6 +1,6 @@
 //! Network addresses of nodes. That of an IPv4 node is its number. Of an IPv6 node the number has the last 32
-//! bits: a host of the job whose address ends so is taken, if hosts were given, else the node is looked for in
-//! this node's own /96 network, until a message from it has told its address.
+//! bits: a host of the job whose address ends so is taken, if hosts were given, else the node is looked for
+//! in this node's own /96 network, until a message from it has told its address.
 
 use super::Node;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

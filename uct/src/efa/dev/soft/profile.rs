@@ -129,8 +129,8 @@ ucs::config_table! {
         /// Address, with or without a port, by which peers reach this host. Empty: the one it listens
         /// at.
         pub udp_address: String = "", key "UDP_ADDRESS";
-        /// IPv6 hosts of the job whose addresses differ in their first 96 bits: addresses and names with commas
-        /// between, or @ and a file with one in each line.
+        /// IPv6 hosts of the job whose addresses differ in their first 96 bits: addresses and names with
+        /// commas between, or @ and a file with one in each line.
         pub udp_hosts: String = "", key "UDP_HOSTS";
         /// UDP ports to listen at. Each device of a process takes one.
         pub udp_ports: PortRange = "0", key "UDP_PORTS";

@@ -1,5 +1,5 @@
-//! IPv6 hosts of the job, as a setting names them. A node's number has the last 32 bits of an IPv6 address only,
-//! so hosts in different /96 networks find each other by this list.
+//! IPv6 hosts of the job, as a setting names them. A node's number has the last 32 bits of an IPv6 address
+//! only, so hosts in different /96 networks find each other by this list.
 
 use crate::api::OpenError;
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};

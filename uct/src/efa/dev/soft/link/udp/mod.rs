@@ -3,7 +3,8 @@
 //! * `nic`: the engine with its socket. * `state`: peers, requests, verdicts. * `arrive`, `serve`: what comes
 //!   and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
-//! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job. * `thread`: the NIC's thread.
+//! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job.
+//! * `thread`: the NIC's thread.
 //! * `at_exit`: the goodbye of a process that ends.
 //!
 //! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending

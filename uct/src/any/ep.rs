@@ -148,6 +148,10 @@ impl api::Ep for Ep {
         each!(self, Ep(ep) => ep.peer_process())
     }
 
+    fn published(&self) -> Option<u64> {
+        each!(self, Ep(ep) => ep.published())
+    }
+
     ep_sends!(method, Mem, Comp);
     ep_rma!(method, Mem, Rkey, Comp);
     ep_control!(method, Comp);

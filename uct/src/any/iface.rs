@@ -83,6 +83,10 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.set_am_handler(id, handler))
     }
 
+    fn publish(&self, number: u64) {
+        each!(self, Iface(iface, _) => iface.publish(number))
+    }
+
     fn deliver_within_send(&self, on: bool) -> bool {
         each!(self, Iface(iface, _) => iface.deliver_within_send(on))
     }

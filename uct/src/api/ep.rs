@@ -370,6 +370,12 @@ pub trait Ep {
         None
     }
 
+    /// Reads the number that the interface at the other end has published ([`super::Iface::publish`]), as it
+    /// is now. `None` if the transport has no such numbers, or the process is gone.
+    fn published(&self) -> Option<u64> {
+        None
+    }
+
     /// Gives the endpoint up: hands pending operations to `each`, untried. Completes when nothing is in
     /// flight; what the wire has ends normally and uses its memory until then. Given up even on error.
     fn cancel(self, each: &mut dyn FnMut(Pending), comp: Comp) -> Outcome

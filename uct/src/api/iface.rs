@@ -96,6 +96,8 @@ pub trait Iface: Sized {
     fn device_addr(&self) -> AddrBuf;
     /// Which interface on the device.
     fn iface_addr(&self) -> AddrBuf;
+    /// Publishes a number, which peers read without this process ([`Ep::published`]). It is 0 at first.
+    fn publish(&self, _number: u64) {}
     /// Whether [`Iface::connect`] to that address can work, and if not, why.
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError>;
     /// Connects a new endpoint to a remote interface; one side suffices. The transport may defer the exchange

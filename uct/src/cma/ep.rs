@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::batch::Op;
-use super::iface::{Inner, Proc};
+use super::iface::{Inner, PUBLISHES, Proc};
 use super::vm::{self, Direction};
 use super::{Mem, Rkey};
 use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, RemoteIov, Sent};
@@ -21,11 +21,13 @@ pub struct Ep {
     /// Keeps the interface, and the fd server that watches the peer.
     own: Rc<Inner>,
     idx: EpIdx,
+    /// Where the peer's interface keeps the key of its process, and behind it its published number.
+    key_addr: u64,
 }
 
 impl Ep {
-    pub(super) fn new(own: Rc<Inner>, peer: Rc<Proc>) -> Self {
-        Ep { idx: peer.eps.insert(), peer, own }
+    pub(super) fn new(own: Rc<Inner>, peer: Rc<Proc>, key_addr: u64) -> Self {
+        Ep { idx: peer.eps.insert(), peer, own, key_addr }
     }
 
     /// The mapping of a key, if there is one, for an operation that is done at once. Fails after the death of
@@ -275,5 +277,17 @@ impl api::Ep for Ep {
 
     fn peer_process(&self) -> Option<u64> {
         Some(self.peer.key.0)
+    }
+
+    fn published(&self) -> Option<u64> {
+        let mut words = [0u64; 2];
+        let list = [Iov::<()>::new((&raw mut words).cast(), size_of_val(&words), None)];
+        if self.peer.is_dead() {
+            return None;
+        }
+        let at = self.key_addr.wrapping_add(8);
+        // SAFETY: `words` is ours; at `at` the kernel only reads, if the process permits it.
+        unsafe { vm::transfer(Direction::Read, self.peer.pid, &list, at) }.ok()?;
+        (words[0] == PUBLISHES).then_some(words[1])
     }
 }

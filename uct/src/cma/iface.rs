@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use ucs::sys::host::HostKey;
 use ucs::sys::proc::start_time;
@@ -29,6 +30,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// CPU time for a message, ns.
 const OVERHEAD: f64 = 400.0;
+
+/// Follows the key of a process where a published number follows this. Earlier versions have none.
+pub(super) const PUBLISHES: u64 = 0x8F4D_27B6_A1E0_935C;
 
 /// Estimates for a present-day machine.
 pub(crate) const PERF: ResourcePerf = ResourcePerf::new(80.0, OVERHEAD, 12e9);
@@ -82,8 +86,8 @@ pub(super) struct Inner {
     md: Md,
     host: HostKey,
     server: Arc<FdServer>,
-    /// The key of this process, which peers read as they connect.
-    key_word: Box<u64>,
+    /// Read by peers: the key of this process, as they connect, then [`PUBLISHES`] and the published number.
+    words: Box<[AtomicU64; 3]>,
     alarm: Arc<Alarm>,
     wake: Arc<EventFd>,
     handlers: AmTable,
@@ -132,7 +136,7 @@ impl Iface {
             attr: attr(config.seg_size),
             md: md.clone(),
             host: HostKey::current(),
-            key_word: Box::new(server.key().0),
+            words: Box::new([server.key().0, PUBLISHES, 0].map(AtomicU64::new)),
             server,
             alarm: Alarm::new(wake.clone()),
             wake,
@@ -347,9 +351,13 @@ impl api::Iface for Iface {
             pid: ucs::sys::proc::pid().into(),
             reserved: 0.into(),
             key: self.inner.server.key().0.into(),
-            key_addr: (std::ptr::from_ref(&*self.inner.key_word).addr() as u64).into(),
+            key_addr: (std::ptr::from_ref(&*self.inner.words).addr() as u64).into(),
         };
         addr.as_bytes().iter().copied().collect()
+    }
+
+    fn publish(&self, number: u64) {
+        self.inner.words[2].store(number, Ordering::Release);
     }
 
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
@@ -363,8 +371,9 @@ impl api::Iface for Iface {
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
         self.check_host(device)?;
-        let proc = self.inner.proc(&Addr::read(iface)?)?;
-        Ok(Ep::new(self.inner.clone(), proc))
+        let addr = Addr::read(iface)?;
+        let proc = self.inner.proc(&addr)?;
+        Ok(Ep::new(self.inner.clone(), proc, addr.key_addr.get()))
     }
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {

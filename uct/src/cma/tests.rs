@@ -42,6 +42,25 @@ fn a_setting_keeps_peers_out() {
 }
 
 #[test]
+fn endpoints_read_the_number_that_an_interface_publishes() {
+    let (a, b, ep) = pair();
+    assert_eq!(
+        (ep.published(), a.connect(&a.device_addr(), &a.iface_addr()).unwrap().published()),
+        (Some(0), Some(0))
+    );
+    b.publish(7);
+    assert_eq!(ep.published(), Some(7));
+    b.publish(u64::MAX);
+    assert_eq!(ep.published(), Some(u64::MAX));
+    // The process of a version that publishes nothing has other bytes behind its key.
+    let earlier = [ep.peer_process().unwrap(), 7, 7];
+    let mut addr = b.iface_addr();
+    addr[16..]
+        .copy_from_slice(&(std::hint::black_box(&earlier).as_ptr().expose_provenance() as u64).to_le_bytes());
+    assert_eq!(a.connect(&b.device_addr(), &addr).unwrap().published(), None);
+}
+
+#[test]
 fn unallocated_memory_is_reached_by_syscall() {
     let (a, b, ep) = pair();
     let mut there = vec![0u8; 100_000];

@@ -31,6 +31,10 @@ macro_rules! forward_iface {
             self.inner().md()
         }
 
+        fn publish(&self, number: u64) {
+            self.inner().publish(number);
+        }
+
         #[inline(always)]
         fn is_idle(&self) -> bool {
             self.inside().is_ok_and(|inner| inner.is_idle())

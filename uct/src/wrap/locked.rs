@@ -168,6 +168,10 @@ impl<E: Ep> Ep for LockedEp<E> {
         self.inner.peer_process()
     }
 
+    fn published(&self) -> Option<u64> {
+        self.inner.published()
+    }
+
     ep_sends!(forward, Self::Mem, Comp);
     ep_rma!(forward, Self::Mem, Self::Rkey, Comp);
     ep_control!(forward, Comp);

@@ -414,6 +414,10 @@ impl<I: Iface> Ep for PairedEp<I> {
     fn peer_process(&self) -> Option<u64> {
         self.inner.get()?.peer_process()
     }
+
+    fn published(&self) -> Option<u64> {
+        self.inner.get()?.published()
+    }
 }
 
 impl<I: Iface> Drop for PairedEp<I> {

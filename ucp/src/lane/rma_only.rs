@@ -15,10 +15,11 @@ use ucs::time::ticks;
 use uct::api::{
     AddrBuf, Comp, ConnectError, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent,
 };
+use zerocopy::IntoBytes;
 
 use crate::address::{Address, Entry};
-use crate::rdm::Piece;
 use crate::rdm::io::{PeerId, Remote, RmaAddress};
+use crate::rdm::{Access, Piece, PublishedRegions};
 use crate::select::copy_method::{CopyMethod, CopyPolicy, CopyTimes, ReceiverTuner, SenderTuner};
 use crate::wire::RmaIov;
 
@@ -56,32 +57,71 @@ struct RemoteMem {
     ep: Option<Ep>,
 }
 
-/// An endpoint to one peer's memory, opened on first use.
-pub(crate) struct RmaOnlyEp {
-    /// The peer's address, and its process as the lane of packets knows it. `None` if it is this process, is
-    /// on another host, or lacks this transport.
-    entry: Option<Box<(Entry, Option<u64>)>>,
-    /// `None` inside once the peer has denied access.
+/// Access to one peer's memory. `None`: the peer is this process, is on another host, or lacks the transport.
+pub(crate) struct RmaOnlyEp(Option<Box<PeerProcess>>);
+
+/// Another process of this host.
+struct PeerProcess {
+    entry: Entry,
+    /// The process as the lane of packets knows it.
+    process: Option<u64>,
+    /// Opened on first use; `None` inside once the peer has denied access.
     ep: OnceCell<Option<Ep>>,
+    /// Memory that the peer publishes; `None` inside if it publishes nothing.
+    regions: OnceCell<Option<Box<RefCell<PublishedRegions>>>>,
 }
 
 impl RmaOnlyEp {
     pub(crate) fn none() -> RmaOnlyEp {
-        RmaOnlyEp { entry: None, ep: OnceCell::new() }
+        RmaOnlyEp(None)
+    }
+
+    fn new(entry: Entry, process: Option<u64>) -> RmaOnlyEp {
+        let (ep, regions) = (OnceCell::new(), OnceCell::new());
+        RmaOnlyEp(Some(Box::new(PeerProcess { entry, process, ep, regions })))
     }
 
     /// Returns the endpoint. The first call opens it.
     pub(crate) fn get(&self, rma_only: Option<&RmaOnlyLane>) -> Option<&Ep> {
-        let entry = self.entry.as_ref()?;
-        let ep = match self.ep.get() {
+        let peer = self.0.as_ref()?;
+        let ep = match peer.ep.get() {
             Some(ep) => ep,
-            None => self.ep.get_or_init(|| {
-                let (Entry { device, iface, .. }, process) = &**entry;
-                let ep = rma_only?.connect(device, iface, *process);
+            None => peer.ep.get_or_init(|| {
+                let Entry { device, iface, .. } = &peer.entry;
+                let ep = rma_only?.connect(device, iface, peer.process);
                 ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
             }),
         };
         ep.as_ref()
+    }
+
+    /// Finds memory of the peer that a number names, by what the peer publishes: the endpoint, where the
+    /// bytes are, and a key for them. `None`: only packets reach it, or tell why nothing does.
+    pub(crate) fn resolve(
+        &self,
+        rma_only: Option<&RmaOnlyLane>,
+        piece: &RmaIov,
+        need: Access,
+    ) -> Option<(&Ep, u64, Rkey)> {
+        let (ep, md) = (self.get(rma_only)?, rma_only?.iface.md());
+        let owner = ep.peer_process()?;
+        let at = self.regions(ep)?.borrow_mut().resolve(piece, need, |from, words| {
+            let bytes = words.as_mut_bytes();
+            let key = md.rkey_from_mr_key(owner, from, bytes.len() as u64).ok()?;
+            matches!(ep.get_short(bytes, from, &key), Ok(Sent::Done)).then_some(())
+        })?;
+        Some((ep, at, md.rkey_from_mr_key(owner, at, piece.len).ok()?))
+    }
+
+    /// Whether the peer publishes its memory.
+    pub(crate) fn is_published(&self, rma_only: Option<&RmaOnlyLane>) -> bool {
+        self.get(rma_only).is_some_and(|ep| self.regions(ep).is_some())
+    }
+
+    fn regions(&self, ep: &Ep) -> Option<&RefCell<PublishedRegions>> {
+        let open =
+            || ep.published().filter(|at| *at != 0).map(|at| Box::new(PublishedRegions::new(at).into()));
+        self.0.as_ref()?.regions.get_or_init(open).as_deref()
     }
 }
 
@@ -107,6 +147,11 @@ impl RmaOnlyLane {
         })
     }
 
+    /// Lets peers find memory of this process by its numbers, in the table at this address.
+    pub(crate) fn publish(&self, table: u64) {
+        self.iface.publish(table);
+    }
+
     pub(crate) fn attr(&self) -> &IfaceAttr {
         self.iface.attr()
     }
@@ -128,8 +173,7 @@ impl RmaOnlyLane {
             return RmaOnlyEp::none();
         }
         let entry = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl);
-        let entry = entry.map(|entry| Box::new((entry.clone(), lane_ep.peer_process())));
-        RmaOnlyEp { entry, ep: OnceCell::new() }
+        entry.map_or_else(RmaOnlyEp::none, |entry| RmaOnlyEp::new(entry.clone(), lane_ep.peer_process()))
     }
 
     /// Connects to the process that a peer has named, which must be `process`, its own: the memory of a third
@@ -416,7 +460,7 @@ mod tests {
         let entry = |lane: &RmaOnlyLane| {
             let (nobody, unknown) = (Some(lane_ep.peer_process().unwrap() ^ 1), None);
             [lane_ep.peer_process(), nobody, unknown].map(|process| {
-                let ep = RmaOnlyEp { entry: Some(Box::new((lane.entry(), process))), ep: OnceCell::new() };
+                let ep = RmaOnlyEp::new(lane.entry(), process);
                 ep.get(Some(&rma_only)).is_some()
             })
         };

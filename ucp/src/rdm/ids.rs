@@ -79,6 +79,16 @@ impl KeySpace {
         (self as u64 + 1) << 32 | key as u64
     }
 
+    /// The key in packets that memory with this key of a domain has on every wire, if that is one of a set.
+    pub(in crate::rdm) fn name_of(domain: DomainId, key: u64) -> Option<u64> {
+        let space = match domain {
+            DomainId::ONLY_DEVICE => KeySpace::Device,
+            DomainId::PROGRAM => KeySpace::Program,
+            _ => return None,
+        };
+        Some(space.key(u32::try_from(key).ok()?))
+    }
+
     /// The domain whose keys have this high half.
     pub(in crate::rdm) const fn domain_of(high: u32) -> Option<DomainId> {
         match high {

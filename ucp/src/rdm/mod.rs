@@ -115,6 +115,8 @@ pub use recv::streams::{ConnectionStreams, WORKER_STREAM, stream_error};
 pub use rma::mem::{Access, MemKey, Region};
 pub use rma::mem_table::MemTable;
 pub use rma::own_memory::{OwnAtomic, OwnMemory};
+#[cfg(feature = "lanes")]
+pub(crate) use rma::published::PublishedRegions;
 pub use rma::region_counts::RegionCounts;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
 pub use snapshot::EngineSnapshot;

@@ -150,7 +150,7 @@ fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
     let at = room.as_mut_ptr();
     // SAFETY: `room` outlives the registration, and is read through it only.
     let mem = unsafe { worker.mem_map(at, LENT, Access::all()) }.unwrap();
-    let told = [mem.pack_rkey(), mem.addr().to_le_bytes().to_vec()].concat();
+    let told = [mem.pack_rkey(), [mem.addr(), mem.libfabric_key()].map(u64::to_le_bytes).concat()].concat();
     ep.tag_send_blocking(1, &told).unwrap();
     let since = Instant::now();
     while mem.word(0) == 0 {
@@ -178,14 +178,20 @@ fn cma_reaches_memory_of_a_busy_process() {
     let worker = Context::configured(always).unwrap().worker().unwrap();
     let mut child = start("lends", "posix,cma", &worker);
     let ep = meet(&worker, ErrorMode::None);
-    let (addr, rkey) = lent(&worker, &ep);
+    let (addr, rkey, number) = lent(&worker, &ep);
     let ways = ep.protocols().explain_rma(&rkey, RmaOp::Get, None, LENT);
     assert_eq!((ways[1].choice, ways[1].verdict), (RmaChoice::Kernel, RmaVerdict::Taken));
     let mut got = vec![0; LENT];
     ep.get_blocking(&mut got, addr, &rkey).unwrap();
     assert!(got[8..] == bytes(7, LENT)[8..], "bytes differ");
     assert_eq!(ep.get_blocking(&mut got, addr + 1, &rkey), Err(Error::RemoteAccess(ep.peer())));
-    ep.put_blocking(&bytes(8, LENT)[8..], addr + 8, &rkey).unwrap();
+    got.fill(0);
+    ep.get_blocking(&mut got, addr, &number).unwrap();
+    assert!(got[8..] == bytes(7, LENT)[8..], "bytes differ");
+    let new = bytes(8, LENT);
+    let (first, rest) = new[8..].split_at(1000);
+    ep.put_blocking(first, addr + 8, &rkey).unwrap();
+    ep.put_blocking(rest, addr + 1008, &number).unwrap();
     ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
     assert!(child.wait().unwrap().success());
     let stats = worker.stats();
@@ -312,13 +318,17 @@ fn packets_replace_cma_without_permission() {
     assert!(child.wait().unwrap().success());
 }
 
-fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
+/// Address of lent memory, its key, and the number that names it, too.
+fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey, Rkey) {
     let (status, told) = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(4096)).wait();
     let len = status.unwrap().len;
-    let (key, addr) = told[..len].split_at(len - 8);
+    let (key, words) = told[..len].split_at(len - 16);
+    let [addr, number] = [&words[..8], &words[8..]].map(|word| u64::from_le_bytes(word.try_into().unwrap()));
     let rkey = ep.unpack_rkey(key).unwrap();
     assert_eq!(ep.protocols().rma_method(&rkey), RmaMethod::Kernel);
-    (u64::from_le_bytes(addr.try_into().unwrap()), rkey)
+    let number = Rkey::from_libfabric_key(ep, number);
+    assert_eq!(ep.protocols().rma_method(&number), RmaMethod::Kernel);
+    (addr, rkey, number)
 }
 
 #[test]
@@ -348,7 +358,7 @@ fn costs_choose_the_copy_method() {
         let worker = context.worker().unwrap();
         let mut child = start("serves", "posix,cma", &worker);
         let ep = meet(&worker, ErrorMode::None);
-        let (addr, rkey) = lent(&worker, &ep);
+        let (addr, rkey, _) = lent(&worker, &ep);
         let asked = || worker.stats().initiated.iter().map(|traffic| traffic.msgs).sum::<u64>();
         for (n, len) in LENS.into_iter().enumerate() {
             let by_kernel = |op| ep.protocols().rma_method_for(&rkey, op, len) == RmaMethod::Kernel;

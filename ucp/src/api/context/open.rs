@@ -149,6 +149,7 @@ impl Context {
         let mut core = worker.core();
         let connid = lane_connid(core.id.nonce, core.lanes.len());
         if let Some(rma_only) = RmaOnlyLane::open(&domains, &source, connid, policy) {
+            rma_only.publish(domains.memory.publish());
             core.ep_configs.set_kernel_costs(rma_only.attr(), self.calibration());
             core.rma_only = Some(rma_only);
         }

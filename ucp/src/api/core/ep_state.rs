@@ -11,10 +11,11 @@ use crate::api::core::ep_config::{EpConfig, table_index};
 use crate::api::core::error::Error;
 
 use crate::lane::{self, LaneIdx, RmaOnlyEp, RmaOnlyLane};
-use crate::rdm::MAX_RAILS;
 use crate::rdm::io::{LaneId, PeerId};
+use crate::rdm::{Access, MAX_RAILS};
 use crate::select::{CqData, Kind, Sync};
 use crate::token::StreamId;
+use crate::wire::RmaIov;
 
 pub(crate) const MAX_LANES: usize = 4;
 
@@ -198,6 +199,21 @@ impl EpState {
     /// Kernel access to the peer's memory.
     pub(crate) fn kernel_copy_ep(&self, rma_only: Option<&RmaOnlyLane>) -> Option<&lane::Ep> {
         self.link.get()?.rma_only_ep.get(rma_only)
+    }
+
+    /// Kernel access to memory of the peer that a number names, where the bytes are, and a key for them.
+    pub(crate) fn published(
+        &self,
+        rma_only: Option<&RmaOnlyLane>,
+        piece: &RmaIov,
+        need: Access,
+    ) -> Option<(&lane::Ep, u64, lane::Rkey)> {
+        self.link.get()?.rma_only_ep.resolve(rma_only, piece, need)
+    }
+
+    /// Whether numbers name memory of the peer for the kernel, too.
+    pub(crate) fn is_published(&self, rma_only: Option<&RmaOnlyLane>) -> bool {
+        self.link.get().is_some_and(|link| link.rma_only_ep.is_published(rma_only))
     }
 
     /// Longest tagged message sent in one packet, bytes. // HOT

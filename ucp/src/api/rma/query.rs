@@ -50,9 +50,11 @@ impl EpProtocols<'_> {
     pub fn rma_method(&self, rkey: &Rkey) -> RmaMethod {
         let core = self.ep.worker().core();
         let rdma = core.engine.peers().rdma(self.ep.peer());
+        let (state, rma_only) = (self.ep.state(), core.rma_only.as_ref());
         if rkey.mapped().is_some() {
             RmaMethod::Mapped
-        } else if rkey.rma_only.is_some() && self.ep.state().kernel_copy_ep(core.rma_only.as_ref()).is_some()
+        } else if rkey.rma_only.is_some() && state.kernel_copy_ep(rma_only).is_some()
+            || rkey.is_number && state.is_published(rma_only)
         {
             RmaMethod::Kernel
         } else if rkey.device().is_some() && rdma.read > 0 && rdma.write > 0 {

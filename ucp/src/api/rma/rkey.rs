@@ -107,7 +107,8 @@ impl Rkey {
         Rkey::from_key(KeySpace::Program.key(key))
     }
 
-    /// Remote key for packets, from a peer with another library. Covers all addresses; the peer checks them.
+    /// Remote key from a peer with another library. Covers all addresses; the peer checks them. For packets,
+    /// and for the kernel where the peer is another process of this host and publishes its memory.
     pub fn from_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
         let (lane, mapped_at, rma_only, device) = (None, None, None, None);

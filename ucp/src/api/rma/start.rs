@@ -58,6 +58,23 @@ fn kernel_copy_ep<'a>(
     Some((lane, key))
 }
 
+/// Kernel-copy endpoint, address and key of memory that only a number names, if that is the best method for
+/// this length and the peer publishes it.
+fn published<'a>(
+    core: &WorkerCore,
+    ep: &'a EpState,
+    (rkey, remote): (&Rkey, u64),
+    (op, sync, len): (RmaOp, Sync, usize),
+) -> Option<(&'a lane::Ep, u64, lane::Rkey)> {
+    let bypass = rkey.is_number && len > 0 && core.engine.peers().may_bypass_queue(ep.peer());
+    if !bypass || ep.tables().rma.backend(op, sync, len) == RmaBackend::Engine {
+        return None;
+    }
+    let need = if op == RmaOp::Put { Access::WRITE } else { Access::READ };
+    let piece = RmaIov { addr: remote, len: len as u64, key: rkey.key };
+    ep.published(core.rma_only.as_ref(), &piece, need)
+}
+
 /// Result of an operation on a lane that has ended within the call. `None`: it has not begun. // HOT
 #[inline(always)]
 pub(crate) fn ended(sent: Outcome, peer: PeerId) -> Option<Result<(), Error>> {
@@ -128,6 +145,16 @@ pub(crate) unsafe fn put_unmapped(
             return ended.map(OpStatus::Done);
         }
     }
+    if params.cq_data.is_none()
+        && let Some((lane, at, key)) = published(&core, state, (rkey, remote), (RmaOp::Put, params.sync, len))
+    {
+        let iov = UctIov::new(buf, len, None);
+        // SAFETY: the caller passes readable bytes.
+        let sent = unsafe { lane.put_zcopy(&[iov], at, &key, Comp::None) };
+        if let Some(ended) = ended(sent, peer) {
+            return ended.map(OpStatus::Done);
+        }
+    }
     // SAFETY: the caller keeps the bytes valid until completion.
     let local = Gather::one(unsafe { SendBuf::new(buf, len) });
     let device = match rkey.device() {
@@ -173,6 +200,14 @@ pub(crate) unsafe fn get_unmapped(
         let iov = UctIov::new(buf, len, None);
         // SAFETY: the caller passes writable bytes.
         let sent = unsafe { lane.get_zcopy(&[iov], remote, key, Comp::None) };
+        if let Some(ended) = ended(sent, peer) {
+            return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
+        }
+    }
+    if let Some((lane, at, key)) = published(&core, state, (rkey, remote), (RmaOp::Get, Sync::No, len)) {
+        let iov = UctIov::new(buf, len, None);
+        // SAFETY: the caller passes writable bytes.
+        let sent = unsafe { lane.get_zcopy(&[iov], at, &key, Comp::None) };
         if let Some(ended) = ended(sent, peer) {
             return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }

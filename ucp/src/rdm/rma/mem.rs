@@ -75,6 +75,11 @@ impl Region {
         self.base
     }
 
+    /// First address, length and access.
+    pub(super) fn range(&self) -> (u64, u64, Access) {
+        (self.ptr.addr().get() as u64, self.len as u64, self.access)
+    }
+
     /// Returns the piece at the address `addr`, if it lies inside and `need` is permitted. // HOT
     #[inline]
     pub(super) fn span(&self, addr: u64, len: u64, need: Access, region: SlotId) -> Option<Span> {

@@ -10,8 +10,9 @@ use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::{SlotId, Slots};
 use ucs::sync::{Rcu, RcuReader};
 
-use crate::rdm::ids::DomainId;
+use crate::rdm::ids::{DomainId, KeySpace};
 use crate::rdm::rma::mem::{MemKey, Region};
+use crate::rdm::rma::published::Published;
 use crate::rdm::rma::region_counts::RegionCounts;
 
 /// Changes that are kept beyond the number of regions. A worker that is further behind reads the whole table.
@@ -34,6 +35,8 @@ struct State {
     devices: HashMap<(DomainId, u64), SlotId, FxBuildHasher>,
     /// The last changes, up to the present version.
     log: VecDeque<Change>,
+    /// The table for processes of this host, once a worker has asked for it.
+    published: Option<Published>,
 }
 
 #[derive(Debug)]
@@ -77,7 +80,26 @@ impl MemTable {
         let mut state = self.state();
         let id = state.slots.insert(Entry { region, device_keys: Vec::new(), counts: None }).ok()?;
         self.note(&mut state, Change::Added(id, region));
-        Some(MemKey(u64::from(self.nonce) << 32 | u64::from(id.raw())))
+        let key = self.key(id);
+        if let Some(published) = &mut state.published {
+            published.add(key.0, &region);
+        }
+        Some(key)
+    }
+
+    /// Publishes the table for processes of this host, which find it at this address of the process as long
+    /// as it lives. Memory of which operations are counted is not there.
+    pub fn publish(&self) -> u64 {
+        let mut state = self.state();
+        let State { slots, published, .. } = &mut *state;
+        let published = published.get_or_insert_with(|| {
+            let mut made = Published::new();
+            for (id, entry) in slots.iter().filter(|(_, entry)| entry.counts.is_none()) {
+                entry.names(self.key(id)).for_each(|name| made.add(name, &entry.region));
+            }
+            made
+        });
+        published.address()
     }
 
     /// Lets peers name the region of `key` by the key of a device too, in packets on wires of this domain.
@@ -89,9 +111,15 @@ impl MemTable {
         if let Some(named) = state.devices.get(&name) {
             return *named == id;
         }
-        let Some(entry) = state.slots.get_mut(id) else { return false };
+        let State { slots, devices, published, .. } = &mut *state;
+        let Some(entry) = slots.get_mut(id) else { return false };
         entry.device_keys.push(name);
-        state.devices.insert(name, id);
+        devices.insert(name, id);
+        if let (Some(published), Some(name), None) =
+            (published, KeySpace::name_of(domain, device_key), &entry.counts)
+        {
+            published.add(name, &entry.region);
+        }
         self.note(&mut state, Change::DeviceKey(domain, device_key, id));
         true
     }
@@ -100,8 +128,12 @@ impl MemTable {
     pub fn count(&self, key: MemKey, counts: Arc<RegionCounts>) -> bool {
         let mut state = self.state();
         let Some(id) = self.id(key) else { return false };
-        let Some(entry) = state.slots.get_mut(id) else { return false };
+        let State { slots, published, .. } = &mut *state;
+        let Some(entry) = slots.get_mut(id) else { return false };
         entry.counts = Some(counts.clone());
+        if let Some(published) = published {
+            entry.names(key).for_each(|name| published.remove(name));
+        }
         self.note(&mut state, Change::Counted(id, counts));
         true
     }
@@ -116,6 +148,9 @@ impl MemTable {
         {
             let mut state = self.state();
             let Some(entry) = state.slots.remove(id) else { return false };
+            if let Some(published) = &mut state.published {
+                entry.names(key).for_each(|name| published.remove(name));
+            }
             for name in entry.device_keys {
                 state.devices.remove(&name);
             }
@@ -166,6 +201,10 @@ impl MemTable {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    fn key(&self, id: SlotId) -> MemKey {
+        MemKey(u64::from(self.nonce) << 32 | u64::from(id.raw()))
+    }
+
     fn id(&self, key: MemKey) -> Option<SlotId> {
         ((key.0 >> 32) as u32 == self.nonce).then(|| SlotId::from_raw(key.0 as u32))
     }
@@ -177,6 +216,14 @@ impl MemTable {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// Keys in packets of every wire, of a region with this key.
+    fn names(&self, key: MemKey) -> impl Iterator<Item = u64> {
+        let others = self.device_keys.iter().filter_map(|(domain, key)| KeySpace::name_of(*domain, *key));
+        std::iter::once(key.0).chain(others)
     }
 }
 

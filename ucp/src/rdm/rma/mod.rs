@@ -9,6 +9,7 @@ pub mod mem_table;
 pub(super) mod ops;
 pub mod own_memory;
 pub(super) mod progress;
+pub mod published;
 pub(super) mod reads;
 pub mod region_counts;
 pub(super) mod regions;

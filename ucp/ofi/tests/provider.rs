@@ -72,17 +72,23 @@ fn free_port() -> u16 {
 
 /// Exchanges messages of all sizes, whose bytes are checked, between two processes.
 fn pingpong(tls: &str, ep: &str, mode: &str) {
+    pingpong_by("efa4", tls, ep, mode);
+}
+
+/// Exchanges such messages by a provider of this name.
+fn pingpong_by(provider: &str, tls: &str, ep: &str, mode: &str) {
     if !has_program("fi_pingpong") {
         return;
     }
     let port = free_port().to_string();
-    let arguments = ["-p", "efa4", "-e", ep, "-m", mode, "-S", "all", "-c", "-I", "4"];
+    let arguments = ["-p", provider, "-e", ep, "-m", mode, "-S", "all", "-c", "-I", "4"];
+    let is_layered = if provider.contains(';') { "y" } else { "n" };
     let mut server = command("fi_pingpong", tls);
-    server.args(arguments).args(["-B", &port]);
+    server.args(arguments).args(["-B", &port]).env("UCX_OFI_LAYERED", is_layered);
     let server = spawn(server);
     std::thread::sleep(Duration::from_millis(500));
     let mut client = command("fi_pingpong", tls);
-    client.args(arguments).args(["-P", &port, "127.0.0.1"]);
+    client.args(arguments).args(["-P", &port, "127.0.0.1"]).env("UCX_OFI_LAYERED", is_layered);
     let (client, server) = (end_of(spawn(client), 180), end_of(server, 60));
     for output in [&client, &server] {
         let text = text(output);
@@ -96,6 +102,13 @@ fn fi_pingpong_over_shared_memory() {
     pingpong("posix", "rdm", "msg");
     pingpong("posix", "rdm", "tagged");
     pingpong("posix", "msg", "msg");
+}
+
+#[test]
+fn fi_pingpong_over_connections_below_a_utility_provider() {
+    for tls in ["posix", "efa"] {
+        pingpong_by("efa4;ofi_rxm", tls, "rdm", "tagged");
+    }
 }
 
 #[test]
@@ -134,6 +147,30 @@ fn memory_of_peers() {
 fn memory_of_peers_by_keys_of_devices() {
     for tls in ["all", "self,posix,cma,efa"] {
         run("tests/c/rma.c", tls, &[]);
+    }
+}
+
+/// By keys and addresses of the provider and of the program. Its costs would leave short ones to packets.
+#[test]
+fn memory_of_a_process_that_sleeps() {
+    if let Some(why) = ucp::uct::cma::unavailable_reason() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let Some(program) = compiled("tests/c/rma.c") else { return };
+    for (tls, mode) in [("posix,cma", "112"), ("posix,cma", "2"), ("all", "112")] {
+        let mut run = command(&program, tls);
+        run.args(["1", "2", mode, "-", "asleep"]).env("UCX_LOG_LEVEL", "fatal");
+        run.env("UCX_MIN_RDMA_PUT", "0").env("UCX_MIN_RDMA_GET", "0");
+        let output = end_of(spawn(run), 180);
+        assert!(output.status.success(), "{mode} on {tls}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_peer_that_dies() {
+    for tls in ["posix", "posix,cma", "efa"] {
+        run("tests/c/death.c", tls, &[]);
     }
 }
 
@@ -254,33 +291,36 @@ fn printed_by_example(name: &str, provider: &str, tls: &str) -> Option<String> {
     let (name, argument) = name.split_once(' ').unwrap_or((name, "rdm"));
     let program = compiled(&format!("examples/{name}.c"))?;
     let mut run = command(program, tls);
-    run.arg(argument).env("FI_PROVIDER", provider).env("FI_TCP_IFACE", "lo");
+    run.arg(argument).env("FI_PROVIDER", provider).env("FI_TCP_IFACE", "lo").env("FI_UDP_IFACE", "lo");
     let output = end_of(spawn(run), 90);
     assert!(output.status.success(), "{name} on {provider}, {tls}: {}", text(&output));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether libfabric's own provider for TCP has endpoints of this type.
-fn has_tcp() -> bool {
+/// Whether libfabric's own provider of that name has endpoints of this type.
+fn has_provider(name: &str, ep_type: &str) -> bool {
     let mut list = command("fi_info", "posix");
-    list.args(["-p", "tcp", "-t", "FI_EP_RDM"]).env("FI_TCP_IFACE", "lo");
+    list.args(["-p", name, "-t", ep_type]).env("FI_TCP_IFACE", "lo").env("FI_UDP_IFACE", "lo");
     has_program("fi_info") && end_of(spawn(list), 60).status.success()
 }
 
 #[test]
 fn examples_print_the_same_with_each_provider() {
-    let has_tcp = has_tcp();
+    let has_tcp = has_provider("tcp", "FI_EP_RDM");
+    let has_udp = has_provider("udp", "FI_EP_DGRAM");
     for (name, last) in [
         ("pingpong", "65536 bytes: 50 round trips, data as sent\n"),
         ("pingpong msg", "65536 bytes: 50 round trips, data as sent\n"),
+        ("pingpong dgram", "1024 bytes: 50 round trips, data as sent\n"),
         ("mpi", "lock and unlock: as expected\n"),
         ("shmem", "shmem_double_swap: as expected\n"),
     ] {
         let Some(expected) = printed_by_example(name, "efa4", "posix") else { return };
         assert!(expected.ends_with(last), "{name}: {expected}");
         assert_eq!(printed_by_example(name, "efa4", "efa").as_deref(), Some(&*expected), "{name}");
-        if has_tcp {
-            assert_eq!(printed_by_example(name, "tcp", "posix").as_deref(), Some(&*expected), "{name}");
+        let (other, is_there) = if name == "pingpong dgram" { ("udp", has_udp) } else { ("tcp", has_tcp) };
+        if is_there {
+            assert_eq!(printed_by_example(name, other, "posix").as_deref(), Some(&*expected), "{name}");
         }
     }
 }

@@ -233,6 +233,27 @@ static void served(void)
     meet();
 }
 
+/* The second process makes no progress meanwhile: it waits for bytes that are not libfabric's. */
+static void asleep(void)
+{
+    static const size_t all[] = { 8, 9000, LEN };
+    unsigned i;
+    char token = 0;
+    fill(LEN, 21);
+    meet();
+    for (i = 0; rank == 0 && i < sizeof(all) / sizeof(all[0]); i++) {
+        memset(in, 0, LEN);
+        OK(fi_write(ep, out, all[i], NULL, peer, theirs[0].addr, theirs[0].key, out));
+        done(FI_RMA | FI_WRITE, out);
+        OK(fi_read(ep, in, all[i], NULL, peer, theirs[0].addr, theirs[0].key, in));
+        done(FI_RMA | FI_READ, in);
+        CHECK(memcmp(in, out, all[i]) == 0);
+    }
+    exchange(&token, &token, 1);
+    CHECK(rank == 0 || window[LEN - 1] == (unsigned char)(out[LEN - 1] - 100));
+    meet();
+}
+
 static void pieces(void)
 {
     struct iovec locals[3]       = { { out, 100 }, { out + 500, 1 }, { out + 900, 299 } };
@@ -456,8 +477,11 @@ int main(int argc, char **argv)
 {
     start_pair();
     open_all(argc > 1 ? atoi(argv[1]) : FI_THREAD_SAFE, argc > 2 ? atoi(argv[2]) : FI_PROGRESS_MANUAL,
-             argc > 3 ? atoi(argv[3]) : BASIC_BITS, argc > 4 ? FI_RMA_EVENT : 0);
+             argc > 3 ? atoi(argv[3]) : BASIC_BITS, argc > 4 && strcmp(argv[4], "events") == 0 ? FI_RMA_EVENT : 0);
     whole();
+    if (argc > 5) {
+        asleep();
+    }
     pieces();
     with_data();
     atomics();

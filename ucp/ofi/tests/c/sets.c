@@ -28,7 +28,7 @@ static char out[64], in[64];
 static void open_all(struct fi_info *info)
 {
     struct fi_wait_attr wait_attr = { .wait_obj = FI_WAIT_FD };
-    struct fi_cq_attr cq_attr     = { .wait_obj = FI_WAIT_SET, .wait_cond = FI_CQ_COND_THRESHOLD };
+    struct fi_cq_attr cq_attr     = { .wait_obj = FI_WAIT_SET, .wait_cond = FI_CQ_COND_THRESHOLD, .size = 1 };
     struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_SET };
     struct fi_eq_attr eq_attr     = { .wait_obj = FI_WAIT_SET };
     struct fi_av_attr av_attr     = {0};
@@ -155,6 +155,16 @@ static void threshold(void)
     CHECK((to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000 >= 49000);
 }
 
+/* A queue grows beyond the size that it was opened with: nothing is lost. */
+static void unread(void)
+{
+    int n;
+    for (n = 0; n < 300; n++) {
+        message();
+    }
+    drain(2 * 300);
+}
+
 static void options(void)
 {
     int p2p = FI_HMEM_P2P_DISABLED, required = FI_HMEM_P2P_REQUIRED;
@@ -179,6 +189,7 @@ int main(void)
     poll_set();
     wait_set();
     threshold();
+    unread();
     options();
     IS(fi_close(&set->fid), -FI_EBUSY);
     OK(fi_close(&ep->fid));

@@ -13,13 +13,14 @@ use rustc_hash::FxBuildHasher;
 use ucs::config::Source;
 use ucs::time::ticks;
 use uct::api::{
-    AddrBuf, Comp, ConnectError, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent,
+    AddrBuf, Comp, ConnectError, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused,
+    RemoteIov, Sent,
 };
 use zerocopy::IntoBytes;
 
 use crate::address::{Address, Entry};
 use crate::rdm::io::{PeerId, Remote, RmaAddress};
-use crate::rdm::{Access, Piece, PublishedRegions};
+use crate::rdm::{Access, Header, Piece, PublishedRegions};
 use crate::select::copy_method::{CopyMethod, CopyPolicy, CopyTimes, ReceiverTuner, SenderTuner};
 use crate::wire::RmaIov;
 
@@ -111,6 +112,33 @@ impl RmaOnlyEp {
             matches!(ep.get_short(bytes, from, &key), Ok(Sent::Done)).then_some(())
         })?;
         Some((ep, at, md.rkey_from_mr_key(owner, at, piece.len).ok()?))
+    }
+
+    /// Reads memory of the peer that a number names, by one system call with the check of what the peer
+    /// publishes. False: it is not known, or no longer so; the bytes at `to` are undefined. // HOT
+    /// # Safety
+    /// As many bytes as `piece` has can be written at `to`, and nobody else uses them until the call returns.
+    pub(crate) unsafe fn read(
+        &self,
+        rma_only: Option<&RmaOnlyLane>,
+        piece: &RmaIov,
+        to: *mut u8,
+    ) -> Option<bool> {
+        let (ep, md) = (self.get(rma_only)?, rma_only?.iface.md());
+        let owner = ep.peer_process()?;
+        let mut regions = self.regions(ep)?.borrow_mut();
+        let (at, len) = (regions.known(piece, Access::READ)?, usize::try_from(piece.len).ok()?);
+        let (mut header, header_at, header_len) =
+            (Header::default(), regions.header_at(), size_of::<Header>());
+        let keys = (
+            md.rkey_from_mr_key(owner, header_at, header_len as u64).ok()?,
+            md.rkey_from_mr_key(owner, at, piece.len).ok()?,
+        );
+        let local = [Iov::new(header.as_mut_ptr().cast(), header_len, None), Iov::new(to, len, None)];
+        let remote = [RemoteIov::new(header_at, header_len, &keys.0), RemoteIov::new(at, len, &keys.1)];
+        // SAFETY: `header` is ours, the rest the caller's promise.
+        let sent = unsafe { ep.get_sgl(&local, &remote, Comp::None) };
+        Some(sent == Ok(Sent::Done) && regions.is_current(&header))
     }
 
     /// Whether the peer publishes its memory.

@@ -116,7 +116,7 @@ pub use rma::mem::{Access, MemKey, Region};
 pub use rma::mem_table::MemTable;
 pub use rma::own_memory::{OwnAtomic, OwnMemory};
 #[cfg(feature = "lanes")]
-pub(crate) use rma::published::PublishedRegions;
+pub(crate) use rma::published::{Header, PublishedRegions};
 pub use rma::region_counts::RegionCounts;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
 pub use snapshot::EngineSnapshot;

@@ -211,6 +211,21 @@ impl EpState {
         self.link.get()?.rma_only_ep.resolve(rma_only, piece, need)
     }
 
+    /// Reads memory of the peer that a number names, within the call. False: it has to be resolved again.
+    /// # Safety
+    /// As [`RmaOnlyEp::read`].
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn read_published(
+        &self,
+        rma_only: Option<&RmaOnlyLane>,
+        piece: &RmaIov,
+        to: *mut u8,
+    ) -> bool {
+        let Some(link) = self.link.get() else { return false };
+        // SAFETY: this function's contract.
+        unsafe { link.rma_only_ep.read(rma_only, piece, to) }.unwrap_or(false)
+    }
+
     /// Whether numbers name memory of the peer for the kernel, too.
     pub(crate) fn is_published(&self, rma_only: Option<&RmaOnlyLane>) -> bool {
         self.link.get().is_some_and(|link| link.rma_only_ep.is_published(rma_only))

@@ -58,21 +58,17 @@ fn kernel_copy_ep<'a>(
     Some((lane, key))
 }
 
-/// Kernel-copy endpoint, address and key of memory that only a number names, if that is the best method for
-/// this length and the peer publishes it.
-fn published<'a>(
+/// Piece that only a number names, if a copy by the kernel is the best method for this length.
+#[inline]
+fn kernel_piece(
     core: &WorkerCore,
-    ep: &'a EpState,
+    ep: &EpState,
     (rkey, remote): (&Rkey, u64),
     (op, sync, len): (RmaOp, Sync, usize),
-) -> Option<(&'a lane::Ep, u64, lane::Rkey)> {
+) -> Option<RmaIov> {
     let bypass = rkey.is_number && len > 0 && core.engine.peers().may_bypass_queue(ep.peer());
-    if !bypass || ep.tables().rma.backend(op, sync, len) == RmaBackend::Engine {
-        return None;
-    }
-    let need = if op == RmaOp::Put { Access::WRITE } else { Access::READ };
-    let piece = RmaIov { addr: remote, len: len as u64, key: rkey.key };
-    ep.published(core.rma_only.as_ref(), &piece, need)
+    let by_kernel = bypass && ep.tables().rma.backend(op, sync, len) == RmaBackend::Kernel;
+    by_kernel.then_some(RmaIov { addr: remote, len: len as u64, key: rkey.key })
 }
 
 /// Result of an operation on a lane that has ended within the call. `None`: it has not begun. // HOT
@@ -146,7 +142,8 @@ pub(crate) unsafe fn put_unmapped(
         }
     }
     if params.cq_data.is_none()
-        && let Some((lane, at, key)) = published(&core, state, (rkey, remote), (RmaOp::Put, params.sync, len))
+        && let Some(piece) = kernel_piece(&core, state, (rkey, remote), (RmaOp::Put, params.sync, len))
+        && let Some((lane, at, key)) = state.published(core.rma_only.as_ref(), &piece, Access::WRITE)
     {
         let iov = UctIov::new(buf, len, None);
         // SAFETY: the caller passes readable bytes.
@@ -204,7 +201,16 @@ pub(crate) unsafe fn get_unmapped(
             return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
     }
-    if let Some((lane, at, key)) = published(&core, state, (rkey, remote), (RmaOp::Get, Sync::No, len)) {
+    let piece = kernel_piece(&core, state, (rkey, remote), (RmaOp::Get, Sync::No, len));
+    if let Some(piece) = &piece {
+        // SAFETY: the caller passes writable bytes.
+        if unsafe { state.read_published(core.rma_only.as_ref(), piece, buf) } {
+            return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
+        }
+    }
+    if let Some((lane, at, key)) =
+        piece.and_then(|piece| state.published(core.rma_only.as_ref(), &piece, Access::READ))
+    {
         let iov = UctIov::new(buf, len, None);
         // SAFETY: the caller passes writable bytes.
         let sent = unsafe { lane.get_zcopy(&[iov], at, &key, Comp::None) };

@@ -127,12 +127,31 @@ impl PublishedRegions {
     ) -> Option<u64> {
         let mut header = Header::default();
         read(self.at, &mut header)?;
-        if header[0] != MARK ^ self.at {
+        if !self.is_header(&header) {
             return None;
         }
         if header[1] != self.version {
             self.update(header, read)?;
         }
+        self.known(piece, need)
+    }
+
+    /// Address of the header.
+    pub fn header_at(&self) -> u64 {
+        self.at
+    }
+
+    /// Whether the list is of the table with this header. // HOT
+    pub fn is_current(&self, header: &Header) -> bool {
+        self.is_header(header) && header[1] == self.version
+    }
+
+    fn is_header(&self, header: &Header) -> bool {
+        header[0] == MARK ^ self.at
+    }
+
+    /// Returns where the bytes of a piece were when the list was read. // HOT
+    pub fn known(&mut self, piece: &RmaIov, need: Access) -> Option<u64> {
         let [_, base, start, len, access] = *self.find(piece.key)?;
         let offset = piece.addr.wrapping_sub(base);
         let is_inside = offset <= len && piece.len <= len - offset;
@@ -211,6 +230,7 @@ mod tests {
         );
         let mut peer = PublishedRegions::new(at);
         let mut find = |addr, len, key, need| peer.resolve(&piece(addr, len, key), need, read);
+        assert_eq!(PublishedRegions::new(at).known(&piece(0x1010, 20, early.0), Access::WRITE), None);
         for key in [early.0, KeySpace::Device.key(7)] {
             assert_eq!(find(0x1010, 20, key, Access::WRITE), Some(0x1010));
         }
@@ -271,6 +291,13 @@ mod tests {
         };
         assert_eq!(peer.resolve(&last, Access::READ, moving), None);
         assert_eq!(peer.resolve(&last, Access::READ, read), Some(0x1000));
+        let mut header = Header::default();
+        read(peer.header_at(), &mut header).unwrap();
+        assert!(peer.is_current(&header) && peer.known(&last, Access::READ) == Some(0x1000));
+        assert!(!peer.is_current(&Header::default()));
+        assert!(table.remove(keys[0]));
+        read(peer.header_at(), &mut header).unwrap();
+        assert!(!peer.is_current(&header), "the table has changed");
         assert_eq!(peer.resolve(&last, Access::READ, |_, _| None), None, "the peer is gone");
         let other = |_, words: &mut [u64]| {
             words.fill(2);

@@ -36,11 +36,13 @@ fn send(
     if let Some(call) = Call::quick(param)
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
         && let Ok(ep) = given(ep)
-        && ep.worker().plain().is_some()
-        // SAFETY: the caller passes readable bytes.
-        && unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) }
+        // A callback may free the endpoint, and not the worker.
+        && let worker = ep.worker()
+        && worker.plain().is_some()
+        // SAFETY: the caller passes readable bytes, and an endpoint that is valid until a callback frees it.
+        && unsafe { ucp::send_now_calling(&raw const ep.ep, tag, buffer.cast(), len) }
     {
-        ep.worker().wake_sleepers();
+        worker.wake_sleepers();
         return StatusPtr::OK;
     }
     any()

@@ -13,6 +13,7 @@ use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
 use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::ep::handle::Ep;
 use crate::api::tag::recv::{Match, post_recv};
+use crate::api::worker::dispatch::run_ready;
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::{ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf};
@@ -59,6 +60,42 @@ pub unsafe fn send_now_raw(ep: &Ep, tag: u64, buf: *const u8, len: usize) -> boo
     // SAFETY: this function's contract.
     let whole = unsafe { ContigBuf::new(buf, len) };
     ep.send_short(MsgClass::Message, tag, whole)
+}
+
+/// Sends as [`send_now_raw`]. A message to the worker itself also ends its receive: callbacks of this
+/// receive, and of what has ended before, are called before the call returns, unless one of them makes this
+/// call. // HOT
+/// # Safety
+/// As for [`send_now_raw`]. `ep` is valid when the call begins; a callback may free it.
+#[inline(always)]
+pub unsafe fn send_now_calling(ep: *const Ep, tag: u64, buf: *const u8, len: usize) -> bool {
+    // SAFETY: this function's contract.
+    let whole = unsafe { ContigBuf::new(buf, len) };
+    // SAFETY: as above; it is not used behind a callback.
+    let of = unsafe { &*ep };
+    if len < of.state().short_below.get() {
+        return of.send_short(MsgClass::Message, tag, whole);
+    }
+    // SAFETY: as above.
+    len < of.state().short_to_self_below.get() && unsafe { send_to_self_calling(ep, tag, whole) }
+}
+
+/// [`send_now_calling`] of a short message to the worker itself. // HOT
+#[inline(never)]
+unsafe fn send_to_self_calling(ep: *const Ep, tag: u64, whole: ContigBuf) -> bool {
+    let worker = {
+        // SAFETY: the contract of `send_now_calling`; callbacks run below.
+        let ep = unsafe { &*ep };
+        if !ep.send_short_to_self(MsgClass::Message, tag, whole) {
+            return false;
+        }
+        ep.worker().clone()
+    };
+    if worker.core_keep_idle().reqs.has_ready() && !worker.inner.is_calling.replace(true) {
+        run_ready(&worker);
+        worker.inner.is_calling.set(false);
+    }
+    true
 }
 
 /// Posts a receive of a message that `matching` accepts into `len` bytes at `buf`, unless such a message is

@@ -73,8 +73,12 @@ pub(crate) enum LinkStage {
 pub(crate) struct EpState {
     /// Number of the peer, [`NO_PEER`] without a link.
     peer: Cell<PeerId>,
-    /// Bound below which tagged messages may go as one packet within the call; 0 once sends are refused.
+    /// Bound below which messages may go as one packet within the call; 0 once sends are refused, and to
+    /// this worker itself.
     pub(crate) short_below: Cell<usize>,
+    /// Bound below which messages to this worker itself are short; 0 to other peers, and once sends are
+    /// refused.
+    pub(crate) short_to_self_below: Cell<usize>,
     /// Error of every send, once the endpoint is closed or failed; [`Error::NotConnected`] while pending.
     pub(crate) refusal: Cell<Option<Error>>,
     to_self: Cell<bool>,
@@ -100,6 +104,7 @@ impl EpState {
         EpState {
             peer: Cell::new(NO_PEER),
             short_below: Cell::new(0),
+            short_to_self_below: Cell::new(0),
             refusal: Cell::new(Some(Error::NotConnected)),
             to_self: Cell::new(false),
             is_own: Cell::new(false),
@@ -115,13 +120,22 @@ impl EpState {
         }
     }
 
-    /// State of an endpoint with a peer. `short_below` is as the field of this name.
+    /// State of an endpoint with a peer. Messages below `short_below` are short.
     pub(crate) fn linked(link: EpLink, short_below: usize, errors: ErrorMode) -> EpState {
         let state = EpState::pending(link.tables.clone(), errors);
         state.set_link(link);
         state.refusal.set(None);
-        state.short_below.set(short_below);
+        state.allow_short(short_below);
         state
+    }
+
+    /// Lets messages below a bound be sent within the call.
+    pub(crate) fn allow_short(&self, below: usize) {
+        if self.is_to_self() {
+            self.short_to_self_below.set(below);
+        } else {
+            self.short_below.set(below);
+        }
     }
 
     /// Sets the peer of a pending endpoint. Operations are still refused.
@@ -255,6 +269,7 @@ impl EpState {
     pub(crate) fn refuse(&self, why: Error) {
         self.refusal.set(Some(why));
         self.short_below.set(0);
+        self.short_to_self_below.set(0);
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {

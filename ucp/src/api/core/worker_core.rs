@@ -48,6 +48,8 @@ pub(crate) enum FastPoll {
     Received,
     /// Received a message; a request is ready.
     Completed,
+    /// Received nothing; a request is ready that has ended within another call.
+    Ready,
     /// Work remains for [`WorkerCore::poll`].
     NeedsPoll(PollWork),
 }
@@ -195,9 +197,27 @@ impl WorkerCore {
         if !self.idle {
             self.idle = self.is_idle(am_queue);
             if !self.idle {
-                return FastPoll::NeedsPoll(PollWork::All);
+                return self.poll_not_idle(am_queue);
             }
         }
+        self.poll_lanes(am_queue)
+    }
+
+    /// Polls for one short message, if all other work is that of requests that are ready. // HOT
+    #[inline(never)]
+    fn poll_not_idle(&mut self, am_queue: &AmQueue) -> FastPoll {
+        if !self.is_idle_but_for_ready(am_queue) {
+            return FastPoll::NeedsPoll(PollWork::All);
+        }
+        match self.poll_lanes(am_queue) {
+            FastPoll::Nothing => FastPoll::Ready,
+            polled => polled,
+        }
+    }
+
+    /// Polls for one short message, lane by lane. // HOT
+    #[inline(always)]
+    fn poll_lanes(&mut self, am_queue: &AmQueue) -> FastPoll {
         let mut left = self.lanes.len();
         loop {
             if left == 0 {
@@ -257,11 +277,14 @@ impl WorkerCore {
     /// Whether only arrivals can cause work.
     #[inline(always)]
     pub(crate) fn is_idle(&self, am_queue: &AmQueue) -> bool {
+        self.is_idle_but_for_ready(am_queue) && !self.reqs.has_ready()
+    }
+
+    /// Whether only arrivals, and requests that are ready, can cause work. // HOT
+    #[inline(always)]
+    fn is_idle_but_for_ready(&self, am_queue: &AmQueue) -> bool {
         // A handler may have called progress while other active messages wait.
-        self.engine.is_fully_idle()
-            && self.flushes.is_empty()
-            && !self.reqs.has_ready()
-            && !am_queue.has_messages()
+        self.engine.is_fully_idle() && self.flushes.is_empty() && !am_queue.has_messages()
     }
 
     /// Does the work that a fast poll left. Returns the number of events, including the fast poll's.

@@ -154,7 +154,7 @@ pub(crate) fn link_ep(worker: &Worker, ep: &Rc<EpState>, address: &Address) -> R
     }
     start_deferred(worker, ep);
     if ep.refusal.get().is_none() {
-        ep.short_below.set(short_below);
+        ep.allow_short(short_below);
     }
     worker.core().flush_linked(ep);
     Ok(())

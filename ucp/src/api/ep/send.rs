@@ -3,7 +3,6 @@
 
 #![allow(unsafe_code)]
 
-use crate::api::am::queue::AmQueue;
 use crate::api::am::tag::AmTag;
 use crate::api::core::ep_config::table_index;
 use crate::api::core::ep_state::EpState;
@@ -20,7 +19,7 @@ use crate::api::ep::protocols::choose_protocol;
 use crate::api::mem::memory::Mem;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::SendRequest;
-use crate::api::worker::handle::CoreMut;
+use crate::api::worker::handle::{CoreMut, Worker};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{ContigBuf, Payload, RecvStatus, SendArgs, SendBuf, Started as EngineStarted};
@@ -104,8 +103,25 @@ impl Ep {
     #[inline(always)]
     pub(crate) fn send_short<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let state = self.state();
-        body.size() < state.short_below.get()
-            && send_packet_now(&mut self.worker().core_keep_idle(), state.peer(), (class, tag), body)
+        if body.size() < state.short_below.get() {
+            return send_packet_now(&mut self.worker().core_keep_idle(), state.peer(), (class, tag), body);
+        }
+        body.size() < state.short_to_self_below.get() && self.send_short_to_self(class, tag, body)
+    }
+
+    /// Tries to send a short message to this worker itself within the call: into a posted receive, or as one
+    /// packet. // HOT
+    #[inline(never)]
+    pub(crate) fn send_short_to_self<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
+        let core = &mut self.worker().core_keep_idle();
+        let peer = self.state().peer();
+        if class == MsgClass::Message
+            && let Some(message) = body.contiguous()
+            && copy_to_receive(self.worker(), core, peer, (tag, message))
+        {
+            return true;
+        }
+        send_packet_now(core, peer, (class, tag), body)
     }
 
     /// Tries to send a short message that is not contiguous, as [`Ep::send_short`].
@@ -163,9 +179,8 @@ impl Ep {
         let mut core = self.worker().core_keep_idle();
         if class == MsgClass::Message
             && state.is_to_self()
-            && send_to_self(&mut core, &self.worker().inner.am_handlers.queue, state.peer(), (&buf, params))
+            && send_to_self(self.worker(), &mut core, state.peer(), (&buf, params))
         {
-            drop(CoreMut::new(self.worker(), core));
             return Ok(OpStatus::Done(()));
         }
         let protocol = choose_protocol(&core, state, params.table_index(), &buf);
@@ -259,31 +274,47 @@ fn send_packet_now<B: Payload>(
 /// Sends a tagged message in one packet, now or later. Unsafe: as for [`Ep::send_buf`].
 unsafe fn send_packet(ep: &Ep, tag: u64, bytes: &[u8], params: &SendParams) -> Result<OpStatus<()>, Error> {
     ep.state().usable()?;
-    let mut core = ep.worker().core_keep_idle();
     // SAFETY: the caller keeps the bytes valid until completion.
     let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
     if let Some(whole) = buf.whole()
-        && send_packet_now(&mut core, ep.peer(), (MsgClass::Message, tag), whole)
+        && (ep.send_short(MsgClass::Message, tag, whole)
+            || send_packet_now(&mut ep.worker().core_keep_idle(), ep.peer(), (MsgClass::Message, tag), whole))
     {
         return Ok(OpStatus::Done(()));
     }
+    let core = ep.worker().core_keep_idle();
     let core = &mut CoreMut::new(ep.worker(), core);
     send_by(core, ep.state(), Protocol::Eager, (MsgClass::Message, buf), params)
 }
 
 /// Copies a message to a posted receive of this worker. Returns false if there is none.
 fn send_to_self(
+    worker: &Worker,
     core: &mut WorkerCore,
-    am_queue: &AmQueue,
     peer: PeerId,
     (buf, params): (&SendBuf, &SendParams<'_>),
 ) -> bool {
     let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
         return false;
     };
+    copy_to_receive(worker, core, peer, (tag, message))
+}
+
+/// Copies a tagged message to a posted receive of this worker. Returns false if there is none. // HOT
+#[inline]
+fn copy_to_receive(
+    worker: &Worker,
+    core: &mut WorkerCore,
+    peer: PeerId,
+    (tag, message): (u64, ContigBuf),
+) -> bool {
+    let am_queue = &worker.inner.am_handlers.queue;
     let mut sink = CompletionSink { reqs: &mut core.reqs, streams: &mut core.streams, am_queue };
     let delivered = core.engine.receives().recv_from_self(&mut sink, peer, tag, message);
     core.idle &= !core.engine.pending().has_events() && !core.reqs.has_ready();
+    if delivered && core.is_armed {
+        worker.inner.wake_armed(core);
+    }
     delivered
 }
 

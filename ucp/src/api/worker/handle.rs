@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
     pub(crate) wakers: WakerList,
+    /// Whether a send to this worker itself calls callbacks.
+    pub(crate) is_calling: Cell<bool>,
     /// Memory for the results of atomic operations, between two of them.
     pub(crate) fetch_bufs: RefCell<Vec<Box<[u8]>>>,
 }
@@ -85,9 +87,15 @@ impl Inner {
     #[inline(never)]
     fn wake_if_needed(&self, core: &mut WorkerCore) {
         if core.needs_wakeup() {
-            core.is_armed = false;
-            self.signals.wake();
+            self.wake_armed(core);
         }
+    }
+
+    /// Makes the armed descriptor readable.
+    #[cold]
+    pub(crate) fn wake_armed(&self, core: &mut WorkerCore) {
+        core.is_armed = false;
+        self.signals.wake();
     }
 }
 
@@ -180,6 +188,7 @@ impl Worker {
                 limits,
                 spin,
                 wakers: WakerList::default(),
+                is_calling: Cell::new(false),
                 fetch_bufs: RefCell::default(),
             }),
         };

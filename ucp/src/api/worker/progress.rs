@@ -29,10 +29,10 @@ use crate::rdm::trace::TraceEvent;
 use crate::rdm::{RdmStats, RecvStatus};
 
 impl Worker {
-    /// Receives arrivals, sends queued packets, completes operations. Only here and in
-    /// [`cancel_now`](crate::cancel_now) are callbacks called and wakers woken; callbacks may call
-    /// `progress`. Returns the number of events. Ends after one short message: the next call polls other
-    /// lanes first. // HOT
+    /// Receives arrivals, sends queued packets, completes operations. Only here, in
+    /// [`cancel_now`](crate::cancel_now) and in [`send_now_calling`](crate::send_now_calling) are callbacks
+    /// called and wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one
+    /// short message: the next call polls other lanes first. // HOT
     ///
     /// # Panics
     /// In a forked child, which needs a worker of its own.
@@ -48,6 +48,7 @@ impl Worker {
                 handle_ams(self);
                 1 + run_ready(self)
             }
+            FastPoll::Ready => run_ready(self),
             FastPoll::NeedsPoll(work) => progress_full(self, work),
         }
     }

@@ -219,6 +219,10 @@ pub trait Payload: Copy {
     fn has_callbacks(&self) -> bool {
         false
     }
+    /// The bytes, if they are known to lie in one piece.
+    fn contiguous(&self) -> Option<ContigBuf> {
+        None
+    }
     /// Length, bytes.
     fn size(&self) -> usize;
     /// Copies as many bytes to `to` as fit. Returns how many. // HOT
@@ -226,6 +230,10 @@ pub trait Payload: Copy {
 }
 
 impl Payload for ContigBuf {
+    #[inline(always)]
+    fn contiguous(&self) -> Option<ContigBuf> {
+        Some(*self)
+    }
     #[inline(always)]
     fn size(&self) -> usize {
         self.len

@@ -31,18 +31,35 @@ const CB_DATA: c_uint = 1 << 0;
 /// Data that the program keeps.
 enum Kept {
     Message(AmMessage),
-    /// Data that was received into memory of the library, or copied for its alignment.
-    Bytes {
+    /// Data of a message, copied for its alignment.
+    Aligned {
+        _memory: Vec<u8>,
+        message: AmMessage,
+    },
+    /// Data that was received into memory of the library.
+    Received {
         _memory: Vec<u8>,
     },
+}
+
+/// The message that a handler has got with its data, which it may receive as well.
+#[derive(Clone, Copy)]
+struct Handled {
+    /// Address of the data that the handler got; null: none, or it has been received.
+    data: *const u8,
+    /// Valid while the handler runs.
+    message: *const AmMessage,
 }
 
 /// State of a worker for active messages, used inside its lock.
 pub(crate) struct AmState {
     kept: RefCell<HashMap<usize, Kept>>,
+    handled: Cell<Handled>,
     /// Alignment of data that handlers get, bytes.
     alignment: usize,
 }
+
+const NOT_HANDLED: Handled = Handled { data: std::ptr::null(), message: std::ptr::null() };
 
 /// A function of the program that a handler calls.
 #[derive(Clone, Copy)]
@@ -53,7 +70,28 @@ enum Handler {
 
 impl AmState {
     pub(crate) fn new(alignment: usize) -> AmState {
-        AmState { kept: RefCell::default(), alignment }
+        AmState { kept: RefCell::default(), handled: Cell::new(NOT_HANDLED), alignment }
+    }
+
+    /// Runs the handler of a message whose data is at `data`. Returns whether the program keeps the data. A
+    /// handler may make progress, and is called again then.
+    #[inline]
+    fn handle(&self, data: *const u8, message: &AmMessage, handler: impl FnOnce() -> bool) -> bool {
+        let before = self.handled.replace(Handled { data, message });
+        let keeps = handler();
+        let after = self.handled.replace(before);
+        keeps && !after.data.is_null()
+    }
+
+    /// The message that the handler which runs has got with its data, once.
+    fn take_handled(&self, data: *const c_void) -> Option<&AmMessage> {
+        let handled = self.handled.get();
+        if data.is_null() || handled.data != data.cast() {
+            return None;
+        }
+        self.handled.set(NOT_HANDLED);
+        // SAFETY: `handle` borrows the message while the handler runs, which makes this call.
+        Some(unsafe { &*handled.message })
     }
 
     /// Drops what the program keeps.
@@ -111,12 +149,13 @@ fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMe
     if alignment > 1 && len > 0 && !at.addr().is_multiple_of(alignment) {
         let (memory, offset) = aligned_copy(data, alignment);
         let copy = memory.as_ptr().wrapping_add(offset);
-        if call((handler, arg), header, (copy, len), (reply, RECV_DATA)) {
-            worker.am.keep(copy, Kept::Bytes { _memory: memory });
+        let called = || call((handler, arg), header, (copy, len), (reply, RECV_DATA));
+        if worker.am.handle(copy, &message, called) {
+            worker.am.keep(copy, Kept::Aligned { _memory: memory, message });
         }
         return;
     }
-    if call((handler, arg), header, (at, len), (reply, RECV_DATA)) {
+    if worker.am.handle(at, &message, || call((handler, arg), header, (at, len), (reply, RECV_DATA))) {
         worker.am.keep(at, Kept::Message(message));
     }
 }
@@ -159,7 +198,7 @@ fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: Am
                     && !worker.ends.get()
                     && call((handler, arg), &[], (data, memory.len()), (reply, 0))
                 {
-                    worker.am.keep(data, Kept::Bytes { _memory: memory });
+                    worker.am.keep(data, Kept::Received { _memory: memory });
                 }
             });
         }
@@ -271,6 +310,26 @@ fn send_any(
     })?
 }
 
+/// Receives the data that the handler which runs has got.
+#[inline(never)]
+fn copy_handled(
+    worker: &Worker,
+    plain: &ucp::Worker,
+    message: &AmMessage,
+    data: &Data,
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    let truncated = Cell::new(NOTHING);
+    // SAFETY: the caller's buffer and callback are valid during the call, and not used later.
+    unsafe {
+        run::<LengthRecv, _>(worker, plain, call, Some(&truncated), |_| {
+            let params = OpParams { truncated: Some(&truncated), mem: call.mem(), ..OpParams::default() };
+            let copied = message.copy_layout_raw(data.layout(&data.single()), &params);
+            copied.unwrap_or(Err(ucp::Error::Closed))
+        })
+    }
+}
+
 entry! {
     /// Sets the handler of messages with a number; null removes it.
     fn ucp_worker_set_am_recv_handler(worker: *mut Worker, param: *const AmHandlerParam) -> CStatus {
@@ -316,7 +375,7 @@ entry! {
         send(ep, (id.into(), (std::ptr::null(), 0)), (buffer, count), &Call::of(&param))
     }
 
-    /// Receives the data of a message that was announced, or has been kept.
+    /// Receives the data of a message that was announced, has been kept, or is what the running handler got.
     fn ucp_am_recv_data_nbx(
         worker: *mut Worker, desc: *mut c_void, buffer: *mut c_void, count: usize, param: *const RequestParam,
     ) -> StatusPtr {
@@ -324,7 +383,10 @@ entry! {
         let worker = given(worker)?;
         let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
         worker.inside(|plain| {
-            let Some(Kept::Message(message)) = worker.am.take(desc) else {
+            if let Some(message) = worker.am.take_handled(desc) {
+                return copy_handled(worker, plain, message, &data, &call);
+            }
+            let Some(Kept::Message(message) | Kept::Aligned { message, .. }) = worker.am.take(desc) else {
                 crate::check::kept(desc, false);
                 tracing::error!("ucp_am_recv_data_nbx: no message has this data descriptor");
                 return Err(Status::InvalidParam);

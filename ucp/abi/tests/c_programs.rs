@@ -62,7 +62,9 @@ fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], en
     // Some functions are newer than Debian's headers.
     let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
     let mut flags = flags.to_vec();
-    if ["rest.c", "wrong_kind.c", "exported.c", "uct.c", "uct_peer.c"].contains(&name) {
+    if ["rest.c", "wrong_kind.c", "exported.c", "attributes.c", "allocations.c", "uct.c", "uct_peer.c"]
+        .contains(&name)
+    {
         flags.push(ours);
     }
     let program = compile(name, &folder, &flags);
@@ -118,6 +120,16 @@ fn closes_of_one_of_two_connections() {
 #[test]
 fn other_forms_of_operations() {
     run("rest.c", &["posix", "efa"]);
+}
+
+#[test]
+fn fields_of_parameters_and_attributes() {
+    run("attributes.c", &["posix", "efa", "self,posix,cma"]);
+}
+
+#[test]
+fn operations_allocate_nothing() {
+    run("allocations.c", &["posix", "efa", "self,posix,cma"]);
 }
 
 #[test]
@@ -196,7 +208,8 @@ fn copies_in_one_process_do_not_clash() {
 }
 
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
+    "attributes.c",
     "tagged.c",
     "one_sided.c",
     "messages.c",
@@ -214,8 +227,9 @@ const PROGRAMS: [&str; 11] = [
 #[test]
 fn no_program_is_left_out() {
     let others = [
-        // Parts of others, and programs that abort, call nothing of the library, load it themselves, or need
-        // an MPI library or libfabric.
+        // Parts of others, and programs that abort, call nothing of the library, load it themselves, have an
+        // allocator of their own, or need an MPI library or libfabric.
+        "allocations.c",
         "module.c",
         "copies.c",
         "check_rules.c",

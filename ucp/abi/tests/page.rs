@@ -36,6 +36,7 @@ const VALUES: &[(&str, State, &str)] = &[
     ),
     ("UCP_DATATYPE_STRIDED", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
     ("UCP_AM_FLAG_", State::NoEffect, "messages are always whole, and their data can always be kept"),
+    ("UCP_AM_SEND_FLAG_EAGER", State::Works, "up to 64 KiB with the header; longer messages are announced"),
     ("UCP_AM_SEND_FLAG_COPY_HEADER", State::NoEffect, "headers are always copied"),
     ("UCP_AM_HANDLER_PARAM_FIELD_FLAGS", State::NoEffect, "as its flags"),
     ("UCP_OP_ATTR_FIELD_MEMORY_TYPE", State::NoEffect, "memory of the host only"),
@@ -181,6 +182,23 @@ fn the_page_lists_every_function_and_value() {
         assert_eq!(is, must, "docs/abi.md says the first, the headers the second (PAGE=write writes it)");
     }
     assert!(is == must, "docs/abi.md is stale: PAGE=write writes it");
+}
+
+/// Each value of which the page says that it works is used by a C program, with results checked.
+#[test]
+fn every_value_that_works_is_used_by_a_program() {
+    let programs = programs();
+    let others = ["fuzz.c", "bad_input.c", "wrong_kind.c", "check_rules.c"];
+    let valid = programs.iter().filter(|(file, _)| !others.contains(&file.as_str()));
+    let used: std::collections::BTreeSet<&str> = valid.flat_map(|(_, text)| words(text)).collect();
+    let mut unused = Vec::new();
+    for name in values(&read(folder().join("include/ucp/api/ucp_def.h"))) {
+        let works = state_of(&name).is_none_or(|(_, state, _)| *state == State::Works);
+        if works && !used.contains(name.as_str()) {
+            unused.push(name);
+        }
+    }
+    assert!(unused.is_empty(), "no C program uses {unused:?}");
 }
 
 /// Functions with handles that test these for null only, because they carry data: whole words of their names.

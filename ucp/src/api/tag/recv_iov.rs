@@ -131,6 +131,21 @@ impl AmMessage {
         // SAFETY: this function's contract.
         unsafe { with_recv_data(&worker, data.into(), params, copy) }
     }
+
+    /// Copies data that came with the header into the memory of a [`Layout`]. The message keeps it. `None`:
+    /// the data is still to be received.
+    /// # Safety
+    /// As for [`Worker::recv_layout_raw`], for the time of this call.
+    pub unsafe fn copy_layout_raw<'a>(
+        &self,
+        data: impl Into<Layout<'a>>,
+        params: &OpParams<'_>,
+    ) -> Option<Result<OpStatus<RecvStatus>, Error>> {
+        self.data()?;
+        let copy = |buf, _done| self.copy_data(buf).map(OpStatus::Done);
+        // SAFETY: this function's contract.
+        Some(unsafe { with_recv_data(self.worker(), data.into(), params, copy) })
+    }
 }
 
 impl Ep {

@@ -352,3 +352,63 @@ fn one_process_sends_to_itself() {
         assert_ended_well("uct", &perftest(&folder, "all", &args).output().expect("it runs"));
     }
 }
+
+/// UCX's own examples, as Debian ships them (libucx-dev), compiled with the headers of this crate.
+#[test]
+fn examples_of_ucx_run() {
+    let examples = Path::new("/usr/share/doc/libucx-dev/examples");
+    if !examples.join("ucp_hello_world.c").exists() || Command::new("gcc").arg("--version").output().is_err()
+    {
+        return eprintln!("skipped: no gcc, or no {} (libucx-dev)", examples.display());
+    }
+    let folder = library_folder();
+    let compile = |name: &str| {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-w", "-o"]).arg(&program).arg(examples.join(name).with_extension("c"));
+        gcc.arg(concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include"));
+        gcc.arg(format!("-L{}", folder.display())).arg("-l:libucp.so.0");
+        assert_ended_well(name, &gcc.output().expect("gcc runs"));
+        program
+    };
+    let programs =
+        ["ucp_hello_world", "ucp_client_server", "uct_hello_world"].map(|name| (name, compile(name)));
+    for (name, how, to, tls) in [
+        (0, "", "-n localhost", "posix"),
+        (0, "-w", "-n localhost", "efa"),
+        (0, "-f", "-n localhost", "posix"),
+        (1, "-c am", "-a 127.0.0.1", "posix"),
+        (1, "-c stream", "-a 127.0.0.1", "efa"),
+        (1, "-c tag", "-a 127.0.0.1", "posix"),
+        (2, "-t posix -d memory", "-n localhost", "all"),
+        (2, "-t efa -d softefa0", "-n localhost", "all"),
+    ] {
+        let (name, program) = &programs[name];
+        let port = free_port().to_string();
+        // The server of this one serves until it is killed.
+        let is_endless = *name == "ucp_client_server";
+        let start = |to: &str| {
+            let is_limited = !is_endless || !to.is_empty();
+            let mut command = Command::new(if is_limited { "timeout".as_ref() } else { program.as_os_str() });
+            if is_limited {
+                command.arg("60").arg(program);
+            }
+            command.args(how.split_whitespace()).args(to.split_whitespace()).args(["-p", &port]);
+            command.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", tls);
+            command
+        };
+        let mut server = start("");
+        server.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut server = server.spawn().expect("the server starts");
+        wait_for_listener(port.parse().expect("a port"));
+        let client = start(to).output().expect("the client runs");
+        if is_endless {
+            _ = server.kill();
+        }
+        let server = server.wait_with_output().expect("the server ends");
+        assert_ended_well(&format!("client of {name} {how} on {tls}"), &client);
+        if !is_endless {
+            assert_ended_well(&format!("server of {name} {how} on {tls}"), &server);
+        }
+    }
+}

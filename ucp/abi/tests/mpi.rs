@@ -1,5 +1,5 @@
 //! Debian's MPI libraries and OpenSHMEM, which were built for UCX, on this library: nothing of theirs is
-//! compiled again. The programs are `c/mpi.c` and `c/shmem.c`. They check that the library loaded is the one
+//! compiled again. The programs are `c/mpi.c`, `c/mpi_spawn.c` and `c/shmem.c`. They check that the library loaded is the one
 //! built with this test.
 //!
 //! Skipped where the packages are missing (Debian: gcc, openmpi-bin, libopenmpi-dev, mpich, libmpich-dev).
@@ -8,7 +8,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use common::{library_folder, output_within};
 use ucs::testing::skipped;
@@ -25,6 +25,7 @@ struct Mpi {
 
 const OPEN_MPI: Mpi = Mpi { compiler: "mpicc.openmpi", launcher: "mpirun.openmpi", source: "mpi.c" };
 const OPEN_SHMEM: Mpi = Mpi { compiler: "oshcc", launcher: "mpirun.openmpi", source: "shmem.c" };
+const SPAWN: Mpi = Mpi { compiler: "mpicc.openmpi", launcher: "mpirun.openmpi", source: "mpi_spawn.c" };
 const MPICH: Mpi = Mpi { compiler: "mpicc.mpich", launcher: "mpiexec.hydra", source: "mpi.c" };
 
 impl Mpi {
@@ -51,11 +52,8 @@ impl Mpi {
     fn run(&self, processes: usize, tls: &str, tests: &[&str]) {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(program) = self.program() else { return };
-        let folder = library_folder();
-        let mut job = Command::new(self.launcher);
-        job.args(["-n", &processes.to_string()]);
+        let mut job = self.launch(processes);
         if self.launcher == OPEN_MPI.launcher {
-            job.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
             // Open MPI has a list of transports with which it takes UCX. `spml` is OpenSHMEM's.
             for (name, value) in [("pml", "ucx"), ("osc", "ucx"), ("spml", "ucx")] {
                 job.args(["--mca", name, value]);
@@ -63,24 +61,82 @@ impl Mpi {
             job.args(["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]);
         }
         job.arg(program).args(tests);
-        job.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", tls).env("UCX_LOG_LEVEL", "warn");
+        job.env("LD_LIBRARY_PATH", library_folder()).env("UCX_TLS", tls).env("UCX_LOG_LEVEL", "warn");
         // Not its own shared memory within the host.
         job.env("MPIR_CVAR_NOLOCAL", "1").env("EXPECT_LIBRARY", "libucp_abi.so");
-        let output = output_within(job, 90);
-        let stdout = String::from_utf8_lossy(&output.stdout);
         let what = format!("{} on {processes} processes over {tls}", self.compiler);
-        assert!(
-            output.status.success() && stdout.contains("all is well"),
-            "{what}: {}\n{stdout}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let said = said_all_is_well(job, &what);
+        // Whatever carried them, the messages are the same.
+        if self.launcher == OPEN_MPI.launcher && self.source == "mpi.c" && processes == 2 {
+            let without = self.without_ucx();
+            let (ours, others) = (received(&said), received(&without));
+            assert_eq!(others.len(), WITHOUT_UCX.len(), "{without}");
+            for line in others {
+                assert!(ours.contains(&line), "{what}: {ours:#?}, over pml ob1 {line}");
+            }
+        }
     }
+
+    /// Launcher of a number of processes.
+    fn launch(&self, processes: usize) -> Command {
+        let mut job = Command::new(self.launcher);
+        job.args(["-n", &processes.to_string()]);
+        if self.launcher == OPEN_MPI.launcher {
+            job.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+        }
+        job
+    }
+
+    /// What the program says on two processes over Open MPI's own transports. It runs once.
+    fn without_ucx(&self) -> String {
+        static SAID: OnceLock<String> = OnceLock::new();
+        SAID.get_or_init(|| {
+            let mut job = self.launch(2);
+            job.args(["--mca", "pml", "ob1", "--mca", "osc", "^ucx", "--mca", "btl", "self,vader"]);
+            job.args(self.program()).args(WITHOUT_UCX);
+            said_all_is_well(job, "Open MPI without UCX")
+        })
+        .clone()
+    }
+}
+
+/// Output of a job that must end well.
+fn said_all_is_well(job: Command, what: &str) -> String {
+    let output = output_within(job, 90);
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && stdout.contains("all is well"),
+        "{what}: {}\n{stdout}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    stdout
+}
+
+/// Lines of the tests of `mpi.c`, each with the number for what all processes have received in it.
+fn received(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.starts_with("passed: ")).collect()
 }
 
 /// Tests of `mpi.c` that four processes run: those that depend on their number.
 const WITH_FOUR: &[&str] =
     &["library", "lengths", "collectives", "reductions", "accumulate", "locks", "shared-locks"];
+
+/// Tests of `mpi.c` that also run without UCX: Open MPI's shared memory crashes in `accumulate`, when it
+/// compares and swaps.
+const WITHOUT_UCX: &[&str] = &[
+    "lengths",
+    "forms",
+    "datatypes",
+    "reductions",
+    "collectives",
+    "persistent",
+    "threads",
+    "fence",
+    "locks",
+    "pscw",
+    "shared-locks",
+];
 
 #[test]
 fn open_mpi_over_shared_memory() {
@@ -92,6 +148,13 @@ fn open_mpi_over_shared_memory() {
 fn open_mpi_over_the_network() {
     OPEN_MPI.run(2, "efa", &[]);
     OPEN_MPI.run(4, "efa", WITH_FOUR);
+}
+
+/// Debian's MPICH starts no processes by `MPI_Comm_spawn`, whatever carries its messages.
+#[test]
+fn open_mpi_starts_processes() {
+    SPAWN.run(2, "posix,cma", &[]);
+    SPAWN.run(1, "efa", &[]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 /* An MPI program for ucp/abi/tests/mpi.rs, run on this library under MPI libraries that were built for UCX. Its arguments name the
- * tests; without any all are run. Results are checked. Rank 0 prints a line for each test that has passed on all ranks. */
+ * tests; without any all are run. Results are checked. Rank 0 prints a line for each test that has passed on all ranks, with a number that stands
+ * for the bytes that all have received: it is the same in all runs on as many ranks. */
 #include <mpi.h>
 #include <pthread.h>
 #include "loaded_library.h"
@@ -21,6 +22,18 @@
 #define THREADS 4
 
 static int rank, size, next, before;
+static uint64_t received_sum;
+
+/* Takes received bytes into the number of the test. Their order does not matter: threads call this, too. */
+static void note(const void *bytes, size_t length)
+{
+    uint64_t hash = 14695981039346656037u;
+    size_t i;
+    for (i = 0; i < length; i++) {
+        hash = (hash ^ ((const unsigned char*)bytes)[i]) * 1099511628211u;
+    }
+    __atomic_add_fetch(&received_sum, hash, __ATOMIC_RELAXED);
+}
 
 static void loaded_library(void)
 {
@@ -46,6 +59,7 @@ static void check(const unsigned char *at, int length, int from, int tag)
     for (i = 0; i < length; i++) {
         CHECK(at[i] == pattern(from, tag, i));
     }
+    note(at, length);
 }
 
 /* Sixteen messages of each length to the next rank, received in the opposite order. */
@@ -163,6 +177,7 @@ static void convert(MPI_Datatype from, int count, MPI_Datatype to, int to_count,
         CHECK(in[expected == NULL ? i : expected[2 * i + 1]] ==
               before * 1000000 + (expected == NULL ? 2 * i : expected[2 * i]));
     }
+    note(in, WORDS * sizeof(int));
     free(out);
     free(in);
 }
@@ -217,6 +232,7 @@ static void datatypes(void)
             CHECK(part[i * 4 + j] == before * 100 + (2 + i) * 10 + 3 + j);
         }
     }
+    note(part, sizeof(part));
     MPI_Type_free(&sub);
 }
 
@@ -254,6 +270,7 @@ static void reductions(void)
     MPI_Iallreduce(out, in, COUNT, MPI_DOUBLE, MPI_MAX, WORLD, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     CHECK(in[COUNT - 1] == size - 1 + COUNT - 1);
+    note(in, COUNT * sizeof(double));
     MPI_Allreduce(&place, &least, 1, MPI_DOUBLE_INT, MPI_MINLOC, WORLD);
     CHECK(least.value == 1 && least.at == size - 1);
     MPI_Scan(&mine, &sum, 1, MPI_INT, MPI_SUM, WORLD);
@@ -264,10 +281,12 @@ static void reductions(void)
     }
     MPI_Reduce_scatter_block(parts, &part, 1, MPI_INT, MPI_SUM, WORLD);
     CHECK(part == size * rank + size * (size - 1) / 2);
+    note(&part, sizeof(part));
     MPI_Op_create(multiply, 1, &op);
     for (i = 0; i < size; i++) {
         MPI_Reduce(&factor, &product, 1, MPI_INT64_T, op, i, WORLD);
         CHECK(rank != i || product == expected);
+        note(&product, rank == i ? sizeof(product) : 0);
     }
     MPI_Op_free(&op);
     free(out);
@@ -301,6 +320,7 @@ static void collectives(void)
         for (i = 0; i < COUNT; i++) {
             CHECK(in[i] == root * 100000 + rank * COUNT + i);
         }
+        note(in, COUNT * sizeof(int));
     }
     MPI_Allgather(out, COUNT, MPI_INT, in, COUNT, MPI_INT, WORLD);
     for (i = 0; i < COUNT * size; i++) {
@@ -310,6 +330,7 @@ static void collectives(void)
     for (i = 0; i < COUNT * size; i++) {
         CHECK(in[i] == i / COUNT * 100000 + rank * COUNT + i % COUNT);
     }
+    note(in, sizeof(int) * COUNT * size);
     for (i = 0; i < size; i++) {
         counts[i] = 10 * (i + 1);
         places[i] = i * COUNT;
@@ -464,6 +485,7 @@ int main(int argc, char **argv)
 {
     int provided, i;
     unsigned at, passed = 0;
+    uint64_t of_all = 0;
 
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(WORLD, &rank);
@@ -478,11 +500,12 @@ int main(int argc, char **argv)
         if (!wanted) {
             continue;
         }
+        received_sum = 0;
         tests[at].run();
-        MPI_Barrier(WORLD);
+        MPI_Reduce(&received_sum, &of_all, 1, MPI_UINT64_T, MPI_SUM, 0, WORLD);
         passed++;
         if (rank == 0) {
-            printf("passed: %s\n", tests[at].name);
+            printf("passed: %s, received %016llx\n", tests[at].name, (unsigned long long)of_all);
             fflush(stdout);
         }
     }

@@ -58,6 +58,7 @@ static void fence(void)
             for (i = 0; i < count; i++) {
                 CHECK(in[i] == out[i]);
             }
+            note(in, count * sizeof(*in));
         }
         /* Dense words into every third one. */
         MPI_Type_vector(200, 1, 3, MPI_INT64_T, &strided);
@@ -69,6 +70,7 @@ static void fence(void)
             CHECK(memory[1000 + 3 * i] == before * 1000000 + i + 3);
             CHECK(memory[1001 + 3 * i] == before * 1000000 + 1001 + 3 * i + 3);
         }
+        note(memory, WINDOW_WORDS * sizeof(*memory));
         MPI_Type_free(&strided);
         free_window(kind, memory, &window);
     }
@@ -98,6 +100,7 @@ static void locks(void)
         MPI_Get(&value, 1, MPI_INT64_T, 0, 5, 1, MPI_INT64_T, window);
         MPI_Win_unlock(0, window);
         CHECK(value == 50 * size);
+        note(&value, sizeof(value));
         MPI_Barrier(WORLD);
         free_window(kind, memory, &window);
     }
@@ -126,6 +129,7 @@ static void pscw(void)
         for (i = 0; i < 5000; i++) {
             CHECK(memory[i] == before * 1000000 + round * 10000 + i);
         }
+        note(memory, 5000 * sizeof(*memory));
     }
     MPI_Group_free(&world);
     MPI_Group_free(&to);
@@ -163,6 +167,7 @@ static void accumulate(void)
         for (i = 0; i < COUNT; i++) {
             CHECK(memory[i] == (int64_t)i * size * ROUNDS);
         }
+        note(memory, COUNT * sizeof(*memory));
     }
     MPI_Barrier(WORLD);
     /* Word 0 is still 0. Each fetch sees more than the one before. */
@@ -190,6 +195,7 @@ static void accumulate(void)
     MPI_Get_accumulate(out, 2, MPI_INT64_T, &out[4], 2, MPI_INT64_T, 0, 0, 2, MPI_INT64_T, MPI_NO_OP, window);
     MPI_Win_flush(0, window);
     CHECK(out[4] == 210 * size && out[5] == (int64_t)size * ROUNDS);
+    note(&out[4], 2 * sizeof(*out));
     MPI_Win_unlock_all(window);
     MPI_Win_free(&window);
     MPI_Win_free(&doubles);
@@ -219,6 +225,7 @@ static void shared_locks(void)
         for (i = 0; i < size; i++) {
             CHECK(seen[i] == round * 1000 + i);
         }
+        note(seen, size * sizeof(*seen));
         MPI_Barrier(WORLD);
     }
     MPI_Win_unlock_all(window);

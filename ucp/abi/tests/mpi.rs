@@ -1,6 +1,6 @@
 //! Debian's MPI libraries and OpenSHMEM, which were built for UCX, on this library: nothing of theirs is
-//! compiled again. The programs are `c/mpi.c`, `c/mpi_spawn.c` and `c/shmem.c`. They check that the library loaded is the one
-//! built with this test.
+//! compiled again. The programs are `c/mpi.c`, `c/mpi_spawn.c` and `c/shmem.c`. They check that the library
+//! loaded is the one built with this test.
 //!
 //! Skipped where the packages are missing (Debian: gcc, openmpi-bin, libopenmpi-dev, mpich, libmpich-dev).
 
@@ -87,7 +87,7 @@ impl Mpi {
         job
     }
 
-    /// What the program says on two processes over Open MPI's own transports. It runs once.
+    /// Output of the program on two processes over Open MPI's own transports. It runs once.
     fn without_ucx(&self) -> String {
         static SAID: OnceLock<String> = OnceLock::new();
         SAID.get_or_init(|| {

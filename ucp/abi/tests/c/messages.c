@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <unistd.h>
 
 #define LONG 300000
 
@@ -172,6 +173,7 @@ static void wakeup(pair_t *pair)
 
 static ucp_conn_request_h asked;
 static unsigned asks, errors;
+static ucs_status_t expected_error = UCS_ERR_REJECTED;
 
 static void on_conn(ucp_conn_request_h request, void *arg)
 {
@@ -182,7 +184,7 @@ static void on_conn(ucp_conn_request_h request, void *arg)
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-    CHECK(arg == &errors && ep != NULL && status == UCS_ERR_REJECTED);
+    CHECK(arg == &errors && ep != NULL && status == expected_error);
     errors++;
 }
 
@@ -252,15 +254,80 @@ static void client_server(pair_t *pair)
     ucp_listener_destroy(listener);
 }
 
+/* Connects to a socket, which ends with a status; so does a send that has waited for the connection. */
+static void fails(pair_t *pair, int server, ucs_status_t status)
+{
+    struct sockaddr_storage to = {0};
+    socklen_t length           = sizeof(to);
+    ucp_request_param_t param  = plain();
+    uint64_t word              = 5;
+    ucs_status_ptr_t send;
+    ucp_ep_h client;
+
+    CHECK(getsockname(server, (struct sockaddr*)&to, &length) == 0);
+    expected_error = status;
+    errors         = 0;
+    if (status == UCS_ERR_REJECTED) {
+        close(server); /* Nobody listens there any more. */
+    }
+    client = dial(pair, &to);
+    send   = ucp_tag_send_nbx(client, &word, 8, 90, &param);
+    if (status == UCS_ERR_CONNECTION_RESET) {
+        close(accept(server, NULL, NULL));
+    } else if (status == UCS_ERR_INVALID_ADDR) {
+        int peer = accept(server, NULL, NULL);
+        CHECK(write(peer, "220 mail ESMTP\r\n", 16) == 16);
+        close(peer);
+    }
+    until(pair, &errors, 1);
+    wait_for(pair, send, status);
+    wait_for(pair, ucp_ep_close_nb(client, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
+}
+
+static int tcp_server(void)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd                 = socket(AF_INET, SOCK_STREAM, 0);
+
+    CHECK(fd >= 0 && bind(fd, (struct sockaddr*)&any, sizeof(any)) == 0 && listen(fd, 4) == 0);
+    return fd;
+}
+
+/* Servers that are gone, that leave, that speak something else, that are silent, and that no route leads to. */
+static void failing_connects(pair_t *pair)
+{
+    struct sockaddr_in group = {.sin_family = AF_INET, .sin_port = htons(1)};
+    ucp_ep_params_t params;
+    ucp_ep_h ep;
+
+    fails(pair, tcp_server(), UCS_ERR_REJECTED);
+    fails(pair, tcp_server(), UCS_ERR_CONNECTION_RESET);
+    fails(pair, tcp_server(), UCS_ERR_INVALID_ADDR);
+    fails(pair, tcp_server(), UCS_ERR_TIMED_OUT);
+
+    memset(&params, 0xff, sizeof(params));
+    group.sin_addr.s_addr   = htonl(0xe0000001); /* 224.0.0.1: TCP has no way there. */
+    params.field_mask       = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+    params.flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+    params.sockaddr.addr    = (const struct sockaddr*)&group;
+    params.sockaddr.addrlen = sizeof(group);
+    CHECK(ucp_ep_create(pair->a, &params, &ep) == UCS_ERR_UNREACHABLE);
+    group.sin_family = AF_UNIX;
+    CHECK(ucp_ep_create(pair->a, &params, &ep) == UCS_ERR_INVALID_ADDR);
+}
+
 int main(void)
 {
     pair_t pair;
     the_pair = &pair;
+    /* For the server that is silent. */
+    CHECK(setenv("UCX_CM_TIMEOUT", "3s", 1) == 0);
     make_pair(&pair, UCS_THREAD_MODE_MULTI);
     active_messages(&pair);
     streams(&pair);
     wakeup(&pair);
     client_server(&pair);
+    failing_connects(&pair);
     free_pair(&pair);
     return 0;
 }

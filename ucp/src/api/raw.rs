@@ -12,6 +12,7 @@ use crate::api::core::requests::{Callback, OpStatus, RequestId};
 use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
 use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::ep::handle::Ep;
+use crate::api::ep::send::send_short_to_self;
 use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::dispatch::run_ready;
 use crate::api::worker::handle::Worker;
@@ -86,7 +87,7 @@ unsafe fn send_to_self_calling(ep: *const Ep, tag: u64, whole: ContigBuf) -> boo
     let worker = {
         // SAFETY: the contract of `send_now_calling`; callbacks run below.
         let ep = unsafe { &*ep };
-        if !ep.send_short_to_self(MsgClass::Message, tag, whole) {
+        if !send_short_to_self(ep, MsgClass::Message, tag, whole) {
             return false;
         }
         ep.worker().clone()

@@ -16,5 +16,4 @@ pub mod rcache;
 pub mod recv_desc;
 pub mod reentry;
 pub mod retry_sleep;
-#[cfg(not(loom))]
 pub mod thread_bound;

@@ -11,11 +11,10 @@ use crate::api::core::ep_config::{EpConfig, table_index};
 use crate::api::core::error::Error;
 
 use crate::lane::{self, LaneIdx, RmaOnlyEp, RmaOnlyLane};
+use crate::rdm::MAX_RAILS;
 use crate::rdm::io::{LaneId, PeerId};
-use crate::rdm::{Access, MAX_RAILS};
 use crate::select::{CqData, Kind, Sync};
 use crate::token::StreamId;
-use crate::wire::RmaIov;
 
 pub(crate) const MAX_LANES: usize = 4;
 
@@ -215,34 +214,9 @@ impl EpState {
         self.link.get()?.rma_only_ep.get(rma_only)
     }
 
-    /// Kernel access to memory of the peer that a number names, where the bytes are, and a key for them.
-    pub(crate) fn published(
-        &self,
-        rma_only: Option<&RmaOnlyLane>,
-        piece: &RmaIov,
-        need: Access,
-    ) -> Option<(&lane::Ep, u64, lane::Rkey)> {
-        self.link.get()?.rma_only_ep.resolve(rma_only, piece, need)
-    }
-
-    /// Reads memory of the peer that a number names, within the call. False: it has to be resolved again.
-    /// # Safety
-    /// As [`RmaOnlyEp::read`].
-    #[allow(unsafe_code)]
-    pub(crate) unsafe fn read_published(
-        &self,
-        rma_only: Option<&RmaOnlyLane>,
-        piece: &RmaIov,
-        to: *mut u8,
-    ) -> bool {
-        let Some(link) = self.link.get() else { return false };
-        // SAFETY: this function's contract.
-        unsafe { link.rma_only_ep.read(rma_only, piece, to) }.unwrap_or(false)
-    }
-
-    /// Whether numbers name memory of the peer for the kernel, too.
-    pub(crate) fn is_published(&self, rma_only: Option<&RmaOnlyLane>) -> bool {
-        self.link.get().is_some_and(|link| link.rma_only_ep.is_published(rma_only))
+    /// Kernel access to memory of the peer that a number names.
+    pub(crate) fn rma_only_ep(&self) -> Option<&RmaOnlyEp> {
+        self.link.get().map(|link| &link.rma_only_ep)
     }
 
     /// Longest tagged message sent in one packet, bytes. // HOT

@@ -197,64 +197,10 @@ impl WorkerCore {
         if !self.idle {
             self.idle = self.is_idle(am_queue);
             if !self.idle {
-                return self.poll_not_idle(am_queue);
+                return poll_not_idle(self, am_queue);
             }
         }
-        self.poll_lanes(am_queue)
-    }
-
-    /// Polls for one short message, if all other work is that of requests that are ready. // HOT
-    #[inline(never)]
-    fn poll_not_idle(&mut self, am_queue: &AmQueue) -> FastPoll {
-        if !self.is_idle_but_for_ready(am_queue) {
-            return FastPoll::NeedsPoll(PollWork::All);
-        }
-        match self.poll_lanes(am_queue) {
-            FastPoll::Nothing => FastPoll::Ready,
-            polled => polled,
-        }
-    }
-
-    /// Polls for one short message, lane by lane. // HOT
-    #[inline(always)]
-    fn poll_lanes(&mut self, am_queue: &AmQueue) -> FastPoll {
-        let mut left = self.lanes.len();
-        loop {
-            if left == 0 {
-                return FastPoll::Nothing;
-            }
-            left -= 1;
-            let at = self.first_lane;
-            self.first_lane = if at + 1 == self.lanes.len() { 0 } else { at + 1 };
-            let lane = &self.lanes[at];
-            let polled = match lane.iface.fast_iface() {
-                Some(iface) => {
-                    let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue };
-                    iface.poll_one(FastPollSink { engine: &mut self.engine, sink, wire: lane.wire })
-                }
-                None => self.poll_one_outlined(at, am_queue),
-            };
-            match polled {
-                PollOne::Empty => {}
-                PollOne::Received { more: false } => {
-                    self.poll_first_again(at);
-                    let has_events = self.engine.pending().has_events() || self.streams.has_waiters();
-                    return if has_events {
-                        FastPoll::NeedsPoll(PollWork::Events)
-                    } else if self.reqs.has_ready() {
-                        // A callback may panic, or call progress, before the last one has run.
-                        self.idle = false;
-                        FastPoll::Completed
-                    } else {
-                        FastPoll::Received
-                    };
-                }
-                PollOne::Received { more: true } => {
-                    return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 1, left });
-                }
-                PollOne::NeedsPoll => return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 0, left }),
-            }
-        }
+        poll_lanes(self, am_queue)
     }
 
     // HOT
@@ -277,14 +223,7 @@ impl WorkerCore {
     /// Whether only arrivals can cause work.
     #[inline(always)]
     pub(crate) fn is_idle(&self, am_queue: &AmQueue) -> bool {
-        self.is_idle_but_for_ready(am_queue) && !self.reqs.has_ready()
-    }
-
-    /// Whether only arrivals, and requests that are ready, can cause work. // HOT
-    #[inline(always)]
-    fn is_idle_but_for_ready(&self, am_queue: &AmQueue) -> bool {
-        // A handler may have called progress while other active messages wait.
-        self.engine.is_fully_idle() && self.flushes.is_empty() && !am_queue.has_messages()
+        is_idle_but_for_ready(self, am_queue) && !self.reqs.has_ready()
     }
 
     /// Does the work that a fast poll left. Returns the number of events, including the fast poll's.
@@ -591,6 +530,67 @@ impl WorkerCore {
             Some(Role::Announced | Role::Unstarted) | None => false,
         }
     }
+}
+
+/// Polls for one short message, if all other work is that of requests that are ready. // HOT
+#[inline(never)]
+fn poll_not_idle(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
+    if !is_idle_but_for_ready(core, am_queue) {
+        return FastPoll::NeedsPoll(PollWork::All);
+    }
+    match poll_lanes(core, am_queue) {
+        FastPoll::Nothing => FastPoll::Ready,
+        polled => polled,
+    }
+}
+
+/// Polls for one short message, lane by lane. // HOT
+#[inline(always)]
+fn poll_lanes(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
+    let mut left = core.lanes.len();
+    loop {
+        if left == 0 {
+            return FastPoll::Nothing;
+        }
+        left -= 1;
+        let at = core.first_lane;
+        core.first_lane = if at + 1 == core.lanes.len() { 0 } else { at + 1 };
+        let lane = &core.lanes[at];
+        let polled = match lane.iface.fast_iface() {
+            Some(iface) => {
+                let sink = CompletionSink { reqs: &mut core.reqs, streams: &mut core.streams, am_queue };
+                iface.poll_one(FastPollSink { engine: &mut core.engine, sink, wire: lane.wire })
+            }
+            None => core.poll_one_outlined(at, am_queue),
+        };
+        match polled {
+            PollOne::Empty => {}
+            PollOne::Received { more: false } => {
+                core.poll_first_again(at);
+                let has_events = core.engine.pending().has_events() || core.streams.has_waiters();
+                return if has_events {
+                    FastPoll::NeedsPoll(PollWork::Events)
+                } else if core.reqs.has_ready() {
+                    // A callback may panic, or call progress, before the last one has run.
+                    core.idle = false;
+                    FastPoll::Completed
+                } else {
+                    FastPoll::Received
+                };
+            }
+            PollOne::Received { more: true } => {
+                return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 1, left });
+            }
+            PollOne::NeedsPoll => return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 0, left }),
+        }
+    }
+}
+
+/// Whether only arrivals, and requests that are ready, can cause work. // HOT
+#[inline(always)]
+fn is_idle_but_for_ready(core: &WorkerCore, am_queue: &AmQueue) -> bool {
+    // A handler may have called progress while other active messages wait.
+    core.engine.is_fully_idle() && core.flushes.is_empty() && !am_queue.has_messages()
 }
 
 /// Panics in a child that has inherited a worker, whose memory and devices are its parent's. `forks` is their

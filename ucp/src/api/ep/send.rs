@@ -106,22 +106,7 @@ impl Ep {
         if body.size() < state.short_below.get() {
             return send_packet_now(&mut self.worker().core_keep_idle(), state.peer(), (class, tag), body);
         }
-        body.size() < state.short_to_self_below.get() && self.send_short_to_self(class, tag, body)
-    }
-
-    /// Tries to send a short message to this worker itself within the call: into a posted receive, or as one
-    /// packet. // HOT
-    #[inline(never)]
-    pub(crate) fn send_short_to_self<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
-        let core = &mut self.worker().core_keep_idle();
-        let peer = self.state().peer();
-        if class == MsgClass::Message
-            && let Some(message) = body.contiguous()
-            && copy_to_receive(self.worker(), core, peer, (tag, message))
-        {
-            return true;
-        }
-        send_packet_now(core, peer, (class, tag), body)
+        body.size() < state.short_to_self_below.get() && send_short_to_self(self, class, tag, body)
     }
 
     /// Tries to send a short message that is not contiguous, as [`Ep::send_short`].
@@ -285,6 +270,21 @@ unsafe fn send_packet(ep: &Ep, tag: u64, bytes: &[u8], params: &SendParams) -> R
     let core = ep.worker().core_keep_idle();
     let core = &mut CoreMut::new(ep.worker(), core);
     send_by(core, ep.state(), Protocol::Eager, (MsgClass::Message, buf), params)
+}
+
+/// Tries to send a short message to this worker itself within the call: into a posted receive, or as one
+/// packet. // HOT
+#[inline(never)]
+pub(crate) fn send_short_to_self<B: Payload>(ep: &Ep, class: MsgClass, tag: u64, body: B) -> bool {
+    let core = &mut ep.worker().core_keep_idle();
+    let peer = ep.state().peer();
+    if class == MsgClass::Message
+        && let Some(message) = body.contiguous()
+        && copy_to_receive(ep.worker(), core, peer, (tag, message))
+    {
+        return true;
+    }
+    send_packet_now(core, peer, (class, tag), body)
 }
 
 /// Copies a message to a posted receive of this worker. Returns false if there is none.

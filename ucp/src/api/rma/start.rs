@@ -143,7 +143,8 @@ pub(crate) unsafe fn put_unmapped(
     }
     if params.cq_data.is_none()
         && let Some(piece) = kernel_piece(&core, state, (rkey, remote), (RmaOp::Put, params.sync, len))
-        && let Some((lane, at, key)) = state.published(core.rma_only.as_ref(), &piece, Access::WRITE)
+        && let Some(peer_memory) = state.rma_only_ep()
+        && let Some((lane, at, key)) = peer_memory.resolve(core.rma_only.as_ref(), &piece, Access::WRITE)
     {
         let iov = UctIov::new(buf, len, None);
         // SAFETY: the caller passes readable bytes.
@@ -202,14 +203,17 @@ pub(crate) unsafe fn get_unmapped(
         }
     }
     let piece = kernel_piece(&core, state, (rkey, remote), (RmaOp::Get, Sync::No, len));
-    if let Some(piece) = &piece {
+    if let Some(piece) = &piece
+        && let Some(peer_memory) = state.rma_only_ep()
+    {
         // SAFETY: the caller passes writable bytes.
-        if unsafe { state.read_published(core.rma_only.as_ref(), piece, buf) } {
+        if unsafe { peer_memory.read(core.rma_only.as_ref(), piece, buf) } == Some(true) {
             return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
     }
-    if let Some((lane, at, key)) =
-        piece.and_then(|piece| state.published(core.rma_only.as_ref(), &piece, Access::READ))
+    if let Some(piece) = &piece
+        && let Some(peer_memory) = state.rma_only_ep()
+        && let Some((lane, at, key)) = peer_memory.resolve(core.rma_only.as_ref(), piece, Access::READ)
     {
         let iov = UctIov::new(buf, len, None);
         // SAFETY: the caller passes writable bytes.

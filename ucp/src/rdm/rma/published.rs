@@ -1,6 +1,6 @@
 //! The memory table of a context as processes of its host read it without that context's help, by an address
 //! that does not change: a header and a list of entries, whose words are those of [`Header`] and [`Entry`].
-//! [`Published`] writes them, and [`PublishedRegions`] is what a reader knows of them.
+//! `Published` writes them, and [`PublishedRegions`] is what a reader knows of them.
 //!
 //! The version is odd during a change. A reader that finds the same even version before and after has read
 //! one state of the list; later it reads the version alone.

@@ -1,4 +1,4 @@
-//! `tools/install` lays out what this build has made; a C program is compiled with it by pkg-config, and runs.
+//! `tools/install` lays out what this build has made; a C program is compiled with it by pkg-config and runs.
 //!
 //! Skipped where gcc, pkg-config or one of the programs is missing, as when this test is built alone.
 

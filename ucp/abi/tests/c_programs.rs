@@ -235,6 +235,7 @@ fn no_program_is_left_out() {
         "check_rules.c",
         "macros.c",
         "mpi.c",
+        "mpi_spawn.c",
         "shmem.c",
         "uct.c",
         "uct_peer.c",

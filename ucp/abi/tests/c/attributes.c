@@ -11,23 +11,6 @@
 
 static unsigned called;
 
-static ucp_request_param_t plain(void)
-{
-    ucp_request_param_t param;
-    memset(&param, 0xff, sizeof(param));
-    param.op_attr_mask = 0;
-    return param;
-}
-
-#define UNTIL(_pair, _condition) \
-    do { \
-        time_t _end = time(NULL) + 60; \
-        while (!(_condition)) { \
-            progress(_pair); \
-            CHECK(time(NULL) < _end); \
-        } \
-    } while (0)
-
 /* Names, modes and types that a context is made with and tells. */
 static void context(void)
 {

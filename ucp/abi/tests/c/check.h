@@ -90,6 +90,25 @@ static void progress(pair_t *pair)
     ucp_worker_progress(pair->b);
 }
 
+/* Parameters of which none is set; the rest is garbage, which nobody may read. */
+static ucp_request_param_t plain(void)
+{
+    ucp_request_param_t param;
+    memset(&param, 0xff, sizeof(param));
+    param.op_attr_mask = 0;
+    return param;
+}
+
+/* Makes progress until a condition holds, for a minute at most. */
+#define UNTIL(_pair, _condition) \
+    do { \
+        time_t _end = time(NULL) + 60; \
+        while (!(_condition)) { \
+            progress(_pair); \
+            CHECK(time(NULL) < _end); \
+        } \
+    } while (0)
+
 /* Waits for a request, checks its status, and frees it. */
 static void wait_for(pair_t *pair, ucs_status_ptr_t request, ucs_status_t expected)
 {

@@ -20,23 +20,6 @@ static ucp_conn_request_h asked;
 static void *announced[2];
 static unsigned announcements;
 
-static ucp_request_param_t plain(void)
-{
-    ucp_request_param_t param;
-    memset(&param, 0xff, sizeof(param));
-    param.op_attr_mask = 0;
-    return param;
-}
-
-#define UNTIL(_pair, _condition) \
-    do { \
-        time_t _end = time(NULL) + 60; \
-        while (!(_condition)) { \
-            progress(_pair); \
-            CHECK(time(NULL) < _end); \
-        } \
-    } while (0)
-
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     end_t *end = arg;

@@ -15,14 +15,6 @@ static void *kept;
 static pair_t *the_pair;
 static ucs_status_ptr_t receiving;
 
-static ucp_request_param_t plain(void)
-{
-    ucp_request_param_t param;
-    memset(&param, 0xff, sizeof(param));
-    param.op_attr_mask = 0;
-    return param;
-}
-
 static void until(pair_t *pair, const unsigned *count, unsigned wanted)
 {
     time_t end = time(NULL) + 60;

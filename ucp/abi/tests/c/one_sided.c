@@ -5,14 +5,6 @@
 
 #define SIZE (1 << 20)
 
-static ucp_request_param_t plain(void)
-{
-    ucp_request_param_t param;
-    memset(&param, 0xff, sizeof(param));
-    param.op_attr_mask = 0;
-    return param;
-}
-
 static ucp_mem_h map(pair_t *pair, void *address, size_t length, unsigned flags, void **at)
 {
     ucp_mem_map_params_t params;

@@ -29,14 +29,6 @@ static void until_called(pair_t *pair, unsigned count)
     }
 }
 
-static ucp_request_param_t plain(void)
-{
-    ucp_request_param_t param;
-    memset(&param, 0xff, sizeof(param));
-    param.op_attr_mask = 0;
-    return param;
-}
-
 /* A message each way, of a length that needs more than a packet, and of a short one. */
 static void exchange(pair_t *pair, ucp_ep_h to_b, ucp_ep_h to_a)
 {

@@ -15,7 +15,7 @@ use crate::errno::Errno;
 use crate::info::MAX_ERR_DATA;
 use crate::object::{Object, Users, checked, from_handle, given, read, store_handle};
 use crate::refused;
-use crate::ring::{Entry, Fault, Ring};
+use crate::ring::{Cause, Entry, Fault, Ring};
 use crate::wait::{Deadline, Members};
 
 /// Reads of an empty queue before a thread sleeps.
@@ -37,8 +37,9 @@ pub(crate) struct Cq {
     entry_size: usize,
     /// Endpoint that is read first. Inside the lock of the members.
     turn: Cell<usize>,
-    /// Text of the error that was read last. Inside the lock of the members.
-    error_text: UnsafeCell<CString>,
+    /// Data of the error that was read last: a text that ends with a zero, or a name. Inside the lock of the
+    /// members.
+    err_data: UnsafeCell<Vec<u8>>,
 }
 
 impl Object for Cq {
@@ -95,7 +96,7 @@ pub(crate) fn open(
         has_threshold: attr.is_some_and(|attr| attr.wait_cond == flags::CQ_COND_THRESHOLD),
         entry_size,
         turn: Cell::new(0),
-        error_text: UnsafeCell::default(),
+        err_data: UnsafeCell::default(),
     };
     store_handle(to, made)?;
     if !wait_set.is_null() {
@@ -162,12 +163,17 @@ impl Out {
 /// Takes entries until the memory is full or an error is next. Returns whether one is. // HOT
 #[inline(always)]
 fn drain_ring(ring: &Ring, ep: &Ep, out: &mut Out) -> bool {
+    let refuses_unknown = ep.refuses_unknown_sources();
     while let Some(entry) = ring.front() {
         if entry.is_error {
             return true;
         }
         if out.is_full() {
             return false;
+        }
+        if refuses_unknown && ep.is_unknown(entry.from) {
+            ring.fail_front();
+            return true;
         }
         out.put(entry, ep);
         ring.pop();
@@ -316,13 +322,17 @@ impl Cq {
         for ep in inside.eps() {
             let next = ep.inside(|_| {
                 let found = ep.rings_of(self).find_map(Ring::take_error);
-                found.map(|(entry, fault)| (entry, fault, ep.text_of(fault.error)))
+                found.map(|(entry, fault)| match fault.cause {
+                    Cause::Failed(error) => (entry, fault, text_bytes(ep.text_of(error))),
+                    Cause::UnknownSource => (entry, fault, ep.name_of(entry.from)),
+                })
             })?;
-            if let Some((entry, fault, words)) = next {
+            if let Some((entry, fault, made)) = next {
                 // SAFETY: inside the lock of the members.
-                let text = unsafe { &mut *self.error_text.get() };
+                let data = unsafe { &mut *self.err_data.get() };
+                *data = made;
                 // SAFETY: the caller passes an entry.
-                unsafe { write_error(to, &entry, fault, (words, text), api_err_data) };
+                unsafe { write_error(to, &entry, fault, data, api_err_data) };
                 return Ok(1);
             }
         }
@@ -365,30 +375,34 @@ impl Cq {
     }
 }
 
-/// Writes an error entry. Its text is copied to the memory that the entry names, or stays in `text`.
+/// A text as the data of an error: as much as fits, and a zero.
+fn text_bytes(words: String) -> Vec<u8> {
+    let mut bytes = words.into_bytes();
+    bytes.truncate(MAX_ERR_DATA - 1);
+    bytes.push(0);
+    bytes
+}
+
+/// Provider's number of an error whose data is the name of an unknown sender. Others are not positive.
+const UNKNOWN_SOURCE: c_int = Errno::ADDRNOTAVAIL.0;
+
+/// Writes an error entry. Its data is copied to the memory that the entry names, or stays in `data`.
 /// # Safety
 /// `to` is null or an entry of the caller.
-unsafe fn write_error(
-    to: *mut CqErrEntry,
-    entry: &Entry,
-    fault: Fault,
-    (mut words, text): (String, &mut CString),
-    copies: bool,
-) {
-    while words.len() >= MAX_ERR_DATA {
-        words.pop();
-    }
-    *text = CString::new(words).unwrap_or_default();
-    let bytes = text.as_bytes_with_nul();
+unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, fault: Fault, data: &[u8], copies: bool) {
     // SAFETY: this function's contract.
     let (given, size) = unsafe { ((*to).err_data, (*to).err_data_size) };
     let (err_data, err_data_size) = if copies && size > 0 && !given.is_null() {
-        let len = bytes.len().min(size);
+        let len = data.len().min(size);
         // SAFETY: the caller's memory has this size.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), given.cast::<u8>(), len) };
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), given.cast::<u8>(), len) };
         (given, len)
     } else {
-        (bytes.as_ptr().cast_mut().cast(), bytes.len())
+        (data.as_ptr().cast_mut().cast(), data.len())
+    };
+    let (err, prov_errno) = match fault.cause {
+        Cause::Failed(error) => (Errno::from(error), error.status().code()),
+        Cause::UnknownSource => (Errno::ADDRNOTAVAIL, UNKNOWN_SOURCE),
     };
     let shown = entry.shown;
     let made = CqErrEntry {
@@ -399,8 +413,8 @@ unsafe fn write_error(
         data: shown.data,
         tag: shown.tag,
         olen: fault.cut,
-        err: Errno::from(fault.error).0,
-        prov_errno: fault.error.status().code(),
+        err: err.0,
+        prov_errno,
         err_data,
         err_data_size,
     };
@@ -410,14 +424,19 @@ unsafe fn write_error(
 
 /// Description of a provider's error number, in the caller's memory if there is some.
 pub(crate) fn describe(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
+    const UNKNOWN_SENDER: &str = "the sender is not in the address vector";
     static NAMES: std::sync::Mutex<Vec<(c_int, &'static CString)>> = std::sync::Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let known = names.iter().find(|(known, _)| *known == number).map(|(_, text)| *text);
-    let text = match (known, Status::from_code(number)) {
+    let words = match number {
+        UNKNOWN_SOURCE => Some(UNKNOWN_SENDER.to_owned()),
+        number => Status::from_code(number).map(|status| status.to_string()),
+    };
+    let text = match (known, words) {
         (Some(text), _) => text,
-        (None, Some(status)) => {
+        (None, Some(words)) => {
             // Kept for the life of the process, as callers keep what they get. There are few numbers.
-            let text = CString::new(status.to_string()).unwrap_or_default();
+            let text = CString::new(words).unwrap_or_default();
             let text: &'static CString = Box::leak(Box::new(text));
             names.push((number, text));
             text
@@ -498,7 +517,7 @@ calls! {
     fn cq_strerror(
         _fid: *mut Fid, number: c_int, err_data: *const c_void, buf: *mut c_char, len: usize,
     ) -> *const c_char {
-        if err_data.is_null() {
+        if err_data.is_null() || number == UNKNOWN_SOURCE {
             return Ok(describe(number, buf, len));
         }
         if !buf.is_null() && len > 0 {

@@ -41,9 +41,25 @@ pub(crate) const NO_SOURCE: PeerId = PeerId(u32::MAX);
 /// The part of an entry that only operations have which have failed.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
-    pub error: Error,
+    pub cause: Cause,
     /// Bytes of a message that did not fit its receive.
     pub cut: usize,
+}
+
+impl Fault {
+    /// The failure of an operation without a message.
+    pub(crate) fn of(error: Error) -> Fault {
+        Fault { cause: Cause::Failed(error), cut: 0 }
+    }
+}
+
+/// Why an entry is one of an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// The operation has failed.
+    Failed(Error),
+    /// The operation has ended well, and the address vector does not have the sender (`FI_SOURCE_ERR`).
+    UnknownSource,
 }
 
 /// A queue of entries. Used inside the lock of the endpoint.
@@ -163,6 +179,17 @@ impl Ring {
         Some((entry, self.faults.borrow_mut().pop_front()?))
     }
 
+    /// Makes the first entry one of an error: its sender is not known.
+    #[cold]
+    pub(crate) fn fail_front(&self) {
+        let Some(entry) = self.front().copied().filter(|entry| !entry.is_error) else { return };
+        // SAFETY: as in `is_full`.
+        let slots = unsafe { &mut *self.slots.get() };
+        let at = self.head.get() & (slots.len() - 1);
+        slots[at].write(Entry { is_error: true, ..entry });
+        self.faults.borrow_mut().push_front(Fault { cause: Cause::UnknownSource, cut: 0 });
+    }
+
     /// Removes all.
     pub(crate) fn clear(&self) {
         self.head.set(0);
@@ -214,15 +241,28 @@ mod tests {
     #[test]
     fn each_error_keeps_its_fault() {
         let ring = Ring::default();
-        ring.push_error(entry(1), Fault { error: Error::Cancelled, cut: 1 });
+        ring.push_error(entry(1), Fault { cause: Cause::Failed(Error::Cancelled), cut: 1 });
         ring.push(entry(2));
-        ring.push_error(entry(3), Fault { error: Error::Closed, cut: 3 });
+        ring.push_error(entry(3), Fault { cause: Cause::Failed(Error::Closed), cut: 3 });
         assert!(ring.has_error());
         assert_eq!(ring.take_error().map(|(entry, fault)| (entry.shown.tag, fault.cut)), Some((1, 1)));
         assert!(ring.take_error().is_none());
         ring.pop();
         let (last, fault) = ring.take_error().unwrap();
-        assert_eq!((last.shown.tag, fault.cut, fault.error), (3, 3, Error::Closed));
+        assert_eq!((last.shown.tag, fault.cut, fault.cause), (3, 3, Cause::Failed(Error::Closed)));
         assert!(ring.is_empty());
+    }
+
+    #[test]
+    fn an_entry_fails_before_the_errors_behind_it() {
+        let ring = Ring::default();
+        ring.push(entry(1));
+        ring.push_error(entry(2), Fault::of(Error::Closed));
+        ring.fail_front();
+        ring.fail_front();
+        let mut next = || ring.take_error().map(|(entry, fault)| (entry.shown.tag, fault.cause));
+        assert_eq!(next(), Some((1, Cause::UnknownSource)));
+        assert_eq!(next(), Some((2, Cause::Failed(Error::Closed))));
+        assert_eq!(next(), None);
     }
 }

@@ -244,6 +244,23 @@ fn many_messages_into_one_buffer() {
     }
 }
 
+/// With threading, data progress and the address format as numbers of libfabric.
+#[test]
+fn senders_that_are_not_in_the_address_vector() {
+    for tls in ["posix", "efa", "self,posix,cma,efa"] {
+        run("tests/c/source_err.c", tls, &[]);
+    }
+    run("tests/c/source_err.c", "efa", &["1", "2", "12"]);
+    run("tests/c/source_err.c", "posix", &["3", "2"]);
+}
+
+#[test]
+fn operations_that_are_cancelled() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/cancel.c", tls, &[]);
+    }
+}
+
 #[test]
 fn receives_that_endpoints_share() {
     for tls in ["posix", "efa"] {

@@ -385,6 +385,8 @@ impl SharedWorker {
         take_remote_write() Option<RemoteWrite>;
         /// Number of the sender of a message in a table: [`Worker::sender_in`].
         sender_in(table: &mut AddressTable, from: PeerId) Option<u64>;
+        /// Address of the sender of a message: [`Worker::sender_address`].
+        sender_address(from: PeerId) Option<Address>;
         /// Time until a back-off, close or check is due, for programs that wait on
         /// [`SharedWorker::event_fd`].
         next_timer() Option<Duration>;

@@ -4,7 +4,7 @@ use crate::common::{context, spin};
 use ucp::{Address, AddressTable, EpParams, Match, TAG_MASK_FULL, Worker};
 
 on! {
-    [a_sender_is_found_without_a_connection a_removed_address_is_not_found several_workers_have_one_number]
+    [a_sender_is_found_without_a_connection a_sender_has_an_address a_removed_address_is_not_found several_workers_have_one_number]
     posix: "posix",
     efa: "efa",
     all: "self,posix,cma,efa",
@@ -57,6 +57,25 @@ fn a_sender_is_found_without_a_connection(tls: &str) {
     // An endpoint made later is to the same peer.
     let ep = me.connect(&table.address(10).unwrap(), EpParams::default()).unwrap();
     assert_eq!(ep.peer(), from);
+}
+
+/// The address of a stranger, made of its packets, goes into a table and leads back to it.
+fn a_sender_has_an_address(tls: &str) {
+    let context = context(tls);
+    let [me, other] = [(); 2].map(|()| context.worker().unwrap());
+    let mut table = AddressTable::new();
+    let from = sender(&other, &me, 1);
+    assert_eq!(me.sender_in(&mut table, from), None);
+    let packed = me.sender_address(from).unwrap().pack();
+    assert!(packed.len() <= 64, "{}", packed.len());
+    assert_eq!(table.insert(&packed), Ok(0));
+    assert_eq!(me.sender_in(&mut table, from), Some(0));
+    let ep = me.connect(&table.address(0).unwrap(), EpParams::default()).unwrap();
+    assert_eq!((ep.peer(), peers(&me)), (from, 1));
+    let sent = ep.tag_send(2, vec![7]);
+    let received = other.recv(Match::tagged(2, TAG_MASK_FULL), vec![0]);
+    spin(&[&me, &other], &mut || sent.is_done() && received.is_done());
+    assert_eq!(me.sender_address(ucp::PeerId(77)), None);
 }
 
 fn a_removed_address_is_not_found(tls: &str) {

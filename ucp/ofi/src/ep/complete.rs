@@ -12,7 +12,7 @@ use crate::abi::queue::CqTaggedEntry;
 use crate::cntr::Cntr;
 use crate::errno::Errno;
 use crate::info::INJECT_SIZE;
-use crate::ring::{Entry, Fault, NO_SOURCE};
+use crate::ring::{Cause, Entry, Fault, NO_SOURCE};
 
 /// Copy of a message that an inject call could not send at once.
 pub(crate) type InjectBuf = [u8; INJECT_SIZE];
@@ -33,7 +33,7 @@ pub(crate) struct Op {
     pub copy: *mut InjectBuf,
     /// Null, or of deferred work: the counter of its end, or [`NO_CNTR`].
     pub cntr: *const Cntr,
-    /// Neighbours in the list of receives that run.
+    /// Neighbours in the list of operations that run.
     pub next: *mut Op,
     pub previous: *mut Op,
 }
@@ -62,7 +62,7 @@ impl Op {
     }
 }
 
-/// Receives that run: a list through their records.
+/// Operations of one direction that run: a list through their records.
 #[derive(Default)]
 pub(crate) struct Running(Cell<*mut Op>);
 
@@ -103,17 +103,12 @@ impl Running {
         std::iter::successors(NonNull::new(self.0.get()), next).collect()
     }
 
-    /// The oldest record with this context.
-    pub(crate) fn find(&self, context: *mut c_void) -> Option<NonNull<Op>> {
-        let mut found = None;
-        let mut at = self.0.get();
+    /// Records with this context, the oldest first, but for injected operations, which nobody may cancel.
+    pub(crate) fn with(&self, context: *mut c_void) -> Vec<NonNull<Op>> {
+        let mut found = self.all();
         // SAFETY: as above.
-        while let Some(op) = unsafe { at.as_ref() } {
-            if op.context == context {
-                found = NonNull::new(at);
-            }
-            at = op.next;
-        }
+        found.retain(|op| unsafe { op.as_ref() }.context == context && unsafe { op.as_ref() }.copy.is_null());
+        found.reverse();
         found
     }
 }
@@ -162,6 +157,7 @@ unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>)
     let ep = unsafe { &*arg.cast::<Ep>() };
     // SAFETY: the record was written when the operation was started, and is there until this returns.
     let op = unsafe { id.user_memory().cast::<Op>().as_ref() };
+    ep.running_tx.remove(op);
     ep.tx.running.set(ep.tx.running.get() - 1);
     ep.end_send(op, ended.map(drop));
 }
@@ -192,8 +188,10 @@ impl Ep {
 
     /// Writes the record of a send that runs.
     pub(super) fn keep_send(&self, id: RequestId, op: Op) {
+        let record = id.user_memory().cast::<Op>();
         // SAFETY: the request has `OP_SIZE` bytes of this crate.
-        unsafe { id.user_memory().cast::<Op>().write(op) };
+        unsafe { record.write(op) };
+        self.running_tx.add(record);
         self.tx.running.set(self.tx.running.get() + 1);
     }
 
@@ -230,7 +228,7 @@ impl Ep {
             flags::READ => &self.reads,
             _ => &self.writes,
         };
-        let fault = ended.err().map(|error| Fault { error, cut: 0 });
+        let fault = ended.err().map(Fault::of);
         let cntr =
             if op.cntr.is_null() { cntr.get() } else { self.end_deferred(op, cntr.get(), fault.is_some()) };
         self.tx.report(self, cntr, op.is_reported, Entry::without_data(op.context, op.flags), fault);
@@ -288,7 +286,7 @@ impl Ep {
             }
             (cut, from) = (message.len - shown.len, message.from);
         }
-        let fault = error.map(|error| Fault { error, cut });
+        let fault = error.map(|error| Fault { cause: Cause::Failed(error), cut });
         let cntr = self.rx.cntr.get();
         let cntr = if op.cntr.is_null() { cntr } else { self.end_deferred(op, cntr, fault.is_some()) };
         self.rx.report(self, cntr, op.is_reported, Entry { shown, from, is_error: false }, fault);

@@ -130,8 +130,9 @@ pub(crate) struct Ep {
     /// Counters of deferred work that are not bound.
     joined: Mutex<Vec<*const Cntr>>,
     peers: Peers,
-    /// Receives that run, to be cancelled by their context.
+    /// Receives that run, and other operations: to be cancelled by their context.
     running: Running,
+    running_tx: Running,
     /// Receives of many messages that run, in the order in which they were posted.
     multi_recvs: RefCell<Vec<multi_recv::Multi>>,
     /// `FI_OPT_MIN_MULTI_RECV`.

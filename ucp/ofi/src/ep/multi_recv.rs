@@ -106,7 +106,7 @@ impl Ep {
         let entry = Entry { shown, from: NO_SOURCE, is_error: false };
         // It is no message: the counter counts it only if it is an error.
         let cntr = if error.is_some() { self.rx.cntr.get() } else { std::ptr::null() };
-        let fault = error.map(|error| Fault { error, cut: 0 });
+        let fault = error.map(Fault::of);
         self.rx.report(self, cntr, op.is_reported, entry, fault);
     }
 

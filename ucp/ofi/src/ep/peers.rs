@@ -8,7 +8,7 @@ use ucp::{EpParams, Error, PeerId};
 use super::Ep;
 use crate::abi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::errno::Errno;
-use crate::info::EpKind;
+use crate::info::{EpKind, NameForm};
 use crate::ring::NO_SOURCE;
 
 /// The peers of an endpoint. Used inside the lock of its worker.
@@ -117,6 +117,34 @@ impl Ep {
             self.peers.last.set((from.0, address));
         }
         found.unwrap_or(ADDR_UNSPEC)
+    }
+
+    /// Whether a message without a source in the address vector is an error. // HOT
+    #[inline(always)]
+    pub(crate) fn refuses_unknown_sources(&self) -> bool {
+        self.caps & flags::SOURCE_ERR != 0
+    }
+
+    /// Whether there is a sender, and the address vector does not have it. Inside the lock, and not in a
+    /// callback.
+    #[inline(never)]
+    pub(crate) fn is_unknown(&self, from: PeerId) -> bool {
+        from != NO_SOURCE && self.source_of(from) == ADDR_UNSPEC
+    }
+
+    /// The name of a sender, as the address vector takes it. Empty: it is no peer any more. Inside the lock.
+    pub(crate) fn name_of(&self, from: PeerId) -> Vec<u8> {
+        let address = self.inside(|plain| plain.sender_address(from)).ok().flatten();
+        let form = self.domain().name_form;
+        let packed = address.and_then(|address| match form {
+            NameForm::Efa => address.efa_raw().map(Vec::from),
+            NameForm::Packed | NameForm::Wide | NameForm::Scalable => Some(address.pack()),
+        });
+        let mut name = packed.filter(|packed| packed.len() <= form.len()).unwrap_or_default();
+        if !name.is_empty() {
+            name.resize(form.len(), 0);
+        }
+        name
     }
 
     /// Text of an error, which names a peer by its address. Inside the lock.

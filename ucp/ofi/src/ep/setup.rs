@@ -160,6 +160,7 @@ pub(super) fn open_any(
         joined: Default::default(),
         peers: Default::default(),
         running: Default::default(),
+        running_tx: Default::default(),
         multi_recvs: RefCell::default(),
         min_multi_recv: Cell::new(MIN_MULTI_RECV),
         claimed: RefCell::default(),
@@ -261,17 +262,18 @@ calls! {
         Ok(0)
     }
 
-    /// Cancels a receive. It ends with `FI_ECANCELED`, unless a message has been matched.
+    /// Cancels an operation: a receive until a message has been matched, another one until some of it has been
+    /// sent. It ends with `FI_ECANCELED`.
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         let (ep, _) = Face::checked(fid)?;
         ep.inside(|plain| {
             if ep.cancel_multi(context) {
                 return Ok(0);
             }
-            let record = ep.running.find(context).ok_or(Errno::NOENT)?;
-            // SAFETY: the record lies in the request of a receive that runs.
-            let id = unsafe { ucp::RequestId::from_user_memory(record.cast()) };
-            if plain.cancel(id) { Ok(0) } else { Err(Errno::NOENT) }
+            let of_context = ep.running.with(context).into_iter().chain(ep.running_tx.with(context));
+            // SAFETY: the record lies in the request of an operation that runs.
+            let mut ids = of_context.map(|record| unsafe { ucp::RequestId::from_user_memory(record.cast()) });
+            if ids.any(|id| plain.cancel(id)) { Ok(0) } else { Err(Errno::NOENT) }
         })?
     }
 

@@ -276,6 +276,16 @@ impl Hints {
             !self.is_scalable() || !is_directed,
             "FI_DIRECTED_RECV is not there with scalable endpoints"
         );
+        let has_source_errors = self.caps & flags::SOURCE_ERR != 0;
+        require!(
+            !has_source_errors || self.caps & flags::SOURCE != 0,
+            "FI_SOURCE_ERR is not there without FI_SOURCE"
+        );
+        // A message names the context that has sent it, and not the others of its endpoint.
+        require!(
+            !self.is_scalable() || !has_source_errors,
+            "FI_SOURCE_ERR is not there with scalable endpoints"
+        );
         let primary = if self.is_scalable() { primary & !flags::DIRECTED_RECV } else { primary };
         let chosen = match self.caps & primary {
             0 if self.permits_every_key() => primary,
@@ -376,6 +386,7 @@ impl Hints {
             | flags::REMOTE_WRITE
             | flags::MULTI_RECV
             | flags::SOURCE
+            | flags::SOURCE_ERR
             | flags::DIRECTED_RECV
             | flags::RMA_EVENT
             | flags::TRIGGER

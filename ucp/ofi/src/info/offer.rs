@@ -22,8 +22,8 @@ pub(super) const MAX_SIZE: usize = 1 << 20;
 pub(super) const MAX_MSG: usize = isize::MAX as usize;
 /// Name of the fabric, and of the domain with all devices.
 pub(super) const FABRIC: &str = "efa4";
-/// Longest text of an error in a completion queue, bytes.
-pub(crate) const MAX_ERR_DATA: usize = 256;
+/// Longest data of an error in a completion queue, bytes: a text, or the name of a sender.
+pub(crate) const MAX_ERR_DATA: usize = 512;
 
 /// Most contexts of a scalable endpoint: the packed addresses of as many fit its name.
 pub(crate) const MAX_CONTEXTS: usize = 16;
@@ -131,9 +131,9 @@ impl EpKind {
     /// Capabilities given if asked for by name only, as they have a cost.
     pub(super) const fn extra(self) -> u64 {
         match self {
-            EpKind::Rdm => flags::RMA_EVENT | flags::TRIGGER | flags::NAMED_RX_CTX,
+            EpKind::Rdm => flags::RMA_EVENT | flags::TRIGGER | flags::NAMED_RX_CTX | flags::SOURCE_ERR,
             EpKind::Msg => flags::RMA_EVENT | flags::TRIGGER,
-            EpKind::Dgram => 0,
+            EpKind::Dgram => flags::SOURCE_ERR,
         }
     }
 

@@ -3,11 +3,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use arrayvec::ArrayVec;
 use hashbrown::HashTable;
+use uct::api::{DevKind, Iface as _};
 
-use crate::address::{Address, AddressError, Entry};
+use crate::address::{Address, AddressError, Entry, WorkerId};
 use crate::api::worker::handle::Worker;
-use crate::lane::AddrForm;
+use crate::lane::{AddrForm, connid};
 use crate::rdm::io::PeerId;
 use crate::rdm::mark_connected;
 use crate::wire::RawAddr;
@@ -156,5 +158,22 @@ impl Worker {
         let number = table.number_of(&raw)?;
         mark_connected(self.core().engine.peers_mut(), from);
         Some(number)
+    }
+
+    /// Address of the sender of a message: of the lane over which it has sent. It is made from what the
+    /// sender's packets say, so that it has no [`Address::uid`]. An endpoint to it is an endpoint to the same
+    /// [`PeerId`]. `None`: the sender is no peer any more.
+    pub fn sender_address(&self, from: PeerId) -> Option<Address> {
+        let core = self.core();
+        let view = core.engine.peers().info(from)?;
+        let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
+        let raw = view.addr.to_bytes();
+        let (device, iface) = lane.form.addrs(&raw, &lane.device);
+        let attr = lane.iface.attr();
+        let tl = ArrayVec::try_from(attr.tl.as_bytes()).ok()?;
+        // Only workers of this process send over such a lane.
+        let process = if attr.kind == DevKind::Loopback { core.id.process } else { 0 };
+        let id = WorkerId { process, ..WorkerId::default() };
+        Some(Address { id, entries: vec![Entry { tl, connid: connid(&raw), device, iface }] })
     }
 }

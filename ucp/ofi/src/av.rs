@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use ucp::wire::RawAddr;
-use ucp::{Address, AddressTable, PeerId};
+use ucp::{Address, AddressTable, PeerId, SharedTableError, TableAccess};
 
 use crate::abi::ops::{AvOps, FidOps};
 use crate::abi::queue::AvAttr;
@@ -23,8 +23,10 @@ use crate::refused;
 pub(crate) const SYNC_ERR: u64 = 1 << 58;
 /// Most bits of an address for receive contexts.
 const MAX_RX_CTX_BITS: u32 = 8;
-/// `FI_READ`: the vector is another process's, to be read.
-const SHARED_READ: u64 = flags::READ;
+/// `FI_READ`: the vector has a name, is there, and is not to be changed.
+const READ_ONLY: u64 = flags::READ;
+/// Least and greatest length of the list of numbers at the `map_addr` of a vector with a name.
+const MAP_LEN: (usize, usize) = (4096, 1 << 20);
 
 /// `struct fid_av`, and what belongs to it.
 #[repr(C)]
@@ -40,6 +42,8 @@ pub(crate) struct Av {
     is_async: bool,
     eq: AtomicPtr<Fid>,
     addresses: RwLock<AddressTable>,
+    /// Of a vector with a name, what its `map_addr` points to: the numbers, from 0.
+    map: Box<[FiAddr]>,
     /// Endpoints that use the vector.
     eps: Mutex<Vec<*const Ep>>,
 }
@@ -73,11 +77,13 @@ pub(crate) fn open(
     context: *mut c_void,
 ) -> Result<(), Errno> {
     let mut given = read(attr)?;
-    if !given.name.is_null() || given.flags & SHARED_READ != 0 {
-        return Err(refused::log_refusal("fi_av_open: named address vectors are not supported"));
-    }
+    let name =
+        (!given.name.is_null()).then(|| crate::provider::text(given.name).ok_or(Errno::INVAL)).transpose()?;
     let rx_ctx_bits = u32::try_from(given.rx_ctx_bits).ok().filter(|bits| *bits <= MAX_RX_CTX_BITS);
-    if rx_ctx_bits.is_none() || given.flags & !flags::EVENT != 0 || given.av_type > flags::AV_TABLE {
+    if rx_ctx_bits.is_none()
+        || given.flags & !(flags::EVENT | READ_ONLY) != 0
+        || given.av_type > flags::AV_TABLE
+    {
         tracing::error!(
             "fi_av_open: type {}, {} bits of receive contexts, flags {:#x} are not supported",
             given.av_type,
@@ -90,6 +96,15 @@ pub(crate) fn open(
         given.av_type = if domain.av_type == flags::AV_MAP { flags::AV_MAP } else { flags::AV_TABLE };
         store(attr, given)?;
     }
+    let addresses = open_table(domain, name.as_deref(), given.flags & READ_ONLY != 0)?;
+    let mut map = Box::default();
+    if addresses.is_shared() {
+        map = (0..given.count.clamp(MAP_LEN.0, MAP_LEN.1) as FiAddr).collect::<Box<[FiAddr]>>();
+        if given.map_addr.is_null() {
+            given.map_addr = map.as_ptr().cast_mut().cast();
+            store(attr, given)?;
+        }
+    }
     let made = Av {
         fid: refused::fid(flags::CLASS_AV, context, &FID_OPS),
         ops: &OPS,
@@ -99,7 +114,8 @@ pub(crate) fn open(
         rx_ctx_bits: rx_ctx_bits.unwrap_or(0),
         is_async: given.flags & flags::EVENT != 0,
         eq: AtomicPtr::default(),
-        addresses: RwLock::default(),
+        addresses: RwLock::new(addresses),
+        map,
         eps: Mutex::default(),
     };
     store_handle(to, made)?;
@@ -107,9 +123,48 @@ pub(crate) fn open(
     Ok(())
 }
 
+/// The table of a vector: shared by processes if it has a name.
+fn open_table(domain: &Domain, name: Option<&str>, is_read_only: bool) -> Result<AddressTable, Errno> {
+    let access = if is_read_only { TableAccess::Read } else { TableAccess::Write };
+    let Some(name) = name else {
+        return if is_read_only { Err(Errno::INVAL) } else { Ok(AddressTable::new()) };
+    };
+    // Names of endpoints of another length are none in this domain.
+    let of_domain = format!("{}:{}:{name}", domain.name, domain.name_form.len());
+    AddressTable::open_shared(&of_domain, access).map_err(|error| {
+        tracing::error!("fi_av_open: the vector named {name}: {error}");
+        match error {
+            SharedTableError::NotThere => Errno::NOENT,
+            SharedTableError::Name => Errno::INVAL,
+            SharedTableError::System(_, error) => Errno(error.raw_os_error().unwrap_or(Errno::IO.0)),
+            _ => Errno::ACCES,
+        }
+    })
+}
+
 impl Av {
+    /// Reads what other processes have changed.
+    fn refresh(&self) {
+        if self.map.is_empty() {
+            return;
+        }
+        let refreshed = self.addresses.write().unwrap_or_else(PoisonError::into_inner).refresh();
+        if let Err(error) = refreshed {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Refuses a change of a vector that was opened with `FI_READ`.
+    fn check_writable(&self) -> Result<(), Errno> {
+        match self.addresses.read().unwrap_or_else(PoisonError::into_inner).is_read_only() {
+            true => Err(Errno::ACCES),
+            false => Ok(()),
+        }
+    }
+
     /// The address with this number: of a scalable endpoint, that of the receive context in the high bits.
     pub(crate) fn address(&self, address: FiAddr) -> Option<Address> {
+        self.refresh();
         let nth = address.checked_shr(64 - self.rx_ctx_bits).unwrap_or(0) as usize;
         let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
         addresses.address_of(self.number(address), nth)
@@ -222,6 +277,7 @@ impl Av {
         if names.is_null() && count > 0 {
             return Err(Errno::INVAL);
         }
+        self.check_writable()?;
         let mut inserted = 0;
         let mut addresses = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
         addresses.reserve(count);
@@ -332,6 +388,7 @@ calls! {
         if numbers.is_null() && count > 0 {
             return Err(Errno::INVAL);
         }
+        av.check_writable()?;
         for at in 0..count {
             // SAFETY: the caller passes as many.
             let number = unsafe { numbers.add(at).read() };
@@ -352,6 +409,7 @@ calls! {
         let av: &Av = checked(fid)?;
         let number = av.number(number);
         let room = read(len)?;
+        av.refresh();
         let addresses = av.addresses.read().unwrap_or_else(PoisonError::into_inner);
         let mut padded = addresses.packed(number).ok_or(Errno::INVAL)?.to_vec();
         padded.resize(av.form.len(), 0);

@@ -27,6 +27,7 @@ pub(crate) struct Domain {
     fabric: *const Fabric,
     users: Users,
     pub(crate) context: ucp::Context,
+    pub(crate) name: String,
     /// Which threads may use an endpoint.
     pub(crate) mode: ThreadMode,
     /// Whether endpoints have a thread that makes progress.
@@ -144,6 +145,7 @@ pub(crate) fn open(
         fabric,
         users: Users::default(),
         context: made_context,
+        name,
         mode: thread_mode(attr.threading, has_progress_thread),
         has_progress_thread,
         name_form,

@@ -260,7 +260,7 @@ mod tests {
         ring.push_error(entry(2), Fault::of(Error::Closed));
         ring.fail_front();
         ring.fail_front();
-        let mut next = || ring.take_error().map(|(entry, fault)| (entry.shown.tag, fault.cause));
+        let next = || ring.take_error().map(|(entry, fault)| (entry.shown.tag, fault.cause));
         assert_eq!(next(), Some((1, Cause::UnknownSource)));
         assert_eq!(next(), Some((2, Cause::Failed(Error::Closed))));
         assert_eq!(next(), None);

@@ -255,6 +255,13 @@ fn senders_that_are_not_in_the_address_vector() {
 }
 
 #[test]
+fn address_vectors_that_processes_share() {
+    for (tls, format) in [("posix", "0"), ("efa", "12")] {
+        run("tests/c/shared_av.c", tls, &["1", "2", format]);
+    }
+}
+
+#[test]
 fn operations_that_are_cancelled() {
     for tls in ["posix", "efa"] {
         run("tests/c/cancel.c", tls, &[]);

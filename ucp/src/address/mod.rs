@@ -103,6 +103,12 @@ pub enum AddressError {
         /// Newest version understood.
         ours: u8,
     },
+    /// The table that it is for is shared, and this process may not or cannot change it.
+    #[error("the shared table of addresses cannot be changed: {kind}")]
+    NotShared {
+        /// Reason.
+        kind: std::io::ErrorKind,
+    },
     /// Cut short, or not what it announces.
     #[error("worker address is damaged: {len} bytes do not hold what it announces")]
     Damaged {

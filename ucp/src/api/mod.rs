@@ -41,6 +41,7 @@ pub use ep::handle::{Ep, EpParams};
 pub use ep::protocols::EpProtocols;
 pub use ep::rails::{Rail, TransferKind};
 pub use ep::send::SendParams;
+pub use ep::shared_list::{SharedTableError, TableAccess};
 pub use mem::export::exported_mem_len;
 pub use mem::map_params::MapParams;
 pub use mem::memory::{AllocParams, Mem, MemError};

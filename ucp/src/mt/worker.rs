@@ -350,6 +350,12 @@ impl SharedWorker {
         Ok(f(inside.worker().diagnostics()))
     }
 
+    /// Address of the sender of a message: [`Address::of_sender`].
+    pub fn sender_address(&self, from: PeerId) -> Result<Option<Address>, Error> {
+        let inside = self.shared.enter_to_look()?;
+        Ok(Address::of_sender(inside.worker(), from))
+    }
+
     /// Allocates memory as [`Context::mem_alloc`], for the workers of the same context.
     pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
         self.shared.enter()?.worker().mem_alloc(len, access)
@@ -385,8 +391,6 @@ impl SharedWorker {
         take_remote_write() Option<RemoteWrite>;
         /// Number of the sender of a message in a table: [`Worker::sender_in`].
         sender_in(table: &mut AddressTable, from: PeerId) Option<u64>;
-        /// Address of the sender of a message: [`Worker::sender_address`].
-        sender_address(from: PeerId) Option<Address>;
         /// Time until a back-off, close or check is due, for programs that wait on
         /// [`SharedWorker::event_fd`].
         next_timer() Option<Duration>;

@@ -1,7 +1,10 @@
 //! Addresses by number, and the numbers of senders.
 
 use crate::common::{context, spin};
-use ucp::{Address, AddressTable, EpParams, Match, TAG_MASK_FULL, Worker};
+use ucp::{
+    Address, AddressError, AddressTable, EpParams, Match, SharedTableError, TAG_MASK_FULL, TableAccess,
+    Worker,
+};
 
 on! {
     [a_sender_is_found_without_a_connection a_sender_has_an_address a_removed_address_is_not_found several_workers_have_one_number]
@@ -66,7 +69,7 @@ fn a_sender_has_an_address(tls: &str) {
     let mut table = AddressTable::new();
     let from = sender(&other, &me, 1);
     assert_eq!(me.sender_in(&mut table, from), None);
-    let packed = me.sender_address(from).unwrap().pack();
+    let packed = Address::of_sender(&me, from).unwrap().pack();
     assert!(packed.len() <= 64, "{}", packed.len());
     assert_eq!(table.insert(&packed), Ok(0));
     assert_eq!(me.sender_in(&mut table, from), Some(0));
@@ -75,7 +78,7 @@ fn a_sender_has_an_address(tls: &str) {
     let sent = ep.tag_send(2, vec![7]);
     let received = other.recv(Match::tagged(2, TAG_MASK_FULL), vec![0]);
     spin(&[&me, &other], &mut || sent.is_done() && received.is_done());
-    assert_eq!(me.sender_address(ucp::PeerId(77)), None);
+    assert_eq!(Address::of_sender(&me, ucp::PeerId(77)), None);
 }
 
 fn a_removed_address_is_not_found(tls: &str) {
@@ -134,4 +137,45 @@ fn several_workers_have_one_number(tls: &str) {
     assert!(table.remove(1));
     let from = sender(&members[2], &me, 9);
     assert_eq!(me.sender_in(&mut table, from), None);
+}
+
+/// Two tables of one name, here in one process, and a third that only reads.
+#[test]
+fn tables_of_one_name_have_the_same_addresses() {
+    let context = context("posix");
+    let workers: Vec<Worker> = (0..3).map(|_| context.worker().unwrap()).collect();
+    let packed: Vec<Vec<u8>> = workers.iter().map(|worker| worker.address().pack()).collect();
+    let name = format!("test/{}", std::process::id());
+    let open = |access| AddressTable::open_shared(&name, access);
+    assert!(matches!(open(TableAccess::Read), Err(SharedTableError::NotThere)));
+    let mut first = open(TableAccess::Write).unwrap();
+    assert_eq!(first.insert(&packed[0]), Ok(0));
+    let mut second = open(TableAccess::Write).unwrap();
+    assert_eq!(second.packed(0), Some(&packed[0][..]));
+    first.skip();
+    assert_eq!(second.insert(&packed[1]), Ok(2));
+    assert_eq!((first.packed(2), second.packed(1)), (None, None));
+    assert_eq!(first.insert(&packed[2]), Ok(3));
+    assert_eq!(first.packed(2), Some(&packed[1][..]));
+
+    let mut reader = open(TableAccess::Read).unwrap();
+    assert!(reader.is_shared() && reader.is_read_only() && reader.end() == 4);
+    let kind = std::io::ErrorKind::PermissionDenied;
+    assert_eq!(reader.insert(&packed[0]), Err(AddressError::NotShared { kind }));
+    assert!(!reader.remove(0));
+    // The sender is found in what another one has inserted since.
+    assert!(first.remove(2));
+    let from = sender(&workers[1], &workers[0], 1);
+    assert_eq!(workers[0].sender_in(&mut second, from), Some(2));
+    second.refresh().unwrap();
+    assert_eq!(workers[0].sender_in(&mut second, from), None);
+    assert_eq!(first.insert(&packed[1]), Ok(4));
+    assert_eq!(workers[0].sender_in(&mut second, from), Some(4));
+
+    // Whoever is last removes it.
+    drop((first, second));
+    assert_eq!(open(TableAccess::Read).unwrap().end(), 5);
+    drop(reader);
+    assert!(matches!(open(TableAccess::Read), Err(SharedTableError::NotThere)));
+    assert_eq!(open(TableAccess::Write).unwrap().end(), 0);
 }

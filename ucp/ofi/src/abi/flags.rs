@@ -29,6 +29,7 @@ pub(crate) const REMOTE_COMM: u64 = 1 << 52;
 pub(crate) const RMA_EVENT: u64 = 1 << 56;
 pub(crate) const SOURCE: u64 = 1 << 57;
 pub(crate) const SOURCE_ERR: u64 = 1 << 50;
+pub(crate) const SHARED_AV: u64 = 1 << 53;
 pub(crate) const DIRECTED_RECV: u64 = 1 << 59;
 /// Flags of receives; they share their bits with capabilities.
 pub(crate) const DISCARD: u64 = 1 << 58;

@@ -134,7 +134,7 @@ impl Ep {
 
     /// The name of a sender, as the address vector takes it. Empty: it is no peer any more. Inside the lock.
     pub(crate) fn name_of(&self, from: PeerId) -> Vec<u8> {
-        let address = self.inside(|plain| plain.sender_address(from)).ok().flatten();
+        let address = self.inside(|plain| ucp::Address::of_sender(plain, from)).ok().flatten();
         let form = self.domain().name_form;
         let packed = address.and_then(|address| match form {
             NameForm::Efa => address.efa_raw().map(Vec::from),

@@ -262,8 +262,8 @@ calls! {
         Ok(0)
     }
 
-    /// Cancels an operation: a receive until a message has been matched, another one until some of it has been
-    /// sent. It ends with `FI_ECANCELED`.
+    /// Cancels an operation: a receive until a message has been matched, another one until some of it has
+    /// been sent. It ends with `FI_ECANCELED`.
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         let (ep, _) = Face::checked(fid)?;
         ep.inside(|plain| {

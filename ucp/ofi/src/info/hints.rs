@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use super::names;
 use super::offer::{
     DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, EpKind, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, KeyMode,
-    MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, Offer, RMA_DIRECTIONS, RMA_IOV_LIMIT,
-    RX_OP_FLAGS, TX_OP_FLAGS, is_scalable,
+    MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, OF_DOMAIN, ONE_SIDED, Offer, RMA_DIRECTIONS,
+    RMA_IOV_LIMIT, RX_OP_FLAGS, TX_OP_FLAGS, is_scalable,
 };
 use crate::abi::Fid;
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
@@ -526,7 +526,7 @@ impl Hints {
         for (name, value, most) in counts {
             require!(value <= most, "{name} {value} exceeds {most}");
         }
-        require!(hint.caps & !FREE == 0, "domain capabilities {:#x} are not supported", hint.caps);
+        require!(hint.caps & !OF_DOMAIN == 0, "domain capabilities {:#x} are not supported", hint.caps);
         require!(hint.auth_key_size == 0, "authorization keys are not supported");
         Ok(attr)
     }
@@ -580,7 +580,7 @@ fn domain_attr(api: u32) -> DomainAttr {
         max_ep_srx_ctx: 1 << 16,
         cntr_cnt: 1 << 16,
         mr_iov_limit: 1,
-        caps: FREE,
+        caps: OF_DOMAIN,
         mode: 0,
         auth_key: std::ptr::null_mut(),
         auth_key_size: 0,

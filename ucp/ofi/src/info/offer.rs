@@ -68,6 +68,8 @@ impl KeyMode {
 
 /// Capabilities that cost nothing: given anyway.
 pub(super) const FREE: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
+/// Capabilities of every domain.
+pub(super) const OF_DOMAIN: u64 = FREE | flags::SHARED_AV;
 /// Directions of messages; without any, both are there.
 pub(super) const DIRECTIONS: u64 = flags::SEND | flags::RECV;
 /// Directions of access to memory; without any, all are there.
@@ -131,9 +133,12 @@ impl EpKind {
     /// Capabilities given if asked for by name only, as they have a cost.
     pub(super) const fn extra(self) -> u64 {
         match self {
-            EpKind::Rdm => flags::RMA_EVENT | flags::TRIGGER | flags::NAMED_RX_CTX | flags::SOURCE_ERR,
+            EpKind::Rdm => {
+                let rx = flags::RMA_EVENT | flags::NAMED_RX_CTX | flags::SOURCE_ERR;
+                rx | flags::TRIGGER | flags::SHARED_AV
+            }
             EpKind::Msg => flags::RMA_EVENT | flags::TRIGGER,
-            EpKind::Dgram => flags::SOURCE_ERR,
+            EpKind::Dgram => flags::SOURCE_ERR | flags::SHARED_AV,
         }
     }
 

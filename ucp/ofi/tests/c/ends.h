@@ -24,10 +24,10 @@ static struct fi_info *info;
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
 static struct end a, b;
+static struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
 
 static void open_end(struct end *e)
 {
-    struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
     struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
     OK(fi_endpoint(domain, info, &e->ep, NULL));
     OK(fi_av_open(domain, &av_attr, &e->av, NULL));

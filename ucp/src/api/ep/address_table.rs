@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 use uct::api::{DevKind, Iface as _};
 
 use crate::address::{Address, AddressError, Entry, WorkerId};
+use crate::api::ep::shared_list::{Change, SharedList, SharedTableError, TableAccess};
 use crate::api::worker::handle::Worker;
 use crate::lane::{AddrForm, connid};
 use crate::rdm::io::PeerId;
@@ -20,6 +21,8 @@ pub struct AddressTable {
     /// Packed; `None`: removed, or never there.
     addresses: Vec<Option<Box<[u8]>>>,
     index: Index,
+    /// Changes that other processes make, too.
+    shared: Option<Box<SharedList>>,
 }
 
 /// Numbers by the raw addresses of lanes.
@@ -79,6 +82,82 @@ impl AddressTable {
         AddressTable::default()
     }
 
+    /// Opens the table of this name, which the processes of this host and user share: what one inserts or
+    /// removes, all have. The table lasts as long as a process has it open. Without the capability to write,
+    /// it must be there.
+    ///
+    /// [`AddressTable::refresh`] reads what others have changed; changes of this process, and
+    /// [`Worker::sender_in`] for a sender that is not found, do so before. An endpoint to an address that
+    /// another process removes stays.
+    pub fn open_shared(name: &str, access: TableAccess) -> Result<AddressTable, SharedTableError> {
+        let shared = SharedList::open(name, access)?;
+        let mut table = AddressTable { shared: Some(Box::new(shared)), ..AddressTable::default() };
+        table.refresh()?;
+        Ok(table)
+    }
+
+    /// Whether other processes may change the table.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Whether this process may only look addresses up.
+    pub fn is_read_only(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.is_read_only())
+    }
+
+    /// Reads what other processes have changed. Does nothing in a table that is not shared.
+    pub fn refresh(&mut self) -> Result<(), SharedTableError> {
+        let Some(mut shared) = self.shared.take() else { return Ok(()) };
+        let read = shared.read(|change| self.apply(change).is_some());
+        self.shared = Some(shared);
+        read
+    }
+
+    /// Makes a change, in a shared table behind those of others. Returns the number that it is about.
+    fn change(&mut self, change: Change<'_>) -> Result<Option<u64>, AddressError> {
+        let Some(mut shared) = self.shared.take() else { return Ok(self.apply(change)) };
+        let appended = match shared.is_read_only() {
+            true => Err(std::io::ErrorKind::PermissionDenied),
+            false => shared.append(change, |other| self.apply(other).is_some()).map_err(|error| {
+                tracing::error!("{error}");
+                match error {
+                    SharedTableError::System(_, error) => error.kind(),
+                    _ => std::io::ErrorKind::InvalidData,
+                }
+            }),
+        };
+        self.shared = Some(shared);
+        appended.map_err(|kind| AddressError::NotShared { kind })?;
+        Ok(self.apply(change))
+    }
+
+    /// Makes a change in this process. `None`: it is not possible.
+    fn apply(&mut self, change: Change<'_>) -> Option<u64> {
+        match change {
+            Change::Insert(packed) => {
+                Address::unpack_all(packed).ok()?;
+                self.addresses.push(Some(packed.into()));
+            }
+            Change::Skip => self.addresses.push(None),
+            Change::Remove(number) => {
+                let at = self.addresses.get_mut(usize::try_from(number).ok()?)?;
+                if let Some(packed) = at.take() {
+                    self.forget(number, &packed);
+                }
+                return Some(number);
+            }
+        }
+        Some(self.end() - 1)
+    }
+
+    /// Removes an address from the index.
+    fn forget(&mut self, number: u64, packed: &[u8]) {
+        if let (Ok(workers), Ok(number)) = (Address::unpack_all(packed), u32::try_from(number)) {
+            workers.iter().for_each(|address| self.index.remove(number, address));
+        }
+    }
+
     /// Makes room for `more` addresses.
     pub fn reserve(&mut self, more: usize) {
         self.addresses.reserve(more);
@@ -93,23 +172,20 @@ impl AddressTable {
     /// number, which is that of each of them.
     pub fn insert(&mut self, packed: &[u8]) -> Result<u64, AddressError> {
         Address::unpack_all(packed)?;
-        self.addresses.push(Some(packed.into()));
-        Ok(self.end() - 1)
+        self.change(Change::Insert(packed))?.ok_or(AddressError::NotAnAddress { len: packed.len() })
     }
 
     /// Skips a number: there is no address with it.
     pub fn skip(&mut self) {
-        self.addresses.push(None);
+        // A shared table that cannot be changed gives no numbers, either.
+        _ = self.change(Change::Skip);
     }
 
-    /// Removes an address. Returns false if there is none with this number.
+    /// Removes an address. Returns false if there is none with this number, or the table is shared and cannot
+    /// be changed.
     pub fn remove(&mut self, number: u64) -> bool {
-        let gone = usize::try_from(number).ok().and_then(|at| self.addresses.get_mut(at)?.take());
-        let Some(packed) = gone else { return false };
-        if let (Ok(workers), Ok(number)) = (Address::unpack_all(&packed), u32::try_from(number)) {
-            workers.iter().for_each(|address| self.index.remove(number, address));
-        }
-        true
+        _ = self.refresh();
+        self.packed(number).is_some() && self.change(Change::Remove(number)).is_ok()
     }
 
     /// The packed address with this number, or the addresses.
@@ -155,16 +231,22 @@ impl Worker {
     /// connects to nobody, and keeps the [`PeerId`] of a sender that is in the table. `None`: it is not.
     pub fn sender_in(&self, table: &mut AddressTable, from: PeerId) -> Option<u64> {
         let raw = self.core().engine.peers().info(from)?.addr;
-        let number = table.number_of(&raw)?;
+        let number = match table.number_of(&raw) {
+            // Another process may have inserted it.
+            None if table.is_shared() && table.refresh().is_ok() => table.number_of(&raw)?,
+            found => found?,
+        };
         mark_connected(self.core().engine.peers_mut(), from);
         Some(number)
     }
+}
 
+impl Address {
     /// Address of the sender of a message: of the lane over which it has sent. It is made from what the
     /// sender's packets say, so that it has no [`Address::uid`]. An endpoint to it is an endpoint to the same
     /// [`PeerId`]. `None`: the sender is no peer any more.
-    pub fn sender_address(&self, from: PeerId) -> Option<Address> {
-        let core = self.core();
+    pub fn of_sender(worker: &Worker, from: PeerId) -> Option<Address> {
+        let core = worker.core();
         let view = core.engine.peers().info(from)?;
         let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
         let raw = view.addr.to_bytes();

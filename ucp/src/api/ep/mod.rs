@@ -10,3 +10,4 @@ pub(crate) mod handle;
 pub(crate) mod protocols;
 pub(crate) mod rails;
 pub(crate) mod send;
+pub(crate) mod shared_list;

@@ -13,6 +13,8 @@ pub struct Function {
     pub name: String,
     /// The words and signs of its parameters.
     pub params: Vec<String>,
+    /// The words and signs of its body.
+    pub body: Vec<String>,
 }
 
 /// Returns the functions of a source that are not nested in others.
@@ -57,9 +59,10 @@ fn read(tokens: &[Token], from: usize, end: usize, owner: Option<&str>, found: &
                 let close = closing(tokens, after, "(", ")");
                 let params = tokens[after + 1..close].iter().map(|(_, word)| word.clone()).collect();
                 let (line, owner) = (tokens[at].0, owner.map(str::to_owned));
-                found.push(Function { line, owner, name, params });
-                let body = body_of(tokens, close + 1, end);
-                at = if body < end && word(body) == "{" { closing(tokens, body, "{", "}") } else { body };
+                let open = body_of(tokens, close + 1, end);
+                at = if open < end && word(open) == "{" { closing(tokens, open, "{", "}") } else { open };
+                let body = tokens[open..at].iter().map(|(_, word)| word.clone()).collect();
+                found.push(Function { line, owner, name, params, body });
             }
             _ => {}
         }

@@ -6,6 +6,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::io::Wire;
 use crate::rdm::next::Next;
+use crate::rdm::operations::Operations;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::conversation;
 use crate::rdm::peers::peer::PartialMsg;
@@ -23,28 +24,32 @@ use crate::wire::Packet;
 /// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
 /// rest is dropped.
 #[cold]
-fn recv_from_failed<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
-    let peer = &e.peers.table[a.peer];
+fn recv_from_failed<W: Wire>(
+    ops: &mut Operations,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+) -> Next {
+    let peer = &peers.table[a.peer];
     let follows = |msg_id| match peer.queue.as_ref().and_then(|queue| queue.partial_msgs.get(msg_id)) {
-        Some(&PartialMsg::Rx(rx)) => e.recvs.table.get(rx).is_some(),
+        Some(&PartialMsg::Rx(rx)) => ops.recvs.table.get(rx).is_some(),
         _ => false,
     };
     match a.packet {
         // The peer lives, and waits for an answer.
         Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) if peer.state.is_drained() => {
-            drop_and_tell(&mut e.peers, w, a)
+            drop_and_tell(peers, w, a)
         }
-        _ if peer.state.is_drained() => e.peers.drop_of_failed(a),
-        Packet::CtsData(hdr, _) if e.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
-            longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
+        _ if peer.state.is_drained() => peers.drop_of_failed(a),
+        Packet::CtsData(hdr, _) if ops.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
+            longcts::on_recv(&mut ops.sends, &mut ops.recvs, &mut ops.rma_ops, peers, pending, a)
         }
         Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
-            longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
+            longread::on_rtm(&mut ops.recvs, &mut ops.reads, peers, pending, w, a, rtm)
         }
-        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => {
-            drop_and_tell(&mut e.peers, w, a)
-        }
-        _ => e.peers.drop_of_failed(a),
+        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => drop_and_tell(peers, w, a),
+        _ => peers.drop_of_failed(a),
     }
 }
 
@@ -81,9 +86,11 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
         }
         packet if close::is_close(packet) && is_orderly => close::on_recv(&mut e.peers, a),
         Packet::Receipt(_) if is_orderly => {
-            receipt::on_recv(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a)
+            receipt::on_recv(&mut e.ops.sends, &mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, a)
         }
-        Packet::PeerError(_) if is_orderly => peer_error::on_recv(e, w, a),
+        Packet::PeerError(_) if is_orderly => {
+            peer_error::on_recv(&mut e.ops, &mut e.peers, &mut e.pending, w, a)
+        }
         Packet::Rtw(rtw) if rtw.is_trigger() => match is_up {
             true => take(e, w, a),
             false => refuse(&mut e.peers, &mut e.pending, w, a),
@@ -94,7 +101,14 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
         }
         Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => {
             if peer.may_be_reopened_by_peer() {
-                conversation::reopen(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a.peer);
+                conversation::reopen(
+                    &mut e.ops.recvs,
+                    &mut e.ops.reads,
+                    &mut e.peers,
+                    &mut e.pending,
+                    w,
+                    a.peer,
+                );
                 return take(e, w, a);
             }
             match peer.state.has(PeerFlags::MET) && is_orderly {
@@ -129,7 +143,7 @@ fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
             false => drop_and_tell(&mut e.peers, w, a),
         },
         HandlerKind::Note if note::is_note(a.packet) => match e.peers.table[a.peer].state.is_up() {
-            true => note::on_recv(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a),
+            true => note::on_recv(&mut e.ops.recvs, &mut e.ops.reads, &mut e.peers, &mut e.pending, w, a),
             false => drop_and_tell(&mut e.peers, w, a),
         },
         // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
@@ -145,37 +159,50 @@ fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
         }
         // Whole messages of a failed peer are received; others would never end.
         HandlerKind::Eager | HandlerKind::Close | HandlerKind::Note => {
-            eager::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a)
+            eager::on_recv(&mut e.ops.recvs, &mut e.peers, &mut e.pending, a)
         }
         HandlerKind::Medium if !e.peers.table[a.peer].state.is_drained() => {
-            medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a)
+            medium::on_recv(&mut e.ops.recvs, &mut e.peers, &mut e.pending, a)
         }
-        _ if e.peers.table[a.peer].state.is_failed() => recv_from_failed(e, w, a),
-        HandlerKind::Medium => medium::on_recv(&mut e.recvs, &mut e.peers, &mut e.pending, a),
-        HandlerKind::LongCts => {
-            longcts::on_recv(&mut e.sends, &mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, a)
+        _ if e.peers.table[a.peer].state.is_failed() => {
+            recv_from_failed(&mut e.ops, &mut e.peers, &mut e.pending, w, a)
         }
+        HandlerKind::Medium => medium::on_recv(&mut e.ops.recvs, &mut e.peers, &mut e.pending, a),
+        HandlerKind::LongCts => longcts::on_recv(
+            &mut e.ops.sends,
+            &mut e.ops.recvs,
+            &mut e.ops.rma_ops,
+            &mut e.peers,
+            &mut e.pending,
+            a,
+        ),
         HandlerKind::LongRead => match a.packet {
             Packet::Rtm(rtm) => {
-                longread::on_rtm(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, a, rtm)
+                longread::on_rtm(&mut e.ops.recvs, &mut e.ops.reads, &mut e.peers, &mut e.pending, w, a, rtm)
             }
-            Packet::Eor(eor) => {
-                longread::on_eor(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a, eor)
-            }
+            Packet::Eor(eor) => longread::on_eor(
+                &mut e.ops.sends,
+                &mut e.ops.rma_ops,
+                &mut e.peers,
+                &mut e.pending,
+                w,
+                a,
+                eor,
+            ),
             _ => Next::Nothing,
         },
         HandlerKind::ReadNack => {
-            read_nack::on_recv(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a)
+            read_nack::on_recv(&mut e.ops.sends, &mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, a)
         }
-        HandlerKind::PeerError => peer_error::on_recv(e, w, a),
-        HandlerKind::Handshake => handshake::on_recv(&mut e.sends, &mut e.peers, &mut e.pending, w, a),
+        HandlerKind::PeerError => peer_error::on_recv(&mut e.ops, &mut e.peers, &mut e.pending, w, a),
+        HandlerKind::Handshake => handshake::on_recv(&mut e.ops.sends, &mut e.peers, &mut e.pending, w, a),
         HandlerKind::Receipt => {
-            receipt::on_recv(&mut e.sends, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, a)
+            receipt::on_recv(&mut e.ops.sends, &mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, a)
         }
-        HandlerKind::Write => write::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, a),
-        HandlerKind::WriteRead => write_read::on_recv(&mut e.rma_ops, &mut e.reads, &mut e.peers, a),
-        HandlerKind::Read => read::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, a),
-        HandlerKind::Atomic => atomic::on_recv(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, a),
+        HandlerKind::Write => write::on_recv(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, a),
+        HandlerKind::WriteRead => write_read::on_recv(&mut e.ops.rma_ops, &mut e.ops.reads, &mut e.peers, a),
+        HandlerKind::Read => read::on_recv(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, a),
+        HandlerKind::Atomic => atomic::on_recv(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, a),
         HandlerKind::None => e.peers.drop_packet(a, DropReason::Unsupported),
     }
 }

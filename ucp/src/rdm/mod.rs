@@ -12,10 +12,11 @@
 //! |---|---|
 //! | [`Pending`] | work that waits, events, kept packet bytes |
 //! | [`Peers`] | peers, our wires, counters |
-//! | `Recvs` | receives, matching, unexpected messages, multi-receives |
-//! | `Sends` | sends that are not complete |
-//! | `RmaOps` | one-sided operations, and the memory that peers may access |
-//! | `Reads` | reads of peers' memory |
+//! | `Operations` | the operations in progress, by their owners: |
+//! | · `Recvs` | receives, matching, unexpected messages, multi-receives |
+//! | · `Sends` | sends that are not complete |
+//! | · `RmaOps` | one-sided operations, and the memory that peers may access |
+//! | · `Reads` | reads of peers' memory |
 //!
 //! | Step of a packet | Where |
 //! |---|---|
@@ -38,6 +39,7 @@ mod handlers;
 mod ids;
 mod next;
 mod op;
+mod operations;
 mod peers;
 mod pending;
 mod protocols;
@@ -69,6 +71,7 @@ use crate::rdm::stats::Counters;
 use crate::wire::{self, Features, MsgClass, ParseError, PktType};
 use io::{Rdma, Wire};
 use next::Next;
+use operations::Operations;
 use peers::state::PeerFlags;
 use peers::{conversation, identify};
 use protocol::{Arrival, HandlerKind};
@@ -76,14 +79,10 @@ use protocols::zcopy_recv::ZcopyRecv;
 use protocols::{close, handshake, peer_error};
 use rails::announce;
 use rails::rail_set;
-use recv::Recvs;
 use recv::sequence::{MsgIdUse, MsgOrder, msg_order};
 use rma::fast_path;
 use rma::ops;
 use trace::{DropReason, TraceEvent};
-
-use rma::{Reads, RmaOps};
-use send::Sends;
 
 pub use flow::backoff::Returns;
 pub use flow::retry::RetryPolicy;
@@ -136,10 +135,7 @@ pub struct Engine {
     /// State of zero-copy receive mode.
     zcopy_recv: Option<Box<ZcopyRecv>>,
     peers: Peers,
-    recvs: Recvs,
-    sends: Sends,
-    rma_ops: RmaOps,
-    reads: Reads,
+    ops: Operations,
 }
 
 impl Engine {
@@ -154,10 +150,7 @@ impl Engine {
             pending: Pending::new(&cfg),
             zcopy_recv: None,
             peers: Peers::new(cfg),
-            recvs: Recvs::default(),
-            sends: Sends::default(),
-            rma_ops: RmaOps::new(memory),
-            reads: Reads::default(),
+            ops: Operations::new(memory),
         }
     }
 
@@ -237,7 +230,7 @@ impl Engine {
     /// True if an unexpected message of this kind waits. // HOT
     #[inline(always)]
     pub fn has_unexpected(&self, kind: Kind) -> bool {
-        !self.recvs.match_queues[kind as usize].unexpected.is_empty()
+        !self.ops.recvs.match_queues[kind as usize].unexpected.is_empty()
     }
 
     /// True if the engine is idle, no event waits to be taken, and no active message waits for a receive.
@@ -245,7 +238,7 @@ impl Engine {
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
         let undelivered =
-            self.pending.events.len() | self.recvs.match_queues[Kind::Am as usize].unexpected.len();
+            self.pending.events.len() | self.ops.recvs.match_queues[Kind::Am as usize].unexpected.len();
         undelivered | self.pending.waiting() == 0 && !self.pending.is_over_limit()
     }
 }
@@ -257,7 +250,7 @@ pub fn handles(ty: PktType) -> bool {
 
 /// Dispatches packets of the reorder window that are in order now.
 fn dispatch_in_order<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
-    let mut ready = std::mem::take(&mut e.recvs.in_order_buf);
+    let mut ready = std::mem::take(&mut e.ops.recvs.in_order_buf);
     loop {
         let from = &mut e.peers.table[peer];
         let next = from.next_rx;
@@ -278,7 +271,7 @@ fn dispatch_in_order<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
             e.pending.held_packets.release_reordered(held);
         }
     }
-    e.recvs.in_order_buf = ready;
+    e.ops.recvs.in_order_buf = ready;
 }
 
 /// Handles any packet. Out of line, so that the fast path needs little stack.

@@ -55,12 +55,12 @@ impl Engine {
     /// Counts what is held.
     pub fn snapshot(&self) -> EngineSnapshot {
         let mut snapshot = EngineSnapshot {
-            sends: self.sends.table.len(),
-            receives: self.recvs.table.len(),
-            rx_entries: self.recvs.entries.len(),
-            rma_reads: self.reads.table.len(),
-            rma_ops: self.rma_ops.table.len(),
-            unexpected: self.recvs.unexpected.len(),
+            sends: self.ops.sends.table.len(),
+            receives: self.ops.recvs.table.len(),
+            rx_entries: self.ops.recvs.entries.len(),
+            rma_reads: self.ops.reads.table.len(),
+            rma_ops: self.ops.rma_ops.table.len(),
+            unexpected: self.ops.recvs.unexpected.len(),
             held_bytes: self.pending.held_packets.in_use(),
             queued_events: self.pending.events.len(),
             ..EngineSnapshot::EMPTY

@@ -52,7 +52,7 @@ impl Engine {
             None => self.peers.add(wire, addr, from),
         };
         if self.peers.table[peer].may_reopen() {
-            reopen(&mut self.recvs, &mut self.reads, &mut self.peers, &mut self.pending, w, peer);
+            reopen(&mut self.ops.recvs, &mut self.ops.reads, &mut self.peers, &mut self.pending, w, peer);
         }
         mark_connected(&mut self.peers, peer);
         peer
@@ -93,7 +93,7 @@ pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: P
             state.remove(PeerFlags::CLOSE_DUE | PeerFlags::CLOSE_UNCONFIRMED | PeerFlags::AWAITS_CLOSE);
         }
         state.set_life(Lifecycle::Closed);
-        e.recvs.drop_all_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, id, Kind::AmData);
+        e.ops.recvs.drop_all_unexpected(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, id, Kind::AmData);
     }
 }
 
@@ -121,16 +121,16 @@ fn close_up<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError) {
 
 /// Ends the conversation with a peer that is in use: its operations, here, and what is left of its messages.
 fn end<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, error: OpError) {
-    let sends: Vec<_> = e.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
-    sends.into_iter().for_each(|op| e.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)));
-    e.rma_ops.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, id, error);
-    e.recvs.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, (id, EndScope::All), error);
+    let sends: Vec<_> = e.ops.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
+    sends.into_iter().for_each(|op| e.ops.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)));
+    e.ops.rma_ops.end_of_peer(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, id, error);
+    e.ops.recvs.end_of_peer(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, (id, EndScope::All), error);
     // Their senders are told that they were not received.
     let is_synced =
         |held: &Unexpected| held.envelope.from == id && held.envelope.protocol.sync() == Sync::Yes;
-    let synced = e.recvs.unexpected.iter().filter(|(_, held)| is_synced(held)).map(|(held, _)| held);
+    let synced = e.ops.recvs.unexpected.iter().filter(|(_, held)| is_synced(held)).map(|(held, _)| held);
     for held in synced.collect::<Vec<_>>() {
-        e.recvs.drop_unexpected(&mut e.reads, &mut e.peers, &mut e.pending, w, held, error);
+        e.ops.recvs.drop_unexpected(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, held, error);
     }
     zcopy_recv::drop_forwards(&mut e.zcopy_recv, &mut e.peers, &mut e.pending, id);
     let peer = &mut e.peers.table[id];
@@ -139,7 +139,7 @@ fn end<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, error: 
     peer.fault = Some(fault);
     let queue = peer.queue_mut();
     queue.closes.orderly = true;
-    queue.forget_ops(&e.recvs);
+    queue.forget_ops(&e.ops.recvs);
     // The other end may wait for these, also to end an operation that is over here.
     let is_kept = |ctl: &Ctl| !matches!(ctl, Ctl::Cts(_) | Ctl::ReadRsp(_) | Ctl::AtomRsp(_));
     queue.ctl.retain(is_kept);

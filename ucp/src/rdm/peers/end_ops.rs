@@ -1,10 +1,10 @@
 //! The operations and incomplete messages that end with a peer.
 
-use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
 use crate::rdm::op::rx::{RecvRole, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::index_of;
+use crate::rdm::operations::Operations;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
@@ -26,26 +26,34 @@ pub(in crate::rdm) enum EndScope {
 }
 
 /// Ends the operations that need this peer, and drops its incomplete messages and its queues.
-pub(super) fn end_ops<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, error: OpError, scope: EndScope) {
-    let sends: Vec<_> = e.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
-    sends.into_iter().for_each(|op| e.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)));
-    e.rma_ops.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, id, error);
-    e.recvs.end_of_peer(&mut e.reads, &mut e.peers, &mut e.pending, w, (id, scope), error);
-    e.pending.end_backoff(&mut e.peers, id.into());
-    let peer = &mut e.peers.table[id];
+pub(super) fn end_ops<W: Wire>(
+    ops: &mut Operations,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    id: PeerId,
+    error: OpError,
+    scope: EndScope,
+) {
+    let sends: Vec<_> = ops.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
+    sends.into_iter().for_each(|op| ops.sends.finish(peers, pending, w, op, Err(error)));
+    ops.rma_ops.end_of_peer(&mut ops.reads, peers, pending, w, id, error);
+    ops.recvs.end_of_peer(&mut ops.reads, peers, pending, w, (id, scope), error);
+    pending.end_backoff(peers, id.into());
+    let peer = &mut peers.table[id];
     peer.state.remove(PeerFlags::SENDS_QUEUED | PeerFlags::UNACKED);
     peer.state.drop_queued_handshake();
     if scope == EndScope::NeedsReply {
         if let Some(queue) = &mut peer.queue {
             queue.ctl.clear();
             queue.unsent_errors.clear();
-            queue.forget_ops(&e.recvs);
+            queue.forget_ops(&ops.recvs);
         }
         return;
     }
     peer.state.remove(PeerFlags::REORDERING);
     if let Some(mut queue) = peer.queue.take() {
-        queue.reorder.clear(&mut e.pending.held_packets);
+        queue.reorder.clear(&mut pending.held_packets);
     }
 }
 

@@ -36,25 +36,25 @@ pub fn end_some<W: Wire>(
     is_one: impl Fn(u64) -> bool,
     mut ended: impl FnMut(EndedSend),
 ) {
-    let sends = e.sends.table.iter().filter(|(_, op)| op.peer == peer && is_one(op.user));
+    let sends = e.ops.sends.table.iter().filter(|(_, op)| op.peer == peer && is_one(op.user));
     for id in sends.map(|(id, _)| id).collect::<Vec<_>>() {
-        let Some(op) = e.sends.table.get(id) else { continue };
+        let Some(op) = e.ops.sends.table.get(id) else { continue };
         let class = op.class;
         let is_unsent = op.state == TxState::Queued;
         if op.state != TxState::AllSent {
             ended(EndedSend { class, tag: op.tag.unwrap_or(0), buf: op.buf, is_unsent });
         }
         match class {
-            MsgClass::AmData => e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error)),
+            MsgClass::AmData => e.ops.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error)),
             _ => _ = peer_error::end_send(e, w, id, error, true),
         }
     }
     let is_ours = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && !rma.notified && is_one(rma.user);
-    let rma_ops = e.rma_ops.table.iter().filter(|(_, rma)| is_ours(rma));
+    let rma_ops = e.ops.rma_ops.table.iter().filter(|(_, rma)| is_ours(rma));
     let rma_ops: Vec<SlotId> = rma_ops.map(|(id, _)| id).collect();
     for &id in &rma_ops {
         peer_error::abort_rma(e, w, id, error);
     }
-    e.rma_ops.end_all(&mut e.reads, &mut e.peers, &mut e.pending, w, rma_ops, error);
+    e.ops.rma_ops.end_all(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, rma_ops, error);
     e.pending.schedule(&mut e.peers, peer);
 }

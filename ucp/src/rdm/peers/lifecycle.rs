@@ -3,6 +3,7 @@
 use crate::rdm::Engine;
 use crate::rdm::ids::{LaneId, PeerId, WireId};
 use crate::rdm::io::Wire;
+use crate::rdm::operations::Operations;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::end_ops::{EndScope, end_ops};
 use crate::rdm::peers::lanes;
@@ -23,7 +24,7 @@ impl Engine {
     pub fn on_peer_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.table.get(peer).is_some() {
             self.pending.draining.retain(|&draining| draining != peer);
-            end_drain(self, w, peer);
+            end_drain(&mut self.ops, &mut self.peers, &mut self.pending, w, peer);
             fail(self, w, peer, fault, EndScope::All);
         }
     }
@@ -85,7 +86,8 @@ impl Engine {
         let only_handshake_sent =
             lane.state.accepted() == Accepted::Handshake && !lane.state.has(PeerFlags::AWAITED);
         let is_awaited = |id: PeerId| {
-            self.peers.table[id].outstanding > 0 || self.recvs.is_awaited(&self.peers, &self.rma_ops, id)
+            self.peers.table[id].outstanding > 0
+                || self.ops.recvs.is_awaited(&self.peers, &self.ops.rma_ops, id)
         };
         if only_handshake_sent && !id.first_of().is_some_and(is_awaited) {
             self.peers.counters.stats.rare.handshakes_lost += 1;
@@ -106,7 +108,9 @@ impl Engine {
             .partition(|&id| self.peers.table[id].wire == wire);
         self.pending.draining = draining;
         let drained: Vec<PeerId> = drained;
-        drained.into_iter().for_each(|id| end_drain(self, w, id));
+        drained
+            .into_iter()
+            .for_each(|id| end_drain(&mut self.ops, &mut self.peers, &mut self.pending, w, id));
     }
 
     /// Fails the lanes that were found lost on the way.
@@ -140,7 +144,7 @@ impl Engine {
         let Some(peer) = self.peers.table.get(id) else { return };
         let failed = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
         let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
-        end_ops(self, w, id, OpError::Cancelled, EndScope::All);
+        end_ops(&mut self.ops, &mut self.peers, &mut self.pending, w, id, OpError::Cancelled, EndScope::All);
         self.pending.draining.retain(|&draining| draining != id);
         let lane = LaneId::from(id);
         self.peers.lookup.remove(wire, from, connid, lane);
@@ -166,9 +170,9 @@ impl Engine {
                     && !self.pending.is_backed_off(&self.peers, peer)
             }
             None => {
-                self.sends.table.is_empty()
-                    && (self.rma_ops.table.is_empty()
-                        || !self.rma_ops.table.iter().any(|(_, rma)| rma.is_ours()))
+                self.ops.sends.table.is_empty()
+                    && (self.ops.rma_ops.table.is_empty()
+                        || !self.ops.rma_ops.table.iter().any(|(_, rma)| rma.is_ours()))
                     && !self.pending.is_any_backed_off(&self.peers)
                     && (self.pending.scheduled.is_empty()
                         || self.peers.table.iter().all(|(_, p)| p.is_idle()))
@@ -203,7 +207,7 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
     if fault.is_lane_failure() {
         announce::announce_lane_failure(&mut e.peers, &mut e.pending, w, id);
     }
-    end_ops(e, w, id, OpError::Peer(id, fault), scope);
+    end_ops(&mut e.ops, &mut e.peers, &mut e.pending, w, id, OpError::Peer(id, fault), scope);
     zcopy_recv::drop_forwards(&mut e.zcopy_recv, &mut e.peers, &mut e.pending, id);
     if e.peers.table[id].may_be_told() {
         e.peers.to_be_told.push((id, peer_error::LOST_NOTES));
@@ -228,12 +232,12 @@ fn fail_again(peers: &mut Peers, pending: &mut Pending, id: PeerId, fault: PeerE
     pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
 }
 
-fn end_drain<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
-    let peer = &mut e.peers.table[id];
+fn end_drain<W: Wire>(ops: &mut Operations, peers: &mut Peers, pending: &mut Pending, w: &mut W, id: PeerId) {
+    let peer = &mut peers.table[id];
     if let Some(fault) = peer.fault
         && !peer.state.is_drained()
     {
         peer.state.set_life(Lifecycle::Drained);
-        end_ops(e, w, id, OpError::Peer(id, fault), EndScope::All);
+        end_ops(ops, peers, pending, w, id, OpError::Peer(id, fault), EndScope::All);
     }
 }

@@ -167,7 +167,7 @@ pub fn reap_strangers<W: Wire>(
     while let Some((at, lane)) = e.peers.strangers.next_due(&e.peers.table, (now, timeout), &mut looks) {
         let removed = match lane.first_of() {
             Some(peer) => {
-                let may_go = !keep(peer) && is_removable(&e.peers, &e.recvs, &e.rma_ops, peer);
+                let may_go = !keep(peer) && is_removable(&e.peers, &e.ops.recvs, &e.ops.rma_ops, peer);
                 if may_go {
                     let gone = &e.peers.table[peer];
                     let of = (gone.wire, gone.from(), gone.addr.connid);

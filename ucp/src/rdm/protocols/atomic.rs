@@ -164,7 +164,9 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
         return false;
     }
     let domain = e.peers.wires[wire].domain;
-    let Some(spans) = e.rma_ops.regions.resolve_one(domain, &hdr.iov, Access::ATOMIC) else { return false };
+    let Some(spans) = e.ops.rma_ops.regions.resolve_one(domain, &hdr.iov, Access::ATOMIC) else {
+        return false;
+    };
     let computation = Computation { op, ty, spans: &spans, payload };
     if !computation.has_valid_lengths(Form::Fetch) || !computation.has_room(w.mtu(peer)) {
         return false;
@@ -174,7 +176,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
         Response::Lost(fault) => e.fail_peer(w, peer, fault),
         Response::Yes => {}
     }
-    e.rma_ops.regions.count(&spans, true);
+    e.ops.rma_ops.regions.count(&spans, true);
     e.peers.table[peer].next_rx = hdr.msg_id.wrapping_add(1);
     e.peers.counters.count_fast_path(peer, PktType::FETCH_RTA);
     e.peers.counters.count_served(peer, RmaProtocol::FetchAtomic, spans.len());

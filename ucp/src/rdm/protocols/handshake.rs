@@ -116,8 +116,8 @@ pub(in crate::rdm) fn push_harmless<W: Wire>(
 impl Engine {
     /// Iterates over peers whose HANDSHAKE operations wait for, once per operation.
     pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let of_sends = self.sends.table.iter().map(|(_, op)| op.peer);
-        let of_others = self.rma_ops.table.iter().map(|(_, rma)| rma.peer);
+        let of_sends = self.ops.sends.table.iter().map(|(_, op)| op.peer);
+        let of_others = self.ops.rma_ops.table.iter().map(|(_, rma)| rma.peer);
         of_sends.chain(of_others).filter(|&peer| self.peers.awaits_handshake(peer))
     }
 

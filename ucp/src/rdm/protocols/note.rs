@@ -88,7 +88,7 @@ pub fn send_note<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, note: Note, use
     };
     let started = e.send_class(w, to, MsgClass::AmData, args);
     if let (Note::StreamBroken, Started::Pending(OpId(id))) = (note, &started) {
-        put_first(&e.sends, &mut e.peers.table[to], *id);
+        put_first(&e.ops.sends, &mut e.peers.table[to], *id);
     }
     started
 }

@@ -13,6 +13,7 @@ use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Job, RmaState};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
+use crate::rdm::operations::Operations;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerTable};
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
@@ -94,29 +95,38 @@ pub fn tell_lost_peers<W: Wire>(peers: &mut Peers, w: &mut W) {
 
 /// Ends the operation or message that a PEER_ERROR names.
 // [M10.4]
-pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
+pub(in crate::rdm) fn on_recv<W: Wire>(
+    ops: &mut Operations,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    a: &Arrival<'_>,
+) -> Next {
     let Packet::PeerError(hdr) = a.packet else { return Next::Nothing };
-    let may_be_stream = hdr.prov_errno & NO_STREAM == 0 && !e.peers.cfg.withhold.contains(Features::CLASSES);
+    let may_be_stream = hdr.prov_errno & NO_STREAM == 0 && !peers.cfg.withhold.contains(Features::CLASSES);
     let error = match hdr.prov_errno & !NO_STREAM {
         NO_ACCESS => OpError::Access(a.peer),
         code => OpError::Aborted(a.peer, code),
     };
     let known = match hdr.what {
         // The peer has lost us, and will for good.
-        ErrorRef::Op(Close::ID) if supports_close(e.peers.table[a.peer].features) => {
+        ErrorRef::Op(Close::ID) if supports_close(peers.table[a.peer].features) => {
             Some(Next::Fail(PeerError::Gone))
         }
-        ErrorRef::Op(id) => end_named(e, w, a.peer, SlotId::from_raw(id), error).then_some(Next::Nothing),
+        ErrorRef::Op(id) => {
+            let named = (a.peer, SlotId::from_raw(id));
+            end_named(ops, peers, pending, w, named, error).then_some(Next::Nothing)
+        }
         ErrorRef::Msg(id) | ErrorRef::Skip(id) => {
-            if may_be_stream && msg_order(e.peers.table[a.peer].next_rx, id) != MsgOrder::Past {
+            if may_be_stream && msg_order(peers.table[a.peer].next_rx, id) != MsgOrder::Past {
                 let piece = StreamPiece { tag: None, msg_id: id };
-                e.recvs.end_stream_before(&mut e.reads, &mut e.peers, &mut e.pending, w, a.peer, piece);
+                ops.recvs.end_stream_before(&mut ops.reads, peers, pending, w, a.peer, piece);
             }
-            end_message(&mut e.recvs, &mut e.reads, &mut e.peers, &mut e.pending, w, (a.peer, id), error)
+            end_message(&mut ops.recvs, &mut ops.reads, peers, pending, w, (a.peer, id), error)
         }
     };
-    e.peers.counters.stats.rare.errors_received += u64::from(known.is_some());
-    known.unwrap_or_else(|| e.peers.drop_packet(a, DropReason::BadId))
+    peers.counters.stats.rare.errors_received += u64::from(known.is_some());
+    known.unwrap_or_else(|| peers.drop_packet(a, DropReason::BadId))
 }
 
 impl Engine {
@@ -126,7 +136,7 @@ impl Engine {
     /// to a stream or an active message, of which nothing may be missing.
     // [M10.8]
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
-        let Some(tx) = self.sends.table.get(op.0) else { return false };
+        let Some(tx) = self.ops.sends.table.get(op.0) else { return false };
         let (to, msg_id, state) = (tx.peer, tx.msg_id, tx.state);
         match state {
             TxState::Queued => {}
@@ -139,7 +149,7 @@ impl Engine {
             }
             _ => return end_send(self, w, op.0, OpError::Cancelled, false),
         }
-        self.sends.finish(&mut self.peers, &mut self.pending, w, op.0, Err(OpError::Cancelled));
+        self.ops.sends.finish(&mut self.peers, &mut self.pending, w, op.0, Err(OpError::Cancelled));
         true
     }
 
@@ -151,7 +161,7 @@ impl Engine {
             let of = &held.envelope;
             held.kind == Kind::Stream && of.tag == tag && from.is_none_or(|from| of.from == from)
         };
-        self.recvs.drop_unexpected_of(&mut self.reads, &mut self.peers, &mut self.pending, w, is_of);
+        self.ops.recvs.drop_unexpected_of(&mut self.ops.reads, &mut self.peers, &mut self.pending, w, is_of);
         match from {
             None => self.peers.streams.close(tag),
             Some(from) if self.peers.table.get(from).is_some() => {
@@ -176,8 +186,8 @@ pub fn abort<W: Wire>(e: &mut Engine, w: &mut W, op: OpId) -> bool {
 
 /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
 pub fn abort_all<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
-    let sends = e.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-    let rma_ops = e.rma_ops.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
+    let sends = e.ops.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
+    let rma_ops = e.ops.rma_ops.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
     for id in sends.chain(rma_ops).collect::<Vec<_>>() {
         abort(e, w, OpId(id));
     }
@@ -224,24 +234,31 @@ fn end_message<W: Wire>(
 }
 
 /// Ends our operation `id`, if the peer takes part in it and may know the id.
-fn end_named<W: Wire>(e: &mut Engine, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
+fn end_named<W: Wire>(
+    ops: &mut Operations,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    (from, id): (PeerId, SlotId),
+    error: OpError,
+) -> bool {
     if is_rma_id(id) {
-        return e.rma_ops.end_named(&mut e.reads, &mut e.peers, &mut e.pending, w, (from, id), error);
+        return ops.rma_ops.end_named(&mut ops.reads, peers, pending, w, (from, id), error);
     }
-    if e.sends.table.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
-        e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
+    if ops.sends.table.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
+        ops.sends.finish(peers, pending, w, id, Err(error));
         return true;
     }
-    let matched = e.recvs.rxe(id).is_some_and(|(_, rxe)| rxe.envelope.from == from);
+    let matched = ops.recvs.rxe(id).is_some_and(|(_, rxe)| rxe.envelope.from == from);
     if matched {
-        e.recvs.fail_matched(&mut e.reads, &mut e.peers, &mut e.pending, w, id, error);
+        ops.recvs.fail_matched(&mut ops.reads, peers, pending, w, id, error);
     }
     matched
 }
 
 /// Aborts a put or get of which the peer has told its id, as [`abort`].
 pub(in crate::rdm) fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, error: OpError) -> bool {
-    let Some(rma) = e.rma_ops.table.get(id) else { return false };
+    let Some(rma) = e.ops.rma_ops.table.get(id) else { return false };
     let in_progress = rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
     let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
     let to = rma.peer;
@@ -250,7 +267,7 @@ pub(in crate::rdm) fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, 
     }
     let next = e.peers.error_to(to, ErrorRef::Op(remote_id), OpError::Cancelled);
     e.follow(w, to, next);
-    e.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(error));
+    e.ops.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(error));
     true
 }
 
@@ -264,7 +281,7 @@ pub(in crate::rdm) fn end_send<W: Wire>(
     error: OpError,
     must_end: bool,
 ) -> bool {
-    let Some(op) = e.sends.table.get(id) else { return false };
+    let Some(op) = e.ops.sends.table.get(id) else { return false };
     let (to, msg_id, class) = (op.peer, op.msg_id, op.class);
     let what = match (op.state, op.recv_id) {
         (TxState::Queued | TxState::AllSent | TxState::Ended, _) => None,
@@ -281,7 +298,7 @@ pub(in crate::rdm) fn end_send<W: Wire>(
         e.send_ctl(w, to, Ctl::Error { what, code });
     }
     if what.is_some() || must_end {
-        e.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
+        e.ops.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
     }
     what.is_some()
 }

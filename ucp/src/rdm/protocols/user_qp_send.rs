@@ -21,7 +21,7 @@ use crate::rdm::status::PeerError;
 /// Sends the message at the head of its peer's queue, or fails if the peer does not take it.
 // [M5.10] [M5.11]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.sends.table.get_mut(id) else { return SendProgress::Done };
+    let Some(op) = e.ops.sends.table.get_mut(id) else { return SendProgress::Done };
     let (to, buf) = (op.peer, op.buf);
     let max = w.mtu(to);
     if let Err(error) = fits(op, max) {
@@ -51,7 +51,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         Ok(_) => {
             e.peers.table[to].state.note_posted(Accepted::Packets, true);
             e.peers.counters.by_peer.of(to).tx_pkts += 1;
-            e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
+            e.ops.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
             SendProgress::Done
         }
         Err(NotPosted::Full) => {
@@ -90,7 +90,7 @@ impl Sends {
 /// Queues a message to ourselves behind those that came in packets, as two ways to the same receives could
 /// not be told apart.
 fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(op) = e.sends.table.get(id) else { return SendProgress::Done };
+    let Some(op) = e.ops.sends.table.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
     // The limit of unexpected messages applies.
     if !e.pending.held_packets.has_unexpected_room(buf.len(), e.peers.cfg.unexpected_hard_max) {
@@ -104,7 +104,7 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
         return SendProgress::Fail(OpError::Datatype(error));
     }
     e.queue_forward(w, envelope, &bytes);
-    e.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
+    e.ops.sends.all_sent(&mut e.peers, &mut e.pending, w, id);
     SendProgress::Done
 }
 

@@ -119,11 +119,11 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
     let Some(peer) = e.peers.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
-    if !e.rma_ops.regions.put(e.peers.wires[wire].domain, &hdr.iov, payload) {
+    if !e.ops.rma_ops.regions.put(e.peers.wires[wire].domain, &hdr.iov, payload) {
         return false;
     }
     e.peers.counters.count_fast_path(peer, PktType::DC_EAGER_RTW);
-    let next = e.rma_ops.finish_served_write(
+    let next = e.ops.rma_ops.finish_served_write(
         &mut e.peers,
         &mut e.pending,
         peer,

@@ -116,7 +116,7 @@ impl Engine {
     // [M5.12]
     pub fn on_user_recv<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: UserRecvEnd) {
         let id = SlotId::from_raw(receive);
-        let (Some(mode), Some(op)) = (&mut self.zcopy_recv, self.recvs.table.get(id)) else { return };
+        let (Some(mode), Some(op)) = (&mut self.zcopy_recv, self.ops.recvs.table.get(id)) else { return };
         mode.posted -= 1;
         mode.forward_delay = Duration::ZERO;
         if std::mem::take(&mut mode.forward_backed_off) {
@@ -152,8 +152,8 @@ impl Engine {
             }
             None => self.peers.counters.count_user_recv(from, end.len, result.is_err()),
         }
-        end_user_recv(&mut self.zcopy_recv, &mut self.recvs, &mut self.pending, w, id, result);
-        post_waiting(&mut self.zcopy_recv, &mut self.recvs, &mut self.pending, w);
+        end_user_recv(&mut self.zcopy_recv, &mut self.ops.recvs, &mut self.pending, w, id, result);
+        post_waiting(&mut self.zcopy_recv, &mut self.ops.recvs, &mut self.pending, w);
         forward_next(self, w);
     }
 
@@ -299,7 +299,7 @@ pub(in crate::rdm) fn post_user_recv<W: Wire>(e: &mut Engine, w: &mut W, r: Recv
         return Started::Failed(OpError::Invalid);
     }
     let Some(piece) = r.buf.piece() else { return Started::Failed(OpError::Unsupported) };
-    if e.recvs.table.is_full() {
+    if e.ops.recvs.table.is_full() {
         return Started::Failed(OpError::NoResource);
     }
     let reg = match w.register(mode.wire, piece, RegAccess::LOCAL_WRITE) {
@@ -315,11 +315,11 @@ pub(in crate::rdm) fn post_user_recv<W: Wire>(e: &mut Engine, w: &mut W, r: Recv
         }
     };
     let op = RxOp::begun(r.buf, r.user, Kind::Untagged);
-    let Ok(id) = e.recvs.table.insert(RxOp { state: RxState::OnDevice(reg), ..op }) else {
+    let Ok(id) = e.ops.recvs.table.insert(RxOp { state: RxState::OnDevice(reg), ..op }) else {
         return Started::Failed(OpError::NoResource);
     };
     mode.waiting.push_back(id);
-    post_waiting(&mut e.zcopy_recv, &mut e.recvs, &mut e.pending, w);
+    post_waiting(&mut e.zcopy_recv, &mut e.ops.recvs, &mut e.pending, w);
     forward_next(e, w);
     Started::Pending(OpId(id))
 }

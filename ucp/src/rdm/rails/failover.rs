@@ -100,7 +100,7 @@ impl Engine {
         match Resend::of(packet) {
             Resend::Safe => self.pending.resend_on_lane(&mut self.peers, peer, packet),
             Resend::Unneeded => {}
-            Resend::EndOp(id) => self.rma_ops.end_uncertain(
+            Resend::EndOp(id) => self.ops.rma_ops.end_uncertain(
                 &mut self.peers,
                 &mut self.pending,
                 w,

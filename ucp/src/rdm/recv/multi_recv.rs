@@ -64,36 +64,42 @@ impl Engine {
             posted: None,
             end: Ok(()),
         };
-        let multi = self.recvs.multi_recvs.insert(multi).map_err(|_| OpError::NoResource)?;
+        let multi = self.ops.recvs.multi_recvs.insert(multi).map_err(|_| OpError::NoResource)?;
         let make = |entry| RxOp {
             role: RecvRole::Multi(multi),
             ..RxOp::posted(RecvBuf::EMPTY, r.user, entry, kind)
         };
-        let Some(id) = self.recvs.post_expected(kind, pattern, make) else {
-            self.recvs.multi_recvs.remove(multi);
+        let Some(id) = self.ops.recvs.post_expected(kind, pattern, make) else {
+            self.ops.recvs.multi_recvs.remove(multi);
             return Err(OpError::NoResource);
         };
-        if let Some(multi) = self.recvs.multi_recvs.get_mut(multi) {
+        if let Some(multi) = self.ops.recvs.multi_recvs.get_mut(multi) {
             multi.posted = Some(id);
         }
-        while self.recvs.multi_recvs.get(multi).is_some_and(|multi| multi.posted.is_some())
-            && let Some(held) = self.recvs.find_unexpected(&self.peers, kind, &pattern)
+        while self.ops.recvs.multi_recvs.get(multi).is_some_and(|multi| multi.posted.is_some())
+            && let Some(held) = self.ops.recvs.find_unexpected(&self.peers, kind, &pattern)
         {
-            if self.recvs.table.is_full() {
-                self.recvs.close_multi(&mut self.pending, multi, Err(OpError::NoResource));
+            if self.ops.recvs.table.is_full() {
+                self.ops.recvs.close_multi(&mut self.pending, multi, Err(OpError::NoResource));
                 break;
             }
-            let Some(len) = self.recvs.unexpected.get(held).map(|held| held.envelope.len) else { break };
-            let Some((buf, role)) = self.recvs.reserve_multi(&mut self.pending, multi, len) else { break };
+            let Some(len) = self.ops.recvs.unexpected.get(held).map(|held| held.envelope.len) else { break };
+            let Some((buf, role)) = self.ops.recvs.reserve_multi(&mut self.pending, multi, len) else {
+                break;
+            };
             match receives::recv_unexpected(self, w, held, buf, r.user, role) {
-                Started::Done(status) => self.recvs.end_multi_message(&mut self.pending, role, Ok(status)),
-                Started::Failed(error) => self.recvs.end_multi_message(&mut self.pending, role, Err(error)),
+                Started::Done(status) => {
+                    self.ops.recvs.end_multi_message(&mut self.pending, role, Ok(status))
+                }
+                Started::Failed(error) => {
+                    self.ops.recvs.end_multi_message(&mut self.pending, role, Err(error))
+                }
                 Started::Pending(_) => {}
             }
         }
         // What has come of it is taken; nothing more will come.
         if let Some(error) = r.from.and_then(|from| self.peers.drain_error(from)) {
-            self.recvs.close_multi(&mut self.pending, multi, Err(error));
+            self.ops.recvs.close_multi(&mut self.pending, multi, Err(error));
         }
         Ok(OpId(id))
     }

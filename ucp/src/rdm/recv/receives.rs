@@ -141,7 +141,7 @@ impl Engine {
     #[inline(always)]
     pub fn receives(&mut self) -> Receives<'_> {
         let zcopy = self.zcopy_recv.is_some();
-        Receives { recvs: &mut self.recvs, peers: &mut self.peers, pending: &mut self.pending, zcopy }
+        Receives { recvs: &mut self.ops.recvs, peers: &mut self.peers, pending: &mut self.pending, zcopy }
     }
 
     /// Posts a receive. A message that has arrived as a whole completes it at once.
@@ -150,7 +150,7 @@ impl Engine {
             return zcopy_recv::post_user_recv(self, w, r);
         }
         let pattern = r.kind.pattern(r.from);
-        if let Some(id) = self.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
+        if let Some(id) = self.ops.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
             return recv_unexpected(self, w, id, r.buf, r.user, RecvRole::Single);
         }
         let kind = r.kind.kind();
@@ -161,7 +161,7 @@ impl Engine {
         if let Some(error) = error {
             return Started::Failed(error);
         }
-        match self.recvs.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
+        match self.ops.recvs.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
             Some(id) => Started::Pending(OpId(id)),
             None => Started::Failed(OpError::NoResource),
         }
@@ -175,7 +175,7 @@ impl Engine {
         buf: RecvBuf,
         user: u64,
     ) -> Started<RecvStatus> {
-        match self.recvs.unexpected.get(msg.0) {
+        match self.ops.recvs.unexpected.get(msg.0) {
             Some(Unexpected { queued: None, .. }) => {
                 recv_unexpected(self, w, msg.0, buf, user, RecvRole::Single)
             }
@@ -188,10 +188,10 @@ impl Engine {
     /// `expect_arrivals` or probed in vain since the last call.
     #[cold]
     pub fn may_stop_polling(&mut self) -> bool {
-        let wanted = std::mem::take(&mut self.recvs.arrivals_wanted);
-        let busy = !self.recvs.table.is_empty()
-            || !self.sends.table.is_empty()
-            || !self.rma_ops.table.is_empty()
+        let wanted = std::mem::take(&mut self.ops.recvs.arrivals_wanted);
+        let busy = !self.ops.recvs.table.is_empty()
+            || !self.ops.sends.table.is_empty()
+            || !self.ops.rma_ops.table.is_empty()
             || !self.memory().is_empty();
         let pending = !self.pending.backed_off.is_empty() || !self.pending.draining.is_empty();
         let pending = pending || !self.pending.scheduled.is_empty() || !self.pending.events.is_empty();
@@ -210,14 +210,14 @@ pub(in crate::rdm) fn recv_unexpected<W: Wire>(
     user: u64,
     role: RecvRole,
 ) -> Started<RecvStatus> {
-    if e.recvs.table.is_full() {
+    if e.ops.recvs.table.is_full() {
         return Started::Failed(OpError::NoResource);
     }
-    let Some(held) = e.recvs.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
+    let Some(held) = e.ops.recvs.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
     let envelope = held.envelope;
     let kind = held.kind;
     if let Some(index) = held.queued {
-        e.recvs.match_queues[kind as usize].unexpected.remove(index);
+        e.ops.recvs.match_queues[kind as usize].unexpected.remove(index);
     }
     held.segments.drain(|at, bytes| {
         buf.put(at, bytes.bytes());
@@ -237,15 +237,15 @@ pub(in crate::rdm) fn recv_unexpected<W: Wire>(
         };
     }
     let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
-    let Ok(rx) = e.recvs.table.insert(op) else { return Started::Failed(OpError::NoResource) };
-    e.recvs.begin(rx, envelope, held.received);
+    let Ok(rx) = e.ops.recvs.table.insert(op) else { return Started::Failed(OpError::NoResource) };
+    e.ops.recvs.begin(rx, envelope, held.received);
     if envelope.protocol.plain() == Protocol::LongCts {
         e.send_ctl(w, envelope.from, Ctl::Cts(rx));
     } else if let Some(part) = e.peers.table.partial_msg(&envelope) {
         *part = PartialMsg::Rx(rx);
     }
     if let Some(rma_read) = held.rma_read {
-        let next = e.reads.start(&mut e.recvs, &mut e.peers, w, rma_read, rx);
+        let next = e.ops.reads.start(&mut e.ops.recvs, &mut e.peers, w, rma_read, rx);
         e.follow(w, envelope.from, next);
     }
     Started::Pending(OpId(rx))

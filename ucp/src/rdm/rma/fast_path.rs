@@ -98,11 +98,11 @@ pub(in crate::rdm) fn recv_short_rma<W: Wire>(
             ops::in_memory(e, w, |e, w| write::recv_short(e, w, wire, from, packet))
         }
         Some(PktType::RECEIPT) => {
-            receipt::recv_short(&mut e.rma_ops, &mut e.peers, &mut e.pending, wire, from, packet)
+            receipt::recv_short(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, wire, from, packet)
         }
         Some(PktType::FETCH_RTA) => ops::in_memory(e, w, |e, w| atomic::recv_short(e, w, wire, from, packet)),
         Some(PktType::ATOMRSP) => {
-            atomic::recv_short_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, wire, from, packet)
+            atomic::recv_short_response(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, wire, from, packet)
         }
         _ => false,
     }

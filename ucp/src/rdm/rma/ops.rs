@@ -33,7 +33,7 @@ pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
 impl Engine {
     /// Returns the memory that this engine serves, shared by the workers of a context.
     pub fn memory(&self) -> &Arc<MemTable> {
-        self.rma_ops.regions.table()
+        self.ops.rma_ops.regions.table()
     }
 
     /// Withdraws a region: no request and no device accesses it from now on. Operations of peers that use it
@@ -49,8 +49,8 @@ impl Engine {
     #[inline(always)]
     #[must_use]
     pub fn enter_memory<W: Wire>(&mut self, w: &mut W) -> bool {
-        let entered = self.rma_ops.regions.enter();
-        if entered && self.rma_ops.regions.is_stale() {
+        let entered = self.ops.rma_ops.regions.enter();
+        if entered && self.ops.rma_ops.regions.is_stale() {
             follow_memory(self, w);
         }
         entered
@@ -59,7 +59,7 @@ impl Engine {
     /// Ends a section that [`Engine::enter_memory`] has begun. // HOT
     #[inline(always)]
     pub fn leave_memory(&self) {
-        self.rma_ops.regions.leave();
+        self.ops.rma_ops.regions.leave();
     }
 
     /// Starts a put. // HOT
@@ -79,7 +79,7 @@ impl Engine {
         }
         let ack = self.peers.ack_for(to, p.sync);
         if ack != Ack::No
-            && let Some(id) = write::start_short(&mut self.rma_ops, &mut self.peers, w, to, &p, ack)
+            && let Some(id) = write::start_short(&mut self.ops.rma_ops, &mut self.peers, w, to, &p, ack)
         {
             return if ack == Ack::Wanted { Started::Pending(OpId(id)) } else { Started::Done(()) };
         }
@@ -167,7 +167,7 @@ impl Engine {
         }
         let ack = if a.result.is_none() { self.peers.ack_for(to, a.sync) } else { Ack::No };
         if form == amo::Form::Fetch
-            && let Some(id) = atomic::start_short(&mut self.rma_ops, &mut self.peers, w, to, &mut a)
+            && let Some(id) = atomic::start_short(&mut self.ops.rma_ops, &mut self.peers, w, to, &mut a)
         {
             return Started::Pending(OpId(id));
         }
@@ -180,9 +180,9 @@ impl Engine {
 
     /// Cancels an operation of which no packet has gone out; its event says `Cancelled`. False: too late.
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
-        match self.rma_ops.table.get(op.0) {
+        match self.ops.rma_ops.table.get(op.0) {
             Some(rma) if rma.state == RmaState::Queued && rma.is_ours() && !rma.notified => {
-                self.rma_ops.finish(&mut self.peers, &mut self.pending, op.0, Err(OpError::Cancelled));
+                self.ops.rma_ops.finish(&mut self.peers, &mut self.pending, op.0, Err(OpError::Cancelled));
                 true
             }
             _ => false,
@@ -238,12 +238,12 @@ pub(in crate::rdm) fn in_memory<W: Wire, R>(
 /// Ends the operations of peers that use withdrawn memory.
 #[cold]
 fn follow_memory<W: Wire>(e: &mut Engine, w: &mut W) {
-    for region in e.rma_ops.regions.update() {
-        let uses = e.rma_ops.table.iter().filter(|(_, rma)| rma.uses(region));
+    for region in e.ops.rma_ops.regions.update() {
+        let uses = e.ops.rma_ops.table.iter().filter(|(_, rma)| rma.uses(region));
         for id in uses.map(|(id, _)| id).collect::<Vec<_>>() {
-            let Some(rma) = e.rma_ops.table.remove(id) else { continue };
+            let Some(rma) = e.ops.rma_ops.table.remove(id) else { continue };
             if let Some(rma_read) = rma.rma_read {
-                e.reads.withdraw(w, rma_read);
+                e.ops.reads.withdraw(w, rma_read);
             }
             if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
                 let next = e.peers.error_to(rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
@@ -271,7 +271,7 @@ fn start_rma<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, rma: RmaOp) -> Star
         return Started::Failed(OpError::Peer(to, fault));
     }
     let notified = rma.notified;
-    let Some(id) = e.rma_ops.table.insert(rma) else { return Started::Failed(OpError::NoResource) };
+    let Some(id) = e.ops.rma_ops.table.insert(rma) else { return Started::Failed(OpError::NoResource) };
     let peer = &mut e.peers.table[to];
     peer.outstanding += 1;
     peer.queue_mut().sends.push_back(id);
@@ -281,9 +281,9 @@ fn start_rma<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, rma: RmaOp) -> Star
     }
     peer.state.insert(PeerFlags::SENDS_QUEUED);
     // No callback runs in here, so calls do not nest.
-    e.rma_ops.in_call = (!notified).then_some((id, None));
+    e.ops.rma_ops.in_call = (!notified).then_some((id, None));
     e.drive(w, to);
-    match e.rma_ops.in_call.take() {
+    match e.ops.rma_ops.in_call.take() {
         Some((_, Some(Ok(())))) => Started::Done(()),
         Some((_, Some(Err(error)))) => Started::Failed(error),
         _ => Started::Pending(OpId(id)),
@@ -362,8 +362,8 @@ impl Engine {
 
     /// Nothing one-sided is kept, at either end, and no bytes.
     pub fn quiet(&self) -> bool {
-        self.rma_ops.table.is_empty()
-            && self.reads.table.is_empty()
+        self.ops.rma_ops.table.is_empty()
+            && self.ops.reads.table.is_empty()
             && self.pending.held_packets.in_use() == 0
     }
 }

@@ -111,12 +111,12 @@ impl<W: Wire> OwnMemory<'_, W> {
     #[inline(always)]
     fn with_piece(&mut self, iov: &RmaIov, need: Access, f: impl FnOnce(&Spans) -> bool) -> bool {
         let engine = &mut *self.engine;
-        if !engine.rma_ops.table.is_empty() || !engine.peers.may_bypass_queue(self.peer) {
+        if !engine.ops.rma_ops.table.is_empty() || !engine.peers.may_bypass_queue(self.peer) {
             return false;
         }
         let domain = engine.peers.domain_of(self.peer);
         let entered = engine.enter_memory(self.wire);
-        let regions = &engine.rma_ops.regions;
+        let regions = &engine.ops.rma_ops.regions;
         let done =
             !regions.has_counts() && regions.resolve_one(domain, iov, need).is_some_and(|spans| f(&spans));
         if entered {

@@ -24,7 +24,7 @@ use crate::wire::Features;
 
 /// Does one step for the operation or fence at the head of a peer's queue.
 pub(in crate::rdm) fn step_rma<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId) -> Step {
-    let Some(rma) = e.rma_ops.table.get(op) else {
+    let Some(rma) = e.ops.rma_ops.table.get(op) else {
         let waits = op == FENCE && e.peers.table[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
         if waits {
             return Step::Idle;
@@ -37,22 +37,22 @@ pub(in crate::rdm) fn step_rma<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, o
         return Step::Idle;
     }
     let queued = rma.protocol;
-    let push = match e.rma_ops.may_start(&mut e.peers, w, id, op) {
+    let push = match e.ops.rma_ops.may_start(&mut e.peers, w, id, op) {
         Some(push) => push,
-        None => match e.rma_ops.table.get(op).map_or(queued, |rma| rma.protocol) {
+        None => match e.ops.rma_ops.table.get(op).map_or(queued, |rma| rma.protocol) {
             RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => {
-                write::push(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op)
+                write::push(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, op)
             }
             RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => {
-                read::push(&mut e.rma_ops, &mut e.peers, w, op)
+                read::push(&mut e.ops.rma_ops, &mut e.peers, w, op)
             }
             RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
-                atomic::push(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op)
+                atomic::push(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, op)
             }
             RmaProtocol::DirectWrite | RmaProtocol::DirectRead => {
-                direct::push(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op)
+                direct::push(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, op)
             }
-            RmaProtocol::LongReadWrite => write_read::push(&mut e.rma_ops, &mut e.peers, w, op),
+            RmaProtocol::LongReadWrite => write_read::push(&mut e.ops.rma_ops, &mut e.peers, w, op),
         },
     };
     match push {
@@ -62,7 +62,7 @@ pub(in crate::rdm) fn step_rma<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, o
         SendProgress::PeerFailed(fault) if e.try_failover(w, id, fault) => Step::Done,
         SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
             e.peers.table.pop_send(id);
-            if let Some(rma) = e.rma_ops.table.get_mut(op)
+            if let Some(rma) = e.ops.rma_ops.table.get_mut(op)
                 && !std::mem::replace(&mut rma.fence_counted, true)
             {
                 e.peers.table[id].queue_mut().open_rma += 1;
@@ -312,17 +312,17 @@ pub(in crate::rdm) fn rma_left_queue<W: Wire>(
     match push {
         // Nothing of it has left: only it has failed.
         SendProgress::PeerFailed(fault)
-            if fault.is_of_operation() && e.rma_ops.table.get(op).is_some_and(is_unsent) =>
+            if fault.is_of_operation() && e.ops.rma_ops.table.get(op).is_some_and(is_unsent) =>
         {
-            e.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(fault.of_operation(id)))
+            e.ops.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(fault.of_operation(id)))
         }
         SendProgress::Fail(OpError::Peer(_, fault)) if fault.is_of_operation() => {
-            e.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(fault.of_operation(id)))
+            e.ops.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(fault.of_operation(id)))
         }
         SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
             e.fail_peer(w, id, fault)
         }
-        SendProgress::Fail(error) => e.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(error)),
+        SendProgress::Fail(error) => e.ops.rma_ops.finish(&mut e.peers, &mut e.pending, op, Err(error)),
         _ => {}
     }
     Step::Done

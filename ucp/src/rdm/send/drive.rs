@@ -11,6 +11,9 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::ids::is_rma_id;
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::tx::TxState;
+use crate::rdm::operations::Operations;
+use crate::rdm::peers::Peers;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::rma::data;
 use crate::rdm::rma::progress;
@@ -54,7 +57,7 @@ impl Engine {
             return peer_error::tell_lost(&mut self.peers, w, id);
         }
         if self.peers.table.may_send_ctl(id) {
-            match push_ctl(self, w, id, ctl) {
+            match push_ctl(&mut self.ops, &mut self.peers, &mut self.pending, w, id, ctl) {
                 Ok(()) => return,
                 Err(NotPosted::Full) => {}
                 Err(NotPosted::Peer(fault)) if self.try_failover(w, id, fault) => {}
@@ -66,20 +69,27 @@ impl Engine {
     }
 }
 
-fn push_ctl<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), NotPosted> {
+fn push_ctl<W: Wire>(
+    ops: &mut Operations,
+    peers: &mut Peers,
+    pending: &mut Pending,
+    w: &mut W,
+    to: PeerId,
+    ctl: Ctl,
+) -> Result<(), NotPosted> {
     match ctl {
-        Ctl::Cts(id) => window::push_cts(&mut e.recvs, &mut e.rma_ops, &mut e.peers, w, to, id),
+        Ctl::Cts(id) => window::push_cts(&mut ops.recvs, &mut ops.rma_ops, peers, w, to, id),
         Ctl::ReadNack { send_id, recv_id, not_now } => {
-            read_nack::push(&mut e.peers, w, to, (send_id, recv_id), not_now)
+            read_nack::push(peers, w, to, (send_id, recv_id), not_now)
         }
-        Ctl::AnnounceLane(other) => announce::push_announce_lane(&mut e.peers, w, to, other),
-        Ctl::LaneChanged => announce::push_lane_changed(&mut e.peers, w, to),
-        Ctl::Reannounce(id) => read_nack::push_reannouncement(&mut e.sends, &mut e.peers, w, to, id),
-        Ctl::Eor { send_id, recv_id } => longread::push_eor(&mut e.peers, w, to, send_id, recv_id),
-        Ctl::Error { what, code } => peer_error::push(&mut e.peers, w, to, what, code),
-        Ctl::Receipt { send_id, msg_id } => receipt::push(&mut e.peers, w, to, send_id, msg_id),
-        Ctl::ReadRsp(id) => read::push_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, to, id),
-        Ctl::AtomRsp(id) => atomic::push_response(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, to, id),
+        Ctl::AnnounceLane(other) => announce::push_announce_lane(peers, w, to, other),
+        Ctl::LaneChanged => announce::push_lane_changed(peers, w, to),
+        Ctl::Reannounce(id) => read_nack::push_reannouncement(&mut ops.sends, peers, w, to, id),
+        Ctl::Eor { send_id, recv_id } => longread::push_eor(peers, w, to, send_id, recv_id),
+        Ctl::Error { what, code } => peer_error::push(peers, w, to, what, code),
+        Ctl::Receipt { send_id, msg_id } => receipt::push(peers, w, to, send_id, msg_id),
+        Ctl::ReadRsp(id) => read::push_response(&mut ops.rma_ops, peers, pending, w, to, id),
+        Ctl::AtomRsp(id) => atomic::push_response(&mut ops.rma_ops, peers, pending, w, to, id),
     }
 }
 
@@ -100,7 +110,7 @@ fn send_left_queue<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId, p
     match push {
         SendProgress::PeerFailed(fault) if fault.is_of_operation() => {
             // Only it has failed, unless the peer has a part of the message and cannot be told.
-            let is_unsent = e.sends.table.get(op).is_some_and(|send| send.state == TxState::Queued);
+            let is_unsent = e.ops.sends.table.get(op).is_some_and(|send| send.state == TxState::Queued);
             if !peer_error::end_send(e, w, op, fault.of_operation(id), is_unsent) && !is_unsent {
                 e.fail_peer(w, id, fault);
             }
@@ -124,13 +134,13 @@ fn step_grants<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     };
     let (push, sent) = if is_rma_id(op) {
         (
-            data::push_rma_data(&mut e.rma_ops, &mut e.peers, &mut e.pending, w, op),
-            e.rma_ops.table.get(op).map_or(0, |rma| rma.sent as usize),
+            data::push_rma_data(&mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, op),
+            e.ops.rma_ops.table.get(op).map_or(0, |rma| rma.sent as usize),
         )
     } else {
         (
-            longcts::push_data(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
-            e.sends.table.get(op).map_or(0, |tx| tx.sent),
+            longcts::push_data(&mut e.ops.sends, &mut e.peers, &mut e.pending, w, op),
+            e.ops.sends.table.get(op).map_or(0, |tx| tx.sent),
         )
     };
     let quantum_ends = window::ends_quantum(sent, w.mtu(id));
@@ -163,7 +173,7 @@ fn step_sends<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     if is_rma_entry(op) {
         return progress::step_rma(e, w, id, op);
     }
-    let Some((protocol, kind)) = e.sends.table.get(op).map(|tx| (tx.protocol, tx.kind())) else {
+    let Some((protocol, kind)) = e.ops.sends.table.get(op).map(|tx| (tx.protocol, tx.kind())) else {
         // Cancelled.
         queue.sends.pop_front();
         return Step::Done;
@@ -172,18 +182,18 @@ fn step_sends<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
         _ if e.peers.table[id].state.has(PeerFlags::USER_QP_ONLY) => user_qp_send::push(e, w, op),
         Some(push) => push,
         None => match protocol.plain() {
-            Protocol::Eager => eager::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
-            Protocol::Medium => medium::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op),
+            Protocol::Eager => eager::push(&mut e.ops.sends, &mut e.peers, &mut e.pending, w, op),
+            Protocol::Medium => medium::push(&mut e.ops.sends, &mut e.peers, &mut e.pending, w, op),
             Protocol::LongRead | Protocol::RuntRead => {
-                longread::push(&mut e.sends, &mut e.peers, &mut e.pending, w, op)
+                longread::push(&mut e.ops.sends, &mut e.peers, &mut e.pending, w, op)
             }
-            _ => longcts::push(&mut e.sends, &mut e.peers, w, op),
+            _ => longcts::push(&mut e.ops.sends, &mut e.peers, w, op),
         },
     };
     match push {
         SendProgress::Sent => Step::Done,
         SendProgress::Switch(protocol) => {
-            if let Some(tx) = e.sends.table.get_mut(op) {
+            if let Some(tx) = e.ops.sends.table.get_mut(op) {
                 tx.protocol = protocol;
             }
             Step::Done
@@ -216,7 +226,7 @@ fn step_reads<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
         SendProgress::AwaitHandshake => Step::Idle,
         SendProgress::Sent => Step::Done,
         _ => {
-            if let Some(rma_read) = e.reads.table.get_mut(rma_read) {
+            if let Some(rma_read) = e.ops.reads.table.get_mut(rma_read) {
                 rma_read.queued = false;
             }
             Step::Done
@@ -230,7 +240,7 @@ fn step_ctl<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Option<Step> {
     let is_met = peer.state.has(PeerFlags::MET);
     let ctl = peer.queue.as_ref().and_then(|queue| queue.ctl.front().copied());
     let sent = match ctl {
-        Some(ctl) => push_ctl(e, w, id, ctl).inspect(|()| {
+        Some(ctl) => push_ctl(&mut e.ops, &mut e.peers, &mut e.pending, w, id, ctl).inspect(|()| {
             e.peers.table[id].queue.as_mut().and_then(|queue| queue.ctl.pop_front());
         }),
         None if !peer.state.has(PeerFlags::CLOSE_DUE) => return None,

@@ -62,7 +62,7 @@ impl Engine {
             TxToken::RmaRead { id, part } => longread::on_read(self, w, id, part, result),
             TxToken::RmaOp { id, part } => {
                 let next = direct::on_end(
-                    &mut self.rma_ops,
+                    &mut self.ops.rma_ops,
                     &mut self.peers,
                     &mut self.pending,
                     w,
@@ -125,7 +125,7 @@ fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, 
         state: TxState::Queued,
         in_data_queue: false,
     };
-    let Ok(id) = e.sends.table.insert(op) else { return Started::Failed(OpError::NoResource) };
+    let Ok(id) = e.ops.sends.table.insert(op) else { return Started::Failed(OpError::NoResource) };
     peer.outstanding += 1;
     peer.queue_mut().sends.push_back(id);
     if peer.state.has(PeerFlags::SENDS_QUEUED) {
@@ -133,9 +133,9 @@ fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, 
         return Started::Pending(OpId(id));
     }
     peer.state.insert(PeerFlags::SENDS_QUEUED);
-    e.sends.in_call = Some((id, None));
+    e.ops.sends.in_call = Some((id, None));
     e.drive(w, to);
-    match e.sends.in_call.take() {
+    match e.ops.sends.in_call.take() {
         Some((_, Some(Ok(())))) => Started::Done(()),
         Some((_, Some(Err(error)))) => Started::Failed(error),
         _ => Started::Pending(OpId(id)),

@@ -564,7 +564,7 @@ fn peer_without_closes_is_not_told_that_it_was_lost() {
 fn drop_receives(net: &mut Net) {
     for me in 0..2 {
         net.at(me, |e, _| {
-            let posted: Vec<_> = e.recvs.table.iter().map(|(id, _)| crate::rdm::OpId(id)).collect();
+            let posted: Vec<_> = e.ops.recvs.table.iter().map(|(id, _)| crate::rdm::OpId(id)).collect();
             posted.into_iter().for_each(|op| assert!(e.receives().cancel(op), "a receive hangs"));
         });
         net.events(me);

@@ -96,7 +96,7 @@ impl Exchange {
             Started::Pending(op) if self.rng.one_in(20) => {
                 // One that has begun may end a receive, too: see `errors` and `conversation`.
                 self.net.at(from, |e, w| {
-                    let queued = e.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued);
+                    let queued = e.ops.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued);
                     queued && e.cancel_send(w, op)
                 });
             }
@@ -256,7 +256,7 @@ impl Exchange {
                 let unmatched = self.posted[n].op.filter(|_| !self.posted[n].done);
                 let at = self.posted[n].at;
                 if let Some(op) = unmatched
-                    && self.net.nodes[at].engine.recvs.is_posted(op)
+                    && self.net.nodes[at].engine.ops.recvs.is_posted(op)
                 {
                     assert!(self.net.nodes[at].engine.receives().cancel(op));
                 }

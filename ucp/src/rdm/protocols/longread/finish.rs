@@ -27,7 +27,7 @@ pub(in crate::rdm) fn on_read<W: Wire>(
     part: u32,
     result: Result<(), PeerError>,
 ) {
-    let Some(rma_read) = e.reads.table.get_mut(id) else { return };
+    let Some(rma_read) = e.ops.reads.table.get_mut(id) else { return };
     rma_read.in_flight = rma_read.in_flight.saturating_sub(1);
     let peer = rma_read.peer;
     e.peers.counters.stats.rare.read_errors += u64::from(result.is_err());
@@ -36,33 +36,33 @@ pub(in crate::rdm) fn on_read<W: Wire>(
         Some(mut rail_plan) => {
             let failed = rail_set::end_stripe(&mut e.peers, &mut rail_plan.0, part, result);
             e.fail_lost_lanes(w);
-            if let Some(rma_read) = e.reads.table.get_mut(id) {
+            if let Some(rma_read) = e.ops.reads.table.get_mut(id) {
                 rma_read.rail_plan = Some(rail_plan);
             }
             failed.map(Stop::PeerError)
         }
     };
-    let Some(rma_read) = e.reads.table.get_mut(id) else { return };
+    let Some(rma_read) = e.ops.reads.table.get_mut(id) else { return };
     rma_read.stop = rma_read.stop.or(stop);
     if rma_read.stop.is_some() || rma_read.all_posted() {
         match finish_if_idle(e, w, id) {
             // It waits for the peer's HANDSHAKE.
-            SendProgress::AwaitHandshake => e.reads.queue(&mut e.peers, id),
+            SendProgress::AwaitHandshake => e.ops.reads.queue(&mut e.peers, id),
             SendProgress::Sent => {
-                e.reads.queue(&mut e.peers, id);
+                e.ops.reads.queue(&mut e.peers, id);
                 e.drive(w, peer);
             }
             _ => {}
         }
     } else {
-        e.reads.queue(&mut e.peers, id);
+        e.ops.reads.queue(&mut e.peers, id);
         e.drive(w, peer);
     }
 }
 
 /// Finishes a read of which nothing more is to be posted, once nothing is in flight.
 pub(super) fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma_read) = e.reads.table.get(id) else { return SendProgress::Done };
+    let Some(rma_read) = e.ops.reads.table.get(id) else { return SendProgress::Done };
     if rma_read.in_flight > 0 {
         return SendProgress::Done;
     }
@@ -70,11 +70,16 @@ pub(super) fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> 
     match stop {
         None => end_rma_read(e, w, id),
         Some(Stop::PeerError(fault)) => e.fail_peer(w, peer, fault),
-        Some(Stop::Fail(error)) => {
-            e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, (id, error))
-        }
+        Some(Stop::Fail(error)) => e.ops.reads.fail(
+            &mut e.ops.recvs,
+            &mut e.ops.rma_ops,
+            &mut e.peers,
+            &mut e.pending,
+            w,
+            (id, error),
+        ),
         Some(Stop::Declined) => nack_rma_read(e, w, id, true),
-        Some(Stop::Nack) if e.reads.retry_over_rails(&e.recvs, &mut e.peers, id) => {
+        Some(Stop::Nack) if e.ops.reads.retry_over_rails(&e.ops.recvs, &mut e.peers, id) => {
             return SendProgress::Sent;
         }
         Some(Stop::Nack) => {
@@ -84,7 +89,7 @@ pub(super) fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> 
             }
             // [M7.5]
             if !peer.features.contains(Features::READ_NACK) {
-                if e.reads.stage(&e.recvs, id) {
+                if e.ops.reads.stage(&e.ops.recvs, id) {
                     return SendProgress::Sent;
                 }
                 refuse_rma_read(e, w, id);
@@ -99,11 +104,11 @@ pub(super) fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> 
 /// Sends EOR after a complete read. The message is whole unless packets of it are missing.
 // [M7.2]
 fn end_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some((rma_read, rx)) = e.reads.take(w, id) else { return };
+    let Some((rma_read, rx)) = e.ops.reads.take(w, id) else { return };
     if is_rma_id(rx) {
         return end_read_of_write(e, w, rx);
     }
-    let Some((op, rxe)) = e.recvs.rxe(rx) else { return };
+    let Some((op, rxe)) = e.ops.recvs.rxe(rx) else { return };
     rxe.rma_read = None;
     if let Some(staged) = &rma_read.staged {
         op.buf.put(rma_read.from, staged.bytes());
@@ -113,7 +118,7 @@ fn end_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     let whole = rxe.received.add(rma_read.from, rest) && rxe.received.bytes() == envelope.len;
     e.send_ctl(w, rma_read.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
     if whole {
-        let next = e.recvs.finish(&mut e.peers, &mut e.pending, rx, &envelope);
+        let next = e.ops.recvs.finish(&mut e.peers, &mut e.pending, rx, &envelope);
         e.follow(w, envelope.from, next);
     }
 }
@@ -121,11 +126,11 @@ fn end_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
 /// Sends EOR after a peer's write was read as a whole.
 // [M8.8]
 fn end_read_of_write<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(rma) = e.rma_ops.table.remove(id) else { return };
+    let Some(rma) = e.ops.rma_ops.table.remove(id) else { return };
     let send_id = rma.remote_id.unwrap_or(0);
     e.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
-    e.rma_ops.count_region(&rma);
-    let next = e.rma_ops.finish_served_write(
+    e.ops.rma_ops.count_region(&rma);
+    let next = e.ops.rma_ops.finish_served_write(
         &mut e.peers,
         &mut e.pending,
         rma.peer,
@@ -151,14 +156,14 @@ pub(in crate::rdm) fn push_eor<W: Wire>(
 /// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
 // [M7.5] [M7.6]
 fn nack_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, not_now: bool) {
-    let Some((rma_read, rx)) = e.reads.take(w, id) else { return };
+    let Some((rma_read, rx)) = e.ops.reads.take(w, id) else { return };
     if is_rma_id(rx) {
         // What comes instead is a write of its own. [M7.7]
-        let send_id = e.rma_ops.table.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
+        let send_id = e.ops.rma_ops.table.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
         let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
         return e.send_ctl(w, rma_read.peer, nack);
     }
-    let Some((_, rxe)) = e.recvs.rxe(rx) else { return };
+    let Some((_, rxe)) = e.ops.recvs.rxe(rx) else { return };
     rxe.rma_read = None;
     rxe.nack = true;
     let (msg_id, send_id) = (rxe.envelope.msg_id, rxe.envelope.send_id);
@@ -173,15 +178,22 @@ fn nack_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, not_now: bool) 
 /// Ends a read whose sender does not support READ_NACK; the sender gets an error if it supports
 /// PEER_ERROR.
 fn refuse_rma_read<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let (peer, to) = match e.reads.table.get(id) {
+    let (peer, to) = match e.ops.reads.table.get(id) {
         Some(rma_read) => (rma_read.peer, rma_read.to.unwrap_or(SlotId::NONE)),
         None => return,
     };
     let send_id = match is_rma_id(to) {
-        true => e.rma_ops.table.get(to).and_then(|rma| rma.remote_id),
-        false => e.recvs.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
+        true => e.ops.rma_ops.table.get(to).and_then(|rma| rma.remote_id),
+        false => e.ops.recvs.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
     };
-    e.reads.fail(&mut e.recvs, &mut e.rma_ops, &mut e.peers, &mut e.pending, w, (id, OpError::Unsupported));
+    e.ops.reads.fail(
+        &mut e.ops.recvs,
+        &mut e.ops.rma_ops,
+        &mut e.peers,
+        &mut e.pending,
+        w,
+        (id, OpError::Unsupported),
+    );
     if let Some(send_id) = send_id {
         let next = e.peers.error_to(peer, ErrorRef::Op(send_id), OpError::Unsupported);
         e.follow(w, peer, next);

@@ -98,7 +98,7 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> SendProgress {
-    let Some(rma_read) = e.reads.table.get(id) else { return SendProgress::Done };
+    let Some(rma_read) = e.ops.reads.table.get(id) else { return SendProgress::Done };
     if rma_read.stop.is_some() || rma_read.all_posted() {
         return finish_if_idle(e, w, id);
     }
@@ -108,17 +108,17 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
     if let Some(push) = push_rma_lane(e, w, to, id) {
         return push;
     }
-    let Some(rma_read) = e.reads.table.get(id) else { return SendProgress::Done };
+    let Some(rma_read) = e.ops.reads.table.get(id) else { return SendProgress::Done };
     if rma_read.in_flight == IN_FLIGHT {
         // The end of one of them queues it again.
         return SendProgress::Done;
     }
     let wire = e.peers.table[to].wire;
     let max = e.peers.wires[wire].rdma.read.min(e.peers.cfg.read_segment.max(1));
-    let Some((n, piece, into)) = e.reads.read_to(&e.recvs, &e.rma_ops, rma_read) else {
+    let Some((n, piece, into)) = e.ops.reads.read_to(&e.ops.recvs, &e.ops.rma_ops, rma_read) else {
         return finish_if_idle(e, w, id);
     };
-    let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma_read) = e.ops.reads.table.get_mut(id) else { return SendProgress::Done };
     if max > 0 {
         register_target(w, rma_read, (wire, n, piece));
     }
@@ -164,7 +164,7 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
         }
         Err(NotPosted::Peer(fault)) => {
             let stop = stop_for(&e.peers, to, fault);
-            let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+            let Some(rma_read) = e.ops.reads.table.get_mut(id) else { return SendProgress::Done };
             rma_read.stop = Some(stop);
             finish_if_idle(e, w, id)
         }
@@ -185,10 +185,10 @@ fn register_target<W: Wire>(w: &mut W, rma_read: &mut RmaRead, (wire, n, piece):
 /// Reads the next piece over the RMA-only lane that its owner named, if there is one.
 // [M11.13]
 fn push_rma_lane<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
-    let rma_read = e.reads.table.get(id)?;
+    let rma_read = e.ops.reads.table.get(id)?;
     let address = rma_read.rma_address()?;
     let (Some((_, piece, into)), Some((remote, contiguous))) =
-        (e.reads.read_to(&e.recvs, &e.rma_ops, rma_read), rma_read.next())
+        (e.ops.reads.read_to(&e.ops.recvs, &e.ops.rma_ops, rma_read), rma_read.next())
     else {
         return Some(finish_if_idle(e, w, id));
     };
@@ -204,7 +204,7 @@ fn push_rma_lane<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> 
         }
         Err(NotPosted::Peer(fault)) => Some(stop_for(&e.peers, to, fault)),
     };
-    let rma_read = e.reads.table.get_mut(id)?;
+    let rma_read = e.ops.reads.table.get_mut(id)?;
     match stop {
         None => rma_read.at += len,
         stop => rma_read.stop = stop,
@@ -216,11 +216,11 @@ fn push_rma_lane<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> 
 
 /// Posts the next piece of a read over several rails.
 fn push_striped<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma_read) = e.ops.reads.table.get_mut(id) else { return SendProgress::Done };
     let (Some(rx), Some(mut rail_plan)) = (rma_read.to, rma_read.rail_plan.take()) else {
         return SendProgress::Done;
     };
-    let striped = match e.recvs.table.get(rx).and_then(|op| op.buf.piece()) {
+    let striped = match e.ops.recvs.table.get(rx).and_then(|op| op.buf.piece()) {
         Some(piece) => rail_set::post_stripe(
             &mut e.peers,
             w,
@@ -231,7 +231,7 @@ fn push_striped<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress 
         ),
         None => PiecePost::Lost(PeerError::NO_RDMA),
     };
-    let Some(rma_read) = e.reads.table.get_mut(id) else { return SendProgress::Done };
+    let Some(rma_read) = e.ops.reads.table.get_mut(id) else { return SendProgress::Done };
     let done = rail_plan.0.all_posted();
     rma_read.rail_plan = Some(rail_plan);
     match striped {

@@ -63,7 +63,7 @@ pub use ep::{SharedEp, SharedEpConnector, SharedEpParams};
 pub use message::{SharedAmMessage, SharedMessage, SharedMultiRecv};
 pub use request::{Operation, SharedRequest};
 pub use scope::{SharedScope, SharedScopedRequest};
-pub use shared::Unlocked;
+pub use shared::{Unlocked, WorkerGuard};
 pub use thread::ProgressThread;
 pub use ucs::sync::{LockError, ThreadMode};
 pub use worker::{SharedWorker, WeakSharedWorker};

@@ -185,6 +185,23 @@ impl Drop for Inside<'_> {
     }
 }
 
+/// The lock of a worker, held until this is dropped. Gives the plain worker.
+pub struct WorkerGuard<'a>(Inside<'a>);
+
+impl<'a> WorkerGuard<'a> {
+    pub(super) fn of(shared: &'a Arc<Shared>) -> Result<WorkerGuard<'a>, LockError> {
+        Ok(WorkerGuard(shared.enter()?))
+    }
+}
+
+impl Deref for WorkerGuard<'_> {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        self.0.worker()
+    }
+}
+
 /// The plain worker of a shared one of [`ThreadMode::Single`], used without its lock.
 pub struct Unlocked<'a>(&'a Arc<Shared>);
 

@@ -15,7 +15,7 @@ use uct::api::{IfaceAttr, OpenError};
 
 use super::message::SharedMessage;
 use super::request::SharedRequest;
-use super::shared::{Inside, Locked, Shared, Unlocked};
+use super::shared::{Inside, Locked, Shared, Unlocked, WorkerGuard};
 use crate::api::arm_lanes;
 use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
@@ -135,6 +135,15 @@ impl SharedWorker {
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         let inside = self.shared.enter()?;
         Ok(f(inside.worker()))
+    }
+
+    /// Locks the worker for the calling thread until the result is dropped: for several calls that no other
+    /// thread may come between, and for the plain worker. The thread may use the shared worker meanwhile.
+    /// [`Error::Thread`]: it may not, by the worker's mode.
+    /// # Safety
+    /// As for [`SharedWorker::with`], with the life of the result in place of `f`.
+    pub unsafe fn lock(&self) -> Result<WorkerGuard<'_>, Error> {
+        Ok(WorkerGuard::of(&self.shared)?)
     }
 
     /// The plain worker in [`ThreadMode::Single`], without a look at the thread. `None` in other modes.

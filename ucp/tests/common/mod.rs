@@ -10,6 +10,10 @@ use ucp::mt::{SharedWorker, ThreadMode};
 use ucp::{Context, Ep, EpParams, Worker};
 use ucs::config::Source;
 
+pub use locked::LockedWorkers;
+
+mod locked;
+
 /// Generates a module of tests for each kind of lane. The test's file begins with `#[macro_use]`.
 #[allow(unused_macros, reason = "each test uses its part")]
 macro_rules! on {
@@ -34,7 +38,7 @@ pub struct Pair {
     pub ab: Ep,
     pub ba: Ep,
     /// The shared workers around `a` and `b`, if threads may share them.
-    pub shared: Option<[SharedWorker; 2]>,
+    pub shared: Option<LockedWorkers>,
 }
 
 /// How the workers of a pair are made.
@@ -66,7 +70,8 @@ impl Pair {
         }
         let (a, shared_a) = shared_worker(one, ThreadMode::Multi);
         let (b, shared_b) = shared_worker(other, ThreadMode::Serialized);
-        Pair { shared: Some([shared_a, shared_b]), ..Pair::of(a, b) }
+        let shared = Some(LockedWorkers::new(vec![shared_a, shared_b]));
+        Pair { shared, ..Pair::of(a, b) }
     }
 
     pub fn of(a: Worker, b: Worker) -> Pair {
@@ -83,7 +88,7 @@ impl Pair {
 
     fn progress(&self) -> usize {
         match &self.shared {
-            Some(shared) => shared.iter().map(|worker| worker.progress().unwrap()).sum(),
+            Some(shared) => shared.progress(),
             None => self.a.progress() + self.b.progress(),
         }
     }
@@ -198,7 +203,8 @@ pub fn spin(workers: &[&Worker], done: &mut dyn FnMut() -> bool) {
     spin_with(progress, done, &|| format!("{workers:?}"));
 }
 
-fn spin_with(progress: impl Fn(), done: &mut dyn FnMut() -> bool, state: &dyn Fn() -> String) {
+/// Calls `progress` until `done`; a hang becomes a failure, with `state`.
+pub fn spin_with(progress: impl Fn(), done: &mut dyn FnMut() -> bool, state: &dyn Fn() -> String) {
     let start = Instant::now();
     while !done() {
         progress();

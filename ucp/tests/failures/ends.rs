@@ -123,7 +123,7 @@ struct Held {
 
 /// Begins one of the operations of a worker that threads share. `None`: it, or the pair, is of another kind.
 fn begin_shared(pair: &Pair, kind: Kind) -> Option<Op> {
-    let [_, b] = pair.shared.as_ref()?;
+    let [_, b] = pair.shared.as_ref()?.workers() else { return None };
     let ep = || b.connect(&pair.a.address(), SharedEpParams::default()).unwrap();
     match kind {
         Kind::LongSend => {

@@ -4,8 +4,8 @@
 // Blocks of calls that share one argument of safety.
 #![allow(clippy::multiple_unsafe_ops_per_block)]
 
-use crate::common::{is_shared, shared_worker};
-use ucp::mt::{SharedWorker, ThreadMode};
+use crate::common::{LockedWorkers, is_shared, shared_worker};
+use ucp::mt::ThreadMode;
 use ucp::select::Sync;
 use ucp::{
     Access, AtomicOp, AtomicParams, Context, Datatype, Ep, EpParams, Error, Mem, OpStatus, RecvStatus, Rkey,
@@ -20,7 +20,7 @@ struct Own {
     key: Rkey,
     bytes: Box<[u64; 64]>,
     /// The shared worker around it, if threads may share it.
-    _shared: Option<SharedWorker>,
+    _shared: Option<LockedWorkers>,
 }
 
 impl Own {
@@ -32,7 +32,7 @@ impl Own {
             false => (context.worker().unwrap(), None),
             true => {
                 let (worker, shared) = shared_worker(&context, ThreadMode::Multi);
-                (worker, Some(shared))
+                (worker, Some(LockedWorkers::new(vec![shared])))
             }
         };
         let ep = worker.connect(&worker.address(), EpParams::default()).unwrap();

@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::common::{bytes, context, is_shared, shared_worker, spin};
-use ucp::mt::{SharedWorker, ThreadMode};
+use crate::common::{LockedWorkers, bytes, context, is_shared, shared_worker, spin, spin_with};
+use ucp::mt::ThreadMode;
 use ucp::rdm::RecvStatus;
 use ucp::select::{Kind, Sync};
 use ucp::{
@@ -23,7 +23,7 @@ struct Pair {
     ep: Ep,
     connector: Option<EpConnector>,
     /// The shared workers around the two, if threads may share them.
-    _shared: Vec<SharedWorker>,
+    shared: Option<LockedWorkers>,
 }
 
 impl Pair {
@@ -39,8 +39,9 @@ impl Pair {
             }
         };
         let (a, b) = (open(ThreadMode::Multi), open(ThreadMode::Serialized));
+        let shared = is_shared.then(|| LockedWorkers::new(kept));
         let (ep, connector) = a.connect_later(EpParams::default());
-        Pair { a, b, ep, connector: Some(connector), _shared: kept }
+        Pair { a, b, ep, connector: Some(connector), shared }
     }
 
     fn connect(&mut self) {
@@ -51,7 +52,10 @@ impl Pair {
     }
 
     fn until(&self, mut done: impl FnMut() -> bool) {
-        spin(&[&self.a, &self.b], &mut done);
+        match &self.shared {
+            Some(shared) => spin_with(|| _ = shared.progress(), &mut done, &|| format!("{:?}", self.a)),
+            None => spin(&[&self.a, &self.b], &mut done),
+        }
     }
 }
 

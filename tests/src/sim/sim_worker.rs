@@ -10,7 +10,7 @@ use super::revoked_memory::RevocableState;
 use super::rma::{ImplicitGet, RmaState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use ucp::mt::SharedWorker;
+use ucp::mt::{SharedWorker, WorkerGuard};
 use ucp::rdm::io::PeerId;
 use ucp::select::{Protocol, Thresholds};
 use ucp::wire::Features;
@@ -110,6 +110,12 @@ pub struct SimWorker {
     shared: Option<SharedWorker>,
     mds: Vec<Md<Device<Inproc>>>,
     context: Rc<Context>,
+}
+
+/// Locks a worker, for calls to the plain one.
+pub fn locked(shared: &SharedWorker) -> WorkerGuard<'_> {
+    // SAFETY: a job is one thread.
+    unsafe { shared.lock() }.expect("a job is one thread")
 }
 
 impl SimWorker {
@@ -231,6 +237,11 @@ impl SimWorker {
             mds,
             context,
         })
+    }
+
+    /// A handle to the shared worker around `worker`, if threads may share it.
+    pub fn shared(&self) -> Option<SharedWorker> {
+        self.shared.as_ref().and_then(|shared| shared.downgrade().upgrade())
     }
 
     /// Progresses the worker; a shared one inside its lock.

@@ -6,7 +6,7 @@ use super::forms::{RecvOp, SendForm, SendOp};
 use super::job::Job;
 use super::job_params::Scope;
 use super::model::{MatchSpec, StepNo};
-use super::sim_worker::{Flushing, Receiving, Sending};
+use super::sim_worker::{Flushing, Receiving, Sending, locked};
 use crate::pattern::Pattern;
 use std::time::Duration;
 use ucp::select::{Kind, Sync};
@@ -54,6 +54,8 @@ impl Job {
         let mut draw = self.rng.below(actions.iter().map(|(weight, _)| weight).sum());
         for (weight, action) in actions {
             if draw < weight {
+                let shared = self.workers[n].shared();
+                let _inside = shared.as_ref().map(locked);
                 return action(self, n);
             }
             draw -= weight;

@@ -51,9 +51,8 @@ impl LockedWorkers {
 
     fn lock(&self) {
         for worker in self.workers.iter() {
-            // SAFETY: the thread of `new` is not inside: it waits for its turn. The plain objects of a test are
-            // used by its thread, which is inside but for the turns, and dropped while the thread waits or
-            // after it.
+            // SAFETY: the thread of `new` waits for its turn. The plain objects of a test are used by the test's
+            // thread, which is inside but for the turns, and dropped while the other thread waits or after it.
             let guard = unsafe { worker.lock() }.unwrap();
             // SAFETY: `guards` are dropped before `workers`, which do not move in their `Arc`.
             let guard: WorkerGuard<'static> = unsafe { std::mem::transmute(guard) };

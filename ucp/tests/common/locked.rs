@@ -51,8 +51,8 @@ impl LockedWorkers {
 
     fn lock(&self) {
         for worker in self.workers.iter() {
-            // SAFETY: the thread of `new` waits for its turn. A test uses plain objects in its own thread, which
-            // is inside but for the turns, and drops them while the other thread waits or after it.
+            // SAFETY: the thread of `new` waits for its turn. A test uses plain objects in its own thread,
+            // which is inside but for the turns, and drops them while the other one waits or after it.
             let guard = unsafe { worker.lock() }.unwrap();
             // SAFETY: `guards` are dropped before `workers`, which do not move in their `Arc`.
             let guard: WorkerGuard<'static> = unsafe { std::mem::transmute(guard) };

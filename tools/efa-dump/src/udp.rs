@@ -107,7 +107,11 @@ fn line(seen: &Seen, times: u32) -> String {
     match &seen.what {
         Decoded::Plain(plain) => format!("{ends} {}", plain_text(plain, times)),
         Decoded::Sealed(clear) if clear.kind == "SEALED" => {
-            format!("{ends} SEALED session {:#x} number {}, {} bytes", clear.session, clear.number, seen.len)
+            let channel = if clear.priority { ", priority" } else { "" };
+            format!(
+                "{ends} SEALED session {:#x} number {}, {} bytes{channel}",
+                clear.session, clear.number, seen.len
+            )
         }
         Decoded::Sealed(clear) => format!("{ends} {} session {:#x}", clear.kind, clear.session),
     }
@@ -121,6 +125,10 @@ fn plain_text(plain: &Plain, times: u32) -> String {
     }
     if plain.dst != 0 {
         add(format!(" ack {}", plain.ack));
+    }
+    // Of a segment: acknowledgements and control always take it.
+    if plain.carries && plain.priority {
+        add(" priority".into());
     }
     let beyond: u32 = plain.sack.iter().map(|word| word.count_ones()).sum();
     if beyond != 0 {

@@ -1,7 +1,10 @@
 //! The two channels. *"command queue is used for ACKs and tiny fragments. data queue is used for everything
 //! else"* (Channels).
 
+use crate::auth::mark_of;
 use crate::config::ChannelConfig;
+use crate::header::{Header, VERSION, is_priority};
+use zerocopy::FromBytes;
 
 /// A channel of the module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -10,6 +13,16 @@ pub enum ChannelId {
     Priority,
     /// Everything else, and each retransmission.
     Data,
+}
+
+/// Channel that a datagram says to have taken, sealed or not; data where it says nothing. Nothing else of it
+/// is checked. Its sender marks it only for a peer that takes the mark.
+pub fn channel_of(datagram: &[u8]) -> ChannelId {
+    let says = match Header::ref_from_prefix(datagram) {
+        Ok((header, _)) if header.version == VERSION => is_priority(header),
+        _ => mark_of(datagram),
+    };
+    if says { ChannelId::Priority } else { ChannelId::Data }
 }
 
 /// Sends of one channel.

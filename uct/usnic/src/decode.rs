@@ -12,6 +12,8 @@ pub struct Plain {
     pub len: usize,
     /// Type.
     pub kind: &'static str,
+    /// Whether it took the priority channel, as it says.
+    pub priority: bool,
     /// Connection at the receiver; 0 if the sender does not know it.
     pub dst: u32,
     /// Connection at the sender.
@@ -91,6 +93,7 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     Some(Decoded::Plain(Plain {
         len,
         kind: name(header.kind)?,
+        priority: header::is_priority(header),
         dst: header.dst.get(),
         src: header.src.get(),
         seq: header.seq.get(),

@@ -49,6 +49,9 @@ pub mod flag {
     pub const REPEATED: u8 = 4;
     /// This segment was sent before.
     pub const AGAIN: u8 = 8;
+    /// Of anything but a chunk: it took the priority channel. A receiver with a socket per channel tells them
+    /// apart by this.
+    pub const PRIORITY: u8 = 16;
     /// Of a chunk: number of zeros behind its payload. Datagrams of one length go through the kernel as one.
     pub const PADDING: u8 = 0xf0;
 }
@@ -66,6 +69,8 @@ pub mod feature {
     pub const PADDING: u16 = 2;
     /// The sender takes [`kind::PATH`](super::kind::PATH), and a [`HelloMore`](super::HelloMore) follows.
     pub const PATH: u16 = 4;
+    /// The sender takes [`flag::PRIORITY`](super::flag::PRIORITY), and the mark of a sealed datagram.
+    pub const CHANNELS: u16 = 8;
     /// Place of the bits of the layer above.
     pub const ABOVE: u32 = 8;
 }
@@ -256,6 +261,12 @@ pub fn flow_of(datagram: &[u8]) -> u8 {
         Ok((header, _)) if matches!(header.kind, kind::FRAG | kind::CHUNK) => header.words_or_flow,
         _ => 0,
     }
+}
+
+/// Whether a header says that its datagram took the priority channel.
+#[inline]
+pub fn is_priority(header: &Header) -> bool {
+    header.kind != kind::CHUNK && header.flags & flag::PRIORITY != 0
 }
 
 /// Head and payload of a whole fragment.

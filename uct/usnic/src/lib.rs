@@ -25,6 +25,7 @@ mod ack;
 pub mod addr;
 pub mod auth;
 mod channel;
+mod channel_order;
 mod config;
 mod congestion;
 mod credits;
@@ -34,6 +35,7 @@ mod header;
 mod hotel;
 mod keepalive;
 mod module;
+
 mod path;
 mod rack;
 mod ready;
@@ -46,7 +48,7 @@ mod send_window;
 mod seq;
 mod stats;
 
-pub use channel::ChannelId;
+pub use channel::{ChannelId, channel_of};
 pub use config::{ChannelConfig, Config};
 pub use decode::{Decoded, Plain, decode};
 pub use header::{CHUNK_HEADER, Claim, FRAG_HEADER, HEAD, HEADER, Head, MAX_FLOWS, claim, flow_of, seal};

@@ -56,6 +56,12 @@ impl Rack {
         }
     }
 
+    /// Whether segments were held for lost lately that were not: the network reorders, or a process was not
+    /// scheduled.
+    pub fn was_wrong(&self) -> bool {
+        self.steps > 1
+    }
+
     /// Reordering window, ns: a quarter of the shortest round-trip time, at least `floor`, and wider after
     /// segments were held for lost that were not. Unlike RFC 8985's it may exceed a round trip, up to `most`:
     /// where round trips take microseconds, one datagram overtakes others by many.

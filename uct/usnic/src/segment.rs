@@ -2,6 +2,7 @@
 //! Each has memory for a datagram of its channel; acknowledgements have *"small segments with only enough
 //! memory for an ACK"*. A segment goes back to the pool, memory and all, so a warm pool allocates nothing.
 
+use crate::channel::ChannelId;
 use crate::header::MAX_ACK;
 use crate::hotel::Room;
 use crate::seq::Seq;
@@ -65,6 +66,10 @@ pub struct Segment {
     pub endpoint: u32,
     /// Sequence number, once sent.
     pub seq: Seq,
+    /// Channel that it took last.
+    pub channel: ChannelId,
+    /// Place in the order of that channel.
+    pub place: u64,
     /// When it was last sent, ns.
     pub sent: u64,
     /// When it was sent first, ns.
@@ -123,6 +128,8 @@ impl SegmentPool {
             state: SegState::Free,
             endpoint: 0,
             seq: Seq(0),
+            channel: ChannelId::Data,
+            place: 0,
             sent: 0,
             first_sent: 0,
             tries: 0,
@@ -177,17 +184,17 @@ impl std::ops::IndexMut<SegId> for SegmentPool {
     }
 }
 
-/// Segments of one endpoint in the hotel, in the order of their sending.
+/// Segments of one endpoint in the hotel, in the order of their sending on each channel.
 #[derive(Clone, Copy, Debug)]
 pub struct BySendTime {
-    oldest: u32,
-    newest: u32,
+    oldest: [u32; 2],
+    newest: [u32; 2],
     len: u32,
 }
 
 impl Default for BySendTime {
     fn default() -> Self {
-        BySendTime { oldest: NIL, newest: NIL, len: 0 }
+        BySendTime { oldest: [NIL; 2], newest: [NIL; 2], len: 0 }
     }
 }
 
@@ -198,17 +205,20 @@ impl BySendTime {
         self.len
     }
 
-    /// Segment that was sent first.
-    pub fn oldest(&self) -> Option<SegId> {
-        (self.oldest != NIL).then_some(SegId(self.oldest))
+    /// Segment of that channel that was sent first.
+    #[inline]
+    pub fn oldest(&self, channel: ChannelId) -> Option<SegId> {
+        let oldest = self.oldest[channel as usize];
+        (oldest != NIL).then_some(SegId(oldest))
     }
 
-    /// Adds the segment that was sent last.
+    /// Adds the segment that was sent last, on its channel.
     pub fn push(&mut self, pool: &mut SegmentPool, id: SegId) {
-        let before = std::mem::replace(&mut self.newest, id.0);
+        let at = pool[id].channel as usize;
+        let before = std::mem::replace(&mut self.newest[at], id.0);
         (pool[id].older, pool[id].newer) = (before, NIL);
         match before {
-            NIL => self.oldest = id.0,
+            NIL => self.oldest[at] = id.0,
             before => pool[SegId(before)].newer = id.0,
         }
         self.len += 1;
@@ -216,13 +226,13 @@ impl BySendTime {
 
     /// Removes a segment.
     pub fn remove(&mut self, pool: &mut SegmentPool, id: SegId) {
-        let (older, newer) = (pool[id].older, pool[id].newer);
+        let (at, older, newer) = (pool[id].channel as usize, pool[id].older, pool[id].newer);
         match older {
-            NIL => self.oldest = newer,
+            NIL => self.oldest[at] = newer,
             older => pool[SegId(older)].newer = newer,
         }
         match newer {
-            NIL => self.newest = older,
+            NIL => self.newest[at] = older,
             newer => pool[SegId(newer)].older = older,
         }
         self.len -= 1;
@@ -253,7 +263,7 @@ mod tests {
         list.remove(&mut pool, ids[1]);
         list.push(&mut pool, ids[1]);
         let mut order = Vec::new();
-        while let Some(id) = list.oldest() {
+        while let Some(id) = list.oldest(ChannelId::Data) {
             order.push(id.0);
             list.remove(&mut pool, id);
         }

@@ -446,8 +446,9 @@ fn reordering_is_no_loss_with_several_flows() {
     assert!(world.nodes[1].module.stats().received_early * 10 > stats.sent, "the network reorders");
 }
 
-/// Tiny sends overtake large ones, as they have a channel of their own: without selective acknowledgement
-/// the document's rule takes each such acknowledgement for a loss.
+/// Tiny sends overtake large ones, as they have a channel of their own, and here datagrams of a channel
+/// overtake each other, too: without selective acknowledgement the document's rule takes each such
+/// acknowledgement for a loss. With it, the first segments that were sent again for nothing end the rule.
 #[test]
 fn tiny_sends_that_overtake_large_ones_resend_nothing_with_selective_acknowledgement() {
     let resent = |sack: bool| {
@@ -484,6 +485,33 @@ fn losses_are_repaired_before_the_timer() {
     assert!(one.resent_by_duplicate_ack > 5 && one.resent_by_time == 0, "{one:?}");
     assert!(several.resent_by_time > 20 && several.resent_by_duplicate_ack == 0, "{several:?}");
     assert!(several.resent_by_timer < several.resent_by_time / 4, "{several:?}");
+}
+
+/// With one flow and selective acknowledgement the document's rule tells losses by the order of each channel:
+/// at once, all but those at an end, and none that is none, though tiny sends overtake large ones by far.
+#[test]
+fn the_order_of_a_channel_tells_losses_and_only_losses() {
+    let sent = |loss: u64| {
+        let faults = Faults { loss, delay: 500_000, ..CALM };
+        let mut world = pair(faults, plain);
+        world.network.in_order = Some(200_000);
+        for n in 1..100 {
+            world.send(0, 1, 2 * 29 * 31 * n, 60_000);
+            world.send(0, 1, 2 * 29 * 31 * n + 29 * 31, 8);
+            run(&mut world, MS / 10);
+        }
+        run(&mut world, 60_000 * MS);
+        assert_eq!(world.nodes[1].received.whole.len(), 198);
+        *world.nodes[0].module.stats()
+    };
+    let calm = sent(0);
+    let resent =
+        |stats: &usnic::Stats| stats.resent_by_duplicate_ack + stats.resent_by_time + stats.resent_by_timer;
+    assert_eq!((resent(&calm), calm.acks_duplicate, calm.resent_needlessly), (0, 0, 0), "{calm:?}");
+    let lossy = sent(10);
+    println!("{lossy:?}");
+    assert!(lossy.resent_by_duplicate_ack * 10 > resent(&lossy) * 8, "{lossy:?}");
+    assert!(lossy.resent_by_duplicate_ack > 30 && lossy.resent_needlessly <= 2, "{lossy:?}");
 }
 
 /// A module takes no harm from bytes of a stranger.

@@ -33,6 +33,7 @@ mod wire;
 
 pub use secret::{MacKey, Secret};
 pub use stats::AuthStats;
+pub(crate) use wire::mark_of;
 pub use wire::{ClearHeader, MESSAGE, OVERHEAD, clear};
 
 use core::net::SocketAddr;

@@ -8,6 +8,7 @@
 use super::replay::{Number, ReplayWindow};
 use super::secret::EpochKey;
 use super::wire::{CLEAR, Clear, OVERHEAD, SALT, TAG, VERSION, kind};
+use crate::channel::{ChannelId, channel_of};
 use ring::aead::Aad;
 use zerocopy::IntoBytes;
 
@@ -101,7 +102,8 @@ impl Session {
         let clear = Clear {
             kind: kind::SEALED,
             version: VERSION,
-            zero: 0.into(),
+            mark: u8::from(channel_of(bytes) == ChannelId::Priority),
+            zero: 0,
             session: self.remote.into(),
             number: number.into(),
         };

@@ -40,8 +40,10 @@ pub struct Clear {
     pub kind: u8,
     /// [`VERSION`].
     pub version: u8,
+    /// 1 if the datagram took the priority channel of a peer that takes this mark, else zero.
+    pub mark: u8,
     /// Zero.
-    pub zero: U16,
+    pub zero: u8,
     /// Session at the receiver.
     pub session: U32,
     /// Number of the datagram in its direction of the session, which never repeats.
@@ -108,6 +110,8 @@ const _: () = assert!(CLEAR == 16 && MESSAGE == 128 && UNKNOWN == 56);
 pub struct ClearHeader {
     /// Type.
     pub kind: &'static str,
+    /// Whether it took the priority channel.
+    pub priority: bool,
     /// Session at the receiver; 0 if the sender does not know it.
     pub session: u32,
     /// Number of the datagram; of the handshake's 0 or a node.
@@ -125,14 +129,22 @@ pub fn clear(datagram: &[u8]) -> Option<ClearHeader> {
         kind::ACCEPT => "AUTH_ACCEPT",
         _ => "AUTH_UNKNOWN",
     };
-    Some(ClearHeader { kind, session: clear.session.get(), number: clear.number.get() })
+    let priority = clear.mark != 0;
+    Some(ClearHeader { kind, priority, session: clear.session.get(), number: clear.number.get() })
+}
+
+/// Whether a datagram is marked as one of the priority channel. Nothing else of it is checked.
+pub(crate) fn mark_of(datagram: &[u8]) -> bool {
+    Clear::ref_from_prefix(datagram).is_ok_and(|(clear, _)| clear.mark & 1 != 0)
 }
 
 /// Reads the clear header of a datagram of a known type and version.
 pub fn parse_clear(datagram: &[u8]) -> Option<&Clear> {
     let (clear, _) = Clear::ref_from_prefix(datagram).ok()?;
     let known = matches!(clear.kind, kind::SEALED..=kind::UNKNOWN);
-    (known && clear.version == VERSION && clear.zero.get() == 0).then_some(clear)
+    let may_be_marked = matches!(clear.kind, kind::SEALED | kind::UNKNOWN);
+    let most = u8::from(may_be_marked);
+    (known && clear.version == VERSION && clear.mark <= most && clear.zero == 0).then_some(clear)
 }
 
 impl Message {

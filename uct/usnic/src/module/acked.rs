@@ -4,12 +4,15 @@
 use super::core::{Core, Timer};
 use super::endpoint::Endpoint;
 use super::peers::MIN_MTU;
+use crate::channel::ChannelId;
 use crate::congestion::Loss;
 use crate::header::{Header, flag};
 use crate::resend::Lost;
 use crate::segment::{Cause, SegId, SegState};
 use crate::send_window::AckRange;
 use crate::seq::Seq;
+
+const CHANNELS: [ChannelId; 2] = [ChannelId::Priority, ChannelId::Data];
 
 /// Segments that one acknowledgement frees.
 #[derive(Default)]
@@ -92,10 +95,12 @@ impl Endpoint {
     fn free(&mut self, core: &mut Core, now: u64, id: SegId, freed: &mut Freed) {
         let segment = &mut core.segments[id];
         let (sent, again) = (segment.sent, segment.tries > 1);
+        let (channel, place) = (segment.channel, segment.place);
         freed.segments += 1;
         freed.resent |= again;
         if !again {
             freed.newest = freed.newest.max(Some(sent));
+            self.order.on_arrived(channel, place);
         }
         if segment.state == SegState::InHotel {
             core.hotel.check_out(&mut segment.room);
@@ -142,27 +147,48 @@ impl Endpoint {
         }
     }
 
-    /// Holds for lost what RACK's rule says, and sets the timer for what it will say next.
+    /// Holds for lost what the rules say: with one flow the order of a channel, always time.
     pub(super) fn find_losses(&mut self, core: &mut Core, now: u64) {
+        // Where the network has reordered lately, only time tells.
+        if self.flows == 1 && !self.rack.was_wrong() {
+            self.find_overtaken(core, now);
+        }
         // The retransmit timer would be faster than a wider one.
         let most = self.rtt.smoothed().unwrap_or(0).max(core.config.min_rto * 2 / 3);
         let window = self.rack.window(self.rtt.min(), core.config.ack_delay, most);
-        while let Some(id) = self.in_hotel.oldest() {
-            let lost_at = self.rack.lost_at(core.segments[id].sent, window);
-            match lost_at {
-                Some(time) if time <= now => {
-                    if !self.lose(core, now, id, Cause::Time) {
-                        break;
-                    }
-                }
-                Some(time) => {
-                    self.stop_timer(core, Timer::Reorder);
-                    return self.set_timer(core, Timer::Reorder, time);
-                }
-                None => break,
+        let of_channels = CHANNELS.map(|channel| self.find_late(core, now, channel, window));
+        self.stop_timer(core, Timer::Reorder);
+        if let Some(time) = of_channels.into_iter().flatten().min() {
+            self.set_timer(core, Timer::Reorder, time);
+        }
+    }
+
+    /// Holds for lost what others have overtaken that were sent later on the same channel.
+    fn find_overtaken(&mut self, core: &mut Core, now: u64) {
+        let mut lost = 0;
+        for channel in CHANNELS {
+            while let Some(id) = self.in_hotel.oldest(channel)
+                && self.order.is_overtaken(channel, core.segments[id].place)
+                && self.lose(core, now, id, Cause::DuplicateAck)
+            {
+                lost += 1;
             }
         }
-        self.stop_timer(core, Timer::Reorder);
+        core.stats.acks_duplicate += u64::from(lost != 0);
+    }
+
+    /// Holds for lost what RACK's rule says of a channel. Returns when it will say more.
+    fn find_late(&mut self, core: &mut Core, now: u64, channel: ChannelId, window: u64) -> Option<u64> {
+        while let Some(id) = self.in_hotel.oldest(channel) {
+            let time = self.rack.lost_at(core.segments[id].sent, window)?;
+            if time > now {
+                return Some(time);
+            }
+            if !self.lose(core, now, id, Cause::Time) {
+                break;
+            }
+        }
+        None
     }
 
     /// Moves a segment from the hotel to the re-send list: *"Any time a segment is posted to the NIC for

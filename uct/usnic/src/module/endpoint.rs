@@ -4,6 +4,7 @@ use super::EpId;
 use super::core::{Core, Guest, Posted, Timer, blank_header, write_header};
 use crate::ack::{AckState, Need};
 use crate::channel::ChannelId;
+use crate::channel_order::ChannelOrder;
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::credits::Credits;
@@ -61,6 +62,8 @@ pub(super) struct Endpoint {
     pub(super) needless: u16,
     /// Whether the peer takes chunks with zeros behind them.
     pub(super) takes_padding: bool,
+    /// Whether the peer takes the mark of the priority channel.
+    pub(super) takes_marks: bool,
     /// Bits of the layer above the peer.
     pub(super) features: u8,
     /// Rule that halved the congestion window last.
@@ -71,6 +74,8 @@ pub(super) struct Endpoint {
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
     pub(super) rack: Rack,
+    /// Order of what each channel carries.
+    pub(super) order: ChannelOrder,
     pub(super) credits: Credits,
     pub(super) queue: SendQueue,
     pub(super) assembly: Reassembly,
@@ -110,6 +115,7 @@ impl Endpoint {
             sack: false,
             counts_needless: false,
             takes_padding: false,
+            takes_marks: false,
             features: 0,
             needless: 0,
             halved_by: Cause::Timer,
@@ -119,6 +125,7 @@ impl Endpoint {
             rtt: Rtt::default(),
             congestion: Congestion::new(config),
             rack: Rack::default(),
+            order: ChannelOrder::default(),
             credits: Credits::new(config.credits),
             queue: SendQueue::default(),
             assembly: Reassembly::default(),
@@ -265,12 +272,13 @@ impl Endpoint {
     }
 
     /// Writes connection, number and acknowledgement into the header of a segment.
-    fn stamp(&mut self, core: &mut Core, id: SegId, (seq, flow): (Seq, u8), again: u8) {
-        let flags = self.take_ack(core) | again;
+    fn stamp(&mut self, core: &mut Core, id: SegId, (seq, flow): (Seq, u8), flags: u8) {
+        let flags = self.take_ack(core) | flags;
         let needless = self.needless_to_tell();
         let ack = self.recv.last_in_order();
         if let Ok((header, _)) = Header::mut_from_prefix(&mut core.segments[id].buf) {
-            header.flags = header.flags & (flag::ABORT | flag::PADDING) | flags;
+            let kept = if header.kind == kind::CHUNK { flag::ABORT | flag::PADDING } else { 0 };
+            header.flags = header.flags & kept | flags;
             header.words_or_flow = flow;
             header.dst.set(self.remote);
             header.src.set(self.id.0);
@@ -293,13 +301,19 @@ impl Endpoint {
     ) -> Posted {
         let seq = self.window.push(id);
         let flow = self.flow(channel, seq);
-        self.stamp(core, id, (seq, flow), 0);
+        self.stamp(core, id, (seq, flow), self.mark(channel));
         core.segments[id].seq = seq;
-        self.check_in(core, now, id);
+        self.check_in(core, now, id, channel);
         self.credits.consume();
         self.congestion.on_sent(now, self.rtt.smoothed());
         core.stats.sent += 1;
         Posted { inline, ..core.post(self.id, id, channel, flow, true) }
+    }
+
+    /// Flag of a datagram of that channel.
+    #[inline]
+    pub(super) fn mark(&self, channel: ChannelId) -> u8 {
+        if self.takes_marks && channel == ChannelId::Priority { flag::PRIORITY } else { 0 }
     }
 
     /// Flow of a segment: those of the data channel are spread, some that follow each other together.
@@ -311,7 +325,7 @@ impl Endpoint {
     }
 
     /// Checks a segment that is being sent into the hotel.
-    fn check_in(&mut self, core: &mut Core, now: u64, id: SegId) {
+    fn check_in(&mut self, core: &mut Core, now: u64, id: SegId, channel: ChannelId) {
         let tries = core.segments[id].tries + 1;
         let due = now + self.rtt.timeout(&core.config, tries);
         let room = core.hotel.check_in(due, Guest::Segment(id));
@@ -320,6 +334,7 @@ impl Endpoint {
         if tries == 1 {
             segment.first_sent = now;
         }
+        (segment.channel, segment.place) = (channel, self.order.on_sent(channel));
         segment.state = SegState::InHotel;
         self.in_hotel.push(&mut core.segments, id);
     }
@@ -347,7 +362,7 @@ impl Endpoint {
         self.congestion.on_resent();
         let flow = self.flow(ChannelId::Data, seq.add(tries * FLOW_RUN));
         self.stamp(core, id, (seq, flow), flag::AGAIN);
-        self.check_in(core, now, id);
+        self.check_in(core, now, id, ChannelId::Data);
         core.post(self.id, id, ChannelId::Data, flow, false)
     }
 

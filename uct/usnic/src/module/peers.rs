@@ -5,6 +5,7 @@
 use super::core::{Control, Core, Timer, blank_header, write_header};
 use super::endpoint::{Birth, Endpoint, State};
 use super::{Death, EpId, Module, Sink};
+use crate::channel::ChannelId;
 use crate::fragment::Fragment;
 use crate::header::{
     FRAG_HEADER, HEADER, HELLO, Header, HelloBody, HelloMore, LONG_HELLO, MAX_ACK, feature, kind,
@@ -21,7 +22,7 @@ use zerocopy::little_endian::{U16, U32};
 const ALL_TIMERS: [Timer; 7] =
     [Timer::Ack, Timer::Pace, Timer::Reorder, Timer::Keepalive, Timer::Hello, Timer::Left, Timer::Path];
 /// Bits of this module's own.
-const FEATURES: u16 = feature::NEEDLESS | feature::PADDING | feature::PATH;
+const FEATURES: u16 = feature::NEEDLESS | feature::PADDING | feature::PATH | feature::CHANNELS;
 /// Datagrams without a number that wait, at most. Others are not sent: whoever needs one asks again.
 const MAX_CONTROL: usize = 4096;
 /// Shortest MTU of a peer: what any network carries, less its own headers.
@@ -217,6 +218,7 @@ impl Endpoint {
         self.sack = config.sack && body.sack != 0;
         self.counts_needless = body.features.get() & feature::NEEDLESS != 0;
         self.takes_padding = body.features.get() & feature::PADDING != 0;
+        self.takes_marks = body.features.get() & feature::CHANNELS != 0;
         self.features = (body.features.get() >> feature::ABOVE) as u8;
         self.window.set_limit(window);
         self.recv = RecvWindow::new(Seq(body.first_seq.get()), window);
@@ -285,6 +287,7 @@ impl Endpoint {
         let whole = whole_len(&header).unwrap_or(HEADER);
         let is_ping = whole > MAX_ACK;
         let seg = core.segments.alloc(if is_ping { Size::Data } else { Size::Ack }, self.index);
+        header.flags = self.mark(if is_ping { ChannelId::Data } else { ChannelId::Priority });
         header.dst.set(self.remote);
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);

@@ -194,7 +194,7 @@ impl Endpoint {
         let count = if self.sack { self.recv.selective(&mut words) } else { 0 };
         let mut header = blank_header(kind::ACK, 0);
         header.words_or_flow = count as u8;
-        header.flags = self.end_ack(core);
+        header.flags = self.end_ack(core) | self.mark(ChannelId::Priority);
         header.dst.set(self.remote);
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);

@@ -114,7 +114,7 @@ impl Module {
             return false;
         }
         let Ok((header, rest)) = header::open(datagram) else { return false };
-        if header.kind != kind::FRAG {
+        if header.kind != kind::FRAG || !header::is_priority(header) {
             return false;
         }
         let Known::Index(index) = self.known(header) else { return false };

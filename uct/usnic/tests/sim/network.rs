@@ -57,6 +57,8 @@ pub struct Network {
     pub dropped: u64,
     /// Nodes from and to which nothing gets through.
     pub cut_off: Vec<bool>,
+    /// Whether a channel keeps the order of what it carries, and overtakes the other one by up to this, ns.
+    pub in_order: Option<u64>,
     /// Whether the capacity is of all datagrams to a node together.
     pub shares_queue: bool,
     /// Longest datagram that gets through to each node.
@@ -73,6 +75,7 @@ impl Network {
             nth: 0,
             dropped: 0,
             cut_off: vec![false; nodes],
+            in_order: None,
             shares_queue: false,
             longest: vec![usize::MAX; nodes],
         }
@@ -111,7 +114,12 @@ impl Network {
             }
             let late = if rand.permille(faults.reorder) { rand.below(faults.late) } else { 0 };
             // The two channels overtake each other.
-            let due = now + faults.delay + late + if priority { 0 } else { rand.below(3_000) };
+            let behind = match (priority, self.in_order) {
+                (true, _) => 0,
+                (false, Some(behind)) => behind,
+                (false, None) => rand.below(3_000),
+            };
+            let due = now + faults.delay + late + behind;
             self.nth += 1;
             self.count[from][to] += 1;
             self.on_way.push(Reverse(Datagram { due, nth: self.nth, from, to, priority, bytes }));

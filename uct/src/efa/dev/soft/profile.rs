@@ -138,6 +138,8 @@ ucs::config_table! {
         pub udp_mtu: u32 = "0", key "UDP_MTU", unit "bytes", check |mtu| *mtu == 0 || *mtu >= 1280 => "0, or at least 1280";
         /// Lets the kernel cut and join datagrams (UDP GSO and GRO), where it can: many go through it as one.
         pub udp_offload: bool = "y", key "UDP_OFFLOAD";
+        /// Whether each channel of the UDP link has a socket.
+        pub udp_channels: bool = "y", key "UDP_CHANNELS";
         /// Flows to each peer over UDP: ports that datagrams come from, so that a network with several ways
         /// uses them. More than one makes them overtake each other.
         pub udp_flows: u8 = "1", key "UDP_FLOWS", range 1..=8;
@@ -210,6 +212,7 @@ impl SoftConfig {
             only: self.udp == UdpUse::All,
             mtu: self.udp_mtu,
             offload: self.udp_offload,
+            channels: self.udp_channels,
             flows: self.udp_flows,
             window: self.udp_window,
             timeout: self.udp_timeout.as_nanos() as u64,

@@ -4,7 +4,7 @@
 //!   and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
 //! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job.
-//! * `thread`: the NIC's thread.
+//! * `poll_turns`: which channel a poll looks at. * `thread`: the NIC's thread.
 //! * `at_exit`: the goodbye of a process that ends.
 //!
 //! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending
@@ -18,6 +18,7 @@ mod hosts;
 mod interfaces;
 mod locals;
 mod nic;
+mod poll_turns;
 mod remote;
 mod requests;
 mod serve;
@@ -37,6 +38,7 @@ use crate::api::{DeviceCounters, Error, OpenError};
 use crate::efa::dev::soft::job_secret::{self, JobSecret};
 use crate::efa::dev::soft::secret::{self, JOB};
 use admission::{Admission, Policy};
+use arrayvec::ArrayVec;
 use nic::{Losses, Nic};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -45,7 +47,7 @@ use state::State;
 use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -90,6 +92,8 @@ pub struct UdpConfig {
     pub mtu: u32,
     /// Whether the kernel cuts and joins datagrams, where it can.
     pub offload: bool,
+    /// Whether each channel has a socket, where the kernel can.
+    pub channels: bool,
     /// Flows to each peer.
     pub flows: u8,
     /// Segments that may be on their way to a peer.
@@ -128,8 +132,8 @@ struct Shared {
     /// When the program polled last, ns since `born`.
     polled: AtomicU64,
     has_peers: AtomicBool,
-    /// The socket, for the thread's sleep.
-    socket: OwnedFd,
+    /// The sockets at which datagrams arrive, for the thread's sleep.
+    sockets: ArrayVec<OwnedFd, 2>,
     nic: Mutex<Nic>,
 }
 
@@ -196,6 +200,7 @@ impl Udp {
         let sockets = SocketConfig {
             longest: datagram as usize,
             offload: config.offload,
+            channels: config.channels,
             flows: config.flows,
             busy_poll: config.busy_poll,
         };
@@ -218,7 +223,7 @@ impl Udp {
             features: head::VERDICT_IN_HEAD,
             ..Config::default()
         };
-        let shown = socket.as_fd().try_clone_to_owned();
+        let shown: Result<_, _> = socket.arriving().map(|fd| fd.try_clone_to_owned()).collect();
         let shown = shown.map_err(|e| OpenError::Op(Error::Sys { call: "dup", errno: e.into() }))?;
         let job = secret.as_ref().map_or_else(String::new, |secret| secret.tag(JOB));
         let policy = Policy::new(secret.is_some(), config.insecure);
@@ -246,7 +251,7 @@ impl Udp {
             born,
             polled: AtomicU64::new(0),
             has_peers: AtomicBool::new(false),
-            socket: shown,
+            sockets: shown,
             nic: Mutex::new(nic),
         })))
     }

@@ -5,6 +5,7 @@ use super::super::shm::Shm;
 use super::super::{Msg, Rdma, Sender, TryOutcome};
 use super::admission::{Admission, Strangers};
 use super::head::{OpHead, VERDICT_IN_HEAD, Verdict, op};
+use super::poll_turns::PollTurns;
 use super::requests::{self, Bytes, LocalRange, Request};
 use super::socket::{BATCH, Socket};
 use super::state::State;
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use ucs::coll::slots::SlotId;
 use usnic::auth::{Auth, OVERHEAD, Opened};
-use usnic::{CHUNK_HEADER, EpId, HEADER, Module, Posted, SendError};
+use usnic::{CHUNK_HEADER, ChannelId, EpId, HEADER, Module, Posted, SendError};
 use zerocopy::IntoBytes;
 
 /// Datagrams after which one call takes in no more: the program waits meanwhile.
@@ -64,8 +65,10 @@ pub(super) struct Nic {
     auth: Option<Box<Auth>>,
     /// Peers without the secret.
     strangers: Strangers,
-    /// Datagrams that the kernel has not taken yet, and the peers that they are for.
-    unsent: VecDeque<(Posted, SocketAddr, u64)>,
+    /// Datagrams of each channel that the kernel has not taken yet, and the peers that they are for.
+    unsent: [VecDeque<(Posted, SocketAddr, u64)>; 2],
+    /// Which channels a poll looks at.
+    turns: PollTurns,
     /// A batch of sealed datagrams.
     sealed: Vec<u8>,
     /// Copy of a short message or write.
@@ -90,7 +93,7 @@ impl Nic {
     ) -> Nic {
         let longest = module.config().data.mtu as usize + OVERHEAD;
         let sealed = vec![0; if auth.is_some() { BATCH * longest } else { 0 }];
-        let (unsent, scratch) = (VecDeque::new(), Vec::new());
+        let (unsent, scratch) = ([VecDeque::new(), VecDeque::new()], Vec::new());
         state.is_sealed = auth.is_some();
         Nic {
             module,
@@ -101,6 +104,7 @@ impl Nic {
             auth,
             strangers: Strangers::default(),
             unsent,
+            turns: PollTurns::default(),
             sealed,
             scratch,
             is_polled: false,
@@ -129,7 +133,11 @@ impl Nic {
         (self.has_posted, self.coalesced) = (false, 0);
         self.send_all_verdicts(now);
         let paused = now.saturating_sub(std::mem::replace(&mut self.last_progress, now)) > PAUSE_NS;
-        self.recv(now, if paused { RECV_AFTER_PAUSE } else { RECV_ENOUGH });
+        let looks = self.turns.next();
+        match paused {
+            true => self.recv(now, RECV_AFTER_PAUSE, [true; 2]),
+            false => self.recv(now, RECV_ENOUGH, looks),
+        }
         self.module.on_time(now, &mut self.state);
         self.state.tell_held();
         self.forget_sessions(now);
@@ -149,25 +157,33 @@ impl Nic {
 
     /// Time at which there is something to do at the latest.
     pub fn next_due(&self) -> Option<u64> {
-        if !self.unsent.is_empty() || !self.state.owing.is_empty() {
+        if self.unsent.iter().any(|unsent| !unsent.is_empty()) || !self.state.owing.is_empty() {
             return Some(0);
         }
         let auth = self.auth.as_ref().and_then(|auth| auth.next_due());
         [self.module.next_due(), self.state.next_due(), auth].into_iter().flatten().min()
     }
 
-    fn recv(&mut self, now: u64, most: usize) {
+    /// Takes in what has come to these channels, the priority channel first, about `most` datagrams. *"the
+    /// first completion of a poll that is a receive on the priority channel"* is delivered before its
+    /// bookkeeping (Fast receive optimization).
+    fn recv(&mut self, now: u64, most: usize, looks: [bool; 2]) {
+        let (mut more, mut brought) = (looks, [false; 2]);
         let (mut may_be_fast, mut taken) = (true, 0);
-        while taken < most {
-            let (n, has_more) = self.socket.recv();
-            for at in 0..n {
-                self.on_datagram(now, at, &mut may_be_fast);
+        while taken < most && more != [false; 2] {
+            for (at, channel) in [ChannelId::Priority, ChannelId::Data].into_iter().enumerate() {
+                if !more[at] {
+                    continue;
+                }
+                let (n, has_more) = self.socket.recv(channel);
+                for nth in 0..n {
+                    self.on_datagram(now, nth, &mut may_be_fast);
+                }
+                taken += n;
+                (more[at], brought[at]) = (has_more, brought[at] || n != 0);
             }
-            if !has_more {
-                return;
-            }
-            taken += n;
         }
+        self.turns.on_polled(brought);
     }
 
     /// Takes in a datagram of the last batch.
@@ -178,11 +194,11 @@ impl Nic {
             Some(auth) => match auth.open(now, from, datagram) {
                 Opened::Datagram { node, bytes, .. } => (Some(node), bytes),
                 Opened::Answer(answer) => {
-                    self.socket.send(0, &[(from, &answer)]);
+                    self.socket.send(ChannelId::Data, 0, &[(from, &answer)]);
                     return;
                 }
                 Opened::Notice(notice) => {
-                    self.socket.send(0, &[(from, &notice)]);
+                    self.socket.send(ChannelId::Data, 0, &[(from, &notice)]);
                     return;
                 }
                 Opened::Up(node) => {
@@ -220,12 +236,12 @@ impl Nic {
     /// Sends a datagram without a number, once. With sessions it is sealed for that node.
     fn send_header(&mut self, now: u64, node: Option<u64>, to: SocketAddr, bytes: &[u8; HEADER]) {
         let Some((node, auth)) = node.zip(self.auth.as_mut()) else {
-            self.socket.send(0, &[(to, bytes)]);
+            self.socket.send(ChannelId::Data, 0, &[(to, bytes)]);
             return;
         };
         let mut sealed = [0; HEADER + OVERHEAD];
         if let Ok(len) = auth.seal(now, node, bytes, &mut sealed) {
-            self.socket.send(0, &[(to, &sealed[..len])]);
+            self.socket.send(ChannelId::Data, 0, &[(to, &sealed[..len])]);
         }
     }
 
@@ -258,21 +274,24 @@ impl Nic {
         }
     }
 
-    /// Sends what is to be sent, as far as windows and the kernel allow.
+    /// Sends what is to be sent, as far as windows and the kernel allow: first what the priority channel has.
     pub fn flush(&mut self, now: u64) {
         self.send_handshakes(now);
         loop {
             self.settle(now);
-            while self.unsent.len() < BATCH {
+            while self.unsent.iter().all(|unsent| unsent.len() < BATCH) {
                 let Some(posted) = self.module.poll_send(now, &mut self.state) else { break };
                 self.queue(now, posted);
             }
-            if self.unsent.is_empty() {
-                // The last bytes of a read that failed leave a verdict.
-                if self.state.dirty.is_empty() {
-                    return;
+            let (mut is_empty, mut has_sent) = (true, false);
+            for channel in [ChannelId::Priority, ChannelId::Data] {
+                if !self.unsent[channel as usize].is_empty() {
+                    is_empty = false;
+                    has_sent |= self.send_batch(now, channel);
                 }
-            } else if !self.send_batch(now) {
+            }
+            // The last bytes of a read that failed leave a verdict.
+            if is_empty && self.state.dirty.is_empty() || !is_empty && !has_sent {
                 return;
             }
         }
@@ -282,7 +301,7 @@ impl Nic {
         let Some(auth) = &mut self.auth else { return };
         while let Some((node, message)) = auth.poll_send(now) {
             if let Some(addr) = self.state.addr_of(node) {
-                self.socket.send(0, &[(addr, &message)]);
+                self.socket.send(ChannelId::Data, 0, &[(addr, &message)]);
             }
         }
     }
@@ -301,19 +320,19 @@ impl Nic {
             self.send_handshakes(now);
             return self.module.completed(&posted);
         }
-        self.unsent.push_back((posted, addr, iid));
+        self.unsent[posted.channel as usize].push_back((posted, addr, iid));
     }
 
-    /// Gives a batch of one flow to the kernel. Returns `false` if it has no room.
-    fn send_batch(&mut self, now: u64) -> bool {
+    /// Gives a batch of one channel and flow to the kernel. Returns `false` if it has no room.
+    fn send_batch(&mut self, now: u64, channel: ChannelId) -> bool {
         let mut batch: ArrayVec<(SocketAddr, &[u8]), BATCH> = ArrayVec::new();
-        let Some((flow, is_ping)) = self.unsent.front().map(|(posted, ..)| (posted.flow, posted.is_ping))
-        else {
+        let unsent = &mut self.unsent[channel as usize];
+        let Some((flow, is_ping)) = unsent.front().map(|(posted, ..)| (posted.flow, posted.is_ping)) else {
             return true;
         };
         let is_alike =
             |(posted, ..): &&(Posted, SocketAddr, u64)| (posted.flow, posted.is_ping) == (flow, is_ping);
-        let all = self.unsent.iter().take(BATCH).take_while(is_alike);
+        let all = unsent.iter().take(BATCH).take_while(is_alike);
         if let Some(auth) = &mut self.auth {
             let longest = self.sealed.len() / BATCH;
             for ((posted, addr, iid), out) in all.zip(self.sealed.chunks_exact_mut(longest)) {
@@ -324,9 +343,12 @@ impl Nic {
         } else {
             batch.extend(all.map(|(posted, addr, _)| (*addr, self.module.bytes(posted))));
         }
-        let sent = if is_ping { self.socket.ping(flow, &batch) } else { self.socket.send(flow, &batch) };
+        let sent = match is_ping {
+            true => self.socket.ping(flow, &batch),
+            false => self.socket.send(channel, flow, &batch),
+        };
         drop(batch);
-        for (posted, ..) in self.unsent.drain(..sent) {
+        for (posted, ..) in unsent.drain(..sent) {
             self.module.completed(&posted);
         }
         sent != 0

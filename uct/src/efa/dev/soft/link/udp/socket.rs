@@ -2,11 +2,12 @@
 //!
 //! Where the kernel cuts and joins datagrams, many of them go through it as one: see `runs`.
 //!
-//! Each flow but the first has a socket of its own, for sending only: networks with several ways choose one
-//! by the ports. All datagrams arrive at the first socket.
+//! Each channel has a socket, of one address: see `channels`. Each flow of the data channel but the first has
+//! a socket more, for sending only: networks with several ways choose one by the ports.
 
 #![allow(unsafe_code)]
 
+mod channels;
 mod name;
 mod recv;
 mod runs;
@@ -22,7 +23,7 @@ use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use ucs::Errno;
-use usnic::MAX_FLOWS;
+use usnic::{ChannelId, MAX_FLOWS};
 
 /// Datagrams of a batch to send, at most.
 pub(super) const BATCH: usize = 64;
@@ -37,6 +38,7 @@ const SOL_UDP: libc::c_int = libc::IPPROTO_UDP;
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
 const SO_BUSY_POLL: libc::c_int = 46;
+const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 /// Bytes that arrive at a socket that only sends: the least that the kernel has.
 const NO_ARRIVALS: libc::c_int = 0;
 
@@ -47,15 +49,20 @@ pub(super) struct SocketConfig {
     pub longest: usize,
     /// Whether the kernel cuts and joins datagrams, if it can.
     pub offload: bool,
-    /// Sockets to send from.
+    /// Whether each channel has a socket, if the kernel can.
+    pub channels: bool,
+    /// Sockets of the data channel to send from.
     pub flows: u8,
     /// Time for which the kernel looks for arrivals in the network card's queue, µs; 0: it does not.
     pub busy_poll: u32,
 }
 
-/// A datagram socket that never blocks.
+/// Datagram sockets of one address, which never block.
 pub(super) struct Socket {
+    /// That of the data channel.
     udp: UdpSocket,
+    /// That of the priority channel; `None`: it shares the other one.
+    priority: Option<UdpSocket>,
     /// Sockets of the flows behind the first.
     flows: Vec<UdpSocket>,
     addr: SocketAddr,
@@ -75,10 +82,14 @@ struct Counts {
     datagrams_sent: Cell<u64>,
     /// Those of the flows behind the first.
     of_other_flows: Cell<u64>,
+    /// Those of the priority channel.
+    of_priority: Cell<u64>,
     full: Cell<u64>,
     receives: u64,
     runs_received: u64,
     datagrams_received: u64,
+    /// Those that came to the priority channel's socket.
+    priority_received: u64,
 }
 
 fn sys(call: &'static str, errno: impl Into<Errno>) -> OpenError {
@@ -89,20 +100,25 @@ impl Socket {
     /// Binds a socket, and those of further flows.
     pub fn bind(addr: SocketAddr, config: SocketConfig) -> Result<Socket, OpenError> {
         let udp = open(addr, BUFFER)?;
+        let priority = if config.channels { with_priority(&udp) } else { None };
         let any_port = SocketAddr::new(addr.ip(), 0);
         let flows = (1..config.flows).map(|_| open(any_port, NO_ARRIVALS)).collect::<Result<_, _>>()?;
         let cuts = config.offload && set_option(&udp, SOL_UDP, UDP_SEGMENT, 0);
-        let joined = config.offload && set_option(&udp, SOL_UDP, UDP_GRO, 1);
-        if config.busy_poll != 0
-            && let Some(why) = refusal(&udp, SO_BUSY_POLL, config.busy_poll)
-        {
-            tracing::warn!("SOFTEFA_UDP_BUSY_POLL={} has no effect: {why}", config.busy_poll);
+        let mut joined = false;
+        for socket in [Some(&udp), priority.as_ref()].into_iter().flatten() {
+            joined |= config.offload && set_option(socket, SOL_UDP, UDP_GRO, 1);
+            if config.busy_poll != 0
+                && let Some(why) = refusal(socket, SO_BUSY_POLL, config.busy_poll)
+            {
+                tracing::warn!("SOFTEFA_UDP_BUSY_POLL={} has no effect: {why}", config.busy_poll);
+            }
         }
         let port = udp.local_addr().map_err(|e| sys("getsockname", e))?.port();
         Ok(Socket {
             addr: SocketAddr::new(addr.ip(), port),
             holds: option_of(&udp, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0),
             udp,
+            priority,
             flows,
             arrivals: Arrivals::new(config.longest, joined),
             joins_in: Cell::new(cuts.then_some(0)),
@@ -124,17 +140,25 @@ impl Socket {
         ports
     }
 
-    /// Socket that a flow sends from.
-    fn of_flow(&self, flow: u8) -> &UdpSocket {
-        usize::from(flow).checked_sub(1).and_then(|at| self.flows.get(at)).unwrap_or(&self.udp)
+    /// Sockets at which datagrams arrive, for a sleep.
+    pub fn arriving(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(&self.udp), self.priority.as_ref()].into_iter().flatten().map(AsFd::as_fd)
+    }
+
+    /// Socket that datagrams of a channel and flow leave from.
+    fn leaving(&self, channel: ChannelId, flow: u8) -> &UdpSocket {
+        match (channel, &self.priority) {
+            (ChannelId::Priority, Some(priority)) => priority,
+            _ => usize::from(flow).checked_sub(1).and_then(|at| self.flows.get(at)).unwrap_or(&self.udp),
+        }
     }
 
     /// Sends datagrams of a flow that routers must not cut. What the interface does not take whole is lost.
     #[cold]
     pub fn ping(&self, flow: u8, batch: &[(SocketAddr, &[u8])]) -> usize {
-        let udp = self.of_flow(flow);
+        let udp = self.leaving(ChannelId::Data, flow);
         set_fragmenting(udp, self.addr, false);
-        let sent = self.send(flow, batch);
+        let sent = self.send(ChannelId::Data, flow, batch);
         set_fragmenting(udp, self.addr, true);
         sent
     }
@@ -145,13 +169,16 @@ impl Socket {
     }
 
     /// Counters by name. Receives that found nothing are not counted.
-    pub fn counts(&self) -> [(&'static str, u64); 8] {
+    pub fn counts(&self) -> [(&'static str, u64); 11] {
         let counts = &self.counts;
         [
             ("send calls", counts.sends.get()),
             ("runs sent", counts.runs_sent.get()),
             ("datagrams sent", counts.datagrams_sent.get()),
             ("other flows", counts.of_other_flows.get()),
+            ("priority sockets", self.priority.iter().count() as u64),
+            ("priority sent", counts.of_priority.get()),
+            ("priority received", counts.priority_received),
             ("send buffer full", counts.full.get()),
             ("receive calls", counts.receives),
             ("runs received", counts.runs_received),
@@ -174,9 +201,16 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.udp.as_fd()
+/// Opens the socket of the priority channel beside that of the data channel, if the kernel can.
+fn with_priority(data: &UdpSocket) -> Option<UdpSocket> {
+    match channels::open_beside(data) {
+        Ok(priority) => Some(priority),
+        Err((call, errno)) => {
+            tracing::warn!(
+                "both channels of the UDP link share a socket: the kernel refuses {call}: {errno}"
+            );
+            None
+        }
     }
 }
 
@@ -186,16 +220,22 @@ fn open(addr: SocketAddr, arrivals: libc::c_int) -> Result<UdpSocket, OpenError>
         let errno = Errno::from(e);
         OpenError::Environment(format!("the software EFA device cannot use UDP address {addr}: {errno}"))
     })?;
-    udp.set_nonblocking(true).map_err(|e| sys("fcntl", e))?;
+    prepare(&udp, addr, arrivals).map_err(|e| sys("fcntl", e))?;
+    Ok(udp)
+}
+
+/// Makes a socket one that never blocks, with room for so many bytes of arrivals.
+fn prepare(udp: &UdpSocket, addr: SocketAddr, arrivals: libc::c_int) -> Result<(), Errno> {
+    udp.set_nonblocking(true).map_err(Errno::from)?;
     for (forced, option, bytes) in
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, arrivals), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)]
     {
-        if !set_option(&udp, libc::SOL_SOCKET, forced, bytes) {
-            set_option(&udp, libc::SOL_SOCKET, option, bytes);
+        if !set_option(udp, libc::SOL_SOCKET, forced, bytes) {
+            set_option(udp, libc::SOL_SOCKET, option, bytes);
         }
     }
-    set_fragmenting(&udp, addr, true);
-    Ok(udp)
+    set_fragmenting(udp, addr, true);
+    Ok(())
 }
 
 /// Sets whether a path that carries less cuts datagrams, or drops them. The kernel's own idea of what the
@@ -233,6 +273,16 @@ fn set_option(udp: &UdpSocket, level: libc::c_int, option: libc::c_int, value: l
     // SAFETY: the value is an integer of ours, read during the call.
     let set = unsafe { libc::setsockopt(udp.as_raw_fd(), level, option, (&raw const value).cast(), len) };
     set == 0
+}
+
+/// Lets a filter choose between the sockets of a port.
+fn set_filter(udp: &UdpSocket, filter: &'static [libc::sock_filter]) -> Result<(), Errno> {
+    let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    let (fd, filter) = (udp.as_raw_fd(), (&raw const filter).cast());
+    // SAFETY: the program has the length told; the kernel only reads it, during the call.
+    let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, filter, len) };
+    if set == 0 { Ok(()) } else { Err(Errno::last_os()) }
 }
 
 fn option_of(udp: &UdpSocket, level: libc::c_int, option: libc::c_int) -> Option<usize> {

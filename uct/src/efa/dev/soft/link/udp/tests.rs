@@ -213,6 +213,45 @@ fn the_kernel_takes_many_datagrams_as_one() {
     assert!(calls * 4 < datagrams, "{calls} calls for {datagrams} datagrams");
 }
 
+/// A short message goes by the priority channel's socket, a write of many datagrams by the other one; with
+/// and without a secret, and between a device with two sockets and one with one.
+#[test]
+fn each_channel_goes_by_its_socket() {
+    let file = SecretFile::new("a socket per channel");
+    // NICs that no other test has: the counters are of this one.
+    for more in [("SOFTEFA_UDP_MTU", "1404"), ("SOFTEFA_SECRET_FILE", file.path())] {
+        for of_b in ["y", "n"] {
+            let (of_a, of_b) = (
+                [more, ("SOFTEFA_UDP_WINDOW", if of_b == "y" { "2048" } else { "1024" })],
+                [more, ("SOFTEFA_UDP_CHANNELS", of_b)],
+            );
+            let a = Side::open("softefa0", &of_a, QpKind::Srd);
+            let b = Side::open("softefa1", &of_b, QpKind::Srd);
+            socket_of_each_channel(&a, &b, of_b[1].1 == "y");
+        }
+    }
+}
+
+fn socket_of_each_channel(a: &Side, b: &Side, has_two: bool) {
+    let (to, _back) = (a.to(b), b.to(a));
+    let sent = || [counter(a, "priority sent"), counter(a, "datagrams sent")];
+    let of_first = sent();
+    for n in 0..20 {
+        b.qp.recv(n, b.sge(0, 100)).unwrap();
+        a.qp.send(&to, n, &[a.sge(0, 8)], None).unwrap();
+        assert_eq!(wait(a, b, 1).0.status, DevStatus::Ok);
+    }
+    let of_messages = sent();
+    assert!(of_messages[0] >= of_first[0] + 20, "{of_messages:?}");
+    assert_eq!(counter(b, "priority sockets"), u64::from(has_two));
+    assert_eq!(counter(b, "priority received") >= 20, has_two);
+    a.qp.write(&to, 99, a.sge(0, 1 << 20), b.mr.addr() as u64, b.mr.rkey(), None).unwrap();
+    assert_eq!(status(a, b), DevStatus::Ok);
+    let of_all = sent();
+    let [priority, all] = [0, 1].map(|at| of_all[at] - of_messages[at]);
+    assert!(all >= 100 && priority * 4 < all, "{priority} of {all}");
+}
+
 fn counter(side: &Side, name: &str) -> u64 {
     let all = side.dev.link().udp().unwrap().counters();
     let of =

@@ -3,6 +3,7 @@
 
 use super::Shared;
 use crate::api::{Error, OpenError};
+use arrayvec::ArrayVec;
 use std::os::fd::AsFd;
 use std::sync::{Arc, TryLockError};
 use std::time::Duration;
@@ -53,7 +54,8 @@ fn serve(shared: &Shared) {
 /// Sleeps until a datagram comes, or for so many nanoseconds.
 fn wait(shared: &Shared, ns: u64) {
     let timeout = Timespec { tv_sec: 0, tv_nsec: ns.min(LONGEST_NS) as i64 };
-    let mut fds = [PollFd::from_borrowed_fd(shared.socket.as_fd(), PollFlags::IN)];
+    let fds = shared.sockets.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+    let mut fds: ArrayVec<PollFd<'_>, 2> = fds.collect();
     // An error, such as a signal, ends the sleep early.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
 }

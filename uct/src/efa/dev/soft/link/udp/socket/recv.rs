@@ -6,6 +6,7 @@ use super::{SOL_UDP, Socket, UDP_GRO};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use usnic::ChannelId;
 
 /// Arrivals that one system call takes, at most, where the kernel joins datagrams; each may be 64 KiB long.
 const JOINED: usize = 8;
@@ -47,8 +48,14 @@ fn segment_of(header: &libc::msghdr, control: &Control) -> usize {
 }
 
 impl Socket {
-    /// Takes a batch of datagrams that have arrived. Returns their number, and whether there may be more.
-    pub fn recv(&mut self) -> (usize, bool) {
+    /// Takes a batch of datagrams that have arrived at the socket of a channel. Returns their number, and
+    /// whether there may be more.
+    pub fn recv(&mut self, channel: ChannelId) -> (usize, bool) {
+        let fd = match (channel, &self.priority) {
+            (ChannelId::Data, _) => self.udp.as_raw_fd(),
+            (ChannelId::Priority, Some(priority)) => priority.as_raw_fd(),
+            (ChannelId::Priority, None) => return (0, false),
+        };
         let mut names = [Name::EMPTY; SINGLE];
         let mut controls = [const { MaybeUninit::<Control>::uninit() }; SINGLE];
         let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; SINGLE];
@@ -76,7 +83,7 @@ impl Socket {
             headers[at].write(header);
             count = at + 1;
         }
-        let (fd, list) = (self.udp.as_raw_fd(), headers.as_mut_ptr().cast());
+        let list = headers.as_mut_ptr().cast();
         let (flags, timeout) = (libc::MSG_DONTWAIT, std::ptr::null_mut());
         // SAFETY: `count` headers are initialised; each names a buffer of ours of its length, exclusively
         // borrowed, and an address and a control message of ours.
@@ -99,6 +106,7 @@ impl Socket {
         let datagrams = arrivals.datagrams.len();
         self.counts.receives += u64::from(n > 0);
         self.counts.datagrams_received += datagrams as u64;
+        self.counts.priority_received += if channel == ChannelId::Priority { datagrams as u64 } else { 0 };
         (datagrams, n == count)
     }
 

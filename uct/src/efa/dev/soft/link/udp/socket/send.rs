@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use ucs::Errno;
+use usnic::ChannelId;
 
 /// Control message with the length of the datagrams of a run. Aligned as the kernel reads it.
 #[repr(C)]
@@ -39,9 +40,9 @@ fn add(counter: &Cell<u64>, n: usize) {
 }
 
 impl Socket {
-    /// Sends up to [`BATCH`] datagrams of a flow. Returns how many the kernel took; one that it refuses for
-    /// itself, and not for want of room, counts as taken: it is lost.
-    pub fn send(&self, flow: u8, batch: &[(SocketAddr, &[u8])]) -> usize {
+    /// Sends up to [`BATCH`] datagrams of a channel and flow. Returns how many the kernel took; one that it
+    /// refuses for itself, and not for want of room, counts as taken: it is lost.
+    pub fn send(&self, channel: ChannelId, flow: u8, batch: &[(SocketAddr, &[u8])]) -> usize {
         let batch = &batch[..batch.len().min(BATCH)];
         if batch.is_empty() {
             return 0;
@@ -54,11 +55,12 @@ impl Socket {
             (lens[runs], at, runs) = (len, at + len, runs + 1);
         }
         add(&self.counts.sends, 1);
-        match self.send_runs(self.of_flow(flow), batch, &lens[..runs]) {
+        match self.send_runs(self.leaving(channel, flow), batch, &lens[..runs]) {
             Taken::Headers(n) => {
                 let datagrams = lens[..n].iter().sum();
                 add(&self.counts.runs_sent, lens[..n].iter().filter(|len| **len > 1).count());
                 add(&self.counts.datagrams_sent, datagrams);
+                add(&self.counts.of_priority, if channel == ChannelId::Priority { datagrams } else { 0 });
                 add(&self.counts.of_other_flows, if flow == 0 { 0 } else { datagrams });
                 datagrams
             }

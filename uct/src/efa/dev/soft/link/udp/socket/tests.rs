@@ -5,7 +5,10 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 fn bind(longest: usize, offload: bool) -> Socket {
-    let config = SocketConfig { longest, offload, flows: 1, busy_poll: 0 };
+    bind_with(SocketConfig { longest, offload, channels: false, flows: 1, busy_poll: 0 })
+}
+
+fn bind_with(config: SocketConfig) -> Socket {
     Socket::bind((Ipv4Addr::LOCALHOST, 0).into(), config).unwrap()
 }
 
@@ -18,15 +21,19 @@ fn send(from: &Socket, to: SocketAddr, all: &[Vec<u8>]) {
     let batch: Vec<_> = all.iter().map(|bytes| (to, &bytes[..])).collect();
     let (mut at, start) = (0, Instant::now());
     while at < batch.len() {
-        at += from.send(0, &batch[at..]);
+        at += from.send(ChannelId::Data, 0, &batch[at..]);
         assert!(start.elapsed() < Duration::from_secs(10), "{at} of {}", batch.len());
     }
 }
 
 fn recv(at: &mut Socket, from: SocketAddr, count: usize) -> Vec<Vec<u8>> {
+    recv_at(at, ChannelId::Data, from, count)
+}
+
+fn recv_at(at: &mut Socket, channel: ChannelId, from: SocketAddr, count: usize) -> Vec<Vec<u8>> {
     let (mut all, start) = (Vec::new(), Instant::now());
     while all.len() < count {
-        let (n, _) = at.recv();
+        let (n, _) = at.recv(channel);
         for n in 0..n {
             let (sender, bytes) = at.datagram(n);
             assert_eq!(sender, from);
@@ -44,10 +51,17 @@ fn count(socket: &Socket, name: &str) -> u64 {
 #[test]
 fn batches_go_and_come() {
     let (a, mut b) = (bind(100, false), bind(100, false));
-    assert_eq!(b.recv(), (0, false));
+    assert_eq!(b.recv(ChannelId::Data), (0, false));
     let all: Vec<Vec<u8>> = (0..80u8).map(|n| vec![n; usize::from(n) + 40]).collect();
     let batch: Vec<_> = all.iter().map(|bytes| (b.addr(), &bytes[..])).collect();
-    assert_eq!((a.send(0, &batch), a.send(0, &batch[BATCH..]), a.send(0, &[])), (BATCH, 16, 0));
+    assert_eq!(
+        (
+            a.send(ChannelId::Data, 0, &batch),
+            a.send(ChannelId::Data, 0, &batch[BATCH..]),
+            a.send(ChannelId::Data, 0, &[])
+        ),
+        (BATCH, 16, 0)
+    );
     for (n, bytes) in recv(&mut b, a.addr(), 80).iter().enumerate() {
         // Those that are too long are cut, and count as empty.
         let want: &[u8] = if n <= 60 { &all[n] } else { &[] };
@@ -55,7 +69,7 @@ fn batches_go_and_come() {
     }
     // Nobody has this port: the kernel says so at the next send, which is lost, and goes on.
     drop(b);
-    assert_eq!(a.send(0, &batch[..1]), 1);
+    assert_eq!(a.send(ChannelId::Data, 0, &batch[..1]), 1);
 }
 
 #[test]
@@ -129,7 +143,7 @@ fn a_run_that_the_kernel_refuses_is_sent_again_one_by_one() {
 
 #[test]
 fn addresses_of_both_families_are_used() {
-    let config = SocketConfig { longest: 2000, offload: true, flows: 1, busy_poll: 0 };
+    let config = SocketConfig { longest: 2000, offload: true, channels: false, flows: 1, busy_poll: 0 };
     let Ok(a) = Socket::bind("[::1]:0".parse().unwrap(), config) else {
         return; // A host without IPv6.
     };
@@ -141,7 +155,7 @@ fn addresses_of_both_families_are_used() {
 
 #[test]
 fn each_flow_sends_from_a_port_of_its_own() {
-    let config = SocketConfig { longest: 2000, offload: true, flows: 4, busy_poll: 0 };
+    let config = SocketConfig { longest: 2000, offload: true, channels: false, flows: 4, busy_poll: 0 };
     let a = Socket::bind((Ipv4Addr::LOCALHOST, 0).into(), config).unwrap();
     let ports = a.flow_ports();
     assert!(ports[..3].iter().all(|port| *port != 0 && *port != a.addr().port()) && ports[3..] == [0; 4]);
@@ -149,7 +163,7 @@ fn each_flow_sends_from_a_port_of_its_own() {
     for (flow, port) in (0..).zip([&[a.addr().port()], &ports[..3]].concat()) {
         let all = datagrams(&[1000; 5]);
         let batch: Vec<_> = all.iter().map(|bytes| (b.addr(), &bytes[..])).collect();
-        assert_eq!(a.send(flow, &batch), 5);
+        assert_eq!(a.send(ChannelId::Data, flow, &batch), 5);
         assert!(recv(&mut b, (Ipv4Addr::LOCALHOST, port).into(), 5) == all);
         assert_eq!(a.ping(flow, &batch[..1]), 1);
         assert!(recv(&mut b, (Ipv4Addr::LOCALHOST, port).into(), 1) == all[..1]);
@@ -163,4 +177,50 @@ fn a_refused_option_is_told() {
     assert_eq!(refusal(&udp, libc::SO_REUSEADDR, 1), None);
     let why = refusal(&udp, 9999, 50).unwrap();
     assert!(why.contains("refuses") && why.contains("built without it"), "{why}");
+}
+
+#[test]
+fn each_channel_has_a_socket_of_one_address() {
+    let config = SocketConfig { longest: 2000, offload: true, channels: true, flows: 1, busy_poll: 0 };
+    let (a, mut b) = (bind_with(config), bind_with(config));
+    assert!(b.priority.is_some(), "a kernel of these years has the filter");
+    assert_eq!(b.priority.as_ref().unwrap().local_addr().unwrap(), b.addr());
+    // All that the filter looks at, both kinds of datagrams, and those that are too short for it.
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    for first in [0, 1, 2, 0x3f, 0x40, 0x45, 0xff] {
+        for second in [0, 1, 2, 3, 9, 0xff] {
+            for third in [0, 1, 2, 15, 16, 17, 32, 0xff] {
+                all.push([&[first, second, third, 0][..], &[7; 60]].concat());
+            }
+        }
+    }
+    all.extend([vec![1], vec![1, 1], vec![0x40, 1], vec![]]);
+    let is = |channel| move |bytes: &&Vec<u8>| usnic::channel_of(bytes) == channel;
+    for channel in [ChannelId::Priority, ChannelId::Data] {
+        let its: Vec<Vec<u8>> = all.iter().filter(is(channel)).cloned().collect();
+        // Whatever socket they leave from, the mark decides; and they come from the one address.
+        for from in [ChannelId::Priority, ChannelId::Data] {
+            let batch: Vec<_> = its.iter().map(|bytes| (b.addr(), &bytes[..])).collect();
+            for some in batch.chunks(20) {
+                assert_eq!(a.send(from, 0, some), some.len());
+            }
+            let got = recv_at(&mut b, channel, a.addr(), its.len());
+            assert!(got == its, "{channel:?} {from:?}");
+        }
+    }
+    assert_eq!(b.recv(ChannelId::Priority).0 + b.recv(ChannelId::Data).0, 0);
+    assert_eq!((count(&b, "priority sockets"), count(&a, "priority sent") > 100), (1, true));
+}
+
+#[test]
+fn a_shared_port_is_nobody_elses() {
+    let config = SocketConfig { longest: 2000, offload: true, channels: true, flows: 1, busy_poll: 0 };
+    let a = bind_with(config);
+    let why = Socket::bind(a.addr(), config).err().map(|e| e.to_string());
+    assert!(why.is_some_and(|why| why.contains("cannot use UDP address")), "another device has it");
+    let one = SocketConfig { channels: false, ..config };
+    assert!(Socket::bind(a.addr(), one).is_err());
+    let addr = a.addr();
+    drop(a);
+    assert!(Socket::bind(addr, one).unwrap().priority.is_none(), "as it was asked for");
 }

@@ -36,7 +36,7 @@ const VALUES: &[(&str, State, &str)] = &[
     ),
     ("UCP_DATATYPE_STRIDED", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
     ("UCP_AM_FLAG_", State::NoEffect, "messages are always whole, and their data can always be kept"),
-    ("UCP_AM_SEND_FLAG_EAGER", State::Works, "up to 64 KiB with the header; longer messages are announced"),
+    ("UCP_AM_SEND_FLAG_EAGER", State::Works, "up to 4 GiB with the header"),
     ("UCP_AM_SEND_FLAG_COPY_HEADER", State::NoEffect, "headers are always copied"),
     ("UCP_AM_HANDLER_PARAM_FIELD_FLAGS", State::NoEffect, "as its flags"),
     ("UCP_OP_ATTR_FIELD_MEMORY_TYPE", State::NoEffect, "memory of the host only"),

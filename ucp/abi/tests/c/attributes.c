@@ -400,7 +400,7 @@ static void active_messages(pair_t *pair, size_t alignment)
                 UNTIL(pair, (ucp_worker_progress(am.worker), am.count > count));
                 CHECK(am.length == lengths[i]);
                 CHECK(flags[k] != UCP_AM_SEND_FLAG_RNDV || am.is_announced);
-                CHECK(flags[k] != UCP_AM_SEND_FLAG_EAGER || am.is_announced == (lengths[i] > 65000));
+                CHECK(flags[k] != UCP_AM_SEND_FLAG_EAGER || !am.is_announced);
                 UNTIL(pair, (ucp_worker_progress(am.worker),
                              !UCS_PTR_IS_PTR(am.receiving) || ucp_request_is_completed(am.receiving)));
                 if (UCS_PTR_IS_PTR(am.receiving)) {

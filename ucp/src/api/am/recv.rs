@@ -334,14 +334,15 @@ fn probe_large_ams(worker: &Worker) -> usize {
     while let Some(message) = worker.mprobe(eager_match(AmTag::EXCEEDS_POSTED)) {
         found += 1;
         let len = message.envelope().len;
-        if len > EAGER_MAX as u64 {
-            tracing::debug!(len, "dropped an active message: too long");
+        let mut bytes: Vec<u8> = Vec::new();
+        if len > EAGER_MAX as u64 || bytes.try_reserve_exact(len as usize).is_err() {
+            tracing::warn!(len, "dropped an active message: no memory for it");
             continue;
         }
         let worker = worker.downgrade();
-        message.recv(vec![0; len as usize].into_boxed_slice()).then(move |ended, bytes| {
+        message.recv(bytes).then(move |ended, bytes| {
             if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
-                deliver(&worker, ReceivedAm::of(&status, AmBuf::from_box(bytes)));
+                deliver(&worker, ReceivedAm::of(&status, AmBuf::from_box(bytes.into_boxed_slice())));
             }
         });
     }

@@ -1,5 +1,6 @@
-//! Sends active messages: in one packet up to 8 KiB, in several up to 64 KiB ([`AmProto::Eager`]). A longer
-//! one sends its header and an RTS; its data is sent from the caller's buffer when the handler receives it.
+//! Sends active messages: with their data, of any length by [`AmProto::Eager`]. One that is longer than a
+//! packet is else announced by its header and an RTS; its data is sent from the caller's buffer when the
+//! handler receives it.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +25,7 @@ use crate::rdm::SendBuf;
 use crate::wire::MsgClass;
 
 /// Longest eager message in bytes; the receiver drops longer ones.
-pub(crate) const EAGER_MAX: usize = 64 << 10;
+pub(crate) const EAGER_MAX: usize = u32::MAX as usize;
 /// Length of the `Rts` behind the header, bytes: data length and number, each u64.
 pub(crate) const RTS_LEN: usize = 16;
 
@@ -42,7 +43,8 @@ pub enum AmProto {
     /// With the header if both fit one packet, otherwise [`AmProto::Rendezvous`].
     #[default]
     Auto,
-    /// With the header, up to 64 KiB together, otherwise [`AmProto::Rendezvous`].
+    /// With the header, into memory of the receiver's worker, whose handler gets both. Header and data of
+    /// 4 GiB and more: [`AmProto::Rendezvous`].
     Eager,
     /// Sent when the handler, which gets only the header, calls [`AmMessage::recv`](crate::AmMessage::recv).
     Rendezvous,

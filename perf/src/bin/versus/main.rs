@@ -26,8 +26,8 @@ enum Against {
     Ucx,
     /// One ucx_perftest, UCX's, with this library underneath and with its own
     Library,
-    /// UCX again: tag latency and bandwidth from 8 bytes to 4 MiB, for --curves
-    UcxSizes,
+    /// One ucx_perftest again: tag latency and bandwidth from 8 bytes to 4 MiB, for --curves
+    LibrarySizes,
     /// libfabric's EFA provider, on the software EFA device
     Libfabric,
     /// UCX again: threads, endpoints, idle progress, addresses, memory
@@ -114,7 +114,7 @@ fn versus(args: &Args) -> Result<usize, Error> {
     let (theirs, cases): (Box<dyn Theirs>, _) = match args.against {
         Against::Ucx => (Box::new(ucx()?), UCX_CASES),
         Against::Library => (Box::new(stock::Stock::find(ucx()?, &args.prefix)?), UCX_CASES),
-        Against::UcxSizes => (Box::new(ucx()?), UCX_SIZE_CASES),
+        Against::LibrarySizes => (Box::new(stock::Stock::find(ucx()?, &args.prefix)?), UCX_SIZE_CASES),
         Against::Scale | Against::Threads => {
             let cases = if args.against == Against::Scale { SCALE_CASES } else { THREAD_CASES };
             (Box::new(scale::Scale::find(ucx()?, args.cores, args.ucx_tls.clone())?), cases)

@@ -1,6 +1,6 @@
 /*
- * Rate of tagged messages of several threads, each of which has a pair of endpoints with an address vector and a completion
- * queue of its own in the one domain of the process. A thread sends from one endpoint of its pair to the other, in windows,
+ * Rate of tagged messages of several threads, each of which has a pair of endpoints with a completion queue of its own, and
+ * an address vector for each, as libfabric's EFA provider wants it, in the one domain of the process. A thread sends from one endpoint of its pair to the other, in windows,
  * so that it needs no other thread. BENCH_PROVIDER names the provider, efa without it; BENCH_THREADING the number of a
  * threading model, FI_THREAD_SAFE without it. Started by `versus --threads`. Prints one line of JSON: messages a second of all.
  *
@@ -30,7 +30,7 @@ struct pair {
 	pthread_t thread;
 	int number;
 	struct fid_ep *from, *to;
-	struct fid_av *av;
+	struct fid_av *av; /* of `from` */
 	struct fid_cq *cq;
 	fi_addr_t peer;
 	char *out, *in;
@@ -54,11 +54,13 @@ static void must(long err, const char *what)
 	}
 }
 
-static struct fid_ep *open_ep(struct pair *p)
+static struct fid_ep *open_ep(struct pair *p, struct fid_av **av)
 {
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
 	struct fid_ep *ep;
+	must(fi_av_open(domain, &attr, av, NULL), "fi_av_open");
 	must(fi_endpoint(domain, info, &ep, NULL), "fi_endpoint");
-	must(fi_ep_bind(ep, &p->av->fid, 0), "fi_ep_bind");
+	must(fi_ep_bind(ep, &(*av)->fid, 0), "fi_ep_bind");
 	must(fi_ep_bind(ep, &p->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
 	must(fi_enable(ep), "fi_enable");
 	return ep;
@@ -66,14 +68,13 @@ static struct fid_ep *open_ep(struct pair *p)
 
 static void open_pair(struct pair *p)
 {
-	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	struct fid_av *unused;
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_MSG };
 	char name[512] = { 0 };
 	size_t room = sizeof name;
-	must(fi_av_open(domain, &av_attr, &p->av, NULL), "fi_av_open");
 	must(fi_cq_open(domain, &cq_attr, &p->cq, NULL), "fi_cq_open");
-	p->from = open_ep(p);
-	p->to = open_ep(p);
+	p->from = open_ep(p, &p->av);
+	p->to = open_ep(p, &unused);
 	must(fi_getname(&p->to->fid, name, &room), "fi_getname");
 	must(fi_av_insert(p->av, name, 1, &p->peer, 0, NULL) - 1, "fi_av_insert");
 	p->out = calloc(1, size + 1);

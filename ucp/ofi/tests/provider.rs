@@ -262,6 +262,13 @@ fn address_vectors_that_processes_share() {
 }
 
 #[test]
+fn datagrams_to_a_receiver_that_makes_no_progress() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/dgram.c", tls, &[]);
+    }
+}
+
+#[test]
 fn operations_that_are_cancelled() {
     for tls in ["posix", "efa"] {
         run("tests/c/cancel.c", tls, &[]);

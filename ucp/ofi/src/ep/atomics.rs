@@ -6,6 +6,7 @@ use ucp::rdm::amo::{Form, has_form, has_type};
 use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov};
 
 use super::Ep;
+use super::complete::copy_at;
 use super::one_sided::sync_of;
 use super::owned_op::OwnedOp;
 use super::send::Memory;
@@ -200,7 +201,7 @@ impl Ep {
             let parts = lists.operand.list().iter().chain(lists.compare.list());
             let count = all.iter_mut().zip(parts).map(|(to, from)| *to = *from).count();
             record.copy = self.copied(&Memory::Pieces(&all[..count]))?;
-            let at: *mut u8 = record.copy.cast();
+            let at = copy_at(record.copy);
             let piece = |addr: *mut u8, len: usize| Ioc { addr: addr.cast(), count: len };
             lists.operand = Pieces::of(&[piece(at, first)], 1)?;
             if second > 0 {

@@ -11,11 +11,20 @@ use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
 use crate::cntr::Cntr;
 use crate::errno::Errno;
-use crate::info::INJECT_SIZE;
+use crate::info::{EpKind, INJECT_SIZE, MAX_DATAGRAM};
 use crate::ring::{Cause, Entry, Fault, NO_SOURCE};
 
-/// Copy of a message that an inject call could not send at once.
-pub(crate) type InjectBuf = [u8; INJECT_SIZE];
+/// Memory for a copy of a message that an inject call could not send at once, or of a datagram.
+pub(crate) struct InjectBuf(Box<[u8]>);
+
+/// Address of the bytes of a copy that [`Ep::take_copy`] has made.
+pub(super) fn copy_at(copy: *mut InjectBuf) -> *mut u8 {
+    // SAFETY: copies live as long as their operation, of which this is the beginning.
+    unsafe { (*copy).0.as_mut_ptr() }
+}
+
+/// Flags of the record of a datagram that has been reported before it has left. No completion has none.
+const REPORTED: u64 = 0;
 
 /// An operation, as its end needs it. Lies in the user memory of its request while it runs.
 #[derive(Clone, Copy)]
@@ -159,6 +168,9 @@ unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>)
     let op = unsafe { id.user_memory().cast::<Op>().as_ref() };
     ep.running_tx.remove(op);
     ep.tx.running.set(ep.tx.running.get() - 1);
+    if op.flags == REPORTED {
+        return ep.return_copy(op.copy);
+    }
     ep.end_send(op, ended.map(drop));
 }
 
@@ -216,6 +228,19 @@ impl Ep {
                 return Err(error.into());
             }
         }
+        Ok(0)
+    }
+
+    /// Makes the start of a datagram, whose bytes were copied, the result of its call. It is complete: a
+    /// sender of datagrams does not wait until the receiver has room.
+    pub(super) fn finish_datagram<T>(
+        &self,
+        started: Result<OpStatus<T>, Error>,
+        op: Op,
+    ) -> Result<isize, Errno> {
+        let Ok(OpStatus::InProgress(id)) = started else { return self.finish_send(started, op) };
+        self.keep_send(id, Op { flags: REPORTED, ..op });
+        self.end_send(&Op { copy: std::ptr::null_mut(), ..op }, Ok(()));
         Ok(0)
     }
 
@@ -292,10 +317,18 @@ impl Ep {
         self.rx.report(self, cntr, op.is_reported, Entry { shown, from, is_error: false }, fault);
     }
 
+    /// Most bytes of a message that is copied.
+    pub(super) fn most_copied(&self) -> usize {
+        match self.kind {
+            EpKind::Dgram => MAX_DATAGRAM,
+            EpKind::Rdm | EpKind::Msg => INJECT_SIZE,
+        }
+    }
+
     /// Memory for a copy of a message.
     pub(super) fn take_copy(&self) -> *mut InjectBuf {
         let known = self.inject_bufs.borrow_mut().pop();
-        Box::into_raw(known.unwrap_or_else(|| Box::new([0; INJECT_SIZE])))
+        Box::into_raw(known.unwrap_or_else(|| Box::new(InjectBuf(vec![0; self.most_copied()].into()))))
     }
 
     /// Keeps memory of a copy for the next one. // HOT

@@ -6,6 +6,7 @@ use ucp::select::Sync;
 use ucp::{Iov, RemoteIov, Rkey, RmaParams};
 
 use super::Ep;
+use super::complete::copy_at;
 use super::owned_op::OwnedOp;
 use super::send::Memory;
 use crate::abi::{FiAddr, RmaIov, flags};
@@ -89,7 +90,7 @@ impl Ep {
         let mut memory = write.memory;
         if write.flags & flags::INJECT != 0 {
             op.copy = self.copied(&memory)?;
-            memory = Memory::Bytes(op.copy.cast(), memory.len());
+            memory = Memory::Bytes(copy_at(op.copy), memory.len());
         }
         let sync = sync_of(write.flags);
         let params = RmaParams { sync, cq_data: write.data, done: Some(self.on_sent()), mem: None };

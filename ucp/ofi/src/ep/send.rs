@@ -7,11 +7,11 @@ use ucp::select::Sync;
 use ucp::{Iov, Layout, SendParams, send_now_raw};
 
 use super::Ep;
-use super::complete::Op;
+use super::complete::{Op, copy_at};
 use super::owned_op::OwnedOp;
 use crate::abi::{FiAddr, IoVec, flags};
 use crate::errno::Errno;
-use crate::info::{INJECT_SIZE, IOV_LIMIT};
+use crate::info::{EpKind, INJECT_SIZE, IOV_LIMIT};
 use crate::ring::Entry;
 
 /// Flags of sends that may go within their call.
@@ -62,7 +62,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Copies the bytes, of which there are at most [`INJECT_SIZE`].
+    /// Copies the bytes to memory that has room for them.
     pub(super) fn copy_to(&self, to: *mut u8) {
         let mut at = to;
         let mut copy = |from: *const u8, len: usize| {
@@ -163,9 +163,10 @@ impl Ep {
     #[inline(never)]
     fn start_send(&self, ep: &ucp::Ep, send: &Send<'_>, sync: Sync, mut op: Op) -> Result<isize, Errno> {
         let mut memory = send.memory;
-        if send.flags & flags::INJECT != 0 {
+        let is_datagram = self.kind == EpKind::Dgram && sync == Sync::No;
+        if send.flags & flags::INJECT != 0 || is_datagram {
             op.copy = self.copied(&memory)?;
-            memory = Memory::Bytes(op.copy.cast(), memory.len());
+            memory = Memory::Bytes(copy_at(op.copy), memory.len());
         }
         let params =
             SendParams { tag: send.tag, sync, cq_data: send.data, done: Some(self.on_sent()), mem: None };
@@ -177,6 +178,9 @@ impl Ep {
                 Memory::Pieces(pieces) => ep.send_layout_raw(Layout::Iov(pieces), &params),
             }
         };
-        self.finish_send(started, op)
+        match is_datagram {
+            true => self.finish_datagram(started, op),
+            false => self.finish_send(started, op),
+        }
     }
 }

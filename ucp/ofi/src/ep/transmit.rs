@@ -4,11 +4,10 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use super::Ep;
-use super::complete::{InjectBuf, Op};
+use super::complete::{InjectBuf, Op, copy_at};
 use super::send::Memory;
 use crate::abi::{FiAddr, flags};
 use crate::errno::Errno;
-use crate::info::INJECT_SIZE;
 
 /// Flags that an operation may have.
 const KNOWN: u64 = flags::COMPLETION
@@ -67,11 +66,11 @@ impl Ep {
 
     /// Copies what the caller may change after the call.
     pub(super) fn copied(&self, memory: &Memory<'_>) -> Result<*mut InjectBuf, Errno> {
-        if memory.len() > INJECT_SIZE {
+        if memory.len() > self.most_copied() {
             return Err(Errno::MSGSIZE);
         }
         let copy = self.take_copy();
-        memory.copy_to(copy.cast());
+        memory.copy_to(copy_at(copy));
         Ok(copy)
     }
 }

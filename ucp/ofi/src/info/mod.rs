@@ -18,8 +18,8 @@ use crate::errno::Errno;
 
 pub(crate) use hints::Answer;
 pub(crate) use offer::{
-    DEFAULT_RX_SIZE, EpKind, INJECT_SIZE, IOV_LIMIT, KeyMode, MAX_CONTEXTS, MAX_ERR_DATA, MIN_MULTI_RECV,
-    NameForm, ONE_SIDED, RMA_IOV_LIMIT, count_nics, device_of, is_scalable,
+    DEFAULT_RX_SIZE, EpKind, INJECT_SIZE, IOV_LIMIT, KeyMode, MAX_CONTEXTS, MAX_DATAGRAM, MAX_ERR_DATA,
+    MIN_MULTI_RECV, NameForm, ONE_SIDED, RMA_IOV_LIMIT, count_nics, device_of, is_scalable,
 };
 
 use hints::Hints;

@@ -87,7 +87,7 @@ pub(super) const TX_OP_FLAGS: u64 = flags::COMPLETION
 pub(super) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 
 /// Longest message of an endpoint of type `FI_EP_DGRAM`, bytes: what fits one packet of most devices.
-pub(super) const MAX_DATAGRAM: usize = 8192;
+pub(crate) const MAX_DATAGRAM: usize = 8192;
 /// Capabilities that endpoints which are connected do not have, as they have one source.
 pub(super) const UNCONNECTED_ONLY: u64 = flags::SOURCE | flags::DIRECTED_RECV;
 

@@ -55,7 +55,7 @@ fn draw_config(rand: &mut Rand, node: usize, nodes: usize) -> Config {
         credits: of(&[3, 64, 1024]) as u32,
         first_window: of(&[2, 32, 1000]) as u32,
         flows,
-        sack: flows > 1,
+        sack: flows > 1 || of(&[0, 1]) == 1,
         priority: ChannelConfig { depth: of(&[2, 40, 512]) as u32, mtu: 1024 },
         data: ChannelConfig { depth: of(&[2, 64, 2048]) as u32, mtu: of(&[1200, 1472, 8972]) as u32 },
         quantum: of(&[1, 16]) as u32,

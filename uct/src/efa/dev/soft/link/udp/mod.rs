@@ -53,7 +53,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use ucs::sys::proc;
 use usnic::addr::{Advertised, BadSetting, Node};
-use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD};
+use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD, Secret};
 use usnic::{ChannelConfig, Config, Module, Stats};
 
 /// Longest datagram used: it holds a message of the default length whole, where the path carries it.
@@ -178,23 +178,7 @@ impl Udp {
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
         let local = interfaces::choose(&config.net)?;
-        let secret = match (&*config.secret_file, config.job_secret) {
-            ("", JobSecret::None) => None,
-            ("", JobSecret::Pmix) => Some(job_secret::load()?),
-            (path, JobSecret::None) => Some(secret::load(path)?),
-            (_, JobSecret::Pmix) => {
-                return Err(OpenError::Config(
-                    "SOFTEFA_SECRET_FILE and SOFTEFA_JOB_SECRET exclude each other".into(),
-                ));
-            }
-        };
-        if !local.ip.is_loopback() && !config.insecure && secret.is_none() {
-            return Err(OpenError::Config(format!(
-                "the software EFA device does not listen at {} without a secret: set \
-                 SOFTEFA_SECRET_FILE (or SOFTEFA_JOB_SECRET=pmix under mpirun or srun), or SOFTEFA_INSECURE=y if everybody who can send to it may read and write the memory that programs register",
-                local.ip
-            )));
-        }
+        let secret = load_secret(config, local.ip)?;
         let hosts = hosts::addresses(&config.hosts)?;
         let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
         let sockets = SocketConfig {
@@ -404,6 +388,28 @@ pub fn header_len(ip: IpAddr) -> u32 {
 pub fn longest_datagram(ip: IpAddr, of_interface: u32, mtu: u32) -> u32 {
     let path = if mtu == 0 { of_interface } else { mtu.min(of_interface) };
     path.saturating_sub(header_len(ip)).min(LONGEST)
+}
+
+/// Loads the secret of the job. `None`: it has none, and the device listens where it needs none.
+fn load_secret(config: &UdpConfig, ip: IpAddr) -> Result<Option<Secret>, OpenError> {
+    let secret = match (&*config.secret_file, config.job_secret) {
+        ("", JobSecret::None) => None,
+        ("", JobSecret::Pmix) => Some(job_secret::load()?),
+        (path, JobSecret::None) => Some(secret::load(path)?),
+        (_, JobSecret::Pmix) => {
+            return Err(OpenError::Config(
+                "SOFTEFA_SECRET_FILE and SOFTEFA_JOB_SECRET exclude each other".into(),
+            ));
+        }
+    };
+    if !ip.is_loopback() && !config.insecure && secret.is_none() {
+        return Err(OpenError::Config(format!(
+            "the software EFA device does not listen at {} without a secret: set \
+             SOFTEFA_SECRET_FILE (or SOFTEFA_JOB_SECRET=pmix under mpirun or srun), or SOFTEFA_INSECURE=y if everybody who can send to it may read and write the memory that programs register",
+            ip
+        )));
+    }
+    Ok(secret)
 }
 
 /// Segments on their way to a socket that it has room for, with datagrams of this length: what does not fit

@@ -21,6 +21,8 @@ TRAFFIC = [
     ("device-loss-20", "20 % lost", {"loss": 0.20}, 0.05),
     ("device-reorder", "10 % overtaken", {"reorder": 0.10}, 0.5),
     ("device-double", "1 % repeated, 1 % corrupted", {"double": 0.01, "corrupt": 0.01}, 0.5),
+    ("device-repeat", "1 % repeated", {"double": 0.01}, 0.5),
+    ("device-corrupt", "1 % corrupted", {"corrupt": 0.01}, 0.5),
     ("device-delay", "10 ms late", {"delay": 0.010}, 0.5),
     ("device-rate", "1 Gbit/s", {"rate": 1e9}, 0.5),
     ("device-tbf", "veth, 1 Gbit/s by the kernel's tbf", {"tbf": "1gbit", "rate": 1e9}, 0.5),
@@ -32,6 +34,7 @@ TRAFFIC = [
 STOCK = [
     ("pingpong", "`fi_pingpong -p efa -e rdm -m tagged -c`, veth", None),
     ("pingpong-loss", "the same, 1 % lost", {"loss": 0.01}),
+    ("pingpong-user", "the same under `softefa run --net 10.77.0.0/24` alone: both hosts are of one user, veth", None),
     ("mpi", "Open MPI (`mtl ofi`), `mpi_check`, 2 ranks, veth", None),
     ("mpi-loss", "the same, 1 % lost", {"loss": 0.01}),
     ("mpi-secret", "the same, 1 % lost, the secret from the launcher", {"loss": 0.01}),
@@ -201,7 +204,7 @@ def run_stock(row, folder, seed, limit, make, is_quick):
     start, limit = time.monotonic(), limit * slowness()
     options = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     with tempfile.TemporaryDirectory() as work:
-        device = ["--net", NET] + (["--job-secret", "pmix"] if name == "mpi-secret" else ["--insecure"])
+        device = ["--net", NET] + {"mpi-secret": ["--job-secret", "pmix"], "pingpong-user": []}.get(name, ["--insecure"])
         env = {**os.environ, "FI_EFA_ENABLE_SHM_TRANSFER": "0", "TMPDIR": work}
         try:
             if name.startswith("srun"):

@@ -231,6 +231,21 @@ def port_taken(hosts):
     return f"an error that names address and port; with a range the next port is taken ({told})"
 
 
+def one_user(hosts):
+    """Namespaces of one user meet without a secret; a host that shares no memory with them does not."""
+    own = {"SOFTEFA_INSECURE": "n"}
+    server, to = hosts.serve(**own)
+    told = goes_on(hosts.send(to, 3, **own), server, 20, 3)
+    # With a /dev/shm of its own it is as another host.
+    alone = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh"]
+    refused = ends(hosts.start(0, *alone, hosts.peer(), "send", *to, str(LEN), "30", **own), 40, "Unreachable", 9)
+    server.terminate()
+    out = server.communicate(timeout=20)[0]
+    lines = [line for line in out.splitlines() if IPS[0] in line and "SOFTEFA_SECRET_FILE" in line]
+    expect(len(lines) == 1, f"the receiver says: {out}")
+    return f"{told}; from another host {refused}, and the receiver's log names it and `SOFTEFA_SECRET_FILE`, once"
+
+
 def black_hole(hosts):
     """The device finds what the path carries, and says so."""
     server, to = hosts.serve()
@@ -297,10 +312,11 @@ FAULTS = [
     ("route", "Route changes to another interface", None, route_changed),
     ("port", "Port taken", None, port_taken),
     ("other-secret", "The other host has another secret", None, other_secret),
+    ("one-user", "No secret: both hosts are namespaces of one user", None, one_user),
     ("black-hole", "Packets over 1300 bytes vanish on the way", {"longest": 1300}, black_hole),
     ("flood", "10 000 unauthenticated datagrams a second", None, flooded),
 ]
-QUICK_FAULTS = ["replaced", "clock-replaced", "port", "route", "flood"]
+QUICK_FAULTS = ["replaced", "clock-replaced", "port", "route", "flood", "one-user"]
 
 
 # Name, what stands in the table, the network, options of the listener and of the doctor, what one line says, and whether

@@ -139,7 +139,8 @@ fn secret(agreement: Agreement, code: Code) -> Finding {
     match (agreement, code) {
         (Agreement::Same, Code::Right) => Good("secret: both hosts have the same".into()),
         (Agreement::None, _) => Note(
-            "secret: none on either; the device then needs SOFTEFA_INSECURE=y, and anybody may talk".into(),
+            "secret: none on either; two hosts then meet with SOFTEFA_INSECURE=y only, and anybody may talk"
+                .into(),
         ),
         (Agreement::Wanted, _) => Bad(format!("secret: the other host has one, this one has none ({file})")),
         (Agreement::Unwanted, _) => Bad(format!("secret: this host has one, the other has none ({file})")),

@@ -95,7 +95,8 @@ fn get_awaited(pmix: &Pmix) -> Result<String, PmixError> {
     }
 }
 
-fn new_secret() -> io::Result<String> {
+/// Random bytes of the system, as text.
+pub(super) fn new_secret() -> io::Result<String> {
     let mut bytes = [0; LEN];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

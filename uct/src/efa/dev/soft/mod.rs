@@ -26,6 +26,7 @@ mod qp;
 pub mod secret;
 #[cfg(test)]
 mod tests;
+mod user_secret;
 
 pub use ah::Ah;
 pub use cq::Cq;

@@ -160,8 +160,8 @@ ucs::config_table! {
         /// --mpi=pmix.
         pub job_secret: JobSecret = "n", key "JOB_SECRET";
         /// Let anybody who can send datagrams to the device read and write the memory that programs register.
-        /// Without it and without a secret the device listens at the loopback interface only, to processes of
-        /// this user.
+        /// Without it and without a secret only processes of this user on this host reach the device, in any
+        /// network namespace.
         pub insecure: bool = "n", key "INSECURE";
         /// RDMA fails with status 14 when the target has no address handle of the initiator, as on hardware.
         pub strict: bool = "y", key "STRICT";

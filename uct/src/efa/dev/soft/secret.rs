@@ -3,7 +3,7 @@
 use crate::api::OpenError;
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use usnic::auth::Secret;
 
@@ -19,18 +19,28 @@ pub(super) const JOB: &str = "processes of one host";
 /// Fails if the file cannot be read, belongs to another user than this process and root, is open to others,
 /// or has no secret of the right length. The text names the file and what to do.
 pub fn load(path: &str) -> Result<Secret, OpenError> {
-    let bad = |why: String| OpenError::Environment(format!("secret {path} (SOFTEFA_SECRET_FILE): {why}"));
+    let root = 0;
+    let read = read_private(path, OFlags::empty(), |owner| owner == root);
+    read.map_err(|e| OpenError::Environment(format!("secret {path} (SOFTEFA_SECRET_FILE): {e}")))
+}
+
+/// Reads a secret from a file of this user, or of one that `is_trusted` accepts.
+pub(super) fn read_private(
+    path: &str,
+    flags: OFlags,
+    is_trusted: impl Fn(u32) -> bool,
+) -> io::Result<Secret> {
+    let bad = io::Error::other::<String>;
     // A pipe would keep the process waiting.
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let file =
-        OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| bad(e.to_string()))?;
+    let flags = (flags | OFlags::NONBLOCK).bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     // Of the open file, so that nobody puts another one in its place meanwhile.
-    let meta = file.metadata().map_err(|e| bad(e.to_string()))?;
+    let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(bad("not a regular file".into()));
     }
     let own = rustix::process::geteuid().as_raw();
-    if meta.uid() != own && meta.uid() != 0 {
+    if meta.uid() != own && !is_trusted(meta.uid()) {
         return Err(bad(format!("it belongs to user {}, and this process to user {own}", meta.uid())));
     }
     if meta.mode() & 0o077 != 0 {
@@ -38,7 +48,7 @@ pub fn load(path: &str) -> Result<Secret, OpenError> {
         return Err(bad(format!("others may use it (mode {mode:03o}); run: chmod 600 {path}")));
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST + 2).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
+    file.take(LONGEST + 2).read_to_end(&mut bytes)?;
     let end = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     Secret::new(end.strip_suffix(b"\r").unwrap_or(end)).map_err(bad)
 }

@@ -76,8 +76,9 @@ impl Admission {
 }
 
 /// Senders without the secret of the job, which are told of in the log now and then.
-#[derive(Default)]
 pub(super) struct Strangers {
+    /// The secret that is missing there, and what to do.
+    lack: &'static str,
     seen: u64,
     told: u64,
     /// When there may be another line.
@@ -87,6 +88,15 @@ pub(super) struct Strangers {
 impl Strangers {
     /// Time between two lines, ns.
     const PAUSE: u64 = 10_000_000_000;
+
+    /// Begins, for a device with the secret of a job or, without one, with the user's on this host.
+    pub fn new(has_job: bool) -> Strangers {
+        let lack = match has_job {
+            true => "the secret of this job (SOFTEFA_SECRET_FILE names another one there)",
+            false => "the secret of this user on this host: other hosts need the same SOFTEFA_SECRET_FILE",
+        };
+        Strangers { lack, seen: 0, told: 0, quiet_until: 0 }
+    }
 
     /// Line for the log when a datagram from there was dropped and the count of those without the secret is
     /// `seen`; none for other causes, and none so soon after the last one.
@@ -100,9 +110,7 @@ impl Strangers {
             1 => String::new(),
             n => format!(", {n} datagrams since the last such line"),
         };
-        Some(format!(
-            "refused {from}: it does not have the secret of this job (SOFTEFA_SECRET_FILE names another one there){more}"
-        ))
+        Some(format!("refused {from}: it does not have {}{more}", self.lack))
     }
 }
 
@@ -148,7 +156,7 @@ mod tests {
 
     #[test]
     fn strangers_are_told_of_now_and_then() {
-        let (mut strangers, from) = (Strangers::default(), "10.0.0.7:5000".parse().unwrap());
+        let (mut strangers, from) = (Strangers::new(true), "10.0.0.7:5000".parse().unwrap());
         assert_eq!(strangers.line(0, from, 0), None, "dropped for another cause");
         let line = strangers.line(5, from, 1).unwrap();
         assert!(line.contains("10.0.0.7:5000") && line.contains("SOFTEFA_SECRET_FILE"), "{line}");
@@ -156,6 +164,8 @@ mod tests {
         assert_eq!(strangers.line(Strangers::PAUSE + 5, from, 2), None, "dropped for another cause");
         let line = strangers.line(Strangers::PAUSE + 5, from, 9).unwrap();
         assert!(line.contains("8 datagrams"), "{line}");
+        let line = Strangers::new(false).line(0, from, 1).unwrap();
+        assert!(line.contains("this user on this host") && line.contains("SOFTEFA_SECRET_FILE"), "{line}");
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Sink for State {
     fn on_path(&mut self, _: EpId, node: u64, carried: u32, wanted: u32) {
         let of_sessions = if self.is_sealed { OVERHEAD as u32 } else { 0 };
         let [carried, wanted] = [carried, wanted].map(|len| len + of_sessions + header_len(self.ip));
-        tracing::warn!(
+        tracing::error!(
             "the path from {} to {} does not carry packets of {wanted} bytes, so they are of {carried}: \
              SOFTEFA_UDP_MTU={carried} on both hosts saves the search, and `softefa doctor` finds the best value",
             self.ip,

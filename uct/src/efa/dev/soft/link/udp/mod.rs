@@ -37,7 +37,8 @@ use super::shm::Shm;
 use crate::api::{DeviceCounters, Error, OpenError};
 use crate::efa::dev::soft::job_secret::{self, JobSecret};
 use crate::efa::dev::soft::secret::{self, JOB};
-use admission::{Admission, Policy};
+use crate::efa::dev::soft::user_secret;
+use admission::{Admission, Policy, Strangers};
 use arrayvec::ArrayVec;
 use nic::{Losses, Nic};
 use rand_chacha::ChaCha8Rng;
@@ -178,7 +179,7 @@ impl Udp {
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
         let local = interfaces::choose(&config.net)?;
-        let secret = load_secret(config, local.ip)?;
+        let key = load_secret(config, local.ip)?;
         let hosts = hosts::addresses(&config.hosts)?;
         let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
         let sockets = SocketConfig {
@@ -193,7 +194,7 @@ impl Udp {
         let iid = Node::new(nth as u8, addr).as_u64();
         let born = Instant::now();
         let epoch = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
-        let segment = datagram - secret.as_ref().map_or(0, |_| OVERHEAD as u32);
+        let segment = datagram - key.as_ref().map_or(0, |_| OVERHEAD as u32);
         let settings = Config {
             data: ChannelConfig { mtu: segment, ..Config::default().data },
             window: window(socket.holds(), datagram).min(config.window),
@@ -209,11 +210,13 @@ impl Udp {
         };
         let shown: Result<_, _> = socket.arriving().map(|fd| fd.try_clone_to_owned()).collect();
         let shown = shown.map_err(|e| OpenError::Op(Error::Sys { call: "dup", errno: e.into() }))?;
-        let job = secret.as_ref().map_or_else(String::new, |secret| secret.tag(JOB));
-        let policy = Policy::new(secret.is_some(), config.insecure);
-        let auth = secret.map(|secret| {
+        let of_job = key.as_ref().filter(|key| key.is_of_job);
+        let job = of_job.map_or_else(String::new, |key| key.secret.tag(JOB));
+        let policy = Policy::new(key.is_some(), config.insecure);
+        let strangers = Strangers::new(of_job.is_some());
+        let auth = key.map(|key| {
             let seed = random_seed()?;
-            Ok::<_, OpenError>(Box::new(Auth::new(AuthConfig::default(), &secret, iid, &seed)))
+            Ok::<_, OpenError>(Box::new(Auth::new(AuthConfig::default(), &key.secret, iid, &seed)))
         });
         let losses = Losses { probability: config.loss, rng: ChaCha8Rng::seed_from_u64(seed) };
         let mut state = State::new(iid, local.ip, mtu, rnr_interval);
@@ -223,7 +226,7 @@ impl Udp {
             Module::new(settings, 0),
             socket,
             state,
-            (Admission { policy, refused: 0 }, losses),
+            (Admission { policy, refused: 0 }, strangers, losses),
             auth.transpose()?,
         );
         Ok(Udp(Arc::new(Shared {
@@ -390,9 +393,17 @@ pub fn longest_datagram(ip: IpAddr, of_interface: u32, mtu: u32) -> u32 {
     path.saturating_sub(header_len(ip)).min(LONGEST)
 }
 
-/// Loads the secret of the job. `None`: it has none, and the device listens where it needs none.
-fn load_secret(config: &UdpConfig, ip: IpAddr) -> Result<Option<Secret>, OpenError> {
-    let secret = match (&*config.secret_file, config.job_secret) {
+/// A secret that seals datagrams.
+struct Key {
+    secret: Secret,
+    /// Whether it is the job's; else the user's on this host.
+    is_of_job: bool,
+}
+
+/// Loads the secret that seals datagrams: the job's or, where the device listens beyond the loopback
+/// interface and has none, the user's on this host. `None`: nothing is sealed.
+fn load_secret(config: &UdpConfig, ip: IpAddr) -> Result<Option<Key>, OpenError> {
+    let of_job = match (&*config.secret_file, config.job_secret) {
         ("", JobSecret::None) => None,
         ("", JobSecret::Pmix) => Some(job_secret::load()?),
         (path, JobSecret::None) => Some(secret::load(path)?),
@@ -402,14 +413,20 @@ fn load_secret(config: &UdpConfig, ip: IpAddr) -> Result<Option<Secret>, OpenErr
             ));
         }
     };
-    if !ip.is_loopback() && !config.insecure && secret.is_none() {
-        return Err(OpenError::Config(format!(
-            "the software EFA device does not listen at {} without a secret: set \
-             SOFTEFA_SECRET_FILE (or SOFTEFA_JOB_SECRET=pmix under mpirun or srun), or SOFTEFA_INSECURE=y if everybody who can send to it may read and write the memory that programs register",
-            ip
-        )));
+    if of_job.is_some() || ip.is_loopback() || config.insecure {
+        return Ok(of_job.map(|secret| Key { secret, is_of_job: true }));
     }
-    Ok(secret)
+    let secret = user_secret::load().map_err(|why| {
+        OpenError::Environment(format!(
+            "the software EFA device does not listen at {ip} without a secret ({why}): set SOFTEFA_SECRET_FILE (or \
+             SOFTEFA_JOB_SECRET=pmix under mpirun or srun), or SOFTEFA_INSECURE=y if everybody who can send to it may read \
+             and write the memory that programs register"
+        ))
+    })?;
+    tracing::info!(
+        "the device at {ip} has no secret of a job: only processes of this user on this host reach it (SOFTEFA_SECRET_FILE)"
+    );
+    Ok(Some(Key { secret, is_of_job: false }))
 }
 
 /// Segments on their way to a socket that it has room for, with datagrams of this length: what does not fit
@@ -463,6 +480,23 @@ fn advertised(address: &str, local: SocketAddr) -> Result<SocketAddr, OpenError>
 #[cfg(test)]
 mod address_tests {
     use super::*;
+    use crate::efa::dev::soft::SoftConfig;
+    use ucs::config::{Source, Table};
+
+    #[test]
+    fn without_a_secret_of_a_job_the_users_seals_what_leaves_the_loopback_interface() {
+        let load = |ip: &str, insecure: &str| {
+            let source = Source::empty().with("SOFTEFA_UDP", "y").with("SOFTEFA_INSECURE", insecure);
+            let config = SoftConfig::load(&source).unwrap().udp().unwrap();
+            load_secret(&config, ip.parse().unwrap()).unwrap()
+        };
+        assert!(load("127.0.0.1", "n").is_none() && load("::1", "n").is_none());
+        assert!(load("10.0.0.1", "y").is_none());
+        let [one, two] = ["10.0.0.1", "2001:db8::1"].map(|ip| load(ip, "n").unwrap());
+        assert_eq!(one.secret.tag("a test"), two.secret.tag("a test"));
+        // By shared memory the process meets those without a secret.
+        assert!(!one.is_of_job);
+    }
 
     #[test]
     fn the_window_fits_the_socket() {

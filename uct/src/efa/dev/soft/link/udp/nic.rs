@@ -88,7 +88,7 @@ impl Nic {
         module: Module,
         socket: Socket,
         mut state: State,
-        (admission, losses): (Admission, Losses),
+        (admission, strangers, losses): (Admission, Strangers, Losses),
         auth: Option<Box<Auth>>,
     ) -> Nic {
         let longest = module.config().data.mtu as usize + OVERHEAD;
@@ -102,7 +102,7 @@ impl Nic {
             admission,
             losses,
             auth,
-            strangers: Strangers::default(),
+            strangers,
             unsent,
             turns: PollTurns::default(),
             sealed,

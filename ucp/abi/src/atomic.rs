@@ -6,11 +6,12 @@ use ::ucs::Status;
 use ucp::select::Sync;
 use ucp::{AtomicOp, AtomicParams, Datatype};
 
-use crate::entry::{CStatus, StatusPtr, invalid};
+use crate::check::{argument, enter, is_on};
+use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, NoResult, let_run, run, run_plain};
+use crate::op::{BYTES, Call, NoResult, UNUSUAL_NOW, let_run, run, run_plain};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -27,6 +28,10 @@ const FETCH_OPS: [AtomicOp; 6] = [
 ];
 /// `ucp_atomic_op_t`.
 const OPS: [AtomicOp; 6] = FETCH_OPS;
+
+/// Datatypes of words.
+const WORD_32: u64 = 4 << 3;
+const WORD_64: u64 = 8 << 3;
 
 fn op_of(ops: &[AtomicOp], number: c_int) -> Result<AtomicOp, Status> {
     usize::try_from(number)
@@ -48,7 +53,8 @@ fn type_of(size: usize) -> Result<Datatype, Status> {
     }
 }
 
-/// A word of the caller, low bytes first in memory as the machine has them.
+/// A word of the caller, low bytes first in memory as the machine has them. // HOT
+#[inline(always)]
 fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
     if at.is_null() {
         return Err(invalid("the operand is null"));
@@ -62,7 +68,39 @@ fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
     })
 }
 
+/// Executes an operation on mapped memory; `result` is null for one without. False: nothing has happened, and
+/// [`start`] does it, or tells the error. // HOT
+#[inline(always)]
+fn is_done_now(
+    ep: *mut Ep,
+    (op, size): (AtomicOp, usize),
+    operands: (u64, u64),
+    result: *mut c_void,
+    (remote, rkey): (u64, *mut Rkey),
+    call: &Call,
+) -> bool {
+    // SAFETY: handles that are not null are valid, by the contract of each function of the interface.
+    let (Some(ep), Some(rkey)) = (unsafe { ep.as_ref() }, unsafe { rkey.as_ref() }) else { return false };
+    if call.mask() & UNUSUAL_NOW != 0 || ep.worker().plain().is_none() {
+        return false;
+    }
+    let Some(old) = ucp::atomic_now_raw(&ep.ep, (op, size), operands, remote, &rkey.rkey) else {
+        return false;
+    };
+    if !result.is_null() {
+        // SAFETY: the caller passes a writable word of this size, which is 4 or 8.
+        unsafe {
+            match size {
+                4 => result.cast::<u32>().write_unaligned(old as u32),
+                _ => result.cast::<u64>().write_unaligned(old),
+            }
+        }
+    }
+    true
+}
+
 /// Starts an operation. Operands are copied by the call; `result` is null for one without.
+#[inline(never)]
 fn start(
     ep: *mut Ep,
     (op, size): (AtomicOp, usize),
@@ -72,6 +110,9 @@ fn start(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let ty = type_of(size)?;
+    if is_done_now(ep, (op, size), (operand, compare), result, (remote, rkey), call) {
+        return Ok(StatusPtr::OK);
+    }
     if !remote.is_multiple_of(size as u64) {
         return Err(invalid("the remote address of an atomic operation is not aligned to its size"));
     }
@@ -145,6 +186,91 @@ fn fetch_and_wait(
     wait(given(ep)?.worker(), started)
 }
 
+/// [`ucp_atomic_op_nbx`] of what does not end at once, or is checked.
+#[inline(never)]
+fn op_nbx_later(
+    ep: *mut Ep,
+    opcode: c_int,
+    (buffer, count): (*const c_void, usize),
+    remote: u64,
+    rkey: *mut Rkey,
+    param: *const RequestParam,
+) -> Result<StatusPtr, Status> {
+    if is_on() {
+        enter("ucp_atomic_op_nbx", &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
+    }
+    let call = Call::read(param)?;
+    let op = op_of(&OPS, opcode)?;
+    let datatype = call.datatype();
+    if count != 1 || datatype & 7 != 0 {
+        tracing::error!("ucp_atomic_op_nbx takes one element of a contiguous datatype");
+        return Err(Status::InvalidParam);
+    }
+    let size = (datatype >> 3) as usize;
+    type_of(size)?;
+    let value = word_at(buffer, size)?;
+    let reply_buffer = call.reply_buffer();
+    if !reply_buffer.is_null() {
+        return fetch(ep, (op, size), value, reply_buffer, (remote, rkey), &call);
+    }
+    if matches!(op, AtomicOp::Write | AtomicOp::CompareSwap) {
+        return Err(invalid("ucp_atomic_op_nbx: swaps need a reply_buffer"));
+    }
+    start(ep, (op, size), (value, 0), std::ptr::null_mut(), (remote, rkey), &call)
+}
+
+/// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
+/// it, or tells the error. // HOT
+#[inline(always)]
+fn op_nbx_now(
+    ep: *mut Ep,
+    opcode: c_int,
+    (buffer, count): (*const c_void, usize),
+    target: (u64, *mut Rkey),
+    call: &Call,
+) -> bool {
+    let (datatype, result) = (call.datatype(), call.reply_buffer());
+    let (is_word, size) = (datatype == WORD_32 || datatype == WORD_64, (datatype >> 3) as usize);
+    if count != 1 || !is_word || buffer.is_null() {
+        return false;
+    }
+    let Some(op) = usize::try_from(opcode).ok().and_then(|at| OPS.get(at)).copied() else { return false };
+    let Ok(value) = word_at(buffer, size) else { return false };
+    let operands = match (op, result.is_null()) {
+        (AtomicOp::Write | AtomicOp::CompareSwap, true) => return false,
+        (AtomicOp::CompareSwap, false) => match word_at(result, size) {
+            Ok(new) => (new, value),
+            Err(_) => return false,
+        },
+        _ => (value, 0),
+    };
+    is_done_now(ep, (op, size), operands, result, target, call)
+}
+
+/// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a
+/// reply buffer. // HOT
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(
+    ep: *mut Ep,
+    opcode: c_int,
+    buffer: *const c_void,
+    count: usize,
+    remote: u64,
+    rkey: *mut Rkey,
+    param: *const RequestParam,
+) -> StatusPtr {
+    guard("ucp_atomic_op_nbx", || {
+        if !param.is_null()
+            && !is_on()
+            && let Some(call) = Call::quick(param)
+            && op_nbx_now(ep, opcode, (buffer, count), (remote, rkey), &call)
+        {
+            return Ok(StatusPtr::OK);
+        }
+        op_nbx_later(ep, opcode, (buffer, count), remote, rkey, param)
+    })
+}
+
 entry! {
     /// Starts an atomic operation without a result.
     fn ucp_atomic_post(
@@ -165,37 +291,6 @@ entry! {
         cb: *const c_void,
     ) -> StatusPtr {
         fetch(ep, (op_of(&FETCH_OPS, opcode)?, size), value, result, (remote, rkey), &Call::of(&param(cb)))
-    }
-
-    /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there
-    /// is a reply buffer.
-    fn ucp_atomic_op_nbx(
-        ep: *mut Ep,
-        opcode: c_int,
-        buffer: *const c_void,
-        count: usize,
-        remote: u64,
-        rkey: *mut Rkey,
-        param: *const RequestParam,
-    ) -> StatusPtr {
-        let call = Call::read(param)?;
-        let op = op_of(&OPS, opcode)?;
-        let datatype = call.datatype();
-        if count != 1 || datatype & 7 != 0 {
-            tracing::error!("ucp_atomic_op_nbx takes one element of a contiguous datatype");
-            return Err(Status::InvalidParam);
-        }
-        let size = (datatype >> 3) as usize;
-        type_of(size)?;
-        let value = word_at(buffer, size)?;
-        let reply_buffer = call.reply_buffer();
-        if !reply_buffer.is_null() {
-            return fetch(ep, (op, size), value, reply_buffer, (remote, rkey), &call);
-        }
-        if matches!(op, AtomicOp::Write | AtomicOp::CompareSwap) {
-            return Err(invalid("ucp_atomic_op_nbx: swaps need a reply_buffer"));
-        }
-        start(ep, (op, size), (value, 0), std::ptr::null_mut(), (remote, rkey), &call)
     }
 
     /// Adds to a word of 32 bits.

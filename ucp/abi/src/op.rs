@@ -164,6 +164,12 @@ impl<'a> Call<'a> {
         Call { mask: self.mask | op_attr::RECV_INFO, length, ..self }
     }
 
+    /// Fields that the caller has set. // HOT
+    #[inline(always)]
+    pub(crate) fn mask(&self) -> u32 {
+        self.mask
+    }
+
     /// The operation ends in its call, or is not started. // HOT
     #[inline(always)]
     pub(crate) fn must_end(&self) -> bool {
@@ -203,6 +209,7 @@ impl<'a> Call<'a> {
         field!(self.param, self.mask, op_attr::DATATYPE, datatype).unwrap_or(BYTES)
     }
 
+    #[inline(always)]
     pub(crate) fn reply_buffer(&self) -> *mut c_void {
         field!(self.param, self.mask, op_attr::REPLY_BUFFER, reply_buffer).unwrap_or(std::ptr::null_mut())
     }
@@ -262,6 +269,9 @@ pub(crate) const UNUSUAL_SEND: u32 = op_attr::NO_IMM_CMPL | op_attr::MEMH | op_a
 pub(crate) const UNUSUAL_RECV: u32 = op_attr::REQUEST | op_attr::MEMH | op_attr::MEMORY_TYPE;
 /// Bits that keep an operation of either outcome from the short way.
 pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
+
+/// Bits that keep an operation on mapped memory, which ends in its call, from the short way.
+pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | UNSUPPORTED | op_attr::FORCE_IMM_CMPL;
 
 /// Bytes of `count` elements of a datatype, if it is contiguous.
 #[inline(always)]

@@ -264,7 +264,7 @@ impl RequestParam {
     /// Parameters of an operation of the old interface, with a callback that gets two or three arguments, or
     /// null.
     #[inline(always)]
-    pub(crate) fn old(cb: *const c_void, datatype: u64) -> RequestParam {
+    pub(crate) const fn old(cb: *const c_void, datatype: u64) -> RequestParam {
         RequestParam {
             op_attr_mask: op_attr::CALLBACK | op_attr::DATATYPE,
             flags: 0,

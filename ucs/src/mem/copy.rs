@@ -23,6 +23,25 @@ pub unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies, with one store for a machine word: a reader that polls the word sees it whole. // HOT
+/// # Safety
+/// As for [`copy_bytes`].
+#[inline(always)]
+pub unsafe fn copy_word_or_bytes(from: *const u8, to: *mut u8, len: usize) {
+    if len == 8 {
+        // SAFETY: the caller vouches for eight bytes on either side.
+        let word = unsafe { from.cast::<u64>().read_unaligned() };
+        // SAFETY: as above. Volatile: one store, not to be split or merged.
+        unsafe { to.cast::<Unaligned<u64>>().write_volatile(Unaligned(word)) };
+    } else {
+        // SAFETY: the caller's promise is this call's.
+        unsafe { copy_bytes(from, to, len) };
+    }
+}
+
+#[repr(C, packed)]
+struct Unaligned<T>(T);
+
 /// Copies `from` to `to`. // HOT
 /// # Panics
 /// If they are not of one length.

@@ -12,6 +12,6 @@ pub mod query;
 pub mod rights;
 pub mod watch;
 
-pub use copy::{copy_bytes, copy_slice};
+pub use copy::{copy_bytes, copy_slice, copy_word_or_bytes};
 pub use fixed::FixedMap;
 pub use map::{Fill, MapOpts, Mapping, MemError, Pages, SharedMap, SharedMem, return_free_memory};

@@ -5,7 +5,9 @@
 use super::dispatch::{MemOfTransport, RkeyOfTransport, both, each};
 use super::md::WRONG_TRANSPORT;
 use super::{Ep, Mem, Rkey};
-use crate::api::{self, Comp, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused, RemoteIov};
+use crate::api::{
+    self, Access, Comp, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused, RemoteIov,
+};
 use crate::delegate::{ep_control, ep_rma, ep_sends};
 use arrayvec::ArrayVec;
 
@@ -150,6 +152,12 @@ impl api::Ep for Ep {
 
     fn published(&self) -> Option<u64> {
         each!(self, Ep(ep) => ep.published())
+    }
+
+    // HOT
+    #[inline(always)]
+    fn may_access(&self, rkey: &Rkey, need: Access) -> bool {
+        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.may_access(rkey, need), else false)
     }
 
     ep_sends!(method, Mem, Comp);

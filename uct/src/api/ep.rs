@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::{
-    AddrBuf, AtomicOp, Comp, ConnectError, Error, Op, Outcome, Pending, PendingQueued, Refused, Sent, Word,
+    Access, AddrBuf, AtomicOp, Comp, ConnectError, Error, Op, Outcome, Pending, PendingQueued, Refused, Sent,
+    Word,
 };
 use std::ptr::NonNull;
 
@@ -194,6 +195,13 @@ pub trait Ep {
     /// The memory of `iov` stays valid and unchanged until the completion (or *done*).
     unsafe fn am_zcopy(&self, _id: u8, _header: &[u8], _iov: &[Iov<'_, Self::Mem>], _comp: Comp) -> Outcome {
         unsupported!(AmZcopy)
+    }
+
+    /// Whether the program may access what `rkey` maps here ([`Md::rkey_ptr`](super::Md::rkey_ptr)) as `need`
+    /// says, by its own instructions: as operations of this endpoint, which would succeed. // HOT
+    #[inline(always)]
+    fn may_access(&self, _rkey: &Self::Rkey, _need: Access) -> bool {
+        false
     }
 
     /// Writes `bytes` to remote memory.

@@ -12,7 +12,7 @@ use crate::api::{
     Word,
 };
 use std::ptr::NonNull;
-use ucs::mem::copy_bytes;
+use ucs::mem::{copy_bytes, copy_word_or_bytes as copy};
 // Words in memory that other processes map: always the machine's atomics, in models too.
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -86,25 +86,6 @@ impl Window {
         Ok(self.local.0.wrapping_add(self.bounds.offset(remote, len, need)?))
     }
 }
-
-/// Copies, with one store for a machine word: a reader that polls the word sees it whole. // HOT
-/// # Safety
-/// As [`std::ptr::copy_nonoverlapping`].
-#[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    if len == 8 {
-        // SAFETY: the caller vouches for eight bytes on either side.
-        let word = unsafe { from.cast::<u64>().read_unaligned() };
-        // SAFETY: as above. Volatile: one store, not to be split or merged.
-        unsafe { to.cast::<Unaligned<u64>>().write_volatile(Unaligned(word)) };
-    } else {
-        // SAFETY: the caller's promise is this call's.
-        unsafe { copy_bytes(from, to, len) };
-    }
-}
-
-#[repr(C, packed)]
-struct Unaligned<T>(T);
 
 /// `Ep::put_short`. // HOT
 #[inline]

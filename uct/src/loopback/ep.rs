@@ -5,7 +5,8 @@
 use super::iface::{Handle, Inner};
 use super::{Mem, Rkey};
 use crate::api::{
-    self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent, Word,
+    self, Access, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Refused, RemoteIov,
+    Sent, Word,
 };
 use crate::base::am::CopyOnKeep;
 use crate::base::pending::QueueId;
@@ -129,6 +130,12 @@ impl api::Ep for Ep {
             unsafe { iov::gather(iov, body.as_mut_ptr()) };
         })?;
         Ok(Sent::Done)
+    }
+
+    // HOT
+    #[inline(always)]
+    fn may_access(&self, rkey: &Rkey, need: Access) -> bool {
+        rkey.window().is_ok_and(|window| window.access().contains(need))
     }
 
     fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {

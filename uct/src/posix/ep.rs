@@ -11,8 +11,8 @@ use super::pending_order::{PendingOrder, Sender};
 use super::seg::INLINE;
 use super::{Mem, Rkey};
 use crate::api::{
-    self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused,
-    RemoteIov, Sent, Word,
+    self, Access, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued,
+    Refused, RemoteIov, Sent, Word,
 };
 use crate::base::ep_table::EpIdx;
 use crate::base::pending::QueueId;
@@ -212,6 +212,12 @@ impl api::Ep for Ep {
             link.send_in_slot(self, packet_len, pack)?;
         }
         Ok(Sent::Done)
+    }
+
+    // HOT
+    #[inline(always)]
+    fn may_access(&self, rkey: &Rkey, need: Access) -> bool {
+        !self.own.has_failed(&self.peer) && rkey.window().access().contains(need)
     }
 
     // HOT

@@ -76,6 +76,51 @@ static void copies(pair_t *pair, unsigned char *target, ucp_rkey_h rkey)
     free(local);
 }
 
+static int ended;
+
+static void on_end(void *request, ucs_status_t status, void *user_data)
+{
+    CHECK(status == UCS_OK && user_data == &ended);
+    ended++;
+}
+
+/* What the key does not cover, operations of no bytes, and callbacks. */
+static void bounds(pair_t *pair, unsigned char *target, ucp_rkey_h rkey)
+{
+    ucp_request_param_t param = plain();
+    uint64_t word = 7, end = (uintptr_t)target + SIZE;
+    ucs_status_ptr_t request;
+
+    CHECK(UCS_PTR_STATUS(ucp_put_nbx(pair->ab, &word, 8, end - 7, rkey, &param)) == UCS_ERR_REJECTED);
+    CHECK(UCS_PTR_STATUS(ucp_get_nbx(pair->ab, &word, 8, end, rkey, &param)) == UCS_ERR_REJECTED);
+    CHECK(UCS_PTR_STATUS(ucp_put_nbx(pair->ab, &word, 1, (uintptr_t)target - 1, rkey, &param)) == UCS_ERR_REJECTED);
+    CHECK(ucp_put_nbi(pair->ab, &word, 8, end - 7, rkey) == UCS_ERR_REJECTED);
+    CHECK(UCS_PTR_STATUS(ucp_put_nbx(pair->ab, NULL, 8, (uintptr_t)target, rkey, &param)) == UCS_ERR_INVALID_PARAM);
+    CHECK(UCS_PTR_STATUS(ucp_put_nbx(pair->ab, &word, 8, (uintptr_t)target, NULL, &param)) == UCS_ERR_INVALID_PARAM);
+    CHECK(UCS_PTR_STATUS(ucp_get_nbx(NULL, &word, 8, (uintptr_t)target, rkey, &param)) == UCS_ERR_INVALID_PARAM);
+    CHECK(UCS_PTR_STATUS(ucp_put_nbx(pair->ab, &word, 8, (uintptr_t)target, rkey, NULL)) == UCS_ERR_INVALID_PARAM);
+    wait_for(pair, ucp_put_nbx(pair->ab, NULL, 0, end, rkey, &param), UCS_OK);
+    wait_for(pair, ucp_get_nbx(pair->ab, NULL, 0, (uintptr_t)target, rkey, &param), UCS_OK);
+    /* A request, and the callback, although it may end in the call. */
+    ended              = 0;
+    param.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send      = on_end;
+    param.user_data    = &ended;
+    request            = ucp_put_nbx(pair->ab, &word, 8, (uintptr_t)target, rkey, &param);
+    CHECK(UCS_PTR_IS_PTR(request));
+    wait_for(pair, request, UCS_OK);
+    CHECK(ended == 1);
+    /* Else a callback belongs to a request. */
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
+    param.datatype     = ucp_dt_make_contig(4);
+    request            = ucp_put_nbx(pair->ab, &word, 2, (uintptr_t)target, rkey, &param);
+    CHECK(!UCS_PTR_IS_ERR(request));
+    wait_for(pair, request, UCS_OK);
+    CHECK(ended == (request == NULL ? 1 : 2));
+    flush(pair);
+    CHECK(memcmp(target, &word, 8) == 0);
+}
+
 static uint64_t fetched(pair_t *pair, ucp_atomic_fetch_op_t op, uint64_t value, uint64_t result, size_t size,
                         void *target, ucp_rkey_h rkey)
 {
@@ -131,6 +176,7 @@ static void of_memory(pair_t *pair, ucp_mem_h memh, void *at)
     void *here;
 
     copies(pair, at, rkey);
+    bounds(pair, at, rkey);
     atomics(pair, at, rkey);
     if (ucp_rkey_ptr(rkey, (uintptr_t)at, &here) == UCS_OK) {
         CHECK(memcmp(here, at, 4096) == 0);

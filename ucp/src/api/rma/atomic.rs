@@ -4,8 +4,10 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+// Words in memory that other processes map: always the machine's atomics.
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, Word};
+use uct::api::{AtomicOps, Iface as _};
 
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
@@ -21,10 +23,9 @@ use crate::api::rma::deferred::defer_atomic;
 use crate::api::rma::fetch::{FetchRequest, take_buf};
 use crate::api::rma::query::RmaMethod;
 use crate::api::rma::rkey::Rkey;
-use crate::api::rma::start::mapped_ep;
+use crate::api::rma::start::mapped_now;
 
 use crate::rdm::amo::{Form, has_form, has_type};
-use crate::rdm::io::PeerId;
 use crate::rdm::{
     Access, AtomicArgs, Gather, OwnAtomic, OwnMemory, RecvBuf, RecvStatus, Scatter, SendBuf,
     Started as EngineStarted,
@@ -56,7 +57,7 @@ impl EpProtocols<'_> {
         if !has_type(op, ty) {
             return None;
         }
-        let native = native_op(op, ty, form).is_some_and(|(_, need)| {
+        let native = native_op(op, ty, form).is_some_and(|need| {
             let core = self.ep.worker().core();
             self.ep.state().lane().is_some_and(|lane| {
                 let caps = core.lanes[usize::from(lane.0)].iface.attr().atomics;
@@ -171,12 +172,10 @@ impl Ep {
 #[inline(always)]
 unsafe fn is_executed_natively(ep: &Ep, remote: u64, rkey: &Rkey, params: &AtomicParams<'_>) -> bool {
     let form = params.form();
-    ep.state().refusal.get().is_none()
-        && rkey.covers(remote, params.ty.size() as u64, Access::ATOMIC)
-        && has_form(params.op, form)
+    has_form(params.op, form)
         && has_type(params.op, params.ty)
         // SAFETY: this function's contract.
-        && unsafe { native((&ep.worker().core_keep_idle(), ep.peer()), (remote, rkey), params, form) }
+        && unsafe { native(ep, (remote, rkey), params, form) }
 }
 
 /// Starts an operation in the engine and makes progress until the old value has arrived.
@@ -204,53 +203,88 @@ fn wait_for_atomic<T: AtomicType>(
 
 /// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
 #[inline(always)]
-unsafe fn native(
-    (core, peer): (&WorkerCore, PeerId),
-    (remote, rkey): (u64, &Rkey),
-    p: &AtomicParams<'_>,
-    form: Form,
-) -> bool {
-    if !remote.is_multiple_of(p.ty.size() as u64) {
+unsafe fn native(ep: &Ep, (remote, rkey): (u64, &Rkey), p: &AtomicParams<'_>, form: Form) -> bool {
+    if native_op(p.op, p.ty, form).is_none() {
         return false;
     }
-    let Some((op, _)) = native_op(p.op, p.ty, form) else { return false };
-    let Some((ep, key)) = mapped_ep(core, peer, rkey) else { return false };
+    let size = p.ty.size();
+    // SAFETY: the caller passes words of this size where the operation uses them.
+    let word = |at: *const u8, is_used: bool| if is_used { unsafe { read_word(at, size) } } else { 0 };
+    let words = (word(p.operand, p.op != AtomicOp::Read), word(p.compare, form == Form::Compare));
+    let Some(old) = atomic_now_raw(ep, (p.op, size), words, remote, rkey) else { return false };
+    if !p.result.is_null() {
+        // SAFETY: the caller passes a writable result.
+        unsafe { write_word(p.result, size, old) };
+    }
+    true
+}
+
+/// Reads a word of 4 or 8 bytes. // HOT
+/// # Safety
+/// It can be read.
+#[inline(always)]
+unsafe fn read_word(at: *const u8, size: usize) -> u64 {
+    match size {
+        // SAFETY: this function's contract.
+        4 => unsafe { at.cast::<u32>().read_unaligned() }.into(),
+        // SAFETY: as above.
+        _ => unsafe { at.cast::<u64>().read_unaligned() },
+    }
+}
+
+/// Writes a word of 4 or 8 bytes. // HOT
+/// # Safety
+/// It can be written.
+#[inline(always)]
+unsafe fn write_word(at: *mut u8, size: usize, word: u64) {
+    match size {
+        // SAFETY: this function's contract.
+        4 => unsafe { at.cast::<u32>().write_unaligned(word as u32) },
+        // SAFETY: as above.
+        _ => unsafe { at.cast::<u64>().write_unaligned(word) },
+    }
+}
+
+/// Executes `op` on a word of `size` 4 or 8 at `remote`, with an operand and a compare value, within the
+/// call, if the memory is mapped. Returns the old value. `None`: nothing has happened, and
+/// [`Ep::atomic_raw`] does it, or tells the error. // HOT
+#[inline(always)]
+pub fn atomic_now_raw(
+    ep: &Ep,
+    (op, size): (AtomicOp, usize),
+    (operand, compare): (u64, u64),
+    remote: u64,
+    rkey: &Rkey,
+) -> Option<u64> {
     macro_rules! on {
-        ($W:ty) => {{
-            let mut old: $W = 0;
-            let at = NonNull::from(&mut old);
-            let with = match p.op {
-                AtomicOp::Read => 0,
-                // SAFETY: the caller passes a readable operand.
-                _ => unsafe { p.operand.cast::<$W>().read_unaligned() },
-            };
-            let sent = match op {
-                Some(op) => {
-                    // SAFETY: `old` outlives this call, which completes operations on mapped memory.
-                    unsafe { ep.atomic_fetch::<$W>(op, with, at, remote, key, Comp::None) }
-                }
-                None => {
-                    // SAFETY: the caller passes a readable compare value.
-                    let than = unsafe { p.compare.cast::<$W>().read_unaligned() };
-                    // SAFETY: as above.
-                    unsafe { ep.atomic_cswap::<$W>(than, with, at, remote, key, Comp::None) }
-                }
-            };
-            if sent != Ok(Sent::Done) {
-                return false;
+        ($Atomic:ty, $W:ty) => {{
+            let at = mapped_now(ep, (remote, size), rkey, Access::ATOMIC)?.cast::<$W>();
+            if !remote.is_multiple_of(size as u64) || !at.is_aligned() {
+                return None;
             }
-            if !p.result.is_null() {
-                // SAFETY: the caller passes a writable result.
-                unsafe { p.result.cast::<$W>().write_unaligned(old) };
-            }
-            debug_assert_eq!(<$W as Word>::BYTES, p.ty.size());
-            true
+            // SAFETY: the word is aligned, and mapped while the key lives; whoever gives a key for atomics
+            // accesses it by atomics alone.
+            let word = unsafe { <$Atomic>::from_ptr(at) };
+            let (operand, order) = (operand as $W, Ordering::AcqRel);
+            let old = match op {
+                AtomicOp::Sum => word.fetch_add(operand, order),
+                AtomicOp::BitAnd => word.fetch_and(operand, order),
+                AtomicOp::BitOr => word.fetch_or(operand, order),
+                AtomicOp::BitXor => word.fetch_xor(operand, order),
+                AtomicOp::Write => word.swap(operand, order),
+                AtomicOp::Read => word.fetch_or(0, order),
+                AtomicOp::CompareSwap => word
+                    .compare_exchange(compare as $W, operand, order, Ordering::Acquire)
+                    .unwrap_or_else(|old| old),
+                _ => return None,
+            };
+            Some(old.into())
         }};
     }
-    match p.ty.size() {
-        4 => on!(u32),
-        8 => on!(u64),
-        _ => false,
+    match size {
+        4 => on!(AtomicU32, u32),
+        8 => on!(AtomicU64, u64),
+        _ => None,
     }
 }
 
@@ -367,20 +401,21 @@ const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams<'static> {
     }
 }
 
-/// Word operation (`None`: compare and swap) and the capability that it needs.
-fn native_op(op: AtomicOp, ty: Datatype, form: Form) -> Option<(Option<WordOp>, AtomicOps)> {
+/// Capability that an operation on one word needs. `None`: it is no single instruction. // HOT
+#[inline(always)]
+fn native_op(op: AtomicOp, ty: Datatype, form: Form) -> Option<AtomicOps> {
     use Datatype::{Int32, Int64, Uint32, Uint64};
     if !matches!(ty, Int32 | Uint32 | Int64 | Uint64) {
         return None;
     }
     match op {
-        AtomicOp::Sum => Some((Some(WordOp::Add), AtomicOps::ADD)),
-        AtomicOp::BitAnd => Some((Some(WordOp::And), AtomicOps::AND)),
-        AtomicOp::BitOr => Some((Some(WordOp::Or), AtomicOps::OR)),
-        AtomicOp::BitXor => Some((Some(WordOp::Xor), AtomicOps::XOR)),
-        AtomicOp::Write => Some((Some(WordOp::Swap), AtomicOps::SWAP)),
-        AtomicOp::Read if form == Form::Fetch => Some((Some(WordOp::Or), AtomicOps::OR)),
-        AtomicOp::CompareSwap => Some((None, AtomicOps::CSWAP)),
+        AtomicOp::Sum => Some(AtomicOps::ADD),
+        AtomicOp::BitAnd => Some(AtomicOps::AND),
+        AtomicOp::BitOr => Some(AtomicOps::OR),
+        AtomicOp::BitXor => Some(AtomicOps::XOR),
+        AtomicOp::Write => Some(AtomicOps::SWAP),
+        AtomicOp::Read if form == Form::Fetch => Some(AtomicOps::OR),
+        AtomicOp::CompareSwap => Some(AtomicOps::CSWAP),
         _ => None,
     }
 }

@@ -5,7 +5,8 @@
 
 use std::rc::Weak;
 
-use uct::api::{Comp, Ep as _, Iov as UctIov};
+use ucs::mem::copy_word_or_bytes;
+use uct::api::Ep as _;
 
 use crate::api::core::ep_state::NO_PEER;
 use crate::api::core::error::Error;
@@ -22,8 +23,7 @@ use crate::api::rma::many::start_many;
 use crate::api::rma::params::{RemoteIov, RmaParams};
 use crate::api::rma::rkey::Rkey;
 use crate::api::rma::start::{
-    device_write, ended, gather, get_unmapped, mapped_ep, put_unmapped, remote_iovs, scatter, start_get,
-    start_put,
+    device_write, gather, get_later, mapped_now, put_later, remote_iovs, scatter, start_get, start_put,
 };
 use crate::api::worker::handle::Worker;
 
@@ -32,6 +32,30 @@ use crate::rdm::rma::FenceScope;
 use crate::rdm::{Access, RecvStatus, RmaProtocol};
 use crate::select::{DeviceRdma, RemoteMem};
 use crate::wire::MAX_IOV;
+
+/// Writes `len` bytes at `buf` to the peer's memory at `remote` within the call, if the memory is mapped.
+/// False: nothing has happened, and [`Ep::put_raw`] writes them, or tells the error. // HOT
+/// # Safety
+/// `buf..buf + len` can be read, and is no part of the memory that is written.
+#[inline(always)]
+pub unsafe fn put_now_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, rkey: &Rkey) -> bool {
+    let Some(to) = mapped_now(ep, (remote, len), rkey, Access::WRITE) else { return false };
+    // SAFETY: the caller passes readable bytes; `len` bytes at `to` are mapped and may be written.
+    unsafe { copy_word_or_bytes(buf, to, len) };
+    true
+}
+
+/// Reads `len` bytes of the peer's memory at `remote` into `buf` within the call, if the memory is mapped.
+/// False: nothing has happened, and [`Ep::get_raw`] reads them, or tells the error. // HOT
+/// # Safety
+/// `buf..buf + len` can be written, is accessed by nobody else, and is no part of the memory that is read.
+#[inline(always)]
+pub unsafe fn get_now_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, rkey: &Rkey) -> bool {
+    let Some(from) = mapped_now(ep, (remote, len), rkey, Access::READ) else { return false };
+    // SAFETY: the caller passes writable bytes; `len` bytes at `from` are mapped and may be read.
+    unsafe { copy_word_or_bytes(from, buf, len) };
+    true
+}
 
 impl Ep {
     /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
@@ -48,21 +72,12 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
         check_mem(params.mem, buf, len)?;
-        let state = self.state();
-        if params.cq_data.is_none()
-            && state.refusal.get().is_none()
-            && rkey.covers(remote, len as u64, Access::WRITE)
-            && let Some((lane, key)) = mapped_ep(&self.worker().core_keep_idle(), state.peer(), rkey)
-        {
-            let iov = UctIov::new(buf, len, None);
-            // SAFETY: the caller passes readable bytes.
-            let sent = unsafe { lane.put_zcopy(&[iov], remote, key, Comp::None) };
-            if let Some(ended) = ended(sent, state.peer()) {
-                return ended.map(OpStatus::Done);
-            }
+        // SAFETY: the caller passes readable bytes.
+        if params.cq_data.is_none() && unsafe { put_now_raw(self, buf, len, remote, rkey) } {
+            return Ok(OpStatus::Done(()));
         }
         // SAFETY: this function's contract.
-        unsafe { put_unmapped(self, (buf, len), (remote, rkey), params) }
+        unsafe { put_later(self, (buf, len), (remote, rkey), params) }
     }
 
     /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length; to one
@@ -121,20 +136,12 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         check_mem(params.mem, buf, len)?;
-        let state = self.state();
-        if state.refusal.get().is_none()
-            && rkey.covers(remote, len as u64, Access::READ)
-            && let Some((lane, key)) = mapped_ep(&self.worker().core_keep_idle(), state.peer(), rkey)
-        {
-            let iov = UctIov::new(buf, len, None);
-            // SAFETY: the caller passes writable bytes.
-            let sent = unsafe { lane.get_zcopy(&[iov], remote, key, Comp::None) };
-            if let Some(ended) = ended(sent, state.peer()) {
-                return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
-            }
+        // SAFETY: the caller passes writable bytes.
+        if unsafe { get_now_raw(self, buf, len, remote, rkey) } {
+            return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
         // SAFETY: this function's contract.
-        unsafe { get_unmapped(self, (buf, len), (remote, rkey), params) }
+        unsafe { get_later(self, (buf, len), (remote, rkey), params) }
     }
 
     /// Reads pieces of the peer's memory into local pieces: up to four each, of equal total length; from one

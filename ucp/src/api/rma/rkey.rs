@@ -1,5 +1,7 @@
 //! Remote keys of peers' memory, and what an endpoint can do with them.
 
+use std::num::NonZeroUsize;
+
 use uct::api::{DevKind, Iface as _, Md as _};
 
 use crate::api::ep::handle::Ep;
@@ -19,7 +21,7 @@ pub struct Rkey {
     /// Key of the lane that maps the memory or whose device reaches it.
     lane: Option<lane::Rkey>,
     /// Address here of the first byte of mapped memory.
-    mapped_at: Option<usize>,
+    mapped_at: Option<NonZeroUsize>,
     /// Kernel-copy key, if the memory is not mapped.
     pub(crate) rma_only: Option<lane::Rkey>,
     device: Option<u64>,
@@ -51,7 +53,8 @@ impl Ep {
         let mapped_at = lane.as_ref().and_then(|key| {
             let lane = &core.lanes[usize::from(self.state().lane()?.0)];
             let at = lane.iface.md().rkey_ptr(key, parsed.addr, parsed.len as usize);
-            at.filter(|_| lane.iface.attr().kind != DevKind::Net).map(|at| at.expose_provenance())
+            let at = at.filter(|_| lane.iface.attr().kind != DevKind::Net)?;
+            NonZeroUsize::new(at.expose_provenance())
         });
         let device = of_lane.and_then(|(.., key)| *key).filter(|_| lane.is_some());
         let rma_only = match &core.rma_only {
@@ -152,7 +155,7 @@ impl Rkey {
         if !self.covers(remote, len, Access::empty()) {
             return None;
         }
-        let at = self.mapped_at? + (remote - self.addr) as usize;
+        let at = self.mapped_at?.get() + (remote - self.addr) as usize;
         Some(std::ptr::with_exposed_provenance_mut(at))
     }
 
@@ -167,6 +170,18 @@ impl Rkey {
     /// Permitted kinds of access.
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// Address in this process of `len` bytes at `remote`, and the lane's key, if they are mapped and in
+    /// range and `need` is permitted. // HOT
+    #[inline(always)]
+    pub(crate) fn mapped_bytes(&self, remote: u64, len: u64, need: Access) -> Option<(*mut u8, &lane::Rkey)> {
+        let (start, key) = (self.mapped_at?, self.lane.as_ref()?);
+        if !self.covers(remote, len, need) {
+            return None;
+        }
+        let at = start.get() + (remote - self.addr) as usize;
+        Some((std::ptr::with_exposed_provenance_mut(at), key))
     }
 
     /// Lane key of mapped memory, on which the lane completes operations within the call. // HOT

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use arrayvec::ArrayVec;
-use uct::api::{Comp, Ep as _, Iov as UctIov, Outcome, Refused, Sent};
+use uct::api::{Access as LaneAccess, Comp, Ep as _, Iov as UctIov, Outcome, Refused, Sent};
 
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
@@ -27,9 +27,36 @@ use crate::select::rma::acknowledges;
 use crate::select::{DeviceRdma, RemoteMem, RmaBackend, RmaOp, Sync};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
-/// Lane endpoint and key, if the lane completes the operation within the call. // HOT
+/// Address here of `len` bytes of a peer's memory at `remote`, if this thread may access them now as `need`
+/// says: they are mapped, the key permits it, the peer is not known to be gone, and nothing is queued for it.
+/// Valid while the key lives. // HOT
 #[inline(always)]
-pub(crate) fn mapped_ep<'a>(
+pub(crate) fn mapped_now(ep: &Ep, (remote, len): (u64, usize), rkey: &Rkey, need: Access) -> Option<*mut u8> {
+    let (at, key) = rkey.mapped_bytes(remote, len as u64, need)?;
+    let state = ep.state();
+    if state.refusal.get().is_some() {
+        return None;
+    }
+    // SAFETY: nothing borrows the core mutably while the reference lives: no code of the user runs here.
+    let core = unsafe { ep.worker().inner.core.try_borrow_unguarded() }.ok()?;
+    let peer = state.peer();
+    let may = core.engine.peers().may_bypass_queue(peer)
+        && core.peer_eps.get(peer)?.ep.may_access(key, lane_access(need));
+    may.then_some(at)
+}
+
+/// Access to the memory of a peer, as lanes name it. // HOT
+#[inline(always)]
+fn lane_access(need: Access) -> LaneAccess {
+    let mut all = LaneAccess::empty();
+    all.set(LaneAccess::REMOTE_READ, need.contains(Access::READ));
+    all.set(LaneAccess::REMOTE_WRITE, need.contains(Access::WRITE));
+    all.set(LaneAccess::REMOTE_ATOMIC, need.contains(Access::ATOMIC));
+    all
+}
+
+/// Lane endpoint and key, if the lane completes the operation within the call.
+fn mapped_ep<'a>(
     core: &'a WorkerCore,
     peer: PeerId,
     rkey: &'a Rkey,
@@ -71,9 +98,8 @@ fn kernel_piece(
     by_kernel.then_some(RmaIov { addr: remote, len: len as u64, key: rkey.key })
 }
 
-/// Result of an operation on a lane that has ended within the call. `None`: it has not begun. // HOT
-#[inline(always)]
-pub(crate) fn ended(sent: Outcome, peer: PeerId) -> Option<Result<(), Error>> {
+/// Result of an operation on a lane that has ended within the call. `None`: it has not begun.
+fn ended(sent: Outcome, peer: PeerId) -> Option<Result<(), Error>> {
     match sent {
         Ok(Sent::Done) => Some(Ok(())),
         Err(Refused::Failed(uct::api::Error::RemoteAccess)) => Some(Err(Error::RemoteAccess(peer))),
@@ -103,11 +129,12 @@ unsafe fn get_own(ep: &Ep, buf: *mut u8, iov: &RmaIov) -> bool {
     unsafe { OwnMemory { engine, wire: &mut wire, peer: ep.peer() }.get(iov, buf) }
 }
 
-/// Writes to memory that is not mapped here, or whose peer is not known yet.
+/// Writes to memory that [`mapped_now`] does not give: it is not mapped here, or its peer is not known yet,
+/// has something queued, or is gone.
 /// # Safety
 /// As for [`Ep::put_raw`].
 #[inline(never)]
-pub(crate) unsafe fn put_unmapped(
+pub(crate) unsafe fn put_later(
     ep: &Ep,
     (buf, len): (*const u8, usize),
     (remote, rkey): (u64, &Rkey),
@@ -131,6 +158,16 @@ pub(crate) unsafe fn put_unmapped(
         }
     }
     let mut core = ep.worker().core();
+    if params.cq_data.is_none()
+        && let Some((lane, key)) = mapped_ep(&core, peer, rkey)
+    {
+        let iov = UctIov::new(buf, len, None);
+        // SAFETY: the caller passes readable bytes.
+        let sent = unsafe { lane.put_zcopy(&[iov], remote, key, Comp::None) };
+        if let Some(ended) = ended(sent, peer) {
+            return ended.map(OpStatus::Done);
+        }
+    }
     if params.cq_data.is_none()
         && let Some((lane, key)) = kernel_copy_ep(&core, state, rkey, (RmaOp::Put, params.sync, len))
     {
@@ -166,11 +203,11 @@ pub(crate) unsafe fn put_unmapped(
     start_put(&mut core, state, (local, iov), (protocol, rails), params)
 }
 
-/// Reads memory that is not mapped here, or whose peer is not known yet.
+/// Reads memory that [`mapped_now`] does not give.
 /// # Safety
 /// As for [`Ep::get_raw`].
 #[inline(never)]
-pub(crate) unsafe fn get_unmapped(
+pub(crate) unsafe fn get_later(
     ep: &Ep,
     (buf, len): (*mut u8, usize),
     (remote, rkey): (u64, &Rkey),
@@ -194,6 +231,14 @@ pub(crate) unsafe fn get_unmapped(
         }
     }
     let mut core = ep.worker().core();
+    if let Some((lane, key)) = mapped_ep(&core, peer, rkey) {
+        let iov = UctIov::new(buf, len, None);
+        // SAFETY: the caller passes writable bytes.
+        let sent = unsafe { lane.get_zcopy(&[iov], remote, key, Comp::None) };
+        if let Some(ended) = ended(sent, peer) {
+            return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
+        }
+    }
     if let Some((lane, key)) = kernel_copy_ep(&core, state, rkey, (RmaOp::Get, Sync::No, len)) {
         let iov = UctIov::new(buf, len, None);
         // SAFETY: the caller passes writable bytes.

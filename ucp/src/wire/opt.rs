@@ -87,7 +87,7 @@ impl Opts {
     }
 
     /// The flags that announce these headers.
-    #[inline]
+    #[inline(always)]
     pub fn flags(&self) -> ReqFlags {
         let mut flags = self.class.flags();
         flags.set(ReqFlags::RAW_ADDR, self.raw_addr.is_some());
@@ -98,7 +98,7 @@ impl Opts {
 
     /// Writes the headers at `buf[at..]`; returns the offset behind them.
     // [M1.10]
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&self, buf: &mut [u8], mut at: usize) -> usize {
         if let Some(addr) = self.raw_addr {
             let hdr = RawAddrHdr { addr_len: U32::new(RAW_ADDR_EMIT as u32), addr: addr.into() };

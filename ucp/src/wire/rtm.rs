@@ -38,7 +38,7 @@ pub enum Cause {
 }
 
 /// The headers of an RTM, to be written before its payload.
-pub trait RtmHeader {
+pub trait RtmHeader: Copy {
     /// Packet type of the untagged form; the tagged one follows it.
     fn untagged(&self) -> PktType;
     /// The tag, if the message has one.
@@ -119,7 +119,7 @@ pub struct Eager {
 impl Eager {
     /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, msg_id) = (base(self, &self.opts), self.msg_id.into());
         match self.receipt {
@@ -191,7 +191,7 @@ pub struct Medium {
 impl Medium {
     /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, msg_id) = (base(self, &self.opts), self.msg_id.into());
         let (msg_length, seg_offset) = (self.msg_length.into(), self.seg_offset.into());

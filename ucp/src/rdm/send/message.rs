@@ -4,9 +4,9 @@
 use std::ops::Range;
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::io::{NotPosted, Wire};
-use crate::rdm::op::SendBuf;
+use crate::rdm::io::{NotPosted, PacketWriter, Wire};
 use crate::rdm::op::tx::TxOp;
+use crate::rdm::op::{Payload, SendBuf};
 use crate::rdm::peers::Peers;
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::status::OpError;
@@ -28,6 +28,53 @@ pub(in crate::rdm) struct CommonFields {
     pub msg_id: u32,
     pub tag: Option<u64>,
     pub opts: Opts,
+}
+
+/// A packet of a message: the headers that `hdr` makes when there is room for them, and `body` behind. It
+/// writes all packets of messages, of every protocol.
+#[derive(Clone, Copy)]
+pub(in crate::rdm) struct MessagePacket<F, B> {
+    pub hdr: F,
+    pub body: B,
+}
+
+impl<H: RtmHeader, F: FnOnce() -> H + Copy, B: Payload> PacketWriter for MessagePacket<F, B> {
+    // HOT
+    #[inline(always)]
+    fn fill(self, slot: &mut [u8]) -> usize {
+        let at = (self.hdr)().write(slot);
+        at + self.body.copy_all(&mut slot[at..])
+    }
+}
+
+impl Payload for &[u8] {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.len()
+    }
+    #[inline(always)]
+    fn copy_all(self, to: &mut [u8]) -> usize {
+        copy_packed(self, to)
+    }
+}
+
+/// `len` bytes of `buf` from `at`.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    buf: &'a SendBuf,
+    at: usize,
+    len: usize,
+}
+
+impl Payload for Part<'_> {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.len
+    }
+    #[inline(always)]
+    fn copy_all(self, to: &mut [u8]) -> usize {
+        self.buf.copy_to(self.at, &mut to[..self.len])
+    }
 }
 
 impl TxOp {
@@ -61,8 +108,8 @@ impl Message {
         if self.buf.has_callbacks() {
             return self.post_packed(peers, w, msg_id, (header, part), hdr);
         }
-        let copy = |to: &mut [u8]| self.buf.copy_to(part.start, to);
-        Ok(self.post_with(peers, w, msg_id, (header, part.len()), hdr, copy)?)
+        let part = Part { buf: &self.buf, at: part.start, len: part.len() };
+        Ok(self.post_with(peers, w, msg_id, header, hdr, part)?)
     }
 
     /// Posts bytes that callbacks pack. They are packed before, so that a failing callback sends nothing and
@@ -77,31 +124,29 @@ impl Message {
         hdr: impl FnOnce(CommonFields) -> H,
     ) -> Result<u32, SendProgress> {
         let posted = with_packed(peers, self.to, &self.buf, part, msg_id.is_none(), |peers, bytes| {
-            self.post_with(peers, w, msg_id, (header, bytes.len()), hdr, |to| copy_packed(bytes, to))
+            self.post_with(peers, w, msg_id, header, hdr, bytes)
         });
         Ok(posted.map_err(SendProgress::Fail)??)
     }
 
-    /// Posts a packet with `len` bytes that `copy` writes behind the headers. // HOT
+    /// Posts a packet with `body` behind the headers. // HOT
     #[inline(always)]
     fn post_with<W: Wire, H: RtmHeader>(
         &self,
         peers: &mut Peers,
         w: &mut W,
         msg_id: Option<u32>,
-        (header, len): (usize, usize),
+        header: usize,
         hdr: impl FnOnce(CommonFields) -> H,
-        copy: impl FnOnce(&mut [u8]) -> usize,
+        body: impl Payload,
     ) -> Result<u32, NotPosted> {
         let &Message { to, tag, class, cq_data, .. } = self;
         let peer = &peers.table[to];
         let opts = peers.wires.req_opts(peer, cq_data).of_class(class);
         let id = msg_id.unwrap_or(peer.next_tx);
         let hdr = hdr(CommonFields { msg_id: id, tag, opts });
-        peers.post(w, to, hdr.ty(), header + len, |slot| {
-            let at = hdr.write(slot);
-            at + copy(&mut slot[at..at + len])
-        })?;
+        let packet = MessagePacket { hdr: || hdr, body };
+        peers.post(w, to, hdr.ty(), header + body.size(), |slot| packet.fill(slot))?;
         if msg_id.is_none() {
             peers.table[to].next_tx = id.wrapping_add(1);
         }
@@ -132,7 +177,7 @@ impl Message {
     ) -> Result<(), NotPosted> {
         let header = self.header_len(peers, protocol);
         let hdr = self.long_cts(peers, protocol, send_id, Cause::ReadNack);
-        self.post_with(peers, w, Some(msg_id), (header, 0), hdr, |_| 0).map(drop)
+        self.post_with(peers, w, Some(msg_id), header, hdr, &[][..]).map(drop)
     }
 
     fn long_cts(

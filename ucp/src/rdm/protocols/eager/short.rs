@@ -3,39 +3,21 @@
 
 use crate::rdm::features::supports_classes;
 use crate::rdm::ids::{PeerId, Source, WireId};
-use crate::rdm::io::{PacketWriter, ReceiveSink, Wire};
+use crate::rdm::io::{ReceiveSink, Wire};
 use crate::rdm::op::Payload;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::Kind;
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::receives::Receives;
+use crate::rdm::send::message::{CommonFields, MessagePacket};
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::types::EngineEvent;
-use crate::wire::MsgClass;
 use crate::wire::rtm::Short;
+use crate::wire::{MsgClass, Opts};
 
-/// A short tagged message to write. Refers to the peer instead of copying header fields, which keeps fewer
-/// values live until the packet is written.
-#[derive(Clone, Copy)]
-struct ShortMessage<'a, B> {
-    to: &'a Peer,
-    class: MsgClass,
-    tag: u64,
-    body: B,
-}
-
-impl<B: Payload> PacketWriter for ShortMessage<'_, B> {
-    // HOT
-    #[inline(always)]
-    fn fill(self, slot: &mut [u8]) -> usize {
-        let ShortMessage { to, class, tag, body } = self;
-        let at = Short { msg_id: to.next_tx, tag, connid: to.own_connid, class }.write(slot);
-        at + body.copy_all(&mut slot[at..])
-    }
-}
+use super::header;
 
 impl Peers {
     /// Sends a short tagged message without a receipt to a peer that is known, has not failed and has nothing
@@ -56,9 +38,14 @@ impl Peers {
             return false;
         }
         let max = Short::wire_len() + body.size();
+        // Reads the peer when the packet is written, so that fewer values are kept until then.
+        let fields = || {
+            let opts = Opts::connid(peer.own_connid).of_class(class);
+            header(CommonFields { msg_id: peer.next_tx, tag: Some(tag), opts }, None)
+        };
         if body.has_callbacks()
             || max > w.mtu(to)
-            || w.send_short(to, max, ShortMessage { to: peer, class, tag, body }).is_err()
+            || w.send_short(to, max, MessagePacket { hdr: fields, body }).is_err()
         {
             return false;
         }

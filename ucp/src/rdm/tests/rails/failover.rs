@@ -361,7 +361,8 @@ fn unconfirmed_lane_claim_has_no_effect() {
     }
     let mut room = [0; 1];
     rig.recv(1, &mut room);
-    let forged = wire::rtm::Short { msg_id: 1, tag: 1, connid: first.connid, class: wire::MsgClass::Message };
+    let opts = wire::Opts::connid(first.connid);
+    let forged = wire::rtm::Eager { msg_id: 1, tag: Some(1), receipt: None, opts };
     let len = forged.write(&mut packet);
     packet[len] = b'!';
     let bytes = packet[..=len].to_vec();

@@ -153,6 +153,8 @@ fn fetch(
     target: (u64, *mut Rkey),
     call: &Call,
 ) -> Result<StatusPtr, Status> {
+    // Before anything of the result is read.
+    type_of(size)?;
     let operands = match op {
         AtomicOp::CompareSwap => (word_at(result, size)?, value),
         _ => (value, 0),

@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define SIZE (1 << 20)
 
@@ -170,6 +171,21 @@ static void atomics(pair_t *pair, void *memory, ucp_rkey_h rkey)
     }
 }
 
+/* A size that words do not have is refused before anything of the result is read. */
+static void odd_sizes(pair_t *pair, void *memory, ucp_rkey_h rkey)
+{
+    long page   = sysconf(_SC_PAGESIZE);
+    char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t size;
+
+    CHECK(pages != MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+    for (size = 0; size <= 3; ++size) {
+        CHECK(UCS_PTR_STATUS(ucp_atomic_fetch_nb(pair->ab, UCP_ATOMIC_FETCH_OP_CSWAP, 1, pages + page - size, size,
+                                                 (uintptr_t)memory, rkey, NULL)) == UCS_ERR_INVALID_PARAM);
+    }
+    munmap(pages, 2 * page);
+}
+
 static void of_memory(pair_t *pair, ucp_mem_h memh, void *at)
 {
     ucp_rkey_h rkey = key_of(pair, memh);
@@ -178,6 +194,7 @@ static void of_memory(pair_t *pair, ucp_mem_h memh, void *at)
     copies(pair, at, rkey);
     bounds(pair, at, rkey);
     atomics(pair, at, rkey);
+    odd_sizes(pair, at, rkey);
     if (ucp_rkey_ptr(rkey, (uintptr_t)at, &here) == UCS_OK) {
         CHECK(memcmp(here, at, 4096) == 0);
     }

@@ -197,8 +197,10 @@ pub trait Ep {
         unsupported!(AmZcopy)
     }
 
-    /// Whether the program may access what `rkey` maps here ([`Md::rkey_ptr`](super::Md::rkey_ptr)) as `need`
-    /// says, by its own instructions: as operations of this endpoint, which would succeed. // HOT
+    /// Whether loads, stores and atomic instructions of the program, on memory that `rkey` maps here
+    /// ([`Md::rkey_ptr`](super::Md::rkey_ptr)), may take the place of operations of this endpoint. `need` is
+    /// the access. False if the peer has failed, the key has been revoked or lacks the right, and for
+    /// transports that map no memory. // HOT
     #[inline(always)]
     fn may_access(&self, _rkey: &Self::Rkey, _need: Access) -> bool {
         false

@@ -1,11 +1,19 @@
-//! Response to congestion, which the document leaves to its switches: the window halves on a loss, sends are
-//! paced until it has recovered, and it grows by what is acknowledged (RFC 5681 and, for the pace, RFC 9002).
+//! Response to congestion, which the document leaves to its switches: a loss makes the window smaller, sends
+//! are paced until it has recovered, and it grows by what is acknowledged (RFC 5681, and RFC 9002 for the
+//! pace).
+//!
+//! Where a queue stands, which the round-trip time tells, a loss halves the window. Where none does, each
+//! lost segment takes one from it, down to half: the window shrinks by the share that is lost, as RFC 8257
+//! has it for marks. A path that loses by chance then keeps what gets through.
 
 use crate::config::Config;
 use crate::seq::Seq;
 
-/// Smallest window, segments.
-const MIN_WINDOW: u32 = 2;
+/// Smallest window, segments: those behind a lost one tell of it. With fewer the timer has to, which waits
+/// for many round trips. As many may be the first of a connection (RFC 5681).
+const MIN_WINDOW: u32 = 4;
+/// A queue stands if the smoothed round-trip time is more than a quarter above the shortest.
+const QUEUE: (u64, u64) = (5, 4);
 /// Time whose segments may be sent ahead of their pace, ns: in batches, which cost less. TCP of Linux hands
 /// as much over at once.
 const BURST_NS: u64 = 1_000_000;
@@ -32,15 +40,18 @@ pub struct Congestion {
     next_send: u64,
     /// Whether the pace has held sends up since the last acknowledgement.
     was_held: bool,
-    /// When the window was last halved.
+    /// When a recovery last began, or halved the window again.
     halved: u64,
+    /// Whether each loss of the recovery takes one from the window, and down to which.
+    is_gradual: bool,
+    least: u32,
     /// As it was before the recovery; `None` if it cannot become so again.
     before: Option<Before>,
     /// Segments sent again in the recovery that the peer has not told to be needless.
     resent: u32,
 }
 
-/// A window before it was halved.
+/// A window before a recovery.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     window: u32,
@@ -57,10 +68,21 @@ pub struct Loss {
     pub next: Seq,
     /// Whether it had been sent again before.
     pub again: bool,
+    /// Whether its timer told, and nothing that was acknowledged.
+    pub by_timer: bool,
     /// Time.
     pub now: u64,
-    /// Round-trip time.
+    /// Smoothed round-trip time.
     pub rtt: u64,
+    /// Shortest round-trip time.
+    pub min_rtt: u64,
+}
+
+impl Loss {
+    /// Whether there was a queue on the way.
+    fn had_queue(&self) -> bool {
+        self.rtt * QUEUE.1 > self.min_rtt * QUEUE.0
+    }
 }
 
 impl Congestion {
@@ -76,6 +98,8 @@ impl Congestion {
             next_send: 0,
             was_held: false,
             halved: 0,
+            is_gradual: false,
+            least: 0,
             before: None,
             resent: 0,
         }
@@ -96,7 +120,8 @@ impl Congestion {
         // A window that was not used tells nothing about the network, unless it was the pace that kept it
         // from being used (RFC 9002, 7.8).
         let was_used = std::mem::take(&mut self.was_held) || in_flight * 2 >= self.window;
-        if self.recovery_end.is_some() || !was_used {
+        let was_halved = self.recovery_end.is_some() && !self.is_gradual;
+        if was_halved || !was_used {
             return;
         }
         if self.window < self.slow_start_until {
@@ -112,12 +137,18 @@ impl Congestion {
         }
     }
 
-    /// Takes a loss. Halves the window once per round trip; again in a recovery if what it sends is lost too:
-    /// a window that does not shrink would be sent, and lost, at each timer. Returns whether it did.
+    /// Takes a loss. Where a queue stood, halves the window once per round trip; again in a recovery if what
+    /// it sends is lost too: a window that does not shrink would be sent, and lost, at each timer. Else takes
+    /// one from the window, down to half in one recovery; halves it if a timer tells that a segment was lost
+    /// that was sent again. Returns whether a recovery begins, or halves the window again.
     pub fn on_loss(&mut self, loss: Loss) -> bool {
         let recovers = self.recovery_end.is_some_and(|end| loss.seq.is_before(end));
-        let again = loss.again && loss.now >= self.halved + loss.rtt;
+        let halves = loss.had_queue() || (loss.again && loss.by_timer);
+        let again = loss.again && loss.now >= self.halved + loss.rtt && (halves || !self.is_gradual);
         if recovers && !again {
+            if self.is_gradual {
+                self.shrink(self.window - 1);
+            }
             return false;
         }
         if self.recovery_end.is_none() {
@@ -128,10 +159,20 @@ impl Congestion {
         self.halved = loss.now;
         self.recovery_end = Some(loss.next);
         self.paced_until = self.paced_until.max(self.window);
-        self.window = (self.window / 2).max(MIN_WINDOW);
-        self.slow_start_until = self.window;
-        self.counted = 0;
+        self.least = (self.window / 2).max(MIN_WINDOW);
+        self.is_gradual = !halves;
+        if halves {
+            self.shrink(self.least);
+            self.counted = 0;
+        } else {
+            self.shrink(self.window - 1);
+        }
         true
+    }
+
+    fn shrink(&mut self, to: u32) {
+        self.window = to.max(self.least);
+        self.slow_start_until = self.window;
     }
 
     /// Takes a segment that is sent again.
@@ -196,7 +237,7 @@ mod tests {
     use super::*;
 
     fn loss(seq: Seq, next: Seq) -> Loss {
-        Loss { seq, next, again: false, now: 0, rtt: 100 }
+        Loss { seq, next, again: false, by_timer: false, now: 0, rtt: 100, min_rtt: 50 }
     }
 
     #[test]
@@ -220,6 +261,25 @@ mod tests {
         assert_eq!(congestion.window(), 16);
         (0..20).for_each(|n| _ = congestion.on_loss(loss(Seq(400 + 10 * n), Seq(405 + 10 * n))));
         assert_eq!(congestion.window(), MIN_WINDOW);
+    }
+
+    #[test]
+    fn without_a_queue_each_loss_takes_one_and_half_at_most() {
+        let config = Config { first_window: 64, ..Config::default() };
+        let mut congestion = Congestion::new(&config);
+        let chance = |n| Loss { min_rtt: 80, ..loss(Seq(n), Seq(164)) };
+        assert!(congestion.on_loss(chance(100)) && !congestion.on_loss(chance(110)));
+        assert_eq!(congestion.window(), 62);
+        congestion.on_acked(64, 62, Seq(140));
+        assert_eq!(congestion.window(), 63, "grows meanwhile, by one a round trip");
+        assert!(!congestion.on_loss(Loss { again: true, now: 100, ..chance(110) }));
+        (111..160).for_each(|n| _ = congestion.on_loss(chance(n)));
+        assert_eq!(congestion.window(), 32, "half of what it was");
+        let by_timer = Loss { again: true, by_timer: true, now: 100, ..chance(111) };
+        assert!(congestion.on_loss(by_timer));
+        assert_eq!(congestion.window(), 16, "what was sent again is lost too, and nothing else arrives");
+        assert!(congestion.on_loss(loss(Seq(170), Seq(180))));
+        assert_eq!(congestion.window(), 8, "a queue stands");
     }
 
     #[test]

@@ -65,8 +65,9 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 
-    /// Retransmit timer of a segment that is sent for the `tries`th time, from 1.
-    pub fn timeout(&self, config: &Config, tries: u32) -> u64 {
+    /// Retransmit timer of a segment whose timer has expired so many times. One that was sent again since
+    /// others have arrived has the timer of a new one: the peer is heard.
+    pub fn timeout(&self, config: &Config, timeouts: u32) -> u64 {
         let shortest = (config.min_rto << self.patience).min(config.max_rto);
         let base = match self.smoothed {
             None => config.first_rto,
@@ -77,7 +78,7 @@ impl Rtt {
                 (smoothed + margin + config.ack_delay).clamp(shortest, config.max_rto)
             }
         };
-        let doublings = self.backoff.max(tries.saturating_sub(1)).min(MAX_BACKOFF);
+        let doublings = self.backoff.max(timeouts).min(MAX_BACKOFF);
         (base << doublings).min(config.max_rto.max(base))
     }
 }
@@ -89,15 +90,15 @@ mod tests {
     #[test]
     fn timer_is_100_ms_until_the_first_sample() {
         let (config, mut rtt) = (Config::default(), Rtt::default());
-        assert_eq!(rtt.timeout(&config, 1), 100_000_000);
-        assert_eq!(rtt.timeout(&config, 2), 200_000_000);
+        assert_eq!(rtt.timeout(&config, 0), 100_000_000);
+        assert_eq!(rtt.timeout(&config, 1), 200_000_000);
         rtt.sample(10_000_000);
         // SRTT + 4 × RTT/2, and the delay of the acknowledgement.
-        assert_eq!(rtt.timeout(&config, 1), 30_050_000);
+        assert_eq!(rtt.timeout(&config, 0), 30_050_000);
         for _ in 0..200 {
             rtt.sample(10_000_000);
         }
-        assert!(rtt.timeout(&config, 1) < 20_100_000, "{rtt:?}");
+        assert!(rtt.timeout(&config, 0) < 20_100_000, "{rtt:?}");
         assert_eq!(rtt.min(), 10_000_000);
     }
 
@@ -105,13 +106,13 @@ mod tests {
     fn timer_has_bounds_and_backs_off() {
         let (config, mut rtt) = (Config::default(), Rtt::default());
         rtt.sample(1_000);
-        assert_eq!(rtt.timeout(&config, 1), config.min_rto);
+        assert_eq!(rtt.timeout(&config, 0), config.min_rto);
         rtt.back_off();
-        assert_eq!(rtt.timeout(&config, 1), 2 * config.min_rto);
-        assert_eq!(rtt.timeout(&config, 3), 4 * config.min_rto);
-        assert_eq!(rtt.timeout(&config, 99), (config.min_rto << MAX_BACKOFF).min(config.max_rto));
+        assert_eq!(rtt.timeout(&config, 0), 2 * config.min_rto);
+        assert_eq!(rtt.timeout(&config, 2), 4 * config.min_rto);
+        assert_eq!(rtt.timeout(&config, 98), (config.min_rto << MAX_BACKOFF).min(config.max_rto));
         rtt.sample(1_000);
-        assert_eq!(rtt.timeout(&config, 1), config.min_rto, "a sample ends the back-off");
+        assert_eq!(rtt.timeout(&config, 0), config.min_rto, "a sample ends the back-off");
     }
 
     #[test]
@@ -122,12 +123,12 @@ mod tests {
             rtt.back_off();
             rtt.sample(1_000);
             rtt.on_spurious();
-            assert_eq!(rtt.timeout(&config, 1), config.min_rto << doublings);
+            assert_eq!(rtt.timeout(&config, 0), config.min_rto << doublings);
         }
         for doublings in [3, 2, 1, 0, 0] {
             rtt.back_off();
             rtt.sample(1_000);
-            assert_eq!(rtt.timeout(&config, 1), config.min_rto << doublings);
+            assert_eq!(rtt.timeout(&config, 0), config.min_rto << doublings);
         }
     }
 }

@@ -76,6 +76,8 @@ pub struct Segment {
     pub first_sent: u64,
     /// How often it was sent.
     pub tries: u32,
+    /// How often its timer expired.
+    pub timeouts: u32,
     /// Sends posted and not completed.
     pub posted: u32,
     /// Retransmit timer.
@@ -114,7 +116,7 @@ impl SegmentPool {
         let segment = &mut self.segments[id as usize];
         segment.state = SegState::ToSend;
         segment.endpoint = endpoint;
-        segment.tries = 0;
+        (segment.tries, segment.timeouts) = (0, 0);
         segment.uses = segment.uses.wrapping_add(1);
         SegId(id)
     }
@@ -133,6 +135,7 @@ impl SegmentPool {
             sent: 0,
             first_sent: 0,
             tries: 0,
+            timeouts: 0,
             posted: 0,
             room: Room::NONE,
             older: NIL,

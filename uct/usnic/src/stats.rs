@@ -79,8 +79,8 @@ stats! {
     path_probes,
     /// Paths that do not carry what both sides take.
     short_paths,
-    /// Congestion windows halved.
-    window_halved,
+    /// Recoveries, which make a congestion window smaller.
+    recoveries,
     /// Segments sent again that had arrived, as peers tell.
     resent_needlessly,
     /// Congestion windows restored, since nothing was lost.

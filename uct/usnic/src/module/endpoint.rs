@@ -66,8 +66,8 @@ pub(super) struct Endpoint {
     pub(super) takes_marks: bool,
     /// Bits of the layer above the peer.
     pub(super) features: u8,
-    /// Rule that halved the congestion window last.
-    pub(super) halved_by: Cause,
+    /// Rule that made the congestion window smaller last.
+    pub(super) shrunk_by: Cause,
     pub(super) window: SendWindow,
     pub(super) recv: RecvWindow,
     pub(super) acks: AckState,
@@ -118,7 +118,7 @@ impl Endpoint {
             takes_marks: false,
             features: 0,
             needless: 0,
-            halved_by: Cause::Timer,
+            shrunk_by: Cause::Timer,
             window: SendWindow::new(first, config.window),
             recv: RecvWindow::new(first, config.window),
             acks: AckState::default(),
@@ -327,7 +327,7 @@ impl Endpoint {
     /// Checks a segment that is being sent into the hotel.
     fn check_in(&mut self, core: &mut Core, now: u64, id: SegId, channel: ChannelId) {
         let tries = core.segments[id].tries + 1;
-        let due = now + self.rtt.timeout(&core.config, tries);
+        let due = now + self.rtt.timeout(&core.config, core.segments[id].timeouts);
         let room = core.hotel.check_in(due, Guest::Segment(id));
         let segment = &mut core.segments[id];
         (segment.tries, segment.sent, segment.room) = (tries, now, room);

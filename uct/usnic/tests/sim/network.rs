@@ -61,6 +61,10 @@ pub struct Network {
     pub in_order: Option<u64>,
     /// Whether the capacity is of all datagrams to a node together.
     pub shares_queue: bool,
+    /// Time that each datagram to a node takes at its bottleneck, ns, and most that wait there.
+    pub bottleneck: Option<(u64, u64)>,
+    /// When each bottleneck is free.
+    free_at: Vec<u64>,
     /// Longest datagram that gets through to each node.
     pub longest: Vec<usize>,
 }
@@ -77,6 +81,8 @@ impl Network {
             cut_off: vec![false; nodes],
             in_order: None,
             shares_queue: false,
+            bottleneck: None,
+            free_at: vec![0; nodes],
             longest: vec![usize::MAX; nodes],
         }
     }
@@ -119,7 +125,16 @@ impl Network {
                 (false, Some(behind)) => behind,
                 (false, None) => rand.below(3_000),
             };
-            let due = now + faults.delay + late + behind;
+            let mut due = now + faults.delay + late + behind;
+            if let Some((time, most)) = self.bottleneck {
+                let start = self.free_at[to].max(now);
+                if start - now > most * time {
+                    self.dropped += 1;
+                    continue;
+                }
+                self.free_at[to] = start + time;
+                due += self.free_at[to] - now;
+            }
             self.nth += 1;
             self.count[from][to] += 1;
             self.on_way.push(Reverse(Datagram { due, nth: self.nth, from, to, priority, bytes }));

@@ -9,26 +9,38 @@ SECRET = "the secret of tests/hosts"
 NET = "10.77.0.0/24"
 NET_V6 = "fd77::/64"
 
-# Name, what stands in the table, the network, and the share of the messages each way: half, so that both ways make the number;
-# or a twentieth, unless rows are run whole.
+# What a relay does to datagrams: end of the row's name, what stands in the table, the network, and the share of the messages
+# each way: half, so that both ways make the number; or a twentieth, unless rows are run whole.
+RELAYS = [
+    ("", "relay", {}, 0.5),
+    ("-loss", "1 % lost", {"loss": 0.01}, 0.5),
+    ("-loss-5", "5 % lost", {"loss": 0.05}, 0.5),
+    ("-loss-20", "20 % lost", {"loss": 0.20}, 0.05),
+    ("-reorder", "10 % overtaken", {"reorder": 0.10}, 0.5),
+    ("-double", "1 % repeated, 1 % corrupted", {"double": 0.01, "corrupt": 0.01}, 0.5),
+    ("-repeat", "1 % repeated", {"double": 0.01}, 0.5),
+    ("-corrupt", "1 % corrupted", {"corrupt": 0.01}, 0.5),
+    ("-delay", "10 ms late", {"delay": 0.010}, 0.5),
+    ("-rate", "1 Gbit/s", {"rate": 1e9}, 0.5),
+]
+ALL = ("-all", "5 % lost, 10 % overtaken, 1 % repeated, 1 % corrupted, 10 ms late, 1 Gbit/s; sealed",
+       {"loss": 0.05, "reorder": 0.10, "double": 0.01, "corrupt": 0.01, "delay": 0.010, "rate": 1e9, "secret": True}, 0.05)
+
+
+def relayed(name, relays):
+    """Rows of that name, one for each of these relays."""
+    return [(name + end, *row) for end, *row in relays]
+
+
+# Name, what stands in the table, the network, and the share.
 TRAFFIC = [
     ("device-veth", "veth, nothing in between", None, 0.5),
     ("device-v6", "veth, IPv6", None, 0.5),
     ("device-v6-hosts", "veth, IPv6 addresses that differ in their first 96 bits", None, 0.5),
-    ("device", "relay", {}, 0.5),
-    ("device-loss", "1 % lost", {"loss": 0.01}, 0.5),
-    ("device-loss-5", "5 % lost", {"loss": 0.05}, 0.5),
-    ("device-loss-20", "20 % lost", {"loss": 0.20}, 0.05),
-    ("device-reorder", "10 % overtaken", {"reorder": 0.10}, 0.5),
-    ("device-double", "1 % repeated, 1 % corrupted", {"double": 0.01, "corrupt": 0.01}, 0.5),
-    ("device-repeat", "1 % repeated", {"double": 0.01}, 0.5),
-    ("device-corrupt", "1 % corrupted", {"corrupt": 0.01}, 0.5),
-    ("device-delay", "10 ms late", {"delay": 0.010}, 0.5),
-    ("device-rate", "1 Gbit/s", {"rate": 1e9}, 0.5),
+    *relayed("device", RELAYS),
     ("device-tbf", "veth, 1 Gbit/s by the kernel's tbf", {"tbf": "1gbit", "rate": 1e9}, 0.5),
     ("device-get", "veth, a device that does not write: the target reads what is put", None, 0.5),
-    ("device-all", "5 % lost, 10 % overtaken, 1 % repeated, 1 % corrupted, 10 ms late, 1 Gbit/s; sealed",
-     {"loss": 0.05, "reorder": 0.10, "double": 0.01, "corrupt": 0.01, "delay": 0.010, "rate": 1e9, "secret": True}, 0.05),
+    *relayed("device", [ALL]),
 ]
 # Name, what stands in the table, the network.
 STOCK = [

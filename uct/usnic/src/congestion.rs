@@ -41,7 +41,7 @@ pub struct Congestion {
     /// Whether the pace has held sends up since the last acknowledgement.
     was_held: bool,
     /// When a recovery last began, or halved the window again.
-    halved: u64,
+    began: u64,
     /// Whether each loss of the recovery takes one from the window, and down to which.
     is_gradual: bool,
     least: u32,
@@ -97,7 +97,7 @@ impl Congestion {
             paced_until: 0,
             next_send: 0,
             was_held: false,
-            halved: 0,
+            began: 0,
             is_gradual: false,
             least: 0,
             before: None,
@@ -120,8 +120,8 @@ impl Congestion {
         // A window that was not used tells nothing about the network, unless it was the pace that kept it
         // from being used (RFC 9002, 7.8).
         let was_used = std::mem::take(&mut self.was_held) || in_flight * 2 >= self.window;
-        let was_halved = self.recovery_end.is_some() && !self.is_gradual;
-        if was_halved || !was_used {
+        let is_halved = self.recovery_end.is_some() && !self.is_gradual;
+        if is_halved || !was_used {
             return;
         }
         if self.window < self.slow_start_until {
@@ -144,7 +144,7 @@ impl Congestion {
     pub fn on_loss(&mut self, loss: Loss) -> bool {
         let recovers = self.recovery_end.is_some_and(|end| loss.seq.is_before(end));
         let halves = loss.had_queue() || (loss.again && loss.by_timer);
-        let again = loss.again && loss.now >= self.halved + loss.rtt && (halves || !self.is_gradual);
+        let again = loss.again && loss.now >= self.began + loss.rtt && (halves || !self.is_gradual);
         if recovers && !again {
             if self.is_gradual {
                 self.shrink(self.window - 1);
@@ -156,7 +156,7 @@ impl Congestion {
             self.before = Some(Before { window: self.window, slow_start_until, paced_until });
             self.resent = 0;
         }
-        self.halved = loss.now;
+        self.began = loss.now;
         self.recovery_end = Some(loss.next);
         self.paced_until = self.paced_until.max(self.window);
         self.least = (self.window / 2).max(MIN_WINDOW);

@@ -260,7 +260,7 @@ fn a_pace_ends_and_costs_few_calls() {
 
 /// A loss is not taken for a pause of the peer, also where the network repeats datagrams.
 #[test]
-fn a_loss_keeps_the_recoveries() {
+fn a_loss_keeps_the_window_smaller() {
     for duplicate in [0, 10] {
         let faults = Faults { loss: 20, duplicate, delay: 500_000, ..CALM };
         let mut world = pair(faults, plain);
@@ -456,19 +456,19 @@ fn tiny_sends_that_overtake_large_ones_resend_nothing_with_selective_acknowledge
     let resent = |sack: bool| {
         let faults = Faults { reorder: 1000, late: 100_000, ..CALM };
         let mut world = pair(faults, |n| Config { sack, ..plain(n) });
-        for n in 1..200 {
+        for n in 1..400 {
             world.send(0, 1, 2 * 29 * 31 * n, 9_000);
             world.send(0, 1, 2 * 29 * 31 * n + 29 * 31, 8);
             run(&mut world, MS / 10);
         }
         run(&mut world, 10_000 * MS);
-        assert_eq!(world.nodes[1].received.whole.len(), 398);
+        assert_eq!(world.nodes[1].received.whole.len(), 798);
         let stats = world.nodes[0].module.stats();
         (stats.sent, stats.resent_by_duplicate_ack + stats.resent_by_time, stats.resent_needlessly)
     };
     let (by_repeat, by_time) = (resent(false), resent(true));
     println!("sent, resent, needlessly: {by_repeat:?} by repeated acknowledgements, {by_time:?} by time");
-    assert!(by_time.1 * 10 <= by_repeat.1, "{by_repeat:?} {by_time:?}");
+    assert!(by_time.1 * 10 < by_repeat.1, "{by_repeat:?} {by_time:?}");
 }
 
 /// A lost segment is sent again long before its timer expires: by a repeated acknowledgement with one flow,

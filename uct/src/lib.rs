@@ -112,9 +112,6 @@ pub mod wrap;
 /// Under the model checker only what threads and processes share.
 #[cfg(all(test, loom))]
 mod efa {
-    #[expect(dead_code, reason = "what has no model")]
-    #[path = "dev/soft/link/shm/joint.rs"]
-    mod joint;
     #[path = "dev/soft/link/shm/loom.rs"]
     mod loom;
     #[path = "dev/soft/mr_entry.rs"]
@@ -127,6 +124,9 @@ mod host {
     mod fd_server {
         mod notifier;
     }
+    #[expect(dead_code, reason = "what has no model")]
+    mod joint;
+    mod loom;
 }
 #[cfg(all(test, loom))]
 mod mt {

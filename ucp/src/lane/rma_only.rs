@@ -1,6 +1,7 @@
 //! The RMA-only lane: an interface that reads and writes memory of other processes of this host and sends no
-//! packets. It serves puts, gets and long messages of a lane that does. Never polled: an operation has ended
-//! when its call returns.
+//! packets. It serves puts, gets and long messages of a lane that does. Puts and gets have ended when their
+//! call returns. A read of a message may wait for the part of its peer, which then is asked for again. Polled
+//! when nothing else is to do: peers may offer parts of their own reads.
 
 #![allow(unsafe_code)]
 
@@ -13,8 +14,8 @@ use rustc_hash::FxBuildHasher;
 use ucs::config::Source;
 use ucs::time::ticks;
 use uct::api::{
-    AddrBuf, Comp, ConnectError, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused,
-    RemoteIov, Sent,
+    AddrBuf, Am, Comp, ConnectError, DevKind, Ep as _, EpTag, Error, Iface as _, IfaceAttr, Iov, Md as _,
+    Refused, RemoteIov, Sent, Sink,
 };
 use zerocopy::IntoBytes;
 
@@ -26,6 +27,9 @@ use crate::wire::RmaIov;
 
 use super::domains::{Domain, Domains, domain_label};
 use super::{Ep, Iface, Mem, Rkey};
+
+/// Most reads that one poll ends.
+const MAX_COMPLETIONS: usize = 16;
 
 /// An interface without packets, and the state of its peers.
 pub(crate) struct RmaOnlyLane {
@@ -49,6 +53,33 @@ struct PeerState {
     sender: SenderTuner,
     /// When its last long packet had been received, ticks.
     last_packet: u64,
+    waiting: Option<WaitingRead>,
+}
+
+/// A read that waits for the part of its peer: the engine asks for it again.
+struct WaitingRead {
+    to: *mut u8,
+    from: Remote,
+    result: Option<Result<(), Error>>,
+}
+
+/// Takes the results of reads that have waited.
+struct EndedReads<'a>(&'a RmaOnlyLane);
+
+impl Sink for EndedReads<'_> {
+    fn on_am(&mut self, _: Am<'_>) {}
+
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        let mut peers = self.0.peers.borrow_mut();
+        if let Some(state) = peers.get_mut(&PeerId(token as u32))
+            && let Some(read) = &mut state.waiting
+        {
+            read.result = Some(result);
+        }
+    }
+
+    /// The lane of packets detects deaths.
+    fn on_ep_error(&mut self, _: EpTag, _: Error) {}
 }
 
 /// Access to the memory that a peer has offered.
@@ -231,9 +262,38 @@ impl RmaOnlyLane {
         &self.address
     }
 
-    /// Reads memory that a peer has offered; `lane_ep` is the endpoint of packets to it.
+    /// Whether nothing is to be polled: no peer offers a part of its read, and no read of ours waits. // HOT
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.iface.is_idle()
+    }
+
+    /// Copies a part of what a peer reads, and ends reads of ours that have waited.
+    #[cold]
+    pub(crate) fn poll(&self) {
+        self.iface.poll(MAX_COMPLETIONS, &mut EndedReads(self));
+    }
+
+    /// The result of a read of a peer's that has waited, `None` if none does. No resource: it still waits.
+    #[cold]
+    fn waited(&self, peer: PeerId, to: Piece, from: &Remote) -> Option<Result<(), Refused>> {
+        self.poll();
+        let mut peers = self.peers.borrow_mut();
+        let waiting = &mut peers.get_mut(&peer)?.waiting;
+        let read = waiting.take_if(|read| read.result.is_some());
+        let is_it = |read: &WaitingRead| (read.to, read.from) == (to.ptr(), *from);
+        match read {
+            Some(read) if is_it(&read) => Some(read.result?.map_err(Refused::Failed)),
+            // Of a message that has failed meanwhile.
+            Some(_) => None,
+            None => waiting.is_some().then_some(Err(Refused::NoResource)),
+        }
+    }
+
+    /// Reads memory that a peer has offered; `lane_ep` is the endpoint of packets to it. No resource: the
+    /// peer copies a part of it, and the same call is to be made again.
     /// # Safety
-    /// The piece is valid for writes, and no one else uses it until the call returns.
+    /// The piece is valid for writes, and no one else uses it until the call has returned a result.
     pub(crate) unsafe fn read(
         &self,
         peer: PeerId,
@@ -242,6 +302,11 @@ impl RmaOnlyLane {
         from: Remote,
         address: &RmaAddress,
     ) -> Result<(), Refused> {
+        if self.peers.borrow().get(&peer).is_some_and(|state| state.waiting.is_some())
+            && let Some(result) = self.waited(peer, to, &from)
+        {
+            return result;
+        }
         let mut peers = self.peers.borrow_mut();
         let state = peers.entry(peer).or_default();
         if state.remote.as_ref().is_none_or(|remote| remote.address != *address) {
@@ -253,12 +318,15 @@ impl RmaOnlyLane {
         let iov = Iov::new(to.ptr(), to.len(), None);
         let start = ticks();
         // SAFETY: the caller's promise; the transport needs no registration of ours.
-        match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, Comp::None) }? {
+        match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, Comp::Token(peer.0.into())) }? {
             Sent::Done => {
                 state.receiver.record_read(to.len(), ticks().wrapping_sub(start));
                 Ok(())
             }
-            Sent::InProgress => Err(Error::Unreachable.into()),
+            Sent::InProgress => {
+                state.waiting = Some(WaitingRead { to: to.ptr(), from, result: None });
+                Err(Refused::NoResource)
+            }
         }
     }
 

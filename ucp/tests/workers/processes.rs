@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{bytes, context, ends, spin};
@@ -42,6 +43,13 @@ fn child() {
     ep.tag_send_blocking(0, &worker.address().pack()).unwrap();
     match role {
         "exchange" => exchange(&worker, &ep, 1),
+        "sends-long" => {
+            let all = bytes(1, LONG_MOST);
+            for n in 0..LONG_MESSAGES {
+                ep.tag_send_blocking(n, &all[..long_length(n)]).unwrap();
+            }
+            ep.flush().wait().unwrap();
+        }
         "late" => {
             std::thread::sleep(Duration::from_millis(200));
             ep.tag_send_blocking(1, b"late").unwrap();
@@ -214,6 +222,61 @@ fn long_messages_are_read_by_cma() {
         assert!(rare.reads > MESSAGES / 4, "{rare:?}");
         assert_eq!((rare.nacks_sent, rare.nacks_received, rare.read_errors), (0, 0, 0), "{rare:?}");
     });
+}
+
+/// Messages that both processes copy, and their greatest length.
+const LONG_MESSAGES: u64 = 1500;
+const LONG_MOST: usize = 1 << 20;
+
+fn long_length(n: u64) -> usize {
+    LONG_MOST - (n * 70_001) as usize % (LONG_MOST / 2)
+}
+
+/// Ends the other thread of a scope, whatever happens.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A process that is stopped while it copies a part of what the other receives ends its part when it goes on.
+#[test]
+fn long_messages_survive_a_process_that_is_stopped_now_and_then() {
+    if let Some(why) = uct::cma::unavailable_reason() {
+        eprintln!("not tried: {why}");
+        return;
+    }
+    let worker = context("kernel").worker().unwrap();
+    let mut child = start("sends-long", "kernel", &worker);
+    let _ep = meet(&worker, ErrorMode::None);
+    let (pid, over) = (rustix::process::Pid::from_child(&child), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let signal = |it| rustix::process::kill_process(pid, it).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                signal(rustix::process::Signal::STOP);
+                std::thread::sleep(Duration::from_millis(30));
+                signal(rustix::process::Signal::CONT);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let _end = OnDrop(|| over.store(true, Ordering::Relaxed));
+        let (all, mut room) = (bytes(1, LONG_MOST), vec![0; LONG_MOST]);
+        for n in 0..LONG_MESSAGES {
+            let status = worker.tag_recv_blocking(n, TAG_MASK_FULL, &mut room).unwrap();
+            assert!(room[..status.len] == all[..long_length(n)], "message {n} differs");
+            room[..status.len].fill(0);
+        }
+    });
+    // The lane was full: a read has waited for a part that took longer than a call waits.
+    let rare = worker.stats().rare;
+    assert!(rare.reads > LONG_MESSAGES / 2 && rare.full > 0, "{rare:?}");
+    while child.try_wait().unwrap().is_none() {
+        worker.progress();
+    }
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

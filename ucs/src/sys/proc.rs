@@ -117,6 +117,13 @@ pub fn let_peers_in(wanted: bool) {
     }
 }
 
+/// Whether the kernel lets other processes of this user access this one's memory, as far as the process
+/// itself decides: not if it has changed its user, or has said so by `PR_SET_DUMPABLE`.
+pub fn is_dumpable() -> bool {
+    use rustix::process::{DumpableBehavior, dumpable_behavior};
+    matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable))
+}
+
 /// Without Yama, and with a scope of 0, processes of one user may access each other; with one above 1 no
 /// process can permit it.
 fn has_to_let_in(wanted: bool, scope: impl FnOnce() -> Option<u32>) -> bool {

@@ -198,6 +198,21 @@ impl BatchQueue {
         unsafe { batch.run(proc.pid, end) };
     }
 
+    /// Whether one more operation may be in flight.
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight.get() < MAX_IN_FLIGHT
+    }
+
+    /// Counts an operation in flight that is in no batch; [`BatchQueue::end_other`] ends it.
+    pub(super) fn begin_other(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    /// Has the next poll report an operation that was in no batch.
+    pub(super) fn end_other(&self, comp: Comp, result: Result<(), Error>, tag: EpTag) {
+        self.finished.borrow_mut().push_back(Finished { comp, result, tag });
+    }
+
     /// Completes when all completions before it are reported.
     pub(super) fn flush(&self, comp: Comp) -> Outcome {
         match comp {

@@ -6,9 +6,10 @@
 
 use super::batch::Op;
 use super::iface::{Inner, PUBLISHES, Proc};
+use super::joint_copy::{self, Block, PeerCopies};
 use super::vm::{self, Direction};
 use super::{Mem, Rkey};
-use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, RemoteIov, Sent};
+use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, Refused, RemoteIov, Sent};
 use crate::base::ep_table::EpIdx;
 use crate::base::{check, direct, iov};
 use std::rc::Rc;
@@ -30,15 +31,24 @@ impl Ep {
         Ep { idx: peer.eps.insert(), peer, own, key_addr }
     }
 
+    #[cfg(test)]
+    pub(super) fn peer(&self) -> &Rc<Proc> {
+        &self.peer
+    }
+
     /// The mapping of a key, if there is one, for an operation that is done at once. Fails after the death of
-    /// its owner, when it is mapped but not touched any more. // HOT
+    /// its owner, when it is mapped but not touched any more. No resource: an operation before it waits for
+    /// the peer's part. // HOT
     #[inline(always)]
-    fn resolve<'k>(&self, rkey: &'k Rkey) -> Result<Option<&'k direct::Window>, Error> {
+    fn resolve<'k>(&self, rkey: &'k Rkey) -> Outcome<Option<&'k direct::Window>> {
         if self.peer.failure_reported.get() {
-            return Err(Error::PeerDead);
+            return Err(Error::PeerDead.into());
         }
         if rkey.owner() != self.peer.key {
-            return Err(WRONG_PROCESS);
+            return Err(WRONG_PROCESS.into());
+        }
+        if self.peer.copies.is_waiting() {
+            return Err(Refused::NoResource);
         }
         let window = rkey.window();
         if window.is_some() {
@@ -48,7 +58,7 @@ impl Ep {
     }
 
     /// Whether all keys of a scatter list are mapped.
-    fn resolve_all(&self, remote: &[RemoteIov<'_, Rkey>]) -> Result<bool, Error> {
+    fn resolve_all(&self, remote: &[RemoteIov<'_, Rkey>]) -> Outcome<bool> {
         remote.iter().try_fold(!self.peer.failure_reported.get(), |all, piece| {
             Ok(all & self.resolve(piece.rkey)?.is_some())
         })
@@ -79,7 +89,8 @@ impl Ep {
         Ok(Sent::Done)
     }
 
-    /// Transfers a list by the kernel, in a batch if there is room.
+    /// Transfers a list by the kernel: with the peer if it is one long block whose completion is wanted, else
+    /// in a batch if there is room.
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
     #[inline]
@@ -93,6 +104,14 @@ impl Ep {
     ) -> Outcome {
         let len = iov::checked_len(list, direct::MAX_IOV, isize::MAX as usize)?;
         self.check_access(remote, len, rkey, direction.need())?;
+        if len >= joint_copy::MIN_LEN
+            && let [Iov { addr: local, count: 1, .. }] = *list
+            && !matches!(comp, Comp::None)
+        {
+            let block = Block { direction, local, remote, len };
+            // SAFETY: the same promises.
+            return unsafe { self.copy_long(block, comp) };
+        }
         let op = Op { direction, list, len, remote_addr: remote, ep: self.idx };
         // SAFETY: the caller vouches for the blocks until the completion, the key for the remote range.
         if unsafe { self.own.batches.add(&self.peer, &op, comp) } {
@@ -106,6 +125,26 @@ impl Ep {
 }
 
 impl Ep {
+    /// Transfers a long block by the kernel, together with the peer if it polls.
+    /// # Safety
+    /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
+    #[inline(never)]
+    unsafe fn copy_long(&self, block: Block, comp: Comp) -> Outcome {
+        self.own.batches.submit(&self.peer);
+        if block.len > joint_copy::MAX_LEN || !self.own.batches.has_room() {
+            // SAFETY: the caller's promise is the same.
+            unsafe { block.transfer(self.peer.pid) }?;
+            return Ok(Sent::Done);
+        }
+        // SAFETY: the caller's promise is the same.
+        let sent =
+            unsafe { PeerCopies::copy(&self.own, (&self.peer, self.key_addr), block, (comp, self.idx)) }?;
+        if sent == Sent::InProgress {
+            self.own.add_waiting(&self.peer);
+        }
+        Ok(sent)
+    }
+
     /// Transfers a scatter list; nothing is done unless all of it is permitted.
     /// # Safety
     /// As [`api::Ep::put_sgl`] and [`api::Ep::get_sgl`].
@@ -132,6 +171,9 @@ impl Ep {
 impl Drop for Ep {
     fn drop(&mut self) {
         self.own.batches.submit(&self.peer);
+        if self.peer.copies.is_waiting() {
+            self.own.await_copy(&self.peer, self.idx);
+        }
         self.peer.eps.remove(self.idx);
     }
 }
@@ -258,11 +300,17 @@ impl api::Ep for Ep {
 
     fn flush(&self, comp: Comp) -> Outcome {
         self.own.batches.submit(&self.peer);
+        if self.peer.copies.is_waiting() {
+            return Err(Refused::NoResource);
+        }
         if self.peer.is_dead() { Err(Error::PeerDead.into()) } else { self.own.batches.flush(comp) }
     }
 
     fn fence(&self) -> Outcome {
         self.own.batches.submit(&self.peer);
+        if self.peer.copies.is_waiting() {
+            return Err(Refused::NoResource);
+        }
         direct::fence();
         Ok(Sent::Done)
     }
@@ -280,14 +328,7 @@ impl api::Ep for Ep {
     }
 
     fn published(&self) -> Option<u64> {
-        let mut words = [0u64; 2];
-        let list = [Iov::<()>::new((&raw mut words).cast(), size_of_val(&words), None)];
-        if self.peer.is_dead() {
-            return None;
-        }
-        let at = self.key_addr.wrapping_add(8);
-        // SAFETY: `words` is ours; at `at` the kernel only reads, if the process permits it.
-        unsafe { vm::transfer(Direction::Read, self.peer.pid, &list, at) }.ok()?;
-        (words[0] == PUBLISHES).then_some(words[1])
+        let [mark, number] = self.own.read_words(&self.peer, self.key_addr, 1).ok()?;
+        (mark == PUBLISHES).then_some(number)
     }
 }

@@ -4,15 +4,17 @@
 #![allow(unsafe_code)]
 
 use super::batch::{BatchQueue, ProcBatch};
+use super::joint_copy::{HAS_TABLE, OwnTable, PeerCopies};
 use super::vm::{self, Direction};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
     self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Iov, Latency,
-    OpenError, OrderKind, Outcome, ResourcePerf, RmaLimits, Sent, Sink,
+    OpenError, OrderKind, Outcome, Refused, ResourcePerf, RmaLimits, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
-use crate::base::ep_table::{EpTable, FailedPeers};
+use crate::base::ep_table::{EpIdx, EpTable, FailedPeers};
+use crate::host::RemoteSegments;
 use crate::host::fd_server::{Alarm, FdServer, ProcKey, ProcWatch};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -56,6 +58,9 @@ ucs::config_table! {
         /// Most bytes of such a system call, during which other operations of the process's threads may have
         /// to wait. An operation as long is done when it is called.
         pub batch_bytes: usize = "512k", key "BATCH_BYTES", unit "bytes", range 1..=1073741824;
+        /// Let a peer that polls copy parts of a long put or get with a completion. Peers map a table for
+        /// it as they map memory (MAP).
+        pub joint: bool = "y", key "JOINT";
         /// Directory of the sockets over which processes pass each other their memory, as for `posix`. Empty:
         /// the value of UCX_POSIX_SOCKET_DIR if it is set, otherwise names of the network namespace.
         /// Where it differs from the one of `posix`, long messages come in packets.
@@ -66,11 +71,11 @@ ucs::config_table! {
 /// An interface address: the process, and where it keeps its key.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
-struct Addr {
-    pid: U32,
+pub(super) struct Addr {
+    pub pid: U32,
     reserved: U32,
-    key: U64,
-    key_addr: U64,
+    pub key: U64,
+    pub key_addr: U64,
 }
 
 const _: () = assert!(size_of::<Addr>() == 24);
@@ -86,8 +91,12 @@ pub(super) struct Inner {
     md: Md,
     host: HostKey,
     server: Arc<FdServer>,
-    /// Read by peers: the key of this process, as they connect, then [`PUBLISHES`] and the published number.
-    words: Box<[AtomicU64; 3]>,
+    /// Read by peers: the key of this process, as they connect, then [`PUBLISHES`] and the published number,
+    /// then [`HAS_TABLE`], and name, nonce and address of the table.
+    words: Box<[AtomicU64; 7]>,
+    pub(super) table: Option<OwnTable>,
+    /// Processes with a copy that waits for their part.
+    waiting: RefCell<Vec<Rc<Proc>>>,
     alarm: Arc<Alarm>,
     wake: Arc<EventFd>,
     handlers: AmTable,
@@ -111,6 +120,7 @@ pub(super) struct Proc {
     pub watch: Arc<ProcWatch>,
     pub eps: EpTable,
     pub batch: ProcBatch,
+    pub copies: PeerCopies,
 }
 
 impl Proc {
@@ -132,11 +142,17 @@ impl Iface {
     pub fn open_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
         let server = md.server().clone();
         let wake = EventFd::new().map(Arc::new).map_err(|errno| Error::Sys { call: "eventfd", errno })?;
+        let table = OwnTable::new(md.shared(), config);
+        let capability = table.as_ref().and_then(|table| table.capability(md.shared()));
+        let (mark, [name, nonce, at]) = capability.map_or((0, [0; 3]), |it| (HAS_TABLE, it));
+        let words = [server.key().0, PUBLISHES, 0, mark, name, nonce, at].map(AtomicU64::new);
         let inner = Inner {
             attr: attr(config.seg_size),
             md: md.clone(),
             host: HostKey::current(),
-            words: Box::new([server.key().0, PUBLISHES, 0].map(AtomicU64::new)),
+            words: Box::new(words),
+            table,
+            waiting: RefCell::default(),
             server,
             alarm: Alarm::new(wake.clone()),
             wake,
@@ -152,6 +168,11 @@ impl Iface {
 
     fn check_host(&self, device: &[u8]) -> Result<(), ConnectError> {
         self.inner.check_host(device)
+    }
+
+    #[cfg(test)]
+    pub(super) fn inner(&self) -> &Inner {
+        &self.inner
     }
 }
 
@@ -205,6 +226,10 @@ fn attr(max_bcopy: usize) -> IfaceAttr {
 }
 
 impl Addr {
+    pub(super) fn new(pid: u32, key: u64, key_addr: u64) -> Addr {
+        Addr { pid: pid.into(), reserved: 0.into(), key: key.into(), key_addr: key_addr.into() }
+    }
+
     fn read(iface: &[u8]) -> Result<Addr, ConnectError> {
         Addr::read_from_bytes(iface).map_err(|_| ConnectError::Malformed)
     }
@@ -251,17 +276,90 @@ impl Inner {
 
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let reported = if self.batches.is_busy() { self.batches.poll(max, sink) } else { 0 };
-        if self.alarm.is_raised() {
-            reported + self.report_failed_peers(max - reported, sink)
-        } else {
-            reported
+        let mut reported = 0;
+        if self.batches.is_busy() {
+            self.end_copies();
+            reported = self.batches.poll(max, sink);
         }
+        if self.alarm.is_raised() {
+            reported += self.report_failed_peers(max - reported, sink);
+        }
+        match &self.table {
+            Some(table) if reported == 0 && table.has_offers() => table.join(self),
+            _ => {}
+        }
+        reported
     }
 
     #[inline(always)]
     fn is_idle(&self) -> bool {
-        !self.alarm.is_raised() && !self.batches.is_busy()
+        !self.alarm.is_raised()
+            && !self.batches.is_busy()
+            && !self.table.as_ref().is_some_and(OwnTable::has_offers)
+    }
+
+    /// Notes a copy that waits for the peer's part, to be reported by a poll.
+    pub(super) fn add_waiting(&self, proc: &Rc<Proc>) {
+        self.waiting.borrow_mut().push(proc.clone());
+        self.batches.begin_other();
+    }
+
+    /// Ends the copies whose peers have ended their part.
+    fn end_copies(&self) {
+        if self.waiting.borrow().is_empty() {
+            return;
+        }
+        self.waiting.borrow_mut().retain(|proc| match proc.copies.poll(proc) {
+            Some((comp, ep, result)) => {
+                self.batches.end_other(comp, result, proc.eps.tag(ep));
+                false
+            }
+            None => proc.copies.is_waiting(),
+        });
+    }
+
+    /// Waits for the peer's part of the copy of an endpoint that is dropped.
+    pub(super) fn await_copy(&self, proc: &Rc<Proc>, ep: EpIdx) {
+        if let Some((comp, result)) = proc.copies.await_unfinished(proc, ep) {
+            self.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, proc));
+            self.batches.end_other(comp, result, proc.eps.tag(ep));
+        }
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Whether this is the process that has opened the interface, not a forked child.
+    pub(super) fn is_ours(&self) -> bool {
+        self.server.is_ours()
+    }
+
+    pub(super) fn segments(&self) -> &RemoteSegments {
+        self.md.shared().remote_segments()
+    }
+
+    /// Reads words behind the key of a peer's interface, which is at `key_addr`.
+    pub(super) fn read_words<const N: usize>(
+        &self,
+        peer: &Proc,
+        key_addr: u64,
+        skip: u64,
+    ) -> Result<[u64; N], Error> {
+        let mut words = [0u64; N];
+        let list = [Iov::<()>::new((&raw mut words).cast(), size_of_val(&words), None)];
+        if peer.is_dead() {
+            return Err(Error::PeerDead);
+        }
+        // SAFETY: `words` is ours; there the kernel only reads, if the process permits it.
+        unsafe { vm::transfer(Direction::Read, peer.pid, &list, key_addr.wrapping_add(8 * skip)) }?;
+        Ok(words)
+    }
+
+    /// The address of this interface.
+    pub(super) fn addr(&self) -> Addr {
+        let key_addr = std::ptr::from_ref(&*self.words).addr() as u64;
+        Addr::new(ucs::sys::proc::pid(), self.server.key().0, key_addr)
     }
 
     /// Wakes whoever sleeps until there is something to poll. // HOT
@@ -300,7 +398,7 @@ impl Inner {
     }
 
     /// The process of an address, verified and watched once for all endpoints.
-    fn proc(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
+    pub(super) fn proc(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
         match self.find_proc(addr) {
             Some(proc) => Ok(proc),
             None => self.add_proc(addr),
@@ -320,6 +418,7 @@ impl Inner {
             watch,
             eps: EpTable::default(),
             batch: ProcBatch::default(),
+            copies: PeerCopies::default(),
         });
         let mut procs = self.procs.borrow_mut();
         if procs.len() == procs.capacity() {
@@ -347,13 +446,7 @@ impl api::Iface for Iface {
     }
 
     fn iface_addr(&self) -> AddrBuf {
-        let addr = Addr {
-            pid: ucs::sys::proc::pid().into(),
-            reserved: 0.into(),
-            key: self.inner.server.key().0.into(),
-            key_addr: (std::ptr::from_ref(&*self.inner.words).addr() as u64).into(),
-        };
-        addr.as_bytes().iter().copied().collect()
+        self.inner.addr().as_bytes().iter().copied().collect()
     }
 
     fn publish(&self, number: u64) {
@@ -401,11 +494,17 @@ impl api::Iface for Iface {
 
     fn flush(&self, comp: Comp) -> Outcome {
         self.inner.batches.submit_all();
+        if self.inner.has_waiting() {
+            return Err(Refused::NoResource);
+        }
         self.inner.batches.flush(comp)
     }
 
     fn fence(&self) -> Outcome {
         self.inner.batches.submit_all();
+        if self.inner.has_waiting() {
+            return Err(Refused::NoResource);
+        }
         direct::fence();
         Ok(Sent::Done)
     }

@@ -83,6 +83,11 @@ impl Md {
         Md { attr: Arc::new(attr), shared_mem, owner, map_allocated }
     }
 
+    /// The part that `posix` has as well.
+    pub(super) fn shared(&self) -> &host::Md {
+        &self.shared_mem
+    }
+
     pub(super) fn server(&self) -> &Arc<FdServer> {
         self.shared_mem.remote_segments().server()
     }

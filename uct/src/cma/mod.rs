@@ -7,6 +7,7 @@
 //! | `probe.rs` | whether the system calls are permitted, and their cost |
 //! | `vm.rs` | the two system calls |
 //! | `batch.rs` | operations that wait to be done by one system call |
+//! | `joint_copy.rs` | long copies that both processes carry out |
 //! | `md.rs` | registered and allocated memory, and keys |
 //! | `iface.rs`, `ep.rs` | the interface and the endpoint |
 //! # Identity of the peer
@@ -19,6 +20,7 @@
 mod batch;
 mod ep;
 mod iface;
+mod joint_copy;
 mod md;
 mod probe;
 #[cfg(all(test, not(loom)))]

@@ -40,6 +40,9 @@ use crate::wire::RawAddr;
 const MAX_CONSECUTIVE: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
+/// Empty polls for each look at the RMA-only lane, where peers offer parts of long copies: about a
+/// microsecond, of copies that take 10 or more.
+const RMA_ONLY_EVERY: u32 = 32;
 
 /// Result of a fast poll.
 pub(crate) enum FastPoll {
@@ -544,12 +547,23 @@ fn poll_not_idle(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     }
 }
 
+/// Copies a part of what a peer reads, if it offers one, and ends reads of ours that wait for a peer.
+#[inline(never)]
+fn poll_rma_only(core: &WorkerCore) {
+    if let Some(rma_only) = core.rma_only.as_ref().filter(|rma_only| !rma_only.is_idle()) {
+        rma_only.poll();
+    }
+}
+
 /// Polls for one short message, lane by lane. // HOT
 #[inline(always)]
 fn poll_lanes(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     let mut left = core.lanes.len();
     loop {
         if left == 0 {
+            if core.calls_to_clock.is_multiple_of(RMA_ONLY_EVERY) {
+                poll_rma_only(core);
+            }
             return FastPoll::Nothing;
         }
         left -= 1;

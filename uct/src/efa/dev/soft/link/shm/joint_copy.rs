@@ -8,18 +8,17 @@
 #![allow(unsafe_code)]
 
 use super::super::Rdma;
-use super::joint::{self, PeerState};
 use super::remote_device::RemoteDevice;
 use super::seg::{COPY_SLOTS, CopySlot};
 use super::vm::CopyDir;
 use super::{Shm, lock};
 use crate::api::Access;
 use crate::efa::dev::DevStatus;
+use crate::host::joint::{self, PeerState};
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use ucs::sync::Ordering::Relaxed;
-use ucs::sync::hint::spin_loop;
 use ucs::sys::{ProcId, proc};
 
 /// Longest part; shorter ones cost more system calls, longer ones leave one side waiting.
@@ -29,8 +28,6 @@ const MIN_PART: u32 = 64 << 10;
 const MIN_LEN: u32 = 2 * MIN_PART;
 const PARTS: u32 = 4;
 
-/// Rounds of spinning for the peer's last part; then the processor is left to it.
-const SPINS: u32 = 4096;
 /// Longest wait for that part within the call; then the rest of the request is deferred.
 const WAIT: Duration = Duration::from_millis(20);
 /// Longest wait for it before memory of a failed request is returned to the program.
@@ -83,13 +80,9 @@ impl RemoteDevice {
         slot.fill(self.me(), pd, op, (len, part), dir);
         joint::offer(&slot.word, len.div_ceil(part));
         self.offers().fetch_or(1 << at, Relaxed);
-        let mut result = Ok(());
-        while let Some(n) = joint::claim_first(&slot.word) {
-            // After a failure the parts are taken all the same, so that the peer takes no more.
-            result = result.and_then(|()| self.copy_part(op, n * part, part.min(len - n * part), dir));
-        }
+        let copy = |at, len| self.copy_part(op, at, len, dir);
+        let (from, result) = joint::copy_front(&slot.word, (len, part), copy);
         self.offers().fetch_and(!(1 << at), Relaxed);
-        let from = joint::last_claimed(&slot.word) * part;
         if from == len {
             joint::close(&slot.word);
             return result.map(|()| len);
@@ -162,26 +155,7 @@ impl RemoteDevice {
     }
 
     fn await_peer(&self, slot: &CopySlot, longest: Duration) -> PeerState {
-        let mut state = joint::peer_state(&slot.word);
-        for _ in 0..SPINS {
-            if state != PeerState::Busy {
-                return state;
-            }
-            spin_loop();
-            state = joint::peer_state(&slot.word);
-        }
-        let begun = Instant::now();
-        while state == PeerState::Busy {
-            if self.is_dead() {
-                return PeerState::Failed;
-            }
-            if begun.elapsed() > longest {
-                break;
-            }
-            std::thread::yield_now();
-            state = joint::peer_state(&slot.word);
-        }
-        state
+        joint::await_peer(&slot.word, longest, || self.is_dead())
     }
 
     fn free_slot(&self) -> Option<(usize, &CopySlot)> {

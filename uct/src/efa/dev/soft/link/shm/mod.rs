@@ -4,13 +4,12 @@
 //! * `seg`: layout and checks of shared segments. * `ring`: the synchronisation, with loom models. *
 //!   `lookup`: from (GID, queue pair number) to a segment. * `permissions`: what the system allows.
 //! * `recv_queue`: the receive side. * `remote_qp`: the send side. * `remote_device`: a peer's keys, memory
-//!   and liveness. * `vm`: copies by system call; `joint_copy`, `joint`: those that both processes carry out.
+//!   and liveness. * `vm`: copies by system call; `joint_copy`: those that both processes carry out.
 //! * `comp_channel`: completion channels.
 //!
 //! Polling needs no thread and no system call; RDMA needs no code on the target, and is faster if it polls.
 
 mod comp_channel;
-mod joint;
 mod joint_copy;
 mod lookup;
 pub mod permissions;

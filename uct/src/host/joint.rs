@@ -1,6 +1,6 @@
-//! Synchronisation of a copy that the devices of two processes carry out together, without its memory. The
-//! requester takes parts from the front, the peer from the back, one at a time. Used by `joint_copy`;
-//! modelled in `loom`.
+//! Synchronisation of a copy that two processes carry out together, without its memory. The requester takes
+//! parts from the front, the peer from the back, one at a time. `cma` and the software EFA device use it,
+//! each with slots of its own; modelled in `loom`.
 //!
 //! The word of a slot holds the first part that nobody has taken, the end of these parts, the state, and in
 //! the high half the slot's generation. A claim names the whole word, so it cannot be of an earlier copy.
@@ -11,6 +11,8 @@
 //! | SYNC(claim) | [`claim_last`] | [`begin`], after [`close`] | the fields were read |
 //! | SYNC(part) | [`end_part`] | [`peer_state`] | the peer's part was copied |
 
+use std::time::{Duration, Instant};
+use ucs::sync::hint::spin_loop;
 use ucs::sync::{AtomicU64, Ordering};
 
 /// Most parts of a copy.
@@ -119,4 +121,46 @@ pub fn is_used(word: &AtomicU64) -> bool {
 pub fn close(word: &AtomicU64) {
     let used = word.load(Ordering::Relaxed);
     word.store(used & !(GENERATION - 1), Ordering::Relaxed);
+}
+
+/// Rounds of spinning for the peer's last part; then the processor is left to it.
+const SPINS: u32 = 4096;
+
+/// Carries out parts of a copy of `len` bytes, `part` in each, until none is left: `copy` gets the offset and
+/// the length of each. Returns how many bytes from the front are the requester's, and its first error. After
+/// an error the parts are taken all the same, so that the peer takes no more.
+pub fn copy_front<E>(
+    word: &AtomicU64,
+    (len, part): (u32, u32),
+    mut copy: impl FnMut(u32, u32) -> Result<(), E>,
+) -> (u32, Result<(), E>) {
+    let mut result = Ok(());
+    while let Some(n) = claim_first(word) {
+        result = result.and_then(|()| copy(n * part, part.min(len - n * part)));
+    }
+    (last_claimed(word).saturating_mul(part).min(len), result)
+}
+
+/// Waits up to `longest` for the peer's last part, spinning first, then yielding.
+pub fn await_peer(word: &AtomicU64, longest: Duration, is_dead: impl Fn() -> bool) -> PeerState {
+    let mut state = peer_state(word);
+    for _ in 0..SPINS {
+        if state != PeerState::Busy {
+            return state;
+        }
+        spin_loop();
+        state = peer_state(word);
+    }
+    let begun = Instant::now();
+    while state == PeerState::Busy {
+        if is_dead() {
+            return PeerState::Failed;
+        }
+        if begun.elapsed() > longest {
+            break;
+        }
+        std::thread::yield_now();
+        state = peer_state(word);
+    }
+    state
 }

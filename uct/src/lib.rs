@@ -86,6 +86,7 @@
 //! | [`mt`] | interfaces that threads share |
 //! | [`wrap`] | decorators: endpoint-to-endpoint connections, locks |
 //! | [`op_pool`], [`rcache`] | operation handles with user data, registrations that are kept |
+//! | [`word`] | atomic instructions on mapped memory |
 //! | [`config`], [`ucs`] | types of the services below |
 
 #![deny(unsafe_code)]
@@ -134,7 +135,7 @@ mod mt {
     mod comp;
 }
 
-pub use base::{op_pool, rcache};
+pub use base::{op_pool, rcache, word};
 /// The crate of the services whose types appear here: a user of `uct` needs no dependency of its own on it.
 pub use ucs;
 pub use ucs::config::Source;

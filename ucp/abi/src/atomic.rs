@@ -11,7 +11,7 @@ use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, NoResult, UNUSUAL_NOW, let_run, run, run_plain};
+use crate::op::{BYTES, Call, NoResult, UNUSUAL_NOW, let_run, run, run_plain, target_now};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -60,12 +60,7 @@ fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
         return Err(invalid("the operand is null"));
     }
     // SAFETY: the caller passes a word of this size.
-    Ok(unsafe {
-        match size {
-            4 => u64::from(at.cast::<u32>().read_unaligned()),
-            _ => at.cast::<u64>().read_unaligned(),
-        }
-    })
+    Ok(unsafe { ucp::read_word(at.cast(), size) })
 }
 
 /// Executes an operation on mapped memory; `result` is null for one without. False: nothing has happened, and
@@ -77,24 +72,12 @@ fn is_done_now(
     operands: (u64, u64),
     result: *mut c_void,
     (remote, rkey): (u64, *mut Rkey),
-    call: &Call,
 ) -> bool {
-    // SAFETY: handles that are not null are valid, by the contract of each function of the interface.
-    let (Some(ep), Some(rkey)) = (unsafe { ep.as_ref() }, unsafe { rkey.as_ref() }) else { return false };
-    if call.mask() & UNUSUAL_NOW != 0 || ep.worker().plain().is_none() {
-        return false;
-    }
-    let Some(old) = ucp::atomic_now_raw(&ep.ep, (op, size), operands, remote, &rkey.rkey) else {
-        return false;
-    };
+    let Some((ep, rkey)) = target_now(ep, rkey) else { return false };
+    let Some(old) = ucp::atomic_now_raw(ep, (op, size), operands, remote, rkey) else { return false };
     if !result.is_null() {
         // SAFETY: the caller passes a writable word of this size, which is 4 or 8.
-        unsafe {
-            match size {
-                4 => result.cast::<u32>().write_unaligned(old as u32),
-                _ => result.cast::<u64>().write_unaligned(old),
-            }
-        }
+        unsafe { ucp::write_word(result.cast(), size, old) };
     }
     true
 }
@@ -110,7 +93,9 @@ fn start(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let ty = type_of(size)?;
-    if is_done_now(ep, (op, size), (operand, compare), result, (remote, rkey), call) {
+    if call.mask() & UNUSUAL_NOW == 0
+        && is_done_now(ep, (op, size), (operand, compare), result, (remote, rkey))
+    {
         return Ok(StatusPtr::OK);
     }
     if !remote.is_multiple_of(size as u64) {
@@ -246,7 +231,7 @@ fn op_nbx_now(
         },
         _ => (value, 0),
     };
-    is_done_now(ep, (op, size), operands, result, target, call)
+    is_done_now(ep, (op, size), operands, result, target)
 }
 
 /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a
@@ -262,9 +247,7 @@ pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(
     param: *const RequestParam,
 ) -> StatusPtr {
     guard("ucp_atomic_op_nbx", || {
-        if !param.is_null()
-            && !is_on()
-            && let Some(call) = Call::quick(param)
+        if let Some(call) = Call::now(param)
             && op_nbx_now(ep, opcode, (buffer, count), (remote, rkey), &call)
         {
             return Ok(StatusPtr::OK);

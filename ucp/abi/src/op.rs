@@ -11,7 +11,10 @@ use std::ptr::NonNull;
 use ::ucs::Status;
 use ucp::{Callback, Error, OpStatus, RecvStatus, RequestId};
 
+use crate::check::is_on;
 use crate::entry::{StatusPtr, invalid};
+use crate::ep::Ep;
+use crate::rkey::Rkey;
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
@@ -85,13 +88,13 @@ pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
 #[inline(always)]
 pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
     let handle = set_words_unchecked(id, worker, callback);
-    if crate::check::is_on() {
+    if is_on() {
         crate::check::add_request(handle, worker);
     }
     handle
 }
 
-/// [`set_words`], where nothing is checked: [`crate::check::is_on`] was false. // HOT
+/// [`set_words`], where nothing is checked: [`is_on`] was false. // HOT
 #[inline(always)]
 pub(crate) fn set_words_unchecked(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
     // SAFETY: the two words behind the block are this library's.
@@ -132,6 +135,16 @@ impl<'a> Call<'a> {
         // SAFETY: every such structure begins with its mask.
         let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
         Some(Call { param, mask, length: std::ptr::null_mut(), during: PhantomData })
+    }
+
+    /// The parameters of the caller for a one-sided operation that may end in its call on mapped memory.
+    /// `None`: handles are checked, or what the parameters name needs the general way. // HOT
+    #[inline(always)]
+    pub(crate) fn now(param: *const RequestParam) -> Option<Call<'a>> {
+        if param.is_null() || is_on() {
+            return None;
+        }
+        Call::quick(param).filter(|call| call.mask & UNUSUAL_NOW == 0)
     }
 
     /// The parameters of the caller, for an operation that may be told to end in its call
@@ -272,6 +285,15 @@ pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
 
 /// Bits that keep an operation on mapped memory, which ends in its call, from the short way.
 pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | UNSUPPORTED | op_attr::FORCE_IMM_CMPL;
+
+/// Endpoint and key of a one-sided operation that may end in its call on mapped memory: its worker is one of
+/// mode single. // HOT
+#[inline(always)]
+pub(crate) fn target_now<'a>(ep: *mut Ep, rkey: *mut Rkey) -> Option<(&'a ucp::Ep, &'a ucp::Rkey)> {
+    // SAFETY: handles that are not null are valid, by the contract of each function of the interface.
+    let (ep, rkey) = (unsafe { ep.as_ref() }?, unsafe { rkey.as_ref() }?);
+    ep.worker().plain().is_some().then_some((&ep.ep, &rkey.rkey))
+}
 
 /// Bytes of `count` elements of a datatype, if it is contiguous.
 #[inline(always)]

@@ -11,7 +11,7 @@ use crate::entry::{CStatus, StatusPtr, guard};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, NoResult, UNUSUAL, UNUSUAL_NOW, let_run, run, run_plain};
+use crate::op::{BYTES, Call, Message, NOTHING, NoResult, UNUSUAL, let_run, run, run_plain, target_now};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -32,82 +32,150 @@ fn pieces_of<'a>(data: &Data, single: &'a [Iov; 1]) -> Result<&'a [Iov], Status>
     }
 }
 
-/// Writes to mapped memory. False: nothing has happened, and [`put_later`] does it, or tells the
+/// Direction of an operation: the calls of `ucp` that carry it out.
+trait Direction {
+    /// Function of the interface that starts it.
+    const FUNCTION: &'static str;
+    /// Use of the caller's data.
+    const USE: Use;
+    /// Result of an operation that has ended.
+    type Ended: Message;
+    /// Result of an operation on no bytes.
+    const NOTHING: Self::Ended;
+
+    /// Copies `len` bytes between `buf` and mapped memory. False: nothing has happened.
+    unsafe fn now(ep: &ucp::Ep, buf: *mut u8, len: usize, target: (u64, &ucp::Rkey)) -> bool;
+
+    /// Starts an operation on bytes.
+    unsafe fn start(
+        ep: &ucp::Ep,
+        buf: *mut u8,
+        len: usize,
+        target: (u64, &ucp::Rkey),
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<Self::Ended>, Error>;
+
+    /// Starts an operation on pieces.
+    unsafe fn start_list(
+        ep: &ucp::Ep,
+        list: &[Iov],
+        remote: &RemoteIov<'_>,
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<Self::Ended>, Error>;
+}
+
+/// Writes to a peer's memory.
+struct Put;
+/// Reads a peer's memory.
+struct Get;
+
+impl Direction for Put {
+    const FUNCTION: &'static str = "ucp_put_nbx";
+    const USE: Use = Use::Pack;
+    type Ended = ();
+    const NOTHING: () = ();
+
+    // HOT
+    #[inline(always)]
+    unsafe fn now(ep: &ucp::Ep, buf: *mut u8, len: usize, (remote, rkey): (u64, &ucp::Rkey)) -> bool {
+        // SAFETY: the caller passes readable bytes.
+        unsafe { ucp::put_now_raw(ep, buf, len, remote, rkey) }
+    }
+
+    #[inline(always)]
+    unsafe fn start(
+        ep: &ucp::Ep,
+        buf: *mut u8,
+        len: usize,
+        (remote, rkey): (u64, &ucp::Rkey),
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe { ep.put_raw(buf, len, remote, rkey, params) }
+    }
+
+    unsafe fn start_list(
+        ep: &ucp::Ep,
+        list: &[Iov],
+        remote: &RemoteIov<'_>,
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: as above.
+        unsafe { ep.put_iov_raw(list, &[*remote], params) }
+    }
+}
+
+impl Direction for Get {
+    const FUNCTION: &'static str = "ucp_get_nbx";
+    const USE: Use = Use::Unpack;
+    type Ended = RecvStatus;
+    const NOTHING: RecvStatus = NOTHING;
+
+    // HOT
+    #[inline(always)]
+    unsafe fn now(ep: &ucp::Ep, buf: *mut u8, len: usize, (remote, rkey): (u64, &ucp::Rkey)) -> bool {
+        // SAFETY: the caller passes writable bytes.
+        unsafe { ucp::get_now_raw(ep, buf, len, remote, rkey) }
+    }
+
+    #[inline(always)]
+    unsafe fn start(
+        ep: &ucp::Ep,
+        buf: *mut u8,
+        len: usize,
+        (remote, rkey): (u64, &ucp::Rkey),
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        // SAFETY: the caller keeps buffer and callback valid until the end.
+        unsafe { ep.get_raw(buf, len, remote, rkey, params) }
+    }
+
+    unsafe fn start_list(
+        ep: &ucp::Ep,
+        list: &[Iov],
+        remote: &RemoteIov<'_>,
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        // SAFETY: as above.
+        unsafe { ep.get_iov_raw(list, &[*remote], params) }
+    }
+}
+
+/// Copies to or from mapped memory. False: nothing has happened, and [`later`] does it, or tells the
 /// error. // HOT
 #[inline(always)]
-fn put_now(
+fn is_done_now<D: Direction>(
     ep: *mut Ep,
-    (buffer, count): (*const c_void, usize),
+    (buffer, count): (*mut c_void, usize),
     (remote, rkey): (u64, *mut Rkey),
     call: &Call,
 ) -> bool {
-    let Some(len) = call.plain_len(buffer, count, UNUSUAL_NOW) else { return false };
-    // SAFETY: handles that are not null are valid, by the contract of each function of the interface.
-    let (Some(ep), Some(rkey)) = (unsafe { ep.as_ref() }, unsafe { rkey.as_ref() }) else { return false };
-    // SAFETY: the caller passes readable bytes.
-    ep.worker().plain().is_some()
-        && unsafe { ucp::put_now_raw(&ep.ep, buffer.cast(), len, remote, &rkey.rkey) }
+    let Some(len) = call.plain_len(buffer, count, 0) else { return false };
+    let Some((ep, rkey)) = target_now(ep, rkey) else { return false };
+    // SAFETY: the caller passes bytes that can be read, or written.
+    unsafe { D::now(ep, buffer.cast(), len, (remote, rkey)) }
 }
 
-/// Starts a put that does not end at once.
+/// Starts an operation that does not end at once.
 #[inline(never)]
-fn put_later(
+fn later<D: Direction>(
     ep: *mut Ep,
-    (buffer, count): (*const c_void, usize),
+    (buffer, count): (*mut c_void, usize),
     (remote, rkey): (u64, *mut Rkey),
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+    let worker = ep.worker();
     if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
-        && let Some(plain) = ep.worker().unlocked()
+        && let Some(plain) = worker.unlocked()
     {
-        return run_plain::<NoResult, _>(ep.worker(), &plain, call, None, |done| {
+        return run_plain::<NoResult, _>(worker, &plain, call, None, |done| {
             let params = RmaParams { done, ..RmaParams::default() };
             // SAFETY: the caller keeps buffer and callback valid until the end.
-            unsafe { ep.ep.put_raw(buffer.cast(), len, remote, rkey, &params) }
+            unsafe { D::start(&ep.ep, buffer.cast(), len, (remote, rkey), &params) }
         });
     }
-    put_any(ep, (buffer, count), (remote, rkey), call)
-}
-
-/// Writes to a peer's memory.
-#[inline(always)]
-fn put(
-    ep: *mut Ep,
-    data: (*const c_void, usize),
-    target: (u64, *mut Rkey),
-    call: &Call,
-) -> Result<StatusPtr, Status> {
-    if put_now(ep, data, target, call) { Ok(StatusPtr::OK) } else { put_later(ep, data, target, call) }
-}
-
-/// [`ucp_put_nbx`] of what does not end at once, or is checked. Its arguments stay in registers.
-#[inline(never)]
-fn put_nbx_later(
-    ep: *mut Ep,
-    buffer: *const c_void,
-    count: usize,
-    remote: u64,
-    rkey: *mut Rkey,
-    param: *const RequestParam,
-) -> StatusPtr {
-    if is_on() {
-        enter("ucp_put_nbx", &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
-    }
-    let started = Call::read(param).and_then(|call| put_later(ep, (buffer, count), (remote, rkey), &call));
-    started.unwrap_or_else(StatusPtr::error)
-}
-
-/// Starts a put.
-#[inline(never)]
-fn put_any(
-    ep: &Ep,
-    (buffer, count): (*const c_void, usize),
-    (remote, rkey): (u64, &ucp::Rkey),
-    call: &Call,
-) -> Result<StatusPtr, Status> {
-    let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
-    let worker = ep.worker();
+    let data = Data::new(buffer, count, call.datatype(), D::USE)?;
     let single = data.single();
     let pieces = pieces_of(&data, &single)?;
     worker.inside(|plain| {
@@ -116,67 +184,52 @@ fn put_any(
             run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = RmaParams { done, mem: call.mem(), ..RmaParams::default() };
                 match pieces {
-                    [one] => ep.ep.put_raw(one.addr, one.len, remote, rkey, &params),
-                    [] => Ok(OpStatus::Done(())),
-                    list => ep.ep.put_iov_raw(list, &[remote_iov(list, remote, rkey)], &params),
+                    [one] => D::start(&ep.ep, one.addr, one.len, (remote, rkey), &params),
+                    [] => Ok(OpStatus::Done(D::NOTHING)),
+                    list => D::start_list(&ep.ep, list, &remote_iov(list, remote, rkey), &params),
                 }
             })
         }
     })?
 }
 
-/// Reads mapped memory. False: nothing has happened, and [`get_later`] does it, or tells the
-/// error. // HOT
+/// Starts an operation of the old interface.
 #[inline(always)]
-fn get_now(
-    ep: *mut Ep,
-    (buffer, count): (*mut c_void, usize),
-    (remote, rkey): (u64, *mut Rkey),
-    call: &Call,
-) -> bool {
-    let Some(len) = call.plain_len(buffer, count, UNUSUAL_NOW) else { return false };
-    // SAFETY: handles that are not null are valid, by the contract of each function of the interface.
-    let (Some(ep), Some(rkey)) = (unsafe { ep.as_ref() }, unsafe { rkey.as_ref() }) else { return false };
-    // SAFETY: the caller passes writable bytes.
-    ep.worker().plain().is_some()
-        && unsafe { ucp::get_now_raw(&ep.ep, buffer.cast(), len, remote, &rkey.rkey) }
-}
-
-/// Starts a get that does not end at once.
-#[inline(never)]
-fn get_later(
-    ep: *mut Ep,
-    (buffer, count): (*mut c_void, usize),
-    (remote, rkey): (u64, *mut Rkey),
-    call: &Call,
-) -> Result<StatusPtr, Status> {
-    let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
-    if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
-        && let Some(plain) = ep.worker().unlocked()
-    {
-        return run_plain::<NoResult, _>(ep.worker(), &plain, call, None, |done| {
-            let params = RmaParams { done, ..RmaParams::default() };
-            // SAFETY: the caller keeps buffer and callback valid until the end.
-            unsafe { ep.ep.get_raw(buffer.cast(), len, remote, rkey, &params) }
-        });
-    }
-    get_any(ep, (buffer, count), (remote, rkey), call)
-}
-
-/// Reads a peer's memory.
-#[inline(always)]
-fn get(
+fn start<D: Direction>(
     ep: *mut Ep,
     data: (*mut c_void, usize),
     target: (u64, *mut Rkey),
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    if get_now(ep, data, target, call) { Ok(StatusPtr::OK) } else { get_later(ep, data, target, call) }
+    if is_done_now::<D>(ep, data, target, call) {
+        return Ok(StatusPtr::OK);
+    }
+    later::<D>(ep, data, target, call)
 }
 
-/// [`ucp_get_nbx`] of what does not end at once, or is checked. Its arguments stay in registers.
+/// `ucp_put_nbx` or `ucp_get_nbx`. // HOT
+#[inline(always)]
+fn start_nbx<D: Direction>(
+    ep: *mut Ep,
+    buffer: *mut c_void,
+    count: usize,
+    remote: u64,
+    rkey: *mut Rkey,
+    param: *const RequestParam,
+) -> StatusPtr {
+    guard(D::FUNCTION, || {
+        if let Some(call) = Call::now(param)
+            && is_done_now::<D>(ep, (buffer, count), (remote, rkey), &call)
+        {
+            return Ok(StatusPtr::OK);
+        }
+        Ok(nbx_later::<D>(ep, buffer, count, remote, rkey, param))
+    })
+}
+
+/// [`start_nbx`] of what does not end at once, or is checked. Its arguments stay in registers.
 #[inline(never)]
-fn get_nbx_later(
+fn nbx_later<D: Direction>(
     ep: *mut Ep,
     buffer: *mut c_void,
     count: usize,
@@ -185,37 +238,10 @@ fn get_nbx_later(
     param: *const RequestParam,
 ) -> StatusPtr {
     if is_on() {
-        enter("ucp_get_nbx", &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
+        enter(D::FUNCTION, &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
     }
-    let started = Call::read(param).and_then(|call| get_later(ep, (buffer, count), (remote, rkey), &call));
+    let started = Call::read(param).and_then(|call| later::<D>(ep, (buffer, count), (remote, rkey), &call));
     started.unwrap_or_else(StatusPtr::error)
-}
-
-/// Starts a get.
-#[inline(never)]
-fn get_any(
-    ep: &Ep,
-    (buffer, count): (*mut c_void, usize),
-    (remote, rkey): (u64, &ucp::Rkey),
-    call: &Call,
-) -> Result<StatusPtr, Status> {
-    let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
-    let worker = ep.worker();
-    let single = data.single();
-    let pieces = pieces_of(&data, &single)?;
-    worker.inside(|plain| {
-        // SAFETY: the caller keeps buffer and callback valid until the end.
-        unsafe {
-            run::<NoResult, _>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
-                let params = RmaParams { done, mem: call.mem(), ..RmaParams::default() };
-                match pieces {
-                    [one] => ep.ep.get_raw(one.addr, one.len, remote, rkey, &params),
-                    [] => Ok(OpStatus::Done(crate::op::NOTHING)),
-                    list => ep.ep.get_iov_raw(list, &[remote_iov(list, remote, rkey)], &params),
-                }
-            })
-        }
-    })?
 }
 
 fn remote_iov<'a>(list: &[Iov], addr: u64, rkey: &'a ucp::Rkey) -> RemoteIov<'a> {
@@ -245,16 +271,7 @@ pub(crate) unsafe extern "C" fn ucp_put_nbx(
     rkey: *mut Rkey,
     param: *const RequestParam,
 ) -> StatusPtr {
-    guard("ucp_put_nbx", || {
-        if !param.is_null()
-            && !is_on()
-            && let Some(call) = Call::quick(param)
-            && put_now(ep, (buffer, count), (remote, rkey), &call)
-        {
-            return Ok(StatusPtr::OK);
-        }
-        Ok(put_nbx_later(ep, buffer, count, remote, rkey, param))
-    })
+    start_nbx::<Put>(ep, buffer.cast_mut(), count, remote, rkey, param)
 }
 
 /// Reads from a peer's memory. // HOT
@@ -267,16 +284,7 @@ pub(crate) unsafe extern "C" fn ucp_get_nbx(
     rkey: *mut Rkey,
     param: *const RequestParam,
 ) -> StatusPtr {
-    guard("ucp_get_nbx", || {
-        if !param.is_null()
-            && !is_on()
-            && let Some(call) = Call::quick(param)
-            && get_now(ep, (buffer, count), (remote, rkey), &call)
-        {
-            return Ok(StatusPtr::OK);
-        }
-        Ok(get_nbx_later(ep, buffer, count, remote, rkey, param))
-    })
+    start_nbx::<Get>(ep, buffer, count, remote, rkey, param)
 }
 
 entry! {
@@ -284,17 +292,17 @@ entry! {
     fn ucp_put_nb(
         ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {
-        put(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(cb)))
+        start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &Call::of(&bytes_param(cb)))
     }
 
     /// Writes to a peer's memory; a flush completes it. // HOT
     fn ucp_put_nbi(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        without_request(put(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?)
+        without_request(start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &Call::of(&NO_CALLBACK))?)
     }
 
     /// Writes to a peer's memory and waits.
     fn ucp_put(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        let started = put(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?;
+        let started = start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &Call::of(&NO_CALLBACK))?;
         wait(given(ep)?.worker(), started)
     }
 
@@ -302,17 +310,17 @@ entry! {
     fn ucp_get_nb(
         ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {
-        get(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(cb)))
+        start::<Get>(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(cb)))
     }
 
     /// Reads from a peer's memory; a flush completes it.
     fn ucp_get_nbi(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        without_request(get(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?)
+        without_request(start::<Get>(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?)
     }
 
     /// Reads from a peer's memory and waits.
     fn ucp_get(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        let started = get(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?;
+        let started = start::<Get>(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?;
         wait(given(ep)?.worker(), started)
     }
 }

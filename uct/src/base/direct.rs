@@ -6,15 +6,14 @@
 #![allow(unsafe_code)]
 
 use super::mem_ptr::MemPtr;
-use super::{atomic128, check, iov};
+use super::{atomic128, check, iov, word};
 use crate::api::{
     Access, AtomicCaps, AtomicOp, AtomicOps, Error, Iov, Op, Outcome, Refused, RemoteIov, RmaLimits, Sent,
     Word,
 };
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use ucs::mem::{copy_bytes, copy_word_or_bytes as copy};
-// Words in memory that other processes map: always the machine's atomics, in models too.
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Most pieces in an iov list; the CPU does not care, a bound keeps calls short.
 pub const MAX_IOV: usize = 16;
@@ -233,7 +232,7 @@ pub fn atomics() -> AtomicCaps {
 }
 
 #[inline(always)]
-fn word<W: Word>(w: &Window, remote: u64) -> Result<*mut W, Refused> {
+fn word_at<W: Word>(w: &Window, remote: u64) -> Result<*mut W, Refused> {
     let at = w.at(remote, W::BYTES, Access::REMOTE_ATOMIC)?.cast::<W>();
     if !at.is_aligned() {
         return Err(Refused::Failed(Error::InvalidParam("atomic on an unaligned address")));
@@ -241,53 +240,14 @@ fn word<W: Word>(w: &Window, remote: u64) -> Result<*mut W, Refused> {
     Ok(at)
 }
 
-macro_rules! on_word {
-    ($Atomic:ident, $at:expr, |$word:ident| $body:expr) => {{
-        // SAFETY: `word` checked range and alignment; the memory is mapped as long as the window is used, and
-        // atomics are all that a key with REMOTE_ATOMIC promises to race with.
-        let $word = unsafe { $Atomic::from_ptr($at.cast()) };
-        $body
-    }};
-}
-
-macro_rules! apply {
-    ($word:ident, $op:expr, $value:expr) => {
-        match $op {
-            AtomicOp::Add => $word.fetch_add($value, Ordering::AcqRel),
-            AtomicOp::And => $word.fetch_and($value, Ordering::AcqRel),
-            AtomicOp::Or => $word.fetch_or($value, Ordering::AcqRel),
-            AtomicOp::Xor => $word.fetch_xor($value, Ordering::AcqRel),
-            AtomicOp::Swap => $word.swap($value, Ordering::AcqRel),
-        }
-    };
-}
-
 /// Applies `op`, gives the old value. // HOT
 #[inline]
 fn fetch<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Result<W, Refused> {
-    let at = word::<W>(w, remote)?;
-    let narrow = value.to_u64();
-    Ok(W::from_u64(match W::BYTES {
-        1 => on_word!(AtomicU8, at, |word| u64::from(apply!(word, op, narrow as u8))),
-        2 => on_word!(AtomicU16, at, |word| u64::from(apply!(word, op, narrow as u16))),
-        4 => on_word!(AtomicU32, at, |word| u64::from(apply!(word, op, narrow as u32))),
-        8 => on_word!(AtomicU64, at, |word| apply!(word, op, narrow)),
-        _ => return fetch_128(at, op, value),
-    }))
-}
-
-fn fetch_128<W: Word>(at: *mut W, op: AtomicOp, value: W) -> Result<W, Refused> {
-    let value = value.to_u128();
-    let new = |old: u128| match op {
-        AtomicOp::Add => old.wrapping_add(value),
-        AtomicOp::And => old & value,
-        AtomicOp::Or => old | value,
-        AtomicOp::Xor => old ^ value,
-        AtomicOp::Swap => value,
-    };
-    // SAFETY: `word` checked range and alignment, as for the narrow words.
-    let old = unsafe { atomic128::update(at.cast(), new) };
-    old.map(W::from_u128).ok_or(Refused::Failed(Error::Unsupported(Op::AtomicFetch)))
+    let at = word_at::<W>(w, remote)?;
+    // SAFETY: `word_at` checked range and alignment; the memory is mapped as long as the window is used, and
+    // atomics are all that a key with REMOTE_ATOMIC promises to race with.
+    let old = unsafe { word::fetch(at, op, value) };
+    old.ok_or(Refused::Failed(Error::Unsupported(Op::AtomicFetch)))
 }
 
 /// `Ep::atomic_post`. // HOT
@@ -326,41 +286,13 @@ pub unsafe fn atomic_cswap<W: Word>(
     result: NonNull<W>,
     remote: u64,
 ) -> Outcome {
-    let at = word::<W>(w, remote)?;
-    // SAFETY: `word` checked range and alignment of the word.
-    let old = unsafe { cas(at, compare, swap) }?;
+    let at = word_at::<W>(w, remote)?;
+    // SAFETY: as in `fetch`.
+    let old = unsafe { word::cswap(at, compare, swap) };
+    let old = old.ok_or(Refused::Failed(Error::Unsupported(Op::AtomicCswap)))?;
     // SAFETY: the caller vouches for `result`.
     unsafe { result.write(old) };
     Ok(Sent::Done)
-}
-
-/// Stores `swap` if the word holds `compare`; gives what it held. // HOT
-/// # Safety
-/// `at` must be aligned and mapped, and accessed by atomics only.
-#[inline(always)]
-unsafe fn cas<W: Word>(at: *mut W, compare: W, swap: W) -> Result<W, Refused> {
-    let (old, new) = (compare.to_u64(), swap.to_u64());
-    let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
-    let seen = match W::BYTES {
-        1 => on_word!(AtomicU8, at, |word| {
-            u64::from(word.compare_exchange(old as u8, new as u8, won, lost).unwrap_or_else(|seen| seen))
-        }),
-        2 => on_word!(AtomicU16, at, |word| {
-            u64::from(word.compare_exchange(old as u16, new as u16, won, lost).unwrap_or_else(|seen| seen))
-        }),
-        4 => on_word!(AtomicU32, at, |word| {
-            u64::from(word.compare_exchange(old as u32, new as u32, won, lost).unwrap_or_else(|seen| seen))
-        }),
-        8 => on_word!(AtomicU64, at, |word| {
-            word.compare_exchange(old, new, won, lost).unwrap_or_else(|seen| seen)
-        }),
-        _ => {
-            // SAFETY: the caller's promise is the same.
-            let seen = unsafe { atomic128::compare_exchange(at.cast(), compare.to_u128(), swap.to_u128()) };
-            return seen.map(W::from_u128).ok_or(Refused::Failed(Error::Unsupported(Op::AtomicCswap)));
-        }
-    };
-    Ok(W::from_u64(seen))
 }
 
 /// `Ep::fence` and `Ep::flush`: everything before is visible to every process before anything after.

@@ -17,3 +17,4 @@ pub mod recv_desc;
 pub mod reentry;
 pub mod retry_sleep;
 pub mod thread_bound;
+pub mod word;

@@ -4,10 +4,9 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-// Words in memory that other processes map: always the machine's atomics.
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use uct::api::{AtomicOps, Iface as _};
+use uct::api::{AtomicOp as WordOp, Word};
+use uct::word;
 
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
@@ -23,7 +22,7 @@ use crate::api::rma::deferred::defer_atomic;
 use crate::api::rma::fetch::{FetchRequest, take_buf};
 use crate::api::rma::query::RmaMethod;
 use crate::api::rma::rkey::Rkey;
-use crate::api::rma::start::mapped_now;
+use crate::api::rma::start::{mapped_now, may_access};
 
 use crate::rdm::amo::{Form, has_form, has_type};
 use crate::rdm::{
@@ -36,36 +35,23 @@ use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
 impl EpProtocols<'_> {
     /// Method for `op` on elements of type `ty` in the memory of `rkey`; `None`: no such operation.
     pub fn atomic_method(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<RmaMethod> {
-        Some(match self.native_atomic(op, ty)? && self.rma_method(rkey) == RmaMethod::Mapped {
-            true => RmaMethod::Mapped,
-            false => RmaMethod::Emulated,
-        })
+        let is_here = is_native(op, ty)? && may_access(self.ep, rkey, Access::ATOMIC);
+        Some(if is_here { RmaMethod::Mapped } else { RmaMethod::Emulated })
     }
 
     /// Verdicts on mapped memory, device and packets, in this order. `UCX_EMULATION=n` may exclude all.
     pub fn explain_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<[AtomicVerdict; 3]> {
-        let mapped = self.rma_method(rkey) == RmaMethod::Mapped;
-        Some(explain_atomic(
-            mapped,
-            self.native_atomic(op, ty)?,
-            self.ep.worker().core().engine.peers().emulation(),
-        ))
+        let (is_native, is_mapped) = (is_native(op, ty)?, may_access(self.ep, rkey, Access::ATOMIC));
+        let emulation = self.ep.worker().core().engine.peers().emulation();
+        Some(explain_atomic(is_mapped, is_native, emulation))
     }
+}
 
-    fn native_atomic(&self, op: AtomicOp, ty: Datatype) -> Option<bool> {
-        let form = [Form::Write, Form::Fetch, Form::Compare].into_iter().find(|form| has_form(op, *form))?;
-        if !has_type(op, ty) {
-            return None;
-        }
-        let native = native_op(op, ty, form).is_some_and(|need| {
-            let core = self.ep.worker().core();
-            self.ep.state().lane().is_some_and(|lane| {
-                let caps = core.lanes[usize::from(lane.0)].iface.attr().atomics;
-                caps.fetch(ty.size()).contains(need)
-            })
-        });
-        Some(native)
-    }
+/// Whether `op` on an element of type `ty`, in one of its forms, is a single instruction; `None`: no such
+/// operation.
+fn is_native(op: AtomicOp, ty: Datatype) -> Option<bool> {
+    let form = [Form::Write, Form::Fetch, Form::Compare].into_iter().find(|form| has_form(op, *form))?;
+    has_type(op, ty).then(|| is_instruction(op, ty, form))
 }
 
 impl Ep {
@@ -204,7 +190,7 @@ fn wait_for_atomic<T: AtomicType>(
 /// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
 #[inline(always)]
 unsafe fn native(ep: &Ep, (remote, rkey): (u64, &Rkey), p: &AtomicParams<'_>, form: Form) -> bool {
-    if native_op(p.op, p.ty, form).is_none() {
+    if !is_instruction(p.op, p.ty, form) {
         return false;
     }
     let size = p.ty.size();
@@ -219,11 +205,11 @@ unsafe fn native(ep: &Ep, (remote, rkey): (u64, &Rkey), p: &AtomicParams<'_>, fo
     true
 }
 
-/// Reads a word of 4 or 8 bytes. // HOT
+/// Reads a word of 4 or 8 bytes, of any alignment. // HOT
 /// # Safety
 /// It can be read.
 #[inline(always)]
-unsafe fn read_word(at: *const u8, size: usize) -> u64 {
+pub unsafe fn read_word(at: *const u8, size: usize) -> u64 {
     match size {
         // SAFETY: this function's contract.
         4 => unsafe { at.cast::<u32>().read_unaligned() }.into(),
@@ -232,11 +218,11 @@ unsafe fn read_word(at: *const u8, size: usize) -> u64 {
     }
 }
 
-/// Writes a word of 4 or 8 bytes. // HOT
+/// Writes a word of 4 or 8 bytes, of any alignment. // HOT
 /// # Safety
 /// It can be written.
 #[inline(always)]
-unsafe fn write_word(at: *mut u8, size: usize, word: u64) {
+pub unsafe fn write_word(at: *mut u8, size: usize, word: u64) {
     match size {
         // SAFETY: this function's contract.
         4 => unsafe { at.cast::<u32>().write_unaligned(word as u32) },
@@ -256,34 +242,32 @@ pub fn atomic_now_raw(
     remote: u64,
     rkey: &Rkey,
 ) -> Option<u64> {
-    macro_rules! on {
-        ($Atomic:ty, $W:ty) => {{
-            let at = mapped_now(ep, (remote, size), rkey, Access::ATOMIC)?.cast::<$W>();
-            if !remote.is_multiple_of(size as u64) || !at.is_aligned() {
-                return None;
-            }
-            // SAFETY: the word is aligned, and mapped while the key lives; whoever gives a key for atomics
-            // accesses it by atomics alone.
-            let word = unsafe { <$Atomic>::from_ptr(at) };
-            let (operand, order) = (operand as $W, Ordering::AcqRel);
-            let old = match op {
-                AtomicOp::Sum => word.fetch_add(operand, order),
-                AtomicOp::BitAnd => word.fetch_and(operand, order),
-                AtomicOp::BitOr => word.fetch_or(operand, order),
-                AtomicOp::BitXor => word.fetch_xor(operand, order),
-                AtomicOp::Write => word.swap(operand, order),
-                AtomicOp::Read => word.fetch_or(0, order),
-                AtomicOp::CompareSwap => word
-                    .compare_exchange(compare as $W, operand, order, Ordering::Acquire)
-                    .unwrap_or_else(|old| old),
-                _ => return None,
-            };
-            Some(old.into())
-        }};
-    }
     match size {
-        4 => on!(AtomicU32, u32),
-        8 => on!(AtomicU64, u64),
+        4 => now::<u32>(ep, op, (operand as u32, compare as u32), remote, rkey).map(u64::from),
+        8 => now::<u64>(ep, op, (operand, compare), remote, rkey),
+        _ => None,
+    }
+}
+
+/// [`atomic_now_raw`] on a word of this type. // HOT
+#[inline(always)]
+fn now<W: Word>(ep: &Ep, op: AtomicOp, (operand, compare): (W, W), remote: u64, rkey: &Rkey) -> Option<W> {
+    let at = mapped_now(ep, (remote, W::BYTES), rkey, Access::ATOMIC)?.cast::<W>();
+    if !remote.is_multiple_of(W::BYTES as u64) || !at.is_aligned() {
+        return None;
+    }
+    // SAFETY: the word is aligned, and mapped while the key lives; whoever gives a key for atomics accesses it
+    // by atomics alone.
+    let fetch = |op, value| unsafe { word::fetch(at, op, value) };
+    match op {
+        AtomicOp::Sum => fetch(WordOp::Add, operand),
+        AtomicOp::BitAnd => fetch(WordOp::And, operand),
+        AtomicOp::BitOr => fetch(WordOp::Or, operand),
+        AtomicOp::BitXor => fetch(WordOp::Xor, operand),
+        AtomicOp::Write => fetch(WordOp::Swap, operand),
+        AtomicOp::Read => fetch(WordOp::Or, W::from_u64(0)),
+        // SAFETY: as above.
+        AtomicOp::CompareSwap => unsafe { word::cswap(at, compare, operand) },
         _ => None,
     }
 }
@@ -401,21 +385,16 @@ const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams<'static> {
     }
 }
 
-/// Capability that an operation on one word needs. `None`: it is no single instruction. // HOT
+/// Whether an operation on one word is a single instruction. // HOT
 #[inline(always)]
-fn native_op(op: AtomicOp, ty: Datatype, form: Form) -> Option<AtomicOps> {
+fn is_instruction(op: AtomicOp, ty: Datatype, form: Form) -> bool {
+    use AtomicOp::{BitAnd, BitOr, BitXor, CompareSwap, Read, Sum, Write};
     use Datatype::{Int32, Int64, Uint32, Uint64};
-    if !matches!(ty, Int32 | Uint32 | Int64 | Uint64) {
-        return None;
-    }
-    match op {
-        AtomicOp::Sum => Some(AtomicOps::ADD),
-        AtomicOp::BitAnd => Some(AtomicOps::AND),
-        AtomicOp::BitOr => Some(AtomicOps::OR),
-        AtomicOp::BitXor => Some(AtomicOps::XOR),
-        AtomicOp::Write => Some(AtomicOps::SWAP),
-        AtomicOp::Read if form == Form::Fetch => Some(AtomicOps::OR),
-        AtomicOp::CompareSwap => Some(AtomicOps::CSWAP),
-        _ => None,
-    }
+    let is_word = matches!(ty, Int32 | Uint32 | Int64 | Uint64);
+    is_word
+        && match op {
+            Sum | BitAnd | BitOr | BitXor | Write | CompareSwap => true,
+            Read => form == Form::Fetch,
+            _ => false,
+        }
 }

@@ -16,7 +16,7 @@ use crate::api::rma::deferred::{defer_get, defer_put};
 use crate::api::rma::params::{RemoteIov, RmaParams};
 use crate::api::rma::rkey::Rkey;
 
-use crate::lane;
+use crate::lane::{self, PeerEps};
 use crate::rdm::features::direct_write;
 use crate::rdm::io::PeerId;
 use crate::rdm::{
@@ -40,9 +40,22 @@ pub(crate) fn mapped_now(ep: &Ep, (remote, len): (u64, usize), rkey: &Rkey, need
     // SAFETY: nothing borrows the core mutably while the reference lives: no code of the user runs here.
     let core = unsafe { ep.worker().inner.core.try_borrow_unguarded() }.ok()?;
     let peer = state.peer();
-    let may = core.engine.peers().may_bypass_queue(peer)
-        && core.peer_eps.get(peer)?.ep.may_access(key, lane_access(need));
+    let may = core.engine.peers().may_bypass_queue(peer) && lane_permits(&core.peer_eps, peer, key, need);
     may.then_some(at)
+}
+
+/// Whether operations on the memory of `rkey` are this thread's own instructions once nothing is queued for
+/// the peer.
+pub(crate) fn may_access(ep: &Ep, rkey: &Rkey, need: Access) -> bool {
+    let (core, state) = (ep.worker().core(), ep.state());
+    let Some(key) = rkey.mapped() else { return false };
+    rkey.access().contains(need) && lane_permits(&core.peer_eps, state.peer(), key, need)
+}
+
+/// Whether the lane of a peer lets this thread access what `key` maps. // HOT
+#[inline(always)]
+fn lane_permits(peers: &PeerEps, peer: PeerId, key: &lane::Rkey, need: Access) -> bool {
+    peers.get(peer).is_some_and(|to| to.ep.may_access(key, lane_access(need)))
 }
 
 /// Access to the memory of a peer, as lanes name it. // HOT

@@ -48,7 +48,7 @@ impl Ep {
     /// Fails if the peer is dead: its memory stays mapped while a key exists, but is not touched. // HOT
     #[inline(always)]
     fn check_peer(&self) -> Result<(), Error> {
-        if self.own.has_failed(&self.peer) { Err(self.peer.cause()) } else { Ok(()) }
+        if self.peer.has_failed_or_died() { Err(self.peer.cause()) } else { Ok(()) }
     }
 
     #[cold]
@@ -72,6 +72,7 @@ impl Sender for Ep {
     }
 
     fn on_peer_dead(&self) {
+        self.peer.set_found_dead();
         self.own.set_peer_failed();
     }
 
@@ -217,7 +218,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline(always)]
     fn may_access(&self, rkey: &Rkey, need: Access) -> bool {
-        !self.own.has_failed(&self.peer) && rkey.window().access().contains(need)
+        !self.peer.has_failed_or_died() && rkey.window().access().contains(need)
     }
 
     // HOT

@@ -366,12 +366,6 @@ impl Inner {
         self.rx.export().server().namespace()
     }
 
-    /// Whether a peer has failed, or a send has found it dead. One load unless some peer has. // HOT
-    #[inline(always)]
-    pub(super) fn has_failed(&self, peer: &Peer) -> bool {
-        self.rx.has_peer_failed() && (peer.has_failed() || peer.was_found_dead())
-    }
-
     pub(super) fn set_peer_failed(&self) {
         self.rx.set_peer_failed();
     }

@@ -18,6 +18,9 @@ pub struct Peer {
     query: Cell<Option<Box<Query>>>,
     /// It was gone when it was to be attached, or its process has died: every call on its endpoints fails.
     failed: Cell<bool>,
+    /// It has failed, or a send has found its process dead: its memory stays mapped while a key exists, but
+    /// is not touched.
+    failed_or_dead: Cell<bool>,
     reported: Cell<bool>,
     /// Why, once it has failed.
     loss: Cell<Loss>,
@@ -32,11 +35,25 @@ pub struct Peer {
 impl Peer {
     pub fn new(name: Name) -> Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
-        let (failed, reported, told_why) = (Cell::new(false), Cell::new(false), Cell::new(false));
+        let (failed, failed_or_dead) = (Cell::new(false), Cell::new(false));
+        let (reported, told_why) = (Cell::new(false), Cell::new(false));
         let loss = Cell::new(Loss::Dead);
         let drain_limit = Cell::new(None);
         let (link, eps, waiting) = (OnceCell::new(), EpTable::default(), WaitingQueues::default());
-        Peer { name, link, fetched, query, failed, reported, loss, told_why, drain_limit, eps, waiting }
+        Peer {
+            name,
+            link,
+            fetched,
+            query,
+            failed,
+            failed_or_dead,
+            reported,
+            loss,
+            told_why,
+            drain_limit,
+            eps,
+            waiting,
+        }
     }
 
     pub fn name(&self) -> Name {
@@ -100,7 +117,7 @@ impl Peer {
     /// endpoints fails from now on.
     pub fn mark_failed(&self, loss: Loss) {
         self.loss.set(loss);
-        self.failed.set(true);
+        self.set_failed();
         self.reported.set(true);
         if let Some(link) = self.link.get() {
             link.mark_dead(loss);
@@ -109,8 +126,24 @@ impl Peer {
         self.drop_fetched();
     }
 
+    fn set_failed(&self) {
+        self.failed.set(true);
+        self.failed_or_dead.set(true);
+    }
+
     pub fn has_failed(&self) -> bool {
         self.failed.get()
+    }
+
+    /// A send has found its process dead, perhaps before the fd server was notified.
+    pub fn set_found_dead(&self) {
+        self.failed_or_dead.set(true);
+    }
+
+    /// Whether it has failed, or a send has found its process dead. // HOT
+    #[inline(always)]
+    pub fn has_failed_or_died(&self) -> bool {
+        self.failed_or_dead.get()
     }
 
     /// The error of a peer that has failed, or of which a send has found that it will. // HOT
@@ -134,11 +167,6 @@ impl Peer {
 
     pub fn is_reported(&self) -> bool {
         self.reported.get()
-    }
-
-    /// Whether a send has found its process dead, perhaps before the fd server was notified.
-    pub fn was_found_dead(&self) -> bool {
-        self.link.get().is_some_and(|link| link.loss().is_some() && link.has_process_died())
     }
 
     /// Whether sends to it fail, because it has failed or closed its interface.
@@ -176,7 +204,9 @@ impl Peer {
                 Ok(Some(self.link.get_or_init(|| link)))
             }
             Err(why) => {
-                self.failed.set(why == ConnectError::Gone);
+                if why == ConnectError::Gone {
+                    self.set_failed();
+                }
                 Err(why)
             }
         }

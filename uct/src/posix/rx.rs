@@ -158,8 +158,7 @@ impl Rx {
         self.peer_failed.set(true);
     }
 
-    /// Whether some endpoint fails. // HOT
-    #[inline(always)]
+    /// Whether some endpoint fails.
     pub fn has_peer_failed(&self) -> bool {
         self.peer_failed.get()
     }

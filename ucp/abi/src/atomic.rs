@@ -53,33 +53,33 @@ fn type_of(size: usize) -> Result<Datatype, Status> {
     }
 }
 
-/// A word of the caller, low bytes first in memory as the machine has them. // HOT
-#[inline(always)]
+/// A word of the caller, low bytes first in memory as the machine has them.
 fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
     if at.is_null() {
         return Err(invalid("the operand is null"));
     }
     // SAFETY: the caller passes a word of this size.
-    Ok(unsafe { ucp::read_word(at.cast(), size) })
+    Ok(unsafe {
+        match size {
+            4 => u64::from(at.cast::<u32>().read_unaligned()),
+            _ => at.cast::<u64>().read_unaligned(),
+        }
+    })
 }
 
-/// Executes an operation on mapped memory; `result` is null for one without. False: nothing has happened, and
-/// [`start`] does it, or tells the error. // HOT
+/// Executes an operation on mapped memory, with an operand and a value compared with; `result` is null for
+/// one without. False: nothing has happened, and [`start`] does it, or tells the error. // HOT
 #[inline(always)]
 fn is_done_now(
     ep: *mut Ep,
-    (op, size): (AtomicOp, usize),
-    operands: (u64, u64),
+    op: (AtomicOp, usize),
+    operands: [*const c_void; 2],
     result: *mut c_void,
     (remote, rkey): (u64, *mut Rkey),
 ) -> bool {
     let Some((ep, rkey)) = target_now(ep, rkey) else { return false };
-    let Some(old) = ucp::atomic_now_raw(ep, (op, size), operands, remote, rkey) else { return false };
-    if !result.is_null() {
-        // SAFETY: the caller passes a writable word of this size, which is 4 or 8.
-        unsafe { ucp::write_word(result.cast(), size, old) };
-    }
-    true
+    // SAFETY: the caller passes words of this size where the operation uses them.
+    unsafe { ucp::atomic_now_raw(ep, op, operands.map(<*const c_void>::cast), result.cast(), remote, rkey) }
 }
 
 /// Starts an operation. Operands are copied by the call; `result` is null for one without.
@@ -93,9 +93,8 @@ fn start(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let ty = type_of(size)?;
-    if call.mask() & UNUSUAL_NOW == 0
-        && is_done_now(ep, (op, size), (operand, compare), result, (remote, rkey))
-    {
+    let operands = [(&raw const operand).cast(), (&raw const compare).cast()];
+    if call.mask() & UNUSUAL_NOW == 0 && is_done_now(ep, (op, size), operands, result, (remote, rkey)) {
         return Ok(StatusPtr::OK);
     }
     if !remote.is_multiple_of(size as u64) {
@@ -173,19 +172,14 @@ fn fetch_and_wait(
     wait(given(ep)?.worker(), started)
 }
 
-/// [`ucp_atomic_op_nbx`] of what does not end at once, or is checked.
-#[inline(never)]
-fn op_nbx_later(
+/// [`ucp_atomic_op_nbx`] of what does not end at once.
+fn op_nbx(
     ep: *mut Ep,
     opcode: c_int,
     (buffer, count): (*const c_void, usize),
-    remote: u64,
-    rkey: *mut Rkey,
+    target: (u64, *mut Rkey),
     param: *const RequestParam,
 ) -> Result<StatusPtr, Status> {
-    if is_on() {
-        enter("ucp_atomic_op_nbx", &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
-    }
     let call = Call::read(param)?;
     let op = op_of(&OPS, opcode)?;
     let datatype = call.datatype();
@@ -198,12 +192,35 @@ fn op_nbx_later(
     let value = word_at(buffer, size)?;
     let reply_buffer = call.reply_buffer();
     if !reply_buffer.is_null() {
-        return fetch(ep, (op, size), value, reply_buffer, (remote, rkey), &call);
+        return fetch(ep, (op, size), value, reply_buffer, target, &call);
     }
     if matches!(op, AtomicOp::Write | AtomicOp::CompareSwap) {
         return Err(invalid("ucp_atomic_op_nbx: swaps need a reply_buffer"));
     }
-    start(ep, (op, size), (value, 0), std::ptr::null_mut(), (remote, rkey), &call)
+    start(ep, (op, size), (value, 0), std::ptr::null_mut(), target, &call)
+}
+
+/// [`ucp_atomic_op_nbx`] of what does not end at once, or is checked. Its arguments stay where they are, and
+/// it does not unwind, so that nothing is kept for it.
+#[inline(never)]
+extern "C" fn op_nbx_later(
+    ep: *mut Ep,
+    opcode: c_int,
+    buffer: *const c_void,
+    count: usize,
+    remote: u64,
+    rkey: *mut Rkey,
+    param: *const RequestParam,
+) -> StatusPtr {
+    guard("ucp_atomic_op_nbx", || {
+        if is_on() {
+            enter(
+                "ucp_atomic_op_nbx",
+                &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)],
+            );
+        }
+        op_nbx(ep, opcode, (buffer, count), (remote, rkey), param)
+    })
 }
 
 /// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
@@ -217,21 +234,22 @@ fn op_nbx_now(
     call: &Call,
 ) -> bool {
     let (datatype, result) = (call.datatype(), call.reply_buffer());
-    let (is_word, size) = (datatype == WORD_32 || datatype == WORD_64, (datatype >> 3) as usize);
-    if count != 1 || !is_word || buffer.is_null() {
+    if count != 1 || buffer.is_null() {
         return false;
     }
     let Some(op) = usize::try_from(opcode).ok().and_then(|at| OPS.get(at)).copied() else { return false };
-    let Ok(value) = word_at(buffer, size) else { return false };
     let operands = match (op, result.is_null()) {
         (AtomicOp::Write | AtomicOp::CompareSwap, true) => return false,
-        (AtomicOp::CompareSwap, false) => match word_at(result, size) {
-            Ok(new) => (new, value),
-            Err(_) => return false,
-        },
-        _ => (value, 0),
+        // The new value is where the old one goes.
+        (AtomicOp::CompareSwap, false) => [result.cast_const(), buffer],
+        _ => [buffer, buffer],
     };
-    is_done_now(ep, (op, size), operands, result, target)
+    // Each with the size as a constant.
+    match datatype {
+        WORD_32 => is_done_now(ep, (op, 4), operands, result, target),
+        WORD_64 => is_done_now(ep, (op, 8), operands, result, target),
+        _ => false,
+    }
 }
 
 /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a
@@ -252,7 +270,7 @@ pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(
         {
             return Ok(StatusPtr::OK);
         }
-        op_nbx_later(ep, opcode, (buffer, count), remote, rkey, param)
+        Ok(op_nbx_later(ep, opcode, buffer, count, remote, rkey, param))
     })
 }
 

@@ -227,9 +227,10 @@ fn start_nbx<D: Direction>(
     })
 }
 
-/// [`start_nbx`] of what does not end at once, or is checked. Its arguments stay in registers.
+/// [`start_nbx`] of what does not end at once, or is checked. Its arguments stay in registers, and it does
+/// not unwind, so that nothing is kept for it.
 #[inline(never)]
-fn nbx_later<D: Direction>(
+extern "C" fn nbx_later<D: Direction>(
     ep: *mut Ep,
     buffer: *mut c_void,
     count: usize,
@@ -237,11 +238,12 @@ fn nbx_later<D: Direction>(
     rkey: *mut Rkey,
     param: *const RequestParam,
 ) -> StatusPtr {
-    if is_on() {
-        enter(D::FUNCTION, &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
-    }
-    let started = Call::read(param).and_then(|call| later::<D>(ep, (buffer, count), (remote, rkey), &call));
-    started.unwrap_or_else(StatusPtr::error)
+    guard(D::FUNCTION, || {
+        if is_on() {
+            enter(D::FUNCTION, &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
+        }
+        later::<D>(ep, (buffer, count), (remote, rkey), &Call::read(param)?)
+    })
 }
 
 fn remote_iov<'a>(list: &[Iov], addr: u64, rkey: &'a ucp::Rkey) -> RemoteIov<'a> {

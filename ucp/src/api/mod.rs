@@ -57,7 +57,7 @@ pub use request::handles::{FlushRequest, RecvRequest, SendRequest};
 pub use request::scope::{Scope, ScopedRequest};
 pub(crate) use request::scope::{atomic_params, with_empty_status};
 pub use request::triggers::Triggers;
-pub use rma::atomic::{atomic_now_raw, read_word, write_word};
+pub use rma::atomic::atomic_now_raw;
 pub use rma::atomic_params::{AtomicIovParams, AtomicParams};
 pub use rma::atomic_type::AtomicType;
 pub use rma::fetch::FetchRequest;

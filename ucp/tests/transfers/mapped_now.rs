@@ -54,7 +54,20 @@ fn get((ep, rkey): (&Ep, &Rkey), bytes: &mut [u8], at: u64) -> bool {
 }
 
 fn add((ep, rkey): (&Ep, &Rkey), size: usize, with: u64, at: u64) -> Option<u64> {
-    atomic_now_raw(ep, (AtomicOp::Sum, size), (with, 0), at, rkey)
+    atomic((ep, rkey), (AtomicOp::Sum, size), (with, 0), at)
+}
+
+/// Returns the old value.
+fn atomic(
+    (ep, rkey): (&Ep, &Rkey),
+    op: (AtomicOp, usize),
+    (operand, compare): (u64, u64),
+    at: u64,
+) -> Option<u64> {
+    let mut old = 0u64;
+    let operands = [(&raw const operand).cast(), (&raw const compare).cast()];
+    // SAFETY: the words are locals.
+    unsafe { atomic_now_raw(ep, op, operands, (&raw mut old).cast(), at, rkey) }.then_some(old)
 }
 
 #[test]
@@ -84,7 +97,7 @@ fn every_operation_on_a_word_returns_what_was_there() {
     let at = t.mem.addr() + 16;
     for (size, all) in [(4, u64::from(u32::MAX)), (8, u64::MAX)] {
         assert!(t.put(&[0; 8], at));
-        let run = |op, operands| atomic_now_raw(&t.pair.ab, (op, size), operands, at, &t.rkey);
+        let run = |op, operands| atomic((&t.pair.ab, &t.rkey), (op, size), operands, at);
         assert_eq!(run(AtomicOp::Write, (all, 0)), Some(0));
         assert_eq!(run(AtomicOp::BitAnd, (0xf0, 0)), Some(all));
         assert_eq!(run(AtomicOp::BitOr, (0x0f, 0)), Some(0xf0));

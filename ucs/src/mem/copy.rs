@@ -52,10 +52,11 @@ pub fn copy_slice(to: &mut [u8], from: &[u8]) {
     unsafe { copy_bytes(from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 
+/// Of C's convention because it does not unwind: callers keep nothing for that.
 /// # Safety
 /// As for [`copy_bytes`], with at least [`LONG`] bytes.
 #[inline(never)]
-unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
+unsafe extern "C" fn copy_long(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the caller's promise; the processor has AVX.

@@ -190,86 +190,78 @@ fn wait_for_atomic<T: AtomicType>(
 /// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
 #[inline(always)]
 unsafe fn native(ep: &Ep, (remote, rkey): (u64, &Rkey), p: &AtomicParams<'_>, form: Form) -> bool {
-    if !is_instruction(p.op, p.ty, form) {
-        return false;
-    }
-    let size = p.ty.size();
-    // SAFETY: the caller passes words of this size where the operation uses them.
-    let word = |at: *const u8, is_used: bool| if is_used { unsafe { read_word(at, size) } } else { 0 };
-    let words = (word(p.operand, p.op != AtomicOp::Read), word(p.compare, form == Form::Compare));
-    let Some(old) = atomic_now_raw(ep, (p.op, size), words, remote, rkey) else { return false };
-    if !p.result.is_null() {
-        // SAFETY: the caller passes a writable result.
-        unsafe { write_word(p.result, size, old) };
-    }
-    true
-}
-
-/// Reads a word of 4 or 8 bytes, of any alignment. // HOT
-/// # Safety
-/// It can be read.
-#[inline(always)]
-pub unsafe fn read_word(at: *const u8, size: usize) -> u64 {
-    match size {
+    is_instruction(p.op, p.ty, form)
         // SAFETY: this function's contract.
-        4 => unsafe { at.cast::<u32>().read_unaligned() }.into(),
-        // SAFETY: as above.
-        _ => unsafe { at.cast::<u64>().read_unaligned() },
-    }
+        && unsafe { atomic_now_raw(ep, (p.op, p.ty.size()), [p.operand, p.compare], p.result, remote, rkey) }
 }
 
-/// Writes a word of 4 or 8 bytes, of any alignment. // HOT
+/// Executes `op` on the word of `size` 4 or 8 at `remote` within the call, if the memory is mapped. The
+/// operand, the value compared with and the old value are words, of any alignment. False: nothing has
+/// happened, and [`Ep::atomic_raw`] does it, or tells the error. // HOT
 /// # Safety
-/// It can be written.
+/// `operand` can be read unless `op` is [`AtomicOp::Read`], `compare` if it is [`AtomicOp::CompareSwap`].
+/// `result` can be written, or is null.
 #[inline(always)]
-pub unsafe fn write_word(at: *mut u8, size: usize, word: u64) {
-    match size {
-        // SAFETY: this function's contract.
-        4 => unsafe { at.cast::<u32>().write_unaligned(word as u32) },
-        // SAFETY: as above.
-        _ => unsafe { at.cast::<u64>().write_unaligned(word) },
-    }
-}
-
-/// Executes `op` on a word of `size` 4 or 8 at `remote`, with an operand and a compare value, within the
-/// call, if the memory is mapped. Returns the old value. `None`: nothing has happened, and
-/// [`Ep::atomic_raw`] does it, or tells the error. // HOT
-#[inline(always)]
-pub fn atomic_now_raw(
+pub unsafe fn atomic_now_raw(
     ep: &Ep,
     (op, size): (AtomicOp, usize),
-    (operand, compare): (u64, u64),
+    [operand, compare]: [*const u8; 2],
+    result: *mut u8,
     remote: u64,
     rkey: &Rkey,
-) -> Option<u64> {
-    match size {
-        4 => now::<u32>(ep, op, (operand as u32, compare as u32), remote, rkey).map(u64::from),
-        8 => now::<u64>(ep, op, (operand, compare), remote, rkey),
-        _ => None,
+) -> bool {
+    if size != 4 && size != 8 {
+        return false;
     }
+    let Some(at) = mapped_now(ep, (remote, size), rkey, Access::ATOMIC) else { return false };
+    if (remote as usize | at.addr()) & (size - 1) != 0 {
+        return false;
+    }
+    if size == 4 {
+        let operands = [operand, compare].map(<*const u8>::cast::<u32>);
+        // SAFETY: the word is aligned, and mapped while the key lives; whoever gives a key for atomics
+        // accesses it by atomics alone. The rest is this function's contract.
+        return unsafe { execute(at.cast(), op, operands, result.cast()) };
+    }
+    let operands = [operand, compare].map(<*const u8>::cast::<u64>);
+    // SAFETY: as above.
+    unsafe { execute(at.cast(), op, operands, result.cast()) }
 }
 
-/// [`atomic_now_raw`] on a word of this type. // HOT
+/// Executes `op` on the word at `at`. False: it is no instruction. // HOT
+/// # Safety
+/// As for [`word::fetch`], and as for [`atomic_now_raw`].
 #[inline(always)]
-fn now<W: Word>(ep: &Ep, op: AtomicOp, (operand, compare): (W, W), remote: u64, rkey: &Rkey) -> Option<W> {
-    let at = mapped_now(ep, (remote, W::BYTES), rkey, Access::ATOMIC)?.cast::<W>();
-    if !remote.is_multiple_of(W::BYTES as u64) || !at.is_aligned() {
-        return None;
-    }
-    // SAFETY: the word is aligned, and mapped while the key lives; whoever gives a key for atomics accesses it
-    // by atomics alone.
+unsafe fn execute<W: Word>(
+    at: *mut W,
+    op: AtomicOp,
+    [operand, compare]: [*const W; 2],
+    result: *mut W,
+) -> bool {
+    // SAFETY: this function's contract: the operation uses the word.
+    let read = |word: *const W| unsafe { word.read_unaligned() };
+    // SAFETY: this function's contract.
     let fetch = |op, value| unsafe { word::fetch(at, op, value) };
-    match op {
-        AtomicOp::Sum => fetch(WordOp::Add, operand),
-        AtomicOp::BitAnd => fetch(WordOp::And, operand),
-        AtomicOp::BitOr => fetch(WordOp::Or, operand),
-        AtomicOp::BitXor => fetch(WordOp::Xor, operand),
-        AtomicOp::Write => fetch(WordOp::Swap, operand),
+    let old = match op {
+        AtomicOp::Sum => fetch(WordOp::Add, read(operand)),
+        AtomicOp::BitAnd => fetch(WordOp::And, read(operand)),
+        AtomicOp::BitOr => fetch(WordOp::Or, read(operand)),
+        AtomicOp::BitXor => fetch(WordOp::Xor, read(operand)),
+        AtomicOp::Write => fetch(WordOp::Swap, read(operand)),
         AtomicOp::Read => fetch(WordOp::Or, W::from_u64(0)),
-        // SAFETY: as above.
-        AtomicOp::CompareSwap => unsafe { word::cswap(at, compare, operand) },
+        AtomicOp::CompareSwap => {
+            let (compare, swap) = (read(compare), read(operand));
+            // SAFETY: this function's contract.
+            unsafe { word::cswap(at, compare, swap) }
+        }
         _ => None,
+    };
+    let Some(old) = old else { return false };
+    if !result.is_null() {
+        // SAFETY: this function's contract.
+        unsafe { result.write_unaligned(old) };
     }
+    true
 }
 
 /// Starts an operation with a result, in memory that the worker keeps between operations.

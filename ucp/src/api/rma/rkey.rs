@@ -152,11 +152,7 @@ impl Rkey {
     /// `None` if this process does not map the memory or the range is not inside. Valid while the key lives.
     /// Memory that the owner has withdrawn stays mapped, and is then nobody's.
     pub fn ptr(&self, remote: u64, len: u64) -> Option<*mut u8> {
-        if !self.covers(remote, len, Access::empty()) {
-            return None;
-        }
-        let at = self.mapped_at?.get() + (remote - self.addr) as usize;
-        Some(std::ptr::with_exposed_provenance_mut(at))
+        self.mapped_bytes(remote, len, Access::empty())
     }
 
     /// Order of keys; equal if both are of the same memory of the same owner, with the same access. A key
@@ -172,16 +168,21 @@ impl Rkey {
         self.access
     }
 
-    /// Address in this process of `len` bytes at `remote`, and the lane's key, if they are mapped and in
-    /// range and `need` is permitted. // HOT
+    /// Address in this process of `len` bytes at `remote`, if they are mapped and in range and `need` is
+    /// permitted. // HOT
     #[inline(always)]
-    pub(crate) fn mapped_bytes(&self, remote: u64, len: u64, need: Access) -> Option<(*mut u8, &lane::Rkey)> {
-        let (start, key) = (self.mapped_at?, self.lane.as_ref()?);
+    pub(crate) fn mapped_bytes(&self, remote: u64, len: u64, need: Access) -> Option<*mut u8> {
+        let start = self.mapped_at?;
         if !self.covers(remote, len, need) {
             return None;
         }
-        let at = start.get() + (remote - self.addr) as usize;
-        Some((std::ptr::with_exposed_provenance_mut(at), key))
+        Some(std::ptr::with_exposed_provenance_mut(start.get() + (remote - self.addr) as usize))
+    }
+
+    /// Key of the lane that maps the memory or whose device reaches it. // HOT
+    #[inline(always)]
+    pub(crate) fn of_lane(&self) -> Option<&lane::Rkey> {
+        self.lane.as_ref()
     }
 
     /// Lane key of mapped memory, on which the lane completes operations within the call. // HOT

@@ -32,7 +32,6 @@ use crate::wire::{Iovs, MAX_IOV, RmaIov};
 /// Valid while the key lives. // HOT
 #[inline(always)]
 pub(crate) fn mapped_now(ep: &Ep, (remote, len): (u64, usize), rkey: &Rkey, need: Access) -> Option<*mut u8> {
-    let (at, key) = rkey.mapped_bytes(remote, len as u64, need)?;
     let state = ep.state();
     if state.refusal.get().is_some() {
         return None;
@@ -40,22 +39,25 @@ pub(crate) fn mapped_now(ep: &Ep, (remote, len): (u64, usize), rkey: &Rkey, need
     // SAFETY: nothing borrows the core mutably while the reference lives: no code of the user runs here.
     let core = unsafe { ep.worker().inner.core.try_borrow_unguarded() }.ok()?;
     let peer = state.peer();
-    let may = core.engine.peers().may_bypass_queue(peer) && lane_permits(&core.peer_eps, peer, key, need);
-    may.then_some(at)
+    if !core.engine.peers().may_bypass_queue(peer) || !lane_permits(&core.peer_eps, peer, rkey, need) {
+        return None;
+    }
+    // Last, so that callers with many arguments have to keep fewer values.
+    rkey.mapped_bytes(remote, len as u64, need)
 }
 
 /// Whether operations on the memory of `rkey` are this thread's own instructions once nothing is queued for
 /// the peer.
 pub(crate) fn may_access(ep: &Ep, rkey: &Rkey, need: Access) -> bool {
-    let (core, state) = (ep.worker().core(), ep.state());
-    let Some(key) = rkey.mapped() else { return false };
-    rkey.access().contains(need) && lane_permits(&core.peer_eps, state.peer(), key, need)
+    let (core, (start, _)) = (ep.worker().core(), rkey.range());
+    lane_permits(&core.peer_eps, ep.peer(), rkey, need) && rkey.mapped_bytes(start, 0, need).is_some()
 }
 
-/// Whether the lane of a peer lets this thread access what `key` maps. // HOT
+/// Whether the lane of a peer lets this thread access what its key maps. // HOT
 #[inline(always)]
-fn lane_permits(peers: &PeerEps, peer: PeerId, key: &lane::Rkey, need: Access) -> bool {
-    peers.get(peer).is_some_and(|to| to.ep.may_access(key, lane_access(need)))
+fn lane_permits(peers: &PeerEps, peer: PeerId, rkey: &Rkey, need: Access) -> bool {
+    let (Some(to), Some(key)) = (peers.get(peer), rkey.of_lane()) else { return false };
+    to.ep.may_access(key, lane_access(need))
 }
 
 /// Access to the memory of a peer, as lanes name it. // HOT

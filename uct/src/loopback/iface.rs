@@ -282,10 +282,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a message may go to its handler before the call that sends it returns. // HOT
+    /// Whether a message may go to its handler before the call that sends it returns. Not while the interface
+    /// is armed: the descriptor tells of the message. // HOT
     #[inline(always)]
     pub(super) fn can_deliver_inline(&self) -> bool {
-        self.deliver_on_send.get() && self.queue.is_vacant() && !self.taking.get()
+        self.deliver_on_send.get() && self.queue.is_vacant() && !self.taking.get() && !self.wake.armed.get()
     }
 
     /// Does that. // HOT

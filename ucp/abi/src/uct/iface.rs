@@ -39,6 +39,8 @@ pub(crate) struct Iface {
     /// Number in the worker, while progress is enabled.
     member: Cell<Option<c_int>>,
     pub(crate) is_progressing: Cell<bool>,
+    /// Messages go to their handler within the send: mostly there is nothing to progress.
+    pub(crate) delivers_within_send: Cell<bool>,
     pub(crate) handlers: [Cell<Option<Handler>>; AM_IDS],
     on_error: Option<(ErrorHandler, *mut c_void)>,
     /// Endpoints by the numbers that errors name.
@@ -134,6 +136,20 @@ fn check_params(params: *const IfaceParams, mask: u64, md: &Md) -> Result<(), St
     Ok(())
 }
 
+/// Lets `self` call handlers within the send, as UCX's does: a message needs neither the queue nor progress.
+fn deliver_within_send(made: *mut Iface) {
+    // SAFETY: the interface has just been made.
+    let iface = unsafe { &*made };
+    if !iface.inner.deliver_within_send(true) {
+        return;
+    }
+    iface.delivers_within_send.set(true);
+    for id in 0..AM_IDS as u8 {
+        // SAFETY: messages are delivered within the send until `uct_iface_close`.
+        iface.inner.set_am_handler(id, Some(Box::new(move |am| unsafe { (*made).on_am(am) })));
+    }
+}
+
 entry! {
     /// Opens an interface.
     fn uct_iface_open(
@@ -161,7 +177,7 @@ entry! {
         })?;
         let handler = field!(params, mask, iface_param::ERR_HANDLER, err_handler).flatten();
         let arg = field!(params, mask, iface_param::ERR_HANDLER_ARG, err_handler_arg);
-        store(iface, into_handle(Iface {
+        let made = into_handle(Iface {
             ops: Ops::new(),
             unconnected: Ops::unconnected(),
             inner,
@@ -170,12 +186,17 @@ entry! {
             worker,
             member: Cell::new(None),
             is_progressing: Cell::new(false),
+            delivers_within_send: Cell::new(false),
             handlers: [const { Cell::new(None) }; AM_IDS],
             on_error: handler.map(|handler| (handler, arg.unwrap_or(std::ptr::null_mut()))),
             eps: RefCell::default(),
             next_ep: Cell::new(1),
             scratch: RefCell::default(),
-        }))
+        });
+        if group.mode == thread_mode::SINGLE {
+            deliver_within_send(made);
+        }
+        store(iface, made)
     }
 
     /// Closes an interface. Its endpoints have been destroyed.
@@ -188,6 +209,8 @@ entry! {
         if let Some(member) = closed.member.take() {
             checked_worker(closed.worker)?.remove(member);
         }
+        // Endpoints of other interfaces keep what `inner` is a handle to, and the functions below with it.
+        closed.inner.deliver_within_send(false);
         // SAFETY: it is an interface of `uct_iface_open`, which the program closes once.
         let mut iface = unsafe { take(iface) };
         iface.ops = Ops::closed();

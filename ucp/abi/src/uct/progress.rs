@@ -43,15 +43,7 @@ impl Sink for Reports<'_> {
     // HOT
     #[inline(always)]
     fn on_am(&mut self, am: Am<'_>) {
-        let handler = self.0.handlers.get(usize::from(am.id())).and_then(|handler| handler.get());
-        let Some(handler) = handler else { return dropped(am.id()) };
-        let data = am.data();
-        // SAFETY: the program's handler gets the message for the time of the call. It may not be kept: the
-        // flags do not say that it is a descriptor.
-        let status = unsafe { (handler.call)(handler.arg, data.as_ptr().cast_mut().cast(), data.len(), 0) };
-        if status != CStatus(0) {
-            answered(am.id(), status);
-        }
+        self.0.on_am(am);
     }
 
     // HOT
@@ -88,9 +80,32 @@ pub(crate) fn comp_of(completion: *mut Completion) -> ::uct::api::Comp {
 }
 
 impl Iface {
+    /// Passes a message to its handler. // HOT
+    #[inline(always)]
+    pub(crate) fn on_am(&self, am: Am<'_>) {
+        let handler = self.handlers.get(usize::from(am.id())).and_then(|handler| handler.get());
+        let Some(handler) = handler else { return dropped(am.id()) };
+        let data = am.data();
+        // SAFETY: the program's handler gets the message for the time of the call. It may not be kept: the
+        // flags do not say that it is a descriptor.
+        let status = unsafe { (handler.call)(handler.arg, data.as_ptr().cast_mut().cast(), data.len(), 0) };
+        if status != CStatus(0) {
+            answered(am.id(), status);
+        }
+    }
+
     /// Progresses the interface, unless a handler or completion that it calls does so. // HOT
-    #[inline]
+    #[inline(always)]
     pub(crate) fn progress(&self) -> c_uint {
+        if self.delivers_within_send.get() && self.inner.is_idle() {
+            return 0;
+        }
+        self.poll()
+    }
+
+    // HOT
+    #[inline(never)]
+    fn poll(&self) -> c_uint {
         if self.is_progressing.replace(true) {
             return 0;
         }

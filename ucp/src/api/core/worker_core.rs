@@ -40,9 +40,9 @@ use crate::wire::RawAddr;
 const MAX_CONSECUTIVE: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
-/// Empty polls for each look at the RMA-only lane, where peers offer parts of long copies: about a
-/// microsecond, of copies that take 10 or more.
-const RMA_ONLY_EVERY: u32 = 32;
+/// As [`CLOCK_EVERY`], of a worker with an RMA-only lane, which is polled then. Peers offer parts of long copies
+/// there: a part waits about a microsecond, of copies that take 10 or more.
+const RMA_ONLY_EVERY: u32 = 64;
 
 /// Result of a fast poll.
 pub(crate) enum FastPoll {
@@ -285,6 +285,9 @@ impl WorkerCore {
                 events += self.poll_lane(at, self.batch, now, am_queue);
             }
         }
+        if let Some(rma_only) = self.rma_only.as_ref().filter(|rma_only| !rma_only.is_idle()) {
+            rma_only.poll();
+        }
         events += self.resume(now);
         if !self.flushes.is_empty() {
             self.poll_flushes();
@@ -334,7 +337,7 @@ impl WorkerCore {
         if self.calls_to_clock == 0 || self.engine.pending().needs_time() {
             self.now = self.clock.now();
             if self.calls_to_clock == 0 {
-                self.calls_to_clock = CLOCK_EVERY;
+                self.calls_to_clock = self.clock_every();
                 refuse_forked_child(self.forks);
                 self.cm.poll(self.now);
                 self.engine.receives().trim();
@@ -372,6 +375,10 @@ impl WorkerCore {
             || !self.flushed.is_empty()
             || self.cm.has_events()
             || self.needs_poll
+    }
+
+    fn clock_every(&self) -> u32 {
+        if self.rma_only.is_some() { RMA_ONLY_EVERY } else { CLOCK_EVERY }
     }
 
     pub(crate) fn now(&self) -> Nanos {
@@ -547,23 +554,12 @@ fn poll_not_idle(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     }
 }
 
-/// Copies a part of what a peer reads, if it offers one, and ends reads of ours that wait for a peer.
-#[inline(never)]
-fn poll_rma_only(core: &WorkerCore) {
-    if let Some(rma_only) = core.rma_only.as_ref().filter(|rma_only| !rma_only.is_idle()) {
-        rma_only.poll();
-    }
-}
-
 /// Polls for one short message, lane by lane. // HOT
 #[inline(always)]
 fn poll_lanes(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     let mut left = core.lanes.len();
     loop {
         if left == 0 {
-            if core.calls_to_clock.is_multiple_of(RMA_ONLY_EVERY) {
-                poll_rma_only(core);
-            }
             return FastPoll::Nothing;
         }
         left -= 1;

@@ -104,7 +104,7 @@ impl api::Iface for Iface {
     }
 
     // HOT
-    #[inline]
+    #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         each!(self, Iface(iface, _) => iface.poll(max, sink))
     }

@@ -40,8 +40,8 @@ use crate::wire::RawAddr;
 const MAX_CONSECUTIVE: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
-/// As [`CLOCK_EVERY`], of a worker with an RMA-only lane, which is polled then. Peers offer parts of long copies
-/// there: a part waits about a microsecond, of copies that take 10 or more.
+/// As [`CLOCK_EVERY`], of a worker with an RMA-only lane, which is polled then. Peers offer parts of long
+/// copies there: a part waits about a microsecond, of copies that take 10 or more.
 const RMA_ONLY_EVERY: u32 = 64;
 
 /// Result of a fast poll.

@@ -136,6 +136,7 @@ fn open_table(domain: &Domain, name: Option<&str>, is_read_only: bool) -> Result
         match error {
             SharedTableError::NotThere => Errno::NOENT,
             SharedTableError::Name => Errno::INVAL,
+            SharedTableError::Busy(_) => Errno(libc::EBUSY),
             SharedTableError::System(_, error) => Errno(error.raw_os_error().unwrap_or(Errno::IO.0)),
             _ => Errno::ACCES,
         }

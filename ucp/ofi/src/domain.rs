@@ -119,6 +119,12 @@ fn new_context(name: &str, format: u32) -> Result<ucp::Context, Errno> {
     Ok(context.with_request_room(RequestRoom::bytes(OP_SIZE)))
 }
 
+/// Removes address vectors with a name that killed processes have left, once in this process.
+fn remove_abandoned_vectors() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(ucp::AddressTable::remove_abandoned);
+}
+
 /// Opens a domain.
 pub(crate) fn open(
     fabric: &Fabric,
@@ -129,6 +135,7 @@ pub(crate) fn open(
     let info = crate::object::read(info)?;
     let attr = crate::object::read(info.domain_attr)?;
     let name = crate::provider::text(attr.name).ok_or(Errno::INVAL)?;
+    remove_abandoned_vectors();
     let made_context = new_context(&name, info.addr_format)?;
     // SAFETY: the caller passes a whole tree.
     let ep_attr = unsafe { info.ep_attr.as_ref() };

@@ -53,16 +53,29 @@ static struct fi_info *hints_of(uint64_t caps, int argc, char **argv)
     return hints;
 }
 
-/* Opens everything by the first answer, which is left in `info`. */
-static void open_ends(uint64_t caps, int argc, char **argv)
+/* Opens a domain by the first answer, which is left in `info`. */
+static void open_domain(uint64_t caps, int argc, char **argv)
 {
     struct fi_info *hints = hints_of(caps, argc, argv);
     OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
     fi_freeinfo(hints);
     OK(fi_fabric(info->fabric_attr, &fabric, NULL));
     OK(fi_domain(fabric, info, &domain, NULL));
+}
+
+/* Opens everything. */
+static void open_ends(uint64_t caps, int argc, char **argv)
+{
+    open_domain(caps, argc, argv);
     open_end(&a);
     open_end(&b);
+}
+
+static void close_domain(void)
+{
+    OK(fi_close(&domain->fid));
+    OK(fi_close(&fabric->fid));
+    fi_freeinfo(info);
 }
 
 static void close_ends(void)
@@ -73,9 +86,7 @@ static void close_ends(void)
         OK(fi_close(&ends[i]->cq->fid));
         OK(fi_close(&ends[i]->av->fid));
     }
-    OK(fi_close(&domain->fid));
-    OK(fi_close(&fabric->fid));
-    fi_freeinfo(info);
+    close_domain();
 }
 
 /* Result of the next read of a queue that has something; the other endpoint makes progress meanwhile. */

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use uct::api::{DevKind, Iface as _};
 
 use crate::address::{Address, AddressError, Entry, WorkerId};
-use crate::api::ep::shared_list::{Change, SharedList, SharedTableError, TableAccess};
+use crate::api::ep::shared_list::{Change, SharedList, SharedTableError, TableAccess, remove_all_unused};
 use crate::api::worker::handle::Worker;
 use crate::lane::{AddrForm, connid};
 use crate::rdm::io::PeerId;
@@ -96,6 +96,12 @@ impl AddressTable {
         Ok(table)
     }
 
+    /// Removes the shared tables that killed processes of this user have left in `/dev/shm`. Opening a shared
+    /// table does so, too.
+    pub fn remove_abandoned() {
+        remove_all_unused();
+    }
+
     /// Whether other processes may change the table.
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
@@ -109,7 +115,7 @@ impl AddressTable {
     /// Reads what other processes have changed. Does nothing in a table that is not shared.
     pub fn refresh(&mut self) -> Result<(), SharedTableError> {
         let Some(mut shared) = self.shared.take() else { return Ok(()) };
-        let read = shared.read(|change| self.apply(change).is_some());
+        let read = shared.read(|change, _| self.apply(change).is_some());
         self.shared = Some(shared);
         read
     }
@@ -117,19 +123,31 @@ impl AddressTable {
     /// Makes a change, in a shared table behind those of others. Returns the number that it is about.
     fn change(&mut self, change: Change<'_>) -> Result<Option<u64>, AddressError> {
         let Some(mut shared) = self.shared.take() else { return Ok(self.apply(change)) };
-        let appended = match shared.is_read_only() {
+        let mut number = None;
+        let changed = match shared.is_read_only() {
             true => Err(std::io::ErrorKind::PermissionDenied),
-            false => shared.append(change, |other| self.apply(other).is_some()).map_err(|error| {
-                tracing::error!("{error}");
-                match error {
-                    SharedTableError::System(_, error) => error.kind(),
-                    _ => std::io::ErrorKind::InvalidData,
-                }
-            }),
+            false => shared
+                .append(change)
+                .and_then(|()| {
+                    shared.read(|other, is_own| {
+                        let applied = self.apply(other);
+                        if is_own {
+                            number = applied;
+                        }
+                        applied.is_some()
+                    })
+                })
+                .map_err(|error| {
+                    tracing::error!("{error}");
+                    match error {
+                        SharedTableError::System(_, error) => error.kind(),
+                        _ => std::io::ErrorKind::InvalidData,
+                    }
+                }),
         };
         self.shared = Some(shared);
-        appended.map_err(|kind| AddressError::NotShared { kind })?;
-        Ok(self.apply(change))
+        changed.map_err(|kind| AddressError::NotShared { kind })?;
+        Ok(number)
     }
 
     /// Makes a change in this process. `None`: it is not possible.

@@ -182,7 +182,7 @@ impl Ways {
                 }
             },
         };
-        if !(first && module.recv_fast(bytes, received))
+        if !(first && module.recv_fast(now, bytes, received))
             && let Some(reset) = module.on_datagram(now, bytes, received)
         {
             let mut out = [0; 256];

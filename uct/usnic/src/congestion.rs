@@ -184,6 +184,10 @@ impl Congestion {
     /// Takes the peer's word that so many segments were sent again for nothing. If all of the recovery were,
     /// the window is as before it (as RFC 4015 has it). Returns whether it is.
     pub fn on_needless(&mut self, count: u32) -> bool {
+        // Of an earlier recovery: nothing has been sent again in this one.
+        if self.resent == 0 {
+            return false;
+        }
         self.resent = self.resent.saturating_sub(count);
         if self.resent != 0 {
             return false;
@@ -296,6 +300,11 @@ mod tests {
         assert!(congestion.on_needless(1), "all four were needless");
         assert_eq!((congestion.window(), congestion.send_time()), (64, None));
         assert!(!congestion.on_needless(1), "once");
+        // A late count of an earlier recovery tells nothing of one that has sent nothing again yet.
+        assert!(congestion.on_loss(loss(Seq(72), Seq(78))) && !congestion.on_needless(1));
+        assert_eq!(congestion.window(), 32);
+        congestion.on_resent();
+        assert!(congestion.on_needless(1));
         // Of two, one was lost.
         assert!(congestion.on_loss(loss(Seq(80), Seq(144))));
         (0..2).for_each(|_| congestion.on_resent());

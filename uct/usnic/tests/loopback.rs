@@ -128,7 +128,7 @@ fn run(node: u64, mut sockets: Sockets, born: Instant, finished: &AtomicUsize) -
             while let Ok((n, _)) = sockets.own[way].recv_from(&mut buf) {
                 idle = false;
                 let fast = way == 0 && std::mem::take(&mut first);
-                if !(fast && module.recv_fast(&buf[..n], &mut received)) {
+                if !(fast && module.recv_fast(now(), &buf[..n], &mut received)) {
                     let reset = module.on_datagram(now(), &buf[..n], &mut received);
                     assert!(reset.is_none());
                 }

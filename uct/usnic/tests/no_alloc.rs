@@ -80,7 +80,7 @@ fn exchange(all: &mut [Module; 2], got: &mut [Count; 2], now: &mut u64, sent: &m
                 let bytes = from_module.bytes(&posted);
                 let to = &mut got[1 - from];
                 let lost = sent.is_multiple_of(17);
-                let taken = !lost && std::mem::take(&mut first) && to_module.recv_fast(bytes, to);
+                let taken = !lost && std::mem::take(&mut first) && to_module.recv_fast(*now, bytes, to);
                 if !lost && !taken {
                     assert!(to_module.on_datagram(*now, bytes, to).is_none());
                 }

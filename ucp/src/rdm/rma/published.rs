@@ -106,6 +106,7 @@ pub struct PublishedRegions {
     at: u64,
     /// Version of the list; odd: none has been read.
     version: u64,
+    /// Ascending by name.
     list: Vec<Entry>,
     /// Entry of the last name that was found.
     last: usize,
@@ -161,7 +162,7 @@ impl PublishedRegions {
 
     fn find(&mut self, name: u64) -> Option<&Entry> {
         if self.list.get(self.last).is_none_or(|entry| entry[0] != name) {
-            self.last = self.list.iter().position(|entry| entry[0] == name)?;
+            self.last = self.list.binary_search_by_key(&name, |entry| entry[0]).ok()?;
         }
         self.list.get(self.last)
     }
@@ -181,6 +182,7 @@ impl PublishedRegions {
         if after != header {
             return None;
         }
+        self.list.sort_unstable_by_key(|entry| entry[0]);
         self.version = version;
         Some(())
     }

@@ -43,6 +43,11 @@ impl Endpoint {
             }
             AckRange::New | AckRange::Same => {}
         }
+        // The number behind the last in order has not arrived.
+        if self.sack && sack.first().is_some_and(|bits| bits & 1 != 0) {
+            core.stats.violations += 1;
+            return false;
+        }
         while let Some(id) = self.window.pop_up_to(ack) {
             self.free(core, now, id, &mut freed);
         }
@@ -55,9 +60,8 @@ impl Endpoint {
         if self.sack && header.flags & flag::REPEATED != 0 {
             self.rack.on_repeated();
         }
-        if let Some(sent) = freed.newest {
-            let rtt = now.saturating_sub(sent);
-            self.rtt.sample(rtt);
+        if let Some(rtt) = freed.newest.and_then(|sent| now.checked_sub(sent)) {
+            self.rtt.sample(rtt, now, &core.config);
             core.stats.count_rtt(rtt);
         }
         if freed.segments != 0 {

@@ -51,6 +51,9 @@ impl Endpoint {
         if self.window.len() > self.window.limit() {
             return wrong("the send window is beyond its limit");
         }
+        if !self.window.is_empty() && self.window.get(self.window.first()).is_none() {
+            return wrong("the oldest number that is not acknowledged has no segment");
+        }
         if self.state == State::Connecting {
             return if self.hello.is_none() { wrong("nobody repeats the request") } else { Ok(()) };
         }

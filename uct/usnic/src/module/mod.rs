@@ -230,6 +230,8 @@ impl Module {
         head: &Head,
         parts: [&[u8]; 2],
     ) -> Result<Option<Posted>, SendError> {
+        // So that the segment acknowledges what has been received.
+        self.finish_deferred();
         let index = self.index(ep).ok_or(SendError::Gone)?;
         let len = parts[0].len() + parts[1].len();
         if len > self.longest_small(ep) {
@@ -324,6 +326,9 @@ impl Module {
     /// Time at which [`on_time`](Self::on_time) is to be called at the latest; `None`: not before something
     /// arrives or is sent. For an owner about to sleep.
     pub fn next_due(&self) -> Option<u64> {
+        if self.has_deferred() {
+            return Some(0);
+        }
         self.core.hotel.next_due()
     }
 }

@@ -63,6 +63,19 @@ impl Module {
         Some(datagram)
     }
 
+    /// Asks for a connection again, as the first time, if this node's is still being asked for: the owner has
+    /// a way to the node only now, and has lost what was sent before.
+    pub fn ask_again(&mut self, now: u64, node: u64) {
+        let Some(&index) = self.by_node.get(&node) else { return };
+        if let Some(endpoint) = self.endpoints[index as usize].as_deref_mut()
+            && endpoint.state == State::Connecting
+        {
+            endpoint.stop_timer(&mut self.core, Timer::Hello);
+            endpoint.hellos = 0;
+            endpoint.send_hello(&mut self.core, now);
+        }
+    }
+
     /// Whether a flow of a peer's says to come from this port.
     pub fn has_flow_port(&self, ep: EpId, port: u16) -> bool {
         port != 0 && self.endpoint(ep).is_some_and(|endpoint| endpoint.ports.contains(&port))

@@ -28,7 +28,7 @@ impl Module {
     /// Returns the next datagram to send; `None` if there is nothing to send now. Each one is to be sent, and
     /// then [completed](Self::completed), in any order.
     pub fn poll_send(&mut self, now: u64, source: &mut impl Source) -> Option<Posted> {
-        self.finish_deferred(now);
+        self.finish_deferred();
         self.send_control()
             .or_else(|| self.send_resend(now))
             .or_else(|| self.send_ready(now, source))

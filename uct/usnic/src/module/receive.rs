@@ -16,6 +16,8 @@ use zerocopy::IntoBytes;
 pub(super) struct Deferred {
     ep: EpId,
     header: Header,
+    /// When it arrived.
+    time: u64,
 }
 
 /// Connection of a datagram.
@@ -30,7 +32,7 @@ impl Module {
     /// Takes a datagram that has arrived. Returns a datagram to send back to where it came from, if its
     /// connection does not exist: so its sender learns at once that this module has taken another's place.
     pub fn on_datagram(&mut self, now: u64, datagram: &[u8], sink: &mut impl Sink) -> Option<[u8; HEADER]> {
-        self.finish_deferred(now);
+        self.finish_deferred();
         let (header, rest) = match header::open(datagram) {
             Ok(opened) => opened,
             Err(why) => {
@@ -108,8 +110,10 @@ impl Module {
     /// nothing but validates that the packet is OK to be received (sequence number OK and not a DUP) and then
     /// delivers it"*. For the first datagram of a poll, if it came on the priority channel. Returns `false`
     /// if the datagram is not of that kind, or the bookkeeping of another one is not done; then nothing has
-    /// happened. The bookkeeping is done by the next call of any other function.
-    pub fn recv_fast(&mut self, datagram: &[u8], sink: &mut impl Sink) -> bool {
+    /// happened. The bookkeeping is done by the next call of [`on_datagram`](Self::on_datagram),
+    /// [`on_time`](Self::on_time), [`send`](Self::send) or [`poll_send`](Self::poll_send); until then it [is
+    /// deferred](Self::has_deferred).
+    pub fn recv_fast(&mut self, now: u64, datagram: &[u8], sink: &mut impl Sink) -> bool {
         if self.deferred.is_some() {
             return false;
         }
@@ -125,19 +129,30 @@ impl Module {
         let Some((head, payload)) = header::parse_frag(rest) else { return false };
         sink.on_frag(endpoint.id, head, payload);
         self.core.stats.received_fast += 1;
-        self.deferred = Some(Deferred { ep: endpoint.id, header: *header });
+        self.deferred = Some(Deferred { ep: endpoint.id, header: *header, time: now });
         true
     }
 
+    /// Whether the bookkeeping of a fast receive is left.
+    pub fn has_deferred(&self) -> bool {
+        self.deferred.is_some()
+    }
+
     /// Does the bookkeeping of a fast receive, if one is left.
-    pub(super) fn finish_deferred(&mut self, now: u64) {
-        let Some(Deferred { ep, header }) = self.deferred.take() else { return };
-        let Some(index) = self.index(ep) else { return };
+    #[inline]
+    pub(super) fn finish_deferred(&mut self) {
+        if let Some(deferred) = self.deferred.take() {
+            self.finish(&deferred);
+        }
+    }
+
+    fn finish(&mut self, Deferred { ep, header, time }: &Deferred) {
+        let Some(index) = self.index(*ep) else { return };
         if let Some(endpoint) = self.endpoints[index].as_deref_mut() {
-            endpoint.on_heard(&mut self.core, now);
+            endpoint.on_heard(&mut self.core, *time);
             // A wrong acknowledgement is counted; the fragment is delivered already.
-            endpoint.on_ack(&mut self.core, now, &header, &[]);
-            endpoint.arrive(&mut self.core, now, &header);
+            endpoint.on_ack(&mut self.core, *time, header, &[]);
+            endpoint.arrive(&mut self.core, *time, header);
         }
     }
 }

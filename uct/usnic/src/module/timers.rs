@@ -12,7 +12,7 @@ use crate::segment::{Cause, SegId};
 impl Module {
     /// Does what has become due. Datagrams that wait are to be passed in before.
     pub fn on_time(&mut self, now: u64, sink: &mut impl Sink) {
-        self.finish_deferred(now);
+        self.finish_deferred();
         while let Some(guest) = self.core.hotel.pop_due(now) {
             match guest {
                 Guest::Segment(seg) => self.on_segment_timer(now, seg),

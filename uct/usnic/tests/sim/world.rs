@@ -35,7 +35,6 @@ pub struct World {
     pub watch: bool,
     /// Longest datagram to each node that is no ping.
     pub longest_to: Vec<usize>,
-    steps: u64,
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -63,7 +62,6 @@ impl World {
             slow_channel: false,
             watch: true,
             longest_to: vec![0; faults_len],
-            steps: 0,
         }
     }
 
@@ -147,7 +145,7 @@ impl World {
         let node = &mut self.nodes[datagram.to];
         let bytes = &datagram.bytes;
         let fast = datagram.priority && self.rand.permille(300);
-        if fast && node.module.recv_fast(bytes, &mut node.received) {
+        if fast && node.module.recv_fast(self.now, bytes, &mut node.received) {
             self.record_arrival(datagram);
             return;
         }
@@ -214,10 +212,7 @@ impl World {
                 self.pump(n);
             }
         }
-        self.steps += 1;
-        if self.steps.is_multiple_of(64) {
-            self.check();
-        }
+        self.check();
         true
     }
 

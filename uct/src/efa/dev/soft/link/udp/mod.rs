@@ -275,6 +275,12 @@ impl Udp {
         self.0.nic().sessions()
     }
 
+    /// Does the NIC's work at a time that the caller has looked at before.
+    #[cfg(test)]
+    pub(super) fn progress_at(&self, now: u64) {
+        self.0.nic().progress(now);
+    }
+
     /// Counters of the engine, the socket and the sessions.
     pub(super) fn counters(&self) -> Vec<DeviceCounters> {
         let nic = self.0.nic();

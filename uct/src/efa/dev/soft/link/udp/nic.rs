@@ -127,19 +127,25 @@ impl Nic {
 
     /// Takes in what has arrived, and sends what is to be sent. Verdicts on what arrives now go with the next
     /// request of the program, or in the next call: its answer is often made of what has arrived, and should
-    /// not wait for them.
+    /// not wait for them. So does the bookkeeping of a message that has come alone.
     pub fn progress(&mut self, now: u64) {
+        // The caller may have looked at the clock before another thread did, which has had the lock since.
+        let now = now.max(self.state.now);
         self.state.now = now;
         (self.has_posted, self.coalesced) = (false, 0);
         self.send_all_verdicts(now);
         let paused = now.saturating_sub(std::mem::replace(&mut self.last_progress, now)) > PAUSE_NS;
         let looks = self.turns.next();
+        let had_deferred = self.module.has_deferred();
         match paused {
             true => self.recv(now, RECV_AFTER_PAUSE, [true; 2]),
             false => self.recv(now, RECV_ENOUGH, looks),
         }
-        self.module.on_time(now, &mut self.state);
         self.state.tell_held();
+        if self.module.has_deferred() && !had_deferred {
+            return;
+        }
+        self.module.on_time(now, &mut self.state);
         self.forget_sessions(now);
         self.flush(now);
     }
@@ -203,6 +209,7 @@ impl Nic {
                 }
                 Opened::Up(node) => {
                     self.state.follow(node, from);
+                    self.module.ask_again(now, node);
                     return;
                 }
                 Opened::Dropped => {
@@ -226,7 +233,7 @@ impl Nic {
         }
         self.state.from = from;
         let fast = std::mem::take(may_be_fast);
-        if fast && self.module.recv_fast(datagram, &mut self.state) {
+        if fast && self.module.recv_fast(now, datagram, &mut self.state) {
             return;
         }
         let Some(reset) = self.module.on_datagram(now, datagram, &mut self.state) else { return };

@@ -43,3 +43,18 @@ fn a_peer_that_never_answers_leaves_no_handshake() {
     }
     until_sessions(&a, 0);
 }
+
+/// The first request to connect is lost where there is no session yet. The one that follows the session is as
+/// long as the interface allows, so that nothing searches for what the path carries.
+#[test]
+fn the_first_datagram_of_a_session_tries_the_whole_path() {
+    let secret = SecretFile::new("the-secret-of-a-long-first-datagram");
+    let (a, b) = pair(&[("SOFTEFA_SECRET_FILE", secret.path())]);
+    b.qp.recv(1, b.sge(0, 8928)).unwrap();
+    a.qp.send(&a.to(&b), 2, &[a.sge(0, 8928)], None).unwrap();
+    assert_eq!(wait(&a, &b, 1).0.status, DevStatus::Ok);
+    for side in [&a, &b] {
+        let (stats, _) = side.dev.link().udp().unwrap().stats();
+        assert_eq!((stats.path_probes, stats.short_paths), (0, 0));
+    }
+}

@@ -337,7 +337,7 @@ impl WorkerCore {
         if self.calls_to_clock == 0 || self.engine.pending().needs_time() {
             self.now = self.clock.now();
             if self.calls_to_clock == 0 {
-                self.calls_to_clock = self.clock_every();
+                self.calls_to_clock = if self.rma_only.is_some() { RMA_ONLY_EVERY } else { CLOCK_EVERY };
                 refuse_forked_child(self.forks);
                 self.cm.poll(self.now);
                 self.engine.receives().trim();
@@ -375,10 +375,6 @@ impl WorkerCore {
             || !self.flushed.is_empty()
             || self.cm.has_events()
             || self.needs_poll
-    }
-
-    fn clock_every(&self) -> u32 {
-        if self.rma_only.is_some() { RMA_ONLY_EVERY } else { CLOCK_EVERY }
     }
 
     pub(crate) fn now(&self) -> Nanos {

@@ -83,12 +83,17 @@ impl AmState {
         keeps && !after.data.is_null()
     }
 
+    /// Whether the handler which runs has got its data at an address, and has not received it.
+    fn is_handled(&self, data: *const c_void) -> bool {
+        !data.is_null() && self.handled.get().data == data.cast()
+    }
+
     /// The message that the handler which runs has got with its data, once.
     fn take_handled(&self, data: *const c_void) -> Option<&AmMessage> {
-        let handled = self.handled.get();
-        if data.is_null() || handled.data != data.cast() {
+        if !self.is_handled(data) {
             return None;
         }
+        let handled = self.handled.get();
         self.handled.set(NOT_HANDLED);
         // SAFETY: `handle` borrows the message while the handler runs, which makes this call.
         Some(unsafe { &*handled.message })
@@ -103,6 +108,12 @@ impl AmState {
     fn keep(&self, data: *const u8, kept: Kept) {
         let before = self.kept.borrow_mut().insert(data.addr(), kept);
         drop(before);
+    }
+
+    /// Whether the program keeps a message at an address that can be received.
+    fn has_message(&self, data: *const c_void) -> bool {
+        let kept = self.kept.borrow();
+        matches!(kept.get(&data.addr()), Some(Kept::Message(_) | Kept::Aligned { .. }))
     }
 
     fn take(&self, data: *const c_void) -> Option<Kept> {
@@ -381,14 +392,21 @@ entry! {
     ) -> StatusPtr {
         let call = Call::read(param)?;
         let worker = given(worker)?;
-        let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
+        let data = || Data::new(buffer, count, call.datatype(), Use::Unpack);
         worker.inside(|plain| {
-            if let Some(message) = worker.am.take_handled(desc) {
+            // The message is found first, and stays if the buffer or the datatype is refused.
+            if worker.am.is_handled(desc) {
+                let data = data()?;
+                let message = worker.am.take_handled(desc).ok_or(Status::InvalidParam)?;
                 return copy_handled(worker, plain, message, &data, &call);
             }
-            let Some(Kept::Message(message) | Kept::Aligned { message, .. }) = worker.am.take(desc) else {
+            if !worker.am.has_message(desc) {
                 crate::check::kept(desc, false);
                 tracing::error!("ucp_am_recv_data_nbx: no message has this data descriptor");
+                return Err(Status::InvalidParam);
+            }
+            let data = data()?;
+            let Some(Kept::Message(message) | Kept::Aligned { message, .. }) = worker.am.take(desc) else {
                 return Err(Status::InvalidParam);
             };
             let truncated = Cell::new(NOTHING);

@@ -1,5 +1,6 @@
 //! Datatypes: contiguous, iov, and generic with callbacks of the program.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 
 use ::ucs::Status;
@@ -36,7 +37,36 @@ pub(crate) enum Data {
     Bytes(*mut u8, usize),
     /// A list of the caller, read in place.
     Pieces(*const Iov, usize),
-    Generic(Generic),
+    Generic(Started),
+}
+
+/// Callbacks of the program that have been started. Dropped before an operation has taken them, they are
+/// finished.
+pub(crate) struct Started {
+    generic: Generic,
+    /// Whether an operation finishes them.
+    is_taken: Cell<bool>,
+}
+
+impl Started {
+    fn new(generic: Generic) -> Started {
+        Started { generic, is_taken: Cell::new(false) }
+    }
+
+    /// The callbacks, for an operation. It finishes them also if it does not start.
+    fn take(&self) -> Generic {
+        self.is_taken.set(true);
+        self.generic
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.is_taken.get() {
+            // SAFETY: the state has been started, and nothing else finishes it.
+            unsafe { (self.generic.ops.finish)(self.generic.state) };
+        }
+    }
 }
 
 /// Direction in which callbacks are used.
@@ -49,6 +79,12 @@ pub(crate) enum Use {
 /// The length of `count` elements has no number.
 fn too_long() -> Status {
     invalid("count times the size of the datatype is too large")
+}
+
+/// A datatype lacks a callback.
+#[cold]
+fn lacks(callback: &str) -> Status {
+    invalid(&format!("the datatype has no {callback}"))
 }
 
 impl Data {
@@ -80,36 +116,29 @@ impl Data {
             IOV => Ok(Data::Pieces(buffer.cast(), count)),
             GENERIC => {
                 let generic = generic_type(datatype)?;
+                // All are looked at before the start, after which nothing but `finish` may end the data.
+                let packed_size = generic.ops.packed_size.ok_or_else(|| lacks("packed_size"))?;
+                let ops = GenericOps {
+                    pack: generic.ops.pack.ok_or_else(|| lacks("pack"))?,
+                    unpack: generic.ops.unpack.ok_or_else(|| lacks("unpack"))?,
+                    finish: generic.ops.finish.ok_or_else(|| lacks("finish"))?,
+                };
                 // SAFETY: the caller's callbacks, with the arguments that it asked for.
                 let state = unsafe {
                     match of {
                         Use::Pack => {
-                            generic.ops.start_pack.ok_or_else(|| invalid("the datatype has no start_pack"))?(
-                                generic.context,
-                                buffer,
-                                count,
-                            )
+                            let start = generic.ops.start_pack.ok_or_else(|| lacks("start_pack"))?;
+                            start(generic.context, buffer, count)
                         }
-                        Use::Unpack => generic
-                            .ops
-                            .start_unpack
-                            .ok_or_else(|| invalid("the datatype has no start_unpack"))?(
-                            generic.context,
-                            buffer.cast_mut(),
-                            count,
-                        ),
+                        Use::Unpack => {
+                            let start = generic.ops.start_unpack.ok_or_else(|| lacks("start_unpack"))?;
+                            start(generic.context, buffer.cast_mut(), count)
+                        }
                     }
                 };
                 // SAFETY: as above.
-                let len = unsafe {
-                    generic.ops.packed_size.ok_or_else(|| invalid("the datatype has no packed_size"))?(state)
-                };
-                let ops = GenericOps {
-                    pack: generic.ops.pack.ok_or_else(|| invalid("the datatype has no pack"))?,
-                    unpack: generic.ops.unpack.ok_or_else(|| invalid("the datatype has no unpack"))?,
-                    finish: generic.ops.finish.ok_or_else(|| invalid("the datatype has no finish"))?,
-                };
-                Ok(Data::Generic(Generic { ops, state, len }))
+                let len = unsafe { packed_size(state) };
+                Ok(Data::Generic(Started::new(Generic { ops, state, len })))
             }
             class => {
                 tracing::error!("datatype class {class} is not supported");
@@ -118,16 +147,18 @@ impl Data {
         }
     }
 
-    /// The layout of data that is not contiguous.
+    /// The layout of data that is not contiguous, for an operation, which finishes its callbacks.
     /// # Safety
     /// A list is the caller's and valid during the call.
     pub(crate) unsafe fn layout<'a>(&self, single: &'a [Iov; 1]) -> Layout<'a> {
-        match *self {
+        match self {
             Data::Bytes(..) => Layout::Iov(single),
             Data::Pieces(_, 0) => Layout::Iov(&[]),
-            // SAFETY: this function's contract; `Iov` has the layout of `ucp_dt_iov_t`.
-            Data::Pieces(pieces, count) => Layout::Iov(unsafe { std::slice::from_raw_parts(pieces, count) }),
-            Data::Generic(generic) => Layout::Generic(generic),
+            Data::Pieces(pieces, count) => {
+                // SAFETY: this function's contract; `Iov` has the layout of `ucp_dt_iov_t`.
+                Layout::Iov(unsafe { std::slice::from_raw_parts(*pieces, *count) })
+            }
+            Data::Generic(started) => Layout::Generic(started.take()),
         }
     }
 
@@ -180,12 +211,11 @@ entry! {
             CONTIG => count.checked_mul((datatype >> 3) as usize).ok_or_else(too_long)?,
             _ => match Data::new(buffer, count, datatype, Use::Pack)? {
                 Data::Bytes(_, len) => len,
-                Data::Pieces(..) => return Err(Status::Unsupported),
-                Data::Generic(generic) => {
-                    // SAFETY: the state is not used afterwards.
-                    unsafe { (generic.ops.finish)(generic.state) };
-                    generic.len
+                Data::Pieces(..) => {
+                    tracing::error!("ucp_dt_query: the packed size of a list of pieces is not supported");
+                    return Err(Status::Unsupported);
                 }
+                Data::Generic(started) => started.generic.len,
             },
         };
         answer!(attr, mask, 1 << 0, packed_size = len);

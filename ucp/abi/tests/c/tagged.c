@@ -356,6 +356,28 @@ static void finish(void *state)
     finished++;
 }
 
+/* What has been started is finished also by operations that are refused. */
+static void refused_generic(pair_t *pair, const ucp_request_param_t *generic)
+{
+    ucp_request_param_t param = *generic;
+    char bytes[16]            = {0};
+    ucs_status_ptr_t pointer;
+    ucs_status_t status;
+
+    pointer = ucp_tag_msg_recv_nbx(pair->b, bytes, sizeof(bytes), NULL, &param);
+    CHECK(UCS_PTR_RAW_STATUS(pointer) == UCS_ERR_INVALID_PARAM && finished == started);
+    status = ucp_tag_recv_nbr(pair->b, bytes, sizeof(bytes), param.datatype, 62, -1, NULL);
+    CHECK(status == UCS_ERR_INVALID_PARAM && finished == started);
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_REQUEST;
+    param.request       = NULL;
+    pointer = ucp_tag_recv_nbx(pair->b, bytes, sizeof(bytes), 62, -1, &param);
+    CHECK(UCS_PTR_RAW_STATUS(pointer) == UCS_ERR_INVALID_PARAM && finished == started);
+    pointer = ucp_tag_send_sync_nbx(pair->ab, bytes, sizeof(bytes), 62, &param);
+    CHECK(UCS_PTR_RAW_STATUS(pointer) == UCS_ERR_INVALID_PARAM && finished == started);
+    pointer = ucp_stream_recv_nbx(pair->ba, bytes, sizeof(bytes), &(size_t){0}, &param);
+    CHECK(UCS_PTR_RAW_STATUS(pointer) == UCS_ERR_INVALID_PARAM && finished == started);
+}
+
 static void generic(pair_t *pair)
 {
     ucp_generic_dt_ops_t ops  = {start_pack, start_unpack, packed_size, pack, unpack, finish};
@@ -377,6 +399,7 @@ static void generic(pair_t *pair)
     ucp_request_cancel(pair->b, recv);
     wait_for(pair, recv, UCS_ERR_CANCELED);
     CHECK(started == 5 && finished == started);
+    refused_generic(pair, &param);
     ucp_dt_destroy(param.datatype);
     free(out);
     free(in);

@@ -170,3 +170,25 @@ macro_rules! answer {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panics<R: Output>() -> R {
+        guard("a test", || panic!("this panic is part of a test"))
+    }
+
+    /// A panic does not cross into C: each kind of result has a value for it.
+    #[test]
+    fn a_panic_becomes_a_result_of_each_kind() {
+        let status = Status::IoError;
+        assert_eq!(panics::<CStatus>(), status.into());
+        assert_eq!(panics::<StatusPtr>(), StatusPtr::error(status));
+        assert_eq!(panics::<c_uint>(), 0);
+        assert_eq!(panics::<i32>(), 0);
+        assert_eq!(panics::<isize>(), status.code() as isize);
+        panics::<()>();
+        assert!(panics::<*mut u8>().is_null());
+    }
+}

@@ -15,20 +15,26 @@ variadic! {
 }
 
 unsafe extern "C" fn snprintf_zero(args: *const Args) {
-    // SAFETY: the caller of the variadic function passes these arguments.
-    unsafe {
-        let args = &*args;
-        args.pointer::<u8>(0).write_bytes(0, args.fixed(1));
-        args.print(args.pointer(2), args.pointer(0), args.fixed(1));
-    }
+    guard::<()>("ucs_snprintf_zero", || {
+        // SAFETY: the caller of the variadic function passes these arguments.
+        unsafe {
+            let args = &*args;
+            args.pointer::<u8>(0).write_bytes(0, args.fixed(1));
+            args.print(args.pointer(2), args.pointer(0), args.fixed(1));
+        }
+        Ok(())
+    });
 }
 
 unsafe extern "C" fn snprintf_safe(args: *const Args) {
-    // SAFETY: as above.
-    unsafe {
-        let args = &*args;
-        args.print(args.pointer(2), args.pointer(0), args.fixed(1));
-    }
+    guard::<()>("ucs_snprintf_safe", || {
+        // SAFETY: as above.
+        unsafe {
+            let args = &*args;
+            args.print(args.pointer(2), args.pointer(0), args.fixed(1));
+        }
+        Ok(())
+    });
 }
 
 entry! {

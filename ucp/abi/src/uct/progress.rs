@@ -7,7 +7,8 @@ use ::uct::api::{Am, EpTag, Error, Iface as _, Sink};
 
 use super::iface::Iface;
 use super::types::{AmCallback, Completion};
-use crate::entry::CStatus;
+use crate::entry::{CStatus, guard};
+use crate::handle::given;
 
 /// Events of an interface in one call of progress.
 const BUDGET: usize = 64;
@@ -125,13 +126,13 @@ impl Drop for Ended<'_> {
 
 /// Called by a worker for each of its interfaces. // HOT
 pub(crate) unsafe extern "C" fn progress_member(iface: *mut c_void) -> c_uint {
-    // SAFETY: an interface leaves its worker before it is freed.
-    unsafe { &*iface.cast::<Iface>() }.progress()
+    // An interface leaves its worker before it is freed.
+    guard("uct_worker_progress", || Ok(given(iface.cast::<Iface>())?.progress()))
 }
 
 operation! {
     /// Progresses one interface.
     fn iface_progress(iface: *mut Iface) -> c_uint {
-        Ok(crate::handle::given(iface)?.progress())
+        Ok(given(iface)?.progress())
     }
 }

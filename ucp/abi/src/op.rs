@@ -455,10 +455,11 @@ pub(crate) unsafe fn run<K: Kind, M: Message>(
     truncated: Option<&Cell<RecvStatus>>,
     start: impl FnOnce(Option<Callback>) -> Result<OpStatus<M>, Error>,
 ) -> Result<StatusPtr, Status> {
-    if call.request().is_null() {
+    if call.mask & op_attr::REQUEST == 0 {
         return run_plain::<K, M>(worker, plain, call, truncated, start);
     }
-    let memory = NonNull::new(call.request().cast::<u8>().wrapping_sub(REQUEST_SIZE))
+    let memory = NonNull::new(call.request().cast::<u8>())
+        .and_then(|request| NonNull::new(request.as_ptr().wrapping_sub(REQUEST_SIZE)))
         .ok_or_else(|| invalid("the request of the program is null"))?;
     let in_memory = || run_plain::<K, M>(worker, plain, call, truncated, start);
     // SAFETY: the caller has `REQUEST_SIZE` bytes there for this operation.

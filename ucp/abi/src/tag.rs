@@ -307,6 +307,9 @@ entry! {
     fn ucp_tag_send_nbr(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, request: *mut c_void,
     ) -> CStatus {
+        if request.is_null() {
+            return Err(invalid("ucp_tag_send_nbr: the request is null"));
+        }
         let param = RequestParam::in_request(request, datatype);
         let any = || send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param));
         let started = send(ep, (buffer, count), tag, &param, any);
@@ -340,6 +343,9 @@ entry! {
         mask: u64,
         request: *mut c_void,
     ) -> CStatus {
+        if request.is_null() {
+            return Err(invalid("ucp_tag_recv_nbr: the request is null"));
+        }
         let param = RequestParam::in_request(request, datatype).and(op_attr::NO_IMM_CMPL);
         let started = recv_old(worker, (buffer, count), (tag, mask), &param);
         started.status().map_or(Ok(()), as_result)

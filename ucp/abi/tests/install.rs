@@ -29,9 +29,27 @@ fn what_is_installed_is_used_by_programs() {
     run(Command::new(root.join("tools/install")).arg("--built").args([built, &prefix]));
 
     let lib = prefix.join("lib");
-    let flags = run(Command::new("pkg-config")
-        .env("PKG_CONFIG_PATH", lib.join("pkgconfig"))
-        .args(["--cflags", "--libs", "ucx"]));
+    // No other UCX is found.
+    let flags_of = |package: &str| {
+        run(Command::new("pkg-config")
+            .env("PKG_CONFIG_LIBDIR", lib.join("pkgconfig"))
+            .args(["--cflags", "--libs", package]))
+    };
+    // Flags of a package and of those that it requires, as with libucx-dev.
+    for (package, libraries) in [
+        ("ucx-ucs", &["-lucs", "-lucm"][..]),
+        ("ucx-uct", &["-luct", "-lucs", "-lucm"]),
+        ("ucx", &["-lucp", "-luct", "-lucs", "-lucm"]),
+    ] {
+        let flags = flags_of(package);
+        let named: Vec<&str> = flags.split_whitespace().filter(|flag| flag.starts_with("-l")).collect();
+        assert_eq!(named, libraries, "{package}");
+        for (option, folder) in [("-I", prefix.join("include")), ("-L", lib.clone())] {
+            let wanted = format!("{option}{}", folder.display());
+            assert!(flags.split_whitespace().any(|flag| flag == wanted), "{package}: {wanted} in {flags}");
+        }
+    }
+    let flags = flags_of("ucx");
     let program = prefix.join("bin/tagged");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/tagged.c");
     run(Command::new("gcc").arg(source).args(flags.split_whitespace()).arg("-o").arg(&program));

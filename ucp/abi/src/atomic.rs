@@ -180,7 +180,11 @@ fn op_nbx(
     target: (u64, *mut Rkey),
     param: *const RequestParam,
 ) -> Result<StatusPtr, Status> {
-    let call = Call::read(param)?;
+    let call = Call::read_any(param)?;
+    if call.must_end() {
+        let is_done = !call.always_request() && op_nbx_now(ep, opcode, (buffer, count), target, &call);
+        return if is_done { Ok(StatusPtr::OK) } else { Err(Status::NoResource) };
+    }
     let op = op_of(&OPS, opcode)?;
     let datatype = call.datatype();
     if count != 1 || datatype & 7 != 0 {

@@ -241,7 +241,13 @@ extern "C" fn nbx_later<D: Direction>(
         if is_on() {
             enter(D::FUNCTION, &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
         }
-        later::<D>(ep, (buffer, count), (remote, rkey), &Call::read(param)?)
+        let call = Call::read_any(param)?;
+        if call.must_end() {
+            let is_done =
+                !call.always_request() && is_done_now::<D>(ep, (buffer, count), (remote, rkey), &call);
+            return if is_done { Ok(StatusPtr::OK) } else { Err(Status::NoResource) };
+        }
+        later::<D>(ep, (buffer, count), (remote, rkey), &call)
     })
 }
 

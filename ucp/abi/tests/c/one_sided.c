@@ -186,7 +186,31 @@ static void odd_sizes(pair_t *pair, void *memory, ucp_rkey_h rkey)
     munmap(pages, 2 * page);
 }
 
-static void of_memory(pair_t *pair, ucp_mem_h memh, void *at)
+/* Operations that have to end in their call do so on mapped memory, and are not started on other. */
+static void forced(pair_t *pair, void *memory, ucp_rkey_h rkey, int is_mapped)
+{
+    ucp_request_param_t param = plain();
+    ucs_status_t expected     = is_mapped ? UCS_OK : UCS_ERR_NO_RESOURCE;
+    volatile uint64_t *word   = memory;
+    uint64_t value = 5, old = 0;
+
+    *word              = 1;
+    param.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    CHECK(UCS_PTR_RAW_STATUS(ucp_put_nbx(pair->ab, &value, 8, (uintptr_t)word, rkey, &param)) == expected);
+    CHECK(*word == (is_mapped ? 5 : 1));
+    CHECK(UCS_PTR_RAW_STATUS(ucp_get_nbx(pair->ab, &old, 8, (uintptr_t)word, rkey, &param)) == expected);
+    CHECK(old == (is_mapped ? 5 : 0));
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    param.datatype      = ucp_dt_make_contig(8);
+    CHECK(UCS_PTR_RAW_STATUS(ucp_atomic_op_nbx(pair->ab, UCP_ATOMIC_OP_ADD, &value, 1, (uintptr_t)word, rkey,
+                                               &param)) == expected);
+    CHECK(*word == (is_mapped ? 10 : 1));
+    param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    CHECK(UCS_PTR_RAW_STATUS(ucp_put_nbx(pair->ab, &value, 8, (uintptr_t)word, rkey, &param)) ==
+          UCS_ERR_NO_RESOURCE);
+}
+
+static void of_memory(pair_t *pair, ucp_mem_h memh, void *at, ucs_status_t mapped)
 {
     ucp_rkey_h rkey = key_of(pair, memh);
     void *here;
@@ -195,9 +219,9 @@ static void of_memory(pair_t *pair, ucp_mem_h memh, void *at)
     bounds(pair, at, rkey);
     atomics(pair, at, rkey);
     odd_sizes(pair, at, rkey);
-    if (ucp_rkey_ptr(rkey, (uintptr_t)at, &here) == UCS_OK) {
-        CHECK(memcmp(here, at, 4096) == 0);
-    }
+    forced(pair, at, rkey, mapped == UCS_OK);
+    CHECK(ucp_rkey_ptr(rkey, (uintptr_t)at, &here) == mapped);
+    CHECK(mapped != UCS_OK || memcmp(here, at, 4096) == 0);
     ucp_rkey_destroy(rkey);
     CHECK(ucp_mem_unmap(pair->context, memh) == UCS_OK);
 }
@@ -208,20 +232,23 @@ int main(void)
     void *at, *hole, *program;
     ucp_mem_h memh;
 
+    /* Shared memory that the library has allocated is mapped by peers. */
+    ucs_status_t mapped = strncmp(getenv("UCX_TLS"), "posix", 5) == 0 ? UCS_OK : UCS_ERR_UNREACHABLE;
+
     make_pair(&pair, UCS_THREAD_MODE_SINGLE);
     memh = map(&pair, NULL, SIZE, UCP_MEM_MAP_ALLOCATE, &at);
-    of_memory(&pair, memh, at);
+    of_memory(&pair, memh, at, mapped);
     memh = map(&pair, NULL, SIZE, UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_NONBLOCK, &at);
-    of_memory(&pair, memh, at);
+    of_memory(&pair, memh, at, mapped);
     hole = mmap(NULL, 4 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(munmap(hole, 4 * SIZE) == 0);
     memh = map(&pair, (char*)hole + SIZE, SIZE, UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED, &at);
     CHECK(at == (char*)hole + SIZE);
-    of_memory(&pair, memh, at);
+    of_memory(&pair, memh, at, mapped);
     program = aligned_alloc(4096, SIZE);
     memh    = map(&pair, program, SIZE, 0, &at);
     CHECK(at == program);
-    of_memory(&pair, memh, at);
+    of_memory(&pair, memh, at, UCS_ERR_UNREACHABLE);
     free(program);
     memh = map(&pair, NULL, 0, 0, &at);
     ucp_rkey_destroy(key_of(&pair, memh));

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::handle::Named;
+use crate::mem::Mem;
 use crate::types::{RequestParam, op_attr};
+use crate::uct;
 use crate::worker::Worker;
 
 const OFF: u8 = 0;
@@ -126,8 +128,15 @@ pub(crate) enum Argument {
         at: usize,
         name: &'static str,
     },
-    /// Request in memory of the program that the parameters of an operation name; 0: none.
-    Param(usize),
+    /// Request in memory of the program and memory handle that the parameters of an operation name; 0: none.
+    Param {
+        request: usize,
+        memh: usize,
+    },
+    /// List of local memory of the lower interface.
+    Pieces(*const uct::Iov),
+    /// Number of elements of a list.
+    Count(usize),
     /// Request of a function that has it as an argument.
     Request(usize),
     Other,
@@ -170,8 +179,26 @@ impl Look for Probe<*const RequestParam> {
         }
         // SAFETY: every such structure begins with its mask.
         let mask = unsafe { (&raw const (*self.0).op_attr_mask).read_unaligned() };
-        let request = field!(self.0, mask, op_attr::REQUEST, request);
-        Argument::Param(request.map_or(0, |request| request.addr()))
+        let request = field!(self.0, mask, op_attr::REQUEST, request).map_or(0, |request| request.addr());
+        let memh = field!(self.0, mask, op_attr::MEMH, memh).map_or(0, |memh| memh.addr());
+        Argument::Param { request, memh }
+    }
+}
+
+impl Look for Probe<*const uct::Iov> {
+    fn look(&self, _: &str) -> Argument {
+        Argument::Pieces(self.0)
+    }
+}
+
+/// Keys of the lower interface are numbers.
+impl Look for Probe<usize> {
+    fn look(&self, name: &str) -> Argument {
+        match name {
+            "rkey" if self.0 != uct::INVALID_RKEY => Argument::Handle { at: self.0, name: uct::Rkey::NAME },
+            "count" => Argument::Count(self.0),
+            _ => Argument::Other,
+        }
     }
 }
 
@@ -204,13 +231,31 @@ pub(crate) fn enter(function: &'static str, arguments: &[Argument]) {
     for argument in arguments {
         match *argument {
             Argument::Handle { at, name } => require(at, name),
-            Argument::Param(at) => lend(at),
+            Argument::Param { request, memh } => {
+                require(memh, Mem::NAME);
+                lend(request);
+            }
+            Argument::Pieces(list) => require_memory(list, arguments),
             Argument::Request(at) if function.ends_with("_nbr") => lend(at),
             Argument::Request(at) if function.starts_with("ucp_request_free") => free_request(at),
             Argument::Request(at) if function == "ucp_request_release" => free_request(at),
             Argument::Request(at) => require(at, REQUEST),
-            Argument::Other => {}
+            Argument::Count(_) | Argument::Other => {}
         }
+    }
+}
+
+/// Checks the memory handles of a list, whose length is an argument as well.
+fn require_memory(list: *const uct::Iov, arguments: &[Argument]) {
+    let count = arguments
+        .iter()
+        .find_map(|found| if let Argument::Count(count) = found { Some(*count) } else { None });
+    // A longer list is refused.
+    let count = count.filter(|count| !list.is_null() && *count <= uct::MAX_IOV).unwrap_or(0);
+    for at in 0..count {
+        // SAFETY: the caller passes this many pieces.
+        let memh = unsafe { (&raw const (*list.add(at)).memh).read_unaligned() };
+        require(memh.addr(), uct::MemHandle::NAME);
     }
 }
 

@@ -382,7 +382,10 @@ entry! {
         let asked = mask_of(param, "ucp_ep_evaluate_perf")?;
         let len = field!(param, asked, 1 << 0, message_size).ok_or_else(|| invalid("ucp_ep_evaluate_perf: message_size is missing"))?;
         let candidates = ep.worker().inside(|_| ep.ep.protocols().explain(Kind::Tagged, Sync::No, len))?;
-        let best = candidates.iter().filter_map(|candidate| candidate.ns).min().ok_or(Status::Unsupported)?;
+        let best = candidates.iter().filter_map(|candidate| candidate.ns).min().ok_or_else(|| {
+            tracing::error!("ucp_ep_evaluate_perf: no protocol of the endpoint carries {len} bytes at a known cost");
+            Status::Unsupported
+        })?;
         let mask = mask_of(attr, "ucp_ep_evaluate_perf")?;
         answer!(attr, mask, 1 << 0, estimated_time = best as f64 * 1e-9);
         Ok(())

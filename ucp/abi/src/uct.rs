@@ -51,6 +51,12 @@ use ::uct::api::{Outcome, Sent};
 
 use crate::entry::invalid;
 
+// What `UCX_CHECK=y` looks at.
+pub(crate) use attr::MAX_IOV;
+pub(crate) use md::MemHandle;
+pub(crate) use rkey::Rkey;
+pub(crate) use types::{INVALID_RKEY, Iov};
+
 /// The status of the start of an operation: done is 0, in progress is 1, and the rest is negative. // HOT
 #[inline(always)]
 fn answer(outcome: Outcome) -> Result<(), Status> {

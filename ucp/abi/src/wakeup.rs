@@ -14,6 +14,13 @@ use crate::worker::Worker;
 /// `UCP_WAKEUP_EDGE`.
 pub(crate) const WAKEUP_EDGE: c_uint = 1 << 16;
 
+/// The transports of a worker have no descriptor to wait on.
+#[cold]
+fn has_no_events() -> Status {
+    tracing::error!("the worker has no descriptor to wait on");
+    Status::Unsupported
+}
+
 /// Adds a worker's events to a descriptor of the program, which is one of epoll.
 pub(crate) fn report_to(
     fd: c_int,
@@ -21,7 +28,7 @@ pub(crate) fn report_to(
     by_edge: bool,
     user_data: *mut c_void,
 ) -> Result<(), Status> {
-    let ours = worker.event_fd().map_err(|_| Status::Busy)?.ok_or(Status::Unsupported)?;
+    let ours = worker.event_fd().map_err(|_| Status::Busy)?.ok_or_else(has_no_events)?;
     let edge = if by_edge { libc::EPOLLET as u32 } else { 0 };
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32 | edge, u64: user_data.addr() as u64 };
     // SAFETY: the event outlives the call; the kernel checks both descriptors.
@@ -47,11 +54,11 @@ entry! {
     fn ucp_worker_get_efd(worker: *mut Worker, fd: *mut c_int) -> CStatus {
         let worker = checked(worker)?;
         if worker.reports_to.is_some() {
-            // The program waits on its own descriptor.
+            tracing::error!("ucp_worker_get_efd: the worker reports to the descriptor of the program (event_fd)");
             return Err(Status::Unsupported);
         }
         let found = worker.shared_here().event_fd().map_err(|_| Status::Busy)?;
-        store(fd, found.ok_or(Status::Unsupported)?.as_raw_fd())
+        store(fd, found.ok_or_else(has_no_events)?.as_raw_fd())
     }
 
     /// Arms the descriptor; busy: there may be something to progress.

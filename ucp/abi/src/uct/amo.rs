@@ -18,7 +18,14 @@ use crate::handle::given;
 #[inline(always)]
 fn op_of(number: c_uint) -> Result<AtomicOp, Status> {
     const OPS: [AtomicOp; 5] = [AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor, AtomicOp::Swap];
-    OPS.get(number as usize).copied().ok_or(Status::Unsupported)
+    OPS.get(number as usize).copied().ok_or_else(|| no_operation(number))
+}
+
+#[cold]
+#[inline(never)]
+fn no_operation(number: c_uint) -> Status {
+    tracing::error!("atomic operation {number} is not supported");
+    Status::Unsupported
 }
 
 #[inline(always)]

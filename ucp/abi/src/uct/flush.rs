@@ -16,7 +16,11 @@ use crate::entry::CStatus;
 const CANCEL: c_uint = 1 << 0;
 
 fn check_flags(flags: c_uint, known: c_uint) -> Result<(), Status> {
-    if flags & !known == 0 { Ok(()) } else { Err(Status::Unsupported) }
+    if flags & !known == 0 {
+        return Ok(());
+    }
+    tracing::error!("flush flags {:#x} are not supported", flags & !known);
+    Err(Status::Unsupported)
 }
 
 operation! {

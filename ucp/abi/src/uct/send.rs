@@ -85,7 +85,10 @@ operation! {
         let mut pieces: [&[u8]; MAX_IOV] = [&[]; MAX_IOV];
         for (to, from) in pieces.iter_mut().zip(list) {
             let piece = piece_of(from)?;
-            let (at, length) = piece.contiguous().ok_or(Status::Unsupported)?;
+            let (at, length) = piece.contiguous().ok_or_else(|| {
+                tracing::error!("uct_ep_am_short_iov: pieces with a stride are not supported");
+                Status::Unsupported
+            })?;
             *to = bytes(at.cast_const().cast(), length)?;
         }
         answer(given(ep)?.inner.am_short_iov(id, &pieces[..list.len()]))

@@ -244,6 +244,7 @@ entry! {
         let flags = field!(params, mask, 1 << 0, flags).unwrap_or(0);
         // `UCT_MD_MKEY_PACK_FLAG_EXPORT`: `ucp_memh_pack` exports memory.
         if flags & 4 != 0 {
+            tracing::error!("uct_md_mkey_pack_v2: exported keys are not supported: see ucp_memh_pack");
             return Err(Status::Unsupported);
         }
         if flags & 3 != 0 {
@@ -307,7 +308,11 @@ entry! {
     /// Socket addresses of an endpoint, which has none.
     fn uct_ep_query(ep: *mut Ep, attr: *mut c_void) -> CStatus {
         checked_ep(ep)?;
-        if mask_of(attr, "uct_ep_query")? == 0 { Ok(()) } else { Err(Status::Unsupported) }
+        if mask_of(attr, "uct_ep_query")? == 0 {
+            return Ok(());
+        }
+        tracing::error!("uct_ep_query: endpoints have no socket addresses");
+        Err(Status::Unsupported)
     }
 
     /// Not supported: no transport exports keys to other processes of its host.
@@ -316,6 +321,7 @@ entry! {
     ) -> CStatus {
         checked(md)?;
         mask_of(params, "uct_md_mem_attach")?;
+        tracing::error!("uct_md_mem_attach: no memory domain exports keys");
         Err(Status::Unsupported)
     }
 

@@ -287,10 +287,56 @@ fn refused_parameters_are_named() {
         "the buffer is null",
         "memory type 1: only memory of the host is supported",
         "the request is null",
+        "ucp_tag_recv_nbr: the request is null",
+        "ucp_tag_send_nbr: the request is null",
+        "the request of the program is null",
+        "puts and gets take no datatype of callbacks",
         "ucp_ep_create: the address is null",
         "ucp_ep_create: address is missing",
     ] {
         assert!(log.lines().any(|found| found.ends_with(line)), "no line says {line:?}");
+    }
+}
+
+/// A call that is refused as unsupported has a line in the log that names it.
+#[test]
+fn what_is_not_supported_is_named() {
+    if !has_headers() {
+        return;
+    }
+    let folder = library_folder();
+    let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+    for (name, arguments, lines) in [
+        (
+            "uct.c",
+            &["self", "memory"][..],
+            &[
+                "uct_md_mkey_pack_v2: exported keys are not supported: see ucp_memh_pack",
+                "uct_ep_query: endpoints have no socket addresses",
+                "uct_md_mem_attach: no memory domain exports keys",
+                "flush flags 0x200 are not supported",
+                "atomic operation 77 is not supported",
+            ][..],
+        ),
+        (
+            "pitfalls.c",
+            &[],
+            &["ucp_worker_get_efd: the worker reports to the descriptor of the program (event_fd)"],
+        ),
+        ("rest.c", &[], &["ucp_dt_query: the packed size of a list of pieces is not supported"]),
+    ] {
+        let mut command = Command::new(compile(name, &folder, &[ours]));
+        command.args(arguments).env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", "posix");
+        command.env("UCX_LOG_LEVEL", "error").env("UCX_TEST_LOG_LEVEL", "error");
+        if name == "pitfalls.c" {
+            command.env("MODULE", compile("module.c", &folder, &["-shared", "-fPIC"]));
+        }
+        let output = output_within(command, 120);
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {}\n{log}", output.status);
+        for line in lines {
+            assert!(log.lines().any(|found| found.ends_with(line)), "{name}: no line says {line:?}");
+        }
     }
 }
 
@@ -308,6 +354,22 @@ const RULES: &[(&str, &str)] = &[
     ("memory_freed_twice", "ucp_mem_unmap: ADDR is a memory handle that ucp_mem_unmap has freed"),
     ("freed_rkey", "ucp_get_nbx: ADDR is a remote key that ucp_rkey_destroy has freed"),
     ("freed_context", "ucp_context_print_info: ADDR is a context that ucp_cleanup has freed"),
+    ("own_memory_as_memory_of_an_operation", "ucp_tag_send_nbx: ADDR is not a memory handle of this library"),
+    (
+        "freed_memory_of_an_operation",
+        "ucp_tag_recv_nbx: ADDR is a memory handle that ucp_mem_unmap has freed",
+    ),
+    ("freed_config", "ucp_config_print: ADDR is a configuration that ucp_config_release has freed"),
+    ("freed_datatype", "ucp_tag_send_nbx: ADDR is a datatype of callbacks that ucp_dt_destroy has freed"),
+    ("freed_listener", "ucp_listener_query: ADDR is a listener that ucp_listener_destroy has freed"),
+    (
+        "connection_request_rejected_twice",
+        "ucp_listener_reject: ADDR is a connection request that ucp_listener_reject has freed",
+    ),
+    ("freed_uct_rkey", "put_short: ADDR is a uct remote key that uct_rkey_release has freed"),
+    ("own_memory_as_uct_rkey", "get_short: ADDR is not a uct remote key of this library"),
+    ("freed_uct_memory", "am_zcopy: ADDR is a uct memory handle that uct_iface_mem_free has freed"),
+    ("closed_uct_md", "uct_md_query: ADDR is a memory domain that uct_md_close has freed"),
     (
         "message_received_twice",
         "ucp_tag_msg_recv_nbx: ADDR is a probed message that ucp_tag_msg_recv_nbx has freed",
@@ -401,6 +463,20 @@ fn declared(header: &str) -> Vec<String> {
     names.sort();
     names.dedup();
     names
+}
+
+/// Programs that were linked with any release of UCX find the symbols: they have no version, as UCX's.
+#[test]
+fn exported_symbols_have_no_version() {
+    let library = library_folder().join("libucp.so.0");
+    let Ok(nm) = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output() else {
+        return eprintln!("skipped: no nm");
+    };
+    let text = String::from_utf8_lossy(&nm.stdout);
+    let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert!(names.len() > 200 && names.contains(&"ucp_tag_send_nbx"), "{names:?}");
+    let versioned: Vec<&&str> = names.iter().filter(|name| name.contains('@')).collect();
+    assert!(versioned.is_empty(), "{versioned:?}");
 }
 
 #[test]

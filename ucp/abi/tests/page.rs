@@ -25,7 +25,16 @@ const VALUES: &[(&str, State, &str)] = &[
     ("UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK", State::NoEffect, "leaks are not reported"),
     ("UCP_WAKEUP_EDGE", State::Works, "with `UCP_WORKER_PARAM_FIELD_EVENT_FD`"),
     ("UCP_WAKEUP_", State::NoEffect, "every event wakes"),
-    ("UCP_ERR_HANDLING_MODE_", State::NoEffect, "failures are found, and operations end, in every mode"),
+    (
+        "UCP_ERR_HANDLING_MODE_NONE",
+        State::Works,
+        "and failures are found, and operations end, as in the other modes",
+    ),
+    (
+        "UCP_ERR_HANDLING_MODE_",
+        State::Works,
+        "and `ucp_ep_create` returns `UCS_ERR_UNREACHABLE` for a worker of this host that is gone",
+    ),
     ("UCP_EP_PARAMS_FLAGS_NO_LOOPBACK", State::NoEffect, "an endpoint to its own worker works"),
     ("UCP_MEM_MAP_PROT_LOCAL_", State::NoEffect, "local access is not restricted"),
     ("UCP_MEM_MAP_PARAM_FIELD_EXPORTED_MEMH_BUFFER", State::Works, "on this host"),
@@ -39,13 +48,18 @@ const VALUES: &[(&str, State, &str)] = &[
     ("UCP_AM_SEND_FLAG_EAGER", State::Works, "up to 4 GiB with the header"),
     ("UCP_AM_SEND_FLAG_COPY_HEADER", State::NoEffect, "headers are always copied"),
     ("UCP_AM_HANDLER_PARAM_FIELD_FLAGS", State::NoEffect, "as its flags"),
-    ("UCP_OP_ATTR_FIELD_MEMORY_TYPE", State::NoEffect, "memory of the host only"),
+    (
+        "UCP_OP_ATTR_FIELD_MEMORY_TYPE",
+        State::Works,
+        "for memory of the host; the type of a device returns `UCS_ERR_UNSUPPORTED`",
+    ),
     ("UCP_OP_ATTR_FLAG_FAST_CMPL", State::NoEffect, "a hint"),
     ("UCP_OP_ATTR_FLAG_MULTI_SEND", State::NoEffect, "a hint"),
     (
         "UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL",
         State::Works,
-        "for short tagged and active messages; all else returns `UCS_ERR_NO_RESOURCE`",
+        "for sends of short tagged and active messages, and for puts, gets and atomics on memory that is mapped \
+         here, in thread mode single; all else returns `UCS_ERR_NO_RESOURCE`",
     ),
 ];
 

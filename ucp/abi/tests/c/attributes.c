@@ -490,6 +490,59 @@ static void datatypes(void)
     CHECK(ucp_dt_query(ucp_dt_make_contig(5), &attr) == UCS_OK && attr.packed_size == 15);
 }
 
+/* A worker of this host that is gone: the creation of the endpoint says so in the modes that handle errors. */
+static void error_modes(pair_t *pair)
+{
+    static const struct {
+        ucp_err_handling_mode_t mode;
+        ucs_status_t status;
+    } modes[] = {{UCP_ERR_HANDLING_MODE_NONE, UCS_OK},
+                 {UCP_ERR_HANDLING_MODE_PEER, UCS_ERR_UNREACHABLE},
+                 {UCP_ERR_HANDLING_MODE_FAILOVER, UCS_ERR_UNREACHABLE}};
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE};
+    ucp_worker_h gone      = make_worker(pair->context, UCS_THREAD_MODE_SINGLE);
+    ucp_address_t *address, *copy;
+    size_t length, i;
+    ucp_ep_h ep;
+
+    CHECK(ucp_worker_get_address(gone, &address, &length) == UCS_OK);
+    copy = malloc(length);
+    memcpy(copy, address, length);
+    ucp_worker_release_address(gone, address);
+    ucp_worker_destroy(gone);
+    params.address = copy;
+    for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        params.err_mode = modes[i].mode;
+        CHECK(ucp_ep_create(pair->a, &params, &ep) == modes[i].status);
+        if (modes[i].status == UCS_OK) {
+            ucs_status_ptr_t closing = ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE);
+            if (UCS_PTR_IS_PTR(closing)) {
+                UNTIL(pair, ucp_request_check_status(closing) != UCS_INPROGRESS);
+                ucp_request_free(closing);
+            }
+        }
+    }
+    free(copy);
+}
+
+/* Memory of the host has a type; that of devices is refused. */
+static void memory_types(pair_t *pair)
+{
+    ucp_request_param_t param = plain();
+    uint64_t word = 5, back = 0;
+    ucs_status_ptr_t recv;
+
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.memory_type  = UCS_MEMORY_TYPE_CUDA;
+    CHECK(UCS_PTR_STATUS(ucp_tag_send_nbx(pair->ab, &word, 8, 92, &param)) == UCS_ERR_UNSUPPORTED);
+    CHECK(UCS_PTR_STATUS(ucp_tag_recv_nbx(pair->b, &back, 8, 92, -1, &param)) == UCS_ERR_UNSUPPORTED);
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    recv              = ucp_tag_recv_nbx(pair->b, &back, 8, 92, -1, &param);
+    wait_for(pair, ucp_tag_send_nbx(pair->ab, &word, 8, 92, &param), UCS_OK);
+    wait_for(pair, recv, UCS_OK);
+    CHECK(back == 5);
+}
+
 int main(void)
 {
     pair_t pair;
@@ -504,6 +557,10 @@ int main(void)
     active_messages(&pair, 1);
     active_messages(&pair, 512);
     messages_to_oneself(&pair);
+    memory_types(&pair);
+    if (strcmp(getenv("UCX_TLS"), "posix") == 0) {
+        error_modes(&pair);
+    }
     free_pair(&pair);
     return 0;
 }

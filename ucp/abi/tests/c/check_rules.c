@@ -2,6 +2,10 @@
  * argument, prints the names of the rules. */
 #include "check.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <uct/api/uct.h>
+
 static pair_t pair;
 static char memory[64];
 static const ucp_request_param_t none = {.op_attr_mask = 0};
@@ -146,6 +150,209 @@ static void message_left_in_the_queue(void)
     ucp_tag_msg_recv_nbx(pair.b, memory, sizeof(memory), message, &none);
 }
 
+static ucp_request_param_t with_memory(ucp_mem_h memh)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH};
+
+    param.memh = memh;
+    return param;
+}
+
+static void own_memory_as_memory_of_an_operation(void)
+{
+    ucp_request_param_t param = with_memory((ucp_mem_h)memory);
+
+    ucp_tag_send_nbx(pair.ab, memory, 1, 1, &param);
+}
+
+static void freed_memory_of_an_operation(void)
+{
+    ucp_mem_h memh            = map();
+    ucp_request_param_t param = with_memory(memh);
+
+    CHECK(ucp_mem_unmap(pair.context, memh) == UCS_OK);
+    ucp_tag_recv_nbx(pair.a, memory, sizeof(memory), 1, -1, &param);
+}
+
+static void freed_config(void)
+{
+    ucp_config_t *config;
+
+    CHECK(ucp_config_read(NULL, NULL, &config) == UCS_OK);
+    ucp_config_release(config);
+    ucp_config_print(config, stderr, "freed", UCS_CONFIG_PRINT_CONFIG);
+}
+
+static void no_callback(void *state)
+{
+}
+
+static void *no_start(void *context, const void *buffer, size_t count)
+{
+    return context;
+}
+
+static size_t no_bytes(void *state)
+{
+    return 0;
+}
+
+static size_t no_pack(void *state, size_t offset, void *dest, size_t max)
+{
+    return 0;
+}
+
+static ucs_status_t no_unpack(void *state, size_t offset, const void *src, size_t length)
+{
+    return UCS_OK;
+}
+
+static void freed_datatype(void)
+{
+    ucp_generic_dt_ops_t ops  = {.start_pack  = no_start,
+                                 .packed_size = no_bytes,
+                                 .pack        = no_pack,
+                                 .unpack      = no_unpack,
+                                 .finish      = no_callback};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE};
+
+    CHECK(ucp_dt_create_generic(&ops, NULL, &param.datatype) == UCS_OK);
+    ucp_dt_destroy(param.datatype);
+    ucp_tag_send_nbx(pair.ab, memory, 1, 1, &param);
+}
+
+static ucp_conn_request_h asked;
+
+static void on_conn(ucp_conn_request_h request, void *arg)
+{
+    asked = request;
+}
+
+static ucp_listener_h listen_for(struct sockaddr_storage *at)
+{
+    struct sockaddr_in any       = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    ucp_listener_attr_t attr     = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    ucp_listener_params_t params = {.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                                                  UCP_LISTENER_PARAM_FIELD_CONN_HANDLER};
+    ucp_listener_h listener;
+
+    params.sockaddr.addr    = (const struct sockaddr*)&any;
+    params.sockaddr.addrlen = sizeof(any);
+    params.conn_handler.cb  = on_conn;
+    CHECK(ucp_listener_create(pair.b, &params, &listener) == UCS_OK);
+    CHECK(ucp_listener_query(listener, &attr) == UCS_OK);
+    *at = attr.sockaddr;
+    return listener;
+}
+
+static void freed_listener(void)
+{
+    struct sockaddr_storage at;
+    ucp_listener_h listener  = listen_for(&at);
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+
+    ucp_listener_destroy(listener);
+    ucp_listener_query(listener, &attr);
+}
+
+static void connection_request_rejected_twice(void)
+{
+    struct sockaddr_storage at;
+    ucp_listener_h listener = listen_for(&at);
+    ucp_ep_params_t params  = {.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
+                               .flags      = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER};
+    ucp_ep_h ep;
+
+    params.sockaddr.addr    = (const struct sockaddr*)&at;
+    params.sockaddr.addrlen = sizeof(at);
+    CHECK(ucp_ep_create(pair.a, &params, &ep) == UCS_OK);
+    UNTIL(&pair, asked != NULL);
+    CHECK(ucp_listener_reject(listener, asked) == UCS_OK);
+    ucp_listener_reject(listener, asked);
+}
+
+/* Handles of the lower interface. */
+
+static uct_component_h component;
+static uct_md_h md;
+static uct_ep_h uct_ep;
+static uct_allocated_memory_t allocated;
+static uct_rkey_bundle_t bundle;
+
+/* Opens the transport to itself, with an endpoint, memory and its key. */
+static void open_uct(void)
+{
+    uct_component_attr_t component_attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
+    uct_iface_params_t params           = {.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE,
+                                           .open_mode  = UCT_IFACE_OPEN_MODE_DEVICE};
+    uct_ep_params_t ep_params           = {.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR |
+                                                         UCT_EP_PARAM_FIELD_IFACE_ADDR};
+    uct_component_h *components;
+    uct_md_config_t *md_config;
+    uct_iface_config_t *config;
+    uct_worker_h worker;
+    uct_iface_h iface;
+    char device[256], address[256], key[256];
+    unsigned count, i;
+
+    CHECK(uct_query_components(&components, &count) == UCS_OK);
+    for (i = 0; i < count; i++) {
+        CHECK(uct_component_query(components[i], &component_attr) == UCS_OK);
+        component = !strcmp(component_attr.name, "self") ? components[i] : component;
+    }
+    CHECK(component != NULL);
+    CHECK(uct_md_config_read(component, NULL, NULL, &md_config) == UCS_OK);
+    CHECK(uct_md_open(component, "self", md_config, &md) == UCS_OK);
+    CHECK(uct_worker_create(NULL, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
+    params.mode.device.tl_name  = "self";
+    params.mode.device.dev_name = "memory";
+    CHECK(uct_md_iface_config_read(md, "self", NULL, NULL, &config) == UCS_OK);
+    CHECK(uct_iface_open(md, worker, &params, config, &iface) == UCS_OK);
+    CHECK(uct_iface_get_device_address(iface, (uct_device_addr_t*)device) == UCS_OK);
+    CHECK(uct_iface_get_address(iface, (uct_iface_addr_t*)address) == UCS_OK);
+    ep_params.iface      = iface;
+    ep_params.dev_addr   = (const uct_device_addr_t*)device;
+    ep_params.iface_addr = (const uct_iface_addr_t*)address;
+    CHECK(uct_ep_create(&ep_params, &uct_ep) == UCS_OK);
+    CHECK(uct_iface_mem_alloc(iface, sizeof(memory), UCT_MD_MEM_ACCESS_ALL, "rules", &allocated) == UCS_OK);
+    CHECK(uct_md_mkey_pack(md, allocated.memh, key) == UCS_OK);
+    CHECK(uct_rkey_unpack(component, key, &bundle) == UCS_OK);
+    CHECK(uct_ep_put_short(uct_ep, memory, 8, (uintptr_t)allocated.address, bundle.rkey) == UCS_OK);
+}
+
+static void freed_uct_rkey(void)
+{
+    open_uct();
+    CHECK(uct_rkey_release(component, &bundle) == UCS_OK);
+    uct_ep_put_short(uct_ep, memory, 8, (uintptr_t)allocated.address, bundle.rkey);
+}
+
+static void own_memory_as_uct_rkey(void)
+{
+    open_uct();
+    uct_ep_get_short(uct_ep, memory, 8, (uintptr_t)allocated.address, (uct_rkey_t)memory);
+}
+
+static void freed_uct_memory(void)
+{
+    uct_iov_t iov[2];
+
+    open_uct();
+    iov[0] = (uct_iov_t){.buffer = memory, .length = 8, .memh = UCT_MEM_HANDLE_NULL, .count = 1};
+    iov[1] = (uct_iov_t){.buffer = allocated.address, .length = 8, .memh = allocated.memh, .count = 1};
+    uct_iface_mem_free(&allocated);
+    uct_ep_am_zcopy(uct_ep, 1, NULL, 0, iov, 2, 0, NULL);
+}
+
+static void closed_uct_md(void)
+{
+    uct_md_attr_t attr;
+
+    open_uct();
+    uct_md_close(md);
+    uct_md_query(md, &attr);
+}
+
 /* Requests. */
 
 static void request_freed_twice(void)
@@ -225,6 +432,16 @@ static const struct {
     RULE(memory_freed_twice),
     RULE(freed_rkey),
     RULE(freed_context),
+    RULE(own_memory_as_memory_of_an_operation),
+    RULE(freed_memory_of_an_operation),
+    RULE(freed_config),
+    RULE(freed_datatype),
+    RULE(freed_listener),
+    RULE(connection_request_rejected_twice),
+    RULE(freed_uct_rkey),
+    RULE(own_memory_as_uct_rkey),
+    RULE(freed_uct_memory),
+    RULE(closed_uct_md),
     RULE(message_received_twice),
     RULE(message_left_in_the_queue),
     RULE(request_freed_twice),

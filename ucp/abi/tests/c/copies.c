@@ -147,8 +147,12 @@ static void put(copy_t *from, ucp_ep_h ep, copy_t *to)
     CHECK(to->ucp_mem_unmap_(to->context, mem) == UCS_OK);
 }
 
-static void close_worker(copy_t *copy)
+/* Closes a worker and its copy, which stays loaded: its threads and thread locals would not survive that. */
+static void close_worker(copy_t *copy, char **paths)
 {
+    /* Not UCX's. */
+    int is_ours = dlsym(copy->library, "ucx4efa_efa_raw_address") != NULL;
+    void *stays;
     ucp_ep_h eps[] = {copy->to_other, copy->to_itself};
     int i;
 
@@ -162,6 +166,10 @@ static void close_worker(copy_t *copy)
     copy->worker = NULL;
     copy->ucp_cleanup_(copy->context);
     CHECK(dlclose(copy->library) == 0);
+    if (is_ours) {
+        stays = dlopen(paths[copy - copies], RTLD_NOW | RTLD_NOLOAD);
+        CHECK(stays != NULL && dlclose(stays) == 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -190,7 +198,7 @@ int main(int argc, char **argv)
                 put(copy, copy->to_other, &copies[!i]);
             }
         }
-        close_worker(first);
+        close_worker(first, argv + 1);
         exchange(second, second->to_itself, second);
         put(second, second->to_itself, second);
         /* A copy that has been closed opens again beside one that has never been. */
@@ -198,9 +206,9 @@ int main(int argc, char **argv)
         open_worker(first);
         first->to_itself = connect_to(first, first);
         exchange(first, first->to_itself, first);
-        close_worker(second);
+        close_worker(second, argv + 1);
         exchange(first, first->to_itself, first);
-        close_worker(first);
+        close_worker(first, argv + 1);
     }
     return 0;
 }

@@ -14,6 +14,7 @@ static unsigned char *in;
 static void *kept;
 static pair_t *the_pair;
 static ucs_status_ptr_t receiving;
+static ucp_ep_h reply;
 
 static void until(pair_t *pair, const unsigned *count, unsigned wanted)
 {
@@ -32,6 +33,7 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length, v
     CHECK(arg == &got && header_length == 5 && memcmp(header, "hello", 5) == 0);
     CHECK(!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == !asks_reply);
     CHECK((param->reply_ep != NULL) == asks_reply);
+    reply = param->reply_ep;
     got++;
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
         receiving = ucp_am_recv_data_nbx(the_pair->b, data, in, length, &recv);
@@ -45,10 +47,23 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length, v
 
 static ucs_status_t on_old_am(void *arg, void *data, size_t length, ucp_ep_h reply_ep, unsigned flags)
 {
-    CHECK(arg == &got);
+    CHECK(arg == &got && (reply_ep != NULL) == asks_reply);
+    reply = reply_ep;
     memcpy(in, data, length);
     got++;
     return UCS_OK;
+}
+
+/* Sends to the sender of a message by the endpoint that the handler has got. */
+static void answer(pair_t *pair)
+{
+    ucp_request_param_t param = plain();
+    uint64_t word = 7, back = 0;
+    ucs_status_ptr_t recv = ucp_tag_recv_nbx(pair->a, &back, sizeof(back), 91, -1, &param);
+
+    wait_for(pair, ucp_tag_send_nbx(reply, &word, sizeof(word), 91, &param), UCS_OK);
+    wait_for(pair, recv, UCS_OK);
+    CHECK(back == word);
 }
 
 static void active_messages(pair_t *pair)
@@ -89,9 +104,16 @@ static void active_messages(pair_t *pair)
             ucp_am_data_release(pair->b, kept);
             released++;
         }
-        send = ucp_am_send_nb(pair->ab, 3, out, lengths[i], ucp_dt_make_contig(1), NULL, 0);
+        if (asks_reply) {
+            answer(pair);
+        }
+        send = ucp_am_send_nb(pair->ab, 3, out, lengths[i], ucp_dt_make_contig(1), NULL,
+                              asks_reply ? UCP_AM_SEND_FLAG_REPLY : 0);
         until(pair, &got, 2 * i + 2);
         wait_for(pair, send, UCS_OK);
+        if (asks_reply) {
+            answer(pair);
+        }
         check_filled(in, lengths[i], i);
     }
     CHECK(released == 1);

@@ -99,6 +99,9 @@ static void descriptions(pair_t *pair)
     CHECK(perf.estimated_time > 0 && perf.estimated_time < 1);
     attr.count = 7;
     CHECK(ucp_dt_query(ucp_dt_make_contig(3), &attr) == UCS_OK && attr.packed_size == 21);
+    attr.field_mask |= UCP_DATATYPE_ATTR_FIELD_BUFFER;
+    attr.buffer      = &attr;
+    CHECK(ucp_dt_query(UCP_DATATYPE_IOV, &attr) == UCS_ERR_UNSUPPORTED);
     of_ep.transports.entries     = entries;
     of_ep.transports.num_entries = 4;
     of_ep.transports.entry_size  = sizeof(entries[0]);

@@ -180,7 +180,8 @@ entry! {
         free(request, ucp::Worker::free)
     }
 
-    /// Cancels an operation, if that is still possible. Its callback is called with the status,
+    /// Cancels an operation, if that is still possible: a receive until it has matched, a send until something
+    /// of it has gone out. Its callback is called with the status,
     /// within this call if it is a send or a receive.
     fn ucp_request_cancel(worker: *mut Worker, request: *mut c_void) {
         let id = id_of(request)?;

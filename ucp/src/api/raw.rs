@@ -8,7 +8,8 @@ use ucs::time::Nanos;
 use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
-use crate::api::core::requests::{Callback, OpStatus, RequestId};
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
 use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::ep::handle::Ep;
@@ -35,12 +36,27 @@ pub unsafe fn flush_ep_raw(ep: &Ep, done: Option<Callback>) -> Result<RequestId,
     ep.worker().core().start_flush(of, (Nanos::NEVER, OnTimeout::EndFlush), done)
 }
 
-/// Cancels an operation as [`Worker::cancel`]. The callback of a send or receive is called, or its waker
+/// Cancels an operation as [`Worker::cancel`], but a send only if nothing of it has gone out: a message that
+/// is cancelled is received by nobody, and any other one as if there had been no cancel. So UCX, MPI and
+/// libfabric have it.
+pub fn cancel_unsent(worker: &Worker, request: RequestId) -> bool {
+    cancel_unsent_in(&mut worker.core(), request)
+}
+
+fn cancel_unsent_in(core: &mut WorkerCore, request: RequestId) -> bool {
+    match core.reqs.role(request) {
+        Some(Role::Send(op)) if !core.engine.is_unsent(op) => false,
+        Some(Role::Forwarded) => core.reqs.forwarded(request).is_some_and(|id| cancel_unsent_in(core, id)),
+        _ => core.cancel(request),
+    }
+}
+
+/// Cancels an operation as [`cancel_unsent`]. The callback of a send or receive is called, or its waker
 /// woken, before this returns.
 pub fn cancel_now(worker: &Worker, request: RequestId) -> bool {
     let mut core = worker.core();
     let token = core.reqs.token(request);
-    if !core.cancel(request) {
+    if !cancel_unsent_in(&mut core, request) {
         return false;
     }
     let ended = token.filter(|token| core.engine.pending_mut().take_cancelled(*token));

@@ -148,8 +148,9 @@ static void callbacks(pair_t *pair)
 static void truncation_and_cancel(pair_t *pair)
 {
     ucp_request_param_t param = with(UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA);
+    static unsigned char long_out[1 << 20], long_in[1 << 20];
     unsigned char out[100], in[100];
-    ucs_status_ptr_t recv;
+    ucs_status_ptr_t recv, send;
 
     fill(out, sizeof(out), 1);
     /* posted first */
@@ -181,6 +182,22 @@ static void truncation_and_cancel(pair_t *pair)
     /* MPICH looks at its request right behind the cancel. */
     CHECK(called == 1 && last_status == UCS_ERR_CANCELED);
     wait_for(pair, recv, UCS_ERR_CANCELED);
+    /* A send of which something has gone out is not cancelled, and is received as any other one. */
+    for (int is_long = 0; is_long < 2; is_long++) {
+        const size_t length = is_long ? sizeof long_out : 100;
+        ucp_request_param_t plain = {.op_attr_mask = 0};
+        fill(long_out, length, 3);
+        send = is_long ? ucp_tag_send_nbx(pair->ab, long_out, length, 0x77, &plain)
+                       : ucp_tag_send_sync_nbx(pair->ab, long_out, length, 0x77, &plain);
+        CHECK(UCS_PTR_IS_PTR(send));
+        wait_unexpected(pair, 0x77);
+        ucp_request_cancel(pair->a, send);
+        CHECK(ucp_request_check_status(send) == UCS_INPROGRESS);
+        recv = ucp_tag_recv_nbx(pair->b, long_in, length, 0x77, ~0ull, &plain);
+        wait_for(pair, recv, UCS_OK);
+        wait_for(pair, send, UCS_OK);
+        check_filled(long_in, length, 3);
+    }
 }
 
 /* A request in memory of the caller: nothing at or above its address is touched. */

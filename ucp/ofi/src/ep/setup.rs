@@ -273,7 +273,7 @@ calls! {
             let of_context = ep.running.with(context).into_iter().chain(ep.running_tx.with(context));
             // SAFETY: the record lies in the request of an operation that runs.
             let mut ids = of_context.map(|record| unsafe { ucp::RequestId::from_user_memory(record.cast()) });
-            if ids.any(|id| plain.cancel(id)) { Ok(0) } else { Err(Errno::NOENT) }
+            if ids.any(|id| ucp::cancel_unsent(plain, id)) { Ok(0) } else { Err(Errno::NOENT) }
         })?
     }
 

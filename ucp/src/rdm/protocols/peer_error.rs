@@ -153,6 +153,11 @@ impl Engine {
         true
     }
 
+    /// Whether nothing of a send has gone out.
+    pub fn is_unsent(&self, op: OpId) -> bool {
+        self.ops.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued)
+    }
+
     /// Ends a stream of a peer: what has arrived of it and arrives later is dropped. No peer: the stream
     /// of a connection, from which nobody receives any more.
     // [M11.7]

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use crate::rdm::OpId;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
-use crate::rdm::op::tx::TxState;
 use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
@@ -95,10 +94,7 @@ impl Exchange {
             Started::Done(()) => self.send_done(number, Ok(())),
             Started::Pending(op) if self.rng.one_in(20) => {
                 // One that has begun may end a receive, too: see `errors` and `conversation`.
-                self.net.at(from, |e, w| {
-                    let queued = e.ops.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued);
-                    queued && e.cancel_send(w, op)
-                });
+                self.net.at(from, |e, w| e.is_unsent(op) && e.cancel_send(w, op));
             }
             Started::Pending(_) => {}
             Started::Failed(error) => panic!("{error}"),

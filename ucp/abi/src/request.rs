@@ -180,9 +180,9 @@ entry! {
         free(request, ucp::Worker::free)
     }
 
-    /// Cancels an operation, if that is still possible: a receive until it has matched, a send until something
-    /// of it has gone out. Its callback is called with the status,
-    /// within this call if it is a send or a receive.
+    /// Cancels an operation, if that is still possible: a receive until it has matched, a send until
+    /// something of it has gone out. Its callback is called with the status, within this call if it is a send
+    /// or a receive.
     fn ucp_request_cancel(worker: *mut Worker, request: *mut c_void) {
         let id = id_of(request)?;
         checked(worker)?.inside(|plain| ucp::cancel_now(plain, id)).map(drop)

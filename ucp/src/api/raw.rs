@@ -18,7 +18,7 @@ use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::dispatch::run_ready;
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::{ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf};
+use crate::rdm::{ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf, is_unsent};
 use crate::wire::MsgClass;
 
 /// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
@@ -45,7 +45,7 @@ pub fn cancel_unsent(worker: &Worker, request: RequestId) -> bool {
 
 fn cancel_unsent_in(core: &mut WorkerCore, request: RequestId) -> bool {
     match core.reqs.role(request) {
-        Some(Role::Send(op)) if !core.engine.is_unsent(op) => false,
+        Some(Role::Send(op)) if !is_unsent(&core.engine, op) => false,
         Some(Role::Forwarded) => core.reqs.forwarded(request).is_some_and(|id| cancel_unsent_in(core, id)),
         _ => core.cancel(request),
     }

@@ -153,11 +153,6 @@ impl Engine {
         true
     }
 
-    /// Whether nothing of a send has gone out.
-    pub fn is_unsent(&self, op: OpId) -> bool {
-        self.ops.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued)
-    }
-
     /// Ends a stream of a peer: what has arrived of it and arrives later is dropped. No peer: the stream
     /// of a connection, from which nobody receives any more.
     // [M11.7]
@@ -175,6 +170,11 @@ impl Engine {
             Some(_) => {}
         }
     }
+}
+
+/// Whether nothing of a send has gone out.
+pub fn is_unsent(e: &Engine, op: OpId) -> bool {
+    e.ops.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued)
 }
 
 /// Aborts a send, put or get that is partly sent: the peer's receive ends with [`OpError::Aborted`], ours

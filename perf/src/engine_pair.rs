@@ -3,8 +3,8 @@
 
 use ucp::rdm::io::{LaneId, NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
 use ucp::rdm::{
-    Engine, EngineConfig, EngineEvent, Protocol, RecvArgs, RecvBuf, RecvKind, RecvStatus, SendArgs, SendBuf,
-    Started, Sync, WireId,
+    Cancel, Engine, EngineConfig, EngineEvent, Protocol, RecvArgs, RecvBuf, RecvKind, RecvStatus, SendArgs,
+    SendBuf, Started, Sync, WireId,
 };
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
@@ -139,7 +139,7 @@ impl EnginePair {
             Started::Done(()) => true,
             Started::Pending(op) => {
                 assert!(
-                    self.a.engine.cancel_send(&mut QueueWire(&mut self.ab), op),
+                    self.a.engine.cancel_send(&mut QueueWire(&mut self.ab), op, Cancel::Unfinished),
                     "one packet that waits can be cancelled"
                 );
                 self.a.engine.pending_mut().take_event();

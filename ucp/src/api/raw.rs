@@ -8,8 +8,7 @@ use ucs::time::Nanos;
 use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
-use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
-use crate::api::core::worker_core::WorkerCore;
+use crate::api::core::requests::{Callback, OpStatus, RequestId};
 use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
 use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::ep::handle::Ep;
@@ -18,7 +17,7 @@ use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::dispatch::run_ready;
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::{ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf, is_unsent};
+use crate::rdm::{Cancel, ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf};
 use crate::wire::MsgClass;
 
 /// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
@@ -40,15 +39,7 @@ pub unsafe fn flush_ep_raw(ep: &Ep, done: Option<Callback>) -> Result<RequestId,
 /// is cancelled is received by nobody, and any other one as if there had been no cancel. So UCX, MPI and
 /// libfabric have it.
 pub fn cancel_unsent(worker: &Worker, request: RequestId) -> bool {
-    cancel_unsent_in(&mut worker.core(), request)
-}
-
-fn cancel_unsent_in(core: &mut WorkerCore, request: RequestId) -> bool {
-    match core.reqs.role(request) {
-        Some(Role::Send(op)) if !is_unsent(&core.engine, op) => false,
-        Some(Role::Forwarded) => core.reqs.forwarded(request).is_some_and(|id| cancel_unsent_in(core, id)),
-        _ => core.cancel(request),
-    }
+    worker.core().cancel(request, Cancel::Unsent)
 }
 
 /// Cancels an operation as [`cancel_unsent`]. The callback of a send or receive is called, or its waker
@@ -56,7 +47,7 @@ fn cancel_unsent_in(core: &mut WorkerCore, request: RequestId) -> bool {
 pub fn cancel_now(worker: &Worker, request: RequestId) -> bool {
     let mut core = worker.core();
     let token = core.reqs.token(request);
-    if !cancel_unsent_in(&mut core, request) {
+    if !core.cancel(request, Cancel::Unsent) {
         return false;
     }
     let ended = token.filter(|token| core.engine.pending_mut().take_cancelled(*token));

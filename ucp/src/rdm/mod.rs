@@ -104,7 +104,7 @@ pub use protocol::{Kind, Protocol, Sync};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
 pub use protocols::note::{Note, send_note};
-pub use protocols::peer_error::{is_unsent, tell_lost_peers};
+pub use protocols::peer_error::{Cancel, tell_lost_peers};
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;

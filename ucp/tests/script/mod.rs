@@ -15,7 +15,7 @@ use ucp::rdm::io::{PeerError, PeerId, Source};
 use ucp::rdm::rma::FenceScope;
 use ucp::rdm::rma::mem::{Access, Region};
 use ucp::rdm::{
-    AtomicArgs, DomainId, Engine, EngineConfig, EngineEvent, EngineSnapshot, Gather, GetArgs, MemKey,
+    AtomicArgs, Cancel, DomainId, Engine, EngineConfig, EngineEvent, EngineSnapshot, Gather, GetArgs, MemKey,
     MsgHandle, OpId, ProbeRemove, Protocol, PutArgs, RecvArgs, RecvBuf, RecvKind, RmaProtocol, Scatter,
     SendArgs, SendBuf, Started, Sync, UserRecvEnd, WireId,
 };
@@ -295,7 +295,7 @@ impl Live {
                 let Some(&op) = self.ops.get(nth % self.ops.len().max(1)) else { return Some(()) };
                 match step / 20 % 3 {
                     0 => drop(self.engine.receives().cancel(op)),
-                    1 => drop(self.engine.cancel_send(&mut self.device, op)),
+                    1 => drop(self.engine.cancel_send(&mut self.device, op, Cancel::Unfinished)),
                     _ => drop(self.engine.cancel_rma(op)),
                 }
             }

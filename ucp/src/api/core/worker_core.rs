@@ -33,7 +33,7 @@ use crate::lane::{
     Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Conversation, Engine, EngineEvent, Kind, OpError, has_strangers, reap_strangers};
+use crate::rdm::{Cancel, Conversation, Engine, EngineEvent, Kind, OpError, has_strangers, reap_strangers};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
@@ -521,18 +521,19 @@ impl WorkerCore {
     }
 
     /// Cancels an operation. Returns true if it completes with [`Error::Cancelled`].
-    pub(crate) fn cancel(&mut self, id: RequestId) -> bool {
+    /// `which` sends: others go on.
+    pub(crate) fn cancel(&mut self, id: RequestId, which: Cancel) -> bool {
         match self.reqs.role(id) {
             Some(Role::Send(op)) => {
                 let (engine, mut wire, _) = self.split();
-                engine.cancel_send(&mut wire, op)
+                engine.cancel_send(&mut wire, op, which)
             }
             Some(Role::Recv(op)) => self.cancel_recv(op),
             Some(Role::Rma(op)) => self.engine.cancel_rma(op),
             Some(Role::Stream) => self.cancel_stream_recv(id),
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Deferred) => self.deferred.cancel(id, &mut self.reqs),
-            Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id)),
+            Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id, which)),
             Some(Role::Announced | Role::Unstarted) | None => false,
         }
     }

@@ -13,7 +13,7 @@ use crate::api::data::view::RecvData;
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::RecvStatus;
+use crate::rdm::{Cancel, RecvStatus};
 
 struct Op<B: 'static> {
     state: State,
@@ -89,7 +89,7 @@ impl<B: 'static> Op<B> {
 
     fn cancel(&self) -> bool {
         match &self.state {
-            State::Running(worker, id) => worker.core().cancel(*id),
+            State::Running(worker, id) => worker.core().cancel(*id, Cancel::Unfinished),
             State::Ended(_) | State::Taken => false,
         }
     }

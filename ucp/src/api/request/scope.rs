@@ -22,7 +22,7 @@ use crate::api::stream::state::StreamRecvMode;
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::RecvStatus;
+use crate::rdm::{Cancel, RecvStatus};
 use crate::select::Sync;
 use crate::wire::AtomicOp;
 
@@ -67,7 +67,7 @@ impl Worker {
         let mut value = catch_unwind(AssertUnwindSafe(|| f(&scope)));
         for id in scope.running.take() {
             if value.is_err() {
-                self.core().cancel(id);
+                self.core().cancel(id, Cancel::Unfinished);
             }
             let (_, panic) = wait_catching_panics(self, id);
             if let (Some(panic), Ok(_)) = (panic, &value) {
@@ -93,7 +93,7 @@ fn wait_catching_panics(worker: &Worker, id: RequestId) -> (Ended, Option<Box<dy
             Ok(ended) => return (ended, first),
             Err(panic) => {
                 first.get_or_insert(panic);
-                worker.core().cancel(id);
+                worker.core().cancel(id, Cancel::Unfinished);
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::api::worker::sleep::{SleepPlan, WaitStatus, progress_or_wait};
 
 use crate::lane::{RmaOnlyLane, connid};
 use crate::rdm::trace::TraceEvent;
-use crate::rdm::{RdmStats, RecvStatus};
+use crate::rdm::{Cancel, RdmStats, RecvStatus};
 
 impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here, in
@@ -179,7 +179,7 @@ impl Worker {
 
     /// Cancels an operation. Returns true if it will end with [`Error::Cancelled`].
     pub fn cancel(&self, request: RequestId) -> bool {
-        self.core().cancel(request)
+        self.core().cancel(request, Cancel::Unfinished)
     }
 
     /// Drops a request. The callback is still called; the buffer must stay valid until completion.

@@ -129,17 +129,27 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     known.unwrap_or_else(|| peers.drop_packet(a, DropReason::BadId))
 }
 
+/// Which sends a cancel ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cancel {
+    /// Those of which nothing has gone out: nobody receives the message.
+    Unsent,
+    /// All that have not ended: the message is withdrawn, and may have been received.
+    Unfinished,
+}
+
 impl Engine {
-    /// Cancels a send; its event says `Cancelled`. A message that has begun is withdrawn: the peer drops it,
-    /// or its receive ends with [`OpError::Aborted`]. One that has left as a whole and waits for its receipt
-    /// may have been received. False: too late, the peer does not support PEER_ERROR, or the message belongs
-    /// to a stream or an active message, of which nothing may be missing.
+    /// Cancels a send, if it is one of `which`; its event says `Cancelled`. A message that has begun is
+    /// withdrawn: the peer drops it, or its receive ends with [`OpError::Aborted`]. One that has left as a
+    /// whole and waits for its receipt may have been received. False: too late, the peer does not support
+    /// PEER_ERROR, or the message belongs to a stream or an active message, of which nothing may be missing.
     // [M10.8]
-    pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
+    pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId, which: Cancel) -> bool {
         let Some(tx) = self.ops.sends.table.get(op.0) else { return false };
         let (to, msg_id, state) = (tx.peer, tx.msg_id, tx.state);
         match state {
             TxState::Queued => {}
+            _ if which == Cancel::Unsent => return false,
             _ if tx.class != MsgClass::Message => return false,
             TxState::AllSent => {
                 if self.peers.table.can_send_error(to) {
@@ -170,11 +180,6 @@ impl Engine {
             Some(_) => {}
         }
     }
-}
-
-/// Whether nothing of a send has gone out.
-pub fn is_unsent(e: &Engine, op: OpId) -> bool {
-    e.ops.sends.table.get(op.0).is_some_and(|tx| tx.state == TxState::Queued)
 }
 
 /// Aborts a send, put or get that is partly sent: the peer's receive ends with [`OpError::Aborted`], ours

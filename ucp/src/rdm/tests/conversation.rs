@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::rma::{put_args, share};
+use crate::rdm::Cancel;
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::args::{PutArgs, RmaProtocol};
@@ -621,8 +622,8 @@ fn cancelled_message_is_withdrawn() {
             if matched {
                 net.recv(1, &mut room, ANY, 9);
             }
-            assert!(net.at(0, |e, w| e.cancel_send(w, op)), "{protocol:?}");
-            assert!(!net.at(0, |e, w| e.cancel_send(w, op)), "{protocol:?}: twice");
+            assert!(net.at(0, |e, w| e.cancel_send(w, op, Cancel::Unfinished)), "{protocol:?}");
+            assert!(!net.at(0, |e, w| e.cancel_send(w, op, Cancel::Unfinished)), "{protocol:?}: twice");
             net.settle();
             assert_eq!(sends(&mut net, 0), [(5, Err(OpError::Cancelled))], "{protocol:?}");
             let here = net.at(1, |e, _| e.receives().probe(ANY, None, ProbeRemove::No));
@@ -642,6 +643,6 @@ fn begun_streams_and_active_messages_are_not_cancelled() {
         let bytes = message_bytes(3, LEN);
         let started = net.at(0, |e, w| e.send_class(w, to, class, args(&bytes, 5, Protocol::LongCts)));
         let Started::Pending(op) = started else { panic!("{started:?}") };
-        assert!(!net.at(0, |e, w| e.cancel_send(w, op)), "{class:?}");
+        assert!(!net.at(0, |e, w| e.cancel_send(w, op, Cancel::Unfinished)), "{class:?}");
     }
 }

@@ -10,7 +10,7 @@ use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
-use crate::rdm::{OpId, is_unsent};
+use crate::rdm::{Cancel, OpId};
 
 struct Sent {
     from: usize,
@@ -94,7 +94,7 @@ impl Exchange {
             Started::Done(()) => self.send_done(number, Ok(())),
             Started::Pending(op) if self.rng.one_in(20) => {
                 // One that has begun may end a receive, too: see `errors` and `conversation`.
-                self.net.at(from, |e, w| is_unsent(e, op) && e.cancel_send(w, op));
+                self.net.at(from, |e, w| e.cancel_send(w, op, Cancel::Unsent));
             }
             Started::Pending(_) => {}
             Started::Failed(error) => panic!("{error}"),

@@ -1,5 +1,6 @@
 //! Each protocol step by step: packets, ends of operations, disturbances.
 
+use crate::rdm::Cancel;
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::status::PeerError;
@@ -307,11 +308,13 @@ fn queued_send_is_cancelled_without_a_trace() {
         net.nodes[0].wire_full = true;
         let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), protocol) else { panic!() };
         let Started::Pending(b) = net.send(0, peer, b"next", Some(5), Protocol::Eager) else { panic!() };
-        assert!(net.at(0, |e, w| e.cancel_send(w, a) && !e.cancel_send(w, a)));
+        assert!(
+            net.at(0, |e, w| e.cancel_send(w, a, Cancel::Unsent) && !e.cancel_send(w, a, Cancel::Unsent))
+        );
         assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
         net.nodes[0].wire_full = false;
         net.settle();
-        assert!(!net.at(0, |e, w| e.cancel_send(w, b)));
+        assert!(!net.at(0, |e, w| e.cancel_send(w, b, Cancel::Unfinished)));
         let mut room = [0; 4];
         assert!(matches!(net.recv(1, &mut room, exact(5), 9), Started::Done(_)), "no msg_id was spent");
         assert_eq!(&room, b"next");

@@ -323,6 +323,11 @@ impl Cq {
             let next = ep.inside(|_| {
                 let found = ep.rings_of(self).find_map(Ring::take_error);
                 found.map(|(entry, fault)| match fault.cause {
+                    // Answers to the program rather than failures. Programs read them into entries that
+                    // they have not initialized, as `fi_recv_cancel` of fabtests: no data is written.
+                    Cause::Failed(error) if matches!(Errno::from(error), Errno::CANCELED | Errno::NOMSG) => {
+                        (entry, fault, Vec::new())
+                    }
                     Cause::Failed(error) => (entry, fault, text_bytes(ep.text_of(error))),
                     Cause::UnknownSource => (entry, fault, ep.name_of(entry.from)),
                 })
@@ -392,7 +397,10 @@ const UNKNOWN_SOURCE: c_int = Errno::ADDRNOTAVAIL.0;
 unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, fault: Fault, data: &[u8], copies: bool) {
     // SAFETY: this function's contract.
     let (given, size) = unsafe { ((*to).err_data, (*to).err_data_size) };
-    let (err_data, err_data_size) = if copies && size > 0 && !given.is_null() {
+    let (err_data, err_data_size) = if data.is_empty() {
+        // `fi_cq_strerror` of a null pointer describes the number.
+        (std::ptr::null_mut(), 0)
+    } else if copies && size > 0 && !given.is_null() {
         let len = data.len().min(size);
         // SAFETY: the caller's memory has this size.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), given.cast::<u8>(), len) };

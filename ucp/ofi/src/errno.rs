@@ -29,6 +29,7 @@ impl Errno {
     pub(crate) const HOSTUNREACH: Errno = Errno(libc::EHOSTUNREACH);
     pub(crate) const ACCES: Errno = Errno(libc::EACCES);
     pub(crate) const CANCELED: Errno = Errno(libc::ECANCELED);
+    pub(crate) const NOMSG: Errno = Errno(libc::ENOMSG);
     pub(crate) const SHUTDOWN: Errno = Errno(libc::ESHUTDOWN);
     pub(crate) const TOOSMALL: Errno = Errno(257);
     pub(crate) const OPBADSTATE: Errno = Errno(258);
@@ -55,7 +56,7 @@ impl Errno {
             Status::Unreachable => Errno::HOSTUNREACH,
             Status::EndpointTimeout | Status::TimedOut => Errno::TIMEDOUT,
             Status::Rejected => Errno::ACCES,
-            Status::NoMessage => Errno(libc::ENOMSG),
+            Status::NoMessage => Errno::NOMSG,
             Status::Busy => Errno::BUSY,
             _ => Errno::IO,
         }

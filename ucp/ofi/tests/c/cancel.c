@@ -1,6 +1,7 @@
 /* fi_cancel of sends: one of which nothing has been sent ends as cancelled, another one goes on. Links to the system's
  * libfabric, which loads the provider from FI_PROVIDER_PATH. */
 #include <stdio.h>
+#include <string.h>
 #include <rdma/fi_tagged.h>
 
 #include "ends.h"
@@ -9,6 +10,7 @@ enum { MOST = 2000, LEN = 4096 };
 
 static char out[LEN], in[LEN];
 static int contexts[MOST];
+static char not_initialized[64] = {1};
 
 /* Sends, without progress of the receiver, until the endpoint takes no more. Returns how many. */
 static int send_many(fi_addr_t to)
@@ -43,7 +45,12 @@ int main(int argc, char **argv)
     while (ended < sent) {
         ssize_t got = next_of(&a, &entry, NULL);
         if (got == -FI_EAVAIL) {
+            /* Reads no text: a program may not have initialized these fields, as one of fabtests has not. */
+            error.err_data = not_initialized;
+            error.err_data_size = sizeof not_initialized;
             IS(fi_cq_readerr(a.cq, &error, 0), 1);
+            CHECK(error.err_data_size == 0 && error.err_data == NULL && not_initialized[0] == 1);
+            CHECK(strlen(fi_cq_strerror(a.cq, error.prov_errno, error.err_data, NULL, 0)) > 0);
             IS(error.err, FI_ECANCELED);
             CHECK(error.op_context == &contexts[sent - 1] && error.flags == (FI_TAGGED | FI_SEND));
         } else {

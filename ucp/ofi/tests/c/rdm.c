@@ -235,11 +235,14 @@ static ssize_t look(uint64_t flags, void *context, void *buf, size_t len)
 static void peeks(void)
 {
     struct fi_cq_tagged_entry entry;
+    struct fi_cq_err_entry answer;
+    char text[8] = "kept";
     fi_addr_t source;
     int first, second;
     size_t sizes[] = { 8, 200000 };
     OK(look(FI_PEEK, &first, NULL, 0));
-    CHECK(wait_error(b.rx, NULL, 0).err == FI_ENOMSG);
+    answer = wait_error(b.rx, text, sizeof text);
+    CHECK(answer.err == FI_ENOMSG && answer.err_data_size == 0 && !strcmp(text, "kept"));
     CHECK(look(FI_CLAIM, &first, in, 8) == -FI_EINVAL);
     for (int i = 0; i < 2; i++) {
         size_t len = sizes[i];

@@ -113,7 +113,8 @@ pub(crate) fn permits_layers() -> bool {
     std::env::var(LAYERED_KEY).is_ok_and(|value| ["y", "1", "yes"].contains(&&*value))
 }
 
-fn name() -> CString {
+/// Name of the provider (`UCX_OFI_NAME`).
+pub(crate) fn name() -> CString {
     let given = std::env::var(NAME_KEY).ok().filter(|name| !name.is_empty());
     CString::new(given.as_deref().unwrap_or(NAME)).unwrap_or_default()
 }

@@ -83,9 +83,12 @@ pub(crate) unsafe fn find(
 }
 
 impl Answer {
-    /// Makes it a list of one in memory of the C library. `None`: no memory.
+    /// Makes it a list of one in memory of the C library, for an event. It has the provider's name, which
+    /// libfabric writes into answers of `fi_getinfo` only. `None`: no memory.
     pub(crate) fn build(&self) -> Option<*mut Info> {
-        tree::build(self, std::ptr::null_mut())
+        let info = tree::build(self, std::ptr::null_mut())?;
+        tree::set_provider(info, &crate::provider::name());
+        Some(info)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Trees of `struct fi_info` in memory of the C library: libfabric frees them, and may be a later release
 //! with longer structures, so that each has zeros behind it.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use super::hints::Answer;
 use super::offer::FABRIC;
@@ -81,6 +81,14 @@ pub(super) fn build(answer: &Answer, next: *mut Info) -> Option<*mut Info> {
     None
 }
 
+/// Writes the provider's name. It stays null if there is no memory.
+pub(super) fn set_provider(info: *mut Info, name: &CStr) {
+    // SAFETY: `build` has made it.
+    if let Some(fabric) = unsafe { info.as_ref().and_then(|info| info.fabric_attr.as_mut()) } {
+        fabric.prov_name = bytes(name.to_bytes(), 1).cast();
+    }
+}
+
 /// Frees a list.
 pub(super) fn free(mut list: *mut Info) {
     // SAFETY: `build` has made it; pointers are null or of the C library.
@@ -90,12 +98,14 @@ pub(super) fn free(mut list: *mut Info) {
             [
                 info.domain_attr.as_ref().map_or(std::ptr::null_mut(), |attr| attr.name),
                 info.fabric_attr.as_ref().map_or(std::ptr::null_mut(), |attr| attr.name),
+                info.fabric_attr.as_ref().map_or(std::ptr::null_mut(), |attr| attr.prov_name),
             ]
         };
         let next = info.next;
-        let parts: [*mut c_void; 8] = [
+        let parts: [*mut c_void; 9] = [
             names[0].cast(),
             names[1].cast(),
+            names[2].cast(),
             info.src_addr,
             info.dest_addr,
             info.tx_attr.cast(),

@@ -192,6 +192,7 @@ int main(void)
     OK(fi_connect(client.ep, of_client->dest_addr, "please", 7));
     CHECK(await(FI_CONNREQ, &event) == 7 && strcmp((char*)event.entry.data, "please") == 0);
     CHECK(event.entry.fid == &pep->fid && event.entry.info->handle != NULL);
+    CHECK(event.entry.info->fabric_attr->prov_name && event.entry.info->fabric_attr->api_version == FI_VERSION(1, 9));
     OK(fi_reject(pep, event.entry.info->handle, "no", 3));
     IS(fi_reject(pep, event.entry.info->handle, NULL, 0), -FI_EINVAL);
     fi_freeinfo(event.entry.info);

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use ucp::SockCm;
+use ucs::config::Table as _;
 
 use crate::abi::info::{FabricAttr, Info};
 use crate::abi::ops::{FabricOps, FidOps};
@@ -54,7 +55,13 @@ impl Fabric {
     /// Connections, with their thread.
     pub(crate) fn cm(&self) -> Result<&SockCm, Errno> {
         if self.cm.get().is_none() {
-            let made = SockCm::new(crate::pep::on_cm_event).map_err(|error| Errno(error.0))?;
+            let config = ucp::Config::load(&crate::provider::source()?).map_err(|error| {
+                tracing::error!("connections: {error}");
+                Errno::INVAL
+            })?;
+            let limits = (config.cm_timeout, config.cm_max_pending);
+            let made = SockCm::with_limits(limits.0, limits.1, crate::pep::on_cm_event)
+                .map_err(|error| Errno(error.0))?;
             // Another thread may have been faster.
             let _ = self.cm.set(made);
         }

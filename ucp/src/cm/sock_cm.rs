@@ -77,7 +77,18 @@ impl SockCm {
     /// Starts the thread, which calls `on_event` inside the lock of this object: the callback does not call
     /// it, and gets no event of a connection that [`SockCm::close`] has closed before.
     pub fn new(on_event: impl FnMut(SockCmEvent) + Send + 'static) -> Result<SockCm, Errno> {
-        let exchanges = Mutex::new(Exchanges::new(CmConfig::default())?);
+        let CmConfig { timeout, max_pending } = CmConfig::default();
+        SockCm::with_limits(timeout, max_pending, on_event)
+    }
+
+    /// As [`SockCm::new`], with the longest time of an exchange (`UCX_CM_TIMEOUT`) and the most exchanges of
+    /// clients that are not finished (`UCX_CM_MAX_PENDING`).
+    pub fn with_limits(
+        timeout: Duration,
+        max_pending: usize,
+        on_event: impl FnMut(SockCmEvent) + Send + 'static,
+    ) -> Result<SockCm, Errno> {
+        let exchanges = Mutex::new(Exchanges::new(CmConfig { timeout, max_pending })?);
         let shared = Arc::new(Shared { exchanges, wake: EventFd::new()?, is_over: AtomicBool::new(false) });
         let epoll = Epoll::new()?;
         epoll.add(shared.exchanges().fd(), EXCHANGES)?;
@@ -252,6 +263,18 @@ mod tests {
         assert!(matches!(next(&of_client), SockCmEvent::Accepted(4, ..)));
         drop(server);
         assert!(matches!(next(&of_client), SockCmEvent::Closed(4)));
+    }
+
+    #[test]
+    fn an_exchange_ends_at_its_limit() {
+        let (to, of_client) = channel();
+        let limit = Duration::from_millis(50);
+        let client = SockCm::with_limits(limit, 1, move |event| drop(to.send(event))).unwrap();
+        let (server, of_server) = sock_cm();
+        let (_, at) = server.listen(any(), 1).unwrap();
+        client.connect((None, at), 2, &address(), &[]).unwrap();
+        assert!(matches!(next(&of_client), SockCmEvent::Failed(2, ConnectFailure::TimedOut, _)));
+        drop(of_server);
     }
 
     #[test]

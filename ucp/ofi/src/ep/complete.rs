@@ -4,8 +4,10 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use ucp::mt::ThreadMode;
 use ucp::{CallAt, Callback, Error, OpStatus, RecvStatus, RequestId};
 
+use super::late::FlushThread;
 use super::{Direction, Ep};
 use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
@@ -169,6 +171,9 @@ unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>)
     ep.running_tx.remove(op);
     ep.tx.running.set(ep.tx.running.get() - 1);
     if op.flags == REPORTED {
+        if let Some(thread) = &*ep.flush_thread.borrow() {
+            thread.remove();
+        }
         return ep.return_copy(op.copy);
     }
     ep.end_send(op, ended.map(drop));
@@ -240,8 +245,27 @@ impl Ep {
     ) -> Result<isize, Errno> {
         let Ok(OpStatus::InProgress(id)) = started else { return self.finish_send(started, op) };
         self.keep_send(id, Op { flags: REPORTED, ..op });
+        self.flush_later();
         self.end_send(&Op { copy: std::ptr::null_mut(), ..op }, Ok(()));
         Ok(0)
+    }
+
+    /// Lets a datagram leave though the program makes no calls. A domain that is used without locks has no
+    /// such thread, one with a progress thread needs none.
+    fn flush_later(&self) {
+        if self.shared.mode() != ThreadMode::Multi || self.domain().has_progress_thread {
+            return;
+        }
+        let mut thread = self.flush_thread.borrow_mut();
+        if thread.is_none() {
+            match FlushThread::spawn(self.shared.clone()) {
+                Ok(started) => *thread = Some(started),
+                Err(error) => tracing::warn!("datagrams leave in calls only, as there is no thread: {error}"),
+            }
+        }
+        if let Some(thread) = &*thread {
+            thread.add();
+        }
     }
 
     /// Reports the end of a send. // HOT

@@ -12,6 +12,7 @@
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
+//! | `late.rs` | the thread for datagrams that found no room |
 //! | `transmit.rs` | what sends and operations on memory of peers have in common |
 //! | `send.rs`, `recv.rs`, `peek.rs` | starting of messages |
 //! | `one_sided.rs`, `atomics.rs` | starting of operations on memory of peers |
@@ -26,6 +27,7 @@ pub(crate) mod complete;
 mod connection;
 mod deferred;
 mod face;
+mod late;
 mod msg;
 mod multi_recv;
 mod one_sided;
@@ -96,6 +98,8 @@ pub(crate) struct Ep {
     users: Users,
     /// Dropped before the worker.
     progress_thread: RefCell<Option<ProgressThread>>,
+    /// Dropped before the worker. There once a datagram has found no room. Inside the lock.
+    flush_thread: RefCell<Option<late::FlushThread>>,
     pub(crate) shared: SharedWorker,
     caps: u64,
     name: Vec<u8>,

@@ -135,6 +135,7 @@ pub(super) fn open_any(
         domain,
         users: Users::default(),
         progress_thread: RefCell::new(progress_thread),
+        flush_thread: RefCell::default(),
         shared,
         caps: info.caps & !SHARED_RX | if shares_rx { SHARED_RX } else { 0 },
         name,
@@ -182,6 +183,8 @@ pub(super) fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
     }
     let ep = from_handle::<Ep>(fid)?;
     drop(ep.progress_thread.take());
+    let flush_thread = ep.inside(|_| ep.flush_thread.take())?;
+    drop(flush_thread);
     ep.domain().remove_server(&ep);
     ep.unbind();
     ep.inside(|plain| {

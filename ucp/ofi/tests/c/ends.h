@@ -90,7 +90,7 @@ static void close_ends(void)
 }
 
 /* Result of the next read of a queue that has something; the other endpoint makes progress meanwhile. */
-static ssize_t next_of(struct end *e, struct fi_cq_tagged_entry *entry, fi_addr_t *source)
+static inline ssize_t next_of(struct end *e, struct fi_cq_tagged_entry *entry, fi_addr_t *source)
 {
     struct fi_cq_tagged_entry none;
     struct end *other = e == &a ? &b : &a;

@@ -194,8 +194,12 @@ impl Cq {
             let mut has_progressed = false;
             loop {
                 let has_error = self.drain_rings(ep, &mut out);
-                if out.filled > 0 || has_error || has_progressed {
+                if out.filled > 0 || has_error {
                     return out.result(has_error);
+                }
+                if has_progressed {
+                    ep.release_shutdown(plain);
+                    return Err(Errno::AGAIN);
                 }
                 ep.progress_plain(plain);
                 has_progressed = true;
@@ -226,7 +230,11 @@ impl Cq {
             }
             if out.filled == 0 {
                 ep.progress();
-                return self.drain_rings(ep, out);
+                let has_error = self.drain_rings(ep, out);
+                if out.filled == 0 && !has_error {
+                    ep.release_shutdown(plain);
+                }
+                return has_error;
             }
             false
         });
@@ -240,7 +248,13 @@ impl Cq {
             return has_error;
         }
         inside.eps().for_each(|ep| ep.progress());
-        self.drain(inside, out)
+        let has_error = self.drain(inside, out);
+        if out.filled == 0 && !has_error {
+            for ep in inside.eps() {
+                let _ = ep.inside(|plain| ep.release_shutdown(plain));
+            }
+        }
+        has_error
     }
 
     /// Takes entries of the endpoints in turn. Returns whether an error is next.

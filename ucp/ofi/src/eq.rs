@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ucs::sys::EventFd;
 
@@ -23,6 +23,10 @@ pub(crate) const AV_COMPLETE: u32 = 5;
 /// Longest wait for the condition between two looks at the deadline.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// Longest time for which a program reads the queue without the end of a connection, while it does not read
+/// what has arrived before.
+const MAX_HOLD: Duration = Duration::from_millis(100);
+
 /// Bytes of `struct fi_eq_cm_entry` before its data.
 const CM_ENTRY: usize = 16;
 
@@ -34,6 +38,14 @@ struct Event {
     /// Description of a request that the entry points to; the program frees it.
     info: Option<OwnedInfo>,
     error: Option<EqErrEntry>,
+}
+
+/// The end of a connection, which is reported when all that has arrived before is read.
+struct Held {
+    /// The endpoint.
+    of: *const Fid,
+    /// When the program has first read the queue since.
+    since: Option<Instant>,
 }
 
 /// A request to be connected that no program has read: its end rejects it.
@@ -63,6 +75,8 @@ pub(crate) struct Eq {
     fabric: *const Fabric,
     users: Users,
     events: Mutex<VecDeque<Event>>,
+    /// Locked after the events.
+    held: Mutex<Vec<Held>>,
     has_event: Condvar,
     /// Readable while there are events, for programs that sleep on it.
     fd: Option<EventFd>,
@@ -111,6 +125,7 @@ pub(crate) fn open(
         fabric,
         users: Users::default(),
         events: Mutex::default(),
+        held: Mutex::default(),
         has_event: Condvar::new(),
         fd,
         wait_obj: attr.wait_obj,
@@ -133,22 +148,57 @@ impl Eq {
     }
 
     fn push(&self, event: Event) {
-        let mut events = self.events();
+        self.push_to(&mut self.events(), event);
+    }
+
+    fn push_to(&self, events: &mut VecDeque<Event>, event: Event) {
         events.push_back(event);
+        self.signal();
+    }
+
+    /// Wakes those that wait for an event. The events are locked.
+    fn signal(&self) {
         if let Some(fd) = &self.fd {
             let _ = fd.signal();
         }
-        drop(events);
         self.has_event.notify_all();
     }
 
-    /// Reports an event of a connection: `struct fi_eq_cm_entry` with data. A request has an `info`.
+    /// Reports an event of a connection. A request has an `info`.
     pub(crate) fn report_cm(&self, number: u32, of: *const Fid, info: Option<OwnedInfo>, data: &[u8]) {
-        let mut bytes = Vec::with_capacity(CM_ENTRY + data.len());
-        bytes.extend_from_slice(&of.addr().to_ne_bytes());
-        bytes.extend_from_slice(&info.as_ref().map_or(0, |info| info.0.addr()).to_ne_bytes());
-        bytes.extend_from_slice(data);
-        self.push(Event { number, bytes, of, info, error: None });
+        self.push(cm_event(number, of, info, data));
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports the end of a connection, after [`Eq::release_shutdown`] or [`MAX_HOLD`]: a program closes the
+    /// endpoint when it has read the event, and loses what it has not received until then.
+    pub(crate) fn hold_shutdown(&self, of: *const Fid) {
+        let events = self.events();
+        self.held().push(Held { of, since: None });
+        self.signal();
+        drop(events);
+    }
+
+    /// Reports the end of the connection of an endpoint now, if it is held.
+    pub(crate) fn release_shutdown(&self, of: *const Fid) {
+        self.release(|held| held.of == of);
+    }
+
+    /// Reports the ends of connections that have been held for long enough, as the program reads the queue.
+    fn release_late(&self) {
+        let now = Instant::now();
+        self.release(|held| now.duration_since(*held.since.get_or_insert(now)) >= MAX_HOLD);
+    }
+
+    fn release(&self, is_next: impl FnMut(&mut Held) -> bool) {
+        let mut events = self.events();
+        let released: Vec<Held> = self.held().extract_if(.., is_next).collect();
+        for Held { of, .. } in released {
+            self.push_to(&mut events, cm_event(flags::SHUTDOWN, of, None, &[]));
+        }
     }
 
     /// Reports that there is no connection.
@@ -167,6 +217,7 @@ impl Eq {
         let mut events = self.events();
         let (gone, kept): (Vec<Event>, Vec<Event>) = events.drain(..).partition(|event| event.of == of);
         events.extend(kept);
+        self.held().retain(|held| held.of != of);
         self.clear_fd(&events);
         drop(events);
         drop(gone);
@@ -174,7 +225,7 @@ impl Eq {
 
     /// Makes the descriptor unreadable if nothing is left.
     fn clear_fd(&self, events: &VecDeque<Event>) {
-        if let (Some(fd), true) = (&self.fd, events.is_empty()) {
+        if let (Some(fd), true) = (&self.fd, events.is_empty() && self.held().is_empty()) {
             let _ = fd.clear();
         }
     }
@@ -191,6 +242,15 @@ impl Eq {
     pub(crate) fn try_wait(&self) -> bool {
         self.events().is_empty()
     }
+}
+
+/// An event of a connection: `struct fi_eq_cm_entry` with data.
+fn cm_event(number: u32, of: *const Fid, info: Option<OwnedInfo>, data: &[u8]) -> Event {
+    let mut bytes = Vec::with_capacity(CM_ENTRY + data.len());
+    bytes.extend_from_slice(&of.addr().to_ne_bytes());
+    bytes.extend_from_slice(&info.as_ref().map_or(0, |info| info.0.addr()).to_ne_bytes());
+    bytes.extend_from_slice(data);
+    Event { number, bytes, of, info, error: None }
 }
 
 /// Takes the next event, or looks at it. Data of a connection that has no room is cut.
@@ -237,6 +297,7 @@ calls! {
     /// Reads an event.
     fn eq_read(fid: *mut Fid, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> isize {
         let eq: &Eq = checked(fid)?;
+        eq.release_late();
         take(eq, &mut eq.events(), (event, buf, len), flags)
     }
 
@@ -308,14 +369,15 @@ calls! {
     ) -> isize {
         let eq: &Eq = checked(fid)?;
         let deadline = Deadline::after(timeout);
-        let mut events = eq.events();
         loop {
+            eq.release_late();
+            let mut events = eq.events();
             match take(eq, &mut events, (event, buf, len), flags) {
                 Err(Errno::AGAIN) if !deadline.is_over() => {}
                 done => return done,
             }
             let slice = deadline.left().map_or(SLICE, |left| left.min(SLICE));
-            events = eq.has_event.wait_timeout(events, slice).unwrap_or_else(PoisonError::into_inner).0;
+            drop(eq.has_event.wait_timeout(events, slice).unwrap_or_else(PoisonError::into_inner));
         }
     }
 

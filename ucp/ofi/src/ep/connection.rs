@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ucp::{Address, ConnRequest, ConnectFailure, SockCm, SockCmEvent, SockConn};
@@ -29,7 +29,11 @@ const DOWN: u8 = 3;
 /// There never was a connection, and there will be none.
 const FAILED: u8 = 4;
 
-/// A connection, before it is made and after. The thread of connections uses `stage`, `peer` and `eq`.
+/// Calls of progress without an event after which nothing of a peer that has gone is left.
+const MAX_EMPTY: u32 = 16;
+
+/// A connection, before it is made and after. The thread of connections uses `stage`, `peer`, `is_held` and
+/// `eq`.
 pub(super) struct Connection {
     eq: Cell<*const Eq>,
     stage: AtomicU8,
@@ -38,6 +42,8 @@ pub(super) struct Connection {
     conn: Cell<Option<SockConn>>,
     /// The request that the endpoint was opened for.
     request: RefCell<Option<ConnRequest>>,
+    /// The peer has closed the connection, which the event queue holds back.
+    is_held: AtomicBool,
     local: Cell<Option<SocketAddr>>,
     remote: Cell<Option<SocketAddr>>,
 }
@@ -50,6 +56,7 @@ impl Default for Connection {
             peer: Mutex::default(),
             conn: Cell::new(None),
             request: RefCell::default(),
+            is_held: AtomicBool::new(false),
             local: Cell::new(None),
             remote: Cell::new(None),
         }
@@ -175,9 +182,34 @@ impl Ep {
             }
             SockCmEvent::Closed(_) => {
                 set(DOWN);
-                eq.report_cm(flags::SHUTDOWN, fid, None, &[]);
+                eq.hold_shutdown(fid);
+                self.connection.is_held.store(true, Ordering::Release);
             }
             _ => {}
+        }
+    }
+
+    /// Reports that the peer has closed the connection, if it has and nothing of it is left to be read.
+    /// Inside the lock, when a read of a queue has found nothing. // HOT
+    #[inline(always)]
+    pub(crate) fn release_shutdown(&self, plain: &ucp::Worker) {
+        if self.connection.is_held.load(Ordering::Acquire) {
+            self.release_held(plain);
+        }
+    }
+
+    #[cold]
+    fn release_held(&self, plain: &ucp::Worker) {
+        // What the peer sent has arrived before its event. A call may look at some of the transports only.
+        let mut empty = 0;
+        while self.rx.ring.is_empty() && empty < MAX_EMPTY {
+            empty = if plain.progress() == 0 { empty + 1 } else { 0 };
+        }
+        if self.rx.ring.is_empty()
+            && self.connection.is_held.swap(false, Ordering::AcqRel)
+            && let Some(eq) = self.connection.eq()
+        {
+            eq.release_shutdown(&self.face.fid);
         }
     }
 

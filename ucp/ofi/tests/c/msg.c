@@ -160,6 +160,8 @@ int main(void)
     struct event event;
     size_t len = sizeof(name);
     char reason[8];
+    struct fi_cq_tagged_entry entry;
+    ssize_t n;
     int round;
 
     alarm(60);
@@ -239,8 +241,15 @@ int main(void)
             IS(fi_send(client.ep, sent, 1, NULL, 0, NULL), -FI_ESHUTDOWN);
             close_end(&client);
         } else {
-            /* A close tells the peer, too. */
+            /* A close tells the peer, too, behind what was sent before it. */
+            OK(fi_recv(server.ep, received, sizeof("last"), NULL, 0, &received));
+            OK(fi_inject(client.ep, "last", sizeof("last"), 0));
             close_end(&client);
+            usleep(200000);
+            IS(fi_eq_read(eq, &(uint32_t){0}, &event, sizeof(event), 0), -FI_EAGAIN);
+            while ((n = fi_cq_read(server.cq, &entry, 1)) == -FI_EAGAIN)
+                ;
+            CHECK(n == 1 && entry.op_context == &received && strcmp(received, "last") == 0);
             CHECK(await(FI_SHUTDOWN, &event) == 0 && event.entry.fid == &server.ep->fid);
         }
         close_end(&server);

@@ -6,7 +6,6 @@ use ucp::rdm::amo::{Form, has_form, has_type};
 use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov};
 
 use super::Ep;
-use super::complete::copy_at;
 use super::one_sided::sync_of;
 use super::owned_op::OwnedOp;
 use super::send::Memory;
@@ -200,13 +199,14 @@ impl Ep {
             let mut all = [Iov { addr: std::ptr::null_mut(), len: 0 }; 2 * RMA_IOV_LIMIT];
             let parts = lists.operand.list().iter().chain(lists.compare.list());
             let count = all.iter_mut().zip(parts).map(|(to, from)| *to = *from).count();
-            record.copy = self.copied(&Memory::Pieces(&all[..count]))?;
-            let at = copy_at(record.copy);
+            let mut copy = self.copied(&Memory::Pieces(&all[..count]))?;
+            let at = copy.address();
             let piece = |addr: *mut u8, len: usize| Ioc { addr: addr.cast(), count: len };
             lists.operand = Pieces::of(&[piece(at, first)], 1)?;
             if second > 0 {
                 lists.compare = Pieces::of(&[piece(at.wrapping_add(first), second)], 1)?;
             }
+            record.copy = Box::into_raw(copy);
         }
         let remote = &lists.remote[..atomic.remote.len()];
         let (sync, done) = (sync_of(atomic.flags), Some(self.on_sent()));

@@ -19,10 +19,15 @@ use crate::ring::{Cause, Entry, Fault, NO_SOURCE};
 /// Memory for a copy of a message that an inject call could not send at once, or of a datagram.
 pub(crate) struct InjectBuf(Box<[u8]>);
 
-/// Address of the bytes of a copy that [`Ep::take_copy`] has made.
-pub(super) fn copy_at(copy: *mut InjectBuf) -> *mut u8 {
-    // SAFETY: copies live as long as their operation, of which this is the beginning.
-    unsafe { (*copy).0.as_mut_ptr() }
+impl InjectBuf {
+    /// Address of the bytes. It is valid as long as the copy, wherever the box of the copy is.
+    pub(super) fn address(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 /// Flags of the record of a datagram that has been reported before it has left. No completion has none.
@@ -40,7 +45,7 @@ pub(crate) struct Op {
     pub room: usize,
     /// Whether the completion is reported if it ends well.
     pub is_reported: bool,
-    /// Copy of the data; null: none.
+    /// Copy of the data, of which the operation is the owner ([`Box::into_raw`]); null: none.
     pub copy: *mut InjectBuf,
     /// Null, or of deferred work: the counter of its end, or [`NO_CNTR`].
     pub cntr: *const Cntr,
@@ -174,7 +179,8 @@ unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>)
         if let Some(thread) = &*ep.flush_thread.borrow() {
             thread.remove();
         }
-        return ep.return_copy(op.copy);
+        // SAFETY: the operation has ended; its record had the copy.
+        return unsafe { ep.return_copy(op.copy) };
     }
     ep.end_send(op, ended.map(drop));
 }
@@ -229,7 +235,8 @@ impl Ep {
             Ok(OpStatus::Done(_)) => self.end_send(&op, Ok(())),
             Ok(OpStatus::InProgress(id)) => self.keep_send(id, op),
             Err(error) => {
-                self.return_copy(op.copy);
+                // SAFETY: there is no operation, and no record but this.
+                unsafe { self.return_copy(op.copy) };
                 return Err(error.into());
             }
         }
@@ -271,7 +278,8 @@ impl Ep {
     /// Reports the end of a send. // HOT
     #[inline(always)]
     pub(super) fn end_send(&self, op: &Op, ended: Result<(), Error>) {
-        self.return_copy(op.copy);
+        // SAFETY: the operation has ended, and each end is reported once.
+        unsafe { self.return_copy(op.copy) };
         let cntr = match op.flags & (flags::READ | flags::WRITE) {
             0 => &self.tx.cntr,
             flags::READ => &self.reads,
@@ -350,22 +358,24 @@ impl Ep {
     }
 
     /// Memory for a copy of a message.
-    pub(super) fn take_copy(&self) -> *mut InjectBuf {
+    pub(super) fn take_copy(&self) -> Box<InjectBuf> {
         let known = self.inject_bufs.borrow_mut().pop();
-        Box::into_raw(known.unwrap_or_else(|| Box::new(InjectBuf(vec![0; self.most_copied()].into()))))
+        known.unwrap_or_else(|| Box::new(InjectBuf(vec![0; self.most_copied()].into())))
     }
 
     /// Keeps memory of a copy for the next one. // HOT
+    /// # Safety
+    /// `copy` is [`Op::copy`] of an operation that has ended or not begun, and is not used again.
     #[inline(always)]
-    pub(super) fn return_copy(&self, copy: *mut InjectBuf) {
+    unsafe fn return_copy(&self, copy: *mut InjectBuf) {
         if !copy.is_null() {
-            self.keep_copy(copy);
+            // SAFETY: the operation was its owner.
+            self.keep_copy(unsafe { Box::from_raw(copy) });
         }
     }
 
     #[inline(never)]
-    fn keep_copy(&self, copy: *mut InjectBuf) {
-        // SAFETY: `take_copy` has made it, and its operation has ended.
-        self.inject_bufs.borrow_mut().push(unsafe { Box::from_raw(copy) });
+    fn keep_copy(&self, copy: Box<InjectBuf>) {
+        self.inject_bufs.borrow_mut().push(copy);
     }
 }

@@ -6,7 +6,6 @@ use ucp::select::Sync;
 use ucp::{Iov, RemoteIov, Rkey, RmaParams};
 
 use super::Ep;
-use super::complete::copy_at;
 use super::owned_op::OwnedOp;
 use super::send::Memory;
 use crate::abi::{FiAddr, RmaIov, flags};
@@ -89,8 +88,9 @@ impl Ep {
         let mut op = self.new_transmit(kind, write.flags, write.context, write.is_silent);
         let mut memory = write.memory;
         if write.flags & flags::INJECT != 0 {
-            op.copy = self.copied(&memory)?;
-            memory = Memory::Bytes(copy_at(op.copy), memory.len());
+            let mut copy = self.copied(&memory)?;
+            memory = Memory::Bytes(copy.address(), memory.len());
+            op.copy = Box::into_raw(copy);
         }
         let sync = sync_of(write.flags);
         let params = RmaParams { sync, cq_data: write.data, done: Some(self.on_sent()), mem: None };

@@ -55,7 +55,7 @@ fn kept(memory: &Memory<'_>, op_flags: u64) -> Result<(Vec<Iov>, Box<[u8]>), Err
         return Err(Errno::MSGSIZE);
     }
     let mut copy = vec![0; len].into_boxed_slice();
-    memory.copy_to(copy.as_mut_ptr());
+    memory.copy_to(&mut copy);
     Ok((vec![Iov { addr: copy.as_mut_ptr(), len }], copy))
 }
 

@@ -7,7 +7,7 @@ use ucp::select::Sync;
 use ucp::{Iov, Layout, SendParams, send_now_raw};
 
 use super::Ep;
-use super::complete::{Op, copy_at};
+use super::complete::Op;
 use super::owned_op::OwnedOp;
 use crate::abi::{FiAddr, IoVec, flags};
 use crate::errno::Errno;
@@ -62,15 +62,16 @@ impl Memory<'_> {
         }
     }
 
-    /// Copies the bytes to memory that has room for them.
-    pub(super) fn copy_to(&self, to: *mut u8) {
-        let mut at = to;
+    /// Copies the bytes to the beginning of `to`, as many as it has room for.
+    pub(super) fn copy_to(&self, to: &mut [u8]) {
+        let mut rest = to;
         let mut copy = |from: *const u8, len: usize| {
-            // SAFETY: the caller's memory, and room for all of it.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from, at, len);
-                at = at.add(len);
-            }
+            let room = len.min(rest.len());
+            let (to, behind) = std::mem::take(&mut rest).split_at_mut(room);
+            // SAFETY: memory that the program has passed to a call, which has not returned; `to` is not the
+            // program's.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+            rest = behind;
         };
         match self {
             Memory::Bytes(from, len) => copy(*from, *len),
@@ -165,8 +166,9 @@ impl Ep {
         let mut memory = send.memory;
         let is_datagram = self.kind == EpKind::Dgram && sync == Sync::No;
         if send.flags & flags::INJECT != 0 || is_datagram {
-            op.copy = self.copied(&memory)?;
-            memory = Memory::Bytes(copy_at(op.copy), memory.len());
+            let mut copy = self.copied(&memory)?;
+            memory = Memory::Bytes(copy.address(), memory.len());
+            op.copy = Box::into_raw(copy);
         }
         let params =
             SendParams { tag: send.tag, sync, cq_data: send.data, done: Some(self.on_sent()), mem: None };

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use super::Ep;
-use super::complete::{InjectBuf, Op, copy_at};
+use super::complete::{InjectBuf, Op};
 use super::send::Memory;
 use crate::abi::{FiAddr, flags};
 use crate::errno::Errno;
@@ -65,12 +65,12 @@ impl Ep {
     }
 
     /// Copies what the caller may change after the call.
-    pub(super) fn copied(&self, memory: &Memory<'_>) -> Result<*mut InjectBuf, Errno> {
+    pub(super) fn copied(&self, memory: &Memory<'_>) -> Result<Box<InjectBuf>, Errno> {
         if memory.len() > self.most_copied() {
             return Err(Errno::MSGSIZE);
         }
-        let copy = self.take_copy();
-        memory.copy_to(copy_at(copy));
+        let mut copy = self.take_copy();
+        memory.copy_to(copy.bytes());
         Ok(copy)
     }
 }

@@ -43,11 +43,11 @@ impl ConnectFailure {
         match self {
             ConnectFailure::Cancelled => Status::Canceled,
             ConnectFailure::Unreachable | ConnectFailure::HostUnreachable => Status::Unreachable,
-            // UCX does not tell these two apart.
-            ConnectFailure::Refused | ConnectFailure::Rejected => Status::Rejected,
-            ConnectFailure::Reset => Status::ConnectionReset,
+            // As UCX 1.13.1 answers over TCP.
+            ConnectFailure::Refused => Status::NotConnected,
+            ConnectFailure::Rejected => Status::Rejected,
+            ConnectFailure::Reset | ConnectFailure::Malformed => Status::ConnectionReset,
             ConnectFailure::TimedOut => Status::TimedOut,
-            ConnectFailure::Malformed => Status::InvalidAddr,
             ConnectFailure::Socket(_) => Status::IoError,
         }
     }

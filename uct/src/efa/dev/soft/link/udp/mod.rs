@@ -275,12 +275,6 @@ impl Udp {
         self.0.nic().sessions()
     }
 
-    /// Does the NIC's work at a time that the caller has looked at before.
-    #[cfg(test)]
-    pub(super) fn progress_at(&self, now: u64) {
-        self.0.nic().progress(now);
-    }
-
     /// Counters of the engine, the socket and the sessions.
     pub(super) fn counters(&self) -> Vec<DeviceCounters> {
         let nic = self.0.nic();
@@ -337,10 +331,12 @@ impl Udp {
         if !is_due || shared.pid != proc::pid() {
             return;
         }
-        // Before the lock is tried: also a program that finds it taken, by the thread, polls.
+        let nic = shared.nic.try_lock();
+        // Behind the lock: with an older time than others have used a round trip would be too short.
         let now = shared.now();
+        // Also a program that finds the lock taken, by the thread, polls.
         shared.polled.store(now, Relaxed);
-        let Ok(mut nic) = shared.nic.try_lock() else { return };
+        let Ok(mut nic) = nic else { return };
         nic.progress(now);
         shared.has_peers.store(nic.module.peers() != 0, Relaxed);
     }

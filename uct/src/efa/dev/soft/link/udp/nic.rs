@@ -125,12 +125,11 @@ impl Nic {
         self.auth.as_ref().map(|auth| auth.stats())
     }
 
-    /// Takes in what has arrived, and sends what is to be sent. Verdicts on what arrives now go with the next
-    /// request of the program, or in the next call: its answer is often made of what has arrived, and should
-    /// not wait for them. So does the bookkeeping of a message that has come alone.
+    /// Takes in what has arrived, and sends what is to be sent. `now` is of the time since the lock was taken.
+    /// Verdicts on what arrives now go with the next request of the program, or in the next call: its answer
+    /// is often made of what has arrived, and should not wait for them. So does the bookkeeping of a message
+    /// that has come alone.
     pub fn progress(&mut self, now: u64) {
-        // The caller may have looked at the clock before another thread did, which has had the lock since.
-        let now = now.max(self.state.now);
         self.state.now = now;
         (self.has_posted, self.coalesced) = (false, 0);
         self.send_all_verdicts(now);

@@ -107,62 +107,35 @@ fn a_short_message_is_delivered_before_its_acknowledgement() {
     let (a, b) = pair(&[]);
     exchange_one(&a, &b);
     let stats = |side: &Side| side.dev.link().udp().unwrap().stats().0;
-    let mut fast = 0;
+    let in_order = |side: &Side| stats(side).received_in_order;
+    let mut left = 0;
     for _ in 0..100 {
-        let before = stats(&b);
+        let before = in_order(&b);
         b.qp.recv(1, b.sge(0, 100)).unwrap();
         a.qp.send_inline(&a.to(&b), 2, b"short", None).unwrap();
         let start = Instant::now();
         while b.poll().is_empty() {
             assert!(start.elapsed() < PATIENCE);
         }
-        let now = stats(&b);
-        if now.received_fast > before.received_fast {
-            fast += 1;
-            let in_order = |stats: &usnic::Stats| stats.received_in_order;
-            assert_eq!(in_order(&now), in_order(&before), "its bookkeeping is left");
+        // The NIC's thread does the bookkeeping of a program that does not get to it.
+        left += u32::from(in_order(&b) == before);
+        while in_order(&b) == before {
             drop(b.poll());
-            assert_eq!(in_order(&stats(&b)), in_order(&before) + 1);
+            assert!(start.elapsed() < PATIENCE);
         }
-        let start = Instant::now();
+        assert_eq!(in_order(&b), before + 1);
         while a.poll().is_empty() {
             drop(b.poll());
             assert!(start.elapsed() < PATIENCE);
         }
     }
-    assert!(fast > 0);
+    assert!(left > 0 && stats(&b).received_fast > 0);
 }
 
 fn exchange_one(a: &Side, b: &Side) {
     b.qp.recv(1, b.sge(0, 100)).unwrap();
     a.qp.send_inline(&a.to(b), 2, b"first", None).unwrap();
     assert_eq!(wait(a, b, 1).0.status, DevStatus::Ok);
-}
-
-/// Several threads poll one device: each looks at the clock before it has the lock. A round trip that took
-/// no time would be the shortest for long.
-#[test]
-fn a_poll_with_an_older_time_shortens_no_round_trip() {
-    let (a, b) = pair(&[]);
-    exchange_one(&a, &b);
-    for _ in 0..50 {
-        b.qp.recv(1, b.sge(0, 100)).unwrap();
-        a.qp.send_inline(&a.to(&b), 2, b"short", None).unwrap();
-        let start = Instant::now();
-        while b.poll().is_empty() {
-            assert!(start.elapsed() < PATIENCE);
-        }
-        drop(b.poll());
-        let before = a.dev.link().udp().unwrap().stats().0.rtt;
-        a.dev.link().udp().unwrap().progress_at(1);
-        let after = a.dev.link().udp().unwrap().stats().0.rtt;
-        assert_eq!(before[..8], after[..8], "no round trip of less than 256 ns");
-        let start = Instant::now();
-        while a.poll().is_empty() {
-            drop(b.poll());
-            assert!(start.elapsed() < PATIENCE);
-        }
-    }
 }
 
 fn exchange_messages(more: &[(&str, &str)]) {

@@ -182,8 +182,7 @@ fn op_nbx(
 ) -> Result<StatusPtr, Status> {
     let call = Call::read_any(param)?;
     if call.must_end() {
-        let is_done = !call.always_request() && op_nbx_now(ep, opcode, (buffer, count), target, &call);
-        return if is_done { Ok(StatusPtr::OK) } else { Err(Status::NoResource) };
+        return call.end_now(|| op_nbx_now(ep, opcode, (buffer, count), target, &call));
     }
     let op = op_of(&OPS, opcode)?;
     let datatype = call.datatype();

@@ -189,6 +189,11 @@ impl<'a> Call<'a> {
         self.mask & op_attr::FORCE_IMM_CMPL != 0
     }
 
+    /// Does an operation that has to end in its call by `now`, which tells whether it has.
+    pub(crate) fn end_now(&self, now: impl FnOnce() -> bool) -> Result<StatusPtr, Status> {
+        if !self.always_request() && now() { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
+    }
+
     /// A request is returned, and the callback called, even if the operation ends in the call. // HOT
     #[inline(always)]
     pub(crate) fn always_request(&self) -> bool {

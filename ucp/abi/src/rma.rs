@@ -243,9 +243,7 @@ extern "C" fn nbx_later<D: Direction>(
         }
         let call = Call::read_any(param)?;
         if call.must_end() {
-            let is_done =
-                !call.always_request() && is_done_now::<D>(ep, (buffer, count), (remote, rkey), &call);
-            return if is_done { Ok(StatusPtr::OK) } else { Err(Status::NoResource) };
+            return call.end_now(|| is_done_now::<D>(ep, (buffer, count), (remote, rkey), &call));
         }
         later::<D>(ep, (buffer, count), (remote, rkey), &call)
     })

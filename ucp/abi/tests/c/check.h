@@ -150,6 +150,22 @@ static void fill(unsigned char *at, size_t length, unsigned seed)
     }
 }
 
+/* Callbacks of a datatype whose data has no bytes. */
+static size_t no_bytes(void *state)
+{
+    return 0;
+}
+
+static size_t no_pack(void *state, size_t offset, void *dest, size_t max)
+{
+    return 0;
+}
+
+static ucs_status_t no_unpack(void *state, size_t offset, const void *src, size_t length)
+{
+    return UCS_OK;
+}
+
 static void check_filled(const unsigned char *at, size_t length, unsigned seed)
 {
     size_t i;

@@ -192,21 +192,6 @@ static void *no_start(void *context, const void *buffer, size_t count)
     return context;
 }
 
-static size_t no_bytes(void *state)
-{
-    return 0;
-}
-
-static size_t no_pack(void *state, size_t offset, void *dest, size_t max)
-{
-    return 0;
-}
-
-static ucs_status_t no_unpack(void *state, size_t offset, const void *src, size_t length)
-{
-    return UCS_OK;
-}
-
 static void freed_datatype(void)
 {
     ucp_generic_dt_ops_t ops  = {.start_pack  = no_start,

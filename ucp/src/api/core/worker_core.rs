@@ -520,8 +520,8 @@ impl WorkerCore {
             .min()
     }
 
-    /// Cancels an operation. Returns true if it completes with [`Error::Cancelled`].
-    /// `which` sends: others go on.
+    /// Cancels an operation; a send only if it is one of `which`. Returns true if the operation completes
+    /// with [`Error::Cancelled`].
     pub(crate) fn cancel(&mut self, id: RequestId, which: Cancel) -> bool {
         match self.reqs.role(id) {
             Some(Role::Send(op)) => {

@@ -1,5 +1,5 @@
-/* An OpenSHMEM program for ucp/abi/tests/mpi.rs: puts, gets, atomics, waits, locks and collectives, with checked results. It ends in
- * shmem_finalize, in which Debian's OpenSHMEM crashes with the UCX that it was built for. */
+/* An OpenSHMEM program for ucp/abi/tests/mpi.rs: puts, gets, atomics, waits, locks and collectives, with checked results. Its arguments
+ * name the tests; without any all are run. */
 #include <shmem.h>
 #include "loaded_library.h"
 #include <stdint.h>
@@ -61,7 +61,6 @@ static void copies(void)
 
 static void atomics(void)
 {
-    static long bits;
     long seen, last = -1;
     int i;
 
@@ -80,13 +79,7 @@ static void atomics(void)
         CHECK(shmem_long_atomic_compare_swap(&counter, 5, 9, all - 1) == 5);
         CHECK(shmem_long_atomic_fetch(&counter, all - 1) == 9);
     }
-    /* UCX's shared memory answers wrong here on x86-64 */
-    shmem_ulong_atomic_set((unsigned long*)&bits, 0xf0, next);
-    shmem_barrier_all();
-    CHECK(shmem_ulong_atomic_fetch_and((unsigned long*)&bits, 0x3c, next) == 0xf0);
-    CHECK(shmem_ulong_atomic_fetch_or((unsigned long*)&bits, 0x03, next) == 0x30);
-    CHECK(shmem_ulong_atomic_fetch_xor((unsigned long*)&bits, 0xff, next) == 0x33);
-    CHECK(shmem_ulong_atomic_fetch((unsigned long*)&bits, next) == 0xcc);
+    flag_word = 0;
     shmem_barrier_all();
     for (i = 0; i < 20; i++) {
         shmem_set_lock(&turn_lock);
@@ -95,7 +88,26 @@ static void atomics(void)
         shmem_clear_lock(&turn_lock);
     }
     shmem_barrier_all();
-    CHECK(shmem_long_g(&flag_word, 0) == (all == 1 ? 7 : 7 + all - 1) + 20 * all);
+    CHECK(shmem_long_g(&flag_word, 0) == 20 * all);
+}
+
+/* Words of the program's data, and of the heap. Those of the heap are wrong on x86-64 with UCX 1.13.1 and shared memory. */
+static void bits(void)
+{
+    static unsigned long in_data;
+    unsigned long *words[] = {&in_data, shmem_malloc(sizeof(long))};
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        shmem_ulong_atomic_set(words[i], 0xf0, next);
+        shmem_barrier_all();
+        CHECK(shmem_ulong_atomic_fetch_and(words[i], 0x3c, next) == 0xf0);
+        CHECK(shmem_ulong_atomic_fetch_or(words[i], 0x03, next) == 0x30);
+        CHECK(shmem_ulong_atomic_fetch_xor(words[i], 0xff, next) == 0x33);
+        CHECK(shmem_ulong_atomic_fetch(words[i], next) == 0xcc);
+        shmem_barrier_all();
+    }
+    shmem_free(words[1]);
 }
 
 static void collectives(void)
@@ -130,9 +142,26 @@ static void collectives(void)
     shmem_free(in);
 }
 
-int main(void)
+/* Nothing but shmem_finalize, in which Debian's OpenSHMEM crashes with UCX 1.13.1 unless the job has `--mca osc ucx`. */
+static void end(void)
 {
-    int pe;
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} tests[] = {
+    {"copies", copies},
+    {"atomics", atomics},
+    {"bits", bits},
+    {"collectives", collectives},
+    {"end", end},
+};
+
+int main(int argc, char **argv)
+{
+    unsigned at, passed = 0;
+    int pe, i;
 
     shmem_init();
     me     = shmem_my_pe();
@@ -140,16 +169,21 @@ int main(void)
     next   = (me + 1) % all;
     before = (me + all - 1) % all;
     CHECK(is_expected_library());
-    copies();
-    shmem_barrier_all();
-    atomics();
-    shmem_barrier_all();
-    collectives();
-    shmem_barrier_all();
+    for (at = 0; at < sizeof(tests) / sizeof(tests[0]); at++) {
+        int wanted = argc == 1;
+        for (i = 1; i < argc; i++) {
+            wanted |= strcmp(argv[i], tests[at].name) == 0;
+        }
+        if (wanted) {
+            tests[at].run();
+            shmem_barrier_all();
+            passed++;
+        }
+    }
     pe = me;
     shmem_finalize();
     if (pe == 0) {
-        printf("all is well on %d processes\n", all);
+        printf("all is well: %u tests on %d processes\n", passed, all);
     }
     return 0;
 }

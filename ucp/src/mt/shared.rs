@@ -71,8 +71,8 @@ impl Shared {
     /// As for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
     #[inline(always)]
     pub(super) unsafe fn unlocked<'a>(self: &'a Arc<Self>, adds_work: bool) -> Option<Inside<'a>> {
-        let is_single = self.lock.mode() == ThreadMode::Single;
-        is_single.then_some(Inside { shared: self, guard: None, adds_work })
+        // Made in mode single only: dropping one touches the worker.
+        (self.lock.mode() == ThreadMode::Single).then(|| Inside { shared: self, guard: None, adds_work })
     }
 
     /// Goes in for what leaves no work.
@@ -209,7 +209,8 @@ impl<'a> Unlocked<'a> {
     // HOT
     #[inline(always)]
     pub(super) fn of(shared: &'a Arc<Shared>) -> Option<Unlocked<'a>> {
-        (shared.lock.mode() == ThreadMode::Single).then_some(Unlocked(shared))
+        // Made in this mode only: dropping one touches the worker.
+        (shared.lock.mode() == ThreadMode::Single).then(|| Unlocked(shared))
     }
 
     /// The worker of a value of this type. // HOT

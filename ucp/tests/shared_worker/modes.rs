@@ -1,5 +1,6 @@
-//! Thread modes single and serialized: who may go in, and what the others get.
+//! Thread modes: who may go in, and what the others get.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -7,7 +8,7 @@ use ucp::mt::{LockError, SharedEpParams, ThreadMode};
 use ucp::{Access, AtomicOp, Error, Match, TAG_MASK_FULL};
 
 use crate::common::context;
-use crate::{CONCURRENT, WRONG, connect};
+use crate::{CONCURRENT, WRONG, connect, multi};
 
 #[test]
 fn single_is_for_its_thread() {
@@ -109,4 +110,31 @@ fn a_thread_adopts_a_single_worker() {
     let multi = context("posix").shared_worker(ThreadMode::Multi).unwrap();
     // SAFETY: no other thread uses it.
     assert!(!unsafe { multi.adopt() });
+}
+
+/// The calls for mode single without a lock leave a worker of mode multi alone, also while a thread sleeps.
+#[test]
+fn unlocked_calls_leave_a_multi_worker_alone() {
+    let (worker, ended) = (&multi("posix"), &AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // SAFETY: nothing is done with the worker.
+                assert!(unsafe { worker.unlocked() }.is_none());
+                // SAFETY: as above; the worker has no plain objects.
+                unsafe { worker.with_unlocked(|_| ()) }.unwrap();
+            }
+        });
+        let progress = thread::Builder::new().name("progress".into());
+        let progress = progress.spawn_scoped(scope, || {
+            for _ in 0..20_000 {
+                // A race shows as a panic: the worker is in use.
+                worker.progress().unwrap();
+                worker.arm().unwrap();
+            }
+        });
+        let result = progress.unwrap().join();
+        ended.store(true, Ordering::Relaxed);
+        assert!(result.is_ok(), "another thread was in the worker meanwhile");
+    });
 }

@@ -74,6 +74,13 @@ impl Output for c_uint {
     }
 }
 
+impl Output for u64 {
+    type Value = u64;
+    fn of(result: Result<u64, Status>) -> Self {
+        result.unwrap_or(0)
+    }
+}
+
 impl Output for i32 {
     type Value = i32;
     fn of(result: Result<i32, Status>) -> Self {

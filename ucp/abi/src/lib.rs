@@ -13,6 +13,7 @@
 //! | `tag`, `am`, `stream` | two-sided operations |
 //! | `mem`, `rkey`, `rma`, `atomic`, `flush` | one-sided operations |
 //! | `listener` | client-server |
+//! | `device` | communication that a GPU starts, which is refused |
 //! | `datatype` | contiguous, iov and generic data |
 //! | `info` | functions that print |
 //! | `ucs`, `ucm` | functions and data of UCX's lower libraries that consumers use |
@@ -36,6 +37,7 @@ mod check;
 mod config;
 mod context;
 mod datatype;
+mod device;
 mod ep;
 mod flush;
 mod handle;

@@ -116,7 +116,7 @@ pub(crate) struct Call<'a> {
 }
 
 /// Parameters that no operation carries out.
-pub(crate) const UNSUPPORTED: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE;
+pub(crate) const UNSUPPORTED: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE | op_attr::REMOTE_COUNT;
 
 impl<'a> Call<'a> {
     /// The parameters of a function of the old interface.

@@ -315,6 +315,7 @@ pub(crate) mod op_attr {
     pub(crate) const MEMH: u32 = 1 << 8;
     pub(crate) const REMOTE_DATATYPE: u32 = 1 << 9;
     pub(crate) const REMOTE: u32 = 1 << 10;
+    pub(crate) const REMOTE_COUNT: u32 = 1 << 11;
     pub(crate) const NO_IMM_CMPL: u32 = 1 << 16;
     pub(crate) const FORCE_IMM_CMPL: u32 = 1 << 18;
 }
@@ -586,7 +587,7 @@ mod tests {
     fn a_compiler_finds_the_same_layouts() {
         compare_layouts(&["-I", concat!(env!("CARGO_MANIFEST_DIR"), "/include")]);
         if !std::path::Path::new("/usr/include/ucp/api/ucp.h").exists() {
-            return eprintln!("skipped: no UCX headers");
+            return ::ucs::testing::skipped("layouts", "no UCX headers");
         }
         compare_layouts(&[]);
     }
@@ -602,7 +603,7 @@ mod tests {
         source += "_Static_assert(sizeof(ucs_status_t) == 1, \"ucs_status_t\");\n";
         let mut gcc = Command::new("gcc");
         let gcc = gcc.args(arguments).args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
-        let Ok(mut gcc) = gcc else { return eprintln!("skipped: no gcc") };
+        let Ok(mut gcc) = gcc else { return ::ucs::testing::skipped("layouts", "no gcc") };
         gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("gcc reads");
         assert!(gcc.wait().expect("gcc ends").success());
     }

@@ -1,7 +1,10 @@
-//! Functions of `libucm` that consumers call: news of unmapped memory. The kernel tells this library by
-//! itself (userfaultfd), so nothing is patched and nothing has to be told.
+//! Functions of `libucm`: news of unmapped memory. The kernel tells this library by itself (userfaultfd), so
+//! nothing is patched and nothing has to be told. Those that map memory are the C library's.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
+
+use ::ucs::Status;
+use libc::{off_t, size_t};
 
 use crate::entry::CStatus;
 
@@ -28,6 +31,67 @@ entry! {
         Ok(())
     }
 }
+
+entry! {
+    /// Takes options of UCX's hooks. There are no hooks: nothing changes.
+    fn ucm_set_global_opts(_options: *const c_void) {
+        Ok(())
+    }
+
+    /// Not supported: no function is patched, so that nobody can be told of a call.
+    fn ucm_set_event_handler(events: c_int, _priority: c_int, _cb: *const c_void, _arg: *mut c_void) -> CStatus {
+        crate::log::init_from_env();
+        tracing::error!("ucm_set_event_handler: events {events:#x}: nothing is patched, so that none is reported");
+        Err(Status::Unsupported)
+    }
+
+    /// There is no handler to take away.
+    fn ucm_unset_event_handler(_events: c_int, _cb: *const c_void, _arg: *mut c_void) {
+        Ok(())
+    }
+}
+
+/// Functions of the C library under two names of UCX each.
+macro_rules! forward {
+    ($($name:ident $orig:ident = $function:ident($($arg:ident: $T:ty),*) -> $Ret:ty;)+) => {$(
+        #[doc = concat!("`", stringify!($function), "` of the C library.")]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($arg: $T),*) -> $Ret {
+            // SAFETY: the caller's contract is that of the C library's function.
+            unsafe { libc::$function($($arg),*) }
+        }
+
+        #[doc = concat!("`", stringify!($function), "` of the C library.")]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $orig($($arg: $T),*) -> $Ret {
+            // SAFETY: the caller's contract is that of the C library's function.
+            unsafe { libc::$function($($arg),*) }
+        }
+    )+};
+}
+
+forward! {
+    ucm_mmap ucm_orig_mmap = mmap(at: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    ucm_munmap ucm_orig_munmap = munmap(at: *mut c_void, length: size_t) -> c_int;
+    // The program's variable argument, the new address, is read only with the flag that says it is there.
+    ucm_mremap ucm_orig_mremap = mremap(at: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
+    ucm_shmat ucm_orig_shmat = shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void;
+    ucm_shmdt ucm_orig_shmdt = shmdt(at: *const c_void) -> c_int;
+    ucm_sbrk ucm_orig_sbrk = sbrk(increment: isize) -> *mut c_void;
+    ucm_brk ucm_orig_brk = brk(at: *mut c_void) -> c_int;
+    ucm_madvise ucm_orig_madvise = madvise(at: *mut c_void, length: size_t, advice: c_int) -> c_int;
+}
+
+/// `dlopen` of the C library.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucm_dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    // SAFETY: the caller's contract is that of the C library's function.
+    unsafe { libc::dlopen(name, flags) }
+}
+
+/// Memory that a hook of the program has mapped: nothing to do.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ucm_vm_mmap(_address: *mut c_void, _length: usize) {}
 
 /// Memory that a hook of the program has unmapped. Called from inside `free`: does nothing, since
 /// registrations of such memory are withdrawn by the kernel's news.

@@ -40,7 +40,7 @@ fn compile(name: &str, folder: &Path, arguments: &[&str]) -> PathBuf {
 fn has_headers() -> bool {
     let found = Path::new(HEADER).exists() && Command::new("gcc").arg("--version").output().is_ok();
     if !found {
-        eprintln!("skipped: no gcc or no {HEADER} (libucx-dev)");
+        ::ucs::testing::skipped("C programs", format!("no gcc or no {HEADER} (libucx-dev)"));
     }
     found
 }
@@ -53,6 +53,18 @@ fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
     run_compiled(name, tls, &[], &[], environment);
 }
 
+/// Programs that use what is newer than Debian's headers.
+const NEED_OUR_HEADERS: [&str; 8] = [
+    "rest.c",
+    "wrong_kind.c",
+    "exported.c",
+    "attributes.c",
+    "allocations.c",
+    "refused.c",
+    "uct.c",
+    "uct_peer.c",
+];
+
 /// Compiles a program and runs it on each list of transports, with arguments.
 fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], environment: &[(&str, &str)]) {
     if !has_headers() {
@@ -62,9 +74,7 @@ fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], en
     // Some functions are newer than Debian's headers.
     let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
     let mut flags = flags.to_vec();
-    if ["rest.c", "wrong_kind.c", "exported.c", "attributes.c", "allocations.c", "uct.c", "uct_peer.c"]
-        .contains(&name)
-    {
+    if NEED_OUR_HEADERS.contains(&name) {
         flags.push(ours);
     }
     let program = compile(name, &folder, &flags);
@@ -150,7 +160,7 @@ fn programs_under_the_address_sanitizer() {
         gcc.wait()
     });
     if !linked.is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: no gcc with {flag}");
+        return ::ucs::testing::skipped("C programs", format!("no gcc with {flag}"));
     }
     for name in PROGRAMS {
         // A child process that `fork` has made without the library's threads ends by `exit`: what those
@@ -208,7 +218,7 @@ fn copies_in_one_process_do_not_clash() {
 }
 
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -221,6 +231,7 @@ const PROGRAMS: [&str; 12] = [
     "fuzz.c",
     "exported.c",
     "idle.c",
+    "refused.c",
 ];
 
 /// Every C program with a `main` runs under the address sanitizer, but for those named here.
@@ -295,6 +306,36 @@ fn refused_parameters_are_named() {
         "ucp_ep_create: address is missing",
     ] {
         assert!(log.lines().any(|found| found.ends_with(line)), "no line says {line:?}");
+    }
+}
+
+/// Each call that `refused.c` makes is refused, with a line of the log at level `error`.
+#[test]
+fn what_is_refused_is_logged() {
+    run("refused.c", &["posix", "efa"]);
+    if !has_headers() {
+        return;
+    }
+    let folder = library_folder();
+    let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+    let mut command = Command::new(compile("refused.c", &folder, &[ours]));
+    command
+        .arg("marks")
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("UCX_TLS", "posix")
+        .env("UCX_TEST_LOG_RATE", "1000");
+    command.env("UCX_LOG_LEVEL", "error").env("UCX_TEST_LOG_LEVEL", "error");
+    let output = output_within(command, 120);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{log}", output.status);
+    let mut lines_before = 0;
+    for line in log.lines() {
+        if let Some(call) = line.strip_prefix("refused: ") {
+            assert!(lines_before > 0, "{call}: no line of the log");
+            lines_before = 0;
+        } else {
+            lines_before += usize::from(line.contains("ERROR"));
+        }
     }
 }
 
@@ -470,7 +511,7 @@ fn declared(header: &str) -> Vec<String> {
 fn exported_symbols_have_no_version() {
     let library = library_folder().join("libucp.so.0");
     let Ok(nm) = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output() else {
-        return eprintln!("skipped: no nm");
+        return ::ucs::testing::skipped("C programs", "no nm");
     };
     let text = String::from_utf8_lossy(&nm.stdout);
     let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();

@@ -9,12 +9,41 @@ use std::path::{Path, PathBuf};
 const BEGIN: &str = "<!-- functions -->\n";
 const END: &str = "<!-- /functions -->\n";
 
+const UNSUPPORTED: &str = "`UCS_ERR_UNSUPPORTED`";
+
+/// Calls that a working function refuses with `UCS_ERR_UNSUPPORTED`. The first row whose name fits holds.
+const REFUSES: &[(&str, &str)] = &[
+    ("ucp_dt_query", "the packed size of a list of pieces"),
+    ("ucp_memh_pack", "the export of memory that `ucp_mem_map` has not allocated, or without `posix`"),
+    ("ucp_mem_map", "the memory type of a device"),
+    ("ucp_worker_get_efd", "a worker with `UCP_WORKER_PARAM_FIELD_EVENT_FD`"),
+    ("ucp_put_nbx", "remote lists, the memory type of a device, and datatypes of callbacks, strided or SGL"),
+    ("ucp_get_nbx", "remote lists, the memory type of a device, and datatypes of callbacks, strided or SGL"),
+    ("ucp_atomic_op_nbx", "remote lists, and the memory type of a device"),
+    ("ucp_ep_flush_nbx", "remote lists, and the memory type of a device"),
+    ("ucp_worker_flush_nbx", "remote lists, and the memory type of a device"),
+    (
+        "ucp_tag_send_nb",
+        "datatypes strided or SGL; by `_nbx` remote lists and the memory type of a device, too",
+    ),
+    ("ucp_tag_send_sync_nb", "as `ucp_tag_send_nb`"),
+    ("ucp_tag_recv_nb", "as `ucp_tag_send_nb`"),
+    ("ucp_am_send_nb", "as `ucp_tag_send_nb`"),
+    ("ucp_stream_send_nb", "as `ucp_tag_send_nb`"),
+    ("ucp_stream_recv_nb", "as `ucp_tag_send_nb`"),
+];
+
+/// Functions without a status that are refused: they do nothing, or return 0.
+const REFUSED_WITHOUT_STATUS: [&str; 3] =
+    ["ucp_device_get_mem_list_length", "ucp_device_mem_list_release", "ucp_device_counter_read"];
+
 /// Values that are taken and change nothing, or are refused. All others do what UCX says.
 const VALUES: &[(&str, State, &str)] = &[
     ("UCP_PARAM_FIELD_TAG_SENDER_MASK", State::NoEffect, "a hint"),
     ("UCP_PARAM_FIELD_ESTIMATED_NUM_EPS", State::NoEffect, "a hint"),
     ("UCP_PARAM_FIELD_ESTIMATED_NUM_PPN", State::NoEffect, "a hint"),
     ("UCP_PARAM_FIELD_NODE_LOCAL_ID", State::NoEffect, "a hint"),
+    ("UCP_FEATURE_DEVICE", State::NoEffect, "communication that a GPU starts is refused by its functions"),
     ("UCP_FEATURE_", State::NoEffect, "every feature is there in every context"),
     ("UCP_WORKER_PARAM_FIELD_CPU_MASK", State::NoEffect, "a hint"),
     (
@@ -43,7 +72,15 @@ const VALUES: &[(&str, State, &str)] = &[
         State::Works,
         "for memory that `ucp_mem_map` has allocated, with `posix`; other memory returns `UCS_ERR_UNSUPPORTED`",
     ),
-    ("UCP_DATATYPE_STRIDED", State::Refused, "`UCS_ERR_UNSUPPORTED`"),
+    ("UCP_MEM_MAP_SYMMETRIC_RKEY", State::NoEffect, "a hint"),
+    ("UCP_MEM_MAP_LOCK", State::NoEffect, "a hint"),
+    ("UCP_DATATYPE_STRIDED", State::Refused, UNSUPPORTED),
+    ("UCP_DATATYPE_SGL", State::Refused, UNSUPPORTED),
+    ("UCP_DT_LOCAL_SGL_FIELD_", State::Refused, UNSUPPORTED),
+    ("UCP_DT_REMOTE_SGL_FIELD_", State::Refused, UNSUPPORTED),
+    ("UCP_OP_ATTR_FIELD_REMOTE", State::Refused, UNSUPPORTED),
+    ("UCP_OP_ATTR_FIELD_REMOTE_", State::Refused, UNSUPPORTED),
+    ("UCP_DEVICE_", State::Refused, UNSUPPORTED),
     ("UCP_AM_FLAG_", State::NoEffect, "messages are always whole, and their data can always be kept"),
     ("UCP_AM_SEND_FLAG_EAGER", State::Works, "up to 4 GiB with the header"),
     ("UCP_AM_SEND_FLAG_COPY_HEADER", State::NoEffect, "headers are always copied"),
@@ -62,9 +99,6 @@ const VALUES: &[(&str, State, &str)] = &[
          here, in thread mode single; all else returns `UCS_ERR_NO_RESOURCE`",
     ),
 ];
-
-/// Functions that no C program of the tests calls, and why.
-const UNTESTED: &[&str] = &[];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -143,16 +177,61 @@ fn programs() -> BTreeMap<String, String> {
     all
 }
 
+/// Headers that enumerate values of `ucp`.
+fn headers_of_values() -> String {
+    ["ucp_def.h", "device/ucp_host.h"]
+        .map(|name| read(folder().join("include/ucp/api").join(name)))
+        .join("\n")
+}
+
+/// Headers that declare functions of `ucp`.
+fn headers_of_functions() -> String {
+    ["ucp.h", "device/ucp_host.h"].map(|name| read(folder().join("include/ucp/api").join(name))).join("\n")
+}
+
 fn state_of(name: &str) -> Option<&'static (&'static str, State, &'static str)> {
     VALUES.iter().find(|(known, ..)| *known == name || known.ends_with('_') && name.starts_with(known))
 }
 
+/// Functions of which `refused.c` checks that a call is refused.
+fn refused_calls(program: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for start in ["REFUSED(", "REFUSED_PTR("] {
+        for call in program.split(start).skip(1).filter(|call| call.starts_with("uc")) {
+            names.extend(words(call).next());
+        }
+    }
+    names
+}
+
+/// State of a function, as the calls of `refused.c` show it: they and no others, they too, or others only.
+fn state_of_function(name: &str, refused: &[&str], is_refused: bool) -> String {
+    let refuses = REFUSES.iter().find(|(known, _)| *known == name || format!("{known}x") == name);
+    let is_probed = refused.contains(&name);
+    if REFUSED_WITHOUT_STATUS.contains(&name) {
+        return "refused".into();
+    }
+    if !is_probed {
+        assert!(refuses.is_none() || name.ends_with("_nb"), "{name}: refused.c has no refused call of it");
+        return match refuses {
+            Some((_, what)) => format!("works; refuses {what}"),
+            None => "works".into(),
+        };
+    }
+    match refuses {
+        None if is_refused => "refused: `UCS_ERR_UNSUPPORTED`".into(),
+        Some((_, what)) if !is_refused => format!("works; refuses {what}"),
+        _ => panic!("{name}: refused.c has a refused call of it, and `REFUSES` does not say which"),
+    }
+}
+
 fn table() -> String {
     let programs = programs();
-    let mut table = String::from("| function | called by the test program |\n|---|---|\n");
-    let header = read(folder().join("include/ucp/api/ucp.h"));
+    let mut table = String::from("| function | state | called by the test program |\n|---|---|---|\n");
+    let header = headers_of_functions();
     let names = functions(&header);
-    assert!(names.len() >= 113, "{} functions", names.len());
+    let refused = refused_calls(&programs["refused.c"]);
+    assert!(names.len() >= 119, "{} functions", names.len());
     for name in names {
         // These call with what is not valid.
         let users: Vec<_> =
@@ -162,14 +241,12 @@ fn table() -> String {
             .map(|(file, _)| file.trim_end_matches(".c"))
             .filter(|file| !["fuzz", "bad_input", "wrong_kind", "check_rules"].contains(file));
         let users = users.collect::<Vec<_>>().join(", ");
-        assert!(
-            !users.is_empty() || UNTESTED.contains(&name.as_str()),
-            "{name}: no C program of the tests calls it"
-        );
-        table += &format!("| `{name}` | {users} |\n");
+        assert!(!users.is_empty(), "{name}: no C program of the tests calls it");
+        let state = state_of_function(&name, &refused, users == "refused");
+        table += &format!("| `{name}` | {state} | {users} |\n");
     }
     table += "\n| mask, flag or value | state |\n|---|---|\n";
-    for name in values(&read(folder().join("include/ucp/api/ucp_def.h"))) {
+    for name in values(&headers_of_values()) {
         let state = match state_of(&name) {
             None => "works".to_owned(),
             Some((_, State::Works, how)) => format!("works, {how}"),
@@ -206,7 +283,7 @@ fn every_value_that_works_is_used_by_a_program() {
     let valid = programs.iter().filter(|(file, _)| !others.contains(&file.as_str()));
     let used: std::collections::BTreeSet<&str> = valid.flat_map(|(_, text)| words(text)).collect();
     let mut unused = Vec::new();
-    for name in values(&read(folder().join("include/ucp/api/ucp_def.h"))) {
+    for name in values(&headers_of_values()) {
         let works = state_of(&name).is_none_or(|(_, state, _)| *state == State::Works);
         if works && !used.contains(name.as_str()) {
             unused.push(name);
@@ -258,8 +335,7 @@ fn nothing_of_the_public_headers_is_missing() {
     if !system.exists() {
         return ucs::testing::skipped("public headers", "none (libucx-dev)");
     }
-    let ours =
-        ["ucp.h", "ucp_def.h"].map(|name| read(folder().join("include/ucp/api").join(name))).join("\n");
+    let ours = headers_of_functions() + &headers_of_values();
     let theirs = ["ucp.h", "ucp_def.h", "ucp_compat.h"].map(|name| read(system.join(name))).join("\n");
     for name in functions(&theirs).into_iter().chain(values(&theirs)) {
         assert!(words(&ours).any(|word| word == name), "{name} is not in our headers");

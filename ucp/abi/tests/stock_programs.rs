@@ -14,11 +14,14 @@ use common::library_folder;
 fn installed(program: &str) -> Option<PathBuf> {
     let path = Path::new("/usr/bin").join(program);
     if !path.exists() {
-        eprintln!("skipped: no {} (ucx-utils)", path.display());
+        ::ucs::testing::skipped("programs built for UCX", format!("no {} (ucx-utils)", path.display()));
         return None;
     }
     if Command::new("gcc").arg("--version").output().is_err() {
-        eprintln!("skipped: no gcc, which makes the companions of the library");
+        ::ucs::testing::skipped(
+            "programs built for UCX",
+            "no gcc, which makes the companions of the library",
+        );
         return None;
     }
     let folder = library_folder();
@@ -244,7 +247,7 @@ fn what_a_transport_does_not_have_is_refused() {
 #[test]
 fn uct_from_c() {
     if Command::new("gcc").arg("--version").output().is_err() {
-        return eprintln!("skipped: no gcc");
+        return ::ucs::testing::skipped("programs built for UCX", "no gcc");
     }
     let folder = library_folder();
     for name in ["uct", "uct_peer"] {
@@ -292,7 +295,10 @@ fn ucx_info_prints() {
 fn uct_hello_world() {
     let source = Path::new("/usr/share/doc/libucx-dev/examples/uct_hello_world.c");
     if !source.exists() || Command::new("gcc").arg("--version").output().is_err() {
-        return eprintln!("skipped: no gcc or no {} (libucx-dev)", source.display());
+        return ::ucs::testing::skipped(
+            "programs built for UCX",
+            format!("no gcc or no {} (libucx-dev)", source.display()),
+        );
     }
     let folder = library_folder();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("uct_hello_world");
@@ -359,7 +365,10 @@ fn examples_of_ucx_run() {
     let examples = Path::new("/usr/share/doc/libucx-dev/examples");
     if !examples.join("ucp_hello_world.c").exists() || Command::new("gcc").arg("--version").output().is_err()
     {
-        return eprintln!("skipped: no gcc, or no {} (libucx-dev)", examples.display());
+        return ::ucs::testing::skipped(
+            "programs built for UCX",
+            format!("no gcc, or no {} (libucx-dev)", examples.display()),
+        );
     }
     let folder = library_folder();
     let compile = |name: &str| {

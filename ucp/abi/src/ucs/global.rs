@@ -179,6 +179,59 @@ pub(crate) static ucs_memory_type_descs: Global<[*const c_char; 6]> = Global::ne
     c"unknown".as_ptr(),
 ]);
 
+/// Names of memory types of UCX 1.23, for programs that were built with this project's headers.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static ucx4efa_memory_type_names: Global<[*const c_char; 12]> = Global::new([
+    c"host".as_ptr(),
+    c"cuda".as_ptr(),
+    c"cuda-managed".as_ptr(),
+    c"rocm".as_ptr(),
+    c"rocm-managed".as_ptr(),
+    c"rdma".as_ptr(),
+    c"ze-host".as_ptr(),
+    c"ze-device".as_ptr(),
+    c"ze-managed".as_ptr(),
+    c"gaudi".as_ptr(),
+    c"unknown".as_ptr(),
+    std::ptr::null(),
+]);
+
+/// Descriptions of memory types of UCX 1.23, for programs that were built with this project's headers.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static ucx4efa_memory_type_descs: Global<[*const c_char; 12]> = Global::new([
+    c"System memory".as_ptr(),
+    c"NVIDIA GPU memory".as_ptr(),
+    c"NVIDIA GPU managed/unified memory".as_ptr(),
+    c"AMD/ROCm GPU memory".as_ptr(),
+    c"AMD/ROCm GPU managed memory".as_ptr(),
+    c"Memory of an RDMA device".as_ptr(),
+    c"Intel/ZE memory of the host".as_ptr(),
+    c"Intel/ZE memory of a device".as_ptr(),
+    c"Intel/ZE managed memory".as_ptr(),
+    c"Gaudi memory".as_ptr(),
+    c"unknown".as_ptr(),
+    std::ptr::null(),
+]);
+
+/// Names of thread modes.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static ucs_thread_mode_names: Global<[*const c_char; 3]> =
+    Global::new([c"single".as_ptr(), c"serialized".as_ptr(), c"multi".as_ptr()]);
+
+/// Names of modes of asynchronous contexts, with a null at the end.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static ucs_async_mode_names: Global<[*const c_char; 5]> = Global::new([
+    c"signal".as_ptr(),
+    c"thread_spinlock".as_ptr(),
+    c"thread_mutex".as_ptr(),
+    c"poll".as_ptr(),
+    std::ptr::null(),
+]);
+
 /// Sets the level above which a program's own messages are not passed to the library.
 pub(crate) fn set_log_level(level: c_int) {
     // SAFETY: the address is that of the data, which lives as long as the process.

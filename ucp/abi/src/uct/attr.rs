@@ -103,5 +103,6 @@ pub(crate) fn attr_of(attr: &api::IfaceAttr) -> IfaceAttr {
         priority: 0,
         max_num_eps: usize::MAX,
         dev_num_paths: 1,
+        ctl_device: u8::MAX,
     }
 }

@@ -274,6 +274,28 @@ fn reg_cost(md: &Md) -> types::Linear {
     types::Linear { c, m }
 }
 
+/// Answers what a mask asks for of memory at an address. It cannot be passed as a file (dmabuf).
+fn answer_memory(
+    md: *mut Md,
+    (address, length): (*const c_void, usize),
+    attr: *mut MdMemAttr,
+    mask: u64,
+) -> Result<(), Status> {
+    let md = checked(md)?;
+    let found = md.md.query(address.cast()).ok_or(Status::InvalidAddr)?;
+    let left = found.start.saturating_add(found.len).saturating_sub(address.addr());
+    if length > left {
+        return Err(Status::InvalidAddr);
+    }
+    answer!(attr, mask, 1 << 0, mem_type = HOST);
+    answer!(attr, mask, 1 << 1, sys_dev = u8::MAX);
+    answer!(attr, mask, 1 << 2, base_address = std::ptr::with_exposed_provenance_mut(found.start));
+    answer!(attr, mask, 1 << 3, alloc_length = found.len);
+    answer!(attr, mask, 1 << 4, dmabuf_fd = -1);
+    answer!(attr, mask, 1 << 5, dmabuf_offset = 0);
+    Ok(())
+}
+
 entry! {
     /// Opens a memory domain.
     fn uct_md_open(
@@ -352,17 +374,17 @@ entry! {
     fn uct_md_mem_query(
         md: *mut Md, address: *const c_void, length: usize, attr: *mut MdMemAttr,
     ) -> CStatus {
-        let md = checked(md)?;
         let mask = mask_of(attr, "uct_md_mem_query")?;
-        let found = md.md.query(address.cast()).ok_or(Status::InvalidAddr)?;
-        let left = found.start.saturating_add(found.len).saturating_sub(address.addr());
-        if length > left {
-            return Err(Status::InvalidAddr);
-        }
-        answer!(attr, mask, 1 << 0, mem_type = HOST);
-        answer!(attr, mask, 1 << 1, sys_dev = u8::MAX);
-        answer!(attr, mask, 1 << 2, base_address = std::ptr::with_exposed_provenance_mut(found.start));
-        answer!(attr, mask, 1 << 3, alloc_length = found.len);
+        answer_memory(md, (address, length), attr, mask)
+    }
+
+    /// As `uct_md_mem_query`, with flags of the memory: there are none.
+    fn uct_md_mem_query_v2(
+        md: *mut Md, address: *const c_void, length: usize, attr: *mut MdMemAttr,
+    ) -> CStatus {
+        let mask = mask_of(attr, "uct_md_mem_query_v2")?;
+        answer_memory(md, (address, length), attr, mask)?;
+        answer!(attr, mask, 1 << 6, mem_flags = 0);
         Ok(())
     }
 

@@ -153,6 +153,8 @@ pub(crate) struct IfaceAttr {
     pub priority: u8,
     pub max_num_eps: usize,
     pub dev_num_paths: c_uint,
+    /// In what is padding in UCX 1.13.
+    pub ctl_device: u8,
 }
 
 /// Bits of [`IfaceCap::flags`].
@@ -270,7 +272,7 @@ pub(crate) mod mem_flag {
     pub(crate) const LOCAL_WRITE: u32 = 1 << 9;
 }
 
-/// `uct_md_mem_attr_t`.
+/// `uct_md_mem_attr_v2_t`, with which `uct_md_mem_attr_t` begins.
 #[repr(C)]
 pub(crate) struct MdMemAttr {
     pub field_mask: u64,
@@ -278,6 +280,9 @@ pub(crate) struct MdMemAttr {
     pub sys_dev: u8,
     pub base_address: *mut c_void,
     pub alloc_length: usize,
+    pub dmabuf_fd: c_int,
+    pub dmabuf_offset: usize,
+    pub mem_flags: u8,
 }
 
 /// `uct_allocated_memory_t` of 1.13: a later one is longer and has no mask, so nothing behind is written.
@@ -429,7 +434,6 @@ mod tests {
         ("uct_iov_t", size_of::<Iov>()),
         ("uct_completion_t", size_of::<Completion>()),
         ("uct_pending_req_t", size_of::<PendingReq>()),
-        ("uct_mem_alloc_params_t", size_of::<MemAllocParams>()),
     ];
 
     const VALUES: &[(&str, u64)] = &[

@@ -13,6 +13,7 @@ use super::rkey::{compare, uct_md_mkey_pack, uct_rkey_unpack};
 use super::types::{Bandwidth, Completion, Linear, NAME_MAX, RkeyBundle};
 use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{checked, from_handle, store};
+use crate::ucs::global::Global;
 
 /// `UCT_MD_GLOBAL_ID_MAX`.
 const GLOBAL_ID_MAX: usize = 256;
@@ -103,9 +104,50 @@ pub(crate) struct PerfAttr {
     send_post_overhead: f64,
     recv_overhead: f64,
     bandwidth: Bandwidth,
+    path_bandwidth: Bandwidth,
     latency: Linear,
     max_inflight_eps: usize,
     flags: u64,
+}
+
+/// `uct_iface_attr_v2_t`.
+#[repr(C)]
+pub(crate) struct IfaceAttrV2 {
+    field_mask: u64,
+    max_put_sgl_zcopy_count: usize,
+    max_get_sgl_zcopy_count: usize,
+    cap_flags: u64,
+    tx_token_length: usize,
+    rx_token_length: usize,
+}
+
+/// Names of operations of endpoints, with a null at the end.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static uct_ep_operation_names: Global<[*const c_char; 17]> = Global::new([
+    c"am_short".as_ptr(),
+    c"am_bcopy".as_ptr(),
+    c"am_zcopy".as_ptr(),
+    c"put_short".as_ptr(),
+    c"put_bcopy".as_ptr(),
+    c"put_zcopy".as_ptr(),
+    c"get_short".as_ptr(),
+    c"get_bcopy".as_ptr(),
+    c"get_zcopy".as_ptr(),
+    c"eager_short".as_ptr(),
+    c"eager_bcopy".as_ptr(),
+    c"eager_zcopy".as_ptr(),
+    c"rndv_zcopy".as_ptr(),
+    c"atomic_post".as_ptr(),
+    c"atomic_fetch".as_ptr(),
+    c"flush".as_ptr(),
+    std::ptr::null(),
+]);
+
+/// Refuses a call, and says so in the log.
+fn refuse<T>(name: &str) -> Result<T, Status> {
+    tracing::error!("{name} is not supported");
+    Err(Status::Unsupported)
 }
 
 /// `uct_ep_connect_to_ep_params_t`.
@@ -299,10 +341,72 @@ entry! {
         answer!(attr, mask, 1 << 7, recv_overhead = found.overhead);
         let Bandwidth { dedicated, shared } = found.bandwidth;
         answer!(attr, mask, 1 << 8, bandwidth = Bandwidth { dedicated, shared });
-        answer!(attr, mask, 1 << 9, latency = Linear { c: found.latency.c, m: found.latency.m });
-        answer!(attr, mask, 1 << 10, max_inflight_eps = found.max_num_eps);
-        answer!(attr, mask, 1 << 11, flags = 0);
+        // An interface has one path.
+        answer!(attr, mask, 1 << 9, path_bandwidth = Bandwidth { dedicated, shared });
+        answer!(attr, mask, 1 << 10, latency = Linear { c: found.latency.c, m: found.latency.m });
+        answer!(attr, mask, 1 << 11, max_inflight_eps = found.max_num_eps);
+        answer!(attr, mask, 1 << 12, flags = 0);
         Ok(())
+    }
+
+    /// Answers what the mask asks for: no transport has operations on lists, or tokens.
+    fn uct_iface_query_v2(iface: *mut Iface, attr: *mut IfaceAttrV2) -> CStatus {
+        checked_iface(iface)?;
+        let mask = mask_of(attr, "uct_iface_query_v2")?;
+        if mask & (1 << 5 | 1 << 6) != 0 {
+            tracing::error!("uct_iface_query_v2: interfaces have no tokens");
+            return Err(Status::Unsupported);
+        }
+        answer!(attr, mask, 1 << 0, max_put_sgl_zcopy_count = 0);
+        answer!(attr, mask, 1 << 1, max_get_sgl_zcopy_count = 0);
+        answer!(attr, mask, 1 << 2, cap_flags = 0);
+        answer!(attr, mask, 1 << 3, tx_token_length = 0);
+        answer!(attr, mask, 1 << 4, rx_token_length = 0);
+        Ok(())
+    }
+
+    /// Not supported: an endpoint is closed to end its operations.
+    fn uct_ep_invalidate(ep: *mut Ep, params: *const c_void) -> CStatus {
+        checked_ep(ep)?;
+        mask_of(params, "uct_ep_invalidate")?;
+        refuse("uct_ep_invalidate")
+    }
+
+    /// Not supported.
+    fn uct_ep_outstanding_purge(ep: *mut Ep, params: *const c_void) -> CStatus {
+        checked_ep(ep)?;
+        mask_of(params, "uct_ep_outstanding_purge")?;
+        refuse("uct_ep_outstanding_purge")
+    }
+
+    /// Not supported: puts on lists.
+    fn uct_ep_put_sgl_zcopy(ep: *mut Ep) -> CStatus {
+        checked_ep(ep)?;
+        refuse("uct_ep_put_sgl_zcopy")
+    }
+
+    /// Not supported: gets on lists.
+    fn uct_ep_get_sgl_zcopy(ep: *mut Ep) -> CStatus {
+        checked_ep(ep)?;
+        refuse("uct_ep_get_sgl_zcopy")
+    }
+
+    /// Not supported: endpoints for code on a GPU.
+    fn uct_ep_get_device_ep(ep: *mut Ep, _device: *mut *mut c_void) -> CStatus {
+        checked_ep(ep)?;
+        refuse("uct_ep_get_device_ep")
+    }
+
+    /// Not supported: memory for code on a GPU.
+    fn uct_md_mem_elem_pack(md: *mut Md, _memh: *mut MemHandle, _rkey: usize, _element: *mut c_void) -> CStatus {
+        checked(md)?;
+        refuse("uct_md_mem_elem_pack")
+    }
+
+    /// There is nothing to free.
+    fn uct_md_mem_elem_release(md: *mut Md, _handle: *mut c_void) {
+        checked(md)?;
+        refuse("uct_md_mem_elem_release")
     }
 
     /// Socket addresses of an endpoint, which has none.
@@ -388,6 +492,9 @@ mod tests {
             ("uct_iface_is_reachable_params_t", "scope", std::mem::offset_of!(ReachableParams, scope)),
             ("uct_perf_attr_t", "remote_sys_device", std::mem::offset_of!(PerfAttr, remote_sys_device)),
             ("uct_perf_attr_t", "bandwidth", std::mem::offset_of!(PerfAttr, bandwidth)),
+            ("uct_iface_attr_v2_t", "cap", std::mem::offset_of!(IfaceAttrV2, cap_flags)),
+            ("uct_iface_attr_v2_t", "rx_token_length", std::mem::offset_of!(IfaceAttrV2, rx_token_length)),
+            ("uct_perf_attr_t", "latency", std::mem::offset_of!(PerfAttr, latency)),
             ("uct_perf_attr_t", "flags", std::mem::offset_of!(PerfAttr, flags)),
             (
                 "uct_ep_connect_to_ep_params_t",

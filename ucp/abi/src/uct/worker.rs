@@ -42,6 +42,9 @@ struct Member {
 const ONESHOT: c_uint = 1 << 1;
 /// `UCS_CALLBACKQ_ID_NULL`.
 const NO_ID: c_int = -1;
+/// The number of an element of the queue, which nobody reads. In UCX 1.23 elements have no flags and number:
+/// the place is the next element's callback, and there is none.
+const UNUSED: c_int = 0;
 
 impl Worker {
     /// Progresses something from now on. Returns its number.
@@ -104,7 +107,7 @@ entry! {
             return Err(invalid("uct_worker_create: worker is null, or there is no such thread mode"));
         }
         crate::log::init_from_env();
-        let nothing = QueueElement { cb: None, arg: std::ptr::null_mut(), flags: 0, id: NO_ID };
+        let nothing = QueueElement { cb: None, arg: std::ptr::null_mut(), flags: 0, id: UNUSED };
         let made = into_handle(Worker {
             queue: CallbackQueue { fast_elems: [nothing; 8], private: [0; 72] },
             mode,

@@ -276,40 +276,65 @@ static void other_forms(void)
     CHECK(uct_ep_query(ep, &ep_attr) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_ep_query(ep, NULL) == UCS_ERR_INVALID_PARAM);
     CHECK(uct_md_mem_attach(md, source, &attach, &memh) == UCS_ERR_UNSUPPORTED);
+    perf.field_mask = UCT_PERF_ATTR_FIELD_PATH_BANDWIDTH;
+    CHECK(uct_iface_estimate_perf(from, &perf) == UCS_OK);
+    CHECK((perf.path_bandwidth.shared == a.bandwidth.shared) && (perf.path_bandwidth.dedicated == a.bandwidth.dedicated));
+    CHECK(a.ctl_device == UCS_SYS_DEVICE_ID_UNKNOWN);
+    CHECK(!strcmp(uct_ep_operation_names[UCT_EP_OP_FLUSH], "flush"));
+    /* A program that was built with UCX 1.23 finds one callback, too: its elements of the queue have 16 bytes. */
+    CHECK(((void**)worker)[0] && !((void**)worker)[2] && !((void**)worker)[3]);
 }
 
-/* Functions of socket addresses, which the header does not declare: each answers. */
-ucs_status_t uct_cm_query(void *cm, void *attr);
-ucs_status_t uct_cm_config_read(uct_component_h component, const char *prefix, const char *file, void **config);
-ucs_status_t uct_cm_client_ep_conn_notify(uct_ep_h ep);
-ucs_status_t uct_listener_create(void *cm, const void *address, unsigned length, const void *params, void **listener);
-ucs_status_t uct_listener_reject(void *listener, void *request);
-ucs_status_t uct_listener_query(void *listener, void *attr);
-void uct_listener_destroy(void *listener);
-ucs_status_t uct_iface_accept(uct_iface_h iface, void *request);
-ucs_status_t uct_iface_reject(uct_iface_h iface, void *request);
-ucs_status_t uct_ep_connect(uct_ep_h ep, const void *params);
-ucs_status_t uct_ep_disconnect(uct_ep_h ep, unsigned flags);
-int uct_md_is_sockaddr_accessible(uct_md_h md, const void *address, int mode);
+/* Attributes of UCX 1.23, and the operations that no transport has. */
+static void forms_of_lists_and_devices(void)
+{
+    uct_iface_attr_v2_t v2    = {.field_mask = UCT_IFACE_ATTR_FIELD_CAP_FLAGS | UCT_IFACE_ATTR_FIELD_MAX_PUT_SGL_ZCOPY_COUNT};
+    uct_md_mem_attr_v2_t attr = {.field_mask = UCT_MD_MEM_ATTR_V2_FIELD_MEM_TYPE | UCT_MD_MEM_ATTR_V2_FIELD_MEM_FLAGS |
+                                               UCT_MD_MEM_ATTR_V2_FIELD_DMABUF_FD};
+    uct_ep_invalidate_params_t invalidate   = {.field_mask = 0};
+    uct_ep_outstanding_purge_params_t purge = {.field_mask = 0};
+    uct_device_ep_h device;
+    uint64_t element;
+    void *made;
 
+    v2.cap.flags               = 77;
+    v2.max_put_sgl_zcopy_count = 77;
+    CHECK(uct_iface_query_v2(from, &v2) == UCS_OK);
+    CHECK((v2.cap.flags == 0) && (v2.max_put_sgl_zcopy_count == 0));
+    v2.field_mask = UCT_IFACE_ATTR_FIELD_TX_TOKEN;
+    CHECK(uct_iface_query_v2(from, &v2) == UCS_ERR_UNSUPPORTED);
+    attr.mem_flags = 77;
+    CHECK(uct_md_mem_query_v2(md, source, 10, &attr) == UCS_OK);
+    CHECK((attr.mem_type == UCS_MEMORY_TYPE_HOST) && (attr.mem_flags == 0) && (attr.dmabuf_fd == UCT_DMABUF_FD_INVALID));
+    CHECK(uct_ep_invalidate(ep, &invalidate) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_outstanding_purge(ep, &purge) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_put_sgl_zcopy(ep, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_get_sgl_zcopy(ep, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_ep_get_device_ep(ep, &device) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_md_mem_elem_pack(md, NULL, 0, (uct_device_mem_elem_t*)&element, &made) == UCS_ERR_UNSUPPORTED);
+    uct_md_mem_elem_release(md, NULL);
+}
+
+/* Functions of socket addresses: each answers. */
 static void no_socket_addresses(void)
 {
-    void *made = NULL;
+    uct_cm_config_t *config = NULL;
+    uct_listener_h made     = NULL;
 
     CHECK(uct_cm_query(NULL, NULL) == UCS_ERR_UNSUPPORTED);
-    CHECK(uct_cm_config_read(component, NULL, NULL, &made) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_cm_config_read(component, NULL, NULL, &config) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_cm_client_ep_conn_notify(ep) == UCS_ERR_UNSUPPORTED);
-    CHECK(uct_listener_create(NULL, source, 16, NULL, &made) == UCS_ERR_UNSUPPORTED);
+    CHECK(uct_listener_create(NULL, (const struct sockaddr*)source, 16, NULL, &made) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_listener_reject(NULL, NULL) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_listener_query(NULL, NULL) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_iface_accept(from, NULL) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_iface_reject(from, NULL) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_ep_connect(ep, NULL) == UCS_ERR_UNSUPPORTED);
     CHECK(uct_ep_disconnect(ep, 0) == UCS_ERR_UNSUPPORTED);
-    CHECK(uct_md_is_sockaddr_accessible(md, source, 0) == 0);
+    CHECK(uct_md_is_sockaddr_accessible(md, (const ucs_sock_addr_t*)source, UCT_SOCKADDR_ACC_LOCAL) == 0);
     uct_listener_destroy(NULL);
     uct_cm_close(NULL);
-    CHECK(made == NULL);
+    CHECK(made == NULL && config == NULL);
 }
 
 static void forms(void)
@@ -319,6 +344,7 @@ static void forms(void)
     addresses_by_mask();
     progress_of_the_program();
     other_forms();
+    forms_of_lists_and_devices();
     endpoint_pair();
     no_socket_addresses();
 }

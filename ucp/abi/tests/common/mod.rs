@@ -29,6 +29,16 @@ fn make_library_folder() -> PathBuf {
     folder
 }
 
+/// Whether there is a C compiler. If not, the test that asks is skipped.
+#[allow(dead_code)]
+pub fn has_compiler() -> bool {
+    let found = Command::new("gcc").arg("--version").output().is_ok();
+    if !found {
+        ucs::testing::skipped("C headers and programs", "no gcc");
+    }
+    found
+}
+
 /// Makes a link, or replaces the one that is there. Other test programs do the same at the same time.
 fn link(to: &Path, at: &Path) {
     let temporary = at.with_extension(std::process::id().to_string());

@@ -234,6 +234,23 @@ typedef struct ucp_dt_iov {
     size_t length;
 } ucp_dt_iov_t;
 
+/* Lists of local and remote memory of one put or get. Operations on them are refused. */
+typedef struct {
+    uint64_t        field_mask;
+    void * const    *buffers;
+    const size_t    *lengths;
+    ucp_mem_h const *memhs;
+    const size_t    *counts;
+    const size_t    *strides;
+} ucp_dt_local_sgl_t;
+
+typedef struct {
+    uint64_t         field_mask;
+    const uint64_t   *remote_addrs;
+    const size_t     *lengths;
+    ucp_rkey_h const *rkeys;
+} ucp_dt_remote_sgl_t;
+
 typedef struct ucp_generic_dt_ops {
     void *(*start_pack)(void *context, const void *buffer, size_t count);
     void *(*start_unpack)(void *context, void *buffer, size_t count);
@@ -269,6 +286,9 @@ typedef struct {
         ucp_tag_recv_info_t *tag_info;
     } recv_info;
     ucp_mem_h memh;
+    ucp_datatype_t remote_datatype;
+    const void *remote;
+    size_t remote_count;
 } ucp_request_param_t;
 
 typedef struct ucp_request_attr {
@@ -282,6 +302,7 @@ typedef struct ucp_request_attr {
 /* Element types of data. */
 #define ucp_dt_make_contig(_elem_size) (((ucp_datatype_t)(_elem_size) << UCP_DATATYPE_SHIFT) | UCP_DATATYPE_CONTIG)
 #define ucp_dt_make_iov()              ((ucp_datatype_t)UCP_DATATYPE_IOV)
+#define ucp_dt_make_sgl()              ((ucp_datatype_t)UCP_DATATYPE_SGL)
 
 /* Contexts, and what the library says of itself */
 ucs_status_t ucp_init_version(unsigned major, unsigned minor, const ucp_params_t *params,

@@ -26,7 +26,15 @@ typedef struct ucp_address ucp_address_t;
 typedef uint64_t ucp_tag_t;
 typedef uint64_t ucp_datatype_t;
 
+/* Lists of memory for code on a GPU (ucp/api/device/ucp_host.h): none is ever made. */
+typedef struct ucp_device_local_mem_list *ucp_device_local_mem_list_h;
+typedef struct ucp_device_remote_mem_list *ucp_device_remote_mem_list_h;
+
 #define UCP_ENTITY_NAME_MAX 32
+
+/* Address and key of puts and gets whose remote side is a list. */
+#define UCP_REMOTE_ADDR_INVALID UINT64_MAX
+#define UCP_RKEY_INVALID        NULL
 
 /* Values: bits of masks and flags, and numbers. */
 
@@ -51,7 +59,8 @@ enum ucp_feature {
     UCP_FEATURE_WAKEUP = 1ul << 4,
     UCP_FEATURE_STREAM = 1ul << 5,
     UCP_FEATURE_AM = 1ul << 6,
-    UCP_FEATURE_EXPORTED_MEMH = 1ul << 7
+    UCP_FEATURE_EXPORTED_MEMH = 1ul << 7,
+    UCP_FEATURE_DEVICE = 1ul << 8
 };
 
 enum ucp_lib_attr_field {
@@ -107,7 +116,10 @@ typedef enum ucp_wakeup_event_types {
     UCP_WAKEUP_TX = 1ul << 10,
     UCP_WAKEUP_RX = 1ul << 11,
     UCP_WAKEUP_EDGE = 1ul << 16
-} ucp_wakeup_event_types_t;
+} ucp_wakeup_event_t;
+
+/* Its name in UCX 1.13. */
+typedef ucp_wakeup_event_t ucp_wakeup_event_types_t;
 
 enum ucp_listener_params_field {
     UCP_LISTENER_PARAM_FIELD_SOCK_ADDR = 1ul << 0,
@@ -185,7 +197,9 @@ enum ucp_mem_map_params_field {
 enum {
     UCP_MEM_MAP_NONBLOCK = 1ul << 0,
     UCP_MEM_MAP_ALLOCATE = 1ul << 1,
-    UCP_MEM_MAP_FIXED = 1ul << 2
+    UCP_MEM_MAP_FIXED = 1ul << 2,
+    UCP_MEM_MAP_SYMMETRIC_RKEY = 1ul << 3,
+    UCP_MEM_MAP_LOCK = 1ul << 4
 };
 
 enum {
@@ -207,7 +221,7 @@ enum ucp_mem_advise_params_field {
     UCP_MEM_ADVISE_PARAM_FIELD_ADVICE = 1ul << 2
 };
 
-typedef enum {
+typedef enum ucp_mem_advice {
     UCP_MADV_NORMAL,
     UCP_MADV_WILLNEED
 } ucp_mem_advice_t;
@@ -224,9 +238,24 @@ enum ucp_dt_type {
     UCP_DATATYPE_CONTIG = 0,
     UCP_DATATYPE_STRIDED = 1,
     UCP_DATATYPE_IOV = 2,
+    UCP_DATATYPE_SGL = 4,
     UCP_DATATYPE_GENERIC = 7,
     UCP_DATATYPE_SHIFT = 3,
     UCP_DATATYPE_CLASS_MASK = 7
+};
+
+enum ucp_dt_local_sgl_field {
+    UCP_DT_LOCAL_SGL_FIELD_BUFFERS = 1ul << 0,
+    UCP_DT_LOCAL_SGL_FIELD_LENGTHS = 1ul << 1,
+    UCP_DT_LOCAL_SGL_FIELD_MEMHS = 1ul << 2,
+    UCP_DT_LOCAL_SGL_FIELD_COUNTS = 1ul << 3,
+    UCP_DT_LOCAL_SGL_FIELD_STRIDES = 1ul << 4
+};
+
+enum ucp_dt_remote_sgl_field {
+    UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS = 1ul << 0,
+    UCP_DT_REMOTE_SGL_FIELD_LENGTHS = 1ul << 1,
+    UCP_DT_REMOTE_SGL_FIELD_RKEYS = 1ul << 2
 };
 
 enum ucp_datatype_attr_field {
@@ -306,6 +335,9 @@ typedef enum {
     UCP_OP_ATTR_FIELD_MEMORY_TYPE = 1ul << 6,
     UCP_OP_ATTR_FIELD_RECV_INFO = 1ul << 7,
     UCP_OP_ATTR_FIELD_MEMH = 1ul << 8,
+    UCP_OP_ATTR_FIELD_REMOTE_DATATYPE = 1ul << 9,
+    UCP_OP_ATTR_FIELD_REMOTE = 1ul << 10,
+    UCP_OP_ATTR_FIELD_REMOTE_COUNT = 1ul << 11,
     UCP_OP_ATTR_FLAG_NO_IMM_CMPL = 1ul << 16,
     UCP_OP_ATTR_FLAG_FAST_CMPL = 1ul << 17,
     UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = 1ul << 18,

@@ -60,6 +60,16 @@ static inline int ucs_list_is_empty(ucs_list_link_t *head)
     return head == head->next;
 }
 
+static inline int ucs_list_is_first(const ucs_list_link_t *head, const ucs_list_link_t *item)
+{
+    return item->prev == head;
+}
+
+static inline int ucs_list_is_last(const ucs_list_link_t *head, const ucs_list_link_t *item)
+{
+    return item->next == head;
+}
+
 /* Whether `item` is all that is in the list. */
 static inline int ucs_list_is_only(ucs_list_link_t *head, ucs_list_link_t *item)
 {

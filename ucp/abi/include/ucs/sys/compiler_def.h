@@ -18,6 +18,8 @@
 #define UCS_BIT(_number) (1ul << (_number))
 #define UCS_MASK(_count) (UCS_BIT(_count) - 1)
 
+#define UCS_BIT_GET(_value, _number) (((_value) & UCS_BIT(_number)) != 0)
+
 #define UCS_ALLOCA_MAX_SIZE 1200
 #define UCS_EMPTY_STATEMENT \
     { \
@@ -39,6 +41,11 @@
 #define UCS_F_NOINLINE __attribute__((noinline))
 #define UCS_F_NON_NULL __attribute__((nonnull))
 #define UCS_F_NORETURN __attribute__((noreturn))
+#ifdef __SANITIZE_ADDRESS__
+#define UCS_F_NO_SANITIZE_ADDRESS __attribute__((no_sanitize_address))
+#else
+#define UCS_F_NO_SANITIZE_ADDRESS
+#endif
 #define UCS_F_PRINTF(_format, _first) __attribute__((format(printf, _format, _first)))
 #define UCS_F_PURE __attribute__((pure))
 #define UCS_S_MAY_ALIAS __attribute__((may_alias))
@@ -74,6 +81,22 @@
 #define ucs_field_sizeof(_type, _member) sizeof(((_type*)0)->_member)
 #define ucs_field_type(_type, _member) ucs_typeof(((_type*)0)->_member)
 #define ucs_static_array_size(_array) (sizeof(_array) / sizeof((_array)[0]))
+#define ucs_is_unsigned_type(_type) ((_type)0 < (_type)-1)
+/* A pointer without its qualifiers. */
+#define ucs_const_cast(_type, _ptr) ((_type)(size_t)(const void*)(_ptr))
+
+/* `_elem` points to each element of an array in turn. */
+#define ucs_carray_for_each(_elem, _array, _length) \
+    for ((_elem) = (_array); (_elem) != (_array) + (_length); (_elem)++)
+
+/* Exchanges what two pointers of one type point to. */
+#define ucs_swap(_one, _other) \
+    { \
+        ucs_typeof(*(_one)) _was = *(_one); \
+        UCS_STATIC_ASSERT(ucs_same_type(ucs_typeof(*(_one)), ucs_typeof(*(_other)))) \
+        *(_one) = *(_other); \
+        *(_other) = _was; \
+    }
 
 /* What the compiler is told. */
 #define ucs_compiler_fence() __asm__ volatile("" ::: "memory")
@@ -81,5 +104,9 @@
 #define ucs_likely(_condition) __builtin_expect(_condition, 1)
 #define ucs_unlikely(_condition) __builtin_expect(_condition, 0)
 #define ucs_prefetch(_ptr) __builtin_prefetch(_ptr)
+#define ucs_read_prefetch(_ptr) __builtin_prefetch(_ptr, 0, 3)
+#define ucs_write_prefetch(_ptr) __builtin_prefetch(_ptr, 1, 3)
+#define ucs_nt_read_prefetch(_ptr) __builtin_prefetch(_ptr, 0, 0)
+#define ucs_nt_write_prefetch(_ptr) __builtin_prefetch(_ptr, 1, 0)
 
 #endif

@@ -47,6 +47,17 @@ static inline int ucs_cpu_is_set(int cpu, const ucs_cpu_set_t *set)
     return (cpu >= 0) && (cpu < UCS_CPU_SETSIZE) && ((set->ucs_bits[UCS_CPUELT(cpu)] & UCS_CPUMASK(cpu)) != 0);
 }
 
+static inline int ucs_cpu_set_is_empty(const ucs_cpu_set_t *set)
+{
+    ucs_cpu_mask_t all = 0;
+    size_t word;
+
+    for (word = 0; word < sizeof(set->ucs_bits) / sizeof(set->ucs_bits[0]); word++) {
+        all |= set->ucs_bits[word];
+    }
+    return all == 0;
+}
+
 /* The first processor of the set, 0 if it is empty. */
 static inline int ucs_cpu_set_find_lcs(const ucs_cpu_set_t *set)
 {

@@ -9,4 +9,14 @@ typedef enum {
     UCS_THREAD_MODE_LAST
 } ucs_thread_mode_t;
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const char *ucs_thread_mode_names[];
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

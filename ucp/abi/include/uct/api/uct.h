@@ -1,4 +1,4 @@
-/* Part of the C interface of this project (docs/abi.md). Source compatible with programs for UCX 1.13. */
+/* Part of the C interface of this project (docs/abi.md). Source compatible with programs written for UCX 1.13 to 1.23. */
 #ifndef UCT_API_UCT_H_
 #define UCT_API_UCT_H_
 
@@ -75,6 +75,21 @@ ucs_status_t uct_ep_check(const uct_ep_h ep, unsigned flags, uct_completion_t *c
 ucs_status_t uct_cm_open(uct_component_h component, uct_worker_h worker, const uct_cm_config_t *config,
     uct_cm_h *cm_p);
 void uct_cm_close(uct_cm_h cm);
+ucs_status_t uct_cm_query(uct_cm_h cm, uct_cm_attr_t *cm_attr);
+ucs_status_t uct_cm_config_read(uct_component_h component, const char *env_prefix, const char *filename,
+    uct_cm_config_t **config_p);
+ucs_status_t uct_cm_client_ep_conn_notify(uct_ep_h ep);
+ucs_status_t uct_listener_create(uct_cm_h cm, const struct sockaddr *saddr, socklen_t socklen,
+    const uct_listener_params_t *params, uct_listener_h *listener_p);
+void uct_listener_destroy(uct_listener_h listener);
+ucs_status_t uct_listener_reject(uct_listener_h listener, uct_conn_request_h conn_request);
+ucs_status_t uct_listener_query(uct_listener_h listener, uct_listener_attr_t *listener_attr);
+ucs_status_t uct_iface_accept(uct_iface_h iface, uct_conn_request_h conn_request);
+ucs_status_t uct_iface_reject(uct_iface_h iface, uct_conn_request_h conn_request);
+ucs_status_t uct_ep_connect(uct_ep_h ep, const uct_ep_connect_params_t *params);
+ucs_status_t uct_ep_disconnect(uct_ep_h ep, unsigned flags);
+int uct_md_is_sockaddr_accessible(uct_md_h md, const ucs_sock_addr_t *sockaddr,
+    uct_sockaddr_accessibility_t mode);
 
 /* Calls through the table of an interface. */
 

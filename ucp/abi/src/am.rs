@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 
 use ::ucs::Status;
-use ucp::{AmMessage, AmParams, AmProto, OpParams};
+use ucp::{AmMessage, AmParams, AmProto, Callback, Error, OpParams, OpStatus, RecvStatus, RequestId};
 
 use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, invalid, mask_of};
@@ -16,6 +16,9 @@ use crate::handle::{checked, given};
 use crate::op::{Call, LengthRecv, NOTHING, NoResult, UNUSUAL, run, run_plain};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, AmRecvParam, RequestParam};
 use crate::worker::Worker;
+
+mod spare;
+use spare::Spare;
 
 /// Values of `ucp_send_am_flags`.
 const SEND_REPLY: u32 = 1 << 0;
@@ -33,13 +36,11 @@ enum Kept {
     Message(AmMessage),
     /// Data of a message, copied for its alignment.
     Aligned {
-        _memory: Vec<u8>,
+        memory: Vec<u8>,
         message: AmMessage,
     },
     /// Data that was received into memory of the library.
-    Received {
-        _memory: Vec<u8>,
-    },
+    Received(Vec<u8>),
 }
 
 /// The message that a handler has got with its data, which it may receive as well.
@@ -57,6 +58,10 @@ pub(crate) struct AmState {
     handled: Cell<Handled>,
     /// Alignment of data that handlers get, bytes.
     alignment: usize,
+    /// Memory for headers and data.
+    spare: Spare,
+    /// Receives for handlers of the old interface. Freed behind the engine, which writes into their memory.
+    received: RefCell<Vec<OldRecvBox>>,
 }
 
 const NOT_HANDLED: Handled = Handled { data: std::ptr::null(), message: std::ptr::null() };
@@ -70,7 +75,13 @@ enum Handler {
 
 impl AmState {
     pub(crate) fn new(alignment: usize) -> AmState {
-        AmState { kept: RefCell::default(), handled: Cell::new(NOT_HANDLED), alignment }
+        AmState {
+            kept: RefCell::default(),
+            handled: Cell::new(NOT_HANDLED),
+            alignment,
+            spare: Spare::default(),
+            received: RefCell::default(),
+        }
     }
 
     /// Runs the handler of a message whose data is at `data`. Returns whether the program keeps the data. A
@@ -119,6 +130,18 @@ impl AmState {
     fn take(&self, data: *const c_void) -> Option<Kept> {
         self.kept.borrow_mut().remove(&data.addr())
     }
+
+    /// Frees data that the program has kept. Its memory serves later messages.
+    fn release(&self, kept: Kept) {
+        match kept {
+            Kept::Message(message) => drop(message),
+            Kept::Aligned { memory, message } => {
+                drop(message);
+                self.spare.give_back(memory);
+            }
+            Kept::Received(memory) => self.spare.give_back(memory),
+        }
+    }
 }
 
 /// Calls a handler of the program for data that is there. Returns whether the program keeps the data.
@@ -158,11 +181,15 @@ fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMe
     let (at, len) = (data.as_ptr(), data.len());
     let alignment = worker.am.alignment;
     if alignment > 1 && len > 0 && !at.addr().is_multiple_of(alignment) {
-        let (memory, offset) = aligned_copy(data, alignment);
+        let Some((memory, offset)) = worker.am.spare.aligned_copy(data, alignment) else {
+            tracing::error!("no memory to align an active message of {len} bytes: dropped");
+            return;
+        };
         let copy = memory.as_ptr().wrapping_add(offset);
         let called = || call((handler, arg), header, (copy, len), (reply, RECV_DATA));
-        if worker.am.handle(copy, &message, called) {
-            worker.am.keep(copy, Kept::Aligned { _memory: memory, message });
+        match worker.am.handle(copy, &message, called) {
+            true => worker.am.keep(copy, Kept::Aligned { memory, message }),
+            false => worker.am.spare.give_back(memory),
         }
         return;
     }
@@ -171,21 +198,15 @@ fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMe
     }
 }
 
-/// A copy at an aligned offset of its memory.
-fn aligned_copy(data: &[u8], alignment: usize) -> (Vec<u8>, usize) {
-    let mut memory = vec![0; data.len() + alignment];
-    let offset = memory.as_ptr().align_offset(alignment).min(alignment);
-    memory[offset..offset + data.len()].copy_from_slice(data);
-    (memory, offset)
-}
-
 /// A message whose data the handler asks for (`UCP_AM_RECV_ATTR_FLAG_RNDV`), or, by the old interface, gets
 /// when it has been received.
 fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage, reply: *mut Ep) {
     let Ok(len) = usize::try_from(message.data_len()) else { return };
     match handler {
         Handler::Present(_) => {
-            let header = message.header().to_vec();
+            let Some(header) = worker.am.spare.copy(message.header()) else {
+                return tracing::error!("no memory for the header of an active message: dropped");
+            };
             // Inside the message's memory, and so unlike any other message's.
             let at = message.header().as_ptr().wrapping_add(message.header().len());
             worker.am.keep(at, Kept::Message(message));
@@ -193,26 +214,85 @@ fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: Am
                 // Unless the handler has received it.
                 drop(worker.am.take(at.cast()));
             }
+            worker.am.spare.give_back(header);
         }
         Handler::Old(_) => {
-            let mut memory = Vec::new();
-            if memory.try_reserve_exact(len).is_err() {
-                tracing::error!("no memory for an active message of {len} bytes: dropped");
-                return;
-            }
-            let at = std::ptr::from_ref(worker).addr();
-            message.recv(memory).then(move |ended, memory| {
-                // SAFETY: progress of this worker calls this, so it is there.
-                let worker = unsafe { &*std::ptr::with_exposed_provenance::<Worker>(at) };
-                let data = memory.as_ptr();
-                if ended.is_ok()
-                    && !worker.ends.get()
-                    && call((handler, arg), &[], (data, memory.len()), (reply, 0))
-                {
-                    worker.am.keep(data, Kept::Received { _memory: memory });
-                }
-            });
+            let Some(memory) = worker.am.spare.take(len) else {
+                return tracing::error!("no memory for an active message of {len} bytes: dropped");
+            };
+            receive_for_old(OldRecv { worker, handler, arg, reply, memory }, len, message);
         }
+    }
+}
+
+/// Memory of a receive that is to be used again. Its address is an argument of the callback.
+type OldRecvBox = Box<OldRecv>;
+
+/// A receive of the data of a message for a handler of the old interface.
+struct OldRecv {
+    worker: *const Worker,
+    handler: Handler,
+    arg: *mut c_void,
+    reply: *mut Ep,
+    memory: Vec<u8>,
+}
+
+/// Starts the receive. The handler is called at its end.
+fn receive_for_old(recv: OldRecv, len: usize, message: AmMessage) {
+    // SAFETY: a handler of this worker runs, so it is there.
+    let worker = unsafe { &*recv.worker };
+    let free = worker.am.received.borrow_mut().pop();
+    let state = match free {
+        Some(mut state) => {
+            *state = recv;
+            state
+        }
+        None => Box::new(recv),
+    };
+    let state = Box::into_raw(state);
+    // SAFETY: just made; nothing else has it yet.
+    let at = unsafe { (*state).memory.as_mut_ptr() };
+    let params = OpParams::with_callback(Callback::new(on_old_received, state.cast()));
+    // SAFETY: the memory has room for this many bytes, and is kept until the end.
+    match unsafe { message.recv_raw(at, len, &params) } {
+        Ok(OpStatus::InProgress(_)) => {}
+        ended => {
+            let ended = ended.map(|_| len).map_err(drop);
+            // SAFETY: the operation has ended, and its callback is not called.
+            unsafe { old_received(state, ended) };
+        }
+    }
+}
+
+/// Called by progress when the data of a message has come, or will not.
+unsafe fn on_old_received(state: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
+    let state = state.cast::<OldRecv>();
+    // SAFETY: the state lives until this call; progress of its worker makes it, so the worker is there.
+    let worker = unsafe { &*(*state).worker };
+    _ = worker.inside(|plain| plain.free(id));
+    // SAFETY: this is the callback of the operation, called once.
+    unsafe { old_received(state, ended.map(|status| status.len).map_err(drop)) };
+}
+
+/// Calls the handler, and frees the state.
+/// # Safety
+/// `state` is one of `receive_for_old`, whose operation has ended.
+unsafe fn old_received(state: *mut OldRecv, ended: Result<usize, ()>) {
+    // SAFETY: this function's contract.
+    let mut state = unsafe { Box::from_raw(state) };
+    // SAFETY: as above: the worker is there.
+    let worker = unsafe { &*state.worker };
+    let mut memory = std::mem::take(&mut state.memory);
+    let (handler, arg, reply) = (state.handler, state.arg, state.reply);
+    worker.am.received.borrow_mut().push(state);
+    let Ok(len) = ended else { return worker.am.spare.give_back(memory) };
+    // SAFETY: the operation has written this many bytes.
+    unsafe { memory.set_len(len.min(memory.capacity())) };
+    let data = memory.as_ptr();
+    if !worker.ends.get() && call((handler, arg), &[], (data, memory.len()), (reply, 0)) {
+        worker.am.keep(data, Kept::Received(memory));
+    } else {
+        worker.am.spare.give_back(memory);
     }
 }
 
@@ -406,8 +486,13 @@ entry! {
                 return Err(Status::InvalidParam);
             }
             let data = data()?;
-            let Some(Kept::Message(message) | Kept::Aligned { message, .. }) = worker.am.take(desc) else {
-                return Err(Status::InvalidParam);
+            let message = match worker.am.take(desc) {
+                Some(Kept::Message(message)) => message,
+                Some(Kept::Aligned { memory, message }) => {
+                    worker.am.spare.give_back(memory);
+                    message
+                }
+                _ => return Err(Status::InvalidParam),
             };
             let truncated = Cell::new(NOTHING);
             // SAFETY: the caller keeps buffer and callback valid until the end.
@@ -428,6 +513,6 @@ entry! {
         let worker = checked(worker)?;
         let released = worker.inside(|_| worker.am.take(data))?;
         crate::check::kept(data, released.is_some());
-        worker.inside(|_| drop(released))
+        worker.inside(|_| released.map(|kept| worker.am.release(kept))).map(drop)
     }
 }

@@ -3,7 +3,8 @@
 //! error.
 //!
 //! Handles are remembered by their addresses. No new handle gets the address of one that has been freed, so
-//! that a freed one is always found. A freed request is found until its memory serves another operation.
+//! that a freed one is always found. Freed requests are held back from later operations
+//! ([`HELD_REQUESTS`]): until then a freed one is found.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -32,8 +33,11 @@ pub(crate) fn is_on() -> bool {
     MODE.load(Ordering::Relaxed) != OFF
 }
 
+/// Freed requests of a worker that serve no other operation. The oldest is given back for each one more.
+pub(crate) const HELD_REQUESTS: usize = 1 << 16;
+
 /// Whether handles are checked.
-fn checks() -> bool {
+pub(crate) fn checks() -> bool {
     if MODE.load(Ordering::Relaxed) == UNDECIDED {
         let given = std::env::var("UCX_CHECK").ok();
         let is_wanted = given.and_then(|value| <bool as ::ucs::config::ConfigValue>::parse(&value));

@@ -7,7 +7,7 @@ use ::ucs::Status;
 use ucp::{Generic, GenericOps, Iov, Layout};
 
 use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
+use crate::handle::{Handle, Magic, checked, checked_by_magic, from_handle, given, into_handle, store};
 use crate::types::{DatatypeAttr, GenericDtOps};
 
 const CLASS: u64 = 7;
@@ -176,7 +176,7 @@ fn generic_handle(datatype: u64) -> *mut GenericType {
 }
 
 fn generic_type<'a>(datatype: u64) -> Result<&'a GenericType, Status> {
-    checked(generic_handle(datatype))
+    checked_by_magic(generic_handle(datatype))
 }
 
 entry! {
@@ -206,6 +206,9 @@ entry! {
         let count = field!(attr, mask, 1 << 2, count).unwrap_or(1);
         if mask & 1 == 0 {
             return Ok(());
+        }
+        if datatype & CLASS == GENERIC {
+            checked(generic_handle(datatype))?;
         }
         let len = match datatype & CLASS {
             CONTIG => count.checked_mul((datatype >> 3) as usize).ok_or_else(too_long)?,

@@ -41,6 +41,11 @@ pub(crate) trait Handle: Sized {
     /// Objects are static: no function makes or frees them.
     const IS_STATIC: bool = false;
     fn magic(&self) -> &Magic;
+
+    /// Whether a handle of this kind is at an address, which may be any number.
+    fn is_live(address: usize) -> bool {
+        crate::live::contains(address, Self::NAME)
+    }
 }
 
 /// A kind of handle.
@@ -49,6 +54,8 @@ pub(crate) trait Named {
     const NAME: &'static str;
     /// Objects are static: no function makes or frees them.
     const IS_STATIC: bool;
+    /// A slow path looks the handle up.
+    const IS_LOOKED_UP: bool = true;
 }
 
 impl<T: Handle> Named for T {
@@ -56,17 +63,44 @@ impl<T: Handle> Named for T {
     const IS_STATIC: bool = <T as Handle>::IS_STATIC;
 }
 
-/// The object of a handle on a slow path: its kind is checked. `'a` ends when the caller frees the handle.
+/// The object of a handle on a slow path: a handle of its kind is at the address, which may be any number.
+/// `'a` ends when the caller frees the handle.
 pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
+    if handle.is_null() {
+        return Err(null());
+    }
+    crate::check::handle(handle);
+    if T::is_live(handle.addr()) { checked_by_magic(handle) } else { Err(not_valid(handle, T::NAME)) }
+}
+
+/// The object of a handle whose address is one of this library, perhaps of another kind.
+pub(crate) fn checked_by_magic<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
     let object = given(handle)?;
     crate::check::handle(handle);
-    // SAFETY: every object begins with its kind.
-    let magic = unsafe { handle.cast::<u32>().read() };
-    if magic == T::MAGIC {
-        return Ok(object);
+    if object.magic().kind() == T::MAGIC { Ok(object) } else { Err(not_valid(handle, T::NAME)) }
+}
+
+/// The object of a handle of a kind that does not begin with it, on a slow path.
+pub(crate) fn found<'a, T: Named>(handle: *const T) -> Result<&'a T, Status> {
+    if handle.is_null() {
+        return Err(null());
     }
-    tracing::error!("not a valid {}: {handle:p} is of another kind, or has been freed", T::NAME);
-    Err(Status::InvalidParam)
+    if !crate::live::contains(handle.addr(), T::NAME) {
+        return Err(not_valid(handle, T::NAME));
+    }
+    given(handle)
+}
+
+#[cold]
+fn not_valid<T>(handle: *const T, name: &str) -> Status {
+    crate::log::init_from_env();
+    tracing::error!("not a valid {name}: {handle:p} is of another kind, or has been freed");
+    Status::InvalidParam
+}
+
+#[cold]
+fn null() -> Status {
+    invalid("a handle or structure is null")
 }
 
 /// The object of a handle: only null is refused. // HOT
@@ -74,12 +108,16 @@ pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> 
 pub(crate) fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
     // SAFETY: a handle that is not null is one of ours and has not been freed, by the contract of each
     // function of the interface.
-    unsafe { handle.as_ref() }.ok_or_else(|| invalid("a handle or structure is null"))
+    unsafe { handle.as_ref() }.ok_or_else(null)
 }
 
 /// Hands an object out.
 pub(crate) fn into_handle<T: Named>(object: T) -> *mut T {
-    Box::into_raw(Box::write(crate::check::new_place(), object))
+    let handle = Box::into_raw(Box::write(crate::check::new_place(), object));
+    if T::IS_LOOKED_UP {
+        crate::live::insert(handle.addr(), T::NAME);
+    }
+    handle
 }
 
 /// Takes an object back, to free it.
@@ -94,6 +132,9 @@ pub(crate) fn from_handle<T: Handle>(handle: *mut T) -> Result<Box<T>, Status> {
 /// `into_handle` has made it, and it is taken once.
 pub(crate) unsafe fn take<T: Named>(handle: *mut T) -> Box<T> {
     crate::check::remove(handle);
+    if T::IS_LOOKED_UP {
+        crate::live::remove(handle.addr());
+    }
     // SAFETY: this function's contract.
     unsafe { Box::from_raw(handle) }
 }

@@ -9,6 +9,7 @@
 //! | `worker`, `wakeup` | workers, their addresses, progress, sleep |
 //! | `ep` | endpoints: creation, close, queries |
 //! | `check` | what `UCX_CHECK=y` checks |
+//! | `live` | addresses of the handles that programs hold |
 //! | `request` | requests: status, user memory, cancel |
 //! | `tag`, `am`, `stream` | two-sided operations |
 //! | `mem`, `rkey`, `rma`, `atomic`, `flush` | one-sided operations |
@@ -43,6 +44,7 @@ mod flush;
 mod handle;
 mod info;
 mod listener;
+mod live;
 mod log;
 mod mem;
 mod op;

@@ -1,16 +1,18 @@
 //! Requests: status, result, cancel, free.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use ::ucs::Status;
 use ucp::{Error, RequestId};
 
+use crate::check::HELD_REQUESTS;
 use crate::context::Room;
 use crate::entry::{CStatus, mask_of};
 use crate::handle::{checked, store};
-use crate::op::{NOTHING, REQUEST_SIZE, id_of, set_words, status_at, worker_of};
+use crate::op::{NOTHING, REQUEST_SIZE, id_of, set_words, silence, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
@@ -35,41 +37,62 @@ pub(crate) fn as_result_of(status: CStatus) -> Result<(), Status> {
     }
 }
 
+/// Whether a callback is called whose request the program frees before the operation has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Free {
+    /// It is not called: `ucp_request_free`.
+    Silently,
+    /// It is called: `ucp_request_release`.
+    Called,
+}
+
+impl Free {
+    #[inline(always)]
+    fn run(self, plain: &ucp::Worker, id: RequestId) {
+        match self {
+            Free::Silently => plain.abandon(id),
+            Free::Called => plain.free(id),
+        }
+    }
+}
+
 /// Frees a request by `how`, or takes back one of `ucp_request_alloc`. // HOT
 #[inline(always)]
-fn free(request: *mut c_void, how: fn(&ucp::Worker, RequestId)) -> Result<(), Status> {
+fn free(request: *mut c_void, how: Free) -> Result<(), Status> {
     let id = id_of(request)?;
     let worker = worker_of(id)?;
     if let Some(plain) = worker.unlocked()
         && !worker.allocated.is_used.get()
     {
-        how(&plain, id);
+        how.run(&plain, id);
         return Ok(());
     }
     free_any(worker, (request, id), how)
 }
 
 #[inline(never)]
-fn free_any(
-    worker: &Worker,
-    (request, id): (*mut c_void, RequestId),
-    how: fn(&ucp::Worker, RequestId),
-) -> Result<(), Status> {
+fn free_any(worker: &Worker, (request, id): (*mut c_void, RequestId), how: Free) -> Result<(), Status> {
     worker.inside(|plain| {
         if worker.allocated.is_used.get() && worker.allocated.put_back(request) {
             let is_running = id.status() == Some(Status::InProgress);
-            if !is_running {
-                return;
+            if is_running {
+                how.run(plain, id);
             }
+            return;
         }
-        how(plain, id);
+        match worker.allocated.is_used.get() && crate::check::checks() {
+            true => worker.allocated.hold_back(plain, (id, how)),
+            false => how.run(plain, id),
+        }
     })
 }
 
-/// Requests of `ucp_request_alloc`, used inside the worker's lock.
+/// Requests of `ucp_request_alloc`, and those that `UCX_CHECK=y` holds back, used inside the worker's lock.
 pub(crate) struct Allocated {
-    /// Whether there is any.
+    /// Whether a request that is freed may be one of these.
     is_used: Cell<bool>,
+    /// Freed requests of the library that serve no other operation, the oldest first.
+    held: RefCell<VecDeque<(RequestId, Free)>>,
     room: Room,
     all: RefCell<Vec<Box<[u128]>>>,
     /// Those that the program has given back. An operation may still run in one.
@@ -78,7 +101,36 @@ pub(crate) struct Allocated {
 
 impl Allocated {
     pub(crate) fn new(room: Room) -> Allocated {
-        Allocated { is_used: Cell::new(false), room, all: RefCell::default(), free: RefCell::default() }
+        Allocated {
+            is_used: Cell::new(crate::check::checks()),
+            held: RefCell::default(),
+            room,
+            all: RefCell::default(),
+            free: RefCell::default(),
+        }
+    }
+
+    /// Frees a request when many more have been freed. Its callback is not called if it is not to be.
+    fn hold_back(&self, plain: &ucp::Worker, (id, how): (RequestId, Free)) {
+        if how == Free::Silently {
+            silence(id);
+        }
+        let oldest = {
+            let mut held = self.held.borrow_mut();
+            held.push_back((id, how));
+            if held.len() > HELD_REQUESTS { held.pop_front() } else { None }
+        };
+        if let Some((id, how)) = oldest {
+            how.run(plain, id);
+        }
+    }
+
+    /// Frees the requests that have been held back.
+    pub(crate) fn release_held(&self, plain: &ucp::Worker) {
+        let held = std::mem::take(&mut *self.held.borrow_mut());
+        for (id, how) in held {
+            how.run(plain, id);
+        }
     }
 
     /// Address of a request, as the program sees it.
@@ -90,7 +142,8 @@ impl Allocated {
         let mut free = self.free.borrow_mut();
         let has_ended =
             |request: &*mut c_void| status_of(*request).is_ok_and(|(_, is)| is != Status::InProgress);
-        if let Some(at) = free.iter().position(has_ended) {
+        let reused = if crate::check::checks() { None } else { free.iter().position(has_ended) };
+        if let Some(at) = reused {
             let handle = free.swap_remove(at);
             crate::check::add_allocated(handle, worker);
             return Ok(handle);
@@ -172,12 +225,12 @@ entry! {
 
     /// Frees a request, now or when its operation ends. Its callback is not called any more.
     fn ucp_request_free(request: *mut c_void) {
-        free(request, ucp::Worker::abandon)
+        free(request, Free::Silently)
     }
 
     /// Frees a request, now or when its operation ends. Its callback is still called.
     fn ucp_request_release(request: *mut c_void) {
-        free(request, ucp::Worker::free)
+        free(request, Free::Called)
     }
 
     /// Cancels an operation, if that is still possible: a receive until it has matched, a send until

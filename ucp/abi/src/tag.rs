@@ -22,6 +22,8 @@ use crate::worker::Worker;
 impl Named for Message {
     const NAME: &'static str = "probed message";
     const IS_STATIC: bool = false;
+    // The data path makes and takes them.
+    const IS_LOOKED_UP: bool = false;
 }
 
 /// Sends a message: a short one at once, others by `any`. // HOT
@@ -158,7 +160,7 @@ fn recv_nbx_any(
     if is_on() {
         enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]);
     }
-    match Call::read(param) {
+    match Call::read_any(param) {
         Ok(call) => recv_any(worker, (buffer, count), (tag, mask), &call),
         Err(status) => StatusPtr::error(status),
     }
@@ -190,6 +192,9 @@ fn recv_any(
         let truncated = Cell::new(NOTHING);
         worker.inside(|plain| {
             let matching = Match::tagged(tag, mask);
+            if call.must_end() && (call.always_request() || !ucp::has_whole_message(plain, matching)) {
+                return Err(Status::NoResource);
+            }
             // SAFETY: the caller keeps buffer and callback valid until the end.
             unsafe {
                 run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {

@@ -212,10 +212,11 @@ entry! {
         let gone = checked(worker)?;
         gone.ends.set(true);
         let eps = gone.inside(|_| std::mem::take(&mut *gone.eps.borrow_mut()))?;
-        gone.inside(|_| {
+        gone.inside(|plain| {
             gone.reply_eps.borrow_mut().clear();
             gone.am.clear();
             gone.streams.clear();
+            gone.allocated.release_held(plain);
             for ep in eps {
                 drop(from_handle(ep));
             }

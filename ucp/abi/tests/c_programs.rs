@@ -54,7 +54,8 @@ fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
 }
 
 /// Programs that use what is newer than Debian's headers.
-const NEED_OUR_HEADERS: [&str; 8] = [
+const NEED_OUR_HEADERS: [&str; 9] = [
+    "fuzz.c",
     "rest.c",
     "wrong_kind.c",
     "exported.c",
@@ -420,6 +421,18 @@ const RULES: &[(&str, &str)] = &[
     (
         "status_of_a_freed_request",
         "ucp_request_check_status: ADDR is a request that ucp_request_release has freed",
+    ),
+    (
+        "freed_request_behind_other_receives",
+        "ucp_request_check_status: ADDR is a request that ucp_request_free has freed",
+    ),
+    (
+        "request_freed_while_it_ran_behind_other_receives",
+        "ucp_request_free: ADDR is a request that ucp_request_free has freed",
+    ),
+    (
+        "use_of_a_freed_allocated_request_behind_another",
+        "ucp_tag_recv_nbx: ADDR is a request that ucp_request_free has freed",
     ),
     ("own_memory_as_request", "ucp_request_check_status: ADDR is not a request of this library"),
     (

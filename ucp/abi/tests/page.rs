@@ -95,8 +95,9 @@ const VALUES: &[(&str, State, &str)] = &[
     (
         "UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL",
         State::Works,
-        "for sends of short tagged and active messages, and for puts, gets and atomics on memory that is mapped \
-         here, in thread mode single; all else returns `UCS_ERR_NO_RESOURCE`",
+        "for sends of short tagged and active messages, for receives of tagged messages that have come as a \
+         whole, and for puts, gets and atomics on memory that is mapped here, in thread mode single; all else \
+         returns `UCS_ERR_NO_RESOURCE`",
     ),
 ];
 
@@ -315,6 +316,16 @@ fn every_function_without_data_checks_the_kind_of_its_handles() {
         }
     }
     assert!(found > 40, "{found} functions");
+}
+
+/// Every function is called with what is not valid.
+#[test]
+fn every_function_gets_bad_input() {
+    let header = read(folder().join("include/ucp/api/ucp.h"));
+    let programs = ["fuzz.c", "bad_input.c"].map(|name| read(folder().join("tests/c").join(name))).join("\n");
+    for name in functions(&header) {
+        assert!(words(&programs).any(|word| word == name), "{name}: neither fuzz.c nor bad_input.c calls it");
+    }
 }
 
 /// Functions without data in spite of such a word in their names.

@@ -48,8 +48,8 @@ pub use mem::memory::{AllocParams, Mem, MemError};
 pub use mem::remote_writes::RemoteWrite;
 pub use mem::served::ServedOps;
 pub use raw::{
-    am_send_now_raw, cancel_now, cancel_unsent, flush_ep_raw, flush_worker_raw, post_recv_raw,
-    send_now_calling, send_now_raw,
+    am_send_now_raw, cancel_now, cancel_unsent, flush_ep_raw, flush_worker_raw, has_whole_message,
+    post_recv_raw, send_now_calling, send_now_raw,
 };
 pub use request::buf::{IoBuf, IoBufMut};
 pub(crate) use request::handles::RawRequest;

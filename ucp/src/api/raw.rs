@@ -17,7 +17,7 @@ use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::dispatch::run_ready;
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::{Cancel, ContigBuf, OpError, RecvArgs, RecvBuf, RecvStatus, SendBuf};
+use crate::rdm::{Cancel, ContigBuf, OpError, ProbeRemove, RecvArgs, RecvBuf, RecvStatus, SendBuf};
 use crate::wire::MsgClass;
 
 /// Flushes a worker as [`Worker::flush`]. Progress calls `done` at the end.
@@ -123,6 +123,13 @@ pub unsafe fn post_recv_raw(
     // SAFETY: the caller vouches for the memory until the operation's end.
     let buf = unsafe { RecvBuf::new(buf, len) };
     post_recv(&mut core, RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done).ok()
+}
+
+/// Whether the message that a receive with `matching` would get has come as a whole: [`Worker::recv_raw`]
+/// ends in its call then.
+pub fn has_whole_message(worker: &Worker, matching: Match) -> bool {
+    let found = worker.core().engine.receives().probe(matching.kind, matching.from, ProbeRemove::No);
+    found.is_some_and(|found| found.is_whole)
 }
 
 /// Sends `header` and `len` bytes at `data` to handler `id` within the call, or not at all. Returns whether

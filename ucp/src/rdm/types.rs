@@ -306,6 +306,8 @@ pub struct Probed {
     pub from: PeerId,
     /// Data of the sender for the completion of its receive.
     pub cq_data: Option<u64>,
+    /// All of it has come, so that a receive ends at once.
+    pub is_whole: bool,
 }
 
 /// Public view of a peer.

@@ -33,6 +33,10 @@ impl Handle for Component {
     fn magic(&self) -> &Magic {
         &self.magic
     }
+
+    fn is_live(address: usize) -> bool {
+        COMPONENTS.iter().any(|one| std::ptr::from_ref(one).addr() == address)
+    }
 }
 
 static COMPONENTS: [Component; 4] = {

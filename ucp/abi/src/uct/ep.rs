@@ -16,7 +16,7 @@ use super::ops::Ops;
 use super::progress::comp_of;
 use super::types::{Completion, EpParams, PendingReq, ep_param};
 use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Magic, Named, into_handle, store, take};
+use crate::handle::{Magic, Named, found, into_handle, store, take};
 
 /// `uct_ep_t`, and behind it the endpoint.
 #[repr(C)]
@@ -86,13 +86,7 @@ impl Named for Ep {
 
 /// An endpoint of the caller on a slow path.
 pub(crate) fn checked_ep<'a>(ep: *const Ep) -> Result<&'a Ep, Status> {
-    // SAFETY: a handle that is not null is one of ours and has not been freed.
-    let found = unsafe { ep.as_ref() }.ok_or_else(|| invalid("ep is null"))?;
-    if found.magic.kind() == EP {
-        return Ok(found);
-    }
-    tracing::error!("not a uct endpoint handle, or one that has been destroyed: {ep:p}");
-    Err(Status::InvalidParam)
+    found(ep)
 }
 
 /// Connects an endpoint of the transport to addresses of the caller.

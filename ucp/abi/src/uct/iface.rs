@@ -21,7 +21,7 @@ use super::types::{
 use super::worker::{Worker, checked_worker};
 use crate::context::text_of;
 use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Named, checked, into_handle, store, take};
+use crate::handle::{Named, checked, found, into_handle, store, take};
 use crate::types::thread_mode;
 
 /// `uct_iface_t`, and behind it the interface.
@@ -107,13 +107,7 @@ impl Named for Iface {
 
 /// An interface of the caller on a slow path: it has our operations.
 pub(crate) fn checked_iface<'a>(iface: *const Iface) -> Result<&'a Iface, Status> {
-    // SAFETY: a handle that is not null is one of ours and has not been freed.
-    let found = unsafe { iface.as_ref() }.ok_or_else(|| invalid("iface is null"))?;
-    if found.ops.is_ours() {
-        return Ok(found);
-    }
-    tracing::error!("not an interface handle, or one that has been closed: {iface:p}");
-    Err(Status::InvalidParam)
+    found(iface)
 }
 
 /// Checks that the parameters name the transport and device of a domain.

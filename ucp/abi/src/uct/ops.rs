@@ -102,11 +102,6 @@ impl Ops {
             ..Ops::refusing()
         }
     }
-
-    /// Whether this is the table of an interface that has not been closed.
-    pub(crate) fn is_ours(&self) -> bool {
-        std::ptr::eq(self.ep_put_short, rma::put_short as *const c_void)
-    }
 }
 
 /// An operation of an endpoint that is not connected: its status, as a status, a length or a status pointer.

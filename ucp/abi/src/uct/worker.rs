@@ -7,13 +7,13 @@ use ::ucs::Status;
 
 use super::types::{CallbackQueue, QueueElement};
 use crate::entry::{CStatus, invalid};
-use crate::handle::{Named, into_handle, store, take};
+use crate::handle::{Named, found, into_handle, store, take};
 use crate::types::thread_mode;
 
 /// `uct_worker_t`, and behind it what is progressed.
 #[repr(C)]
 pub(crate) struct Worker {
-    /// Has one callback, [`progress`], which also tells that this is a worker.
+    /// Has one callback, [`progress`].
     queue: CallbackQueue,
     /// `ucs_thread_mode_t`.
     pub(crate) mode: c_int,
@@ -88,15 +88,7 @@ unsafe extern "C" fn progress(worker: *mut c_void) -> c_uint {
 
 /// A worker of the caller: it has our callback.
 pub(crate) fn checked_worker<'a>(worker: *mut Worker) -> Result<&'a Worker, Status> {
-    // SAFETY: a handle that is not null is one of ours and has not been freed.
-    let found = unsafe { worker.as_ref() }.ok_or_else(|| invalid("worker is null"))?;
-    let is_ours =
-        found.queue.fast_elems[0].cb.is_some_and(|cb| std::ptr::fn_addr_eq(cb, progress as Callback));
-    if is_ours {
-        return Ok(found);
-    }
-    tracing::error!("not a uct worker handle, or one that has been freed: {worker:p}");
-    Err(Status::InvalidParam)
+    found(worker)
 }
 
 entry! {

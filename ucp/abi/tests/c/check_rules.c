@@ -356,6 +356,51 @@ static void status_of_a_freed_request(void)
     ucp_request_check_status(request);
 }
 
+/* Requests that are in use. Without the checks one of them has the memory of the last that was freed. */
+static void other_receives(void)
+{
+    int i;
+
+    for (i = 0; i < 1000; i++) {
+        receive();
+    }
+}
+
+static void freed_request_behind_other_receives(void)
+{
+    void *request = receive();
+
+    wait_for(&pair, ucp_tag_send_nbx(pair.ba, memory, 1, 1, &none), UCS_OK);
+    wait_for(&pair, request, UCS_OK);
+    other_receives();
+    ucp_request_check_status(request);
+}
+
+static void request_freed_while_it_ran_behind_other_receives(void)
+{
+    void *request = receive();
+    int i;
+
+    ucp_request_free(request);
+    wait_for(&pair, ucp_tag_send_nbx(pair.ba, memory, 1, 1, &none), UCS_OK);
+    for (i = 0; i < 1000; i++) {
+        progress(&pair);
+    }
+    other_receives();
+    ucp_request_free(request);
+}
+
+static void use_of_a_freed_allocated_request_behind_another(void)
+{
+    ucp_request_param_t param;
+
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST;
+    param.request      = ucp_request_alloc(pair.a);
+    ucp_request_free(param.request);
+    ucp_request_alloc(pair.a);
+    ucp_tag_recv_nbx(pair.a, memory, sizeof(memory), 1, -1, &param);
+}
+
 static void own_memory_as_request(void)
 {
     ucp_request_check_status(memory);
@@ -431,6 +476,9 @@ static const struct {
     RULE(message_left_in_the_queue),
     RULE(request_freed_twice),
     RULE(status_of_a_freed_request),
+    RULE(freed_request_behind_other_receives),
+    RULE(request_freed_while_it_ran_behind_other_receives),
+    RULE(use_of_a_freed_allocated_request_behind_another),
     RULE(own_memory_as_request),
     RULE(free_of_a_request_of_the_program),
     RULE(request_of_a_freed_worker),

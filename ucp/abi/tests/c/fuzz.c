@@ -1,6 +1,8 @@
 /* Null, unknown bits of masks, and mutated addresses and keys: every call answers a status. The seed is fixed. */
 #include "check.h"
 
+#include <sys/mman.h>
+
 #define ROUNDS 3000
 
 static unsigned seed = 20261;
@@ -110,6 +112,64 @@ static void unknown_bits(pair_t *pair)
 
 #define REFUSED(call) CHECK((call) == UCS_ERR_INVALID_PARAM)
 #define REFUSED_PTR(call) CHECK(UCS_PTR_RAW_STATUS(call) == UCS_ERR_INVALID_PARAM)
+
+/* Null for the handles of functions of the old interface, and of those that are seldom used. */
+static void more_nulls(pair_t *pair)
+{
+    const ucp_datatype_t byte = ucp_dt_make_contig(1);
+    ucp_worker_h w            = pair->a;
+    ucp_ep_h e                = pair->ab;
+    uint64_t word             = 0;
+    uint32_t half             = 0;
+    ucp_stream_poll_ep_t found;
+    ucp_context_h context;
+    size_t size;
+    void *packed;
+    int order;
+
+    REFUSED(ucp_init_version(1, 23, NULL, NULL, &context));
+    CHECK(strlen(ucp_get_version_string()) > 0);
+    REFUSED(ucp_request_test(NULL, NULL));
+    CHECK(ucp_request_is_completed(NULL) == 0);
+    ucp_request_release(NULL);
+    REFUSED_PTR(ucp_tag_send_nb(NULL, &word, 8, byte, 1, NULL));
+    REFUSED_PTR(ucp_tag_send_nb(e, NULL, 8, byte, 1, NULL));
+    REFUSED_PTR(ucp_tag_send_sync_nb(NULL, &word, 8, byte, 1, NULL));
+    REFUSED_PTR(ucp_tag_recv_nb(NULL, &word, 8, byte, 1, 1, NULL));
+    REFUSED_PTR(ucp_tag_recv_nb(w, NULL, 8, byte, 1, 1, NULL));
+    REFUSED_PTR(ucp_tag_msg_recv_nb(NULL, &word, 8, byte, NULL, NULL));
+    REFUSED_PTR(ucp_tag_msg_recv_nb(w, &word, 8, byte, NULL, NULL));
+    REFUSED(ucp_worker_set_am_handler(NULL, 1, NULL, NULL, 0));
+    REFUSED_PTR(ucp_am_send_nb(NULL, 1, &word, 8, byte, NULL, 0));
+    REFUSED_PTR(ucp_am_send_nb(e, 1, NULL, 8, byte, NULL, 0));
+    REFUSED_PTR(ucp_stream_send_nb(NULL, &word, 8, byte, NULL, 0));
+    REFUSED_PTR(ucp_stream_recv_nb(NULL, &word, 8, byte, NULL, &size, 0));
+    CHECK(ucp_stream_worker_poll(NULL, &found, 1, 0) == UCS_ERR_INVALID_PARAM);
+    CHECK(ucp_stream_worker_poll(w, NULL, 1, 0) <= 0);
+    REFUSED(ucp_memh_pack(NULL, NULL, &packed, &size));
+    ucp_memh_buffer_release(NULL, NULL);
+    REFUSED(ucp_rkey_compare(NULL, NULL, NULL, NULL, &order));
+    REFUSED(ucp_rkey_compare(w, NULL, NULL, NULL, NULL));
+    REFUSED_PTR(ucp_put_nb(NULL, &word, 8, 0, NULL, NULL));
+    REFUSED(ucp_put(NULL, &word, 8, 0, NULL));
+    REFUSED(ucp_put(e, &word, 8, 0, NULL));
+    REFUSED_PTR(ucp_get_nb(NULL, &word, 8, 0, NULL, NULL));
+    REFUSED(ucp_get(NULL, &word, 8, 0, NULL));
+    REFUSED(ucp_get(e, &word, 8, 0, NULL));
+    REFUSED_PTR(ucp_atomic_fetch_nb(NULL, UCP_ATOMIC_FETCH_OP_FADD, 1, &word, 8, 0, NULL, NULL));
+    REFUSED_PTR(ucp_atomic_fetch_nb(e, UCP_ATOMIC_FETCH_OP_FADD, 1, NULL, 8, 0, NULL, NULL));
+    REFUSED(ucp_atomic_add32(NULL, 1, 0, NULL));
+    REFUSED(ucp_atomic_add64(NULL, 1, 0, NULL));
+    REFUSED(ucp_atomic_fadd32(NULL, 1, 0, NULL, &half));
+    REFUSED(ucp_atomic_fadd64(NULL, 1, 0, NULL, &word));
+    REFUSED(ucp_atomic_swap32(NULL, 1, 0, NULL, &half));
+    REFUSED(ucp_atomic_swap64(NULL, 1, 0, NULL, &word));
+    REFUSED(ucp_atomic_cswap32(NULL, 1, 2, 0, NULL, &half));
+    REFUSED(ucp_atomic_cswap64(NULL, 1, 2, 0, NULL, &word));
+    REFUSED_PTR(ucp_ep_flush_nb(NULL, 0, NULL));
+    REFUSED_PTR(ucp_worker_flush_nb(NULL, 0, NULL));
+    REFUSED(ucp_dt_query(byte, NULL));
+}
 
 /* Null for each argument that is a handle or a structure. */
 static void nulls(pair_t *pair)
@@ -222,6 +282,42 @@ static void nulls(pair_t *pair)
     CHECK(ucp_request_alloc(NULL) == NULL);
     REFUSED(ucp_dt_create_generic(NULL, NULL, &datatype));
     ucp_dt_destroy(0);
+    more_nulls(pair);
+}
+
+/* Packed addresses and keys at the end of a page: nothing behind them is read. */
+static void at_the_end_of_a_page(pair_t *pair)
+{
+    ucp_ep_params_t params         = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_worker_address_attr_t attr = {.field_mask = UCP_WORKER_ADDRESS_ATTR_FIELD_UID};
+    ucp_mem_map_params_t map       = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+                                      .length = 10000, .flags = UCP_MEM_MAP_ALLOCATE};
+    const size_t page = 4096;
+    char *pages       = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ucp_address_t *address;
+    size_t length, size;
+    ucp_rkey_h rkey;
+    ucp_mem_h memh;
+    void *packed;
+    ucp_ep_h ep;
+
+    CHECK(pages != MAP_FAILED);
+    CHECK(mprotect(pages + page, page, PROT_NONE) == 0);
+    CHECK(ucp_worker_get_address(pair->b, &address, &length) == UCS_OK);
+    memcpy(pages + page - length, address, length);
+    params.address = (ucp_address_t*)(pages + page - length);
+    CHECK(ucp_worker_address_query((ucp_address_t*)params.address, &attr) == UCS_OK);
+    CHECK(ucp_ep_create(pair->a, &params, &ep) == UCS_OK);
+    CHECK(!UCS_PTR_IS_ERR(ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE)));
+    ucp_worker_release_address(pair->b, address);
+    CHECK(ucp_mem_map(pair->context, &map, &memh) == UCS_OK);
+    CHECK(ucp_rkey_pack(pair->context, memh, &packed, &size) == UCS_OK);
+    memcpy(pages + page - size, packed, size);
+    CHECK(ucp_ep_rkey_unpack(pair->ab, pages + page - size, &rkey) == UCS_OK);
+    ucp_rkey_destroy(rkey);
+    ucp_rkey_buffer_release(packed);
+    CHECK(ucp_mem_unmap(pair->context, memh) == UCS_OK);
+    munmap(pages, 2 * page);
 }
 
 int main(void)
@@ -229,6 +325,7 @@ int main(void)
     pair_t pair;
     make_pair(&pair, UCS_THREAD_MODE_SINGLE);
     nulls(&pair);
+    at_the_end_of_a_page(&pair);
     unknown_bits(&pair);
     mutated(&pair);
     /* A changed address may say that the peer is a new one, which ends what went to the old one. */

@@ -1,12 +1,22 @@
-/* Memory that is no handle: every function that carries no data says so, in place of each of its handles. */
+/*
+ * Addresses of no handle, mapped or not: every function that carries no data refuses them, in place of each of its
+ * handles. No memory at them is read.
+ */
+#define _GNU_SOURCE
 #include "check.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 static union {
     char bytes[4096];
     long long aligned;
 } zeros;
 
-#define NOT_A(type) ((type)(void*)zeros.bytes)
+/* What is passed as a handle. */
+static void *bad;
+
+#define NOT_A(type) ((type)bad)
 #define IS_REFUSED(call) CHECK((call) == UCS_ERR_INVALID_PARAM)
 #define PTR_IS_REFUSED(call) CHECK(UCS_PTR_RAW_STATUS(call) == UCS_ERR_INVALID_PARAM)
 
@@ -132,7 +142,7 @@ static void others(void)
     ucp_listener_attr_t attr             = {.field_mask = 0};
     ucp_conn_request_attr_t request_attr = {.field_mask = 0};
     ucp_datatype_attr_t datatype_attr    = {.field_mask = UCP_DATATYPE_ATTR_FIELD_PACKED_SIZE};
-    const ucp_datatype_t generic         = (uintptr_t)zeros.bytes | UCP_DATATYPE_GENERIC;
+    const ucp_datatype_t generic         = ((uintptr_t)bad & ~7ul) | UCP_DATATYPE_GENERIC;
     ucp_ep_params_t params;
     ucp_ep_h ep;
 
@@ -147,14 +157,72 @@ static void others(void)
     IS_REFUSED(ucp_dt_query(generic, &datatype_attr));
 }
 
-int main(void)
+static void each(void *address)
 {
-    make_pair(&pair, UCS_THREAD_MODE_SINGLE);
+    bad = address;
     contexts();
     memory();
     workers();
     endpoints();
     others();
+}
+
+/* A handle of another kind, for functions that have none of its kind. */
+static void other_kinds(void)
+{
+    bad = pair.ab;
+    contexts();
+    memory();
+    bad = pair.context;
+    workers();
+    endpoints();
+    others();
+}
+
+/* A handle that has been freed. */
+static void freed(void)
+{
+    ucp_mem_map_params_t map = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                .address = zeros.bytes, .length = 100};
+    ucp_mem_h memh;
+
+    CHECK(ucp_mem_map(pair.context, &map, &memh) == UCS_OK);
+    CHECK(ucp_mem_unmap(pair.context, memh) == UCS_OK);
+    IS_REFUSED(ucp_mem_unmap(pair.context, memh));
+    each(memh);
+}
+
+int main(void)
+{
+    const long page = sysconf(_SC_PAGESIZE);
+    char *pages     = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned seed   = 41;
+    int i;
+
+    CHECK(pages != MAP_FAILED);
+    CHECK(mprotect(pages + page, page, PROT_NONE) == 0);
+    CHECK(munmap(pages + 2 * page, page) == 0);
+    make_pair(&pair, UCS_THREAD_MODE_SINGLE);
+    each(zeros.bytes);
+    each(zeros.bytes + 1);          /* misaligned */
+    each(pages + page - 4);         /* the last bytes of a page, and the next one may not be read */
+    each(pages + page - 1);
+    each(pages + page);             /* no access */
+    each(pages + 2 * page);         /* not mapped */
+    each((void*)1);
+    each((void*)-8);
+    each((void*)0xdeadbeefdeadbeeful); /* no address of this machine */
+    each((char*)pair.a + 8);        /* inside of a handle */
+    other_kinds();
+    freed();
+    for (i = 0; i < 200; i++) {
+        uint64_t address;
+
+        seed    = seed * 1103515245u + 12345u;
+        address = (uint64_t)seed << 32 | seed * 2654435761u;
+        each((void*)(address >> (seed >> 8) % 40));
+    }
     free_pair(&pair);
+    munmap(pages, 2 * page);
     return 0;
 }

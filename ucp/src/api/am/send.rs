@@ -229,6 +229,9 @@ unsafe fn send_with_header(
     unsafe { with_header(ep.worker(), header, data, start) }
 }
 
+/// Bytes of the longest header with an RTS that are put together without an allocation.
+const SHORT_RTS: usize = 512;
+
 /// Sends the RTS of `data`, then starts the send of `data`. Safety: as for [`Ep::am_send_raw`].
 #[inline(never)]
 unsafe fn send_rts(
@@ -246,15 +249,26 @@ unsafe fn send_rts(
         return defer(ep, refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
     }
     let number = ep.worker().inner.am_handlers.take_number();
-    let mut header_and_rts = Vec::with_capacity(header.len() + RTS_LEN);
-    header_and_rts.extend_from_slice(header);
-    header_and_rts.extend_from_slice(&(data.len() as u64).to_le_bytes());
-    header_and_rts.extend_from_slice(&number.to_le_bytes());
+    let (mut short, mut long);
+    let header_and_rts: &mut [u8] = match header.len() + RTS_LEN {
+        len @ ..=SHORT_RTS => {
+            short = [0; SHORT_RTS];
+            &mut short[..len]
+        }
+        len => {
+            long = vec![0; len];
+            &mut long
+        }
+    };
+    let (copy, rts) = header_and_rts.split_at_mut(header.len());
+    copy.copy_from_slice(header);
+    rts[..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
+    rts[8..].copy_from_slice(&number.to_le_bytes());
     let (header_len, connection) = (header.len() as u16, ep.state().peer_connection());
     let am_tag = AmTag { id, header_len, kind: AmKind::Rendezvous, reply: params.reply, connection };
     let tag = am_tag.encode(header_and_rts.len());
     // SAFETY: `header_and_rts` outlives the call, and is copied if the send outlives that.
-    let sent = unsafe { send_with_header(ep, tag, &header_and_rts, SendBuf::EMPTY, None) }?;
+    let sent = unsafe { send_with_header(ep, tag, header_and_rts, SendBuf::EMPTY, None) }?;
     if let OpStatus::InProgress(id) = sent {
         ep.worker().free(id);
     }

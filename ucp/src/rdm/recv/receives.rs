@@ -113,7 +113,8 @@ impl Receives<'_> {
             self.recvs.match_queues[kind.kind() as usize].unexpected.remove(index);
         }
         let Envelope { len, tag, from, cq_data, .. } = held.envelope;
-        Some(Probed { handle: MsgHandle(id), len, tag, from, cq_data })
+        let is_whole = held.received.bytes() == len && held.rma_read.is_none();
+        Some(Probed { handle: MsgHandle(id), len, tag, from, cq_data, is_whole })
     }
 
     /// Returns what a receive of the data of an announced active message waits for: the data arrives even if

@@ -1,0 +1,77 @@
+//! Addresses of the handles that programs hold. A slow path looks a handle up before it reads what is there:
+//! a wild address, a handle of another kind and a freed one are refused without an access to their memory.
+//!
+//! The table has parts with a lock each: threads with workers of their own seldom wait for each other.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Hash of an address. Handles are the allocator's addresses, so their lowest bits are all the same.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte) ^ self.0 as usize);
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+/// Name of the kind of each handle, by its address.
+type Part = HashMap<usize, &'static str, BuildHasherDefault<AddressHasher>>;
+
+const PARTS: usize = 64;
+
+static LIVE: [Mutex<Option<Part>>; PARTS] = [const { Mutex::new(None) }; PARTS];
+
+/// The part of an address.
+fn part(address: usize) -> MutexGuard<'static, Option<Part>> {
+    let at = (address >> 4 ^ address >> 12) % PARTS;
+    LIVE[at].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes that a handle has been handed out.
+pub(crate) fn insert(address: usize, name: &'static str) {
+    part(address).get_or_insert_default().insert(address, name);
+}
+
+/// Notes that a handle has been freed.
+pub(crate) fn remove(address: usize) {
+    if let Some(part) = &mut *part(address) {
+        part.remove(&address);
+    }
+}
+
+/// Whether a handle of this kind is at an address.
+pub(crate) fn contains(address: usize, name: &'static str) -> bool {
+    part(address).as_ref().and_then(|part| part.get(&address)).is_some_and(|found| *found == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_known_by_address_and_kind_until_it_is_freed() {
+        let place = 0_u64;
+        let address = std::ptr::from_ref(&place).addr();
+        assert!(!contains(address, "worker"));
+        insert(address, "worker");
+        assert!(
+            contains(address, "worker") && !contains(address, "endpoint") && !contains(address + 8, "worker")
+        );
+        remove(address);
+        assert!(!contains(address, "worker"));
+    }
+}

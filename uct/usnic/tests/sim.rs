@@ -3,6 +3,8 @@
 //! `USNIC_SEEDS=10000 cargo test -p usnic --release --test sim every_message -- --nocapture` tries more seeds
 //! than CI does; `USNIC_SEED=7` one of them; `USNIC_VERBOSE=1` names each.
 
+#[path = "sim/clock.rs"]
+mod clock;
 #[path = "sim/karn.rs"]
 mod karn;
 #[path = "sim/network.rs"]
@@ -88,7 +90,7 @@ fn exchange(seed: u64) -> (World, u64) {
     for longest in &mut world.network.longest {
         *longest = [usize::MAX, usize::MAX, 1_300, 600][rand.below(4) as usize];
     }
-    let jumps = rand.permille(300);
+    let (jumps, clocks) = (rand.permille(300), rand.permille(300));
     let messages = 40 + rand.below(100);
     for id in 0..messages {
         let from = rand.below(nodes as u64) as usize;
@@ -103,6 +105,14 @@ fn exchange(seed: u64) -> (World, u64) {
         if jumps && rand.permille(20) {
             let asleep = world.now + rand.below(2_000 * MS);
             world.nodes[rand.below(nodes as u64) as usize].asleep = asleep;
+        }
+        if clocks && rand.permille(20) {
+            let n = rand.below(nodes as u64) as usize;
+            let (now, clock) = (world.now, &mut world.nodes[n].clock);
+            match rand.permille(500) {
+                true => clock.jump(now, rand.below(600_000 * MS)),
+                false => clock.stand_still(now, rand.below(2_000 * MS)),
+            }
         }
         let end = world.now + rand.below(2 * MS);
         while rand.permille(900) && world.step(end) {}

@@ -1,5 +1,6 @@
 //! A node: a module, what it sends, and what has arrived.
 
+use crate::clock::Clock;
 use std::collections::{HashMap, HashSet};
 use usnic::{Death, EpId, HEAD, Head, Module, Sink, Source};
 
@@ -134,4 +135,6 @@ pub struct Node {
     pub sent: Sent,
     /// Time until which the node is not scheduled.
     pub asleep: u64,
+    /// What the module is told of the time.
+    pub clock: Clock,
 }

@@ -1,5 +1,6 @@
 //! Nodes and a network, and what is checked at each step.
 
+use crate::clock::Clock;
 use crate::network::{Datagram, Faults, Network, Rand};
 use crate::node::{Node, Received, Sent, byte, head};
 use std::collections::{HashMap, HashSet};
@@ -50,6 +51,7 @@ impl World {
                 received: Received::default(),
                 sent: Sent::default(),
                 asleep: 0,
+                clock: Clock::default(),
             })
             .collect();
         World {
@@ -67,16 +69,16 @@ impl World {
 
     /// Sends message `id` of `len` bytes.
     pub fn send(&mut self, from: usize, to: usize, id: u64, len: u32) {
-        let ep = self.nodes[from].module.connect(self.now, to as u64).expect("room for peers");
         let node = &mut self.nodes[from];
+        let now = node.clock.at(self.now);
+        let ep = node.module.connect(now, to as u64).expect("room for peers");
         if len as usize > node.module.longest_small(ep) {
             node.sent.large.insert(id, len);
-            node.module.send_large(self.now, ep, &head(id, len), len, id).unwrap();
+            node.module.send_large(now, ep, &head(id, len), len, id).unwrap();
         } else {
             let bytes: Vec<u8> = (0..len).map(|at| byte(id, at)).collect();
             let parts = bytes.split_at(bytes.len() / 3);
-            if let Some(posted) = node.module.send(self.now, ep, &head(id, len), [parts.0, parts.1]).unwrap()
-            {
+            if let Some(posted) = node.module.send(now, ep, &head(id, len), [parts.0, parts.1]).unwrap() {
                 assert!(posted.inline && posted.channel == ChannelId::Priority);
                 self.post(from, posted);
             }
@@ -136,7 +138,7 @@ impl World {
     pub fn pump(&mut self, n: usize) {
         loop {
             let node = &mut self.nodes[n];
-            let Some(posted) = node.module.poll_send(self.now, &mut node.sent) else { break };
+            let Some(posted) = node.module.poll_send(node.clock.at(self.now), &mut node.sent) else { break };
             self.post(n, posted);
         }
     }
@@ -145,13 +147,13 @@ impl World {
         let node = &mut self.nodes[datagram.to];
         let bytes = &datagram.bytes;
         let fast = datagram.priority && self.rand.permille(300);
-        if fast && node.module.recv_fast(self.now, bytes, &mut node.received) {
+        if fast && node.module.recv_fast(node.clock.at(self.now), bytes, &mut node.received) {
             self.record_arrival(datagram);
             return;
         }
         let before = node.module.stats().corrupt + node.module.stats().malformed;
         let node = &mut self.nodes[datagram.to];
-        let reply = node.module.on_datagram(self.now, bytes, &mut node.received);
+        let reply = node.module.on_datagram(node.clock.at(self.now), bytes, &mut node.received);
         let was_good = node.module.stats().corrupt + node.module.stats().malformed == before;
         if let Some(reply) = reply {
             let way = (datagram.to, datagram.from);
@@ -169,11 +171,16 @@ impl World {
         }
     }
 
+    /// Time of the world at which a node has something to do at the latest.
+    fn due(&self, n: usize) -> Option<u64> {
+        let node = &self.nodes[n];
+        node.module.next_due().map(|due| node.clock.when(due))
+    }
+
     /// Earliest time at which something happens.
     fn next(&self) -> Option<u64> {
         let asleep = |n: usize| self.nodes[n].asleep;
-        let nodes =
-            (0..self.nodes.len()).filter_map(|n| Some(self.nodes[n].module.next_due()?.max(asleep(n))));
+        let nodes = (0..self.nodes.len()).filter_map(|n| Some(self.due(n)?.max(asleep(n))));
         let held = self.held.iter().map(|held| held.due);
         nodes.chain(held).chain(self.network.next_due()).min()
     }
@@ -208,7 +215,7 @@ impl World {
         for n in 0..self.nodes.len() {
             if self.nodes[n].asleep <= self.now {
                 let node = &mut self.nodes[n];
-                node.module.on_time(self.now, &mut node.received);
+                node.module.on_time(node.clock.at(self.now), &mut node.received);
                 self.pump(n);
             }
         }

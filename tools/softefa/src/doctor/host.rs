@@ -10,7 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs,
 use std::time::{Duration, Instant};
 use ucs::config::{Source, Table as _};
 use uct::efa::dev::soft::SoftConfig;
-use uct::efa::dev::soft::link::udp::{Local, header_len, local_address, longest_datagram};
+use uct::efa::dev::soft::link::udp::{
+    Local, header_len, local_address, longest_datagram, useful_buffer, window,
+};
 use usnic::auth::MacKey;
 
 /// Time for an answer before the round-trip time is known, and at most.
@@ -21,8 +23,6 @@ const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
 const TRIES: usize = 5;
 /// Questions that measure loss and time.
 const SAMPLES: usize = 50;
-/// Receive buffer below which bursts are lost, bytes.
-const SMALL_BUFFER: usize = 1 << 20;
 
 /// A host, and a port if one is given. `None`: a program of this machine.
 pub fn parse(name: &OsStr) -> Option<(&str, Option<u16>)> {
@@ -82,13 +82,14 @@ pub fn checks(host: &str, port: Option<u16>, source: &Source) -> Vec<Finding> {
             return all;
         }
     };
-    all.push(buffer("this host", granted));
+    let wanted = (longest_datagram(local.ip, local.mtu, config.udp_mtu), config.udp_window);
+    all.push(buffer("this host", granted, wanted));
     let mut path = Path { socket, key, local, to, number: 1, patience: PATIENCE };
     match path.first_answer() {
         Err(unreachable) => all.push(unreachable),
         Ok((answer, code)) => {
             all.push(path.quality());
-            all.push(buffer("the other host", answer.buffer as usize));
+            all.push(buffer("the other host", answer.buffer as usize, wanted));
             all.push(secret(answer.agreement, code));
             all.push(path.mtu(config.udp_mtu));
             if config.udp_ports.0 != 0 {
@@ -123,14 +124,18 @@ fn connected(ip: IpAddr, to: SocketAddr) -> std::io::Result<(UdpSocket, usize)> 
     Ok((socket, granted))
 }
 
-fn buffer(whose: &str, granted: usize) -> Finding {
-    let text = format!("socket buffer of {whose}: {} KiB", granted >> 10);
-    if granted >= SMALL_BUFFER {
+/// Whether a receive buffer holds as many datagrams as may be on their way to it. Its limit is the kernel's.
+fn buffer(whose: &str, granted: usize, (datagram, wanted): (u32, u32)) -> Finding {
+    let fit = window(2 * granted, datagram).min(wanted);
+    let text =
+        format!("socket buffer of {whose}: {} KiB, for {fit} datagrams of {datagram} bytes", granted >> 10);
+    if fit == wanted {
         return Good(text);
     }
-    let wanted = probe::BUFFER;
+    let enough = useful_buffer(datagram, wanted);
     Note(format!(
-        "{text}; bursts may be lost and sent again (fix there: sysctl -w net.core.rmem_max={wanted} net.core.wmem_max={wanted})"
+        "{text}, not {wanted}, are on their way from a peer at most: net.core.rmem_max limits it (fix there: sysctl -w \
+         net.core.rmem_max={enough})"
     ))
 }
 
@@ -316,6 +321,24 @@ impl Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_socket_buffer_is_told_with_the_limit_that_makes_it_small() {
+        // What Linux grants where nobody has set anything.
+        let Note(text) = buffer("this host", 212_992, (1472, 4096)) else { panic!("not a note") };
+        assert!(
+            text.starts_with(
+                "socket buffer of this host: 208 KiB, for 128 datagrams of 1472 bytes, not 4096,"
+            ),
+            "{text}"
+        );
+        let enough =
+            text.rsplit_once("net.core.rmem_max=").and_then(|(_, n)| n.trim_end_matches(')').parse().ok());
+        let Good(text) = buffer("the other host", enough.unwrap(), (1472, 4096)) else { panic!("{text}") };
+        assert!(text.ends_with("for 4096 datagrams of 1472 bytes"), "{text}");
+        // A smaller window is enough for whoever asks for one.
+        assert!(matches!(buffer("this host", 212_992, (1472, 128)), Good(_)));
+    }
 
     #[test]
     fn hosts_and_programs_are_told_apart() {

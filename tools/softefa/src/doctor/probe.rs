@@ -25,8 +25,8 @@ use usnic::auth::MacKey;
 pub const SHORTEST: usize = 64;
 /// Longest one, bytes.
 pub const LONGEST: usize = 65_507;
-/// Bytes that the device asks a receive buffer to have.
-pub const BUFFER: usize = 4 << 20;
+/// Bytes of a receive buffer, at least as many as the device asks for: the answer tells how many are granted.
+const RECV_BUFFER: usize = 32 << 20;
 
 const MAGIC: [u8; 4] = *b"sefd";
 const VERSION: u8 = 1;
@@ -133,9 +133,10 @@ pub fn key(secret_file: &str) -> Result<Option<MacKey>, String> {
 /// Opens a socket as the device does. Returns it with the bytes of its receive buffer.
 pub fn open(addr: SocketAddr) -> io::Result<(UdpSocket, usize)> {
     let socket = UdpSocket::bind(addr)?;
-    // The kernel grants what its limits allow.
-    let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
-    let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER);
+    // Without privileges the kernel grants what net.core.rmem_max allows.
+    if sockopt::set_socket_recv_buffer_size_force(&socket, RECV_BUFFER).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, RECV_BUFFER);
+    }
     // It counts its own overhead, half of the number.
     let granted = sockopt::socket_recv_buffer_size(&socket)? / 2;
     Ok((socket, granted))
@@ -162,7 +163,14 @@ pub fn set_whole(socket: &UdpSocket, whole: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uct::efa::dev::soft::link::udp::{longest_datagram, useful_buffer};
     use usnic::auth::Secret;
+
+    #[test]
+    fn the_listener_asks_for_as_much_as_any_device() {
+        let longest = longest_datagram([127, 0, 0, 1].into(), u32::MAX, 0);
+        assert!(useful_buffer(longest, 4096) <= RECV_BUFFER);
+    }
 
     #[test]
     fn a_probe_tells_whether_secrets_agree() {

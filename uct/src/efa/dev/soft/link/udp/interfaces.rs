@@ -28,6 +28,14 @@ pub fn choose(net: &str) -> Result<Local, OpenError> {
     choose_of(net, list()?)
 }
 
+/// This address, if this host has it: of an interface that is up, or any of the loopback network.
+pub(super) fn own(ip: IpAddr) -> Result<Option<Local>, OpenError> {
+    let all = list()?;
+    let found = all.iter().find(|local| local.ip == ip);
+    let of_loopback = || all.iter().find(|local| ip.is_ipv4() && ip.is_loopback() && local.ip.is_loopback());
+    Ok(found.or_else(of_loopback).map(|local| Local { ip, ..local.clone() }))
+}
+
 fn choose_of(net: &str, all: Vec<Local>) -> Result<Local, OpenError> {
     let refused = |why: String| OpenError::Config(format!("SOFTEFA_NET={net}: {why}"));
     let wanted = if net.is_empty() { "127.0.0.0/8" } else { net };

@@ -178,7 +178,7 @@ impl Udp {
         mtu: u32,
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
-        let local = interfaces::choose(&config.net)?;
+        let local = listens_at(interfaces::choose(&config.net)?, config)?;
         let key = load_secret(config, local.ip)?;
         let hosts = hosts::addresses(&config.hosts)?;
         let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
@@ -188,6 +188,7 @@ impl Udp {
             channels: config.channels,
             flows: config.flows,
             busy_poll: config.busy_poll,
+            arrivals: useful_buffer(datagram, config.window),
         };
         let socket = bind(local.ip, config.ports, sockets)?;
         let addr = advertised(&config.address, socket.addr())?;
@@ -431,14 +432,23 @@ fn load_secret(config: &UdpConfig, ip: IpAddr) -> Result<Option<Key>, OpenError>
     Ok(Some(Key { secret, is_of_job: false }))
 }
 
-/// Segments on their way to a socket that it has room for, with datagrams of this length: what does not fit
-/// is lost.
-fn window(holds: usize, datagram: u32) -> u32 {
+/// Bytes of a socket's buffer that a datagram of this length takes: the kernel counts its own memory, too.
+fn held_for(datagram: u32) -> usize {
+    datagram as usize * 3 / 2 + 256
+}
+
+/// Datagrams on their way to a socket that it has room for, where its buffer has `holds` bytes, as the kernel
+/// counts them: what does not fit is lost. A power of two, of [`UdpConfig::window`]'s range.
+pub fn window(holds: usize, datagram: u32) -> u32 {
     let most = Config::default().window;
-    // The kernel counts its own memory for each datagram, too.
-    let fit = holds / (datagram as usize * 3 / 2 + 256);
-    let fit = u32::try_from(fit).unwrap_or(most).clamp(LEAST_WINDOW, most);
+    let fit = u32::try_from(holds / held_for(datagram)).unwrap_or(most).clamp(LEAST_WINDOW, most);
     1 << fit.ilog2()
+}
+
+/// Bytes to ask of the kernel for arrivals, so that so many datagrams of this length fit. It counts twice as
+/// many.
+pub fn useful_buffer(datagram: u32, window: u32) -> usize {
+    (held_for(datagram) * window as usize).div_ceil(2)
 }
 
 /// Time between two looks at a silent peer, of which all together take as long as it is waited for.
@@ -464,6 +474,19 @@ fn bind(ip: IpAddr, (first, last): (u16, u16), config: SocketConfig) -> Result<S
         }
     }
     Err(failed.unwrap_or_else(|| OpenError::Config("SOFTEFA_UDP_PORTS names no port".into())))
+}
+
+/// The local address of the sockets. On a host with several, the one that peers are told is meant: datagrams
+/// leave from it. One that this host does not have is of a network in between that translates addresses; so
+/// is one with a port that the device does not listen at.
+fn listens_at(chosen: Local, config: &UdpConfig) -> Result<Local, OpenError> {
+    let Ok(told) = config.address.parse::<Advertised>() else { return Ok(chosen) };
+    let (first, last) = config.ports;
+    let is_ours = told.port.is_none_or(|port| (first..=last).contains(&port));
+    if !is_ours || told.ip == chosen.ip {
+        return Ok(chosen);
+    }
+    Ok(interfaces::own(told.ip)?.unwrap_or(chosen))
 }
 
 /// Address by which peers reach this host.
@@ -506,6 +529,12 @@ mod address_tests {
         assert_eq!(window(425_984, 1472), 128);
         assert_eq!(window(425_984, 9000), 64, "the smallest");
         assert_eq!(window(usize::MAX, 1472), 4096, "the largest");
+        // The kernel grants twice what it is asked for.
+        for datagram in [1232, 1472, 8972, LONGEST] {
+            for wanted in [64, 1024, 4096] {
+                assert_eq!(window(2 * useful_buffer(datagram, wanted), datagram), wanted);
+            }
+        }
     }
 
     #[test]
@@ -524,6 +553,24 @@ mod address_tests {
         let [v4, v6] = ["10.0.0.1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
         assert_eq!((longest_datagram(v4, 1500, 0), longest_datagram(v6, 1500, 0)), (1472, 1452));
         assert_eq!((longest_datagram(v4, 65_536, 0), longest_datagram(v6, 9000, 1280)), (9216, 1232));
+    }
+
+    #[test]
+    fn a_host_with_several_addresses_listens_at_the_one_that_peers_are_told() {
+        let at = |address: &str, ports: &str| {
+            let source = Source::empty().with("SOFTEFA_UDP", "y").with("SOFTEFA_UDP_ADDRESS", address);
+            let source = if ports.is_empty() { source } else { source.with("SOFTEFA_UDP_PORTS", ports) };
+            let config = SoftConfig::load(&source).unwrap().udp().unwrap();
+            let chosen = interfaces::choose(&config.net).unwrap();
+            listens_at(chosen, &config).unwrap().ip.to_string()
+        };
+        assert_eq!(at("", ""), "127.0.0.1");
+        assert_eq!(at("127.0.0.2", ""), "127.0.0.2");
+        assert_eq!(at("127.0.0.2:4000", "4000-4001"), "127.0.0.2");
+        // A translator has the port, or the address.
+        assert_eq!(at("127.0.0.2:4000", ""), "127.0.0.1");
+        assert_eq!(at("127.0.0.2:4000", "5000"), "127.0.0.1");
+        assert_eq!((at("192.0.2.7", ""), at("2001:db8::7", "")), ("127.0.0.1".into(), "127.0.0.1".into()));
     }
 
     #[test]

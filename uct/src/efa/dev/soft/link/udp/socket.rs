@@ -28,9 +28,9 @@ use usnic::{ChannelId, MAX_FLOWS};
 /// Datagrams of a batch to send, at most.
 pub(super) const BATCH: usize = 64;
 
-/// Bytes that the kernel is asked to hold for a socket, each way. Without privileges it grants what
-/// `net.core.rmem_max` allows.
-const BUFFER: libc::c_int = 4 << 20;
+/// Bytes that the kernel is asked to hold of what leaves. Without privileges it grants what
+/// `net.core.wmem_max` allows.
+const SEND_BUFFER: libc::c_int = 4 << 20;
 /// Batches after which a kernel that has refused a run is asked again: the path may have changed.
 const ASK_AGAIN: u32 = 4096;
 
@@ -55,6 +55,9 @@ pub(super) struct SocketConfig {
     pub flows: u8,
     /// Time for which the kernel looks for arrivals in the network card's queue, µs; 0: it does not.
     pub busy_poll: u32,
+    /// Bytes that the kernel is asked to hold of what arrives at a channel. Without privileges it grants what
+    /// `net.core.rmem_max` allows.
+    pub arrivals: usize,
 }
 
 /// Datagram sockets of one address, which never block.
@@ -72,6 +75,9 @@ pub(super) struct Socket {
     /// Batches until runs are handed over; `None`: never.
     joins_in: Cell<Option<u32>>,
     counts: Counts,
+    /// Channels that take nothing.
+    #[cfg(test)]
+    pub full: Cell<[bool; 2]>,
 }
 
 /// Counts of what the kernel took and gave.
@@ -99,8 +105,9 @@ fn sys(call: &'static str, errno: impl Into<Errno>) -> OpenError {
 impl Socket {
     /// Binds a socket, and those of further flows.
     pub fn bind(addr: SocketAddr, config: SocketConfig) -> Result<Socket, OpenError> {
-        let udp = open(addr, BUFFER)?;
-        let priority = if config.channels { with_priority(&udp) } else { None };
+        let arrivals = libc::c_int::try_from(config.arrivals).unwrap_or(libc::c_int::MAX / 2);
+        let udp = open(addr, arrivals)?;
+        let priority = if config.channels { with_priority(&udp, arrivals) } else { None };
         let any_port = SocketAddr::new(addr.ip(), 0);
         let flows = (1..config.flows).map(|_| open(any_port, NO_ARRIVALS)).collect::<Result<_, _>>()?;
         let cuts = config.offload && set_option(&udp, SOL_UDP, UDP_SEGMENT, 0);
@@ -123,6 +130,8 @@ impl Socket {
             arrivals: Arrivals::new(config.longest, joined),
             joins_in: Cell::new(cuts.then_some(0)),
             counts: Counts::default(),
+            #[cfg(test)]
+            full: Cell::default(),
         })
     }
 
@@ -202,8 +211,8 @@ impl Socket {
 }
 
 /// Opens the socket of the priority channel beside that of the data channel, if the kernel can.
-fn with_priority(data: &UdpSocket) -> Option<UdpSocket> {
-    match channels::open_beside(data) {
+fn with_priority(data: &UdpSocket, arrivals: libc::c_int) -> Option<UdpSocket> {
+    match channels::open_beside(data, arrivals) {
         Ok(priority) => Some(priority),
         Err((call, errno)) => {
             tracing::warn!(
@@ -227,9 +236,10 @@ fn open(addr: SocketAddr, arrivals: libc::c_int) -> Result<UdpSocket, OpenError>
 /// Makes a socket one that never blocks, with room for so many bytes of arrivals.
 fn prepare(udp: &UdpSocket, addr: SocketAddr, arrivals: libc::c_int) -> Result<(), Errno> {
     udp.set_nonblocking(true).map_err(Errno::from)?;
-    for (forced, option, bytes) in
-        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, arrivals), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)]
-    {
+    for (forced, option, bytes) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, arrivals),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER),
+    ] {
         if !set_option(udp, libc::SOL_SOCKET, forced, bytes) {
             set_option(udp, libc::SOL_SOCKET, option, bytes);
         }

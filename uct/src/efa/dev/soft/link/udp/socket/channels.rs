@@ -4,7 +4,7 @@
 //! one. The kernel gives each datagram that arrives to one of them, as a filter says that looks at its mark
 //! ([`usnic::channel_of`]). Where the kernel has no such filter, both channels share the first socket.
 
-use super::{BUFFER, prepare, set_filter};
+use super::{prepare, set_filter};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use ucs::Errno;
@@ -50,7 +50,10 @@ static FILTER: [libc::sock_filter; 12] = {
 
 /// Opens the socket of the priority channel beside a bound one. The error is the call that the kernel
 /// refuses.
-pub(super) fn open_beside(data: &UdpSocket) -> Result<UdpSocket, (&'static str, Errno)> {
+pub(super) fn open_beside(
+    data: &UdpSocket,
+    arrivals: libc::c_int,
+) -> Result<UdpSocket, (&'static str, Errno)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
     let addr = data.local_addr().map_err(|e| ("getsockname", e.into()))?;
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -65,6 +68,6 @@ pub(super) fn open_beside(data: &UdpSocket) -> Result<UdpSocket, (&'static str, 
     bind(&fd, &addr).map_err(failed("bind"))?;
     let priority = UdpSocket::from(fd);
     set_filter(data, &FILTER).map_err(|errno| ("SO_ATTACH_REUSEPORT_CBPF", errno))?;
-    prepare(&priority, addr, BUFFER).map_err(|e| ("fcntl", e))?;
+    prepare(&priority, addr, arrivals).map_err(|e| ("fcntl", e))?;
     Ok(priority)
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 fn bind(longest: usize, offload: bool) -> Socket {
-    bind_with(SocketConfig { longest, offload, channels: false, flows: 1, busy_poll: 0 })
+    bind_with(SocketConfig { longest, offload, channels: false, flows: 1, busy_poll: 0, arrivals: 4 << 20 })
 }
 
 fn bind_with(config: SocketConfig) -> Socket {
@@ -143,7 +143,14 @@ fn a_run_that_the_kernel_refuses_is_sent_again_one_by_one() {
 
 #[test]
 fn addresses_of_both_families_are_used() {
-    let config = SocketConfig { longest: 2000, offload: true, channels: false, flows: 1, busy_poll: 0 };
+    let config = SocketConfig {
+        longest: 2000,
+        offload: true,
+        channels: false,
+        flows: 1,
+        busy_poll: 0,
+        arrivals: 4 << 20,
+    };
     let Ok(a) = Socket::bind("[::1]:0".parse().unwrap(), config) else {
         return; // A host without IPv6.
     };
@@ -155,7 +162,14 @@ fn addresses_of_both_families_are_used() {
 
 #[test]
 fn each_flow_sends_from_a_port_of_its_own() {
-    let config = SocketConfig { longest: 2000, offload: true, channels: false, flows: 4, busy_poll: 0 };
+    let config = SocketConfig {
+        longest: 2000,
+        offload: true,
+        channels: false,
+        flows: 4,
+        busy_poll: 0,
+        arrivals: 4 << 20,
+    };
     let a = Socket::bind((Ipv4Addr::LOCALHOST, 0).into(), config).unwrap();
     let ports = a.flow_ports();
     assert!(ports[..3].iter().all(|port| *port != 0 && *port != a.addr().port()) && ports[3..] == [0; 4]);
@@ -181,7 +195,14 @@ fn a_refused_option_is_told() {
 
 #[test]
 fn each_channel_has_a_socket_of_one_address() {
-    let config = SocketConfig { longest: 2000, offload: true, channels: true, flows: 1, busy_poll: 0 };
+    let config = SocketConfig {
+        longest: 2000,
+        offload: true,
+        channels: true,
+        flows: 1,
+        busy_poll: 0,
+        arrivals: 4 << 20,
+    };
     let (a, mut b) = (bind_with(config), bind_with(config));
     assert!(b.priority.is_some(), "a kernel of these years has the filter");
     assert_eq!(b.priority.as_ref().unwrap().local_addr().unwrap(), b.addr());
@@ -214,7 +235,14 @@ fn each_channel_has_a_socket_of_one_address() {
 
 #[test]
 fn a_shared_port_is_nobody_elses() {
-    let config = SocketConfig { longest: 2000, offload: true, channels: true, flows: 1, busy_poll: 0 };
+    let config = SocketConfig {
+        longest: 2000,
+        offload: true,
+        channels: true,
+        flows: 1,
+        busy_poll: 0,
+        arrivals: 4 << 20,
+    };
     let a = bind_with(config);
     let why = Socket::bind(a.addr(), config).err().map(|e| e.to_string());
     assert!(why.is_some_and(|why| why.contains("cannot use UDP address")), "another device has it");

@@ -109,3 +109,15 @@ fn without_a_secret_nobody_is_believed_at_another_address() {
     assert_eq!(status(&a, &b), DevStatus::Unreachable);
     assert!(b.dev.link().udp().unwrap().stats().1 > 0);
 }
+
+/// A host with several addresses: datagrams leave from the one that peers are told. Without a secret they are
+/// believed from nowhere else.
+#[test]
+fn a_device_listens_at_the_own_address_that_it_tells() {
+    let a = Side::open("softefa0", &[], QpKind::Srd);
+    let b = Side::open("softefa1", &[("SOFTEFA_UDP_ADDRESS", "127.0.0.2")], QpKind::Srd);
+    let named = super::super::node_of(b.dev.gid().iid()).unwrap().socket_addr_v4().unwrap();
+    assert_eq!(named.ip().to_string(), "127.0.0.2");
+    exchange_one(&a, &b);
+    exchange_one(&b, &a);
+}

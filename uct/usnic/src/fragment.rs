@@ -35,6 +35,8 @@ pub enum Fragment {
 pub struct SendQueue {
     priority: VecDeque<SegId>,
     data: VecDeque<Fragment>,
+    /// Small fragments that requests of the peer ask for.
+    pub replies: u32,
     next_id: u32,
 }
 
@@ -53,6 +55,11 @@ impl SendQueue {
     /// Small fragments of the priority channel.
     pub fn priority(&mut self) -> &mut VecDeque<SegId> {
         &mut self.priority
+    }
+
+    /// Small fragments of the priority channel that there are.
+    pub fn tiny(&self) -> usize {
+        self.priority.len()
     }
 
     /// Next fragment of the data channel.

@@ -12,10 +12,10 @@ pub struct ReadyQueue {
 }
 
 impl ReadyQueue {
-    /// Endpoint whose turn it is.
+    /// Endpoint at a place of the queue. The first one is that whose turn it is.
     #[inline]
-    pub fn first(&self) -> Option<u32> {
-        self.queue.front().copied()
+    pub fn get(&self, at: usize) -> Option<u32> {
+        self.queue.get(at).copied()
     }
 
     /// Puts an endpoint at the end.
@@ -33,15 +33,17 @@ impl ReadyQueue {
         }
     }
 
-    /// Removes the first endpoint: it has nothing to send, no credits, or a full window.
-    pub fn pop(&mut self) -> Option<u32> {
-        self.sent = 0;
-        self.queue.pop_front()
+    /// Removes the endpoint at a place: it has nothing to send, no credits, or a full window.
+    pub fn remove_at(&mut self, at: usize) {
+        if at == 0 {
+            self.sent = 0;
+        }
+        self.queue.remove(at);
     }
 
     /// Removes an endpoint, wherever it stands: its peer is dead.
     pub fn remove(&mut self, endpoint: u32) {
-        if self.first() == Some(endpoint) {
+        if self.get(0) == Some(endpoint) {
             self.sent = 0;
         }
         self.queue.retain(|other| *other != endpoint);
@@ -58,14 +60,14 @@ mod tests {
         (0..3).for_each(|n| ready.push(n));
         let order: Vec<u32> = (0..8)
             .map(|_| {
-                let first = ready.first().expect("one is ready");
+                let first = ready.get(0).expect("one is ready");
                 ready.on_sent(2);
                 first
             })
             .collect();
         assert_eq!(order, [0, 0, 1, 1, 2, 2, 0, 0]);
-        assert_eq!(ready.pop(), Some(1));
+        ready.remove_at(0);
         ready.remove(0);
-        assert_eq!((ready.first(), ready.queue.len()), (Some(2), 1));
+        assert_eq!((ready.get(0), ready.get(1)), (Some(2), None));
     }
 }

@@ -74,6 +74,8 @@ pub struct Segment {
     pub sent: u64,
     /// When it was sent first, ns.
     pub first_sent: u64,
+    /// Whether it is of a fragment that waits in a queue, and a request of the peer asks for it.
+    pub is_reply: bool,
     /// How often it was sent.
     pub tries: u32,
     /// How often its timer expired.
@@ -134,6 +136,7 @@ impl SegmentPool {
             place: 0,
             sent: 0,
             first_sent: 0,
+            is_reply: false,
             tries: 0,
             timeouts: 0,
             posted: 0,

@@ -41,6 +41,13 @@ impl Module {
                 return Err(format!("segment {id:?}, number {:?}, is {:?}", segment.seq, segment.state));
             }
         }
+        let tiny: usize = self.endpoints.iter().flatten().map(|endpoint| endpoint.queue.tiny()).sum();
+        if tiny != self.core.tiny_queued {
+            return Err(format!(
+                "{} tiny fragments are counted, and there are {tiny}",
+                self.core.tiny_queued
+            ));
+        }
         self.endpoints.iter().flatten().try_for_each(|endpoint| endpoint.check(&self.core))
     }
 }

@@ -63,6 +63,9 @@ pub struct Posted {
     pub(super) seg: u32,
 }
 
+/// By channel: whether the owner takes datagrams of it now.
+pub(super) type Open = [bool; 2];
+
 /// A datagram without a number that waits to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct Control {
@@ -80,8 +83,10 @@ pub(super) struct Core {
     pub(super) resend: ReSendList,
     pub(super) ready: ReadyQueue,
     channels: [Channel; 2],
-    /// Requests to connect, answers, probes.
-    pub(super) control: VecDeque<Control>,
+    /// Requests to connect, answers, probes, by the channel that they take.
+    pub(super) control: [VecDeque<Control>; 2],
+    /// Tiny fragments that wait in the queues of all endpoints.
+    pub(super) tiny_queued: usize,
     /// Endpoints that owe an explicit acknowledgement now.
     pub(super) acks_due: VecDeque<u32>,
     pub(super) stats: Stats,
@@ -95,7 +100,8 @@ impl Core {
             resend: ReSendList::new(),
             ready: ReadyQueue::default(),
             channels: [Channel::new(config.priority), Channel::new(config.data)],
-            control: VecDeque::new(),
+            control: [VecDeque::new(), VecDeque::new()],
+            tiny_queued: 0,
             acks_due: VecDeque::new(),
             stats: Stats::default(),
             config,
@@ -105,6 +111,12 @@ impl Core {
     #[inline]
     pub(super) fn channel(&self, channel: ChannelId) -> &Channel {
         &self.channels[channel as usize]
+    }
+
+    /// Whether a datagram may be posted on a channel, as far as its entries and the owner allow.
+    #[inline]
+    pub(super) fn takes(&self, open: Open, channel: ChannelId) -> bool {
+        open[channel as usize] && self.channel(channel).has_room()
     }
 
     /// Posts a segment that is complete but for its checksum.

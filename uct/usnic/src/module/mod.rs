@@ -230,6 +230,36 @@ impl Module {
         head: &Head,
         parts: [&[u8]; 2],
     ) -> Result<Option<Posted>, SendError> {
+        self.send_small(now, ep, head, parts, false)
+    }
+
+    /// Sends a fragment as [`send`](Self::send) does, which a request of the peer asks for. While it is
+    /// queued it counts in [`replies`](Self::replies).
+    pub fn send_reply(
+        &mut self,
+        now: u64,
+        ep: EpId,
+        head: &Head,
+        parts: [&[u8]; 2],
+    ) -> Result<Option<Posted>, SendError> {
+        self.send_small(now, ep, head, parts, true)
+    }
+
+    /// Replies to a peer that wait to be sent the first time: for an owner that gives the module no more of
+    /// them while a peer acknowledges nothing.
+    pub fn replies(&self, ep: EpId) -> u32 {
+        self.endpoint(ep).map_or(0, |endpoint| endpoint.queue.replies)
+    }
+
+    #[inline]
+    fn send_small(
+        &mut self,
+        now: u64,
+        ep: EpId,
+        head: &Head,
+        parts: [&[u8]; 2],
+        is_reply: bool,
+    ) -> Result<Option<Posted>, SendError> {
         // So that the segment acknowledges what has been received.
         self.finish_deferred();
         let index = self.index(ep).ok_or(SendError::Gone)?;
@@ -246,8 +276,11 @@ impl Module {
             core.stats.sent_at_once += 1;
             return Ok(Some(endpoint.send_segment(core, now, seg, ChannelId::Priority, true)));
         }
+        core.segments[seg].is_reply = is_reply;
+        endpoint.queue.replies += u32::from(is_reply);
         if is_tiny {
             endpoint.queue.priority().push_back(seg);
+            core.tiny_queued += 1;
         } else {
             endpoint.queue.data().push_back(Fragment::Small(seg));
         }

@@ -15,6 +15,7 @@ use crate::path::PathSearch;
 use crate::recv_window::RecvWindow;
 use crate::segment::{SegState, Size};
 use crate::seq::Seq;
+use std::collections::VecDeque;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
@@ -170,6 +171,7 @@ impl Module {
             core.hotel.check_out(&mut core.segments[id].room);
             core.release(id);
         }
+        core.tiny_queued -= endpoint.queue.priority().len();
         endpoint.queue.priority().drain(..).for_each(|id| core.release(id));
         for fragment in endpoint.queue.data().drain(..) {
             if let Fragment::Small(id) = fragment {
@@ -179,9 +181,11 @@ impl Module {
         core.ready.remove(endpoint.index);
         core.resend.retain(|index| *index != endpoint.index);
         core.acks_due.retain(|due| *due != endpoint.index);
-        while let Some(at) = core.control.iter().position(|control| control.ep == endpoint.id) {
-            if let Some(Control { seg, .. }) = core.control.remove(at) {
-                core.release(seg);
+        for channel in 0..core.control.len() {
+            while let Some(at) = core.control[channel].iter().position(|control| control.ep == endpoint.id) {
+                if let Some(Control { seg, .. }) = core.control[channel].remove(at) {
+                    core.release(seg);
+                }
             }
         }
         for assembly in endpoint.assembly.drain() {
@@ -293,14 +297,16 @@ impl Endpoint {
 
     /// Queues a datagram whose header says that `len` bytes are behind it, the first of which are `body`.
     fn queue_datagram(&mut self, core: &mut Core, kind: u8, body: &[u8], len: u16) {
-        if core.control.len() >= MAX_CONTROL {
+        if core.control.iter().map(VecDeque::len).sum::<usize>() >= MAX_CONTROL {
             return;
         }
         let mut header = blank_header(kind, len.into());
         let whole = whole_len(&header).unwrap_or(HEADER);
         let is_ping = whole > MAX_ACK;
         let seg = core.segments.alloc(if is_ping { Size::Data } else { Size::Ack }, self.index);
-        header.flags = self.mark(if is_ping { ChannelId::Data } else { ChannelId::Priority });
+        // A long one does not fit the priority channel.
+        let channel = if is_ping { ChannelId::Data } else { ChannelId::Priority };
+        header.flags = self.mark(channel);
         header.dst.set(self.remote);
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);
@@ -313,6 +319,6 @@ impl Endpoint {
         to_rest.fill(0);
         segment.len = whole as u32;
         segment.state = SegState::Posted;
-        core.control.push_back(Control { seg, ep: self.id, is_ping });
+        core.control[channel as usize].push_back(Control { seg, ep: self.id, is_ping });
     }
 }

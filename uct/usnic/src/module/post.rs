@@ -3,7 +3,7 @@
 //! `endpoints_with_sends` queue"*, *"Finally, any endpoints that still need ACKs whose timer has expired will
 //! be sent explicit ACK packets"* (Sending).
 
-use super::core::{Control, Core, Posted, Timer, blank_header, write_header};
+use super::core::{Control, Core, Open, Posted, Timer, blank_header, write_header};
 use super::endpoint::Endpoint;
 use super::{Module, Source};
 use crate::ack::Need;
@@ -20,7 +20,7 @@ enum Turn {
     Sent(Posted),
     /// *"exhausts its send credits or fills its send window or runs out of segments to send"* (Sending).
     Leaves,
-    /// The channel is full.
+    /// No channel takes what it has.
     Waits,
 }
 
@@ -28,27 +28,33 @@ impl Module {
     /// Returns the next datagram to send; `None` if there is nothing to send now. Each one is to be sent, and
     /// then [completed](Self::completed), in any order.
     pub fn poll_send(&mut self, now: u64, source: &mut impl Source) -> Option<Posted> {
-        self.finish_deferred();
-        self.send_control()
-            .or_else(|| self.send_resend(now))
-            .or_else(|| self.send_ready(now, source))
-            .or_else(|| self.send_ack())
+        self.poll_send_on(now, [true; 2], source)
     }
 
-    fn send_control(&mut self) -> Option<Posted> {
-        let Control { seg, ep, is_ping } = *self.core.control.front()?;
-        // A long one does not fit the priority channel.
-        let channel = if is_ping { ChannelId::Data } else { ChannelId::Priority };
-        if !self.core.channel(channel).has_room() {
-            return None;
-        }
-        self.core.control.pop_front();
+    /// Returns the next datagram to send of a channel that is `open`, by [`ChannelId`]: the others take
+    /// nothing now. So *"ACKs and tiny fragments"* (Channels) do not wait for the data channel. The rest is
+    /// as for [`poll_send`](Self::poll_send).
+    pub fn poll_send_on(&mut self, now: u64, open: [bool; 2], source: &mut impl Source) -> Option<Posted> {
+        self.finish_deferred();
+        self.send_control(open)
+            .or_else(|| self.send_resend(now, open))
+            .or_else(|| self.send_ready(now, open, source))
+            .or_else(|| self.send_ack(open))
+    }
+
+    fn send_control(&mut self, open: Open) -> Option<Posted> {
+        let mut all = [ChannelId::Priority, ChannelId::Data].into_iter();
+        let is_next = |channel: &ChannelId| {
+            !self.core.control[*channel as usize].is_empty() && self.core.takes(open, *channel)
+        };
+        let channel = all.find(is_next)?;
+        let Control { seg, ep, is_ping } = self.core.control[channel as usize].pop_front()?;
         self.core.segments[seg].state = SegState::Posted;
         Some(Posted { is_ping, ..self.core.post(ep, seg, channel, 0, false) })
     }
 
-    fn send_resend(&mut self, now: u64) -> Option<Posted> {
-        while self.core.channel(ChannelId::Data).has_room() {
+    fn send_resend(&mut self, now: u64, open: Open) -> Option<Posted> {
+        while self.core.takes(open, ChannelId::Data) {
             let index = self.core.resend.pop_front()?;
             let Some(endpoint) = self.endpoints[index as usize].as_deref_mut() else { continue };
             if !endpoint.has_congestion_room() {
@@ -60,31 +66,46 @@ impl Module {
         None
     }
 
-    fn send_ready(&mut self, now: u64, source: &mut impl Source) -> Option<Posted> {
-        while let Some(index) = self.core.ready.first() {
+    /// Sends a segment of the first endpoint that has one for a channel that takes it.
+    fn send_ready(&mut self, now: u64, open: Open, source: &mut impl Source) -> Option<Posted> {
+        let mut at = 0;
+        while let Some(index) = self.core.ready.get(at) {
             let turn = match self.endpoints[index as usize].as_deref_mut() {
-                Some(endpoint) => endpoint.take_turn(&mut self.core, now, source),
+                Some(endpoint) => endpoint.take_turn(&mut self.core, now, open, source),
                 None => Turn::Leaves,
             };
             match turn {
                 Turn::Sent(posted) => {
-                    self.core.ready.on_sent(self.core.config.quantum);
+                    // What goes before its turn does not use it up.
+                    if at == 0 {
+                        self.core.ready.on_sent(self.core.config.quantum);
+                    }
                     return Some(posted);
                 }
                 Turn::Leaves => {
-                    self.core.ready.pop();
+                    self.core.ready.remove_at(at);
                     if let Some(endpoint) = self.endpoints[index as usize].as_deref_mut() {
                         endpoint.in_ready = false;
                     }
                 }
+                Turn::Waits if self.may_send_another(open) => at += 1,
                 Turn::Waits => return None,
             }
         }
         None
     }
 
-    fn send_ack(&mut self) -> Option<Posted> {
-        while self.core.channel(ChannelId::Priority).has_room() {
+    /// Whether another endpoint may have a segment to send, where one has none for the open channels.
+    fn may_send_another(&self, open: Open) -> bool {
+        let takes = [ChannelId::Priority, ChannelId::Data].map(|channel| self.core.takes(open, channel));
+        match takes {
+            [true, false] => self.core.tiny_queued != 0,
+            [of_priority, of_data] => of_data && !of_priority,
+        }
+    }
+
+    fn send_ack(&mut self, open: Open) -> Option<Posted> {
+        while self.core.takes(open, ChannelId::Priority) {
             let index = self.core.acks_due.pop_front()?;
             let Some(endpoint) = self.endpoints[index as usize].as_deref_mut() else { continue };
             endpoint.in_acks_due = false;
@@ -97,7 +118,7 @@ impl Module {
 }
 
 impl Endpoint {
-    fn take_turn(&mut self, core: &mut Core, now: u64, source: &mut impl Source) -> Turn {
+    fn take_turn(&mut self, core: &mut Core, now: u64, open: Open, source: &mut impl Source) -> Turn {
         if self.queue.is_empty() {
             return Turn::Leaves;
         }
@@ -119,30 +140,42 @@ impl Endpoint {
             self.set_timer(core, Timer::Pace, time);
             return Turn::Leaves;
         }
-        match self.next_segment(core, source) {
+        match self.next_segment(core, open, source) {
             Some((seg, channel)) => Turn::Sent(self.send_segment(core, now, seg, channel, false)),
             None => Turn::Waits,
         }
     }
 
-    /// Next segment, and its channel; `None` if the channel is full.
-    fn next_segment(&mut self, core: &mut Core, source: &mut impl Source) -> Option<(SegId, ChannelId)> {
-        let open = [ChannelId::Priority, ChannelId::Data].map(|channel| core.channel(channel).has_room());
+    /// Next segment, and its channel; `None` if no channel takes one that there is.
+    fn next_segment(
+        &mut self,
+        core: &mut Core,
+        open: Open,
+        source: &mut impl Source,
+    ) -> Option<(SegId, ChannelId)> {
+        let [to_priority, to_data] =
+            [ChannelId::Priority, ChannelId::Data].map(|channel| core.takes(open, channel));
         if let Some(seg) = self.queue.next_priority() {
-            let channel = match open {
-                [true, _] => ChannelId::Priority,
-                [_, true] => ChannelId::Data,
-                _ => return None,
+            // One that finds all entries of its channel in use takes the other one.
+            let channel = match core.channel(ChannelId::Priority).has_room() {
+                true if to_priority => Some(ChannelId::Priority),
+                false if to_data => Some(ChannelId::Data),
+                _ => None,
             };
-            self.queue.priority().pop_front();
-            return Some((seg, channel));
+            if let Some(channel) = channel {
+                self.queue.priority().pop_front();
+                core.tiny_queued -= 1;
+                self.queue.replies -= u32::from(core.segments[seg].is_reply);
+                return Some((seg, channel));
+            }
         }
-        if !open[1] {
+        if !to_data {
             return None;
         }
         let seg = match *self.queue.next_data()? {
             Fragment::Small(seg) => {
                 self.queue.data().pop_front();
+                self.queue.replies -= u32::from(core.segments[seg].is_reply);
                 seg
             }
             Fragment::Large(frag) => self.next_chunk(core, source, frag),

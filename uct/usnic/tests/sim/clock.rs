@@ -3,14 +3,14 @@
 /// A clock. It never goes back: that is what a module asks of its owner.
 #[derive(Clone, Copy, Default)]
 pub struct Clock {
-    /// What it shows until it runs on.
+    /// Time shown until it runs on.
     shows: u64,
     /// Time of the world at which it runs on.
     from: u64,
 }
 
 impl Clock {
-    /// What it shows at a time of the world.
+    /// Time shown at a time of the world.
     pub fn at(&self, now: u64) -> u64 {
         self.shows + now.saturating_sub(self.from)
     }

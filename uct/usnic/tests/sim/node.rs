@@ -135,6 +135,6 @@ pub struct Node {
     pub sent: Sent,
     /// Time until which the node is not scheduled.
     pub asleep: u64,
-    /// What the module is told of the time.
+    /// Clock that the module is told the time of.
     pub clock: Clock,
 }

@@ -28,6 +28,9 @@ const RECV_AFTER_PAUSE: usize = 8192;
 /// Time without a call that is a pause, ns.
 const PAUSE_NS: u64 = 1_000_000;
 
+/// Replies to a peer that wait in the engine, at most; about as many, for a batch of verdicts may be several.
+const MOST_REPLIES: u32 = 256;
+
 /// Bytes of requests of which the kernel is told without a poll.
 const COALESCED: usize = 64 << 10;
 
@@ -141,6 +144,7 @@ impl Nic {
             false => self.recv(now, RECV_ENOUGH, looks),
         }
         self.state.tell_held();
+        self.end_greedy();
         if self.module.has_deferred() && !had_deferred {
             return;
         }
@@ -283,17 +287,25 @@ impl Nic {
     /// Sends what is to be sent, as far as windows and the kernel allow: first what the priority channel has.
     pub fn flush(&mut self, now: u64) {
         self.send_handshakes(now);
+        let mut takes = [true; 2];
         loop {
             self.settle(now);
-            while self.unsent.iter().all(|unsent| unsent.len() < BATCH) {
-                let Some(posted) = self.module.poll_send(now, &mut self.state) else { break };
+            loop {
+                // A channel whose socket takes nothing does not keep the other one waiting.
+                let open = [0, 1].map(|channel: usize| self.unsent[channel].len() < BATCH);
+                if open == [false; 2] {
+                    break;
+                }
+                let Some(posted) = self.module.poll_send_on(now, open, &mut self.state) else { break };
                 self.queue(now, posted);
             }
             let (mut is_empty, mut has_sent) = (true, false);
             for channel in [ChannelId::Priority, ChannelId::Data] {
-                if !self.unsent[channel as usize].is_empty() {
+                let takes = &mut takes[channel as usize];
+                if *takes && !self.unsent[channel as usize].is_empty() {
                     is_empty = false;
-                    has_sent |= self.send_batch(now, channel);
+                    *takes = self.send_batch(now, channel);
+                    has_sent |= *takes;
                 }
             }
             // The last bytes of a read that failed leave a verdict.
@@ -361,11 +373,19 @@ impl Nic {
     }
 
     /// Passes to the engine what has become due to peers: bytes that they read, and whether anything is
-    /// awaited from them.
+    /// awaited from them. Bytes for a peer that takes no replies now wait.
     fn settle(&mut self, now: u64) {
+        self.resume_replies(now);
         while let Some(ep) = self.state.next_dirty() {
-            while let Some(id) = self.state.peers.get_mut(&ep).and_then(|peer| peer.to_serve.pop_front()) {
-                self.serve_read(now, id);
+            while let Some(peer) = self.state.peers.get_mut(&ep)
+                && !peer.to_serve.is_empty()
+            {
+                if !self.takes_replies(ep) {
+                    self.state.hold_replies(ep);
+                    break;
+                }
+                let next = self.state.peers.get_mut(&ep).and_then(|peer| peer.to_serve.pop_front());
+                next.into_iter().for_each(|id| self.serve_read(now, id));
             }
             if let Some(peer) = self.state.peers.get_mut(&ep)
                 && peer.expecting != (peer.outstanding != 0)
@@ -376,9 +396,50 @@ impl Nic {
         }
     }
 
+    /// Whether the engine is given replies to this peer. While it does not acknowledge those that it has,
+    /// they wait here, where they are bounded: reads by their number, verdicts by [`State::most_verdicts`].
+    fn takes_replies(&self, ep: EpId) -> bool {
+        self.module.replies(ep) < MOST_REPLIES
+    }
+
+    /// Goes on with replies that waited, of peers that take some now.
+    fn resume_replies(&mut self, now: u64) {
+        for _ in 0..self.state.held_replies.len() {
+            let Some(ep) = self.state.held_replies.pop_front() else { return };
+            if !self.takes_replies(ep) {
+                self.state.held_replies.push_back(ep);
+                continue;
+            }
+            if let Some(peer) = self.state.peers.get_mut(&ep) {
+                peer.is_held = false;
+                self.state.mark_dirty(ep);
+                self.send_verdicts(now, ep);
+            }
+        }
+    }
+
     fn send_all_verdicts(&mut self, now: u64) {
         while let Some(ep) = self.state.owing.pop() {
-            self.send_verdicts(now, ep);
+            match self.takes_replies(ep) {
+                true => self.send_verdicts(now, ep),
+                false => self.state.hold_replies(ep),
+            }
+        }
+    }
+
+    /// Ends connections to peers that have asked for more than any device does, and acknowledge nothing.
+    fn end_greedy(&mut self) {
+        while let Some(ep) = self.state.greedy.pop() {
+            if let Some(peer) = self.state.peers.get(&ep) {
+                tracing::warn!(
+                    "the connection to {} (fe80::{:x}) is closed: it has made {} requests whose outcomes it does not \
+                     acknowledge",
+                    peer.addr,
+                    peer.iid,
+                    peer.verdicts.len()
+                );
+            }
+            self.module.disconnect(ep, &mut self.state);
         }
     }
 
@@ -388,7 +449,7 @@ impl Nic {
         let most = self.module.longest_small(ep).min(self.module.config().tiny as usize) / Verdict::LEN;
         for some in verdicts.chunks(most.max(1)) {
             let head = OpHead::new(op::VERDICTS, 0).bytes();
-            if let Ok(Some(posted)) = self.module.send(now, ep, &head, [some.as_bytes(), &[]]) {
+            if let Ok(Some(posted)) = self.module.send_reply(now, ep, &head, [some.as_bytes(), &[]]) {
                 self.queue(now, posted);
             }
         }
@@ -413,7 +474,7 @@ impl Nic {
         bytes.clear();
         bytes.resize(len as usize, 0);
         if self.state.fetch_for_peer(id, 0, &mut bytes) == OK
-            && let Ok(Some(posted)) = self.module.send(now, ep, &head, [&bytes, &[]])
+            && let Ok(Some(posted)) = self.module.send_reply(now, ep, &head, [&bytes, &[]])
         {
             self.queue(now, posted);
         }

@@ -17,6 +17,8 @@ use usnic::addr::{Node, NodeTable};
 
 /// Devices whose addresses are kept, where their numbers do not tell them.
 const MOST_NODES: usize = 1 << 16;
+/// Verdicts that wait for one peer, at most: as many requests as a device has open.
+const MOST_VERDICTS: usize = 1 << 20;
 /// Staging buffers that are kept for reuse.
 const KEPT_BUFFERS: usize = 256;
 
@@ -39,6 +41,8 @@ pub(super) struct Peer {
     pub serving: u32,
     /// It was told goodbye, and segments to it are on their way.
     pub was_left: bool,
+    /// Listed in [`State::held_replies`].
+    pub is_held: bool,
     /// Listed in [`State::dirty`].
     dirty: bool,
 }
@@ -81,6 +85,12 @@ pub(super) struct State {
     pub dirty: Vec<EpId>,
     /// Peers for which there are verdicts.
     pub owing: Vec<EpId>,
+    /// Peers whose verdicts and reads wait until the engine takes more replies to them.
+    pub held_replies: VecDeque<EpId>,
+    /// Verdicts that wait for a peer, at most.
+    pub most_verdicts: usize,
+    /// Peers for which more would wait.
+    pub greedy: Vec<EpId>,
     buffers: Vec<Vec<u8>>,
 }
 
@@ -108,6 +118,9 @@ impl State {
             gone: VecDeque::new(),
             dirty: Vec::new(),
             owing: Vec::new(),
+            held_replies: VecDeque::new(),
+            most_verdicts: MOST_VERDICTS,
+            greedy: Vec::new(),
             buffers: Vec::new(),
         }
     }
@@ -161,6 +174,7 @@ impl State {
             to_serve: VecDeque::new(),
             serving: 0,
             was_left: false,
+            is_held: false,
             dirty: false,
         };
         self.peers.insert(ep, peer);
@@ -201,13 +215,29 @@ impl State {
         }
     }
 
-    /// Queues a verdict on a request of a peer.
+    /// Queues a verdict on a request of a peer. One that has more requests open than a device can have is to
+    /// be left.
     pub fn decide(&mut self, ep: EpId, token: u32, outcome: TryOutcome) {
         if let Some(peer) = self.peers.get_mut(&ep) {
-            if peer.verdicts.is_empty() {
+            if peer.verdicts.is_empty() && !peer.is_held {
                 self.owing.push(ep);
             }
+            if peer.verdicts.len() >= self.most_verdicts {
+                if !self.greedy.contains(&ep) {
+                    self.greedy.push(ep);
+                }
+                return;
+            }
             peer.verdicts.push(Verdict::new(token, outcome));
+        }
+    }
+
+    /// Lets the replies to a peer wait.
+    pub fn hold_replies(&mut self, ep: EpId) {
+        if let Some(peer) = self.peers.get_mut(&ep)
+            && !std::mem::replace(&mut peer.is_held, true)
+        {
+            self.held_replies.push_back(ep);
         }
     }
 

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 mod captured;
+mod full;
+mod greedy;
 mod sessions;
 mod translated;
 mod ways;

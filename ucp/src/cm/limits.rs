@@ -14,7 +14,7 @@ pub(crate) struct CmConfig {
 
 impl Default for CmConfig {
     fn default() -> CmConfig {
-        CmConfig { timeout: Duration::from_secs(10), max_pending: 128 }
+        CmConfig { timeout: Duration::from_secs(60), max_pending: 128 }
     }
 }
 

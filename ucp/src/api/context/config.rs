@@ -105,7 +105,7 @@ ucs::config_table! {
         pub keepalive: ucs::config::Auto<Duration> = "400ms", key "KEEPALIVE_INTERVAL";
         /// Longest exchange of addresses with a socket address; the endpoint fails then. A client of a
         /// listener that says nothing is dropped after it.
-        pub cm_timeout: Duration = "10s", key "CM_TIMEOUT";
+        pub cm_timeout: Duration = "60s", key "CM_TIMEOUT";
         /// Most clients of a worker's listeners that are not connected yet. Beyond it, one that has not said
         /// what it wants gives way to a new one; if all have, new ones wait in the system's queue.
         pub cm_max_pending: usize = "128", key "CM_MAX_PENDING", unit "exchanges", range 1..=65536;

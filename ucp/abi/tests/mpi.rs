@@ -123,16 +123,8 @@ fn received(said: &str) -> Vec<&str> {
 }
 
 /// Tests of `mpi.c` that four processes run: those that depend on their number.
-const WITH_FOUR: &[&str] = &[
-    "library",
-    "lengths",
-    "collectives",
-    "collective-forms",
-    "reductions",
-    "accumulate",
-    "locks",
-    "shared-locks",
-];
+const WITH_FOUR: &[&str] =
+    &["library", "lengths", "collectives", "reductions", "accumulate", "locks", "shared-locks"];
 
 /// Tests of `mpi.c` that also run without UCX. Open MPI's shared memory crashes in `accumulate` and `fetches`
 /// when it compares and swaps, and its results in `accumulate-operations` are wrong at times.

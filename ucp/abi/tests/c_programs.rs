@@ -54,7 +54,8 @@ fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
 }
 
 /// Programs that use what is newer than Debian's headers.
-const NEED_OUR_HEADERS: [&str; 9] = [
+const NEED_OUR_HEADERS: [&str; 10] = [
+    "network_only.c",
     "fuzz.c",
     "rest.c",
     "wrong_kind.c",
@@ -111,6 +112,44 @@ fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], en
 #[test]
 fn tagged_messages() {
     run("tagged.c", &["posix", "efa", "posix,cma"]);
+}
+
+/// Bytes of a datatype of callbacks come in another order than they were sent.
+#[test]
+fn datatypes_are_unpacked_out_of_order() {
+    run("reordered.c", &["posix", "efa"]);
+    run_with("reordered.c", &["efa"], &[("SOFTEFA_REORDER", "0.3")]);
+}
+
+#[test]
+fn an_address_of_the_network_has_no_shared_memory() {
+    run("network_only.c", &["posix,efa", "posix,cma,efa"]);
+}
+
+/// A child of `fork` uses the library while its parent's context is open.
+#[test]
+fn a_forked_child_uses_the_library() {
+    run("forked.c", &["posix", "efa", "posix,cma,efa"]);
+}
+
+/// Registrations are cached, or are not.
+#[test]
+fn operations_with_and_without_a_registration_cache() {
+    let mut modes = vec!["n", "try"];
+    // SAFETY: the call has no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+    if fd >= 0 {
+        modes.push("y");
+        // SAFETY: it is this function's descriptor.
+        unsafe { libc::close(fd as i32) };
+    } else {
+        ::ucs::testing::skipped("UCX_RCACHE_ENABLE=y", "no userfaultfd");
+    }
+    for mode in modes {
+        for program in ["one_sided.c", "tagged.c"] {
+            run_with(program, &["posix", "efa", "posix,cma"], &[("UCX_RCACHE_ENABLE", mode)]);
+        }
+    }
 }
 
 #[test]
@@ -219,7 +258,7 @@ fn copies_in_one_process_do_not_clash() {
 }
 
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 15] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -233,6 +272,8 @@ const PROGRAMS: [&str; 13] = [
     "exported.c",
     "idle.c",
     "refused.c",
+    "reordered.c",
+    "forked.c",
 ];
 
 /// Every C program with a `main` runs under the address sanitizer, but for those named here.
@@ -243,6 +284,8 @@ fn no_program_is_left_out() {
         // allocator of their own, or need an MPI library or libfabric.
         "allocations.c",
         "module.c",
+        // It needs two transports.
+        "network_only.c",
         // `consumers` runs it, on UCX as well.
         "bitwise.c",
         "copies.c",

@@ -1,4 +1,5 @@
-//! The two channels: what one carries does not wait for the other.
+//! Mechanisms of the module step by step: what the two channels carry, when an acknowledgement is due, what
+//! the counters tell.
 
 use usnic::{ChannelConfig, ChannelId, Config, Death, EpId, Head, Module, Posted, Sink, Source};
 
@@ -199,4 +200,106 @@ fn replies_that_wait_are_counted() {
     assert_eq!(star.all[0].replies(ep), 200 - sent);
     (0..20_000).for_each(|_| star.turn(MS, &[]));
     assert_eq!((star.all[0].replies(ep), star.all[0].is_idle(ep)), (0, true), "{:?}", star.all[0].stats());
+}
+
+/// *"schedule ack of largest in-order sequence received if not already scheduled. dflt time is 50us"*
+/// (Reliability). The timer wheel has ticks of 8.2 us.
+#[test]
+fn an_acknowledgement_is_due_after_50_us_unless_a_send_takes_it_along() {
+    let mut star = Star::new(1, |config| config);
+    let ep = star.eps[0];
+    for goes_along in [false, true] {
+        let before = *star.all[0].stats();
+        let to_star = star.all[1].find(0).unwrap();
+        let sent = star.all[1].send(star.now, to_star, &[0; 32], [b"x", &[]]).unwrap().unwrap();
+        star.carry(1, &sent);
+        let arrival = star.now;
+        star.now = arrival + 49_000;
+        star.all[0].on_time(star.now, &mut Nothing);
+        assert_eq!(star.poll([true; 2]), None, "too early");
+        assert!(
+            star.all[0].next_due().is_some_and(|due| (arrival + 50_000..arrival + 60_000).contains(&due))
+        );
+        if goes_along {
+            let posted = star.all[0].send(star.now, ep, &[0; 32], [b"y", &[]]).unwrap().unwrap();
+            star.carry(0, &posted);
+        }
+        star.now = arrival + 60_000;
+        star.all[0].on_time(star.now, &mut Nothing);
+        let ack = star.poll([true; 2]);
+        let wanted = if goes_along { None } else { Some((ChannelId::Priority, ACK)) };
+        assert_eq!(ack.map(|(posted, kind)| (posted.channel, kind)), wanted);
+        ack.iter().for_each(|(posted, _)| star.carry(0, posted));
+        let after = star.all[0].stats();
+        assert_eq!(after.acks_delayed - before.acks_delayed, u64::from(!goes_along));
+        assert_eq!(after.acks_piggybacked - before.acks_piggybacked, u64::from(goes_along));
+        (0..5).for_each(|_| star.turn(MS, &[]));
+    }
+}
+
+/// *"always using the data channel"* (Sending): also for a tiny fragment, which took the other one before.
+#[test]
+fn what_is_sent_again_takes_the_data_channel() {
+    let mut star = Star::new(1, |config| config);
+    let (now, ep) = (star.now, star.eps[0]);
+    let lost = star.all[0].send(now, ep, &[0; 32], [b"tiny", &[]]).unwrap().unwrap();
+    assert_eq!(lost.channel, ChannelId::Priority);
+    star.all[0].completed(&lost);
+    let again = (0..1000).find_map(|_| {
+        star.now += MS;
+        star.all[0].on_time(star.now, &mut Nothing);
+        let (posted, kind) = star.poll([true; 2])?;
+        star.carry(0, &posted);
+        (kind == FRAG).then_some(posted.channel)
+    });
+    assert_eq!((again, star.all[0].stats().resent_by_timer), (Some(ChannelId::Data), 1));
+    (0..50).for_each(|_| star.turn(MS, &[]));
+    assert!(star.all[0].is_idle(ep));
+}
+
+/// An endpoint leaves the queue once for each time that its window, its credits or the congestion window is
+/// full.
+#[test]
+fn stalls_are_counted_by_their_cause() {
+    let stalls = |change: &dyn Fn(Config) -> Config| {
+        let mut star = Star::new(1, change);
+        star.large(0);
+        while let Some((posted, _)) = star.poll([true; 2]) {
+            // Without credits a send is not completed.
+            if star.all[0].config().credits > 100 {
+                star.all[0].completed(&posted);
+            }
+        }
+        let stats = star.all[0].stats();
+        [stats.window_stalls, stats.credit_stalls, stats.congestion_stalls]
+    };
+    let wide = |config| Config { first_window: 1000, ..config };
+    assert_eq!(stalls(&|config| Config { window: 64, ..wide(config) }), [1, 0, 0]);
+    assert_eq!(stalls(&|config| Config { credits: 20, ..wide(config) }), [0, 1, 0]);
+    assert_eq!(stalls(&|config| Config { first_window: 4, ..config }), [0, 0, 1]);
+}
+
+/// Each round trip counts in the bucket of its power of two.
+#[test]
+fn round_trips_are_counted_by_their_length() {
+    let mut star = Star::new(1, |config| config);
+    let ep = star.eps[0];
+    let before = star.all[0].stats().rtt;
+    for (n, rtt) in [(1u64, 3_000u64), (2, 40_000), (3, 40_001), (4, 2_000_000)] {
+        star.now += 1000 * MS * n;
+        let posted = star.all[0].send(star.now, ep, &[0; 32], [b"x", &[]]).unwrap().unwrap();
+        star.carry(0, &posted);
+        // Answered by a send, which takes the acknowledgement along.
+        star.now += rtt;
+        let back = star.all[1].find(0).unwrap();
+        let answer = star.all[1].send(star.now, back, &[0; 32], [b"y", &[]]).unwrap().unwrap();
+        star.carry(1, &answer);
+        star.turn(MS, &[]);
+    }
+    let more: Vec<(usize, u64)> = (0..before.len())
+        .map(|at| (at, star.all[0].stats().rtt[at] - before[at]))
+        .filter(|(_, more)| *more != 0)
+        .collect();
+    // 2048, 32 768 and 1 048 576 ns.
+    assert_eq!(more, [(11, 1), (15, 2), (20, 1)]);
 }

@@ -187,4 +187,16 @@ impl RequestId {
     pub fn ended(worker: &Worker, message: RecvStatus, error: Option<Error>) -> Result<RequestId, Error> {
         worker.core_keep_idle().reqs.start_ended(message, error)
     }
+
+    /// As [`RequestId::ended`], with a callback that the next progress calls.
+    /// # Safety
+    /// `done` may be called with its argument.
+    pub unsafe fn ending(
+        worker: &Worker,
+        message: RecvStatus,
+        error: Option<Error>,
+        done: Option<Callback>,
+    ) -> Result<RequestId, Error> {
+        worker.core().reqs.start_ending(message, error, done)
+    }
 }

@@ -37,7 +37,8 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length, v
     got++;
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
         receiving = ucp_am_recv_data_nbx(the_pair->b, data, in, length, &recv);
-        CHECK(!UCS_PTR_IS_ERR(receiving));
+        /* MPICH counts on a request, as UCX never ends such a receive in its call. */
+        CHECK(UCS_PTR_IS_PTR(receiving));
         return UCS_INPROGRESS;
     }
     memcpy(in, data, length);

@@ -110,6 +110,21 @@ impl Requests {
         Ok(id)
     }
 
+    /// A request whose operation has ended with this message, and error if there is one, of which the next
+    /// progress tells. Without a callback it has ended now.
+    pub(crate) fn start_ending(
+        &mut self,
+        message: RecvStatus,
+        error: Option<Error>,
+        call: Option<Callback>,
+    ) -> Result<RequestId, Error> {
+        let token = self.next_token()?;
+        let id = self.start(token, Role::Announced, call);
+        id.block.store_message(&message);
+        self.end(id, error.map_or(Ok(message), Err));
+        Ok(id)
+    }
+
     /// Starts a one-sided operation of an endpoint, of `len` bytes, as [`Requests::start`].
     #[inline]
     pub(crate) fn start_rma(

@@ -3,33 +3,12 @@
 //!
 //! The table has parts with a lock each: threads with workers of their own seldom wait for each other.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Hash of an address. Handles are the allocator's addresses, so their lowest bits are all the same.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_usize(usize::from(*byte) ^ self.0 as usize);
-        }
-    }
-
-    fn write_usize(&mut self, address: usize) {
-        let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
-    }
-}
+use hashbrown::HashMap;
 
 /// Name of the kind of each handle, by its address.
-type Part = HashMap<usize, &'static str, BuildHasherDefault<AddressHasher>>;
+type Part = HashMap<usize, &'static str>;
 
 const PARTS: usize = 64;
 

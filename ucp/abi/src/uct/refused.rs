@@ -12,7 +12,7 @@ use super::worker::Worker;
 use crate::entry::{CStatus, StatusPtr};
 
 /// Refuses a call, and says so in the log.
-fn refuse<T>(name: &str) -> Result<T, Status> {
+pub(super) fn refuse<T>(name: &str) -> Result<T, Status> {
     tracing::error!("{name} is not supported");
     Err(Status::Unsupported)
 }

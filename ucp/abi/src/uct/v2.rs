@@ -9,6 +9,7 @@ use super::component::Component;
 use super::ep::{Ep, checked_ep, uct_ep_connect_to_ep};
 use super::iface::{Iface, checked_iface};
 use super::md::{Md, MemHandle, attr_of, uct_md_mem_reg};
+use super::refused::refuse;
 use super::rkey::{compare, uct_md_mkey_pack, uct_rkey_unpack};
 use super::types::{Bandwidth, Completion, Linear, NAME_MAX, RkeyBundle};
 use crate::entry::{CStatus, invalid, mask_of};
@@ -143,12 +144,6 @@ pub(crate) static uct_ep_operation_names: Global<[*const c_char; 17]> = Global::
     c"flush".as_ptr(),
     std::ptr::null(),
 ]);
-
-/// Refuses a call, and says so in the log.
-fn refuse<T>(name: &str) -> Result<T, Status> {
-    tracing::error!("{name} is not supported");
-    Err(Status::Unsupported)
-}
 
 /// `uct_ep_connect_to_ep_params_t`.
 #[repr(C)]

@@ -110,8 +110,8 @@ impl Requests {
         Ok(id)
     }
 
-    /// A request whose operation has ended with this message, and error if there is one, of which the next
-    /// progress tells. Without a callback it has ended now.
+    /// A request whose operation has ended with this message, and error if there is one. The next progress
+    /// completes it and calls `call`. Without a callback it completes now, unless others complete first.
     pub(crate) fn start_ending(
         &mut self,
         message: RecvStatus,

@@ -128,7 +128,7 @@ impl Nic {
         self.auth.as_ref().map(|auth| auth.stats())
     }
 
-    /// Takes in what has arrived, and sends what is to be sent. `now` is of after the lock was taken.
+    /// Takes in what has arrived, and sends what is to be sent. `now` was read after the lock was taken.
     /// Verdicts on what arrives now go with the next request of the program, or in the next call: its answer
     /// is often made of what has arrived, and should not wait for them. So does the bookkeeping of a message
     /// that has come alone.

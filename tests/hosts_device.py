@@ -3,7 +3,7 @@
 import json, os, shutil, subprocess, tempfile, time
 
 import hosts_slurm
-from hosts_net import HOSTS_V6, slowness, traffic_rows, wait_for
+from hosts_net import HOSTS_V6, by_sender, slowness, told_if_other, traffic_rows, wait_for
 
 SECRET = "the secret of tests/hosts"
 NET = "10.77.0.0/24"
@@ -105,7 +105,7 @@ def waiting(net):
 
 def run_traffic(row, folder, messages, seed, limit, make, is_whole):
     """Runs the traffic program. Returns the counters of the row; a failure counts every message as lost."""
-    name, _, net, share = row
+    name, about, net, share = row
     messages, limit = max(200, int(messages * (0.5 if is_whole else share))), limit * slowness()
     wanted = max(1, messages // 5)
     network, secret, run = make(net, seed), Secret(net), None
@@ -113,6 +113,7 @@ def run_traffic(row, folder, messages, seed, limit, make, is_whole):
                str(wanted), "--seed", str(seed)]
     command += waiting(net)
     keys = secret.keys()
+    really = network.really(about) if hasattr(network, "hosts") else by_sender(net)
     if hasattr(network, "hosts"):
         keys["SOFTEFA_NET"] = NET_V6 if name.endswith("-v6") else NET
         if name == "device-v6-hosts":
@@ -139,9 +140,10 @@ def run_traffic(row, folder, messages, seed, limit, make, is_whole):
         got = json.loads(out)
         rma = sum(sum(got[side]["rma"].values()) for side in ("parent", "child"))
         total = {"messages": got["messages"], "rma": rma, "mb": got["bytes"] / 1e6, "seconds": got["seconds"], "lost": 0}
-    else:
+    total["about"] = really
+    if code:
         print(f"{name}: exit code {code}\n{err.strip()}", flush=True)
-    print(f"{name:14} {total['messages']} messages, {total['rma']} puts, gets and atomics checked; {total['mb']:.0f} MB of "
+    print(f"{name:14} {told_if_other(about, really)}{total['messages']} messages, {total['rma']} puts, gets and atomics checked; {total['mb']:.0f} MB of "
           f"messages, {total['seconds']:.1f} s", flush=True)
     return total
 

@@ -1,6 +1,6 @@
 """What befalls hosts and the network between the two hosts of tests/hosts, and what `softefa doctor` says of it."""
 
-import os, re, select, signal, socket, struct, subprocess, tempfile, time
+import os, re, select, signal, socket, struct, subprocess, tempfile, threading, time
 
 from hosts_net import slowness
 
@@ -8,6 +8,8 @@ SECRETS = ("the secret of tests/hosts", "the secret of another job")
 IPS = ("10.77.0.1", "10.77.0.2")
 PORTS = "47100-47107"
 LEN = 4000
+# Counters of datagrams that are dropped since they do not authenticate.
+REFUSED = ("malformed", "forged", "unknown", "strangers", "stray", "cookies_refused", "repeated", "old")
 
 
 class Fault(Exception):
@@ -29,7 +31,7 @@ class Hosts:
 
     def start(self, host, *command, **keys):
         env = {name: value for name, value in os.environ.items() if not name.startswith("SOFTEFA_")}
-        run = self.network.start(host, list(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        run = self.network.start(host, list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                  env={**env, **self.keys, **keys})
         self.running.append(run)
         return run
@@ -55,6 +57,30 @@ class Hosts:
 
     def send(self, to, seconds, length=LEN, **keys):
         return self.start(0, self.peer(), "send", *to, str(length), str(seconds), **keys)
+
+    def counters(self, server):
+        """Counters of a receiver: a dictionary of each part. That of `clock` tells how the clock of the day was set."""
+        server.stdin.write("\n")
+        server.stdin.flush()
+        parts, patience = {}, threading.Timer(20 * slowness(), server.kill)
+        patience.start()
+        for line in server.stdout:
+            if line == "end\n":
+                break
+            # Others are lines of the log.
+            found = re.fullmatch(r"([a-z ]+): (.+) (-?\d+)\n", line)
+            if found:
+                parts.setdefault(found[1], {})[found[2]] = int(found[3])
+        patience.cancel()
+        expect("clock" in parts, f"the receiver tells no counters: {parts}")
+        return parts
+
+    def dropped_by_kernel(self, host):
+        """Datagrams that found a full socket buffer on a host, and those that no socket took."""
+        with open(f"/proc/{self.network.hosts[host]}/net/snmp") as f:
+            names, counts = [line.split()[1:] for line in f if line.startswith("Udp:")]
+        counts = dict(zip(names, map(int, counts)))
+        return counts["RcvbufErrors"] + counts["NoPorts"]
 
     def end(self):
         for run in self.running:
@@ -156,6 +182,8 @@ def replaced(hosts, **keys):
     server.kill()
     server.wait()
     server, to = hosts.serve(SOFTEFA_UDP_PORTS="47100", **keys)
+    is_behind = hosts.counters(server)["clock"]["reads"] - time.time()
+    expect(abs(is_behind - int(keys.get("STEP", 0))) < 60, f"the clock of the new process is {is_behind:.0f} s ahead")
     told = ends(sender, 40, "BadDestQpn", 9)
     again = goes_on(hosts.send(to, 2), server, 20, 3)
     return f"{told}; the new process is reached ({again})"
@@ -190,7 +218,15 @@ def shim(hosts, after, step):
 def clock_stepped(hosts):
     keys = shim(hosts, 1, -3600)
     server, to = hosts.serve(**keys)
-    return goes_on(hosts.send(to, 4, **keys), server, 20, 1)
+    sender = hosts.send(to, 4, **keys)
+    messages, status, longest, _, out = outcome(sender, 20)
+    expect(status == "Ok" and messages > 20 and longest <= slowness() and server.poll() is None, out)
+    # Both have seen the step, or the row says nothing.
+    seen = re.search(r"clock moved by (-?\d+) s", out)
+    expect(seen and int(seen[1]) == -3600, f"the sender's clock was not set: {out}")
+    moved = hosts.counters(server)["clock"]["moved"]
+    expect(moved == -3600, f"the receiver's clock was set by {moved} s")
+    return f"both processes see it; goes on; the longest wait was {longest:.1f} s"
 
 
 def clock_back_and_replaced(hosts):
@@ -261,14 +297,27 @@ def flooded(hosts):
     keys = {"SOFTEFA_SECRET_FILE": hosts.secret(0)}
     server, to = hosts.serve(SOFTEFA_UDP_PORTS="47100", **keys)
     calm = outcome(hosts.send(to, 2, **keys), 20)
+    before = hosts.counters(server)["udp session"]
     flood = hosts.start(0, "python3", __file__, IPS[1], "47100", "10000", "4")
     time.sleep(0.5)
     sender = hosts.send(to, 3, **keys)
     told = goes_on(sender, server, 20, 3)
-    sent = flood.communicate(timeout=20)[0].strip()
-    expect(int(sent) >= 20_000, f"only {sent} datagrams were sent")
+    sent = int(flood.communicate(timeout=20)[0])
+    expect(sent >= 20_000, f"only {sent} datagrams were sent")
     expect(calm[0] > 20, calm[4])
-    return f"{told} ({sent} datagrams in 4 s)"
+    # Each that has reached the receiver is counted by its reason. The kernel counts those that found its buffer full,
+    # maybe with some of the sender's among them, and nobody those that veth's queue had no room for.
+    time.sleep(0.2)
+    of_kernel = hosts.dropped_by_kernel(1)
+    counts = hosts.counters(server)["udp session"]
+    dropped = {name: counts[name] - before.get(name, 0) for name in REFUSED if counts[name] > before.get(name, 0)}
+    counted = sum(dropped.values())
+    expect(0.99 * sent <= counted + of_kernel and counted <= sent + 100,
+           f"of {sent} datagrams {counted} are counted, {of_kernel} dropped by the kernel: {counts}")
+    expect(all(dropped.get(name) for name in ("malformed", "strangers", "unknown")), f"{dropped}")
+    kinds = ", ".join(f"{count} `{name}`" for name, count in dropped.items())
+    kernel = f", and {of_kernel} by the kernel, for a full buffer" if of_kernel else ""
+    return f"{told}; of {sent} datagrams in 4 s the receiver counts and drops {counted} ({kinds}){kernel}"
 
 
 def other_secret(hosts):
@@ -285,15 +334,15 @@ def flood(ip, port, rate, seconds):
     rng, out = __import__("random").Random(1), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     start, sent = time.monotonic(), 0
     while time.monotonic() - start < seconds:
-        while sent < (time.monotonic() - start) * rate:
+        while sent < min(seconds, time.monotonic() - start) * rate:
             body = rng.randbytes(200)
             if sent % 2:
                 body = struct.pack("<BBHI", rng.choice((0x40, 0x41, 0x43, 0x45)), 1, 0, sent % 9) + body[:120]
             try:
                 out.sendto(body, (ip, port))
+                sent += 1
             except OSError:
-                pass
-            sent += 1
+                break
         time.sleep(0.001)
     print(sent)
 

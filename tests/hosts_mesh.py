@@ -4,7 +4,8 @@ each other one at the same time (`traffic --with`)."""
 import errno, json, math, os, select, subprocess, time
 
 from hosts_device import ALL, NET, RELAYS, Secret, relayed
-from hosts_net import IP_UDP, IPS, Child, Namespaces, Relay, die_with_parent, enter, ip, open_tun, slowness, traffic_rows, wait_for
+from hosts_net import (IP_UDP, IPS, Child, Namespaces, Relay, by_sender, die_with_parent, enter, ip, open_tun, slowness,
+                       told_if_other, traffic_rows, wait_for)
 
 # Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations between two of
 # them each way: a third of that between two hosts, as there are three pairs. Each fault of the rows of two hosts, and several.
@@ -90,13 +91,14 @@ def write(tap, frame):
 
 def run(row, folder, messages, seed, limit, is_loopback, is_whole):
     """Runs three processes. Returns the counters of the row; a failure counts every message as lost."""
-    name, _, net, share = row
+    name, about, net, share = row
     messages, limit = max(100, math.ceil(messages * (1 / 6 if is_whole else share))), limit * slowness()
     command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
                str(max(1, messages // 5)), "--seed", str(seed)]
     # Three processes and a relay have few processors.
     command += ["--sleep"] if net else []
     network, secret, run = None if is_loopback else Bridged(net, seed), Secret(net), None
+    really = by_sender(net) if is_loopback else about
     options = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         keys = {**os.environ, **secret.keys()}
@@ -122,9 +124,10 @@ def run(row, folder, messages, seed, limit, is_loopback, is_whole):
         rma = sum(sum(each["rma"].values()) for each in got["processes"])
         total = {"messages": got["messages"], "rma": rma, "mb": got["bytes"] / 1e6, "seconds": got["seconds"],
                  "lost": 6 * messages - got["messages"]}
-    else:
+    total["about"] = really
+    if code:
         print(f"{name}: exit code {code}\n{err.strip()}", flush=True)
-    print(f"{name:14} {total['messages']} messages among three hosts, {total['rma']} puts, gets and atomics checked; "
+    print(f"{name:14} {told_if_other(about, really)}{total['messages']} messages among three processes, {total['rma']} puts, gets and atomics checked; "
           f"{total['mb']:.0f} MB of messages, {total['seconds']:.1f} s", flush=True)
     return total
 

@@ -19,6 +19,30 @@ def call(name, *args):
         raise OSError(e, f"{name}: {os.strerror(e)}")
 
 
+EFFECTS = (("loss", "lost"), ("reorder", "overtaken"), ("double", "repeated"), ("corrupt", "corrupted"))
+
+
+def effects(net):
+    """Words for what a network does to datagrams, as in the tables."""
+    net = net or {}
+    words = [f"{100 * net[key]:.0f} % {word}" for key, word in EFFECTS if net.get(key)]
+    words += [f"{1000 * net['delay']:.0f} ms late"] if net.get("delay") else []
+    words += [f"{net['rate'] / 1e9:g} Gbit/s"] if net.get("rate") else []
+    return ", ".join(words or ["nothing lost"])
+
+
+def told_if_other(about, really):
+    """Words before what a row has brought, if it is not what the row is named for."""
+    return f"({really}) " if really != about else ""
+
+
+def by_sender(net):
+    """Words for a row of devices at the loopback interface: no relay stands between them, and the sender loses."""
+    sealed = "; sealed" if (net or {}).get("secret") else ""
+    loss = f"the sender loses {100 * net['loss']:.0f} %" if net and net.get("loss") else "nothing lost"
+    return f"loopback, no relay; {loss}{sealed}"
+
+
 def slowness():
     """How many times longer than alone a process needs now, since others want the processors. Limits are multiplied by it."""
     wall, cpu = time.monotonic(), time.process_time()
@@ -256,6 +280,11 @@ class Namespaces:
         ready()
         run_relay(self.net, seed, [[tuns[0]], [tuns[1]]], lambda f: os.read(f.fileno(), 65536), write, IP_UDP)
 
+    def really(self, about):
+        """What stands in the table: what the row is to do, or what it does instead where the kernel cannot."""
+        is_replaced = "tbf" in (self.net or {}) and not self.has_tbf
+        return f"relay that keeps {effects(self.net)}: this kernel has no tbf" if is_replaced else about
+
     def start(self, n, command, **more):
         return subprocess.Popen(command, preexec_fn=lambda: (enter(self.hosts[n]), die_with_parent()), **more)
 
@@ -316,6 +345,11 @@ class Loopback:
         ready()
         run_relay(self.net, seed, files, read, write, 0)
 
+    def really(self, _):
+        """What stands in the table."""
+        sealed = "; sealed by a secret" if self.net.get("secret") else ""
+        return f"loopback, a relay between the sockets: {effects(self.net)}{sealed}"
+
     def start(self, n, command, **more):
         return subprocess.Popen(command, preexec_fn=die_with_parent, **more)
 
@@ -368,5 +402,5 @@ def traffic_rows(rows):
     """Lines of a table for docs/usnic.md: rows with the counters of the traffic program."""
     lines = ["| Network | Messages | Puts, gets, atomics | MB of messages | Lost, doubled or corrupt | Seconds |",
              "|---|---|---|---|---|---|"]
-    return lines + [f"| {row[1]} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
+    return lines + [f"| {got.get('about', row[1])} | {got['messages']} | {got['rma']} | {got['mb']:.0f} | {got['lost']} | {got['seconds']:.1f} |"
                     for row, got in rows]

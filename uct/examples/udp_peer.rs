@@ -1,17 +1,21 @@
 //! One end of a pair of processes on the software EFA device, for tests of what befalls hosts and networks.
 //!
 //! ```text
-//! udp_peer serve                          prints its GID and queue pair; receives until it is ended
+//! udp_peer serve                          prints its GID and queue pair; receives until it is ended.
+//!                                         At a line of its standard input it prints its counters
 //! udp_peer send GID QPN LEN SECONDS       sends messages of LEN bytes, one after the other
 //! ```
 //!
 //! The sender stops at the first request that fails, or after the time. Its last line has the number of
-//! messages, the status of the last one, the longest time that one took, and the time of the end. The
-//! receiver ends with code 3 if bytes are wrong or a message is missing or doubled.
+//! messages, the status of the last one, the longest time that one took, the time of the end, and by how much
+//! the clock of the day was set meanwhile. Counters have a line each, `PART: NAME N`; two lines on the clock
+//! of the day follow, and `end`. The receiver ends with code 3 if bytes are wrong or a message is missing or
+//! doubled.
 
 use std::error::Error;
 use std::net::Ipv6Addr;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime};
 use ucs::config::Source;
 use uct::api::Access;
 use uct::efa::dev::soft::{self, Cq, Device, Mr, Net, Pd, Qp};
@@ -76,14 +80,54 @@ fn byte(message: u64, at: usize) -> u8 {
     (message as usize).wrapping_mul(131).wrapping_add(at.wrapping_mul(7)) as u8
 }
 
+/// The clock of the day, which somebody may set, beside the one that nobody sets.
+struct Clocks(Instant, SystemTime);
+
+impl Clocks {
+    fn new() -> Clocks {
+        Clocks(Instant::now(), SystemTime::now())
+    }
+
+    /// Seconds by which the clock of the day was set.
+    fn moved(&self) -> f64 {
+        let since = |start: SystemTime| match start.elapsed() {
+            Ok(since) => since.as_secs_f64(),
+            Err(back) => -back.duration().as_secs_f64(),
+        };
+        since(self.1) - self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// Somebody asks for the counters.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+fn listen_for_questions() {
+    std::thread::spawn(|| std::io::stdin().lines().for_each(|_| ASKED.store(true, Relaxed)));
+}
+
+impl Side {
+    fn tell(&self, clocks: &Clocks) {
+        for part in self.dev.counters_by_part() {
+            part.counts.iter().for_each(|(name, count)| println!("{}: {name} {count}", part.part));
+        }
+        let reads = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        println!("clock: moved {:.0}\nclock: reads {reads}\nend", clocks.moved());
+    }
+}
+
 fn serve() -> Result<(), Box<dyn Error>> {
+    let clocks = Clocks::new();
     let mut side = open()?;
+    listen_for_questions();
     for slot in 0..RECEIVES {
         side.qp.recv(slot, side.slot(slot, LONGEST)).map_err(refused)?;
     }
     println!("{} {}", side.dev.gid(), side.qp.qpn());
     let mut senders = std::collections::HashMap::new();
     loop {
+        if ASKED.load(Relaxed) && ASKED.swap(false, Relaxed) {
+            side.tell(&clocks);
+        }
         let Some(cqe) = side.poll() else { continue };
         let (slot, len) = (cqe.wr_id, cqe.len as usize);
         let next = senders.entry((cqe.src_gid, cqe.src_qpn)).or_insert(0);
@@ -100,6 +144,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
 }
 
 fn send(gid: &str, qpn: &str, len: &str, seconds: &str) -> Result<(), Box<dyn Error>> {
+    let clocks = Clocks::new();
     let mut side = open()?;
     let gid = Gid(gid.parse::<Ipv6Addr>()?.octets());
     let to = Dest { ah: side.dev.create_ah(&side.pd, gid)?, qpn: qpn.parse()?, qkey: QKEY };
@@ -119,9 +164,10 @@ fn send(gid: &str, qpn: &str, len: &str, seconds: &str) -> Result<(), Box<dyn Er
         messages += u64::from(status == DevStatus::Ok);
     }
     println!(
-        "{messages} messages, last {status:?}, longest {:.3} s, end at {:.3} s",
+        "{messages} messages, last {status:?}, longest {:.3} s, end at {:.3} s, clock moved by {:.0} s",
         longest.as_secs_f64(),
-        start.elapsed().as_secs_f64()
+        start.elapsed().as_secs_f64(),
+        clocks.moved()
     );
     Ok(())
 }

@@ -3,6 +3,7 @@
 import ctypes, errno, fcntl, heapq, os, random, select, shutil, signal, socket, struct, subprocess, sys, time
 
 NEWNS, NEWUTS, NEWUSER, NEWNET = 0x20000, 0x04000000, 0x10000000, 0x40000000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
 PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None, use_errno=True)
 IPS = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
@@ -369,6 +370,17 @@ def enter_own_namespace():
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
             with open(f"/proc/self/{name}", "w") as f:
                 f.write(text)
+    try:
+        own_shared_memory()
+    except OSError:
+        pass  # Then rows use that of this machine.
+
+
+def own_shared_memory():
+    """Gives this process and its children a /dev/shm of their own: what programs leave there goes with them."""
+    call("unshare", NEWNS)
+    call("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
+    call("mount", b"none", b"/dev/shm", b"tmpfs", 0, None)
 
 
 def why_no_namespaces():

@@ -20,7 +20,8 @@ pub(super) fn load() -> Result<Secret, String> {
     load_from(FOLDER)
 }
 
-fn load_from(folder: &str) -> Result<Secret, String> {
+/// See [`load`]; the file is in this folder.
+pub(super) fn load_from(folder: &str) -> Result<Secret, String> {
     let path = format!("{folder}/softefa-{}.secret", user());
     read_or_make(&path).map_err(|e| format!("{path}: {e}"))
 }

@@ -179,7 +179,7 @@ impl Udp {
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
         let local = listens_at(interfaces::choose(&config.net)?, config)?;
-        let key = load_secret(config, local.ip)?;
+        let key = load_secret(config, local.ip, user_secret::load)?;
         let hosts = hosts::addresses(&config.hosts)?;
         let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
         let sockets = SocketConfig {
@@ -404,8 +404,12 @@ struct Key {
 }
 
 /// Loads the secret that seals datagrams: the job's or, where the device listens beyond the loopback
-/// interface and has none, the user's on this host. `None`: nothing is sealed.
-fn load_secret(config: &UdpConfig, ip: IpAddr) -> Result<Option<Key>, OpenError> {
+/// interface and has none, the one `of_user`, this user's on this host. `None`: nothing is sealed.
+fn load_secret(
+    config: &UdpConfig,
+    ip: IpAddr,
+    of_user: impl FnOnce() -> Result<Secret, String>,
+) -> Result<Option<Key>, OpenError> {
     let of_job = match (&*config.secret_file, config.job_secret) {
         ("", JobSecret::None) => None,
         ("", JobSecret::Pmix) => Some(job_secret::load()?),
@@ -419,7 +423,7 @@ fn load_secret(config: &UdpConfig, ip: IpAddr) -> Result<Option<Key>, OpenError>
     if of_job.is_some() || ip.is_loopback() || config.insecure {
         return Ok(of_job.map(|secret| Key { secret, is_of_job: true }));
     }
-    let secret = user_secret::load().map_err(|why| {
+    let secret = of_user().map_err(|why| {
         OpenError::Environment(format!(
             "the software EFA device does not listen at {ip} without a secret ({why}): set SOFTEFA_SECRET_FILE (or \
              SOFTEFA_JOB_SECRET=pmix under mpirun or srun), or SOFTEFA_INSECURE=y if everybody who can send to it may read \
@@ -510,14 +514,19 @@ mod address_tests {
 
     #[test]
     fn without_a_secret_of_a_job_the_users_seals_what_leaves_the_loopback_interface() {
+        // The user's own is not touched: other processes may have it.
+        let folder = std::env::temp_dir().join(format!("softefa-address-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let of_user = || user_secret::load_from(folder.to_str().unwrap());
         let load = |ip: &str, insecure: &str| {
             let source = Source::empty().with("SOFTEFA_UDP", "y").with("SOFTEFA_INSECURE", insecure);
             let config = SoftConfig::load(&source).unwrap().udp().unwrap();
-            load_secret(&config, ip.parse().unwrap()).unwrap()
+            load_secret(&config, ip.parse().unwrap(), of_user).unwrap()
         };
         assert!(load("127.0.0.1", "n").is_none() && load("::1", "n").is_none());
         assert!(load("10.0.0.1", "y").is_none());
         let [one, two] = ["10.0.0.1", "2001:db8::1"].map(|ip| load(ip, "n").unwrap());
+        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(one.secret.tag("a test"), two.secret.tag("a test"));
         // By shared memory the process meets those without a secret.
         assert!(!one.is_of_job);

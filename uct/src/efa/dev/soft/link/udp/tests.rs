@@ -6,6 +6,7 @@ mod captured;
 mod full;
 mod greedy;
 mod sessions;
+mod silence;
 mod translated;
 mod ways;
 

@@ -193,6 +193,34 @@ fn a_refused_option_is_told() {
     assert!(why.contains("refuses") && why.contains("built without it"), "{why}");
 }
 
+/// The kernel has the time of `SOFTEFA_UDP_BUSY_POLL` for each socket at which datagrams arrive, unless it
+/// refuses it; then the sockets work without.
+#[test]
+fn sockets_look_into_the_cards_queue_for_the_time_that_was_set() {
+    let config = SocketConfig {
+        longest: 2000,
+        offload: true,
+        channels: true,
+        flows: 2,
+        busy_poll: 50,
+        arrivals: 4 << 20,
+    };
+    let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (a, mut b) = (bind_with(config), bind_with(config));
+    let of = |socket: &UdpSocket| option_of(socket, libc::SOL_SOCKET, SO_BUSY_POLL);
+    match refusal(&udp, SO_BUSY_POLL, 50) {
+        None => {
+            assert_eq!((of(&a.udp), a.priority.as_ref().and_then(of)), (Some(50), Some(50)));
+            let without = bind_with(SocketConfig { busy_poll: 0, ..config });
+            assert_ne!(of(&without.udp), Some(50), "nobody has asked for it");
+        }
+        Some(why) => assert!(why.contains("CAP_NET_ADMIN") || why.contains("built without it"), "{why}"),
+    }
+    let all = datagrams(&[1000; 5]);
+    send(&a, b.addr(), &all);
+    assert!(recv(&mut b, a.addr(), 5) == all);
+}
+
 #[test]
 fn each_channel_has_a_socket_of_one_address() {
     let config = SocketConfig {

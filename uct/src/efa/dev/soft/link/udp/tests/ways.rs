@@ -12,7 +12,7 @@ const LONGER: Duration = Duration::from_micros(300);
 
 /// Network between a device and its peer: each port that one of them sends from takes a way of its own, and
 /// comes out of a port of the network's.
-struct Network {
+pub(super) struct Network {
     public: SocketAddr,
     ends: Arc<AtomicBool>,
     /// Datagrams to ports that nothing is to be sent to.
@@ -106,7 +106,7 @@ impl Drop for Network {
 }
 
 /// Two devices with a network of that kind in between.
-fn pair_over(name: &str, longest: usize, more: &[(&str, &str)]) -> (Network, Side, Side) {
+pub(super) fn pair_over(name: &str, longest: usize, more: &[(&str, &str)]) -> (Network, Side, Side) {
     let secret = SecretFile::new(name);
     let device = socket().local_addr().unwrap();
     let network = Network::start(device, longest);
@@ -121,7 +121,7 @@ fn pair_over(name: &str, longest: usize, more: &[(&str, &str)]) -> (Network, Sid
 }
 
 /// Moves bytes both ways, by messages and by RDMA.
-fn exchange(a: &Side, b: &Side) {
+pub(super) fn exchange(a: &Side, b: &Side) {
     for (salt, len) in [8, 8928, 1000, 5000].into_iter().enumerate() {
         for (from, at) in [(a, b), (b, a)] {
             at.qp.recv(77, at.sge(0, len)).unwrap();

@@ -69,8 +69,11 @@ fn seconds(ns: f64) -> f64 {
 
 /// All attributes of an interface.
 pub(crate) fn attr_of(attr: &api::IfaceAttr) -> IfaceAttr {
-    let (dedicated, shared) =
-        if attr.kind == DevKind::Net { (0.0, attr.bandwidth) } else { (attr.bandwidth, 0.0) };
+    let (dedicated, shared, reach) = if attr.kind == DevKind::Net {
+        (0.0, attr.bandwidth, iface_flag::INTER_NODE)
+    } else {
+        (attr.bandwidth, 0.0, 0)
+    };
     IfaceAttr {
         cap: IfaceCap {
             put: rma_of(&attr.put),
@@ -88,7 +91,7 @@ pub(crate) fn attr_of(attr: &api::IfaceAttr) -> IfaceAttr {
             tag: [0; 11],
             atomic32: atomics_of(attr, 4),
             atomic64: atomics_of(attr, 8),
-            flags: iface_flag::CB_SYNC | flags_of(attr, FLAGS),
+            flags: iface_flag::CB_SYNC | reach | flags_of(attr, FLAGS),
             event_flags: flags_of(attr, EVENT_FLAGS),
         },
         device_addr_len: attr.device_addr_len,

@@ -218,6 +218,7 @@ pub(super) fn attr_of(md: &Md, with_cost: bool) -> types::MdAttr {
         (md_flag::NEED_MEMH, facts.needs_local_key),
         (md_flag::NEED_RKEY, facts.has_rkey),
         (md_flag::RKEY_PTR, matches!(md.component.tl, "self" | "posix")),
+        (md_flag::INVALIDATE, facts.revokes_keys),
     ] {
         if is_set {
             flags |= flag;

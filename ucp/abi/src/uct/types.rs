@@ -175,6 +175,7 @@ pub(crate) mod iface_flag {
     pub(crate) const CONNECT_TO_IFACE: u64 = 1 << 40;
     pub(crate) const CONNECT_TO_EP: u64 = 1 << 41;
     pub(crate) const CB_SYNC: u64 = 1 << 44;
+    pub(crate) const INTER_NODE: u64 = 1 << 54;
 }
 
 /// Bits of [`IfaceCap::event_flags`]; the first two are events to arm for, too.
@@ -258,6 +259,8 @@ pub(crate) mod md_flag {
     pub(crate) const ADVISE: u64 = 1 << 4;
     pub(crate) const FIXED: u64 = 1 << 5;
     pub(crate) const RKEY_PTR: u64 = 1 << 6;
+    /// The old bit, and its two kinds of operations in UCX 1.23.
+    pub(crate) const INVALIDATE: u64 = 1 << 8 | 1 << 11 | 1 << 12;
 }
 
 /// `uct_md_mem_flags`.

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static uct_component_h component;
@@ -713,6 +714,7 @@ static void bad_input(const char *tl, const char *dev)
 }
 
 #include "uct_forms.h"
+#include "uct_values.h"
 
 int main(int argc, char **argv)
 {
@@ -741,6 +743,7 @@ int main(int argc, char **argv)
     memory();
     bad_input(argv[1], argv[2]);
     forms();
+    values(argv[1], argv[2]);
     CHECK(WAIT(uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &comp)) == UCS_OK);
     uct_ep_destroy(ep);
     uct_iface_close(from);

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{library_folder, output_within};
@@ -23,17 +24,50 @@ fn compile(name: &str, folder: &Path, arguments: &[&str]) -> PathBuf {
     let number = COMPILED.fetch_add(1, Ordering::Relaxed);
     let program = format!("{}.{number}", name.trim_end_matches(".c"));
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program);
+    let run_gcc = |gcc: &mut Command| {
+        let output = gcc.output().expect("gcc runs");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    };
     let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-unused-function"])
-        .args(arguments)
-        .arg("-o")
-        .arg(&program)
-        .arg(source)
-        .arg(format!("-L{}", folder.display()))
-        .args(["-l:libucp.so.0", "-lpthread"]);
-    let output = gcc.output().expect("gcc runs");
-    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    gcc.args(["-O1", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-Wno-unused-function"]);
+    let link = [format!("-L{}", folder.display()), "-l:libucp.so.0".into(), "-lpthread".into()];
+    let Some(runtime) = sanitizer_runtime() else {
+        run_gcc(gcc.args(arguments).arg("-o").arg(&program).arg(source).args(link));
+        return program;
+    };
+    // One runtime for the program and the library: the compiler's of the library.
+    let object = program.with_extension(format!("{number}.o"));
+    run_gcc(gcc.args(arguments).args([ASAN, "-g", "-c", "-o"]).arg(&object).arg(source));
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-o").arg(&program).arg(object).args(["-rdynamic", "-Wl,--whole-archive"]).arg(runtime);
+    run_gcc(gcc.arg("-Wl,--no-whole-archive").args(link).args(["-lm", "-ldl", "-lrt", "-lresolv"]));
     program
+}
+
+/// The runtime of the address sanitizer with which the library was built: `tests/run asan-abi`. `None` if it
+/// was built without.
+fn sanitizer_runtime() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        std::env::var_os("LIBRARY_HAS_ASAN")?;
+        let mut rustc = Command::new("rustc");
+        let output = rustc.args(["--print", "target-libdir"]).output().expect("rustc runs");
+        let folder = String::from_utf8(output.stdout).expect("a path");
+        let files = std::fs::read_dir(folder.trim()).expect("the compiler's libraries");
+        let mut paths = files.map(|file| file.expect("a file").path());
+        Some(
+            paths
+                .find(|path| path.to_string_lossy().ends_with("_rt.asan.a"))
+                .expect("the sanitizer's runtime"),
+        )
+    };
+    FOUND.get_or_init(find).as_deref()
+}
+
+/// Options of the address sanitizer for a program that is compiled for it. A child process that `fork` has
+/// made without the library's threads ends by `exit`: what those threads have held counts as a leak.
+fn sanitizer_options(name: &str) -> Option<(&'static str, &'static str)> {
+    (name == "pitfalls.c").then_some(("ASAN_OPTIONS", "detect_leaks=0"))
 }
 
 /// Whether there is a C compiler and UCX's headers.
@@ -81,7 +115,7 @@ fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], en
     }
     let program = compile(name, &folder, &flags);
     // The address sanitizer loads modules itself, so that the library does not see who does.
-    let module = if name == "pitfalls.c" && !flags.contains(&ASAN) {
+    let module = if name == "pitfalls.c" && !flags.contains(&ASAN) && sanitizer_runtime().is_none() {
         compile("module.c", &folder, &["-shared", "-fPIC"])
     } else {
         PathBuf::new()
@@ -94,6 +128,7 @@ fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], en
         if name == "fuzz.c" {
             command.env("UCX_LOG_LEVEL", "fatal");
         }
+        command.envs(sanitizer_options(name));
         command.envs(environment.iter().copied());
         if !module.as_os_str().is_empty() {
             command.env("MODULE", module.as_os_str());
@@ -179,6 +214,10 @@ fn fields_of_parameters_and_attributes() {
 
 #[test]
 fn operations_allocate_nothing() {
+    if sanitizer_runtime().is_some() {
+        // The program counts by an allocator of its own, and the sanitizer has one.
+        return;
+    }
     run("allocations.c", &["posix", "efa", "self,posix,cma"]);
 }
 
@@ -189,7 +228,8 @@ fn memory_exported_to_another_process() {
 }
 
 /// The programs find no use of freed memory, no access out of bounds, and no leak. Only they are compiled for
-/// it: the library's allocations are those of its C allocator, which they replace.
+/// it: the library's allocations are those of its C allocator, which they replace. `tests/run asan-abi` runs
+/// all tests of this file with a library that is compiled for it, too.
 #[test]
 fn programs_under_the_address_sanitizer() {
     let flag = ASAN;
@@ -203,13 +243,11 @@ fn programs_under_the_address_sanitizer() {
         return ::ucs::testing::skipped("C programs", format!("no gcc with {flag}"));
     }
     for name in PROGRAMS {
-        // A child process that `fork` has made without the library's threads ends by `exit`: what those
-        // threads have held counts as a leak.
-        let options = if name == "pitfalls.c" { "detect_leaks=0" } else { "detect_leaks=1" };
-        run_compiled(name, &["posix"], &[flag, "-g"], &[], &[("ASAN_OPTIONS", options)]);
+        run_compiled(name, &["posix"], &[flag, "-g"], &[], &[]);
     }
     for name in ["uct.c", "uct_peer.c"] {
-        for arguments in [["self", "memory"], ["posix", "memory"], ["cma", "memory"]] {
+        let domains = [["self", "memory"], ["posix", "memory"], ["cma", "memory"], ["efa", "softefa0"]];
+        for arguments in domains {
             run_compiled(name, &["all"], &[flag, "-g"], &arguments, &[]);
         }
     }
@@ -226,6 +264,8 @@ fn copies_in_one_process_do_not_clash() {
         return;
     }
     let folder = library_folder();
+    // UCX replaces functions that the sanitizer has replaced.
+    let has_ucx = Path::new(UCX).exists() && sanitizer_runtime().is_none();
     let copies = ["first", "second"].map(|name| {
         let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&copy).expect("a folder for a copy");
@@ -251,7 +291,7 @@ fn copies_in_one_process_do_not_clash() {
         // The program has a third one, whose functions are the first that are found.
         run(&linked, tls, [&copies[0], &copies[1]], "together", Some(&folder));
     }
-    if Path::new(UCX).exists() {
+    if has_ucx {
         run(&alone, "posix,cma,self", [Path::new(UCX), &copies[0]], "apart", None);
         run(&alone, "posix,cma,self", [&copies[1], Path::new(UCX)], "apart", None);
     }
@@ -414,8 +454,11 @@ fn what_is_not_supported_is_named() {
     ] {
         let mut command = Command::new(compile(name, &folder, &[ours]));
         command.args(arguments).env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", "posix");
-        command.env("UCX_LOG_LEVEL", "error").env("UCX_TEST_LOG_LEVEL", "error");
-        if name == "pitfalls.c" {
+        command
+            .envs(sanitizer_options(name))
+            .env("UCX_LOG_LEVEL", "error")
+            .env("UCX_TEST_LOG_LEVEL", "error");
+        if name == "pitfalls.c" && sanitizer_runtime().is_none() {
             command.env("MODULE", compile("module.c", &folder, &["-shared", "-fPIC"]));
         }
         let output = output_within(command, 120);
@@ -580,7 +623,8 @@ fn exported_symbols_have_no_version() {
 
 #[test]
 fn every_public_function_is_exported() {
-    if !has_headers() {
+    // The program has no runtime of the sanitizer.
+    if !has_headers() || sanitizer_runtime().is_some() {
         return;
     }
     let mut names = declared(HEADER);

@@ -11,7 +11,9 @@ use crate::entry::{CStatus, StatusPtr, guard};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::given;
-use crate::op::{BYTES, Call, Message, NOTHING, NoResult, UNUSUAL, let_run, run, run_plain, target_now};
+use crate::op::{
+    BYTES, Call, Message, NOTHING, NoResult, UNUSUAL, UNUSUAL_NOW, let_run, run, run_plain, target_now,
+};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -155,7 +157,7 @@ fn is_done_now<D: Direction>(
     unsafe { D::now(ep, buffer.cast(), len, (remote, rkey)) }
 }
 
-/// Starts an operation that does not end at once.
+/// Starts an operation that does not end at once, or needs the lock of its worker.
 #[inline(never)]
 fn later<D: Direction>(
     ep: *mut Ep,
@@ -165,6 +167,14 @@ fn later<D: Direction>(
 ) -> Result<StatusPtr, Status> {
     let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
     let worker = ep.worker();
+    if call.mask() & UNUSUAL_NOW == 0
+        && let Some(len) = call.plain_len(buffer, count, 0)
+        && worker.plain().is_none()
+        // SAFETY: the caller passes bytes that can be read, or written.
+        && worker.locked(|_| unsafe { D::now(&ep.ep, buffer.cast(), len, (remote, rkey)) }) == Some(true)
+    {
+        return Ok(StatusPtr::OK);
+    }
     if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
         && let Some(plain) = worker.unlocked()
     {

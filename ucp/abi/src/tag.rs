@@ -60,12 +60,23 @@ struct SendArgs {
     param: *const RequestParam,
 }
 
-/// [`ucp_tag_send_nbx`] of what does not end at once, or is checked.
+/// [`ucp_tag_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker. // HOT
 #[inline(never)]
 fn send_nbx_any(args: &SendArgs) -> StatusPtr {
     let SendArgs { ep, buffer, count, tag, param } = *args;
     if is_on() {
         enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]);
+    }
+    if let Some(call) = Call::quick(param)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
+        && let Ok(ep) = given(ep)
+        && let worker = ep.worker()
+        && worker.plain().is_none()
+        && let ep = &raw const ep.ep
+        // SAFETY: the caller passes readable bytes, and an endpoint that is valid until a callback frees it.
+        && worker.locked(|_| unsafe { ucp::send_now_calling(ep, tag, buffer.cast(), len) }) == Some(true)
+    {
+        return StatusPtr::OK;
     }
     match Call::read_any(param) {
         Ok(call) => send_any(ep, (buffer, count), (tag, Sync::No), &call),
@@ -134,20 +145,33 @@ fn recv(
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | UNSUPPORTED | op_attr::FORCE_IMM_CMPL)
         && let Ok(of) = given(worker)
         && let Some(plain) = of.plain()
+        && let Some(request) = post(of, plain, (buffer, len), (tag, mask), &call)
     {
-        let callback = call.callback();
-        let done = call.done::<TagRecv>(callback);
-        let matching = Match::tagged(tag, mask);
-        // SAFETY: the caller keeps buffer and callback valid until the end.
-        if let Some(id) = unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) } {
-            of.wake_sleepers();
-            return StatusPtr(set_words_unchecked(id, of, callback));
-        }
+        of.wake_sleepers();
+        return request;
     }
     any()
 }
 
-/// [`ucp_tag_recv_nbx`] of what is not posted at once, or is checked. Its arguments stay in registers.
+/// Posts a receive of a message that has not come. `None`: nothing has happened. // HOT
+#[inline(always)]
+fn post(
+    worker: &Worker,
+    plain: &ucp::Worker,
+    (buffer, len): (*mut c_void, usize),
+    (tag, mask): (u64, u64),
+    call: &Call,
+) -> Option<StatusPtr> {
+    let callback = call.callback();
+    let done = call.done::<TagRecv>(callback);
+    let matching = Match::tagged(tag, mask);
+    // SAFETY: the caller keeps buffer and callback valid until the end.
+    let id = unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) }?;
+    Some(StatusPtr(set_words_unchecked(id, worker, callback)))
+}
+
+/// [`ucp_tag_recv_nbx`] of what is not posted at once, is checked, or needs the lock of the worker. Its
+/// arguments stay in registers. // HOT
 #[inline(never)]
 fn recv_nbx_any(
     worker: *mut Worker,
@@ -159,6 +183,13 @@ fn recv_nbx_any(
 ) -> StatusPtr {
     if is_on() {
         enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]);
+    } else if let Some(call) = Call::quick(param)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | UNSUPPORTED | op_attr::FORCE_IMM_CMPL)
+        && let Ok(of) = given(worker)
+        && of.plain().is_none()
+        && let Some(Some(request)) = of.locked(|plain| post(of, plain, (buffer, len), (tag, mask), &call))
+    {
+        return request;
     }
     match Call::read_any(param) {
         Ok(call) => recv_any(worker, (buffer, count), (tag, mask), &call),

@@ -85,6 +85,14 @@ impl Worker {
         })
     }
 
+    /// Runs `f`, a short way of an operation, inside the lock of the modes of several threads. `None`: the
+    /// lock cannot be had, and the general way tells why. // HOT
+    #[inline(always)]
+    pub(crate) fn locked<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
+        // SAFETY: as in `inside`.
+        unsafe { self.shared.with(f) }.ok()
+    }
+
     /// The worker for calls that look at the thread: in mode single it becomes the calling one's.
     pub(crate) fn shared_here(&self) -> &SharedWorker {
         // SAFETY: UCX's contract of this mode: never two threads at a time.

@@ -10,8 +10,20 @@ use crate::api::worker::handle::Worker;
 pub(crate) fn run_ready(worker: &Worker) -> usize {
     let mut count = 0;
     loop {
+        count += run_calls(worker);
         let Some(action) = worker.core_keep_idle().reqs.next_ready() else { return count };
         worker.inner.run(action);
+        count += 1;
+    }
+}
+
+/// Calls the callbacks of the first requests that are ready and have ended well. Returns their number. // HOT
+#[inline(always)]
+fn run_calls(worker: &Worker) -> usize {
+    let mut count = 0;
+    loop {
+        let Some((call, id, message)) = worker.core_keep_idle().reqs.next_call() else { return count };
+        call.run(id, Ok(message));
         count += 1;
     }
 }
@@ -36,8 +48,9 @@ pub(crate) fn progress_full(worker: &Worker, work: PollWork) -> usize {
 /// Completes operations and receives announced active messages. Returns the number of events.
 #[inline(never)]
 fn dispatch_events(worker: &Worker) -> usize {
+    let has_events = worker.core_keep_idle().engine.pending().has_events();
+    let mut events = usize::from(has_events) + run_calls(worker);
     let mut core = worker.inner.core_in_progress();
-    let mut events = usize::from(core.engine.pending().has_events());
     while let Some(action) = core.next_action() {
         drop(core);
         worker.inner.run(action);

@@ -1,8 +1,6 @@
 //! Notifications of the end of an operation, and the list of operations that have ended with an action to
 //! run.
 
-#![allow(unsafe_code)]
-
 use std::any::Any;
 use std::task::Waker;
 
@@ -56,9 +54,8 @@ impl Requests {
     #[inline(always)]
     fn call_early(&mut self, block: BlockPtr, call: Callback, ended: Ended) {
         let id = RequestId { block, generation: block.generation() };
-        // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument. The callback
-        // uses nothing of the worker, by its own contract.
-        unsafe { (call.fun)(call.arg, id, ended) };
+        // The callback uses nothing of the worker, by its own contract.
+        call.run(id, ended);
         self.release(block);
     }
 
@@ -71,15 +68,18 @@ impl Requests {
         cq_data: Option<u64>,
         is_next: bool,
     ) -> bool {
-        let ends_early = is_next && cq_data.is_none() && block.state().is_plainly_awaited();
-        let Some(call) = block.early_callback().filter(|_| ends_early) else {
+        if !is_next || cq_data.is_some() || !block.state().is_plainly_awaited() {
             return self.complete_other_recv(block, cq_data, is_next);
+        }
+        let Some(call) = block.early_callback() else {
+            block.set_no_error();
+            self.push_ready(block);
+            return true;
         };
         let ended = Ok(block.load_plain_message());
         block.end_awaited_well();
         let id = RequestId { block, generation: block.generation() };
-        // SAFETY: as in `call_early`.
-        unsafe { (call.fun)(call.arg, id, ended) };
+        call.run(id, ended);
         block.release_well();
         self.list_free(block);
         true
@@ -142,19 +142,37 @@ impl Requests {
         self.first_ready.is_some()
     }
 
-    /// Finishes operations that are ready, until one has an action to run. // HOT
+    /// Takes the first operation out of those that are ready. // HOT
+    #[inline(always)]
+    fn pop_ready(&mut self) -> Option<BlockPtr> {
+        let block = self.first_ready?;
+        self.first_ready = block.next.get();
+        if self.first_ready.is_none() {
+            self.last_ready = None;
+        }
+        Some(block)
+    }
+
+    /// Finishes operations that are ready, until one has an action to run.
     #[inline]
     pub(crate) fn next_ready(&mut self) -> Option<Action> {
-        while let Some(block) = self.first_ready {
-            self.first_ready = block.next.get();
-            if self.first_ready.is_none() {
-                self.last_ready = None;
-            }
+        while let Some(block) = self.pop_ready() {
             if let Some(action) = self.finish(block) {
                 return Some(action);
             }
         }
         None
+    }
+
+    /// Finishes the first operation that is ready, if it has ended well and a callback awaits it, as most
+    /// do. Returns the callback, and its arguments. // HOT
+    #[inline(always)]
+    pub(crate) fn next_call(&mut self) -> Option<(Callback, RequestId, RecvStatus)> {
+        let call = self.first_ready?.plain_callback()?;
+        let block = self.pop_ready()?;
+        block.end_awaited_well();
+        let id = RequestId { block, generation: block.generation() };
+        Some((call, id, block.load_plain_message()))
     }
 
     /// Returns the waker set before: dropping it is user code, which may use the worker.
@@ -195,12 +213,15 @@ impl Requests {
     #[must_use]
     pub(crate) fn detach(&mut self, id: RequestId, buf: Option<Box<dyn Any>>) -> Leftovers {
         let Some(block) = self.find(id) else { return (buf, None) };
-        if block.stage() == Stage::Ended {
+        let stage = block.stage();
+        if stage == Stage::Ended {
             self.release(block);
             return (buf, None);
         }
         block.set_stage(Stage::Detached);
         let before = block.notify.take();
+        // Nothing awaits it: what is there is the callback of an operation before, which has been called.
+        let before = if stage == Stage::Running { Notify::None } else { before };
         let (notify, waker) = match (before, buf) {
             (Notify::Raw(call), None) => (Notify::Raw(call), None),
             (Notify::Raw(call), Some(buf)) => (call_and_drop(call, id, buf), None),

@@ -71,6 +71,13 @@ impl Callback {
     ) -> Callback {
         Callback { fun, arg, at: CallAt::Progress }
     }
+
+    /// Calls it, once, at the end of its operation. // HOT
+    #[inline(always)]
+    pub(crate) fn run(self, request: RequestId, ended: Ended) {
+        // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.
+        unsafe { (self.fun)(self.arg, request, ended) }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,8 +141,7 @@ impl Action {
                 waker.into_iter().for_each(Waker::wake);
                 watcher.wake_by_ref();
             }
-            // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.
-            Action::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
+            Action::Raw(call, id, ended) => call.run(id, ended),
             Action::Boxed(call, ended) => call(ended),
             Action::Failed(eps, error) => eps.iter().for_each(|ep| ep.call_error_handler(error)),
             Action::Free(buf) => drop(buf),

@@ -360,3 +360,26 @@ fn a_callback_at_the_end_is_called_within_it_and_frees_the_request() {
         assert!(!reqs.has_ready());
     }
 }
+
+#[test]
+fn an_operation_does_not_call_the_callback_of_the_one_before_it_in_its_block() {
+    let calls = Cell::new(0u32);
+    for at in [CallAt::End, CallAt::Progress] {
+        calls.set(0);
+        let mut reqs = table();
+        let token = reqs.next_token().unwrap();
+        let first = reqs.start(token, Role::Flush, Some(Callback { at, ..callback(&calls) }));
+        let plain = RecvStatus { cq_data: None, ..message(1) };
+        assert!(reqs.complete_recv(token, plain, true));
+        if let Some((call, id, message)) = reqs.next_call() {
+            Action::Raw(call, id, Ok(message)).run();
+        }
+        reqs.take(first);
+        assert_eq!((calls.get(), reqs.len()), (1, 0));
+        let second = begin(&mut reqs);
+        assert_eq!(second.block, first.block);
+        drop(reqs.detach(second, None));
+        assert!(reqs.complete(second, Ok(EMPTY_STATUS)).is_none());
+        assert_eq!((calls.get(), reqs.len()), (1, 0));
+    }
+}

@@ -1,8 +1,9 @@
 
 -- Datagrams of the UDP link. What a system captures before it has cut it holds several.
 local link = Proto("efa_udp", "Software EFA device over UDP")
-local kinds = { "FRAG", "CHUNK", "ACK", "PROBE", "HELLO", "HELLO_ACK", "RESET", "BYE",
-  [0x40] = "SEALED", [0x41] = "AUTH_HELLO", [0x42] = "AUTH_COOKIE", [0x43] = "AUTH_REQUEST", [0x44] = "AUTH_ACCEPT", [0x45] = "AUTH_UNKNOWN" }
+local kinds = { "FRAG", "CHUNK", "ACK", "PROBE", "HELLO", "HELLO_ACK", "RESET", "BYE", "PATH", "PATH_OK", "PIECE",
+  [0x40] = "SEALED", [0x41] = "AUTH_HELLO", [0x42] = "AUTH_COOKIE", [0x43] = "AUTH_REQUEST", [0x44] = "AUTH_ACCEPT", [0x45] = "AUTH_UNKNOWN",
+  [0x46] = "OPENED" }
 local link_ops = { "SEND", "WRITE", "READ", "READ_DATA", "VERDICTS" }
 local u = {
   kind = ProtoField.uint8("efa_udp.kind", "kind", base.DEC, kinds),
@@ -33,7 +34,12 @@ for _, one in pairs(u) do link_fields[#link_fields + 1] = one end
 link.fields = link_fields
 
 local HEADER, OP_HEAD = 28, 32
-local extra = { OP_HEAD, 12 + OP_HEAD, 0, 0, 36, 36, 0, 0 }
+local extra = { OP_HEAD, 12 + OP_HEAD, 0, 0, 36, 36, 0, 0, 0, 0, 12 }
+-- Clear header of a sealed datagram; before an opened one in captures of the device.
+local CLEAR, OPENED = 16, 0x46
+
+-- Zeros behind a chunk, of its flags.
+local function zeros_behind(flags) return math.floor(flags / 16) end
 
 -- Bytes of the datagram at `at`; nil if none is there.
 local function whole_len(buf, at)
@@ -41,13 +47,18 @@ local function whole_len(buf, at)
   local kind = buf(at + 1, 1):uint()
   if not extra[kind] then return nil end
   local words = kind == 3 and buf(at + 3, 1):uint() * 8 or 0
-  local len = HEADER + extra[kind] + words + buf(at + 20, 2):le_uint()
+  local padding = kind == 2 and zeros_behind(buf(at + 2, 1):uint()) or 0
+  local len = HEADER + extra[kind] + words + buf(at + 20, 2):le_uint() + padding
   return at + len <= buf:len() and len or nil
 end
 
 local function is_sealed(buf)
   local kind = buf:len() >= 32 and buf(0, 1):uint() or 0
   return kind >= 0x40 and kind <= 0x45 and buf(1, 1):uint() == 1 and buf(2, 2):uint() == 0
+end
+
+local function is_opened(buf)
+  return buf:len() >= CLEAR + HEADER and buf(0, 1):uint() == OPENED and buf(1, 1):uint() == 1 and whole_len(buf, CLEAR) ~= nil
 end
 
 local function op_head(buf, tree)
@@ -96,6 +107,12 @@ function link.dissector(buf, pinfo, root)
     tree:add_le(u.session, buf(4, 4))
     tree:add_le(u.number, buf(8, 8))
     texts[1], at = kinds[buf(0, 1):uint()], buf:len()
+  elseif is_opened(buf) then
+    local tree = root:add(link, buf(0, CLEAR))
+    tree:add(u.kind, buf(0, 1))
+    tree:add_le(u.session, buf(4, 4))
+    tree:add_le(u.number, buf(8, 8))
+    at = CLEAR
   end
   while true do
     local len = whole_len(buf, at)
@@ -110,7 +127,7 @@ function link.dissector(buf, pinfo, root)
 end
 
 link:register_heuristic("udp", function(buf, pinfo, root)
-  if not is_sealed(buf) and not whole_len(buf, 0) then return false end
+  if not is_sealed(buf) and not is_opened(buf) and not whole_len(buf, 0) then return false end
   link.dissector(buf, pinfo, root)
   return true
 end)

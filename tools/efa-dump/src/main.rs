@@ -47,7 +47,8 @@ struct Args {
     #[arg(long, conflicts_with_all = ["flow", "compare", "hex", "dissector"])]
     bad: bool,
 
-    /// Datagrams of the UDP link instead of packets, from captures of networks (tcpdump -w FILE udp)
+    /// Datagrams of the UDP link instead of packets, from captures of networks (tcpdump -w FILE udp) or of a
+    /// device (SOFTEFA_UDP_PCAP)
     #[arg(long, conflicts_with_all = ["verbose", "flow", "json", "bad", "compare", "hex", "dissector"])]
     udp: bool,
 

@@ -154,6 +154,9 @@ fn plain_text(plain: &Plain, times: u32) -> String {
     if times > 1 {
         add(format!(" (time {times})"));
     }
+    if let Some(sealed) = &plain.sealed {
+        add(format!(" sealed: session {:#x} number {}", sealed.session, sealed.number));
+    }
     if !plain.good {
         add(" WRONG CHECKSUM".into());
     }

@@ -148,6 +148,10 @@ struct DeviceArgs {
     /// Writes the packets to this file (pcapng); `%p` is the process id, appended if there is no `%p`
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
+
+    /// Writes the datagrams over UDP to this file (pcapng), in clear where they are sealed; `%p` as above
+    #[arg(long, value_name = "FILE")]
+    udp_pcap: Option<String>,
 }
 
 /// Options of the way to another host; those of `run` of the same name.
@@ -203,6 +207,7 @@ impl DeviceArgs {
             ("SOFTEFA_WATCH_MEMORY", &self.watch_memory),
             ("SOFTEFA_GUARD_MEMORY", &self.guard_memory),
             ("SOFTEFA_PCAP", &self.pcap),
+            ("SOFTEFA_UDP_PCAP", &self.udp_pcap),
             ("SOFTEFA_NET", &self.net),
             ("SOFTEFA_UDP", &self.udp),
             ("SOFTEFA_UDP_HOSTS", &self.udp_hosts),

@@ -1,6 +1,6 @@
 //! Datagrams as a reader of a capture sees them, who knows no connection.
 
-use crate::auth::{ClearHeader, clear};
+use crate::auth::{CLEAR, ClearHeader, clear, opened};
 use crate::header::{self, CHUNK_HEADER, FRAG_HEADER, HEAD, HEADER, Head, Header, flag, kind};
 use crate::seq::Seq;
 use zerocopy::FromBytes;
@@ -42,6 +42,8 @@ pub struct Plain {
     pub node: Option<u64>,
     /// Whether the checksum is right.
     pub good: bool,
+    /// Header in which it was sealed on the network, where a device has captured it in clear.
+    pub sealed: Option<ClearHeader>,
 }
 
 impl Plain {
@@ -71,6 +73,16 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     if let Some(clear) = clear(bytes) {
         return Some(Decoded::Sealed(clear));
     }
+    let plain = match opened(bytes) {
+        Some((sealed, rest)) => {
+            plain(rest).map(|plain| Plain { len: plain.len + CLEAR, sealed: Some(sealed), ..plain })
+        }
+        None => plain(bytes),
+    };
+    plain.map(Decoded::Plain)
+}
+
+fn plain(bytes: &[u8]) -> Option<Plain> {
     let (header, rest) = Header::ref_from_prefix(bytes).ok()?;
     let len = header::whole_len(header)?;
     let datagram = bytes.get(..len)?;
@@ -90,7 +102,7 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     let has_sack = header.kind == kind::ACK;
     let words = rest.as_chunks::<8>().0.iter().filter(|_| has_sack);
     let is_hello = matches!(header.kind, kind::HELLO | kind::HELLO_ACK);
-    Some(Decoded::Plain(Plain {
+    Some(Plain {
         len,
         kind: name(header.kind)?,
         priority: header::is_priority(header),
@@ -108,7 +120,8 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
         payload: (len - padding).saturating_sub(before),
         node: is_hello.then(|| header::parse_hello(rest)).flatten().map(|body| body.node.get()),
         good: header::open(datagram).is_ok(),
-    }))
+        sealed: None,
+    })
 }
 
 fn name(of: u8) -> Option<&'static str> {
@@ -135,7 +148,7 @@ mod tests {
     use crate::{Config, Module, NoSource};
     use proptest::prelude::*;
 
-    fn plain(bytes: &[u8]) -> Plain {
+    fn plain_of(bytes: &[u8]) -> Plain {
         match decode(bytes) {
             Some(Decoded::Plain(plain)) => plain,
             other => panic!("{other:?}"),
@@ -147,17 +160,17 @@ mod tests {
         let mut module = Module::new(Config { node: 77, first_seq: 5, ..Config::default() }, 0);
         module.connect(0, 78);
         let posted = module.poll_send(0, &mut NoSource).unwrap();
-        let hello = plain(module.bytes(&posted));
+        let hello = plain_of(module.bytes(&posted));
         assert_eq!((hello.kind, hello.node, hello.carries, hello.good), ("HELLO", Some(77), false, true));
         assert_eq!((hello.dst, hello.len, hello.payload), (0, 1472, 0), "a ping of full length");
         let mut wrong = module.bytes(&posted).to_vec();
         wrong[40] ^= 1;
-        assert!(!plain(&wrong).good, "shown, and marked");
+        assert!(!plain_of(&wrong).good, "shown, and marked");
     }
 
     #[test]
     fn segments_are_acknowledged_up_to_a_number_and_beyond() {
-        let mut ack = plain(&crate::header::sample(kind::ACK, 0, 10, u32::MAX));
+        let mut ack = plain_of(&crate::header::sample(kind::ACK, 0, 10, u32::MAX));
         assert!(ack.acknowledges(u32::MAX) && ack.acknowledges(u32::MAX - 7) && !ack.acknowledges(0));
         ack.sack = vec![0b10, 1];
         let seen: Vec<u32> = (0..70).filter(|seq| ack.acknowledges(*seq)).collect();
@@ -169,9 +182,23 @@ mod tests {
         let mut run = crate::header::sample(kind::FRAG, 100, 3, 1);
         let first = run.len();
         run.extend(crate::header::sample(kind::FRAG, 20, 4, 1));
-        let (one, two) = (plain(&run), plain(&run[first..]));
+        let (one, two) = (plain_of(&run), plain_of(&run[first..]));
         assert_eq!((one.len, one.payload, one.seq, one.good), (first, 100, 3, true));
         assert_eq!((two.len + first, two.payload, two.seq, two.good), (run.len(), 20, 4, true));
+    }
+
+    #[test]
+    fn what_a_device_has_captured_in_clear_names_its_session() {
+        let sealed = [&[0x40, 1, 1, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0][..], &[5; 200]].concat();
+        let segment = crate::header::sample(kind::FRAG, 100, 3, 1);
+        let captured = [&crate::auth::opened_header(&sealed).unwrap()[..], &segment].concat();
+        let decoded = plain_of(&captured);
+        let of_sealed = ClearHeader { kind: "SEALED", priority: true, session: 7, number: 9 };
+        assert_eq!((decoded.sealed, decoded.len, decoded.good), (Some(of_sealed), captured.len(), true));
+        assert_eq!(Plain { sealed: None, len: segment.len(), ..decoded }, plain_of(&segment));
+        assert_eq!(crate::auth::opened_header(&segment), None);
+        assert_eq!(decode(&captured[..CLEAR + 20]), None);
+        assert_eq!(clear(&captured), None, "nobody takes it from a network");
     }
 
     proptest! {

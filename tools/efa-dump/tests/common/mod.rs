@@ -53,7 +53,12 @@ pub const LENGTHS: [usize; 10] = [0, 1, 8, 4000, 8872, 8873, 20_000, 65_536, 65_
 
 /// Sends a message of each length both ways, plain and synchronous.
 pub fn exchange_messages(context: &Context) {
-    let (a, b) = (context.worker().unwrap(), context.worker().unwrap());
+    exchange_messages_of(context, context);
+}
+
+/// Sends between workers of two contexts as [`exchange_messages`] does.
+pub fn exchange_messages_of(of_a: &Context, of_b: &Context) {
+    let (a, b) = (of_a.worker().unwrap(), of_b.worker().unwrap());
     let ab = a.connect(&b.address(), EpParams::default()).unwrap();
     let ba = b.connect(&a.address(), EpParams::default()).unwrap();
     for (tag, len) in LENGTHS.into_iter().enumerate() {

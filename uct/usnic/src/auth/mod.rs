@@ -33,8 +33,8 @@ mod wire;
 
 pub use secret::{MacKey, Secret};
 pub use stats::AuthStats;
-pub(crate) use wire::mark_of;
-pub use wire::{ClearHeader, MESSAGE, OVERHEAD, clear};
+pub use wire::{CLEAR, ClearHeader, MESSAGE, OVERHEAD, clear, opened_header};
+pub(crate) use wire::{mark_of, opened};
 
 use core::net::SocketAddr;
 use handshake::{Pending, pending_due};

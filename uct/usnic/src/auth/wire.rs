@@ -30,6 +30,9 @@ pub mod kind {
     pub const ACCEPT: u8 = 0x44;
     /// The session of a datagram is not known.
     pub const UNKNOWN: u8 = 0x45;
+    /// In captures only: the header of a sealed datagram, and behind it what is sealed, in clear. One that
+    /// arrives is malformed.
+    pub const OPENED: u8 = 0x46;
 }
 
 /// Clear header of a sealed datagram.
@@ -131,6 +134,22 @@ pub fn clear(datagram: &[u8]) -> Option<ClearHeader> {
     };
     let priority = clear.mark != 0;
     Some(ClearHeader { kind, priority, session: clear.session.get(), number: clear.number.get() })
+}
+
+/// Header for a capture of what a sealed datagram carries, in clear. `None`: it is not sealed.
+pub fn opened_header(sealed: &[u8]) -> Option<[u8; CLEAR]> {
+    let clear = parse_clear(sealed).filter(|clear| clear.kind == kind::SEALED)?;
+    let mut header = [0; CLEAR];
+    header.copy_from_slice(Clear { kind: kind::OPENED, ..*clear }.as_bytes());
+    Some(header)
+}
+
+/// Takes what [`opened_header`] has made and what follows it apart.
+pub(crate) fn opened(captured: &[u8]) -> Option<(ClearHeader, &[u8])> {
+    let (clear, rest) = Clear::ref_from_prefix(captured).ok()?;
+    let (priority, session, number) = (clear.mark != 0, clear.session.get(), clear.number.get());
+    let header = ClearHeader { kind: "SEALED", priority, session, number };
+    (clear.kind == kind::OPENED && clear.version == VERSION).then_some((header, rest))
 }
 
 /// Whether a datagram is marked as one of the priority channel. Nothing else of it is checked.

@@ -3,6 +3,7 @@
 //! Fed by queue pairs and completion queues; read by `efa-dump` and Wireshark (docs/softefa-capture.md). A
 //! file that cannot be written ends the capture and never fails a request.
 
+pub(super) mod datagrams;
 mod pcapng;
 
 use super::link;
@@ -10,7 +11,8 @@ use crate::api::OpenError;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use pcapng::Writer;
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -120,7 +122,32 @@ pub(super) struct SentRecord<'a> {
 /// A capture file. One per process and name, shared by all devices.
 struct CaptureFile {
     path: PathBuf,
+    linktype: u16,
     writer: Mutex<Writer>,
+}
+
+impl CaptureFile {
+    /// Opens or shares the file that setting `key` names: `%p` is the process id, appended if missing.
+    fn open(key: &'static str, name: &str, linktype: u16, mode: u32) -> Result<Arc<CaptureFile>, OpenError> {
+        let pid = std::process::id().to_string();
+        let path = PathBuf::from(match name.contains("%p") {
+            true => name.replace("%p", &pid),
+            false => format!("{name}.{pid}"),
+        });
+        let refuse =
+            |why: String| OpenError::Config(format!("{key}: cannot write {}: {why}", path.display()));
+        let mut files = lock(&FILES);
+        if let Some(known) = files.iter().find(|file| file.path == path) {
+            let is_same = known.linktype == linktype;
+            return is_same.then(|| known.clone()).ok_or_else(|| refuse("it is another capture".into()));
+        }
+        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&path);
+        let writer = made.and_then(|file| Writer::new(file, linktype, key));
+        let writer = Mutex::new(writer.map_err(|e| refuse(e.to_string()))?);
+        let file = Arc::new(CaptureFile { path, linktype, writer });
+        files.push(file.clone());
+        Ok(file)
+    }
 }
 
 static FILES: Mutex<Vec<Arc<CaptureFile>>> = Mutex::new(Vec::new());
@@ -148,24 +175,7 @@ impl Capture {
         gid: Gid,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Result<Capture, OpenError> {
-        let pid = std::process::id().to_string();
-        let path = PathBuf::from(match name.contains("%p") {
-            true => name.replace("%p", &pid),
-            false => format!("{name}.{pid}"),
-        });
-        let mut files = lock(&FILES);
-        let known = files.iter().find(|c| c.path == path).cloned();
-        let file = match known {
-            Some(file) => file,
-            None => {
-                let refuse =
-                    |e| OpenError::Config(format!("SOFTEFA_PCAP: cannot write {}: {e}", path.display()));
-                let writer = File::create(&path).and_then(Writer::new).map_err(refuse)?;
-                let file = Arc::new(CaptureFile { path, writer: Mutex::new(writer) });
-                files.push(file.clone());
-                file
-            }
-        };
+        let file = CaptureFile::open("SOFTEFA_PCAP", name, LINKTYPE, 0o666)?;
         Ok(Capture { file, gid, clock: Box::new(clock) })
     }
 
@@ -219,7 +229,8 @@ impl Capture {
     }
 
     fn write(&self, time: u64, hdr: &CaptureHdr, bytes: &[&[u8]; 2]) {
-        lock(&self.file.writer).packet(time, hdr, bytes);
+        let is_inbound = hdr.direction == u8::from(Direction::In);
+        lock(&self.file.writer).packet(time, is_inbound, &[hdr.as_bytes(), bytes[0], bytes[1]]);
     }
 
     pub(super) fn flush(&self) {

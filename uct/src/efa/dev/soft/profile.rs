@@ -192,6 +192,8 @@ ucs::config_table! {
         pub down: Vec<Outage> = "", key "DOWN", check |all| all.iter().all(|o| o.nic < 8) => "numbers of devices, 0 to 7";
         /// Capture file (pcapng): %p stands for the process id, which is appended if there is no %p.
         pub pcap: String = "", key "PCAP";
+        /// Capture file (pcapng) of the datagrams over UDP, in clear where they are sealed; %p as above.
+        pub udp_pcap: String = "", key "UDP_PCAP";
     }
 }
 
@@ -218,6 +220,7 @@ impl SoftConfig {
             timeout: self.udp_timeout.as_nanos() as u64,
             busy_poll: self.udp_busy_poll,
             loss: self.udp_loss,
+            pcap: self.udp_pcap.clone(),
         })
     }
 

@@ -1,11 +1,9 @@
 //! A pcapng writer: one section, one interface, enhanced packet blocks. Only whole blocks are written, so a
 //! killed process leaves a valid file.
 
-use super::{CaptureHdr, Direction, LINKTYPE};
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
 
 const BUFFER: usize = 64 * 1024;
 /// Longest time that a packet stays buffered.
@@ -26,12 +24,14 @@ pub(super) struct Writer {
     file: Option<File>,
     buf: Vec<u8>,
     flushed: Instant,
+    /// Setting that names the file.
+    key: &'static str,
 }
 
 impl Writer {
-    pub(super) fn new(file: File) -> io::Result<Writer> {
-        let mut writer =
-            Writer { file: Some(file), buf: Vec::with_capacity(2 * BUFFER), flushed: Instant::now() };
+    pub(super) fn new(file: File, linktype: u16, key: &'static str) -> io::Result<Writer> {
+        let buf = Vec::with_capacity(2 * BUFFER);
+        let mut writer = Writer { file: Some(file), buf, flushed: Instant::now(), key };
         let program = std::env::current_exe().unwrap_or_default();
         let about = format!(
             "softefa {}, process {}: {}",
@@ -47,7 +47,7 @@ impl Writer {
             option(buf, OPT_END, &[]);
         });
         writer.block(INTERFACE, |buf| {
-            put32(buf, LINKTYPE.into());
+            put32(buf, linktype.into());
             put32(buf, 0);
             option(buf, IF_NAME, b"softefa");
             option(buf, IF_TSRESOL, &[9]);
@@ -57,23 +57,21 @@ impl Writer {
         Ok(writer)
     }
 
-    pub(super) fn packet(&mut self, time: u64, hdr: &CaptureHdr, bytes: &[&[u8]; 2]) {
+    /// Adds a packet, which is these parts together.
+    pub(super) fn packet(&mut self, time: u64, is_inbound: bool, parts: &[&[u8]]) {
         if self.file.is_none() {
             return;
         }
-        let len = CaptureHdr::LEN + bytes[0].len() + bytes[1].len();
+        let len: usize = parts.iter().map(|part| part.len()).sum();
         self.block(PACKET, |buf| {
             put32(buf, 0);
             put32(buf, (time >> 32) as u32);
             put32(buf, time as u32);
             put32(buf, len as u32);
             put32(buf, len as u32);
-            buf.extend(hdr.as_bytes());
-            buf.extend_from_slice(bytes[0]);
-            buf.extend_from_slice(bytes[1]);
+            parts.iter().for_each(|part| buf.extend_from_slice(part));
             pad(buf);
-            let inbound = hdr.direction == u8::from(Direction::In);
-            option(buf, EPB_FLAGS, &if inbound { 1u32 } else { 2 }.to_le_bytes());
+            option(buf, EPB_FLAGS, &if is_inbound { 1u32 } else { 2 }.to_le_bytes());
             option(buf, OPT_END, &[]);
         });
         if self.buf.len() >= BUFFER || self.flushed.elapsed() > MAX_DELAY {
@@ -86,7 +84,7 @@ impl Writer {
         if !self.buf.is_empty()
             && let Err(e) = self.write_out()
         {
-            tracing::error!("SOFTEFA_PCAP: the capture ends here: {e}");
+            tracing::error!("{}: the capture ends here: {e}", self.key);
             self.file = None;
             self.buf = Vec::new();
         }

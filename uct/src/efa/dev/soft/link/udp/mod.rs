@@ -35,6 +35,7 @@ pub use remote::UdpRemoteQp;
 use super::TryOutcome;
 use super::shm::Shm;
 use crate::api::{DeviceCounters, Error, OpenError};
+use crate::efa::dev::soft::capture::datagrams::DatagramCapture;
 use crate::efa::dev::soft::job_secret::{self, JobSecret};
 use crate::efa::dev::soft::secret::{self, JOB};
 use crate::efa::dev::soft::user_secret;
@@ -105,6 +106,8 @@ pub struct UdpConfig {
     pub busy_poll: u32,
     /// Probability that a datagram is lost by its sender.
     pub loss: f64,
+    /// Capture of its datagrams; empty: none.
+    pub pcap: String,
 }
 
 /// A NIC, and who has opened it with which settings.
@@ -223,8 +226,12 @@ impl Udp {
         let mut state = State::new(iid, local.ip, mtu, rnr_interval);
         let named = state.nodes.add_hosts(hosts);
         named.map_err(|why| OpenError::Config(format!("SOFTEFA_UDP_HOSTS={}: {why}", config.hosts)))?;
+        let capture = match &*config.pcap {
+            "" => None,
+            name => Some(Box::new(DatagramCapture::open(name, socket.addr(), socket.flow_ports())?)),
+        };
         let nic = Nic::new(
-            Module::new(settings, 0),
+            (Module::new(settings, 0), capture),
             socket,
             state,
             (Admission { policy, refused: 0 }, strangers, losses),

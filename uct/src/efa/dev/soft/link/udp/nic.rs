@@ -10,13 +10,14 @@ use super::requests::{self, Bytes, LocalRange, Request};
 use super::socket::{BATCH, Socket};
 use super::state::State;
 use crate::efa::dev::DevStatus;
+use crate::efa::dev::soft::capture::datagrams::DatagramCapture;
 use arrayvec::ArrayVec;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use ucs::coll::slots::SlotId;
-use usnic::auth::{Auth, OVERHEAD, Opened};
+use usnic::auth::{Auth, CLEAR, OVERHEAD, Opened, opened_header};
 use usnic::{CHUNK_HEADER, ChannelId, EpId, HEADER, Module, Posted, SendError};
 use zerocopy::IntoBytes;
 
@@ -57,6 +58,30 @@ impl Losses {
     }
 }
 
+/// Sends a datagram that is none of the engine's.
+fn send_alone((socket, capture): (&Socket, &Option<Box<DatagramCapture>>), to: SocketAddr, datagram: &[u8]) {
+    socket.send(ChannelId::Data, 0, &[(to, datagram)]);
+    if let Some(capture) = capture {
+        capture.sent(0, to, None, datagram);
+    }
+}
+
+/// Records what has arrived. That of a sealed datagram is recorded when it is open, behind the header that is
+/// returned.
+#[cold]
+fn record_arrival(
+    capture: &DatagramCapture,
+    may_be_sealed: bool,
+    from: SocketAddr,
+    datagram: &[u8],
+) -> Option<[u8; CLEAR]> {
+    let sealed = may_be_sealed.then(|| opened_header(datagram)).flatten();
+    if sealed.is_none() {
+        capture.received(from, None, datagram);
+    }
+    sealed
+}
+
 /// The NIC of one device.
 pub(super) struct Nic {
     pub module: Module,
@@ -68,6 +93,8 @@ pub(super) struct Nic {
     auth: Option<Box<Auth>>,
     /// Peers without the secret.
     strangers: Strangers,
+    /// Capture of the datagrams, if one was asked for.
+    capture: Option<Box<DatagramCapture>>,
     /// Datagrams of each channel that the kernel has not taken yet, and the peers that they are for.
     unsent: [VecDeque<(Posted, SocketAddr, u64)>; 2],
     /// Which channels a poll looks at.
@@ -88,7 +115,7 @@ pub(super) struct Nic {
 
 impl Nic {
     pub fn new(
-        module: Module,
+        (module, capture): (Module, Option<Box<DatagramCapture>>),
         socket: Socket,
         mut state: State,
         (admission, strangers, losses): (Admission, Strangers, Losses),
@@ -106,6 +133,7 @@ impl Nic {
             losses,
             auth,
             strangers,
+            capture,
             unsent,
             turns: PollTurns::default(),
             sealed,
@@ -146,7 +174,7 @@ impl Nic {
         self.state.tell_held();
         self.end_greedy();
         if self.module.has_deferred() && !had_deferred {
-            return;
+            return self.write_capture();
         }
         self.module.on_time(now, &mut self.state);
         self.forget_sessions(now);
@@ -198,16 +226,25 @@ impl Nic {
     /// Takes in a datagram of the last batch.
     fn on_datagram(&mut self, now: u64, at: usize, may_be_fast: &mut bool) {
         let (from, datagram) = self.socket.datagram(at);
+        let sealed = match &self.capture {
+            None => None,
+            Some(capture) => record_arrival(capture, self.auth.is_some(), from, datagram),
+        };
         let (node, datagram): (Option<u64>, &[u8]) = match &mut self.auth {
             None => (None, datagram),
             Some(auth) => match auth.open(now, from, datagram) {
-                Opened::Datagram { node, bytes, .. } => (Some(node), bytes),
+                Opened::Datagram { node, bytes, .. } => {
+                    if let Some(capture) = &self.capture {
+                        capture.received(from, sealed, bytes);
+                    }
+                    (Some(node), bytes)
+                }
                 Opened::Answer(answer) => {
-                    self.socket.send(ChannelId::Data, 0, &[(from, &answer)]);
+                    send_alone((&self.socket, &self.capture), from, &answer);
                     return;
                 }
                 Opened::Notice(notice) => {
-                    self.socket.send(ChannelId::Data, 0, &[(from, &notice)]);
+                    send_alone((&self.socket, &self.capture), from, &notice);
                     return;
                 }
                 Opened::Up(node) => {
@@ -246,12 +283,14 @@ impl Nic {
     /// Sends a datagram without a number, once. With sessions it is sealed for that node.
     fn send_header(&mut self, now: u64, node: Option<u64>, to: SocketAddr, bytes: &[u8; HEADER]) {
         let Some((node, auth)) = node.zip(self.auth.as_mut()) else {
-            self.socket.send(ChannelId::Data, 0, &[(to, bytes)]);
-            return;
+            return send_alone((&self.socket, &self.capture), to, bytes);
         };
         let mut sealed = [0; HEADER + OVERHEAD];
         if let Ok(len) = auth.seal(now, node, bytes, &mut sealed) {
             self.socket.send(ChannelId::Data, 0, &[(to, &sealed[..len])]);
+            if let Some(capture) = &self.capture {
+                capture.sent(0, to, opened_header(&sealed), bytes);
+            }
         }
     }
 
@@ -282,6 +321,7 @@ impl Nic {
                 peer.was_left = true;
             }
         }
+        self.write_capture();
     }
 
     /// Sends what is to be sent, as far as windows and the kernel allow: first what the priority channel has.
@@ -310,8 +350,15 @@ impl Nic {
             }
             // The last bytes of a read that failed leave a verdict.
             if is_empty && self.state.dirty.is_empty() || !is_empty && !has_sent {
-                return;
+                return self.write_capture();
             }
+        }
+    }
+
+    #[inline]
+    fn write_capture(&self) {
+        if let Some(capture) = &self.capture {
+            capture.flush();
         }
     }
 
@@ -319,7 +366,7 @@ impl Nic {
         let Some(auth) = &mut self.auth else { return };
         while let Some((node, message)) = auth.poll_send(now) {
             if let Some(addr) = self.state.addr_of(node) {
-                self.socket.send(ChannelId::Data, 0, &[(addr, &message)]);
+                send_alone((&self.socket, &self.capture), addr, &message);
             }
         }
     }
@@ -365,6 +412,15 @@ impl Nic {
             true => self.socket.ping(flow, &batch),
             false => self.socket.send(channel, flow, &batch),
         };
+        if let Some(capture) = &self.capture {
+            let is_sealed = self.auth.is_some();
+            for ((posted, addr, _), (_, bytes)) in unsent.iter().zip(&batch).take(sent) {
+                let sealed = is_sealed.then(|| opened_header(bytes)).flatten();
+                if !bytes.is_empty() {
+                    capture.sent(flow, *addr, sealed, self.module.bytes(posted));
+                }
+            }
+        }
         drop(batch);
         for (posted, ..) in unsent.drain(..sent) {
             self.module.completed(&posted);

@@ -282,14 +282,19 @@ def one_user(hosts):
     return f"{told}; from another host {refused}, and the receiver's log names it and `SOFTEFA_SECRET_FILE`, once"
 
 
-def black_hole(hosts):
+def black_hole(hosts, seconds=3, most=2):
     """The device finds what the path carries, and says so."""
     server, to = hosts.serve()
-    messages, status, longest, _, out = outcome(hosts.send(to, 3, UCX_LOG_LEVEL="warn"), 30)
-    expect(status == "Ok" and messages > 20 and longest <= 2 * slowness() and server.poll() is None, out)
+    messages, status, longest, _, out = outcome(hosts.send(to, seconds, UCX_LOG_LEVEL="warn"), 30)
+    expect(status == "Ok" and messages > 20 and longest <= most * slowness() and server.poll() is None, out)
     line = re.search(r"the path from (\S+) to (\S+) does not carry packets of (\d+) bytes, so they are of (\d+): (\w+)", out)
     expect(line and line.groups() == (*IPS, "1500", "1280", "SOFTEFA_UDP_MTU"), out)
     return f"goes on in packets of {line[4]} bytes; the longest wait was {longest:.1f} s; the log names both addresses and lengths"
+
+
+def later_black_hole(hosts):
+    """The same, where a route changes while a message is on its way."""
+    return black_hole(hosts, seconds=7, most=4)
 
 
 def flooded(hosts):
@@ -363,9 +368,10 @@ FAULTS = [
     ("other-secret", "The other host has another secret", None, other_secret),
     ("one-user", "No secret: both hosts are namespaces of one user", None, one_user),
     ("black-hole", "Packets over 1300 bytes vanish on the way", {"longest": 1300}, black_hole),
+    ("black-hole-later", "Packets over 1300 bytes begin to vanish after 2 s", {"longest": 1300, "longest_after": 2}, later_black_hole),
     ("flood", "10 000 unauthenticated datagrams a second", None, flooded),
 ]
-QUICK_FAULTS = ["replaced", "clock-replaced", "port", "route", "flood", "one-user"]
+QUICK_FAULTS = ["replaced", "clock-replaced", "port", "route", "black-hole-later", "flood", "one-user"]
 
 
 # Name, what stands in the table, the network, options of the listener and of the doctor, what one line says, and whether

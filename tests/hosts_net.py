@@ -67,6 +67,7 @@ class Relay:
         self.late, self.count = [], 0
         self.free_at = [0.0] * sides
         self.seen = self.lost = 0
+        self.first = None
 
     def corrupt(self, datagram, body):
         """A wrong bit behind the headers. The checksum of UDP is taken away, so that the receiver has to see it."""
@@ -82,8 +83,11 @@ class Relay:
     def take(self, side, datagram, now, body):
         net, rng = self.net, self.rng
         self.seen += 1
+        self.first = now if self.first is None else self.first
+        # A route that changes later drops what is longer from then on.
+        is_long = len(datagram) > net.get("longest", 1 << 20) and now - self.first >= net.get("longest_after", 0)
         is_udp = body and len(datagram) > self.header + 9 and datagram[self.header + 9] == socket.IPPROTO_UDP
-        if rng.random() < net.get("loss", 0) or len(datagram) > net.get("longest", 1 << 20) or is_udp and net.get("no_udp"):
+        if rng.random() < net.get("loss", 0) or is_long or is_udp and net.get("no_udp"):
             self.lost += 1
             return
         if rng.random() < net.get("corrupt", 0):

@@ -136,6 +136,7 @@ fn name(of: u8) -> Option<&'static str> {
         kind::PATH => "PATH",
         kind::PATH_OK => "PATH_OK",
         kind::BYE => "BYE",
+        kind::PIECE => "PIECE",
         _ => return None,
     })
 }

@@ -37,6 +37,8 @@ pub mod kind {
     pub const PATH: u8 = 9;
     /// Length of a datagram that has arrived.
     pub const PATH_OK: u8 = 10;
+    /// A piece of a segment that the path no longer carries whole.
+    pub const PIECE: u8 = 11;
 }
 
 /// Bits of [`Header::flags`].
@@ -71,6 +73,8 @@ pub mod feature {
     pub const PATH: u16 = 4;
     /// The sender takes [`flag::PRIORITY`](super::flag::PRIORITY), and the mark of a sealed datagram.
     pub const CHANNELS: u16 = 8;
+    /// The sender takes [`kind::PIECE`](super::kind::PIECE).
+    pub const PIECES: u16 = 16;
     /// Place of the bits of the layer above.
     pub const ABOVE: u32 = 8;
 }
@@ -153,6 +157,25 @@ pub struct HelloMore {
     pub reserved: U16,
 }
 
+/// Follows the header of a piece.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct PieceHeader {
+    /// Type of the segment.
+    pub kind: u8,
+    /// Flags of the segment that stay as they are: [`flag::ABORT`].
+    pub flags: u8,
+    /// Bytes of each piece but the last one.
+    pub unit: U16,
+    /// Bytes of the segment behind its header, without padding.
+    pub total: U32,
+    /// Place of the piece in them.
+    pub at: U32,
+}
+
+/// Bytes before those of a piece.
+pub const PIECE_HEADER: usize = HEADER + size_of::<PieceHeader>();
+
 /// Flows to a peer, at most.
 pub const MAX_FLOWS: usize = 8;
 /// Bytes of a header.
@@ -217,6 +240,7 @@ pub fn whole_len(header: &Header) -> Option<usize> {
         kind::ACK if usize::from(header.words_or_flow) <= MAX_SACK_WORDS => {
             HEADER + 8 * usize::from(header.words_or_flow)
         }
+        kind::PIECE => PIECE_HEADER,
         kind::PROBE | kind::RESET | kind::BYE | kind::PATH | kind::PATH_OK => HEADER,
         _ => return None,
     };
@@ -280,6 +304,11 @@ pub fn parse_chunk(rest: &[u8]) -> Option<(&ChunkHeader, &Head, &[u8])> {
     let (head, payload) = rest.split_first_chunk::<HEAD>()?;
     let end = u64::from(chunk.offset.get()) + payload.len() as u64;
     (end <= u64::from(chunk.total.get())).then_some((chunk, head, payload))
+}
+
+/// Header of a piece, and its bytes.
+pub fn parse_piece(rest: &[u8]) -> Option<(&PieceHeader, &[u8])> {
+    PieceHeader::ref_from_prefix(rest).ok()
 }
 
 /// Body of a request to connect or of its answer.
@@ -353,7 +382,9 @@ mod tests {
 
     #[test]
     fn wrong_shapes_are_refused() {
-        for (kind, rest) in [(0, 0), (11, 0), (kind::ACK, 1), (kind::FRAG, 31), (kind::CHUNK, 43)] {
+        for (kind, rest) in
+            [(0, 0), (12, 0), (kind::PIECE, 11), (kind::ACK, 1), (kind::FRAG, 31), (kind::CHUNK, 43)]
+        {
             let mut datagram = header(kind, 0).as_bytes().to_vec();
             datagram.resize(HEADER + rest, 0);
             seal(&mut datagram);

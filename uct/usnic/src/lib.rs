@@ -37,6 +37,7 @@ mod keepalive;
 mod module;
 
 mod path;
+mod pieces;
 mod rack;
 mod ready;
 mod reassembly;

@@ -3,20 +3,40 @@
 //! the ping: it is as long as the network interface allows, and its answer as long as itself. If it gets
 //! through, the search is over. Else datagrams go in short segments, while probes of several lengths find
 //! what the path carries.
+//!
+//! A path may become short later: a route changes. A segment that is lost several times in a row makes its
+//! length doubtful. The path is searched again then, and segments stay as long as they are until the search
+//! ends. Whatever arrives that is as long, segment or probe, ends the doubt. If short probes get through and
+//! none of those, segments become as long as what got through.
 
 /// Lengths that are tried: those of common networks, without the headers of IPv4 and UDP, and 32 bytes less.
 const LENGTHS: [u32; 12] = [8972, 8940, 4064, 1472, 1440, 1392, 1360, 1252, 1220, 1024, 768, 548];
 /// Times that a length is tried.
 const TRIES: u32 = 6;
+/// Sendings of a segment without an arrival that make its length doubtful.
+const DOUBTFUL: u32 = 4;
+/// No length is doubtful.
+const CERTAIN: u32 = u32::MAX;
 
 /// Search of one direction.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct PathSearch {
     /// Longest datagram that both sides take; 0: there is no search.
     goal: u32,
     /// Longest one that has arrived.
     proven: u32,
     tries: u32,
+    /// Length of a segment that does not arrive, and since when.
+    doubted: u32,
+    since: u64,
+    /// Whether the last search that a doubt has begun heard of nothing.
+    is_vain: bool,
+}
+
+impl Default for PathSearch {
+    fn default() -> PathSearch {
+        PathSearch { goal: 0, proven: 0, tries: 0, doubted: CERTAIN, since: 0, is_vain: false }
+    }
 }
 
 impl PathSearch {
@@ -52,14 +72,69 @@ impl PathSearch {
         let len = len.min(self.goal);
         let is_more = len > self.proven;
         self.proven = self.proven.max(len);
+        if len >= self.doubted {
+            self.trust();
+        }
         is_more
     }
 
-    /// Lengths to try now, and the time until the next call; `None` if all were tried often enough.
-    pub fn next(&mut self, interval: u64) -> Option<(impl Iterator<Item = u32> + use<>, u64)> {
+    /// Takes the news that a segment of length `len`, `lost` times in a row, has not arrived, where segments
+    /// have up to `mtu` bytes and each path carries `least`. Returns whether a search begins.
+    pub fn on_lost(&mut self, now: u64, len: u32, lost: u32, (mtu, least): (u32, u32)) -> bool {
+        // One that goes in pieces tells of their length.
+        let len = len.min(mtu);
+        let begins =
+            lost >= DOUBTFUL && len > least && self.goal != 0 && self.is_over() && !self.is_doubted();
+        if begins {
+            let is_vain = self.is_vain;
+            *self = PathSearch { goal: mtu, doubted: len, since: now, is_vain, ..PathSearch::default() };
+        }
+        begins
+    }
+
+    /// Whether a length is doubtful.
+    #[inline]
+    pub fn is_doubted(&self) -> bool {
+        self.doubted != CERTAIN
+    }
+
+    /// Whether a segment of this length, sent last at that time and acknowledged, ends a doubt. A longer one
+    /// than segments are has come in pieces.
+    #[inline]
+    pub fn is_proof(&self, len: u32, sent: u64) -> bool {
+        len >= self.doubted && len <= self.goal && sent >= self.since
+    }
+
+    /// Ends the doubt: the path carries what it did.
+    pub fn trust(&mut self) {
+        (self.doubted, self.proven, self.is_vain) = (CERTAIN, self.goal, false);
+    }
+
+    /// Whether a search has found nothing that arrives; or there are no searches.
+    pub fn is_in_vain(&self) -> bool {
+        self.is_vain || self.goal == 0
+    }
+
+    /// Ends a search that a doubt has begun. Returns what the path carries, if it is known and shorter.
+    pub fn conclude(&mut self) -> Option<u32> {
+        if self.proven == 0 {
+            // Nothing gets through: that says nothing about lengths.
+            self.trust();
+            self.is_vain = true;
+            return None;
+        }
+        (self.doubted, self.is_vain) = (CERTAIN, false);
+        Some(self.proven)
+    }
+
+    /// Lengths to try now, and the time until the next call; `None` if all were tried often enough. Where the
+    /// path was longer, they are few until one of `least` bytes, which each path carries, has arrived.
+    pub fn next(&mut self, interval: u64, least: u32) -> Option<(impl Iterator<Item = u32> + use<>, u64)> {
         let (goal, proven) = (self.goal, self.proven);
         self.tries += 1;
-        let lengths = [goal].into_iter().chain(LENGTHS.into_iter().filter(move |len| *len < goal));
+        let asks = self.is_doubted() && proven == 0;
+        let others = LENGTHS.into_iter().filter(move |len| *len < goal && !asks);
+        let lengths = [goal].into_iter().chain(others).chain(asks.then_some(least));
         (!self.is_over()).then(|| (lengths.filter(move |len| *len > proven), interval << (self.tries - 1)))
     }
 }
@@ -72,16 +147,16 @@ mod tests {
     fn lengths_above_what_is_known_are_tried_some_times() {
         let mut path = PathSearch::begin(1472);
         assert!(path.is_to_begin());
-        let (lengths, pause) = path.next(20).unwrap();
+        let (lengths, pause) = path.next(20, 512).unwrap();
         assert_eq!(
             (lengths.collect::<Vec<_>>(), pause),
             (vec![1472, 1440, 1392, 1360, 1252, 1220, 1024, 768, 548], 20)
         );
         assert!(path.on_arrived(1252) && !path.on_arrived(548) && !path.is_to_begin());
-        let (lengths, pause) = path.next(20).unwrap();
+        let (lengths, pause) = path.next(20, 512).unwrap();
         assert_eq!((lengths.collect::<Vec<_>>(), pause), (vec![1472, 1440, 1392, 1360], 40));
-        assert_eq!((2..TRIES).filter(|_| path.next(20).is_some()).count(), 4);
-        assert!(path.next(20).is_none() && path.is_over());
+        assert_eq!((2..TRIES).filter(|_| path.next(20, 512).is_some()).count(), 4);
+        assert!(path.next(20, 512).is_none() && path.is_over());
         assert_eq!(path.proven(), 1252);
     }
 
@@ -90,7 +165,57 @@ mod tests {
         let mut path = PathSearch::begin(1472);
         assert!(path.on_arrived(9000) && path.is_over() && !path.is_to_begin());
         assert_eq!(path.proven(), 1472, "a peer cannot raise it over what both sides take");
-        assert!(path.next(20).is_none());
+        assert!(path.next(20, 512).is_none());
         assert!(PathSearch::default().is_over() && !PathSearch::default().is_to_begin());
+    }
+
+    fn lengths(path: &mut PathSearch) -> Vec<u32> {
+        path.next(20, 512).map(|(lengths, _)| lengths.collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_segment_that_is_lost_again_and_again_begins_a_search() {
+        let mut path = PathSearch::begin(1472);
+        assert!(!path.on_lost(7, 1400, 9, (1472, 512)), "the first search is not over");
+        path.on_arrived(1472);
+        assert!(!path.on_lost(7, 1400, DOUBTFUL - 1, (1472, 512)) && !path.on_lost(7, 512, 9, (1472, 512)));
+        assert!(path.on_lost(7, 1400, DOUBTFUL, (1472, 512)) && !path.on_lost(7, 1400, 9, (1472, 512)));
+        assert_eq!(lengths(&mut path), [1472, 512], "whether anything gets through");
+        assert!(path.on_arrived(512));
+        assert_eq!(lengths(&mut path), [1472, 1440, 1392, 1360, 1252, 1220, 1024, 768, 548]);
+        path.on_arrived(1252);
+        assert!(!path.is_over() && path.is_doubted());
+        while path.next(20, 512).is_some() {}
+        assert_eq!(path.conclude(), Some(1252));
+        assert!(path.is_over() && !path.is_doubted());
+        // It may become shorter still.
+        assert!(path.on_lost(9, 1252, DOUBTFUL, (1252, 512)));
+        assert_eq!((path.goal(), lengths(&mut path)), (1252, vec![1252, 512]));
+    }
+
+    #[test]
+    fn what_arrives_and_is_as_long_ends_the_doubt_and_silence_proves_nothing() {
+        let mut path = PathSearch::begin(1472);
+        path.on_arrived(1472);
+        let doubt = |path: &mut PathSearch| assert!(path.on_lost(100, 1400, DOUBTFUL, (1472, 512)));
+        doubt(&mut path);
+        assert!(!path.is_proof(1473, 200), "in pieces");
+        assert!(!path.is_proof(1399, 200) && !path.is_proof(1472, 99) && path.is_proof(1400, 100));
+        path.trust();
+        assert!(path.is_over() && !path.is_doubted() && path.proven() == 1472);
+        doubt(&mut path);
+        path.on_arrived(512);
+        path.on_arrived(1440);
+        assert!(path.is_over() && !path.is_doubted(), "a probe that is longer than the segment");
+        doubt(&mut path);
+        while path.next(20, 512).is_some() {}
+        assert!(!path.is_in_vain());
+        assert_eq!((path.conclude(), path.proven(), path.is_in_vain()), (None, 1472, true));
+        doubt(&mut path);
+        assert!(path.is_in_vain(), "until something arrives");
+        path.on_arrived(1472);
+        assert!(!path.is_in_vain());
+        assert!(!PathSearch::default().on_lost(1, 1400, 9, (1472, 512)), "a peer without probes");
+        assert!(!PathSearch::default().is_proof(u32::MAX - 1, u64::MAX));
     }
 }

@@ -37,6 +37,8 @@ stats! {
     resent_by_duplicate_ack,
     /// Segments sent again since later ones had arrived.
     resent_by_time,
+    /// Segments sent again in pieces, since the path no longer carries them whole.
+    resent_in_pieces,
     /// Tiny fragments sent within the call.
     sent_at_once,
     /// Acknowledgements that a send took along.

@@ -90,7 +90,7 @@ fn exchange(seed: u64) -> (World, u64) {
     for longest in &mut world.network.longest {
         *longest = [usize::MAX, usize::MAX, 1_300, 600][rand.below(4) as usize];
     }
-    let (jumps, clocks) = (rand.permille(300), rand.permille(300));
+    let (jumps, clocks, narrows) = (rand.permille(300), rand.permille(300), rand.permille(300));
     let messages = 40 + rand.below(100);
     for id in 0..messages {
         let from = rand.below(nodes as u64) as usize;
@@ -113,6 +113,11 @@ fn exchange(seed: u64) -> (World, u64) {
                 true => clock.jump(now, rand.below(600_000 * MS)),
                 false => clock.stand_still(now, rand.below(2_000 * MS)),
             }
+        }
+        if narrows && rand.permille(20) {
+            // A route changes: for good, so that it is not longer than a search has found.
+            let longest = &mut world.network.longest[rand.below(nodes as u64) as usize];
+            *longest = (*longest).min([1_300, 600, 520][rand.below(3) as usize]);
         }
         let end = world.now + rand.below(2 * MS);
         while rand.permille(900) && world.step(end) {}

@@ -100,6 +100,9 @@ impl Endpoint {
         let segment = &mut core.segments[id];
         let (sent, again) = (segment.sent, segment.tries > 1);
         let (channel, place) = (segment.channel, segment.place);
+        if self.path.is_proof(segment.len, sent) {
+            self.path.trust();
+        }
         freed.segments += 1;
         freed.resent |= again;
         if !again {
@@ -120,8 +123,11 @@ impl Endpoint {
         let config = &core.config;
         let is_late =
             now.saturating_sub(segment.first_sent) >= config.keepalive * u64::from(config.probes + 2);
+        // A search ends it otherwise, also if the clock jumps meanwhile.
+        let is_searched = self.takes_pieces && !self.path.is_in_vain();
         // One that any network carries is lost by chance.
-        (is_late && segment.tries > config.resends && segment.len > MIN_MTU).then_some(segment.len)
+        (is_late && !is_searched && segment.tries > config.resends && segment.len > MIN_MTU)
+            .then_some(segment.len)
     }
 
     /// Takes the peer's count of segments that were sent again for nothing. If all of a recovery were,
@@ -210,6 +216,7 @@ impl Endpoint {
         self.in_hotel.remove(&mut core.segments, id);
         self.lost.push(Lost { seq, id, uses });
         core.resend.push_back(self.index);
+        self.doubt_path(core, now, id);
         let (next, by_timer) = (self.window.next(), cause == Cause::Timer);
         let (rtt, min_rtt) = (self.rtt.smoothed().unwrap_or(core.config.first_rto), self.rtt.min());
         if self.congestion.on_loss(Loss { seq, next, again, by_timer, now, rtt, min_rtt }) {

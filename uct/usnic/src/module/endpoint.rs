@@ -13,6 +13,7 @@ use crate::header::{FRAG_HEADER, HEADER, Head, Header, MAX_FLOWS, flag, kind};
 use crate::hotel::Room;
 use crate::keepalive::Keepalive;
 use crate::path::PathSearch;
+use crate::pieces::Pieces;
 use crate::rack::Rack;
 use crate::reassembly::Reassembly;
 use crate::recv_window::RecvWindow;
@@ -64,6 +65,8 @@ pub(super) struct Endpoint {
     pub(super) takes_padding: bool,
     /// Whether the peer takes the mark of the priority channel.
     pub(super) takes_marks: bool,
+    /// Whether the peer takes segments in pieces.
+    pub(super) takes_pieces: bool,
     /// Bits of the layer above the peer.
     pub(super) features: u8,
     /// Rule that made the congestion window smaller last.
@@ -79,6 +82,7 @@ pub(super) struct Endpoint {
     pub(super) credits: Credits,
     pub(super) queue: SendQueue,
     pub(super) assembly: Reassembly,
+    pub(super) pieces: Pieces,
     /// Segments in the hotel.
     pub(super) in_hotel: BySendTime,
     pub(super) lost: LostSegments,
@@ -116,6 +120,7 @@ impl Endpoint {
             counts_needless: false,
             takes_padding: false,
             takes_marks: false,
+            takes_pieces: false,
             features: 0,
             needless: 0,
             shrunk_by: Cause::Timer,
@@ -129,6 +134,7 @@ impl Endpoint {
             credits: Credits::new(config.credits),
             queue: SendQueue::default(),
             assembly: Reassembly::default(),
+            pieces: Pieces::default(),
             in_hotel: BySendTime::default(),
             lost: LostSegments::default(),
             in_ready: false,
@@ -325,7 +331,7 @@ impl Endpoint {
     }
 
     /// Checks a segment that is being sent into the hotel.
-    fn check_in(&mut self, core: &mut Core, now: u64, id: SegId, channel: ChannelId) {
+    pub(super) fn check_in(&mut self, core: &mut Core, now: u64, id: SegId, channel: ChannelId) {
         let tries = core.segments[id].tries + 1;
         let due = now + self.rtt.timeout(&core.config, core.segments[id].timeouts);
         let room = core.hotel.check_in(due, Guest::Segment(id));
@@ -353,6 +359,15 @@ impl Endpoint {
     /// Sends a segment again, *"always using the data channel"* (Sending), and over another flow.
     pub(super) fn resend_segment(&mut self, core: &mut Core, now: u64, id: SegId) -> Posted {
         let (seq, tries) = (core.segments[id].seq, core.segments[id].tries);
+        self.count_resent(core, id);
+        let flow = self.flow(ChannelId::Data, seq.add(tries * FLOW_RUN));
+        self.stamp(core, id, (seq, flow), flag::AGAIN);
+        self.check_in(core, now, id, ChannelId::Data);
+        core.post(self.id, id, ChannelId::Data, flow, false)
+    }
+
+    /// Counts a segment that is sent again.
+    pub(super) fn count_resent(&mut self, core: &mut Core, id: SegId) {
         match core.segments[id].lost_by {
             Cause::Timer => core.stats.resent_by_timer += 1,
             Cause::DuplicateAck => core.stats.resent_by_duplicate_ack += 1,
@@ -360,10 +375,6 @@ impl Endpoint {
         }
         self.rack.on_resent();
         self.congestion.on_resent();
-        let flow = self.flow(ChannelId::Data, seq.add(tries * FLOW_RUN));
-        self.stamp(core, id, (seq, flow), flag::AGAIN);
-        self.check_in(core, now, id, ChannelId::Data);
-        core.post(self.id, id, ChannelId::Data, flow, false)
     }
 
     /// Queues an acknowledgement that arrivals have made necessary.

@@ -3,7 +3,8 @@
 //! * `core`: pool, hotel, channels and lists. * `endpoint`: one peer. * `post`: the order of sends.
 //! * `receive`: datagrams that arrive. * `acked`: acknowledgements and losses.
 //! * `timers`: guests that leave the hotel. * `peers`: connections, from the request to the death.
-//! * `path`: what the path to a peer carries. * `check`: the obligations.
+//! * `path`: what the path to a peer carries. * `pieces`: segments that it no longer carries whole.
+//! * `check`: the obligations.
 
 mod acked;
 mod check;
@@ -11,6 +12,7 @@ mod core;
 mod endpoint;
 mod path;
 mod peers;
+mod pieces;
 mod post;
 mod receive;
 mod timers;

@@ -4,6 +4,7 @@ use super::core::{Core, Timer};
 use super::endpoint::{Endpoint, State};
 use super::peers::MIN_MTU;
 use super::{Module, Sink};
+use crate::segment::{Cause, SegId, SegState};
 
 /// Time from the first word of a peer that has asked for the connection to the first probe: mostly it has
 /// told by then what has arrived.
@@ -14,10 +15,15 @@ impl Module {
     pub(super) fn on_path_timer(&mut self, now: u64, index: usize, sink: &mut impl Sink) {
         let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
         let goal = endpoint.path.goal();
-        if endpoint.path.proven() < goal && !endpoint.search_path(&mut self.core, now) {
-            self.core.stats.short_paths += 1;
-            sink.on_path(endpoint.id, endpoint.node, endpoint.mtu, goal);
+        if endpoint.path.proven() >= goal || endpoint.search_path(&mut self.core, now) {
+            return;
         }
+        if endpoint.path.is_doubted() {
+            let Some(carried) = endpoint.path.conclude() else { return };
+            endpoint.shorten(&mut self.core, now, carried);
+        }
+        self.core.stats.short_paths += 1;
+        sink.on_path(endpoint.id, endpoint.node, endpoint.mtu, goal);
     }
 }
 
@@ -33,9 +39,43 @@ impl Endpoint {
 
     /// Takes the news that a datagram of this length has arrived.
     pub(super) fn on_path(&mut self, len: u32) {
-        if self.path.on_arrived(len) {
+        if self.path.on_arrived(len) && !self.path.is_doubted() {
             self.mtu = self.path.proven().max(MIN_MTU).min(self.path.goal());
         }
+    }
+
+    /// Takes the news that a segment is lost: the path may have become short.
+    #[cold]
+    pub(super) fn doubt_path(&mut self, core: &mut Core, now: u64, id: SegId) {
+        let (len, lost) = (core.segments[id].len, core.segments[id].tries);
+        if self.path.on_lost(now, len, lost, (self.mtu, MIN_MTU)) {
+            self.search_path(core, now);
+        }
+    }
+
+    /// Makes segments shorter from now on. Those on their way that are longer will not arrive: they are sent
+    /// again, in pieces.
+    #[cold]
+    fn shorten(&mut self, core: &mut Core, now: u64, carried: u32) {
+        self.mtu = carried.max(MIN_MTU).min(self.mtu);
+        if !self.takes_pieces {
+            return;
+        }
+        let mut seq = self.window.first();
+        while seq != self.window.next() {
+            if let Some(id) = self.window.get(seq)
+                && core.segments[id].len > self.mtu
+            {
+                // As if it had been sent once: what was lost in one piece tells nothing of the pieces.
+                (core.segments[id].tries, core.segments[id].timeouts) = (1, 0);
+                if core.segments[id].state == SegState::InHotel {
+                    self.lose(core, now, id, Cause::Time);
+                }
+            }
+            seq = seq.add(1);
+        }
+        self.unpark(core);
+        self.make_ready(core);
     }
 
     /// Sends probes, if there is more to find. Returns `false` if the search is over.
@@ -43,7 +83,9 @@ impl Endpoint {
         if self.state != State::Open || self.path.is_over() || !self.path_room.is_none() {
             return !self.path.is_over();
         }
-        let Some((lengths, pause)) = self.path.next(core.config.hello_interval) else { return false };
+        let Some((lengths, pause)) = self.path.next(core.config.hello_interval, MIN_MTU) else {
+            return false;
+        };
         core.stats.path_probes += 1;
         lengths.for_each(|len| self.queue_ping(core, len));
         self.set_timer(core, Timer::Path, now + pause);

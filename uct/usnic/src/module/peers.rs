@@ -13,7 +13,7 @@ use crate::header::{
 };
 use crate::path::PathSearch;
 use crate::recv_window::RecvWindow;
-use crate::segment::{SegState, Size};
+use crate::segment::{SegId, SegState, Size};
 use crate::seq::Seq;
 use std::collections::VecDeque;
 use zerocopy::IntoBytes;
@@ -23,7 +23,8 @@ use zerocopy::little_endian::{U16, U32};
 const ALL_TIMERS: [Timer; 7] =
     [Timer::Ack, Timer::Pace, Timer::Reorder, Timer::Keepalive, Timer::Hello, Timer::Left, Timer::Path];
 /// Bits of this module's own.
-const FEATURES: u16 = feature::NEEDLESS | feature::PADDING | feature::PATH | feature::CHANNELS;
+const FEATURES: u16 =
+    feature::NEEDLESS | feature::PADDING | feature::PATH | feature::CHANNELS | feature::PIECES;
 /// Datagrams without a number that wait, at most. Others are not sent: whoever needs one asks again.
 const MAX_CONTROL: usize = 4096;
 /// Shortest MTU of a peer: what any network carries, less its own headers.
@@ -235,6 +236,7 @@ impl Endpoint {
         self.sack = config.sack && body.sack != 0;
         self.counts_needless = body.features.get() & feature::NEEDLESS != 0;
         self.takes_padding = body.features.get() & feature::PADDING != 0;
+        self.takes_pieces = body.features.get() & feature::PIECES != 0;
         self.takes_marks = body.features.get() & feature::CHANNELS != 0;
         self.features = (body.features.get() >> feature::ABOVE) as u8;
         self.window.set_limit(window);
@@ -297,15 +299,27 @@ impl Endpoint {
 
     /// Queues a datagram whose header says that `len` bytes are behind it, the first of which are `body`.
     fn queue_datagram(&mut self, core: &mut Core, kind: u8, body: &[u8], len: u16) {
-        if core.control.iter().map(VecDeque::len).sum::<usize>() >= MAX_CONTROL {
-            return;
-        }
-        let mut header = blank_header(kind, len.into());
-        let whole = whole_len(&header).unwrap_or(HEADER);
+        let whole = whole_len(&blank_header(kind, len.into())).unwrap_or(HEADER);
         let is_ping = whole > MAX_ACK;
-        let seg = core.segments.alloc(if is_ping { Size::Data } else { Size::Ack }, self.index);
+        let size = if is_ping { Size::Data } else { Size::Ack };
+        let Some(seg) = self.new_datagram(core, kind, len, size) else { return };
+        let (to_body, to_rest) = core.segments[seg].buf[HEADER..whole].split_at_mut(body.len());
+        to_body.copy_from_slice(body);
+        to_rest.fill(0);
         // A long one does not fit the priority channel.
         let channel = if is_ping { ChannelId::Data } else { ChannelId::Priority };
+        self.queue_posted(core, seg, channel, is_ping);
+    }
+
+    /// Takes a segment for a datagram without a number, and writes the header, with which `len` bytes go.
+    /// `None`: too many of them wait.
+    pub(super) fn new_datagram(&mut self, core: &mut Core, kind: u8, len: u16, size: Size) -> Option<SegId> {
+        if core.control.iter().map(VecDeque::len).sum::<usize>() >= MAX_CONTROL {
+            return None;
+        }
+        let mut header = blank_header(kind, len.into());
+        let channel = if size == Size::Data { ChannelId::Data } else { ChannelId::Priority };
+        let seg = core.segments.alloc(size, self.index);
         header.flags = self.mark(channel);
         header.dst.set(self.remote);
         header.src.set(self.id.0);
@@ -314,11 +328,13 @@ impl Endpoint {
         header.needless.set(self.needless_to_tell());
         let segment = &mut core.segments[seg];
         write_header(&mut segment.buf, &header);
-        let (to_body, to_rest) = segment.buf[HEADER..whole].split_at_mut(body.len());
-        to_body.copy_from_slice(body);
-        to_rest.fill(0);
-        segment.len = whole as u32;
+        segment.len = whole_len(&header).unwrap_or(HEADER) as u32;
         segment.state = SegState::Posted;
+        Some(seg)
+    }
+
+    /// Queues what [`new_datagram`](Self::new_datagram) has returned, complete but for its checksum.
+    pub(super) fn queue_posted(&mut self, core: &mut Core, seg: SegId, channel: ChannelId, is_ping: bool) {
         core.control[channel as usize].push_back(Control { seg, ep: self.id, is_ping });
     }
 }

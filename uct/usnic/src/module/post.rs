@@ -60,6 +60,10 @@ impl Module {
             if !endpoint.has_congestion_room() {
                 endpoint.lost.park();
             } else if let Some(seg) = endpoint.next_lost(&self.core) {
+                if endpoint.needs_pieces(&self.core, seg) {
+                    endpoint.resend_in_pieces(&mut self.core, now, seg);
+                    return self.send_control(open);
+                }
                 return Some(endpoint.resend_segment(&mut self.core, now, seg));
             }
         }

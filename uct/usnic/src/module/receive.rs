@@ -71,6 +71,14 @@ impl Module {
         let core = &mut self.core;
         let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
         endpoint.on_heard(core, now);
+        let pieces;
+        let (mut header, mut rest) = (header, rest);
+        if header.kind == kind::PIECE
+            && let Some(segment) = endpoint.on_piece(core, now, header, rest)
+        {
+            pieces = segment;
+            (header, rest) = (&pieces.0, &pieces.1);
+        }
         let is_good = match header.kind {
             kind::RESET => return self.kill(index, Death::Restarted, sink),
             kind::PROBE => {
@@ -88,6 +96,7 @@ impl Module {
                 endpoint.on_ack(core, now, header, &[])
             }
             kind::ACK => endpoint.on_ack(core, now, header, rest),
+            kind::PIECE => endpoint.on_ack(core, now, header, &[]),
             kind::BYE => {
                 // What it has overtaken is waited for, not for long: nobody may be there to send it again.
                 endpoint.ends_at = Some(Seq(header.seq.get()));
@@ -170,7 +179,7 @@ fn reset(to: &Header) -> [u8; HEADER] {
 impl Endpoint {
     /// Notes the arrival of a segment, and that it is to be acknowledged. Returns whether it is to be
     /// delivered.
-    fn arrive(&mut self, core: &mut Core, now: u64, header: &Header) -> bool {
+    pub(super) fn arrive(&mut self, core: &mut Core, now: u64, header: &Header) -> bool {
         let seq = Seq(header.seq.get());
         let arrival = self.recv.check(seq);
         match arrival {

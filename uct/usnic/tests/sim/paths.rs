@@ -37,13 +37,77 @@ fn losses_make_no_path_short() {
     assert_eq!(over_short_paths([usize::MAX; 2], faults), [vec![], vec![]]);
 }
 
-/// A path that was long when the connection was made ends it when it drops what is as long.
+/// Sends messages of all lengths, most of them segments of full length, over a path that becomes short when
+/// half of them are on their way, twice. Returns the world, and how long all of it took.
+fn over_paths_that_become_short(longest: [usize; 2], faults: Faults, seed: u64) -> (World, u64) {
+    let mut world = World::new(seed, vec![vec![faults; 2]; 2], plain);
+    let start = world.now;
+    let mut ids = 1..;
+    for (longest, wait) in [(usize::MAX, 2), (longest[0], 1_700), (longest[1], 2)] {
+        world.network.longest = vec![usize::MAX, longest];
+        for (from, to) in [(0, 1), (1, 0)] {
+            for len in [10, 1_300, 1_412, 900, 100_000, 30_000] {
+                let id = ids.by_ref().find(|id| !is_refused(*id) && !vanishes(*id)).expect("more");
+                world.send(from, to, id, len);
+            }
+        }
+        run(&mut world, wait * MS);
+    }
+    let last = ids.start - 1;
+    let wanted = |world: &World| {
+        let all = (1..=last).filter(|id| !is_refused(*id) && !vanishes(*id));
+        all.filter(|id| !world.nodes.iter().any(|node| node.received.whole.contains(id))).count()
+    };
+    while wanted(&world) != 0 && world.now - start < 60_000 * MS {
+        run(&mut world, 10 * MS);
+    }
+    assert_eq!(wanted(&world), 0, "seed {seed}");
+    for node in &world.nodes {
+        assert!(node.received.dead.is_empty(), "seed {seed}: {:?}", node.received.dead);
+    }
+    let took = world.now - start;
+    // What comes later fits.
+    run(&mut world, 3_000 * MS);
+    world.longest_to = vec![0; 2];
+    world.send(0, 1, 1_000_001, 100_000);
+    run(&mut world, 3_000 * MS);
+    assert!(world.nodes[1].received.whole.contains(&1_000_001), "seed {seed}");
+    (world, took)
+}
+
 #[test]
-fn a_path_that_becomes_short_ends_the_connection_within_a_bound() {
+fn a_path_that_becomes_short_is_searched_again_and_nothing_is_lost() {
+    let (world, took) = over_paths_that_become_short([1_300, 700], CALM, 1);
+    assert_eq!(world.nodes[0].received.short_paths.last(), Some(&(1, 548, 1_252)));
+    assert!(world.longest_to[1] <= 700 && world.nodes[1].received.short_paths.is_empty());
+    assert!(world.nodes[0].module.stats().resent_in_pieces > 0);
+    assert!(took < 5_000 * MS, "{} ms", took / MS);
+    let faults = Faults { loss: 100, duplicate: 10, corrupt: 10, reorder: 100, late: 2 * MS, ..CALM };
+    for seed in 0..20 {
+        let (world, _) = over_paths_that_become_short([1_300, 1_000], faults, seed);
+        assert!(world.longest_to[1] <= 1_000, "seed {seed}");
+    }
+}
+
+/// Segments that are lost again and again by chance are proof of nothing.
+#[test]
+fn losses_make_no_path_short_later() {
+    let faults = Faults { loss: 250, reorder: 100, late: 2 * MS, ..CALM };
+    for seed in 0..20 {
+        let (world, _) = over_paths_that_become_short([usize::MAX; 2], faults, seed);
+        for node in &world.nodes {
+            assert!(node.received.short_paths.is_empty(), "seed {seed}: {:?}", node.received.short_paths);
+        }
+    }
+}
+
+/// A path that begins to drop what each path should carry ends the connection.
+#[test]
+fn a_path_that_carries_next_to_nothing_ends_the_connection_within_a_bound() {
     let mut world = pair(CALM, plain);
     world.send(0, 1, 1, 10);
     run(&mut world, 10 * MS);
-    world.network.longest = vec![1_000; 2];
+    world.network.longest = vec![400; 2];
     let start = world.now;
     world.send(0, 1, 2, 100_000);
     for id in 0..300 {

@@ -20,6 +20,8 @@ struct Seen {
     open: HashSet<u32>,
     /// Numbers that have arrived intact.
     arrived: HashSet<u32>,
+    /// Of numbers that come in pieces: length of the pieces, and places of those that have arrived.
+    pieces: HashMap<(u32, u16), HashSet<u32>>,
 }
 
 pub struct World {
@@ -37,6 +39,9 @@ pub struct World {
     /// Longest datagram to each node that is no ping.
     pub longest_to: Vec<usize>,
 }
+
+/// Type of a piece of a segment.
+const PIECE: u8 = 11;
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
@@ -165,10 +170,21 @@ impl World {
     }
 
     fn record_arrival(&mut self, datagram: &Datagram) {
-        if self.watch && matches!(datagram.bytes[1], 1 | 2) {
-            let seen = self.seen.entry((datagram.from, word(&datagram.bytes, 8))).or_default();
-            seen.arrived.insert(word(&datagram.bytes, 12));
+        let bytes = &datagram.bytes;
+        if !self.watch || !matches!(bytes[1], 1 | 2 | PIECE) {
+            return;
         }
+        let (seen, seq) = (self.seen.entry((datagram.from, word(bytes, 8))).or_default(), word(bytes, 12));
+        if bytes[1] == PIECE {
+            let unit = u16::from_le_bytes([bytes[30], bytes[31]]);
+            let (total, at) = (word(bytes, 32), word(bytes, 36));
+            let have = seen.pieces.entry((seq, unit)).or_default();
+            have.insert(at);
+            if have.len() < total.div_ceil(unit.into()) as usize {
+                return;
+            }
+        }
+        seen.arrived.insert(seq);
     }
 
     /// Time of the world at which a node has something to do at the latest.

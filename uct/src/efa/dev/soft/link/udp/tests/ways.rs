@@ -4,7 +4,7 @@ use super::*;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 /// Delay of each way over the one before it.
@@ -17,6 +17,8 @@ pub(super) struct Network {
     ends: Arc<AtomicBool>,
     /// Datagrams to ports that nothing is to be sent to.
     strays: Arc<AtomicU64>,
+    /// Bytes of the longest datagram that it passes on.
+    longest: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -69,20 +71,21 @@ impl Network {
         let outside = socket();
         let public = outside.local_addr().unwrap();
         let (ends, strays) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (ended, counted) = (ends.clone(), strays.clone());
+        let longest = Arc::new(AtomicUsize::new(longest));
+        let (ended, counted, most) = (ends.clone(), strays.clone(), longest.clone());
         let thread = std::thread::spawn(move || {
             let (mut there, mut back) = (Ways::default(), Ways::default());
             let mut bytes = vec![0; 1 << 16];
             while !ended.load(Relaxed) {
                 while let Ok((len, from)) = outside.recv_from(&mut bytes) {
-                    if len <= longest {
+                    if len <= most.load(Relaxed) {
                         there.take(from, &bytes[..len]);
                     }
                 }
                 there.pass_on(device, None);
                 if let Some((peer, inside)) = there.all.first() {
                     while let Ok((len, from)) = inside.recv_from(&mut bytes) {
-                        if len <= longest {
+                        if len <= most.load(Relaxed) {
                             back.take(from, &bytes[..len]);
                         }
                     }
@@ -92,7 +95,7 @@ impl Network {
                 std::thread::yield_now();
             }
         });
-        Network { public, ends, strays, thread: Some(thread) }
+        Network { public, ends, strays, longest, thread: Some(thread) }
     }
 }
 
@@ -182,6 +185,28 @@ fn flows_need_no_secret() {
         assert!(counter(&a, "other flows") > 0 && counter(&b, "other flows") > 0, "{more:?}");
         exchange_rdma(more);
     }
+}
+
+/// A route changes while segments of full length are on their way: they go in pieces, and no request fails.
+#[test]
+fn requests_survive_a_way_that_becomes_short() {
+    let (network, a, b) = pair_over("a-secret-of-a-way-that-narrows", usize::MAX, &[]);
+    exchange(&a, &b);
+    b.fill(0, 2 << 20, 9);
+    let (to, _back) = (a.to(&b), b.to(&a));
+    // A read of this length is on its way for milliseconds.
+    a.qp.read(&to, 1, a.sge(0, 2 << 20), b.mr.addr() as u64, b.mr.rkey()).unwrap();
+    let start = Instant::now();
+    while counter(&a, "received_in_order") + counter(&a, "received_early") < 300 {
+        drop((a.poll(), b.poll()));
+        assert!(start.elapsed() < PATIENCE);
+    }
+    network.longest.store(1300, Relaxed);
+    assert_eq!(status(&a, &b), DevStatus::Ok);
+    a.check(0, 2 << 20, 9);
+    assert!(counter(&b, "resent_in_pieces") > 0 && counter(&b, "short_paths") == 1);
+    exchange(&a, &b);
+    assert_eq!((counter(&a, "deaths"), counter(&b, "deaths")), (0, 0));
 }
 
 #[test]

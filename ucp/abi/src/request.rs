@@ -61,14 +61,11 @@ impl Free {
 fn free(request: *mut c_void, how: Free) -> Result<(), Status> {
     let id = id_of(request)?;
     let worker = worker_of(id)?;
-    if !worker.allocated.is_used.get() {
-        if let Some(plain) = worker.unlocked() {
-            how.run(&plain, id);
-            return Ok(());
-        }
-        if worker.locked(|plain| how.run(plain, id)).is_some() {
-            return Ok(());
-        }
+    if let Some(plain) = worker.unlocked()
+        && !worker.allocated.is_used.get()
+    {
+        how.run(&plain, id);
+        return Ok(());
     }
     free_any(worker, (request, id), how)
 }

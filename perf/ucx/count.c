@@ -129,14 +129,14 @@ static void one_sided(const char *what, long times)
 /* What is counted: perf/c-interface sets the counts to zero before. */
 static __attribute__((noinline)) void counted(const char *what, long times)
 {
-    if (!strcmp(what, "tag")) {
+    if (!strcmp(what, "tag") || !strcmp(what, "tag-multi")) {
         tag(times, 1);
     } else if (!strcmp(what, "am")) {
         am(times);
     } else if (!strcmp(what, "put") || !strcmp(what, "get") || !strcmp(what, "fadd")) {
         one_sided(what, times);
     } else {
-        fail("count tag|put|get|fadd|am TIMES");
+        fail("count tag|tag-multi|put|get|fadd|am TIMES");
     }
 }
 
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 {
     ucp_params_t params     = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM};
-    ucp_worker_params_t of  = {.field_mask = 0};
+    ucp_worker_params_t of  = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE};
     ucp_ep_params_t to      = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
     ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
                                       .id = AM, .cb = on_am};
@@ -153,6 +153,7 @@ int main(int argc, char **argv)
     ucp_address_t *address;
     size_t length;
 
+    of.thread_mode = strcmp(what, "tag-multi") ? UCS_THREAD_MODE_SINGLE : UCS_THREAD_MODE_MULTI;
     if (ucp_init(&params, NULL, &context) != UCS_OK || ucp_worker_create(context, &of, &worker) != UCS_OK ||
         ucp_worker_get_address(worker, &address, &length) != UCS_OK) {
         fail("no worker");

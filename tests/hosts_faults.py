@@ -317,7 +317,7 @@ def flooded(hosts):
     counts = hosts.counters(server)["udp session"]
     dropped = {name: counts[name] - before.get(name, 0) for name in REFUSED if counts[name] > before.get(name, 0)}
     counted = sum(dropped.values())
-    expect(0.99 * sent <= counted + of_kernel and counted <= sent + 100,
+    expect(0.9 * sent <= counted + of_kernel and counted <= sent + 100,
            f"of {sent} datagrams {counted} are counted, {of_kernel} dropped by the kernel: {counts}")
     expect(all(dropped.get(name) for name in ("malformed", "strangers", "unknown")), f"{dropped}")
     kinds = ", ".join(f"{count} `{name}`" for name, count in dropped.items())

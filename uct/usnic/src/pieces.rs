@@ -7,12 +7,12 @@ use crate::header::PieceHeader;
 use crate::seq::Seq;
 
 /// Pieces of a segment, at most.
-const MOST: u32 = 32;
+pub const MOST: u32 = 32;
 /// Segments of one peer that are incomplete at once, at most; the oldest makes way.
 const MOST_SEGMENTS: usize = 64;
 
 /// A segment some of whose pieces have arrived.
-struct Partly {
+struct Incomplete {
     seq: Seq,
     of: PieceHeader,
     /// A bit for each piece that has arrived.
@@ -22,7 +22,7 @@ struct Partly {
 
 /// Incomplete segments of one peer.
 #[derive(Default)]
-pub struct Pieces(Vec<Partly>);
+pub struct Pieces(Vec<Incomplete>);
 
 /// How many pieces a segment of `total` bytes has, of up to `unit` bytes.
 pub fn count(total: u32, unit: u32) -> u32 {
@@ -49,24 +49,24 @@ impl Pieces {
         }
         let whole = PieceHeader { at: 0.into(), ..*piece };
         // Of another length of pieces: the path has become shorter still.
-        self.0.retain(|partly| partly.seq != seq || partly.of == whole);
-        let found = self.0.iter().position(|partly| partly.seq == seq).unwrap_or_else(|| {
+        self.0.retain(|segment| segment.seq != seq || segment.of == whole);
+        let found = self.0.iter().position(|segment| segment.seq == seq).unwrap_or_else(|| {
             if self.0.len() >= MOST_SEGMENTS {
                 self.0.remove(0);
             }
-            self.0.push(Partly { seq, of: whole, have: 0, bytes: vec![0; total as usize] });
+            self.0.push(Incomplete { seq, of: whole, have: 0, bytes: vec![0; total as usize] });
             self.0.len() - 1
         });
-        let partly = &mut self.0[found];
-        partly.bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
-        partly.have |= 1 << nth;
-        let is_whole = partly.have.count_ones() == all;
+        let segment = &mut self.0[found];
+        segment.bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        segment.have |= 1 << nth;
+        let is_whole = segment.have.count_ones() == all;
         Ok(is_whole.then(|| self.0.remove(found).bytes))
     }
 
     /// Forgets segments that are not wanted: they have come whole.
     pub fn retain(&mut self, is_wanted: impl Fn(Seq) -> bool) {
-        self.0.retain(|partly| is_wanted(partly.seq));
+        self.0.retain(|segment| is_wanted(segment.seq));
     }
 }
 

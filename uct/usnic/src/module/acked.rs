@@ -123,8 +123,10 @@ impl Endpoint {
         let config = &core.config;
         let is_late =
             now.saturating_sub(segment.first_sent) >= config.keepalive * u64::from(config.probes + 2);
-        // A search ends it otherwise, also if the clock jumps meanwhile.
-        let is_searched = self.takes_pieces && !self.path.is_in_vain();
+        // A search ends it otherwise, also if the clock jumps meanwhile. It does not end a segment that is
+        // lost while others of its length arrive.
+        let is_searched =
+            self.takes_pieces && !self.path.is_in_vain() && segment.tries <= 32 * config.resends;
         // One that any network carries is lost by chance.
         (is_late && !is_searched && segment.tries > config.resends && segment.len > MIN_MTU)
             .then_some(segment.len)

@@ -66,8 +66,10 @@ impl Endpoint {
             if let Some(id) = self.window.get(seq)
                 && core.segments[id].len > self.mtu
             {
-                // As if it had been sent once: what was lost in one piece tells nothing of the pieces.
-                (core.segments[id].tries, core.segments[id].timeouts) = (1, 0);
+                // As if it had been sent again once: what was lost in one piece tells nothing of the
+                // pieces, and an acknowledgement may be of any copy.
+                core.segments[id].tries = core.segments[id].tries.min(2);
+                core.segments[id].timeouts = 0;
                 if core.segments[id].state == SegState::InHotel {
                     self.lose(core, now, id, Cause::Time);
                 }

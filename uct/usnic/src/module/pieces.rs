@@ -4,16 +4,17 @@ use super::core::Core;
 use super::endpoint::Endpoint;
 use crate::channel::ChannelId;
 use crate::header::{HEADER, Header, PIECE_HEADER, PieceHeader, flag, kind, padding_of, parse_piece};
-use crate::pieces::count;
+use crate::pieces::{MOST, count};
 use crate::segment::{SegId, Size};
 use crate::seq::Seq;
 use zerocopy::{FromBytes, IntoBytes};
 
 impl Endpoint {
-    /// Whether a segment is longer than the path carries now.
+    /// Whether a segment is longer than the path carries now, and the peer takes as many pieces.
     #[inline]
     pub(super) fn needs_pieces(&self, core: &Core, id: SegId) -> bool {
-        core.segments[id].len > self.mtu && self.takes_pieces
+        let len = core.segments[id].len;
+        len > self.mtu && self.takes_pieces && count(len, self.mtu - PIECE_HEADER as u32) <= MOST
     }
 
     /// Queues the pieces of a segment, which is lost, as datagrams without a number.
@@ -63,10 +64,15 @@ impl Endpoint {
     ) -> Option<(Header, Vec<u8>)> {
         let seq = Seq(header.seq.get());
         if !self.recv.check(seq).is_new() {
-            // It has come whole, or is beyond the window: acknowledged or dropped as a segment is.
-            self.arrive(core, now, &Header { flags: header.flags | flag::AGAIN, ..*header });
+            // It has come whole, or is beyond the window: acknowledged or dropped as a segment is, which was
+            // sent again once, however many pieces there are.
+            let is_first = parse_piece(rest).is_some_and(|(of, _)| of.at.get() == 0);
+            let again = if is_first { flag::AGAIN } else { 0 };
+            self.arrive(core, now, &Header { flags: header.flags & !flag::AGAIN | again, ..*header });
             return None;
         }
+        let recv = &self.recv;
+        self.pieces.retain(|seq| recv.check(seq).is_new());
         let taken = parse_piece(rest).filter(|(of, _)| matches!(of.kind, kind::FRAG | kind::CHUNK));
         let longest = core.config.data.mtu - HEADER as u32;
         let taken = taken.map(|(of, bytes)| (of, self.pieces.take(seq, of, bytes, longest)));
@@ -75,8 +81,6 @@ impl Endpoint {
             return None;
         };
         let whole = whole?;
-        let recv = &self.recv;
-        self.pieces.retain(|seq| recv.check(seq).is_new());
         let flags = of.flags & flag::ABORT | header.flags & flag::ACK_DUE | flag::AGAIN;
         Some((Header { kind: of.kind, flags, ..*header }, whole))
     }

@@ -141,7 +141,15 @@ impl CaptureFile {
             let is_same = known.linktype == linktype;
             return is_same.then(|| known.clone()).ok_or_else(|| refuse("it is another capture".into()));
         }
-        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&path);
+        let mut options = OpenOptions::new();
+        options.write(true).mode(mode);
+        let made = if mode & 0o077 == 0 {
+            // A file that is there would keep its owner and mode, and a link leads elsewhere.
+            _ = std::fs::remove_file(&path);
+            options.create_new(true).open(&path)
+        } else {
+            options.create(true).truncate(true).open(&path)
+        };
         let writer = made.and_then(|file| Writer::new(file, linktype, key));
         let writer = Mutex::new(writer.map_err(|e| refuse(e.to_string()))?);
         let file = Arc::new(CaptureFile { path, linktype, writer });

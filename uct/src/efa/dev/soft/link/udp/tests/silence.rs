@@ -23,7 +23,7 @@ fn a_peer_that_is_gone_ends_a_request_within_the_time_that_was_set() {
     for (name, timeout) in [("a-secret-of-500ms", 500u64), ("a-secret-of-1500ms", 1500)] {
         let took = time_to_death(name, &format!("{timeout}ms"));
         // Its silence is looked at seven times. A machine that pauses comes to it later.
-        let (least, most) = (timeout * 5 / 7, timeout + 2000);
+        let (least, most) = (timeout * 5 / 7, timeout + 5000);
         let range = Duration::from_millis(least)..Duration::from_millis(most);
         assert!(range.contains(&took), "{timeout} ms: {took:?}");
     }

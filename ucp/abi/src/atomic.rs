@@ -68,7 +68,20 @@ fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
 }
 
 /// Executes an operation on mapped memory, with an operand and a value compared with; `result` is null for
-/// one without. False: nothing has happened, and [`start`] does it, or tells the error. // HOT
+/// one without. False: nothing has happened. // HOT
+#[inline(always)]
+fn now(
+    (ep, rkey): (&ucp::Ep, &ucp::Rkey),
+    op: (AtomicOp, usize),
+    operands: [*const c_void; 2],
+    result: *mut c_void,
+    remote: u64,
+) -> bool {
+    // SAFETY: the caller passes words of this size where the operation uses them.
+    unsafe { ucp::atomic_now_raw(ep, op, operands.map(<*const c_void>::cast), result.cast(), remote, rkey) }
+}
+
+/// [`now`] in mode single. False: nothing has happened, and [`start`] does it, or tells the error. // HOT
 #[inline(always)]
 fn is_done_now(
     ep: *mut Ep,
@@ -77,9 +90,7 @@ fn is_done_now(
     result: *mut c_void,
     (remote, rkey): (u64, *mut Rkey),
 ) -> bool {
-    let Some((ep, rkey)) = target_now(ep, rkey) else { return false };
-    // SAFETY: the caller passes words of this size where the operation uses them.
-    unsafe { ucp::atomic_now_raw(ep, op, operands.map(<*const c_void>::cast), result.cast(), remote, rkey) }
+    target_now(ep, rkey).is_some_and(|target| now(target, op, operands, result, remote))
 }
 
 /// Starts an operation. Operands are copied by the call; `result` is null for one without.
@@ -102,12 +113,8 @@ fn start(
     }
     let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
     let worker = ep.worker();
-    let now = || {
-        let operands = operands.map(<*const c_void>::cast);
-        // SAFETY: the caller passes words of this size where the operation uses them.
-        unsafe { ucp::atomic_now_raw(&ep.ep, (op, size), operands, result.cast(), remote, rkey) }
-    };
-    if call.mask() & UNUSUAL_NOW == 0 && worker.plain().is_none() && worker.locked(|_| now()) == Some(true) {
+    let is_done = || now((&ep.ep, rkey), (op, size), operands, result, remote);
+    if call.mask() & UNUSUAL_NOW == 0 && worker.locked(|_| is_done()) == Some(true) {
         return Ok(StatusPtr::OK);
     }
     let start = |done| {

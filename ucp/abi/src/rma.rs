@@ -169,7 +169,6 @@ fn later<D: Direction>(
     let worker = ep.worker();
     if call.mask() & UNUSUAL_NOW == 0
         && let Some(len) = call.plain_len(buffer, count, 0)
-        && worker.plain().is_none()
         // SAFETY: the caller passes bytes that can be read, or written.
         && worker.locked(|_| unsafe { D::now(&ep.ep, buffer.cast(), len, (remote, rkey)) }) == Some(true)
     {

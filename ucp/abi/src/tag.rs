@@ -71,7 +71,6 @@ fn send_nbx_any(args: &SendArgs) -> StatusPtr {
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
         && let Ok(ep) = given(ep)
         && let worker = ep.worker()
-        && worker.plain().is_none()
         && let ep = &raw const ep.ep
         // SAFETY: the caller passes readable bytes, and an endpoint that is valid until a callback frees it.
         && worker.locked(|_| unsafe { ucp::send_now_calling(ep, tag, buffer.cast(), len) }) == Some(true)
@@ -186,7 +185,6 @@ fn recv_nbx_any(
     } else if let Some(call) = Call::quick(param)
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | UNSUPPORTED | op_attr::FORCE_IMM_CMPL)
         && let Ok(of) = given(worker)
-        && of.plain().is_none()
         && let Some(Some(request)) = of.locked(|plain| post(of, plain, (buffer, len), (tag, mask), &call))
     {
         return request;

@@ -85,10 +85,13 @@ impl Worker {
         })
     }
 
-    /// Runs `f`, a short way of an operation, inside the lock of the modes of several threads. `None`: the
-    /// lock cannot be had, and the general way tells why. // HOT
+    /// Runs `f`, a short way of an operation, inside the lock of the modes of several threads. `None`: mode
+    /// single, which has no lock; or the lock cannot be had, and the general way tells why. // HOT
     #[inline(always)]
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
+        if self.plain().is_some() {
+            return None;
+        }
         // SAFETY: as in `inside`.
         unsafe { self.shared.with(f) }.ok()
     }

@@ -3,8 +3,13 @@
 //! fails if it is stale, if no program calls a function, or if UCX's own headers, where they are installed,
 //! have a name that ours lack.
 
+#[path = "common/page_table.rs"]
+mod page_table;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use page_table::{folder, page_has, read, without_comments, words};
 
 const BEGIN: &str = "<!-- functions -->\n";
 const END: &str = "<!-- /functions -->\n";
@@ -106,25 +111,6 @@ enum State {
     Works,
     NoEffect,
     Refused,
-}
-
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: PathBuf) -> String {
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-}
-
-/// Text of a header without its comments.
-fn without_comments(text: &str) -> String {
-    let mut parts = text.split("/*");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |all, part| all + part.split_once("*/").map_or("", |(_, behind)| behind))
 }
 
 /// Names of functions that a header declares, in their order.
@@ -261,19 +247,7 @@ fn table() -> String {
 
 #[test]
 fn the_page_lists_every_function_and_value() {
-    let page_path = folder().join("../../docs/abi.md");
-    let page = read(page_path.clone());
-    let (head, rest) = page.split_once(BEGIN).expect("the page has a place for the table");
-    let (is, tail) = rest.split_once(END).expect("the table has an end");
-    let must = table();
-    if std::env::var("PAGE").is_ok_and(|mode| mode == "write") {
-        return std::fs::write(page_path, format!("{head}{BEGIN}{must}{END}{tail}"))
-            .expect("the page is written");
-    }
-    for (is, must) in is.lines().zip(must.lines()) {
-        assert_eq!(is, must, "docs/abi.md says the first, the headers the second (PAGE=write writes it)");
-    }
-    assert!(is == must, "docs/abi.md is stale: PAGE=write writes it");
+    page_has(BEGIN, END, &table());
 }
 
 /// Each value of which the page says that it works is used by a C program, with results checked.

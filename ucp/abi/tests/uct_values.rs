@@ -2,8 +2,12 @@
 //! `PAGE=write` writes the table. The tests fail if it is stale, if a value of the headers has no state, or
 //! if no C program uses a value and checks what its state says.
 
+#[path = "common/page_table.rs"]
+mod page_table;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+
+use page_table::{folder, page_has, read, without_comments, words};
 
 const BEGIN: &str = "<!-- uct values -->\n";
 const END: &str = "<!-- /uct values -->\n";
@@ -290,25 +294,6 @@ const GROUPS: &[(&str, &[Row])] = &[
     ("UCT_EP_OUTSTANDING_FIELD_", &[(Idle, &["*"], "of `uct_ep_outstanding_purge`")]),
 ];
 
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: PathBuf) -> String {
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-}
-
-/// Text of a header without its comments.
-fn without_comments(text: &str) -> String {
-    let mut parts = text.split("/*");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |all, part| all + part.split_once("*/").map_or("", |(_, behind)| behind))
-}
-
 /// Names that the headers enumerate or define as bits, in their order, without those that mark a place.
 fn values() -> Vec<String> {
     let headers = ["uct_def.h", "v2/uct_v2.h"].map(|name| read(folder().join("include/uct/api").join(name)));
@@ -392,19 +377,7 @@ fn programs() -> String {
 
 #[test]
 fn the_page_lists_every_value_of_uct() {
-    let page_path = folder().join("../../docs/abi.md");
-    let page = read(page_path.clone());
-    let (head, rest) = page.split_once(BEGIN).expect("the page has a place for the table");
-    let (is, tail) = rest.split_once(END).expect("the table has an end");
-    let must = table();
-    if std::env::var("PAGE").is_ok_and(|mode| mode == "write") {
-        return std::fs::write(page_path, format!("{head}{BEGIN}{must}{END}{tail}"))
-            .expect("the page is written");
-    }
-    for (is, must) in is.lines().zip(must.lines()) {
-        assert_eq!(is, must, "docs/abi.md says the first, the headers the second (PAGE=write writes it)");
-    }
-    assert!(is == must, "docs/abi.md is stale: PAGE=write writes it");
+    page_has(BEGIN, END, &table());
 }
 
 /// Each value that a call can have or the library could report is in a C program, which checks its state.

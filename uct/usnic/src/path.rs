@@ -4,19 +4,20 @@
 //! through, the search is over. Else datagrams go in short segments, while probes of several lengths find
 //! what the path carries.
 //!
-//! A path may become short later: a route changes. A segment that is lost several times in a row makes its
-//! length doubtful. The path is searched again then, and segments stay as long as they are until the search
-//! ends. Whatever arrives that is as long, segment or probe, ends the doubt. If short probes get through and
-//! none of those, segments become as long as what got through.
+//! A path may become a black hole for long datagrams later: a route changes. A segment that is lost several
+//! times in a row makes one suspected, for datagrams of its length (black hole detection, RFC 8899). The path
+//! is searched again then, and segments stay as long as they are until the search ends. Whatever arrives that
+//! is as long, segment or probe, confirms the length. If short probes get through and none of those, segments
+//! become as long as what got through.
 
 /// Lengths that are tried: those of common networks, without the headers of IPv4 and UDP, and 32 bytes less.
 const LENGTHS: [u32; 12] = [8972, 8940, 4064, 1472, 1440, 1392, 1360, 1252, 1220, 1024, 768, 548];
 /// Times that a length is tried.
 const TRIES: u32 = 6;
-/// Sendings of a segment without an arrival that make its length doubtful.
-const DOUBTFUL: u32 = 4;
-/// No length is doubtful.
-const CERTAIN: u32 = u32::MAX;
+/// Sendings of a segment without an arrival after which a black hole is suspected.
+const BLACK_HOLE_LOSSES: u32 = 4;
+/// No black hole is suspected.
+const NO_LENGTH: u32 = u32::MAX;
 
 /// Search of one direction.
 #[derive(Clone, Copy, Debug)]
@@ -27,15 +28,15 @@ pub struct PathSearch {
     proven: u32,
     tries: u32,
     /// Length of a segment that does not arrive, and since when.
-    doubted: u32,
+    suspect: u32,
     since: u64,
-    /// Whether the last search that a doubt has begun heard of nothing.
-    is_vain: bool,
+    /// Whether no probe of the last search for a black hole was answered.
+    is_unanswered: bool,
 }
 
 impl Default for PathSearch {
     fn default() -> PathSearch {
-        PathSearch { goal: 0, proven: 0, tries: 0, doubted: CERTAIN, since: 0, is_vain: false }
+        PathSearch { goal: 0, proven: 0, tries: 0, suspect: NO_LENGTH, since: 0, is_unanswered: false }
     }
 }
 
@@ -72,8 +73,8 @@ impl PathSearch {
         let len = len.min(self.goal);
         let is_more = len > self.proven;
         self.proven = self.proven.max(len);
-        if len >= self.doubted {
-            self.trust();
+        if len >= self.suspect {
+            self.confirm();
         }
         is_more
     }
@@ -83,47 +84,51 @@ impl PathSearch {
     pub fn on_lost(&mut self, now: u64, len: u32, lost: u32, (mtu, least): (u32, u32)) -> bool {
         // One that goes in pieces tells of their length.
         let len = len.min(mtu);
-        let begins =
-            lost >= DOUBTFUL && len > least && self.goal != 0 && self.is_over() && !self.is_doubted();
+        let begins = lost >= BLACK_HOLE_LOSSES
+            && len > least
+            && self.goal != 0
+            && self.is_over()
+            && !self.is_black_hole_suspected();
         if begins {
-            let is_vain = self.is_vain;
-            *self = PathSearch { goal: mtu, doubted: len, since: now, is_vain, ..PathSearch::default() };
+            let is_unanswered = self.is_unanswered;
+            *self =
+                PathSearch { goal: mtu, suspect: len, since: now, is_unanswered, ..PathSearch::default() };
         }
         begins
     }
 
-    /// Whether a length is doubtful.
+    /// Whether datagrams of some length and more may no longer get through.
     #[inline]
-    pub fn is_doubted(&self) -> bool {
-        self.doubted != CERTAIN
+    pub fn is_black_hole_suspected(&self) -> bool {
+        self.suspect != NO_LENGTH
     }
 
-    /// Whether a segment of this length, sent last at that time and acknowledged, ends a doubt. A longer one
+    /// Whether a segment of this length, sent last at that time and acknowledged, confirms it. A longer one
     /// than segments are has come in pieces.
     #[inline]
-    pub fn is_proof(&self, len: u32, sent: u64) -> bool {
-        len >= self.doubted && len <= self.goal && sent >= self.since
+    pub fn confirms(&self, len: u32, sent: u64) -> bool {
+        len >= self.suspect && len <= self.goal && sent >= self.since
     }
 
-    /// Ends the doubt: the path carries what it did.
-    pub fn trust(&mut self) {
-        (self.doubted, self.proven, self.is_vain) = (CERTAIN, self.goal, false);
+    /// Ends the suspicion: the path carries what it did.
+    pub fn confirm(&mut self) {
+        (self.suspect, self.proven, self.is_unanswered) = (NO_LENGTH, self.goal, false);
     }
 
     /// Whether a search has found nothing that arrives; or there are no searches.
-    pub fn is_in_vain(&self) -> bool {
-        self.is_vain || self.goal == 0
+    pub fn was_unanswered(&self) -> bool {
+        self.is_unanswered || self.goal == 0
     }
 
-    /// Ends a search that a doubt has begun. Returns what the path carries, if it is known and shorter.
+    /// Ends a search for a black hole. Returns what the path carries, if it is known and shorter.
     pub fn conclude(&mut self) -> Option<u32> {
         if self.proven == 0 {
             // Nothing gets through: that says nothing about lengths.
-            self.trust();
-            self.is_vain = true;
+            self.confirm();
+            self.is_unanswered = true;
             return None;
         }
-        (self.doubted, self.is_vain) = (CERTAIN, false);
+        (self.suspect, self.is_unanswered) = (NO_LENGTH, false);
         Some(self.proven)
     }
 
@@ -132,7 +137,7 @@ impl PathSearch {
     pub fn next(&mut self, interval: u64, least: u32) -> Option<(impl Iterator<Item = u32> + use<>, u64)> {
         let (goal, proven) = (self.goal, self.proven);
         self.tries += 1;
-        let asks = self.is_doubted() && proven == 0;
+        let asks = self.is_black_hole_suspected() && proven == 0;
         let others = LENGTHS.into_iter().filter(move |len| *len < goal && !asks);
         let lengths = [goal].into_iter().chain(others).chain(asks.then_some(least));
         (!self.is_over()).then(|| (lengths.filter(move |len| *len > proven), interval << (self.tries - 1)))
@@ -178,44 +183,50 @@ mod tests {
         let mut path = PathSearch::begin(1472);
         assert!(!path.on_lost(7, 1400, 9, (1472, 512)), "the first search is not over");
         path.on_arrived(1472);
-        assert!(!path.on_lost(7, 1400, DOUBTFUL - 1, (1472, 512)) && !path.on_lost(7, 512, 9, (1472, 512)));
-        assert!(path.on_lost(7, 1400, DOUBTFUL, (1472, 512)) && !path.on_lost(7, 1400, 9, (1472, 512)));
+        assert!(
+            !path.on_lost(7, 1400, BLACK_HOLE_LOSSES - 1, (1472, 512))
+                && !path.on_lost(7, 512, 9, (1472, 512))
+        );
+        assert!(
+            path.on_lost(7, 1400, BLACK_HOLE_LOSSES, (1472, 512)) && !path.on_lost(7, 1400, 9, (1472, 512))
+        );
         assert_eq!(lengths(&mut path), [1472, 512], "whether anything gets through");
         assert!(path.on_arrived(512));
         assert_eq!(lengths(&mut path), [1472, 1440, 1392, 1360, 1252, 1220, 1024, 768, 548]);
         path.on_arrived(1252);
-        assert!(!path.is_over() && path.is_doubted());
+        assert!(!path.is_over() && path.is_black_hole_suspected());
         while path.next(20, 512).is_some() {}
         assert_eq!(path.conclude(), Some(1252));
-        assert!(path.is_over() && !path.is_doubted());
+        assert!(path.is_over() && !path.is_black_hole_suspected());
         // It may become shorter still.
-        assert!(path.on_lost(9, 1252, DOUBTFUL, (1252, 512)));
+        assert!(path.on_lost(9, 1252, BLACK_HOLE_LOSSES, (1252, 512)));
         assert_eq!((path.goal(), lengths(&mut path)), (1252, vec![1252, 512]));
     }
 
     #[test]
-    fn what_arrives_and_is_as_long_ends_the_doubt_and_silence_proves_nothing() {
+    fn what_arrives_and_is_as_long_confirms_it_and_silence_proves_nothing() {
         let mut path = PathSearch::begin(1472);
         path.on_arrived(1472);
-        let doubt = |path: &mut PathSearch| assert!(path.on_lost(100, 1400, DOUBTFUL, (1472, 512)));
-        doubt(&mut path);
-        assert!(!path.is_proof(1473, 200), "in pieces");
-        assert!(!path.is_proof(1399, 200) && !path.is_proof(1472, 99) && path.is_proof(1400, 100));
-        path.trust();
-        assert!(path.is_over() && !path.is_doubted() && path.proven() == 1472);
-        doubt(&mut path);
+        let suspect =
+            |path: &mut PathSearch| assert!(path.on_lost(100, 1400, BLACK_HOLE_LOSSES, (1472, 512)));
+        suspect(&mut path);
+        assert!(!path.confirms(1473, 200), "in pieces");
+        assert!(!path.confirms(1399, 200) && !path.confirms(1472, 99) && path.confirms(1400, 100));
+        path.confirm();
+        assert!(path.is_over() && !path.is_black_hole_suspected() && path.proven() == 1472);
+        suspect(&mut path);
         path.on_arrived(512);
         path.on_arrived(1440);
-        assert!(path.is_over() && !path.is_doubted(), "a probe that is longer than the segment");
-        doubt(&mut path);
+        assert!(path.is_over() && !path.is_black_hole_suspected(), "a probe that is longer than the segment");
+        suspect(&mut path);
         while path.next(20, 512).is_some() {}
-        assert!(!path.is_in_vain());
-        assert_eq!((path.conclude(), path.proven(), path.is_in_vain()), (None, 1472, true));
-        doubt(&mut path);
-        assert!(path.is_in_vain(), "until something arrives");
+        assert!(!path.was_unanswered());
+        assert_eq!((path.conclude(), path.proven(), path.was_unanswered()), (None, 1472, true));
+        suspect(&mut path);
+        assert!(path.was_unanswered(), "until something arrives");
         path.on_arrived(1472);
-        assert!(!path.is_in_vain());
+        assert!(!path.was_unanswered());
         assert!(!PathSearch::default().on_lost(1, 1400, 9, (1472, 512)), "a peer without probes");
-        assert!(!PathSearch::default().is_proof(u32::MAX - 1, u64::MAX));
+        assert!(!PathSearch::default().confirms(u32::MAX - 1, u64::MAX));
     }
 }

@@ -100,8 +100,8 @@ impl Endpoint {
         let segment = &mut core.segments[id];
         let (sent, again) = (segment.sent, segment.tries > 1);
         let (channel, place) = (segment.channel, segment.place);
-        if self.path.is_proof(segment.len, sent) {
-            self.path.trust();
+        if self.path.confirms(segment.len, sent) {
+            self.path.confirm();
         }
         freed.segments += 1;
         freed.resent |= again;
@@ -126,7 +126,7 @@ impl Endpoint {
         // A search ends it otherwise, also if the clock jumps meanwhile. It does not end a segment that is
         // lost while others of its length arrive.
         let is_searched =
-            self.takes_pieces && !self.path.is_in_vain() && segment.tries <= 32 * config.resends;
+            self.takes_pieces && !self.path.was_unanswered() && segment.tries <= 32 * config.resends;
         // One that any network carries is lost by chance.
         (is_late && !is_searched && segment.tries > config.resends && segment.len > MIN_MTU)
             .then_some(segment.len)
@@ -218,7 +218,7 @@ impl Endpoint {
         self.in_hotel.remove(&mut core.segments, id);
         self.lost.push(Lost { seq, id, uses });
         core.resend.push_back(self.index);
-        self.doubt_path(core, now, id);
+        self.suspect_black_hole(core, now, id);
         let (next, by_timer) = (self.window.next(), cause == Cause::Timer);
         let (rtt, min_rtt) = (self.rtt.smoothed().unwrap_or(core.config.first_rto), self.rtt.min());
         if self.congestion.on_loss(Loss { seq, next, again, by_timer, now, rtt, min_rtt }) {

@@ -18,7 +18,7 @@ impl Module {
         if endpoint.path.proven() >= goal || endpoint.search_path(&mut self.core, now) {
             return;
         }
-        if endpoint.path.is_doubted() {
+        if endpoint.path.is_black_hole_suspected() {
             let Some(carried) = endpoint.path.conclude() else { return };
             endpoint.shorten(&mut self.core, now, carried);
         }
@@ -39,14 +39,14 @@ impl Endpoint {
 
     /// Takes the news that a datagram of this length has arrived.
     pub(super) fn on_path(&mut self, len: u32) {
-        if self.path.on_arrived(len) && !self.path.is_doubted() {
+        if self.path.on_arrived(len) && !self.path.is_black_hole_suspected() {
             self.mtu = self.path.proven().max(MIN_MTU).min(self.path.goal());
         }
     }
 
     /// Takes the news that a segment is lost: the path may have become short.
     #[cold]
-    pub(super) fn doubt_path(&mut self, core: &mut Core, now: u64, id: SegId) {
+    pub(super) fn suspect_black_hole(&mut self, core: &mut Core, now: u64, id: SegId) {
         let (len, lost) = (core.segments[id].len, core.segments[id].tries);
         if self.path.on_lost(now, len, lost, (self.mtu, MIN_MTU)) {
             self.search_path(core, now);

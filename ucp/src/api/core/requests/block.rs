@@ -247,28 +247,21 @@ impl Block {
         self.set_state(state.with_flags(state.0 & State::FLAGS & !State::STAGE | stage as u64));
     }
 
-    /// The callback that is called as soon as the operation ends; the notification stays in its place. // HOT
+    /// The callback that is called at that point of the operation's end; the notification stays in its
+    /// place. // HOT
     #[inline(always)]
-    pub(super) fn early_callback(&self) -> Option<Callback> {
+    pub(super) fn callback(&self, at: CallAt) -> Option<Callback> {
         // SAFETY: only the thread that has the worker uses the cell, and nothing changes it meanwhile.
         match unsafe { &*self.notify.as_ptr() } {
-            Notify::Raw(call) if call.at == CallAt::End => Some(*call),
+            Notify::Raw(call) if call.at == at => Some(*call),
             _ => None,
         }
     }
 
-    /// The callback of an operation that is plainly awaited and has ended well; the notification stays in its
-    /// place. // HOT
+    /// Whether an operation whose result is stored has an error. // HOT
     #[inline(always)]
-    pub(super) fn plain_callback(&self) -> Option<Callback> {
-        if !self.state().is_plainly_awaited() || self.error.get().is_some() {
-            return None;
-        }
-        // SAFETY: as in `early_callback`.
-        match unsafe { &*self.notify.as_ptr() } {
-            Notify::Raw(call) if call.at == CallAt::Progress => Some(*call),
-            _ => None,
-        }
+    pub(super) fn has_error(&self) -> bool {
+        self.error.get().is_some()
     }
 
     /// Notes that the memory is the caller's.

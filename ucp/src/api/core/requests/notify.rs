@@ -71,7 +71,7 @@ impl Requests {
         if !is_next || cq_data.is_some() || !block.state().is_plainly_awaited() {
             return self.complete_other_recv(block, cq_data, is_next);
         }
-        let Some(call) = block.early_callback() else {
+        let Some(call) = block.callback(CallAt::End) else {
             block.set_no_error();
             self.push_ready(block);
             return true;
@@ -103,7 +103,7 @@ impl Requests {
         block.set_no_error();
         if stage == Stage::Running {
             self.publish(block);
-        } else if let Some(call) = block.early_callback() {
+        } else if let Some(call) = block.callback(CallAt::End) {
             self.publish(block);
             let message = RecvStatus { cq_data, ..block.load_plain_message() };
             self.call_early(block, call, Ok(message));
@@ -168,8 +168,12 @@ impl Requests {
     /// do. Returns the callback, and its arguments. // HOT
     #[inline(always)]
     pub(crate) fn next_call(&mut self) -> Option<(Callback, RequestId, RecvStatus)> {
-        let call = self.first_ready?.plain_callback()?;
-        let block = self.pop_ready()?;
+        let block = self.first_ready?;
+        if !block.state().is_plainly_awaited() || block.has_error() {
+            return None;
+        }
+        let call = block.callback(CallAt::Progress)?;
+        self.pop_ready();
         block.end_awaited_well();
         let id = RequestId { block, generation: block.generation() };
         Some((call, id, block.load_plain_message()))

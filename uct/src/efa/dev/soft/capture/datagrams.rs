@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use usnic::MAX_FLOWS;
-use usnic::auth::CLEAR;
+use usnic::auth::{CLEAR, opened_header};
 
 /// LINKTYPE_RAW: packets begin with the header of IPv4 or IPv6.
 const LINKTYPE: u16 = 101;
@@ -39,6 +39,17 @@ impl DatagramCapture {
         let port = usize::from(flow).checked_sub(1).and_then(|at| self.ports.get(at));
         let from = SocketAddr::new(self.own.ip(), port.copied().unwrap_or(self.own.port()));
         self.record(false, (from, to), sealed, datagram);
+    }
+
+    /// Records what has arrived, unless it is sealed: that is recorded when it is open, behind the header
+    /// that is returned.
+    #[cold]
+    pub fn arrived(&self, may_be_sealed: bool, from: SocketAddr, datagram: &[u8]) -> Option<[u8; CLEAR]> {
+        let sealed = may_be_sealed.then(|| opened_header(datagram)).flatten();
+        if sealed.is_none() {
+            self.received(from, None, datagram);
+        }
+        sealed
     }
 
     /// Records a datagram that has arrived, and the header in which it was sealed.

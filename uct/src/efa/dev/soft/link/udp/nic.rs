@@ -17,7 +17,7 @@ use rand_chacha::rand_core::Rng;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use ucs::coll::slots::SlotId;
-use usnic::auth::{Auth, CLEAR, OVERHEAD, Opened, opened_header};
+use usnic::auth::{Auth, OVERHEAD, Opened, opened_header};
 use usnic::{CHUNK_HEADER, ChannelId, EpId, HEADER, Module, Posted, SendError};
 use zerocopy::IntoBytes;
 
@@ -64,22 +64,6 @@ fn send_alone((socket, capture): (&Socket, &Option<Box<DatagramCapture>>), to: S
     if let Some(capture) = capture {
         capture.sent(0, to, None, datagram);
     }
-}
-
-/// Records what has arrived. That of a sealed datagram is recorded when it is open, behind the header that is
-/// returned.
-#[cold]
-fn record_arrival(
-    capture: &DatagramCapture,
-    may_be_sealed: bool,
-    from: SocketAddr,
-    datagram: &[u8],
-) -> Option<[u8; CLEAR]> {
-    let sealed = may_be_sealed.then(|| opened_header(datagram)).flatten();
-    if sealed.is_none() {
-        capture.received(from, None, datagram);
-    }
-    sealed
 }
 
 /// The NIC of one device.
@@ -228,7 +212,7 @@ impl Nic {
         let (from, datagram) = self.socket.datagram(at);
         let sealed = match &self.capture {
             None => None,
-            Some(capture) => record_arrival(capture, self.auth.is_some(), from, datagram),
+            Some(capture) => capture.arrived(self.auth.is_some(), from, datagram),
         };
         let (node, datagram): (Option<u64>, &[u8]) = match &mut self.auth {
             None => (None, datagram),

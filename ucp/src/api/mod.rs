@@ -49,7 +49,7 @@ pub use mem::remote_writes::RemoteWrite;
 pub use mem::served::ServedOps;
 pub use raw::{
     am_send_now_raw, cancel_now, cancel_unsent, flush_ep_raw, flush_worker_raw, has_whole_message,
-    post_recv_raw, send_now_calling, send_now_raw,
+    post_recv_raw, request_at, send_now_calling, send_now_raw,
 };
 pub use request::buf::{IoBuf, IoBufMut};
 pub(crate) use request::handles::RawRequest;

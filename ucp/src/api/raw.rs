@@ -59,6 +59,13 @@ pub fn cancel_now(worker: &Worker, request: RequestId) -> bool {
     true
 }
 
+/// The request whose [user memory](RequestId::user_memory) is at an address, which may be any number: one of
+/// this worker, free or not, or one in memory of the caller whose operation has not ended. No memory is read
+/// that is no request's. Searches all requests of the worker's memory.
+pub fn request_at(worker: &Worker, user_memory: usize) -> Option<RequestId> {
+    worker.core_keep_idle().reqs.at(user_memory.checked_sub(RequestId::SIZE)?)
+}
+
 /// Sends `len` bytes at `buf` with a tag within the call, or not at all. Returns whether it sent: short
 /// messages to a peer that is ready. // HOT
 /// # Safety

@@ -18,6 +18,11 @@ pub(super) struct CallersBlocks {
 }
 
 impl CallersBlocks {
+    /// The block at an address, which may be any number. Nothing at the address is read.
+    fn at(&self, address: usize) -> Option<BlockPtr> {
+        self.iter().find(|block| block.address() == address)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = BlockPtr> + '_ {
         self.running.iter().copied()
     }
@@ -39,6 +44,14 @@ impl CallersBlocks {
 }
 
 impl Requests {
+    /// The request whose block is at an address, which may be any number: one of this worker's memory, or one
+    /// in memory of the caller whose operation has not ended. Nothing else is read. Searches all memory of
+    /// requests.
+    pub(crate) fn at(&self, address: usize) -> Option<RequestId> {
+        let block = self.pool.at(address).or_else(|| self.callers.at(address))?;
+        Some(RequestId { block, generation: block.generation() })
+    }
+
     /// Makes `memory` the block of the next operation. [`Requests::end_lending`] follows.
     ///
     /// Safety: as for [`BlockPtr::init`].

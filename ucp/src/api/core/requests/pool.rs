@@ -121,6 +121,19 @@ impl Chunk {
         Some(Chunk { memory, stride, blocks })
     }
 
+    /// The block at an address, which may be any number.
+    fn at(&self, address: usize) -> Option<BlockPtr> {
+        let offset = address.checked_sub(self.memory.addr().get())?;
+        let number = offset / self.stride;
+        if number >= self.blocks || !offset.is_multiple_of(self.stride) {
+            return None;
+        }
+        // SAFETY: the memory has `blocks` strides.
+        let at = unsafe { self.memory.add(offset) };
+        // SAFETY: `get` has made a block at each.
+        Some(unsafe { BlockPtr::at(at) })
+    }
+
     fn blocks(&self) -> impl DoubleEndedIterator<Item = BlockPtr> + use<> {
         let (memory, stride) = (self.memory, self.stride);
         (0..self.blocks).map(move |n| {
@@ -170,6 +183,11 @@ impl Pool {
 
     pub(super) fn room(&self) -> &RequestRoom {
         &self.room
+    }
+
+    /// The block at an address, which may be any number. Nothing at the address is read.
+    pub(super) fn at(&self, address: usize) -> Option<BlockPtr> {
+        self.chunks.iter().find_map(|chunk| chunk.at(address))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = BlockPtr> + '_ {

@@ -253,6 +253,34 @@ fn memory_of_the_caller_serves_one_operation_and_keeps_its_status() {
     assert!(begin(&mut reqs).block != lent.block);
 }
 
+/// Addresses that are no request's are told without a look at their memory.
+#[test]
+fn requests_are_found_by_their_addresses() {
+    let mut reqs = table();
+    assert_eq!(reqs.at(0), None, "no memory yet");
+    let all: Vec<RequestId> = (0..600).map(|_| begin(&mut reqs)).collect();
+    for id in &all {
+        let address = id.block.address();
+        assert_eq!(reqs.at(address), Some(*id));
+        assert!([1, 8, 64].iter().all(|offset| reqs.at(address + offset) != Some(*id)));
+        assert_eq!(reqs.at(address + 8), None, "inside of a block");
+    }
+    for address in [1, 8, usize::MAX, usize::MAX - 7, (&raw const reqs).addr()] {
+        assert_eq!(reqs.at(address), None);
+    }
+    assert_eq!(table().at(all[0].block.address()), None, "of another worker");
+    let mut memory = Box::new([MaybeUninit::<u64>::uninit(); RequestId::SIZE / 8]);
+    let at = NonNull::from(memory.as_mut()).cast::<u8>();
+    assert_eq!(reqs.at(at.addr().get()), None);
+    // SAFETY: `memory` lives until the end of the test.
+    let lent = unsafe { reqs.lend(at) };
+    let id = begin(&mut reqs);
+    reqs.end_lending(lent);
+    assert_eq!(reqs.at(at.addr().get()), Some(id), "while it runs");
+    reqs.complete(id, Ok(EMPTY_STATUS));
+    assert_eq!(reqs.at(at.addr().get()), None, "the memory is the caller's again");
+}
+
 #[test]
 fn memory_of_the_caller_is_not_in_progress_once_its_worker_is_dropped() {
     const WORDS: usize = RequestId::SIZE / 8;

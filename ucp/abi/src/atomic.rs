@@ -197,7 +197,13 @@ fn op_nbx(
 ) -> Result<StatusPtr, Status> {
     let call = Call::read_any(param)?;
     if call.must_end() {
-        return call.end_now(|| op_nbx_now(ep, opcode, (buffer, count), target, &call));
+        let (remote, rkey) = target;
+        let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+        return call.end_now(ep, || {
+            on_words(opcode, (buffer, count), &call, |op, operands, result| {
+                now((&ep.ep, rkey), op, operands, result, remote)
+            })
+        });
     }
     let op = op_of(&OPS, opcode)?;
     let datatype = call.datatype();
@@ -241,15 +247,14 @@ extern "C" fn op_nbx_later(
     })
 }
 
-/// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
-/// it, or tells the error. // HOT
+/// Executes [`ucp_atomic_op_nbx`] by `run`, which gets the operation and its size, the operands and where the
+/// result goes, and tells whether it has. False: nothing has happened. // HOT
 #[inline(always)]
-fn op_nbx_now(
-    ep: *mut Ep,
+fn on_words(
     opcode: c_int,
     (buffer, count): (*const c_void, usize),
-    target: (u64, *mut Rkey),
     call: &Call,
+    run: impl Fn((AtomicOp, usize), [*const c_void; 2], *mut c_void) -> bool,
 ) -> bool {
     let (datatype, result) = (call.datatype(), call.reply_buffer());
     if count != 1 || buffer.is_null() {
@@ -264,10 +269,23 @@ fn op_nbx_now(
     };
     // Each with the size as a constant.
     match datatype {
-        WORD_32 => is_done_now(ep, (op, 4), operands, result, target),
-        WORD_64 => is_done_now(ep, (op, 8), operands, result, target),
+        WORD_32 => run((op, 4), operands, result),
+        WORD_64 => run((op, 8), operands, result),
         _ => false,
     }
+}
+
+/// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
+/// it, or tells the error. // HOT
+#[inline(always)]
+fn op_nbx_now(
+    ep: *mut Ep,
+    opcode: c_int,
+    data: (*const c_void, usize),
+    target: (u64, *mut Rkey),
+    call: &Call,
+) -> bool {
+    on_words(opcode, data, call, |op, operands, result| is_done_now(ep, op, operands, result, target))
 }
 
 /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a

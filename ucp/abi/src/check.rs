@@ -125,6 +125,13 @@ pub(crate) fn kept(data: *const c_void, is_kept: bool) {
     }
 }
 
+/// Checks a rule that is not about handles: the packed bytes that a program gives back are of this library.
+pub(crate) fn not_packed(at: *const c_void, name: &str) {
+    if checks() {
+        broken(format_args!("{at:p} is no {name} of this library, or it has been released"));
+    }
+}
+
 /// An argument of a function.
 #[derive(Clone, Copy)]
 pub(crate) enum Argument {

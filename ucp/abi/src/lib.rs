@@ -9,7 +9,7 @@
 //! | `worker`, `wakeup` | workers, their addresses, progress, sleep |
 //! | `ep` | endpoints: creation, close, queries |
 //! | `check` | what `UCX_CHECK=y` checks |
-//! | `live` | addresses of the handles that programs hold |
+//! | `live`, `packed` | addresses of the handles and of the packed bytes that programs hold |
 //! | `request` | requests: status, user memory, cancel |
 //! | `tag`, `am`, `stream` | two-sided operations |
 //! | `mem`, `rkey`, `rma`, `atomic`, `flush` | one-sided operations |
@@ -48,6 +48,7 @@ mod live;
 mod log;
 mod mem;
 mod op;
+mod packed;
 mod request;
 mod rkey;
 mod rma;

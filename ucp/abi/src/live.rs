@@ -1,5 +1,6 @@
-//! Addresses of the handles that programs hold. A slow path looks a handle up before it reads what is there:
-//! a wild address, a handle of another kind and a freed one are refused without an access to their memory.
+//! Addresses of the handles, and of the packed bytes, that programs hold. A slow path looks a handle up
+//! before it reads what is there: a wild address, a handle of another kind and a freed one are refused
+//! without an access to their memory.
 //!
 //! The table has parts with a lock each: threads with workers of their own seldom wait for each other.
 
@@ -30,6 +31,14 @@ pub(crate) fn remove(address: usize) {
     if let Some(part) = &mut *part(address) {
         part.remove(&address);
     }
+}
+
+/// Notes that what is at an address has been freed. `false`: nothing of this kind was there.
+pub(crate) fn take(address: usize, name: &'static str) -> bool {
+    let mut part = part(address);
+    let Some(part) = &mut *part else { return false };
+    let is_one = part.get(&address).is_some_and(|found| *found == name);
+    is_one && part.remove(&address).is_some()
 }
 
 /// Whether a handle of this kind is at an address.

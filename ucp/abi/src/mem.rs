@@ -10,9 +10,9 @@ use uct::api::Advice;
 use crate::context::{Context, open_status};
 use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::packed::{Packed, hand_out, release};
 use crate::rkey::pack;
 use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_map};
-use crate::worker::malloc_bytes;
 
 /// `UCS_MEMORY_TYPE_HOST`.
 const HOST: c_int = 0;
@@ -193,14 +193,12 @@ entry! {
         }
         let exported = memh.mem.as_ref().ok_or(MemError::NotExportable).and_then(ucp::Mem::export);
         let exported = exported.map_err(|error| mem_status(&error))?;
-        store(buffer, malloc_bytes(&exported)?)?;
+        store(buffer, hand_out(&exported, Packed::Key)?)?;
         store(size, exported.len())
     }
 
-    /// Frees what `ucp_memh_pack` has packed.
+    /// Frees what `ucp_memh_pack` has packed; refuses anything else.
     fn ucp_memh_buffer_release(buffer: *mut c_void, _params: *const c_void) {
-        // SAFETY: `pack` has allocated it; the program frees it once.
-        unsafe { libc::free(buffer) };
-        Ok(())
+        release(buffer, Packed::Key)
     }
 }

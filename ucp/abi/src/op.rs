@@ -68,6 +68,11 @@ pub(crate) fn id_of(handle: *mut c_void) -> Result<RequestId, Status> {
     Ok(unsafe { RequestId::from_user_memory(at) })
 }
 
+/// The request of a worker at an address that the caller sees, which may be any number.
+pub(crate) fn request_at(plain: &ucp::Worker, handle: *mut c_void) -> Option<RequestId> {
+    ucp::request_at(plain, handle.addr().checked_sub(PRIVATE_SIZE)?)
+}
+
 /// Status of the request at an address that the caller sees. // HOT
 #[inline(always)]
 pub(crate) fn status_at(handle: *mut c_void) -> Result<Status, Status> {
@@ -197,9 +202,11 @@ impl<'a> Call<'a> {
         self.mask & op_attr::FORCE_IMM_CMPL != 0
     }
 
-    /// Does an operation that has to end in its call by `now`, which tells whether it has.
-    pub(crate) fn end_now(&self, now: impl FnOnce() -> bool) -> Result<StatusPtr, Status> {
-        if !self.always_request() && now() { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
+    /// Does an operation of an endpoint that has to end in its call by `now`, which tells whether it has. It
+    /// runs inside the lock of the worker.
+    pub(crate) fn end_now(&self, ep: &Ep, now: impl FnOnce() -> bool) -> Result<StatusPtr, Status> {
+        let has_ended = !self.always_request() && ep.worker().inside(|_| now())?;
+        if has_ended { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
     }
 
     /// A request is returned, and the callback called, even if the operation ends in the call. // HOT

@@ -10,9 +10,9 @@ use ucp::{Error, RequestId};
 
 use crate::check::HELD_REQUESTS;
 use crate::context::Room;
-use crate::entry::{CStatus, mask_of};
+use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{checked, store};
-use crate::op::{NOTHING, REQUEST_SIZE, id_of, set_words, silence, status_at, worker_of};
+use crate::op::{NOTHING, REQUEST_SIZE, id_of, request_at, set_words, silence, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
@@ -235,10 +235,18 @@ entry! {
 
     /// Cancels an operation, if that is still possible: a receive until it has matched, a send until
     /// something of it has gone out. Its callback is called with the status, within this call if it is a send
-    /// or a receive.
+    /// or a receive. Anything but a request of this worker is not looked at.
     fn ucp_request_cancel(worker: *mut Worker, request: *mut c_void) {
-        let id = id_of(request)?;
-        checked(worker)?.inside(|plain| ucp::cancel_now(plain, id)).map(drop)
+        let worker = checked(worker)?;
+        if request.is_null() {
+            return Err(invalid("the request is null"));
+        }
+        worker.inside(|plain| match request_at(plain, request) {
+            Some(id) => {
+                let _ = ucp::cancel_now(plain, id);
+            }
+            None => tracing::debug!("ucp_request_cancel: no operation of the worker runs at {request:p}"),
+        })
     }
 
     /// Makes a request for [`UCP_OP_ATTR_FIELD_REQUEST`](crate::types::op_attr::REQUEST), one operation at a

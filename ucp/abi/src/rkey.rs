@@ -9,7 +9,8 @@ use crate::entry::{CStatus, invalid};
 use crate::ep::Ep;
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::mem::Mem;
-use crate::worker::{Worker, malloc_bytes};
+use crate::packed::{Packed, hand_out, release};
+use crate::worker::Worker;
 
 /// Bytes of a packed key that tell its length.
 const LENGTH_PREFIX: usize = 5;
@@ -37,7 +38,7 @@ pub(crate) fn pack(memh: &Mem, buffer: *mut *mut c_void, size: *mut usize) -> Re
         return Err(invalid("ucp_rkey_pack: buffer or size is null"));
     }
     let packed = memh.mem.as_ref().map_or_else(|| EMPTY.to_vec(), ucp::Mem::pack_rkey);
-    store(buffer, malloc_bytes(&packed)?)?;
+    store(buffer, hand_out(&packed, Packed::Key)?)?;
     store(size, packed.len())
 }
 
@@ -69,11 +70,9 @@ entry! {
         pack(checked(memh)?, buffer, size)
     }
 
-    /// Frees a packed key.
+    /// Frees a packed key of this library; refuses anything else.
     fn ucp_rkey_buffer_release(buffer: *mut c_void) {
-        // SAFETY: `pack` has allocated it; the program frees it once.
-        unsafe { libc::free(buffer) };
-        Ok(())
+        release(buffer, Packed::Key)
     }
 
     /// Unpacks a remote key, for an endpoint to its owner.

@@ -252,7 +252,13 @@ extern "C" fn nbx_later<D: Direction>(
         }
         let call = Call::read_any(param)?;
         if call.must_end() {
-            return call.end_now(|| is_done_now::<D>(ep, (buffer, count), (remote, rkey), &call));
+            let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+            return call.end_now(ep, || {
+                call.plain_len(buffer, count, 0).is_some_and(|len| {
+                    // SAFETY: the caller passes bytes that can be read, or written.
+                    unsafe { D::now(&ep.ep, buffer.cast(), len, (remote, rkey)) }
+                })
+            });
         }
         later::<D>(ep, (buffer, count), (remote, rkey), &call)
     })

@@ -13,6 +13,7 @@ use crate::context::{Context, copy_name, text_of};
 use crate::entry::{CStatus, invalid, mask_of};
 use crate::ep::Ep;
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
+use crate::packed::{Packed, hand_out, release};
 use crate::request::Allocated;
 use crate::stream::StreamState;
 use crate::types::{
@@ -130,18 +131,6 @@ impl Worker {
     }
 }
 
-/// Bytes in memory of the C library, for the program to free through this one.
-pub(crate) fn malloc_bytes(bytes: &[u8]) -> Result<*mut c_void, Status> {
-    // SAFETY: no precondition.
-    let at = unsafe { libc::malloc(bytes.len().max(1)) };
-    if at.is_null() {
-        return Err(Status::NoMemory);
-    }
-    // SAFETY: the memory is new and long enough.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), bytes.len()) };
-    Ok(at)
-}
-
 /// Begin of a raw address of libfabric's EFA provider: its GID is link-local.
 const RAW_BEGIN: [u8; 4] = [0xfe, 0x80, 0, 0];
 /// Bytes of a raw address.
@@ -246,7 +235,7 @@ entry! {
         if mask & worker_attr::ADDRESS != 0 {
             let flags = field!(attr, mask, worker_attr::ADDRESS_FLAGS, address_flags).unwrap_or(0);
             let packed = worker.packed_address(flags)?;
-            let at = malloc_bytes(&packed)?;
+            let at = hand_out(&packed, Packed::Address)?;
             answer!(attr, mask, worker_attr::ADDRESS, address = at);
             answer!(attr, mask, worker_attr::ADDRESS, address_length = packed.len());
         }
@@ -262,16 +251,14 @@ entry! {
             return Err(invalid("ucp_worker_get_address: address or len is null"));
         }
         let packed = checked(worker)?.packed_address(0)?;
-        store(address, malloc_bytes(&packed)?)?;
+        store(address, hand_out(&packed, Packed::Address)?)?;
         store(len, packed.len())
     }
 
-    /// Frees an address.
+    /// Frees an address that this library has packed; refuses anything else.
     fn ucp_worker_release_address(worker: *mut Worker, address: *mut c_void) {
         checked(worker)?;
-        // SAFETY: `malloc_bytes` has allocated it; the program frees it once.
-        unsafe { libc::free(address) };
-        Ok(())
+        release(address, Packed::Address)
     }
 
     /// Number of the worker in an address.

@@ -101,7 +101,7 @@ const VALUES: &[(&str, State, &str)] = &[
         "UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL",
         State::Works,
         "for sends of short tagged and active messages, for receives of tagged messages that have come as a \
-         whole, and for puts, gets and atomics on memory that is mapped here, in thread mode single; all else \
+         whole, and for puts, gets and atomics on memory that is mapped here; all else \
          returns `UCS_ERR_NO_RESOURCE`",
     ),
 ];

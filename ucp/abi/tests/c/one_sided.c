@@ -208,6 +208,11 @@ static void forced(pair_t *pair, void *memory, ucp_rkey_h rkey, int is_mapped)
     param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     CHECK(UCS_PTR_RAW_STATUS(ucp_put_nbx(pair->ab, &value, 8, (uintptr_t)word, rkey, &param)) ==
           UCS_ERR_NO_RESOURCE);
+    param.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    CHECK(UCS_PTR_RAW_STATUS(ucp_put_nbx(NULL, &value, 8, (uintptr_t)word, rkey, &param)) == UCS_ERR_INVALID_PARAM);
+    CHECK(UCS_PTR_RAW_STATUS(ucp_get_nbx(pair->ab, &old, 8, (uintptr_t)word, NULL, &param)) == UCS_ERR_INVALID_PARAM);
+    CHECK(UCS_PTR_RAW_STATUS(ucp_atomic_op_nbx(pair->ab, UCP_ATOMIC_OP_ADD, &value, 1, (uintptr_t)word, NULL,
+                                               &param)) == UCS_ERR_INVALID_PARAM);
 }
 
 static void of_memory(pair_t *pair, ucp_mem_h memh, void *at, ucs_status_t mapped)
@@ -226,7 +231,7 @@ static void of_memory(pair_t *pair, ucp_mem_h memh, void *at, ucs_status_t mappe
     CHECK(ucp_mem_unmap(pair->context, memh) == UCS_OK);
 }
 
-int main(void)
+static void in_mode(ucs_thread_mode_t mode)
 {
     pair_t pair;
     void *at, *hole, *program;
@@ -235,7 +240,7 @@ int main(void)
     /* Shared memory that the library has allocated is mapped by peers. */
     ucs_status_t mapped = strncmp(getenv("UCX_TLS"), "posix", 5) == 0 ? UCS_OK : UCS_ERR_UNREACHABLE;
 
-    make_pair(&pair, UCS_THREAD_MODE_SINGLE);
+    make_pair(&pair, mode);
     memh = map(&pair, NULL, SIZE, UCP_MEM_MAP_ALLOCATE, &at);
     of_memory(&pair, memh, at, mapped);
     memh = map(&pair, NULL, SIZE, UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_NONBLOCK, &at);
@@ -254,5 +259,12 @@ int main(void)
     ucp_rkey_destroy(key_of(&pair, memh));
     CHECK(ucp_mem_unmap(pair.context, memh) == UCS_OK);
     free_pair(&pair);
+}
+
+int main(void)
+{
+    in_mode(UCS_THREAD_MODE_SINGLE);
+    in_mode(UCS_THREAD_MODE_SERIALIZED);
+    in_mode(UCS_THREAD_MODE_MULTI);
     return 0;
 }

@@ -72,6 +72,10 @@ static void memory(void)
     IS_REFUSED(ucp_rkey_compare(NOT_A(ucp_worker_h), NOT_A(ucp_rkey_h), NOT_A(ucp_rkey_h), NULL, &order));
     IS_REFUSED(ucp_rkey_compare(pair.a, NOT_A(ucp_rkey_h), NOT_A(ucp_rkey_h), NULL, &order));
     ucp_rkey_destroy(NOT_A(ucp_rkey_h));
+    ucp_rkey_buffer_release(NOT_A(void*));
+    ucp_memh_buffer_release(NOT_A(void*), NULL);
+    ucp_worker_release_address(pair.a, NOT_A(ucp_address_t*));
+    ucp_request_cancel(pair.a, NOT_A(void*));
 }
 
 static void workers(void)
@@ -192,6 +196,84 @@ static void freed(void)
     each(memh);
 }
 
+/* Packed bytes are freed by the function of their kind, once, and from their first byte. */
+static void packed_bytes(void)
+{
+    ucp_mem_map_params_t map      = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                     .address = zeros.bytes, .length = 100};
+    ucp_memh_pack_params_t params = {.field_mask = 0};
+    ucp_worker_attr_t attr        = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS};
+    ucp_address_t *address;
+    void *key, *other_key, *own;
+    ucp_mem_h memh;
+    size_t length;
+
+    CHECK(ucp_mem_map(pair.context, &map, &memh) == UCS_OK);
+    CHECK(ucp_rkey_pack(pair.context, memh, &key, &length) == UCS_OK);
+    CHECK(ucp_memh_pack(memh, &params, &other_key, &length) == UCS_OK);
+    CHECK(ucp_worker_get_address(pair.a, &address, &length) == UCS_OK);
+    CHECK(ucp_worker_query(pair.a, &attr) == UCS_OK);
+    CHECK(((uintptr_t)key | (uintptr_t)other_key | (uintptr_t)address | (uintptr_t)attr.address) % 16 == 0);
+    ucp_rkey_buffer_release(address);
+    ucp_memh_buffer_release(address, NULL);
+    ucp_worker_release_address(pair.a, key);
+    ucp_worker_release_address(pair.a, (ucp_address_t*)((char*)address + 1));
+    ucp_rkey_buffer_release((char*)key + 16);
+    own = malloc(64);
+    ucp_rkey_buffer_release(own);
+    free(own);
+    ucp_worker_release_address(pair.a, address);
+    ucp_worker_release_address(pair.a, address);
+    ucp_worker_release_address(pair.b, attr.address); /* of any worker */
+    /* One function of UCX frees keys of both kinds. */
+    ucp_memh_buffer_release(key, NULL);
+    ucp_rkey_buffer_release(key);
+    ucp_rkey_buffer_release(other_key);
+    ucp_memh_buffer_release(other_key, NULL);
+    CHECK(ucp_mem_unmap(pair.context, memh) == UCS_OK);
+}
+
+static ucs_status_ptr_t receive(void *request)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    if (request != NULL) {
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST;
+        param.request      = request;
+    }
+    return ucp_tag_recv_nbx(pair.a, zeros.bytes, 8, 9, -1, &param);
+}
+
+/* A worker cancels its own requests, also those in memory of the program, and no other. */
+static void cancels(void)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
+    void *own, *memory, *requests[3];
+    int i;
+
+    CHECK(ucp_context_query(pair.context, &attr) == UCS_OK);
+    memory      = aligned_alloc(64, (attr.request_size + 64) / 64 * 64);
+    own         = (char*)memory + attr.request_size;
+    requests[0] = receive(NULL);
+    requests[1] = receive(own);
+    requests[2] = ucp_request_alloc(pair.a);
+    CHECK(requests[1] == own && receive(requests[2]) == requests[2]);
+    for (i = 0; i < 3; i++) {
+        CHECK((uintptr_t)requests[i] % 16 == 0);
+        ucp_request_cancel(pair.b, requests[i]);
+        ucp_request_cancel(pair.a, (char*)requests[i] + 8);
+        CHECK(ucp_request_check_status(requests[i]) == UCS_INPROGRESS);
+        ucp_request_cancel(pair.a, requests[i]);
+        CHECK(ucp_request_check_status(requests[i]) == UCS_ERR_CANCELED);
+        ucp_request_cancel(pair.a, requests[i]); /* it has ended */
+    }
+    ucp_request_free(requests[0]);
+    ucp_request_free(requests[2]);
+    memset(memory, 0xff, attr.request_size);
+    ucp_request_cancel(pair.a, own); /* memory of the program again */
+    free(memory);
+}
+
 int main(void)
 {
     const long page = sysconf(_SC_PAGESIZE);
@@ -215,6 +297,8 @@ int main(void)
     each((char*)pair.a + 8);        /* inside of a handle */
     other_kinds();
     freed();
+    packed_bytes();
+    cancels();
     for (i = 0; i < 200; i++) {
         uint64_t address;
 

@@ -132,6 +132,16 @@ pub(crate) fn not_packed(at: *const c_void, name: &str) {
     }
 }
 
+/// Ends the process: a program has called an inline function of a freed object, whose memory is kept.
+pub(crate) fn used_when_freed(function: &'static str, at: usize) -> ! {
+    FUNCTION.set(function);
+    let what = with_objects(|objects| {
+        let found = objects.get(&at);
+        found.and_then(|found| found.freed_by.map(|by| format!("{} that {by} has freed", one(found.name))))
+    });
+    broken(format_args!("{at:#x} is {}", what.as_deref().unwrap_or("not an object of this library")))
+}
+
 /// An argument of a function.
 #[derive(Clone, Copy)]
 pub(crate) enum Argument {

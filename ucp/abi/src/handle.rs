@@ -139,6 +139,24 @@ pub(crate) unsafe fn take<T: Named>(handle: *mut T) -> Box<T> {
     unsafe { Box::from_raw(handle) }
 }
 
+/// Frees an object whose first bytes inline functions of programs read. With the checks on its memory stays,
+/// and `mark` writes there what ends the program at the next call.
+/// # Safety
+/// As for [`take`].
+pub(crate) unsafe fn free_read_inline<T: Named>(handle: *mut T, mark: impl FnOnce(*mut T)) {
+    if !crate::check::checks() {
+        // SAFETY: this function's contract.
+        return drop(unsafe { take(handle) });
+    }
+    crate::check::remove(handle);
+    if T::IS_LOOKED_UP {
+        crate::live::remove(handle.addr());
+    }
+    // SAFETY: this function's contract. The memory is an object no more, and is never freed.
+    unsafe { handle.drop_in_place() };
+    mark(handle);
+}
+
 /// Stores a result of a call. Refuses null.
 pub(crate) fn store<T>(to: *mut T, value: T) -> Result<(), Status> {
     let to = NonNull::new(to).ok_or_else(|| invalid("the place for the result is null"))?;

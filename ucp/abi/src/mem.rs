@@ -10,7 +10,7 @@ use uct::api::Advice;
 use crate::context::{Context, open_status};
 use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
-use crate::packed::{Packed, hand_out, release};
+use crate::packed::{Packed, alloc_packed, release};
 use crate::rkey::pack;
 use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_map};
 
@@ -193,7 +193,7 @@ entry! {
         }
         let exported = memh.mem.as_ref().ok_or(MemError::NotExportable).and_then(ucp::Mem::export);
         let exported = exported.map_err(|error| mem_status(&error))?;
-        store(buffer, hand_out(&exported, Packed::Key)?)?;
+        store(buffer, alloc_packed(&exported, Packed::Key)?)?;
         store(size, exported.len())
     }
 

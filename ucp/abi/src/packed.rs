@@ -26,7 +26,7 @@ impl Packed {
 }
 
 /// Copies bytes to memory that the program returns by [`release`]. It is aligned as that of `malloc`.
-pub(crate) fn hand_out(bytes: &[u8], what: Packed) -> Result<*mut c_void, Status> {
+pub(crate) fn alloc_packed(bytes: &[u8], what: Packed) -> Result<*mut c_void, Status> {
     // SAFETY: no precondition.
     let at = unsafe { libc::malloc(bytes.len().max(1)) };
     if at.is_null() {
@@ -38,7 +38,7 @@ pub(crate) fn hand_out(bytes: &[u8], what: Packed) -> Result<*mut c_void, Status
     Ok(at)
 }
 
-/// Frees what [`hand_out`] has returned. Null is nothing to free. Any other address is refused, and its
+/// Frees what [`alloc_packed`] has returned. Null is nothing to free. Any other address is refused, and its
 /// memory is not looked at.
 pub(crate) fn release(at: *mut c_void, what: Packed) -> Result<(), Status> {
     if at.is_null() {
@@ -51,7 +51,7 @@ pub(crate) fn release(at: *mut c_void, what: Packed) -> Result<(), Status> {
             what.name()
         )));
     }
-    // SAFETY: `hand_out` has allocated it, and the table had it once.
+    // SAFETY: `alloc_packed` has allocated it, and the table had it once.
     unsafe { libc::free(at) };
     Ok(())
 }
@@ -64,7 +64,7 @@ mod tests {
     fn only_what_was_handed_out_is_freed_and_once() {
         let mut own = [0_u8; 64];
         assert_eq!(release(own.as_mut_ptr().cast(), Packed::Key), Err(Status::InvalidParam));
-        let at = hand_out(&[7; 3], Packed::Key).expect("memory");
+        let at = alloc_packed(&[7; 3], Packed::Key).expect("memory");
         assert!(at.addr().is_multiple_of(16));
         assert_eq!(release(at, Packed::Address), Err(Status::InvalidParam));
         assert_eq!(release(at, Packed::Key), Ok(()));

@@ -9,7 +9,7 @@ use crate::entry::{CStatus, invalid};
 use crate::ep::Ep;
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
 use crate::mem::Mem;
-use crate::packed::{Packed, hand_out, release};
+use crate::packed::{Packed, alloc_packed, release};
 use crate::worker::Worker;
 
 /// Bytes of a packed key that tell its length.
@@ -38,7 +38,7 @@ pub(crate) fn pack(memh: &Mem, buffer: *mut *mut c_void, size: *mut usize) -> Re
         return Err(invalid("ucp_rkey_pack: buffer or size is null"));
     }
     let packed = memh.mem.as_ref().map_or_else(|| EMPTY.to_vec(), ucp::Mem::pack_rkey);
-    store(buffer, hand_out(&packed, Packed::Key)?)?;
+    store(buffer, alloc_packed(&packed, Packed::Key)?)?;
     store(size, packed.len())
 }
 

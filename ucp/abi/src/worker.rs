@@ -13,7 +13,7 @@ use crate::context::{Context, copy_name, text_of};
 use crate::entry::{CStatus, invalid, mask_of};
 use crate::ep::Ep;
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
-use crate::packed::{Packed, hand_out, release};
+use crate::packed::{Packed, alloc_packed, release};
 use crate::request::Allocated;
 use crate::stream::StreamState;
 use crate::types::{
@@ -235,7 +235,7 @@ entry! {
         if mask & worker_attr::ADDRESS != 0 {
             let flags = field!(attr, mask, worker_attr::ADDRESS_FLAGS, address_flags).unwrap_or(0);
             let packed = worker.packed_address(flags)?;
-            let at = hand_out(&packed, Packed::Address)?;
+            let at = alloc_packed(&packed, Packed::Address)?;
             answer!(attr, mask, worker_attr::ADDRESS, address = at);
             answer!(attr, mask, worker_attr::ADDRESS, address_length = packed.len());
         }
@@ -251,7 +251,7 @@ entry! {
             return Err(invalid("ucp_worker_get_address: address or len is null"));
         }
         let packed = checked(worker)?.packed_address(0)?;
-        store(address, hand_out(&packed, Packed::Address)?)?;
+        store(address, alloc_packed(&packed, Packed::Address)?)?;
         store(len, packed.len())
     }
 

@@ -88,9 +88,10 @@ fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
 }
 
 /// Programs that use what is newer than Debian's headers.
-const NEED_OUR_HEADERS: [&str; 10] = [
+const NEED_OUR_HEADERS: [&str; 11] = [
     "network_only.c",
     "fuzz.c",
+    "masks.c",
     "rest.c",
     "wrong_kind.c",
     "exported.c",
@@ -298,7 +299,7 @@ fn copies_in_one_process_do_not_clash() {
 }
 
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -309,6 +310,7 @@ const PROGRAMS: [&str; 15] = [
     "bad_input.c",
     "wrong_kind.c",
     "fuzz.c",
+    "masks.c",
     "exported.c",
     "idle.c",
     "refused.c",
@@ -362,6 +364,7 @@ fn bad_input_answers_a_status() {
     run("bad_input.c", &["posix"]);
     run("wrong_kind.c", &["posix"]);
     run("fuzz.c", &["posix", "efa"]);
+    run("masks.c", &["posix", "efa"]);
 }
 
 /// Each refused parameter has a line in the log that says which one.
@@ -500,6 +503,11 @@ const RULES: &[(&str, &str)] = &[
     ("own_memory_as_uct_rkey", "get_short: ADDR is not a uct remote key of this library"),
     ("freed_uct_memory", "am_zcopy: ADDR is a uct memory handle that uct_iface_mem_free has freed"),
     ("closed_uct_md", "uct_md_query: ADDR is a memory domain that uct_md_close has freed"),
+    ("destroyed_uct_endpoint", "ep_put_short: ADDR is a uct endpoint that uct_ep_destroy has freed"),
+    ("uct_endpoint_destroyed_twice", "uct_ep_destroy: ADDR is a uct endpoint that uct_ep_destroy has freed"),
+    ("closed_uct_interface", "iface_flush: ADDR is an interface that uct_iface_close has freed"),
+    ("uct_endpoint_of_a_closed_interface", "ep_flush: ADDR is a uct endpoint that uct_iface_close has freed"),
+    ("destroyed_uct_worker", "uct_worker_progress: ADDR is a uct worker that uct_worker_destroy has freed"),
     (
         "message_received_twice",
         "ucp_tag_msg_recv_nbx: ADDR is a probed message that ucp_tag_msg_recv_nbx has freed",
@@ -543,6 +551,14 @@ const RULES: &[(&str, &str)] = &[
         "release_of_stream_data_that_is_not_kept",
         "ucp_stream_data_release: ADDR is no data that the program has kept, or it has been released",
     ),
+    (
+        "key_released_twice",
+        "ucp_rkey_buffer_release: ADDR is no packed key of this library, or it has been released",
+    ),
+    (
+        "own_memory_as_packed_address",
+        "ucp_worker_release_address: ADDR is no packed address of this library, or it has been released",
+    ),
 ];
 
 /// Whether a text is a line, but for addresses.
@@ -563,6 +579,8 @@ fn a_broken_rule_ends_the_program_with_one_line() {
     let run = |rule: Option<&str>| {
         let mut command = Command::new(&program);
         command.args(rule).env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", "posix").env("UCX_CHECK", "y");
+        // The line is that of the check, not of the log.
+        command.env("UCX_LOG_LEVEL", "fatal");
         output_within(command, 60)
     };
     let names = String::from_utf8(run(None).stderr).expect("names");

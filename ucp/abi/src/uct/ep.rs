@@ -16,7 +16,7 @@ use super::ops::Ops;
 use super::progress::comp_of;
 use super::types::{Completion, EpParams, PendingReq, ep_param};
 use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Magic, Named, found, into_handle, store, take};
+use crate::handle::{Magic, Named, found, free_read_inline, into_handle, store};
 
 /// `uct_ep_t`, and behind it the endpoint.
 #[repr(C)]
@@ -89,6 +89,17 @@ pub(crate) fn checked_ep<'a>(ep: *const Ep) -> Result<&'a Ep, Status> {
     found(ep)
 }
 
+/// Frees an endpoint that its interface has forgotten.
+/// # Safety
+/// It is live, and nobody else frees it.
+pub(super) unsafe fn free(ep: *mut Ep) {
+    // SAFETY: this function's contract.
+    unsafe {
+        (*ep).magic.clear();
+        free_read_inline(ep, |ep| (&raw mut (*ep).ops).write(Cell::new(Ops::at_freed())));
+    }
+}
+
 /// Connects an endpoint of the transport to addresses of the caller.
 fn connect(iface: &Iface, device: *const c_void, address: *const c_void) -> Result<Connected, Status> {
     let attr = iface.inner.attr();
@@ -143,9 +154,8 @@ entry! {
     fn uct_ep_destroy(ep: *mut Ep) {
         let destroyed = checked_ep(ep)?;
         destroyed.iface().remove_ep(destroyed.tag.get());
-        destroyed.magic.clear();
-        // SAFETY: it is an endpoint of `uct_ep_create`, which the program destroys once.
-        drop(unsafe { take(ep) });
+        // SAFETY: it is an endpoint of `uct_ep_create`, and was live until now.
+        unsafe { free(ep) };
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use super::types::{
 use super::worker::{Worker, checked_worker};
 use crate::context::text_of;
 use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Named, checked, found, into_handle, store, take};
+use crate::handle::{Named, checked, found, free_read_inline, into_handle, store};
 use crate::types::thread_mode;
 
 /// `uct_iface_t`, and behind it the interface.
@@ -193,21 +193,24 @@ entry! {
         store(iface, made)
     }
 
-    /// Closes an interface. Its endpoints have been destroyed.
+    /// Closes an interface. Destroys endpoints that the program has left.
     fn uct_iface_close(iface: *mut Iface) {
         let closed = checked_iface(iface)?;
-        let left = closed.eps.borrow().len();
-        if left > 0 {
-            tracing::warn!("uct_iface_close: {left} endpoints have not been destroyed");
+        let left = closed.eps.take();
+        if !left.is_empty() {
+            tracing::warn!("uct_iface_close: {} endpoints have not been destroyed: they are now", left.len());
+        }
+        for ep in left.into_values() {
+            // SAFETY: the interface had it until now, as it does until `uct_ep_destroy`.
+            unsafe { super::ep::free(ep) };
         }
         if let Some(member) = closed.member.take() {
             checked_worker(closed.worker)?.remove(member);
         }
         // Endpoints of other interfaces keep what `inner` is a handle to, and the functions below with it.
         closed.inner.deliver_within_send(false);
-        // SAFETY: it is an interface of `uct_iface_open`, which the program closes once.
-        let mut iface = unsafe { take(iface) };
-        iface.ops = Ops::closed();
+        // SAFETY: it is an interface of `uct_iface_open`, and was live until now.
+        unsafe { free_read_inline(iface, |iface| (&raw mut (*iface).ops).write(Ops::freed())) };
         Ok(())
     }
 

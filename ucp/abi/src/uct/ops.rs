@@ -4,6 +4,8 @@ use std::ffi::c_void;
 
 use ::ucs::Status;
 
+use crate::ucs::global::Global;
+
 use super::refused::{refused_length, refused_pointer, refused_status};
 use super::{amo, ep, flush, iface, pending, progress, refused, rma, send};
 
@@ -25,15 +27,24 @@ macro_rules! table {
                 Ops { $($field: not_connected as *const c_void,)+ }
             }
 
-            /// No operations.
-            pub(crate) fn closed() -> Ops {
-                Ops { $($field: std::ptr::null(),)+ }
+            /// Operations of freed objects, with the checks of `UCX_CHECK=y`: each ends the process.
+            pub(crate) const fn freed() -> Ops {
+                Ops { $($field: freed::$field as *const c_void,)+ }
             }
 
             /// Places of the operations.
             #[cfg(test)]
             pub(crate) const OFFSETS: &'static [(&'static str, usize)] =
                 &[$((stringify!($field), std::mem::offset_of!(Ops, $field)),)+];
+        }
+
+        /// Functions of [`Ops::freed`], whose first argument is the object.
+        mod freed {
+            use std::ffi::c_void;
+
+            $(pub(super) unsafe extern "C" fn $field(object: *const c_void) {
+                crate::check::used_when_freed(stringify!($field), object.addr())
+            })+
         }
     };
 }
@@ -91,7 +102,14 @@ table! {
     iface_is_reachable = iface::uct_iface_is_reachable;
 }
 
+static FREED: Global<Ops> = Global::new(Ops::freed());
+
 impl Ops {
+    /// Address of [`Ops::freed`].
+    pub(crate) fn at_freed() -> *const Ops {
+        FREED.get()
+    }
+
     /// Table of endpoints before [`ep::uct_ep_connect_to_ep`]: they can be connected and destroyed.
     pub(crate) fn unconnected() -> Ops {
         let all = Ops::new();

@@ -7,7 +7,7 @@ use ::ucs::Status;
 
 use super::types::{CallbackQueue, QueueElement};
 use crate::entry::{CStatus, invalid};
-use crate::handle::{Named, found, into_handle, store, take};
+use crate::handle::{Named, found, free_read_inline, into_handle, store};
 use crate::types::thread_mode;
 
 /// `uct_worker_t`, and behind it what is progressed.
@@ -86,6 +86,11 @@ unsafe extern "C" fn progress(worker: *mut c_void) -> c_uint {
     })
 }
 
+/// In place of [`progress`] in a worker that has been destroyed, with the checks of `UCX_CHECK=y`.
+unsafe extern "C" fn progress_of_freed(worker: *mut c_void) -> c_uint {
+    crate::check::used_when_freed("uct_worker_progress", worker.addr())
+}
+
 /// A worker of the caller: it has our callback.
 pub(crate) fn checked_worker<'a>(worker: *mut Worker) -> Result<&'a Worker, Status> {
     found(worker)
@@ -118,9 +123,9 @@ entry! {
         if left > 0 {
             tracing::warn!("uct_worker_destroy: {left} interfaces or callbacks are still progressed");
         }
-        // SAFETY: it is a worker of `uct_worker_create`, which the program destroys once.
-        let mut worker = unsafe { take(worker) };
-        worker.queue.fast_elems[0].cb = None;
+        let after = QueueElement { cb: Some(progress_of_freed), arg: worker.cast(), flags: 0, id: UNUSED };
+        // SAFETY: it is a worker of `uct_worker_create`, and was live until now.
+        unsafe { free_read_inline(worker, |worker| (&raw mut (*worker).queue.fast_elems[0]).write(after)) };
         Ok(())
     }
 

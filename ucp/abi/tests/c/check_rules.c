@@ -260,6 +260,8 @@ static void connection_request_rejected_twice(void)
 
 static uct_component_h component;
 static uct_md_h md;
+static uct_worker_h uct_worker;
+static uct_iface_h uct_iface;
 static uct_ep_h uct_ep;
 static uct_allocated_memory_t allocated;
 static uct_rkey_bundle_t bundle;
@@ -275,8 +277,6 @@ static void open_uct(void)
     uct_component_h *components;
     uct_md_config_t *md_config;
     uct_iface_config_t *config;
-    uct_worker_h worker;
-    uct_iface_h iface;
     char device[256], address[256], key[256];
     unsigned count, i;
 
@@ -288,18 +288,18 @@ static void open_uct(void)
     CHECK(component != NULL);
     CHECK(uct_md_config_read(component, NULL, NULL, &md_config) == UCS_OK);
     CHECK(uct_md_open(component, "self", md_config, &md) == UCS_OK);
-    CHECK(uct_worker_create(NULL, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
+    CHECK(uct_worker_create(NULL, UCS_THREAD_MODE_SINGLE, &uct_worker) == UCS_OK);
     params.mode.device.tl_name  = "self";
     params.mode.device.dev_name = "memory";
     CHECK(uct_md_iface_config_read(md, "self", NULL, NULL, &config) == UCS_OK);
-    CHECK(uct_iface_open(md, worker, &params, config, &iface) == UCS_OK);
-    CHECK(uct_iface_get_device_address(iface, (uct_device_addr_t*)device) == UCS_OK);
-    CHECK(uct_iface_get_address(iface, (uct_iface_addr_t*)address) == UCS_OK);
-    ep_params.iface      = iface;
+    CHECK(uct_iface_open(md, uct_worker, &params, config, &uct_iface) == UCS_OK);
+    CHECK(uct_iface_get_device_address(uct_iface, (uct_device_addr_t*)device) == UCS_OK);
+    CHECK(uct_iface_get_address(uct_iface, (uct_iface_addr_t*)address) == UCS_OK);
+    ep_params.iface      = uct_iface;
     ep_params.dev_addr   = (const uct_device_addr_t*)device;
     ep_params.iface_addr = (const uct_iface_addr_t*)address;
     CHECK(uct_ep_create(&ep_params, &uct_ep) == UCS_OK);
-    CHECK(uct_iface_mem_alloc(iface, sizeof(memory), UCT_MD_MEM_ACCESS_ALL, "rules", &allocated) == UCS_OK);
+    CHECK(uct_iface_mem_alloc(uct_iface, sizeof(memory), UCT_MD_MEM_ACCESS_ALL, "rules", &allocated) == UCS_OK);
     CHECK(uct_md_mkey_pack(md, allocated.memh, key) == UCS_OK);
     CHECK(uct_rkey_unpack(component, key, &bundle) == UCS_OK);
     CHECK(uct_ep_put_short(uct_ep, memory, 8, (uintptr_t)allocated.address, bundle.rkey) == UCS_OK);
@@ -327,6 +327,44 @@ static void freed_uct_memory(void)
     iov[1] = (uct_iov_t){.buffer = allocated.address, .length = 8, .memh = allocated.memh, .count = 1};
     uct_iface_mem_free(&allocated);
     uct_ep_am_zcopy(uct_ep, 1, NULL, 0, iov, 2, 0, NULL);
+}
+
+static void destroyed_uct_endpoint(void)
+{
+    open_uct();
+    uct_ep_destroy(uct_ep);
+    uct_ep_put_short(uct_ep, memory, 8, (uintptr_t)allocated.address, bundle.rkey);
+}
+
+static void uct_endpoint_destroyed_twice(void)
+{
+    open_uct();
+    uct_ep_destroy(uct_ep);
+    uct_ep_destroy(uct_ep);
+}
+
+static void closed_uct_interface(void)
+{
+    open_uct();
+    uct_ep_destroy(uct_ep);
+    uct_iface_close(uct_iface);
+    uct_iface_flush(uct_iface, 0, NULL);
+}
+
+static void uct_endpoint_of_a_closed_interface(void)
+{
+    open_uct();
+    uct_iface_close(uct_iface);
+    uct_ep_flush(uct_ep, 0, NULL);
+}
+
+static void destroyed_uct_worker(void)
+{
+    open_uct();
+    uct_ep_destroy(uct_ep);
+    uct_iface_close(uct_iface);
+    uct_worker_destroy(uct_worker);
+    uct_worker_progress(uct_worker);
 }
 
 static void closed_uct_md(void)
@@ -444,6 +482,24 @@ static void release_of_stream_data_that_is_not_kept(void)
     ucp_stream_data_release(pair.ab, memory);
 }
 
+/* Packed bytes. */
+
+static void key_released_twice(void)
+{
+    ucp_mem_h memh = map();
+    size_t length;
+    void *packed;
+
+    CHECK(ucp_rkey_pack(pair.context, memh, &packed, &length) == UCS_OK);
+    ucp_rkey_buffer_release(packed);
+    ucp_rkey_buffer_release(packed);
+}
+
+static void own_memory_as_packed_address(void)
+{
+    ucp_worker_release_address(pair.a, (ucp_address_t*)memory);
+}
+
 #define RULE(name) {#name, name}
 
 static const struct {
@@ -472,6 +528,11 @@ static const struct {
     RULE(own_memory_as_uct_rkey),
     RULE(freed_uct_memory),
     RULE(closed_uct_md),
+    RULE(destroyed_uct_endpoint),
+    RULE(uct_endpoint_destroyed_twice),
+    RULE(closed_uct_interface),
+    RULE(uct_endpoint_of_a_closed_interface),
+    RULE(destroyed_uct_worker),
     RULE(message_received_twice),
     RULE(message_left_in_the_queue),
     RULE(request_freed_twice),
@@ -485,6 +546,8 @@ static const struct {
     RULE(use_of_a_freed_allocated_request),
     RULE(release_of_data_that_is_not_kept),
     RULE(release_of_stream_data_that_is_not_kept),
+    RULE(key_released_twice),
+    RULE(own_memory_as_packed_address),
 };
 
 int main(int argc, char **argv)

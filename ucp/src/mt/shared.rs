@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,9 +71,48 @@ impl Shared {
     /// # Safety
     /// As for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
     #[inline(always)]
-    pub(super) unsafe fn unlocked<'a>(self: &'a Arc<Self>, adds_work: bool) -> Option<Inside<'a>> {
+    pub(super) unsafe fn unlocked<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
         // Made in mode single only: dropping one touches the worker.
-        (self.lock.mode() == ThreadMode::Single).then(|| Inside { shared: self, guard: None, adds_work })
+        (self.lock.mode() == ThreadMode::Single).then(|| Inside {
+            shared: self,
+            guard: None,
+            adds_work: true,
+        })
+    }
+
+    /// Progresses without a look at thread and depth. `None`: the mode is not single.
+    /// # Safety
+    /// As for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
+    #[inline(always)]
+    pub(super) unsafe fn progress_unlocked(self: &Arc<Self>) -> Option<usize> {
+        if self.lock.mode() != ThreadMode::Single {
+            return None;
+        }
+        let events = self.progress_inside();
+        if self.worker.inner.wakers.has_some() {
+            self.wake_unlocked();
+        }
+        Some(events)
+    }
+
+    /// Wakes those whose requests have ended, in mode single.
+    #[cold]
+    #[inline(never)]
+    fn wake_unlocked(self: &Arc<Self>) {
+        drop(Inside { shared: self, guard: None, adds_work: false });
+    }
+
+    /// [`Inside::progress`], for a thread that is inside. // HOT
+    #[inline(always)]
+    fn progress_inside(&self) -> usize {
+        if self.abandoned.any.load(Ordering::Relaxed) {
+            self.abandoned.release();
+        }
+        let events = self.worker.progress();
+        if events > 0 {
+            self.wakeup.count_events(events);
+        }
+        events
     }
 
     /// Goes in for what leaves no work.
@@ -131,20 +171,22 @@ impl Inside<'_> {
     /// Receives and completes, and wakes those that sleep for events. Returns the number of events. // HOT
     #[inline]
     pub(super) fn progress(&self) -> usize {
-        if self.shared.abandoned.any.load(Ordering::Relaxed) {
-            self.shared.abandoned.release();
-        }
-        let events = self.worker().progress();
-        if events > 0 {
-            self.shared.wakeup.count_events(events);
-        }
-        events
+        self.shared.progress_inside()
     }
 
     /// Whether another thread waits to go in. // HOT
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         self.shared.lock.has_waiters()
+    }
+
+    /// Leaves as a drop does, without a call if nobody is to be woken. // HOT
+    #[inline(always)]
+    pub(super) fn leave(self) {
+        if self.shared.wakeup.has_work_sleepers() || self.worker().inner.wakers.has_some() {
+            return drop(self);
+        }
+        drop(ManuallyDrop::new(self).guard.take());
     }
 
     /// Leaves; what was done inside has left no work.

@@ -134,7 +134,9 @@ impl SharedWorker {
     /// handlers that `f` leaves in the worker may be called, used and dropped by any thread.
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         let inside = self.shared.enter()?;
-        Ok(f(inside.worker()))
+        let result = f(inside.worker());
+        inside.leave();
+        Ok(result)
     }
 
     /// Locks the worker for the calling thread until the result is dropped: for several calls that no other
@@ -176,7 +178,7 @@ impl SharedWorker {
     /// As for [`SharedWorker::with`]; in mode single also as for [`SharedWorker::unlocked`].
     pub unsafe fn with_unlocked<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         // SAFETY: this function's contract.
-        let inside = match unsafe { self.shared.unlocked(true) } {
+        let inside = match unsafe { self.shared.unlocked() } {
             Some(inside) => inside,
             None => self.shared.enter()?,
         };
@@ -186,11 +188,14 @@ impl SharedWorker {
     /// [`SharedWorker::progress`], in mode single without a look at the thread. // HOT
     /// # Safety
     /// In mode single, as for [`SharedWorker::unlocked`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn progress_unlocked(&self) -> Result<usize, Error> {
         // SAFETY: this function's contract.
-        match unsafe { self.shared.unlocked(false) } {
-            Some(inside) => Ok(self.progress_inside(&inside)),
+        match unsafe { self.shared.progress_unlocked() } {
+            Some(events) => {
+                self.see(events);
+                Ok(events)
+            }
             None => self.progress(),
         }
     }
@@ -206,21 +211,19 @@ impl SharedWorker {
     /// Receives arrivals, sends queued packets, completes operations, calls callbacks and handlers. Returns
     /// the number of events: 0 at once while another thread is inside, and, up to four times in a row, while
     /// one waits to go in. Wakes those whose requests have ended after it has left the lock. // HOT
-    #[inline]
     pub fn progress(&self) -> Result<usize, Error> {
         let Some(inside) = self.shared.enter_to_progress()? else { return Ok(0) };
-        Ok(self.progress_inside(&inside))
+        let events = inside.progress();
+        self.see(events);
+        Ok(events)
     }
 
-    // HOT
+    /// Others may wait for events that have come; this handle knows of them. // HOT
     #[inline(always)]
-    fn progress_inside(&self, inside: &Inside<'_>) -> usize {
-        let events = inside.progress();
+    fn see(&self, events: usize) {
         if events > 0 {
-            // Others may wait for what has come; this handle knows of it.
             self.seen.store(self.seen.load(Ordering::Relaxed) + events as u64, Ordering::Relaxed);
         }
-        events
     }
 
     /// Sleeps until there may be something to progress, another thread has received events since this

@@ -12,6 +12,7 @@ pub(crate) type Wakers = ArrayVec<Waker, 32>;
 #[derive(Default)]
 pub(crate) struct WakerList {
     is_collecting: Cell<bool>,
+    has_some: Cell<bool>,
     wakers: RefCell<Wakers>,
 }
 
@@ -24,10 +25,11 @@ impl WakerList {
     /// Whether there are collected wakers. // HOT
     #[inline]
     pub(crate) fn has_some(&self) -> bool {
-        self.is_collecting.get() && !self.wakers.borrow().is_empty()
+        self.has_some.get()
     }
 
     pub(crate) fn take(&self) -> Wakers {
+        self.has_some.set(false);
         self.wakers.take()
     }
 
@@ -36,6 +38,7 @@ impl WakerList {
         if !self.is_collecting.get() {
             return waker.wake();
         }
+        self.has_some.set(true);
         let no_room = self.wakers.borrow_mut().try_push(waker).err();
         no_room.into_iter().for_each(|waker| waker.element().wake());
     }

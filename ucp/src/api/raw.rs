@@ -5,6 +5,7 @@
 
 use ucs::time::Nanos;
 
+use crate::api::am::send::send_header_now;
 use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
@@ -141,8 +142,10 @@ pub fn has_whole_message(worker: &Worker, matching: Match) -> bool {
 
 /// Sends `header` and `len` bytes at `data` to handler `id` within the call, or not at all. Returns whether
 /// it sent: short messages to a peer that is ready. `reply` is [`AmParams::reply`](crate::AmParams::reply).
+/// // HOT
 /// # Safety
 /// `data..data + len` can be read.
+#[inline(always)]
 pub unsafe fn am_send_now_raw(
     ep: &Ep,
     (id, reply): (u16, bool),
@@ -150,19 +153,36 @@ pub unsafe fn am_send_now_raw(
     data: *const u8,
     len: usize,
 ) -> bool {
+    if !header.is_empty() {
+        // SAFETY: this function's contract.
+        return unsafe { am_send_header_now(ep, (id, reply), header, data, len) };
+    }
+    let connection = ep.state().peer_connection();
+    let am_tag = AmTag { id, header_len: 0, kind: AmKind::Eager, reply, connection };
+    // SAFETY: this function's contract.
+    len <= POSTED_LEN && ep.send_short(MsgClass::Am, am_tag.encode(len), unsafe { ContigBuf::new(data, len) })
+}
+
+/// [`am_send_now_raw`] with a header. // HOT
+#[inline(never)]
+unsafe fn am_send_header_now(
+    ep: &Ep,
+    (id, reply): (u16, bool),
+    header: &[u8],
+    data: *const u8,
+    len: usize,
+) -> bool {
     let total = header.len().saturating_add(len);
-    if total > POSTED_LEN || header.len() > AM_MAX_HEADER || ep.state().refusal.get().is_some() {
+    if total > POSTED_LEN || header.len() > AM_MAX_HEADER {
         return false;
     }
     let connection = ep.state().peer_connection();
     let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager, reply, connection };
-    // SAFETY: the header is read in this call.
-    let header = unsafe { SendBuf::new(header.as_ptr(), header.len()) };
     // SAFETY: this function's contract.
-    let list = [header, unsafe { SendBuf::new(data, len) }];
-    // SAFETY: the list is read in this call.
-    let Some(buf) = (unsafe { SendBuf::of_list(&list) }) else { return false };
-    ep.send_short_list(MsgClass::Am, am_tag.encode(total), buf)
+    let data = unsafe { SendBuf::new(data, len) };
+    // SAFETY: as above.
+    let sent = unsafe { send_header_now(ep, am_tag.encode(total), header, data) };
+    sent.unwrap_or(false)
 }
 
 impl Ep {

@@ -11,6 +11,9 @@ use ucs::sync::scalar_load;
 use crate::api::am::tag::POSTED_LEN;
 
 const CHUNK: usize = 32 << 10;
+/// Alignment of messages in a chunk. Each ends before the next begins, so that the address behind an empty
+/// one is no other's.
+const ALIGN: usize = 16;
 /// Chunks checked for reuse before a new one is allocated.
 const REUSE_SCAN: usize = 4;
 /// Limit of each chunk list; beyond it the oldest chunk is freed with its last message.
@@ -71,6 +74,12 @@ impl AmBuf {
         unsafe { std::slice::from_raw_parts(at, self.len as usize) }
     }
 
+    /// The message, if it lies in this value: a word. // HOT
+    #[inline(always)]
+    pub(crate) fn inline_word(&self) -> Option<[u8; WORD]> {
+        self.chunk.is_none().then(|| self.word.to_ne_bytes())
+    }
+
     /// Reloads the fields one by one; one wide load right behind their stores would stall. // HOT
     #[inline(always)]
     pub(crate) fn scalar_reload(self) -> AmBuf {
@@ -114,12 +123,12 @@ impl AmPool {
         let len = message.len();
         assert!(len <= POSTED_LEN);
         let chunk = match &self.current {
-            Some(chunk) if self.used + len <= CHUNK => chunk,
+            Some(chunk) if self.used + len < CHUNK => chunk,
             _ => self.next_chunk(),
         };
         let (chunk, at) = (chunk.clone(), self.used);
-        self.used += len;
-        // SAFETY: at + len <= CHUNK, no buffer covers these bytes yet, and packets do not lie on chunks.
+        self.used = (at + len + ALIGN) & !(ALIGN - 1);
+        // SAFETY: at + len < CHUNK, no buffer covers these bytes yet, and packets do not lie on chunks.
         unsafe { ucs::mem::copy_bytes(message.as_ptr(), chunk.at(at), len) };
         AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 }
     }
@@ -184,6 +193,19 @@ mod tests {
                     prop_assert_eq!(buf.bytes(), &bytes[..]);
                 }
             }
+        }
+    }
+
+    /// Callers of the C interface know a message by the address of its data, which may be empty.
+    #[test]
+    fn no_message_begins_where_another_one_ends() {
+        let mut pool = AmPool::default();
+        let bufs: Vec<AmBuf> = (0..2000).map(|n| pool.copy(&vec![1; n % 40])).collect();
+        let begins: std::collections::HashSet<_> = bufs.iter().map(|buf| buf.bytes().as_ptr()).collect();
+        assert_eq!(begins.len(), bufs.len());
+        for buf in &bufs {
+            let range = buf.bytes().as_ptr_range();
+            assert!(buf.len() == 0 || !begins.contains(&range.end));
         }
     }
 

@@ -95,6 +95,13 @@ impl AmMessage {
         }
     }
 
+    /// Header and data, if they lie in this value and move with it: those of a message of eight bytes. Those
+    /// of other messages stay where they are until it is dropped. // HOT
+    #[inline(always)]
+    pub fn inline_word(&self) -> Option<[u8; 8]> {
+        self.buf.inline_word()
+    }
+
     /// Length of the data in bytes, received or not.
     pub fn data_len(&self) -> u64 {
         self.rts().map_or(self.header_and_data().1.len() as u64, |rts| rts.len)

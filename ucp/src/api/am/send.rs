@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::future::Future;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -21,7 +22,7 @@ use crate::api::mem::memory::Mem;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::SendRequest;
 
-use crate::rdm::SendBuf;
+use crate::rdm::{ContigBuf, SendBuf};
 use crate::wire::MsgClass;
 
 /// Longest eager message in bytes; the receiver drops longer ones.
@@ -207,6 +208,31 @@ pub(crate) unsafe fn start_am(
     unsafe { send_with_header(ep, tag, header, data, params.done) }
 }
 
+/// Longest header and data that are put together before they are sent: a list takes more to send.
+const SHORT_MESSAGE: usize = 256;
+
+/// Sends `data` behind `header` as one packet within the call. Returns whether it sent. // HOT
+/// # Safety
+/// As for [`SendBuf::new`], until the call returns.
+#[inline(never)]
+pub(crate) unsafe fn send_header_now(ep: &Ep, tag: u64, header: &[u8], data: SendBuf) -> Result<bool, Error> {
+    if let Some(whole) = data.whole()
+        && header.len().saturating_add(data.len()) <= SHORT_MESSAGE
+    {
+        let mut message = [MaybeUninit::<u8>::uninit(); SHORT_MESSAGE];
+        let at = message.as_mut_ptr().cast::<u8>();
+        // SAFETY: the message has room for both, and is this function's own.
+        let len = unsafe { whole.copy_behind(header, at) };
+        // SAFETY: these bytes have been written, and stay until the call returns.
+        return Ok(ep.send_short(MsgClass::Am, tag, unsafe { ContigBuf::new(at, len) }));
+    }
+    // SAFETY: the header is read in this call.
+    let list = [unsafe { SendBuf::new(header.as_ptr(), header.len()) }, data];
+    // SAFETY: as above, of the list.
+    let header_and_data = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
+    Ok(ep.send_short_list(MsgClass::Am, tag, header_and_data))
+}
+
 /// Sends `data` behind a copy of `header`. Safety: as for [`Ep::am_send_raw`]. // HOT
 #[inline]
 unsafe fn send_with_header(
@@ -216,11 +242,8 @@ unsafe fn send_with_header(
     data: SendBuf,
     done: Option<Callback>,
 ) -> Result<OpStatus<()>, Error> {
-    // SAFETY: the header is only read if the send ends in this call.
-    let list = [unsafe { SendBuf::new(header.as_ptr(), header.len()) }, data];
-    // SAFETY: as above, of the list.
-    let header_and_data = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
-    if ep.send_short_list(MsgClass::Am, tag, header_and_data) {
+    // SAFETY: this function's contract.
+    if unsafe { send_header_now(ep, tag, header, data) }? {
         return Ok(OpStatus::Done(()));
     }
     // SAFETY: this function's contract; `with_header` keeps what the engine reads.

@@ -189,6 +189,21 @@ impl ContigBuf {
         ContigBuf { ptr, len }
     }
 
+    /// Copies `header`, and these bytes behind it, to `to`. Returns the length of both. // HOT
+    /// # Safety
+    /// `to` has room for both, and overlaps neither.
+    #[inline(always)]
+    #[cfg(feature = "lanes")]
+    pub(crate) unsafe fn copy_behind(self, header: &[u8], to: *mut u8) -> usize {
+        // SAFETY: this function's contract.
+        unsafe { ucs::mem::copy_word_or_bytes(header.as_ptr(), to, header.len()) };
+        if self.len > 0 {
+            // SAFETY: this function's contract, and `SendBuf::new` promised `len` readable bytes.
+            unsafe { ucs::mem::copy_word_or_bytes(self.ptr, to.wrapping_add(header.len()), self.len) };
+        }
+        header.len() + self.len
+    }
+
     /// Returns the bytes while the message is sent. Nobody changes them meanwhile, not even a local receiver.
     #[inline]
     pub(in crate::rdm) fn bytes(&self) -> &[u8] {

@@ -9,11 +9,12 @@ use std::ffi::{c_uint, c_void};
 use ::ucs::Status;
 use ucp::{AmMessage, AmParams, AmProto, Callback, Error, OpParams, OpStatus, RecvStatus, RequestId};
 
+use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
-use crate::entry::{CStatus, StatusPtr, invalid, mask_of};
+use crate::entry::{CStatus, StatusPtr, guard, invalid, mask_of};
 use crate::ep::{Ep, reply_ep};
 use crate::handle::{checked, given};
-use crate::op::{Call, LengthRecv, NOTHING, NoResult, UNUSUAL, run, run_plain};
+use crate::op::{Call, LengthRecv, NOTHING, NoResult, UNSUPPORTED, UNUSUAL_SEND, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, AmRecvParam, RequestParam};
 use crate::worker::Worker;
 
@@ -34,7 +35,7 @@ const CB_DATA: c_uint = 1 << 0;
 /// Data that the program keeps.
 enum Kept {
     Message(AmMessage),
-    /// Data of a message, copied for its alignment.
+    /// Data of a message, copied for its alignment, or because it would move with the message.
     Aligned {
         memory: Vec<u8>,
         message: AmMessage,
@@ -60,9 +61,14 @@ pub(crate) struct AmState {
     alignment: usize,
     /// Memory for headers and data.
     spare: Spare,
+    /// Memory for the next message that does not stay where it is; `None`: a handler has it.
+    word: Cell<Option<WordBox>>,
     /// Receives for handlers of the old interface. Freed behind the engine, which writes into their memory.
     received: RefCell<Vec<OldRecvBox>>,
 }
+
+/// Memory for a message of eight bytes. It has more, so that the address behind an empty message is inside.
+type WordBox = Box<[u8; 16]>;
 
 const NOT_HANDLED: Handled = Handled { data: std::ptr::null(), message: std::ptr::null() };
 
@@ -80,6 +86,7 @@ impl AmState {
             handled: Cell::new(NOT_HANDLED),
             alignment,
             spare: Spare::default(),
+            word: Cell::new(None),
             received: RefCell::default(),
         }
     }
@@ -92,6 +99,22 @@ impl AmState {
         let keeps = handler();
         let after = self.handled.replace(before);
         keeps && !after.data.is_null()
+    }
+
+    /// A copy of a message of eight bytes, at an address where it stays. `None`: no memory. // HOT
+    #[inline(always)]
+    fn copy_word(&self, word: [u8; 8]) -> Option<WordBox> {
+        let mut copy = self.word.take().or_else(|| self.spare.take_array())?;
+        copy[..8].copy_from_slice(&word);
+        Some(copy)
+    }
+
+    /// Takes the memory of a message of eight bytes back. // HOT
+    #[inline(always)]
+    fn give_back_word(&self, word: WordBox) {
+        if let Some(second) = self.word.replace(Some(word)) {
+            self.spare.give_back(Vec::from(second as Box<[u8]>));
+        }
     }
 
     /// Whether the handler which runs has got its data at an address, and has not received it.
@@ -163,13 +186,75 @@ fn call(
         Handler::Old(cb) => unsafe { cb(arg, data, len, reply, CB_DATA) },
     };
     if status.0 < 0 {
-        tracing::debug!(status = status.0, "a handler of active messages has returned an error");
+        log_failed(status);
     }
+    wants_to_keep(status)
+}
+
+/// Whether a handler returns that its program keeps the data. // HOT
+#[inline(always)]
+fn wants_to_keep(status: CStatus) -> bool {
     status == CStatus::from(Status::InProgress)
 }
 
-/// A message has arrived. Inside the lock, with nothing of the worker borrowed.
-fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage) {
+#[cold]
+#[inline(never)]
+fn log_failed(status: CStatus) {
+    tracing::debug!(status = status.0, "a handler of active messages has returned an error");
+}
+
+/// A message has arrived for a handler of the present interface. Inside the lock, with nothing of the worker
+/// borrowed. What most messages are is handed over here: with data that has come, and no wish for a reply.
+/// // HOT
+#[inline(always)]
+fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, message: AmMessage) {
+    let am = &worker.am;
+    let any = |message| on_message_any(worker, Handler::Present(cb), arg, message);
+    let Some(data) = message.data() else { return any(message) };
+    if worker.ends.get() || message.wants_reply() {
+        return any(message);
+    }
+    let header = message.header();
+    let (mut at, len, mut memory) = (data.as_ptr(), data.len(), None);
+    if let Some(word) = message.inline_word() {
+        let Some(copy) = am.copy_word(word) else { return any(message) };
+        at = memory.insert(copy).as_ptr().wrapping_add(header.len());
+    }
+    if len > 0 && at.addr() & (am.alignment - 1) != 0 {
+        memory.into_iter().for_each(|memory| am.give_back_word(memory));
+        return any(message);
+    }
+    let before = am.handled.replace(Handled { data: at, message: &message });
+    let param = AmRecvParam { recv_attr: RECV_DATA, reply_ep: std::ptr::null_mut() };
+    // SAFETY: the program's function, with memory that stays valid during the call.
+    let status = unsafe { cb(arg, header.as_ptr().cast(), header.len(), at.cast_mut().cast(), len, &param) };
+    let after = am.handled.replace(before);
+    if wants_to_keep(status) && !after.data.is_null() {
+        let memory = memory.map(|memory| Vec::from(memory as Box<[u8]>));
+        return keep(am, at, memory, message);
+    }
+    if status.0 < 0 {
+        log_failed(status);
+    }
+    if let Some(memory) = memory {
+        am.give_back_word(memory);
+    }
+}
+
+/// Keeps a message, whose data may have been copied.
+#[cold]
+#[inline(never)]
+fn keep(am: &AmState, data: *const u8, memory: Option<Vec<u8>>, message: AmMessage) {
+    let kept = match memory {
+        Some(memory) => Kept::Aligned { memory, message },
+        None => Kept::Message(message),
+    };
+    am.keep(data, kept);
+}
+
+/// [`on_message`] of any message and handler.
+#[inline(never)]
+fn on_message_any(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage) {
     if worker.ends.get() {
         return;
     }
@@ -180,7 +265,7 @@ fn on_message(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMe
     let (header, data) = (message.header(), message.data().unwrap_or(&[]));
     let (at, len) = (data.as_ptr(), data.len());
     let alignment = worker.am.alignment;
-    if alignment > 1 && len > 0 && !at.addr().is_multiple_of(alignment) {
+    if message.inline_word().is_some() || len > 0 && !at.addr().is_multiple_of(alignment) {
         let Some((memory, offset)) = worker.am.spare.aligned_copy(data, alignment) else {
             tracing::error!("no memory to align an active message of {len} bytes: dropped");
             return;
@@ -304,19 +389,21 @@ fn set_handler(
     arg: *mut c_void,
 ) -> Result<(), Status> {
     let worker = checked(worker)?;
-    let at = std::ptr::from_ref(worker).expose_provenance();
+    let at = std::ptr::from_ref(worker);
     worker.inside(|plain| match handler {
-        Some(handler) => plain.set_am_handler(id, move |message| {
+        Some(Handler::Present(cb)) => plain.set_am_handler(id, move |message| {
             // SAFETY: progress of this worker calls this, so it is there.
-            let worker = unsafe { &*std::ptr::with_exposed_provenance::<Worker>(at) };
-            on_message(worker, handler, arg, message);
+            on_message(unsafe { &*at }, cb, arg, message);
+        }),
+        Some(old) => plain.set_am_handler(id, move |message| {
+            // SAFETY: as above.
+            on_message_any(unsafe { &*at }, old, arg, message);
         }),
         None => plain.clear_am_handler(id),
     })
 }
 
 /// The header that a caller passes, valid during the call.
-#[inline(always)]
 fn header_of<'a>(header: (*const c_void, usize)) -> Result<&'a [u8], Status> {
     match header {
         (_, 0) => Ok(&[]),
@@ -343,19 +430,78 @@ fn send_now(
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
-// HOT
-#[inline(always)]
-fn send(
+/// Arguments of [`ucp_am_send_nbx`].
+struct SendArgs {
     ep: *mut Ep,
-    (id, header): (c_uint, (*const c_void, usize)),
-    (buffer, count): (*const c_void, usize),
-    call: &Call,
-) -> Result<StatusPtr, Status> {
+    id: c_uint,
+    header: (*const c_void, usize),
+    data: (*const c_void, usize),
+    param: *const RequestParam,
+}
+
+/// Sends a short message to the endpoint `of`, which the arguments name, within the call. Returns whether it
+/// sent; what is unusual is not sent, and `send` carries it out or tells what is wrong. // HOT
+#[inline(always)]
+fn send_short(of: &Ep, args: &SendArgs) -> bool {
+    let ((header, header_len), (buffer, count)) = (args.header, args.data);
+    if let Some(call) = Call::quick(args.param)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
+        && let Ok(id) = u16::try_from(args.id)
+        && (header_len == 0 || !header.is_null())
+    {
+        let flags = call.flags();
+        let header = match header_len {
+            0 => &[],
+            // SAFETY: the caller passes a header of this length.
+            _ => unsafe { std::slice::from_raw_parts(header.cast(), header_len) },
+        };
+        let how = (id, flags & SEND_REPLY != 0);
+        // SAFETY: the caller passes readable bytes.
+        return flags & SEND_RNDV == 0
+            && unsafe { ucp::am_send_now_raw(&of.ep, how, header, buffer.cast(), len) };
+    }
+    false
+}
+
+/// [`send_short`] in mode single. // HOT
+#[inline(always)]
+fn send_unlocked(args: &SendArgs) -> bool {
+    // SAFETY: a handle that is not null is valid, by the contract of the interface.
+    if let Some(of) = unsafe { args.ep.as_ref() }
+        && of.worker().plain().is_some()
+        && send_short(of, args)
+    {
+        of.worker().wake_sleepers();
+        return true;
+    }
+    false
+}
+
+/// [`ucp_am_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker. // HOT
+#[inline(never)]
+fn send_nbx_any(args: &SendArgs) -> StatusPtr {
+    let SendArgs { ep, param, .. } = *args;
+    if is_on() {
+        enter("ucp_am_send_nbx", &[argument!(ep), argument!(param)]);
+    }
+    // SAFETY: a handle that is not null is valid, by the contract of the interface.
+    if let Some(of) = unsafe { ep.as_ref() }
+        && of.worker().locked(|_| send_short(of, args)) == Some(true)
+    {
+        return StatusPtr::OK;
+    }
+    let started = Call::read_any(param).and_then(|call| send(args, &call));
+    started.unwrap_or_else(StatusPtr::error)
+}
+
+/// Starts a send.
+fn send(args: &SendArgs, call: &Call) -> Result<StatusPtr, Status> {
+    let SendArgs { ep, id, header, data, .. } = *args;
     let ep = given(ep)?;
     let id = u16::try_from(id).map_err(|_| invalid("ids of active messages have 16 bits"))?;
     let header = header_of(header)?;
     if call.must_end() {
-        return send_now(ep, (id, header), (buffer, count), call);
+        return send_now(ep, (id, header), data, call);
     }
     let proto = match call.flags() & (SEND_EAGER | SEND_RNDV) {
         0 => AmProto::Auto,
@@ -364,20 +510,10 @@ fn send(
         _ => return Err(invalid("an active message is sent eagerly or by rendezvous, not both")),
     };
     let how = AmParams { proto, reply: call.flags() & SEND_REPLY != 0, ..AmParams::default() };
-    if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
-        && let Some(plain) = ep.worker().unlocked()
-    {
-        return run_plain::<NoResult, _>(ep.worker(), &plain, call, None, |done| {
-            let params = AmParams { done, ..how };
-            // SAFETY: the caller keeps buffer and callback valid until the end.
-            unsafe { ep.ep.am_send_raw(id, header, buffer.cast(), len, &params) }
-        });
-    }
-    send_any(ep, (id, header), (buffer, count), how, call)
+    send_any(ep, (id, header), data, how, call)
 }
 
-/// Starts a send.
-#[inline(never)]
+/// Starts a send by a protocol.
 fn send_any(
     ep: &Ep,
     (id, header): (u16, &[u8]),
@@ -421,6 +557,24 @@ fn copy_handled(
     }
 }
 
+/// Sends an active message. // HOT
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
+    ep: *mut Ep,
+    id: c_uint,
+    header: *const c_void,
+    header_length: usize,
+    buffer: *const c_void,
+    count: usize,
+    param: *const RequestParam,
+) -> StatusPtr {
+    guard("ucp_am_send_nbx", || {
+        let args = SendArgs { ep, id, header: (header, header_length), data: (buffer, count), param };
+        let is_sent = !is_on() && send_unlocked(&args);
+        Ok(if is_sent { StatusPtr::OK } else { send_nbx_any(&args) })
+    })
+}
+
 entry! {
     /// Sets the handler of messages with a number; null removes it.
     fn ucp_worker_set_am_recv_handler(worker: *mut Worker, param: *const AmHandlerParam) -> CStatus {
@@ -439,19 +593,6 @@ entry! {
         set_handler(worker, id, cb.map(Handler::Old), arg)
     }
 
-    /// Sends an active message. // HOT
-    fn ucp_am_send_nbx(
-        ep: *mut Ep,
-        id: c_uint,
-        header: *const c_void,
-        header_length: usize,
-        buffer: *const c_void,
-        count: usize,
-        param: *const RequestParam,
-    ) -> StatusPtr {
-        send(ep, (id, (header, header_length)), (buffer, count), &Call::read_any(param)?)
-    }
-
     /// Sends an active message without a header; old interface.
     fn ucp_am_send_nb(
         ep: *mut Ep,
@@ -463,7 +604,9 @@ entry! {
         flags: c_uint,
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype).with_flags(flags);
-        send(ep, (id.into(), (std::ptr::null(), 0)), (buffer, count), &Call::of(&param))
+        let (header, data) = ((std::ptr::null(), 0), (buffer, count));
+        let args = SendArgs { ep, id: id.into(), header, data, param: &param };
+        if send_unlocked(&args) { Ok(StatusPtr::OK) } else { send(&args, &Call::of(&param)) }
     }
 
     /// Receives the data of a message that was announced, has been kept, or is what the running handler got.

@@ -198,6 +198,12 @@ fn active_messages_streams_and_connections() {
     run("messages.c", &["posix", "efa"]);
 }
 
+/// Each form of a send, and data that the program keeps, in both thread modes.
+#[test]
+fn forms_of_active_messages() {
+    run("active_messages.c", &["posix", "efa", "self,posix,cma"]);
+}
+
 #[test]
 fn closes_of_one_of_two_connections() {
     run("closes.c", &["posix", "efa", "self,posix,cma,efa"]);
@@ -299,11 +305,12 @@ fn copies_in_one_process_do_not_clash() {
 }
 
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 17] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
     "messages.c",
+    "active_messages.c",
     "closes.c",
     "rest.c",
     "pitfalls.c",

@@ -29,6 +29,14 @@ impl Spare {
         Some(piece)
     }
 
+    /// A piece as an array. `None`: no memory.
+    #[cold]
+    pub(super) fn take_array<const N: usize>(&self) -> Option<Box<[u8; N]>> {
+        let mut piece = self.take(N)?;
+        piece.resize(N, 0);
+        piece.into_boxed_slice().try_into().ok()
+    }
+
     /// Takes a piece back.
     pub(super) fn give_back(&self, mut piece: Vec<u8>) {
         piece.clear();

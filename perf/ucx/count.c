@@ -1,8 +1,9 @@
 /* Small operations by the C interface, from a worker to itself, for instruction counts: the loops of count (perf/src/bin/count.rs).
  *
- *   count tag|put|get|fadd|am TIMES
+ *   count tag|tag-multi|put|get|fadd|am|am-multi|am-header TIMES
  *
- * perf/c-interface runs it. Of `tag`, a receive, a send, and the test and free of a request are a message. */
+ * perf/c-interface runs it. Of `tag`, a receive, a send, and the test and free of a request are a message. The
+ * names with `multi` are of thread mode multi. */
 #include <ucp/api/ucp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -79,12 +80,12 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length, v
     return UCS_OK;
 }
 
-static void am(long times)
+static void am(long times, const void *header, size_t header_length)
 {
     long sent;
 
     for (sent = come + 1; times > 0; sent++, times--) {
-        finish(ucp_am_send_nbx(ep, AM, NULL, 0, out, SIZE, &none));
+        finish(ucp_am_send_nbx(ep, AM, header, header_length, out, SIZE, &none));
         while (come < sent) {
             ucp_worker_progress(worker);
         }
@@ -131,12 +132,14 @@ static __attribute__((noinline)) void counted(const char *what, long times)
 {
     if (!strcmp(what, "tag") || !strcmp(what, "tag-multi")) {
         tag(times, 1);
-    } else if (!strcmp(what, "am")) {
-        am(times);
+    } else if (!strcmp(what, "am") || !strcmp(what, "am-multi")) {
+        am(times, NULL, 0);
+    } else if (!strcmp(what, "am-header")) {
+        am(times, out, SIZE);
     } else if (!strcmp(what, "put") || !strcmp(what, "get") || !strcmp(what, "fadd")) {
         one_sided(what, times);
     } else {
-        fail("count tag|tag-multi|put|get|fadd|am TIMES");
+        fail("count tag|tag-multi|put|get|fadd|am|am-multi|am-header TIMES");
     }
 }
 
@@ -153,7 +156,7 @@ int main(int argc, char **argv)
     ucp_address_t *address;
     size_t length;
 
-    of.thread_mode = strcmp(what, "tag-multi") ? UCS_THREAD_MODE_SINGLE : UCS_THREAD_MODE_MULTI;
+    of.thread_mode = strstr(what, "-multi") == NULL ? UCS_THREAD_MODE_SINGLE : UCS_THREAD_MODE_MULTI;
     if (ucp_init(&params, NULL, &context) != UCS_OK || ucp_worker_create(context, &of, &worker) != UCS_OK ||
         ucp_worker_get_address(worker, &address, &length) != UCS_OK) {
         fail("no worker");

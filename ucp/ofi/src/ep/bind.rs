@@ -48,7 +48,9 @@ impl Ep {
 
     pub(super) fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
         let of_target = flags::REMOTE_READ | flags::REMOTE_WRITE;
-        if flags & of_target != 0 && self.caps & flags::RMA_EVENT == 0 {
+        // Without memory operations there is nothing of peers to count: such a counter stays as it is.
+        let is_target = self.caps & (flags::RMA | flags::ATOMIC) != 0;
+        if flags & of_target != 0 && is_target && self.caps & flags::RMA_EVENT == 0 {
             return Err(refused::log_refusal("fi_ep_bind: counters of a target need FI_RMA_EVENT"));
         }
         let counters = self.counters();

@@ -131,7 +131,7 @@ pub fn unreachable_peer_is_an_error<I: Iface>(p: &Pair<I>) {
     // A byte of the peer's identity in every kind of address.
     let byte = nobody.len().min(10) - 1;
     nobody[byte] ^= 0x5a;
-    let is_peer_failure = |e: &Error| matches!(e, Error::PeerDead | Error::Unreachable);
+    let is_peer_failure = |e: &Error| matches!(e, Error::PeerDead | Error::Unreachable | Error::Unresponsive);
     match p.a.connect(&p.b.device_addr(), &nobody) {
         // The reason is the peer, not missing resources.
         Err(why) => assert!(!matches!(why, ConnectError::Op(_)), "{why}"),

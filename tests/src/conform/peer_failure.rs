@@ -183,7 +183,7 @@ impl<I: Iface> FailingPeer<I> {
 }
 
 fn is_death(e: Error) {
-    assert!(matches!(e, Error::PeerDead | Error::Unreachable), "{e:?}");
+    assert!(matches!(e, Error::PeerDead | Error::Unreachable | Error::Unresponsive), "{e:?}");
 }
 
 /// Every endpoint to a failed peer is notified or fails, and so do all later operations.

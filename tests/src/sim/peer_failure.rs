@@ -48,6 +48,7 @@ impl Job {
             Error::PeerGone(peer)
             | Error::Reset(peer)
             | Error::Unreachable(peer)
+            | Error::Unresponsive(peer)
             | Error::Aborted(peer, _) => self.worker_of_peer(n, peer).is_some_and(|who| self.is_lost(n, who)),
             Error::Device(Some(peer), _) => self
                 .worker_of_peer(n, peer)

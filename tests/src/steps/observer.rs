@@ -191,7 +191,7 @@ impl After {
         let peer = self.side.ep().peer();
         match end {
             Some(Ok(())) => Notification::Success,
-            Some(Err(Error::PeerGone(p) | Error::Unreachable(p))) if p == peer => Notification::PeerGone,
+            Some(Err(Error::PeerGone(p) | Error::Unreachable(p) | Error::Unresponsive(p))) if p == peer => Notification::PeerGone,
             Some(Err(Error::Aborted(p, _) | Error::Reset(p) | Error::RemoteAccess(p)))
                 if p == peer && how != Ending::Killed =>
             {
@@ -224,7 +224,7 @@ impl After {
         ];
         for (what, end) in ends {
             let named = match end {
-                Err(Error::PeerGone(p) | Error::Unreachable(p)) => p == peer,
+                Err(Error::PeerGone(p) | Error::Unreachable(p) | Error::Unresponsive(p)) => p == peer,
                 Err(Error::Reset(p)) => p == peer && how == Ending::Closed(Closing::Force),
                 _ => false,
             };

@@ -350,7 +350,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         Some(read.map_err(|why| match why {
             WireRefused::NoResource => NotPosted::Full,
             // The lane detects the death of a peer, not this transport.
-            WireRefused::Failed(Error::Unreachable | Error::PeerDead) => NotPosted::Peer(PeerError::NO_RDMA),
+            WireRefused::Failed(Error::Unreachable | Error::Unresponsive | Error::PeerDead) => NotPosted::Peer(PeerError::NO_RDMA),
             WireRefused::Failed(e) => refused(e),
         }))
     }
@@ -500,6 +500,7 @@ pub(crate) fn fault_of(e: Error) -> PeerError {
         Error::PeerDead => PeerError::Gone,
         Error::Corrupt => PeerError::Corrupt,
         Error::Unreachable => PeerError::Unreachable,
+        Error::Unresponsive => PeerError::Unresponsive,
         Error::NoDescriptor => PeerError::NoDescriptor,
         Error::NoMemory => PeerError::NoMemory,
         Error::Exhausted(what) => PeerError::Exhausted(StaticText::new(what)),

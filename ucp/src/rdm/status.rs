@@ -17,6 +17,9 @@ pub enum PeerError {
     /// The peer's address cannot be connected to.
     #[error("peer is not reachable")]
     Unreachable,
+    /// The peer was heard before and answers no more.
+    #[error("peer no longer answers")]
+    Unresponsive,
     /// This process has no file descriptor left to reach it with.
     #[error("no file descriptor left to reach the peer")]
     NoDescriptor,
@@ -81,13 +84,14 @@ impl PeerError {
 
     /// Whether it is a device on the way to the peer that failed, and the peer may be there all the same.
     pub const fn is_lane_failure(self) -> bool {
-        self.is_local_lane() || matches!(self, PeerError::Unreachable)
+        self.is_local_lane() || matches!(self, PeerError::Unreachable | PeerError::Unresponsive)
     }
 
     /// The EFA completion status that says so.
     pub const fn status(self) -> EfaStatus {
         match self {
             PeerError::Gone | PeerError::Closed | PeerError::Corrupt => EfaStatus::BadDestQpn,
+            PeerError::Unresponsive => EfaStatus::Unresponsive,
             PeerError::Unreachable
             | PeerError::NoDescriptor
             | PeerError::NoMemory

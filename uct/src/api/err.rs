@@ -33,6 +33,9 @@ pub enum Error {
     /// The peer's address cannot be reached over this interface.
     #[error("peer is not reachable over this interface")]
     Unreachable,
+    /// The peer was heard before and answers no more: its host is cut off or down, or its process hangs.
+    #[error("peer no longer answers")]
+    Unresponsive,
     /// The peer's process or queue is gone.
     #[error("peer is gone")]
     PeerDead,
@@ -79,7 +82,7 @@ impl Error {
             Unsupported(_) | InvalidParam(_) | TooLong { .. } | BadLocalKey | Cancelled | NotConnected => {
                 Blame::Caller
             }
-            Unreachable | PeerDead | Corrupt | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
+            Unreachable | Unresponsive | PeerDead | Corrupt | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
             Device(_) => Blame::Device,
             NoMemory | NoDescriptor | Exhausted(_) | Sys { .. } => Blame::Resource,
         }
@@ -95,6 +98,7 @@ impl Error {
             Cancelled => Status::Canceled,
             NotConnected => Status::NotConnected,
             Unreachable => Status::Unreachable,
+            Unresponsive => Status::EndpointTimeout,
             PeerDead | Corrupt => Status::ConnectionReset,
             RemoteAccess => Status::Rejected,
             NotReady => Status::TimedOut,

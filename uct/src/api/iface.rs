@@ -101,9 +101,9 @@ pub trait Iface: Sized {
     /// Whether [`Iface::connect`] to that address can work, and if not, why.
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError>;
     /// Connects a new endpoint to a remote interface; one side suffices. The transport may defer the exchange
-    /// to the first message, which then answers [`Error::PeerDead`] or [`Error::Unreachable`]; while a
-    /// stopped peer does not answer, messages find no resource, and become unreachable after the configured
-    /// time.
+    /// to the first message, which then answers [`Error::PeerDead`], [`Error::Unreachable`] or
+    /// [`Error::Unresponsive`]; while a stopped peer does not answer, messages find no resource, and become
+    /// unreachable after the configured time.
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError>;
     /// A new endpoint to be connected by [`Ep::connect_to_ep`].
     fn create_ep(&self) -> Result<Self::Ep, Error> {

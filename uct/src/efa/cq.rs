@@ -393,7 +393,8 @@ fn status_error(status: DevStatus) -> Error {
         DevStatus::BadDestQpn => Error::PeerDead,
         DevStatus::Rnr => Error::NotReady,
         DevStatus::RemoteBadLength => Error::RemoteLength,
-        DevStatus::Unresponsive | DevStatus::Unreachable => Error::Unreachable,
+        DevStatus::Unresponsive => Error::Unresponsive,
+        DevStatus::Unreachable => Error::Unreachable,
         other => Error::Device(other.into()),
     }
 }

@@ -88,6 +88,9 @@ pub enum Error {
     /// The address of this peer cannot be reached.
     #[error("peer {} is not reachable", .0.0)]
     Unreachable(PeerId),
+    /// This peer was heard before and answers no more: its host is cut off or down, or its process hangs.
+    #[error("peer {} no longer answers", .0.0)]
+    Unresponsive(PeerId),
     /// This peer (`None`: at least one peer) did not answer in time.
     #[error("{} did not answer in time", PeerName(.0))]
     TimedOut(Option<PeerId>),
@@ -161,6 +164,7 @@ impl Error {
             | Reset(_)
             | Corrupt(_)
             | Unreachable(_)
+            | Unresponsive(_)
             | TimedOut(_)
             | RemoteAccess(_)
             | Aborted(..)
@@ -188,7 +192,7 @@ impl Error {
             NoMessage => Status::NoMessage,
             PeerGone(_) | Reset(_) | Corrupt(_) => Status::ConnectionReset,
             Unreachable(_) => Status::Unreachable,
-            TimedOut(_) => Status::EndpointTimeout,
+            Unresponsive(_) | TimedOut(_) => Status::EndpointTimeout,
             RemoteAccess(_) | Aborted(..) => Status::Rejected,
             Unsupported => Status::Unsupported,
             Local(_, LocalError::Unsupported(_)) => Status::Unsupported,
@@ -209,7 +213,12 @@ impl Error {
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {
-            PeerGone(peer) | Reset(peer) | Corrupt(peer) | Unreachable(peer) | RemoteAccess(peer) => {
+            PeerGone(peer)
+            | Reset(peer)
+            | Corrupt(peer)
+            | Unreachable(peer)
+            | Unresponsive(peer)
+            | RemoteAccess(peer) => {
                 Some(peer)
             }
             Aborted(peer, _) => Some(peer),
@@ -225,6 +234,7 @@ impl Error {
             PeerError::Corrupt => Error::Corrupt(peer),
             PeerError::Closed => Error::Reset(peer),
             PeerError::Unreachable => Error::Unreachable(peer),
+            PeerError::Unresponsive => Error::Unresponsive(peer),
             PeerError::NoDescriptor => Error::NoDescriptor(peer),
             PeerError::NoMemory => Error::NoMemory(peer),
             PeerError::Exhausted(what) => Error::NoMore(peer, what),
@@ -291,6 +301,7 @@ mod tests {
             Closed,
             PeerGone(PEER),
             Unreachable(PEER),
+            Unresponsive(PEER),
             TimedOut(Some(PEER)),
             Device(Some(PEER), EfaStatus::RemoteBadAddress),
             RemoteAccess(PEER),
@@ -316,6 +327,7 @@ mod tests {
             PeerError::Gone,
             PeerError::Corrupt,
             PeerError::Unreachable,
+            PeerError::Unresponsive,
             PeerError::NoDescriptor,
             PeerError::NoMemory,
             PeerError::OverLimit,

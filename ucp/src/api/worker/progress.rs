@@ -151,10 +151,10 @@ impl Worker {
     /// Completes when everything sent to any peer was handed over and acknowledged as its protocol requires.
     /// On `posix` and `self` a message is handed over once it is in shared memory.
     ///
-    /// Fails with the first [`Error::PeerGone`] or [`Error::Unreachable`] of a peer lost with unfinished
-    /// operations since the last flush of this worker, or [`Error::ConnectFailed`] of an endpoint that never
-    /// got its peer; all other operations have completed. Endpoints closed by force do not count. (UCX
-    /// reports success.)
+    /// Fails with the first [`Error::PeerGone`], [`Error::Unreachable`] or [`Error::Unresponsive`] of a peer
+    /// lost with unfinished operations since the last flush of this worker, or [`Error::ConnectFailed`] of an
+    /// endpoint that never got its peer; all other operations have completed. Endpoints closed by force do
+    /// not count. (UCX reports success.)
     pub fn flush(&self) -> FlushRequest {
         flush_until(self, Nanos::NEVER)
     }

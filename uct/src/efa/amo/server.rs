@@ -188,9 +188,8 @@ impl<D: Dev> Server<D> {
         match (sent, status) {
             (_, DevStatus::Ok | DevStatus::Flushed) => {}
             (Sent::Probe(target), DevStatus::BadDestQpn) => self.give_up(target, Error::PeerDead),
-            (Sent::Probe(target), DevStatus::Unresponsive | DevStatus::Unreachable) => {
-                self.give_up(target, Error::Unreachable);
-            }
+            (Sent::Probe(target), DevStatus::Unresponsive) => self.give_up(target, Error::Unresponsive),
+            (Sent::Probe(target), DevStatus::Unreachable) => self.give_up(target, Error::Unreachable),
             // It lives, and has too much to do.
             (Sent::Probe(_), _) => {}
             // Whoever asked is gone.

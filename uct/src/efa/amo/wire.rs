@@ -100,12 +100,13 @@ const KINDS: [AmoKind; 6] = [
 ];
 
 /// Statuses of a response, by number.
-const ERRORS: [Error; 5] = [
+const ERRORS: [Error; 6] = [
     Error::RemoteAccess,
     Error::InvalidParam("the target does not know this atomic operation"),
     Error::PeerDead,
     Error::Unreachable,
     Error::Cancelled,
+    Error::Unresponsive,
 ];
 
 /// A copy of a packet, which its sender may be changing, if it has the length of a `T`.

@@ -134,7 +134,9 @@ fn plain_text(plain: &Plain, times: u32) -> String {
     if beyond != 0 {
         add(format!(" and {beyond} beyond"));
     }
-    if let Some((frag, total, offset)) = plain.chunk {
+    if let Some(piece) = &plain.piece {
+        add(format!(" seq {}: {} at {} of {} of a {}", plain.seq, plain.payload, piece.at, piece.total, piece.kind));
+    } else if let Some((frag, total, offset)) = plain.chunk {
         add(format!(" fragment {frag}: {} at {offset} of {total}", plain.payload));
     } else if plain.carries {
         add(format!(" {} bytes", plain.payload));
@@ -169,18 +171,24 @@ struct Follow {
     seq: u32,
     /// Datagrams that carried it: file and time.
     sent: Vec<(usize, u64)>,
+    /// Files of datagrams that carried a piece of it.
+    pieces: Vec<usize>,
     acked: Option<u64>,
 }
 
 impl Follow {
     fn new(connection: u32, seq: u32) -> Follow {
-        Follow { connection, seq, sent: Vec::new(), acked: None }
+        Follow { connection, seq, sent: Vec::new(), pieces: Vec::new(), acked: None }
     }
 
     fn concerns(&mut self, seen: &Seen) -> bool {
         let Decoded::Plain(plain) = &seen.what else { return false };
         if plain.carries && plain.src == self.connection && plain.seq == self.seq {
             self.sent.push((seen.file, seen.time));
+            return true;
+        }
+        if plain.piece.is_some() && plain.src == self.connection && plain.seq == self.seq {
+            self.pieces.push(seen.file);
             return true;
         }
         let acks = plain.dst == self.connection && !self.sent.is_empty() && plain.acknowledges(self.seq);
@@ -198,18 +206,24 @@ impl Follow {
             out::line(format!("# segment {seq} of connection {connection:#x} is not in the capture"));
             return false;
         };
-        let files = self.sent.iter().map(|(file, _)| *file).max().unwrap_or(0);
-        let seen: Vec<String> = (0..=files)
-            .map(|file| self.sent.iter().filter(|(of, _)| *of == file).count())
-            .map(|count| count.to_string())
-            .collect();
+        let files = self.sent.iter().map(|(file, _)| *file).chain(self.pieces.iter().copied()).max();
+        // How many there are in each file.
+        let counts = |in_files: &[usize]| {
+            let count = |file| in_files.iter().filter(|of| **of == file).count().to_string();
+            (0..=files.unwrap_or(0)).map(count).collect::<Vec<_>>().join(" and ")
+        };
+        let sent: Vec<usize> = self.sent.iter().map(|(file, _)| *file).collect();
+        let in_pieces = match self.pieces.is_empty() {
+            true => String::new(),
+            false => format!(", {} pieces of it", counts(&self.pieces)),
+        };
         let fate = match self.acked {
             Some(time) => format!("acknowledged {:.6} s after the first time", seconds(time - first)),
             None => "not acknowledged".into(),
         };
         out::line(format!(
-            "# segment {seq} of connection {connection:#x}: seen {} times, {fate}",
-            seen.join(" and ")
+            "# segment {seq} of connection {connection:#x}: seen {} times{in_pieces}, {fate}",
+            counts(&sent)
         ));
         self.acked.is_some()
     }

@@ -36,13 +36,15 @@ struct Network {
     sent: Vec<(u64, u8, Vec<u8>)>,
     /// A segment of the first module that is lost once.
     loses: Option<u32>,
+    /// Longest datagram that arrives, bytes.
+    carries: usize,
 }
 
 impl Network {
     fn new() -> Network {
         let config = |node| Config { node, first_seq: 100, salt: node as u32, ..Config::default() };
         let module = |node| Module::new(config(node), 0);
-        Network { modules: [module(1), module(2)], now: 0, sent: Vec::new(), loses: None }
+        Network { modules: [module(1), module(2)], now: 0, sent: Vec::new(), loses: None, carries: usize::MAX }
     }
 
     fn pass(&mut self, side: usize, bytes: Vec<u8>) {
@@ -50,6 +52,9 @@ impl Network {
         self.sent.push((self.now, side as u8, bytes.clone()));
         if side == 0 && bytes[1] == 1 && self.loses == Some(seq) {
             self.loses = None;
+            return;
+        }
+        if bytes.len() > self.carries {
             return;
         }
         assert!(self.modules[1 - side].on_datagram(self.now, &bytes, &mut Ignores).is_none());
@@ -149,6 +154,25 @@ fn a_lost_segment_is_followed() {
     // One that was never sent.
     let ran = dump(&path, &["--connection", &connection, "--segment", "999"]);
     assert!(ran.status == 1 && ran.out.contains("is not in the capture"), "{}", ran.out);
+}
+
+#[test]
+fn a_segment_in_pieces_is_followed() {
+    let folder = Folder::new("udp-pieces");
+    let mut network = Network::new();
+    let ep = network.modules[0].connect(0, 2).unwrap();
+    network.run(50_000_000);
+    network.carries = 900;
+    let mut head = [0; 32];
+    (head[0], head[2], head[4]) = (1, 5, 6);
+    network.send(ep, head, &[7; 1300]);
+    network.run(10_000_000_000);
+    let path = folder.path("net.pcap");
+    network.write(&path);
+    let ran = dump(&path, &["--connection", &ep.as_u32().to_string(), "--segment", "100"]);
+    let pieces = |line: &&str| line.contains("PIECE") && line.contains("seq 100: ") && line.contains("of a FRAG");
+    assert_eq!((ran.status, ran.out.lines().filter(pieces).count()), (0, 2), "{} {}", ran.out, ran.err);
+    assert!(ran.out.contains(" times, 2 pieces of it, acknowledged"), "{}", ran.out);
 }
 
 #[test]

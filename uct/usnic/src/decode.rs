@@ -1,7 +1,7 @@
 //! Datagrams as a reader of a capture sees them, who knows no connection.
 
 use crate::auth::{CLEAR, ClearHeader, clear, opened};
-use crate::header::{self, CHUNK_HEADER, FRAG_HEADER, HEAD, HEADER, Head, Header, flag, kind};
+use crate::header::{self, CHUNK_HEADER, FRAG_HEADER, HEAD, HEADER, Head, Header, PIECE_HEADER, flag, kind};
 use crate::seq::Seq;
 use zerocopy::FromBytes;
 
@@ -34,9 +34,11 @@ pub struct Plain {
     pub sack: Vec<u64>,
     /// Fragment, its bytes, and the place of this chunk.
     pub chunk: Option<(u32, u32, u32)>,
+    /// Part of a segment that goes again in pieces.
+    pub piece: Option<Piece>,
     /// Head of the fragment.
     pub head: Option<Head>,
-    /// Bytes of the fragment in it.
+    /// Bytes of the fragment, or of the piece, in it.
     pub payload: usize,
     /// Node that asks for the connection, or grants it.
     pub node: Option<u64>,
@@ -44,6 +46,17 @@ pub struct Plain {
     pub good: bool,
     /// Header in which it was sealed on the network, where a device has captured it in clear.
     pub sealed: Option<ClearHeader>,
+}
+
+/// A part of a segment. The number of the segment is the datagram's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Type of the segment.
+    pub kind: &'static str,
+    /// Place in the segment's bytes behind its header.
+    pub at: u32,
+    /// These bytes of the segment.
+    pub total: u32,
 }
 
 impl Plain {
@@ -94,8 +107,10 @@ fn plain(bytes: &[u8]) -> Option<Plain> {
         kind::FRAG => header::parse_frag(rest).map(|(head, _)| *head),
         _ => chunk.map(|(_, head, _)| *head),
     };
+    let piece = (header.kind == kind::PIECE).then(|| header::parse_piece(rest)).flatten();
     let before = match header.kind {
         kind::FRAG => FRAG_HEADER,
+        kind::PIECE => PIECE_HEADER,
         kind::CHUNK => CHUNK_HEADER,
         _ => len,
     };
@@ -116,6 +131,9 @@ fn plain(bytes: &[u8]) -> Option<Plain> {
         aborts: header.flags & flag::ABORT != 0,
         sack: words.map(|word| u64::from_le_bytes(*word)).collect(),
         chunk: chunk.map(|(chunk, ..)| (chunk.frag.get(), chunk.total.get(), chunk.offset.get())),
+        piece: piece.and_then(|(of, _)| {
+            Some(Piece { kind: name(of.kind)?, at: of.at.get(), total: of.total.get() })
+        }),
         head,
         payload: (len - padding).saturating_sub(before),
         node: is_hello.then(|| header::parse_hello(rest)).flatten().map(|body| body.node.get()),

@@ -151,13 +151,19 @@ class Child:
         if self.pid == 0:
             code = 1
             try:
+                os.close(report)
                 die_with_parent()
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 work(lambda: os.write(done, b"1"))
                 code = 0
             except BaseException as e:
-                os.write(done, f"0{e}".encode())
-            os._exit(code)
+                try:
+                    os.write(done, f"0{e}".encode())
+                except BrokenPipeError:
+                    # It was ready long ago, and nobody waits for its answer.
+                    print(f"a process of the network has ended: {e!r}", file=sys.stderr, flush=True)
+            finally:
+                os._exit(code)
         os.close(done)
         os.close(ready)
         answer = os.read(report, 4096)

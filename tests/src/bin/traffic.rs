@@ -94,6 +94,11 @@ fn words_of(command: &str) -> Vec<String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // Why a peer is lost is in the log.
+    if let Err(error) = ucs::config::Source::from_env().and_then(|source| ucs::trace::init(&source)) {
+        eprintln!("traffic: {error}");
+        return ExitCode::FAILURE;
+    }
     let end = match args.role {
         Role::Parent if !args.others.is_empty() => {
             let launchers: Vec<_> = args.others.iter().map(|words| words_of(words)).collect();

@@ -399,7 +399,6 @@ fn a_peer_with_an_earlier_clock_takes_the_place_of_another() {
     assert_eq!(dead, [Death::Restarted]);
 }
 
-/// Short ones get through, so the peer is heard.
 /// Datagrams that are sent before the peer's MTU is known fit it too.
 #[test]
 fn peers_of_two_mtus() {

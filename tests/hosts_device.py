@@ -53,9 +53,12 @@ STOCK = [
     ("perftest", "`ucx-perftest -t tag_bw` by mpirun, the secret from the launcher, veth", None),
     ("perftest-loss", "the same, 1 % lost", {"loss": 0.01}),
     ("ring", "the example `pmix_ring` by mpirun, the secret from the launcher, veth", None),
+    ("example-pgas", "the example `pgas`, which is a PGAS on `uct`, by mpirun, the secret from the launcher, veth", None),
+    ("example-mpi", "the example `mpi` by mpirun, the secret from the launcher, veth", None),
     ("srun", "`ucx-perftest -t tag_bw` by srun on two nodes, the secret from the launcher, veth", None),
     ("srun-loss", "the same, 1 % lost", {"loss": 0.01}),
     ("srun-ring", "the example `pmix_ring` by srun on two nodes, the secret from the launcher, veth", None),
+    ("srun-pgas", "the example `pgas` by srun on two nodes, the secret from the launcher, veth", None),
     ("srun-mpi", "Open MPI (`mtl ofi`), `mpi_check`, by srun on two nodes, the secret from the launcher, veth", None),
 ]
 QUICK = ["device-v6-hosts", "device-loss", "device-all", "pingpong-loss", "mpi-secret", "perftest-loss", "srun-loss"]
@@ -64,7 +67,8 @@ QUICK = ["device-v6-hosts", "device-loss", "device-all", "pingpong-loss", "mpi-s
 def missing(name):
     """Program that a stock row needs and that is not here."""
     wanted = {"pingpong": ["fi_pingpong"], "mpi": ["mpirun.openmpi", "mpicc.openmpi"], "perftest": ["mpirun.openmpi", "unshare"],
-              "ring": ["mpirun.openmpi", "unshare"], "srun": hosts_slurm.NEEDS, "srun-mpi": hosts_slurm.NEEDS + ["mpicc.openmpi"]}
+              "ring": ["mpirun.openmpi", "unshare"], "example": ["mpirun.openmpi", "unshare"],
+              "srun": hosts_slurm.NEEDS, "srun-mpi": hosts_slurm.NEEDS + ["mpicc.openmpi"]}
     for program in ["nsenter"] + (wanted.get(name) or wanted[name.split("-")[0]]):
         if not shutil.which(program, path=hosts_slurm.PATH):
             return program
@@ -160,6 +164,10 @@ def own_program(name, folder, is_quick):
     """A program of this project that a launcher starts on each host."""
     if name.endswith("ring"):
         return [os.path.join(folder, "examples/pmix_ring")]
+    if name.endswith("-pgas"):
+        return [os.path.join(folder, "examples/pgas"), "2", "efa", "softefa0"]
+    if name == "example-mpi":
+        return [os.path.join(folder, "examples/mpi")]
     return [os.path.join(folder, "ucx-perftest"), "-t", "tag_bw", "-s", "65536", "--validate", "-n", "200" if is_quick else "2000"]
 
 
@@ -194,7 +202,7 @@ def stock_commands(name, network, folder, device, work, is_quick):
     os.chmod(agent, 0o755)
     mpirun = ["mpirun.openmpi", "--allow-run-as-root", "--host", "10.77.0.1:1,10.77.0.2:1", "-n", "2", "--mca", "plm_rsh_agent", agent,
               "--mca", "oob_tcp_if_include", NET]
-    if name in ("perftest", "perftest-loss", "ring"):
+    if name in ("perftest", "perftest-loss", "ring", "example-pgas", "example-mpi"):
         # Processes of ucx-perftest meet by host name. The launcher passes on a secret.
         set_up = ["unshare", "-m", *hosts_slurm.with_names(work)]
         keys = [word for key, value in of_ucp().items() for word in ("-x", f"{key}={value}")]

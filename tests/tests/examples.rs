@@ -22,7 +22,7 @@ fn build(name: &str) -> PathBuf {
 }
 
 /// Limit for an example with more processes than processors.
-const FAMILY_TIMEOUT: Duration = Duration::from_secs(300);
+const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 
 fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
     run_with(program, "", vars)
@@ -194,6 +194,34 @@ fn pmix_ring() {
 }
 
 #[test]
+fn examples_are_jobs_of_a_launcher() {
+    let there = Command::new("mpirun").arg("--version").output();
+    if !there.is_ok_and(|out| out.status.success()) {
+        return ucs::testing::skipped("examples started by mpirun", "there is no mpirun");
+    }
+    let start = |name: &str, processes: &str, args: &[&str], tls: &str| {
+        let mut job = Command::new("timeout");
+        job.args(["60", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", processes]).arg(build(name));
+        job.args(args).env("UCX_TLS", tls).stdin(std::process::Stdio::null()).output().unwrap()
+    };
+    for (name, processes, args, tls, line) in [
+        ("hello", "2", &["efa", "softefa0"][..], "efa", "process 0 got: hello from process 1 over efa"),
+        ("put_get", "2", &[], "posix", "read back over posix: same = true"),
+        ("pgas", "3", &["3", "efa", "softefa0"], "efa", "put, barrier, get: 3 PEs hold"),
+        ("mpi", "3", &[], "posix", "matched probe: who found a message has it: good, over posix"),
+        ("ping_pong", "2", &["8", "100"], "efa", "100 round trips of 8 bytes over efa"),
+    ] {
+        let out = start(name, processes, args, tls);
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && text.contains(line), "{name}: {text}{}", String::from_utf8_lossy(&out.stderr));
+    }
+    let out = start("hello", "3", &[], "posix");
+    let err = String::from_utf8_lossy(&out.stderr);
+    let want = "hello: this example is for 2 processes, and the launcher has started 3";
+    assert!(!out.status.success() && err.contains(want), "{err}");
+}
+
+#[test]
 fn two_transports() {
     let program = build("two_transports");
     let text = expect_success(&program, &[]);
@@ -269,7 +297,7 @@ fn pgas() {
     let program = build("pgas");
     // 64 is the maximum; it takes seconds on an idle machine, and minutes on a busy one.
     for size in ["", "2", "5", "13", "32", "64"] {
-        let out = run_within(FAMILY_TIMEOUT, &program, size, &[]);
+        let out = run_within(JOB_TIMEOUT, &program, size, &[]);
         let err = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success() && err.is_empty(), "{size}: {:?} {err}", out.status);
         let text = String::from_utf8(out.stdout).unwrap();
@@ -280,7 +308,7 @@ fn pgas() {
     check_refusal(&program, "65", &[], "'65' is not a number of processes from 2 to 64");
     // Over a network, whose atomics the targets' threads carry out; also out of order.
     for (args, reorder) in [("2 efa softefa0", "0"), ("5 efa softefa0", "0"), ("4 efa softefa0", "0.3")] {
-        let out = run_within(FAMILY_TIMEOUT, &program, args, &[("SOFTEFA_REORDER", reorder)]);
+        let out = run_within(JOB_TIMEOUT, &program, args, &[("SOFTEFA_REORDER", reorder)]);
         let err = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success() && err.is_empty(), "{args}: {:?} {err}", out.status);
         let text = String::from_utf8(out.stdout).unwrap();
@@ -352,11 +380,11 @@ fn killing_one_process_ends_all() {
         assert!(Instant::now() < until);
     };
     let Some(victim) = children.get(3) else {
-        return ucs::testing::skipped("a family of which one is killed", "it was too fast for us");
+        return ucs::testing::skipped("a job of which one is killed", "it was too fast for us");
     };
     let _ = Command::new("kill").args(["-9", &victim.to_string()]).output().unwrap();
     while first.0.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < until, "the family hangs");
+        assert!(Instant::now() < until, "the job hangs");
         std::thread::sleep(Duration::from_millis(5));
     }
     while children.iter().any(|pid| is_running(*pid)) {
@@ -382,7 +410,7 @@ fn killing_an_unconnected_process_ends_all() {
         let victim = rustix::process::Pid::from_raw(victim as i32).unwrap();
         let _ = rustix::process::kill_process(victim, rustix::process::Signal::KILL);
         while first.0.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < until, "the family hangs");
+            assert!(Instant::now() < until, "the job hangs");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(!first.0.wait().unwrap().success());

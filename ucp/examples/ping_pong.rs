@@ -16,13 +16,13 @@
 //! As in the tutorial, the client is given the server's address. The server learns the client's from its
 //! first message, and acknowledges when it is ready.
 
-#[path = "../../uct/examples/common/family.rs"]
-mod family;
+#[path = "../../uct/examples/common/job.rs"]
+mod job;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use family::{Family, Outcome};
+use job::{Job, Outcome};
 use ucp::{Address, Context, Ep, EpParams, Worker};
 
 const MAX_CTRL: usize = 1024;
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let number =
         |n: usize, default: usize| std::env::args().nth(n).map_or(Some(default), |text| text.parse().ok());
     match (number(1, 8), number(2, 10_000)) {
-        (Some(size), Some(rounds @ 1..)) => family::run(2, |family| work(family, size, rounds)),
+        (Some(size), Some(rounds @ 1..)) => job::run(2, 2, |job| work(job, size, rounds)),
         _ => {
             eprintln!("ping_pong: expected [SIZE [ROUNDS]], such as 8 10000");
             ExitCode::FAILURE
@@ -39,18 +39,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn work(family: &mut Family, size: usize, rounds: usize) -> Outcome {
+fn work(job: &mut Job, size: usize, rounds: usize) -> Outcome {
     let worker = Context::new()?.worker()?;
     // The tutorial takes the server's address from the command line.
-    let server = if family.rank == 0 { worker.address().pack() } else { Vec::new() };
-    let server = family.gather(&server)?.swap_remove(0);
-    let ep = match family.rank {
+    let server = if job.rank == 0 { worker.address().pack() } else { Vec::new() };
+    let server = job.gather(&server)?.swap_remove(0);
+    let ep = match job.rank {
         0 => meet_client(&worker)?,
         _ => meet_server(&worker, &Address::unpack(&server)?)?,
     };
     let start = Instant::now();
-    ping_pong(&worker, &ep, family.rank == 1, size, rounds)?;
-    if family.rank == 1 {
+    ping_pong(&worker, &ep, job.rank == 1, size, rounds)?;
+    if job.rank == 1 {
         let each = start.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0;
         println!(
             "{rounds} round trips of {size} bytes over {}: {each:.3} us each way",
@@ -59,7 +59,7 @@ fn work(family: &mut Family, size: usize, rounds: usize) -> Outcome {
     }
     // A flush ends when what was sent has left.
     ep.flush().wait()?;
-    family.gather(&[])?;
+    job.gather(&[])?;
     Ok(())
 }
 

@@ -7,14 +7,14 @@
 //! The steps are those of every program on this layer: open an interface, tell the others its address by
 //! other means, connect, send, and progress until what is expected has come.
 
-#[path = "common/family.rs"]
-mod family;
+#[path = "common/job.rs"]
+mod job;
 
 use std::cell::Cell;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use family::{Family, Outcome};
+use job::{Job, Outcome};
 use uct::api::{Am, Caps, DevKind, Ep, Iface, Refused};
 use uct::config::Source;
 
@@ -22,10 +22,10 @@ use uct::config::Source;
 const GREETING: u8 = 7;
 
 fn main() -> ExitCode {
-    family::run(2, work)
+    job::run(2, 2, work)
 }
 
-fn work(family: &mut Family) -> Outcome {
+fn work(job: &mut Job) -> Outcome {
     // 1. Open: a transport on a device. `uct::any` chooses by name; a program that knows may name the type.
     let mut words = std::env::args().skip(1);
     let (tl, dev) = (words.next().unwrap_or("posix".into()), words.next().unwrap_or("memory".into()));
@@ -42,7 +42,7 @@ fn work(family: &mut Family) -> Outcome {
 
     // 3. Set a handler for an id, called from progress only.
     let answered = Rc::new(Cell::new(false));
-    let (seen, rank) = (answered.clone(), family.rank);
+    let (seen, rank) = (answered.clone(), job.rank);
     let handler = move |am: Am<'_>| {
         println!("process {rank} got: {}", String::from_utf8_lossy(am.data()));
         seen.set(true);
@@ -50,9 +50,9 @@ fn work(family: &mut Family) -> Outcome {
     iface.set_am_handler(GREETING, Some(Box::new(handler)));
 
     // 4. Addresses travel by other means. They are bytes to everybody but the transport.
-    let devices = family.gather(&iface.device_addr())?;
-    let ifaces = family.gather(&iface.iface_addr())?;
-    let peer = 1 - family.rank;
+    let devices = job.gather(&iface.device_addr())?;
+    let ifaces = job.gather(&iface.iface_addr())?;
+    let peer = 1 - job.rank;
     let ep = iface.connect(&devices[peer], &ifaces[peer])?;
 
     // 5. Send. "No resource" is a normal answer: nothing happened, progress and try again.
@@ -73,6 +73,6 @@ fn work(family: &mut Family) -> Outcome {
         iface.progress(16);
     }
     // The interface must stay until its message has been taken: wait for each other before it goes.
-    family.gather(&[])?;
+    job.gather(&[])?;
     Ok(())
 }

@@ -6,14 +6,14 @@
 //!
 //! A key gives access to the memory it names, inside its bounds only. Short puts and gets are in `pgas`.
 
-#[path = "common/family.rs"]
-mod family;
+#[path = "common/job.rs"]
+mod job;
 
 use std::cell::Cell;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use family::Family;
+use job::Job;
 use uct::api::{
     AllocReq, Comp, Completion, DevKind, Ep, Error, Iface, Iov, Md, Memory, Outcome, Refused, Sent,
 };
@@ -22,10 +22,10 @@ use uct::config::Source;
 const LEN: usize = 1 << 16;
 
 fn main() -> ExitCode {
-    family::run(2, work)
+    job::run(2, 2, work)
 }
 
-fn work(family: &mut Family) -> family::Outcome {
+fn work(job: &mut Job) -> job::Outcome {
     let mut words = std::env::args().skip(1);
     let (tl, dev) = (words.next().unwrap_or("posix".into()), words.next().unwrap_or("memory".into()));
     let iface = uct::any::open(&tl, &dev, &Source::from_env()?)?;
@@ -36,18 +36,18 @@ fn work(family: &mut Family) -> family::Outcome {
 
     // Memory that the domain allocates is registered already, and is what its transport is fastest on.
     let mem = iface.md().alloc(&AllocReq::new(LEN, "put_get"))?;
-    let addresses = family.gather(&(mem.addr() as u64).to_le_bytes())?;
-    let keys = family.gather(&iface.md().pack_rkey(&mem)?)?;
-    let devices = family.gather(&iface.device_addr())?;
-    let ifaces = family.gather(&iface.iface_addr())?;
+    let addresses = job.gather(&(mem.addr() as u64).to_le_bytes())?;
+    let keys = job.gather(&iface.md().pack_rkey(&mem)?)?;
+    let devices = job.gather(&iface.device_addr())?;
+    let ifaces = job.gather(&iface.iface_addr())?;
 
-    let peer = 1 - family.rank;
+    let peer = 1 - job.rank;
     let ep = iface.connect(&devices[peer], &ifaces[peer])?;
     // Some wires (EFA) need the target to know the initiator: wait until both sides have connected.
-    family.gather(&[])?;
-    if family.rank == 1 {
+    job.gather(&[])?;
+    if job.rank == 1 {
         // Its memory is written and read, and it does not even look.
-        family.gather(&[])?;
+        job.gather(&[])?;
         return Ok(());
     }
 
@@ -81,7 +81,7 @@ fn work(family: &mut Family) -> family::Outcome {
     // SAFETY: as above.
     let beyond = finish(&iface, |comp| unsafe { ep.get_zcopy(&target, remote + LEN as u64, &rkey, comp) });
     println!("beyond its end: {}", beyond.err().map_or("no error".into(), |e| e.to_string()));
-    family.gather(&[])?;
+    job.gather(&[])?;
     Ok(())
 }
 

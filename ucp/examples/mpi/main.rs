@@ -4,21 +4,21 @@
 //! UCX_TLS=efa cargo run -p ucp --example mpi -- 8
 //! ```
 
-#[path = "../../../uct/examples/common/family.rs"]
-mod family;
+#[path = "../../../uct/examples/common/job.rs"]
+mod job;
 mod mpi;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use family::{Family, Outcome};
+use job::{Job, Outcome};
 use mpi::{Comm, Source, Tag};
 
 fn main() -> ExitCode {
     let asked = std::env::args().nth(1);
     let size = asked.as_deref().map_or(Some(4), |text| text.parse().ok());
     match size.filter(|n| (2..=64).contains(n)) {
-        Some(size) => family::run(size, work),
+        Some(size) => job::run(size, 64, work),
         None => {
             eprintln!("mpi: '{}' is not a number of processes from 2 to 64", asked.unwrap_or_default());
             ExitCode::FAILURE
@@ -26,8 +26,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn work(family: &mut Family) -> Outcome {
-    let world = mpi::init(family)?;
+fn work(job: &mut Job) -> Outcome {
+    let world = mpi::init(job)?;
     type Step = (&'static str, fn(&Comm) -> Result<(), Box<dyn Error>>);
     let steps: [Step; 6] = [
         ("ring: everybody sends right and receives from the left", ring),
@@ -45,7 +45,7 @@ fn work(family: &mut Family) -> Outcome {
         }
     }
     world.flush()?;
-    family.gather(&[])?;
+    job.gather(&[])?;
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use ucp::{Address, Context, Ep, EpParams, Match, RecvRequest, SendRequest, Worker};
 
-use crate::family::Family;
+use crate::job::Job;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
@@ -87,13 +87,13 @@ pub struct Receiving(RecvRequest<Vec<u8>>);
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// `MPI_Init`: opens a worker and connects to all processes.
-pub fn init(family: &mut Family) -> Result<Comm> {
+pub fn init(job: &mut Job) -> Result<Comm> {
     let worker = Context::new()?.worker()?;
-    let mut eps = Vec::with_capacity(family.size);
-    for address in family.gather(&worker.address().pack())? {
+    let mut eps = Vec::with_capacity(job.size);
+    for address in job.gather(&worker.address().pack())? {
         eps.push(worker.connect(&Address::unpack(&address)?, EpParams::default())?);
     }
-    Ok(Comm { world: Rc::new(World { worker, eps }), id: 0, rank: family.rank, size: family.size })
+    Ok(Comm { world: Rc::new(World { worker, eps }), id: 0, rank: job.rank, size: job.size })
 }
 
 impl Comm {

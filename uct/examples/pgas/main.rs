@@ -5,14 +5,14 @@
 //! cargo run -p uct --example pgas -- 4 efa softefa0
 //! ```
 
-#[path = "../common/family.rs"]
-mod family;
+#[path = "../common/job.rs"]
+mod job;
 mod shmem;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use family::{Family, Outcome};
+use job::{Job, Outcome};
 use shmem::Shmem;
 use uct::config::Source;
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let asked = std::env::args().nth(1);
     let size = asked.as_deref().map_or(Some(4), |text| text.parse().ok());
     match size.filter(|n| (2..=64).contains(n)) {
-        Some(size) => family::run(size, work),
+        Some(size) => job::run(size, 64, work),
         None => {
             eprintln!("pgas: '{}' is not a number of processes from 2 to 64", asked.unwrap_or_default());
             ExitCode::FAILURE
@@ -30,11 +30,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn work(family: &mut Family) -> Outcome {
+fn work(job: &mut Job) -> Outcome {
     let mut words = std::env::args().skip(2);
     let (tl, dev) = (words.next().unwrap_or("posix".into()), words.next().unwrap_or("memory".into()));
     let iface = uct::any::open(&tl, &dev, &Source::from_env()?)?;
-    let pe = Shmem::init(iface, HEAP, family)?;
+    let pe = Shmem::init(iface, HEAP, job)?;
     let say = |text: String| {
         if pe.me == 0 {
             println!("{text}");
@@ -53,7 +53,7 @@ fn work(family: &mut Family) -> Outcome {
     say(format!("put, fence, put: no flag came before its data, in {} rounds: {stream}", rounds(&pe)));
 
     pe.barrier()?;
-    family.gather(&[])?;
+    job.gather(&[])?;
     if ring && matrix && tickets && chain && stream {
         Ok(())
     } else {

@@ -25,7 +25,7 @@ use uct::api::{
     Outcome, Refused, Sent,
 };
 
-use crate::family::Family;
+use crate::job::Job;
 
 const WORD: usize = 8;
 /// Words in front of the heap for the barrier: one a round, enough for 2^16 PEs.
@@ -75,7 +75,7 @@ pub struct Shmem {
 
 impl Shmem {
     /// Makes a heap of `words` words in each PE, and ways to all of them. Every PE calls it.
-    pub fn init(iface: Iface, words: usize, family: &mut Family) -> Result<Shmem, Box<dyn Error>> {
+    pub fn init(iface: Iface, words: usize, job: &mut Job) -> Result<Shmem, Box<dyn Error>> {
         let attr = iface.attr();
         let get = if attr.has(Caps::GET_SHORT) { Caps::GET_SHORT } else { Caps::GET_BCOPY };
         let need = Caps::PUT_SHORT | get | Caps::ATOMIC | Caps::CONNECT_TO_IFACE;
@@ -86,12 +86,12 @@ impl Shmem {
             return Err(format!("{}/{} lacks {lacks} (see ucx-info -d)", attr.tl, attr.dev).into());
         }
         let heap = iface.md().alloc(&AllocReq::new((FLAGS + words) * WORD, "pgas heap"))?;
-        let bases = family.gather(&(heap.addr() as u64).to_le_bytes())?;
-        let keys = family.gather(&iface.md().pack_rkey(&heap)?)?;
-        let devices = family.gather(&iface.device_addr())?;
-        let ifaces = family.gather(&iface.iface_addr())?;
-        let mut ways = Vec::with_capacity(family.size);
-        for pe in 0..family.size {
+        let bases = job.gather(&(heap.addr() as u64).to_le_bytes())?;
+        let keys = job.gather(&iface.md().pack_rkey(&heap)?)?;
+        let devices = job.gather(&iface.device_addr())?;
+        let ifaces = job.gather(&iface.iface_addr())?;
+        let mut ways = Vec::with_capacity(job.size);
+        for pe in 0..job.size {
             ways.push(Way {
                 ep: iface.connect(&devices[pe], &ifaces[pe])?,
                 rkey: iface.md().unpack_rkey(&keys[pe])?,
@@ -99,9 +99,9 @@ impl Shmem {
             });
         }
         let (next, rounds) = (Cell::new(FLAGS), Cell::new(0));
-        let shmem = Shmem { me: family.rank, npes: family.size, iface, heap, ways, next, rounds };
+        let shmem = Shmem { me: job.rank, npes: job.size, iface, heap, ways, next, rounds };
         // Nobody writes to a heap before its owner has it, and everybody has all keys now.
-        family.gather(&[])?;
+        job.gather(&[])?;
         Ok(shmem)
     }
 

@@ -1,5 +1,7 @@
-//! A launcher for the examples: starts the processes and gives each the addresses of all, over sockets
-//! without a file. If one fails, all end.
+//! The start of the examples' processes, which gives each the addresses of all. Under a launcher that speaks
+//! PMIx (`mpirun`, `srun --mpi=pmix`) they are its processes, on its hosts, and its store has the addresses.
+//! Else the example starts them itself and passes the addresses on, over sockets without a file; if one
+//! fails, all end.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -10,41 +12,63 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use ucs::sys::pmix::Pmix;
+
 /// How an example ends.
 pub type Outcome = Result<(), Box<dyn Error>>;
 
 /// Tells the program that it is a member: `SOCKET RANK SIZE`.
-const PLACE: &str = "EXAMPLE_FAMILY";
+const PLACE: &str = "EXAMPLE_JOB";
 
 const VALUE: u8 = 0;
 const FAILED: u8 = 1;
 
-/// This process among its relatives.
-pub struct Family {
+/// This process among those of its job.
+pub struct Job {
     /// Rank, from 0.
     pub rank: usize,
     /// How many there are.
     pub size: usize,
-    line: UnixStream,
-    from: Receiver<Vec<u8>>,
+    way: Way,
 }
 
-impl Family {
+/// How a process gives its values to the others.
+enum Way {
+    /// Through the first process.
+    First { line: UnixStream, from: Receiver<Vec<u8>> },
+    /// Through the launcher's store, so many times up to now.
+    Launcher { pmix: Box<Pmix>, times: usize },
+}
+
+impl Job {
     /// Gives everybody `mine`; answers everybody's, by rank.
     #[allow(dead_code, reason = "some examples only need two processes")]
     pub fn gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
-        write_frame(&mut self.line, VALUE, mine)?;
-        let next = || self.from.recv().map_err(|_| "the family has ended".into());
-        (0..self.size).map(|_| next()).collect()
+        match &mut self.way {
+            Way::First { line, from } => {
+                write_frame(line, VALUE, mine)?;
+                let next = || from.recv().map_err(|_| "the job has ended".into());
+                (0..self.size).map(|_| next()).collect()
+            }
+            Way::Launcher { pmix, times } => {
+                let key = format!("example.{times}");
+                *times += 1;
+                pmix.put(&key, &to_hex(mine))?;
+                // Behind the fence everybody's value is there.
+                pmix.fence()?;
+                (0..self.size as u32).map(|rank| from_hex(&pmix.get(rank, &key)?)).collect()
+            }
+        }
     }
 }
 
-/// Runs `work` in `size` processes.
-pub fn run(size: usize, work: impl FnOnce(&mut Family) -> Outcome) -> ExitCode {
+/// Runs `work` in `size` processes; under a launcher in all that it has started, at most `most`.
+pub fn run(size: usize, most: usize, work: impl FnOnce(&mut Job) -> Outcome) -> ExitCode {
     let name = std::env::args().next().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default().to_owned();
     let ended = match std::env::var(PLACE) {
         Ok(place) => member(&place, work),
+        Err(_) if Pmix::is_there() => launched(most, work),
         Err(_) => first(size),
     };
     match ended {
@@ -68,7 +92,7 @@ impl Drop for Members {
 }
 
 fn first(size: usize) -> Outcome {
-    let socket = format!("example-family-{}", std::process::id());
+    let socket = format!("example-job-{}", std::process::id());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket)?)?;
     let program = std::env::current_exe()?;
     let mut members = Members(Vec::new());
@@ -84,7 +108,7 @@ fn first(size: usize) -> Outcome {
     for _ in 0..size {
         let mut line = next(&listener, &mut members, &lines)?;
         let rank = usize::from(u16::from_le_bytes(read_array(&mut line)?));
-        *lines.get_mut(rank).ok_or("a stranger is at the door")? = Some(line.try_clone()?);
+        *lines.get_mut(rank).ok_or("another process has connected")? = Some(line.try_clone()?);
         let tell = tell.clone();
         thread::spawn(move || while tell.send((rank, read_frame(&mut line).ok())).is_ok_and(|()| true) {});
     }
@@ -134,9 +158,9 @@ fn next(
     }
 }
 
-fn member(place: &str, work: impl FnOnce(&mut Family) -> Outcome) -> Outcome {
+fn member(place: &str, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
     let words: Vec<&str> = place.split(' ').collect();
-    let [socket, rank, size] = words[..] else { return Err("no place in a family".into()) };
+    let [socket, rank, size] = words[..] else { return Err("no place in a job".into()) };
     let (rank, size) = (rank.parse::<u16>()?, size.parse()?);
     let mut line = UnixStream::connect_addr(&SocketAddr::from_abstract_name(socket)?)?;
     line.write_all(&rank.to_le_bytes())?;
@@ -150,13 +174,35 @@ fn member(place: &str, work: impl FnOnce(&mut Family) -> Outcome) -> Outcome {
         }
         std::process::exit(1);
     });
-    let mut family = Family { rank: rank.into(), size, line, from };
-    let ended = work(&mut family);
+    let mut to_first = line.try_clone()?;
+    let mut job = Job { rank: rank.into(), size, way: Way::First { line, from } };
+    let ended = work(&mut job);
     if let Err(e) = &ended {
-        write_frame(&mut family.line, FAILED, e.to_string().as_bytes())?;
+        write_frame(&mut to_first, FAILED, e.to_string().as_bytes())?;
         std::process::exit(1);
     }
     ended
+}
+
+/// A process of a launcher, which ends all others if this one fails.
+fn launched(most: usize, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
+    let pmix = Pmix::init()?;
+    let (rank, size) = (pmix.rank() as usize, pmix.size()? as usize);
+    if !(2..=most).contains(&size) {
+        let wanted = if most == 2 { "2".into() } else { format!("2 to {most}") };
+        return Err(format!("this example is for {wanted} processes, and the launcher has started {size}").into());
+    }
+    work(&mut Job { rank, size, way: Way::Launcher { pmix: Box::new(pmix), times: 0 } })
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
+    let digits = digits.ok_or("the launcher's store has no value of this example")?;
+    Ok(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
 }
 
 fn write_frame(line: &mut UnixStream, kind: u8, bytes: &[u8]) -> std::io::Result<()> {

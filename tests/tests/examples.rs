@@ -201,7 +201,8 @@ fn examples_are_jobs_of_a_launcher() {
     }
     let start = |name: &str, processes: &str, args: &[&str], tls: &str| {
         let mut job = Command::new("timeout");
-        job.args(["60", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", processes]).arg(build(name));
+        job.args(["60", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", processes])
+            .arg(build(name));
         job.args(args).env("UCX_TLS", tls).stdin(std::process::Stdio::null()).output().unwrap()
     };
     for (name, processes, args, tls, line) in [
@@ -213,7 +214,11 @@ fn examples_are_jobs_of_a_launcher() {
     ] {
         let out = start(name, processes, args, tls);
         let text = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success() && text.contains(line), "{name}: {text}{}", String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success() && text.contains(line),
+            "{name}: {text}{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
     }
     let out = start("hello", "3", &[], "posix");
     let err = String::from_utf8_lossy(&out.stderr);

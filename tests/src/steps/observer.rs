@@ -191,7 +191,9 @@ impl After {
         let peer = self.side.ep().peer();
         match end {
             Some(Ok(())) => Notification::Success,
-            Some(Err(Error::PeerGone(p) | Error::Unreachable(p) | Error::Unresponsive(p))) if p == peer => Notification::PeerGone,
+            Some(Err(Error::PeerGone(p) | Error::Unreachable(p) | Error::Unresponsive(p))) if p == peer => {
+                Notification::PeerGone
+            }
             Some(Err(Error::Aborted(p, _) | Error::Reset(p) | Error::RemoteAccess(p)))
                 if p == peer && how != Ending::Killed =>
             {

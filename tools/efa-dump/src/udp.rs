@@ -135,7 +135,10 @@ fn plain_text(plain: &Plain, times: u32) -> String {
         add(format!(" and {beyond} beyond"));
     }
     if let Some(piece) = &plain.piece {
-        add(format!(" seq {}: {} at {} of {} of a {}", plain.seq, plain.payload, piece.at, piece.total, piece.kind));
+        add(format!(
+            " seq {}: {} at {} of {} of a {}",
+            plain.seq, plain.payload, piece.at, piece.total, piece.kind
+        ));
     } else if let Some((frag, total, offset)) = plain.chunk {
         add(format!(" fragment {frag}: {} at {offset} of {total}", plain.payload));
     } else if plain.carries {

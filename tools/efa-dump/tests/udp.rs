@@ -44,7 +44,13 @@ impl Network {
     fn new() -> Network {
         let config = |node| Config { node, first_seq: 100, salt: node as u32, ..Config::default() };
         let module = |node| Module::new(config(node), 0);
-        Network { modules: [module(1), module(2)], now: 0, sent: Vec::new(), loses: None, carries: usize::MAX }
+        Network {
+            modules: [module(1), module(2)],
+            now: 0,
+            sent: Vec::new(),
+            loses: None,
+            carries: usize::MAX,
+        }
     }
 
     fn pass(&mut self, side: usize, bytes: Vec<u8>) {
@@ -170,7 +176,8 @@ fn a_segment_in_pieces_is_followed() {
     let path = folder.path("net.pcap");
     network.write(&path);
     let ran = dump(&path, &["--connection", &ep.as_u32().to_string(), "--segment", "100"]);
-    let pieces = |line: &&str| line.contains("PIECE") && line.contains("seq 100: ") && line.contains("of a FRAG");
+    let pieces =
+        |line: &&str| line.contains("PIECE") && line.contains("seq 100: ") && line.contains("of a FRAG");
     assert_eq!((ran.status, ran.out.lines().filter(pieces).count()), (0, 2), "{} {}", ran.out, ran.err);
     assert!(ran.out.contains(" times, 2 pieces of it, acknowledged"), "{}", ran.out);
 }

@@ -350,7 +350,9 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         Some(read.map_err(|why| match why {
             WireRefused::NoResource => NotPosted::Full,
             // The lane detects the death of a peer, not this transport.
-            WireRefused::Failed(Error::Unreachable | Error::Unresponsive | Error::PeerDead) => NotPosted::Peer(PeerError::NO_RDMA),
+            WireRefused::Failed(Error::Unreachable | Error::Unresponsive | Error::PeerDead) => {
+                NotPosted::Peer(PeerError::NO_RDMA)
+            }
             WireRefused::Failed(e) => refused(e),
         }))
     }

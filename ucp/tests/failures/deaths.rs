@@ -257,7 +257,9 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
             let announced = matches!(how, Am | AmRendezvous) && survivor == 1;
             match outcome {
                 Some(Ok(())) => told.push(Ok(())),
-                Some(Err(Error::PeerGone(p) | Error::Unreachable(p) | Error::Unresponsive(p))) if p == peer => {
+                Some(Err(Error::PeerGone(p) | Error::Unreachable(p) | Error::Unresponsive(p)))
+                    if p == peer =>
+                {
                     told.push(Err(Error::PeerGone(p)));
                 }
                 None if announced => told.push(Err(Error::PeerGone(peer))),

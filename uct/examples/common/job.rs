@@ -190,7 +190,9 @@ fn launched(most: usize, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
     let (rank, size) = (pmix.rank() as usize, pmix.size()? as usize);
     if !(2..=most).contains(&size) {
         let wanted = if most == 2 { "2".into() } else { format!("2 to {most}") };
-        return Err(format!("this example is for {wanted} processes, and the launcher has started {size}").into());
+        return Err(
+            format!("this example is for {wanted} processes, and the launcher has started {size}").into()
+        );
     }
     work(&mut Job { rank, size, way: Way::Launcher { pmix: Box::new(pmix), times: 0 } })
 }

@@ -82,7 +82,9 @@ impl Error {
             Unsupported(_) | InvalidParam(_) | TooLong { .. } | BadLocalKey | Cancelled | NotConnected => {
                 Blame::Caller
             }
-            Unreachable | Unresponsive | PeerDead | Corrupt | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
+            Unreachable | Unresponsive | PeerDead | Corrupt | RemoteAccess | NotReady | RemoteLength => {
+                Blame::Peer
+            }
             Device(_) => Blame::Device,
             NoMemory | NoDescriptor | Exhausted(_) | Sys { .. } => Blame::Resource,
         }

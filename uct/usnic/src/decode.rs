@@ -131,9 +131,8 @@ fn plain(bytes: &[u8]) -> Option<Plain> {
         aborts: header.flags & flag::ABORT != 0,
         sack: words.map(|word| u64::from_le_bytes(*word)).collect(),
         chunk: chunk.map(|(chunk, ..)| (chunk.frag.get(), chunk.total.get(), chunk.offset.get())),
-        piece: piece.and_then(|(of, _)| {
-            Some(Piece { kind: name(of.kind)?, at: of.at.get(), total: of.total.get() })
-        }),
+        piece: piece
+            .and_then(|(of, _)| Some(Piece { kind: name(of.kind)?, at: of.at.get(), total: of.total.get() })),
         head,
         payload: (len - padding).saturating_sub(before),
         node: is_hello.then(|| header::parse_hello(rest)).flatten().map(|body| body.node.get()),

@@ -213,14 +213,8 @@ impl Error {
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {
-            PeerGone(peer)
-            | Reset(peer)
-            | Corrupt(peer)
-            | Unreachable(peer)
-            | Unresponsive(peer)
-            | RemoteAccess(peer) => {
-                Some(peer)
-            }
+            PeerGone(peer) | Reset(peer) | Corrupt(peer) | Unreachable(peer) | Unresponsive(peer)
+            | RemoteAccess(peer) => Some(peer),
             Aborted(peer, _) => Some(peer),
             OverLimit(peer) | NoDescriptor(peer) | NoMemory(peer) | NoMore(peer, _) => Some(peer),
             TimedOut(peer) | Device(peer, _) | Local(peer, _) => peer,

@@ -27,8 +27,8 @@ pub enum CloseMode {
 
 impl Ep {
     /// Completes when everything sent to this peer was handed over and acknowledged as its protocol requires.
-    /// Fails with [`Error::PeerGone`], [`Error::Unreachable`] or [`Error::Unresponsive`] if the peer is or gets
-    /// lost.
+    /// Fails with [`Error::PeerGone`], [`Error::Unreachable`] or [`Error::Unresponsive`] if the peer is or
+    /// gets lost.
     pub fn flush(&self) -> FlushRequest {
         flush_until(self, Nanos::NEVER, OnTimeout::EndFlush)
     }

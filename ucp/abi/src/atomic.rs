@@ -199,9 +199,14 @@ fn op_nbx(
     if call.must_end() {
         let (remote, rkey) = target;
         let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+        let size = match call.datatype() {
+            WORD_32 => 4,
+            WORD_64 => 8,
+            _ => return Err(Status::NoResource),
+        };
         return call.end_now(ep, || {
-            on_words(opcode, (buffer, count), &call, |op, operands, result| {
-                now((&ep.ep, rkey), op, operands, result, remote)
+            on_word(opcode, (buffer, count), &call).is_some_and(|(op, operands, result)| {
+                now((&ep.ep, rkey), (op, size), operands, result, remote)
             })
         });
     }
@@ -247,32 +252,26 @@ extern "C" fn op_nbx_later(
     })
 }
 
-/// Executes [`ucp_atomic_op_nbx`] by `run`, which gets the operation and its size, the operands and where the
-/// result goes, and tells whether it has. False: nothing has happened. // HOT
+/// Operation, operands and place of the result of [`ucp_atomic_op_nbx`] on one word. `None`: there is no such
+/// operation, or it is on several words. // HOT
 #[inline(always)]
-fn on_words(
+fn on_word(
     opcode: c_int,
     (buffer, count): (*const c_void, usize),
     call: &Call,
-    run: impl Fn((AtomicOp, usize), [*const c_void; 2], *mut c_void) -> bool,
-) -> bool {
-    let (datatype, result) = (call.datatype(), call.reply_buffer());
+) -> Option<(AtomicOp, [*const c_void; 2], *mut c_void)> {
+    let result = call.reply_buffer();
     if count != 1 || buffer.is_null() {
-        return false;
+        return None;
     }
-    let Some(op) = usize::try_from(opcode).ok().and_then(|at| OPS.get(at)).copied() else { return false };
+    let op = usize::try_from(opcode).ok().and_then(|at| OPS.get(at)).copied()?;
     let operands = match (op, result.is_null()) {
-        (AtomicOp::Write | AtomicOp::CompareSwap, true) => return false,
+        (AtomicOp::Write | AtomicOp::CompareSwap, true) => return None,
         // The new value is where the old one goes.
         (AtomicOp::CompareSwap, false) => [result.cast_const(), buffer],
         _ => [buffer, buffer],
     };
-    // Each with the size as a constant.
-    match datatype {
-        WORD_32 => run((op, 4), operands, result),
-        WORD_64 => run((op, 8), operands, result),
-        _ => false,
-    }
+    Some((op, operands, result))
 }
 
 /// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
@@ -285,7 +284,13 @@ fn op_nbx_now(
     target: (u64, *mut Rkey),
     call: &Call,
 ) -> bool {
-    on_words(opcode, data, call, |op, operands, result| is_done_now(ep, op, operands, result, target))
+    let Some((op, operands, result)) = on_word(opcode, data, call) else { return false };
+    // Each with the size as a constant.
+    match call.datatype() {
+        WORD_32 => is_done_now(ep, (op, 4), operands, result, target),
+        WORD_64 => is_done_now(ep, (op, 8), operands, result, target),
+        _ => false,
+    }
 }
 
 /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a

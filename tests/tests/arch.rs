@@ -1,6 +1,9 @@
 //! Tests of the architecture: imports between modules, retired names, length of files, places of `unsafe`.
-//! `arch/imports.rs` reads imports, `arch/methods.rs` methods, `arch/retired.rs` retired names.
+//! `arch/imports.rs` reads imports, `arch/methods.rs` methods, `arch/retired.rs` retired names,
+//! `arch/entries.rs` functions that C calls.
 
+#[path = "arch/entries.rs"]
+mod entries;
 #[path = "arch/imports.rs"]
 mod imports;
 #[path = "arch/methods.rs"]
@@ -701,6 +704,30 @@ fn the_security_page_names_tests_that_exist() {
     }
     assert!(rows > 50, "the tables are not found");
     assert!(missing.is_empty(), "rows without a test:\n{}", missing.join("\n"));
+}
+
+/// A panic does not cross into C, where it would end the program.
+#[test]
+fn functions_that_c_calls_catch_panics() {
+    let mut found = Vec::new();
+    for (name, text) in all("ucp/abi/src") {
+        assert!(entries::macros_guard(&text), "{name}: a macro of functions catches no panic");
+        // Tests call functions of their own.
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        found.extend(entries::without_guard(text));
+    }
+    found.sort();
+    let mut plain: Vec<_> = entries::PLAIN.iter().map(|(name, _)| (*name).to_owned()).collect();
+    plain.sort();
+    assert_eq!(found, plain, "functions that catch no panic, and those of which it is known why");
+}
+
+#[test]
+fn planted_functions_without_a_guard_are_found() {
+    let planted = "\nextern \"C\" fn bare() {\n    1;\n}\nunsafe extern \"C\" fn good() {\n    guard(\"good\", || 1);\n}\n\
+                   fn helper() {\n    guard(\"\", || 1)\n}\npub(crate) extern \"C\" fn by_helper() {\n    helper()\n}\n";
+    assert_eq!(entries::without_guard(planted), ["bare"]);
+    assert!(!entries::macros_guard("macro_rules! entry {\n    body\n}\n"));
 }
 
 /// Packets lie in memory that their sender may be writing. Code that reads a header in place reads it twice

@@ -157,6 +157,13 @@ fn datatypes_are_unpacked_out_of_order() {
     run_with("reordered.c", &["efa"], &[("SOFTEFA_REORDER", "0.3")]);
 }
 
+/// Operations wait for a connection, go on without their request, and keep the order of fences.
+#[test]
+fn operations_before_a_connection_and_without_a_request() {
+    run("early.c", &["posix", "efa", "posix,cma"]);
+    run_with("early.c", &["efa"], &[("SOFTEFA_REORDER", "0.3")]);
+}
+
 #[test]
 fn an_address_of_the_network_has_no_shared_memory() {
     run("network_only.c", &["posix,efa", "posix,cma,efa"]);
@@ -304,8 +311,30 @@ fn copies_in_one_process_do_not_clash() {
     }
 }
 
+/// `libuct`, `libucs` and `libucm` hold nothing, and may be opened and closed before `libucp`.
+#[test]
+fn stubs_are_opened_and_closed_in_any_order() {
+    // The program has no runtime of the sanitizer to load the library with.
+    if !has_headers() || sanitizer_runtime().is_some() {
+        return;
+    }
+    let folder = library_folder();
+    let program = compile("stubs.c", &folder, &["-Wl,--as-needed"]);
+    let is_order = |number: &usize| {
+        let digits = [number % 4, number / 4 % 4, number / 16 % 4, number / 64];
+        (0..4).all(|digit| digits.contains(&digit))
+    };
+    for order in (0..256).filter(is_order) {
+        let mut command = Command::new(&program);
+        command.arg(order.to_string()).env("LD_LIBRARY_PATH", &folder);
+        let output = output_within(command, 60);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "order {order}: {}\n{text}", output.status);
+    }
+}
+
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 17] = [
+const PROGRAMS: [&str; 18] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -318,6 +347,7 @@ const PROGRAMS: [&str; 17] = [
     "wrong_kind.c",
     "fuzz.c",
     "masks.c",
+    "early.c",
     "exported.c",
     "idle.c",
     "refused.c",
@@ -338,6 +368,7 @@ fn no_program_is_left_out() {
         // `consumers` runs it, on UCX as well.
         "bitwise.c",
         "copies.c",
+        "stubs.c",
         "check_rules.c",
         "macros.c",
         "mpi.c",

@@ -107,4 +107,4 @@ class Cluster:
 
 def srun(*command):
     """Words that start a process on each node."""
-    return ["srun", "--mpi=pmix", "-N", "2", "-n", "2", "--ntasks-per-node=1", *command]
+    return ["srun", "-K", "--mpi=pmix", "-N", "2", "-n", "2", "--ntasks-per-node=1", *command]

@@ -174,8 +174,8 @@ struct Follow {
     seq: u32,
     /// Datagrams that carried it: file and time.
     sent: Vec<(usize, u64)>,
-    /// Files of datagrams that carried a piece of it.
-    pieces: Vec<usize>,
+    /// Datagrams that carried a piece of it: file and time.
+    pieces: Vec<(usize, u64)>,
     acked: Option<u64>,
 }
 
@@ -191,10 +191,11 @@ impl Follow {
             return true;
         }
         if plain.piece.is_some() && plain.src == self.connection && plain.seq == self.seq {
-            self.pieces.push(seen.file);
+            self.pieces.push((seen.file, seen.time));
             return true;
         }
-        let acks = plain.dst == self.connection && !self.sent.is_empty() && plain.acknowledges(self.seq);
+        let has_started = !self.sent.is_empty() || !self.pieces.is_empty();
+        let acks = plain.dst == self.connection && has_started && plain.acknowledges(self.seq);
         if acks && plain.good && self.acked.is_none() {
             self.acked = Some(seen.time);
             return true;
@@ -205,17 +206,16 @@ impl Follow {
     /// Prints what became of it. Returns whether it was acknowledged.
     fn print(&self) -> bool {
         let Follow { connection, seq, .. } = self;
-        let Some((_, first)) = self.sent.first() else {
+        let Some((_, first)) = self.sent.iter().chain(&self.pieces).min_by_key(|(_, time)| time) else {
             out::line(format!("# segment {seq} of connection {connection:#x} is not in the capture"));
             return false;
         };
-        let files = self.sent.iter().map(|(file, _)| *file).chain(self.pieces.iter().copied()).max();
+        let files = self.sent.iter().chain(&self.pieces).map(|(file, _)| *file).max();
         // How many there are in each file.
-        let counts = |in_files: &[usize]| {
-            let count = |file| in_files.iter().filter(|of| **of == file).count().to_string();
+        let counts = |seen: &[(usize, u64)]| {
+            let count = |file| seen.iter().filter(|(of, _)| *of == file).count().to_string();
             (0..=files.unwrap_or(0)).map(count).collect::<Vec<_>>().join(" and ")
         };
-        let sent: Vec<usize> = self.sent.iter().map(|(file, _)| *file).collect();
         let in_pieces = match self.pieces.is_empty() {
             true => String::new(),
             false => format!(", {} pieces of it", counts(&self.pieces)),
@@ -226,7 +226,7 @@ impl Follow {
         };
         out::line(format!(
             "# segment {seq} of connection {connection:#x}: seen {} times{in_pieces}, {fate}",
-            counts(&sent)
+            counts(&self.sent)
         ));
         self.acked.is_some()
     }

@@ -218,7 +218,7 @@ fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, message: Am
     let (mut at, len, mut memory) = (data.as_ptr(), data.len(), None);
     if let Some(word) = message.inline_word() {
         let Some(copy) = am.copy_word(word) else { return any(message) };
-        at = memory.insert(copy).as_ptr().wrapping_add(header.len());
+        at = memory.insert(copy).as_mut_ptr().wrapping_add(header.len()).cast_const();
     }
     if len > 0 && at.addr() & (am.alignment - 1) != 0 {
         memory.into_iter().for_each(|memory| am.give_back_word(memory));

@@ -300,7 +300,10 @@ fn ends(tls: &str, kind: Kind, end: End, why: &str) {
             // What has been claimed or kept is discarded first, and so received.
             let received = matches!(kind, Kind::ClaimedSend | Kind::AmKept) || kind.may_be_served();
             let moved = received && ended == Ok(());
-            let is_gone = |error| matches!(error, Error::PeerGone(p) | Error::Unreachable(p) | Error::Unresponsive(p) if p == peer);
+            let is_gone = |error| {
+                matches!(error, Error::PeerGone(p) | Error::Unreachable(p)
+                | Error::Unresponsive(p) if p == peer)
+            };
             assert!(moved || ended.is_err_and(is_gone), "{why}: {ended:?}");
             drop(ba);
         }

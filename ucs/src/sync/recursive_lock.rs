@@ -24,7 +24,7 @@ pub type ThreadKey = usize;
 /// The calling thread: the address of its control block, which no other running thread has. A variable of the
 /// thread would have such an address, too, but a shared library asks the loader for it by a call. // HOT
 #[inline(always)]
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(loom), not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux", not(loom), not(miri)))]
 pub fn this_thread() -> ThreadKey {
     let here: ThreadKey;
     // SAFETY: by the ABI of thread-local storage the word at `fs:0` is the address of the control block; each
@@ -37,7 +37,13 @@ pub fn this_thread() -> ThreadKey {
 
 /// The calling thread: the address of a variable of it, which no other running thread has.
 #[inline(always)]
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(loom), not(miri))))]
+#[cfg(not(all(
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    target_os = "linux",
+    not(loom),
+    not(miri)
+)))]
 pub fn this_thread() -> ThreadKey {
     thread_local! { static HERE: u8 = const { 0 } }
     HERE.with(|here| std::ptr::from_ref(here).addr())

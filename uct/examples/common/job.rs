@@ -29,13 +29,13 @@ pub struct Job {
     pub rank: usize,
     /// How many there are.
     pub size: usize,
-    way: Way,
+    exchange: Exchange,
 }
 
 /// How a process gives its values to the others.
-enum Way {
+enum Exchange {
     /// Through the first process.
-    First { line: UnixStream, from: Receiver<Vec<u8>> },
+    Sockets { stream: UnixStream, values: Receiver<Vec<u8>> },
     /// Through the launcher's store, so many times up to now.
     Launcher { pmix: Box<Pmix>, times: usize },
 }
@@ -44,13 +44,13 @@ impl Job {
     /// Gives everybody `mine`; answers everybody's, by rank.
     #[allow(dead_code, reason = "some examples only need two processes")]
     pub fn gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
-        match &mut self.way {
-            Way::First { line, from } => {
-                write_frame(line, VALUE, mine)?;
-                let next = || from.recv().map_err(|_| "the job has ended".into());
+        match &mut self.exchange {
+            Exchange::Sockets { stream, values } => {
+                write_frame(stream, VALUE, mine)?;
+                let next = || values.recv().map_err(|_| "the job has ended".into());
                 (0..self.size).map(|_| next()).collect()
             }
-            Way::Launcher { pmix, times } => {
+            Exchange::Launcher { pmix, times } => {
                 let key = format!("example.{times}");
                 *times += 1;
                 pmix.put(&key, &to_hex(mine))?;
@@ -62,13 +62,13 @@ impl Job {
     }
 }
 
-/// Runs `work` in `size` processes; under a launcher in all that it has started, at most `most`.
-pub fn run(size: usize, most: usize, work: impl FnOnce(&mut Job) -> Outcome) -> ExitCode {
+/// Runs `work` in `size` processes; under a launcher in all that it has started, at most `max`.
+pub fn run(size: usize, max: usize, work: impl FnOnce(&mut Job) -> Outcome) -> ExitCode {
     let name = std::env::args().next().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default().to_owned();
     let ended = match std::env::var(PLACE) {
         Ok(place) => member(&place, work),
-        Err(_) if Pmix::is_there() => launched(most, work),
+        Err(_) if Pmix::is_there() => launched(max, work),
         Err(_) => first(size),
     };
     match ended {
@@ -175,7 +175,7 @@ fn member(place: &str, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
         std::process::exit(1);
     });
     let mut to_first = line.try_clone()?;
-    let mut job = Job { rank: rank.into(), size, way: Way::First { line, from } };
+    let mut job = Job { rank: rank.into(), size, exchange: Exchange::Sockets { stream: line, values: from } };
     let ended = work(&mut job);
     if let Err(e) = &ended {
         write_frame(&mut to_first, FAILED, e.to_string().as_bytes())?;
@@ -184,17 +184,17 @@ fn member(place: &str, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
     ended
 }
 
-/// A process of a launcher, which ends all others if this one fails.
-fn launched(most: usize, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
+/// A process of a launcher. If it fails, `mpirun` ends the others, and `srun` does with `-K`.
+fn launched(max: usize, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
     let pmix = Pmix::init()?;
     let (rank, size) = (pmix.rank() as usize, pmix.size()? as usize);
-    if !(2..=most).contains(&size) {
-        let wanted = if most == 2 { "2".into() } else { format!("2 to {most}") };
+    if !(2..=max).contains(&size) {
+        let wanted = if max == 2 { "2".into() } else { format!("2 to {max}") };
         return Err(
             format!("this example is for {wanted} processes, and the launcher has started {size}").into()
         );
     }
-    work(&mut Job { rank, size, way: Way::Launcher { pmix: Box::new(pmix), times: 0 } })
+    work(&mut Job { rank, size, exchange: Exchange::Launcher { pmix: Box::new(pmix), times: 0 } })
 }
 
 fn to_hex(bytes: &[u8]) -> String {

@@ -55,7 +55,7 @@ pub struct Piece {
     pub kind: &'static str,
     /// Place in the segment's bytes behind its header.
     pub at: u32,
-    /// These bytes of the segment.
+    /// Length of the segment's bytes behind its header.
     pub total: u32,
 }
 

@@ -29,10 +29,16 @@ impl Spare {
         Some(piece)
     }
 
-    /// A piece as an array. `None`: no memory.
+    /// A piece of this length as an array, which has no spare room: longer ones stay. `None`: no memory.
     #[cold]
     pub(super) fn take_array<const N: usize>(&self) -> Option<Box<[u8; N]>> {
-        let mut piece = self.take(N)?;
+        let mut pieces = self.pieces.borrow_mut();
+        let mut piece = match pieces.iter().position(|piece| piece.capacity() == N) {
+            Some(at) => pieces.swap_remove(at),
+            None => Vec::new(),
+        };
+        self.bytes.set(self.bytes.get() - piece.capacity());
+        piece.try_reserve_exact(N).ok()?;
         piece.resize(N, 0);
         piece.into_boxed_slice().try_into().ok()
     }
@@ -83,8 +89,14 @@ mod tests {
         spare.give_back(Vec::with_capacity(20));
         let fits = spare.take(20).expect("memory");
         assert_ne!(fits.as_ptr(), at);
+        assert!(spare.take_array::<16>().is_some(), "none of this length");
         let larger = spare.take(100).expect("memory");
         assert_eq!(larger.as_ptr(), at);
+        let word = Vec::from(spare.take_array::<16>().expect("memory") as Box<[u8]>);
+        let at = word.as_ptr();
+        spare.give_back(word);
+        let again = spare.take_array::<16>().expect("memory");
+        assert_eq!((again.as_ptr(), spare.bytes.get()), (at, 0));
     }
 
     #[test]

@@ -204,8 +204,9 @@ entry! {
             // SAFETY: the interface had it until now, as it does until `uct_ep_destroy`.
             unsafe { super::ep::free(ep) };
         }
-        if let Some(member) = closed.member.take() {
-            checked_worker(closed.worker)?.remove(member);
+        // A worker that the program has destroyed before has no members.
+        if let (Some(member), Ok(worker)) = (closed.member.take(), checked_worker(closed.worker)) {
+            worker.remove(member);
         }
         // Endpoints of other interfaces keep what `inner` is a handle to, and the functions below with it.
         closed.inner.deliver_within_send(false);

@@ -37,10 +37,10 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     let next = match &launcher {
         Some(pmix) => {
-            pmix.put(KEY, &to_hex(&worker.address().pack()))?;
+            pmix.put_bytes(KEY, &worker.address().pack())?;
             // Behind the fence everybody's address is there.
             pmix.fence()?;
-            Address::unpack(&from_hex(&pmix.get((rank + 1) % size, KEY)?)?)?
+            Address::unpack(&pmix.get_bytes((rank + 1) % size, KEY)?)?
         }
         None => worker.address(),
     };
@@ -72,14 +72,4 @@ fn pass_token(worker: &Worker, ep: &Ep, rank: u32) -> Result<Option<u32>, ucp::E
     }
     ep.tag_send(TOKEN, sum.to_le_bytes().to_vec()).wait().0?;
     Ok(None)
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
-    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
-    let digits = digits.ok_or("the launcher's store has no address of this program")?;
-    Ok(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
 }

@@ -175,6 +175,17 @@ impl Pmix {
         self.check("PMIx_Commit", status)
     }
 
+    /// Publishes bytes, at most 2048; others read them by [`get_bytes`](Self::get_bytes). They travel as
+    /// hexadecimal digits, as a store need not keep other bytes.
+    pub fn put_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), PmixError> {
+        self.put(key, &to_hex(bytes))
+    }
+
+    /// Returns the bytes that process `rank` published.
+    pub fn get_bytes(&self, rank: u32, key: &str) -> Result<Vec<u8>, PmixError> {
+        from_hex(&self.get(rank, key)?).ok_or_else(|| PmixError::Answer(key.into()))
+    }
+
     fn is_of_slurm(&self) -> bool {
         let prefix = b"slurm.pmix.";
         self.me.namespace.iter().zip(prefix).all(|(is, want)| *is == *want as c_char)
@@ -287,6 +298,16 @@ fn padded(key: &str) -> [c_char; KEY] {
     array
 }
 
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let (pairs, []) = digits.as_ref()?.as_chunks::<2>() else { return None };
+    Some(pairs.iter().map(|[high, low]| high << 4 | low).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,5 +317,16 @@ mod tests {
         let key = padded(&"k".repeat(1000));
         assert_eq!((key[0], key[KEY - 2], key[KEY - 1]), (b'k' as c_char, b'k' as c_char, 0));
         assert_eq!(padded("ab")[..3], [b'a' as c_char, b'b' as c_char, 0]);
+    }
+
+    #[test]
+    fn bytes_travel_as_digits() {
+        let bytes = [0, 9, 0xa0, 0xff];
+        assert_eq!(to_hex(&bytes), "0009a0ff");
+        assert_eq!(from_hex("0009a0FF").as_deref(), Some(&bytes[..]));
+        assert_eq!(
+            (from_hex(""), from_hex("0"), from_hex("0x"), from_hex("é1")),
+            (Some(Vec::new()), None, None, None)
+        );
     }
 }

@@ -53,10 +53,10 @@ impl Job {
             Exchange::Launcher { pmix, times } => {
                 let key = format!("example.{times}");
                 *times += 1;
-                pmix.put(&key, &to_hex(mine))?;
+                pmix.put_bytes(&key, mine)?;
                 // Behind the fence everybody's value is there.
                 pmix.fence()?;
-                (0..self.size as u32).map(|rank| from_hex(&pmix.get(rank, &key)?)).collect()
+                (0..self.size as u32).map(|rank| Ok(pmix.get_bytes(rank, &key)?)).collect()
             }
         }
     }
@@ -195,16 +195,6 @@ fn launched(max: usize, work: impl FnOnce(&mut Job) -> Outcome) -> Outcome {
         );
     }
     work(&mut Job { rank, size, exchange: Exchange::Launcher { pmix: Box::new(pmix), times: 0 } })
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
-    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
-    let digits = digits.ok_or("the launcher's store has no value of this example")?;
-    Ok(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
 }
 
 fn write_frame(line: &mut UnixStream, kind: u8, bytes: &[u8]) -> std::io::Result<()> {

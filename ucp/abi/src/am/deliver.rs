@@ -1,0 +1,233 @@
+//! Delivery of active messages to the handlers of a program: of data that is here, and of announced data.
+
+use std::ffi::{c_uint, c_void};
+
+use ::ucs::Status;
+use ucp::{AmMessage, Callback, Error, OpParams, OpStatus, RecvStatus, RequestId};
+
+use super::{AmState, Handled, Handler, Kept};
+use crate::entry::CStatus;
+use crate::ep::{Ep, reply_ep};
+use crate::types::{AmRecvCallback, AmRecvParam};
+use crate::worker::Worker;
+
+/// Values of `ucp_am_recv_attr_t`.
+const RECV_REPLY_EP: u64 = 1 << 0;
+const RECV_DATA: u64 = 1 << 16;
+const RECV_RNDV: u64 = 1 << 17;
+/// `UCP_CB_PARAM_FLAG_DATA`.
+const CB_DATA: c_uint = 1 << 0;
+
+/// Calls a handler of the program for data that is there. Returns whether the program keeps the data.
+fn call(
+    (handler, arg): (Handler, *mut c_void),
+    header: &[u8],
+    (data, len): (*const u8, usize),
+    (reply, attr): (*mut Ep, u64),
+) -> bool {
+    let data = data.cast_mut().cast();
+    let status = match handler {
+        Handler::Present(cb) => {
+            let has_reply = if reply.is_null() { 0 } else { RECV_REPLY_EP };
+            let param = AmRecvParam { recv_attr: attr | has_reply, reply_ep: reply };
+            // SAFETY: the program's function, with memory that stays valid during the call.
+            unsafe { cb(arg, header.as_ptr().cast(), header.len(), data, len, &param) }
+        }
+        // SAFETY: as above.
+        Handler::Old(cb) => unsafe { cb(arg, data, len, reply, CB_DATA) },
+    };
+    if status.0 < 0 {
+        log_failed(status);
+    }
+    wants_to_keep(status)
+}
+
+/// Whether a handler returns that its program keeps the data. // HOT
+#[inline(always)]
+fn wants_to_keep(status: CStatus) -> bool {
+    status == CStatus::from(Status::InProgress)
+}
+
+#[cold]
+#[inline(never)]
+fn log_failed(status: CStatus) {
+    tracing::debug!(status = status.0, "a handler of active messages has returned an error");
+}
+
+/// A message has arrived for a handler of the present interface. Inside the lock, with nothing of the worker
+/// borrowed. What most messages are is handed over here: with data that has come, and no wish for a reply.
+/// // HOT
+#[inline(always)]
+pub(super) fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, message: AmMessage) {
+    let am = &worker.am;
+    let any = |message| on_message_any(worker, Handler::Present(cb), arg, message);
+    let Some(data) = message.data() else { return any(message) };
+    if worker.ends.get() || message.wants_reply() {
+        return any(message);
+    }
+    let header = message.header();
+    let (mut at, len, mut memory) = (data.as_ptr(), data.len(), None);
+    if let Some(word) = message.inline_word() {
+        let Some(copy) = am.copy_word(word) else { return any(message) };
+        at = memory.insert(copy).as_mut_ptr().wrapping_add(header.len()).cast_const();
+    }
+    if len > 0 && at.addr() & (am.alignment - 1) != 0 {
+        memory.into_iter().for_each(|memory| am.give_back_word(memory));
+        return any(message);
+    }
+    let before = am.handled.replace(Handled { data: at, message: &message });
+    let param = AmRecvParam { recv_attr: RECV_DATA, reply_ep: std::ptr::null_mut() };
+    // SAFETY: the program's function, with memory that stays valid during the call.
+    let status = unsafe { cb(arg, header.as_ptr().cast(), header.len(), at.cast_mut().cast(), len, &param) };
+    let after = am.handled.replace(before);
+    if wants_to_keep(status) && !after.data.is_null() {
+        let memory = memory.map(|memory| Vec::from(memory as Box<[u8]>));
+        return keep(am, at, memory, message);
+    }
+    if status.0 < 0 {
+        log_failed(status);
+    }
+    if let Some(memory) = memory {
+        am.give_back_word(memory);
+    }
+}
+
+/// Keeps a message, whose data may have been copied.
+#[cold]
+#[inline(never)]
+fn keep(am: &AmState, data: *const u8, memory: Option<Vec<u8>>, message: AmMessage) {
+    let kept = match memory {
+        Some(memory) => Kept::Aligned { memory, message },
+        None => Kept::Message(message),
+    };
+    am.keep(data, kept);
+}
+
+/// [`on_message`] of any message and handler.
+#[inline(never)]
+pub(super) fn on_message_any(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage) {
+    if worker.ends.get() {
+        return;
+    }
+    let reply = if message.wants_reply() { reply_ep(worker, &message) } else { std::ptr::null_mut() };
+    if message.data().is_none() {
+        return on_announced(worker, handler, arg, message, reply);
+    }
+    let (header, data) = (message.header(), message.data().unwrap_or(&[]));
+    let (at, len) = (data.as_ptr(), data.len());
+    let alignment = worker.am.alignment;
+    if message.inline_word().is_some() || len > 0 && !at.addr().is_multiple_of(alignment) {
+        let Some((memory, offset)) = worker.am.spare.aligned_copy(data, alignment) else {
+            tracing::error!("no memory to align an active message of {len} bytes: dropped");
+            return;
+        };
+        let copy = memory.as_ptr().wrapping_add(offset);
+        let called = || call((handler, arg), header, (copy, len), (reply, RECV_DATA));
+        match worker.am.handle(copy, &message, called) {
+            true => worker.am.keep(copy, Kept::Aligned { memory, message }),
+            false => worker.am.spare.give_back(memory),
+        }
+        return;
+    }
+    if worker.am.handle(at, &message, || call((handler, arg), header, (at, len), (reply, RECV_DATA))) {
+        worker.am.keep(at, Kept::Message(message));
+    }
+}
+
+/// A message whose data the handler asks for (`UCP_AM_RECV_ATTR_FLAG_RNDV`), or, by the old interface, gets
+/// when it has been received.
+fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage, reply: *mut Ep) {
+    let Ok(len) = usize::try_from(message.data_len()) else { return };
+    match handler {
+        Handler::Present(_) => {
+            let Some(header) = worker.am.spare.copy(message.header()) else {
+                return tracing::error!("no memory for the header of an active message: dropped");
+            };
+            // Inside the message's memory, and so unlike any other message's.
+            let at = message.header().as_ptr().wrapping_add(message.header().len());
+            worker.am.keep(at, Kept::Message(message));
+            if !call((handler, arg), &header, (at, len), (reply, RECV_RNDV)) {
+                // Unless the handler has received it.
+                drop(worker.am.take(at.cast()));
+            }
+            worker.am.spare.give_back(header);
+        }
+        Handler::Old(_) => {
+            let Some(memory) = worker.am.spare.take(len) else {
+                return tracing::error!("no memory for an active message of {len} bytes: dropped");
+            };
+            receive_for_old(OldRecv { worker, handler, arg, reply, memory }, len, message);
+        }
+    }
+}
+
+/// Memory of a receive that is to be used again. Its address is an argument of the callback.
+pub(super) type OldRecvBox = Box<OldRecv>;
+
+/// A receive of the data of a message for a handler of the old interface.
+pub(super) struct OldRecv {
+    worker: *const Worker,
+    handler: Handler,
+    arg: *mut c_void,
+    reply: *mut Ep,
+    memory: Vec<u8>,
+}
+
+/// Starts the receive. The handler is called at its end.
+fn receive_for_old(recv: OldRecv, len: usize, message: AmMessage) {
+    // SAFETY: a handler of this worker runs, so it is there.
+    let worker = unsafe { &*recv.worker };
+    let free = worker.am.received.borrow_mut().pop();
+    let state = match free {
+        Some(mut state) => {
+            *state = recv;
+            state
+        }
+        None => Box::new(recv),
+    };
+    let state = Box::into_raw(state);
+    // SAFETY: just made; nothing else has it yet.
+    let at = unsafe { (*state).memory.as_mut_ptr() };
+    let params = OpParams::with_callback(Callback::new(on_old_received, state.cast()));
+    // SAFETY: the memory has room for this many bytes, and is kept until the end.
+    match unsafe { message.recv_raw(at, len, &params) } {
+        Ok(OpStatus::InProgress(_)) => {}
+        ended => {
+            let ended = ended.map(|_| len).map_err(drop);
+            // SAFETY: the operation has ended, and its callback is not called.
+            unsafe { old_received(state, ended) };
+        }
+    }
+}
+
+/// Called by progress when the data of a message has come, or will not.
+unsafe fn on_old_received(state: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
+    let state = state.cast::<OldRecv>();
+    // SAFETY: the state lives until this call; progress of its worker makes it, so the worker is there.
+    let worker = unsafe { &*(*state).worker };
+    _ = worker.inside(|plain| plain.free(id));
+    // SAFETY: this is the callback of the operation, called once.
+    unsafe { old_received(state, ended.map(|status| status.len).map_err(drop)) };
+}
+
+/// Calls the handler, and frees the state.
+/// # Safety
+/// `state` is one of `receive_for_old`, whose operation has ended.
+unsafe fn old_received(state: *mut OldRecv, ended: Result<usize, ()>) {
+    // SAFETY: this function's contract.
+    let mut state = unsafe { Box::from_raw(state) };
+    // SAFETY: as above: the worker is there.
+    let worker = unsafe { &*state.worker };
+    let mut memory = std::mem::take(&mut state.memory);
+    let (handler, arg, reply) = (state.handler, state.arg, state.reply);
+    worker.am.received.borrow_mut().push(state);
+    let Ok(len) = ended else { return worker.am.spare.give_back(memory) };
+    // SAFETY: the operation has written this many bytes.
+    unsafe { memory.set_len(len.min(memory.capacity())) };
+    let data = memory.as_ptr();
+    if !worker.ends.get() && call((handler, arg), &[], (data, memory.len()), (reply, 0)) {
+        worker.am.keep(data, Kept::Received(memory));
+    } else {
+        worker.am.spare.give_back(memory);
+    }
+}

@@ -2,6 +2,7 @@
 //! memory that only packets reach: every form of the calls, flushes and fences, and wrong keys.
 
 use crate::common::{Pair, bytes};
+use ucp::select::Sync;
 use ucp::{Access, AtomicOp, AtomicType, Error, Iov, Mem, OpStatus, RemoteIov, Rkey, RmaMethod, RmaParams};
 
 /// Sizes around every change of protocol on every lane.
@@ -386,7 +387,7 @@ fn packets_are_used_where_faster() {
         let ways = t.pair.ab.protocols().explain_rma(&t.rkey, op, None, 8);
         assert!(matches!(ways[1].verdict, RmaVerdict::Slower { ns, best } if ns > best), "{ways:?}");
     }
-    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    let sync = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
     let put = t.pair.ab.put_with(vec![3; 8], t.at(80), &t.rkey, &sync);
     t.pair.until(|| put.is_done());
     assert_eq!(t.mem.word(80), u64::from_le_bytes([3; 8]));
@@ -425,7 +426,7 @@ fn device_rma_needs_no_peer_progress() {
     let (sent, long) = (bytes(7, 5000), bytes(8, 300_000));
     t.pair.ab.put_blocking(&sent, t.at(0), &t.rkey).unwrap();
     t.pair.ab.put_blocking(&long, t.at(8192), &t.rkey).unwrap();
-    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    let sync = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
     t.pair.ab.put_with(vec![3; 8], t.at(400_000), &t.rkey, &sync).wait().0.unwrap();
     assert_eq!(t.mem.word(400_000), u64::from_le_bytes([3; 8]));
     let mut got = vec![0; 5000];
@@ -508,7 +509,7 @@ fn an_atomic_longer_than_a_packet_names_the_limit() {
                     operand: ones.as_ptr().cast(),
                     compare: ones.as_ptr().cast(),
                     result: if is_fetching { old.as_mut_ptr().cast() } else { std::ptr::null_mut() },
-                    sync: ucp::select::Sync::No,
+                    sync: Sync::No,
                     done: None,
                     mem: None,
                 };
@@ -610,6 +611,66 @@ fn many_local_pieces_are_one_operation() {
         // SAFETY: nothing is started.
         let refused = unsafe { t.pair.ab.put_iov_raw(&from, &[short], &RmaParams::default()) };
         assert!(matches!(refused, Err(Error::Invalid)));
+    }
+}
+
+/// Lists of up to nine pieces here and four there, of odd lengths, with data for the target or without it.
+#[test]
+fn many_local_pieces_to_and_from_several_there() {
+    for t in [Target::alloc("posix"), Target::packets("posix"), Target::alloc("efa"), Target::packets("efa")]
+    {
+        for (here, cq_data) in (1..=9_usize).flat_map(|n| [(n, None), (n, Some(n as u64))]) {
+            let lens: Vec<usize> = (0..here).map(|n| 1 + 2 * n * n * n).collect();
+            let total: usize = lens.iter().sum();
+            let mut sent = bytes(here as u64, 2 * total);
+            let mut got = vec![0_u8; 2 * total];
+            // Between two pieces there is as much memory that is none of them.
+            let cut = |of: &mut [u8]| -> Vec<Iov> {
+                let mut at = of.as_mut_ptr();
+                let piece = |len: &usize| {
+                    let piece = Iov { addr: at, len: *len };
+                    at = at.wrapping_add(2 * len);
+                    piece
+                };
+                lens.iter().map(piece).collect()
+            };
+            let (from, to) = (cut(&mut sent), cut(&mut got));
+            let there = here.min(4);
+            let remote: Vec<RemoteIov<'_>> = (0..there)
+                .map(|n| {
+                    let len = if n + 1 < there { 1 } else { total + 1 - there };
+                    RemoteIov { addr: t.at(10 * n), len, rkey: &t.rkey }
+                })
+                .collect();
+            let params = RmaParams { cq_data, sync: Sync::Yes, ..RmaParams::default() };
+            let finish = |id| {
+                let mut end = None;
+                t.pair.until(|| {
+                    end = t.pair.a.test(id);
+                    end.is_some()
+                });
+                end.unwrap().unwrap();
+            };
+            // SAFETY: the pieces outlive the operation, which is waited for.
+            match unsafe { t.pair.ab.put_iov_raw(&from, &remote, &params) }.unwrap() {
+                OpStatus::Done(()) => {}
+                OpStatus::InProgress(id) => finish(id),
+            }
+            if cq_data.is_some() {
+                t.pair.until(|| t.pair.b.take_remote_write().is_some_and(|write| write.len == total as u64));
+            }
+            // SAFETY: as above; the pieces are not read before.
+            match unsafe { t.pair.ab.get_iov_raw(&to, &remote, &RmaParams::default()) }.unwrap() {
+                OpStatus::Done(_) => {}
+                OpStatus::InProgress(id) => finish(id),
+            }
+            let mut at = 0;
+            for len in &lens {
+                assert_eq!(sent[at..at + len], got[at..at + len]);
+                assert!(got[at + len..at + 2 * len].iter().all(|byte| *byte == 0), "memory of no piece");
+                at += 2 * len;
+            }
+        }
     }
 }
 

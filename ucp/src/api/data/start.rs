@@ -38,13 +38,8 @@ pub(crate) unsafe fn with_send_data(
     match data.data_in(params.mem)? {
         // SAFETY: this function's contract.
         Data::Bytes(at, len) => start(unsafe { SendBuf::new(at, len) }, params.done),
-        Data::Pieces(pieces) => {
-            // SAFETY: as above.
-            let list = pieces.iter().map(|piece| unsafe { send_buf_of(piece) });
-            // SAFETY: as above.
-            let staged = unsafe { worker.inner.staging.stage(&[], list) };
-            with_staged(worker, staged, |buf| start(buf, params.done))
-        }
+        // SAFETY: as above.
+        Data::Pieces(pieces) => unsafe { with_send_list(worker, pieces, |buf| start(buf, params.done)) },
         Data::Callbacks(data) => {
             let start = |op: &DataOp, done| {
                 // SAFETY: `with_callbacks` keeps the data until the operation ends.
@@ -54,6 +49,22 @@ pub(crate) unsafe fn with_send_data(
             unsafe { with_callbacks(worker, data, params.done, start) }
         }
     }
+}
+
+/// Starts an operation that reads `pieces`, and keeps their list until it ends. [`Error::Invalid`] if the sum
+/// of lengths overflows.
+/// # Safety
+/// As for [`with_send_data`], of every piece.
+pub(crate) unsafe fn with_send_list<T>(
+    worker: &Worker,
+    pieces: &[Iov],
+    start: impl FnOnce(SendBuf) -> Result<OpStatus<T>, Error>,
+) -> Result<OpStatus<T>, Error> {
+    // SAFETY: this function's contract.
+    let list = pieces.iter().map(|piece| unsafe { send_buf_of(piece) });
+    // SAFETY: as above.
+    let staged = unsafe { worker.inner.staging.stage(&[], list) };
+    with_staged(worker, staged, start)
 }
 
 /// Starts a send of data that callbacks pack. A failed callback fails what has ended within the call.
@@ -90,11 +101,11 @@ pub(crate) unsafe fn with_header(
 }
 
 /// Starts an operation that reads `staged`, and keeps `staged` until it ends.
-fn with_staged(
+fn with_staged<T>(
     worker: &Worker,
     staged: Staged,
-    start: impl FnOnce(SendBuf) -> Result<OpStatus<()>, Error>,
-) -> Result<OpStatus<()>, Error> {
+    start: impl FnOnce(SendBuf) -> Result<OpStatus<T>, Error>,
+) -> Result<OpStatus<T>, Error> {
     let started = staged.buf().ok_or(Error::Invalid).and_then(start);
     match started {
         Ok(OpStatus::InProgress(id)) => {
@@ -131,8 +142,10 @@ pub(crate) unsafe fn with_recv_data<T>(
     }
 }
 
-/// Starts a write to `pieces` and keeps their list. Safety: as for [`with_recv_data`].
-unsafe fn with_recv_list<T>(
+/// Starts an operation that writes to `pieces`, and keeps their list until it ends.
+/// # Safety
+/// As for [`with_recv_data`], of every piece.
+pub(crate) unsafe fn with_recv_list<T>(
     worker: &Worker,
     pieces: &[Iov],
     start: impl FnOnce(RecvBuf) -> Result<OpStatus<T>, Error>,

@@ -1,4 +1,5 @@
-//! Atomic operations on lists of up to four pieces. Always by packets, as in EFA RDM v4.
+//! Atomic operations on lists: up to four pieces of the peer's memory, and any number of local ones. Always
+//! by packets, as in EFA RDM v4.
 
 #![allow(unsafe_code)]
 
@@ -10,9 +11,10 @@ use crate::api::rma::atomic::start_atomic;
 use crate::api::rma::atomic_params::AtomicIovParams;
 use crate::api::rma::deferred::defer_atomic_iov;
 use crate::api::rma::params::RemoteIov;
-use crate::api::rma::start::{gather, remote_iovs, scatter};
+use crate::api::rma::pieces::{with_gather, with_scatter};
+use crate::api::rma::start::remote_iovs;
 
-use crate::rdm::{Access, AtomicArgs, RecvStatus};
+use crate::rdm::{Access, AtomicArgs, Gather, RecvStatus};
 
 impl Ep {
     /// Executes `params.op` on each element of up to four pieces of the peer's memory, with the n-th operand
@@ -31,22 +33,31 @@ impl Ep {
         }
         let (remote, _) = remote_iovs(self.peer(), remote, Access::ATOMIC, false)?;
         let len = remote.total().and_then(|len| usize::try_from(len).ok()).ok_or(Error::Invalid)?;
-        // SAFETY: the caller keeps the operands valid until completion.
-        let operand = unsafe { gather(params.operand) }?;
-        // SAFETY: as above.
-        let compare = unsafe { gather(params.compare) }?;
-        // SAFETY: the caller keeps the result pieces valid until completion.
-        let result = params.result.map(|list| unsafe { scatter(list) }).transpose()?;
-        let args = AtomicArgs {
-            op: params.op,
-            ty: params.ty,
-            remote,
-            operand,
-            compare: Some(compare).filter(|values| !values.is_empty()),
-            result,
-            sync: params.sync,
-            user: 0,
+        let worker = self.worker();
+        let start = |operand, compare: Gather, result| {
+            let args = AtomicArgs {
+                op: params.op,
+                ty: params.ty,
+                remote,
+                operand,
+                compare: Some(compare).filter(|values| !values.is_empty()),
+                result,
+                sync: params.sync,
+                user: 0,
+            };
+            start_atomic(&mut worker.core(), self.state(), args, len, params.done)
         };
-        start_atomic(&mut self.worker().core(), self.state(), args, len, params.done)
+        let with_result = |operand, compare| match params.result {
+            None => start(operand, compare, None),
+            // SAFETY: the caller keeps the result pieces valid until completion.
+            Some(list) => unsafe {
+                with_scatter(worker, list, |result| start(operand, compare, Some(result)))
+            },
+        };
+        // SAFETY: the caller keeps the values valid until completion.
+        let with_compare =
+            |operand| unsafe { with_gather(worker, params.compare, |compare| with_result(operand, compare)) };
+        // SAFETY: as above, of the operands.
+        unsafe { with_gather(worker, params.operand, with_compare) }
     }
 }

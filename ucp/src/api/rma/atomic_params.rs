@@ -60,7 +60,7 @@ impl AtomicParams<'_> {
     }
 }
 
-/// Parameters of [`Ep::atomic_iov_raw`](crate::Ep::atomic_iov_raw). Each list has up to four pieces.
+/// Parameters of [`Ep::atomic_iov_raw`](crate::Ep::atomic_iov_raw). Lists have any number of pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicIovParams<'a> {
     /// Operation.

@@ -9,6 +9,7 @@ pub(crate) mod fetch;
 pub(crate) mod many;
 pub(crate) mod packed_rkey;
 pub(crate) mod params;
+pub(crate) mod pieces;
 pub(crate) mod put_get;
 pub(crate) mod query;
 pub(crate) mod rkey;

@@ -21,15 +21,16 @@ use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::rma::deferred::{defer_get, defer_put};
 use crate::api::rma::many::start_many;
 use crate::api::rma::params::{RemoteIov, RmaParams};
+use crate::api::rma::pieces::{with_gather, with_scatter};
 use crate::api::rma::rkey::Rkey;
 use crate::api::rma::start::{
-    device_write, gather, get_later, mapped_now, put_later, remote_iovs, scatter, start_get, start_put,
+    device_write, get_later, mapped_now, put_later, remote_iovs, start_get, start_put,
 };
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::rma::FenceScope;
-use crate::rdm::{Access, RecvStatus, RmaProtocol};
+use crate::rdm::{Access, Gather, RecvStatus, RmaProtocol, Scatter};
 use crate::select::{DeviceRdma, RemoteMem};
 use crate::wire::MAX_IOV;
 
@@ -80,8 +81,8 @@ impl Ep {
         unsafe { put_later(self, (buf, len), (remote, rkey), params) }
     }
 
-    /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length; to one
-    /// piece also more, without `cq_data`.
+    /// Writes local pieces to up to four pieces of the peer's memory, of equal total length. More than four
+    /// local pieces go by packets, unless they go to one piece without `cq_data`.
     /// # Safety
     /// As for [`Ep::put_raw`], for every piece.
     pub unsafe fn put_iov_raw(
@@ -108,18 +109,20 @@ impl Ep {
             // SAFETY: this function's contract.
             return unsafe { defer_put(self, refusal, local, remote, params) };
         }
+        let start = |gather: Gather| {
+            let one = local.len() == 1 && remote.len() == 1 || params.cq_data.is_none();
+            let remote_mem = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.remote_mem());
+            let mut core = self.worker().core();
+            let device = device_write(&core, peer, remote_mem, gather.len(), params);
+            let protocol = state.tables().rma.put(device, params.sync, gather.len());
+            let direct = one && local.len() <= MAX_IOV && protocol == RmaProtocol::DirectWrite;
+            let (remote, direct) = remote_iovs(peer, remote, Access::WRITE, direct)?;
+            let by_packets = state.tables().rma.put(DeviceRdma::No, params.sync, gather.len());
+            let protocol = if direct { RmaProtocol::DirectWrite } else { by_packets };
+            start_put(&mut core, state, (gather, remote), (protocol, None), params)
+        };
         // SAFETY: the caller keeps the bytes valid until completion.
-        let gather = unsafe { gather(local) }?;
-        let one = local.len() == 1 && remote.len() == 1 || params.cq_data.is_none();
-        let remote_mem = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.remote_mem());
-        let mut core = self.worker().core();
-        let device = device_write(&core, peer, remote_mem, gather.len(), params);
-        let protocol = state.tables().rma.put(device, params.sync, gather.len());
-        let (remote, direct) =
-            remote_iovs(peer, remote, Access::WRITE, one && protocol == RmaProtocol::DirectWrite)?;
-        let by_packets = state.tables().rma.put(DeviceRdma::No, params.sync, gather.len());
-        let protocol = if direct { RmaProtocol::DirectWrite } else { by_packets };
-        start_put(&mut core, state, (gather, remote), (protocol, None), params)
+        unsafe { with_gather(self.worker(), local, start) }
     }
 
     /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
@@ -144,8 +147,8 @@ impl Ep {
         unsafe { get_later(self, (buf, len), (remote, rkey), params) }
     }
 
-    /// Reads pieces of the peer's memory into local pieces: up to four each, of equal total length; from one
-    /// piece also into more.
+    /// Reads up to four pieces of the peer's memory into local pieces, of equal total length. More than four
+    /// local pieces come by packets, unless they come from one piece.
     /// # Safety
     /// As for [`Ep::get_raw`], for every piece.
     pub unsafe fn get_iov_raw(
@@ -169,13 +172,16 @@ impl Ep {
             // SAFETY: this function's contract.
             return unsafe { defer_get(self, refusal, local, remote, params) };
         }
+        let start = |scatter: Scatter| {
+            let remote_mem = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.remote_mem());
+            let protocol = state.tables().rma.get(DeviceRdma::Also(remote_mem), scatter.len());
+            let direct = local.len() <= MAX_IOV && protocol == RmaProtocol::DirectRead;
+            let (remote, direct) = remote_iovs(peer, remote, Access::READ, direct)?;
+            let protocol = if direct { RmaProtocol::DirectRead } else { RmaProtocol::ShortRead };
+            start_get(&mut self.worker().core(), state, (scatter, remote), (protocol, None), params)
+        };
         // SAFETY: the caller keeps the buffers valid until completion.
-        let scatter = unsafe { scatter(local) }?;
-        let remote_mem = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.remote_mem());
-        let protocol = state.tables().rma.get(DeviceRdma::Also(remote_mem), scatter.len());
-        let (remote, direct) = remote_iovs(peer, remote, Access::READ, protocol == RmaProtocol::DirectRead)?;
-        let protocol = if direct { RmaProtocol::DirectRead } else { RmaProtocol::ShortRead };
-        start_get(&mut self.worker().core(), state, (scatter, remote), (protocol, None), params)
+        unsafe { with_scatter(self.worker(), local, start) }
     }
 
     /// Writes to the peer's memory. Completes when the buffer may be reused.

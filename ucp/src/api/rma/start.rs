@@ -378,35 +378,3 @@ pub(crate) fn remote_iovs(
     let iovs = Iovs::try_from(list.as_slice()).map_err(|_| Error::Invalid)?;
     Ok((iovs, direct))
 }
-
-/// Why a list of `count` pieces was refused.
-#[cold]
-fn refused_piece(count: usize) -> Error {
-    if count > MAX_IOV { Error::TooManyPieces { max: MAX_IOV } } else { Error::Invalid }
-}
-
-/// Local pieces to be read. Unsafe: as for [`SendBuf::new`], of every piece.
-pub(crate) unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
-    let mut all = Gather::EMPTY;
-    for piece in list {
-        // SAFETY: the caller's contract.
-        let buf = unsafe { SendBuf::new(piece.addr, piece.len) };
-        if !all.push(buf) {
-            return Err(refused_piece(list.len()));
-        }
-    }
-    Ok(all)
-}
-
-/// Local pieces to be written. Unsafe: as for [`RecvBuf::new`], of every piece.
-pub(crate) unsafe fn scatter(list: &[Iov]) -> Result<Scatter, Error> {
-    let mut all = Scatter::EMPTY;
-    for piece in list {
-        // SAFETY: the caller's contract.
-        let buf = unsafe { RecvBuf::new(piece.addr, piece.len) };
-        if !all.push(buf) {
-            return Err(refused_piece(list.len()));
-        }
-    }
-    Ok(all)
-}

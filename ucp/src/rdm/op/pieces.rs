@@ -1,5 +1,5 @@
 //! User memory in up to [`MAX_IOV`] pieces, taken as one run of bytes: sources of writes, destinations of
-//! reads.
+//! reads. More pieces are one buffer that is a list, which devices do not take.
 
 #![allow(unsafe_code)]
 
@@ -19,10 +19,9 @@ impl Gather {
     /// An empty list.
     pub const EMPTY: Gather = Gather { list: [SendBuf::EMPTY; MAX_IOV], count: 0, len: 0 };
 
-    /// Wraps one contiguous buffer.
+    /// Wraps one buffer.
     #[inline]
     pub const fn one(buf: SendBuf) -> Gather {
-        debug_assert!(buf.piece().is_some());
         let none = SendBuf::EMPTY;
         Gather { list: [buf, none, none, none], count: 1, len: buf.len() }
     }
@@ -93,7 +92,8 @@ impl Scatter {
     #[inline]
     pub fn one(buf: RecvBuf) -> Scatter {
         let mut scatter = Scatter::EMPTY;
-        scatter.push(buf);
+        (scatter.count, scatter.len) = (1, buf.len());
+        scatter.list[0] = buf;
         scatter
     }
 

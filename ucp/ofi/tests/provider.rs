@@ -143,6 +143,16 @@ fn memory_of_peers() {
     run("tests/c/rma.c", "posix", &["1", "1"]);
 }
 
+/// `mr_mode` of each: none, and that of keys for devices.
+#[test]
+fn lists_of_as_many_pieces_as_promised() {
+    for tls in ["posix", "posix,cma", "efa"] {
+        for mode in ["0", "112"] {
+            run("tests/c/lists.c", tls, &[mode]);
+        }
+    }
+}
+
 #[test]
 fn memory_of_peers_by_keys_of_devices() {
     for tls in ["all", "self,posix,cma,efa"] {

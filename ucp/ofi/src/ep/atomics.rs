@@ -8,10 +8,10 @@ use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov};
 use super::Ep;
 use super::one_sided::sync_of;
 use super::owned_op::OwnedOp;
-use super::send::Memory;
+use super::send::{Memory, check_count};
 use crate::abi::{FiAddr, Ioc, RmaIov, flags};
 use crate::errno::Errno;
-use crate::info::RMA_IOV_LIMIT;
+use crate::info::{IOV_LIMIT, RMA_IOV_LIMIT};
 
 /// Longest list of elements of one operation, bytes: it fits a packet of every transport.
 const MAX_BYTES: usize = 1024;
@@ -53,7 +53,8 @@ pub(super) fn limits(form: Form, op: u32, datatype: u32) -> Result<(usize, usize
 
 /// Elements that a call passes.
 pub(super) fn elements<'a>(at: *const Ioc, count: usize) -> Result<&'a [Ioc], Errno> {
-    if count > RMA_IOV_LIMIT || at.is_null() && count > 0 {
+    check_count(count, IOV_LIMIT)?;
+    if at.is_null() && count > 0 {
         return Err(Errno::INVAL);
     }
     // SAFETY: the caller passes as many.
@@ -62,10 +63,10 @@ pub(super) fn elements<'a>(at: *const Ioc, count: usize) -> Result<&'a [Ioc], Er
 
 /// Lists of elements as pieces of memory.
 #[derive(Clone, Copy)]
-struct Pieces([Iov; RMA_IOV_LIMIT], usize);
+struct Pieces([Iov; IOV_LIMIT], usize);
 
 impl Pieces {
-    const NONE: Pieces = Pieces([Iov { addr: std::ptr::null_mut(), len: 0 }; RMA_IOV_LIMIT], 0);
+    const NONE: Pieces = Pieces([Iov { addr: std::ptr::null_mut(), len: 0 }; IOV_LIMIT], 0);
 
     fn of(list: &[Ioc], size: usize) -> Result<Pieces, Errno> {
         let mut made = Pieces::NONE;
@@ -196,7 +197,7 @@ impl Ep {
         if atomic.flags & flags::INJECT != 0 {
             // Operands, and behind them the values that are compared.
             let (first, second) = (lists.operand.len(), lists.compare.len());
-            let mut all = [Iov { addr: std::ptr::null_mut(), len: 0 }; 2 * RMA_IOV_LIMIT];
+            let mut all = [Iov { addr: std::ptr::null_mut(), len: 0 }; 2 * IOV_LIMIT];
             let parts = lists.operand.list().iter().chain(lists.compare.list());
             let count = all.iter_mut().zip(parts).map(|(to, from)| *to = *from).count();
             let mut copy = self.copied(&Memory::Pieces(&all[..count]))?;

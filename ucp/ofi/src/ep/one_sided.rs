@@ -7,7 +7,7 @@ use ucp::{Iov, RemoteIov, Rkey, RmaParams};
 
 use super::Ep;
 use super::owned_op::OwnedOp;
-use super::send::Memory;
+use super::send::{Memory, check_count};
 use crate::abi::{FiAddr, RmaIov, flags};
 use crate::errno::Errno;
 use crate::info::RMA_IOV_LIMIT;
@@ -26,7 +26,8 @@ pub(super) struct OneSided<'a> {
 
 /// Pieces of a peer's memory that a call passes: at least one.
 pub(super) fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Result<&'a [RmaIov], Errno> {
-    if at.is_null() || count == 0 || count > RMA_IOV_LIMIT {
+    check_count(count, RMA_IOV_LIMIT)?;
+    if at.is_null() || count == 0 {
         return Err(Errno::INVAL);
     }
     // SAFETY: the caller passes as many.

@@ -40,7 +40,8 @@ impl Memory<'_> {
 
     /// The pieces of a list.
     pub(super) fn pieces(iov: *const IoVec, count: usize) -> Result<Memory<'static>, Errno> {
-        if count > IOV_LIMIT || (iov.is_null() && count > 0) {
+        check_count(count, IOV_LIMIT)?;
+        if iov.is_null() && count > 0 {
             return Err(Errno::INVAL);
         }
         match count {
@@ -78,6 +79,16 @@ impl Memory<'_> {
             Memory::Pieces(pieces) => pieces.iter().for_each(|piece| copy(piece.addr, piece.len)),
         }
     }
+}
+
+/// Refuses a list of more pieces than a limit of `fi_info`.
+#[inline]
+pub(super) fn check_count(count: usize, limit: usize) -> Result<(), Errno> {
+    if count <= limit {
+        return Ok(());
+    }
+    tracing::debug!("{count} pieces of memory exceed {limit}");
+    Err(Errno::INVAL)
 }
 
 /// A send, as a call describes it.

@@ -26,6 +26,7 @@ static struct fid_domain *domain;
 static struct end a, b;
 static enum fi_ep_type ep_type = FI_EP_RDM;
 static struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+static int mr_mode;
 
 static void open_end(struct end *e)
 {
@@ -47,6 +48,7 @@ static struct fi_info *hints_of(uint64_t caps, int argc, char **argv)
     hints->caps = caps;
     hints->ep_attr->type = ep_type;
     hints->fabric_attr->prov_name = strdup("efa4");
+    hints->domain_attr->mr_mode = mr_mode;
     hints->domain_attr->threading = argc > 1 ? atoi(argv[1]) : FI_THREAD_SAFE;
     hints->domain_attr->data_progress = argc > 2 ? atoi(argv[2]) : FI_PROGRESS_UNSPEC;
     hints->addr_format = argc > 3 ? (uint32_t)atoi(argv[3]) : FI_FORMAT_UNSPEC;

@@ -710,13 +710,15 @@ fn the_security_page_names_tests_that_exist() {
 #[test]
 fn functions_that_c_calls_catch_panics() {
     let mut found = Vec::new();
-    for (name, text) in all("ucp/abi/src") {
-        assert!(entries::macros_guard(&text), "{name}: a macro of functions catches no panic");
+    for (name, text) in ["ucp/abi/src", "ucp/ofi/src"].into_iter().flat_map(all) {
         // Tests call functions of their own.
         let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        found.extend(entries::without_guard(text));
+        if !is_test(&name) {
+            found.extend(entries::without_guard(text));
+        }
     }
     found.sort();
+    found.dedup();
     let mut plain: Vec<_> = entries::PLAIN.iter().map(|(name, _)| (*name).to_owned()).collect();
     plain.sort();
     assert_eq!(found, plain, "functions that catch no panic, and those of which it is known why");
@@ -724,10 +726,12 @@ fn functions_that_c_calls_catch_panics() {
 
 #[test]
 fn planted_functions_without_a_guard_are_found() {
-    let planted = "\nextern \"C\" fn bare() {\n    1;\n}\nunsafe extern \"C\" fn good() {\n    guard(\"good\", || 1);\n}\n\
-                   fn helper() {\n    guard(\"\", || 1)\n}\npub(crate) extern \"C\" fn by_helper() {\n    helper()\n}\n";
-    assert_eq!(entries::without_guard(planted), ["bare"]);
-    assert!(!entries::macros_guard("macro_rules! entry {\n    body\n}\n"));
+    let planted = "extern \"C\" fn bare() {\n    1;\n}\nunsafe extern \"C\" fn good() {\n    guard(\"good\", || 1);\n}\n\
+                   fn helper() {\n    guard(\"\", || 1)\n}\npub(crate) extern \"C\" fn by_helper() {\n    helper()\n}\n\
+                   // extern \"C\" fn none() {\ntype T = extern \"C\" fn();\n\
+                   macro_rules! entry {\n    x => {\n        extern \"C\" fn $name() {\n            1\n        }\n    }\n}\n\
+                   mod m {\n    extern \"C\" fn inner() {\n        1\n    }\n}\n";
+    assert_eq!(entries::without_guard(planted), ["bare", "entry", "inner"]);
 }
 
 /// Packets lie in memory that their sender may be writing. Code that reads a header in place reads it twice

@@ -1,7 +1,11 @@
-//! Functions of the C interface that C calls: each catches a panic, or is so short that it cannot.
+//! Functions that C calls, of the C interface and of the libfabric provider: each catches a panic, or is so
+//! short that it cannot.
 
 /// Functions that catch no panic, and why none can begin there.
 pub const PLAIN: &[(&str, &str)] = &[
+    ("forward", "calls the C library"),
+    ("table", "ends the process"),
+    ("variadic", "calls a function that catches panics"),
     ("ucm_dlopen", "calls the C library"),
     ("ucm_vm_mmap", "does nothing"),
     ("ucm_vm_munmap", "does nothing"),
@@ -23,27 +27,28 @@ pub const PLAIN: &[(&str, &str)] = &[
     ("ucs_topo_sys_device_get_name", "returns a constant"),
     ("ucs_x86_init_tsc_freq", "asks the processor, and stores a constant"),
     ("not_connected", "returns a constant"),
+    ("nothing", "does nothing"),
     ("progress_of_freed", "ends the process"),
 ];
 
-/// Macros that define such functions, each with a call of `guard`.
-const GUARDED: [&str; 2] = ["macro_rules! entry {", "macro_rules! operation {"];
-
-/// A function that C calls, at the begin of a line, and its text.
+/// A function that C calls, and its text. A function of a macro has the macro's name.
 fn functions(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    let is_one = |line: &str| {
-        let rest = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
-        rest.trim_start_matches("unsafe ").starts_with("extern \"C\" fn ")
-    };
-    let starts = text.match_indices('\n').map(|(at, _)| at + 1);
-    starts.filter(move |at| is_one(text[*at..].lines().next().unwrap_or_default())).map(|at| {
-        let rest = &text[at..];
-        let name = rest.split_once("fn ").map_or("", |(_, behind)| behind);
-        let name = &name[..name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len())];
+    text.match_indices("extern \"C\" fn ").filter_map(|(at, begin)| {
+        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let (whole, rest) = (&text[line..], &text[at + begin.len()..]);
+        let indent = &whole[..whole.len() - whole.trim_start().len()];
+        if whole[indent.len()..].starts_with("//") {
+            return None;
+        }
+        let name = &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())];
+        let name = match rest.starts_with('$') {
+            true => text[..at].rsplit_once("macro_rules! ")?.1.split_once(" {")?.0,
+            false => name,
+        };
         // A function of one line ends in it.
-        let first = rest.lines().next().unwrap_or_default();
-        let end = if first.ends_with("{}") { first.len() } else { rest.find("\n}").unwrap_or(rest.len()) };
-        (name, &rest[..end])
+        let first = whole.lines().next().unwrap_or_default();
+        let end = if first.ends_with('}') { first.len() } else { whole.find(&format!("\n{indent}}}"))? };
+        Some((name, &whole[..end]))
     })
 }
 
@@ -64,12 +69,4 @@ pub fn without_guard(text: &str) -> Vec<String> {
         .filter(|(_, body)| !catches(body) && !calls_helper(body))
         .map(|(name, _)| name.to_owned())
         .collect()
-}
-
-/// Whether each macro of this file that defines such functions catches panics.
-pub fn macros_guard(text: &str) -> bool {
-    GUARDED.iter().all(|begin| {
-        text.split_once(begin)
-            .is_none_or(|(_, rest)| rest[..rest.find("\n}").unwrap_or(rest.len())].contains("guard("))
-    })
 }

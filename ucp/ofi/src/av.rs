@@ -70,15 +70,18 @@ static OPS: AvOps = AvOps {
 };
 
 /// Opens an address vector.
-pub(crate) fn open(
+/// # Safety
+/// `attr` is null or whole, and can be written; `to` is null or can be written.
+pub(crate) unsafe fn open(
     domain: &Domain,
     attr: *mut AvAttr,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let mut given = read(attr)?;
-    let name =
-        (!given.name.is_null()).then(|| crate::provider::text(given.name).ok_or(Errno::INVAL)).transpose()?;
+    // SAFETY: this function's contract.
+    let mut given = unsafe { read(attr) }?;
+    // SAFETY: as above.
+    let name = unsafe { crate::provider::text(given.name) };
     let rx_ctx_bits = u32::try_from(given.rx_ctx_bits).ok().filter(|bits| *bits <= MAX_RX_CTX_BITS);
     if rx_ctx_bits.is_none()
         || given.flags & !(flags::EVENT | READ_ONLY) != 0
@@ -94,7 +97,8 @@ pub(crate) fn open(
     }
     if given.av_type == flags::AV_UNSPEC {
         given.av_type = if domain.av_type == flags::AV_MAP { flags::AV_MAP } else { flags::AV_TABLE };
-        store(attr, given)?;
+        // SAFETY: as above.
+        unsafe { store(attr, given) }?;
     }
     let addresses = open_table(domain, name.as_deref(), given.flags & READ_ONLY != 0)?;
     let mut map = Box::default();
@@ -102,7 +106,8 @@ pub(crate) fn open(
         map = (0..given.count.clamp(MAP_LEN.0, MAP_LEN.1) as FiAddr).collect::<Box<[FiAddr]>>();
         if given.map_addr.is_null() {
             given.map_addr = map.as_ptr().cast_mut().cast();
-            store(attr, given)?;
+            // SAFETY: as above.
+            unsafe { store(attr, given) }?;
         }
     }
     let made = Av {
@@ -118,7 +123,8 @@ pub(crate) fn open(
         map,
         eps: Mutex::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }?;
     domain.users().add();
     Ok(())
 }
@@ -241,25 +247,32 @@ impl Av {
     /// The event queue to which insertions are reported, if this vector reports them.
     fn reports_to(&self) -> Result<Option<&Eq>, Errno> {
         match self.is_async {
-            true => checked::<Eq>(self.eq.load(Ordering::Acquire)).map(Some).map_err(|_| Errno::NOEQ),
+            true => {
+                // SAFETY: a queue is not closed before the vectors that are bound to it.
+                unsafe { checked::<Eq>(self.eq.load(Ordering::Acquire)) }.map(Some).map_err(|_| Errno::NOEQ)
+            }
             false => Ok(None),
         }
     }
 
     /// Inserts the address in a text. Returns the result of the call.
-    fn insert_words(
+    /// # Safety
+    /// Both texts are null or C strings; `number` is null or can be written.
+    unsafe fn insert_words(
         &self,
         (node, service): (*const c_char, *const c_char),
         number: *mut FiAddr,
         context: *mut c_void,
     ) -> Result<c_int, Errno> {
         let eq = self.reports_to()?;
-        let words = crate::provider::text(node).filter(|_| service.is_null());
+        // SAFETY: this function's contract.
+        let words = unsafe { crate::provider::text(node) }.filter(|_| service.is_null());
         let Some(name) = words.as_deref().and_then(|words| self.name_in(words)) else {
             tracing::error!("fi_av_insertsvc: the node is not the text of an address, or there is a service");
             return Err(Errno::INVAL);
         };
-        let inserted = self.insert(name.as_ptr().cast(), 1, number, std::ptr::null_mut())?;
+        // SAFETY: as above.
+        let inserted = unsafe { self.insert(name.as_ptr().cast(), 1, number, std::ptr::null_mut()) }?;
         match eq {
             Some(eq) => eq.report_insertion(&self.fid, context, inserted),
             None => return Ok(inserted as c_int),
@@ -268,7 +281,10 @@ impl Av {
     }
 
     /// Inserts addresses. Returns the number of those that are addresses.
-    fn insert(
+    /// # Safety
+    /// `names` is null or has `count` names of the length of the domain's; the others are null or memory for
+    /// as many results.
+    unsafe fn insert(
         &self,
         names: *const c_void,
         count: usize,

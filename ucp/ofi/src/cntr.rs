@@ -54,20 +54,24 @@ static OPS: CntrOps = CntrOps {
 };
 
 /// Opens a counter.
-pub(crate) fn open(
+/// # Safety
+/// `attr` is null or whole, with objects that are open; `to` is null or can be written.
+pub(crate) unsafe fn open(
     domain: &Domain,
     attr: *const CntrAttr,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let attr = if attr.is_null() { None } else { Some(read(attr)?) };
+    // SAFETY: this function's contract.
+    let attr = if attr.is_null() { None } else { Some(unsafe { read(attr) }?) };
     if attr.is_some_and(|attr| attr.events != 0 || attr.flags != 0) {
         tracing::error!("fi_cntr_open: counters count completions, without flags");
         return Err(Errno::INVAL);
     }
     let wait_obj = attr.map_or(flags::WAIT_UNSPEC, |attr| attr.wait_obj);
     let wait_set = attr.map_or(std::ptr::null_mut(), |attr| attr.wait_set);
-    let wait_set = crate::wait_set::asked(wait_obj, wait_set)?;
+    // SAFETY: as above.
+    let wait_set = unsafe { crate::wait_set::asked(wait_obj, wait_set) }?;
     let made = Cntr {
         fid: refused::fid(flags::CLASS_CNTR, context, &FID_OPS),
         ops: &OPS,
@@ -80,10 +84,15 @@ pub(crate) fn open(
         errors: AtomicU64::new(0),
         triggers: ucp::Triggers::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }?;
     if !wait_set.is_null() {
-        let object = read(to)?;
-        crate::wait_set::join(wait_set, object, given::<Cntr>(object)?.members.fd()?)?;
+        // SAFETY: it has just been stored.
+        let object = unsafe { read(to) }?;
+        // SAFETY: as above.
+        let fd = unsafe { given::<Cntr>(object) }?.members.fd()?;
+        // SAFETY: this function's contract; the object leaves the set when it is closed.
+        unsafe { crate::wait_set::join(wait_set, object, fd) }?;
     }
     domain.users().add();
     Ok(())
@@ -154,8 +163,11 @@ impl Cntr {
 }
 
 /// Changes a value, and wakes a thread that waits for it.
-fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Errno> {
-    let cntr: &Cntr = given(fid)?;
+/// # Safety
+/// As for [`given`], of a counter.
+unsafe fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Errno> {
+    // SAFETY: this function's contract.
+    let cntr: &Cntr = unsafe { given(fid) }?;
     change(cntr);
     cntr.members.signal();
     // SAFETY: a domain is not closed before its counters.

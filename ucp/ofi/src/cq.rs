@@ -64,17 +64,21 @@ static OPS: CqOps = CqOps {
 };
 
 /// Opens a completion queue.
-pub(crate) fn open(
+/// # Safety
+/// `attr` is null or whole, with objects that are open; `to` is null or can be written.
+pub(crate) unsafe fn open(
     domain: &Domain,
     attr: *const CqAttr,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let attr = if attr.is_null() { None } else { Some(read(attr)?) };
+    // SAFETY: this function's contract.
+    let attr = if attr.is_null() { None } else { Some(unsafe { read(attr) }?) };
     let format = attr.map_or(flags::CQ_FORMAT_UNSPEC, |attr| attr.format);
     let wait_obj = attr.map_or(flags::WAIT_NONE, |attr| attr.wait_obj);
     let wait_set = attr.map_or(std::ptr::null_mut(), |attr| attr.wait_set);
-    let wait_set = crate::wait_set::asked(wait_obj, wait_set)?;
+    // SAFETY: as above.
+    let wait_set = unsafe { crate::wait_set::asked(wait_obj, wait_set) }?;
     let entry_size = match format {
         flags::CQ_FORMAT_UNSPEC | flags::CQ_FORMAT_CONTEXT => 8,
         flags::CQ_FORMAT_MSG => 24,
@@ -98,10 +102,15 @@ pub(crate) fn open(
         turn: Cell::new(0),
         err_data: UnsafeCell::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }?;
     if !wait_set.is_null() {
-        let object = read(to)?;
-        crate::wait_set::join(wait_set, object, given::<Cq>(object)?.members.fd()?)?;
+        // SAFETY: it has just been stored.
+        let object = unsafe { read(to) }?;
+        // SAFETY: as above.
+        let fd = unsafe { given::<Cq>(object) }?.members.fd()?;
+        // SAFETY: this function's contract; the object leaves the set when it is closed.
+        unsafe { crate::wait_set::join(wait_set, object, fd) }?;
     }
     domain.users().add();
     Ok(())
@@ -183,8 +192,10 @@ fn drain_ring(ring: &Ring, ep: &Ep, out: &mut Out) -> bool {
 
 impl Cq {
     /// Takes entries, with progress if there are none. // HOT
+    /// # Safety
+    /// `at` is memory for `count` entries; `sources` is null or memory for as many.
     #[inline(always)]
-    fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
+    unsafe fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
         let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
         // SAFETY: a domain is not closed before its queues.
         unsafe { &*self.domain }.run_work();
@@ -293,7 +304,9 @@ impl Cq {
     }
 
     /// Takes entries, sleeping until there are some, or as many as the condition says.
-    fn wait(
+    /// # Safety
+    /// As for [`Cq::take`].
+    unsafe fn wait(
         &self,
         (at, count): (*mut c_void, usize),
         sources: *mut FiAddr,
@@ -309,7 +322,8 @@ impl Cq {
         loop {
             let is_enough = threshold <= 1 || deadline.is_over() || self.has_at_least(threshold);
             if is_enough {
-                match self.take(at, count, sources) {
+                // SAFETY: this function's contract.
+                match unsafe { self.take(at, count, sources) } {
                     Err(Errno::AGAIN) => {}
                     done => return done,
                 }
@@ -331,7 +345,9 @@ impl Cq {
     }
 
     /// Takes an error.
-    fn take_error(&self, to: *mut CqErrEntry, api_err_data: bool) -> Result<isize, Errno> {
+    /// # Safety
+    /// `to` is an entry, with the memory that it names.
+    unsafe fn take_error(&self, to: *mut CqErrEntry, api_err_data: bool) -> Result<isize, Errno> {
         let inside = self.members.inside();
         for ep in inside.eps() {
             let next = ep.inside(|_| {
@@ -407,7 +423,7 @@ const UNKNOWN_SOURCE: c_int = Errno::ADDRNOTAVAIL.0;
 
 /// Writes an error entry. Its data is copied to the memory that the entry names, or stays in `data`.
 /// # Safety
-/// `to` is null or an entry of the caller.
+/// `to` is an entry of the caller.
 unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, fault: Fault, data: &[u8], copies: bool) {
     // SAFETY: this function's contract.
     let (given, size) = unsafe { ((*to).err_data, (*to).err_data_size) };
@@ -445,7 +461,9 @@ unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, fault: Fault, data: &[
 }
 
 /// Description of a provider's error number, in the caller's memory if there is some.
-pub(crate) fn describe(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
+/// # Safety
+/// `buf` is null or memory of `len` bytes.
+pub(crate) unsafe fn describe(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
     const UNKNOWN_SENDER: &str = "the sender is not in the address vector";
     static NAMES: std::sync::Mutex<Vec<(c_int, &'static CString)>> = std::sync::Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -67,18 +67,25 @@ pub(crate) struct WorkQueue {
 
 impl Work {
     /// The work that a description is of.
-    fn described(at: *const c_void) -> Result<Work, Errno> {
-        let it: Description = read(at.cast())?;
+    /// # Safety
+    /// `at` is null or a whole description, whose objects are open.
+    unsafe fn described(at: *const c_void) -> Result<Work, Errno> {
+        // SAFETY: this function's contract.
+        let it: Description = unsafe { read(at.cast()) }?;
         if !matches!(it.op_type, CNTR_SET | CNTR_ADD) {
             let completion: *const Cntr = match it.completion.is_null() {
                 true => std::ptr::null(),
-                false => checked::<Cntr>(it.completion)?,
+                // SAFETY: as above.
+                false => unsafe { checked::<Cntr>(it.completion) }?,
             };
-            let (ep, op) = crate::ep::operation(it.op_type, it.op)?;
+            // SAFETY: as above.
+            let (ep, op) = unsafe { crate::ep::operation(it.op_type, it.op) }?;
             return Ok(Work { at, what: What::Operation(ep, Box::new(op)), completion });
         }
-        let op: OfCounter = read(it.op.cast())?;
-        let cntr: &Cntr = checked(op.cntr)?;
+        // SAFETY: as above.
+        let op: OfCounter = unsafe { read(it.op.cast()) }?;
+        // SAFETY: as above.
+        let cntr: &Cntr = unsafe { checked(op.cntr) }?;
         if !it.completion.is_null() {
             return Err(Errno::INVAL);
         }
@@ -154,12 +161,17 @@ impl Work {
 
 impl Domain {
     /// `fi_control` of the work queue.
-    pub(crate) fn control_work(&self, command: c_int, arg: *mut c_void) -> Result<c_int, Errno> {
-        let it = || read::<Description>(arg.cast());
+    /// # Safety
+    /// `arg` is null or a whole description, whose objects are open.
+    pub(crate) unsafe fn control_work(&self, command: c_int, arg: *mut c_void) -> Result<c_int, Errno> {
+        // SAFETY: this function's contract.
+        let it = || unsafe { read::<Description>(arg.cast()) };
         match command {
-            flags::QUEUE_WORK => self.queue_work(arg)?,
+            // SAFETY: as above.
+            flags::QUEUE_WORK => unsafe { self.queue_work(arg) }?,
             flags::CANCEL_WORK => {
-                let cntr: &Cntr = checked(it()?.triggering)?;
+                // SAFETY: as above.
+                let cntr: &Cntr = unsafe { checked(it()?.triggering) }?;
                 let work = cntr.triggers.cancel(|work| std::ptr::eq(work.at, arg)).ok_or(Errno::NOENT)?;
                 self.leave_queue(cntr, &work);
             }
@@ -167,7 +179,8 @@ impl Domain {
             flags::FLUSH_WORK if arg.is_null() => {
                 self.counters_with_work().into_iter().for_each(|cntr| self.flush_work(cntr));
             }
-            flags::FLUSH_WORK => self.flush_work(checked(it()?.triggering)?),
+            // SAFETY: as above.
+            flags::FLUSH_WORK => self.flush_work(unsafe { checked(it()?.triggering) }?),
             command => {
                 return Err(crate::refused::log_refusal(&format!(
                     "fi_control of a domain: command {command}"
@@ -177,13 +190,19 @@ impl Domain {
         Ok(0)
     }
 
-    fn queue_work(&self, at: *const c_void) -> Result<(), Errno> {
-        let it: Description = read(at.cast())?;
+    /// # Safety
+    /// As for [`Work::described`].
+    unsafe fn queue_work(&self, at: *const c_void) -> Result<(), Errno> {
+        // SAFETY: this function's contract.
+        let it: Description = unsafe { read(at.cast()) }?;
         if self.caps & flags::TRIGGER == 0 {
             tracing::debug!("FI_QUEUE_WORK: the domain was opened without FI_TRIGGER");
             return Err(Errno::NOSYS);
         }
-        self.wait_for(checked(it.triggering)?, it.threshold, Work::described(at)?)
+        // SAFETY: this function's contract.
+        let cntr: &Cntr = unsafe { checked(it.triggering) }?;
+        // SAFETY: as above.
+        self.wait_for(cntr, it.threshold, unsafe { Work::described(at) }?)
     }
 
     /// Makes an operation wait for a counter.

@@ -126,15 +126,20 @@ fn remove_abandoned_vectors() {
 }
 
 /// Opens a domain.
-pub(crate) fn open(
+/// # Safety
+/// `info` is null or a whole tree; `to` is null or can be written.
+pub(crate) unsafe fn open(
     fabric: &Fabric,
     info: *const Info,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let info = crate::object::read(info)?;
-    let attr = crate::object::read(info.domain_attr)?;
-    let name = crate::provider::text(attr.name).ok_or(Errno::INVAL)?;
+    // SAFETY: this function's contract.
+    let info = unsafe { crate::object::read(info) }?;
+    // SAFETY: as above.
+    let attr = unsafe { crate::object::read(info.domain_attr) }?;
+    // SAFETY: as above.
+    let name = unsafe { crate::provider::text(attr.name) }.ok_or(Errno::INVAL)?;
     remove_abandoned_vectors();
     let made_context = new_context(&name, info.addr_format)?;
     // SAFETY: the caller passes a whole tree.
@@ -162,7 +167,8 @@ pub(crate) fn open(
         work: WorkQueue::default(),
         region_events: RegionEvents::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: this function's contract.
+    unsafe { store_handle(to, made) }?;
     fabric.users().add();
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Functions that C calls: the outcome of a panic, and the form in which results reach the caller.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
@@ -42,6 +42,13 @@ impl Output for *const c_char {
     }
 }
 
+impl Output for *mut c_void {
+    type Value = *mut c_void;
+    fn of(result: Result<*mut c_void, Errno>) -> Self {
+        result.unwrap_or(std::ptr::null_mut())
+    }
+}
+
 impl Output for () {
     type Value = ();
     fn of(_: Result<(), Errno>) {}
@@ -66,12 +73,16 @@ fn report_panic(name: &str) {
     tracing::error!("{name}: internal error, returned as an input/output error");
 }
 
-/// Defines functions of libfabric's tables. The body returns a `Result` with an [`Errno`] as its error.
+/// Defines functions of libfabric's tables. The body returns a `Result` with an [`Errno`] as its error. It
+/// relies on what the manual asks of callers: each object is null or one of ours that is open, and memory is
+/// null or as long as the call says, until the call returns or the operation ends.
 macro_rules! calls {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $T:ty),* $(,)?) -> $Ret:ty $body:block)+) => {$(
         $(#[$meta])*
+        #[allow(unused_unsafe, clippy::multiple_unsafe_ops_per_block)]
         pub(crate) unsafe extern "C" fn $name($($arg: $T),*) -> $Ret {
-            crate::entry::guard(stringify!($name), move || $body)
+            // SAFETY: the function's contract is the manual's, as the doc comment of this macro has it.
+            crate::entry::guard(stringify!($name), move || unsafe { $body })
         }
     )+};
 }

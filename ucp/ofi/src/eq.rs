@@ -49,14 +49,24 @@ struct Held {
 }
 
 /// A request to be connected that no program has read: its end rejects it.
-pub(crate) struct OwnedInfo(pub *mut Info);
+pub(crate) struct OwnedInfo(*mut Info);
+
+impl OwnedInfo {
+    /// Takes a description.
+    /// # Safety
+    /// As for [`crate::info::free`].
+    pub(crate) unsafe fn new(info: *mut Info) -> OwnedInfo {
+        OwnedInfo(info)
+    }
+}
 
 impl Drop for OwnedInfo {
     fn drop(&mut self) {
         // SAFETY: the list is whole, and nobody else's.
         let handle = unsafe { self.0.as_ref() }.map_or(std::ptr::null_mut(), |info| info.handle);
         drop(crate::pep::take_request(handle));
-        crate::info::free(self.0);
+        // SAFETY: the contract of `new`.
+        unsafe { crate::info::free(self.0) };
     }
 }
 
@@ -106,19 +116,23 @@ static OPS: EqOps = EqOps {
 };
 
 /// Opens an event queue.
-pub(crate) fn open(
+/// # Safety
+/// `attr` is null or whole, with objects that are open; `to` is null or can be written.
+pub(crate) unsafe fn open(
     fabric: &Fabric,
     attr: *const EqAttr,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let attr = read(attr)?;
+    // SAFETY: this function's contract.
+    let attr = unsafe { read(attr) }?;
     crate::wait::check_wait_object(attr.wait_obj)?;
     let fd = match attr.wait_obj {
         flags::WAIT_FD | flags::WAIT_SET => Some(EventFd::new().map_err(|error| Errno(error.0))?),
         _ => None,
     };
-    let wait_set = crate::wait_set::asked(attr.wait_obj, attr.wait_set)?;
+    // SAFETY: as above.
+    let wait_set = unsafe { crate::wait_set::asked(attr.wait_obj, attr.wait_set) }?;
     let made = Eq {
         fid: refused::fid(flags::CLASS_EQ, context, &FID_OPS),
         ops: &OPS,
@@ -132,11 +146,15 @@ pub(crate) fn open(
         wait_set,
         error_data: Mutex::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }?;
     if !wait_set.is_null() {
-        let object = read(to)?;
-        let fd = checked::<Eq>(object)?.fd.as_ref().ok_or(Errno::NOSYS)?.as_fd().as_raw_fd();
-        crate::wait_set::join(wait_set, object, fd)?;
+        // SAFETY: as above.
+        let object = unsafe { read(to) }?;
+        // SAFETY: as above.
+        let fd = unsafe { checked::<Eq>(object) }?.fd.as_ref().ok_or(Errno::NOSYS)?.as_fd().as_raw_fd();
+        // SAFETY: as above.
+        unsafe { crate::wait_set::join(wait_set, object, fd) }?;
     }
     fabric.users().add();
     Ok(())
@@ -202,10 +220,9 @@ impl Eq {
     }
 
     /// Reports that there is no connection.
-    pub(crate) fn report_cm_error(&self, of: *mut Fid, error: CmError) {
+    pub(crate) fn report_cm_error(&self, of: &Fid, error: CmError) {
         let CmError { errno, prov_errno, data } = error;
-        // SAFETY: every object begins with its context.
-        let context = unsafe { of.as_ref() }.map_or(std::ptr::null_mut(), |fid| fid.context);
+        let (context, of) = (of.context, std::ptr::from_ref(of).cast_mut());
         let (err_data, err_data_size) = (std::ptr::null_mut(), 0);
         let entry =
             EqErrEntry { fid: of, context, data: 0, err: errno.0, prov_errno, err_data, err_data_size };
@@ -254,7 +271,9 @@ fn cm_event(number: u32, of: *const Fid, info: Option<OwnedInfo>, data: &[u8]) -
 }
 
 /// Takes the next event, or looks at it. Data of a connection that has no room is cut.
-fn take(
+/// # Safety
+/// `number` is null or can be written; `buf` is null or memory of `len` bytes.
+unsafe fn take(
     eq: &Eq,
     events: &mut VecDeque<Event>,
     (number, buf, len): (*mut u32, *mut c_void, usize),
@@ -269,7 +288,8 @@ fn take(
     if count > len {
         return Err(Errno::TOOSMALL);
     }
-    store(number, next.number)?;
+    // SAFETY: this function's contract.
+    unsafe { store(number, next.number) }?;
     if count > 0 && buf.is_null() {
         return Err(Errno::INVAL);
     }

@@ -39,8 +39,15 @@ static OPS: FabricOps =
     FabricOps { size: size_of::<FabricOps>(), domain, passive_ep, eq_open, wait_open, trywait, domain2 };
 
 /// Opens a fabric.
-pub(crate) fn open(attr: *mut FabricAttr, to: *mut *mut Fid, context: *mut c_void) -> Result<(), Errno> {
-    let attr = read(attr)?;
+/// # Safety
+/// `attr` is null or whole; `to` is null or can be written.
+pub(crate) unsafe fn open(
+    attr: *mut FabricAttr,
+    to: *mut *mut Fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    // SAFETY: this function's contract.
+    let attr = unsafe { read(attr) }?;
     let made = Fabric {
         fid: refused::fid(flags::CLASS_FABRIC, context, &FID_OPS),
         ops: &OPS,
@@ -48,7 +55,8 @@ pub(crate) fn open(attr: *mut FabricAttr, to: *mut *mut Fid, context: *mut c_voi
         users: Users::default(),
         cm: OnceLock::new(),
     };
-    store_handle(to, made)
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }
 }
 
 impl Fabric {

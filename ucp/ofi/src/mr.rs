@@ -78,7 +78,10 @@ fn params_of(domain: &Domain, access: u64, requested_key: u64) -> Result<MapPara
     Ok(params)
 }
 
-fn register(
+/// # Safety
+/// As for [`checked`]; the program keeps the memory until it closes the region; `to` is null or can be
+/// written.
+unsafe fn register(
     fid: *mut Fid,
     memory: IoVec,
     access: u64,
@@ -86,7 +89,8 @@ fn register(
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<c_int, Errno> {
-    let domain: &Domain = checked(fid)?;
+    // SAFETY: this function's contract.
+    let domain: &Domain = unsafe { checked(fid) }?;
     if flags != 0 || access & !KNOWN != 0 {
         tracing::error!("fi_mr_reg: flags {flags:#x} or access {access:#x} are not supported");
         return Err(Errno::BADFLAGS);
@@ -124,18 +128,22 @@ fn register(
         users: Users::default(),
         mem,
     };
-    store_handle(to, made)?;
+    // SAFETY: this function's contract.
+    unsafe { store_handle(to, made) }?;
     domain.users().add();
     Ok(0)
 }
 
 /// The only piece of memory of a region.
-fn single(iov: *const IoVec, count: usize) -> Result<IoVec, Errno> {
+/// # Safety
+/// `iov` is null or has `count` pieces.
+unsafe fn single(iov: *const IoVec, count: usize) -> Result<IoVec, Errno> {
     if count != 1 {
         tracing::error!("a memory region has one piece, not {count}");
         return Err(Errno::INVAL);
     }
-    read(iov)
+    // SAFETY: this function's contract.
+    unsafe { read(iov) }
 }
 
 calls! {

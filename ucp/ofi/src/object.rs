@@ -34,32 +34,42 @@ impl Users {
 }
 
 /// The object of a call on a slow path: its class is checked.
-pub(crate) fn checked<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
-    // SAFETY: every object begins with its class.
+/// # Safety
+/// `fid` is null or an object of this crate, which is not closed while the result is used.
+pub(crate) unsafe fn checked<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
+    // SAFETY: this function's contract; every object begins with its class.
     let class = unsafe { fid.as_ref() }.ok_or(Errno::INVAL)?.fclass;
     if class != T::CLASS {
         tracing::error!("not {}, or one that has been closed: {fid:p}", T::NAME);
         return Err(Errno::INVAL);
     }
-    given(fid)
+    // SAFETY: this function's contract, and the class is that of the type.
+    unsafe { given(fid) }
 }
 
 /// The object of a call: only null is refused. // HOT
+/// # Safety
+/// `fid` is null or an object of this type, which is not closed while the result is used.
 #[inline(always)]
-pub(crate) fn given<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
-    // SAFETY: an object that is not null is one of ours and has not been closed, by the contract of each
-    // function of the interface.
+pub(crate) unsafe fn given<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
+    // SAFETY: this function's contract.
     unsafe { fid.cast::<T>().as_ref() }.ok_or(Errno::INVAL)
 }
 
 /// Stores the handle of a new object.
-pub(crate) fn store_handle<T: Object>(to: *mut *mut Fid, object: T) -> Result<(), Errno> {
-    store(to, Box::into_raw(Box::new(object)).cast())
+/// # Safety
+/// As for [`store`].
+pub(crate) unsafe fn store_handle<T: Object>(to: *mut *mut Fid, object: T) -> Result<(), Errno> {
+    // SAFETY: this function's contract.
+    unsafe { store(to, Box::into_raw(Box::new(object)).cast()) }
 }
 
 /// Takes an object back, to free it: busy while others use it.
-pub(crate) fn from_handle<T: Object>(fid: *mut Fid) -> Result<Box<T>, Errno> {
-    let object: &T = checked(fid)?;
+/// # Safety
+/// `fid` is null or an object of this crate, which nobody uses any more unless the result is an error.
+pub(crate) unsafe fn from_handle<T: Object>(fid: *mut Fid) -> Result<Box<T>, Errno> {
+    // SAFETY: this function's contract.
+    let object: &T = unsafe { checked(fid) }?;
     let users = object.users().count();
     if users > 0 {
         tracing::debug!("{} cannot be closed: {users} objects use it", T::NAME);
@@ -72,15 +82,19 @@ pub(crate) fn from_handle<T: Object>(fid: *mut Fid) -> Result<Box<T>, Errno> {
 }
 
 /// Stores a result of a call. Refuses null.
-pub(crate) fn store<T>(to: *mut T, value: T) -> Result<(), Errno> {
+/// # Safety
+/// `to` is null or can be written.
+pub(crate) unsafe fn store<T>(to: *mut T, value: T) -> Result<(), Errno> {
     let to = NonNull::new(to).ok_or(Errno::INVAL)?;
-    // SAFETY: the caller passes memory for the result.
+    // SAFETY: this function's contract.
     unsafe { to.write(value) };
     Ok(())
 }
 
 /// A structure of the caller. Refuses null.
-pub(crate) fn read<T: Copy>(at: *const T) -> Result<T, Errno> {
-    // SAFETY: the caller passes a structure of this type.
+/// # Safety
+/// `at` is null or a structure of this type.
+pub(crate) unsafe fn read<T: Copy>(at: *const T) -> Result<T, Errno> {
+    // SAFETY: this function's contract.
     unsafe { at.as_ref() }.copied().ok_or(Errno::INVAL)
 }

@@ -109,13 +109,16 @@ pub(crate) fn on_cm_event(event: SockCmEvent) {
 }
 
 /// Opens a passive endpoint.
-pub(crate) fn open(
+/// # Safety
+/// `info` is null or a whole tree; `to` is null or can be written.
+pub(crate) unsafe fn open(
     fabric: &Fabric,
     info: *const Info,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let info = read(info)?;
+    // SAFETY: this function's contract.
+    let info = unsafe { read(info) }?;
     // SAFETY: the caller passes a whole tree.
     let answer = unsafe { Answer::of(&info) }.ok_or(Errno::INVAL)?;
     // SAFETY: as above.
@@ -136,7 +139,8 @@ pub(crate) fn open(
         addr: Cell::new(addr),
         listener: Cell::new(None),
     };
-    store_handle(to, made)?;
+    // SAFETY: this function's contract.
+    unsafe { store_handle(to, made) }?;
     fabric.users().add();
     Ok(())
 }
@@ -161,7 +165,11 @@ impl Pep {
         answer.dest_addr = sockaddr::write(request.peer_addr());
         answer.handle = keep_request(request);
         match answer.build() {
-            Some(info) => eq.report_cm(flags::CONNREQ, &self.fid, Some(OwnedInfo(info)), &data),
+            Some(info) => {
+                // SAFETY: it has just been made.
+                let info = unsafe { OwnedInfo::new(info) };
+                eq.report_cm(flags::CONNREQ, &self.fid, Some(info), &data);
+            }
             None => drop(take_request(answer.handle)),
         }
     }

@@ -34,8 +34,11 @@ static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control
 static OPS: PollOps = PollOps { size: size_of::<PollOps>(), poll, poll_add, poll_del };
 
 /// Opens a poll set. The attributes are flags, of which there are none.
-pub(crate) fn open(domain: &Domain, attr: *const u64, to: *mut *mut Fid) -> Result<(), Errno> {
-    if !attr.is_null() && read(attr)? != 0 {
+/// # Safety
+/// `attr` is null or whole; `to` is null or can be written.
+pub(crate) unsafe fn open(domain: &Domain, attr: *const u64, to: *mut *mut Fid) -> Result<(), Errno> {
+    // SAFETY: this function's contract.
+    if !attr.is_null() && unsafe { read(attr) }? != 0 {
         return Err(Errno::BADFLAGS);
     }
     let made = Poll {
@@ -45,7 +48,8 @@ pub(crate) fn open(domain: &Domain, attr: *const u64, to: *mut *mut Fid) -> Resu
         users: Users::default(),
         sources: Mutex::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }?;
     domain.users().add();
     Ok(())
 }

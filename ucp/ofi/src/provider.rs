@@ -8,6 +8,7 @@ use ucs::config::Source;
 
 use crate::abi::info::{FabricAttr, Info};
 use crate::abi::{Fid, Provider, version};
+use crate::entry::guard;
 use crate::errno::Errno;
 
 /// Environment variable with the name of the provider.
@@ -122,21 +123,23 @@ pub(crate) fn name() -> CString {
 /// Returns the provider. Libfabric calls it when it has loaded this library.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fi_prov_ini() -> *mut c_void {
-    init_log();
-    let provider = PROVIDER.get_or_init(|| {
-        Static(Provider {
-            version: VERSION,
-            fi_version: running_release(),
-            context: [std::ptr::null_mut(); 4],
-            name: name().into_raw(),
-            getinfo,
-            fabric,
-            cleanup,
-        })
-    });
-    static DEFINED: Once = Once::new();
-    DEFINED.call_once(|| crate::params::define(&provider.0, &name().to_string_lossy()));
-    std::ptr::from_ref(&provider.0).cast_mut().cast()
+    guard("fi_prov_ini", || {
+        init_log();
+        let provider = PROVIDER.get_or_init(|| {
+            Static(Provider {
+                version: VERSION,
+                fi_version: running_release(),
+                context: [std::ptr::null_mut(); 4],
+                name: name().into_raw(),
+                getinfo,
+                fabric,
+                cleanup,
+            })
+        });
+        static DEFINED: Once = Once::new();
+        DEFINED.call_once(|| crate::params::define(&provider.0, &name().to_string_lossy()));
+        Ok(std::ptr::from_ref(&provider.0).cast_mut().cast())
+    })
 }
 
 calls! {
@@ -163,7 +166,9 @@ calls! {
 }
 
 /// A text of the caller; `None` for null.
-pub(crate) fn text(at: *const c_char) -> Option<String> {
+/// # Safety
+/// `at` is null or a C string.
+pub(crate) unsafe fn text(at: *const c_char) -> Option<String> {
     if at.is_null() {
         return None;
     }

@@ -4,6 +4,8 @@ use std::ffi::c_int;
 
 use crate::abi::ops::FidOps;
 use crate::abi::{Fid, flags};
+use crate::entry::{Output, guard};
+use crate::errno::Errno;
 
 /// A function whose arguments are not looked at.
 pub(crate) type Refused = unsafe extern "C" fn() -> isize;
@@ -23,19 +25,18 @@ impl<const N: usize> RefusedTable<N> {
 
 /// A function of endpoints that a shared receive context does not have.
 pub(crate) unsafe extern "C" fn of_shared_receives() -> isize {
-    refuse("srx_context: this call of a shared receive context");
-    -(libc::ENOSYS as isize)
+    refuse("srx_context: this call of a shared receive context")
 }
 
 /// A function of endpoints that a scalable endpoint has at its contexts only.
 pub(crate) unsafe extern "C" fn of_scalable() -> isize {
-    refuse("scalable_ep: operations are those of its contexts, so that this call");
-    -(libc::ENOSYS as isize)
+    refuse("scalable_ep: operations are those of its contexts, so that this call")
 }
 
+/// Answer of a function that is not there.
 #[cold]
-fn refuse(name: &str) {
-    tracing::debug!("fi_{name}: this function is not implemented");
+fn refuse<R: Output<Value = R>>(name: &str) -> R {
+    guard(name, || Err(log_refusal(&format!("fi_{name}: this function is not implemented"))))
 }
 
 /// Defines a table of refused functions by their names.
@@ -45,8 +46,7 @@ macro_rules! refused_table {
         pub(crate) static $TABLE: RefusedTable<$N> =
             RefusedTable { size: size_of::<RefusedTable<$N>>(), calls: [$({
                 unsafe extern "C" fn $name() -> isize {
-                    refuse(stringify!($name));
-                    -(libc::ENOSYS as isize)
+                    refuse(stringify!($name))
                 }
                 $name
             }),+] };
@@ -65,8 +65,7 @@ refused_table! {
 macro_rules! refused {
     ($($name:ident($($Arg:ty),*);)+) => {$(
         pub(crate) unsafe extern "C" fn $name($(_: $Arg),*) -> c_int {
-            refuse(stringify!($name));
-            -libc::ENOSYS
+            refuse(stringify!($name))
         }
     )+};
 }
@@ -99,13 +98,11 @@ refused! {
 }
 
 pub(crate) unsafe extern "C" fn cancel(_: Obj, _: P) -> isize {
-    refuse("cancel");
-    -(libc::ENOSYS as isize)
+    refuse("cancel")
 }
 
 pub(crate) unsafe extern "C" fn size_left(_: Obj) -> isize {
-    refuse("tx_size_left");
-    -(libc::ENOSYS as isize)
+    refuse("tx_size_left")
 }
 
 /// `struct fi_ops` of an object with these functions.
@@ -119,9 +116,9 @@ pub(crate) const fn fid_ops(
 
 /// Says why a call is refused, in one line.
 #[cold]
-pub(crate) fn log_refusal(what: &str) -> crate::errno::Errno {
+pub(crate) fn log_refusal(what: &str) -> Errno {
     tracing::debug!("{what}");
-    crate::errno::Errno::NOSYS
+    Errno::NOSYS
 }
 
 /// A [`Fid`] of a new object.

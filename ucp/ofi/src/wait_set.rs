@@ -33,11 +33,14 @@ pub(crate) struct Source {
 
 impl Source {
     /// The object of a caller, which has to be one that reports something.
-    pub(crate) fn of(object: *mut Fid) -> Result<Source, Errno> {
+    /// # Safety
+    /// `object` is null or an object of this crate, which is open as long as the result is used.
+    pub(crate) unsafe fn of(object: *mut Fid) -> Result<Source, Errno> {
         // SAFETY: every object begins with its class.
         let reported = match unsafe { object.as_ref() }.ok_or(Errno::INVAL)?.fclass {
             flags::CLASS_CQ | flags::CLASS_EQ => 0,
-            flags::CLASS_CNTR => checked::<Cntr>(object)?.total(),
+            // SAFETY: this function's contract.
+            flags::CLASS_CNTR => unsafe { checked::<Cntr>(object) }?.total(),
             class => {
                 tracing::error!("an object of class {class} reports nothing");
                 return Err(Errno::INVAL);
@@ -49,9 +52,12 @@ impl Source {
     fn users(&self) -> Option<&Users> {
         // SAFETY: the object is not closed while it is in a set, by its users.
         match unsafe { self.object.as_ref() }?.fclass {
-            flags::CLASS_CQ => given::<Cq>(self.object).ok().map(Object::users),
-            flags::CLASS_CNTR => given::<Cntr>(self.object).ok().map(Object::users),
-            flags::CLASS_EQ => given::<Eq>(self.object).ok().map(Object::users),
+            // SAFETY: as above.
+            flags::CLASS_CQ => unsafe { given::<Cq>(self.object) }.ok().map(Object::users),
+            // SAFETY: as above.
+            flags::CLASS_CNTR => unsafe { given::<Cntr>(self.object) }.ok().map(Object::users),
+            // SAFETY: as above.
+            flags::CLASS_EQ => unsafe { given::<Eq>(self.object) }.ok().map(Object::users),
             _ => None,
         }
     }
@@ -75,9 +81,13 @@ impl Source {
     }
 
     pub(crate) fn progress(&self) {
-        match checked::<Cq>(self.object) {
+        // SAFETY: the object is not closed while it is in a set.
+        match unsafe { checked::<Cq>(self.object) } {
             Ok(cq) => cq.members.progress(),
-            Err(_) => checked::<Cntr>(self.object).into_iter().for_each(|cntr| cntr.members.progress()),
+            Err(_) => {
+                // SAFETY: as above.
+                unsafe { checked::<Cntr>(self.object) }.into_iter().for_each(|cntr| cntr.members.progress())
+            }
         }
     }
 
@@ -85,9 +95,12 @@ impl Source {
     pub(crate) fn has_news(&mut self) -> bool {
         // SAFETY: the object is not closed while it is in a set.
         match unsafe { self.object.as_ref() }.map_or(0, |fid| fid.fclass) {
-            flags::CLASS_CQ => given::<Cq>(self.object).is_ok_and(|cq| cq.has_entries()),
-            flags::CLASS_EQ => given::<Eq>(self.object).is_ok_and(|eq| !eq.try_wait()),
-            flags::CLASS_CNTR => given::<Cntr>(self.object).is_ok_and(|cntr| {
+            // SAFETY: as above.
+            flags::CLASS_CQ => unsafe { given::<Cq>(self.object) }.is_ok_and(|cq| cq.has_entries()),
+            // SAFETY: as above.
+            flags::CLASS_EQ => unsafe { given::<Eq>(self.object) }.is_ok_and(|eq| !eq.try_wait()),
+            // SAFETY: as above.
+            flags::CLASS_CNTR => unsafe { given::<Cntr>(self.object) }.is_ok_and(|cntr| {
                 let total = cntr.total();
                 std::mem::replace(&mut self.reported, total) != total
             }),
@@ -97,13 +110,19 @@ impl Source {
 }
 
 /// Whether a program may sleep on the descriptor of an object.
-pub(crate) fn try_wait(object: *mut Fid) -> Result<bool, Errno> {
+/// # Safety
+/// `object` is null or an object of this crate that is open.
+pub(crate) unsafe fn try_wait(object: *mut Fid) -> Result<bool, Errno> {
     // SAFETY: every object begins with its class.
     match unsafe { object.as_ref() }.ok_or(Errno::INVAL)?.fclass {
-        flags::CLASS_CQ => Ok(checked::<Cq>(object)?.try_wait()),
-        flags::CLASS_CNTR => Ok(checked::<Cntr>(object)?.try_wait()),
-        flags::CLASS_EQ => Ok(checked::<Eq>(object)?.try_wait()),
-        flags::CLASS_WAIT => checked::<WaitSet>(object)?.may_sleep(),
+        // SAFETY: this function's contract.
+        flags::CLASS_CQ => Ok(unsafe { checked::<Cq>(object) }?.try_wait()),
+        // SAFETY: as above.
+        flags::CLASS_CNTR => Ok(unsafe { checked::<Cntr>(object) }?.try_wait()),
+        // SAFETY: as above.
+        flags::CLASS_EQ => Ok(unsafe { checked::<Eq>(object) }?.try_wait()),
+        // SAFETY: as above.
+        flags::CLASS_WAIT => unsafe { checked::<WaitSet>(object) }?.may_sleep(),
         class => {
             tracing::error!("fi_trywait: nothing waits for an object of class {class}");
             Err(Errno::INVAL)
@@ -135,8 +154,11 @@ static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, control);
 static OPS: WaitOps = WaitOps { size: size_of::<WaitOps>(), wait };
 
 /// Opens a wait set.
-pub(crate) fn open(fabric: &Fabric, attr: *const WaitAttr, to: *mut *mut Fid) -> Result<(), Errno> {
-    let attr = read(attr)?;
+/// # Safety
+/// `attr` is null or whole; `to` is null or can be written.
+pub(crate) unsafe fn open(fabric: &Fabric, attr: *const WaitAttr, to: *mut *mut Fid) -> Result<(), Errno> {
+    // SAFETY: this function's contract.
+    let attr = unsafe { read(attr) }?;
     if attr.flags != 0 {
         return Err(Errno::BADFLAGS);
     }
@@ -151,23 +173,31 @@ pub(crate) fn open(fabric: &Fabric, attr: *const WaitAttr, to: *mut *mut Fid) ->
         fd: new_epoll()?,
         sources: Mutex::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }?;
     fabric.users().add();
     Ok(())
 }
 
 /// The wait set that an attribute asks for; null: none.
-pub(crate) fn asked(wait_obj: u32, set: *mut Fid) -> Result<*mut Fid, Errno> {
+/// # Safety
+/// As for [`checked`], of a set that is asked for.
+pub(crate) unsafe fn asked(wait_obj: u32, set: *mut Fid) -> Result<*mut Fid, Errno> {
     if wait_obj != flags::WAIT_SET {
         return Ok(std::ptr::null_mut());
     }
-    checked::<WaitSet>(set).map(|_| set)
+    // SAFETY: this function's contract.
+    unsafe { checked::<WaitSet>(set) }.map(|_| set)
 }
 
 /// Adds an object that was opened with the wait set `set`, if it was.
-pub(crate) fn join(set: *mut Fid, object: *mut Fid, fd: RawFd) -> Result<(), Errno> {
-    let set: &WaitSet = checked(set)?;
-    let source = Source::of(object)?;
+/// # Safety
+/// Both are open, until the object leaves the set.
+pub(crate) unsafe fn join(set: *mut Fid, object: *mut Fid, fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: this function's contract.
+    let set: &WaitSet = unsafe { checked(set) }?;
+    // SAFETY: as above.
+    let source = unsafe { Source::of(object) }?;
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     // SAFETY: the event outlives the call; the kernel checks both descriptors.
     if unsafe { libc::epoll_ctl(set.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) } < 0 {
@@ -179,8 +209,11 @@ pub(crate) fn join(set: *mut Fid, object: *mut Fid, fd: RawFd) -> Result<(), Err
 }
 
 /// Removes an object that is closed. Its descriptor leaves the set by its end.
-pub(crate) fn leave(set: *mut Fid, object: *const Fid) {
-    if let Ok(set) = checked::<WaitSet>(set) {
+/// # Safety
+/// `set` is null or open.
+pub(crate) unsafe fn leave(set: *mut Fid, object: *const Fid) {
+    // SAFETY: this function's contract.
+    if let Ok(set) = unsafe { checked::<WaitSet>(set) } {
         set.sources().retain(|source| !source.is(object));
         set.users.remove();
     }
@@ -193,7 +226,8 @@ impl WaitSet {
 
     fn may_sleep(&self) -> Result<bool, Errno> {
         let sources = self.sources().clone();
-        sources.iter().try_fold(true, |all, source| Ok(try_wait(source.object)? && all))
+        // SAFETY: the object is not closed while it is in a set.
+        sources.iter().try_fold(true, |all, source| Ok(unsafe { try_wait(source.object) }? && all))
     }
 
     /// Makes progress. Whether an object has something new.

@@ -77,13 +77,16 @@ fn on_one(
 
 impl<'a> Atomic<'a> {
     /// The operation that a structure of the caller describes.
-    pub(super) fn of_msg(
+    /// # Safety
+    /// `msg` is null or whole, with its lists, as long as the result is used.
+    pub(super) unsafe fn of_msg(
         form: Form,
         msg: *const MsgAtomic,
         [compare, result]: [&'a [Ioc]; 2],
         op_flags: u64,
     ) -> Result<Atomic<'a>, Errno> {
-        let msg = read(msg)?;
+        // SAFETY: this function's contract.
+        let msg = unsafe { read(msg) }?;
         if op_flags & flags::REMOTE_CQ_DATA != 0 {
             tracing::debug!("atomic operations carry no completion data");
             return Err(Errno::BADFLAGS);
@@ -92,11 +95,13 @@ impl<'a> Atomic<'a> {
             form,
             op: msg.op,
             datatype: msg.datatype,
-            operand: elements(msg.msg_iov, msg.iov_count)?,
+            // SAFETY: as above.
+            operand: unsafe { elements(msg.msg_iov, msg.iov_count) }?,
             compare,
             result,
             peer: msg.addr,
-            remote: remote_pieces(msg.rma_iov, msg.rma_iov_count)?,
+            // SAFETY: as above.
+            remote: unsafe { remote_pieces(msg.rma_iov, msg.rma_iov_count) }?,
             flags: op_flags,
             context: msg.context,
             is_silent: false,
@@ -105,21 +110,28 @@ impl<'a> Atomic<'a> {
 }
 
 /// Starts an operation that a structure of the caller describes.
-fn of_msg(
+/// # Safety
+/// `msg` is null or whole, with its lists; memory is as for [`Memory::bytes`](super::send::Memory::bytes).
+unsafe fn of_msg(
     ep: &Ep,
     form: Form,
     msg: *const MsgAtomic,
     lists: [&[Ioc]; 2],
     op_flags: u64,
 ) -> Result<isize, Errno> {
-    ep.atomic(&Atomic::of_msg(form, msg, lists, op_flags)?)
+    // SAFETY: this function's contract.
+    ep.atomic(&unsafe { Atomic::of_msg(form, msg, lists, op_flags) }?)
 }
 
 /// Answers which number of elements an operation may have.
-fn valid(ep: *mut Fid, form: Form, datatype: u32, op: u32, count: *mut usize) -> Result<c_int, Errno> {
-    Face::checked(ep)?;
+/// # Safety
+/// As for [`Face::checked`]; `count` is null or can be written.
+unsafe fn valid(ep: *mut Fid, form: Form, datatype: u32, op: u32, count: *mut usize) -> Result<c_int, Errno> {
+    // SAFETY: this function's contract.
+    unsafe { Face::checked(ep) }?;
     let (most, _) = limits(form, op, datatype)?;
-    store(count, most).map(|()| 0)
+    // SAFETY: as above.
+    unsafe { store(count, most) }.map(|()| 0)
 }
 
 calls! {

@@ -52,12 +52,14 @@ pub(super) fn limits(form: Form, op: u32, datatype: u32) -> Result<(usize, usize
 }
 
 /// Elements that a call passes.
-pub(super) fn elements<'a>(at: *const Ioc, count: usize) -> Result<&'a [Ioc], Errno> {
+/// # Safety
+/// `at` is null or has `count` of them, as long as the result is used.
+pub(super) unsafe fn elements<'a>(at: *const Ioc, count: usize) -> Result<&'a [Ioc], Errno> {
     check_count(count, IOV_LIMIT)?;
     if at.is_null() && count > 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller passes as many.
+    // SAFETY: this function's contract.
     Ok(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(at, count) } })
 }
 

@@ -132,7 +132,9 @@ fn errno_of(why: ConnectFailure) -> Errno {
 }
 
 /// Data of the program that goes with a call.
-fn data_of<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
+/// # Safety
+/// `at` is null or has `len` bytes, as long as the result is used.
+unsafe fn data_of<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
     match (at.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Errno::INVAL),
@@ -142,8 +144,12 @@ fn data_of<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
     }
 }
 
-fn of_type_msg<'a>(fid: *mut Fid) -> Result<&'a Ep, Errno> {
-    let (ep, _) = Face::checked(fid)?;
+/// The endpoint of a call, which has to be of type `FI_EP_MSG`.
+/// # Safety
+/// As for [`Face::checked`].
+unsafe fn of_type_msg<'a>(fid: *mut Fid) -> Result<&'a Ep, Errno> {
+    // SAFETY: this function's contract.
+    let (ep, _) = unsafe { Face::checked(fid) }?;
     if ep.kind != EpKind::Msg {
         return Err(crate::refused::log_refusal("the endpoint is not of type FI_EP_MSG"));
     }
@@ -178,7 +184,7 @@ impl Ep {
                 set(FAILED);
                 tracing::debug!("an endpoint is not connected: {why}");
                 let prov_errno = why.status().code();
-                eq.report_cm_error(fid.cast_mut(), CmError { errno: errno_of(why), prov_errno, data });
+                eq.report_cm_error(&self.face.fid, CmError { errno: errno_of(why), prov_errno, data });
             }
             SockCmEvent::Closed(_) => {
                 set(DOWN);

@@ -58,8 +58,11 @@ struct Elements {
 }
 
 impl Elements {
-    fn list<'a>(self) -> Result<&'a [Ioc], Errno> {
-        elements(self.iov, self.count)
+    /// # Safety
+    /// The list has as many elements, as long as the result is used.
+    unsafe fn list<'a>(self) -> Result<&'a [Ioc], Errno> {
+        // SAFETY: this function's contract.
+        unsafe { elements(self.iov, self.count) }
     }
 }
 
@@ -75,40 +78,62 @@ const FETCH_ATOMIC: u32 = 7;
 const COMPARE_ATOMIC: u32 = 8;
 
 /// An operation with the endpoint that it begins with, as a description has it.
-pub(crate) fn operation<'a>(op_type: u32, at: *const c_void) -> Result<(&'a Ep, OwnedOp), Errno> {
-    let (ep, _) = Face::checked(read(at.cast::<*mut Fid>())?)?;
+/// # Safety
+/// `at` is null or a structure of an operation of this type, with its endpoint, lists and memory.
+pub(crate) unsafe fn operation<'a>(op_type: u32, at: *const c_void) -> Result<(&'a Ep, OwnedOp), Errno> {
+    // SAFETY: this function's contract.
+    let fid = unsafe { read(at.cast::<*mut Fid>()) }?;
+    // SAFETY: as above.
+    let (ep, _) = unsafe { Face::checked(fid) }?;
     let op = match op_type {
         RECV | SEND => {
-            let Of { msg, flags, .. } = read(at.cast::<Of<Msg>>())?;
-            let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
+            // SAFETY: as above.
+            let Of { msg, flags, .. } = unsafe { read(at.cast::<Of<Msg>>()) }?;
+            // SAFETY: as above.
+            let memory = unsafe { Memory::pieces(msg.msg_iov, msg.iov_count) }?;
             message(op_type == SEND, memory, (msg.addr, None, msg.data), flags, msg.context)
         }
         TRECV | TSEND => {
-            let Of { msg, flags, .. } = read(at.cast::<Of<MsgTagged>>())?;
-            let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
+            // SAFETY: as above.
+            let Of { msg, flags, .. } = unsafe { read(at.cast::<Of<MsgTagged>>()) }?;
+            // SAFETY: as above.
+            let memory = unsafe { Memory::pieces(msg.msg_iov, msg.iov_count) }?;
             let tag = Some((msg.tag, !msg.ignore));
             message(op_type == TSEND, memory, (msg.addr, tag, msg.data), flags, msg.context)
         }
         READ | WRITE => {
-            let Of { msg, flags, .. } = read(at.cast::<Of<MsgRma>>())?;
-            let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
-            let remote = remote_pieces(msg.rma_iov, msg.rma_iov_count)?;
+            // SAFETY: as above.
+            let Of { msg, flags, .. } = unsafe { read(at.cast::<Of<MsgRma>>()) }?;
+            // SAFETY: as above.
+            let memory = unsafe { Memory::pieces(msg.msg_iov, msg.iov_count) }?;
+            // SAFETY: as above.
+            let remote = unsafe { remote_pieces(msg.rma_iov, msg.rma_iov_count) }?;
             let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(msg.data);
             let (peer, context, is_silent) = (msg.addr, msg.context, false);
             let one_sided = OneSided { memory, peer, remote, data, flags, context, is_silent };
             if op_type == READ { OwnedOp::of_read(&one_sided) } else { OwnedOp::of_write(&one_sided) }
         }
         ATOMIC => {
-            let Of { msg, flags, .. } = read(at.cast::<Of<MsgAtomic>>())?;
-            atomic(Form::Write, msg, [&[], &[]], flags)
+            // SAFETY: as above.
+            let Of { msg, flags, .. } = unsafe { read(at.cast::<Of<MsgAtomic>>()) }?;
+            // SAFETY: as above.
+            unsafe { atomic(Form::Write, msg, [&[], &[]], flags) }
         }
         FETCH_ATOMIC => {
-            let Fetch { msg, result, flags, .. } = read(at.cast())?;
-            atomic(Form::Fetch, msg, [&[], result.list()?], flags)
+            // SAFETY: as above.
+            let Fetch { msg, result, flags, .. } = unsafe { read(at.cast()) }?;
+            // SAFETY: as above.
+            let result = unsafe { result.list() }?;
+            // SAFETY: as above.
+            unsafe { atomic(Form::Fetch, msg, [&[], result], flags) }
         }
         COMPARE_ATOMIC => {
-            let Compare { msg, result, compare, flags, .. } = read(at.cast())?;
-            atomic(Form::Compare, msg, [compare.list()?, result.list()?], flags)
+            // SAFETY: as above.
+            let Compare { msg, result, compare, flags, .. } = unsafe { read(at.cast()) }?;
+            // SAFETY: as above.
+            let (compare, result) = (unsafe { compare.list() }?, unsafe { result.list() }?);
+            // SAFETY: as above.
+            unsafe { atomic(Form::Compare, msg, [compare, result], flags) }
         }
         _ => Err(Errno::NOSYS),
     };
@@ -130,13 +155,16 @@ fn message(
     OwnedOp::of_send(&Send { memory, to: peer, tag, data, flags, context, is_silent: false })
 }
 
-fn atomic(
+/// # Safety
+/// The lists of `msg` are whole.
+unsafe fn atomic(
     form: Form,
     msg: MsgAtomic,
     [compare, result]: [&[Ioc]; 2],
     op_flags: u64,
 ) -> Result<OwnedOp, Errno> {
-    OwnedOp::of_atomic(&Atomic::of_msg(form, &msg, [compare, result], op_flags)?)
+    // SAFETY: this function's contract.
+    OwnedOp::of_atomic(&unsafe { Atomic::of_msg(form, &msg, [compare, result], op_flags) }?)
 }
 
 impl Ep {

@@ -56,9 +56,15 @@ impl Face {
     }
 
     /// Stores the handle of a new endpoint.
-    pub(super) fn store(to: *mut *mut Fid, made: Ep) -> Result<(), Errno> {
-        store_handle(to, made)?;
-        let ep: &Ep = given(read(to)?)?;
+    /// # Safety
+    /// `to` is null or can be written.
+    pub(super) unsafe fn store(to: *mut *mut Fid, made: Ep) -> Result<(), Errno> {
+        // SAFETY: this function's contract.
+        unsafe { store_handle(to, made) }?;
+        // SAFETY: as above.
+        let fid = unsafe { read(to) }?;
+        // SAFETY: as above.
+        let ep: &Ep = unsafe { given(fid) }?;
         ep.face.ep.set(ep);
         Ok(())
     }
@@ -70,18 +76,25 @@ impl Face {
     }
 
     /// The endpoint of a call and the handle by which it came. // HOT
+    /// # Safety
+    /// As for [`given`], of a handle of an endpoint.
     #[inline(always)]
-    pub(super) fn of<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
-        let face: &Face = given(fid)?;
+    pub(super) unsafe fn of<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
+        // SAFETY: this function's contract.
+        let face: &Face = unsafe { given(fid) }?;
         Ok((face.ep(), face))
     }
 
     /// The endpoint of a call on a slow path: the class of its handle is checked.
-    pub(crate) fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
-        // SAFETY: every object begins with its class.
+    /// # Safety
+    /// As for [`checked`].
+    pub(crate) unsafe fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
+        // SAFETY: this function's contract; every object begins with its class.
         let face: &Face = match unsafe { fid.as_ref() }.ok_or(Errno::INVAL)?.fclass {
-            flags::CLASS_TX_CTX | flags::CLASS_RX_CTX => given(fid)?,
-            _ => checked(fid)?,
+            // SAFETY: as above; a context begins with a handle.
+            flags::CLASS_TX_CTX | flags::CLASS_RX_CTX => unsafe { given(fid) }?,
+            // SAFETY: as above.
+            _ => unsafe { checked(fid) }?,
         };
         Ok((face.ep(), face))
     }
@@ -115,11 +128,14 @@ impl Face {
     }
 
     /// Makes another handle of the endpoint, with other flags for sends or receives.
-    pub(super) fn alias(&self, to: *mut *mut Fid, asked: u64) -> Result<(), Errno> {
+    /// # Safety
+    /// `to` is null or can be written.
+    pub(super) unsafe fn alias(&self, to: *mut *mut Fid, asked: u64) -> Result<(), Errno> {
         let directions = flags::SEND | flags::RECV;
         let made = Face { fid: refused::fid(flags::CLASS_EP, self.fid.context, &ALIAS_OPS), ..self.clone() };
         made.flags_of(asked)?.set(asked & !directions);
-        store(to, Box::into_raw(Box::new(made)).cast())?;
+        // SAFETY: this function's contract.
+        unsafe { store(to, Box::into_raw(Box::new(made)).cast()) }?;
         self.ep().users.add();
         Ok(())
     }

@@ -25,12 +25,14 @@ pub(super) struct OneSided<'a> {
 }
 
 /// Pieces of a peer's memory that a call passes: at least one.
-pub(super) fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Result<&'a [RmaIov], Errno> {
+/// # Safety
+/// `at` is null or has `count` of them, as long as the result is used.
+pub(super) unsafe fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Result<&'a [RmaIov], Errno> {
     check_count(count, RMA_IOV_LIMIT)?;
     if at.is_null() || count == 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller passes as many.
+    // SAFETY: this function's contract.
     Ok(unsafe { std::slice::from_raw_parts(at, count) })
 }
 

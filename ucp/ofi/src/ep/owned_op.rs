@@ -99,7 +99,8 @@ impl OwnedOp {
     /// Takes the flag `FI_TRIGGER` off, and returns the event that the context names.
     pub(super) fn take_trigger(&mut self) -> Result<TriggeredContext, Errno> {
         self.flags &= !flags::TRIGGER;
-        read(self.context.cast())
+        // SAFETY: the call that has this flag has such a context, by its contract.
+        unsafe { read(self.context.cast()) }
     }
 
     /// Starts the operation. One that cannot start ends with an error. [`Errno::AGAIN`]: there is no room.

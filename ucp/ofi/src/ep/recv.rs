@@ -41,8 +41,10 @@ pub(super) struct Recv<'a> {
 impl Ep {
     /// Posts a tagged receive of a message that has not come, where there is no lock. Returns false if
     /// nothing was done. // HOT
+    /// # Safety
+    /// As for [`Memory::bytes`].
     #[inline(always)]
-    pub(super) fn post_short(
+    pub(super) unsafe fn post_short(
         &self,
         (buf, len): (*mut c_void, usize),
         from: FiAddr,

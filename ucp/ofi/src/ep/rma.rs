@@ -38,14 +38,19 @@ fn one(
 }
 
 /// Reads or writes what a structure of the caller describes.
-fn of_msg(
+/// # Safety
+/// `msg` is null or whole, with its lists; memory is as for [`Memory::bytes`].
+unsafe fn of_msg(
     msg: *const MsgRma,
     flags: u64,
     run: impl FnOnce(&OneSided<'_>) -> Result<isize, Errno>,
 ) -> Result<isize, Errno> {
-    let msg = read_struct(msg)?;
-    let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
-    let remote = remote_pieces(msg.rma_iov, msg.rma_iov_count)?;
+    // SAFETY: this function's contract.
+    let msg = unsafe { read_struct(msg) }?;
+    // SAFETY: as above.
+    let memory = unsafe { Memory::pieces(msg.msg_iov, msg.iov_count) }?;
+    // SAFETY: as above.
+    let remote = unsafe { remote_pieces(msg.rma_iov, msg.rma_iov_count) }?;
     let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(msg.data);
     run(&OneSided { memory, peer: msg.addr, remote, data, flags, context: msg.context, is_silent: false })
 }

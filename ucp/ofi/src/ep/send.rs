@@ -18,7 +18,7 @@ use crate::ring::Entry;
 const SHORT: u64 =
     flags::COMPLETION | flags::INJECT | flags::INJECT_COMPLETE | flags::TRANSMIT_COMPLETE | flags::MORE;
 
-/// Memory of an operation.
+/// Memory of an operation, which the program keeps until the operation ends.
 #[derive(Clone, Copy)]
 pub(super) enum Memory<'a> {
     Bytes(*mut u8, usize),
@@ -27,8 +27,10 @@ pub(super) enum Memory<'a> {
 
 impl Memory<'_> {
     /// One range. Refuses null that is not empty. // HOT
+    /// # Safety
+    /// `buf` is null or memory of `len` bytes, as long as the result is used and its operation runs.
     #[inline(always)]
-    pub(super) fn bytes(buf: *const c_void, len: usize) -> Result<Memory<'static>, Errno> {
+    pub(super) unsafe fn bytes(buf: *const c_void, len: usize) -> Result<Memory<'static>, Errno> {
         if buf.is_null() {
             return match len {
                 0 => Ok(Memory::Bytes(std::ptr::dangling_mut(), 0)),
@@ -39,7 +41,9 @@ impl Memory<'_> {
     }
 
     /// The pieces of a list.
-    pub(super) fn pieces(iov: *const IoVec, count: usize) -> Result<Memory<'static>, Errno> {
+    /// # Safety
+    /// `iov` is null or has `count` pieces, as long as the result is used; each is as for [`Memory::bytes`].
+    pub(super) unsafe fn pieces(iov: *const IoVec, count: usize) -> Result<Memory<'static>, Errno> {
         check_count(count, IOV_LIMIT)?;
         if iov.is_null() && count > 0 {
             return Err(Errno::INVAL);
@@ -47,11 +51,12 @@ impl Memory<'_> {
         match count {
             0 => Ok(Memory::Bytes(std::ptr::dangling_mut(), 0)),
             1 => {
-                // SAFETY: the caller passes one piece.
+                // SAFETY: this function's contract.
                 let only = unsafe { iov.read() };
-                Memory::bytes(only.iov_base, only.iov_len)
+                // SAFETY: as above.
+                unsafe { Memory::bytes(only.iov_base, only.iov_len) }
             }
-            // SAFETY: the caller passes as many; both types are an address and a length.
+            // SAFETY: this function's contract; both types are an address and a length.
             count => Ok(Memory::Pieces(unsafe { std::slice::from_raw_parts(iov.cast(), count) })),
         }
     }
@@ -111,8 +116,10 @@ pub(super) const fn shown_flags(tag: Option<u64>) -> u64 {
 impl Ep {
     /// Sends a short tagged message to a known peer within the call, where there is no lock. Returns false if
     /// nothing was sent. `is_silent`: nothing is reported. // HOT
+    /// # Safety
+    /// As for [`Memory::bytes`].
     #[inline(always)]
-    pub(super) fn send_short(
+    pub(super) unsafe fn send_short(
         &self,
         (buf, len): (*const c_void, usize),
         to: FiAddr,

@@ -67,14 +67,18 @@ static NINE: RefusedTable<9> = RefusedTable::all(refused::of_scalable);
 static ATOMIC: RefusedTable<13> = RefusedTable::all(refused::of_scalable);
 
 /// Opens a scalable endpoint.
-pub(crate) fn open(
+/// # Safety
+/// `info` is null or a whole tree; `to` is null or can be written.
+pub(crate) unsafe fn open(
     domain: &Domain,
     info: *const Info,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let info = read(info)?;
-    let attr = read(info.ep_attr)?;
+    // SAFETY: this function's contract.
+    let info = unsafe { read(info) }?;
+    // SAFETY: as above.
+    let attr = unsafe { read(info.ep_attr) }?;
     let counts = [attr.tx_ctx_cnt.max(1), attr.rx_ctx_cnt.max(1)];
     let number = counts[0].max(counts[1]);
     if number > MAX_CONTEXTS || ![flags::EP_UNSPEC, flags::EP_RDM].contains(&attr.ep_type) {
@@ -105,8 +109,10 @@ pub(crate) fn open(
         name: Vec::new(),
         is_enabled: Cell::new(false),
     };
-    let result = made.open_eps(domain, &info, number).and_then(|()| {
-        store(to, std::ptr::null_mut())?;
+    // SAFETY: this function's contract.
+    let result = unsafe { made.open_eps(domain, &info, number) }.and_then(|()| {
+        // SAFETY: as above.
+        unsafe { store(to, std::ptr::null_mut()) }?;
         made.name.resize(domain.name_form.len(), 0);
         Ok(())
     });
@@ -114,17 +120,22 @@ pub(crate) fn open(
         made.close_eps();
         return Err(errno);
     }
-    store_handle(to, made)
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }
 }
 
 impl Sep {
     /// Opens the endpoints beneath, each of which holds the domain, and makes the name.
-    fn open_eps(&mut self, domain: &Domain, info: &Info, number: usize) -> Result<(), Errno> {
+    /// # Safety
+    /// As for [`open_any`].
+    unsafe fn open_eps(&mut self, domain: &Domain, info: &Info, number: usize) -> Result<(), Errno> {
         for _ in 0..number {
             let mut fid = std::ptr::null_mut();
-            open_any(domain, info, &mut fid, std::ptr::null_mut())?;
+            // SAFETY: this function's contract.
+            unsafe { open_any(domain, info, &mut fid, std::ptr::null_mut()) }?;
             self.eps.borrow_mut().push(fid);
-            let (ep, _) = Face::checked(fid)?;
+            // SAFETY: it has just been opened.
+            let (ep, _) = unsafe { Face::checked(fid) }?;
             self.name.extend(ep.inside(|plain| plain.address().pack())?);
         }
         if self.name.len() > domain.name_form.len() {
@@ -141,7 +152,8 @@ impl Sep {
 
     fn close_eps(&self) {
         for fid in self.eps.take() {
-            if let Err(errno) = close_ep(fid) {
+            // SAFETY: `open_eps` has opened it, and no context uses it any more.
+            if let Err(errno) = unsafe { close_ep(fid) } {
                 tracing::error!("an endpoint of a scalable one cannot be closed: error {}", errno.0);
             }
         }
@@ -150,11 +162,14 @@ impl Sep {
     /// The endpoint beneath the contexts of a number.
     fn ep(&self, number: usize) -> Result<&Ep, Errno> {
         let fid = *self.eps.borrow().get(number).ok_or(Errno::INVAL)?;
-        Ok(Face::checked(fid)?.0)
+        // SAFETY: `open_eps` has opened it; it is closed with this endpoint.
+        Ok(unsafe { Face::checked(fid) }?.0)
     }
 
     /// Opens a context.
-    fn open_context(
+    /// # Safety
+    /// `to` is null or can be written.
+    unsafe fn open_context(
         &self,
         (is_tx, number): (bool, c_int),
         op_flags: (u64, u64),
@@ -171,7 +186,8 @@ impl Sep {
         let ep = self.ep(number)?;
         let face = Face::of_context(refused::fid(class, context, &CONTEXT_OPS), ep, op_flags);
         let made = Box::new(Context { face, sep: self, number, is_tx });
-        store(to, Box::into_raw(made).cast())?;
+        // SAFETY: this function's contract.
+        unsafe { store(to, Box::into_raw(made).cast()) }?;
         self.open[way].set(self.open[way].get() | 1 << number);
         self.users.add();
         Ok(0)
@@ -179,7 +195,9 @@ impl Sep {
 }
 
 impl Context {
-    fn checked<'a>(fid: *mut Fid) -> Result<&'a Context, Errno> {
+    /// # Safety
+    /// As for [`checked`].
+    unsafe fn checked<'a>(fid: *mut Fid) -> Result<&'a Context, Errno> {
         // SAFETY: every object begins with its class.
         match unsafe { fid.as_ref() }.ok_or(Errno::INVAL)?.fclass {
             // SAFETY: handles of these classes are of contexts.

@@ -70,9 +70,13 @@ fn name_of(plain: &ucp::Worker, form: NameForm) -> Result<Vec<u8>, Errno> {
 }
 
 /// Stores a name, of which a caller has to have room for all bytes.
-pub(crate) fn store_name(from: &[u8], name: *mut c_void, len: *mut usize) -> Result<(), Errno> {
-    let room = read(len)?;
-    store(len, from.len())?;
+/// # Safety
+/// `len` is null or can be read and written; `name` is null or memory of as many bytes.
+pub(crate) unsafe fn store_name(from: &[u8], name: *mut c_void, len: *mut usize) -> Result<(), Errno> {
+    // SAFETY: this function's contract.
+    let room = unsafe { read(len) }?;
+    // SAFETY: as above.
+    unsafe { store(len, from.len()) }?;
     if room < from.len() || name.is_null() {
         return Err(Errno::TOOSMALL);
     }
@@ -82,23 +86,29 @@ pub(crate) fn store_name(from: &[u8], name: *mut c_void, len: *mut usize) -> Res
 }
 
 /// Opens an endpoint.
-pub(crate) fn open(
+/// # Safety
+/// `info` is null or a whole tree; `to` is null or can be written.
+pub(crate) unsafe fn open(
     domain: &Domain,
     info: *const Info,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let info = read(info)?;
+    // SAFETY: this function's contract.
+    let info = unsafe { read(info) }?;
     // SAFETY: the caller passes a whole tree.
     if unsafe { info.ep_attr.as_ref() }.is_some_and(|attr| is_scalable(attr.tx_ctx_cnt, attr.rx_ctx_cnt)) {
         tracing::error!("fi_endpoint: an endpoint with several contexts is opened by fi_scalable_ep");
         return Err(Errno::INVAL);
     }
-    open_any(domain, &info, to, context)
+    // SAFETY: this function's contract.
+    unsafe { open_any(domain, &info, to, context) }
 }
 
 /// Opens an endpoint, or the one beneath contexts of a scalable endpoint.
-pub(super) fn open_any(
+/// # Safety
+/// The parts of `info` are null or whole; `to` is null or can be written.
+pub(super) unsafe fn open_any(
     domain: &Domain,
     info: &Info,
     to: *mut *mut Fid,
@@ -168,20 +178,28 @@ pub(super) fn open_any(
         inject_bufs: RefCell::default(),
     };
     let is_server = made.caps & flags::RMA_EVENT != 0;
-    Face::store(to, made)?;
+    // SAFETY: this function's contract.
+    unsafe { Face::store(to, made) }?;
     if is_server {
-        domain.add_server(Face::checked(read(to)?)?.0)?;
+        // SAFETY: as above.
+        let fid = unsafe { read(to) }?;
+        // SAFETY: it has just been stored.
+        domain.add_server(unsafe { Face::checked(fid) }?.0)?;
     }
     domain.users().add();
     Ok(())
 }
 
 /// Closes an endpoint.
-pub(super) fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
-    if let Ok((ep, _)) = Face::checked(fid) {
+/// # Safety
+/// As for [`from_handle`].
+pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
+    // SAFETY: this function's contract.
+    if let Ok((ep, _)) = unsafe { Face::checked(fid) } {
         ep.domain().forget_triggered(ep);
     }
-    let ep = from_handle::<Ep>(fid)?;
+    // SAFETY: as above.
+    let ep = unsafe { from_handle::<Ep>(fid) }?;
     drop(ep.progress_thread.take());
     let flush_thread = ep.inside(|_| ep.flush_thread.take())?;
     drop(flush_thread);

@@ -99,13 +99,16 @@ static CM: RefusedTable<9> = RefusedTable::all(refused::of_shared_receives);
 static ATOMIC: RefusedTable<13> = RefusedTable::all(refused::of_shared_receives);
 
 /// Opens a shared receive context.
-pub(crate) fn open(
+/// # Safety
+/// `attr` is null or whole, with objects that are open; `to` is null or can be written.
+pub(crate) unsafe fn open(
     domain: &Domain,
     attr: *const RxAttr,
     to: *mut *mut Fid,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let attr = if attr.is_null() { None } else { Some(read(attr)?) };
+    // SAFETY: this function's contract.
+    let attr = if attr.is_null() { None } else { Some(unsafe { read(attr) }?) };
     let directed = flags::DIRECTED_RECV | flags::MULTI_RECV;
     if attr.is_some_and(|attr| attr.caps & directed != 0 || attr.op_flags & !flags::COMPLETION != 0) {
         tracing::error!("fi_srx_context: shared receives are for one message, of any source");
@@ -127,7 +130,8 @@ pub(crate) fn open(
         size: if size == 0 { DEFAULT_RX_SIZE } else { size },
         op_flags: Cell::new(attr.map_or(0, |attr| attr.op_flags)),
     };
-    store_handle(to, made)?;
+    // SAFETY: as above.
+    unsafe { store_handle(to, made) }?;
     domain.users().add();
     Ok(())
 }

@@ -30,14 +30,17 @@ impl Object for Stx {
 static FID_OPS: FidOps = refused::fid_ops(close, refused::bind, refused::control);
 
 /// Opens a shared transmit context.
-pub(crate) fn open(domain: &Domain, to: *mut *mut Fid, context: *mut c_void) -> Result<(), Errno> {
+/// # Safety
+/// `to` is null or can be written.
+pub(crate) unsafe fn open(domain: &Domain, to: *mut *mut Fid, context: *mut c_void) -> Result<(), Errno> {
     let made = Stx {
         fid: refused::fid(flags::CLASS_STX_CTX, context, &FID_OPS),
         ops: &crate::pep::EP_OPS,
         domain,
         users: Users::default(),
     };
-    store_handle(to, made)?;
+    // SAFETY: this function's contract.
+    unsafe { store_handle(to, made) }?;
     domain.users().add();
     Ok(())
 }

@@ -26,21 +26,26 @@ pub(super) static OPS: TaggedOps = TaggedOps {
 type P = *mut c_void;
 
 /// [`trecv`] of what is not posted at once.
+/// # Safety
+/// As for [`Memory::bytes`].
 #[inline(never)]
-fn trecv_any(
+unsafe fn trecv_any(
     on: &Face,
     (buf, len): (P, usize),
     from: FiAddr,
     tag: (u64, u64),
     context: P,
 ) -> Result<isize, Errno> {
-    let (memory, flags) = (Memory::bytes(buf, len)?, on.rx_flags() & !flags::MULTI_RECV);
+    // SAFETY: this function's contract.
+    let (memory, flags) = (unsafe { Memory::bytes(buf, len) }?, on.rx_flags() & !flags::MULTI_RECV);
     on.ep().recv(&Recv { memory, from, tag: Some(tag), flags, context })
 }
 
 /// [`tsend`] and [`tinject`] of what does not go at once. `is_silent`: nothing is reported.
+/// # Safety
+/// As for [`Memory::bytes`].
 #[inline(never)]
-fn tsend_any(
+unsafe fn tsend_any(
     on: &Face,
     (buf, len): (*const c_void, usize),
     to: FiAddr,
@@ -48,7 +53,8 @@ fn tsend_any(
     (flags, is_silent): (u64, bool),
     context: P,
 ) -> Result<isize, Errno> {
-    let memory = Memory::bytes(buf, len)?;
+    // SAFETY: this function's contract.
+    let memory = unsafe { Memory::bytes(buf, len) }?;
     on.ep().send(&Send { memory, to, tag: Some(tag), data: None, flags, context, is_silent })
 }
 

@@ -74,7 +74,8 @@ pub(crate) unsafe fn find(
         match tree::build(answer, list) {
             Some(head) => list = head,
             None => {
-                tree::free(list);
+                // SAFETY: this function's contract.
+                unsafe { tree::free(list) };
                 return Err(Errno::NOMEM);
             }
         }
@@ -87,12 +88,16 @@ impl Answer {
     /// libfabric writes into answers of `fi_getinfo` only. `None`: no memory.
     pub(crate) fn build(&self) -> Option<*mut Info> {
         let info = tree::build(self, std::ptr::null_mut())?;
-        tree::set_provider(info, &crate::provider::name());
+        // SAFETY: it has just been made.
+        unsafe { tree::set_provider(info, &crate::provider::name()) };
         Some(info)
     }
 }
 
 /// Frees a list that has not been handed out.
-pub(crate) fn free(list: *mut Info) {
-    tree::free(list);
+/// # Safety
+/// `list` is null or was made by [`find`] or [`Answer::build`], and nobody else uses it.
+pub(crate) unsafe fn free(list: *mut Info) {
+    // SAFETY: this function's contract.
+    unsafe { tree::free(list) };
 }

@@ -77,12 +77,15 @@ pub(super) fn build(answer: &Answer, next: *mut Info) -> Option<*mut Info> {
     }
     // SAFETY: the list after it is the caller's.
     unsafe { (*info).next = std::ptr::null_mut() };
-    free(info);
+    // SAFETY: it has just been made, and ends with itself.
+    unsafe { free(info) };
     None
 }
 
 /// Writes the provider's name. It stays null if there is no memory.
-pub(super) fn set_provider(info: *mut Info, name: &CStr) {
+/// # Safety
+/// [`build`] has made `info`.
+pub(super) unsafe fn set_provider(info: *mut Info, name: &CStr) {
     // SAFETY: `build` has made it.
     if let Some(fabric) = unsafe { info.as_ref().and_then(|info| info.fabric_attr.as_mut()) } {
         fabric.prov_name = bytes(name.to_bytes(), 1).cast();
@@ -90,7 +93,9 @@ pub(super) fn set_provider(info: *mut Info, name: &CStr) {
 }
 
 /// Frees a list.
-pub(super) fn free(mut list: *mut Info) {
+/// # Safety
+/// `list` is null or was made by [`build`], and nobody else uses it.
+pub(super) unsafe fn free(mut list: *mut Info) {
     // SAFETY: `build` has made it; pointers are null or of the C library.
     while let Some(info) = unsafe { list.as_ref() } {
         // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! Packed addresses, keys and exported memory that programs hold: bytes in memory of the C allocator. The
-//! table of live handles has their addresses, so that nothing else is freed.
+//! Packed addresses, keys and exported memory that programs hold, and lists of `uct`: bytes in memory of the
+//! C allocator. The table of live handles has their addresses, so that nothing else is freed.
 
 use std::ffi::c_void;
 
@@ -7,13 +7,17 @@ use ::ucs::Status;
 
 use crate::entry::invalid;
 
-/// Kind of packed bytes.
+/// Kind of bytes that a program releases by a function of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Packed {
     /// Address of a worker.
     Address,
     /// Remote key, or memory that another process maps: one function of UCX frees both.
     Key,
+    /// List of components.
+    Components,
+    /// List of transports.
+    Transports,
 }
 
 impl Packed {
@@ -21,8 +25,21 @@ impl Packed {
         match self {
             Packed::Address => "packed address",
             Packed::Key => "packed key",
+            Packed::Components => "list of components",
+            Packed::Transports => "list of transports",
         }
     }
+}
+
+/// Memory for `count` values, which are zero. The program returns it by [`release`]. `T` has nothing to drop.
+pub(crate) fn alloc_list<T>(count: usize, what: Packed) -> Result<*mut T, Status> {
+    // SAFETY: any size may be asked for.
+    let at = unsafe { libc::calloc(count.max(1), size_of::<T>()) };
+    if at.is_null() {
+        return Err(Status::NoMemory);
+    }
+    crate::live::insert(at.addr(), what.name());
+    Ok(at.cast())
 }
 
 /// Copies bytes to memory that the program returns by [`release`]. It is aligned as that of `malloc`.
@@ -38,8 +55,8 @@ pub(crate) fn alloc_packed(bytes: &[u8], what: Packed) -> Result<*mut c_void, St
     Ok(at)
 }
 
-/// Frees what [`alloc_packed`] has returned. Null is nothing to free. Any other address is refused, and its
-/// memory is not looked at.
+/// Frees what [`alloc_packed`] or [`alloc_list`] has returned. Null is nothing to free. Any other address is
+/// refused, and its memory is not looked at.
 pub(crate) fn release(at: *mut c_void, what: Packed) -> Result<(), Status> {
     if at.is_null() {
         return Ok(());
@@ -51,7 +68,7 @@ pub(crate) fn release(at: *mut c_void, what: Packed) -> Result<(), Status> {
             what.name()
         )));
     }
-    // SAFETY: `alloc_packed` has allocated it, and the table had it once.
+    // SAFETY: one of them has allocated it, and the table had it once.
     unsafe { libc::free(at) };
     Ok(())
 }
@@ -70,5 +87,9 @@ mod tests {
         assert_eq!(release(at, Packed::Key), Ok(()));
         assert_eq!(release(at, Packed::Key), Err(Status::InvalidParam));
         assert_eq!(release(std::ptr::null_mut(), Packed::Key), Ok(()));
+        let list = alloc_list::<u64>(0, Packed::Components).expect("memory").cast();
+        assert_eq!(release(list, Packed::Transports), Err(Status::InvalidParam));
+        assert_eq!(release(list, Packed::Components), Ok(()));
+        assert_eq!(release(list, Packed::Components), Err(Status::InvalidParam));
     }
 }

@@ -13,6 +13,7 @@ use super::types::{self, ComponentAttr, MdResource, component_attr, device_type}
 use crate::entry::{CStatus, invalid, mask_of};
 use crate::handle::{Handle, Magic};
 use crate::handle::{checked, store};
+use crate::packed::{Packed, alloc_list, release};
 use crate::ucs::global::Global;
 
 /// `uct_component_t`.
@@ -79,13 +80,6 @@ impl Component {
     }
 }
 
-/// Memory of the C allocator for `count` values, which the program returns.
-fn array<T>(count: usize) -> Result<*mut T, Status> {
-    // SAFETY: any size may be asked for.
-    let memory = unsafe { libc::calloc(count.max(1), size_of::<T>()) }.cast::<T>();
-    if memory.is_null() { Err(Status::NoMemory) } else { Ok(memory) }
-}
-
 entry! {
     /// Lists the components: an array that the program returns.
     fn uct_query_components(components: *mut *mut *const Component, count: *mut c_uint) -> CStatus {
@@ -93,7 +87,7 @@ entry! {
             return Err(invalid("uct_query_components: components or count is null"));
         }
         crate::log::init_from_env();
-        let list = array::<*const Component>(COMPONENTS.len())?;
+        let list = alloc_list::<*const Component>(COMPONENTS.len(), Packed::Components)?;
         for (at, component) in COMPONENTS.iter().enumerate() {
             // SAFETY: the array has this many elements.
             unsafe { list.add(at).write(std::ptr::from_ref(component)) };
@@ -104,9 +98,7 @@ entry! {
 
     /// Frees a list of components.
     fn uct_release_component_list(components: *mut *const Component) {
-        // SAFETY: the list is of the C allocator, or null.
-        unsafe { libc::free(components.cast()) };
-        Ok(())
+        release(components.cast(), Packed::Components)
     }
 
     /// Answers what the mask asks for. The program has room for as many memory domains as it was told.
@@ -144,7 +136,7 @@ entry! {
             DevKind::Shm => device_type::SHM,
             _ => device_type::NET,
         };
-        let list = array::<types::TlResource>(1)?;
+        let list = alloc_list::<types::TlResource>(1, Packed::Transports)?;
         let (tl_name, dev_name) = (name_of(found.tl), name_of(&found.dev));
         // SAFETY: the array has one element.
         unsafe { list.write(types::TlResource { tl_name, dev_name, dev_type, sys_device: u8::MAX }) };
@@ -154,9 +146,7 @@ entry! {
 
     /// Frees a list of transports.
     fn uct_release_tl_resource_list(resources: *mut types::TlResource) {
-        // SAFETY: the list is of the C allocator, or null.
-        unsafe { libc::free(resources.cast()) };
-        Ok(())
+        release(resources.cast(), Packed::Transports)
     }
 }
 

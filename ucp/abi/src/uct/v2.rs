@@ -375,13 +375,21 @@ entry! {
     }
 
     /// Not supported: puts on lists.
-    fn uct_ep_put_sgl_zcopy(ep: *mut Ep) -> CStatus {
+    fn uct_ep_put_sgl_zcopy(
+        ep: *mut Ep, _buffers: *const *mut c_void, _lengths: *const usize, _memhs: *const *mut MemHandle,
+        _addrs: *const u64, _rkeys: *const usize, _counts: *const usize, _strides: *const usize, _count: usize,
+        _comp: *mut c_void,
+    ) -> CStatus {
         checked_ep(ep)?;
         refuse("uct_ep_put_sgl_zcopy")
     }
 
     /// Not supported: gets on lists.
-    fn uct_ep_get_sgl_zcopy(ep: *mut Ep) -> CStatus {
+    fn uct_ep_get_sgl_zcopy(
+        ep: *mut Ep, _buffers: *const *mut c_void, _lengths: *const usize, _memhs: *const *mut MemHandle,
+        _addrs: *const u64, _rkeys: *const usize, _counts: *const usize, _strides: *const usize, _count: usize,
+        _comp: *mut c_void,
+    ) -> CStatus {
         checked_ep(ep)?;
         refuse("uct_ep_get_sgl_zcopy")
     }
@@ -393,7 +401,9 @@ entry! {
     }
 
     /// Not supported: memory for code on a GPU.
-    fn uct_md_mem_elem_pack(md: *mut Md, _memh: *mut MemHandle, _rkey: usize, _element: *mut c_void) -> CStatus {
+    fn uct_md_mem_elem_pack(
+        md: *mut Md, _memh: *mut MemHandle, _rkey: usize, _element: *mut c_void, _release: *mut *mut c_void,
+    ) -> CStatus {
         checked(md)?;
         refuse("uct_md_mem_elem_pack")
     }

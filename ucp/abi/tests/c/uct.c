@@ -50,7 +50,12 @@ static void find_component(const char *tl)
             component = components[i];
         }
     }
+    /* Only a list of this library is freed, and once. */
+    uct_release_component_list((uct_component_h*)&attr);
+    uct_release_tl_resource_list((uct_tl_resource_desc_t*)components);
     uct_release_component_list(components);
+    uct_release_component_list(components);
+    uct_release_component_list(NULL);
     CHECK(component != NULL);
 }
 

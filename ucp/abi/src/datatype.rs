@@ -199,7 +199,8 @@ entry! {
         Ok(())
     }
 
-    /// Length of packed data.
+    /// Length of packed data: of `count` elements, 1 by default, at `buffer`, which contiguous data does not
+    /// need.
     fn ucp_dt_query(datatype: u64, attr: *mut DatatypeAttr) -> CStatus {
         let mask = mask_of(attr, "ucp_dt_query")?;
         let buffer = field!(attr, mask, 1 << 1, buffer).unwrap_or(std::ptr::null());
@@ -214,9 +215,10 @@ entry! {
             CONTIG => count.checked_mul((datatype >> 3) as usize).ok_or_else(too_long)?,
             _ => match Data::new(buffer, count, datatype, Use::Pack)? {
                 Data::Bytes(_, len) => len,
-                Data::Pieces(..) => {
-                    tracing::error!("ucp_dt_query: the packed size of a list of pieces is not supported");
-                    return Err(Status::Unsupported);
+                Data::Pieces(pieces, count) => {
+                    // SAFETY: the caller passes a list of as many pieces.
+                    let len = |at| unsafe { (*pieces.add(at)).len };
+                    (0..count).try_fold(0_usize, |sum, at| sum.checked_add(len(at))).ok_or_else(too_long)?
                 }
                 Data::Generic(started) => started.generic.len,
             },

@@ -12,7 +12,7 @@
 //! | `live`, `packed` | addresses of the handles and of the packed bytes that programs hold |
 //! | `request` | requests: status, user memory, cancel |
 //! | `tag`, `am`, `stream` | two-sided operations |
-//! | `mem`, `rkey`, `rma`, `atomic`, `flush` | one-sided operations |
+//! | `mem`, `rkey`, `rma`, `sgl`, `atomic`, `flush` | one-sided operations |
 //! | `listener` | client-server |
 //! | `device` | communication that a GPU starts, which is refused |
 //! | `datatype` | contiguous, iov and generic data |
@@ -52,6 +52,7 @@ mod packed;
 mod request;
 mod rkey;
 mod rma;
+mod sgl;
 mod stream;
 mod tag;
 mod types;

@@ -15,6 +15,7 @@ use crate::check::is_on;
 use crate::entry::{StatusPtr, invalid};
 use crate::ep::Ep;
 use crate::rkey::Rkey;
+use crate::sgl::RemoteSgl;
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
@@ -128,7 +129,7 @@ pub(crate) struct Call<'a> {
     during: PhantomData<&'a RequestParam>,
 }
 
-/// Parameters that no operation carries out.
+/// Parameters that only puts and gets on lists have.
 pub(crate) const UNSUPPORTED: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE | op_attr::REMOTE_COUNT;
 
 impl<'a> Call<'a> {
@@ -172,6 +173,17 @@ impl<'a> Call<'a> {
         if mask & UNSUPPORTED != 0 {
             return Err(refused());
         }
+        Call::read_with_lists(param)
+    }
+
+    /// The parameters of the caller of a put or get, which is perhaps one on lists. // HOT
+    #[inline(always)]
+    pub(crate) fn read_with_lists(param: *const RequestParam) -> Result<Call<'a>, Status> {
+        if param.is_null() {
+            return Err(invalid("param is null"));
+        }
+        // SAFETY: every such structure begins with its mask.
+        let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
         if let Some(memory_type) = field!(param, mask, op_attr::MEMORY_TYPE, memory_type) {
             crate::mem::check_type(memory_type)?;
         }
@@ -245,6 +257,24 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub(crate) fn reply_buffer(&self) -> *mut c_void {
         field!(self.param, self.mask, op_attr::REPLY_BUFFER, reply_buffer).unwrap_or(std::ptr::null_mut())
+    }
+
+    /// Whether a parameter of remote lists is there.
+    pub(crate) fn has_remote(&self) -> bool {
+        self.mask & UNSUPPORTED != 0
+    }
+
+    pub(crate) fn remote_datatype(&self) -> Option<u64> {
+        field!(self.param, self.mask, op_attr::REMOTE_DATATYPE, remote_datatype)
+    }
+
+    /// List of remote memory; null: none.
+    pub(crate) fn remote(&self) -> *const RemoteSgl {
+        field!(self.param, self.mask, op_attr::REMOTE, remote).unwrap_or(std::ptr::null()).cast()
+    }
+
+    pub(crate) fn remote_count(&self) -> Option<usize> {
+        field!(self.param, self.mask, op_attr::REMOTE_COUNT, remote_count)
     }
 
     /// Where the result of a receive goes, if it ends in the call; null: nowhere.
@@ -324,7 +354,7 @@ fn contiguous_len(datatype: u64, count: usize) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn refused() -> Status {
-    tracing::error!("remote lists of operations (UCP_OP_ATTR_FIELD_REMOTE) are not supported");
+    tracing::error!("only puts and gets take remote lists (UCP_OP_ATTR_FIELD_REMOTE)");
     Status::Unsupported
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use ::ucs::Status;
-use ucp::{Error, Iov, OpStatus, RecvStatus, RemoteIov, RmaParams};
+use ucp::{Error, Iov, OpStatus, RecvStatus, RemoteIov, RmaParams, RmaPiece};
 
 use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
@@ -15,6 +15,7 @@ use crate::op::{
     BYTES, Call, Message, NOTHING, NoResult, UNUSUAL, UNUSUAL_NOW, let_run, run, run_plain, target_now,
 };
 use crate::rkey::Rkey;
+use crate::sgl::{List, is_list};
 use crate::types::RequestParam;
 
 /// The bytes or pieces of an operation's data, which is no datatype of callbacks.
@@ -63,6 +64,16 @@ trait Direction {
         remote: &RemoteIov<'_>,
         params: &RmaParams<'_>,
     ) -> Result<OpStatus<Self::Ended>, Error>;
+
+    /// Copies all pieces of lists between mapped memory. False: nothing of a put has happened.
+    unsafe fn lists_now<'a>(ep: &ucp::Ep, pieces: impl Iterator<Item = RmaPiece<'a>> + Clone) -> bool;
+
+    /// Starts an operation on lists.
+    unsafe fn start_lists<'a>(
+        ep: &ucp::Ep,
+        pieces: impl Iterator<Item = RmaPiece<'a>> + Clone,
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<Self::Ended>, Error>;
 }
 
 /// Writes to a peer's memory.
@@ -104,6 +115,20 @@ impl Direction for Put {
         // SAFETY: as above.
         unsafe { ep.put_iov_raw(list, &[*remote], params) }
     }
+
+    unsafe fn lists_now<'a>(ep: &ucp::Ep, pieces: impl Iterator<Item = RmaPiece<'a>> + Clone) -> bool {
+        // SAFETY: as above.
+        unsafe { ucp::put_list_now_raw(ep, pieces) }
+    }
+
+    unsafe fn start_lists<'a>(
+        ep: &ucp::Ep,
+        pieces: impl Iterator<Item = RmaPiece<'a>> + Clone,
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: as above.
+        unsafe { ucp::put_list_raw(ep, pieces, params) }
+    }
 }
 
 impl Direction for Get {
@@ -139,6 +164,20 @@ impl Direction for Get {
     ) -> Result<OpStatus<RecvStatus>, Error> {
         // SAFETY: as above.
         unsafe { ep.get_iov_raw(list, &[*remote], params) }
+    }
+
+    unsafe fn lists_now<'a>(ep: &ucp::Ep, pieces: impl Iterator<Item = RmaPiece<'a>> + Clone) -> bool {
+        // SAFETY: as above.
+        unsafe { ucp::get_list_now_raw(ep, pieces) }
+    }
+
+    unsafe fn start_lists<'a>(
+        ep: &ucp::Ep,
+        pieces: impl Iterator<Item = RmaPiece<'a>> + Clone,
+        params: &RmaParams<'_>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        // SAFETY: as above.
+        unsafe { ucp::get_list_raw(ep, pieces, params) }
     }
 }
 
@@ -250,7 +289,11 @@ extern "C" fn nbx_later<D: Direction>(
         if is_on() {
             enter(D::FUNCTION, &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
         }
-        let call = Call::read_any(param)?;
+        let call = Call::read_with_lists(param)?;
+        if is_list(&call) {
+            let list = List::read(&call, (buffer.cast(), count), (remote, rkey));
+            return lists::<D>(ep, &list?, &call);
+        }
         if call.must_end() {
             let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
             return call.end_now(ep, || {
@@ -262,6 +305,26 @@ extern "C" fn nbx_later<D: Direction>(
         }
         later::<D>(ep, (buffer, count), (remote, rkey), &call)
     })
+}
+
+/// Starts an operation on lists.
+#[cold]
+fn lists<D: Direction>(ep: *mut Ep, list: &List<'_>, call: &Call) -> Result<StatusPtr, Status> {
+    let ep = given(ep)?;
+    if call.must_end() {
+        // SAFETY: the caller passes bytes that can be read, or written.
+        return call.end_now(ep, || unsafe { D::lists_now(&ep.ep, list.pieces()) });
+    }
+    let worker = ep.worker();
+    worker.inside(|plain| {
+        // SAFETY: the caller keeps buffers and callback valid until the end.
+        unsafe {
+            run::<NoResult, _>(worker, plain, call, None, |done| {
+                let params = RmaParams { done, ..RmaParams::default() };
+                D::start_lists(&ep.ep, list.pieces(), &params)
+            })
+        }
+    })?
 }
 
 fn remote_iov<'a>(list: &[Iov], addr: u64, rkey: &'a ucp::Rkey) -> RemoteIov<'a> {

@@ -88,7 +88,7 @@ fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
 }
 
 /// Programs that use what is newer than Debian's headers.
-const NEED_OUR_HEADERS: [&str; 11] = [
+const NEED_OUR_HEADERS: [&str; 12] = [
     "network_only.c",
     "fuzz.c",
     "masks.c",
@@ -97,6 +97,7 @@ const NEED_OUR_HEADERS: [&str; 11] = [
     "exported.c",
     "attributes.c",
     "allocations.c",
+    "lists.c",
     "refused.c",
     "uct.c",
     "uct_peer.c",
@@ -198,6 +199,12 @@ fn operations_with_and_without_a_registration_cache() {
 #[test]
 fn memory_and_one_sided_operations() {
     run("one_sided.c", &["posix", "efa", "posix,cma"]);
+}
+
+/// Lists of local and remote memory, and what is refused before anything is written.
+#[test]
+fn puts_and_gets_on_lists() {
+    run("lists.c", &["posix", "efa", "posix,cma"]);
 }
 
 #[test]
@@ -334,10 +341,11 @@ fn stubs_are_opened_and_closed_in_any_order() {
 }
 
 /// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
+    "lists.c",
     "messages.c",
     "active_messages.c",
     "closes.c",
@@ -491,7 +499,14 @@ fn what_is_not_supported_is_named() {
             &[],
             &["ucp_worker_get_efd: the worker reports to the descriptor of the program (event_fd)"],
         ),
-        ("rest.c", &[], &["ucp_dt_query: the packed size of a list of pieces is not supported"]),
+        (
+            "refused.c",
+            &[],
+            &[
+                "counts and strides of lists are not supported",
+                "only puts and gets take remote lists (UCP_OP_ATTR_FIELD_REMOTE)",
+            ],
+        ),
     ] {
         let mut command = Command::new(compile(name, &folder, &[ours]));
         command.args(arguments).env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", "posix");

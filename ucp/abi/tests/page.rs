@@ -16,14 +16,22 @@ const END: &str = "<!-- /functions -->\n";
 
 const UNSUPPORTED: &str = "`UCS_ERR_UNSUPPORTED`";
 
+/// Of what only two functions take.
+const ON_LISTS: &str = "by `ucp_put_nbx` and `ucp_get_nbx`; other operations return `UCS_ERR_UNSUPPORTED`";
+
 /// Calls that a working function refuses with `UCS_ERR_UNSUPPORTED`. The first row whose name fits holds.
 const REFUSES: &[(&str, &str)] = &[
-    ("ucp_dt_query", "the packed size of a list of pieces"),
     ("ucp_memh_pack", "the export of memory that `ucp_mem_map` has not allocated, or without `posix`"),
     ("ucp_mem_map", "the memory type of a device"),
     ("ucp_worker_get_efd", "a worker with `UCP_WORKER_PARAM_FIELD_EVENT_FD`"),
-    ("ucp_put_nbx", "remote lists, the memory type of a device, and datatypes of callbacks, strided or SGL"),
-    ("ucp_get_nbx", "remote lists, the memory type of a device, and datatypes of callbacks, strided or SGL"),
+    (
+        "ucp_put_nbx",
+        "counts and strides of lists, the memory type of a device, and datatypes of callbacks or strided",
+    ),
+    (
+        "ucp_get_nbx",
+        "counts and strides of lists, the memory type of a device, and datatypes of callbacks or strided",
+    ),
     ("ucp_atomic_op_nbx", "remote lists, and the memory type of a device"),
     ("ucp_ep_flush_nbx", "remote lists, and the memory type of a device"),
     ("ucp_worker_flush_nbx", "remote lists, and the memory type of a device"),
@@ -80,11 +88,11 @@ const VALUES: &[(&str, State, &str)] = &[
     ("UCP_MEM_MAP_SYMMETRIC_RKEY", State::NoEffect, "a hint"),
     ("UCP_MEM_MAP_LOCK", State::NoEffect, "a hint"),
     ("UCP_DATATYPE_STRIDED", State::Refused, UNSUPPORTED),
-    ("UCP_DATATYPE_SGL", State::Refused, UNSUPPORTED),
-    ("UCP_DT_LOCAL_SGL_FIELD_", State::Refused, UNSUPPORTED),
-    ("UCP_DT_REMOTE_SGL_FIELD_", State::Refused, UNSUPPORTED),
-    ("UCP_OP_ATTR_FIELD_REMOTE", State::Refused, UNSUPPORTED),
-    ("UCP_OP_ATTR_FIELD_REMOTE_", State::Refused, UNSUPPORTED),
+    ("UCP_DATATYPE_SGL", State::Works, ON_LISTS),
+    ("UCP_DT_LOCAL_SGL_FIELD_COUNTS", State::Refused, UNSUPPORTED),
+    ("UCP_DT_LOCAL_SGL_FIELD_STRIDES", State::Refused, UNSUPPORTED),
+    ("UCP_OP_ATTR_FIELD_REMOTE", State::Works, ON_LISTS),
+    ("UCP_OP_ATTR_FIELD_REMOTE_", State::Works, ON_LISTS),
     ("UCP_DEVICE_", State::Refused, UNSUPPORTED),
     ("UCP_AM_FLAG_", State::NoEffect, "messages are always whole, and their data can always be kept"),
     ("UCP_AM_SEND_FLAG_EAGER", State::Works, "up to 4 GiB with the header"),

@@ -1,5 +1,5 @@
-//! The functions of this crate take and return what its C headers declare: each has as many arguments, and each
-//! argument and result is a pointer, or a number of the same size, on both sides. The headers are written by
+//! The functions of this crate take and return what its C headers declare. Each has as many arguments on both
+//! sides, and each argument and result is a pointer, or a number of the same size. The headers are written by
 //! hand, so nothing else would find an argument that is missing or swapped with one of another size.
 //!
 //! Skipped where there is no C++ compiler.
@@ -22,7 +22,7 @@ const HEADERS: [&str; 8] = [
     "ucs/config/types.h",
 ];
 
-/// What the headers say of a function, as the compiler sees it.
+/// Tells the compiler's kind of each argument and result of a function.
 const CHECKER: &str = r"
 #include <stddef.h>
 #include <type_traits>

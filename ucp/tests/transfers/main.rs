@@ -13,6 +13,7 @@ mod datatypes;
 mod direct_read;
 mod flood;
 mod iov;
+mod lists;
 mod mapped_now;
 mod memory_handles;
 mod messages;

@@ -87,6 +87,7 @@ static void descriptions(pair_t *pair)
     ucp_ep_evaluate_perf_param_t param = {.field_mask = UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE, .message_size = 4096};
     ucp_ep_evaluate_perf_attr_t perf   = {.field_mask = UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME};
     ucp_datatype_attr_t attr           = {.field_mask = UCP_DATATYPE_ATTR_FIELD_PACKED_SIZE | UCP_DATATYPE_ATTR_FIELD_COUNT};
+    ucp_dt_iov_t pieces[3]             = {{&param, 7}, {NULL, 0}, {&perf, 1000}};
     ucp_transport_entry_t entries[4];
     ucp_ep_attr_t of_ep = {.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS};
     ucp_config_t *config;
@@ -100,8 +101,16 @@ static void descriptions(pair_t *pair)
     attr.count = 7;
     CHECK(ucp_dt_query(ucp_dt_make_contig(3), &attr) == UCS_OK && attr.packed_size == 21);
     attr.field_mask |= UCP_DATATYPE_ATTR_FIELD_BUFFER;
-    attr.buffer      = &attr;
-    CHECK(ucp_dt_query(UCP_DATATYPE_IOV, &attr) == UCS_ERR_UNSUPPORTED);
+    attr.buffer      = pieces;
+    attr.count       = 3;
+    CHECK(ucp_dt_query(ucp_dt_make_iov(), &attr) == UCS_OK && attr.packed_size == 1007);
+    attr.field_mask &= ~UCP_DATATYPE_ATTR_FIELD_COUNT;
+    CHECK(ucp_dt_query(ucp_dt_make_iov(), &attr) == UCS_OK && attr.packed_size == 7);
+    pieces[0].length = SIZE_MAX;
+    attr.field_mask |= UCP_DATATYPE_ATTR_FIELD_COUNT;
+    CHECK(ucp_dt_query(ucp_dt_make_iov(), &attr) == UCS_ERR_INVALID_PARAM);
+    attr.buffer = NULL;
+    CHECK(ucp_dt_query(ucp_dt_make_iov(), &attr) == UCS_ERR_INVALID_PARAM);
     of_ep.transports.entries     = entries;
     of_ep.transports.num_entries = 4;
     of_ep.transports.entry_size  = sizeof(entries[0]);

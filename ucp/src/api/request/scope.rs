@@ -16,6 +16,8 @@ use crate::api::ep::handle::Ep;
 use crate::api::ep::send::SendParams;
 use crate::api::rma::atomic_params::AtomicParams;
 use crate::api::rma::atomic_type::AtomicType;
+use crate::api::rma::list::{get_list_raw, put_list_raw};
+use crate::api::rma::now::RmaPiece;
 use crate::api::rma::params::RmaParams;
 use crate::api::rma::rkey::Rkey;
 use crate::api::stream::state::StreamRecvMode;
@@ -142,6 +144,40 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let params = RmaParams::default();
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         self.track(unsafe { ep.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) })
+    }
+
+    /// Writes bytes to several addresses of a peer's memory, as [`put_list_raw`]; ends when all may
+    /// be reused.
+    pub fn put_list<'a>(
+        &'scope self,
+        ep: &Ep,
+        pieces: impl IntoIterator<Item = (&'scope [u8], u64, &'a Rkey)>,
+    ) -> ScopedRequest<'scope, ()> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        let local = |bytes: &[u8]| Iov { addr: bytes.as_ptr().cast_mut(), len: bytes.len() };
+        let pieces: Vec<_> = pieces
+            .into_iter()
+            .map(|(bytes, remote, rkey)| RmaPiece { local: local(bytes), remote, rkey, mem: None })
+            .collect();
+        // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        let started = unsafe { put_list_raw(ep, pieces.iter().copied(), &RmaParams::default()) };
+        self.track(started.map(with_empty_status))
+    }
+
+    /// Reads bytes at several addresses of a peer's memory, as [`get_list_raw`].
+    pub fn get_list<'a>(
+        &'scope self,
+        ep: &Ep,
+        pieces: impl IntoIterator<Item = (&'scope mut [u8], u64, &'a Rkey)>,
+    ) -> ScopedRequest<'scope, RecvStatus> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        let local = |bytes: &mut [u8]| Iov { addr: bytes.as_mut_ptr(), len: bytes.len() };
+        let pieces: Vec<_> = pieces
+            .into_iter()
+            .map(|(bytes, remote, rkey)| RmaPiece { local: local(bytes), remote, rkey, mem: None })
+            .collect();
+        // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        self.track(unsafe { get_list_raw(ep, pieces.iter().copied(), &RmaParams::default()) })
     }
 
     /// Receives a message whose tag equals `tag` in the bits of `mask`.

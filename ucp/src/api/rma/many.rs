@@ -1,4 +1,4 @@
-//! Puts and gets of more local pieces than one operation takes: several operations, and one request for all.
+//! Puts and gets of more pieces than one operation takes: several operations, and one request for all.
 
 #![allow(unsafe_code)]
 
@@ -51,9 +51,50 @@ unsafe fn on_end(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) 
     }
 }
 
+/// Starts an operation by `start` for each part. One request ends with the last of them, with the first
+/// error, and `len` is the bytes of all. An error stops the start of further ones.
+/// # Safety
+/// As for [`Ep::put_raw`], for every part.
+pub(crate) unsafe fn start_group<T>(
+    ep: &Ep,
+    len: usize,
+    params: &RmaParams<'_>,
+    parts: impl Iterator<Item = T>,
+    start: impl Fn(T, &RmaParams<'_>) -> Result<bool, Error>,
+) -> Result<OpStatus<RecvStatus>, Error> {
+    let worker = ep.worker();
+    let request = {
+        let mut core = worker.core();
+        let token = core.reqs.next_token()?;
+        core.reqs.start(token, Role::Announced, params.done)
+    };
+    let (result, weak) = (Cell::new(Ok(())), Rc::downgrade(&worker.inner));
+    let group = Rc::new(Group { worker: weak, request, left: Cell::new(1), result, len });
+    for part in parts {
+        let arg = Rc::into_raw(group.clone());
+        group.left.set(group.left.get() + 1);
+        let done = Some(Callback::new(on_end, arg.cast_mut().cast()));
+        let started = start(part, &RmaParams { done, ..*params });
+        if !matches!(started, Ok(true)) {
+            // SAFETY: the callback is not called for what has ended in the call.
+            drop(unsafe { Rc::from_raw(arg) });
+            group.end_one(started.map(drop));
+        }
+        if started.is_err() {
+            break;
+        }
+    }
+    match group.end_one(Ok(())) {
+        None => Ok(OpStatus::InProgress(request)),
+        Some(ended) => {
+            worker.core().reqs.end_in_call(request);
+            ended.map(OpStatus::Done)
+        }
+    }
+}
+
 /// Starts operations by `start`, each on a part of the pieces and on the part of the peer's memory that
-/// belongs to it. The request ends with the last of them, with the first error. An error stops the start of
-/// further ones.
+/// belongs to it, as [`start_group`] does.
 /// # Safety
 /// As for [`Ep::put_raw`], for every piece.
 pub(crate) unsafe fn start_many(
@@ -63,40 +104,19 @@ pub(crate) unsafe fn start_many(
     params: &RmaParams<'_>,
     start: impl Fn(&[Iov], &RemoteIov<'_>, &RmaParams<'_>) -> Result<bool, Error>,
 ) -> Result<OpStatus<RecvStatus>, Error> {
-    let total = |pieces: &[Iov]| pieces.iter().try_fold(0_usize, |sum, piece| sum.checked_add(piece.len));
     if total(local) != Some(remote.len) {
         return Err(Error::Invalid);
     }
-    let worker = ep.worker();
-    let request = {
-        let mut core = worker.core();
-        let token = core.reqs.next_token()?;
-        core.reqs.start(token, Role::Announced, params.done)
-    };
-    let (result, weak) = (Cell::new(Ok(())), Rc::downgrade(&worker.inner));
-    let group = Rc::new(Group { worker: weak, request, left: Cell::new(1), result, len: remote.len });
-    let mut at = *remote;
-    for part in local.chunks(MAX_IOV) {
-        at.len = total(part).unwrap_or(0);
-        let arg = Rc::into_raw(group.clone());
-        group.left.set(group.left.get() + 1);
-        let done = Some(Callback::new(on_end, arg.cast_mut().cast()));
-        let started = start(part, &at, &RmaParams { done, ..*params });
-        if !matches!(started, Ok(true)) {
-            // SAFETY: the callback is not called for what has ended in the call.
-            drop(unsafe { Rc::from_raw(arg) });
-            group.end_one(started.map(drop));
-        }
-        if started.is_err() {
-            break;
-        }
-        at.addr += at.len as u64;
-    }
-    match group.end_one(Ok(())) {
-        None => Ok(OpStatus::InProgress(request)),
-        Some(ended) => {
-            worker.core().reqs.end_in_call(request);
-            ended.map(OpStatus::Done)
-        }
-    }
+    let parts = local.chunks(MAX_IOV).scan(remote.addr, |at, part| {
+        let piece = RemoteIov { addr: *at, len: total(part)?, ..*remote };
+        *at = at.wrapping_add(piece.len as u64);
+        Some((part, piece))
+    });
+    // SAFETY: this function's contract.
+    unsafe { start_group(ep, remote.len, params, parts, |(part, at), params| start(part, &at, params)) }
+}
+
+/// Bytes of all pieces, if there is a number for them.
+pub(crate) fn total(pieces: &[Iov]) -> Option<usize> {
+    pieces.iter().try_fold(0_usize, |sum, piece| sum.checked_add(piece.len))
 }

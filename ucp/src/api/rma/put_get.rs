@@ -5,7 +5,6 @@
 
 use std::rc::Weak;
 
-use ucs::mem::copy_word_or_bytes;
 use uct::api::Ep as _;
 
 use crate::api::core::ep_state::NO_PEER;
@@ -19,13 +18,12 @@ use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::rma::deferred::{defer_get, defer_put};
-use crate::api::rma::many::start_many;
+use crate::api::rma::many::{start_many, total};
+use crate::api::rma::now::{along, get_list_now_raw, get_now_raw, put_list_now_raw, put_now_raw};
 use crate::api::rma::params::{RemoteIov, RmaParams};
 use crate::api::rma::pieces::{with_gather, with_scatter};
 use crate::api::rma::rkey::Rkey;
-use crate::api::rma::start::{
-    device_write, get_later, mapped_now, put_later, remote_iovs, start_get, start_put,
-};
+use crate::api::rma::start::{device_write, get_later, put_later, remote_iovs, start_get, start_put};
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::io::PeerId;
@@ -33,30 +31,6 @@ use crate::rdm::rma::FenceScope;
 use crate::rdm::{Access, Gather, RecvStatus, RmaProtocol, Scatter};
 use crate::select::{DeviceRdma, RemoteMem};
 use crate::wire::MAX_IOV;
-
-/// Writes `len` bytes at `buf` to the peer's memory at `remote` within the call, if the memory is mapped.
-/// False: nothing has happened, and [`Ep::put_raw`] writes them, or tells the error. // HOT
-/// # Safety
-/// `buf..buf + len` can be read, and is no part of the memory that is written.
-#[inline(always)]
-pub unsafe fn put_now_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, rkey: &Rkey) -> bool {
-    let Some(to) = mapped_now(ep, (remote, len), rkey, Access::WRITE) else { return false };
-    // SAFETY: the caller passes readable bytes; `len` bytes at `to` are mapped and may be written.
-    unsafe { copy_word_or_bytes(buf, to, len) };
-    true
-}
-
-/// Reads `len` bytes of the peer's memory at `remote` into `buf` within the call, if the memory is mapped.
-/// False: nothing has happened, and [`Ep::get_raw`] reads them, or tells the error. // HOT
-/// # Safety
-/// `buf..buf + len` can be written, is accessed by nobody else, and is no part of the memory that is read.
-#[inline(always)]
-pub unsafe fn get_now_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, rkey: &Rkey) -> bool {
-    let Some(from) = mapped_now(ep, (remote, len), rkey, Access::READ) else { return false };
-    // SAFETY: the caller passes writable bytes; `len` bytes at `from` are mapped and may be read.
-    unsafe { copy_word_or_bytes(from, buf, len) };
-    true
-}
 
 impl Ep {
     /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
@@ -92,6 +66,13 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
         check_mem_of_pieces(params.mem, local)?;
+        if let ([one], None) = (remote, params.cq_data)
+            && total(local) == Some(one.len)
+            // SAFETY: the caller passes readable bytes.
+            && unsafe { put_list_now_raw(self, along(local, one)) }
+        {
+            return Ok(OpStatus::Done(()));
+        }
         if let ([one], true, None) = (remote, local.len() > MAX_IOV, params.cq_data) {
             // SAFETY: this function's contract.
             let start = |part: &[Iov], at: &RemoteIov<'_>, params: &RmaParams<'_>| unsafe {
@@ -158,6 +139,13 @@ impl Ep {
         params: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         check_mem_of_pieces(params.mem, local)?;
+        if let [one] = remote
+            && total(local) == Some(one.len)
+            // SAFETY: the caller passes writable bytes.
+            && unsafe { get_list_now_raw(self, along(local, one)) }
+        {
+            return Ok(OpStatus::Done(RecvStatus { len: one.len, ..EMPTY_STATUS }));
+        }
         if let ([one], true) = (remote, local.len() > MAX_IOV) {
             // SAFETY: this function's contract.
             let start = |part: &[Iov], at: &RemoteIov<'_>, params: &RmaParams<'_>| unsafe {

@@ -234,7 +234,7 @@ typedef struct ucp_dt_iov {
     size_t length;
 } ucp_dt_iov_t;
 
-/* Lists of local and remote memory of one put or get. Operations on them are refused. */
+/* Lists of local and remote memory of one put or get, of equal lengths. Counts and strides are refused. */
 typedef struct {
     uint64_t        field_mask;
     void * const    *buffers;

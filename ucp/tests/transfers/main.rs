@@ -12,6 +12,7 @@ mod context_memory;
 mod datatypes;
 mod direct_read;
 mod flood;
+mod groups;
 mod iov;
 mod lists;
 mod mapped_now;

@@ -10,7 +10,7 @@ use ucp::{Address, AddressTable, PeerId, SharedTableError, TableAccess};
 
 use crate::abi::ops::{AvOps, FidOps};
 use crate::abi::queue::AvAttr;
-use crate::abi::{ADDR_UNSPEC, FiAddr, Fid, flags};
+use crate::abi::{ADDR_UNSPEC, AvSetAttr, FiAddr, Fid, flags};
 use crate::domain::Domain;
 use crate::ep::Ep;
 use crate::eq::Eq;
@@ -58,16 +58,8 @@ impl Object for Av {
 
 static FID_OPS: FidOps = refused::fid_ops(close, bind, refused::control);
 
-static OPS: AvOps = AvOps {
-    size: size_of::<AvOps>(),
-    insert,
-    insertsvc,
-    insertsym,
-    remove,
-    lookup,
-    straddr,
-    av_set: refused::av_set,
-};
+static OPS: AvOps =
+    AvOps { size: size_of::<AvOps>(), insert, insertsvc, insertsym, remove, lookup, straddr, av_set };
 
 /// Opens an address vector.
 /// # Safety
@@ -175,6 +167,12 @@ impl Av {
         let nth = address.checked_shr(64 - self.rx_ctx_bits).unwrap_or(0) as usize;
         let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
         addresses.address_of(self.number(address), nth)
+    }
+
+    /// Number of addresses that have been inserted, with those that were removed.
+    pub(crate) fn len(&self) -> FiAddr {
+        self.refresh();
+        self.addresses.read().unwrap_or_else(PoisonError::into_inner).end()
     }
 
     /// An address without the number of a receive context.
@@ -331,6 +329,11 @@ impl Av {
 }
 
 calls! {
+    /// Makes a set of addresses of the vector.
+    fn av_set(fid: *mut Fid, attr: *const AvSetAttr, set: *mut *mut Fid, context: *mut c_void) -> c_int {
+        crate::av_set::open(checked(fid)?, attr, set, context).map(|()| 0)
+    }
+
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Av>(fid)?;
         let eq = gone.eq.load(Ordering::Acquire);

@@ -90,7 +90,7 @@ static OPS: DomainOps = DomainOps {
     stx_ctx,
     srx_ctx,
     query_atomic: crate::ep::query_atomic,
-    query_collective: refused::query_collective,
+    query_collective: crate::ep::query_collective,
     endpoint2,
 };
 

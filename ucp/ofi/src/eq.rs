@@ -20,6 +20,8 @@ use crate::wait::Deadline;
 
 /// `FI_AV_COMPLETE`.
 pub(crate) const AV_COMPLETE: u32 = 5;
+/// `FI_JOIN_COMPLETE`.
+pub(crate) const JOIN_COMPLETE: u32 = 6;
 /// Longest wait for the condition between two looks at the deadline.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -249,11 +251,20 @@ impl Eq {
 
     /// Reports that addresses have been inserted: `struct fi_eq_entry` with their number.
     pub(crate) fn report_insertion(&self, av: *const Fid, context: *mut c_void, inserted: u64) {
+        self.push_entry(AV_COMPLETE, av, context, inserted);
+    }
+
+    /// Reports that an endpoint has joined a collective group: `struct fi_eq_entry`.
+    pub(crate) fn report_join(&self, mc: *const Fid, context: *mut c_void) {
+        self.push_entry(JOIN_COMPLETE, mc, context, 0);
+    }
+
+    fn push_entry(&self, number: u32, of: *const Fid, context: *mut c_void, data: u64) {
         let mut bytes = Vec::with_capacity(24);
-        bytes.extend_from_slice(&av.addr().to_ne_bytes());
+        bytes.extend_from_slice(&of.addr().to_ne_bytes());
         bytes.extend_from_slice(&context.addr().to_ne_bytes());
-        bytes.extend_from_slice(&inserted.to_ne_bytes());
-        self.push(Event { number: AV_COMPLETE, bytes, of: std::ptr::null(), info: None, error: None });
+        bytes.extend_from_slice(&data.to_ne_bytes());
+        self.push(Event { number, bytes, of: std::ptr::null(), info: None, error: None });
     }
 
     pub(crate) fn try_wait(&self) -> bool {
@@ -270,7 +281,7 @@ fn cm_event(number: u32, of: *const Fid, info: Option<OwnedInfo>, data: &[u8]) -
     Event { number, bytes, of, info, error: None }
 }
 
-/// Takes the next event, or looks at it. Data of a connection that has no room is cut.
+/// Takes the next event, or looks at it. Data of a connection or a join that has no room is cut.
 /// # Safety
 /// `number` is null or can be written; `buf` is null or memory of `len` bytes.
 unsafe fn take(
@@ -283,8 +294,9 @@ unsafe fn take(
     if next.error.is_some() {
         return Err(Errno::AVAIL);
     }
-    let is_cm = !next.of.is_null();
-    let count = if is_cm && len >= CM_ENTRY { next.bytes.len().min(len) } else { next.bytes.len() };
+    // Programs read the end of a join with the room of an event of a connection, too: libfabric cuts it.
+    let is_cut = !next.of.is_null() || next.number == JOIN_COMPLETE;
+    let count = if is_cut && len >= CM_ENTRY { next.bytes.len().min(len) } else { next.bytes.len() };
     if count > len {
         return Err(Errno::TOOSMALL);
     }

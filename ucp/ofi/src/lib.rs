@@ -16,6 +16,7 @@
 //! | `region_events` | counters of regions |
 //! | `ring` | entries of an endpoint until a queue is read |
 //! | `av`, `cq`, `cntr`, `eq`, `mr`, `wait` | address vectors, queues, counters, memory regions |
+//! | `av_set` | members of collective groups |
 //! | `poll`, `wait_set` | poll sets and wait sets |
 //! | `ep` | endpoints: an endpoint is a worker of the engine |
 //! | `refused` | functions that are not there, which answer `-FI_ENOSYS` |
@@ -28,6 +29,7 @@ mod entry;
 
 mod abi;
 mod av;
+mod av_set;
 mod cntr;
 mod cq;
 mod deferred;

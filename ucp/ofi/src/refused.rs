@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::abi::ops::FidOps;
-use crate::abi::{Fid, flags};
+use crate::abi::{CollectiveAddr, Fid, flags};
 use crate::entry::{Output, guard};
 use crate::errno::Errno;
 
@@ -39,27 +39,13 @@ fn refuse<R: Output<Value = R>>(name: &str) -> R {
     guard(name, || Err(log_refusal(&format!("fi_{name}: this function is not implemented"))))
 }
 
-/// Defines a table of refused functions by their names.
-macro_rules! refused_table {
-    ($(#[$doc:meta])+ $TABLE:ident: $N:literal { $($name:ident)+ }) => {
-        $(#[$doc])+
-        pub(crate) static $TABLE: RefusedTable<$N> =
-            RefusedTable { size: size_of::<RefusedTable<$N>>(), calls: [$({
-                unsafe extern "C" fn $name() -> isize {
-                    refuse(stringify!($name))
-                }
-                $name
-            }),+] };
-    };
+/// A collective operation of an endpoint that has none.
+unsafe extern "C" fn of_collectives() -> isize {
+    refuse("barrier and its relatives: collective operations of this object")
 }
 
-refused_table! {
-    /// `struct fi_ops_collective`.
-    COLLECTIVE: 11 {
-        barrier broadcast alltoall allreduce allgather reduce_scatter reduce scatter gather collective_msg
-        barrier2
-    }
-}
+/// `struct fi_ops_collective` of an object without such operations.
+pub(crate) static COLLECTIVE: RefusedTable<11> = RefusedTable::all(of_collectives);
 
 /// Defines single refused functions: their name in libfabric, and the types of their arguments.
 macro_rules! refused {
@@ -80,8 +66,6 @@ refused! {
     open_ops(Obj, Text, u64, *mut P, P);
     tostr(*const Fid, *mut std::ffi::c_char, usize);
     set_ops(Obj, Text, u64, P, P);
-    query_collective(Obj, c_int, P, u64);
-    av_set(Obj, P, Out, P);
     tx_context(Obj, c_int, P, Out, P);
     rx_context(Obj, c_int, P, Out, P);
     getpeer(Obj, P, *mut usize);
@@ -92,7 +76,7 @@ refused! {
     shutdown(Obj, u64);
     setopt(Obj, c_int, c_int, Q, usize);
     close(Obj);
-    join(Obj, Q, u64, Out, P);
+    join(Obj, *const CollectiveAddr, u64, Out, P);
     bind(Obj, Obj, u64);
     control(Obj, c_int, P);
 }

@@ -134,6 +134,16 @@ fn rdm(tls: &str, arguments: &[&str]) {
     run("tests/c/rdm.c", tls, arguments);
 }
 
+/// Groups of three endpoints: every collective operation, joins, sets of addresses.
+#[test]
+fn collective_operations() {
+    for tls in ["posix", "posix,cma", "efa"] {
+        run("tests/c/collective.c", tls, &[]);
+    }
+    const THREAD_DOMAIN: &str = "3";
+    run("tests/c/collective.c", "posix", &[THREAD_DOMAIN]);
+}
+
 #[test]
 fn memory_of_peers() {
     for tls in ["posix", "posix,cma", "efa"] {

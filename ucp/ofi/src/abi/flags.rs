@@ -5,6 +5,7 @@ pub(crate) const MSG: u64 = 1 << 1;
 pub(crate) const RMA: u64 = 1 << 2;
 pub(crate) const TAGGED: u64 = 1 << 3;
 pub(crate) const ATOMIC: u64 = 1 << 4;
+pub(crate) const COLLECTIVE: u64 = 1 << 6;
 pub(crate) const READ: u64 = 1 << 8;
 pub(crate) const WRITE: u64 = 1 << 9;
 pub(crate) const RECV: u64 = 1 << 10;
@@ -115,6 +116,8 @@ pub(crate) const CLASS_CNTR: usize = 15;
 pub(crate) const CLASS_WAIT: usize = 16;
 pub(crate) const CLASS_POLL: usize = 17;
 pub(crate) const CLASS_CONNREQ: usize = 18;
+pub(crate) const CLASS_MC: usize = 19;
+pub(crate) const CLASS_AV_SET: usize = 21;
 
 /// Commands of `fi_control`.
 pub(crate) const GETOPSFLAG: i32 = 2;

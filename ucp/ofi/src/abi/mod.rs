@@ -113,6 +113,38 @@ pub(crate) struct AtomicAttr {
     pub size: usize,
 }
 
+/// `struct fi_collective_attr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CollectiveAttr {
+    pub op: u32,
+    pub datatype: u32,
+    pub datatype_attr: AtomicAttr,
+    pub max_members: usize,
+    pub mode: u64,
+}
+
+/// `struct fi_collective_addr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CollectiveAddr {
+    pub set: *const Fid,
+    pub coll_addr: FiAddr,
+}
+
+/// `struct fi_av_set_attr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AvSetAttr {
+    pub count: usize,
+    pub start_addr: FiAddr,
+    pub end_addr: FiAddr,
+    pub stride: u64,
+    pub comm_key_size: usize,
+    pub comm_key: *mut u8,
+    pub flags: u64,
+}
+
 /// `struct fi_mr_attr`.
 #[derive(Clone, Copy)]
 #[repr(C)]

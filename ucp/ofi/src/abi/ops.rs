@@ -4,7 +4,10 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::info::{FabricAttr, Info};
 use super::queue::{AvAttr, CntrAttr, CqAttr, CqErrEntry, EqAttr, EqErrEntry, WaitAttr};
-use super::{AtomicAttr, FiAddr, Fid, IoVec, Ioc, MrAttr, Msg, MsgAtomic, MsgRma, MsgTagged};
+use super::{
+    AtomicAttr, AvSetAttr, CollectiveAddr, CollectiveAttr, FiAddr, Fid, IoVec, Ioc, MrAttr, Msg, MsgAtomic,
+    MsgRma, MsgTagged,
+};
 
 /// `getinfo` of a provider.
 pub(crate) type GetInfo = unsafe extern "C" fn(
@@ -77,7 +80,7 @@ table! {
         stx_ctx(Obj, P, Out, P) -> c_int;
         srx_ctx(Obj, P, Out, P) -> c_int;
         query_atomic(Obj, u32, u32, *mut AtomicAttr, u64) -> c_int;
-        query_collective(Obj, c_int, P, u64) -> c_int;
+        query_collective(Obj, u32, *mut CollectiveAttr, u64) -> c_int;
         endpoint2(Obj, *mut Info, Out, u64, P) -> c_int;
     }
 }
@@ -100,7 +103,7 @@ table! {
         remove(Obj, *mut FiAddr, usize, u64) -> c_int;
         lookup(Obj, FiAddr, P, *mut usize) -> c_int;
         straddr(Obj, *const c_void, *mut c_char, *mut usize) -> *const c_char;
-        av_set(Obj, P, Out, P) -> c_int;
+        av_set(Obj, *const AvSetAttr, Out, P) -> c_int;
     }
 }
 
@@ -181,7 +184,7 @@ table! {
         accept(Obj, *const c_void, usize) -> c_int;
         reject(Obj, Obj, *const c_void, usize) -> c_int;
         shutdown(Obj, u64) -> c_int;
-        join(Obj, *const c_void, u64, Out, P) -> c_int;
+        join(Obj, *const CollectiveAddr, u64, Out, P) -> c_int;
     }
 }
 
@@ -249,5 +252,34 @@ table! {
         writevalid(Obj, u32, u32, *mut usize) -> c_int;
         readwritevalid(Obj, u32, u32, *mut usize) -> c_int;
         compwritevalid(Obj, u32, u32, *mut usize) -> c_int;
+    }
+}
+
+table! {
+    /// `struct fi_ops_collective`.
+    CollectiveOps {
+        barrier(Obj, FiAddr, P) -> isize;
+        broadcast(Obj, P, usize, P, FiAddr, FiAddr, u32, u64, P) -> isize;
+        alltoall(Obj, *const c_void, usize, P, P, P, FiAddr, u32, u64, P) -> isize;
+        allreduce(Obj, *const c_void, usize, P, P, P, FiAddr, u32, u32, u64, P) -> isize;
+        allgather(Obj, *const c_void, usize, P, P, P, FiAddr, u32, u64, P) -> isize;
+        reduce_scatter(Obj, *const c_void, usize, P, P, P, FiAddr, u32, u32, u64, P) -> isize;
+        reduce(Obj, *const c_void, usize, P, P, P, FiAddr, FiAddr, u32, u32, u64, P) -> isize;
+        scatter(Obj, *const c_void, usize, P, P, P, FiAddr, FiAddr, u32, u64, P) -> isize;
+        gather(Obj, *const c_void, usize, P, P, P, FiAddr, FiAddr, u32, u64, P) -> isize;
+        msg(Obj, P, P, *mut P, usize, u64) -> isize;
+        barrier2(Obj, FiAddr, u64, P) -> isize;
+    }
+}
+
+table! {
+    /// `struct fi_ops_av_set`.
+    AvSetOps {
+        set_union(Obj, Obj) -> c_int;
+        intersect(Obj, Obj) -> c_int;
+        diff(Obj, Obj) -> c_int;
+        insert(Obj, FiAddr) -> c_int;
+        remove(Obj, FiAddr) -> c_int;
+        addr(Obj, *mut FiAddr) -> c_int;
     }
 }

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::ffi::c_int;
 
 use super::Ep;
-use crate::abi::ops::{AtomicTable, CmOps, EpOps, FidOps, MsgOps, RmaOps, TaggedOps};
+use crate::abi::ops::{AtomicTable, CmOps, CollectiveOps, EpOps, FidOps, MsgOps, RmaOps, TaggedOps};
 use crate::abi::{Fid, flags};
 use crate::errno::Errno;
 use crate::object::{Object, Users, checked, given, read, store, store_handle};
-use crate::refused::{self, RefusedTable};
+use crate::refused;
 
 /// A handle of an endpoint.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(crate) struct Face {
     pub rma: &'static RmaOps,
     pub tagged: &'static TaggedOps,
     pub atomic: &'static AtomicTable,
-    pub collective: &'static RefusedTable<11>,
+    pub collective: &'static CollectiveOps,
     /// The endpoint, which begins with its own handle.
     ep: Cell<*const Ep>,
     /// Flags of operations that have none of their own.
@@ -48,7 +48,7 @@ impl Face {
             rma: &super::rma::OPS,
             tagged: &super::tagged::OPS,
             atomic: &super::atomic::OPS,
-            collective: &refused::COLLECTIVE,
+            collective: &super::collective::OPS,
             ep: Cell::new(std::ptr::null()),
             tx_flags: Cell::new(tx_flags),
             rx_flags: Cell::new(rx_flags),

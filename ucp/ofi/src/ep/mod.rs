@@ -18,15 +18,18 @@
 //! | `one_sided.rs`, `atomics.rs` | starting of operations on memory of peers |
 //! | `multi_recv.rs` | receives of many messages |
 //! | `remote_writes.rs` | writes of peers that carry completion data, and other things kept until asked for |
-//! | `msg.rs`, `tagged.rs`, `rma.rs`, `atomic.rs` | the tables of functions |
+//! | `groups.rs` | collective groups: joining, leaving, starting of their operations |
+//! | `msg.rs`, `tagged.rs`, `rma.rs`, `atomic.rs`, `collective.rs` | the tables of functions |
 
 mod atomic;
 mod atomics;
 mod bind;
+mod collective;
 pub(crate) mod complete;
 mod connection;
 mod deferred;
 mod face;
+mod groups;
 mod late;
 mod msg;
 mod multi_recv;
@@ -67,6 +70,7 @@ use complete::{InjectBuf, Running};
 use peers::Peers;
 
 pub(crate) use atomic::query_atomic;
+pub(crate) use collective::query_collective;
 pub(crate) use complete::OP_SIZE;
 pub(crate) use deferred::operation;
 pub(crate) use face::Face;
@@ -143,6 +147,7 @@ pub(crate) struct Ep {
     min_multi_recv: Cell<usize>,
     /// Messages that peeks have claimed.
     claimed: RefCell<Vec<peek::Claimed>>,
+    groups: groups::Groups,
     /// Memory for copies. Boxed, as operations that run hold its address.
     #[allow(clippy::vec_box)]
     inject_bufs: RefCell<Vec<Box<InjectBuf>>>,

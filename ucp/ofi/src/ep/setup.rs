@@ -46,7 +46,7 @@ pub(super) static CM_OPS: CmOps = CmOps {
     accept: connection::accept,
     reject: refused::reject,
     shutdown: connection::shutdown,
-    join: refused::join,
+    join: super::groups::join,
 };
 
 /// The name of an endpoint: the address of its worker.
@@ -175,6 +175,7 @@ pub(super) unsafe fn open_any(
         multi_recvs: RefCell::default(),
         min_multi_recv: Cell::new(MIN_MULTI_RECV),
         claimed: RefCell::default(),
+        groups: Default::default(),
         inject_bufs: RefCell::default(),
     };
     let is_server = made.caps & flags::RMA_EVENT != 0;
@@ -209,6 +210,7 @@ pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
         if plain.flush_within(FLUSH_WITHIN).wait().is_err() {
             tracing::debug!("fi_close: not everything that was sent has left the endpoint");
         }
+        ep.groups.close();
         drop(ep.claimed.take());
         drop(ep.multi_recvs.take());
         ep.forget_all_peers();
@@ -239,6 +241,8 @@ calls! {
                 // Nothing of an endpoint of another type is reported there.
                 if ep.kind == EpKind::Msg {
                     ep.connection.bind(eq)?;
+                } else if ep.caps & flags::COLLECTIVE != 0 {
+                    ep.groups.bind(eq)?;
                 }
             }
             flags::CLASS_AV if ep.kind == EpKind::Msg => {

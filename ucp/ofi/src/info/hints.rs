@@ -286,6 +286,11 @@ impl Hints {
             !self.is_scalable() || !has_source_errors,
             "FI_SOURCE_ERR is not there with scalable endpoints"
         );
+        // Groups are of endpoints with one context, and libfabric's EFA provider has none.
+        require!(
+            self.caps & flags::COLLECTIVE == 0 || !self.is_scalable() && self.addr_format != flags::ADDR_EFA,
+            "FI_COLLECTIVE is not there with scalable endpoints and FI_ADDR_EFA"
+        );
         let primary = if self.is_scalable() { primary & !flags::DIRECTED_RECV } else { primary };
         let chosen = match self.caps & primary {
             0 if self.permits_every_key() => primary,
@@ -337,6 +342,7 @@ impl Hints {
             | flags::READ
             | flags::WRITE
             | flags::TRIGGER
+            | flags::COLLECTIVE
             | flags::NAMED_RX_CTX;
         let mut attr = TxAttr {
             caps: caps & TX,
@@ -390,6 +396,7 @@ impl Hints {
             | flags::DIRECTED_RECV
             | flags::RMA_EVENT
             | flags::TRIGGER
+            | flags::COLLECTIVE
             | flags::NAMED_RX_CTX;
         let mut attr = RxAttr {
             caps: caps & RX,

@@ -135,7 +135,7 @@ impl EpKind {
         match self {
             EpKind::Rdm => {
                 let rx = flags::RMA_EVENT | flags::NAMED_RX_CTX | flags::SOURCE_ERR;
-                rx | flags::TRIGGER | flags::SHARED_AV
+                rx | flags::TRIGGER | flags::SHARED_AV | flags::COLLECTIVE
             }
             EpKind::Msg => flags::RMA_EVENT | flags::TRIGGER,
             EpKind::Dgram => flags::SOURCE_ERR | flags::SHARED_AV,

@@ -236,7 +236,7 @@ def run_stock(row, folder, seed, limit, make, is_quick):
                 for n, command in enumerate(stock_commands(name, network, folder, device, work, is_quick)):
                     if command:
                         ends.append(network.start(n, command, env=env, **options))
-                        time.sleep(0.5)
+                        time.sleep(min(2, slowness()))
             for end in ends:
                 outs.append(end.communicate(timeout=max(0.1, start + limit - time.monotonic()))[0])
             passed = all(end.returncode == 0 for end in ends)

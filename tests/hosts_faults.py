@@ -308,7 +308,7 @@ def flooded(hosts):
     sender = hosts.send(to, 3, **keys)
     told = goes_on(sender, server, 20, 3)
     sent = int(flood.communicate(timeout=20)[0])
-    expect(sent >= 20_000, f"only {sent} datagrams were sent")
+    expect(sent >= 20_000 / slowness(), f"only {sent} datagrams were sent")
     expect(calm[0] > 20, calm[4])
     # Each that has reached the receiver is counted by its reason. The kernel counts those that found its buffer full,
     # maybe with some of the sender's among them, and nobody those that veth's queue had no room for.
@@ -317,7 +317,7 @@ def flooded(hosts):
     counts = hosts.counters(server)["udp session"]
     dropped = {name: counts[name] - before.get(name, 0) for name in REFUSED if counts[name] > before.get(name, 0)}
     counted = sum(dropped.values())
-    expect(0.9 * sent <= counted + of_kernel and counted <= sent + 100,
+    expect(0.5 * sent <= counted + of_kernel and counted <= sent + 100,
            f"of {sent} datagrams {counted} are counted, {of_kernel} dropped by the kernel: {counts}")
     expect(all(dropped.get(name) for name in ("malformed", "strangers", "unknown")), f"{dropped}")
     kinds = ", ".join(f"{count} `{name}`" for name, count in dropped.items())

@@ -25,7 +25,7 @@ static void scene_events(void) {
     receive_one(b, 2, 1000, 100);
     receive_one(b, 3, 1000, 100);
     send_to(a, b, 0, 10);
-    CHECK(readable(b, 5000));
+    CHECK(readable(b, 60000));
     take_event(b);
     send_to(a, b, 0, 10);
     CHECK(!readable(b, 20));
@@ -36,7 +36,7 @@ static void scene_events(void) {
     receive_one(b, 4, 1000, 100);
     send_to(a, b, 0, 10);
     CHECK(ibv_req_notify_cq(b.cq, 0) == 0);
-    CHECK(readable(b, 5000));
+    CHECK(readable(b, 60000));
     take_event(b);
     CHECK(polled(b).wr_id == 4 && polled(a).status == 0);
 
@@ -51,7 +51,7 @@ static void scene_events(void) {
     CHECK(ibv_req_notify_cq(a.cq, 0) == 0);
     send_to(a, b, 0, 10);
     CHECK(pthread_create(&thread, NULL, ready_later, &b) == 0);
-    CHECK(readable(a, 5000));
+    CHECK(readable(a, 60000));
     take_event(a);
     CHECK(polled(a).status == IBV_WC_SUCCESS && polled(b).wr_id == 9);
     pthread_join(thread, NULL);

@@ -63,7 +63,7 @@ impl Attack {
 const ATTACKS: [Attack; 7] = [
     Attack::new("silent", Expected::GoesOn),
     Attack { other_user: true, ..Attack::new("silent", Expected::GoesOn) },
-    Attack::new("forger", Expected::GoesOnAtRate(0.1)),
+    Attack::new("forger", Expected::GoesOnAtRate(0.002)),
     Attack { is_first: true, ..Attack::new("backlog", Expected::GoesOn) },
     Attack { is_first: true, other_user: true, ..Attack::new("backlog", Expected::GoesOn) },
     Attack { is_first: true, sleeps: true, ..Attack::new("flags", Expected::GoesOn) },

@@ -300,7 +300,7 @@ mod tests {
             while Iface::progress(&to, 64) > 0 {}
             let start = Instant::now();
             assert_eq!(worker.wait(8, 0, None), Ok(1), "{tl}");
-            assert!(start.elapsed() < Duration::from_secs(2));
+            assert!(start.elapsed() < Duration::from_secs(20));
             assert_eq!(Iface::progress(&to, 8), 1);
             assert_eq!(worker.arm_for(Events::all()), Ok(ArmStatus::Armed));
         }

@@ -15,7 +15,7 @@ const ROLE: &str = "UCT_TEST_ROLE";
 const QKEY: u32 = 0x7e57;
 const LEN: usize = 100;
 const TIMEOUT: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(4);
+const SOON: Duration = Duration::from_secs(20);
 
 struct Side {
     dev: Device<Net>,

@@ -163,7 +163,7 @@ pub fn word_keys_give_access<I: Iface>(p: &Pair<I>) {
     let local = p.a.md().alloc(&AllocReq::new(LEN, "local")).unwrap();
     let iov = [Iov::new(local.addr(), LEN, Some(&local))];
     // The first use of a key may need an answer of the owner.
-    let rkey = (0..2000).find_map(|_| match p.a.md().rkey_from_mr_key(word, t.at, LEN as u64) {
+    let rkey = (0..20_000).find_map(|_| match p.a.md().rkey_from_mr_key(word, t.at, LEN as u64) {
         Ok(rkey) => Some(rkey),
         Err(Error::NotReady) => {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -24,7 +24,7 @@ const MULTI_RECV_MIN: usize = 8912;
 const BUSY_ROUNDS: u32 = 64;
 
 /// A HANDSHAKE may arrive this much later than the message that caused it.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 enum Op {
     Send(SendRequest<Vec<u8>>),

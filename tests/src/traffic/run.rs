@@ -20,7 +20,7 @@ use ucs::sys::cpu::{self, CpuSet};
 /// A run that stands still for this long has stalled.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// A dead partner must be reported by the transport within this.
-pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(20);
 /// For the other process to start or to end.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 

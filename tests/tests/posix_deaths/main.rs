@@ -20,7 +20,7 @@ use uct::api::{
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Most time from a death to the notification. Delays of the machine's scheduler are not counted.
-const NOTIFY_LIMIT: Duration = Duration::from_secs(1);
+const NOTIFY_LIMIT: Duration = Duration::from_secs(3);
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

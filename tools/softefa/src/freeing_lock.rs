@@ -89,17 +89,23 @@ mod tests {
     #[test]
     fn a_lock_that_many_take_in_turn_is_waited_for() {
         let lock = FreeingLock::new(());
-        thread::scope(|scope| {
+        let mut longest = Duration::ZERO;
+        let has_waited = thread::scope(|scope| {
             let held = lock.lock();
-            scope.spawn(|| assert!(lock.lock_to_free().is_some(), "gave up while the lock changed hands"));
+            let waiter = scope.spawn(|| lock.lock_to_free().is_some());
             // As if it went from one to the next, so fast that the waiter never sees it free.
             for _ in 0..20 {
+                let start = Instant::now();
                 thread::sleep(WAIT / 10);
                 lock.note_taken();
+                longest = longest.max(start.elapsed());
             }
             drop(held);
+            waiter.join().expect("it ends")
         });
-        assert!(!lock.abandoned.load(Ordering::Relaxed));
+        // A machine that pauses keeps the lock in one hand for too long.
+        let is_right = has_waited && !lock.abandoned.load(Ordering::Relaxed);
+        assert!(is_right || longest >= WAIT / 2, "gave up while the lock changed hands: {longest:?}");
     }
 
     #[test]

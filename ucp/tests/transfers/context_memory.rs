@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::common::{bytes, context, ends, spin};
+use crate::common::{bytes, context, ends, runs_in_own_process, spin};
 use ucp::{
     Access, AllocParams, AtomicOp, Context, Ep, EpParams, MapParams, Mem, MemError, Rkey, ServedOps, Worker,
 };
@@ -189,7 +189,7 @@ fn withdrawn_memory_is_gone_for_both(tls: &str) {
         drop(mem);
         own.fill(0);
         let start = Instant::now();
-        job.until(|| puts.iter().all(|put| put.is_done()) || start.elapsed() > Duration::from_secs(10));
+        job.until(|| puts.iter().all(|put| put.is_done()) || start.elapsed() > Duration::from_secs(30));
         assert!(puts.iter().all(|put| put.is_done()), "round {round}");
         let flush = job.client.flush();
         job.until(|| flush.is_done());
@@ -279,6 +279,10 @@ on! { [two_workers_serve_one_key keys_have_an_order own_keys_and_offsets counted
 
 #[test]
 fn memory_is_allocated_where_and_as_asked() {
+    // Another test could map memory at the address meanwhile.
+    if runs_in_own_process("context_memory::memory_is_allocated_where_and_as_asked") {
+        return;
+    }
     let context = context("all");
     assert_eq!(context.mem_alloc(0, Access::all()).err(), Some(MemError::BadRange));
     // An address that was free a moment ago.
@@ -291,7 +295,7 @@ fn memory_is_allocated_where_and_as_asked() {
     let lazy = context.mem_alloc_with(8 << 30, AllocParams::new(Access::all()).lazily_filled());
     match lazy {
         Ok(lazy) => {
-            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
             lazy.write(5 << 30, b"late");
             lazy.advise(5 << 30, 4096, uct::api::Advice::WillNeed).unwrap();
             assert!(lazy.advise(8 << 30, 1, uct::api::Advice::WillNeed).is_err());

@@ -326,7 +326,7 @@ fn silent_server_is_timed_out() {
     // A blocking wait ends in time, too.
     let send = ep.0.tag_send(1, vec![1]);
     assert_eq!(send.wait().0, Err(Error::ConnectFailed(ConnectFailure::TimedOut)));
-    assert!((Duration::from_millis(60)..Duration::from_secs(5)).contains(&start.elapsed()));
+    assert!((Duration::from_millis(60)..Duration::from_secs(20)).contains(&start.elapsed()));
     fails_with(&client, &client, ep, ConnectFailure::TimedOut);
 }
 
@@ -424,7 +424,7 @@ fn sockets_wake_a_sleeping_worker() {
         if server.wait(Some(Duration::from_secs(20))).unwrap() == WaitStatus::Ready {
             sleeps += 1;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "slept through");
+        assert!(start.elapsed() < Duration::from_secs(19), "slept through");
     }
     assert!(sleeps < 2000, "{sleeps} wakeups: it does not sleep");
     let request = requests.borrow_mut().pop().unwrap();
@@ -554,6 +554,9 @@ fn callback_may_progress_accept_and_drop_the_listener() {
 /// The worker goes, and with it the sockets, when the last handle does.
 #[test]
 fn nothing_keeps_a_worker_alive() {
+    if runs_in_own_process("listener::nothing_keeps_a_worker_alive") {
+        return;
+    }
     let before = open_descriptors();
     {
         let context = context("posix");
@@ -569,7 +572,7 @@ fn nothing_keeps_a_worker_alive() {
     }
     let start = Instant::now();
     while open_descriptors() > before + 2 {
-        assert!(start.elapsed() < Duration::from_secs(5), "{before} {}", open_descriptors());
+        assert!(start.elapsed() < Duration::from_secs(20), "{before} {}", open_descriptors());
     }
 }
 

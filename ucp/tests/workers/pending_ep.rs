@@ -267,7 +267,7 @@ fn closing_ends_within_its_time(tls: &str) {
     assert!(!send.is_done() && start.elapsed() >= limit);
     assert_eq!(ep.close(CloseMode::Flush(limit)).wait(), Err(Error::TimedOut(None)));
     assert_eq!(send.wait().0, Err(Error::TimedOut(None)));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(20));
     assert_eq!(connector.connect(&pair.b.address()), Err(ConnectError::EndpointClosed));
 
     // In time: what was sent before arrives.

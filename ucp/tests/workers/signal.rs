@@ -20,13 +20,15 @@ fn worker(tls: &str) -> Worker {
 
 fn a_signal_ends_the_wait(tls: &str) {
     let worker = worker(tls);
-    let signal = worker.signaller().unwrap();
+    let (signal, sent) = (worker.signaller().unwrap(), Arc::new(AtomicBool::new(false)));
+    let told = sent.clone();
     let waker = thread::spawn(move || {
         thread::sleep(SHORT);
+        told.store(true, SeqCst);
         signal.signal();
     });
     let start = Instant::now();
-    while !waker.is_finished() {
+    while !sent.load(SeqCst) {
         worker.wait(Some(LONG)).unwrap();
     }
     assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
@@ -62,17 +64,26 @@ fn a_signal_handler_is_no_timeout(tls: &str) {
     // SAFETY: the calling thread's handle, used while the thread lives.
     let me = unsafe { libc::pthread_self() } as usize;
     RAN.store(false, SeqCst);
-    let waker = thread::spawn(move || {
-        thread::sleep(SHORT);
-        // SAFETY: the thread joins this one before it ends.
-        assert_eq!(unsafe { libc::pthread_kill(me as libc::pthread_t, libc::SIGUSR2) }, 0);
+    let is_woken = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The first one may come before the sleep.
+            while !is_woken.load(SeqCst) {
+                thread::sleep(SHORT);
+                // SAFETY: that thread waits for this one.
+                assert_eq!(unsafe { libc::pthread_kill(me as libc::pthread_t, libc::SIGUSR2) }, 0);
+            }
+        });
+        let start = Instant::now();
+        let mut status = worker.wait(Some(LONG));
+        while !RAN.load(SeqCst) && status == Ok(WaitStatus::Ready) {
+            status = worker.wait(Some(LONG));
+        }
+        is_woken.store(true, SeqCst);
+        assert_eq!(status, Ok(WaitStatus::Ready), "after {:?}", start.elapsed());
+        assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
     });
-    let start = Instant::now();
-    while !RAN.load(SeqCst) {
-        assert_eq!(worker.wait(Some(LONG)), Ok(WaitStatus::Ready), "after {:?}", start.elapsed());
-    }
-    assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
-    waker.join().unwrap();
+    while worker.wait(Some(SHORT)) != Ok(WaitStatus::TimedOut) {}
     assert_eq!(worker.wait(Some(SHORT)), Ok(WaitStatus::TimedOut));
 }
 

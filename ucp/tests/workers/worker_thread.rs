@@ -78,7 +78,12 @@ fn progress_thread_sleeps_and_wakes(tls: &'static str) {
         assert_eq!(ep.atomic_fetch(AtomicOp::Sum, 1u64, at, &rkey).wait(), Ok(n));
     }
     drop(served);
-    assert_eq!(state(&name), None);
+    // A thread that has been joined leaves the list a little later.
+    let start = Instant::now();
+    while state(&name).is_some() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{name} is {:?}", state(&name));
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 on! {

@@ -194,7 +194,7 @@ mod tests {
         rustix::net::sockopt::set_socket_linger(&lingers, Some(long)).unwrap();
         let start = std::time::Instant::now();
         close_elsewhere(vec![lingers.into()]);
-        assert!(start.elapsed() < long / 2, "{:?}", start.elapsed());
+        assert!(start.elapsed() < long, "{:?}", start.elapsed());
     }
 
     #[test]

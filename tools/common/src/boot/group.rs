@@ -323,11 +323,15 @@ mod tests {
             let keep_waiting = move || has_left.try_recv().map_or(Ok(()), |()| Err(BootError::Closed));
             let server = thread::spawn(move || GatherServer::new(listener, 2).serve(keep_waiting));
             let mut first = Member::join(TOOL, "127.0.0.1", port, 0, 2).unwrap();
-            // The server may learn of the end before it reads what is on the connection.
+            // The server may learn of the end before it reads what is on the connection, which it does for a
+            // while.
+            let start = std::time::Instant::now();
             left.send(()).unwrap();
             first.abort("no core");
+            let is_late = start.elapsed() > LAST_MESSAGES / 2;
             drop(first);
-            assert_eq!(server.join().unwrap(), Err(BootError::PeerAborted("no core".into())));
+            let ended = server.join().unwrap();
+            assert!(is_late || ended == Err(BootError::PeerAborted("no core".into())), "{ended:?}");
         }
     }
 
@@ -335,8 +339,7 @@ mod tests {
     fn silent_client_delays_nobody() {
         let listener = Listener::local(TOOL).unwrap();
         let port = listener.port();
-        let server =
-            GatherServer { join_timeout: Duration::from_millis(50), ..GatherServer::new(listener, 2) };
+        let server = GatherServer { join_timeout: Duration::from_secs(5), ..GatherServer::new(listener, 2) };
         let server = thread::spawn(move || server.serve(|| Ok(())));
         let silent = Connection::connect(TOOL, "127.0.0.1", port).unwrap();
         drop(members(port, 2));

@@ -142,7 +142,7 @@ static void messages(void)
     /* An error counts, too. */
     OK(fi_cntr_adderr(start, 1));
     CHECK(entry_of(rx).op_context == &to && in[0] == 'a');
-    OK(fi_cntr_wait(done, 2, 5000));
+    OK(fi_cntr_wait(done, 2, 60000));
     from.iov_base = out;
     from.iov_len  = 16;
     nothing();
@@ -186,7 +186,7 @@ static void chain(void)
         }
         queue(&works[n]);
     }
-    OK(fi_cntr_wait(start, 77, 5000));
+    OK(fi_cntr_wait(start, 77, 60000));
     CHECK(fi_cntr_read(done) == 5);
     CHECK(memcmp(words, "bbbbbbbb", 8) == 0 && memcmp(in, "bbbbbbbb", 8) == 0);
     /* 5, then 10, of which the last is swapped for 5. */

@@ -224,11 +224,11 @@ static void served(void)
     uint64_t here[2] = { reads_done, writes_done }, there[2];
     exchange(here, there, sizeof(here));
     /* Nobody but the endpoint makes progress for counters of regions: every access was to one of them. */
-    OK(fi_cntr_wait(region_reads, there[0], 5000));
-    OK(fi_cntr_wait(region_writes, there[1], 5000));
+    OK(fi_cntr_wait(region_reads, there[0], 60000));
+    OK(fi_cntr_wait(region_writes, there[1], 60000));
     CHECK(fi_cntr_read(region_reads) == there[0] && fi_cntr_read(region_writes) == there[1]);
-    OK(fi_cntr_wait(served_reads, there[0], 5000));
-    OK(fi_cntr_wait(served_writes, there[1], 5000));
+    OK(fi_cntr_wait(served_reads, there[0], 60000));
+    OK(fi_cntr_wait(served_writes, there[1], 60000));
     CHECK(fi_cntr_read(served_reads) == there[0] && fi_cntr_read(served_writes) == there[1]);
     meet();
 }

@@ -154,7 +154,7 @@ static void memory(void)
     nothing();
     CHECK(words[0] == 0);
     OK(fi_write(ep, out, 8, NULL, self, where + 8, key, out));
-    OK(fi_cntr_wait(written, 2, 5000));
+    OK(fi_cntr_wait(written, 2, 60000));
     CHECK(words[0] == words[1] && memcmp(words, out, 8) == 0);
     CHECK(entry_of(tx).op_context == out && entry_of(tx).op_context == &context);
     OK(fi_cntr_add(start, 2));

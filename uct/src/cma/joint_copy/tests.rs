@@ -259,17 +259,22 @@ fn an_endpoint_that_is_dropped_waits_for_the_part_of_its_owner() {
     assert_eq!(get_with(&mut pair, Comp::Token(5), |_, _| {}), Ok(Sent::InProgress));
     let (view, dropped) = (View(NonNull::from(pair.table())), AtomicBool::new(false));
     let Pair { requester, owner, ep, rkey: _, there, here } = pair;
+    let start = std::time::Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(30));
-            assert!(!dropped.load(SeqCst));
+            let is_early = dropped.load(SeqCst);
             joint::end_part(&view.table().slots[0].word, true);
+            assert!(!is_early || start.elapsed() >= LAST_WAIT);
         });
         drop(ep);
         dropped.store(true, SeqCst);
     });
-    let mut ended = Ended::default();
-    assert_eq!((requester.poll(8, &mut ended), ended.0), (1, vec![(5, Ok(()))]));
+    // A machine that pauses lets the wait end first.
+    let (mut ended, is_late) = (Ended::default(), start.elapsed() >= LAST_WAIT);
+    assert_eq!(requester.poll(8, &mut ended), 1);
+    let cancelled = [(5, Err(Error::Cancelled))];
+    assert!(ended.0 == [(5, Ok(()))] || is_late && ended.0 == cancelled, "{ended:?}");
     drop((owner, there, here));
 }
 

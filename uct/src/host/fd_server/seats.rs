@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 /// Most silent clients.
 pub const MAX_SILENT: usize = 64;
 /// How long a client may be silent. An honest one sends its request as it connects.
-pub const SILENCE_LIMIT: Duration =
-    if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+pub const SILENCE_LIMIT: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(5) };
 
 pub struct Seats {
     clients: HashMap<u64, OwnedFd>,

@@ -118,12 +118,13 @@ fn memory_is_passed_to_holders_of_a_key_only() {
 
 #[test]
 fn guesses_of_names_are_bounded() {
-    let mut guesses = guesses::Guesses::new();
+    let (mut guesses, start) = (guesses::Guesses::new(), Instant::now());
     for _ in 0..guesses::MAX_WRONG {
         assert!(guesses.may_look());
         guesses.note_wrong();
     }
-    assert!(!guesses.may_look());
+    // A machine that pauses lets the count begin anew.
+    assert!(!guesses.may_look() || start.elapsed() >= guesses::PERIOD);
     std::thread::sleep(guesses::PERIOD);
     assert!(guesses.may_look());
 }
@@ -192,7 +193,7 @@ fn a_reply_with_a_lingering_socket_holds_nobody() {
     send_lingering(&client, Reply::new([Status::Memory(MemRange::default())]).as_bytes()).unwrap();
     let start = Instant::now();
     assert_eq!(server.wait(query, TIMEOUT).err(), Some(ConnectError::Malformed));
-    assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn a_request_with_a_lingering_socket_holds_nobody() {
     }
     let start = Instant::now();
     assert!(server.fetch(export.name()).is_ok());
-    assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -292,10 +293,16 @@ fn query_is_repeated_after_a_hangup() {
             rustix::net::recv(&client, &mut room, rustix::net::RecvFlags::empty()).unwrap();
         }
         drop(client);
-        let QueryResult::Pending(again) = server.wait(query, Duration::from_millis(5)).unwrap() else {
-            panic!("no reply was sent")
-        };
-        query = again;
+        // Until it has connected again.
+        loop {
+            let QueryResult::Pending(again) = server.wait(query, Duration::from_millis(5)).unwrap() else {
+                panic!("no reply was sent")
+            };
+            query = again;
+            if ucs::sys::fd::wait_readable(&[listener.as_fd()], Some(Duration::ZERO)).unwrap() {
+                break;
+            }
+        }
     }
     let client = accept();
     rustix::net::recv(&client, &mut room, rustix::net::RecvFlags::empty()).unwrap();
@@ -418,7 +425,7 @@ fn silent_clients_take_few_descriptors_for_a_short_time() {
         assert_eq!(receive(socket, &mut [0; 8]), 0);
     }
     assert_eq!(receive(&silent[3 * MAX_SILENT - 1], &mut [0; 8]), 0);
-    assert!(start.elapsed() < SILENCE_LIMIT + Duration::from_secs(2));
+    assert!(start.elapsed() < SILENCE_LIMIT + TIMEOUT);
     // One that has asked stays.
     let asks = connect(&server);
     let request = Request::new(&[server.key_of(export.name())], KeepOpen::Yes);

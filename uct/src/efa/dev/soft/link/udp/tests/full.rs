@@ -42,7 +42,8 @@ fn short_messages_do_not_wait_for_a_full_data_channel() {
         }
         assert!(at_a.iter().chain(&at_b).all(|cqe| (cqe.wr_id, cqe.status) == (n, DevStatus::Ok)));
     }
-    assert!(counter(&a, "priority sent") >= before + 40);
+    // A verdict may ride in a message that goes the same way.
+    assert!(counter(&a, "priority sent") >= before + 20);
     link.nic().socket.full.set([false; 2]);
     assert_eq!(wait(&a, &b, 0).0.wr_id, 1);
 }

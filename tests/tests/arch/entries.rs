@@ -47,7 +47,11 @@ fn functions(text: &str) -> impl Iterator<Item = (&str, &str)> {
         };
         // A function of one line ends in it.
         let first = whole.lines().next().unwrap_or_default();
-        let end = if first.ends_with('}') { first.len() } else { whole.find(&format!("\n{indent}}}"))? };
+        let end = if first.ends_with('}') {
+            first.len()
+        } else {
+            whole.find(&format!("\n{indent}}}")).unwrap_or(whole.len())
+        };
         Some((name, &whole[..end]))
     })
 }

@@ -14,7 +14,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid, mask_of};
 use crate::ep::Ep;
 use crate::handle::{checked, given};
-use crate::op::{Call, LengthRecv, NOTHING, NoResult, UNSUPPORTED, UNUSUAL_SEND, run};
+use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, RequestParam};
 use crate::worker::Worker;
 
@@ -226,7 +226,7 @@ struct SendArgs {
 fn send_short(of: &Ep, args: &SendArgs) -> bool {
     let ((header, header_len), (buffer, count)) = (args.header, args.data);
     if let Some(call) = Call::quick(args.param)
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
         && let Ok(id) = u16::try_from(args.id)
         && (header_len == 0 || !header.is_null())
     {

@@ -129,8 +129,8 @@ pub(crate) struct Call<'a> {
     during: PhantomData<&'a RequestParam>,
 }
 
-/// Parameters that only puts and gets on lists have.
-pub(crate) const UNSUPPORTED: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE | op_attr::REMOTE_COUNT;
+/// Parameters of remote lists, which only puts and gets have.
+pub(crate) const REMOTE_LIST: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE | op_attr::REMOTE_COUNT;
 
 impl<'a> Call<'a> {
     /// The parameters of a function of the old interface.
@@ -170,13 +170,13 @@ impl<'a> Call<'a> {
         }
         // SAFETY: every such structure begins with its mask.
         let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
-        if mask & UNSUPPORTED != 0 {
+        if mask & REMOTE_LIST != 0 {
             return Err(refused());
         }
         Call::read_with_lists(param)
     }
 
-    /// The parameters of the caller of a put or get, which is perhaps one on lists. // HOT
+    /// Reads the parameters of a put or get. Remote lists are permitted. // HOT
     #[inline(always)]
     pub(crate) fn read_with_lists(param: *const RequestParam) -> Result<Call<'a>, Status> {
         if param.is_null() {
@@ -260,8 +260,8 @@ impl<'a> Call<'a> {
     }
 
     /// Whether a parameter of remote lists is there.
-    pub(crate) fn has_remote(&self) -> bool {
-        self.mask & UNSUPPORTED != 0
+    pub(crate) fn has_remote_list(&self) -> bool {
+        self.mask & REMOTE_LIST != 0
     }
 
     pub(crate) fn remote_datatype(&self) -> Option<u64> {
@@ -334,7 +334,7 @@ pub(crate) const UNUSUAL_RECV: u32 = op_attr::REQUEST | op_attr::MEMH | op_attr:
 pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
 
 /// Bits that keep an operation on mapped memory, which ends in its call, from the short way.
-pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | UNSUPPORTED | op_attr::FORCE_IMM_CMPL;
+pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
 
 /// Endpoint and key of a one-sided operation that may end in its call on mapped memory: its worker is one of
 /// mode single. // HOT

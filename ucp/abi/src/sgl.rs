@@ -48,9 +48,9 @@ mod remote_sgl {
 /// `UCP_DATATYPE_SGL`, which is a whole datatype: it has no size of an element.
 const SGL: u64 = 4;
 
-/// Whether an operation is one on lists, or has a part of what such operations have.
+/// Whether the datatype or a parameter of an operation is one of lists.
 pub(crate) fn is_list(call: &Call) -> bool {
-    call.has_remote() || call.datatype() == SGL
+    call.has_remote_list() || call.datatype() == SGL
 }
 
 /// The lists of an operation: arrays of the caller of one length.

@@ -13,7 +13,7 @@ use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{Named, given, into_handle, take};
 use crate::op::{
-    Call, NOTHING, NoResult, TagRecv, UNSUPPORTED, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
+    Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
 };
 use crate::request::as_result;
 use crate::types::{RequestParam, TagInfo, op_attr};
@@ -36,7 +36,7 @@ fn send(
     any: impl FnOnce() -> StatusPtr,
 ) -> StatusPtr {
     if let Some(call) = Call::quick(param)
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
         && let Ok(ep) = given(ep)
         // A callback may free the endpoint, and not the worker.
         && let worker = ep.worker()
@@ -68,7 +68,7 @@ fn send_nbx_any(args: &SendArgs) -> StatusPtr {
         enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]);
     }
     if let Some(call) = Call::quick(param)
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | UNSUPPORTED)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
         && let Ok(ep) = given(ep)
         && let worker = ep.worker()
         && let ep = &raw const ep.ep
@@ -141,7 +141,7 @@ fn recv(
     any: impl FnOnce() -> StatusPtr,
 ) -> StatusPtr {
     if let Some(call) = Call::quick(param)
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | UNSUPPORTED | op_attr::FORCE_IMM_CMPL)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
         && let Ok(of) = given(worker)
         && let Some(plain) = of.plain()
         && let Some(request) = post(of, plain, (buffer, len), (tag, mask), &call)
@@ -183,7 +183,7 @@ fn recv_nbx_any(
     if is_on() {
         enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]);
     } else if let Some(call) = Call::quick(param)
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | UNSUPPORTED | op_attr::FORCE_IMM_CMPL)
+        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
         && let Ok(of) = given(worker)
         && let Some(Some(request)) = of.locked(|plain| post(of, plain, (buffer, len), (tag, mask), &call))
     {

@@ -251,20 +251,27 @@ impl Eq {
 
     /// Reports that addresses have been inserted: `struct fi_eq_entry` with their number.
     pub(crate) fn report_insertion(&self, av: *const Fid, context: *mut c_void, inserted: u64) {
-        self.push_entry(AV_COMPLETE, av, context, inserted);
+        self.push_entry(AV_COMPLETE, (av, std::ptr::null()), context, inserted);
     }
 
     /// Reports that an endpoint has joined a collective group: `struct fi_eq_entry`.
     pub(crate) fn report_join(&self, mc: *const Fid, context: *mut c_void) {
-        self.push_entry(JOIN_COMPLETE, mc, context, 0);
+        self.push_entry(JOIN_COMPLETE, (mc, mc), context, 0);
     }
 
-    fn push_entry(&self, number: u32, of: *const Fid, context: *mut c_void, data: u64) {
+    /// Pushes an event that names an object, and goes with `of`, if that is not null.
+    fn push_entry(
+        &self,
+        number: u32,
+        (named, of): (*const Fid, *const Fid),
+        context: *mut c_void,
+        data: u64,
+    ) {
         let mut bytes = Vec::with_capacity(24);
-        bytes.extend_from_slice(&of.addr().to_ne_bytes());
+        bytes.extend_from_slice(&named.addr().to_ne_bytes());
         bytes.extend_from_slice(&context.addr().to_ne_bytes());
         bytes.extend_from_slice(&data.to_ne_bytes());
-        self.push(Event { number, bytes, of: std::ptr::null(), info: None, error: None });
+        self.push(Event { number, bytes, of, info: None, error: None });
     }
 
     pub(crate) fn try_wait(&self) -> bool {

@@ -60,6 +60,9 @@ pub(crate) unsafe fn given<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errn
 /// # Safety
 /// As for [`store`].
 pub(crate) unsafe fn store_handle<T: Object>(to: *mut *mut Fid, object: T) -> Result<(), Errno> {
+    if to.is_null() {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: this function's contract.
     unsafe { store(to, Box::into_raw(Box::new(object)).cast()) }
 }

@@ -135,6 +135,32 @@ fn one_call_tells_of_all_pieces() {
     }
 }
 
+/// As of a single put: what the peer refuses is told by the request or by the flush, and by the flush if
+/// nobody has the request.
+#[test]
+fn a_piece_that_the_peer_refuses_is_told() {
+    for tls in ["posix", "efa"] {
+        let target = Target::on(tls, true);
+        let mut sent = bytes(3, PIECES * SPAN);
+        let mut pieces = target.pieces(&mut sent, PIECES);
+        pieces[5].remote += (2 * PIECES * SPAN) as u64;
+        for is_freed in [false, true] {
+            // SAFETY: `sent` is unchanged until the flush is complete.
+            let put = unsafe { put_list_raw(&target.pair.ab, pieces.iter().copied(), &RmaParams::default()) };
+            let OpStatus::InProgress(id) = put.unwrap() else { panic!("packets take time") };
+            let mut is_told = false;
+            match is_freed {
+                true => target.pair.a.free(id),
+                false => is_told = target.end(Ok(OpStatus::<()>::InProgress(id))).is_err(),
+            }
+            let flush = target.pair.ab.flush();
+            target.pair.until(|| flush.is_done());
+            let told = flush.wait();
+            assert!(is_told || matches!(told, Err(Error::RemoteAccess(_))), "{tls}, {is_freed}: {told:?}");
+        }
+    }
+}
+
 #[test]
 fn a_scope_takes_lists_of_slices() {
     for target in [Target::on("posix", false), Target::on("efa", false)] {

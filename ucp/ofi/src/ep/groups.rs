@@ -207,6 +207,9 @@ calls! {
         if call_flags & flags::COLLECTIVE == 0 || ep.caps & flags::COLLECTIVE == 0 {
             return Err(refused::log_refusal("fi_join: there are no groups but those of FI_COLLECTIVE"));
         }
+        if mc.is_null() {
+            return Err(Errno::INVAL);
+        }
         if call_flags & !(flags::COLLECTIVE | flags::SEND | flags::RECV) != 0 {
             return Err(Errno::BADFLAGS);
         }

@@ -97,9 +97,11 @@ impl OwnedOp {
     }
 
     /// Takes the flag `FI_TRIGGER` off, and returns the event that the context names.
-    pub(super) fn take_trigger(&mut self) -> Result<TriggeredContext, Errno> {
+    /// # Safety
+    /// The operation was called with the flag, so that its context is a `struct fi_triggered_context`.
+    pub(super) unsafe fn take_trigger(&mut self) -> Result<TriggeredContext, Errno> {
         self.flags &= !flags::TRIGGER;
-        // SAFETY: the call that has this flag has such a context, by its contract.
+        // SAFETY: this function's contract.
         unsafe { read(self.context.cast()) }
     }
 

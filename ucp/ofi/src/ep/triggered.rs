@@ -21,7 +21,8 @@ impl Ep {
         if !self.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
-        let asked = op.take_trigger()?;
+        // SAFETY: only operations with the flag come here.
+        let asked = unsafe { op.take_trigger() }?;
         if asked.event_type != flags::TRIGGER_THRESHOLD {
             tracing::debug!("FI_TRIGGER: event {} is not supported", asked.event_type);
             return Err(Errno::NOSYS);

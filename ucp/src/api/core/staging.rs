@@ -63,7 +63,10 @@ impl<T: Default> Staging<T> {
     pub(crate) fn keep(&self, id: RequestId, staged: T, runs: impl Fn(RequestId) -> bool) {
         let mut in_use = self.in_use.borrow_mut();
         if in_use.len() >= self.sweep_at.get() {
-            in_use.extract_if(.., |(id, _)| !runs(*id)).for_each(|(_, staged)| self.recycle(staged));
+            // An operation may keep several.
+            in_use
+                .extract_if(.., |(kept, _)| *kept != id && !runs(*kept))
+                .for_each(|(_, staged)| self.recycle(staged));
             self.sweep_at.set((in_use.len() * 2).max(MAX_SPARE));
         }
         in_use.push((id, staged));

@@ -110,7 +110,7 @@ fn with_staged<T>(
     match started {
         Ok(OpStatus::InProgress(id)) => {
             let core = worker.core();
-            worker.inner.staging.keep(id, staged, |id| core.reqs.role(id).is_some());
+            worker.inner.staging.keep(id, staged, |id| core.reqs.is_running(id));
         }
         _ => worker.inner.staging.recycle(staged),
     }
@@ -159,7 +159,7 @@ pub(crate) unsafe fn with_recv_list<T>(
     match started {
         Ok(OpStatus::InProgress(id)) => {
             let core = worker.core();
-            lists.keep(id, list, |id| core.reqs.role(id).is_some());
+            lists.keep(id, list, |id| core.reqs.is_running(id));
         }
         _ => lists.recycle(list),
     }

@@ -79,11 +79,14 @@ fn forward_end(worker: &Worker, core: &mut WorkerCore, id: RequestId, (inner, st
         return core.reqs.end(id, ended);
     }
     core.reqs.set_forwarded(id, inner);
+    core.reqs.set_part(inner, id);
     let worker = worker.downgrade();
     let end = move |ended| {
         drop(start);
         if let Some(worker) = worker.upgrade() {
-            worker.core().reqs.end(id, ended);
+            let mut core = worker.core();
+            core.reqs.end_part(inner);
+            core.reqs.end(id, ended);
         }
     };
     let waker = core.reqs.set_callback(inner, Box::new(end));

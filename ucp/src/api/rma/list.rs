@@ -7,7 +7,7 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::{EMPTY_STATUS, OpStatus};
 use crate::api::data::params::check_mem;
 use crate::api::ep::handle::Ep;
-use crate::api::rma::many::start_group;
+use crate::api::rma::many::{running, start_group};
 use crate::api::rma::now::{RmaPiece, get_list_now_raw, put_list_now_raw};
 use crate::api::rma::params::RmaParams;
 
@@ -24,12 +24,13 @@ fn check<'a>(ep: &Ep, mut pieces: impl Iterator<Item = RmaPiece<'a>>, need: Acce
     })
 }
 
-/// Writes the pieces of a list, each to its own place in the peer's memory. The request ends when all
-/// buffers may be reused, or with the first error. Any number of pieces, in no order; `params.mem` is
-/// not used. An error of the call for a key or for memory says that nothing was written; a packet key
-/// ([`Rkey::from_key`]) is refused by the peer. `cq_data` is refused ([`Error::Invalid`]).
+/// Writes the pieces of a list, each to its own place in the peer's memory, in any order. The request ends
+/// when all buffers may be reused, or with the first error. `params.mem` is not used. `cq_data` is refused
+/// ([`Error::Invalid`]).
 ///
-/// The iterator runs several times, within the call.
+/// Keys, ranges and memory handles are checked before the first piece begins; a packet key
+/// ([`Rkey::from_key`](crate::Rkey::from_key)) is checked by the peer. Any other error, also one of the call,
+/// leaves open which pieces were written. The request of a list cannot be cancelled. The iterator is cloned.
 /// # Safety
 /// As for [`Ep::put_raw`], for every piece.
 pub unsafe fn put_list_raw<'a>(
@@ -49,7 +50,7 @@ pub unsafe fn put_list_raw<'a>(
         let params = RmaParams { mem: of.mem, ..*params };
         // SAFETY: this function's contract.
         let started = unsafe { ep.put_raw(of.local.addr, of.local.len, of.remote, of.rkey, &params) };
-        started.map(|started| matches!(started, OpStatus::InProgress(_)))
+        started.map(running)
     };
     // SAFETY: this function's contract.
     Ok(match unsafe { start_group(ep, len, params, pieces, start) }? {
@@ -58,12 +59,9 @@ pub unsafe fn put_list_raw<'a>(
     })
 }
 
-/// Reads the pieces of a list, each from its own place in the peer's memory. The request ends when all
-/// have arrived, or with the first error, and its status has the bytes of all. Any number of pieces, in
-/// no order; `params.mem` is not used. An error of the call for a key or for memory says that nothing
-/// was read.
-///
-/// The iterator runs several times, within the call.
+/// Reads the pieces of a list, each from its own place in the peer's memory, in any order. The request ends
+/// when all have arrived, or with the first error, and its status has the bytes of all. `params.mem` is not
+/// used. Errors are as those of [`put_list_raw`], and the request cannot be cancelled.
 /// # Safety
 /// As for [`Ep::get_raw`], for every piece.
 pub unsafe fn get_list_raw<'a>(
@@ -80,7 +78,7 @@ pub unsafe fn get_list_raw<'a>(
         let params = RmaParams { mem: of.mem, ..*params };
         // SAFETY: this function's contract.
         let started = unsafe { ep.get_raw(of.local.addr, of.local.len, of.remote, of.rkey, &params) };
-        started.map(|started| matches!(started, OpStatus::InProgress(_)))
+        started.map(running)
     };
     // SAFETY: this function's contract.
     unsafe { start_group(ep, len, params, pieces, start) }

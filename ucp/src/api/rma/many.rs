@@ -38,10 +38,11 @@ impl Group {
 
 /// Called by progress at the end of one operation of a group, which `arg` owns a count of.
 unsafe fn on_end(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
-    // SAFETY: `start_many` made the count for this call.
+    // SAFETY: `start_group` made the count for this call.
     let group = unsafe { Rc::from_raw(arg.cast_const().cast::<Group>()) };
     let Some(inner) = group.worker.upgrade() else { return };
     let worker = Worker { inner };
+    worker.core().reqs.end_part(id);
     worker.free(id);
     if let Some(ended) = group.end_one(ended.map(drop)) {
         let action = worker.core().reqs.complete(group.request, ended);
@@ -51,8 +52,14 @@ unsafe fn on_end(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) 
     }
 }
 
-/// Starts an operation by `start` for each part. One request ends with the last of them, with the first
-/// error, and `len` is the bytes of all. An error stops the start of further ones.
+/// Request of a part that runs.
+pub(crate) fn running<T>(started: OpStatus<T>) -> Option<RequestId> {
+    if let OpStatus::InProgress(id) = started { Some(id) } else { None }
+}
+
+/// Starts an operation by `start` for each part, which returns its request if it runs. One request ends with
+/// the last of them, with the first error, and `len` is the bytes of all. An error stops the start of further
+/// ones.
 /// # Safety
 /// As for [`Ep::put_raw`], for every part.
 pub(crate) unsafe fn start_group<T>(
@@ -60,7 +67,7 @@ pub(crate) unsafe fn start_group<T>(
     len: usize,
     params: &RmaParams<'_>,
     parts: impl Iterator<Item = T>,
-    start: impl Fn(T, &RmaParams<'_>) -> Result<bool, Error>,
+    start: impl Fn(T, &RmaParams<'_>) -> Result<Option<RequestId>, Error>,
 ) -> Result<OpStatus<RecvStatus>, Error> {
     let worker = ep.worker();
     let request = {
@@ -75,11 +82,13 @@ pub(crate) unsafe fn start_group<T>(
         group.left.set(group.left.get() + 1);
         let done = Some(Callback::new(on_end, arg.cast_mut().cast()));
         let started = start(part, &RmaParams { done, ..*params });
-        if !matches!(started, Ok(true)) {
-            // SAFETY: the callback is not called for what has ended in the call.
-            drop(unsafe { Rc::from_raw(arg) });
-            group.end_one(started.map(drop));
+        if let Ok(Some(part)) = started {
+            worker.core().reqs.set_part(part, request);
+            continue;
         }
+        // SAFETY: the callback is not called for what has ended in the call.
+        drop(unsafe { Rc::from_raw(arg) });
+        group.end_one(started.map(drop));
         if started.is_err() {
             break;
         }
@@ -102,7 +111,7 @@ pub(crate) unsafe fn start_many(
     local: &[Iov],
     remote: &RemoteIov<'_>,
     params: &RmaParams<'_>,
-    start: impl Fn(&[Iov], &RemoteIov<'_>, &RmaParams<'_>) -> Result<bool, Error>,
+    start: impl Fn(&[Iov], &RemoteIov<'_>, &RmaParams<'_>) -> Result<Option<RequestId>, Error>,
 ) -> Result<OpStatus<RecvStatus>, Error> {
     if total(local) != Some(remote.len) {
         return Err(Error::Invalid);

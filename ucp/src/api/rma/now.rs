@@ -68,8 +68,8 @@ fn are_mapped<'a>(ep: &Ep, mut pieces: impl Iterator<Item = RmaPiece<'a>>, need:
     pieces.all(|piece| mapped_now(ep, (piece.remote, piece.local.len), piece.rkey, need).is_some())
 }
 
-/// Writes all pieces within the call, if the memory of each is mapped. False:
-/// [`put_list_raw`](crate::put_list_raw) writes them, or tells the error.
+/// Writes all pieces within the call, if the memory of each is mapped. False: none was written, unless the
+/// peer has died meanwhile; [`put_list_raw`](crate::put_list_raw) writes them, or tells the error.
 /// # Safety
 /// As for [`put_now_raw`], for every piece.
 pub unsafe fn put_list_now_raw<'a>(ep: &Ep, pieces: impl Iterator<Item = RmaPiece<'a>> + Clone) -> bool {
@@ -79,8 +79,8 @@ pub unsafe fn put_list_now_raw<'a>(ep: &Ep, pieces: impl Iterator<Item = RmaPiec
         && copied.all(|of| unsafe { put_now_raw(ep, of.local.addr, of.local.len, of.remote, of.rkey) })
 }
 
-/// Reads all pieces within the call, if the memory of each is mapped. False:
-/// [`get_list_raw`](crate::get_list_raw) reads them, or tells the error.
+/// Reads all pieces within the call, if the memory of each is mapped. False: none was read, unless the
+/// peer has died meanwhile; [`get_list_raw`](crate::get_list_raw) reads them, or tells the error.
 /// # Safety
 /// As for [`get_now_raw`], for every piece.
 pub unsafe fn get_list_now_raw<'a>(ep: &Ep, pieces: impl Iterator<Item = RmaPiece<'a>> + Clone) -> bool {

@@ -18,7 +18,7 @@ use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::rma::deferred::{defer_get, defer_put};
-use crate::api::rma::many::{start_many, total};
+use crate::api::rma::many::{running, start_many, total};
 use crate::api::rma::now::{along, get_list_now_raw, get_now_raw, put_list_now_raw, put_now_raw};
 use crate::api::rma::params::{RemoteIov, RmaParams};
 use crate::api::rma::pieces::{with_gather, with_scatter};
@@ -67,6 +67,7 @@ impl Ep {
     ) -> Result<OpStatus<()>, Error> {
         check_mem_of_pieces(params.mem, local)?;
         if let ([one], None) = (remote, params.cq_data)
+            && !local.is_empty()
             && total(local) == Some(one.len)
             // SAFETY: the caller passes readable bytes.
             && unsafe { put_list_now_raw(self, along(local, one)) }
@@ -76,8 +77,7 @@ impl Ep {
         if let ([one], true, None) = (remote, local.len() > MAX_IOV, params.cq_data) {
             // SAFETY: this function's contract.
             let start = |part: &[Iov], at: &RemoteIov<'_>, params: &RmaParams<'_>| unsafe {
-                self.put_iov_raw(part, &[*at], params)
-                    .map(|started| matches!(started, OpStatus::InProgress(_)))
+                self.put_iov_raw(part, &[*at], params).map(running)
             };
             // SAFETY: this function's contract.
             return match unsafe { start_many(self, local, one, params, start) }? {
@@ -140,6 +140,7 @@ impl Ep {
     ) -> Result<OpStatus<RecvStatus>, Error> {
         check_mem_of_pieces(params.mem, local)?;
         if let [one] = remote
+            && !local.is_empty()
             && total(local) == Some(one.len)
             // SAFETY: the caller passes writable bytes.
             && unsafe { get_list_now_raw(self, along(local, one)) }
@@ -149,8 +150,7 @@ impl Ep {
         if let ([one], true) = (remote, local.len() > MAX_IOV) {
             // SAFETY: this function's contract.
             let start = |part: &[Iov], at: &RemoteIov<'_>, params: &RmaParams<'_>| unsafe {
-                self.get_iov_raw(part, &[*at], params)
-                    .map(|started| matches!(started, OpStatus::InProgress(_)))
+                self.get_iov_raw(part, &[*at], params).map(running)
             };
             // SAFETY: this function's contract.
             return unsafe { start_many(self, local, one, params, start) };

@@ -98,7 +98,8 @@ impl Engine {
         keys: &RailKeys,
     ) -> Started<()> {
         let [iov] = p.remote.as_slice() else { return self.put(w, to, p) };
-        let whole = iov.len == p.local.len() as u64 && p.local.pieces().len() == 1;
+        let whole =
+            iov.len == p.local.len() as u64 && matches!(p.local.pieces(), [one] if one.piece().is_some());
         if p.protocol != RmaProtocol::DirectWrite || p.cq_data.is_some() || !whole {
             return self.put(w, to, p);
         }

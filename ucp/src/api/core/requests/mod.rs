@@ -13,6 +13,8 @@ mod request_id;
 #[cfg(test)]
 mod tests;
 
+use hashbrown::HashMap;
+
 use crate::api::core::error::Error;
 use crate::token::UserToken;
 
@@ -44,6 +46,8 @@ pub(crate) struct Requests {
     number: OwnerNumber,
     callers: CallersBlocks,
     pool: Pool,
+    /// Requests of parts of an operation that run, and the request of the whole.
+    parts: HashMap<BlockPtr, RequestId>,
 }
 
 impl Requests {
@@ -56,6 +60,7 @@ impl Requests {
             number: OwnerNumber::next(),
             callers: CallersBlocks::default(),
             pool: Pool::new(room),
+            parts: HashMap::new(),
         }
     }
 
@@ -202,9 +207,21 @@ impl Requests {
         self.complete_token(token, result.map(|()| RecvStatus { len, ..EMPTY_STATUS }))
     }
 
-    /// Whether nobody waits for the operation with this token.
+    /// Whether nobody waits for the operation with this token, or for the whole that it is a part of.
     pub(crate) fn is_detached(&mut self, token: u64) -> bool {
-        self.block_of(token).stage() == Stage::Detached
+        let block = self.block_of(token);
+        let whole = self.parts.get(&block).map_or(block, |whole| whole.block);
+        whole.stage() == Stage::Detached
+    }
+
+    /// Notes that the operation of `part` is a part of that of `whole`, which ends later.
+    pub(crate) fn set_part(&mut self, part: RequestId, whole: RequestId) {
+        self.parts.insert(part.block, whole);
+    }
+
+    /// Forgets what [`Requests::set_part`] has noted, if it was.
+    pub(crate) fn end_part(&mut self, part: RequestId) {
+        self.parts.remove(&part.block);
     }
 
     /// Completes the operation with this token. // HOT
@@ -330,6 +347,11 @@ impl Requests {
     /// Role of a running operation.
     pub(crate) fn role(&self, id: RequestId) -> Option<Role> {
         self.find(id).filter(|block| block.stage() != Stage::Ended).map(|block| block.role.get())
+    }
+
+    /// Whether the operation of a request runs, whose memory may be gone after its end.
+    pub(crate) fn is_running(&self, id: RequestId) -> bool {
+        self.at(id.block.address()) == Some(id) && self.role(id).is_some()
     }
 
     /// Notes that another request carries out a deferred operation.

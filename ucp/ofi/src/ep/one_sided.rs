@@ -24,9 +24,10 @@ pub(super) struct OneSided<'a> {
     pub is_silent: bool,
 }
 
-/// Pieces of a peer's memory that a call passes: at least one.
+/// Pieces of a peer's memory that a call passes: at least one. // HOT
 /// # Safety
 /// `at` is null or has `count` of them, as long as the result is used.
+#[inline]
 pub(super) unsafe fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Result<&'a [RmaIov], Errno> {
     check_count(count, RMA_IOV_LIMIT)?;
     if at.is_null() || count == 0 {

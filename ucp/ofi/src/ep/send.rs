@@ -40,9 +40,10 @@ impl Memory<'_> {
         Ok(Memory::Bytes(buf.cast_mut().cast(), len))
     }
 
-    /// The pieces of a list.
+    /// The pieces of a list. // HOT
     /// # Safety
     /// `iov` is null or has `count` pieces, as long as the result is used; each is as for [`Memory::bytes`].
+    #[inline]
     pub(super) unsafe fn pieces(iov: *const IoVec, count: usize) -> Result<Memory<'static>, Errno> {
         check_count(count, IOV_LIMIT)?;
         if iov.is_null() && count > 0 {
@@ -86,14 +87,17 @@ impl Memory<'_> {
     }
 }
 
-/// Refuses a list of more pieces than a limit of `fi_info`.
-#[inline]
+/// Refuses a list of more pieces than a limit of `fi_info`. // HOT
+#[inline(always)]
 pub(super) fn check_count(count: usize, limit: usize) -> Result<(), Errno> {
-    if count <= limit {
-        return Ok(());
-    }
+    if count <= limit { Ok(()) } else { Err(refuse_count(count, limit)) }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse_count(count: usize, limit: usize) -> Errno {
     tracing::debug!("{count} pieces of memory exceed {limit}");
-    Err(Errno::INVAL)
+    Errno::INVAL
 }
 
 /// A send, as a call describes it.

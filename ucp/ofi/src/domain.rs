@@ -149,7 +149,8 @@ pub(crate) unsafe fn open(
         || ep_attr.is_some_and(|attr| crate::info::is_scalable(attr.tx_ctx_cnt, attr.rx_ctx_cnt));
     let nics = crate::info::count_nics(&made_context);
     let name_form = NameForm::of(info.addr_format, nics, is_scalable);
-    let has_progress_thread = attr.data_progress == flags::PROGRESS_AUTO;
+    let has_progress_thread =
+        attr.data_progress == flags::PROGRESS_AUTO || crate::provider::has_auto_progress();
     let made = Domain {
         fid: refused::fid(flags::CLASS_DOMAIN, context, &FID_OPS),
         ops: &OPS,

@@ -1,7 +1,7 @@
 //! The provider, as libfabric finds it.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use ucs::config::Source;
@@ -16,6 +16,9 @@ const NAME_KEY: &str = "UCX_OFI_NAME";
 /// Environment variable that permits utility providers to layer over endpoints of types `FI_EP_MSG` and
 /// `FI_EP_DGRAM`.
 const LAYERED_KEY: &str = "UCX_OFI_LAYERED";
+/// Environment variable that gives every endpoint a thread that makes progress, also where a program asks for
+/// manual progress.
+const AUTO_PROGRESS_KEY: &str = "UCX_OFI_AUTO_PROGRESS";
 /// Name of the provider without the first variable.
 const NAME: &str = "efa4";
 /// Release of libfabric whose headers these are.
@@ -43,8 +46,8 @@ type LogEnabled = unsafe extern "C" fn(*const Provider, c_int, c_int) -> c_int;
 
 /// The configuration of the engine: the environment without the keys of this crate.
 pub(crate) fn source() -> Result<Source, Errno> {
-    let mut vars: Vec<_> =
-        std::env::vars_os().filter(|(key, _)| key != NAME_KEY && key != LAYERED_KEY).collect();
+    let is_ours = |key: &OsStr| [NAME_KEY, LAYERED_KEY, AUTO_PROGRESS_KEY].iter().any(|ours| key == *ours);
+    let mut vars: Vec<_> = std::env::vars_os().filter(|(key, _)| !is_ours(key)).collect();
     vars.extend(crate::params::translated(&vars, &name().to_string_lossy()));
     Source::from_vars(vars).map_err(|error| {
         warn(&error.to_string());
@@ -111,7 +114,16 @@ fn running_release() -> u32 {
 
 /// Whether utility providers may layer over endpoints of types other than `FI_EP_RDM`.
 pub(crate) fn permits_layers() -> bool {
-    std::env::var(LAYERED_KEY).is_ok_and(|value| ["y", "1", "yes"].contains(&&*value))
+    is_set(LAYERED_KEY)
+}
+
+/// Whether endpoints make progress by themselves, whatever a program asks for.
+pub(crate) fn has_auto_progress() -> bool {
+    is_set(AUTO_PROGRESS_KEY)
+}
+
+fn is_set(key: &str) -> bool {
+    std::env::var(key).is_ok_and(|value| ["y", "1", "yes"].contains(&&*value))
 }
 
 /// Name of the provider (`UCX_OFI_NAME`).

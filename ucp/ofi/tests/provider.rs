@@ -202,6 +202,19 @@ fn memory_of_a_process_that_sleeps() {
     }
 }
 
+/// With a thread that makes progress, as the program asks or as the user says.
+#[test]
+fn memory_of_a_process_that_sleeps_is_served() {
+    let Some(program) = compiled("tests/c/rma.c") else { return };
+    for (tls, progress, forced) in [("posix", "1", "n"), ("posix", "2", "y"), ("efa", "2", "y")] {
+        let mut run = command(&program, tls);
+        run.args(["1", progress, "112", "-", "served"]).env("UCX_LOG_LEVEL", "fatal");
+        run.env("UCX_OFI_AUTO_PROGRESS", forced);
+        let output = end_of(spawn(run), 180);
+        assert!(output.status.success(), "{progress}, {forced} on {tls}: {}", text(&output));
+    }
+}
+
 #[test]
 fn a_peer_that_dies() {
     for tls in ["posix", "posix,cma", "efa"] {

@@ -233,10 +233,12 @@ static void served(void)
     meet();
 }
 
-/* The second process makes no progress meanwhile: it waits for bytes that are not libfabric's. */
-static void asleep(void)
+/* The second process makes no calls meanwhile: it waits for bytes that are not libfabric's. Atomic operations need
+ * progress of the target. */
+static void asleep(int with_atomics)
 {
     static const size_t all[] = { 8, 9000, LEN };
+    uint64_t one = 1, before = 0;
     unsigned i;
     char token = 0;
     fill(LEN, 21);
@@ -249,7 +251,16 @@ static void asleep(void)
         done(FI_RMA | FI_READ, in);
         CHECK(memcmp(in, out, all[i]) == 0);
     }
+    for (i = 0; rank == 0 && with_atomics && i < 10; i++) {
+        OK(fi_atomic(ep, &one, 1, NULL, peer, theirs[1].addr, theirs[1].key, FI_UINT64, FI_SUM, &one));
+        done(FI_ATOMIC | FI_WRITE, &one);
+        OK(fi_fetch_atomic(ep, &one, 1, NULL, &before, NULL, peer, theirs[1].addr, theirs[1].key, FI_UINT64, FI_SUM, &one));
+        done(FI_ATOMIC | FI_READ, &one);
+        CHECK(before == 2 * i + 1);
+    }
     exchange(&token, &token, 1);
+    CHECK(rank == 0 || !with_atomics || words[0] == 20);
+    words[0] = 0;
     CHECK(rank == 0 || window[LEN - 1] == (unsigned char)(out[LEN - 1] - 100));
     meet();
 }
@@ -480,7 +491,7 @@ int main(int argc, char **argv)
              argc > 3 ? atoi(argv[3]) : BASIC_BITS, argc > 4 && strcmp(argv[4], "events") == 0 ? FI_RMA_EVENT : 0);
     whole();
     if (argc > 5) {
-        asleep();
+        asleep(strcmp(argv[5], "served") == 0);
     }
     pieces();
     with_data();

@@ -6,7 +6,8 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+
+use ::ucs::testing::wait_for_listener;
 
 use common::library_folder;
 
@@ -35,21 +36,6 @@ fn installed(program: &str) -> Option<PathBuf> {
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     listener.local_addr().expect("it is bound").port()
-}
-
-/// Waits until somebody listens on a port.
-fn wait_for_listener(port: u16) {
-    let (wanted, begun) = (format!(":{port:04X}"), Instant::now());
-    let is_listening = |line: &str| {
-        let mut fields = line.split_whitespace().skip(1);
-        fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
-    };
-    let tables =
-        || ["/proc/net/tcp", "/proc/net/tcp6"].map(|at| std::fs::read_to_string(at).unwrap_or_default());
-    while !tables().iter().any(|table| table.lines().any(is_listening)) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// `ucx_perftest` with these arguments; it ends within a minute.

@@ -7,7 +7,8 @@ mod common;
 
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::{Duration, Instant};
+
+use ucs::testing::wait_for_listener;
 
 use common::{command, compiled, compiled_for_mpi, end_of, has_program, text};
 
@@ -70,21 +71,6 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it has an address").port()
 }
 
-/// Waits until somebody listens on a port.
-fn wait_for_listener(port: &str) {
-    let (wanted, begun) = (format!(":{:04X}", port.parse::<u16>().expect("a port")), Instant::now());
-    let is_listening = |line: &str| {
-        let mut fields = line.split_whitespace().skip(1);
-        fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
-    };
-    let tables =
-        || ["/proc/net/tcp", "/proc/net/tcp6"].map(|at| std::fs::read_to_string(at).unwrap_or_default());
-    while !tables().iter().any(|table| table.lines().any(is_listening)) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Exchanges messages of all sizes, whose bytes are checked, between two processes.
 fn pingpong(tls: &str, ep: &str, mode: &str) {
     pingpong_by("efa4", tls, ep, mode);
@@ -95,13 +81,14 @@ fn pingpong_by(provider: &str, tls: &str, ep: &str, mode: &str) {
     if !has_program("fi_pingpong") {
         return;
     }
-    let port = free_port().to_string();
+    let number = free_port();
+    let port = number.to_string();
     let arguments = ["-p", provider, "-e", ep, "-m", mode, "-S", "all", "-c", "-I", "4"];
     let is_layered = if provider.contains(';') { "y" } else { "n" };
     let mut server = command("fi_pingpong", tls);
     server.args(arguments).args(["-B", &port]).env("UCX_OFI_LAYERED", is_layered);
     let server = spawn(server);
-    wait_for_listener(&port);
+    wait_for_listener(number);
     let mut client = command("fi_pingpong", tls);
     client.args(arguments).args(["-P", &port, "127.0.0.1"]).env("UCX_OFI_LAYERED", is_layered);
     let (client, server) = (end_of(spawn(client), 180), end_of(server, 60));

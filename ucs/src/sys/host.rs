@@ -45,9 +45,9 @@ pub fn net_namespace() -> u64 {
     fs::metadata("/proc/self/ns/net").map(|m| m.st_ino()).unwrap_or(0)
 }
 
-/// A number for a text and numbers, the same in every build and process.
-pub fn stable_key(text: &str, numbers: &[u64]) -> u64 {
-    mix(numbers.iter().fold(fnv(0xcbf2_9ce4_8422_2325, text.as_bytes()), |h, n| fnv(h, &n.to_le_bytes())))
+/// A number for bytes and numbers, the same in every build and process.
+pub fn stable_key(bytes: impl AsRef<[u8]>, numbers: &[u64]) -> u64 {
+    mix(numbers.iter().fold(fnv(0xcbf2_9ce4_8422_2325, bytes.as_ref()), |h, n| fnv(h, &n.to_le_bytes())))
 }
 
 /// The host's name, for people.

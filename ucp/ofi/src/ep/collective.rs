@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use ucp::rdm::amo::{Form, has_form, has_type};
+use ucp::rdm::amo::combines;
 use ucp::{AtomicOp, Datatype};
 
 use super::face::Face;
@@ -57,9 +57,7 @@ fn sized(datatype: u32, count: usize) -> Result<(Datatype, usize), Errno> {
 /// An operation that combines elements.
 fn reduction(op: u32, ty: Datatype) -> Result<AtomicOp, Errno> {
     let op = AtomicOp::try_from(op).map_err(|_| Errno::OPNOTSUPP)?;
-    let combines =
-        has_form(op, Form::Write) && has_type(op, ty) && !matches!(op, AtomicOp::Read | AtomicOp::Write);
-    if combines { Ok(op) } else { Err(Errno::OPNOTSUPP) }
+    if combines(op, ty) { Ok(op) } else { Err(Errno::OPNOTSUPP) }
 }
 
 /// A copy of the caller's data.

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use ucs::sys::host::stable_key;
+
 use super::messages::{GroupMessages, OpKey, Parts};
 use super::request::{GroupRequest, Outcome};
 use crate::address::Address;
@@ -80,10 +82,9 @@ impl GroupMaker {
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(GroupError::Twice);
         }
-        let mut hash = Fnv::default();
-        packed.iter().for_each(|member| hash.add(member));
-        let nth = self.state.count(hash.0);
-        hash.add(&nth.to_le_bytes());
+        let lens: Vec<u64> = packed.iter().map(|member| member.len() as u64).collect();
+        let same_members = stable_key(packed.concat(), &lens);
+        let id = stable_key([], &[same_members, self.state.count(same_members)]);
         let mut eps = Vec::with_capacity(members.len());
         for (at, member) in members.iter().enumerate() {
             if at == rank {
@@ -91,7 +92,7 @@ impl GroupMaker {
                 continue;
             }
             // The handler of the worker holds the state, too, so that a weak handle is enough.
-            let (state, id) = (Rc::downgrade(&self.state), hash.0);
+            let state = Rc::downgrade(&self.state);
             let on_error = move |error| {
                 if let Some(state) = state.upgrade() {
                     state.fail(id, at, error);
@@ -105,28 +106,11 @@ impl GroupMaker {
             worker: self.worker.clone(),
             am_id: self.am_id,
             state: self.state.clone(),
-            id: hash.0,
+            id,
             rank,
             eps,
             next: Cell::new(0),
         })
-    }
-}
-
-/// FNV-1a, of 64 bits: all members compute the same.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
     }
 }
 

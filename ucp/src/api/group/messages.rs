@@ -60,6 +60,9 @@ type Early = (usize, Vec<u8>);
 pub(super) struct GroupMessages {
     early: RefCell<HashMap<OpKey, Vec<Early>>>,
     running: RefCell<HashMap<OpKey, Rc<Running>>>,
+    /// Number of operations of each group that have begun; of a group that is gone, the largest number. Late
+    /// messages of these operations are dropped.
+    begun: RefCell<HashMap<u64, u64>>,
     /// Members that have failed: group and rank.
     failed: RefCell<HashMap<(u64, usize), Error>>,
     /// Number of groups that have been made of the same members.
@@ -79,10 +82,16 @@ impl GroupMessages {
     pub(super) fn receive(&self, message: &AmMessage) {
         let Some((key, rank)) = OpKey::of_header(message.header()) else { return };
         let Some(data) = message.data() else { return };
+        self.take_in(key, rank, data.to_vec());
+    }
+
+    /// Puts a message in its place, or keeps it for an operation that has not begun.
+    fn take_in(&self, key: OpKey, rank: usize, data: Vec<u8>) {
         let running = self.running.borrow().get(&key).cloned();
         match running {
-            Some(running) => self.put(key, &running, rank, data.to_vec()),
-            None => self.early.borrow_mut().entry(key).or_default().push((rank, data.to_vec())),
+            Some(running) => self.put(key, &running, rank, data),
+            None if self.begun.borrow().get(&key.group).is_some_and(|begun| key.number < *begun) => {}
+            None => self.early.borrow_mut().entry(key).or_default().push((rank, data)),
         }
     }
 
@@ -95,6 +104,7 @@ impl GroupMessages {
         sending: usize,
         then: Then,
     ) {
+        self.begun.borrow_mut().insert(key.group, key.number + 1);
         let mut parts = vec![None; lens.len()];
         parts[rank] = own;
         let awaited = lens.iter().flatten().count();
@@ -171,6 +181,7 @@ impl GroupMessages {
 
     /// Forgets a group that is dropped. Its operations end as cancelled.
     pub(super) fn forget(&self, group: u64) {
+        self.begun.borrow_mut().insert(group, u64::MAX);
         self.early.borrow_mut().retain(|key, _| key.group != group);
         self.failed.borrow_mut().retain(|(of, _), _| *of != group);
         self.end_all(Error::Cancelled, |key, _| key.group == group);
@@ -184,5 +195,43 @@ impl GroupMessages {
         for (key, running) in ended {
             self.end(key, &running, Err(error));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: u64 = 5;
+
+    fn key(number: u64) -> OpKey {
+        OpKey { group: GROUP, number }
+    }
+
+    /// Begins an operation of three members that this one, of rank 0, gets a byte from each of.
+    fn begin(messages: &GroupMessages, number: u64) -> Rc<Cell<bool>> {
+        let is_ended = Rc::new(Cell::new(false));
+        let ended = is_ended.clone();
+        let then = move |_: Result<Parts, Error>| ended.set(true);
+        messages.begin(key(number), vec![None, Some(1), Some(1)], (0, None), 0, Box::new(then));
+        is_ended
+    }
+
+    #[test]
+    fn only_messages_that_an_operation_will_want_are_kept() {
+        let messages = GroupMessages::default();
+        messages.take_in(key(0), 1, vec![1]);
+        let first = begin(&messages, 0);
+        assert!(messages.early.borrow().is_empty() && !first.get());
+        // The second message has a wrong length and ends the operation; the third comes too late.
+        messages.take_in(key(0), 2, vec![1, 2]);
+        assert!(first.get());
+        messages.take_in(key(0), 2, vec![1]);
+        assert!(messages.early.borrow().is_empty());
+        messages.take_in(key(1), 2, vec![1]);
+        assert_eq!(messages.early.borrow().len(), 1);
+        messages.forget(GROUP);
+        messages.take_in(key(1), 1, vec![1]);
+        assert!(messages.early.borrow().is_empty() && messages.running.borrow().is_empty());
     }
 }

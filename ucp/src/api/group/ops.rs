@@ -4,7 +4,7 @@ use super::collective::Group;
 use super::messages::Parts;
 use super::request::GroupRequest;
 use crate::api::core::error::Error;
-use crate::rdm::amo::{Form, apply, has_form, has_type};
+use crate::rdm::amo::{apply, combines};
 use crate::wire::{AtomicOp, Datatype};
 
 /// All parts behind each other, in the order of ranks.
@@ -27,11 +27,6 @@ fn reduced(op: AtomicOp, ty: Datatype, parts: Parts) -> Vec<u8> {
         }
     }
     result
-}
-
-/// Whether the members' elements can be combined by this operation: `Min` to `BitXor` of libfabric.
-fn combines(op: AtomicOp, ty: Datatype) -> bool {
-    has_form(op, Form::Write) && has_type(op, ty) && !matches!(op, AtomicOp::Read | AtomicOp::Write)
 }
 
 impl Group {

@@ -51,6 +51,12 @@ pub const fn has_type(op: AtomicOp, ty: Datatype) -> bool {
     }
 }
 
+/// Whether `op` makes one element of two of this type, as a reduction does: it neither reads, writes nor
+/// compares.
+pub const fn combines(op: AtomicOp, ty: Datatype) -> bool {
+    op as u32 <= AtomicOp::BitXor as u32 && has_type(op, ty)
+}
+
 /// The elements that an operation changes.
 pub trait Elements {
     /// Replaces each element by `change(element, operand, compare value)`, unless `None`.

@@ -23,7 +23,7 @@ pub struct HostId(u16);
 impl HostId {
     /// The id of this host: boot id and network namespace, within which software devices find each other.
     pub fn current() -> HostId {
-        let key = host::stable_key(&host::boot_id(), &[host::net_namespace()]);
+        let key = host::stable_key(host::boot_id(), &[host::net_namespace()]);
         HostId((key & ((1 << HOST_BITS) - 1)) as u16)
     }
 }

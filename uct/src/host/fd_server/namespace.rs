@@ -49,7 +49,7 @@ impl SocketNamespace {
                 .map_err(|_| open_error(&"its path is too long for a unix socket"))?;
             (Some(path), host::stable_key("dir", &[metadata.dev(), metadata.ino()]))
         };
-        let boot = host::stable_key(&host::boot_id(), &[]);
+        let boot = host::stable_key(host::boot_id(), &[]);
         Ok(SocketNamespace { dir, device: boot << 32 | scope & u64::from(u32::MAX) })
     }
 

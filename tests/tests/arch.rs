@@ -570,6 +570,7 @@ fn unsafe_is_fenced() {
         "ucp/src/api/core/staging.rs",
         "ucp/src/api/ep/send.rs",
         "ucp/src/api/mem/memory.rs",
+        "ucp/src/api/queue/",
         "ucp/src/api/raw.rs",
         "ucp/src/api/request/",
         "ucp/src/api/worker/forks.rs",

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 use ucp::{
-    Access, AmParams, AtomicOp, Context, EpParams, Match, OpParams, OpStatus, PeerId, RecvStatus,
-    RequestTable, SendParams, StreamRecvMode, TAG_MASK_FULL,
+    Access, AmParams, AtomicOp, CompletionQueue, Context, EpParams, Match, OpParams, OpStatus, PeerId,
+    RecvStatus, RequestTable, SendParams, StreamRecvMode, TAG_MASK_FULL,
 };
 use ucs::config::Source;
 use uct::any::Visit;
@@ -27,6 +27,8 @@ enum Operation {
     Request,
     /// A tagged message: receive posted, sent, delivered, matched, completed, tested
     Tag,
+    /// A tagged message as `tag` has it, with the ends of receive and send read from a completion queue
+    TagQueue,
     /// A get by ucp, of memory that ucp has allocated
     Get,
     /// A put by ucp, to such memory
@@ -85,6 +87,7 @@ fn main() -> Result<(), Failure> {
         Operation::Fadd => fetch_add("posix", times)?,
         Operation::EfaFadd => fetch_add("efa", times)?,
         Operation::Tag
+        | Operation::TagQueue
         | Operation::UcpAm
         | Operation::Stream
         | Operation::Get
@@ -173,6 +176,34 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
                 assert_eq!(started, OpStatus::Done(()), "there is room for one");
                 while worker.test(id).transpose()?.is_none() {
                     worker.progress();
+                }
+            }
+        }
+        Operation::TagQueue => {
+            let queue = CompletionQueue::<()>::new(&worker, 2 * window as u32);
+            for _ in 0..times / window {
+                for n in 0..window {
+                    // SAFETY: `back` outlives the receive, which ends below, and is not read before.
+                    let started = unsafe {
+                        worker.recv_raw(
+                            back.as_mut_ptr(),
+                            size,
+                            Match::tagged(1, TAG_MASK_FULL),
+                            &OpParams::default(),
+                        )
+                    };
+                    queue.track_raw(started, n)?;
+                }
+                for n in 0..window {
+                    // SAFETY: `out` outlives the send and does not change.
+                    queue.track_raw(unsafe { ep.send_raw(out.as_ptr(), size, &params) }, n)?;
+                }
+                let mut ended = 0;
+                while ended < 2 * window {
+                    match queue.read() {
+                        Some(end) => ended += u64::from(end.result.map(|_| true)?),
+                        None => drop(worker.progress()),
+                    }
                 }
             }
         }

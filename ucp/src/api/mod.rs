@@ -8,6 +8,7 @@ mod data;
 mod ep;
 mod group;
 mod mem;
+mod queue;
 mod raw;
 mod request;
 mod rma;
@@ -50,6 +51,9 @@ pub use mem::map_params::MapParams;
 pub use mem::memory::{AllocParams, Mem, MemError};
 pub use mem::remote_writes::RemoteWrite;
 pub use mem::served::ServedOps;
+pub use queue::completion::{Completion, CompletionQueue, IntoStatus, NotTracked};
+pub use queue::counter::Counter;
+pub use queue::tracked::Tracked;
 pub use raw::{
     am_send_now_raw, cancel_now, cancel_unsent, flush_ep_raw, flush_worker_raw, has_whole_message,
     post_recv_raw, request_at, send_now_calling, send_now_raw,
@@ -59,6 +63,7 @@ pub(crate) use request::handles::RawRequest;
 pub use request::handles::{FlushRequest, RecvRequest, SendRequest};
 pub use request::scope::{Scope, ScopedRequest};
 pub(crate) use request::scope::{atomic_params, with_empty_status};
+pub use request::tracked::TrackedOp;
 pub use request::triggers::Triggers;
 pub use rma::atomic::atomic_now_raw;
 pub use rma::atomic_params::{AtomicIovParams, AtomicParams};

@@ -37,6 +37,8 @@
 //! | `*_raw` of a worker or message, `with_request_memory` | inside [`SharedWorker::with`], unsafe |
 //! | `test`, `knows`, `cancel`, `free` of a `RequestId` | inside [`SharedWorker::with`], unsafe |
 //! | `abandon`, `wait_for` of a `RequestId` | inside [`SharedWorker::with`], unsafe |
+//! | `track_raw` of a completion queue | inside [`SharedCompletionQueue::with`], unsafe |
+//! | `Counter` | the plain one, inside [`SharedWorker::with`], unsafe |
 //! | `signaller` of a worker | [`SharedWorker::signal`], as any thread has the worker |
 //!
 //! A runtime that keeps to mode single by itself, because its interface asks that of the program, saves the
@@ -51,6 +53,7 @@ mod blocking;
 mod cm;
 mod ep;
 mod message;
+mod queue;
 mod request;
 mod scope;
 mod shared;
@@ -61,6 +64,7 @@ mod worker;
 pub use cm::{SharedConnectParams, SharedListener};
 pub use ep::{SharedEp, SharedEpConnector, SharedEpParams};
 pub use message::{SharedAmMessage, SharedMessage, SharedMultiRecv};
+pub use queue::{SharedCompletionQueue, SharedTracked};
 pub use request::{Operation, SharedRequest};
 pub use scope::{SharedScope, SharedScopedRequest};
 pub use shared::{Unlocked, WorkerGuard};

@@ -8,9 +8,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::queue::SharedTracked;
 use super::shared::{Inside, Locked, OfWorker, Shared};
 use crate::api::RawRequest;
-use crate::{AmSend, AtomicType, Error, FetchRequest, FlushRequest, RecvRequest, RecvStatus, SendRequest};
+use crate::{
+    AmSend, AtomicType, Error, FetchRequest, FlushRequest, RecvRequest, RecvStatus, SendRequest, TrackedOp,
+};
 
 /// A request of a plain worker that a [`SharedRequest`] can hold.
 ///
@@ -199,6 +202,30 @@ impl<R: Operation> SharedRequest<R> {
     fn end(&mut self, output: R::Output) -> R::Output {
         self.0 = State::Ended(None);
         output
+    }
+}
+
+impl<R: Operation> SharedRequest<R> {
+    /// The worker at which the operation runs.
+    pub(super) fn running_at(&self) -> Option<&Arc<Shared>> {
+        match &self.0 {
+            State::Running(running) => Some(running.shared()),
+            State::Ended(_) => None,
+        }
+    }
+
+    /// Operation of the request, for a completion queue of the worker that the thread is inside.
+    pub(super) fn into_tracked<B: 'static>(self) -> TrackedOp<B>
+    where
+        R: SharedTracked<B>,
+    {
+        match self.0 {
+            State::Running(running) => {
+                let taken = running.consume(|request, _| request.into_tracked());
+                taken.expect("a thread that is inside may go in")
+            }
+            State::Ended(output) => R::ended_op(output.expect(TAKEN)),
+        }
     }
 }
 

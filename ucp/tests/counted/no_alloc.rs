@@ -1,7 +1,10 @@
 //! The hot path allocates nothing: counted on every lane once traffic is steady.
 
 use crate::common::Pair;
-use ucp::{Callback, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, SendParams, TAG_MASK_FULL};
+use ucp::{
+    Callback, CompletionQueue, Counter, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, SendParams,
+    TAG_MASK_FULL,
+};
 
 /// Allocations of this thread in 1000 rounds, after as many to warm up.
 fn in_steady_state(mut round: impl FnMut()) -> u64 {
@@ -94,6 +97,35 @@ fn receives_with_callbacks_allocate_nothing() {
             }
         });
         assert_eq!(count, 0, "{tls}");
+    }
+}
+
+#[test]
+fn completion_queues_and_counters_allocate_nothing() {
+    for tls in ["self", "posix", "efa"] {
+        for len in [8, 20_000] {
+            let pair = met(tls);
+            let (sends, recvs) = (CompletionQueue::new(&pair.a, 4), CompletionQueue::new(&pair.b, 4));
+            let sent = Counter::new(&pair.a);
+            let mut bufs = Some((vec![1u8; len], Vec::with_capacity(len)));
+            let count = in_steady_state(|| {
+                let (out, room) = bufs.take().unwrap();
+                assert!(recvs.track(pair.b.tag_recv(1, TAG_MASK_FULL, room), 1).is_ok());
+                assert!(sends.track(pair.ab.tag_send(1, out), 2).is_ok());
+                let params = SendParams { tag: Some(2), ..SendParams::default() };
+                // SAFETY: it is sent within the call.
+                sent.track(unsafe { pair.ab.send_raw([7u8; 8].as_ptr(), 8, &params) }).unwrap();
+                let (mut done, mut received, mut byte) = (None, None, [0; 8]);
+                pair.until(|| {
+                    done = done.take().or_else(|| sends.read());
+                    received = received.take().or_else(|| recvs.read());
+                    done.is_some() && received.is_some()
+                });
+                pair.b.tag_recv_blocking(2, TAG_MASK_FULL, &mut byte).unwrap();
+                bufs = done.and_then(|end| end.buf).zip(received.and_then(|end| end.buf));
+            });
+            assert_eq!((count, sent.value()), (0, 2000), "{tls}, {len} bytes");
+        }
     }
 }
 

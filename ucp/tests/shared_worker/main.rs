@@ -7,6 +7,7 @@ mod common;
 
 mod borrowed;
 mod callbacks;
+mod completion_queue;
 mod connections;
 mod data;
 mod modes;

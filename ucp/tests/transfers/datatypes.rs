@@ -427,8 +427,8 @@ fn raw_forms(tls: &str) {
 fn finished_exactly_once(tls: &str) {
     let pair = Pair::on(tls);
     pair.meet();
-    let programs: Vec<_> = (0..5).map(|_| Program::new(vec![0; 100_000])).collect();
-    let [cancelled, freed, failed, dropped, unsent] = programs.as_slice() else { unreachable!() };
+    let programs: Vec<_> = (0..6).map(|_| Program::new(vec![0; 100_000])).collect();
+    let [cancelled, freed, abandoned, failed, dropped, unsent] = programs.as_slice() else { unreachable!() };
     // SAFETY: the programs live until the end.
     let receive = |program: &Rc<Program>, matching| unsafe {
         match pair.b.recv_layout_raw(program.generic(), matching, &OpParams::with_callback(program.done())) {
@@ -449,6 +449,13 @@ fn finished_exactly_once(tls: &str) {
     pair.until(|| freed.ended.get().is_some() && send.is_done());
     freed.assert_ended(Ok(100_000));
     assert!(freed.bytes.borrow().iter().all(|byte| *byte == 7));
+
+    // The end is not told, but the data are finished with it.
+    pair.b.abandon(receive(abandoned, TAG));
+    pair.ab.tag_send(1, vec![8; 100_000]).detach();
+    pair.until(|| abandoned.finished.get() == 1);
+    pair.settle();
+    assert!(abandoned.bytes.borrow().iter().all(|byte| *byte == 8) && abandoned.ended.get().is_none());
 
     // Nobody receives it: it waits for a grant, or lies in the peer's memory.
     receive(dropped, Match::tagged(9, TAG_MASK_FULL));

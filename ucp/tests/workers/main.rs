@@ -8,6 +8,7 @@ mod common;
 mod address;
 mod address_table;
 mod armed;
+mod completion_queue;
 mod fairness;
 mod fd_exhaustion;
 mod fork;

@@ -70,6 +70,16 @@ pub struct AmParams<'a> {
 pub struct AmSend<B: 'static>(pub(crate) SendRequest<B>);
 
 impl<B: 'static> AmSend<B> {
+    pub(crate) fn as_send(&self) -> &SendRequest<B> {
+        &self.0
+    }
+
+    /// The send of which it consists.
+    #[inline]
+    pub(crate) fn into_send(self) -> SendRequest<B> {
+        self.0
+    }
+
     /// Whether the operation has ended and the buffer may be reused.
     pub fn is_done(&self) -> bool {
         self.0.is_done()

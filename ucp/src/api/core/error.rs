@@ -121,6 +121,9 @@ pub enum Error {
     /// The worker has too many operations in progress: [`MAX_OPERATIONS`] of one kind, such as receives.
     #[error("too many operations are running: a worker has at most {MAX_OPERATIONS} of a kind")]
     Exhausted,
+    /// A completion queue has no entry left for another operation.
+    #[error("all {0} entries of the completion queue are in use: read it, or make it deeper")]
+    QueueFull(usize),
     /// The process or system has no free file descriptor to reach this peer.
     #[error("no file descriptor left to reach peer {} with (raise the limit, see `ulimit -n`)", .0.0)]
     NoDescriptor(PeerId),
@@ -173,7 +176,9 @@ impl Error {
             Local(_, LocalError::System(_)) => Blame::Device,
             Local(..) => Blame::Caller,
             Device(..) => Blame::Device,
-            Exhausted | NoDescriptor(_) | NoMemory(_) | NoMore(..) | OverLimit(_) => Blame::Resource,
+            QueueFull(_) | Exhausted | NoDescriptor(_) | NoMemory(_) | NoMore(..) | OverLimit(_) => {
+                Blame::Resource
+            }
         }
     }
 
@@ -203,6 +208,7 @@ impl Error {
             Device(..) => Status::IoError,
             Datatype(DatatypeError::Unpack(status)) => status,
             Datatype(_) => Status::IoError,
+            QueueFull(_) => Status::NoResource,
             Exhausted | NoDescriptor(_) | NoMemory(_) | NoMore(..) | OverLimit(_) => Status::NoMemory,
         }
     }
@@ -293,6 +299,7 @@ mod tests {
             Truncated { len: 2, room: 1 },
             Cancelled,
             Closed,
+            QueueFull(8),
             PeerGone(PEER),
             Unreachable(PEER),
             Unresponsive(PEER),
@@ -313,7 +320,7 @@ mod tests {
             assert!(e.status().is_err(), "{e}");
             assert_eq!(e.status().blame(), Some(if e == Closed { Blame::Peer } else { e.blame() }), "{e}");
         }
-        for e in &all[3..] {
+        for e in &all[4..] {
             assert_eq!(e.peer(), Some(PEER), "{e}");
             assert!(e.to_string().contains("peer 5"), "{e}");
         }

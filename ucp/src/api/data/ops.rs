@@ -78,6 +78,18 @@ impl DataOps {
         (at, Callback::new(on_done, at.as_ptr().cast()))
     }
 
+    /// Has only the data finished at the end of the operation whose callback `call` is, and nothing of the
+    /// program called. False: it is of no operation of these.
+    pub(crate) fn forget_done(&self, call: Callback) -> bool {
+        let running = self.running.borrow();
+        let Some(mut at) = running.iter().copied().find(|at| at.as_ptr().cast() == call.arg) else {
+            return false;
+        };
+        // SAFETY: running operations are alive, and nobody else uses this one within the call.
+        unsafe { at.as_mut() }.done = None;
+        true
+    }
+
     /// Calls `finish` and recycles the operation. Returns the callback of the program.
     /// # Safety
     /// `op` comes from `begin` and has not ended before; the engine no longer uses it.

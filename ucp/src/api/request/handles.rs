@@ -11,6 +11,7 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::{EMPTY_STATUS, Ended, OpStatus, RequestId};
 use crate::api::data::view::RecvData;
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
+use crate::api::request::tracked::{SetFilled, TrackedOp, TrackedState};
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::{Cancel, RecvStatus};
@@ -33,6 +34,27 @@ impl State {
             Ok(OpStatus::Done(status)) => State::Ended(Ok(status)),
             Ok(OpStatus::InProgress(id)) => State::Running(worker.clone(), id),
             Err(error) => State::Ended(Err(error)),
+        }
+    }
+}
+
+impl State {
+    /// The worker of an operation that has not ended.
+    #[inline]
+    fn running_at(&self) -> Option<&Worker> {
+        match self {
+            State::Running(worker, _) => Some(worker),
+            State::Ended(_) | State::Taken => None,
+        }
+    }
+
+    /// Takes it out of a request that is not used any more.
+    #[inline]
+    fn take(&mut self) -> TrackedState {
+        match std::mem::replace(self, State::Taken) {
+            State::Ended(ended) => TrackedState::Ended(ended),
+            State::Running(_, id) => TrackedState::Running(id),
+            State::Taken => panic!("request was used after its end"),
         }
     }
 }
@@ -110,6 +132,13 @@ impl<B: 'static> Op<B> {
         self.state = State::Taken;
     }
 
+    /// Moves the operation out, for a completion queue.
+    #[inline]
+    fn into_tracked(mut self, set_filled: Option<SetFilled<B>>) -> TrackedOp<B> {
+        let state = self.state.take();
+        TrackedOp { state, buf: self.buf.take(), set_filled }
+    }
+
     fn detach(&mut self) {
         let State::Running(worker, id) = &self.state else { return };
         let buf = self.buf.take().map(|lent| Box::new(DetachedBuf::new(lent)) as Box<dyn std::any::Any>);
@@ -141,9 +170,6 @@ pub struct RecvRequest<B: 'static> {
     op: Op<B>,
     set_filled: SetFilled<B>,
 }
-
-/// `set_filled` of a container or a list of them.
-type SetFilled<B> = unsafe fn(&mut B, usize);
 
 // The buffer is never pinned; it is only moved out.
 impl<B> Unpin for SendRequest<B> {}
@@ -189,6 +215,16 @@ impl<B: 'static> SendRequest<B> {
     /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
     pub fn then(self, then: impl FnOnce(Result<(), Error>, B) + 'static) {
         self.0.then(move |ended, buf| then(ended.map(drop), buf));
+    }
+
+    #[inline]
+    pub(crate) fn running_at(&self) -> Option<&Worker> {
+        self.0.state.running_at()
+    }
+
+    #[inline]
+    pub(crate) fn into_tracked(self) -> TrackedOp<B> {
+        self.0.into_tracked(None)
     }
 
     /// Lets the operation continue; its result is dropped.
@@ -283,6 +319,17 @@ impl<B: 'static> RecvRequest<B> {
         self.op.detach();
     }
 
+    #[inline]
+    pub(crate) fn running_at(&self) -> Option<&Worker> {
+        self.op.state.running_at()
+    }
+
+    #[inline]
+    pub(crate) fn into_tracked(mut self) -> TrackedOp<B> {
+        let state = self.op.state.take();
+        TrackedOp { state, buf: self.op.buf.take(), set_filled: Some(self.set_filled) }
+    }
+
     /// Moves the operation out, so that `drop` does not cancel it.
     fn take_op(&mut self) -> Option<Op<B>> {
         let state = std::mem::replace(&mut self.op.state, State::Taken);
@@ -306,7 +353,8 @@ impl<B: 'static> Future for RecvRequest<B> {
     }
 }
 
-fn with_len_set<B>(ended: Ended, mut buf: B, set_filled: SetFilled<B>) -> B {
+/// A buffer whose length follows what has been received.
+pub(crate) fn with_len_set<B>(ended: Ended, mut buf: B, set_filled: SetFilled<B>) -> B {
     let len = match ended {
         Ok(status) => status.len,
         // The receive has filled the buffer.
@@ -362,6 +410,14 @@ impl FlushRequest {
 }
 
 impl FlushRequest {
+    pub(crate) fn running_at(&self) -> Option<&Worker> {
+        self.0.state.running_at()
+    }
+
+    pub(crate) fn into_state(mut self) -> TrackedState {
+        self.0.state.take()
+    }
+
     /// Lets the operation continue; its result is dropped.
     pub fn detach(mut self) {
         self.0.detach();

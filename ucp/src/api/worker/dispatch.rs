@@ -8,10 +8,12 @@ use crate::api::worker::handle::Worker;
 /// Runs the callbacks and wakers of requests that are ready. Returns their number. // HOT
 #[inline(never)]
 pub(crate) fn run_ready(worker: &Worker) -> usize {
+    // One that ends with a call of `CallAt::End` leaves nothing to run, and is an event.
+    let least = usize::from(worker.core_keep_idle().reqs.has_ready());
     let mut count = 0;
     loop {
         count += run_calls(worker);
-        let Some(action) = worker.core_keep_idle().reqs.next_ready() else { return count };
+        let Some(action) = worker.core_keep_idle().reqs.next_ready() else { return count.max(least) };
         worker.inner.run(action);
         count += 1;
     }
@@ -48,7 +50,9 @@ pub(crate) fn progress_full(worker: &Worker, work: PollWork) -> usize {
 /// Completes operations and receives announced active messages. Returns the number of events.
 #[inline(never)]
 fn dispatch_events(worker: &Worker) -> usize {
-    let has_events = worker.core_keep_idle().engine.pending().has_events();
+    let core = worker.core_keep_idle();
+    let (has_events, has_ready) = (core.engine.pending().has_events(), core.reqs.has_ready());
+    drop(core);
     let mut events = usize::from(has_events) + run_calls(worker);
     let mut core = worker.inner.core_in_progress();
     while let Some(action) = core.next_action() {
@@ -57,6 +61,8 @@ fn dispatch_events(worker: &Worker) -> usize {
         events += 1;
         core = worker.inner.core_in_progress();
     }
+    // One that ends with a call of `CallAt::End` leaves nothing to run, and is an event.
+    events = events.max(usize::from(has_ready));
     let (flushes, has_cm_events) = (!core.flushes.is_empty(), core.cm.has_events());
     drop(core);
     if flushes {

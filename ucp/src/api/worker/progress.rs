@@ -16,7 +16,7 @@ use crate::api::am::recv::handle_ams;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::report::Report;
-use crate::api::core::requests::RequestId;
+use crate::api::core::requests::{Notify, RequestId};
 use crate::api::core::worker_core::{FastPoll, WorkerCore};
 use crate::api::request::handles::FlushRequest;
 use crate::api::worker::dispatch::{progress_full, run_ready};
@@ -223,7 +223,15 @@ fn free_other(worker: &Worker, request: RequestId) {
 
 #[inline(never)]
 fn abandon_other(worker: &Worker, request: RequestId) {
-    let leftovers = worker.core().reqs.abandon(request);
+    let mut core = worker.core();
+    let leftovers = match core.reqs.raw_callback(request) {
+        // The library's own, which finishes the data of the operation.
+        Some(call) if worker.inner.data_ops.forget_done(call) => {
+            (Notify::None, core.reqs.detach(request, None))
+        }
+        _ => core.reqs.abandon(request, None),
+    };
+    drop(core);
     drop(leftovers);
 }
 

@@ -206,11 +206,40 @@ impl Requests {
         block.notify.replace(Notify::Boxed(call)).into_waker()
     }
 
-    /// Drops the request and its notification.
+    /// Has `call` called at the end of an operation that runs, in place of a waker. That is returned: to drop
+    /// it is user code, which may use the worker. `None`: nothing was set, as there is no such operation, its
+    /// request was dropped, or it has a callback, which may be the library's own.
     #[must_use]
-    pub(crate) fn abandon(&mut self, id: RequestId) -> (Notify, Leftovers) {
+    pub(crate) fn set_raw_callback(&mut self, id: RequestId, call: Callback) -> Option<Option<Waker>> {
+        let block = self.find(id)?;
+        let before = match block.stage() {
+            // What is there is the callback of an operation before.
+            Stage::Running => None,
+            Stage::Awaited => match block.notify.take() {
+                Notify::Waker(waker) => Some(waker),
+                other => {
+                    block.notify.set(other);
+                    return None;
+                }
+            },
+            Stage::Ended | Stage::Detached => return None,
+        };
+        block.set_stage(Stage::Awaited);
+        block.notify.set(Notify::Raw(call));
+        Some(before)
+    }
+
+    /// The callback of [`CallAt::Progress`] that awaits the end of an operation.
+    pub(crate) fn raw_callback(&self, id: RequestId) -> Option<Callback> {
+        let block = self.find(id)?;
+        if block.stage() == Stage::Awaited { block.callback(CallAt::Progress) } else { None }
+    }
+
+    /// Drops the request and its notification. Keeps `buf` as [`Requests::detach`] does.
+    #[must_use]
+    pub(crate) fn abandon(&mut self, id: RequestId, buf: Option<Box<dyn Any>>) -> (Notify, Leftovers) {
         let notify = self.find(id).map_or(Notify::None, |block| block.notify.take());
-        (notify, self.detach(id, None))
+        (notify, self.detach(id, buf))
     }
 
     /// Drops the request. Keeps `buf` until completion, or returns it. A raw callback is still called.

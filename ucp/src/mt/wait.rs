@@ -67,7 +67,8 @@ impl Shared {
         let _member = Member { group, follower: &follower };
         let mut idle = 0;
         loop {
-            if follower.take_wake()
+            // A handler's own wakers are called when it has returned, so that it looks by itself.
+            if (follower.take_wake() || group.is_none())
                 && let Poll::Ready(value) = poll(&mut cx)
             {
                 return value;

@@ -45,6 +45,33 @@ fn sleeping_threads_are_woken(tls: &str) {
     }
 }
 
+/// A handler waits for a message that comes long after the wait has stopped to spin, and for a send.
+fn handlers_wait(tls: &str) {
+    let pair = Shared::on(tls);
+    let (answer, to) = (Arc::new(Mutex::new(None)), pair.b.clone());
+    let answered = answer.clone();
+    let handler = move |_| {
+        let (received, message) = to.tag_recv(3, TAG_MASK_FULL, Vec::with_capacity(300_000)).wait().unwrap();
+        *answered.lock().unwrap() = Some((received.map(|status| status.len), message));
+    };
+    pair.b.set_am_handler(1, handler).unwrap();
+    pair.ab.am_send(1, b"begin", vec![]).detach().unwrap();
+    thread::scope(|scope| {
+        named(scope, "handles", || {
+            let start = Instant::now();
+            while answer.lock().unwrap().is_none() {
+                pair.b.progress().unwrap();
+                assert!(start.elapsed() < Duration::from_secs(60), "nothing arrives");
+            }
+        });
+        thread::sleep(Duration::from_millis(300));
+        let mut send = pair.ab.tag_send(3, vec![5; 300_000]);
+        send.wait().unwrap().0.unwrap();
+    });
+    pair.b.clear_am_handler(1).unwrap();
+    assert_eq!(answer.lock().unwrap().take(), Some((Ok(300_000), vec![5; 300_000])));
+}
+
 /// A signal ends a wait, one that is under way and the next one.
 fn signal_ends_a_wait(tls: &str) {
     for mode in [ThreadMode::Single, ThreadMode::Serialized, ThreadMode::Multi] {
@@ -180,6 +207,7 @@ fn tasks_of_a_runtime_await_messages(tls: &str) {
 on! {
     [
         sleeping_threads_are_woken
+        handlers_wait
         signal_ends_a_wait
         armed_descriptor_is_readable
         operations_of_others_wake_the_armed_descriptor

@@ -209,6 +209,12 @@ impl Source {
         self.values.get(key).map(|(value, origin)| (value.as_str(), *origin))
     }
 
+    /// Keys and values of one origin, by name.
+    pub fn of_origin(&self, origin: Origin) -> impl Iterator<Item = (&str, &str)> {
+        let of_it = self.values.iter().filter(move |(_, (_, of))| *of == origin);
+        of_it.map(|(key, (value, _))| (key.as_str(), value.as_str()))
+    }
+
     /// True when `key` was set anywhere.
     pub fn is_set(&self, key: &str) -> bool {
         self.values.contains_key(key)

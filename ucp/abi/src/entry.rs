@@ -81,6 +81,13 @@ impl Output for u64 {
     }
 }
 
+impl Output for usize {
+    type Value = usize;
+    fn of(result: Result<usize, Status>) -> Self {
+        result.unwrap_or(0)
+    }
+}
+
 impl Output for i32 {
     type Value = i32;
     fn of(result: Result<i32, Status>) -> Self {

@@ -16,7 +16,8 @@ use crate::worker::Worker;
 const PRINT_CONFIG: c_int = 1 << 0;
 const PRINT_DOC: c_int = 1 << 2;
 
-fn write(stream: *mut libc::FILE, text: &str) -> Result<(), Status> {
+/// Writes text to a stream of the C library.
+pub(crate) fn write_text(stream: *mut libc::FILE, text: &str) -> Result<(), Status> {
     if stream.is_null() {
         return Err(invalid("stream is null"));
     }
@@ -59,7 +60,7 @@ pub(crate) fn print_config(
             _ = writeln!(text, "{name}={value}");
         }
     }
-    write(stream, &text)
+    write_text(stream, &text)
 }
 
 entry! {
@@ -75,7 +76,7 @@ entry! {
             _ = writeln!(text, "# resource {at} : md {at} dev {at} flags -- {}/{}", found.tl, found.dev);
         }
         _ = writeln!(text, "#\n# memory: host\n#");
-        write(stream, &text)
+        write_text(stream, &text)
     }
 
     /// Prints a worker's counters.
@@ -89,7 +90,7 @@ entry! {
             text.push_str("#\n");
             text
         })?;
-        write(stream, &text)
+        write_text(stream, &text)
     }
 
     /// Prints the transports of an endpoint.
@@ -101,7 +102,7 @@ entry! {
             _ = writeln!(text, "#                 lane[{at}]:  {name}");
         }
         text.push_str("#\n");
-        write(stream, &text)
+        write_text(stream, &text)
     }
 
     /// Prints what memory of a size would take.
@@ -114,6 +115,6 @@ entry! {
             Ok(mem) => format!("# allocated {} bytes at {:p}\n", mem.len(), mem.as_ptr()),
             Err(error) => format!("# <failed to allocate {asked}: {error}>\n"),
         };
-        write(stream, &text)
+        write_text(stream, &text)
     }
 }

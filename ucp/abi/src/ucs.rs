@@ -4,11 +4,19 @@
 mod variadic;
 
 mod async_context;
+mod class;
+mod config;
 mod cpu;
 pub(crate) mod global;
+mod lock;
 mod log;
+mod memunits;
+mod mpool;
+mod mpool_chunk;
 mod net;
+mod profile;
 mod stubs;
+mod system_id;
 mod text;
 mod topo;
 

@@ -340,8 +340,8 @@ fn stubs_are_opened_and_closed_in_any_order() {
     }
 }
 
-/// Every C program of the tests on `ucp_*` functions that ends by itself.
-const PROGRAMS: [&str; 19] = [
+/// Every C program of the tests on `ucp_*` and `ucs_*` functions that ends by itself.
+const PROGRAMS: [&str; 21] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -361,6 +361,8 @@ const PROGRAMS: [&str; 19] = [
     "refused.c",
     "reordered.c",
     "forked.c",
+    "options.c",
+    "pools.c",
 ];
 
 /// Every C program with a `main` runs under the address sanitizer, but for those named here.

@@ -58,6 +58,13 @@ fn programs_compile_with_our_headers() {
         "ucs/type/status.h",
         "ucs/sys/sock.h",
         "ucs/datastruct/list.h",
+        "ucs/datastruct/mpool.h",
+        "ucs/datastruct/string_buffer.h",
+        "ucs/config/parser.h",
+        "ucs/sys/string.h",
+        "ucs/sys/stubs.h",
+        "ucs/sys/uid.h",
+        "ucs/type/spinlock.h",
     ];
     for header in headers {
         check(header, &[&flag, "-x", "c++"], &format!("#include <{header}>\n"));

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use ucs::testing::skipped;
 
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 14] = [
     "ucx4efa.h",
     "ucp/api/device/ucp_host.h",
     "ucp/api/ucp.h",
@@ -20,6 +20,12 @@ const HEADERS: [&str; 8] = [
     "ucm/api/ucm.h",
     "ucs/sys/topo/base/topo.h",
     "ucs/config/types.h",
+    "ucs/config/parser.h",
+    "ucs/datastruct/mpool.h",
+    "ucs/sys/string.h",
+    "ucs/sys/stubs.h",
+    "ucs/sys/uid.h",
+    "ucs/type/spinlock.h",
 ];
 
 /// Tells the compiler's kind of each argument and result of a function.
@@ -97,9 +103,10 @@ fn kind(of: &str) -> Option<&'static str> {
         "" | "()" => "0",
         "StatusPtr" => "P",
         "usize" | "isize" | "u64" | "i64" => "8",
+        "c_ulong" => "8",
         "u32" | "i32" | "c_uint" | "c_int" | "socklen_t" => "4",
         "u16" => "2",
-        "u8" | "i8" | "bool" | "CStatus" => "1",
+        "u8" | "i8" | "c_char" | "bool" | "CStatus" => "1",
         "f64" => "108",
         _ => return None,
     })

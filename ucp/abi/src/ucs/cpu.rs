@@ -43,7 +43,7 @@ fn sample() -> (Instant, u64) {
 }
 
 /// Counts of the time counter a second: measured once, over 10 ms.
-fn ticks_per_second() -> f64 {
+pub(super) fn ticks_per_second() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| {
         let (begun, first) = sample();

@@ -23,6 +23,7 @@ impl<T> Global<T> {
 }
 
 /// `ucs_log_component_config_t`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct LogComponent {
     pub level: c_int,
@@ -213,6 +214,26 @@ pub(crate) static ucx4efa_memory_type_descs: Global<[*const c_char; 12]> = Globa
     c"Gaudi memory".as_ptr(),
     c"unknown".as_ptr(),
     std::ptr::null(),
+]);
+
+/// Names of levels of the log, with a null at the end, as many as UCX has places.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static ucs_log_level_names: Global<[*const c_char; 14]> = Global::new([
+    c"FATAL".as_ptr(),
+    c"ERROR".as_ptr(),
+    c"WARN".as_ptr(),
+    c"DIAG".as_ptr(),
+    c"INFO".as_ptr(),
+    c"DEBUG".as_ptr(),
+    c"TRACE".as_ptr(),
+    c"REQ".as_ptr(),
+    c"DATA".as_ptr(),
+    c"ASYNC".as_ptr(),
+    c"FUNC".as_ptr(),
+    c"POLL".as_ptr(),
+    std::ptr::null(),
+    c"PRINT".as_ptr(),
 ]);
 
 /// Names of thread modes.

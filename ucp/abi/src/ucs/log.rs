@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use super::global::{abort_level, log_level};
+use super::global::{LogComponent, abort_level, log_level};
 use super::variadic::Args;
 
 /// `UCS_LOG_LEVEL_PRINT`: a message that no level hides.
@@ -11,6 +11,8 @@ const LEVEL_PRINT: c_int = 13;
 variadic! {
     /// Logs a message: file, line, function, level, component, format.
     fn ucs_log_dispatch: fixed 6, body log_dispatch;
+    /// Prints a message before the program ends: format.
+    fn ucs_log_fatal_error: fixed 1, body log_fatal_error;
     /// Ends the program with a message: file, line, function, format.
     fn ucs_fatal_error_format: fixed 4, body fatal_error_format;
 }
@@ -24,14 +26,46 @@ unsafe fn text(at: *const c_char) -> String {
 unsafe extern "C" fn log_dispatch(args: *const Args) {
     crate::entry::guard::<()>("ucs_log_dispatch", || {
         // SAFETY: the caller of the variadic function passes these arguments.
-        let (file, line, level, message) = unsafe {
+        let (file, line, level, message, component) = unsafe {
             let args = &*args;
             let message = args.text(args.pointer(5));
-            (text(args.pointer(0)), args.fixed(1) as u32, args.fixed(3) as c_int, message)
+            let component = args.pointer::<LogComponent>(4);
+            (text(args.pointer(0)), args.fixed(1) as u32, args.fixed(3) as c_int, message, component)
         };
-        log(level, &file, line, &message);
+        // SAFETY: a component is the program's, or that of the options.
+        match unsafe { component.as_ref() }.filter(|of| !is_name_of_library(&of.name)) {
+            Some(component) => log_of(component, level, &file, line, &message),
+            None => log(level, &file, line, &message),
+        }
         Ok(())
     });
+}
+
+/// Whether a component has the name of UCX's own messages.
+fn is_name_of_library(name: &[u8; 16]) -> bool {
+    name.starts_with(b"UCX\0")
+}
+
+/// Logs a message of a component of the program, which has a level of its own.
+fn log_of(component: &LogComponent, level: c_int, file: &str, line: u32, message: &str) {
+    if level > component.level && level != LEVEL_PRINT {
+        return;
+    }
+    let name = CStr::from_bytes_until_nul(&component.name).unwrap_or_default().to_string_lossy();
+    let kind = usize::try_from(level).ok().and_then(|level| LEVELS.get(level)).unwrap_or(&"PRINT");
+    eprintln!("{kind:>5} {name}: {}:{line} {}", base_name(file), message.trim_end());
+    if level <= abort_level() {
+        std::process::abort();
+    }
+}
+
+/// Names of levels.
+const LEVELS: [&str; 12] =
+    ["FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC", "POLL"];
+
+/// Name of a file without its folder.
+fn base_name(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
 }
 
 /// Logs a message, and ends the program if its level says so.
@@ -41,7 +75,7 @@ fn log(level: c_int, file: &str, line: u32, message: &str) {
     if level > log_level() && level != LEVEL_PRINT {
         return;
     }
-    let file = file.rsplit('/').next().unwrap_or(file);
+    let file = base_name(file);
     let message = message.trim_end();
     match level {
         0 | 1 => tracing::error!("{file}:{line} {message}"),
@@ -69,6 +103,25 @@ unsafe extern "C" fn fatal_error_format(args: *const Args) {
     };
     crate::entry::guard::<()>("ucs_fatal_error_format", print);
     std::process::abort();
+}
+
+unsafe extern "C" fn log_fatal_error(args: *const Args) {
+    crate::entry::guard::<()>("ucs_log_fatal_error", || {
+        // SAFETY: the caller of the variadic function passes a format and its arguments.
+        let message = unsafe { (*args).text((*args).pointer(0)) };
+        eprintln!("{}", message.trim_end());
+        Ok(())
+    });
+}
+
+/// Writes messages out: each is written at once.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ucs_log_flush() {}
+
+/// Bytes that a message may have.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ucs_log_get_buffer_size() -> usize {
+    super::variadic::TEXT_MAX
 }
 
 /// Root of the statistics: there is none, as in UCX without statistics.

@@ -1,6 +1,6 @@
 //! Functions of text.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
 use super::variadic::Args;
 use crate::entry::guard;
@@ -12,6 +12,8 @@ variadic! {
     fn ucs_snprintf_safe: fixed 3, body snprintf_safe;
     /// Prints to the end of a string buffer, which grows: buffer, format.
     fn ucs_string_buffer_appendf: fixed 2, body string_buffer_appendf;
+    /// Cuts a string at the characters of a set: string, set, number of parts, and a place for each part.
+    fn ucs_string_split: fixed 3, body string_split;
 }
 
 unsafe extern "C" fn snprintf_zero(args: *const Args) {
@@ -37,7 +39,46 @@ unsafe extern "C" fn snprintf_safe(args: *const Args) {
     });
 }
 
+/// Stores the parts, null for those that there are not. Returns what is left of the string, or null.
+unsafe extern "C" fn string_split(args: *const Args) -> *mut c_char {
+    guard("ucs_string_split", || {
+        // SAFETY: the caller of the variadic function passes these arguments.
+        unsafe {
+            let args = &*args;
+            let (mut rest, set) = (args.pointer::<c_char>(0), args.pointer::<c_char>(1));
+            let mut places = args.pointers::<*mut c_char>();
+            for _ in 0..args.fixed(2) as u32 as i32 {
+                let place = places.next();
+                place.write(rest);
+                if !rest.is_null() {
+                    let end = rest.add(libc::strcspn(rest, set));
+                    rest = if end.read() == 0 { std::ptr::null_mut() } else { end.add(1) };
+                    end.write(0);
+                }
+            }
+            Ok(rest)
+        }
+    })
+}
+
 entry! {
+    /// Place of a string in a list that a null ends, or -1.
+    fn ucs_string_find_in_list(text: *const c_char, list: *const *const c_char, case_sensitive: c_int) -> isize {
+        if text.is_null() || list.is_null() {
+            return Ok(-1);
+        }
+        // SAFETY: the list is the caller's, of strings.
+        let is_same = |known: *const c_char| unsafe {
+            match case_sensitive {
+                0 => libc::strcasecmp(text, known) == 0,
+                _ => libc::strcmp(text, known) == 0,
+            }
+        };
+        // SAFETY: as above.
+        let known = (0..).map_while(|at| Some(unsafe { list.add(at).read() }).filter(|known| !known.is_null()));
+        Ok(known.zip(0..).find_map(|(known, at)| is_same(known).then_some(at)).unwrap_or(-1))
+    }
+
     /// Copies a string into `size` bytes: what is left of them is zero, and the last is.
     fn ucs_strncpy_zero(to: *mut c_char, from: *const c_char, size: usize) {
         if size > 0 && !to.is_null() && !from.is_null() {
@@ -50,21 +91,17 @@ entry! {
         Ok(())
     }
 
-    /// Prints a number of bytes with its unit, or `inf` or `auto`. Returns the buffer.
-    fn ucs_memunits_to_str(value: usize, buffer: *mut c_char, size: usize) -> *mut c_char {
-        const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
-        let text = match value {
-            usize::MAX => "inf".to_owned(),
-            AUTO => "auto".to_owned(),
-            _ => {
-                // Of zero, which every unit divides, no unit is meant.
-                let unit = if value == 0 { 0 } else { value.trailing_zeros() as usize / 10 };
-                let unit = unit.min(UNITS.len() - 1);
-                format!("{}{}", value >> (10 * unit), UNITS[unit])
+    /// Copies a string into `size` bytes, and the end that it has there. Returns where it is.
+    fn ucs_strncpy_safe(to: *mut c_char, from: *const c_char, size: usize) -> *mut c_char {
+        if size > 0 && !to.is_null() && !from.is_null() {
+            // SAFETY: `from` is a string, and `size` bytes at `to` may be written.
+            unsafe {
+                let length = libc::strnlen(from, size - 1);
+                std::ptr::copy(from, to, length);
+                to.add(length).write(0);
             }
-        };
-        crate::info::fill_string(buffer, size, &text);
-        Ok(buffer)
+        }
+        Ok(to)
     }
 
     /// Removes characters of a set, white space for null, from the end of a string buffer.
@@ -92,9 +129,6 @@ entry! {
     }
 }
 
-/// `UCS_MEMUNITS_AUTO`.
-const AUTO: usize = usize::MAX - 1;
-
 /// `ucs_string_buffer_t`.
 #[repr(C)]
 pub(crate) struct StringBuffer {
@@ -105,6 +139,19 @@ pub(crate) struct StringBuffer {
 }
 
 impl StringBuffer {
+    /// An empty buffer, which grows.
+    pub(super) fn new() -> StringBuffer {
+        StringBuffer { text: std::ptr::null_mut(), length: 0, capacity: 0 }
+    }
+
+    /// Text of the buffer, which grew.
+    pub(super) fn into_text(self) -> String {
+        let text = if self.length > 0 { crate::context::text_of(self.text) } else { String::new() };
+        // SAFETY: the memory is the allocator's, or null.
+        unsafe { libc::free(self.text.cast()) };
+        text
+    }
+
     fn capacity(&self) -> usize {
         self.capacity & !1
     }
@@ -193,24 +240,6 @@ mod tests {
         }
         assert_eq!(text(&buffer), "abcdefg");
         assert_eq!(&memory[8..], b"##");
-    }
-
-    #[test]
-    fn sizes_are_printed_with_their_unit() {
-        let mut buffer = [0u8; 8];
-        let expected = [
-            (0, "0"),
-            (1000, "1000"),
-            (1024, "1K"),
-            (3 << 20, "3M"),
-            ((1 << 20) + 1024, "1025K"),
-            (AUTO, "auto"),
-        ];
-        for (value, text) in expected.into_iter().chain([(usize::MAX, "inf"), (1 << 40, "1T")]) {
-            // SAFETY: the buffer is of this test.
-            unsafe { ucs_memunits_to_str(value, buffer.as_mut_ptr().cast(), buffer.len()) };
-            assert_eq!(CStr::from_bytes_until_nul(&buffer).expect("a text").to_str(), Ok(text));
-        }
     }
 
     #[test]

@@ -1,30 +1,9 @@
-//! Topology, processors' names, and configurations, for `ucx_info`.
+//! Topology and processors' names, for `ucx_info`.
 
-use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use ::ucs::Status;
-use ::ucs::config::Source;
-
-use super::global::Global;
-use crate::context::text_of;
 use crate::entry::CStatus;
 use crate::handle::store;
-
-/// `ucs_list_link_t`.
-#[repr(C)]
-pub(crate) struct ListLink {
-    prev: Cell<*const Global<ListLink>>,
-    next: Cell<*const Global<ListLink>>,
-}
-
-/// Tables of configurations that UCX's libraries register: none, since this library prints its own.
-#[allow(non_upper_case_globals)]
-#[unsafe(no_mangle)]
-pub(crate) static ucs_config_global_list: Global<ListLink> = Global::new(ListLink {
-    prev: Cell::new(&raw const ucs_config_global_list),
-    next: Cell::new(&raw const ucs_config_global_list),
-});
 
 /// `ucs_sys_dev_distance_t`.
 #[repr(C)]
@@ -34,16 +13,6 @@ pub(crate) struct Distance {
 }
 
 entry! {
-    /// Prints the keys of this library. The list is not looked at: nothing is registered in it.
-    fn ucs_config_parser_print_all_opts(
-        stream: *mut libc::FILE, prefix: *const c_char, flags: c_int, _list: *const c_void,
-    ) {
-        let source = Source::from_env().map_err(|_| Status::InvalidParam)?;
-        let prefix = text_of(prefix);
-        let inner = prefix.strip_prefix("UCX_").unwrap_or_default().trim_end_matches('_');
-        crate::info::print_config(stream, &source.with_prefix(inner), "UCX configuration", flags)
-    }
-
     /// The distance between two devices: no device here has a place, so that nothing is known to be far.
     fn ucs_topo_get_distance(_one: u8, _other: u8, distance: *mut Distance) -> CStatus {
         store(distance, Distance { latency: 0.0, bandwidth: f64::MAX })

@@ -3,6 +3,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+/// Bytes of a text of [`Args::text`], with its end.
+pub(crate) const TEXT_MAX: usize = 4096;
+
 /// Integer registers that carry arguments.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: usize = 6;
@@ -70,15 +73,72 @@ impl Args {
         usize::try_from(length).unwrap_or(0)
     }
 
+    /// The variable arguments, of a call where all are addresses.
+    pub(crate) fn pointers<T>(&self) -> Pointers<T> {
+        Pointers { rest: self.rest, kind: std::marker::PhantomData }
+    }
+
     /// The text of the variable arguments, at most 4 KiB.
     ///
     /// # Safety
     /// As [`Args::print`].
     pub(crate) unsafe fn text(&self, format: *const c_char) -> String {
-        let mut buffer = [0u8; 4096];
+        let mut buffer = [0u8; TEXT_MAX];
         // SAFETY: the contract of this function; the buffer has that many bytes.
         let length = unsafe { self.print(format, buffer.as_mut_ptr().cast(), buffer.len()) };
         String::from_utf8_lossy(&buffer[..length.min(buffer.len() - 1)]).into_owned()
+    }
+}
+
+/// Variable arguments of a call that are addresses.
+pub(crate) struct Pointers<T> {
+    rest: VaList,
+    kind: std::marker::PhantomData<*mut T>,
+}
+
+impl<T> Pointers<T> {
+    /// The next argument.
+    ///
+    /// # Safety
+    /// The caller of the variadic function passed it, and it is an address.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) unsafe fn next(&mut self) -> *mut T {
+        let rest = &mut self.rest;
+        let at = match (rest.integers as usize) < REGISTERS * 8 {
+            true => {
+                rest.integers += 8;
+                rest.registers.cast::<u8>().wrapping_add(rest.integers as usize - 8)
+            }
+            false => {
+                let at = rest.stack.cast::<u8>();
+                rest.stack = at.wrapping_add(8).cast();
+                at
+            }
+        };
+        // SAFETY: the contract of this function: the argument was stored there.
+        unsafe { at.cast::<*mut T>().read() }
+    }
+
+    /// The next argument.
+    ///
+    /// # Safety
+    /// The caller of the variadic function passed it, and it is an address.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) unsafe fn next(&mut self) -> *mut T {
+        let rest = &mut self.rest;
+        let at = match rest.integers < 0 {
+            true => {
+                rest.integers += 8;
+                rest.integers_end.cast::<u8>().wrapping_offset(rest.integers as isize - 8)
+            }
+            false => {
+                let at = rest.stack.cast::<u8>();
+                rest.stack = at.wrapping_add(8).cast();
+                at
+            }
+        };
+        // SAFETY: the contract of this function: the argument was stored there.
+        unsafe { at.cast::<*mut T>().read() }
     }
 }
 

@@ -1,0 +1,285 @@
+//! `ucs_config_*`: options of programs, which tables of fields describe. A field says where an option is in a
+//! structure, and which functions read, print, copy and release it. Layouts are those of UCX 1.13.
+
+mod array;
+mod choices;
+mod files;
+mod fill;
+mod numbers;
+mod print;
+mod table;
+mod text;
+mod units;
+mod unused;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use ::ucs::Status;
+
+use crate::entry::{CStatus, invalid};
+
+/// Reads a value. Returns 1, or another number if the text is no value.
+type Read = unsafe extern "C" fn(*const c_char, *mut c_void, *const c_void) -> c_int;
+/// Prints a value.
+type Write = unsafe extern "C" fn(*mut c_char, usize, *const c_void, *const c_void) -> c_int;
+/// Copies a value.
+type Clone = unsafe extern "C" fn(*const c_void, *mut c_void, *const c_void) -> CStatus;
+/// Releases the memory of a value.
+type Release = unsafe extern "C" fn(*mut c_void, *const c_void);
+/// Prints the form of values.
+type Help = unsafe extern "C" fn(*mut c_char, usize, *const c_void);
+
+/// `ucs_config_parser_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Parser {
+    read: Option<Read>,
+    write: Option<Write>,
+    clone: Option<Clone>,
+    release: Option<Release>,
+    help: Option<Help>,
+    arg: *const c_void,
+}
+
+/// `ucs_config_array_t`: what the elements of an array are.
+#[repr(C)]
+pub(crate) struct ArrayDesc {
+    elem_size: usize,
+    parser: Parser,
+}
+
+/// `ucs_config_field_t`. A table ends with a field without a name.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Field {
+    name: *const c_char,
+    default: *const c_char,
+    doc: *const c_char,
+    offset: usize,
+    parser: Parser,
+}
+
+/// `UCS_CONFIG_DEPRECATED_FIELD_OFFSET`.
+const DEPRECATED: usize = usize::MAX;
+
+/// Whether a function is that of nested tables. A program that is linked to a fixed address has an address of
+/// its own for it, which the linker knows.
+fn is_read_of_table(read: Read) -> bool {
+    static LINKED: OnceLock<usize> = OnceLock::new();
+    let find = || {
+        // SAFETY: a search for a name in the libraries of the process.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ucs_config_sscanf_table".as_ptr()) }.addr()
+    };
+    std::ptr::fn_addr_eq(read, table::ucs_config_sscanf_table as Read)
+        || read as usize == *LINKED.get_or_init(find)
+}
+
+impl Parser {
+    /// Fields of a nested table, if this is the parser of one.
+    fn table(&self) -> Option<*const Field> {
+        let is_table = self.read.is_some_and(is_read_of_table);
+        (is_table && !self.arg.is_null()).then(|| self.arg.cast())
+    }
+
+    /// Whether a value has no memory of its own.
+    fn has_no_memory(&self) -> bool {
+        self.release
+            .is_none_or(|release| std::ptr::fn_addr_eq(release, text::ucs_config_release_nop as Release))
+    }
+
+    /// Reads a text into a value that has no memory yet.
+    ///
+    /// # Safety
+    /// `to` is a place for a value of this parser.
+    unsafe fn read(&self, text: &CStr, to: *mut c_void) -> bool {
+        // SAFETY: the parser's function takes a text, and the contract of this function.
+        self.read.is_some_and(|read| unsafe { read(text.as_ptr(), to, self.arg) } == 1)
+    }
+
+    /// Releases the memory of a value.
+    ///
+    /// # Safety
+    /// `value` is a value of this parser.
+    unsafe fn release(&self, value: *mut c_void) {
+        if let Some(release) = self.release {
+            // SAFETY: the contract of this function.
+            unsafe { release(value, self.arg) }
+        }
+    }
+
+    /// Copies a value to a place that has none.
+    ///
+    /// # Safety
+    /// `from` is a value of this parser, and `to` a place for one.
+    unsafe fn clone(&self, from: *const c_void, to: *mut c_void) -> Result<(), Status> {
+        let clone = self.clone.ok_or(Status::Unsupported)?;
+        // SAFETY: the contract of this function.
+        match unsafe { clone(from, to, self.arg) } {
+            CStatus(0) => Ok(()),
+            CStatus(code) => Err(Status::try_from(code).unwrap_or(Status::IoError)),
+        }
+    }
+
+    /// Text of a value.
+    ///
+    /// # Safety
+    /// `value` is a value of this parser.
+    unsafe fn text(&self, value: *const c_void) -> String {
+        let Some(write) = self.write else { return String::new() };
+        // SAFETY: the buffer has that many bytes; the contract of this function.
+        printed(|buffer, size| unsafe { _ = write(buffer, size, value, self.arg) })
+    }
+
+    /// Form of values.
+    ///
+    /// # Safety
+    /// The parser is a program's, whose functions take its argument.
+    unsafe fn help(&self) -> String {
+        let Some(help) = self.help else { return String::new() };
+        // SAFETY: the buffer has that many bytes; the contract of this function.
+        printed(|buffer, size| unsafe { help(buffer, size, self.arg) })
+    }
+}
+
+/// Text that a function of a program prints.
+fn printed(print: impl FnOnce(*mut c_char, usize)) -> String {
+    let mut buffer = [0u8; 4096];
+    print(buffer.as_mut_ptr().cast(), buffer.len() - 1);
+    CStr::from_bytes_until_nul(&buffer)
+        .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+}
+
+impl Field {
+    /// Name of the option, without prefixes.
+    ///
+    /// # Safety
+    /// The field is of a program's table, and is not its end.
+    unsafe fn name(&self) -> &CStr {
+        // SAFETY: the contract of this function.
+        unsafe { CStr::from_ptr(self.name) }
+    }
+
+    /// Whether the option is another name of another option.
+    fn is_alias(&self) -> bool {
+        self.default.is_null()
+    }
+
+    fn is_deprecated(&self) -> bool {
+        self.offset == DEPRECATED
+    }
+
+    /// Address of the option in a structure.
+    fn of<T>(&self, structure: *mut T) -> *mut c_void {
+        structure.cast::<u8>().wrapping_add(self.offset).cast()
+    }
+}
+
+/// Fields of a table of a program.
+///
+/// # Safety
+/// `at` is a table that ends with a field without a name, or null.
+unsafe fn fields<'a>(at: *const Field) -> impl Iterator<Item = &'a Field> {
+    // SAFETY: all fields up to the end are there.
+    (0..).map_while(move |index| unsafe { at.add(index).as_ref() }.filter(|field| !field.name.is_null()))
+}
+
+/// A text of the program, or why there is none.
+///
+/// # Safety
+/// `at` is a string or null.
+unsafe fn string<'a>(at: *const c_char, what: &str) -> Result<&'a CStr, Status> {
+    if at.is_null() {
+        return Err(invalid(&format!("{what} is null")));
+    }
+    // SAFETY: the contract of this function.
+    Ok(unsafe { CStr::from_ptr(at) })
+}
+
+/// A text of the program without white space around it, if it is UTF-8.
+///
+/// # Safety
+/// As [`string`].
+unsafe fn trimmed<'a>(at: *const c_char) -> Result<&'a str, Status> {
+    // SAFETY: the contract of this function.
+    let text = unsafe { string(at, "the text of an option") }?;
+    text.to_str().map(str::trim).map_err(|_| Status::InvalidParam)
+}
+
+/// Result of a function that reads a value.
+fn store<T>(to: *mut c_void, value: Option<T>) -> Result<c_int, Status> {
+    let value = value.ok_or(Status::InvalidParam)?;
+    if to.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller has a place for a value of this type there.
+    unsafe { to.cast::<T>().write_unaligned(value) };
+    Ok(1)
+}
+
+/// A value of an option.
+fn load<T: Copy>(from: *const c_void) -> Result<T, Status> {
+    if from.is_null() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: the caller has a value of this type there.
+    Ok(unsafe { from.cast::<T>().read_unaligned() })
+}
+
+/// Result of a function that prints a value: the length of the text.
+fn show(to: *mut c_char, size: usize, text: &str) -> Result<c_int, Status> {
+    crate::info::fill_string(to, size, text);
+    Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
+}
+
+/// Defines functions that copy a value without memory of its own.
+macro_rules! copied {
+    ($($(#[$meta:meta])* fn $name:ident: $T:ty;)+) => {$(
+        entry! {
+            $(#[$meta])*
+            fn $name(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
+                $crate::ucs::config::store(to, Some($crate::ucs::config::load::<$T>(from)?)).map(|_| ())
+            }
+        }
+    )+};
+}
+use copied;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn layouts_are_those_of_the_headers() {
+        let mut source = String::from(
+            "#include <stddef.h>\n#include <ucs/sys/preprocessor.h>\n#include <ucs/config/parser.h>\n",
+        );
+        for (name, size) in [
+            ("ucs_config_parser_t", size_of::<Parser>()),
+            ("ucs_config_array_t", size_of::<ArrayDesc>()),
+            ("ucs_config_field_t", size_of::<Field>()),
+            ("ucs_range_spec_t", size_of::<numbers::Range>()),
+            ("ucs_config_bw_spec_t", size_of::<units::Bandwidth>()),
+            ("ucs_config_allow_list_t", size_of::<array::AllowList>()),
+            ("ucs_config_names_array_t", size_of::<array::Array>()),
+            ("ucs_config_global_list_entry_t", size_of::<print::Entry>()),
+        ] {
+            source += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
+        }
+        for (name, field, offset) in [
+            ("ucs_config_field_t", "dfl_value", offset_of!(Field, default)),
+            ("ucs_config_field_t", "offset", offset_of!(Field, offset)),
+            ("ucs_config_field_t", "parser.arg", offset_of!(Field, parser) + offset_of!(Parser, arg)),
+            ("ucs_config_field_t", "parser.release", offset_of!(Field, parser) + offset_of!(Parser, release)),
+            ("ucs_config_allow_list_t", "mode", offset_of!(array::AllowList, mode)),
+            ("ucs_config_global_list_entry_t", "list", offset_of!(print::Entry, list)),
+            ("ucs_config_global_list_entry_t", "table", offset_of!(print::Entry, table)),
+        ] {
+            source +=
+                &format!("_Static_assert(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n");
+        }
+        crate::layout::assert_compiles("/usr/include/ucs/config/parser.h", &source);
+        crate::layout::assert_compiles_with_ours(&source);
+    }
+}

@@ -1,0 +1,251 @@
+//! Options that are lists with commas.
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+
+use ::ucs::Status;
+
+use super::super::global::Global;
+use super::text::{
+    ucs_config_clone_string, ucs_config_help_generic, ucs_config_release_string, ucs_config_sprintf_string,
+    ucs_config_sscanf_string,
+};
+use super::{ArrayDesc, Parser, load, show, store, trimmed};
+use crate::entry::CStatus;
+
+/// `UCS_CONFIG_ARRAY_FIELD`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Array {
+    data: *mut c_void,
+    count: c_uint,
+    pad: c_uint,
+}
+
+/// `ucs_config_allow_list_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AllowList {
+    array: Array,
+    pub(super) mode: c_int,
+}
+
+/// Values of `ucs_config_allow_list_mode_t`.
+const ALLOW_ALL: c_int = 0;
+const ALLOW: c_int = 1;
+const NEGATE: c_int = 2;
+
+/// The element that stands for all.
+const ALL: &str = "all";
+
+/// Elements that are texts.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static ucs_config_array_string: Global<ArrayDesc> = Global::new(ArrayDesc {
+    elem_size: size_of::<*const c_char>(),
+    parser: Parser {
+        read: Some(ucs_config_sscanf_string),
+        write: Some(ucs_config_sprintf_string),
+        clone: Some(ucs_config_clone_string),
+        release: Some(ucs_config_release_string),
+        help: Some(ucs_config_help_generic),
+        arg: c"string".as_ptr().cast(),
+    },
+});
+
+impl Array {
+    /// The elements, which are of type `T`.
+    pub(super) fn elements<T>(&self) -> &[T] {
+        if self.data.is_null() {
+            return &[];
+        }
+        // SAFETY: an array of an option has that many elements.
+        unsafe { std::slice::from_raw_parts(self.data.cast(), self.count as usize) }
+    }
+
+    /// Memory for elements, all zero, with one more, so that pointers end with a null.
+    fn with_room(desc: &ArrayDesc, count: usize) -> Result<Array, Status> {
+        // SAFETY: `calloc` takes any sizes.
+        let data = unsafe { libc::calloc(count + 1, desc.elem_size.max(1)) };
+        if data.is_null() { Err(Status::NoMemory) } else { Ok(Array { data, count: 0, pad: 0 }) }
+    }
+
+    /// Address of an element.
+    fn at(&self, desc: &ArrayDesc, index: usize) -> *mut c_void {
+        self.data.cast::<u8>().wrapping_add(index * desc.elem_size).cast()
+    }
+
+    /// Reads a list. An empty element counts as none.
+    ///
+    /// # Safety
+    /// `desc` is a program's description of the elements.
+    unsafe fn parse(desc: &ArrayDesc, text: &str) -> Result<Array, Status> {
+        let parts: Vec<&str> = text.split(',').filter(|part| !part.is_empty()).collect();
+        let mut array = Array::with_room(desc, parts.len())?;
+        for (index, part) in parts.into_iter().enumerate() {
+            let part = CString::new(part).map_err(|_| Status::InvalidParam)?;
+            // SAFETY: there is room for the element.
+            if !unsafe { desc.parser.read(&part, array.at(desc, index)) } {
+                // SAFETY: the elements before it were read.
+                unsafe { array.free(desc) };
+                return Err(Status::InvalidParam);
+            }
+            array.count += 1;
+        }
+        Ok(array)
+    }
+
+    /// Text of the list.
+    ///
+    /// # Safety
+    /// The elements are as `desc` says.
+    unsafe fn text(&self, desc: &ArrayDesc) -> String {
+        // SAFETY: the contract of this function.
+        let texts = (0..self.len()).map(|index| unsafe { desc.parser.text(self.at(desc, index)) });
+        texts.collect::<Vec<_>>().join(",")
+    }
+
+    /// A copy of the list.
+    ///
+    /// # Safety
+    /// As [`Array::text`].
+    unsafe fn duplicate(&self, desc: &ArrayDesc) -> Result<Array, Status> {
+        let mut copy = Array::with_room(desc, self.len())?;
+        for index in 0..self.len() {
+            // SAFETY: the element is there, and there is room for its copy.
+            if let Err(status) = unsafe { desc.parser.clone(self.at(desc, index), copy.at(desc, index)) } {
+                // SAFETY: the elements before it were copied.
+                unsafe { copy.free(desc) };
+                return Err(status);
+            }
+            copy.count += 1;
+        }
+        Ok(copy)
+    }
+
+    /// Releases the elements and their memory.
+    ///
+    /// # Safety
+    /// As [`Array::text`].
+    unsafe fn free(&self, desc: &ArrayDesc) {
+        for index in 0..self.len() {
+            // SAFETY: the contract of this function.
+            unsafe { desc.parser.release(self.at(desc, index)) };
+        }
+        // SAFETY: the memory is of `calloc`, or null.
+        unsafe { libc::free(self.data) };
+    }
+
+    fn len(&self) -> usize {
+        if self.data.is_null() { 0 } else { self.count as usize }
+    }
+}
+
+/// Description of the elements of an array.
+///
+/// # Safety
+/// `arg` is a description, or null.
+unsafe fn elements_of<'a>(arg: *const c_void) -> Result<&'a ArrayDesc, Status> {
+    // SAFETY: the contract of this function.
+    unsafe { arg.cast::<ArrayDesc>().as_ref() }.ok_or(Status::InvalidParam)
+}
+
+/// The list and the mode that a text says.
+fn mode_of(text: &str) -> Option<(&str, c_int)> {
+    let (list, mode) = text.strip_prefix('^').map_or((text, ALLOW), |list| (list, NEGATE));
+    let mut parts = list.split(',').filter(|part| !part.is_empty());
+    match parts.any(|part| part == ALL) {
+        // It stands alone.
+        true => (list == ALL).then_some(("", ALLOW_ALL)),
+        false => Some((list, mode)),
+    }
+}
+
+entry! {
+    /// Reads a list with commas.
+    fn ucs_config_sscanf_array(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null, and a description of elements.
+        store(to, Some(unsafe { Array::parse(elements_of(arg)?, trimmed(text)?) }?))
+    }
+
+    /// Prints a list.
+    fn ucs_config_sprintf_array(to: *mut c_char, size: usize, from: *const c_void, arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a list and the description of its elements.
+        show(to, size, &unsafe { load::<Array>(from)?.text(elements_of(arg)?) })
+    }
+
+    /// Copies a list.
+    fn ucs_config_clone_array(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
+        // SAFETY: as above.
+        store(to, Some(unsafe { load::<Array>(from)?.duplicate(elements_of(arg)?) }?)).map(|_| ())
+    }
+
+    /// Frees a list.
+    fn ucs_config_release_array(value: *mut c_void, arg: *const c_void) {
+        // SAFETY: as above.
+        unsafe { load::<Array>(value)?.free(elements_of(arg)?) };
+        Ok(())
+    }
+
+    /// Prints the form of lists.
+    fn ucs_config_help_array(to: *mut c_char, size: usize, arg: *const c_void) {
+        // SAFETY: the caller passes a description of elements.
+        let elements = unsafe { elements_of(arg)?.parser.help() };
+        show(to, size, &format!("comma-separated list of: {elements}")).map(|_| ())
+    }
+
+    /// Reads a list of what is allowed, or after `^` of what is not, or `all`.
+    fn ucs_config_sscanf_allow_list(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        let (list, mode) = mode_of(unsafe { trimmed(text) }?).ok_or(Status::InvalidParam)?;
+        // SAFETY: the caller passes a description of elements.
+        store(to, Some(AllowList { array: unsafe { Array::parse(elements_of(arg)?, list) }?, mode }))
+    }
+
+    /// Prints a list of what is allowed.
+    fn ucs_config_sprintf_allow_list(to: *mut c_char, size: usize, from: *const c_void, arg: *const c_void) -> c_int {
+        let list = load::<AllowList>(from)?;
+        if list.mode == ALLOW_ALL {
+            return show(to, size, ALL);
+        }
+        let sign = if list.mode == NEGATE { "^" } else { "" };
+        // SAFETY: the caller passes a list and the description of its elements.
+        show(to, size, &format!("{sign}{}", unsafe { list.array.text(elements_of(arg)?) }))
+    }
+
+    /// Copies a list of what is allowed.
+    fn ucs_config_clone_allow_list(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
+        let AllowList { array, mode } = load(from)?;
+        // SAFETY: as above.
+        store(to, Some(AllowList { array: unsafe { array.duplicate(elements_of(arg)?) }?, mode })).map(|_| ())
+    }
+
+    /// Frees a list of what is allowed.
+    fn ucs_config_release_allow_list(value: *mut c_void, arg: *const c_void) {
+        // SAFETY: as above.
+        unsafe { load::<AllowList>(value)?.array.free(elements_of(arg)?) };
+        Ok(())
+    }
+
+    /// Prints the form of lists of what is allowed.
+    fn ucs_config_help_allow_list(to: *mut c_char, size: usize, arg: *const c_void) {
+        // SAFETY: the caller passes a description of elements.
+        let elements = unsafe { elements_of(arg)?.parser.help() };
+        let help = "comma-separated list (\"all\" includes all, '^' in front negates) of:";
+        show(to, size, &format!("{help} {elements}")).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_allows_or_negates() {
+        assert_eq!(mode_of("a,b"), Some(("a,b", ALLOW)));
+        assert_eq!(mode_of("^a"), Some(("a", NEGATE)));
+        assert_eq!(mode_of("all"), Some(("", ALLOW_ALL)));
+        assert_eq!(mode_of("^all"), Some(("", ALLOW_ALL)));
+        assert_eq!(mode_of(""), Some(("", ALLOW)));
+        assert_eq!((mode_of("all,a"), mode_of("^a,all")), (None, None));
+    }
+}

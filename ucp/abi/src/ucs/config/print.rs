@@ -1,0 +1,231 @@
+//! Prints options: names, values, and what they are for.
+
+use std::ffi::{OsStr, c_char, c_int, c_void};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use ::ucs::Status;
+use ::ucs::config::Source;
+
+use super::super::global::Global;
+use super::fill::ucs_config_parser_fill_opts;
+use super::table::{both, release_first};
+use super::{Field, fields};
+use crate::context::text_of;
+use crate::entry::CStatus;
+use crate::info::write_text;
+
+/// Values of `ucs_config_print_flags_t`.
+const CONFIG: c_int = 1 << 0;
+const HEADER: c_int = 1 << 1;
+const DOC: c_int = 1 << 2;
+const HIDDEN: c_int = 1 << 3;
+const COMMENT_DEFAULT: c_int = 1 << 4;
+
+/// `ucs_list_link_t`.
+#[repr(C)]
+pub(crate) struct Link {
+    prev: *mut Link,
+    next: *mut Link,
+}
+
+/// `ucs_config_global_list_entry_t`: a table with its prefix, in a list.
+#[repr(C)]
+pub(crate) struct Entry {
+    name: *const c_char,
+    prefix: *const c_char,
+    pub(super) table: *mut Field,
+    size: usize,
+    pub(super) list: Link,
+}
+
+/// Tables that UCX's libraries register: none, since this library prints its own keys. The list is empty.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub(crate) static ucs_config_global_list: Global<Link> = Global::new(Link {
+    prev: (&raw const ucs_config_global_list).cast_mut().cast(),
+    next: (&raw const ucs_config_global_list).cast_mut().cast(),
+});
+
+/// Text of options, and the names under which they are printed.
+struct Printer<'a> {
+    text: String,
+    /// In front of every name.
+    env_prefix: &'a str,
+    flags: c_int,
+}
+
+impl Printer<'_> {
+    fn has(&self, flag: c_int) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Prints the options of a table. Its name is that of the outermost table, from which it may take values;
+    /// `own` is its own prefix.
+    ///
+    /// # Safety
+    /// `table` describes the structure at `opts`, which is filled.
+    unsafe fn table(&mut self, opts: *mut c_void, table: *const Field, outer: Option<&str>, own: &str) {
+        let shown = outer.unwrap_or(own);
+        // SAFETY: the table is a program's.
+        for field in unsafe { fields(table) } {
+            // SAFETY: the field is of a table.
+            let name = unsafe { field.name() }.to_string_lossy();
+            if let Some(nested) = field.parser.table() {
+                // A table without a prefix has that of the table around it.
+                let own = if name.is_empty() { "" } else { &*name };
+                // SAFETY: the table describes what is there.
+                unsafe { self.table(field.of(opts), nested, Some(shown), own) };
+            } else if !(field.is_alias() || field.is_deprecated()) || self.has(HIDDEN) {
+                // SAFETY: as above.
+                unsafe { self.option(opts, table, field, &name, shown, own) };
+            }
+        }
+    }
+
+    /// Prints an option.
+    ///
+    /// # Safety
+    /// As [`Printer::table`].
+    unsafe fn option(
+        &mut self,
+        opts: *mut c_void,
+        table: *const Field,
+        field: &Field,
+        name: &str,
+        shown: &str,
+        own: &str,
+    ) {
+        let env_prefix = self.env_prefix;
+        if self.has(DOC) {
+            // SAFETY: the table is a program's.
+            let main = unsafe { fields(table) }.find(|of| of.offset == field.offset && !of.is_alias());
+            let doc = text_of(main.filter(|_| field.is_alias()).map_or(field.doc, |main| main.doc));
+            self.text += "#\n";
+            for line in doc.split('\n') {
+                _ = writeln!(self.text, "# {line}");
+            }
+            // SAFETY: as above.
+            let form = if field.is_deprecated() { "N/A".into() } else { unsafe { field.parser.help() } };
+            _ = writeln!(self.text, "#\n# syntax:    {form}");
+            if own != shown {
+                _ = writeln!(self.text, "# inherits:  {env_prefix}{own}{name}");
+            }
+            if let Some(main) = main.filter(|_| field.is_alias()) {
+                // SAFETY: as above.
+                let of = unsafe { main.name() }.to_string_lossy();
+                _ = writeln!(self.text, "# alias of:  {env_prefix}{shown}{of}");
+            }
+            self.text += "#\n";
+        }
+        if self.has(CONFIG) {
+            let full = format!("{env_prefix}{shown}{name}");
+            let is_default = std::env::var_os(OsStr::from_bytes(full.as_bytes())).is_none();
+            if self.has(COMMENT_DEFAULT) && is_default {
+                self.text += "# ";
+            }
+            match field.is_deprecated() {
+                true => _ = writeln!(self.text, "{full} (deprecated)"),
+                // SAFETY: the contract of this function.
+                false => _ = writeln!(self.text, "{full}={}", unsafe { field.parser.text(field.of(opts)) }),
+            }
+        }
+        if self.has(DOC) {
+            self.text += "\n";
+        }
+    }
+}
+
+/// Prints options with a title.
+///
+/// # Safety
+/// As [`Printer::table`]; `title` and `table_prefix` are strings or null.
+unsafe fn print(
+    title: *const c_char,
+    opts: *mut c_void,
+    table: *const Field,
+    table_prefix: *const c_char,
+    env_prefix: &str,
+    flags: c_int,
+) -> String {
+    let mut printer = Printer { text: String::new(), env_prefix, flags };
+    if printer.has(DOC) {
+        printer.text += "# UCX library configuration file\n# Uncomment to modify values\n";
+    }
+    if printer.has(HEADER) {
+        _ = writeln!(printer.text, "\n#\n# {}\n#\n", text_of(title));
+    }
+    if printer.has(CONFIG) {
+        // SAFETY: the contract of this function.
+        unsafe { printer.table(opts, table, None, &text_of(table_prefix)) };
+    }
+    if printer.has(HEADER) {
+        printer.text += "\n";
+    }
+    printer.text
+}
+
+entry! {
+    /// Prints options.
+    fn ucs_config_parser_print_opts(
+        stream: *mut libc::FILE,
+        title: *const c_char,
+        opts: *const c_void,
+        table: *mut Field,
+        table_prefix: *const c_char,
+        prefix: *const c_char,
+        flags: c_int,
+    ) {
+        both(opts, table)?;
+        // SAFETY: the table describes the structure, whose values are only read.
+        write_text(stream, &unsafe { print(title, opts.cast_mut(), table, table_prefix, &text_of(prefix), flags) })
+    }
+
+    /// Prints the options of all tables of a list, as the environment has them. For the list of UCX's own
+    /// tables these are the keys of this library, and tables that the program has put there.
+    fn ucs_config_parser_print_all_opts(stream: *mut libc::FILE, prefix: *const c_char, flags: c_int, list: *mut Link) {
+        let is_own = std::ptr::eq(list, ucs_config_global_list.get());
+        if list.is_null() || is_own {
+            let source = Source::from_env().map_err(|_| Status::InvalidParam)?;
+            let prefix = text_of(prefix);
+            let inner = prefix.strip_prefix("UCX_").unwrap_or_default().trim_end_matches('_');
+            crate::info::print_config(stream, &source.with_prefix(inner), "UCX configuration", flags)?;
+        }
+        // SAFETY: the list is a ring that ends at its head.
+        let mut link = unsafe { list.as_ref() }.map_or(list, |list| list.next);
+        while !std::ptr::eq(link, list) && !std::ptr::eq(link, &raw const ucs_config_global_list as *const Link) {
+            // SAFETY: links of this list are in entries.
+            let entry = unsafe { &*link.byte_sub(std::mem::offset_of!(Entry, list)).cast::<Entry>() };
+            link = entry.list.next;
+            // SAFETY: an entry describes a table.
+            if !entry.table.is_null() && unsafe { fields(entry.table) }.next().is_some() {
+                // SAFETY: as above.
+                unsafe { print_entry(stream, entry, prefix, flags) }?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prints the options of a table that is filled for this.
+///
+/// # Safety
+/// The entry describes a table; `prefix` is a string or null.
+unsafe fn print_entry(
+    stream: *mut libc::FILE,
+    entry: &Entry,
+    prefix: *const c_char,
+    flags: c_int,
+) -> Result<(), Status> {
+    let mut opts = vec![0u128; entry.size.div_ceil(size_of::<u128>())];
+    let at: *mut c_void = opts.as_mut_ptr().cast();
+    // SAFETY: the structure has the size of the entry.
+    if unsafe { ucs_config_parser_fill_opts(at, entry.table, prefix, entry.prefix, 0) } != CStatus(0) {
+        return Ok(());
+    }
+    // SAFETY: it is filled.
+    let text = unsafe { print(entry.name, at, entry.table, entry.prefix, &text_of(prefix), flags) };
+    // SAFETY: as above.
+    unsafe { release_first(at, entry.table, usize::MAX) };
+    write_text(stream, &text)
+}

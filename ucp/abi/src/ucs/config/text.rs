@@ -1,0 +1,62 @@
+//! Options that are texts, and functions for options of any type.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use ::ucs::Status;
+
+use super::super::global::LogComponent;
+use super::{copied, load, show, store, string};
+use crate::context::text_of;
+use crate::entry::CStatus;
+
+/// A copy of a text, in memory of `malloc`.
+pub(super) fn duplicate(text: &CStr) -> Result<*mut c_char, Status> {
+    // SAFETY: the text ends with a zero.
+    let copy = unsafe { libc::strdup(text.as_ptr()) };
+    if copy.is_null() { Err(Status::NoMemory) } else { Ok(copy) }
+}
+
+entry! {
+    /// Reads a text: a copy of it.
+    fn ucs_config_sscanf_string(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        let text = unsafe { string(text, "the text of an option") }?;
+        store(to, Some(duplicate(text)?))
+    }
+
+    /// Prints a text.
+    fn ucs_config_sprintf_string(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+        show(to, size, &text_of(load::<*const c_char>(from)?))
+    }
+
+    /// Copies a text.
+    fn ucs_config_clone_string(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
+        let text = load::<*const c_char>(from)?;
+        // SAFETY: the option is a string or null.
+        let copy = if text.is_null() { std::ptr::null_mut() } else { duplicate(unsafe { CStr::from_ptr(text) })? };
+        store(to, Some(copy)).map(|_| ())
+    }
+
+    /// Frees a text.
+    fn ucs_config_release_string(value: *mut c_void, _arg: *const c_void) {
+        let text = load::<*mut c_char>(value)?;
+        // SAFETY: the option has its text from `malloc`, or is null.
+        unsafe { libc::free(text.cast()) };
+        Ok(())
+    }
+
+    /// Releases nothing.
+    fn ucs_config_release_nop(_value: *mut c_void, _arg: *const c_void) {
+        Ok(())
+    }
+
+    /// Prints the form of values, which is the argument.
+    fn ucs_config_help_generic(to: *mut c_char, size: usize, arg: *const c_void) {
+        show(to, size, &text_of(arg.cast())).map(|_| ())
+    }
+}
+
+copied! {
+    /// Copies a component of the log.
+    fn ucs_config_clone_log_comp: LogComponent;
+}

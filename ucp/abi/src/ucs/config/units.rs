@@ -1,0 +1,249 @@
+//! Options with units: times, sizes, bandwidths and signals.
+
+use std::ffi::{CString, c_char, c_int, c_ulong, c_void};
+
+use ::ucs::Status;
+
+use super::super::cpu::ticks_per_second;
+use super::super::memunits::{parse_memunits, text_of_memunits};
+use super::numbers::{AUTO, INF, ulunits_text};
+use super::text::duplicate;
+use super::{load, show, store, trimmed};
+use crate::context::text_of;
+use crate::entry::CStatus;
+
+/// `UCS_CONFIG_BW_AUTO`.
+const BANDWIDTH_AUTO: f64 = -2.0;
+
+/// `ucs_config_bw_spec_t`: the bandwidth of a device.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Bandwidth {
+    name: *mut c_char,
+    bytes_per_second: f64,
+}
+
+/// A number and what follows it.
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && !".+-".contains(c)).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim_start()))
+}
+
+/// Seconds.
+fn time(text: &str) -> Option<f64> {
+    if text.eq_ignore_ascii_case("inf") {
+        return Some(f64::INFINITY);
+    }
+    let (number, unit) = number_and_unit(text)?;
+    let scale = match unit {
+        "m" => 60.0,
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "ns" => 1e-9,
+        _ => return None,
+    };
+    Some(number * scale)
+}
+
+fn text_of_time(seconds: f64) -> String {
+    if seconds == f64::INFINITY { "inf".into() } else { format!("{:.2}us", seconds * 1e6) }
+}
+
+/// Bytes a second, or [`BANDWIDTH_AUTO`].
+fn bandwidth(text: &str) -> Option<f64> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Some(BANDWIDTH_AUTO);
+    }
+    let (number, unit) = number_and_unit(text)?;
+    let prefixes = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let prefix = prefixes.iter().find_map(|(prefix, shift)| Some((unit.strip_prefix(prefix)?, *shift)));
+    let (unit, shift) = prefix.unwrap_or((unit, 0));
+    let (rate, bits) =
+        unit.strip_prefix('B').map(|rate| (rate, 1.0)).or_else(|| Some((unit.strip_prefix('b')?, 8.0)))?;
+    let is_rate = ["", "s", "ps", "/s"].contains(&rate);
+    (is_rate && number >= 0.0).then(|| number * (1u64 << shift) as f64 / bits)
+}
+
+fn text_of_bandwidth(bytes: f64) -> String {
+    if bytes == BANDWIDTH_AUTO {
+        return "auto".into();
+    }
+    // At least two digits stay before the point.
+    let (mut value, mut prefixes) = (bytes, ["", "K", "M", "G", "T"].iter().peekable());
+    let mut prefix = "";
+    while let Some(next) = prefixes.next() {
+        prefix = next;
+        if value < 10_240.0 || prefixes.peek().is_none() {
+            break;
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.2}{prefix}Bps")
+}
+
+/// Names of signals, without `SIG`, from number 1 on.
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+fn signal(text: &str) -> Option<c_int> {
+    if let Ok(number) = text.parse::<c_int>() {
+        return (number >= 0).then_some(number);
+    }
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let at = SIGNALS.iter().position(|known| *known == name)?;
+    c_int::try_from(at + 1).ok()
+}
+
+entry! {
+    /// Reads a time with its unit, in seconds.
+    fn ucs_config_sscanf_time(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        store(to, time(unsafe { trimmed(text) }?))
+    }
+
+    /// Prints a time of seconds.
+    fn ucs_config_sprintf_time(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+        show(to, size, &text_of_time(load(from)?))
+    }
+
+    /// Reads a time with its unit, or `auto`, in counts of the processor's time counter.
+    fn ucs_config_sscanf_time_units(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        let text = unsafe { trimmed(text) }?;
+        if text.eq_ignore_ascii_case("auto") {
+            return store(to, Some(AUTO));
+        }
+        // A conversion of numbers with a point keeps to the limits of the other type.
+        let counts = |seconds: f64| if seconds.is_finite() { (seconds * ticks_per_second()) as c_ulong } else { INF };
+        store(to, time(text).filter(|seconds| *seconds >= 0.0).map(counts))
+    }
+
+    /// Prints a time of counts.
+    fn ucs_config_sprintf_time_units(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+        match load::<c_ulong>(from)? {
+            value @ (INF | AUTO) => show(to, size, &ulunits_text(value)),
+            value => show(to, size, &text_of_time(value as f64 / ticks_per_second())),
+        }
+    }
+
+    /// Reads a bandwidth, or `auto`.
+    fn ucs_config_sscanf_bw(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        store(to, bandwidth(unsafe { trimmed(text) }?))
+    }
+
+    /// Prints a bandwidth.
+    fn ucs_config_sprintf_bw(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+        show(to, size, &text_of_bandwidth(load(from)?))
+    }
+
+    /// Reads a device and its bandwidth.
+    fn ucs_config_sscanf_bw_spec(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        let (name, rate) = unsafe { trimmed(text) }?.split_once(':').ok_or(Status::InvalidParam)?;
+        let bytes_per_second = bandwidth(rate).ok_or(Status::InvalidParam)?;
+        let name = CString::new(name).map_err(|_| Status::InvalidParam)?;
+        store(to, Some(Bandwidth { name: duplicate(&name)?, bytes_per_second }))
+    }
+
+    /// Prints a device and its bandwidth.
+    fn ucs_config_sprintf_bw_spec(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+        let Bandwidth { name, bytes_per_second } = load(from)?;
+        show(to, size, &format!("{}:{}", text_of(name), text_of_bandwidth(bytes_per_second)))
+    }
+
+    /// Copies a device and its bandwidth.
+    fn ucs_config_clone_bw_spec(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
+        let Bandwidth { name, bytes_per_second } = load(from)?;
+        let name = CString::new(text_of(name)).map_err(|_| Status::InvalidParam)?;
+        store(to, Some(Bandwidth { name: duplicate(&name)?, bytes_per_second })).map(|_| ())
+    }
+
+    /// Frees the name of a device.
+    fn ucs_config_release_bw_spec(value: *mut c_void, _arg: *const c_void) {
+        // SAFETY: the name is of `malloc`.
+        unsafe { libc::free(load::<Bandwidth>(value)?.name.cast()) };
+        Ok(())
+    }
+
+    /// Reads the number or the name of a signal.
+    fn ucs_config_sscanf_signo(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        store(to, signal(unsafe { trimmed(text) }?))
+    }
+
+    /// Prints the name of a signal, or its number if it has none.
+    fn ucs_config_sprintf_signo(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+        let number = load::<c_int>(from)?;
+        let name = usize::try_from(number).ok().and_then(|number| SIGNALS.get(number.wrapping_sub(1)));
+        show(to, size, &name.map_or_else(|| number.to_string(), |name| (*name).into()))
+    }
+
+    /// Reads a number of bytes with its unit, `inf` or `auto`.
+    fn ucs_config_sscanf_memunits(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+        // SAFETY: the caller passes a string or null.
+        store(to, parse_memunits(unsafe { trimmed(text) }?))
+    }
+
+    /// Prints a number of bytes with its unit.
+    fn ucs_config_sprintf_memunits(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+        show(to, size, &text_of_memunits(load(from)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        let of = |text| time(text).map(|seconds| (seconds * 1e9).round());
+        assert_eq!(
+            (of("1"), of("1.5ms"), of("2us"), of("3ns")),
+            (Some(1e9), Some(1.5e6), Some(2e3), Some(3.0))
+        );
+        assert_eq!((of("1m"), time("inf")), (Some(6e10), Some(f64::INFINITY)));
+        assert_eq!((time(""), time("1h"), time("ms"), time("auto")), (None, None, None, None));
+        assert_eq!((text_of_time(0.0015), text_of_time(f64::INFINITY)), ("1500.00us".into(), "inf".into()));
+    }
+
+    #[test]
+    fn bandwidths_are_of_bytes_or_bits() {
+        assert_eq!(
+            (bandwidth("1MBs"), bandwidth("1MB/s"), bandwidth("1MBps")),
+            (Some(1048576.0), Some(1048576.0), Some(1048576.0))
+        );
+        assert_eq!(
+            (bandwidth("10Gbs"), bandwidth("1bs"), bandwidth("auto")),
+            (Some(1342177280.0), Some(0.125), Some(-2.0))
+        );
+        for text in ["", "5", "1kB", "1gbs", "1MBx", "-1MBs", "MBs"] {
+            assert_eq!(bandwidth(text), None, "{text}");
+        }
+        assert_eq!(
+            (text_of_bandwidth(5242880.0), text_of_bandwidth(1e9)),
+            ("5120.00KBps".into(), "953.67MBps".into())
+        );
+        assert_eq!(
+            (text_of_bandwidth(1342177280.0), text_of_bandwidth(-2.0)),
+            ("1280.00MBps".into(), "auto".into())
+        );
+        assert_eq!(text_of_bandwidth(1e20), "90949470.18TBps");
+    }
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!(
+            (signal("SIGINT"), signal("int"), signal("9"), signal("SIGKILL")),
+            (Some(2), Some(2), Some(9), Some(9))
+        );
+        assert_eq!((signal("SIGXX"), signal("-1"), signal("")), (None, None, None));
+        assert_eq!(SIGNALS[libc::SIGSYS as usize - 1], "SYS");
+    }
+}

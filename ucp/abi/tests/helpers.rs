@@ -1,0 +1,88 @@
+//! Functions of `libucs` that programs use beside communication: tables of options, pools, texts and locks.
+//! The same C programs run on this library, with both kinds of headers, and on UCX, so that both agree.
+//!
+//! Skipped where there is no C compiler or no header (Debian: gcc, libucx-dev).
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use common::{has_compiler, library_folder, output_within};
+
+const SYSTEM: &str = "/usr/include/ucs/config/parser.h";
+const OURS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+
+/// Compiles a program, with our headers or the system's.
+fn compile(name: &str, has_ours: bool) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
+    // Tests compile the same program at the same time.
+    static COMPILED: AtomicU32 = AtomicU32::new(0);
+    let program = format!("helpers.{name}.{}", COMPILED.fetch_add(1, Ordering::Relaxed));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program);
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-Wall", "-Werror"]).args(has_ours.then_some(OURS)).arg("-o").arg(&program).arg(source);
+    gcc.arg(format!("-L{}", library_folder().display())).args(["-l:libucp.so.0", "-lm"]);
+    let output = gcc.output().expect("gcc runs");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Runs a program, which must succeed. Returns what it logs.
+fn log_of(name: &str, command: Command) -> String {
+    let Output { status, stderr, .. } = output_within(command, 60);
+    let text = String::from_utf8_lossy(&stderr).into_owned();
+    assert!(status.success(), "{name}: {status}\n{text}");
+    text
+}
+
+/// Logs of a program on this library, compiled with each kind of headers.
+fn logs(name: &str) -> Vec<String> {
+    if !has_compiler() {
+        return vec![];
+    }
+    let kinds: &[bool] = if Path::new(SYSTEM).exists() { &[true, false] } else { &[true] };
+    let log = |has_ours: &bool| {
+        let mut command = Command::new(compile(name, *has_ours));
+        command.env("LD_LIBRARY_PATH", library_folder());
+        log_of(name, command)
+    };
+    kinds.iter().map(log).collect()
+}
+
+/// Runs a program on UCX, which takes an argument there.
+fn run_on_ucx(name: &str) {
+    if !Path::new(SYSTEM).exists() || !has_compiler() {
+        return ucs::testing::skipped("helper functions on UCX", "no gcc or no libucx-dev");
+    }
+    let mut command = Command::new(compile(name, false));
+    command.env_remove("LD_LIBRARY_PATH").arg("ucx");
+    log_of(name, command);
+}
+
+#[test]
+fn options_are_read_from_defaults_environment_and_files() {
+    for log in logs("options.c") {
+        let has = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+        assert_eq!(has("invalid value for COUNT: 'many'. Expected: integer"), 2, "{log}");
+        assert_eq!(has("unused variable of the environment: TESTB_LIST"), 1, "{log}");
+        assert_eq!(has("unused variable"), 1, "{log}");
+    }
+}
+
+#[test]
+fn pools_have_limits_and_report_what_is_not_returned() {
+    for log in logs("pools.c") {
+        let has = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+        assert_eq!(has("was not returned to the pool limited"), 4, "{log}");
+        assert_eq!(has("was not returned"), 4, "{log}");
+        assert_eq!(has("the pool refused gets no chunk"), 1, "{log}");
+    }
+}
+
+#[test]
+fn ucx_agrees() {
+    run_on_ucx("options.c");
+    run_on_ucx("pools.c");
+}

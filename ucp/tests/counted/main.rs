@@ -9,6 +9,8 @@ mod counting;
 #[path = "../script/mod.rs"]
 mod script;
 
+#[cfg(feature = "lanes")]
+mod dropped;
 mod engine_no_alloc;
 mod fuzz_corpus;
 #[cfg(feature = "lanes")]

@@ -220,3 +220,48 @@ fn a_wrong_piece_refuses_the_list() {
         assert!((0..PIECES).all(|n| target.place(n).iter().all(|byte| *byte == 0)));
     }
 }
+
+/// A peer without progress keeps packets of a list from going out: a cancel ends the pieces that wait, and
+/// the request once the others have ended. Of a peer that is not known yet, all pieces wait.
+#[test]
+fn a_list_that_waits_is_cancelled() {
+    for (tls, is_put, has_met) in ["posix", "efa"]
+        .into_iter()
+        .flat_map(|tls| [(tls, true, false), (tls, false, false), (tls, true, true)])
+    {
+        let target = Target::on(tls, true);
+        if has_met {
+            target.pair.meet();
+        }
+        let worker = &target.pair.a;
+        let mut room = bytes(3, PIECES * SPAN);
+        let pieces = target.pieces(&mut room, PIECES);
+        // More than the way to a peer has room for.
+        let list = pieces.iter().copied().cycle().take(100 * PIECES);
+        let (ep, params) = (&target.pair.ab, RmaParams::default());
+        let started = match is_put {
+            // SAFETY: the room is not used while an operation runs.
+            true => unsafe { put_list_raw(ep, list, &params) }.map(request),
+            // SAFETY: as above.
+            false => unsafe { get_list_raw(ep, list, &params) }.map(request),
+        };
+        let id = started.unwrap().expect("packets take time");
+        assert!(worker.cancel(id), "{tls}, put: {is_put}, has met: {has_met}");
+        assert!(!worker.cancel(id), "nothing is left to cancel");
+        let ended = target.end(Ok(OpStatus::<()>::InProgress(id)));
+        assert_eq!(ended, Err(Error::Cancelled), "{tls}, put: {is_put}, has met: {has_met}");
+        assert!(!worker.cancel(id) && !worker.knows(id));
+        target.flush();
+        // Nothing is left in the way of another one.
+        // SAFETY: the room is unchanged until the flush is complete.
+        let put = unsafe { put_list_raw(&target.pair.ab, pieces.iter().copied(), &RmaParams::default()) };
+        target.end(put).unwrap();
+        target.flush();
+        let sent = |n: usize| &room[n * SPAN..][..LENGTHS[n % 7]];
+        assert!((0..PIECES).all(|n| target.place(n)[..LENGTHS[n % 7]] == *sent(n)));
+    }
+}
+
+fn request<T>(started: OpStatus<T>) -> Option<RequestId> {
+    if let OpStatus::InProgress(id) = started { Some(id) } else { None }
+}

@@ -9,6 +9,7 @@ pub(crate) mod ep_config;
 pub(crate) mod ep_state;
 pub(crate) mod error;
 pub(crate) mod flushes;
+pub(crate) mod groups;
 pub(crate) mod keepalive;
 pub(crate) mod multi_recvs;
 pub(crate) mod process;

@@ -521,7 +521,7 @@ impl WorkerCore {
     }
 
     /// Cancels an operation; a send only if it is one of `which`. Returns true if the operation completes
-    /// with [`Error::Cancelled`].
+    /// with [`Error::Cancelled`], or with an error that a part of it has had before.
     pub(crate) fn cancel(&mut self, id: RequestId, which: Cancel) -> bool {
         match self.reqs.role(id) {
             Some(Role::Send(op)) => {
@@ -534,6 +534,10 @@ impl WorkerCore {
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Deferred) => self.deferred.cancel(id, &mut self.reqs),
             Some(Role::Forwarded) => self.reqs.forwarded(id).is_some_and(|id| self.cancel(id, which)),
+            Some(Role::Group) => {
+                let parts = self.reqs.parts_of(id);
+                parts.into_iter().fold(false, |is_one, part| self.cancel(part, which) | is_one)
+            }
             Some(Role::Announced | Role::Unstarted) | None => false,
         }
     }

@@ -30,7 +30,8 @@ fn check<'a>(ep: &Ep, mut pieces: impl Iterator<Item = RmaPiece<'a>>, need: Acce
 ///
 /// Keys, ranges and memory handles are checked before the first piece begins; a packet key
 /// ([`Rkey::from_key`](crate::Rkey::from_key)) is checked by the peer. Any other error, also one of the call,
-/// leaves open which pieces were written. The request of a list cannot be cancelled. The iterator is cloned.
+/// leaves open which pieces were written. A cancel of the request cancels the pieces of which nothing has
+/// gone out, and the request ends when the others have. The iterator is cloned.
 /// # Safety
 /// As for [`Ep::put_raw`], for every piece.
 pub unsafe fn put_list_raw<'a>(
@@ -61,7 +62,7 @@ pub unsafe fn put_list_raw<'a>(
 
 /// Reads the pieces of a list, each from its own place in the peer's memory, in any order. The request ends
 /// when all have arrived, or with the first error, and its status has the bytes of all. `params.mem` is not
-/// used. Errors are as those of [`put_list_raw`], and the request cannot be cancelled.
+/// used. Errors and cancels are as those of [`put_list_raw`].
 /// # Safety
 /// As for [`Ep::get_raw`], for every piece.
 pub unsafe fn get_list_raw<'a>(

@@ -2,50 +2,28 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, EMPTY_STATUS, OpStatus, RequestId, Role};
+use crate::api::core::groups::Group;
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::data::iov::Iov;
 use crate::api::ep::handle::Ep;
 use crate::api::rma::params::{RemoteIov, RmaParams};
-use crate::api::worker::handle::{Inner, Worker};
+use crate::api::worker::handle::WeakWorker;
 
 use crate::rdm::RecvStatus;
 use crate::wire::MAX_IOV;
 
-/// Operations that end one request.
-struct Group {
-    worker: Weak<Inner>,
-    request: RequestId,
-    /// Operations that run, and the call that starts them.
-    left: Cell<usize>,
-    result: Cell<Result<(), Error>>,
-    /// Bytes of all.
-    len: usize,
-}
-
-impl Group {
-    /// Notes the end of an operation. The last one gives the result of all.
-    fn end_one(&self, result: Result<(), Error>) -> Option<Result<RecvStatus, Error>> {
-        self.result.set(self.result.get().and(result));
-        self.left.set(self.left.get() - 1);
-        (self.left.get() == 0)
-            .then(|| self.result.get().map(|()| RecvStatus { len: self.len, ..EMPTY_STATUS }))
-    }
-}
-
-/// Called by progress at the end of one operation of a group, which `arg` owns a count of.
+/// Called by progress at the end of one operation of a group, which `arg` is.
 unsafe fn on_end(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
-    // SAFETY: `start_group` made the count for this call.
-    let group = unsafe { Rc::from_raw(arg.cast_const().cast::<Group>()) };
-    let Some(inner) = group.worker.upgrade() else { return };
-    let worker = Worker { inner };
+    // SAFETY: progress of the worker calls this, which owns the group.
+    let group = unsafe { &*arg.cast_const().cast::<Group<WeakWorker>>() };
+    let Some(worker) = group.worker.upgrade() else { return };
     worker.core().reqs.end_part(id);
     worker.free(id);
-    if let Some(ended) = group.end_one(ended.map(drop)) {
-        let action = worker.core().reqs.complete(group.request, ended);
+    if let Some((request, ended)) = worker.inner.groups.end_one(group, ended.map(drop)) {
+        let action = worker.core().reqs.complete(request, ended);
         if let Some(action) = action {
             worker.inner.run(action);
         }
@@ -59,7 +37,7 @@ pub(crate) fn running<T>(started: OpStatus<T>) -> Option<RequestId> {
 
 /// Starts an operation by `start` for each part, which returns its request if it runs. One request ends with
 /// the last of them, with the first error, and `len` is the bytes of all. An error stops the start of further
-/// ones.
+/// ones. A cancel of the request cancels those of which nothing has gone out.
 /// # Safety
 /// As for [`Ep::put_raw`], for every part.
 pub(crate) unsafe fn start_group<T>(
@@ -73,29 +51,26 @@ pub(crate) unsafe fn start_group<T>(
     let request = {
         let mut core = worker.core();
         let token = core.reqs.next_token()?;
-        core.reqs.start(token, Role::Announced, params.done)
+        core.reqs.start(token, Role::Group, params.done)
     };
-    let (result, weak) = (Cell::new(Ok(())), Rc::downgrade(&worker.inner));
-    let group = Rc::new(Group { worker: weak, request, left: Cell::new(1), result, len });
+    let groups = &worker.inner.groups;
+    let group = groups.take(request, len, || worker.downgrade());
+    let done = Some(Callback::new(on_end, Rc::as_ptr(&group).cast_mut().cast()));
     for part in parts {
-        let arg = Rc::into_raw(group.clone());
-        group.left.set(group.left.get() + 1);
-        let done = Some(Callback::new(on_end, arg.cast_mut().cast()));
+        group.begin_one();
         let started = start(part, &RmaParams { done, ..*params });
         if let Ok(Some(part)) = started {
             worker.core().reqs.set_part(part, request);
             continue;
         }
-        // SAFETY: the callback is not called for what has ended in the call.
-        drop(unsafe { Rc::from_raw(arg) });
-        group.end_one(started.map(drop));
+        groups.end_one(&group, started.map(drop));
         if started.is_err() {
             break;
         }
     }
-    match group.end_one(Ok(())) {
+    match groups.end_one(&group, Ok(())) {
         None => Ok(OpStatus::InProgress(request)),
-        Some(ended) => {
+        Some((_, ended)) => {
             worker.core().reqs.end_in_call(request);
             ended.map(OpStatus::Done)
         }

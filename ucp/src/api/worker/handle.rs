@@ -11,6 +11,7 @@ use ucs::sys::fork::ForkNotice;
 use crate::api::am::handlers::AmHandlers;
 use crate::api::am::pool::AmBuf;
 use crate::api::am::tag::AmKind;
+use crate::api::core::groups::Groups;
 use crate::api::core::requests::Action;
 use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) wakers: WakerList,
     /// Whether a send to this worker itself calls callbacks.
     pub(crate) is_calling: Cell<bool>,
+    /// Dropped after the engine, which calls their callbacks.
+    pub(crate) groups: Groups<WeakWorker>,
     /// Memory for the results of atomic operations, between two of them.
     pub(crate) fetch_bufs: RefCell<Vec<Box<[u8]>>>,
 }
@@ -189,6 +192,7 @@ impl Worker {
                 spin,
                 wakers: WakerList::default(),
                 is_calling: Cell::new(false),
+                groups: Groups::default(),
                 fetch_bufs: RefCell::default(),
             }),
         };

@@ -210,13 +210,22 @@ impl Requests {
     /// Whether nobody waits for the operation with this token, or for the whole that it is a part of.
     pub(crate) fn is_detached(&mut self, token: u64) -> bool {
         let block = self.block_of(token);
-        let whole = self.parts.get(&block).map_or(block, |whole| whole.block);
+        let mut whole = block;
+        while let Some(of) = self.parts.get(&whole) {
+            whole = of.block;
+        }
         whole.stage() == Stage::Detached
     }
 
     /// Notes that the operation of `part` is a part of that of `whole`, which ends later.
     pub(crate) fn set_part(&mut self, part: RequestId, whole: RequestId) {
         self.parts.insert(part.block, whole);
+    }
+
+    /// The parts of an operation that run, in any order.
+    pub(crate) fn parts_of(&self, whole: RequestId) -> Vec<RequestId> {
+        let parts = self.parts.iter().filter(|(_, of)| **of == whole);
+        parts.map(|(&block, _)| RequestId { block, generation: block.generation() }).collect()
     }
 
     /// Forgets what [`Requests::set_part`] has noted, if it was.

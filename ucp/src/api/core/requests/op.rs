@@ -97,6 +97,8 @@ pub(crate) enum Role {
     Deferred,
     /// Deferred operation that another request carries out now.
     Forwarded,
+    /// Operations that other requests carry out, its parts.
+    Group,
 }
 
 #[derive(Default)]

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod am_alignment;
 mod am_exhausted;
 mod am_stream;
 mod atomic_lists;

@@ -28,19 +28,18 @@ pub(crate) struct AmHandlers<M, P> {
     next_number: Cell<u64>,
 }
 
-impl<M, P> Default for AmHandlers<M, P> {
-    fn default() -> Self {
+impl<M, P> AmHandlers<M, P> {
+    /// State without handlers, for messages whose data has this alignment, a power of two.
+    pub(crate) fn new(align: usize) -> Self {
         AmHandlers {
-            queue: AmQueue::default(),
+            queue: AmQueue::new(align),
             handlers: RefCell::new(Handlers { direct: Vec::new(), by_id: HashMap::default() }),
             posted: RefCell::default(),
             idle: RefCell::default(),
             next_number: Cell::new(0),
         }
     }
-}
 
-impl<M, P> AmHandlers<M, P> {
     /// Returns handler number `id`. // HOT
     #[inline(always)]
     pub(crate) fn handler(&self, id: u16) -> Option<Handler<M>> {
@@ -59,7 +58,7 @@ impl<M, P> AmHandlers<M, P> {
     /// Removes all handlers. No receive is posted for active messages any more.
     #[must_use]
     pub(crate) fn clear(&self) -> impl Sized + use<M, P> {
-        self.queue.enabled.set(false);
+        self.queue.set_enabled(false);
         let mut handlers = self.handlers.borrow_mut();
         (std::mem::take(&mut handlers.direct), std::mem::take(&mut handlers.by_id))
     }
@@ -90,7 +89,7 @@ mod tests {
 
     #[test]
     fn handler_lookup_by_number() {
-        let am_handlers = AmHandlers::<(), ()>::default();
+        let am_handlers = AmHandlers::<(), ()>::new(1);
         let ids = [0, 1, DIRECT_IDS as u16 - 1, DIRECT_IDS as u16, u16::MAX];
         let handlers: Vec<Handler<()>> = ids.iter().map(|_| Rc::new(|_| {}) as Handler<()>).collect();
         ids.iter()

@@ -14,6 +14,8 @@ const CHUNK: usize = 32 << 10;
 /// Alignment of messages in a chunk. Each ends before the next begins, so that the address behind an empty
 /// one is no other's.
 const ALIGN: usize = 16;
+/// Largest alignment of data in a chunk. A message whose data has a larger one gets memory of its own.
+const MAX_ALIGN: usize = POSTED_LEN;
 /// Chunks checked for reuse before a new one is allocated.
 const REUSE_SCAN: usize = 4;
 /// Limit of each chunk list; beyond it the oldest chunk is freed with its last message.
@@ -101,14 +103,51 @@ impl AmBuf {
         }
     }
 
+    /// The message at a place where what follows `lead` bytes is aligned: in its memory, if that has room,
+    /// else in memory of its own. `None`: no memory. No reader exists.
+    #[cold]
+    pub(crate) fn aligned(mut self, lead: usize, align: usize) -> Option<AmBuf> {
+        let Some(chunk) = self.chunk.clone() else { return AmBuf::aligned_copy(self.bytes(), lead, align) };
+        let (from, len) = (self.word as usize, self.len());
+        let at = aligned_offset(&chunk, 0, lead, align);
+        if at + len > chunk.0.len() {
+            return AmBuf::aligned_copy(self.bytes(), lead, align);
+        }
+        // SAFETY: both ranges are of the chunk, which has this message only, and nobody reads it yet.
+        unsafe { std::ptr::copy(chunk.at(from), chunk.at(at), len) };
+        self.word = at as u64;
+        Some(self)
+    }
+
+    /// A copy in memory of its own, in which what follows `lead` bytes is aligned. `None`: no memory.
+    #[cold]
+    fn aligned_copy(message: &[u8], lead: usize, align: usize) -> Option<AmBuf> {
+        let room = message.len().checked_add(align)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(room).ok()?;
+        bytes.resize(room, 0);
+        let chunk = Chunk::of(bytes.into_boxed_slice());
+        let at = aligned_offset(&chunk, 0, lead, align);
+        // SAFETY: the memory is new, and has room for the message at any offset below the alignment.
+        unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), chunk.at(at), message.len()) };
+        Some(AmBuf { chunk: Some(chunk), word: at as u64, len: message.len() as u32 })
+    }
+
     pub(crate) fn truncate(self, len: usize) -> AmBuf {
         let len = (self.len as usize).min(len) as u32;
         AmBuf { len, ..self }
     }
 }
 
-#[derive(Default)]
+/// Least offset of a message in a chunk, from `from` on, at which what follows `lead` bytes is aligned.
+fn aligned_offset(chunk: &Chunk, from: usize, lead: usize, align: usize) -> usize {
+    let data = chunk.at(from).addr().wrapping_add(lead);
+    from + (data.wrapping_neg() & (align - 1))
+}
+
 pub(crate) struct AmPool {
+    /// Alignment of the data of messages, bytes: a power of two.
+    align: usize,
     current: Option<Rc<Chunk>>,
     used: usize,
     full: VecDeque<Rc<Chunk>>,
@@ -117,9 +156,30 @@ pub(crate) struct AmPool {
 }
 
 impl AmPool {
-    /// Copies a message of at most [`POSTED_LEN`] bytes. // HOT
+    /// A pool of messages whose data has this alignment, a power of two.
+    pub(crate) fn new(align: usize) -> AmPool {
+        debug_assert!(align.is_power_of_two());
+        AmPool {
+            align,
+            current: None,
+            used: 0,
+            full: VecDeque::new(),
+            single_message_chunks: VecDeque::new(),
+        }
+    }
+
+    /// Alignment of the data of messages, bytes.
+    pub(crate) fn align(&self) -> usize {
+        self.align
+    }
+
+    /// Copies a message of at most [`POSTED_LEN`] bytes, whose data begins behind `lead` of them. `None`: no
+    /// memory. // HOT
     #[inline]
-    pub(crate) fn copy(&mut self, message: &[u8]) -> AmBuf {
+    pub(crate) fn copy(&mut self, message: &[u8], lead: usize) -> Option<AmBuf> {
+        if self.align > 1 {
+            return self.copy_aligned(message, lead);
+        }
         let len = message.len();
         assert!(len <= POSTED_LEN);
         let chunk = match &self.current {
@@ -130,7 +190,27 @@ impl AmPool {
         self.used = (at + len + ALIGN) & !(ALIGN - 1);
         // SAFETY: at + len < CHUNK, no buffer covers these bytes yet, and packets do not lie on chunks.
         unsafe { ucs::mem::copy_bytes(message.as_ptr(), chunk.at(at), len) };
-        AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 }
+        Some(AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 })
+    }
+
+    /// [`AmPool::copy`] of data that is aligned.
+    #[inline(never)]
+    fn copy_aligned(&mut self, message: &[u8], lead: usize) -> Option<AmBuf> {
+        let (len, align) = (message.len(), self.align);
+        if len > POSTED_LEN || align > MAX_ALIGN {
+            return AmBuf::aligned_copy(message, lead, align);
+        }
+        let chunk = match &self.current {
+            Some(chunk) if self.used + len + align < CHUNK => chunk,
+            _ => self.next_chunk(),
+        };
+        let chunk = chunk.clone();
+        let at = aligned_offset(&chunk, self.used, lead, align);
+        self.used = (at + len + ALIGN) & !(ALIGN - 1);
+        // SAFETY: at + len < CHUNK, as the alignment moves it by less than `align`; no buffer covers these
+        // bytes yet, and packets do not lie on chunks.
+        unsafe { ucs::mem::copy_bytes(message.as_ptr(), chunk.at(at), len) };
+        Some(AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 })
     }
 
     #[cold]
@@ -147,9 +227,11 @@ impl AmPool {
         self.current.insert(next)
     }
 
-    /// Reserves [`POSTED_LEN`] bytes on a chunk of their own.
+    /// Reserves [`POSTED_LEN`] bytes on a chunk of their own, in which [`AmBuf::aligned`] can move them.
     pub(crate) fn reserve(&mut self) -> AmBuf {
-        let chunk = take_free(&mut self.single_message_chunks).unwrap_or_else(|| Chunk::zeroed(POSTED_LEN));
+        let spare = if self.align > MAX_ALIGN { 0 } else { self.align - 1 };
+        let free = take_free(&mut self.single_message_chunks);
+        let chunk = free.unwrap_or_else(|| Chunk::zeroed(POSTED_LEN + spare));
         push_bounded(&mut self.single_message_chunks, chunk.clone());
         AmBuf { chunk: Some(chunk), word: 0, len: POSTED_LEN as u32 }
     }
@@ -179,13 +261,28 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A message that a reserved buffer has received.
+    fn received(pool: &mut AmPool, bytes: &[u8]) -> AmBuf {
+        let mut buf = pool.reserve();
+        // SAFETY: the buffer has room for the longest message, and nobody reads it yet.
+        unsafe { buf.as_mut_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        buf.truncate(bytes.len())
+    }
+
     proptest! {
         #[test]
-        fn kept_messages_keep_their_bytes(steps in prop::collection::vec((prop_oneof![0usize..=POSTED_LEN, Just(WORD)], any::<u8>(), 0usize..40), 1..200)) {
-            let (mut pool, mut kept) = (AmPool::default(), Vec::<(AmBuf, Vec<u8>)>::new());
+        fn kept_messages_keep_their_bytes(steps in prop::collection::vec((prop_oneof![0usize..=POSTED_LEN, Just(WORD)], any::<u8>(), 0usize..40), 1..200), align in (0..16u32).prop_map(|log| 1usize << log)) {
+            let (mut pool, mut kept) = (AmPool::new(align), Vec::<(AmBuf, Vec<u8>)>::new());
             for (len, byte, gone) in steps {
                 let bytes: Vec<u8> = (0..len).map(|n| byte.wrapping_add(n as u8)).collect();
-                kept.push((AmBuf::try_inline(&bytes).unwrap_or_else(|| pool.copy(&bytes)), bytes));
+                let lead = len / 3;
+                let buf = match AmBuf::try_inline(&bytes).filter(|_| align == 1) {
+                    Some(buf) => buf,
+                    None if byte & 1 == 0 => pool.copy(&bytes, lead).unwrap(),
+                    None => received(&mut pool, &bytes).aligned(lead, align).unwrap(),
+                };
+                prop_assert!(buf.bytes()[lead..].as_ptr().addr().is_multiple_of(align));
+                kept.push((buf, bytes));
                 if gone < kept.len() {
                     kept.swap_remove(gone);
                 }
@@ -199,8 +296,8 @@ mod tests {
     /// Callers of the C interface know a message by the address of its data, which may be empty.
     #[test]
     fn no_message_begins_where_another_one_ends() {
-        let mut pool = AmPool::default();
-        let bufs: Vec<AmBuf> = (0..2000).map(|n| pool.copy(&vec![1; n % 40])).collect();
+        let mut pool = AmPool::new(1);
+        let bufs: Vec<AmBuf> = (0..2000).map(|n| pool.copy(&vec![1; n % 40], 0).unwrap()).collect();
         let begins: std::collections::HashSet<_> = bufs.iter().map(|buf| buf.bytes().as_ptr()).collect();
         assert_eq!(begins.len(), bufs.len());
         for buf in &bufs {
@@ -211,9 +308,9 @@ mod tests {
 
     #[test]
     fn chunks_are_used_again() {
-        let mut pool = AmPool::default();
+        let mut pool = AmPool::new(64);
         for _ in 0..1000 {
-            let bufs: Vec<AmBuf> = (0..20).map(|_| pool.copy(&[1; 5000])).collect();
+            let bufs: Vec<AmBuf> = (0..20).map(|_| pool.copy(&[1; 5000], 3).unwrap()).collect();
             let reserved = [pool.reserve(), pool.reserve()];
             drop((bufs, reserved));
         }
@@ -227,7 +324,7 @@ mod tests {
 
     #[test]
     fn truncate_keeps_the_received_bytes() {
-        let mut buf = AmPool::default().reserve();
+        let mut buf = AmPool::new(1).reserve();
         // SAFETY: the buffer has more than 5 bytes, and no reference to them exists.
         unsafe { buf.as_mut_ptr().copy_from_nonoverlapping(b"hello".as_ptr(), 5) };
         assert_eq!((buf.len(), buf.truncate(5).bytes()), (POSTED_LEN, &b"hello"[..]));

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ucs::sync::scalar_load;
 
 use crate::api::am::pool::{AmBuf, AmPool};
-use crate::api::am::tag::POSTED_LEN;
+use crate::api::am::tag::{AmTag, POSTED_LEN};
 
 use crate::rdm::RecvStatus;
 use crate::rdm::io::PeerId;
@@ -24,10 +24,11 @@ impl ReceivedAm {
 }
 
 /// Received messages in order, and the pool with their bytes.
-#[derive(Default)]
 pub(crate) struct AmQueue {
     /// Set with the first handler; no message is accepted before.
-    pub(crate) enabled: Cell<bool>,
+    is_enabled: Cell<bool>,
+    /// Whether messages are accepted, and those of a word lie in their value: no alignment is asked for.
+    takes_words: Cell<bool>,
     pool: RefCell<AmPool>,
     /// Messages: one in `first`, the others in `rest`.
     len: Cell<usize>,
@@ -36,10 +37,37 @@ pub(crate) struct AmQueue {
 }
 
 impl AmQueue {
+    /// A queue of messages whose data has this alignment, a power of two.
+    pub(crate) fn new(align: usize) -> AmQueue {
+        AmQueue {
+            is_enabled: Cell::new(false),
+            takes_words: Cell::new(false),
+            pool: RefCell::new(AmPool::new(align)),
+            len: Cell::new(0),
+            first: Cell::new(None),
+            rest: RefCell::default(),
+        }
+    }
+
+    /// Alignment of the data of messages, bytes.
+    pub(crate) fn align(&self) -> usize {
+        self.pool.borrow().align()
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.is_enabled.get()
+    }
+
+    /// Accepts messages from now on, or no more. Returns whether it did.
+    pub(crate) fn set_enabled(&self, is_enabled: bool) -> bool {
+        self.takes_words.set(is_enabled && self.align() == 1);
+        self.is_enabled.replace(is_enabled)
+    }
+
     /// Queues a message; false if there is no handler yet or it is longer than [`POSTED_LEN`]. // HOT
     #[inline(always)]
     pub(crate) fn try_push(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
-        if self.enabled.get()
+        if self.takes_words.get()
             && self.len.get() == 0
             && let Some(buf) = AmBuf::try_inline(payload)
         {
@@ -56,10 +84,15 @@ impl AmQueue {
     /// Queues a message of another length than a word, or behind others.
     #[inline(never)]
     fn try_push_any(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
-        if !self.enabled.get() || payload.len() > POSTED_LEN {
+        if !self.is_enabled.get() || payload.len() > POSTED_LEN {
             return false;
         }
-        let buf = AmBuf::try_inline(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
+        let word = if self.takes_words.get() { AmBuf::try_inline(payload) } else { None };
+        let lead = usize::from(AmTag::header_len_of(tag)).min(payload.len());
+        let Some(buf) = word.or_else(|| self.pool.borrow_mut().copy(payload, lead)) else {
+            tracing::error!("no memory to align an active message of {} bytes: dropped", payload.len());
+            return true;
+        };
         let message = ReceivedAm { from, tag, buf };
         match self.len.replace(self.len.get() + 1) {
             0 => self.first.set(Some(message)),
@@ -99,9 +132,9 @@ mod tests {
 
     #[test]
     fn queue_is_fifo() {
-        let queue = AmQueue::default();
+        let queue = AmQueue::new(1);
         assert!(!queue.try_push(PeerId(1), 2, b"before the first handler"));
-        queue.enabled.set(true);
+        queue.set_enabled(true);
         let bytes: Vec<u8> = (0..=POSTED_LEN).map(|n| n as u8).collect();
         let lens = [0, 1, 7, 8, 9, POSTED_LEN];
         lens.iter().for_each(|len| assert!(queue.try_push(PeerId(1), 2, &bytes[..*len])));
@@ -116,8 +149,8 @@ mod tests {
     /// Lengths and numbers in a queued message are read again later, so it is no longer the sender's memory.
     #[test]
     fn what_the_sender_writes_later_changes_no_queued_message() {
-        let queue = AmQueue::default();
-        queue.enabled.set(true);
+        let queue = AmQueue::new(1);
+        queue.set_enabled(true);
         for len in [8, 24, 100] {
             let mut packet = vec![1; len];
             assert!(queue.try_push(PeerId(1), 2, &packet));

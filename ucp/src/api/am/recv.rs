@@ -86,7 +86,8 @@ impl AmMessage {
         self.header_and_data().0
     }
 
-    /// Data that came with the header; `None` if [`AmMessage::recv`] has to receive it. // HOT
+    /// Data that came with the header; `None` if [`AmMessage::recv`] has to receive it. Its address is
+    /// aligned as the context asks for ([`with_am_alignment`](crate::Context::with_am_alignment)). // HOT
     #[inline]
     pub fn data(&self) -> Option<&[u8]> {
         match self.kind {
@@ -226,7 +227,7 @@ impl Worker {
     /// or `RefCell`. What it holds lives in the worker: see [`Worker::close`] for one that holds the worker.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
         self.inner.am_handlers.set_handler(id, Some(Rc::new(handler)));
-        if !self.inner.am_handlers.queue.enabled.replace(true) {
+        if !self.inner.am_handlers.queue.set_enabled(true) {
             for _ in 0..POSTED_RECVS {
                 let posted = Rc::new(PostedRecv { worker: self.downgrade(), buf: Cell::new(None) });
                 self.inner.am_handlers.posted.borrow_mut().push(posted.clone());
@@ -281,8 +282,23 @@ fn post_idle(worker: Worker) {
 
 fn deliver_posted(worker: &Worker, posted: &PostedRecv, ended: Ended) {
     if let (Some(buf), Ok(status)) = (posted.buf.take(), ended) {
-        deliver(worker, ReceivedAm::of(&status, buf));
+        deliver_received(worker, &status, buf);
     }
+}
+
+/// Delivers a message that its buffer has received, in which its data is not aligned yet.
+fn deliver_received(worker: &Worker, status: &RecvStatus, buf: AmBuf) {
+    let mut message = ReceivedAm::of(status, buf);
+    let align = worker.inner.am_handlers.queue.align();
+    if align > 1 {
+        let lead = usize::from(AmTag::header_len_of(message.tag)).min(message.buf.len());
+        let len = message.buf.len();
+        let Some(buf) = message.buf.aligned(lead, align) else {
+            return tracing::error!("no memory to align an active message of {len} bytes: dropped");
+        };
+        message.buf = buf;
+    }
+    deliver(worker, message);
 }
 
 /// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
@@ -327,7 +343,7 @@ fn run_handlers(worker: &Worker) {
 /// Receives eager messages longer than the posted buffers, and returns their number.
 #[inline]
 pub(crate) fn recv_large_ams(worker: &Worker) -> usize {
-    match worker.inner.am_handlers.queue.enabled.get() {
+    match worker.inner.am_handlers.queue.is_enabled() {
         true => probe_large_ams(worker),
         false => 0,
     }
@@ -341,15 +357,19 @@ fn probe_large_ams(worker: &Worker) -> usize {
     while let Some(message) = worker.mprobe(eager_match(AmTag::EXCEEDS_POSTED)) {
         found += 1;
         let len = message.envelope().len;
+        // Room to move the message within, for the alignment of its data.
+        let spare = worker.inner.am_handlers.queue.align() - 1;
         let mut bytes: Vec<u8> = Vec::new();
-        if len > EAGER_MAX as u64 || bytes.try_reserve_exact(len as usize).is_err() {
+        let room = (len as usize).saturating_add(spare);
+        if len > EAGER_MAX as u64 || bytes.try_reserve_exact(room).is_err() {
             tracing::warn!(len, "dropped an active message: no memory for it");
             continue;
         }
         let worker = worker.downgrade();
-        message.recv(bytes).then(move |ended, bytes| {
+        message.recv(bytes).then(move |ended, mut bytes| {
             if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
-                deliver(&worker, ReceivedAm::of(&status, AmBuf::from_box(bytes.into_boxed_slice())));
+                bytes.resize(bytes.len() + spare, 0);
+                deliver_received(&worker, &status, AmBuf::from_box(bytes.into_boxed_slice()));
             }
         });
     }
@@ -371,7 +391,7 @@ unsafe fn on_posted_recv_done(arg: *mut (), request: RequestId, ended: Ended) {
     let Some(worker) = posted.worker.upgrade() else { return };
     worker.free(request);
     deliver_posted(&worker, &posted, ended);
-    if worker.inner.am_handlers.queue.enabled.get() {
+    if worker.inner.am_handlers.queue.is_enabled() {
         post(&worker, posted);
     } else {
         // The worker has been closed.

@@ -59,12 +59,18 @@ impl AmTag {
         (connection as u64) << 32
     }
 
+    /// Length of the header of a message with this tag. // HOT
+    #[inline(always)]
+    pub const fn header_len_of(tag: u64) -> u16 {
+        (tag >> 16) as u16
+    }
+
     pub fn decode(tag: u64) -> AmTag {
         let kind = if tag & AmTag::RENDEZVOUS != 0 { AmKind::Rendezvous } else { AmKind::Eager };
         let connection = (tag >> 32) as u32 & (CONNECTIONS - 1);
         AmTag {
             id: tag as u16,
-            header_len: (tag >> 16) as u16,
+            header_len: AmTag::header_len_of(tag),
             kind,
             reply: tag & AmTag::REPLY != 0,
             connection,

@@ -54,6 +54,7 @@ pub struct Context {
     /// Opened when first needed.
     domains: Arc<Mutex<Option<Arc<Domains>>>>,
     request_room: RequestRoom,
+    am_alignment: usize,
 }
 
 impl Context {
@@ -81,7 +82,33 @@ impl Context {
             calibration,
             domains: Arc::default(),
             request_room: RequestRoom::default(),
+            am_alignment: 1,
         })
+    }
+
+    /// Aligns the data of active messages that workers made from now on hand to handlers
+    /// ([`AmMessage::data`]): to `bytes`, rounded up to a power of two. Messages are copied to such a place
+    /// where they are copied anyway; one that takes several packets is moved once more. Above 8 KiB each
+    /// message takes memory of its own.
+    ///
+    /// A clone of the context with another alignment shares the memory of this one.
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let source = ucs::config::Source::empty().with("UCX_TLS", "posix");
+    /// let worker = ucp::Context::configured(source)?.with_am_alignment(64).worker()?;
+    /// worker.set_am_handler(1, |message| {
+    ///     let data = message.data().unwrap_or_default();
+    ///     assert!(data.is_empty() || data.as_ptr().addr() % 64 == 0);
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`AmMessage::data`]: crate::AmMessage::data
+    #[must_use]
+    pub fn with_am_alignment(self, bytes: usize) -> Context {
+        let am_alignment = bytes.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1));
+        Context { am_alignment, ..self }
     }
 
     /// Gives each request of the context's workers memory of the user ([`RequestId::user_memory`]).
@@ -269,7 +296,7 @@ impl Context {
         if self.config.zcopy_recv {
             enable_zcopy_recv(&mut core).map_err(OpenError::Config)?;
         }
-        Ok(Worker::new(core, events, thresholds(&self.config), self.config.spin))
+        Ok(Worker::new(core, events, thresholds(&self.config), (self.config.spin, self.am_alignment)))
     }
 }
 

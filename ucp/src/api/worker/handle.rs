@@ -177,12 +177,17 @@ pub struct AmMessage {
 }
 
 impl Worker {
-    pub(crate) fn new(core: WorkerCore, events: Option<Epoll>, limits: Thresholds, spin: u32) -> Self {
+    pub(crate) fn new(
+        core: WorkerCore,
+        events: Option<Epoll>,
+        limits: Thresholds,
+        (spin, am_alignment): (u32, usize),
+    ) -> Self {
         let worker = Worker {
             inner: Rc::new(Inner {
                 fork_notice: OnceCell::new(),
                 core: RefCell::new(core),
-                am_handlers: AmHandlers::default(),
+                am_handlers: AmHandlers::new(am_alignment),
                 staging: Staging::default(),
                 recv_lists: Staging::default(),
                 data_ops: DataOps::default(),

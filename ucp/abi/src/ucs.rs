@@ -13,6 +13,7 @@ mod log;
 mod memunits;
 mod mpool;
 mod mpool_chunk;
+mod mpool_make;
 mod net;
 mod profile;
 mod stubs;

@@ -341,7 +341,7 @@ fn stubs_are_opened_and_closed_in_any_order() {
 }
 
 /// Every C program of the tests on `ucp_*` and `ucs_*` functions that ends by itself.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 22] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -363,6 +363,7 @@ const PROGRAMS: [&str; 21] = [
     "forked.c",
     "options.c",
     "pools.c",
+    "later.c",
 ];
 
 /// Every C program with a `main` runs under the address sanitizer, but for those named here.

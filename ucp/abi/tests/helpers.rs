@@ -81,6 +81,14 @@ fn pools_have_limits_and_report_what_is_not_returned() {
     }
 }
 
+/// Programs that were compiled with headers of a release after 1.13.
+#[test]
+fn later_forms_of_tables_and_pools_are_known() {
+    for log in logs("later.c") {
+        assert!(!log.contains("was not returned"), "{log}");
+    }
+}
+
 #[test]
 fn ucx_agrees() {
     run_on_ucx("options.c");

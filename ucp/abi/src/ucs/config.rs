@@ -1,10 +1,12 @@
 //! `ucs_config_*`: options of programs, which tables of fields describe. A field says where an option is in a
-//! structure, and which functions read, print, copy and release it. Layouts are those of UCX 1.13.
+//! structure, and which functions read, print, copy and release it. Layouts are those of UCX 1.13; tables of
+//! later releases are known by their form.
 
 mod array;
 mod choices;
 mod files;
 mod fill;
+mod form;
 mod numbers;
 mod print;
 mod table;
@@ -16,6 +18,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use ::ucs::Status;
+
+use form::fields;
 
 use crate::entry::{CStatus, invalid};
 
@@ -43,6 +47,7 @@ pub(crate) struct Parser {
 }
 
 /// `ucs_config_array_t`: what the elements of an array are.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct ArrayDesc {
     elem_size: usize,
@@ -155,7 +160,7 @@ impl Field {
     ///
     /// # Safety
     /// The field is of a program's table, and is not its end.
-    unsafe fn name(&self) -> &CStr {
+    unsafe fn name<'a>(&self) -> &'a CStr {
         // SAFETY: the contract of this function.
         unsafe { CStr::from_ptr(self.name) }
     }
@@ -173,15 +178,6 @@ impl Field {
     fn of<T>(&self, structure: *mut T) -> *mut c_void {
         structure.cast::<u8>().wrapping_add(self.offset).cast()
     }
-}
-
-/// Fields of a table of a program.
-///
-/// # Safety
-/// `at` is a table that ends with a field without a name, or null.
-unsafe fn fields<'a>(at: *const Field) -> impl Iterator<Item = &'a Field> {
-    // SAFETY: all fields up to the end are there.
-    (0..).map_while(move |index| unsafe { at.add(index).as_ref() }.filter(|field| !field.name.is_null()))
 }
 
 /// A text of the program, or why there is none.

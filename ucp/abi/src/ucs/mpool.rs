@@ -1,5 +1,5 @@
 //! `ucs_mpool_*`: pools of objects of one size. Memory comes in chunks from functions of the program. A pool
-//! has no lock: one thread at a time uses it, as with UCX. Layouts are those of UCX 1.13.
+//! has no lock: one thread at a time uses it, as with UCX.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
@@ -22,42 +22,47 @@ pub(crate) union Elem {
 pub(crate) struct Chunk {
     next: *mut Chunk,
     elems: *mut c_void,
-    num_elems: c_uint,
+    pub(super) num_elems: c_uint,
 }
 
-/// `ucs_mpool_t`.
+/// `ucs_mpool_t`. The second address is that of the structure that programs see.
 #[repr(C)]
 pub(crate) struct Pool {
-    free: *mut Elem,
-    data: *mut Data,
+    pub(super) free: *mut Elem,
+    pub(super) shown: *mut c_void,
 }
 
-/// `ucs_mpool_data_t`. Sizes and places count from the element's own header on.
-#[repr(C)]
+/// State of a pool. Sizes and places count from the element's own header on. The structure that programs see
+/// is behind it, and their own data behind that.
+#[repr(C, align(16))]
 pub(crate) struct Data {
-    elem_size: usize,
-    alignment: usize,
-    align_offset: usize,
-    elems_per_chunk: c_uint,
+    pub(super) elem_size: usize,
+    pub(super) alignment: usize,
+    pub(super) align_offset: usize,
+    pub(super) elems_per_chunk: c_uint,
     /// How many objects may still be made; the largest number is no limit.
-    quota: c_uint,
-    tail: *mut Elem,
-    chunks: *mut Chunk,
-    ops: *const Ops,
-    name: *mut c_char,
+    pub(super) quota: c_uint,
+    /// Each chunk has so many times the elements of the one before, up to a size.
+    pub(super) grow_factor: f64,
+    pub(super) max_chunk_size: usize,
+    pub(super) chunks: *mut Chunk,
+    pub(super) ops: *const Ops,
+    pub(super) name: *mut c_char,
+    /// Data of the program.
+    pub(super) private: *mut c_void,
 }
 
 /// `ucs_mpool_ops_t`.
 #[repr(C)]
 pub(crate) struct Ops {
-    chunk_alloc: Option<unsafe extern "C" fn(*mut Pool, *mut usize, *mut *mut c_void) -> CStatus>,
-    chunk_release: Option<unsafe extern "C" fn(*mut Pool, *mut c_void)>,
-    obj_init: Option<unsafe extern "C" fn(*mut Pool, *mut c_void, *mut c_void)>,
-    obj_cleanup: Option<unsafe extern "C" fn(*mut Pool, *mut c_void)>,
-    obj_str: Option<unsafe extern "C" fn(*mut Pool, *mut c_void, *mut StringBuffer)>,
+    pub(super) chunk_alloc: Option<unsafe extern "C" fn(*mut Pool, *mut usize, *mut *mut c_void) -> CStatus>,
+    pub(super) chunk_release: Option<unsafe extern "C" fn(*mut Pool, *mut c_void)>,
+    pub(super) obj_init: Option<unsafe extern "C" fn(*mut Pool, *mut c_void, *mut c_void)>,
+    pub(super) obj_cleanup: Option<unsafe extern "C" fn(*mut Pool, *mut c_void)>,
+    pub(super) obj_str: Option<unsafe extern "C" fn(*mut Pool, *mut c_void, *mut StringBuffer)>,
 }
 
-const HEADER: usize = size_of::<Elem>();
+pub(super) const HEADER: usize = size_of::<Elem>();
 
 impl Data {
     /// Distance of two elements.
@@ -69,6 +74,17 @@ impl Data {
     fn padding(&self, chunk: *const Chunk) -> usize {
         let place = chunk.addr().wrapping_add(size_of::<Chunk>()).wrapping_add(self.align_offset);
         place.next_multiple_of(self.alignment) - place
+    }
+
+    /// Makes the next chunk larger than the last, if the pool grows so.
+    fn raise(&mut self) {
+        if self.grow_factor > 1.0 {
+            // Conversions keep to the limits of the other type.
+            let next = (f64::from(self.elems_per_chunk) * self.grow_factor) as c_uint;
+            let most =
+                self.max_chunk_size.saturating_sub(size_of::<Chunk>() + self.alignment) / self.stride();
+            self.elems_per_chunk = next.min(c_uint::try_from(most).unwrap_or(c_uint::MAX)).max(1);
+        }
     }
 
     /// How many elements a chunk of this size has room for.
@@ -101,8 +117,10 @@ fn object(elem: *mut Elem) -> *mut c_void {
 /// `pool` is a pool of the program, or null.
 unsafe fn data_of<'a>(pool: *mut Pool) -> Result<&'a mut Data, Status> {
     // SAFETY: the contract of this function.
-    let data = unsafe { pool.as_ref() }.and_then(|pool| unsafe { pool.data.as_mut() });
-    data.ok_or_else(|| invalid("the pool of objects is null, or not initialized"))
+    let shown = unsafe { pool.as_ref() }.map(|pool| pool.shown).filter(|shown| !shown.is_null());
+    let shown = shown.ok_or_else(|| invalid("the pool of objects is null, or not initialized"))?;
+    // SAFETY: what programs see is behind the data.
+    Ok(unsafe { &mut *shown.cast::<Data>().sub(1) })
 }
 
 /// Puts an element to the free ones.
@@ -218,55 +236,6 @@ unsafe fn text_of_object(pool: *mut Pool, ops: &Ops, object: *mut c_void) -> Str
 }
 
 entry! {
-    /// Initializes a pool, with no object in it yet.
-    fn ucs_mpool_init(
-        pool: *mut Pool,
-        priv_size: usize,
-        elem_size: usize,
-        align_offset: usize,
-        alignment: usize,
-        elems_per_chunk: c_uint,
-        max_elems: c_uint,
-        ops: *const Ops,
-        name: *const c_char,
-    ) -> CStatus {
-        if pool.is_null() || ops.is_null() {
-            return Err(invalid("ucs_mpool_init: the pool or its operations are null"));
-        }
-        let is_valid = elem_size > 0 && align_offset <= elem_size && alignment.is_power_of_two();
-        // SAFETY: the operations are the caller's.
-        let has_functions = unsafe { (*ops).chunk_alloc.is_some() && (*ops).chunk_release.is_some() };
-        if !is_valid || elems_per_chunk == 0 || max_elems < elems_per_chunk || !has_functions {
-            return Err(invalid("ucs_mpool_init: sizes, alignment, numbers of elements or operations are not valid"));
-        }
-        let sizes = elem_size.checked_add(HEADER).zip(size_of::<Data>().checked_add(priv_size));
-        let (elem_size, data_size) = sizes.ok_or(Status::InvalidParam)?;
-        let alignment = alignment.max(align_of::<*mut Elem>());
-        elem_size.checked_next_multiple_of(alignment).ok_or(Status::InvalidParam)?;
-        let name = CString::new(text_of(name)).map_err(|_| Status::InvalidParam)?;
-        // SAFETY: `calloc` takes any sizes.
-        let data: *mut Data = unsafe { libc::calloc(1, data_size) }.cast();
-        if data.is_null() {
-            return Err(Status::NoMemory);
-        }
-        // SAFETY: the pool is the caller's, and its data has room.
-        unsafe {
-            data.write(Data {
-                elem_size,
-                alignment,
-                align_offset: align_offset + HEADER,
-                elems_per_chunk,
-                quota: max_elems,
-                tail: std::ptr::null_mut(),
-                chunks: std::ptr::null_mut(),
-                ops,
-                name: name.into_raw(),
-            });
-            pool.write(Pool { free: std::ptr::null_mut(), data });
-        }
-        Ok(())
-    }
-
     /// Frees a pool. With `leak_check` objects that are in use are reported.
     fn ucs_mpool_cleanup(pool: *mut Pool, leak_check: c_int) {
         // SAFETY: the pool is the caller's.
@@ -306,8 +275,8 @@ entry! {
         // SAFETY: both were made with the pool.
         unsafe {
             drop(CString::from_raw(data.name));
-            libc::free((*pool).data.cast());
-            (*pool).data = std::ptr::null_mut();
+            libc::free((&raw mut *data).cast());
+            (*pool).shown = std::ptr::null_mut();
         }
         Ok(())
     }
@@ -321,8 +290,7 @@ entry! {
     /// Data of the program that is in the pool.
     fn ucs_mpool_priv(pool: *mut Pool) -> *mut c_void {
         // SAFETY: the pool is the caller's.
-        let data: *mut Data = unsafe { data_of(pool) }?;
-        Ok(data.wrapping_add(1).cast())
+        Ok(unsafe { data_of(pool) }?.private)
     }
 
     /// Whether the pool has no object, and gets no more.
@@ -345,6 +313,7 @@ entry! {
         unsafe {
             let count = data_of(pool)?.elems_per_chunk;
             grow(pool, count)?;
+            data_of(pool)?.raise();
             pop(pool).ok_or(Status::NoMemory)
         }
     }
@@ -360,7 +329,6 @@ entry! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
 
     fn data(elem_size: usize, alignment: usize, align_offset: usize) -> Data {
         Data {
@@ -369,10 +337,12 @@ mod tests {
             align_offset: align_offset + HEADER,
             elems_per_chunk: 1,
             quota: 1,
-            tail: std::ptr::null_mut(),
+            grow_factor: 1.0,
+            max_chunk_size: usize::MAX,
             chunks: std::ptr::null_mut(),
             ops: std::ptr::null(),
             name: std::ptr::null_mut(),
+            private: std::ptr::null_mut(),
         }
     }
 
@@ -397,31 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_those_of_the_headers() {
-        let mut source = String::from("#include <stddef.h>\n#include <ucs/datastruct/mpool.h>\n");
-        for (name, size) in [
-            ("ucs_mpool_t", size_of::<Pool>()),
-            ("ucs_mpool_data_t", size_of::<Data>()),
-            ("ucs_mpool_chunk_t", size_of::<Chunk>()),
-            ("ucs_mpool_elem_t", HEADER),
-            ("ucs_mpool_ops_t", size_of::<Ops>()),
-        ] {
-            source += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
-        }
-        for (name, field, offset) in [
-            ("ucs_mpool_t", "freelist", offset_of!(Pool, free)),
-            ("ucs_mpool_data_t", "align_offset", offset_of!(Data, align_offset)),
-            ("ucs_mpool_data_t", "quota", offset_of!(Data, quota)),
-            ("ucs_mpool_data_t", "chunks", offset_of!(Data, chunks)),
-            ("ucs_mpool_data_t", "ops", offset_of!(Data, ops)),
-            ("ucs_mpool_data_t", "name", offset_of!(Data, name)),
-            ("ucs_mpool_chunk_t", "num_elems", offset_of!(Chunk, num_elems)),
-            ("ucs_mpool_ops_t", "obj_str", offset_of!(Ops, obj_str)),
-        ] {
-            source +=
-                &format!("_Static_assert(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n");
-        }
-        crate::layout::assert_compiles("/usr/include/ucs/datastruct/mpool.h", &source);
-        crate::layout::assert_compiles_with_ours(&source);
+    fn chunks_grow_up_to_a_size() {
+        let mut data = data(24, 8, 0);
+        (data.elems_per_chunk, data.grow_factor, data.max_chunk_size) = (3, 2.0, 1000);
+        let sizes = [0; 5].map(|_| {
+            data.raise();
+            data.elems_per_chunk
+        });
+        assert_eq!(sizes, [6, 12, 24, 30, 30]);
+        data.max_chunk_size = 1;
+        data.raise();
+        assert_eq!(data.elems_per_chunk, 1);
     }
 }

@@ -9,7 +9,7 @@ use super::text::{
     ucs_config_clone_string, ucs_config_help_generic, ucs_config_release_string, ucs_config_sprintf_string,
     ucs_config_sscanf_string,
 };
-use super::{ArrayDesc, Parser, load, show, store, trimmed};
+use super::{ArrayDesc, Parser, form, load, show, store, trimmed};
 use crate::entry::CStatus;
 
 /// `UCS_CONFIG_ARRAY_FIELD`.
@@ -144,9 +144,9 @@ impl Array {
 ///
 /// # Safety
 /// `arg` is a description, or null.
-unsafe fn elements_of<'a>(arg: *const c_void) -> Result<&'a ArrayDesc, Status> {
+unsafe fn elements_of(arg: *const c_void) -> Result<ArrayDesc, Status> {
     // SAFETY: the contract of this function.
-    unsafe { arg.cast::<ArrayDesc>().as_ref() }.ok_or(Status::InvalidParam)
+    if arg.is_null() { Err(Status::InvalidParam) } else { Ok(unsafe { form::elements(arg.cast()) }) }
 }
 
 /// The list and the mode that a text says.
@@ -164,25 +164,25 @@ entry! {
     /// Reads a list with commas.
     fn ucs_config_sscanf_array(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null, and a description of elements.
-        store(to, Some(unsafe { Array::parse(elements_of(arg)?, trimmed(text)?) }?))
+        store(to, Some(unsafe { Array::parse(&elements_of(arg)?, trimmed(text)?) }?))
     }
 
     /// Prints a list.
     fn ucs_config_sprintf_array(to: *mut c_char, size: usize, from: *const c_void, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a list and the description of its elements.
-        show(to, size, &unsafe { load::<Array>(from)?.text(elements_of(arg)?) })
+        show(to, size, &unsafe { load::<Array>(from)?.text(&elements_of(arg)?) })
     }
 
     /// Copies a list.
     fn ucs_config_clone_array(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
         // SAFETY: as above.
-        store(to, Some(unsafe { load::<Array>(from)?.duplicate(elements_of(arg)?) }?)).map(|_| ())
+        store(to, Some(unsafe { load::<Array>(from)?.duplicate(&elements_of(arg)?) }?)).map(|_| ())
     }
 
     /// Frees a list.
     fn ucs_config_release_array(value: *mut c_void, arg: *const c_void) {
         // SAFETY: as above.
-        unsafe { load::<Array>(value)?.free(elements_of(arg)?) };
+        unsafe { load::<Array>(value)?.free(&elements_of(arg)?) };
         Ok(())
     }
 
@@ -198,7 +198,7 @@ entry! {
         // SAFETY: the caller passes a string or null.
         let (list, mode) = mode_of(unsafe { trimmed(text) }?).ok_or(Status::InvalidParam)?;
         // SAFETY: the caller passes a description of elements.
-        store(to, Some(AllowList { array: unsafe { Array::parse(elements_of(arg)?, list) }?, mode }))
+        store(to, Some(AllowList { array: unsafe { Array::parse(&elements_of(arg)?, list) }?, mode }))
     }
 
     /// Prints a list of what is allowed.
@@ -209,20 +209,20 @@ entry! {
         }
         let sign = if list.mode == NEGATE { "^" } else { "" };
         // SAFETY: the caller passes a list and the description of its elements.
-        show(to, size, &format!("{sign}{}", unsafe { list.array.text(elements_of(arg)?) }))
+        show(to, size, &format!("{sign}{}", unsafe { list.array.text(&elements_of(arg)?) }))
     }
 
     /// Copies a list of what is allowed.
     fn ucs_config_clone_allow_list(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
         let AllowList { array, mode } = load(from)?;
         // SAFETY: as above.
-        store(to, Some(AllowList { array: unsafe { array.duplicate(elements_of(arg)?) }?, mode })).map(|_| ())
+        store(to, Some(AllowList { array: unsafe { array.duplicate(&elements_of(arg)?) }?, mode })).map(|_| ())
     }
 
     /// Frees a list of what is allowed.
     fn ucs_config_release_allow_list(value: *mut c_void, arg: *const c_void) {
         // SAFETY: as above.
-        unsafe { load::<AllowList>(value)?.array.free(elements_of(arg)?) };
+        unsafe { load::<AllowList>(value)?.array.free(&elements_of(arg)?) };
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use ::ucs::Status;
 
+use super::form::entry_at;
 use super::table::{assign, both, is_stored, read_default, release_first};
 use super::{Field, fields, files, string, unused};
 use crate::entry::{CStatus, invalid};
@@ -22,13 +23,13 @@ unsafe fn set_defaults(opts: *mut c_void, table: *const Field) -> Result<(), Sta
             Some(nested) => unsafe { set_defaults(to, nested) }.and_then(|()| {
                 // The default of a table changes defaults of its fields.
                 // SAFETY: as above.
-                unsafe { read_default(table, field, to) }.inspect_err(|_| {
+                unsafe { read_default(table, &field, to) }.inspect_err(|_| {
                     // SAFETY: the table is filled.
                     unsafe { release_first(to, nested, usize::MAX) }
                 })
             }),
             // SAFETY: as above.
-            None => unsafe { read_default(table, field, to) },
+            None => unsafe { read_default(table, &field, to) },
         };
         if let Err(status) = filled {
             // SAFETY: the options before this one are filled.
@@ -95,7 +96,7 @@ impl Lookup<'_> {
                 continue;
             }
             // SAFETY: as above.
-            let assigned = unsafe { assign(table, field, to, &value) };
+            let assigned = unsafe { assign(table, &field, to, &value) };
             if !self.ignores_errors {
                 assigned?;
             }
@@ -125,6 +126,7 @@ entry! {
 
     /// Fills a structure with the defaults of its table, and with what the environment says under a prefix,
     /// which may have several parts: the last alone counts, too. What fails leaves nothing to be released.
+    /// Programs of later releases pass an entry of a list of tables in place of the table and its prefix.
     fn ucs_config_parser_fill_opts(
         opts: *mut c_void,
         table: *mut Field,
@@ -133,6 +135,11 @@ entry! {
         ignore_errors: c_int,
     ) -> CStatus {
         both(opts, table)?;
+        // SAFETY: the caller passes a table or an entry. An argument that is not passed is not used.
+        let (table, table_prefix, ignore_errors) = match unsafe { entry_at(table) } {
+            Some(entry) => (entry.table, entry.prefix, table_prefix.addr() as c_int),
+            None => (table, table_prefix, ignore_errors),
+        };
         // SAFETY: the caller passes strings or null.
         let (prefix, table_prefix) = unsafe {
             let table_prefix = (!table_prefix.is_null()).then(|| CStr::from_ptr(table_prefix));

@@ -9,6 +9,7 @@ use ::ucs::config::Source;
 
 use super::super::global::Global;
 use super::fill::ucs_config_parser_fill_opts;
+use super::form::is_later;
 use super::table::{both, release_first};
 use super::{Field, fields};
 use crate::context::text_of;
@@ -33,7 +34,7 @@ pub(crate) struct Link {
 #[repr(C)]
 pub(crate) struct Entry {
     name: *const c_char,
-    prefix: *const c_char,
+    pub(super) prefix: *const c_char,
     pub(super) table: *mut Field,
     size: usize,
     pub(super) list: Link,
@@ -53,6 +54,8 @@ struct Printer<'a> {
     /// In front of every name.
     env_prefix: &'a str,
     flags: c_int,
+    /// Only options whose name contains it.
+    filter: &'a str,
 }
 
 impl Printer<'_> {
@@ -78,7 +81,7 @@ impl Printer<'_> {
                 unsafe { self.table(field.of(opts), nested, Some(shown), own) };
             } else if !(field.is_alias() || field.is_deprecated()) || self.has(HIDDEN) {
                 // SAFETY: as above.
-                unsafe { self.option(opts, table, field, &name, shown, own) };
+                unsafe { self.option(opts, table, &field, &name, shown, own) };
             }
         }
     }
@@ -97,6 +100,9 @@ impl Printer<'_> {
         own: &str,
     ) {
         let env_prefix = self.env_prefix;
+        if !format!("{env_prefix}{shown}{name}").contains(self.filter) {
+            return;
+        }
         if self.has(DOC) {
             // SAFETY: the table is a program's.
             let main = unsafe { fields(table) }.find(|of| of.offset == field.offset && !of.is_alias());
@@ -147,8 +153,9 @@ unsafe fn print(
     table_prefix: *const c_char,
     env_prefix: &str,
     flags: c_int,
+    filter: &str,
 ) -> String {
-    let mut printer = Printer { text: String::new(), env_prefix, flags };
+    let mut printer = Printer { text: String::new(), env_prefix, flags, filter };
     if printer.has(DOC) {
         printer.text += "# UCX library configuration file\n# Uncomment to modify values\n";
     }
@@ -166,7 +173,7 @@ unsafe fn print(
 }
 
 entry! {
-    /// Prints options.
+    /// Prints options. A filter comes with a table of the later form.
     fn ucs_config_parser_print_opts(
         stream: *mut libc::FILE,
         title: *const c_char,
@@ -175,15 +182,24 @@ entry! {
         table_prefix: *const c_char,
         prefix: *const c_char,
         flags: c_int,
+        later_filter: *const c_char,
     ) {
         both(opts, table)?;
+        // SAFETY: the table is the caller's.
+        let filter = if unsafe { is_later(table) } { text_of(later_filter) } else { String::new() };
         // SAFETY: the table describes the structure, whose values are only read.
-        write_text(stream, &unsafe { print(title, opts.cast_mut(), table, table_prefix, &text_of(prefix), flags) })
+        write_text(stream, &unsafe { print(title, opts.cast_mut(), table, table_prefix, &text_of(prefix), flags, &filter) })
     }
 
     /// Prints the options of all tables of a list, as the environment has them. For the list of UCX's own
     /// tables these are the keys of this library, and tables that the program has put there.
-    fn ucs_config_parser_print_all_opts(stream: *mut libc::FILE, prefix: *const c_char, flags: c_int, list: *mut Link) {
+    fn ucs_config_parser_print_all_opts(
+        stream: *mut libc::FILE,
+        prefix: *const c_char,
+        flags: c_int,
+        list: *mut Link,
+        later_filter: *const c_char,
+    ) {
         let is_own = std::ptr::eq(list, ucs_config_global_list.get());
         if list.is_null() || is_own {
             let source = Source::from_env().map_err(|_| Status::InvalidParam)?;
@@ -200,7 +216,9 @@ entry! {
             // SAFETY: an entry describes a table.
             if !entry.table.is_null() && unsafe { fields(entry.table) }.next().is_some() {
                 // SAFETY: as above.
-                unsafe { print_entry(stream, entry, prefix, flags) }?;
+                let filter = if unsafe { is_later(entry.table) } { text_of(later_filter) } else { String::new() };
+                // SAFETY: as above.
+                unsafe { print_entry(stream, entry, prefix, flags, &filter) }?;
             }
         }
         Ok(())
@@ -216,6 +234,7 @@ unsafe fn print_entry(
     entry: &Entry,
     prefix: *const c_char,
     flags: c_int,
+    filter: &str,
 ) -> Result<(), Status> {
     let mut opts = vec![0u128; entry.size.div_ceil(size_of::<u128>())];
     let at: *mut c_void = opts.as_mut_ptr().cast();
@@ -224,7 +243,7 @@ unsafe fn print_entry(
         return Ok(());
     }
     // SAFETY: it is filled.
-    let text = unsafe { print(entry.name, at, entry.table, entry.prefix, &text_of(prefix), flags) };
+    let text = unsafe { print(entry.name, at, entry.table, entry.prefix, &text_of(prefix), flags, filter) };
     // SAFETY: as above.
     unsafe { release_first(at, entry.table, usize::MAX) };
     write_text(stream, &text)

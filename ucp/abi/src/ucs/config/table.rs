@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use ::ucs::Status;
 
+use super::form::is_later;
 use super::{Field, fields, string};
 use crate::entry::{CStatus, invalid};
 
@@ -55,9 +56,9 @@ pub(super) unsafe fn assign(
 /// # Safety
 /// As [`assign`]; the option has no memory.
 pub(super) unsafe fn read_default(table: *const Field, field: &Field, to: *mut c_void) -> Result<(), Status> {
-    let is_own = |of: &&Field| of.offset == field.offset && !of.is_alias();
+    let is_own = |of: &Field| of.offset == field.offset && !of.is_alias();
     // SAFETY: the table is a program's.
-    let own = unsafe { fields(table) }.find(is_own).unwrap_or(field);
+    let own = unsafe { fields(table) }.find(is_own).unwrap_or(*field);
     // SAFETY: a default is a string or null.
     let text = unsafe { string(own.default, "the default of an option") }?;
     // SAFETY: the contract of this function.
@@ -107,7 +108,7 @@ unsafe fn set(
                 continue;
             }
             // SAFETY: as above.
-            unsafe { assign(table, field, to, value) }?;
+            unsafe { assign(table, &field, to, value) }?;
             found = Found::Set;
         }
     }
@@ -161,7 +162,7 @@ pub(super) fn is_stored(field: &Field) -> bool {
 /// `table` describes the structure at `opts`, of which these options are filled.
 pub(super) unsafe fn release_first(opts: *mut c_void, table: *const Field, count: usize) {
     // SAFETY: the table is a program's.
-    for field in unsafe { fields(table) }.take(count).filter(|field| is_stored(field)) {
+    for field in unsafe { fields(table) }.take(count).filter(is_stored) {
         // SAFETY: the contract of this function.
         unsafe { field.parser.release(field.of(opts)) };
     }
@@ -247,18 +248,26 @@ entry! {
         Ok(())
     }
 
-    /// Sets the options of a name.
+    /// Sets the options of a name. With a table of the later form its prefix comes before the name.
     fn ucs_config_parser_set_value(
         opts: *mut c_void,
         table: *mut Field,
         name: *const c_char,
         value: *const c_char,
+        later_value: *const c_char,
     ) -> CStatus {
         both(opts, table)?;
+        // SAFETY: the table is the caller's, and a prefix is a string or null.
+        let (prefix, name, value) = unsafe {
+            match is_later(table) {
+                true => ((!name.is_null()).then(|| CStr::from_ptr(name)), value, later_value),
+                false => (None, name, value),
+            }
+        };
         // SAFETY: the caller passes strings or null.
         let (name, value) = unsafe { (string(name, "the name of an option")?, string(value, "the value of an option")?) };
         // SAFETY: the table describes what is there.
-        match unsafe { set(opts, table, name, value, None, true) }? {
+        match unsafe { set(opts, table, name, value, prefix, true) }? {
             Found::Set => Ok(()),
             Found::Nothing => Err(Status::NoElem),
         }

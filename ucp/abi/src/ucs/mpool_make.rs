@@ -1,0 +1,241 @@
+//! How pools are made: by the arguments of UCX 1.13, or by the structure of later releases. Programs of each
+//! look at another structure with what the pool is.
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+
+use ::ucs::Status;
+
+use super::mpool::{Chunk, Data, Elem, HEADER, Ops, Pool};
+use crate::context::text_of;
+use crate::entry::{CStatus, invalid};
+
+/// `ucs_mpool_data_t` of UCX 1.13, as the pool was made. Programs look at the operations.
+#[repr(C)]
+struct Shown {
+    elem_size: usize,
+    alignment: usize,
+    align_offset: usize,
+    elems_per_chunk: c_uint,
+    quota: c_uint,
+    tail: *mut Elem,
+    chunks: *mut Chunk,
+    ops: *const Ops,
+    name: *mut c_char,
+}
+
+/// `ucs_mpool_data_t` of later releases.
+#[repr(C)]
+struct ShownLater {
+    elem_size: usize,
+    alignment: usize,
+    align_offset: usize,
+    grow_factor: f64,
+    max_chunk_size: usize,
+    elems_per_chunk: c_uint,
+    quota: c_uint,
+    malloc_safe: c_int,
+    tail: *mut Elem,
+    chunks: *mut Chunk,
+    ops: *const Ops,
+    name: *mut c_char,
+}
+
+/// `ucs_mpool_params_t` of later releases.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Params {
+    priv_size: usize,
+    elem_size: usize,
+    align_offset: usize,
+    alignment: usize,
+    malloc_safe: c_int,
+    elems_per_chunk: c_uint,
+    max_chunk_size: usize,
+    max_elems: c_uint,
+    grow_factor: f64,
+    ops: *const Ops,
+    name: *const c_char,
+}
+
+/// Data of a program in a pool is smaller than this, and no pool is below this address.
+const LOWEST_ADDRESS: usize = 64 << 10;
+
+/// Initializes a pool.
+///
+/// # Safety
+/// The pool is the caller's. The operations outlive it.
+unsafe fn init(pool: *mut Pool, params: &Params, is_later: bool) -> Result<(), Status> {
+    let Params { priv_size, elem_size, align_offset, alignment, elems_per_chunk, max_elems, ops, .. } =
+        *params;
+    // SAFETY: the operations are the caller's, or null.
+    let ops_of = unsafe { ops.as_ref() }.ok_or_else(|| invalid("ucs_mpool_init: the operations are null"))?;
+    let has_functions = ops_of.chunk_alloc.is_some() && ops_of.chunk_release.is_some();
+    let is_valid = elem_size > 0 && align_offset <= elem_size && alignment.is_power_of_two();
+    let has_numbers = elems_per_chunk > 0 && max_elems >= elems_per_chunk && params.grow_factor >= 1.0;
+    if !is_valid || !has_numbers || !has_functions {
+        return Err(invalid(
+            "ucs_mpool_init: sizes, alignment, numbers of elements or operations are not valid",
+        ));
+    }
+    let shown_size = if is_later { size_of::<ShownLater>() } else { size_of::<Shown>() };
+    let sizes = elem_size.checked_add(HEADER).zip((size_of::<Data>() + shown_size).checked_add(priv_size));
+    let (elem_size, data_size) = sizes.ok_or(Status::InvalidParam)?;
+    let alignment = alignment.max(align_of::<*mut Elem>());
+    elem_size.checked_next_multiple_of(alignment).ok_or(Status::InvalidParam)?;
+    let name = CString::new(text_of(params.name)).map_err(|_| Status::InvalidParam)?;
+    // SAFETY: `calloc` takes any sizes.
+    let data: *mut Data = unsafe { libc::calloc(1, data_size) }.cast();
+    if data.is_null() {
+        return Err(Status::NoMemory);
+    }
+    let align_offset = align_offset + HEADER;
+    let (name, quota, chunks, tail) =
+        (name.into_raw(), max_elems, std::ptr::null_mut(), std::ptr::null_mut());
+    let (grow_factor, max_chunk_size) = (params.grow_factor, params.max_chunk_size);
+    let shown: *mut c_void = data.wrapping_add(1).cast();
+    let private = shown.cast::<u8>().wrapping_add(shown_size).cast();
+    // SAFETY: the pool is the caller's, and the memory has room for all three.
+    unsafe {
+        data.write(Data {
+            elem_size,
+            alignment,
+            align_offset,
+            elems_per_chunk,
+            quota,
+            grow_factor,
+            max_chunk_size,
+            chunks,
+            ops,
+            name,
+            private,
+        });
+        match is_later {
+            false => shown.cast::<Shown>().write(Shown {
+                elem_size,
+                alignment,
+                align_offset,
+                elems_per_chunk,
+                quota,
+                tail,
+                chunks,
+                ops,
+                name,
+            }),
+            true => shown.cast::<ShownLater>().write(ShownLater {
+                elem_size,
+                alignment,
+                align_offset,
+                grow_factor,
+                max_chunk_size,
+                elems_per_chunk,
+                quota,
+                malloc_safe: params.malloc_safe,
+                tail,
+                chunks,
+                ops,
+                name,
+            }),
+        }
+        pool.write(Pool { free: std::ptr::null_mut(), shown });
+    }
+    Ok(())
+}
+
+entry! {
+    /// Initializes a pool, with no object in it yet. Later releases pass a structure and the pool.
+    fn ucs_mpool_init(
+        pool: *mut Pool,
+        priv_size: usize,
+        elem_size: usize,
+        align_offset: usize,
+        alignment: usize,
+        elems_per_chunk: c_uint,
+        max_elems: c_uint,
+        ops: *const Ops,
+        name: *const c_char,
+    ) -> CStatus {
+        if pool.is_null() {
+            return Err(invalid("ucs_mpool_init: the pool is null"));
+        }
+        if priv_size >= LOWEST_ADDRESS {
+            // SAFETY: the first argument is the structure, and the second the pool.
+            let params = unsafe { pool.cast::<Params>().read() };
+            // SAFETY: as above.
+            return unsafe { init(std::ptr::with_exposed_provenance_mut(priv_size), &params, true) };
+        }
+        let params = Params {
+            priv_size,
+            elem_size,
+            align_offset,
+            alignment,
+            malloc_safe: 0,
+            elems_per_chunk,
+            max_chunk_size: usize::MAX,
+            max_elems,
+            grow_factor: 1.0,
+            ops,
+            name,
+        };
+        // SAFETY: the pool is the caller's.
+        unsafe { init(pool, &params, false) }
+    }
+
+    /// Sets parameters of a pool to what is usual.
+    fn ucs_mpool_params_reset(params: *mut Params) {
+        if params.is_null() {
+            return Err(invalid("ucs_mpool_params_reset: the parameters are null"));
+        }
+        // SAFETY: the caller has room for the structure.
+        unsafe {
+            params.write(Params {
+                priv_size: 0,
+                elem_size: 0,
+                align_offset: 0,
+                alignment: 64,
+                malloc_safe: 0,
+                elems_per_chunk: 128,
+                max_chunk_size: usize::MAX,
+                max_elems: c_uint::MAX,
+                grow_factor: 1.0,
+                ops: std::ptr::null(),
+                name: c"".as_ptr(),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn layouts_are_those_of_the_headers() {
+        let mut source = String::from("#include <stddef.h>\n#include <ucs/datastruct/mpool.h>\n");
+        for (name, size) in [
+            ("ucs_mpool_t", size_of::<Pool>()),
+            ("ucs_mpool_data_t", size_of::<Shown>()),
+            ("ucs_mpool_chunk_t", size_of::<Chunk>()),
+            ("ucs_mpool_elem_t", HEADER),
+            ("ucs_mpool_ops_t", size_of::<Ops>()),
+        ] {
+            source += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
+        }
+        for (name, field, offset) in [
+            ("ucs_mpool_t", "freelist", offset_of!(Pool, free)),
+            ("ucs_mpool_data_t", "align_offset", offset_of!(Shown, align_offset)),
+            ("ucs_mpool_data_t", "quota", offset_of!(Shown, quota)),
+            ("ucs_mpool_data_t", "chunks", offset_of!(Shown, chunks)),
+            ("ucs_mpool_data_t", "ops", offset_of!(Shown, ops)),
+            ("ucs_mpool_data_t", "name", offset_of!(Shown, name)),
+            ("ucs_mpool_chunk_t", "num_elems", offset_of!(Chunk, num_elems)),
+            ("ucs_mpool_ops_t", "obj_str", offset_of!(Ops, obj_str)),
+        ] {
+            source +=
+                &format!("_Static_assert(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n");
+        }
+        crate::layout::assert_compiles("/usr/include/ucs/datastruct/mpool.h", &source);
+        crate::layout::assert_compiles_with_ours(&source);
+    }
+}

@@ -1,0 +1,242 @@
+/*
+ * Tables of options and pools in the form of UCX after 1.13: each parser has a function for documentation, entries of
+ * lists stand for tables, and a structure makes a pool. Neither header here has that form.
+ */
+#include "check_macro.h"
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    void       *read, *write, *clone, *release, *help, *doc;
+    const void *arg;
+} parser_t;
+
+typedef struct {
+    const char *name, *value, *doc;
+    size_t     offset;
+    parser_t   parser;
+} field_t;
+
+typedef struct link {
+    struct link *prev, *next;
+} link_t;
+
+typedef struct {
+    const char *name, *prefix;
+    field_t    *table;
+    size_t     size;
+    link_t     list;
+    uint8_t    flags;
+} entry_t;
+
+typedef struct {
+    size_t   elem_size;
+    parser_t parser;
+} array_t;
+
+typedef struct {
+    void *alloc, *release, *init, *cleanup, *text;
+} ops_t;
+
+typedef struct {
+    size_t      priv_size, elem_size, align_offset, alignment;
+    int         malloc_safe;
+    unsigned    elems_per_chunk;
+    size_t      max_chunk_size;
+    unsigned    max_elems;
+    double      grow_factor;
+    const ops_t *ops;
+    const char  *name;
+} params_t;
+
+typedef struct {
+    size_t      elem_size, alignment, align_offset;
+    double      grow_factor;
+    size_t      max_chunk_size;
+    unsigned    elems_per_chunk, quota;
+    int         malloc_safe;
+    void        *tail, *chunks;
+    const ops_t *ops;
+    char        *name;
+} data_t;
+
+typedef struct {
+    void   *free;
+    data_t *data;
+} pool_t;
+
+typedef signed char status_t;
+
+int ucs_config_sscanf_int(const char *, void *, const void *);
+int ucs_config_sprintf_int(char *, size_t, const void *, const void *);
+status_t ucs_config_clone_int(const void *, void *, const void *);
+void ucs_config_release_nop(void *, const void *);
+void ucs_config_help_generic(char *, size_t, const void *);
+void ucs_config_doc_nop(void *, const void *);
+int ucs_config_sscanf_string(const char *, void *, const void *);
+int ucs_config_sprintf_string(char *, size_t, const void *, const void *);
+status_t ucs_config_clone_string(const void *, void *, const void *);
+void ucs_config_release_string(void *, const void *);
+int ucs_config_sscanf_array(const char *, void *, const void *);
+int ucs_config_sprintf_array(char *, size_t, const void *, const void *);
+status_t ucs_config_clone_array(const void *, void *, const void *);
+void ucs_config_release_array(void *, const void *);
+void ucs_config_help_array(char *, size_t, const void *);
+int ucs_config_sscanf_table(const char *, void *, const void *);
+status_t ucs_config_clone_table(const void *, void *, const void *);
+void ucs_config_release_table(void *, const void *);
+void ucs_config_help_table(char *, size_t, const void *);
+status_t ucs_config_parser_fill_opts(void *, entry_t *, const char *, int);
+status_t ucs_config_parser_set_value(void *, field_t *, const char *, const char *, const char *);
+status_t ucs_config_parser_get_value(void *, field_t *, const char *, char *, size_t);
+status_t ucs_config_parser_clone_opts(const void *, void *, field_t *);
+void ucs_config_parser_release_opts(void *, field_t *);
+void ucs_config_parser_print_opts(FILE *, const char *, const void *, field_t *, const char *, const char *, int,
+                                  const char *);
+void ucs_config_parser_print_all_opts(FILE *, const char *, int, link_t *, const char *);
+void ucs_mpool_params_reset(params_t *);
+status_t ucs_mpool_init(const params_t *, pool_t *);
+void ucs_mpool_cleanup(pool_t *, int);
+void *ucs_mpool_priv(pool_t *);
+void *ucs_mpool_get(pool_t *);
+void ucs_mpool_put(void *);
+status_t ucs_mpool_chunk_malloc(void *, size_t *, void **);
+void ucs_mpool_chunk_free(void *, void *);
+
+#define INT {ucs_config_sscanf_int, ucs_config_sprintf_int, ucs_config_clone_int, ucs_config_release_nop, \
+             ucs_config_help_generic, ucs_config_doc_nop, "integer"}
+#define STRING {ucs_config_sscanf_string, ucs_config_sprintf_string, ucs_config_clone_string, \
+                ucs_config_release_string, ucs_config_help_generic, ucs_config_doc_nop, "string"}
+
+typedef struct {
+    int  number;
+    char *text;
+} inner_t;
+
+typedef struct {
+    int     number;
+    inner_t inner;
+    struct {
+        int      *elements;
+        unsigned count, truncated;
+    } list;
+} options_t;
+
+static array_t numbers = {sizeof(int), INT};
+
+static field_t inner_fields[] = {{"NUMBER", "5", "A number.", offsetof(inner_t, number), INT},
+                                 {"TEXT", "in", "A text.", offsetof(inner_t, text), STRING},
+                                 {NULL}};
+
+static field_t fields[] = {
+    {"COUNT", "3", "A count.", offsetof(options_t, number), INT},
+    {"INNER_", "TEXT=changed", "", offsetof(options_t, inner),
+     {ucs_config_sscanf_table, NULL, ucs_config_clone_table, ucs_config_release_table, ucs_config_help_table,
+      ucs_config_doc_nop, inner_fields}},
+    {"LIST", "7,8", "A list.", offsetof(options_t, list),
+     {ucs_config_sscanf_array, ucs_config_sprintf_array, ucs_config_clone_array, ucs_config_release_array,
+      ucs_config_help_array, ucs_config_doc_nop, &numbers}},
+    {NULL}};
+
+static field_t no_fields[] = {{NULL}};
+
+static char text[4096];
+
+static char *printed(FILE *file)
+{
+    rewind(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = 0;
+    fclose(file);
+    return text;
+}
+
+static void options(void)
+{
+    static link_t list = {&list, &list};
+    entry_t entry      = {"The table", "TAB_", fields, sizeof(options_t), {NULL, NULL}, 0};
+    entry_t empty      = {"Nothing", "NO_", no_fields, 0, {NULL, NULL}, 0};
+    options_t all, copy;
+    char value[64];
+    FILE *file;
+
+    setenv("TESTL_TAB_COUNT", "4", 1);
+    setenv("TESTL_INNER_NUMBER", "6", 1);
+    memset(&all, 0xee, sizeof(all));
+    CHECK(ucs_config_parser_fill_opts(&all, &entry, "TESTL_", 0) == 0);
+    CHECK(all.number == 4 && all.inner.number == 6 && strcmp(all.inner.text, "changed") == 0);
+    CHECK(all.list.count == 2 && all.list.elements[1] == 8);
+    CHECK(ucs_config_parser_fill_opts(&copy, &empty, "TESTL_", 0) == 0);
+    empty.list.prev = empty.list.next = &list;
+    list.prev = list.next = &empty.list;
+    CHECK(ucs_config_parser_fill_opts(&copy, &empty, "TESTL_", 0) == 0);
+
+    CHECK(ucs_config_parser_set_value(&all, fields, NULL, "COUNT", "10") == 0 && all.number == 10);
+    CHECK(ucs_config_parser_set_value(&all, fields, NULL, "INNER_NUMBER", "11") == 0 && all.inner.number == 11);
+    CHECK(ucs_config_parser_set_value(&all, fields, "TAB_", "TAB_COUNT", "12") == 0 && all.number == 12);
+    CHECK(ucs_config_parser_set_value(&all, fields, "TAB_", "COUNT", "13") == -12);
+    CHECK(ucs_config_parser_set_value(&all, fields, NULL, "COUNT", "x") == -5 && all.number == 12);
+    CHECK(ucs_config_parser_get_value(&all, fields, "LIST", value, sizeof(value)) == 0);
+    CHECK(strcmp(value, "7,8") == 0);
+    CHECK(ucs_config_parser_clone_opts(&all, &copy, fields) == 0);
+    ucs_config_parser_release_opts(&all, fields);
+    CHECK(copy.number == 12 && strcmp(copy.inner.text, "changed") == 0 && copy.list.elements[0] == 7);
+
+    file = tmpfile();
+    ucs_config_parser_print_opts(file, "Title", &copy, fields, "TAB_", "TESTL_", 1, NULL);
+    CHECK(strcmp(printed(file), "TESTL_TAB_COUNT=12\nTESTL_TAB_NUMBER=11\nTESTL_TAB_TEXT=changed\nTESTL_TAB_LIST=7,8\n") ==
+          0);
+    file = tmpfile();
+    ucs_config_parser_print_opts(file, "Title", &copy, fields, "TAB_", "TESTL_", 1, "LIST");
+    CHECK(strcmp(printed(file), "TESTL_TAB_LIST=7,8\n") == 0);
+    ucs_config_parser_release_opts(&copy, fields);
+
+    entry.list.prev = &empty.list;
+    entry.list.next = &list;
+    empty.list.next = list.prev = &entry.list;
+    file = tmpfile();
+    ucs_config_parser_print_all_opts(file, "TESTL_", 1, &list, "COUNT");
+    CHECK(strcmp(printed(file), "TESTL_TAB_COUNT=4\n") == 0);
+}
+
+static void pools(void)
+{
+    ops_t ops = {ucs_mpool_chunk_malloc, ucs_mpool_chunk_free, NULL, NULL, NULL};
+    params_t params;
+    pool_t pool;
+    void *all[50];
+    int i;
+
+    memset(&params, 0xee, sizeof(params));
+    ucs_mpool_params_reset(&params);
+    CHECK(params.max_elems == UINT_MAX && params.grow_factor == 1.0 && params.priv_size == 0);
+    params.priv_size       = 24;
+    params.elem_size       = 40;
+    params.elems_per_chunk = 4;
+    params.grow_factor     = 2.0;
+    params.ops             = &ops;
+    params.name            = "later";
+    CHECK(ucs_mpool_init(&params, &pool) == 0);
+    CHECK(pool.data->ops == &ops && strcmp(pool.data->name, "later") == 0);
+    memset(ucs_mpool_priv(&pool), 0x77, 24);
+    for (i = 0; i < 50; i++) {
+        CHECK((all[i] = ucs_mpool_get(&pool)) != NULL && (uintptr_t)all[i] % 64 == 0);
+        memset(all[i], i, 40);
+    }
+    CHECK(pool.data->ops == &ops && ((char*)ucs_mpool_priv(&pool))[23] == 0x77);
+    for (i = 0; i < 50; i++) {
+        CHECK(((char*)all[i])[39] == i);
+        ucs_mpool_put(all[i]);
+    }
+    ucs_mpool_cleanup(&pool, 1);
+    params.grow_factor = 0.5;
+    CHECK(ucs_mpool_init(&params, &pool) == -5);
+}
+
+int main(void)
+{
+    options();
+    pools();
+    return 0;
+}

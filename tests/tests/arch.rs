@@ -735,6 +735,36 @@ fn planted_functions_without_a_guard_are_found() {
     assert_eq!(entries::without_guard(planted), ["bare", "entry", "inner"]);
 }
 
+/// A safe function that relies on its caller for a pointer lets safe code do what is undefined.
+#[test]
+fn functions_that_rely_on_pointers_are_unsafe() {
+    let mut found = Vec::new();
+    for (name, text) in ["ucp/abi/src", "ucp/ofi/src"].into_iter().flat_map(all) {
+        if !is_test(&name) {
+            found.extend(
+                entries::safe_with_pointers(&text).iter().map(|function| format!("{name}: {function}")),
+            );
+        }
+    }
+    found.sort();
+    found.dedup();
+    let mut checked: Vec<_> = entries::CHECKED.iter().map(|(name, _)| (*name).to_owned()).collect();
+    checked.sort();
+    assert_eq!(found, checked, "safe functions that use a pointer, and those of which it is known why");
+}
+
+#[test]
+fn planted_safe_functions_with_pointers_are_found() {
+    let planted = "fn bad(at: *const u8) -> u8 {\n    unsafe { at.read() }\n}\n\
+                   unsafe fn good(at: *const u8) -> u8 {\n    unsafe { at.read() }\n}\n\
+                   fn pair((at, len): (*mut u8, usize), other: u8) {\n    unsafe { f(len) };\n    at;\n}\n\
+                   fn compares(at: *const u8, x: &u8) -> bool {\n    unsafe { g(x) };\n    at.is_null()\n}\n\
+                   unsafe extern \"C\" fn c(at: *const u8) {\n    unsafe { at.read() };\n}\n\
+                   impl A {\n    fn method(&self, at: Vec<*mut u8>) {\n        unsafe { at[0].read() };\n    }\n}\n\
+                   entry! {\n    fn exported(at: *const u8) {\n        unsafe { at.read() };\n    }\n}\n";
+    assert_eq!(entries::safe_with_pointers(planted), ["bad", "pair", "method"]);
+}
+
 /// Packets lie in memory that their sender may be writing. Code that reads a header in place reads it twice
 /// some day, once to check and once to use: the parsers copy each field once.
 #[test]

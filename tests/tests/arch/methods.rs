@@ -11,6 +11,7 @@ pub struct Function {
     /// The type of the `impl` block that it is in.
     pub owner: Option<String>,
     pub name: String,
+    pub is_unsafe: bool,
     /// The words and signs of its parameters.
     pub params: Vec<String>,
     /// The words and signs of its body.
@@ -50,7 +51,7 @@ fn read(tokens: &[Token], from: usize, end: usize, owner: Option<&str>, found: &
                 at = close;
             }
             "fn" if word(at + 1).starts_with(|c: char| c.is_alphabetic() || c == '_') => {
-                let name = word(at + 1).to_owned();
+                let (start, name) = (at, word(at + 1).to_owned());
                 let after = if word(at + 2) == "<" { closing(tokens, at + 2, "<", ">") + 1 } else { at + 2 };
                 if word(after) != "(" {
                     at += 1;
@@ -62,7 +63,11 @@ fn read(tokens: &[Token], from: usize, end: usize, owner: Option<&str>, found: &
                 let open = body_of(tokens, close + 1, end);
                 at = if open < end && word(open) == "{" { closing(tokens, open, "{", "}") } else { open };
                 let body = tokens[open..at].iter().map(|(_, word)| word.clone()).collect();
-                found.push(Function { line, owner, name, params, body });
+                let before = tokens[..start].iter().rev().map(|(_, word)| word.as_str());
+                let is_unsafe = before
+                    .take_while(|word| ["unsafe", "extern"].contains(word))
+                    .any(|word| word == "unsafe");
+                found.push(Function { line, owner, name, is_unsafe, params, body });
             }
             _ => {}
         }

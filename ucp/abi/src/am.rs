@@ -9,9 +9,10 @@ use std::ffi::{c_uint, c_void};
 use ::ucs::Status;
 use ucp::{AmMessage, AmParams, AmProto, OpParams, OpStatus, RequestId};
 
+use crate::arg::ParamsPtr;
 use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
-use crate::entry::{CStatus, StatusPtr, guard, invalid, mask_of};
+use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{checked, given};
 use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, run};
@@ -163,7 +164,9 @@ impl AmState {
 }
 
 /// Sets or removes a handler.
-fn set_handler(
+/// # Safety
+/// The handler may be called with `arg` until it is replaced or the worker is freed.
+unsafe fn set_handler(
     worker: *mut Worker,
     id: u16,
     handler: Option<Handler>,
@@ -173,45 +176,50 @@ fn set_handler(
     let at = std::ptr::from_ref(worker);
     worker.inside(|plain| match handler {
         Some(Handler::Present(cb)) => plain.set_am_handler(id, move |message| {
-            // SAFETY: progress of this worker calls this, so it is there.
-            on_message(unsafe { &*at }, cb, arg, message);
+            // SAFETY: progress of this worker calls this, so it is there. This function's contract.
+            unsafe { on_message(&*at, cb, arg, message) };
         }),
         Some(old) => plain.set_am_handler(id, move |message| {
             // SAFETY: as above.
-            on_message_any(unsafe { &*at }, old, arg, message);
+            unsafe { on_message_any(&*at, old, arg, message) };
         }),
         None => plain.clear_am_handler(id),
     })
 }
 
 /// The header that a caller passes, valid during the call.
-fn header_of<'a>(header: (*const c_void, usize)) -> Result<&'a [u8], Status> {
+/// # Safety
+/// The header is null or can be read, as long as the result is used.
+unsafe fn header_of<'a>(header: (*const c_void, usize)) -> Result<&'a [u8], Status> {
     match header {
         (_, 0) => Ok(&[]),
         (at, _) if at.is_null() => Err(invalid("the header of an active message is null")),
-        // SAFETY: the caller passes a header of this length.
+        // SAFETY: this function's contract.
         (at, len) => Ok(unsafe { std::slice::from_raw_parts(at.cast(), len) }),
     }
 }
 
 /// Sends a message within the call, or not at all.
+/// # Safety
+/// The data can be read during the call.
 #[cold]
-fn send_now(
+unsafe fn send_now(
     ep: &Ep,
     (id, header): (u16, &[u8]),
     (buffer, count): (*const c_void, usize),
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let Data::Bytes(at, len) = Data::contiguous(buffer, count, call.datatype())? else {
+    // SAFETY: this function's contract.
+    let Data::Bytes(at, len) = (unsafe { Data::contiguous(buffer, count, call.datatype()) })? else {
         return Err(Status::NoResource);
     };
     let how = (id, call.flags() & SEND_REPLY != 0);
-    // SAFETY: the caller passes readable bytes.
+    // SAFETY: as above.
     let sent = ep.worker().inside(|_| unsafe { ucp::am_send_now_raw(&ep.ep, how, header, at, len) })?;
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
-/// Arguments of [`ucp_am_send_nbx`].
+/// Arguments of [`ucp_am_send_nbx`], by its contract.
 struct SendArgs {
     ep: *mut Ep,
     id: c_uint,
@@ -222,10 +230,13 @@ struct SendArgs {
 
 /// Sends a short message to the endpoint `of`, which the arguments name, within the call. Returns whether it
 /// sent; what is unusual is not sent, and `send` carries it out or tells what is wrong. // HOT
+/// # Safety
+/// As for [`ucp_am_send_nbx`].
 #[inline(always)]
-fn send_short(of: &Ep, args: &SendArgs) -> bool {
+unsafe fn send_short(of: &Ep, args: &SendArgs) -> bool {
     let ((header, header_len), (buffer, count)) = (args.header, args.data);
-    if let Some(call) = Call::quick(args.param)
+    // SAFETY: this function's contract.
+    if let Some(call) = unsafe { Call::quick(args.param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
         && let Ok(id) = u16::try_from(args.id)
         && (header_len == 0 || !header.is_null())
@@ -233,11 +244,11 @@ fn send_short(of: &Ep, args: &SendArgs) -> bool {
         let flags = call.flags();
         let header = match header_len {
             0 => &[],
-            // SAFETY: the caller passes a header of this length.
+            // SAFETY: as above.
             _ => unsafe { std::slice::from_raw_parts(header.cast(), header_len) },
         };
         let how = (id, flags & SEND_REPLY != 0);
-        // SAFETY: the caller passes readable bytes.
+        // SAFETY: as above.
         return flags & SEND_RNDV == 0
             && unsafe { ucp::am_send_now_raw(&of.ep, how, header, buffer.cast(), len) };
     }
@@ -245,12 +256,15 @@ fn send_short(of: &Ep, args: &SendArgs) -> bool {
 }
 
 /// [`send_short`] in mode single. // HOT
+/// # Safety
+/// As for [`ucp_am_send_nbx`].
 #[inline(always)]
-fn send_unlocked(args: &SendArgs) -> bool {
-    // SAFETY: a handle that is not null is valid, by the contract of the interface.
+unsafe fn send_unlocked(args: &SendArgs) -> bool {
+    // SAFETY: this function's contract.
     if let Some(of) = unsafe { args.ep.as_ref() }
         && of.worker().plain().is_some()
-        && send_short(of, args)
+        // SAFETY: as above.
+        && unsafe { send_short(of, args) }
     {
         of.worker().wake_sleepers();
         return true;
@@ -259,30 +273,40 @@ fn send_unlocked(args: &SendArgs) -> bool {
 }
 
 /// [`ucp_am_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker. // HOT
+/// # Safety
+/// As for [`ucp_am_send_nbx`].
 #[inline(never)]
-fn send_nbx_any(args: &SendArgs) -> StatusPtr {
+unsafe fn send_nbx_any(args: &SendArgs) -> StatusPtr {
     let SendArgs { ep, param, .. } = *args;
     if is_on() {
-        enter("ucp_am_send_nbx", &[argument!(ep), argument!(param)]);
+        // SAFETY: this function's contract.
+        unsafe { enter("ucp_am_send_nbx", &[argument!(ep), argument!(param)]) };
     }
-    // SAFETY: a handle that is not null is valid, by the contract of the interface.
+    // SAFETY: this function's contract.
     if let Some(of) = unsafe { ep.as_ref() }
-        && of.worker().locked(|_| send_short(of, args)) == Some(true)
+        // SAFETY: as above.
+        && of.worker().locked(|_| unsafe { send_short(of, args) }) == Some(true)
     {
         return StatusPtr::OK;
     }
-    let started = Call::read_any(param).and_then(|call| send(args, &call));
+    // SAFETY: as above.
+    let started = unsafe { Call::read_any(param).and_then(|call| send(args, &call)) };
     started.unwrap_or_else(StatusPtr::error)
 }
 
 /// Starts a send.
-fn send(args: &SendArgs, call: &Call) -> Result<StatusPtr, Status> {
+/// # Safety
+/// As for [`ucp_am_send_nbx`].
+unsafe fn send(args: &SendArgs, call: &Call) -> Result<StatusPtr, Status> {
     let SendArgs { ep, id, header, data, .. } = *args;
-    let ep = given(ep)?;
+    // SAFETY: this function's contract.
+    let ep = unsafe { given(ep) }?;
     let id = u16::try_from(id).map_err(|_| invalid("ids of active messages have 16 bits"))?;
-    let header = header_of(header)?;
+    // SAFETY: as above.
+    let header = unsafe { header_of(header) }?;
     if call.must_end() {
-        return send_now(ep, (id, header), data, call);
+        // SAFETY: as above.
+        return unsafe { send_now(ep, (id, header), data, call) };
     }
     let proto = match call.flags() & (SEND_EAGER | SEND_RNDV) {
         0 => AmProto::Auto,
@@ -291,21 +315,25 @@ fn send(args: &SendArgs, call: &Call) -> Result<StatusPtr, Status> {
         _ => return Err(invalid("an active message is sent eagerly or by rendezvous, not both")),
     };
     let how = AmParams { proto, reply: call.flags() & SEND_REPLY != 0, ..AmParams::default() };
-    send_any(ep, (id, header), data, how, call)
+    // SAFETY: as above.
+    unsafe { send_any(ep, (id, header), data, how, call) }
 }
 
 /// Starts a send by a protocol.
-fn send_any(
+/// # Safety
+/// The data can be read until the send has ended.
+unsafe fn send_any(
     ep: &Ep,
     (id, header): (u16, &[u8]),
     (buffer, count): (*const c_void, usize),
     how: AmParams<'_>,
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
+    // SAFETY: this function's contract.
+    let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Pack) }?;
     let worker = ep.worker();
     worker.inside(|plain| {
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = AmParams { done, mem: call.mem(), ..how };
@@ -319,8 +347,10 @@ fn send_any(
 }
 
 /// Receives the data that the handler which runs has got.
+/// # Safety
+/// `data` can be written during the call.
 #[inline(never)]
-fn copy_handled(
+unsafe fn copy_handled(
     worker: &Worker,
     plain: &ucp::Worker,
     message: &AmMessage,
@@ -328,7 +358,7 @@ fn copy_handled(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let truncated = Cell::new(NOTHING);
-    // SAFETY: the caller's buffer and callback are valid during the call, and not used later.
+    // SAFETY: this function's contract; the callback is valid during the call, and not used later.
     unsafe {
         run::<LengthRecv, _>(worker, plain, call, Some(&truncated), |_| {
             let params = OpParams { truncated: Some(&truncated), mem: call.mem(), ..OpParams::default() };
@@ -339,6 +369,9 @@ fn copy_handled(
 }
 
 /// Sends an active message. // HOT
+/// # Safety
+/// `ep` is null or live, `param` as for [`Call::quick`], the header can be read during the call, and the data
+/// until the send has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
     ep: *mut Ep,
@@ -351,27 +384,31 @@ pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
 ) -> StatusPtr {
     guard("ucp_am_send_nbx", || {
         let args = SendArgs { ep, id, header: (header, header_length), data: (buffer, count), param };
-        let is_sent = !is_on() && send_unlocked(&args);
-        Ok(if is_sent { StatusPtr::OK } else { send_nbx_any(&args) })
+        // SAFETY: this function's contract.
+        let is_sent = !is_on() && unsafe { send_unlocked(&args) };
+        // SAFETY: as above.
+        Ok(if is_sent { StatusPtr::OK } else { unsafe { send_nbx_any(&args) } })
     })
 }
 
 entry! {
     /// Sets the handler of messages with a number; null removes it.
-    fn ucp_worker_set_am_recv_handler(worker: *mut Worker, param: *const AmHandlerParam) -> CStatus {
-        let mask = mask_of(param, "ucp_worker_set_am_recv_handler")?;
-        let id = field!(param, mask, 1 << 0, id).ok_or_else(|| invalid("ucp_worker_set_am_recv_handler: id is missing"))?;
-        let cb = field!(param, mask, 1 << 2, cb).flatten();
-        let arg = field!(param, mask, 1 << 3, arg).unwrap_or(std::ptr::null_mut());
+    fn ucp_worker_set_am_recv_handler(worker: *mut Worker, param: ParamsPtr<AmHandlerParam>) -> CStatus {
+        let param = param.fields("ucp_worker_set_am_recv_handler")?;
+        let id = field!(param, 1 << 0, id).ok_or_else(|| invalid("ucp_worker_set_am_recv_handler: id is missing"))?;
+        let cb = field!(param, 1 << 2, cb).flatten();
+        let arg = field!(param, 1 << 3, arg).unwrap_or(std::ptr::null_mut());
         let id = u16::try_from(id).map_err(|_| invalid("ucp_worker_set_am_recv_handler: ids of active messages have 16 bits"))?;
-        set_handler(worker, id, cb.map(Handler::Present), arg)
+        // SAFETY: the caller's contract.
+        unsafe { set_handler(worker, id, cb.map(Handler::Present), arg) }
     }
 
     /// Sets the handler of messages with a number; old interface.
     fn ucp_worker_set_am_handler(
         worker: *mut Worker, id: u16, cb: Option<AmCallback>, arg: *mut c_void, _flags: u32,
     ) -> CStatus {
-        set_handler(worker, id, cb.map(Handler::Old), arg)
+        // SAFETY: the caller's contract.
+        unsafe { set_handler(worker, id, cb.map(Handler::Old), arg) }
     }
 
     /// Sends an active message without a header; old interface.
@@ -387,22 +424,25 @@ entry! {
         let param = RequestParam::old(cb, datatype).with_flags(flags);
         let (header, data) = ((std::ptr::null(), 0), (buffer, count));
         let args = SendArgs { ep, id: id.into(), header, data, param: &param };
-        if send_unlocked(&args) { Ok(StatusPtr::OK) } else { send(&args, &Call::of(&param)) }
+        // SAFETY: the caller's contract.
+        unsafe { if send_unlocked(&args) { Ok(StatusPtr::OK) } else { send(&args, &Call::of(&param)) } }
     }
 
     /// Receives the data of a message that was announced, has been kept, or is what the running handler got.
     fn ucp_am_recv_data_nbx(
         worker: *mut Worker, desc: *mut c_void, buffer: *mut c_void, count: usize, param: *const RequestParam,
     ) -> StatusPtr {
-        let call = Call::read(param)?;
-        let worker = given(worker)?;
-        let data = || Data::new(buffer, count, call.datatype(), Use::Unpack);
+        // SAFETY: the caller's contract.
+        let (call, worker) = unsafe { (Call::read(param)?, given(worker)?) };
+        // SAFETY: as above.
+        let data = || unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) };
         worker.inside(|plain| {
             // The message is found first, and stays if the buffer or the datatype is refused.
             if worker.am.is_handled(desc) {
                 let data = data()?;
                 let message = worker.am.take_handled(desc).ok_or(Status::InvalidParam)?;
-                return copy_handled(worker, plain, message, &data, &call);
+                // SAFETY: as above.
+                return unsafe { copy_handled(worker, plain, message, &data, &call) };
             }
             if !worker.am.has_message(desc) {
                 crate::check::kept(desc, false);
@@ -421,7 +461,7 @@ entry! {
             let truncated = Cell::new(NOTHING);
             // MPICH counts on a request for data that was announced, as UCX gives one.
             let ends_later = message.data().is_none() && !call.must_end();
-            // SAFETY: the caller keeps buffer and callback valid until the end.
+            // SAFETY: as above: buffer and callback stay valid until the end.
             unsafe {
                 run::<LengthRecv, _>(worker, plain, &call, Some(&truncated), |done| {
                     let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };

@@ -6,6 +6,7 @@ use ::ucs::Status;
 use ucp::select::Sync;
 use ucp::{AtomicOp, AtomicParams, Datatype};
 
+use crate::arg::OutPtr;
 use crate::check::{argument, enter, is_on};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
@@ -54,11 +55,13 @@ fn type_of(size: usize) -> Result<Datatype, Status> {
 }
 
 /// A word of the caller, low bytes first in memory as the machine has them.
-fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
+/// # Safety
+/// `at` is null, or a word of this size can be read there.
+unsafe fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
     if at.is_null() {
         return Err(invalid("the operand is null"));
     }
-    // SAFETY: the caller passes a word of this size.
+    // SAFETY: this function's contract.
     Ok(unsafe {
         match size {
             4 => u64::from(at.cast::<u32>().read_unaligned()),
@@ -69,33 +72,40 @@ fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
 
 /// Executes an operation on mapped memory, with an operand and a value compared with; `result` is null for
 /// one without. False: nothing has happened. // HOT
+/// # Safety
+/// Operands can be read, and the result written, where the operation uses them, as words of the size.
 #[inline(always)]
-fn now(
+unsafe fn now(
     (ep, rkey): (&ucp::Ep, &ucp::Rkey),
     op: (AtomicOp, usize),
     operands: [*const c_void; 2],
     result: *mut c_void,
     remote: u64,
 ) -> bool {
-    // SAFETY: the caller passes words of this size where the operation uses them.
+    // SAFETY: this function's contract.
     unsafe { ucp::atomic_now_raw(ep, op, operands.map(<*const c_void>::cast), result.cast(), remote, rkey) }
 }
 
 /// [`now`] in mode single. False: nothing has happened, and [`start`] does it, or tells the error. // HOT
+/// # Safety
+/// As for [`now`]; `ep` and `rkey` are null or live.
 #[inline(always)]
-fn is_done_now(
+unsafe fn is_done_now(
     ep: *mut Ep,
     op: (AtomicOp, usize),
     operands: [*const c_void; 2],
     result: *mut c_void,
     (remote, rkey): (u64, *mut Rkey),
 ) -> bool {
-    target_now(ep, rkey).is_some_and(|target| now(target, op, operands, result, remote))
+    // SAFETY: this function's contract.
+    unsafe { target_now(ep, rkey).is_some_and(|target| now(target, op, operands, result, remote)) }
 }
 
 /// Starts an operation. Operands are copied by the call; `result` is null for one without.
+/// # Safety
+/// `ep` and `rkey` are null or live. `result` is null or can be written until the operation has ended.
 #[inline(never)]
-fn start(
+unsafe fn start(
     ep: *mut Ep,
     (op, size): (AtomicOp, usize),
     (operand, compare): (u64, u64),
@@ -105,15 +115,20 @@ fn start(
 ) -> Result<StatusPtr, Status> {
     let ty = type_of(size)?;
     let operands = [(&raw const operand).cast(), (&raw const compare).cast()];
-    if call.mask() & UNUSUAL_NOW == 0 && is_done_now(ep, (op, size), operands, result, (remote, rkey)) {
+    if call.mask() & UNUSUAL_NOW == 0
+        // SAFETY: this function's contract; operands are read in the call.
+        && unsafe { is_done_now(ep, (op, size), operands, result, (remote, rkey)) }
+    {
         return Ok(StatusPtr::OK);
     }
     if !remote.is_multiple_of(size as u64) {
         return Err(invalid("the remote address of an atomic operation is not aligned to its size"));
     }
-    let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+    // SAFETY: this function's contract.
+    let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
     let worker = ep.worker();
-    let is_done = || now((&ep.ep, rkey), (op, size), operands, result, remote);
+    // SAFETY: as above.
+    let is_done = || unsafe { now((&ep.ep, rkey), (op, size), operands, result, remote) };
     if call.mask() & UNUSUAL_NOW == 0 && worker.locked(|_| is_done()) == Some(true) {
         return Ok(StatusPtr::OK);
     }
@@ -130,7 +145,7 @@ fn start(
             // Operands are copied by the call.
             mem: call.mem(),
         };
-        // SAFETY: the operands are copied by the call; the caller keeps result and callback valid to the end.
+        // SAFETY: the operands are copied by the call; result and callback stay valid until the end.
         unsafe { ep.ep.atomic_raw(remote, rkey, &params) }
     };
     if call.is_usual()
@@ -144,7 +159,9 @@ fn start(
 
 /// Starts an operation that returns the old value. For compare and swap, `value` is the value compared with,
 /// and the word at `result` is the new one.
-fn fetch(
+/// # Safety
+/// As for [`start`].
+unsafe fn fetch(
     ep: *mut Ep,
     (op, size): (AtomicOp, usize),
     value: u64,
@@ -155,50 +172,74 @@ fn fetch(
     // Before anything of the result is read.
     type_of(size)?;
     let operands = match op {
-        AtomicOp::CompareSwap => (word_at(result, size)?, value),
+        // SAFETY: this function's contract.
+        AtomicOp::CompareSwap => (unsafe { word_at(result, size) }?, value),
         _ => (value, 0),
     };
     if result.is_null() {
         return Err(invalid("result is null"));
     }
-    start(ep, (op, size), operands, result, target, call)
+    // SAFETY: as above.
+    unsafe { start(ep, (op, size), operands, result, target, call) }
 }
 
-fn param(cb: *const c_void) -> RequestParam {
+/// Parameters of an operation on bytes with a callback.
+const fn param(cb: *const c_void) -> RequestParam {
     RequestParam::old(cb, BYTES)
 }
 
+/// Parameters without a callback.
+const NO_CALLBACK: RequestParam = param(std::ptr::null());
+
 /// Runs an operation without a result; a flush completes it.
-fn post(ep: *mut Ep, op: (AtomicOp, usize), value: u64, target: (u64, *mut Rkey)) -> Result<(), Status> {
-    let started =
-        start(ep, op, (value, 0), std::ptr::null_mut(), target, &Call::of(&param(std::ptr::null())))?;
-    let_run(started).map(drop)
+/// # Safety
+/// `ep` and the key of the target are null or live.
+unsafe fn post(
+    ep: *mut Ep,
+    op: (AtomicOp, usize),
+    value: u64,
+    target: (u64, *mut Rkey),
+) -> Result<(), Status> {
+    // SAFETY: this function's contract. There is no result and no callback.
+    unsafe {
+        let call = Call::of(&NO_CALLBACK);
+        let_run(start(ep, op, (value, 0), std::ptr::null_mut(), target, &call)?).map(drop)
+    }
 }
 
 /// Runs an operation and waits for the old value.
-fn fetch_and_wait(
+/// # Safety
+/// As for [`start`].
+unsafe fn fetch_and_wait(
     ep: *mut Ep,
     op: (AtomicOp, usize),
     value: u64,
     result: *mut c_void,
     target: (u64, *mut Rkey),
 ) -> Result<(), Status> {
-    let started = fetch(ep, op, value, result, target, &Call::of(&param(std::ptr::null())))?;
-    wait(given(ep)?.worker(), started)
+    // SAFETY: this function's contract. There is no callback.
+    unsafe {
+        let started = fetch(ep, op, value, result, target, &Call::of(&NO_CALLBACK))?;
+        wait(given(ep)?.worker(), started)
+    }
 }
 
 /// [`ucp_atomic_op_nbx`] of what does not end at once.
-fn op_nbx(
+/// # Safety
+/// As for [`ucp_atomic_op_nbx`].
+unsafe fn op_nbx(
     ep: *mut Ep,
     opcode: c_int,
     (buffer, count): (*const c_void, usize),
     target: (u64, *mut Rkey),
     param: *const RequestParam,
 ) -> Result<StatusPtr, Status> {
-    let call = Call::read_any(param)?;
+    // SAFETY: this function's contract.
+    let call = unsafe { Call::read_any(param) }?;
     if call.must_end() {
         let (remote, rkey) = target;
-        let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+        // SAFETY: as above.
+        let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
         let size = match call.datatype() {
             WORD_32 => 4,
             WORD_64 => 8,
@@ -206,7 +247,8 @@ fn op_nbx(
         };
         return call.end_now(ep, || {
             on_word(opcode, (buffer, count), &call).is_some_and(|(op, operands, result)| {
-                now((&ep.ep, rkey), (op, size), operands, result, remote)
+                // SAFETY: as above.
+                unsafe { now((&ep.ep, rkey), (op, size), operands, result, remote) }
             })
         });
     }
@@ -218,21 +260,26 @@ fn op_nbx(
     }
     let size = (datatype >> 3) as usize;
     type_of(size)?;
-    let value = word_at(buffer, size)?;
+    // SAFETY: this function's contract.
+    let value = unsafe { word_at(buffer, size) }?;
     let reply_buffer = call.reply_buffer();
     if !reply_buffer.is_null() {
-        return fetch(ep, (op, size), value, reply_buffer, target, &call);
+        // SAFETY: as above.
+        return unsafe { fetch(ep, (op, size), value, reply_buffer, target, &call) };
     }
     if matches!(op, AtomicOp::Write | AtomicOp::CompareSwap) {
         return Err(invalid("ucp_atomic_op_nbx: swaps need a reply_buffer"));
     }
-    start(ep, (op, size), (value, 0), std::ptr::null_mut(), target, &call)
+    // SAFETY: as above.
+    unsafe { start(ep, (op, size), (value, 0), std::ptr::null_mut(), target, &call) }
 }
 
 /// [`ucp_atomic_op_nbx`] of what does not end at once, or is checked. Its arguments stay where they are, and
 /// it does not unwind, so that nothing is kept for it.
+/// # Safety
+/// As for [`ucp_atomic_op_nbx`].
 #[inline(never)]
-extern "C" fn op_nbx_later(
+unsafe extern "C" fn op_nbx_later(
     ep: *mut Ep,
     opcode: c_int,
     buffer: *const c_void,
@@ -243,12 +290,16 @@ extern "C" fn op_nbx_later(
 ) -> StatusPtr {
     guard("ucp_atomic_op_nbx", || {
         if is_on() {
-            enter(
-                "ucp_atomic_op_nbx",
-                &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)],
-            );
+            // SAFETY: this function's contract.
+            unsafe {
+                enter(
+                    "ucp_atomic_op_nbx",
+                    &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)],
+                );
+            }
         }
-        op_nbx(ep, opcode, (buffer, count), (remote, rkey), param)
+        // SAFETY: this function's contract.
+        unsafe { op_nbx(ep, opcode, (buffer, count), (remote, rkey), param) }
     })
 }
 
@@ -276,8 +327,10 @@ fn on_word(
 
 /// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
 /// it, or tells the error. // HOT
+/// # Safety
+/// As for [`ucp_atomic_op_nbx`].
 #[inline(always)]
-fn op_nbx_now(
+unsafe fn op_nbx_now(
     ep: *mut Ep,
     opcode: c_int,
     data: (*const c_void, usize),
@@ -286,15 +339,21 @@ fn op_nbx_now(
 ) -> bool {
     let Some((op, operands, result)) = on_word(opcode, data, call) else { return false };
     // Each with the size as a constant.
-    match call.datatype() {
-        WORD_32 => is_done_now(ep, (op, 4), operands, result, target),
-        WORD_64 => is_done_now(ep, (op, 8), operands, result, target),
-        _ => false,
+    // SAFETY: this function's contract.
+    unsafe {
+        match call.datatype() {
+            WORD_32 => is_done_now(ep, (op, 4), operands, result, target),
+            WORD_64 => is_done_now(ep, (op, 8), operands, result, target),
+            _ => false,
+        }
     }
 }
 
 /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a
 /// reply buffer. // HOT
+/// # Safety
+/// `ep` and `rkey` are null or live, and `param` is as for [`Call::quick`]. `buffer` is null or can be read
+/// as a word, and the reply buffer can be written as one until the operation has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(
     ep: *mut Ep,
@@ -306,12 +365,15 @@ pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(
     param: *const RequestParam,
 ) -> StatusPtr {
     guard("ucp_atomic_op_nbx", || {
-        if let Some(call) = Call::now(param)
-            && op_nbx_now(ep, opcode, (buffer, count), (remote, rkey), &call)
+        // SAFETY: this function's contract.
+        if let Some(call) = unsafe { Call::now(param) }
+            // SAFETY: as above.
+            && unsafe { op_nbx_now(ep, opcode, (buffer, count), (remote, rkey), &call) }
         {
             return Ok(StatusPtr::OK);
         }
-        Ok(op_nbx_later(ep, opcode, buffer, count, remote, rkey, param))
+        // SAFETY: as above.
+        Ok(unsafe { op_nbx_later(ep, opcode, buffer, count, remote, rkey, param) })
     })
 }
 
@@ -320,7 +382,8 @@ entry! {
     fn ucp_atomic_post(
         ep: *mut Ep, opcode: c_int, value: u64, size: usize, remote: u64, rkey: *mut Rkey,
     ) -> CStatus {
-        post(ep, (op_of(&POST_OPS, opcode)?, size), value, (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe { post(ep, (op_of(&POST_OPS, opcode)?, size), value, (remote, rkey)) }
     }
 
     /// Starts an atomic operation that returns the old value.
@@ -334,52 +397,66 @@ entry! {
         rkey: *mut Rkey,
         cb: *const c_void,
     ) -> StatusPtr {
-        fetch(ep, (op_of(&FETCH_OPS, opcode)?, size), value, result, (remote, rkey), &Call::of(&param(cb)))
+        let op = (op_of(&FETCH_OPS, opcode)?, size);
+        // SAFETY: the caller's contract.
+        unsafe { fetch(ep, op, value, result, (remote, rkey), &Call::of(&param(cb))) }
     }
 
     /// Adds to a word of 32 bits.
     fn ucp_atomic_add32(ep: *mut Ep, add: u32, remote: u64, rkey: *mut Rkey) -> CStatus {
-        post(ep, (AtomicOp::Sum, 4), add.into(), (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe { post(ep, (AtomicOp::Sum, 4), add.into(), (remote, rkey)) }
     }
 
     /// Adds to a word of 64 bits.
     fn ucp_atomic_add64(ep: *mut Ep, add: u64, remote: u64, rkey: *mut Rkey) -> CStatus {
-        post(ep, (AtomicOp::Sum, 8), add, (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe { post(ep, (AtomicOp::Sum, 8), add, (remote, rkey)) }
     }
 
     /// Adds to a word of 32 bits, and waits for the old value.
     fn ucp_atomic_fadd32(ep: *mut Ep, add: u32, remote: u64, rkey: *mut Rkey, result: *mut u32) -> CStatus {
-        fetch_and_wait(ep, (AtomicOp::Sum, 4), add.into(), result.cast(), (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe { fetch_and_wait(ep, (AtomicOp::Sum, 4), add.into(), result.cast(), (remote, rkey)) }
     }
 
     /// Adds to a word of 64 bits, and waits for the old value.
     fn ucp_atomic_fadd64(ep: *mut Ep, add: u64, remote: u64, rkey: *mut Rkey, result: *mut u64) -> CStatus {
-        fetch_and_wait(ep, (AtomicOp::Sum, 8), add, result.cast(), (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe { fetch_and_wait(ep, (AtomicOp::Sum, 8), add, result.cast(), (remote, rkey)) }
     }
 
     /// Swaps a word of 32 bits, and waits for the old value.
     fn ucp_atomic_swap32(ep: *mut Ep, swap: u32, remote: u64, rkey: *mut Rkey, result: *mut u32) -> CStatus {
-        fetch_and_wait(ep, (AtomicOp::Write, 4), swap.into(), result.cast(), (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe { fetch_and_wait(ep, (AtomicOp::Write, 4), swap.into(), result.cast(), (remote, rkey)) }
     }
 
     /// Swaps a word of 64 bits, and waits for the old value.
     fn ucp_atomic_swap64(ep: *mut Ep, swap: u64, remote: u64, rkey: *mut Rkey, result: *mut u64) -> CStatus {
-        fetch_and_wait(ep, (AtomicOp::Write, 8), swap, result.cast(), (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe { fetch_and_wait(ep, (AtomicOp::Write, 8), swap, result.cast(), (remote, rkey)) }
     }
 
     /// Swaps a word of 32 bits that equals `compare`, and waits for the old value.
     fn ucp_atomic_cswap32(
         ep: *mut Ep, compare: u32, swap: u32, remote: u64, rkey: *mut Rkey, result: *mut u32,
     ) -> CStatus {
-        crate::handle::store(result, swap)?;
-        fetch_and_wait(ep, (AtomicOp::CompareSwap, 4), compare.into(), result.cast(), (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe {
+            OutPtr::new(result).store(swap)?;
+            fetch_and_wait(ep, (AtomicOp::CompareSwap, 4), compare.into(), result.cast(), (remote, rkey))
+        }
     }
 
     /// Swaps a word of 64 bits that equals `compare`, and waits for the old value.
     fn ucp_atomic_cswap64(
         ep: *mut Ep, compare: u64, swap: u64, remote: u64, rkey: *mut Rkey, result: *mut u64,
     ) -> CStatus {
-        crate::handle::store(result, swap)?;
-        fetch_and_wait(ep, (AtomicOp::CompareSwap, 8), compare, result.cast(), (remote, rkey))
+        // SAFETY: the caller's contract.
+        unsafe {
+            OutPtr::new(result).store(swap)?;
+            fetch_and_wait(ep, (AtomicOp::CompareSwap, 8), compare, result.cast(), (remote, rkey))
+        }
     }
 }

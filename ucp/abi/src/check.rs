@@ -16,7 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::handle::Named;
 use crate::mem::Mem;
-use crate::types::{RequestParam, op_attr};
+use crate::op::Call;
+use crate::types::RequestParam;
 use crate::uct;
 use crate::worker::Worker;
 
@@ -169,12 +170,16 @@ pub(crate) struct Probe<T>(pub T);
 
 /// Handles, parameters and requests.
 pub(crate) trait Look {
-    fn look(&self, name: &str) -> Argument;
+    /// # Safety
+    /// The argument is one of a function of the interface, by its contract.
+    unsafe fn look(&self, name: &str) -> Argument;
 }
 
 /// All other types: this trait is chosen where [`Look`] does not fit, since it takes a reference more.
 pub(crate) trait LookAtOther {
-    fn look(&self, _name: &str) -> Argument {
+    /// # Safety
+    /// None: the argument is not looked at.
+    unsafe fn look(&self, _name: &str) -> Argument {
         Argument::Other
     }
 }
@@ -182,39 +187,35 @@ pub(crate) trait LookAtOther {
 impl<T> LookAtOther for &Probe<T> {}
 
 impl<T: Named> Look for Probe<*mut T> {
-    fn look(&self, name: &str) -> Argument {
-        Probe(self.0.cast_const()).look(name)
+    unsafe fn look(&self, name: &str) -> Argument {
+        // SAFETY: this function's contract.
+        unsafe { Probe(self.0.cast_const()).look(name) }
     }
 }
 
 impl<T: Named> Look for Probe<*const T> {
-    fn look(&self, _: &str) -> Argument {
+    unsafe fn look(&self, _: &str) -> Argument {
         if T::IS_STATIC { Argument::Other } else { Argument::Handle { at: self.0.addr(), name: T::NAME } }
     }
 }
 
 impl Look for Probe<*const RequestParam> {
-    fn look(&self, _: &str) -> Argument {
-        if self.0.is_null() {
-            return Argument::Other;
-        }
-        // SAFETY: every such structure begins with its mask.
-        let mask = unsafe { (&raw const (*self.0).op_attr_mask).read_unaligned() };
-        let request = field!(self.0, mask, op_attr::REQUEST, request).map_or(0, |request| request.addr());
-        let memh = field!(self.0, mask, op_attr::MEMH, memh).map_or(0, |memh| memh.addr());
-        Argument::Param { request, memh }
+    unsafe fn look(&self, _: &str) -> Argument {
+        // SAFETY: this function's contract.
+        let Some(call) = (unsafe { Call::quick(self.0) }) else { return Argument::Other };
+        Argument::Param { request: call.request().addr(), memh: call.memh().addr() }
     }
 }
 
 impl Look for Probe<*const uct::Iov> {
-    fn look(&self, _: &str) -> Argument {
+    unsafe fn look(&self, _: &str) -> Argument {
         Argument::Pieces(self.0)
     }
 }
 
 /// Keys of the lower interface are numbers.
 impl Look for Probe<usize> {
-    fn look(&self, name: &str) -> Argument {
+    unsafe fn look(&self, name: &str) -> Argument {
         match name {
             "rkey" if self.0 != uct::INVALID_RKEY => Argument::Handle { at: self.0, name: uct::Rkey::NAME },
             "count" => Argument::Count(self.0),
@@ -224,12 +225,12 @@ impl Look for Probe<usize> {
 }
 
 impl Look for Probe<*mut c_void> {
-    fn look(&self, name: &str) -> Argument {
+    unsafe fn look(&self, name: &str) -> Argument {
         if name == REQUEST { Argument::Request(self.0.addr()) } else { Argument::Other }
     }
 }
 
-/// Looks at an argument of a function.
+/// Looks at an argument of a function: unsafe, as [`Look::look`] is.
 macro_rules! argument {
     ($arg:ident) => {{
         #[allow(unused_imports)]
@@ -241,9 +242,11 @@ macro_rules! argument {
 pub(crate) use argument;
 
 /// Checks the arguments of a function that begins.
+/// # Safety
+/// They are those of its caller, who keeps the contract of the interface.
 #[cold]
 #[inline(never)]
-pub(crate) fn enter(function: &'static str, arguments: &[Argument]) {
+pub(crate) unsafe fn enter(function: &'static str, arguments: &[Argument]) {
     if !checks() {
         return;
     }
@@ -256,7 +259,8 @@ pub(crate) fn enter(function: &'static str, arguments: &[Argument]) {
                 require(memh, Mem::NAME);
                 lend(request);
             }
-            Argument::Pieces(list) => require_memory(list, arguments),
+            // SAFETY: this function's contract.
+            Argument::Pieces(list) => unsafe { require_memory(list, arguments) },
             Argument::Request(at) if function.ends_with("_nbr") => lend(at),
             Argument::Request(at) if function.starts_with("ucp_request_free") => free_request(at),
             Argument::Request(at) if function == "ucp_request_release" => free_request(at),
@@ -267,14 +271,16 @@ pub(crate) fn enter(function: &'static str, arguments: &[Argument]) {
 }
 
 /// Checks the memory handles of a list, whose length is an argument as well.
-fn require_memory(list: *const uct::Iov, arguments: &[Argument]) {
+/// # Safety
+/// `list` is null or has this many pieces.
+unsafe fn require_memory(list: *const uct::Iov, arguments: &[Argument]) {
     let count = arguments
         .iter()
         .find_map(|found| if let Argument::Count(count) = found { Some(*count) } else { None });
     // A longer list is refused.
     let count = count.filter(|count| !list.is_null() && *count <= uct::MAX_IOV).unwrap_or(0);
     for at in 0..count {
-        // SAFETY: the caller passes this many pieces.
+        // SAFETY: this function's contract.
         let memh = unsafe { (&raw const (*list.add(at)).memh).read_unaligned() };
         require(memh.addr(), uct::MemHandle::NAME);
     }

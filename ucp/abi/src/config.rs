@@ -1,14 +1,14 @@
 //! Configurations: the environment at the time of reading, with a prefix that wins, and changes of the
 //! program.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use ::ucs::Status;
 use ::ucs::config::{Source, check_key};
 
-use crate::context::text_of;
+use crate::arg::{OutPtr, StrPtr};
 use crate::entry::{CStatus, invalid};
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 
 /// `ucp_config_t`.
 #[repr(C)]
@@ -27,26 +27,26 @@ impl Handle for Config {
 
 impl Config {
     /// Reads the environment: `UCX_KEY`, and `UCX_<prefix>_KEY`, which wins.
-    pub(crate) fn read(prefix: *const c_char) -> Result<Config, Status> {
+    pub(crate) fn read(prefix: StrPtr) -> Result<Config, Status> {
         let source = Source::from_env().map_err(|error| {
             tracing::error!("{error}");
             Status::InvalidParam
         })?;
-        let source = source.with_prefix(&text_of(prefix));
+        let source = source.with_prefix(&prefix.text());
         Ok(Config { magic: Magic::of::<Config>(), source })
     }
 }
 
 entry! {
     /// Reads the configuration. A file is not read: `UCX_CONFIG_FILE` names one.
-    fn ucp_config_read(prefix: *const c_char, filename: *const c_char, config: *mut *mut Config) -> CStatus {
+    fn ucp_config_read(prefix: StrPtr, filename: *const c_char, config: OutPtr<*mut Config>) -> CStatus {
         if config.is_null() {
             return Err(invalid("ucp_config_read: config is null"));
         }
         if !filename.is_null() {
             tracing::debug!("the file of ucp_config_read is not read, as in UCX; UCX_CONFIG_FILE names one");
         }
-        store(config, into_handle(Config::read(prefix)?))
+        config.store(into_handle(Config::read(prefix)?))
     }
 
     /// Frees a configuration.
@@ -56,13 +56,10 @@ entry! {
 
     /// Sets a value; the name is without `UCX_`. A bad value is refused at once, and changes nothing. A name
     /// that only UCX has, or nobody, is taken.
-    fn ucp_config_modify(config: *mut Config, name: *const c_char, value: *const c_char) -> CStatus {
+    fn ucp_config_modify(config: *mut Config, name: StrPtr, value: StrPtr) -> CStatus {
         let known = checked(config)?;
-        if name.is_null() || value.is_null() {
-            return Err(invalid("ucp_config_modify: name or value is null"));
-        }
-        // SAFETY: both are C strings of the caller.
-        let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
+        let given = name.get().zip(value.get());
+        let (name, value) = given.ok_or_else(|| invalid("ucp_config_modify: name or value is null"))?;
         let (name, value) = (name.to_str().ok(), value.to_str().ok());
         let (name, value) = name.zip(value).ok_or_else(|| invalid("ucp_config_modify: name or value is no UTF-8"))?;
         let name = format!("UCX_{name}");
@@ -74,8 +71,9 @@ entry! {
     }
 
     /// Prints the configuration.
-    fn ucp_config_print(config: *const Config, stream: *mut libc::FILE, title: *const c_char, flags: c_int) {
+    fn ucp_config_print(config: *const Config, stream: *mut libc::FILE, title: StrPtr, flags: c_int) {
         let config = checked(config)?;
-        crate::info::print_config(stream, &config.source, &text_of(title), flags)
+        // SAFETY: the caller's contract.
+        unsafe { crate::info::print_config(stream, &config.source, &title.text(), flags) }
     }
 }

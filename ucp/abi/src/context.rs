@@ -1,14 +1,15 @@
 //! Contexts, and what the library says of itself.
 
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{c_char, c_uint, c_void};
 
 use ::ucs::Status;
 use ucp::RequestRoom;
 use uct::api::OpenError;
 
+use crate::arg::{AttrPtr, OutPtr, ParamsPtr, StrPtr};
 use crate::config::Config;
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::entry::{CStatus, invalid};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 use crate::op::{PRIVATE_SIZE, REQUEST_SIZE};
 use crate::types::{ContextAttr, LibAttr, NAME_MAX, Params, RequestHook, context_attr, params, thread_mode};
 
@@ -42,12 +43,11 @@ impl Handle for Context {
 }
 
 /// The text of a C string; empty for null.
-pub(crate) fn text_of(at: *const c_char) -> String {
-    if at.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller passes a C string.
-    unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
+/// # Safety
+/// `at` is null or a C string.
+pub(crate) unsafe fn text_of(at: *const c_char) -> String {
+    // SAFETY: this function's contract.
+    unsafe { StrPtr::new(at) }.text()
 }
 
 /// A name as C programs get it: cut, and ended by zero.
@@ -85,20 +85,24 @@ fn request_room(Room { size, init, cleanup }: Room) -> RequestRoom {
     room
 }
 
-fn new_context(from: *const Params, config: *const Config) -> Result<Context, Status> {
-    let mask = mask_of(from, "ucp_init")?;
-    if mask & params::FEATURES == 0 {
+fn new_context(from: ParamsPtr<Params>, config: *const Config) -> Result<Context, Status> {
+    let from = from.fields("ucp_init")?;
+    if from.mask() & params::FEATURES == 0 {
         return Err(invalid("ucp_init: features is missing"));
     }
     let room = Room {
-        size: field!(from, mask, params::REQUEST_SIZE, request_size).unwrap_or(0),
-        init: field!(from, mask, params::REQUEST_INIT, request_init).flatten(),
-        cleanup: field!(from, mask, params::REQUEST_CLEANUP, request_cleanup).flatten(),
+        size: field!(from, params::REQUEST_SIZE, request_size).unwrap_or(0),
+        init: field!(from, params::REQUEST_INIT, request_init).flatten(),
+        cleanup: field!(from, params::REQUEST_CLEANUP, request_cleanup).flatten(),
     };
-    let is_shared = field!(from, mask, params::MT_WORKERS_SHARED, mt_workers_shared).unwrap_or(0) != 0;
-    let name = field!(from, mask, params::NAME, name).map_or_else(String::new, text_of);
+    let is_shared = field!(from, params::MT_WORKERS_SHARED, mt_workers_shared).unwrap_or(0) != 0;
+    let name = field!(from, params::NAME, name).map(|name| {
+        // SAFETY: the program's name is a C string.
+        unsafe { StrPtr::new(name) }.text()
+    });
+    let name = name.unwrap_or_default();
     let source = match config.is_null() {
-        true => Config::read(std::ptr::null())?.source,
+        true => Config::read(StrPtr::NULL)?.source,
         false => checked(config)?.source.clone(),
     };
     crate::log::init(&source);
@@ -115,9 +119,9 @@ entry! {
     fn ucp_init_version(
         major: c_uint,
         minor: c_uint,
-        params: *const Params,
+        params: ParamsPtr<Params>,
         config: *const Config,
-        context: *mut *mut Context,
+        context: OutPtr<*mut Context>,
     ) -> CStatus {
         if context.is_null() {
             return Err(invalid("ucp_init_version: context is null"));
@@ -127,7 +131,7 @@ entry! {
             let (ours, our_minor, _) = VERSION;
             tracing::warn!("the program is built for UCX {major}.{minor}; this library has the interface of {ours}.{our_minor}");
         }
-        store(context, into_handle(made))
+        context.store(into_handle(made))
     }
 
     /// Frees a context.
@@ -136,31 +140,31 @@ entry! {
     }
 
     /// Attributes of a context.
-    fn ucp_context_query(context: *mut Context, attr: *mut ContextAttr) -> CStatus {
+    fn ucp_context_query(context: *mut Context, attr: AttrPtr<ContextAttr>) -> CStatus {
         let context = checked(context)?;
-        let mask = mask_of(attr, "ucp_context_query")?;
+        let attr = attr.fields("ucp_context_query")?;
         let mode = if context.is_shared { thread_mode::MULTI } else { thread_mode::SINGLE };
-        answer!(attr, mask, context_attr::REQUEST_SIZE, request_size = REQUEST_SIZE);
-        answer!(attr, mask, context_attr::THREAD_MODE, thread_mode = mode);
+        answer!(attr, context_attr::REQUEST_SIZE, request_size = REQUEST_SIZE);
+        answer!(attr, context_attr::THREAD_MODE, thread_mode = mode);
         // Memory of the host.
-        answer!(attr, mask, context_attr::MEMORY_TYPES, memory_types = 1);
-        answer!(attr, mask, context_attr::NAME, name = copy_name(&context.name));
-        answer!(attr, mask, context_attr::DEVICE_COUNTER_SIZE, device_counter_size = 0);
+        answer!(attr, context_attr::MEMORY_TYPES, memory_types = 1);
+        answer!(attr, context_attr::NAME, name = copy_name(&context.name));
+        answer!(attr, context_attr::DEVICE_COUNTER_SIZE, device_counter_size = 0);
         Ok(())
     }
 
     /// Attributes of the library.
-    fn ucp_lib_query(attr: *mut LibAttr) -> CStatus {
-        let mask = mask_of(attr, "ucp_lib_query")?;
-        answer!(attr, mask, 1 << 0, max_thread_level = thread_mode::MULTI);
+    fn ucp_lib_query(attr: AttrPtr<LibAttr>) -> CStatus {
+        let attr = attr.fields("ucp_lib_query")?;
+        answer!(attr, 1 << 0, max_thread_level = thread_mode::MULTI);
         Ok(())
     }
 
     /// Version of the interface.
-    fn ucp_get_version(major: *mut c_uint, minor: *mut c_uint, release: *mut c_uint) {
-        store(major, VERSION.0)?;
-        store(minor, VERSION.1)?;
-        store(release, VERSION.2)
+    fn ucp_get_version(major: OutPtr<c_uint>, minor: OutPtr<c_uint>, release: OutPtr<c_uint>) {
+        major.store(VERSION.0)?;
+        minor.store(VERSION.1)?;
+        release.store(VERSION.2)
     }
 }
 

@@ -6,8 +6,9 @@ use std::ffi::c_void;
 use ::ucs::Status;
 use ucp::{Generic, GenericOps, Iov, Layout};
 
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Handle, Magic, checked, checked_by_magic, from_handle, given, into_handle, store};
+use crate::arg::{AttrPtr, OutPtr};
+use crate::entry::{CStatus, invalid};
+use crate::handle::{Handle, Magic, checked, checked_by_magic, from_handle, given, into_handle};
 use crate::types::{DatatypeAttr, GenericDtOps};
 
 const CLASS: u64 = 7;
@@ -89,8 +90,16 @@ fn lacks(callback: &str) -> Status {
 
 impl Data {
     /// Data of the caller: `count` elements of a datatype at `buffer`. // HOT
+    /// # Safety
+    /// `datatype` is one of the interface, not freed. The data is valid as long as the result, and the
+    /// operation that uses it.
     #[inline(always)]
-    pub(crate) fn new(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
+    pub(crate) unsafe fn new(
+        buffer: *const c_void,
+        count: usize,
+        datatype: u64,
+        of: Use,
+    ) -> Result<Data, Status> {
         if datatype & CLASS == CONTIG {
             let len = count.checked_mul((datatype >> 3) as usize).ok_or_else(too_long)?;
             if buffer.is_null() && len > 0 {
@@ -98,24 +107,36 @@ impl Data {
             }
             return Ok(Data::Bytes(buffer.cast_mut().cast(), len));
         }
-        Data::other(buffer, count, datatype, of)
+        // SAFETY: this function's contract.
+        unsafe { Data::other(buffer, count, datatype, of) }
     }
 
     /// Contiguous data; other data cannot be sent within the call.
-    pub(crate) fn contiguous(buffer: *const c_void, count: usize, datatype: u64) -> Result<Data, Status> {
+    /// # Safety
+    /// As for [`Data::new`].
+    pub(crate) unsafe fn contiguous(
+        buffer: *const c_void,
+        count: usize,
+        datatype: u64,
+    ) -> Result<Data, Status> {
         if datatype & CLASS != CONTIG {
             return Err(Status::NoResource);
         }
-        Data::new(buffer, count, datatype, Use::Pack)
+        // SAFETY: this function's contract.
+        unsafe { Data::new(buffer, count, datatype, Use::Pack) }
     }
 
+    /// [`Data::new`] of a list or with callbacks.
+    /// # Safety
+    /// As for [`Data::new`].
     #[inline(never)]
-    fn other(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
+    unsafe fn other(buffer: *const c_void, count: usize, datatype: u64, of: Use) -> Result<Data, Status> {
         match datatype & CLASS {
             IOV if buffer.is_null() && count > 0 => Err(invalid("the list of pieces is null")),
             IOV => Ok(Data::Pieces(buffer.cast(), count)),
             GENERIC => {
-                let generic = generic_type(datatype)?;
+                // SAFETY: this function's contract.
+                let generic = unsafe { checked_by_magic(generic_handle(datatype)) }?;
                 // All are looked at before the start, after which nothing but `finish` may end the data.
                 let packed_size = generic.ops.packed_size.ok_or_else(|| lacks("packed_size"))?;
                 let ops = GenericOps {
@@ -123,7 +144,7 @@ impl Data {
                     unpack: generic.ops.unpack.ok_or_else(|| lacks("unpack"))?,
                     finish: generic.ops.finish.ok_or_else(|| lacks("finish"))?,
                 };
-                // SAFETY: the caller's callbacks, with the arguments that it asked for.
+                // SAFETY: as above: the datatype's callbacks, with the arguments that they ask for.
                 let state = unsafe {
                     match of {
                         Use::Pack => {
@@ -175,20 +196,17 @@ fn generic_handle(datatype: u64) -> *mut GenericType {
     std::ptr::with_exposed_provenance_mut((datatype & !CLASS) as usize)
 }
 
-fn generic_type<'a>(datatype: u64) -> Result<&'a GenericType, Status> {
-    checked_by_magic(generic_handle(datatype))
-}
-
 entry! {
     /// Makes a datatype of callbacks.
-    fn ucp_dt_create_generic(ops: *const GenericDtOps, context: *mut c_void, datatype: *mut u64) -> CStatus {
-        let ops = *given(ops)?;
+    fn ucp_dt_create_generic(ops: *const GenericDtOps, context: *mut c_void, datatype: OutPtr<u64>) -> CStatus {
+        // SAFETY: the caller's contract.
+        let ops = *unsafe { given(ops) }?;
         let whole = ops.pack.is_some() && ops.unpack.is_some() && ops.finish.is_some() && ops.packed_size.is_some();
         if !whole || datatype.is_null() {
             return Err(invalid("ucp_dt_create_generic: datatype is null, or one of pack, unpack, finish and packed_size is missing"));
         }
         let at = into_handle(GenericType { magic: Magic::of::<GenericType>(), ops, context });
-        store(datatype, at.expose_provenance() as u64 | GENERIC)
+        datatype.store(at.expose_provenance() as u64 | GENERIC)
     }
 
     /// Frees a datatype of callbacks; others need no freeing.
@@ -201,11 +219,11 @@ entry! {
 
     /// Length of packed data: of `count` elements, 1 by default, at `buffer`, which contiguous data does not
     /// need.
-    fn ucp_dt_query(datatype: u64, attr: *mut DatatypeAttr) -> CStatus {
-        let mask = mask_of(attr, "ucp_dt_query")?;
-        let buffer = field!(attr, mask, 1 << 1, buffer).unwrap_or(std::ptr::null());
-        let count = field!(attr, mask, 1 << 2, count).unwrap_or(1);
-        if mask & 1 == 0 {
+    fn ucp_dt_query(datatype: u64, attr: AttrPtr<DatatypeAttr>) -> CStatus {
+        let attr = attr.fields("ucp_dt_query")?;
+        let buffer = field!(attr, 1 << 1, buffer).unwrap_or(std::ptr::null());
+        let count = field!(attr, 1 << 2, count).unwrap_or(1);
+        if attr.mask() & 1 == 0 {
             return Ok(());
         }
         if datatype & CLASS == GENERIC {
@@ -213,7 +231,8 @@ entry! {
         }
         let len = match datatype & CLASS {
             CONTIG => count.checked_mul((datatype >> 3) as usize).ok_or_else(too_long)?,
-            _ => match Data::new(buffer, count, datatype, Use::Pack)? {
+            // SAFETY: the caller's contract.
+            _ => match unsafe { Data::new(buffer, count, datatype, Use::Pack) }? {
                 Data::Bytes(_, len) => len,
                 Data::Pieces(pieces, count) => {
                     // SAFETY: the caller passes a list of as many pieces.
@@ -223,7 +242,7 @@ entry! {
                 Data::Generic(started) => started.generic.len,
             },
         };
-        answer!(attr, mask, 1 << 0, packed_size = len);
+        answer!(attr, 1 << 0, packed_size = len);
         Ok(())
     }
 }

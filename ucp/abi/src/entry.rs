@@ -1,5 +1,4 @@
-//! Entry points: the outcome of a panic, the form in which results reach the caller, and reads of the fields
-//! of its structures.
+//! Entry points: the outcome of a panic, and the form in which results reach the caller.
 
 use std::ffi::{c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -141,48 +140,21 @@ pub(crate) fn invalid(why: &str) -> Status {
     Status::InvalidParam
 }
 
-/// The mask with which a structure of the caller begins. Refuses null; `function` is named in the message.
-pub(crate) fn mask_of<T>(from: *const T, function: &str) -> Result<u64, Status> {
-    if from.is_null() {
-        return Err(invalid(&format!("{function}: the structure of parameters or attributes is null")));
-    }
-    // SAFETY: every structure with a mask of this width begins with it.
-    Ok(unsafe { from.cast::<u64>().read_unaligned() })
-}
-
-/// Defines exported functions. The body returns a `Result` with a [`Status`] as its error.
+/// Defines exported functions. The body returns a `Result` with a [`Status`] as its error. The caller passes
+/// what UCX's header asks for: handles are null or live, and pointers are null or valid for what the function
+/// does with them.
 macro_rules! entry {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $T:ty),* $(,)?) $(-> $Ret:ty)? $body:block)+) => {$(
         $(#[$meta])*
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $T),*) $(-> $Ret)? {
             if crate::check::is_on() {
-                crate::check::enter(stringify!($name), &[$(crate::check::argument!($arg)),*]);
+                // SAFETY: the arguments are those of the caller of this function, who keeps its contract.
+                unsafe { crate::check::enter(stringify!($name), &[$(crate::check::argument!($arg)),*]) };
             }
             crate::entry::guard(stringify!($name), move || $body)
         }
     )+};
-}
-
-/// The value of a field, if its bit is set in the mask; else `None`.
-///
-/// The structure at `$from` was passed by the caller, who vouches for the fields that its mask names.
-macro_rules! field {
-    ($from:expr, $mask:expr, $bit:expr, $field:ident) => {
-        // SAFETY: the caller's structure has the fields that its mask names.
-        if $mask & $bit != 0 { Some(unsafe { (&raw const (*$from).$field).read_unaligned() }) } else { None }
-    };
-}
-
-/// Writes a field of a structure of the caller, if its bit is set in the mask.
-macro_rules! answer {
-    ($to:expr, $mask:expr, $bit:expr, $field:ident = $value:expr) => {
-        if $mask & $bit != 0 {
-            let value = $value;
-            // SAFETY: the caller's structure has the fields that its mask asks for.
-            unsafe { (&raw mut (*$to).$field).write_unaligned(value) }
-        }
-    };
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ use ::ucs::Status;
 use ucp::select::{Kind, Sync};
 use ucp::{CloseMode, ConnectError, ConnectParams, ErrorMode, OpStatus};
 
-use crate::context::{copy_name, text_of};
-use crate::entry::{CStatus, StatusPtr, invalid, mask_of};
+use crate::arg::{AttrFields, AttrPtr, Fields, OutPtr, ParamsPtr, StrPtr};
+use crate::context::copy_name;
+use crate::entry::{CStatus, StatusPtr, invalid};
 use crate::flush::wait;
-use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
+use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle};
 use crate::op::{BYTES, Call, NoResult, run};
 use crate::types::{
     EP_CLIENT_SERVER, EP_SEND_CLIENT_ID, EpAttr, EpParams, ErrorCallback, PerfAttr, PerfParam, RequestParam,
@@ -70,13 +71,15 @@ struct Named {
 
 impl Named {
     /// Reads the parameters. User data wins over the argument of the handler, as in UCX.
-    fn read(params: *const EpParams, mask: u64) -> Named {
-        let handler = field!(params, mask, ep_params::ERR_HANDLER, err_handler);
-        let user_data = field!(params, mask, ep_params::USER_DATA, user_data);
+    fn read(params: &Fields<EpParams>) -> Named {
+        let handler = field!(params, ep_params::ERR_HANDLER, err_handler);
+        let user_data = field!(params, ep_params::USER_DATA, user_data);
+        let name = field!(params, ep_params::NAME, name);
         Named {
             handler: handler.and_then(|handler| handler.cb),
             user_data: user_data.or(handler.map(|handler| handler.arg)),
-            name: field!(params, mask, ep_params::NAME, name).map_or_else(String::new, text_of),
+            // SAFETY: the program's name is a C string.
+            name: name.map_or_else(String::new, |name| unsafe { StrPtr::new(name) }.text()),
         }
     }
 }
@@ -127,7 +130,9 @@ pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
                 && [from.0, NO_PEER].contains(&ep.peer())
         }
     };
-    let own = worker.eps.borrow().iter().copied().find(|ep| given(*ep).is_ok_and(|ep| is_of(&ep.ep)));
+    // SAFETY: a worker has endpoints that are live.
+    let is_own = |ep: &*mut Ep| unsafe { given(*ep) }.is_ok_and(|ep| is_of(&ep.ep));
+    let own = worker.eps.borrow().iter().copied().find(is_own);
     if let Some(own) = own {
         worker.reply_eps.borrow_mut().insert(from, own);
         return own;
@@ -144,11 +149,13 @@ fn connect_status(error: &ConnectError) -> Status {
 }
 
 /// A socket address of the caller.
-pub(crate) fn socket_addr(from: SockAddr) -> Result<SocketAddr, Status> {
+/// # Safety
+/// It is null or has the length that it says, and begins with its family.
+pub(crate) unsafe fn socket_addr(from: SockAddr) -> Result<SocketAddr, Status> {
     if from.addr.is_null() {
         return Err(invalid("the socket address is null"));
     }
-    // SAFETY: the caller passes an address that begins with its family.
+    // SAFETY: this function's contract.
     let family = c_int::from(unsafe { (&raw const (*from.addr).sa_family).read_unaligned() });
     match family {
         libc::AF_INET if from.len as usize >= size_of::<libc::sockaddr_in>() => {
@@ -201,7 +208,8 @@ fn error_mode(link: &Rc<Cell<*mut Ep>>) -> ErrorMode {
     let link = link.clone();
     ErrorMode::Peer(Box::new(move |error| {
         let handle = link.get();
-        let Ok(ep) = given(handle) else { return };
+        // SAFETY: the link is null once the endpoint is closed.
+        let Ok(ep) = (unsafe { given(handle) }) else { return };
         if let Some(cb) = ep.handler.get() {
             // SAFETY: the program's function, with the endpoint that it has not closed.
             unsafe { cb(ep.user_data.get(), handle, error.status().into()) };
@@ -209,34 +217,35 @@ fn error_mode(link: &Rc<Cell<*mut Ep>>) -> ErrorMode {
     }))
 }
 
-fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
-    let mask = mask_of(params, "ucp_ep_create")?;
-    let mode = field!(params, mask, ep_params::ERR_HANDLING_MODE, err_mode).unwrap_or(0);
+fn create(worker: &Worker, params: ParamsPtr<EpParams>) -> Result<*mut Ep, Status> {
+    let params = params.fields("ucp_ep_create")?;
+    let mode = field!(params, ep_params::ERR_HANDLING_MODE, err_mode).unwrap_or(0);
     if !(0..=2).contains(&mode) {
         return Err(invalid("ucp_ep_create: no such err_mode"));
     }
-    let flags = field!(params, mask, ep_params::FLAGS, flags).unwrap_or(0);
-    let named = Named::read(params, mask);
+    let flags = field!(params, ep_params::FLAGS, flags).unwrap_or(0);
+    let named = Named::read(&params);
     let link = new_link();
     // UCP_ERR_HANDLING_MODE_PEER, or _FAILOVER.
     let check_peer = mode != 0;
     let params_of_ep = ucp::EpParams { errors: error_mode(&link), check_peer };
-    let ep = if let Some(request) = field!(params, mask, ep_params::CONN_REQUEST, conn_request) {
+    let ep = if let Some(request) = field!(params, ep_params::CONN_REQUEST, conn_request) {
         let request = from_handle(request)?.request;
         worker.inside(|plain| plain.accept(request, params_of_ep))?.map_err(|error| connect_status(&error))?
-    } else if flags & EP_CLIENT_SERVER != 0 || mask & ep_params::SOCK_ADDR != 0 {
-        let to = field!(params, mask, ep_params::SOCK_ADDR, sockaddr)
+    } else if flags & EP_CLIENT_SERVER != 0 || params.mask() & ep_params::SOCK_ADDR != 0 {
+        let to = field!(params, ep_params::SOCK_ADDR, sockaddr)
             .ok_or_else(|| invalid("ucp_ep_create: sockaddr is missing"))?;
-        let local =
-            field!(params, mask, ep_params::LOCAL_SOCK_ADDR, local_sockaddr).map(socket_addr).transpose()?;
+        let local = field!(params, ep_params::LOCAL_SOCK_ADDR, local_sockaddr);
+        // SAFETY: the program's addresses are of that kind.
+        let (to, local) = unsafe { (socket_addr(to)?, local.map(|local| socket_addr(local)).transpose()?) };
         let client_id = if flags & EP_SEND_CLIENT_ID != 0 { worker.client_id } else { 0 };
         let params = ConnectParams { ep: params_of_ep, local, client_id };
-        let to = socket_addr(to)?;
         worker.inside(|plain| plain.connect_to(to, params))?.map_err(|error| connect_status(&error))?
     } else {
-        let at = field!(params, mask, ep_params::REMOTE_ADDRESS, address)
+        let at = field!(params, ep_params::REMOTE_ADDRESS, address)
             .ok_or_else(|| invalid("ucp_ep_create: address is missing"))?;
-        let address = read_address(at)?;
+        // SAFETY: the program's address is of a worker.
+        let address = unsafe { read_address(at) }?;
         worker
             .inside(|plain| plain.connect(&address, params_of_ep))?
             .map_err(|error| connect_status(&error))?
@@ -245,12 +254,13 @@ fn create(worker: &Worker, params: *const EpParams) -> Result<*mut Ep, Status> {
 }
 
 /// Changes the function for failures and the user data of an endpoint. Its peer and its error mode stay.
-fn modify(ep: &Ep, params: *const EpParams) -> Result<(), Status> {
-    let mask = mask_of(params, "ucp_ep_modify_nb")?;
+fn modify(ep: &Ep, params: ParamsPtr<EpParams>) -> Result<(), Status> {
+    let params = params.fields("ucp_ep_modify_nb")?;
+    let mask = params.mask();
     if mask & (ep_params::REMOTE_ADDRESS | ep_params::SOCK_ADDR | ep_params::ERR_HANDLING_MODE) != 0 {
         return Err(invalid("ucp_ep_modify_nb: the peer and the error mode of an endpoint stay"));
     }
-    let named = Named::read(params, mask);
+    let named = Named::read(&params);
     ep.worker().inside(|_| {
         if mask & ep_params::ERR_HANDLER != 0 {
             ep.handler.set(named.handler);
@@ -260,6 +270,9 @@ fn modify(ep: &Ep, params: *const EpParams) -> Result<(), Status> {
         }
     })
 }
+
+/// Parameters without a callback.
+const NO_CALLBACK: RequestParam = RequestParam::old(std::ptr::null(), BYTES);
 
 /// Closes an endpoint; the handle is gone afterwards.
 fn close(ep: *mut Ep, by_force: bool, call: &Call) -> Result<StatusPtr, Status> {
@@ -271,7 +284,7 @@ fn close(ep: *mut Ep, by_force: bool, call: &Call) -> Result<StatusPtr, Status> 
         worker.reply_eps.borrow_mut().retain(|_, of| *of != ep);
         let how = if by_force { CloseMode::Force } else { CloseMode::Flush(CLOSE_WITHIN) };
         // An endpoint that has failed is closed all the same.
-        // SAFETY: the caller keeps the callback valid until the end.
+        // SAFETY: the callback of a call is valid until the end.
         let closed = unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| match gone.ep.close_raw(how, done) {
                 Err(_) => Ok(OpStatus::Done(())),
@@ -297,9 +310,9 @@ fn interned(name: &str) -> *const c_char {
     }
 }
 
-fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: *mut EpAttr) -> Result<(), Status> {
-    // SAFETY: the caller's mask names the field.
-    let mut transports = unsafe { (&raw const (*attr).transports).read_unaligned() };
+/// Answers the transports of an endpoint, in memory that the attributes name.
+fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: &AttrFields<EpAttr>) -> Result<(), Status> {
+    let Some(mut transports) = field!(attr, ep_attr::TRANSPORTS, transports) else { return Ok(()) };
     let entry_size = transports.entry_size.max(1);
     let names = ep.ep.protocols().transports();
     let lanes = plain.lanes();
@@ -311,83 +324,87 @@ fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: *mut EpAttr) -> Result<()
             return Err(invalid("ucp_ep_query: no room for the transports"));
         }
         let at = transports.entries.cast::<u8>().wrapping_add(count * entry_size).cast::<TransportEntry>();
-        // SAFETY: the caller has room for `num_entries` of them.
+        // SAFETY: the attributes name room for `num_entries` of them.
         unsafe { at.write_unaligned(entry) };
         count += 1;
     }
     transports.num_entries = count as c_uint;
-    // SAFETY: as above.
-    unsafe { (&raw mut (*attr).transports).write_unaligned(transports) };
+    answer!(attr, ep_attr::TRANSPORTS, transports = transports);
     Ok(())
 }
 
 entry! {
     /// Makes an endpoint: to an address, to a socket address, or for a connection request.
-    fn ucp_ep_create(worker: *mut Worker, params: *const EpParams, ep: *mut *mut Ep) -> CStatus {
+    fn ucp_ep_create(worker: *mut Worker, params: ParamsPtr<EpParams>, ep: OutPtr<*mut Ep>) -> CStatus {
         if ep.is_null() {
             return Err(invalid("ucp_ep_create: ep is null"));
         }
-        store(ep, create(checked(worker)?, params)?)
+        ep.store(create(checked(worker)?, params)?)
     }
 
     /// Closes an endpoint.
     fn ucp_ep_close_nbx(ep: *mut Ep, param: *const RequestParam) -> StatusPtr {
-        let call = Call::read(param)?;
+        // SAFETY: the caller's contract.
+        let call = unsafe { Call::read(param) }?;
         close(ep, call.flags() & CLOSE_FORCE != 0, &call)
     }
 
     /// Closes an endpoint; old form.
     fn ucp_ep_close_nb(ep: *mut Ep, mode: c_uint) -> StatusPtr {
-        close(ep, mode == MODE_FORCE, &Call::of(&RequestParam::old(std::ptr::null(), BYTES)))
+        // SAFETY: the parameters name nothing.
+        close(ep, mode == MODE_FORCE, &unsafe { Call::of(&NO_CALLBACK) })
     }
 
     /// Flushes and closes an endpoint; old form.
     fn ucp_disconnect_nb(ep: *mut Ep) -> StatusPtr {
-        close(ep, false, &Call::of(&RequestParam::old(std::ptr::null(), BYTES)))
+        // SAFETY: the parameters name nothing.
+        close(ep, false, &unsafe { Call::of(&NO_CALLBACK) })
     }
 
     /// Flushes and closes an endpoint, and waits; old form.
     fn ucp_ep_destroy(ep: *mut Ep) {
         let worker = std::ptr::from_ref(checked(ep)?.worker());
-        let closing = close(ep, false, &Call::of(&RequestParam::old(std::ptr::null(), BYTES)))?;
-        wait(given(worker)?, closing)
+        // SAFETY: the parameters name nothing.
+        let closing = close(ep, false, &unsafe { Call::of(&NO_CALLBACK) })?;
+        // SAFETY: the close has just been started, and the worker outlives its endpoints.
+        unsafe { wait(given(worker)?, closing) }
     }
 
     /// Changes the error handler and the user data of an endpoint, at once.
-    fn ucp_ep_modify_nb(ep: *mut Ep, params: *const EpParams) -> StatusPtr {
+    fn ucp_ep_modify_nb(ep: *mut Ep, params: ParamsPtr<EpParams>) -> StatusPtr {
         modify(checked(ep)?, params).map(|()| StatusPtr::OK)
     }
 
     /// Name, socket addresses, transports and user data of an endpoint.
-    fn ucp_ep_query(ep: *mut Ep, attr: *mut EpAttr) -> CStatus {
+    fn ucp_ep_query(ep: *mut Ep, attr: AttrPtr<EpAttr>) -> CStatus {
         let ep = checked(ep)?;
-        let mask = mask_of(attr, "ucp_ep_query")?;
+        let attr = attr.fields("ucp_ep_query")?;
         let sockets = ep.worker().inside(|_| ep.ep.socket_addrs())?;
-        answer!(attr, mask, ep_attr::NAME, name = copy_name(&ep.name));
-        if mask & (ep_attr::LOCAL_SOCKADDR | ep_attr::REMOTE_SOCKADDR) != 0 {
+        answer!(attr, ep_attr::NAME, name = copy_name(&ep.name));
+        if attr.mask() & (ep_attr::LOCAL_SOCKADDR | ep_attr::REMOTE_SOCKADDR) != 0 {
             let sockets = sockets.ok_or(Status::NotConnected)?;
-            answer!(attr, mask, ep_attr::LOCAL_SOCKADDR, local_sockaddr = socket_storage(sockets.local));
-            answer!(attr, mask, ep_attr::REMOTE_SOCKADDR, remote_sockaddr = socket_storage(sockets.remote));
+            answer!(attr, ep_attr::LOCAL_SOCKADDR, local_sockaddr = socket_storage(sockets.local));
+            answer!(attr, ep_attr::REMOTE_SOCKADDR, remote_sockaddr = socket_storage(sockets.remote));
         }
-        if mask & ep_attr::TRANSPORTS != 0 {
-            ep.worker().inside(|plain| fill_transports(ep, plain, attr))??;
+        if attr.mask() & ep_attr::TRANSPORTS != 0 {
+            ep.worker().inside(|plain| fill_transports(ep, plain, &attr))??;
         }
-        answer!(attr, mask, ep_attr::USER_DATA, user_data = ep.user_data.get());
+        answer!(attr, ep_attr::USER_DATA, user_data = ep.user_data.get());
         Ok(())
     }
 
     /// Estimated time of a message, seconds.
-    fn ucp_ep_evaluate_perf(ep: *mut Ep, param: *const PerfParam, attr: *mut PerfAttr) -> CStatus {
+    fn ucp_ep_evaluate_perf(ep: *mut Ep, param: ParamsPtr<PerfParam>, attr: AttrPtr<PerfAttr>) -> CStatus {
         let ep = checked(ep)?;
-        let asked = mask_of(param, "ucp_ep_evaluate_perf")?;
-        let len = field!(param, asked, 1 << 0, message_size).ok_or_else(|| invalid("ucp_ep_evaluate_perf: message_size is missing"))?;
+        let param = param.fields("ucp_ep_evaluate_perf")?;
+        let len = field!(param, 1 << 0, message_size).ok_or_else(|| invalid("ucp_ep_evaluate_perf: message_size is missing"))?;
         let candidates = ep.worker().inside(|_| ep.ep.protocols().explain(Kind::Tagged, Sync::No, len))?;
         let best = candidates.iter().filter_map(|candidate| candidate.ns).min().ok_or_else(|| {
             tracing::error!("ucp_ep_evaluate_perf: no protocol of the endpoint carries {len} bytes at a known cost");
             Status::Unsupported
         })?;
-        let mask = mask_of(attr, "ucp_ep_evaluate_perf")?;
-        answer!(attr, mask, 1 << 0, estimated_time = best as f64 * 1e-9);
+        let attr = attr.fields("ucp_ep_evaluate_perf")?;
+        answer!(attr, 1 << 0, estimated_time = best as f64 * 1e-9);
         Ok(())
     }
 }

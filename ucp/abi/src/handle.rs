@@ -2,7 +2,6 @@
 //! their kind.
 
 use std::cell::Cell;
-use std::ptr::NonNull;
 
 use ::ucs::Status;
 
@@ -70,12 +69,19 @@ pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> 
         return Err(null());
     }
     crate::check::handle(handle);
-    if T::is_live(handle.addr()) { checked_by_magic(handle) } else { Err(not_valid(handle, T::NAME)) }
+    if !T::is_live(handle.addr()) {
+        return Err(not_valid(handle, T::NAME));
+    }
+    // SAFETY: an object of this kind is at the address.
+    unsafe { checked_by_magic(handle) }
 }
 
 /// The object of a handle whose address is one of this library, perhaps of another kind.
-pub(crate) fn checked_by_magic<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
-    let object = given(handle)?;
+/// # Safety
+/// `handle` is null or an object of this library, which is not freed while the result is used.
+pub(crate) unsafe fn checked_by_magic<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
+    // SAFETY: this function's contract; every object begins with its kind.
+    let object = unsafe { given(handle) }?;
     crate::check::handle(handle);
     if object.magic().kind() == T::MAGIC { Ok(object) } else { Err(not_valid(handle, T::NAME)) }
 }
@@ -88,7 +94,8 @@ pub(crate) fn found<'a, T: Named>(handle: *const T) -> Result<&'a T, Status> {
     if !crate::live::contains(handle.addr(), T::NAME) {
         return Err(not_valid(handle, T::NAME));
     }
-    given(handle)
+    // SAFETY: an object of this kind is at the address.
+    unsafe { given(handle) }
 }
 
 #[cold]
@@ -104,10 +111,11 @@ fn null() -> Status {
 }
 
 /// The object of a handle: only null is refused. // HOT
+/// # Safety
+/// `handle` is null or an object of this type, which is not freed while the result is used.
 #[inline(always)]
-pub(crate) fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
-    // SAFETY: a handle that is not null is one of ours and has not been freed, by the contract of each
-    // function of the interface.
+pub(crate) unsafe fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
+    // SAFETY: this function's contract.
     unsafe { handle.as_ref() }.ok_or_else(null)
 }
 
@@ -155,12 +163,4 @@ pub(crate) unsafe fn free_read_inline<T: Named>(handle: *mut T, mark: impl FnOnc
     // SAFETY: this function's contract. The memory is an object no more, and is never freed.
     unsafe { handle.drop_in_place() };
     mark(handle);
-}
-
-/// Stores a result of a call. Refuses null.
-pub(crate) fn store<T>(to: *mut T, value: T) -> Result<(), Status> {
-    let to = NonNull::new(to).ok_or_else(|| invalid("the place for the result is null"))?;
-    // SAFETY: the caller passes memory for the result.
-    unsafe { to.write(value) };
-    Ok(())
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use ::ucs::Status;
 use ::ucs::config::{Detail, Source, print};
 
+use crate::arg::StrPtr;
 use crate::context::Context;
 use crate::entry::invalid;
 use crate::ep::Ep;
@@ -16,30 +17,36 @@ use crate::worker::Worker;
 const PRINT_CONFIG: c_int = 1 << 0;
 const PRINT_DOC: c_int = 1 << 2;
 
-/// Writes text to a stream of the C library.
-pub(crate) fn write_text(stream: *mut libc::FILE, text: &str) -> Result<(), Status> {
+/// Writes text to a stream. Refuses null.
+/// # Safety
+/// `stream` is null or open.
+pub(crate) unsafe fn write_text(stream: *mut libc::FILE, text: &str) -> Result<(), Status> {
     if stream.is_null() {
         return Err(invalid("stream is null"));
     }
-    // SAFETY: the caller passes an open stream.
+    // SAFETY: this function's contract.
     let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), stream) };
     if written == text.len() { Ok(()) } else { Err(Status::IoError) }
 }
 
 /// Copies text to memory of the caller, cut and ended by zero.
-pub(crate) fn fill_string(to: *mut c_char, size: usize, text: &str) {
+/// # Safety
+/// `to` is null or has room for `size` bytes.
+pub(crate) unsafe fn fill_string(to: *mut c_char, size: usize, text: &str) {
     if to.is_null() || size == 0 {
         return;
     }
     let len = text.len().min(size - 1);
-    // SAFETY: the caller has `size` bytes there.
+    // SAFETY: this function's contract.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), len) };
     // SAFETY: as above.
     unsafe { to.add(len).write(0) };
 }
 
 /// Prints a configuration.
-pub(crate) fn print_config(
+/// # Safety
+/// `stream` is null or open.
+pub(crate) unsafe fn print_config(
     stream: *mut libc::FILE,
     source: &Source,
     title: &str,
@@ -60,7 +67,8 @@ pub(crate) fn print_config(
             _ = writeln!(text, "{name}={value}");
         }
     }
-    write_text(stream, &text)
+    // SAFETY: this function's contract.
+    unsafe { write_text(stream, &text) }
 }
 
 entry! {
@@ -76,7 +84,8 @@ entry! {
             _ = writeln!(text, "# resource {at} : md {at} dev {at} flags -- {}/{}", found.tl, found.dev);
         }
         _ = writeln!(text, "#\n# memory: host\n#");
-        write_text(stream, &text)
+        // SAFETY: the caller's contract.
+        unsafe { write_text(stream, &text) }
     }
 
     /// Prints a worker's counters.
@@ -90,7 +99,8 @@ entry! {
             text.push_str("#\n");
             text
         })?;
-        write_text(stream, &text)
+        // SAFETY: the caller's contract.
+        unsafe { write_text(stream, &text) }
     }
 
     /// Prints the transports of an endpoint.
@@ -102,19 +112,21 @@ entry! {
             _ = writeln!(text, "#                 lane[{at}]:  {name}");
         }
         text.push_str("#\n");
-        write_text(stream, &text)
+        // SAFETY: the caller's contract.
+        unsafe { write_text(stream, &text) }
     }
 
     /// Prints what memory of a size would take.
-    fn ucp_mem_print_info(size: *const c_char, context: *mut Context, stream: *mut libc::FILE) {
+    fn ucp_mem_print_info(size: StrPtr, context: *mut Context, stream: *mut libc::FILE) {
         let context = checked(context)?;
-        let asked = crate::context::text_of(size);
+        let asked = size.text();
         let len = ::ucs::config::parse_size(&asked).and_then(|len| usize::try_from(len).ok());
         let mem = context.context.mem_alloc(len.ok_or_else(|| invalid("ucp_mem_print_info: not a size"))?, ucp::Access::all());
         let text = match mem {
             Ok(mem) => format!("# allocated {} bytes at {:p}\n", mem.len(), mem.as_ptr()),
             Err(error) => format!("# <failed to allocate {asked}: {error}>\n"),
         };
-        write_text(stream, &text)
+        // SAFETY: the caller's contract.
+        unsafe { write_text(stream, &text) }
     }
 }

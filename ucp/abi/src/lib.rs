@@ -8,6 +8,7 @@
 //! | `config`, `context` | `ucp_config_*`, `ucp_init_version`, `ucp_context_*`, versions |
 //! | `worker`, `wakeup` | workers, their addresses, progress, sleep |
 //! | `ep` | endpoints: creation, close, queries |
+//! | `arg`, `entry` | arguments that point to memory of the caller; how results and panics reach it |
 //! | `check` | what `UCX_CHECK=y` checks |
 //! | `live`, `packed` | addresses of the handles and of the packed bytes that programs hold |
 //! | `request` | requests: status, user memory, cancel |
@@ -27,6 +28,8 @@
 // One contract covers a block: the caller's, of the function that it calls.
 #![allow(clippy::multiple_unsafe_ops_per_block)]
 
+#[macro_use]
+mod arg;
 #[macro_use]
 mod entry;
 #[cfg(test)]

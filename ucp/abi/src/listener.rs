@@ -3,9 +3,10 @@
 use ::ucs::Status;
 use ucp::ListenError;
 
-use crate::entry::{CStatus, invalid, mask_of};
+use crate::arg::{AttrPtr, OutPtr, ParamsPtr};
+use crate::entry::{CStatus, invalid};
 use crate::ep::{add_unnamed_ep, socket_addr, socket_storage};
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 use crate::types::{AcceptHandler, ConnHandler, ConnRequestAttr, ListenerAttr, ListenerParams};
 use crate::worker::Worker;
 
@@ -51,22 +52,26 @@ enum OnRequest {
 }
 
 impl OnRequest {
-    fn call(&self, worker: *const Worker, request: ucp::ConnRequest) {
+    /// Hands a client to the program.
+    /// # Safety
+    /// The functions are the program's, which may be called. `worker` is live.
+    unsafe fn call(&self, worker: *const Worker, request: ucp::ConnRequest) {
         match self {
             OnRequest::Conn(ConnHandler { cb: Some(cb), arg }) => {
                 let request = into_handle(ConnRequest { magic: Magic::of::<ConnRequest>(), request });
-                // SAFETY: the program's function.
+                // SAFETY: this function's contract.
                 unsafe { cb(request, *arg) };
             }
             OnRequest::Accept(AcceptHandler { cb: Some(cb), arg }) => {
-                let Ok(worker) = crate::handle::given(worker) else { return };
+                // SAFETY: this function's contract.
+                let Ok(worker) = (unsafe { crate::handle::given(worker) }) else { return };
                 let accepted = worker.inside(|plain| plain.accept(request, ucp::EpParams::default()));
                 let ep = match accepted {
                     Ok(Ok(ep)) => add_unnamed_ep(worker, ep),
                     Ok(Err(error)) => return tracing::error!("a client was not accepted: {error}"),
                     Err(status) => return tracing::error!("a client was not accepted: {status}"),
                 };
-                // SAFETY: the program's function.
+                // SAFETY: this function's contract.
                 unsafe { cb(ep, *arg) };
             }
             _ => {}
@@ -76,18 +81,22 @@ impl OnRequest {
 
 entry! {
     /// Listens at a socket address.
-    fn ucp_listener_create(worker: *mut Worker, params: *const ListenerParams, listener: *mut *mut Listener) -> CStatus {
+    fn ucp_listener_create(worker: *mut Worker, params: ParamsPtr<ListenerParams>, listener: OutPtr<*mut Listener>) -> CStatus {
         if listener.is_null() {
             return Err(invalid("ucp_listener_create: listener is null"));
         }
         let worker = checked(worker)?;
-        let mask = mask_of(params, "ucp_listener_create")?;
-        let addr = socket_addr(field!(params, mask, SOCK_ADDR, sockaddr).ok_or_else(|| invalid("ucp_listener_create: sockaddr is missing"))?)?;
-        let accept = field!(params, mask, ACCEPT_HANDLER, accept_handler).map(OnRequest::Accept);
-        let conn = field!(params, mask, CONN_HANDLER, conn_handler).map(OnRequest::Conn);
+        let params = params.fields("ucp_listener_create")?;
+        let addr = field!(params, SOCK_ADDR, sockaddr).ok_or_else(|| invalid("ucp_listener_create: sockaddr is missing"))?;
+        // SAFETY: the caller's contract.
+        let addr = unsafe { socket_addr(addr) }?;
+        let accept = field!(params, ACCEPT_HANDLER, accept_handler).map(OnRequest::Accept);
+        let conn = field!(params, CONN_HANDLER, conn_handler).map(OnRequest::Conn);
         let on_request = accept.or(conn).ok_or_else(|| invalid("ucp_listener_create: accept_handler or conn_handler is missing"))?;
         let at = std::ptr::from_ref(worker);
-        let made = worker.inside(|plain| plain.listen(addr, move |request| on_request.call(at, request)))?;
+        // SAFETY: progress of this worker calls this, so it is there.
+        let call = move |request| unsafe { on_request.call(at, request) };
+        let made = worker.inside(|plain| plain.listen(addr, call))?;
         let made = made.map_err(|error| {
             tracing::error!("{error}");
             match error {
@@ -95,20 +104,21 @@ entry! {
                 _ => Status::IoError,
             }
         })?;
-        store(listener, into_handle(Listener { magic: Magic::of::<Listener>(), listener: made, worker }))
+        listener.store(into_handle(Listener { magic: Magic::of::<Listener>(), listener: made, worker }))
     }
 
     /// Closes a listener.
     fn ucp_listener_destroy(listener: *mut Listener) {
-        let worker = crate::handle::given(checked(listener)?.worker)?;
+        // SAFETY: a program destroys listeners before their worker.
+        let worker = unsafe { crate::handle::given(checked(listener)?.worker) }?;
         worker.inside(|_| from_handle(listener).map(drop))?
     }
 
     /// Socket address of a listener.
-    fn ucp_listener_query(listener: *mut Listener, attr: *mut ListenerAttr) -> CStatus {
+    fn ucp_listener_query(listener: *mut Listener, attr: AttrPtr<ListenerAttr>) -> CStatus {
         let listener = checked(listener)?;
-        let mask = mask_of(attr, "ucp_listener_query")?;
-        answer!(attr, mask, 1 << 0, sockaddr = socket_storage(listener.listener.local_addr()));
+        let attr = attr.fields("ucp_listener_query")?;
+        answer!(attr, 1 << 0, sockaddr = socket_storage(listener.listener.local_addr()));
         Ok(())
     }
 
@@ -120,11 +130,11 @@ entry! {
     }
 
     /// Address and number of a client.
-    fn ucp_conn_request_query(request: *mut ConnRequest, attr: *mut ConnRequestAttr) -> CStatus {
+    fn ucp_conn_request_query(request: *mut ConnRequest, attr: AttrPtr<ConnRequestAttr>) -> CStatus {
         let request = &checked(request)?.request;
-        let mask = mask_of(attr, "ucp_conn_request_query")?;
-        answer!(attr, mask, 1 << 0, client_address = socket_storage(request.peer_addr()));
-        answer!(attr, mask, 1 << 1, client_id = request.client_id());
+        let attr = attr.fields("ucp_conn_request_query")?;
+        answer!(attr, 1 << 0, client_address = socket_storage(request.peer_addr()));
+        answer!(attr, 1 << 1, client_id = request.client_id());
         Ok(())
     }
 }

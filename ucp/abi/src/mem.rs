@@ -7,9 +7,10 @@ use ::ucs::Status;
 use ucp::{Access, AllocParams, MemError};
 use uct::api::Advice;
 
+use crate::arg::{AttrPtr, OutPtr, ParamsPtr};
 use crate::context::{Context, open_status};
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::entry::{CStatus, invalid};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 use crate::packed::{Packed, alloc_packed, release};
 use crate::rkey::pack;
 use crate::types::{MemAdviseParams, MemAttr, MemMapParams, MemhPackParams, mem_map};
@@ -77,11 +78,13 @@ fn access_of(prot: Option<u32>) -> Access {
 const EXPORT_PREFIX: usize = 9;
 
 /// Maps memory that another process has exported.
-fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
+/// # Safety
+/// `at` is null, or exported memory can be read there.
+unsafe fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
     if at.is_null() {
         return Err(invalid("ucp_mem_map: exported_memh_buffer is null"));
     }
-    // SAFETY: the caller passes exported memory, of which none is shorter.
+    // SAFETY: this function's contract: none is shorter.
     let first = unsafe { std::slice::from_raw_parts(at, EXPORT_PREFIX) };
     let len = ucp::exported_mem_len(first).map_err(|error| mem_status(&error))?;
     // SAFETY: that is its length.
@@ -96,18 +99,20 @@ fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
     Ok(Mem { magic: Magic::of::<Mem>(), addr: mem.as_ptr().cast(), len: mem.len(), mem: Some(mem) })
 }
 
-fn map(context: &Context, params: *const MemMapParams) -> Result<Mem, Status> {
-    let mask = mask_of(params, "ucp_mem_map")?;
-    if let Some(exported) = field!(params, mask, mem_map::EXPORTED_MEMH_BUFFER, exported_memh_buffer) {
-        return import(context, exported.cast());
+/// Allocates, registers or imports memory.
+fn map(context: &Context, params: ParamsPtr<MemMapParams>) -> Result<Mem, Status> {
+    let params = params.fields("ucp_mem_map")?;
+    if let Some(exported) = field!(params, mem_map::EXPORTED_MEMH_BUFFER, exported_memh_buffer) {
+        // SAFETY: the program's parameters name exported memory.
+        return unsafe { import(context, exported.cast()) };
     }
-    let len = field!(params, mask, mem_map::LENGTH, length)
-        .ok_or_else(|| invalid("ucp_mem_map: length is missing"))?;
-    let addr = field!(params, mask, mem_map::ADDRESS, address).unwrap_or(std::ptr::null_mut());
-    let flags = field!(params, mask, mem_map::FLAGS, flags).unwrap_or(0);
-    let memory_type = field!(params, mask, mem_map::MEMORY_TYPE, memory_type).unwrap_or(HOST);
+    let len =
+        field!(params, mem_map::LENGTH, length).ok_or_else(|| invalid("ucp_mem_map: length is missing"))?;
+    let addr = field!(params, mem_map::ADDRESS, address).unwrap_or(std::ptr::null_mut());
+    let flags = field!(params, mem_map::FLAGS, flags).unwrap_or(0);
+    let memory_type = field!(params, mem_map::MEMORY_TYPE, memory_type).unwrap_or(HOST);
     check_type(memory_type)?;
-    let access = access_of(field!(params, mask, mem_map::PROT, prot));
+    let access = access_of(field!(params, mem_map::PROT, prot));
     let is_allocated = flags & mem_map::ALLOCATE != 0;
     let must_be_there = flags & mem_map::FIXED != 0;
     if addr.is_null() && (!is_allocated || must_be_there) && len > 0 {
@@ -139,11 +144,11 @@ fn map(context: &Context, params: *const MemMapParams) -> Result<Mem, Status> {
 
 entry! {
     /// Allocates or registers memory.
-    fn ucp_mem_map(context: *mut Context, params: *const MemMapParams, memh: *mut *mut Mem) -> CStatus {
+    fn ucp_mem_map(context: *mut Context, params: ParamsPtr<MemMapParams>, memh: OutPtr<*mut Mem>) -> CStatus {
         if memh.is_null() {
             return Err(invalid("ucp_mem_map: memh is null"));
         }
-        store(memh, into_handle(map(checked(context)?, params)?))
+        memh.store(into_handle(map(checked(context)?, params)?))
     }
 
     /// Withdraws and frees memory.
@@ -153,23 +158,23 @@ entry! {
     }
 
     /// Address, length and type of memory.
-    fn ucp_mem_query(memh: *mut Mem, attr: *mut MemAttr) -> CStatus {
+    fn ucp_mem_query(memh: *mut Mem, attr: AttrPtr<MemAttr>) -> CStatus {
         let memh = checked(memh)?;
-        let mask = mask_of(attr, "ucp_mem_query")?;
-        answer!(attr, mask, 1 << 0, address = memh.addr);
-        answer!(attr, mask, 1 << 1, length = memh.len);
-        answer!(attr, mask, 1 << 2, mem_type = HOST);
+        let attr = attr.fields("ucp_mem_query")?;
+        answer!(attr, 1 << 0, address = memh.addr);
+        answer!(attr, 1 << 1, length = memh.len);
+        answer!(attr, 1 << 2, mem_type = HOST);
         Ok(())
     }
 
     /// Advises the system about a range of memory.
-    fn ucp_mem_advise(context: *mut Context, memh: *mut Mem, params: *const MemAdviseParams) -> CStatus {
+    fn ucp_mem_advise(context: *mut Context, memh: *mut Mem, params: ParamsPtr<MemAdviseParams>) -> CStatus {
         checked(context)?;
         let memh = checked(memh)?;
-        let mask = mask_of(params, "ucp_mem_advise")?;
-        let addr = field!(params, mask, 1 << 0, address).ok_or_else(|| invalid("ucp_mem_advise: address is missing"))?;
-        let len = field!(params, mask, 1 << 1, length).ok_or_else(|| invalid("ucp_mem_advise: length is missing"))?;
-        let advice = field!(params, mask, 1 << 2, advice).ok_or_else(|| invalid("ucp_mem_advise: advice is missing"))?;
+        let params = params.fields("ucp_mem_advise")?;
+        let addr = field!(params, 1 << 0, address).ok_or_else(|| invalid("ucp_mem_advise: address is missing"))?;
+        let len = field!(params, 1 << 1, length).ok_or_else(|| invalid("ucp_mem_advise: length is missing"))?;
+        let advice = field!(params, 1 << 2, advice).ok_or_else(|| invalid("ucp_mem_advise: advice is missing"))?;
         let offset = (addr as usize).checked_sub(memh.addr as usize);
         let offset = offset.ok_or_else(|| invalid("ucp_mem_advise: the address is not within the memory"))?;
         let advice = if advice == WILLNEED { Advice::WillNeed } else { Advice::Normal };
@@ -181,11 +186,11 @@ entry! {
 
     /// Packs a remote key, or memory for `ucp_mem_map` of another process of this user.
     fn ucp_memh_pack(
-        memh: *mut Mem, params: *const MemhPackParams, buffer: *mut *mut c_void, size: *mut usize,
+        memh: *mut Mem, params: ParamsPtr<MemhPackParams>, buffer: OutPtr<*mut c_void>, size: OutPtr<usize>,
     ) -> CStatus {
-        let mask = mask_of(params, "ucp_memh_pack")?;
+        let params = params.fields("ucp_memh_pack")?;
         let memh = checked(memh)?;
-        if field!(params, mask, 1 << 0, flags).unwrap_or(0) & EXPORT == 0 {
+        if field!(params, 1 << 0, flags).unwrap_or(0) & EXPORT == 0 {
             return pack(memh, buffer, size);
         }
         if buffer.is_null() || size.is_null() {
@@ -193,8 +198,8 @@ entry! {
         }
         let exported = memh.mem.as_ref().ok_or(MemError::NotExportable).and_then(ucp::Mem::export);
         let exported = exported.map_err(|error| mem_status(&error))?;
-        store(buffer, alloc_packed(&exported, Packed::Key)?)?;
-        store(size, exported.len())
+        buffer.store(alloc_packed(&exported, Packed::Key)?)?;
+        size.store(exported.len())
     }
 
     /// Frees what `ucp_memh_pack` has packed; refuses anything else.

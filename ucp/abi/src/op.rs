@@ -20,11 +20,14 @@ use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
 /// Frees the request of a started operation, which a flush completes. Returns whether it still runs.
-pub(crate) fn let_run(started: StatusPtr) -> Result<bool, Status> {
+/// # Safety
+/// `started` is no error, and nobody else has its request.
+pub(crate) unsafe fn let_run(started: StatusPtr) -> Result<bool, Status> {
     if started == StatusPtr::OK {
         return Ok(false);
     }
-    let id = id_of(started.0)?;
+    // SAFETY: this function's contract.
+    let id = unsafe { id_of(started.0) }?;
     worker_of(id)?.inside(|plain| plain.free(id)).map(|()| true)
 }
 
@@ -54,18 +57,23 @@ pub(crate) fn handle_of(id: RequestId) -> *mut c_void {
 }
 
 /// Our words of the request at an address that the caller sees. // HOT
+/// # Safety
+/// `handle` is null or a request that has not been freed.
 #[inline(always)]
-fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
+unsafe fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
     let handle = NonNull::new(handle.cast::<u8>()).ok_or_else(|| invalid("the request is null"))?;
-    // SAFETY: the words lie before the address of a request.
+    // SAFETY: this function's contract; the words lie before the address of a request.
     Ok(unsafe { handle.sub(PRIVATE_SIZE) })
 }
 
 /// The request at an address that the caller sees. // HOT
+/// # Safety
+/// As for [`words_at`].
 #[inline(always)]
-pub(crate) fn id_of(handle: *mut c_void) -> Result<RequestId, Status> {
-    let at = words_at(handle)?;
-    // SAFETY: requests that the caller holds have not been freed.
+pub(crate) unsafe fn id_of(handle: *mut c_void) -> Result<RequestId, Status> {
+    // SAFETY: this function's contract.
+    let at = unsafe { words_at(handle) }?;
+    // SAFETY: as above.
     Ok(unsafe { RequestId::from_user_memory(at) })
 }
 
@@ -75,10 +83,13 @@ pub(crate) fn request_at(plain: &ucp::Worker, handle: *mut c_void) -> Option<Req
 }
 
 /// Status of the request at an address that the caller sees. // HOT
+/// # Safety
+/// As for [`words_at`].
 #[inline(always)]
-pub(crate) fn status_at(handle: *mut c_void) -> Result<Status, Status> {
-    let at = words_at(handle)?;
-    // SAFETY: as in `id_of`.
+pub(crate) unsafe fn status_at(handle: *mut c_void) -> Result<Status, Status> {
+    // SAFETY: this function's contract.
+    let at = unsafe { words_at(handle) }?;
+    // SAFETY: as above.
     Ok(unsafe { RequestId::status_at(at) })
 }
 
@@ -87,7 +98,8 @@ pub(crate) fn status_at(handle: *mut c_void) -> Result<Status, Status> {
 pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
     // SAFETY: `finish` has written the words of every request that is handed out.
     let worker = unsafe { private(id).as_ref() }.worker;
-    crate::handle::given(worker)
+    // SAFETY: a worker frees its requests before it is freed.
+    unsafe { crate::handle::given(worker) }
 }
 
 /// Writes our words of a request. Returns the address that the caller sees. // HOT
@@ -119,7 +131,8 @@ pub(crate) fn silence(id: RequestId) {
 /// `ucp_dt_make_contig(1)`.
 pub(crate) const BYTES: u64 = 1 << 3;
 
-/// Parameters of an operation. The fields that the caller's mask names are read where they are needed.
+/// Parameters of an operation. The fields that the caller's mask names are read where they are needed: they
+/// are there during `'a`, and what they name stays valid until the operation has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     param: *const RequestParam,
@@ -129,76 +142,103 @@ pub(crate) struct Call<'a> {
     during: PhantomData<&'a RequestParam>,
 }
 
+/// The value of a field of the parameters of a [`Call`], if its bit is set in the mask; else `None`.
+macro_rules! param {
+    ($call:ident, $bit:expr, $field:ident) => {
+        if $call.mask & $bit == 0 {
+            None
+        } else {
+            // SAFETY: the parameters have the fields that their mask names, which is an invariant of `Call`.
+            Some(unsafe { (&raw const (*$call.param).$field).read_unaligned() })
+        }
+    };
+}
+
 /// Parameters of remote lists, which only puts and gets have.
 pub(crate) const REMOTE_LIST: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE | op_attr::REMOTE_COUNT;
 
 impl<'a> Call<'a> {
     /// The parameters of a function of the old interface.
+    /// # Safety
+    /// What they name stays valid until the operation has ended.
     #[inline(always)]
-    pub(crate) fn of(param: &'a RequestParam) -> Call<'a> {
+    pub(crate) unsafe fn of(param: &'a RequestParam) -> Call<'a> {
         Call { param, mask: param.op_attr_mask, length: std::ptr::null_mut(), during: PhantomData }
     }
 
     /// The parameters of the caller for a short way, which refuses what [`Call::read`] refuses by its bits.
     /// `None`: there are none. // HOT
+    /// # Safety
+    /// `param` is null or begins with its mask, and has the fields that the mask names during `'a`.
     #[inline(always)]
-    pub(crate) fn quick(param: *const RequestParam) -> Option<Call<'a>> {
+    pub(crate) unsafe fn quick(param: *const RequestParam) -> Option<Call<'a>> {
         if param.is_null() {
             return None;
         }
-        // SAFETY: every such structure begins with its mask.
+        // SAFETY: this function's contract.
         let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
         Some(Call { param, mask, length: std::ptr::null_mut(), during: PhantomData })
     }
 
     /// The parameters of the caller for a one-sided operation that may end in its call on mapped memory.
     /// `None`: handles are checked, or what the parameters name needs the general way. // HOT
+    /// # Safety
+    /// As for [`Call::quick`].
     #[inline(always)]
-    pub(crate) fn now(param: *const RequestParam) -> Option<Call<'a>> {
+    pub(crate) unsafe fn now(param: *const RequestParam) -> Option<Call<'a>> {
         if param.is_null() || is_on() {
             return None;
         }
-        Call::quick(param).filter(|call| call.mask & UNUSUAL_NOW == 0)
+        // SAFETY: this function's contract.
+        unsafe { Call::quick(param) }.filter(|call| call.mask & UNUSUAL_NOW == 0)
     }
 
     /// The parameters of the caller, for an operation that may be told to end in its call
     /// ([`Call::must_end`]). // HOT
+    /// # Safety
+    /// As for [`Call::quick`].
     #[inline(always)]
-    pub(crate) fn read_any(param: *const RequestParam) -> Result<Call<'a>, Status> {
-        if param.is_null() {
-            return Err(invalid("param is null"));
-        }
-        // SAFETY: every such structure begins with its mask.
-        let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
-        if mask & REMOTE_LIST != 0 {
+    pub(crate) unsafe fn read_any(param: *const RequestParam) -> Result<Call<'a>, Status> {
+        // SAFETY: this function's contract.
+        let call = unsafe { Call::quick(param) }.ok_or_else(|| invalid("param is null"))?;
+        if call.mask & REMOTE_LIST != 0 {
             return Err(refused());
         }
-        Call::read_with_lists(param)
+        call.checked()
     }
 
     /// Reads the parameters of a put or get. Remote lists are permitted. // HOT
+    /// # Safety
+    /// As for [`Call::quick`].
     #[inline(always)]
-    pub(crate) fn read_with_lists(param: *const RequestParam) -> Result<Call<'a>, Status> {
-        if param.is_null() {
-            return Err(invalid("param is null"));
-        }
-        // SAFETY: every such structure begins with its mask.
-        let mask = unsafe { (&raw const (*param).op_attr_mask).read() };
-        if let Some(memory_type) = field!(param, mask, op_attr::MEMORY_TYPE, memory_type) {
+    pub(crate) unsafe fn read_with_lists(param: *const RequestParam) -> Result<Call<'a>, Status> {
+        // SAFETY: this function's contract.
+        unsafe { Call::quick(param) }.ok_or_else(|| invalid("param is null"))?.checked()
+    }
+
+    /// Refuses memory of devices. // HOT
+    #[inline(always)]
+    fn checked(self) -> Result<Call<'a>, Status> {
+        if let Some(memory_type) = param!(self, op_attr::MEMORY_TYPE, memory_type) {
             crate::mem::check_type(memory_type)?;
         }
-        Ok(Call { param, mask, length: std::ptr::null_mut(), during: PhantomData })
+        Ok(self)
     }
 
     /// The parameters of the caller. An operation that has to end in its call is not started. // HOT
+    /// # Safety
+    /// As for [`Call::quick`].
     #[inline(always)]
-    pub(crate) fn read(param: *const RequestParam) -> Result<Call<'a>, Status> {
-        let call = Call::read_any(param)?;
+    pub(crate) unsafe fn read(param: *const RequestParam) -> Result<Call<'a>, Status> {
+        // SAFETY: this function's contract.
+        let call = unsafe { Call::read_any(param) }?;
         if call.must_end() { Err(Status::NoResource) } else { Ok(call) }
     }
 
     /// Stores the length of a stream's receive that ends in its call.
-    pub(crate) fn with_length(self, length: *mut usize) -> Call<'a> {
+    /// # Safety
+    /// `length` is null or can be written during `'a`.
+    pub(crate) unsafe fn with_length(self, length: *mut usize) -> Call<'a> {
         Call { mask: self.mask | op_attr::RECV_INFO, length, ..self }
     }
 
@@ -230,33 +270,38 @@ impl<'a> Call<'a> {
     /// Callback; null: none. // HOT
     #[inline(always)]
     pub(crate) fn callback(&self) -> *const c_void {
-        field!(self.param, self.mask, op_attr::CALLBACK, cb).unwrap_or(std::ptr::null())
+        param!(self, op_attr::CALLBACK, cb).unwrap_or(std::ptr::null())
     }
 
     #[inline(always)]
     fn user_data(&self) -> *mut c_void {
-        field!(self.param, self.mask, op_attr::USER_DATA, user_data).unwrap_or(std::ptr::null_mut())
+        param!(self, op_attr::USER_DATA, user_data).unwrap_or(std::ptr::null_mut())
     }
 
     /// Memory of the caller for the request, as the caller sees it; null: none.
     #[inline(always)]
-    fn request(&self) -> *mut c_void {
-        field!(self.param, self.mask, op_attr::REQUEST, request).unwrap_or(std::ptr::null_mut())
+    pub(crate) fn request(&self) -> *mut c_void {
+        param!(self, op_attr::REQUEST, request).unwrap_or(std::ptr::null_mut())
+    }
+
+    /// Registered memory that the caller names; null: none.
+    pub(crate) fn memh(&self) -> *const crate::mem::Mem {
+        param!(self, op_attr::MEMH, memh).unwrap_or(std::ptr::null())
     }
 
     #[inline(always)]
     pub(crate) fn flags(&self) -> u32 {
-        field!(self.param, self.mask, op_attr::FLAGS, flags).unwrap_or(0)
+        param!(self, op_attr::FLAGS, flags).unwrap_or(0)
     }
 
     #[inline(always)]
     pub(crate) fn datatype(&self) -> u64 {
-        field!(self.param, self.mask, op_attr::DATATYPE, datatype).unwrap_or(BYTES)
+        param!(self, op_attr::DATATYPE, datatype).unwrap_or(BYTES)
     }
 
     #[inline(always)]
     pub(crate) fn reply_buffer(&self) -> *mut c_void {
-        field!(self.param, self.mask, op_attr::REPLY_BUFFER, reply_buffer).unwrap_or(std::ptr::null_mut())
+        param!(self, op_attr::REPLY_BUFFER, reply_buffer).unwrap_or(std::ptr::null_mut())
     }
 
     /// Whether a parameter of remote lists is there.
@@ -265,16 +310,16 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn remote_datatype(&self) -> Option<u64> {
-        field!(self.param, self.mask, op_attr::REMOTE_DATATYPE, remote_datatype)
+        param!(self, op_attr::REMOTE_DATATYPE, remote_datatype)
     }
 
     /// List of remote memory; null: none.
     pub(crate) fn remote(&self) -> *const RemoteSgl {
-        field!(self.param, self.mask, op_attr::REMOTE, remote).unwrap_or(std::ptr::null()).cast()
+        param!(self, op_attr::REMOTE, remote).unwrap_or(std::ptr::null()).cast()
     }
 
     pub(crate) fn remote_count(&self) -> Option<usize> {
-        field!(self.param, self.mask, op_attr::REMOTE_COUNT, remote_count)
+        param!(self, op_attr::REMOTE_COUNT, remote_count)
     }
 
     /// Where the result of a receive goes, if it ends in the call; null: nowhere.
@@ -282,7 +327,7 @@ impl<'a> Call<'a> {
         if !self.length.is_null() {
             return self.length.cast();
         }
-        field!(self.param, self.mask, op_attr::RECV_INFO, recv_info).unwrap_or(std::ptr::null_mut())
+        param!(self, op_attr::RECV_INFO, recv_info).unwrap_or(std::ptr::null_mut())
     }
 
     /// Registered memory that the caller names.
@@ -293,8 +338,9 @@ impl<'a> Call<'a> {
 
     #[cold]
     fn named_mem(&self) -> Option<&'a ucp::Mem> {
-        let memh = field!(self.param, self.mask, op_attr::MEMH, memh)?;
-        crate::handle::given(memh).ok().and_then(|mem| mem.mem.as_ref())
+        let memh = self.memh();
+        // SAFETY: the parameters name memory that is mapped until the operation has ended, or null.
+        unsafe { crate::handle::given(memh) }.ok().and_then(|mem| mem.mem.as_ref())
     }
 
     /// Length of contiguous data in an operation without parameters of these bits. `None` is no error: the
@@ -304,7 +350,7 @@ impl<'a> Call<'a> {
         if self.mask & unusual != 0 {
             return None;
         }
-        let len = match field!(self.param, self.mask, op_attr::DATATYPE, datatype) {
+        let len = match param!(self, op_attr::DATATYPE, datatype) {
             None | Some(BYTES) => count,
             Some(datatype) => contiguous_len(datatype, count)?,
         };
@@ -338,9 +384,11 @@ pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | REMOTE_LIST | op_attr::FORCE_
 
 /// Endpoint and key of a one-sided operation that may end in its call on mapped memory: its worker is one of
 /// mode single. // HOT
+/// # Safety
+/// Both are null or live, and are not freed while the result is used.
 #[inline(always)]
-pub(crate) fn target_now<'a>(ep: *mut Ep, rkey: *mut Rkey) -> Option<(&'a ucp::Ep, &'a ucp::Rkey)> {
-    // SAFETY: handles that are not null are valid, by the contract of each function of the interface.
+pub(crate) unsafe fn target_now<'a>(ep: *mut Ep, rkey: *mut Rkey) -> Option<(&'a ucp::Ep, &'a ucp::Rkey)> {
+    // SAFETY: this function's contract.
     let (ep, rkey) = (unsafe { ep.as_ref() }?, unsafe { rkey.as_ref() }?);
     ep.worker().plain().is_some().then_some((&ep.ep, &rkey.rkey))
 }
@@ -364,6 +412,8 @@ pub(crate) trait Kind {
     /// libraries ignore what a receive returns, and test the request.
     const ENDS_IN_REQUEST: bool;
     /// Calls the caller's callback.
+    /// # Safety
+    /// `callback` is a function of the type of this kind, which may be called with the other arguments.
     unsafe fn call(
         callback: *const c_void,
         handle: *mut c_void,
@@ -372,7 +422,9 @@ pub(crate) trait Kind {
         arg: *mut c_void,
     );
     /// Stores the result of an operation that ended in the call where the caller wants it.
-    fn store(_info: *mut c_void, _message: RecvStatus) {}
+    /// # Safety
+    /// `info` is null or can be written as this kind's result.
+    unsafe fn store(_info: *mut c_void, _message: RecvStatus) {}
 }
 
 /// The status of an operation that received nothing.
@@ -450,9 +502,9 @@ impl Kind for TagRecv {
         unsafe { call(handle, status as i8, &info, arg) };
     }
 
-    fn store(info: *mut c_void, message: RecvStatus) {
+    unsafe fn store(info: *mut c_void, message: RecvStatus) {
         if let Some(info) = NonNull::new(info.cast::<TagInfo>()) {
-            // SAFETY: the caller passed memory for the result.
+            // SAFETY: this function's contract.
             unsafe { info.write(TagInfo { sender_tag: message.tag, length: message.len }) };
         }
     }
@@ -474,9 +526,9 @@ impl Kind for LengthRecv {
         unsafe { call(handle, status as i8, message.len, arg) };
     }
 
-    fn store(info: *mut c_void, message: RecvStatus) {
+    unsafe fn store(info: *mut c_void, message: RecvStatus) {
         if let Some(length) = NonNull::new(info.cast::<usize>()) {
-            // SAFETY: the caller passed memory for the result.
+            // SAFETY: this function's contract.
             unsafe { length.write(message.len) };
         }
     }
@@ -551,7 +603,8 @@ fn finish<K: Kind>(
     };
     let returned = error.map_or(Ok(StatusPtr::OK), |error| Err(error.status()));
     if began {
-        K::store(call.recv_info(), message);
+        // SAFETY: the parameters of an operation of this kind name such memory, or none.
+        unsafe { K::store(call.recv_info(), message) };
     }
     let is_called = call.always_request() && began;
     if !is_called && !in_callers_request {

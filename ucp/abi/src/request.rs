@@ -8,18 +8,22 @@ use std::ptr::NonNull;
 use ::ucs::Status;
 use ucp::{Error, RequestId};
 
+use crate::arg::{AttrPtr, OutPtr};
 use crate::check::HELD_REQUESTS;
 use crate::context::Room;
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{checked, store};
+use crate::entry::{CStatus, invalid};
+use crate::handle::checked;
 use crate::op::{NOTHING, REQUEST_SIZE, id_of, request_at, set_words, silence, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
 /// Status of a request that the caller holds. // HOT
+/// # Safety
+/// `request` is null or a request that has not been freed.
 #[inline(always)]
-fn status_of(request: *mut c_void) -> Result<(RequestId, Status), Status> {
-    let id = id_of(request)?;
+unsafe fn status_of(request: *mut c_void) -> Result<(RequestId, Status), Status> {
+    // SAFETY: this function's contract.
+    let id = unsafe { id_of(request) }?;
     Ok((id, id.status().unwrap_or(Status::Ok)))
 }
 
@@ -57,9 +61,12 @@ impl Free {
 }
 
 /// Frees a request by `how`, or takes back one of `ucp_request_alloc`. // HOT
+/// # Safety
+/// `request` is null or a request that has not been freed.
 #[inline(always)]
-fn free(request: *mut c_void, how: Free) -> Result<(), Status> {
-    let id = id_of(request)?;
+unsafe fn free(request: *mut c_void, how: Free) -> Result<(), Status> {
+    // SAFETY: this function's contract.
+    let id = unsafe { id_of(request) }?;
     let worker = worker_of(id)?;
     if let Some(plain) = worker.unlocked()
         && !worker.allocated.is_used.get()
@@ -140,8 +147,9 @@ impl Allocated {
 
     fn take(&self, worker: &Worker, plain: &ucp::Worker) -> Result<*mut c_void, Status> {
         let mut free = self.free.borrow_mut();
-        let has_ended =
-            |request: &*mut c_void| status_of(*request).is_ok_and(|(_, is)| is != Status::InProgress);
+        // SAFETY: the memory of these requests is this object's.
+        let status = |request: &*mut c_void| unsafe { status_of(*request) };
+        let has_ended = |request: &*mut c_void| status(request).is_ok_and(|(_, is)| is != Status::InProgress);
         let reused = if crate::check::checks() { None } else { free.iter().position(has_ended) };
         if let Some(at) = reused {
             let handle = free.swap_remove(at);
@@ -188,49 +196,56 @@ impl Drop for Allocated {
 entry! {
     /// Status of a request: in progress, well, or the error it has ended with. // HOT
     fn ucp_request_check_status(request: *mut c_void) -> CStatus {
-        as_result(status_at(request)?)
+        // SAFETY: the caller's contract.
+        as_result(unsafe { status_at(request) }?)
     }
 
     /// Status of a receive, and what it has received.
-    fn ucp_tag_recv_request_test(request: *mut c_void, info: *mut TagInfo) -> CStatus {
-        let (id, status) = status_of(request)?;
+    fn ucp_tag_recv_request_test(request: *mut c_void, info: OutPtr<TagInfo>) -> CStatus {
+        // SAFETY: the caller's contract.
+        let (id, status) = unsafe { status_of(request) }?;
         if let Some(message) = id.info() {
-            store(info, TagInfo { sender_tag: message.tag, length: message.len })?;
+            info.store(TagInfo { sender_tag: message.tag, length: message.len })?;
         }
         as_result(status)
     }
 
     /// Old name of [`ucp_tag_recv_request_test`].
-    fn ucp_request_test(request: *mut c_void, info: *mut TagInfo) -> CStatus {
-        let (id, status) = status_of(request)?;
+    fn ucp_request_test(request: *mut c_void, info: OutPtr<TagInfo>) -> CStatus {
+        // SAFETY: the caller's contract.
+        let (id, status) = unsafe { status_of(request) }?;
         if let Some(message) = id.info().filter(|_| !info.is_null()) {
-            store(info, TagInfo { sender_tag: message.tag, length: message.len })?;
+            info.store(TagInfo { sender_tag: message.tag, length: message.len })?;
         }
         as_result(status)
     }
 
     /// Status of a stream's receive, and its length.
-    fn ucp_stream_recv_request_test(request: *mut c_void, length: *mut usize) -> CStatus {
-        let (id, status) = status_of(request)?;
+    fn ucp_stream_recv_request_test(request: *mut c_void, length: OutPtr<usize>) -> CStatus {
+        // SAFETY: the caller's contract.
+        let (id, status) = unsafe { status_of(request) }?;
         if let Some(message) = id.info() {
-            store(length, message.len)?;
+            length.store(message.len)?;
         }
         as_result(status)
     }
 
     /// Whether a request has ended.
     fn ucp_request_is_completed(request: *mut c_void) -> c_int {
-        Ok(c_int::from(status_at(request)? != Status::InProgress))
+        // SAFETY: the caller's contract.
+        Ok(c_int::from(unsafe { status_at(request) }? != Status::InProgress))
     }
 
     /// Frees a request, now or when its operation ends. Its callback is not called any more.
     fn ucp_request_free(request: *mut c_void) {
-        free(request, Free::Silently)
+        // SAFETY: the caller's contract.
+        unsafe { free(request, Free::Silently) }
     }
 
     /// Frees a request, now or when its operation ends. Its callback is still called.
     fn ucp_request_release(request: *mut c_void) {
-        free(request, Free::Called)
+        // SAFETY: the caller's contract.
+        unsafe { free(request, Free::Called) }
     }
 
     /// Cancels an operation, if that is still possible: a receive until it has matched, a send until
@@ -257,15 +272,17 @@ entry! {
     }
 
     /// Status, memory type and description of a request.
-    fn ucp_request_query(request: *mut c_void, attr: *mut RequestAttr) -> CStatus {
-        let (_, status) = status_of(request)?;
-        let mask = mask_of(attr, "ucp_request_query")?;
-        answer!(attr, mask, 1 << 2, status = status.into());
-        answer!(attr, mask, 1 << 3, mem_type = 0);
-        let text = field!(attr, mask, 1 << 0, debug_string);
-        let size = field!(attr, mask, 1 << 1, debug_string_size);
+    fn ucp_request_query(request: *mut c_void, attr: AttrPtr<RequestAttr>) -> CStatus {
+        // SAFETY: the caller's contract.
+        let (_, status) = unsafe { status_of(request) }?;
+        let attr = attr.fields("ucp_request_query")?;
+        answer!(attr, 1 << 2, status = status.into());
+        answer!(attr, 1 << 3, mem_type = 0);
+        let text = field!(attr, 1 << 0, debug_string);
+        let size = field!(attr, 1 << 1, debug_string_size);
         if let (Some(text), Some(size)) = (text, size) {
-            crate::info::fill_string(text, size, &format!("request {request:p}: {status}"));
+            // SAFETY: the caller's contract.
+            unsafe { crate::info::fill_string(text, size, &format!("request {request:p}: {status}")) };
         }
         Ok(())
     }

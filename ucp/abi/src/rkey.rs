@@ -4,10 +4,11 @@ use std::ffi::{c_int, c_void};
 
 use ::ucs::Status;
 
+use crate::arg::OutPtr;
 use crate::context::Context;
 use crate::entry::{CStatus, invalid};
 use crate::ep::Ep;
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 use crate::mem::Mem;
 use crate::packed::{Packed, alloc_packed, release};
 use crate::worker::Worker;
@@ -33,20 +34,23 @@ impl Handle for Rkey {
 }
 
 /// Packs the key of memory.
-pub(crate) fn pack(memh: &Mem, buffer: *mut *mut c_void, size: *mut usize) -> Result<(), Status> {
+pub(crate) fn pack(memh: &Mem, buffer: OutPtr<*mut c_void>, size: OutPtr<usize>) -> Result<(), Status> {
     if buffer.is_null() || size.is_null() {
         return Err(invalid("ucp_rkey_pack: buffer or size is null"));
     }
     let packed = memh.mem.as_ref().map_or_else(|| EMPTY.to_vec(), ucp::Mem::pack_rkey);
-    store(buffer, alloc_packed(&packed, Packed::Key)?)?;
-    store(size, packed.len())
+    buffer.store(alloc_packed(&packed, Packed::Key)?)?;
+    size.store(packed.len())
 }
 
-fn unpack(ep: &Ep, at: *const c_void) -> Result<ucp::Rkey, Status> {
+/// Unpacks a key for an endpoint.
+/// # Safety
+/// `at` is null, or a packed key can be read there.
+unsafe fn unpack(ep: &Ep, at: *const c_void) -> Result<ucp::Rkey, Status> {
     if at.is_null() {
         return Err(invalid("ucp_ep_rkey_unpack: the packed key is null"));
     }
-    // SAFETY: the caller passes a packed key, of which none is shorter.
+    // SAFETY: this function's contract: none is shorter.
     let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), LENGTH_PREFIX) };
     if first == EMPTY {
         return Ok(ucp::Rkey::from_key(0));
@@ -65,7 +69,9 @@ fn unpack(ep: &Ep, at: *const c_void) -> Result<ucp::Rkey, Status> {
 
 entry! {
     /// Packs the remote key of memory.
-    fn ucp_rkey_pack(context: *mut Context, memh: *mut Mem, buffer: *mut *mut c_void, size: *mut usize) -> CStatus {
+    fn ucp_rkey_pack(
+        context: *mut Context, memh: *mut Mem, buffer: OutPtr<*mut c_void>, size: OutPtr<usize>,
+    ) -> CStatus {
         checked(context)?;
         pack(checked(memh)?, buffer, size)
     }
@@ -76,12 +82,13 @@ entry! {
     }
 
     /// Unpacks a remote key, for an endpoint to its owner.
-    fn ucp_ep_rkey_unpack(ep: *mut Ep, buffer: *const c_void, rkey: *mut *mut Rkey) -> CStatus {
+    fn ucp_ep_rkey_unpack(ep: *mut Ep, buffer: *const c_void, rkey: OutPtr<*mut Rkey>) -> CStatus {
         if rkey.is_null() {
             return Err(invalid("ucp_ep_rkey_unpack: rkey is null"));
         }
-        let unpacked = unpack(checked(ep)?, buffer)?;
-        store(rkey, into_handle(Rkey { rkey: unpacked, magic: Magic::of::<Rkey>() }))
+        // SAFETY: the caller's contract.
+        let unpacked = unsafe { unpack(checked(ep)?, buffer) }?;
+        rkey.store(into_handle(Rkey { rkey: unpacked, magic: Magic::of::<Rkey>() }))
     }
 
     /// Frees a remote key.
@@ -90,17 +97,17 @@ entry! {
     }
 
     /// Address here of a peer's memory, if it is mapped.
-    fn ucp_rkey_ptr(rkey: *mut Rkey, raddr: u64, addr: *mut *mut c_void) -> CStatus {
+    fn ucp_rkey_ptr(rkey: *mut Rkey, raddr: u64, addr: OutPtr<*mut c_void>) -> CStatus {
         let at = checked(rkey)?.rkey.ptr(raddr, 0).ok_or(Status::Unreachable)?;
-        store(addr, at.cast())
+        addr.store(at.cast())
     }
 
     /// Order of two keys: negative, 0 or positive.
     fn ucp_rkey_compare(
-        worker: *mut Worker, one: *mut Rkey, other: *mut Rkey, _params: *const c_void, result: *mut c_int,
+        worker: *mut Worker, one: *mut Rkey, other: *mut Rkey, _params: *const c_void, result: OutPtr<c_int>,
     ) -> CStatus {
         checked(worker)?;
         let order = checked(one)?.rkey.compare(&checked(other)?.rkey);
-        store(result, order as c_int)
+        result.store(order as c_int)
     }
 }

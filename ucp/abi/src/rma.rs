@@ -19,12 +19,14 @@ use crate::sgl::{List, is_list};
 use crate::types::RequestParam;
 
 /// The bytes or pieces of an operation's data, which is no datatype of callbacks.
-fn pieces_of<'a>(data: &Data, single: &'a [Iov; 1]) -> Result<&'a [Iov], Status> {
+/// # Safety
+/// A list of the data is valid as long as the result is used.
+unsafe fn pieces_of<'a>(data: &Data, single: &'a [Iov; 1]) -> Result<&'a [Iov], Status> {
     match *data {
         Data::Bytes(..) => Ok(single),
         Data::Pieces(_, 0) => Ok(&[]),
         Data::Pieces(pieces, count) => {
-            // SAFETY: the list is the caller's and valid during the call.
+            // SAFETY: this function's contract.
             Ok(unsafe { std::slice::from_raw_parts(pieces, count) })
         }
         Data::Generic(_) => {
@@ -46,9 +48,13 @@ trait Direction {
     const NOTHING: Self::Ended;
 
     /// Copies `len` bytes between `buf` and mapped memory. False: nothing has happened.
+    /// # Safety
+    /// The bytes can be read, or written, during the call.
     unsafe fn now(ep: &ucp::Ep, buf: *mut u8, len: usize, target: (u64, &ucp::Rkey)) -> bool;
 
     /// Starts an operation on bytes.
+    /// # Safety
+    /// The bytes can be read, or written, and callback and memory are valid until the operation has ended.
     unsafe fn start(
         ep: &ucp::Ep,
         buf: *mut u8,
@@ -58,6 +64,8 @@ trait Direction {
     ) -> Result<OpStatus<Self::Ended>, Error>;
 
     /// Starts an operation on pieces.
+    /// # Safety
+    /// As for [`Direction::start`], of each piece.
     unsafe fn start_list(
         ep: &ucp::Ep,
         list: &[Iov],
@@ -66,9 +74,13 @@ trait Direction {
     ) -> Result<OpStatus<Self::Ended>, Error>;
 
     /// Copies all pieces of lists between mapped memory. False: nothing of a put has happened.
+    /// # Safety
+    /// As for [`Direction::now`], of each piece.
     unsafe fn lists_now<'a>(ep: &ucp::Ep, pieces: impl Iterator<Item = RmaPiece<'a>> + Clone) -> bool;
 
     /// Starts an operation on lists.
+    /// # Safety
+    /// As for [`Direction::start`], of each piece.
     unsafe fn start_lists<'a>(
         ep: &ucp::Ep,
         pieces: impl Iterator<Item = RmaPiece<'a>> + Clone,
@@ -90,7 +102,7 @@ impl Direction for Put {
     // HOT
     #[inline(always)]
     unsafe fn now(ep: &ucp::Ep, buf: *mut u8, len: usize, (remote, rkey): (u64, &ucp::Rkey)) -> bool {
-        // SAFETY: the caller passes readable bytes.
+        // SAFETY: this function's contract.
         unsafe { ucp::put_now_raw(ep, buf, len, remote, rkey) }
     }
 
@@ -102,7 +114,7 @@ impl Direction for Put {
         (remote, rkey): (u64, &ucp::Rkey),
         params: &RmaParams<'_>,
     ) -> Result<OpStatus<()>, Error> {
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        // SAFETY: this function's contract.
         unsafe { ep.put_raw(buf, len, remote, rkey, params) }
     }
 
@@ -140,7 +152,7 @@ impl Direction for Get {
     // HOT
     #[inline(always)]
     unsafe fn now(ep: &ucp::Ep, buf: *mut u8, len: usize, (remote, rkey): (u64, &ucp::Rkey)) -> bool {
-        // SAFETY: the caller passes writable bytes.
+        // SAFETY: this function's contract.
         unsafe { ucp::get_now_raw(ep, buf, len, remote, rkey) }
     }
 
@@ -152,7 +164,7 @@ impl Direction for Get {
         (remote, rkey): (u64, &ucp::Rkey),
         params: &RmaParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        // SAFETY: this function's contract.
         unsafe { ep.get_raw(buf, len, remote, rkey, params) }
     }
 
@@ -183,32 +195,38 @@ impl Direction for Get {
 
 /// Copies to or from mapped memory. False: nothing has happened, and [`later`] does it, or tells the
 /// error. // HOT
+/// # Safety
+/// `ep` and `rkey` are null or live, and the buffer can be read, or written, during the call.
 #[inline(always)]
-fn is_done_now<D: Direction>(
+unsafe fn is_done_now<D: Direction>(
     ep: *mut Ep,
     (buffer, count): (*mut c_void, usize),
     (remote, rkey): (u64, *mut Rkey),
     call: &Call,
 ) -> bool {
     let Some(len) = call.plain_len(buffer, count, 0) else { return false };
-    let Some((ep, rkey)) = target_now(ep, rkey) else { return false };
-    // SAFETY: the caller passes bytes that can be read, or written.
+    // SAFETY: this function's contract.
+    let Some((ep, rkey)) = (unsafe { target_now(ep, rkey) }) else { return false };
+    // SAFETY: as above.
     unsafe { D::now(ep, buffer.cast(), len, (remote, rkey)) }
 }
 
 /// Starts an operation that does not end at once, or needs the lock of its worker.
+/// # Safety
+/// `ep` and `rkey` are null or live, and the buffer can be read, or written, until the operation has ended.
 #[inline(never)]
-fn later<D: Direction>(
+unsafe fn later<D: Direction>(
     ep: *mut Ep,
     (buffer, count): (*mut c_void, usize),
     (remote, rkey): (u64, *mut Rkey),
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+    // SAFETY: this function's contract.
+    let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
     let worker = ep.worker();
     if call.mask() & UNUSUAL_NOW == 0
         && let Some(len) = call.plain_len(buffer, count, 0)
-        // SAFETY: the caller passes bytes that can be read, or written.
+        // SAFETY: as above.
         && worker.locked(|_| unsafe { D::now(&ep.ep, buffer.cast(), len, (remote, rkey)) }) == Some(true)
     {
         return Ok(StatusPtr::OK);
@@ -218,15 +236,17 @@ fn later<D: Direction>(
     {
         return run_plain::<NoResult, _>(worker, &plain, call, None, |done| {
             let params = RmaParams { done, ..RmaParams::default() };
-            // SAFETY: the caller keeps buffer and callback valid until the end.
+            // SAFETY: as above: buffer and callback stay valid until the end.
             unsafe { D::start(&ep.ep, buffer.cast(), len, (remote, rkey), &params) }
         });
     }
-    let data = Data::new(buffer, count, call.datatype(), D::USE)?;
+    // SAFETY: this function's contract.
+    let data = unsafe { Data::new(buffer, count, call.datatype(), D::USE) }?;
     let single = data.single();
-    let pieces = pieces_of(&data, &single)?;
+    // SAFETY: as above.
+    let pieces = unsafe { pieces_of(&data, &single) }?;
     worker.inside(|plain| {
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = RmaParams { done, mem: call.mem(), ..RmaParams::default() };
@@ -241,22 +261,30 @@ fn later<D: Direction>(
 }
 
 /// Starts an operation of the old interface.
+/// # Safety
+/// As for [`later`]; what `param` names is valid as long.
 #[inline(always)]
-fn start<D: Direction>(
+unsafe fn start<D: Direction>(
     ep: *mut Ep,
     data: (*mut c_void, usize),
     target: (u64, *mut Rkey),
-    call: &Call,
+    param: &RequestParam,
 ) -> Result<StatusPtr, Status> {
-    if is_done_now::<D>(ep, data, target, call) {
+    // SAFETY: this function's contract.
+    let call = unsafe { Call::of(param) };
+    // SAFETY: as above.
+    if unsafe { is_done_now::<D>(ep, data, target, &call) } {
         return Ok(StatusPtr::OK);
     }
-    later::<D>(ep, data, target, call)
+    // SAFETY: as above.
+    unsafe { later::<D>(ep, data, target, &call) }
 }
 
 /// `ucp_put_nbx` or `ucp_get_nbx`. // HOT
+/// # Safety
+/// As for [`later`], with `param` as for [`Call::quick`].
 #[inline(always)]
-fn start_nbx<D: Direction>(
+unsafe fn start_nbx<D: Direction>(
     ep: *mut Ep,
     buffer: *mut c_void,
     count: usize,
@@ -265,19 +293,24 @@ fn start_nbx<D: Direction>(
     param: *const RequestParam,
 ) -> StatusPtr {
     guard(D::FUNCTION, || {
-        if let Some(call) = Call::now(param)
-            && is_done_now::<D>(ep, (buffer, count), (remote, rkey), &call)
+        // SAFETY: this function's contract.
+        if let Some(call) = unsafe { Call::now(param) }
+            // SAFETY: as above.
+            && unsafe { is_done_now::<D>(ep, (buffer, count), (remote, rkey), &call) }
         {
             return Ok(StatusPtr::OK);
         }
-        Ok(nbx_later::<D>(ep, buffer, count, remote, rkey, param))
+        // SAFETY: as above.
+        Ok(unsafe { nbx_later::<D>(ep, buffer, count, remote, rkey, param) })
     })
 }
 
 /// [`start_nbx`] of what does not end at once, or is checked. Its arguments stay in registers, and it does
 /// not unwind, so that nothing is kept for it.
+/// # Safety
+/// As for [`start_nbx`].
 #[inline(never)]
-extern "C" fn nbx_later<D: Direction>(
+unsafe extern "C" fn nbx_later<D: Direction>(
     ep: *mut Ep,
     buffer: *mut c_void,
     count: usize,
@@ -287,37 +320,48 @@ extern "C" fn nbx_later<D: Direction>(
 ) -> StatusPtr {
     guard(D::FUNCTION, || {
         if is_on() {
-            enter(D::FUNCTION, &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
+            // SAFETY: this function's contract.
+            unsafe {
+                enter(D::FUNCTION, &[argument!(ep), argument!(buffer), argument!(rkey), argument!(param)]);
+            }
         }
-        let call = Call::read_with_lists(param)?;
+        // SAFETY: this function's contract.
+        let call = unsafe { Call::read_with_lists(param) }?;
         if is_list(&call) {
-            let list = List::read(&call, (buffer.cast(), count), (remote, rkey));
-            return lists::<D>(ep, &list?, &call);
+            // SAFETY: as above: the buffer is a list then.
+            let list = unsafe { List::read(&call, (buffer.cast(), count), (remote, rkey)) }?;
+            // SAFETY: as above.
+            return unsafe { lists::<D>(ep, &list, &call) };
         }
         if call.must_end() {
-            let (ep, rkey) = (given(ep)?, &given(rkey)?.rkey);
+            // SAFETY: this function's contract.
+            let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
             return call.end_now(ep, || {
                 call.plain_len(buffer, count, 0).is_some_and(|len| {
-                    // SAFETY: the caller passes bytes that can be read, or written.
+                    // SAFETY: as above.
                     unsafe { D::now(&ep.ep, buffer.cast(), len, (remote, rkey)) }
                 })
             });
         }
-        later::<D>(ep, (buffer, count), (remote, rkey), &call)
+        // SAFETY: this function's contract.
+        unsafe { later::<D>(ep, (buffer, count), (remote, rkey), &call) }
     })
 }
 
 /// Starts an operation on lists.
+/// # Safety
+/// `ep` is null or live.
 #[cold]
-fn lists<D: Direction>(ep: *mut Ep, list: &List<'_>, call: &Call) -> Result<StatusPtr, Status> {
-    let ep = given(ep)?;
+unsafe fn lists<D: Direction>(ep: *mut Ep, list: &List<'_>, call: &Call) -> Result<StatusPtr, Status> {
+    // SAFETY: this function's contract.
+    let ep = unsafe { given(ep) }?;
     if call.must_end() {
-        // SAFETY: the caller passes bytes that can be read, or written.
+        // SAFETY: the pieces of a list can be read, or written, until its operation has ended.
         return call.end_now(ep, || unsafe { D::lists_now(&ep.ep, list.pieces()) });
     }
     let worker = ep.worker();
     worker.inside(|plain| {
-        // SAFETY: the caller keeps buffers and callback valid until the end.
+        // SAFETY: as above; the callback is valid as long.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = RmaParams { done, ..RmaParams::default() };
@@ -340,11 +384,17 @@ fn bytes_param(cb: *const c_void) -> RequestParam {
 }
 
 /// Result of a call whose operation a flush completes.
-fn without_request(started: StatusPtr) -> Result<(), Status> {
-    if let_run(started)? { Err(Status::InProgress) } else { Ok(()) }
+/// # Safety
+/// As for [`let_run`].
+unsafe fn without_request(started: StatusPtr) -> Result<(), Status> {
+    // SAFETY: this function's contract.
+    if unsafe { let_run(started) }? { Err(Status::InProgress) } else { Ok(()) }
 }
 
 /// Writes to a peer's memory. // HOT
+/// # Safety
+/// `ep` and `rkey` are null or live, `param` as for [`Call::quick`], and the data can be read until the put
+/// has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_put_nbx(
     ep: *mut Ep,
@@ -354,10 +404,14 @@ pub(crate) unsafe extern "C" fn ucp_put_nbx(
     rkey: *mut Rkey,
     param: *const RequestParam,
 ) -> StatusPtr {
-    start_nbx::<Put>(ep, buffer.cast_mut(), count, remote, rkey, param)
+    // SAFETY: this function's contract.
+    unsafe { start_nbx::<Put>(ep, buffer.cast_mut(), count, remote, rkey, param) }
 }
 
 /// Reads from a peer's memory. // HOT
+/// # Safety
+/// `ep` and `rkey` are null or live, `param` as for [`Call::quick`], and the buffer can be written until the
+/// get has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_get_nbx(
     ep: *mut Ep,
@@ -367,7 +421,8 @@ pub(crate) unsafe extern "C" fn ucp_get_nbx(
     rkey: *mut Rkey,
     param: *const RequestParam,
 ) -> StatusPtr {
-    start_nbx::<Get>(ep, buffer, count, remote, rkey, param)
+    // SAFETY: this function's contract.
+    unsafe { start_nbx::<Get>(ep, buffer, count, remote, rkey, param) }
 }
 
 entry! {
@@ -375,35 +430,45 @@ entry! {
     fn ucp_put_nb(
         ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {
-        start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &Call::of(&bytes_param(cb)))
+        // SAFETY: the caller's contract.
+        unsafe { start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &bytes_param(cb)) }
     }
 
     /// Writes to a peer's memory; a flush completes it. // HOT
     fn ucp_put_nbi(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        without_request(start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &Call::of(&NO_CALLBACK))?)
+        // SAFETY: the caller's contract.
+        unsafe { without_request(start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &NO_CALLBACK)?) }
     }
 
     /// Writes to a peer's memory and waits.
     fn ucp_put(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        let started = start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &Call::of(&NO_CALLBACK))?;
-        wait(given(ep)?.worker(), started)
+        // SAFETY: the caller's contract.
+        unsafe {
+            let started = start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &NO_CALLBACK)?;
+            wait(given(ep)?.worker(), started)
+        }
     }
 
     /// Reads from a peer's memory; old form.
     fn ucp_get_nb(
         ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {
-        start::<Get>(ep, (buffer, len), (remote, rkey), &Call::of(&bytes_param(cb)))
+        // SAFETY: the caller's contract.
+        unsafe { start::<Get>(ep, (buffer, len), (remote, rkey), &bytes_param(cb)) }
     }
 
     /// Reads from a peer's memory; a flush completes it.
     fn ucp_get_nbi(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        without_request(start::<Get>(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?)
+        // SAFETY: the caller's contract.
+        unsafe { without_request(start::<Get>(ep, (buffer, len), (remote, rkey), &NO_CALLBACK)?) }
     }
 
     /// Reads from a peer's memory and waits.
     fn ucp_get(ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
-        let started = start::<Get>(ep, (buffer, len), (remote, rkey), &Call::of(&NO_CALLBACK))?;
-        wait(given(ep)?.worker(), started)
+        // SAFETY: the caller's contract.
+        unsafe {
+            let started = start::<Get>(ep, (buffer, len), (remote, rkey), &NO_CALLBACK)?;
+            wait(given(ep)?.worker(), started)
+        }
     }
 }

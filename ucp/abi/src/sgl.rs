@@ -3,6 +3,7 @@
 use ::ucs::Status;
 use ucp::{Iov, RmaPiece};
 
+use crate::arg::ParamsPtr;
 use crate::entry::invalid;
 use crate::handle::given;
 use crate::mem::Mem;
@@ -53,7 +54,8 @@ pub(crate) fn is_list(call: &Call) -> bool {
     call.has_remote_list() || call.datatype() == SGL
 }
 
-/// The lists of an operation: arrays of the caller of one length.
+/// The lists of an operation: arrays of the caller of one length. Handles in them are live, and the pieces
+/// can be read, or written, until the operation has ended.
 pub(crate) struct List<'a> {
     buffers: &'a [*mut u8],
     lengths: &'a [usize],
@@ -64,7 +66,10 @@ pub(crate) struct List<'a> {
 
 impl<'a> List<'a> {
     /// Reads what the caller passes to `ucp_put_nbx` or `ucp_get_nbx`. All of it is checked here.
-    pub(crate) fn read(
+    /// # Safety
+    /// If the datatypes are lists, `buffer` and [`Call::remote`] are null or lists with the fields that their
+    /// masks name. Their arrays are null or have `count` values, during `'a`.
+    pub(crate) unsafe fn read(
         call: &Call<'a>,
         (buffer, count): (*const LocalSgl, usize),
         (addr, rkey): (u64, *const Rkey),
@@ -79,37 +84,44 @@ impl<'a> List<'a> {
         if call.remote_count().is_some_and(|remote| remote != count) {
             return Err(invalid("the local and the remote list have different lengths"));
         }
-        let (Some(local), Some(remote)) = (non_null(buffer), non_null(remote)) else {
+        if buffer.is_null() || remote.is_null() {
             return Err(invalid("the local or the remote list is null"));
+        }
+        // SAFETY: this function's contract.
+        let (local, remote) = unsafe {
+            (ParamsPtr::new(buffer).fields("local list")?, ParamsPtr::new(remote).fields("remote list")?)
         };
-        let mask = field!(local, 1, 1, field_mask).unwrap_or(0);
-        if mask & (local_sgl::COUNTS | local_sgl::STRIDES) != 0 {
+        if local.mask() & (local_sgl::COUNTS | local_sgl::STRIDES) != 0 {
             tracing::error!("counts and strides of lists are not supported");
             return Err(Status::Unsupported);
         }
-        let mems = field!(local, mask, local_sgl::MEMHS, memhs);
-        let buffers = array(field!(local, mask, local_sgl::BUFFERS, buffers), count, "local buffers")?;
-        let lengths = array(field!(local, mask, local_sgl::LENGTHS, lengths), count, "local lengths")?;
-        let mems = mems.map(|mems| array(Some(mems), count, "memory handles")).transpose()?;
-        let mask = field!(remote, 1, 1, field_mask).unwrap_or(0);
-        let addrs = array(field!(remote, mask, remote_sgl::ADDRS, remote_addrs), count, "remote addresses")?;
-        let theirs = array(field!(remote, mask, remote_sgl::LENGTHS, lengths), count, "remote lengths")?;
-        let rkeys: &[*const Rkey] =
-            array(field!(remote, mask, remote_sgl::RKEYS, rkeys), count, "remote keys")?;
+        let mems = field!(local, local_sgl::MEMHS, memhs);
+        let buffers = field!(local, local_sgl::BUFFERS, buffers);
+        let lengths = field!(local, local_sgl::LENGTHS, lengths);
+        let addrs = field!(remote, remote_sgl::ADDRS, remote_addrs);
+        let theirs = field!(remote, remote_sgl::LENGTHS, lengths);
+        let rkeys = field!(remote, remote_sgl::RKEYS, rkeys);
+        // SAFETY: this function's contract.
+        let (buffers, lengths, mems) = unsafe {
+            let mems = mems.map(|mems| array(Some(mems), count, "memory handles")).transpose()?;
+            (array(buffers, count, "local buffers")?, array(lengths, count, "local lengths")?, mems)
+        };
+        // SAFETY: as above.
+        let (addrs, theirs, rkeys) = unsafe {
+            let theirs = array(theirs, count, "remote lengths")?;
+            (array(addrs, count, "remote addresses")?, theirs, array(rkeys, count, "remote keys")?)
+        };
         if lengths != theirs {
             return Err(invalid("a local and a remote piece have different lengths"));
         }
         if buffers.iter().zip(lengths).any(|(buffer, len)| buffer.is_null() && *len > 0) {
             return Err(invalid("a buffer of the list is null"));
         }
-        for rkey in rkeys {
-            given(*rkey)?;
-            crate::check::handle(*rkey);
+        if rkeys.iter().any(|rkey| rkey.is_null()) || mems.into_iter().flatten().any(|mem| mem.is_null()) {
+            return Err(invalid("a key or a memory handle of the list is null"));
         }
-        for mem in mems.into_iter().flatten() {
-            given(*mem)?;
-            crate::check::handle(*mem);
-        }
+        rkeys.iter().for_each(|rkey| crate::check::handle(*rkey));
+        mems.into_iter().flatten().for_each(|mem| crate::check::handle(*mem));
         Ok(List { buffers, lengths, mems, addrs, rkeys })
     }
 
@@ -117,24 +129,23 @@ impl<'a> List<'a> {
     pub(crate) fn pieces(&self) -> impl Iterator<Item = RmaPiece<'a>> + Clone + use<'a> {
         let List { buffers, lengths, mems, addrs, rkeys } = *self;
         (0..lengths.len()).filter(|at| lengths[*at] > 0).filter_map(move |at| {
-            // Looked at by `read`.
-            let rkey = &given(rkeys[at]).ok()?.rkey;
-            let mem = mems.and_then(|mems| given(mems[at]).ok()?.mem.as_ref());
+            // SAFETY: handles of a list are live, which is an invariant of the type.
+            let rkey = &unsafe { given(rkeys[at]) }.ok()?.rkey;
+            // SAFETY: as above.
+            let mem = mems.and_then(|mems| unsafe { given(mems[at]) }.ok()?.mem.as_ref());
             let local = Iov { addr: buffers[at], len: lengths[at] };
             Some(RmaPiece { local, remote: addrs[at], rkey, mem })
         })
     }
 }
 
-fn non_null<T>(at: *const T) -> Option<*const T> {
-    (!at.is_null()).then_some(at)
-}
-
 /// An array of the caller of `count` values.
-fn array<'a, T>(at: Option<*const T>, count: usize, what: &str) -> Result<&'a [T], Status> {
+/// # Safety
+/// It is null or has as many values, which stay as they are while the result is used.
+unsafe fn array<'a, T>(at: Option<*const T>, count: usize, what: &str) -> Result<&'a [T], Status> {
     match at {
         Some(at) if !at.is_null() && at.is_aligned() && count <= isize::MAX as usize / size_of::<T>() => {
-            // SAFETY: the caller passes as many values, which stay during the operation.
+            // SAFETY: this function's contract.
             Ok(unsafe { std::slice::from_raw_parts(at, count) })
         }
         _ => Err(invalid(&format!("a list without an array of {what}"))),

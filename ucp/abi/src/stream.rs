@@ -7,6 +7,7 @@ use std::ffi::{c_uint, c_void};
 use ::ucs::Status;
 use ucp::{Error, OpParams, OpStatus, RecvStatus, StreamData, StreamRecvMode};
 
+use crate::arg::OutPtr;
 use crate::datatype::{Data, Use};
 use crate::entry::StatusPtr;
 use crate::ep::Ep;
@@ -29,12 +30,21 @@ impl StreamState {
     }
 }
 
-fn send(ep: *mut Ep, (buffer, count): (*const c_void, usize), call: &Call) -> Result<StatusPtr, Status> {
-    let ep = given(ep)?;
-    let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
+/// Starts a send.
+/// # Safety
+/// `ep` is null or live, and the data can be read until the send has ended.
+unsafe fn send(
+    ep: *mut Ep,
+    (buffer, count): (*const c_void, usize),
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    // SAFETY: this function's contract.
+    let ep = unsafe { given(ep) }?;
+    // SAFETY: as above.
+    let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Pack) }?;
     let worker = ep.worker();
     worker.inside(|plain| {
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
                 let params = OpParams { done, mem: call.mem(), truncated: None };
@@ -47,19 +57,26 @@ fn send(ep: *mut Ep, (buffer, count): (*const c_void, usize), call: &Call) -> Re
     })?
 }
 
-fn recv(
+/// Starts a receive.
+/// # Safety
+/// `ep` is null or live. The buffer, and `length` unless it is null, can be written until the receive has
+/// ended.
+unsafe fn recv(
     ep: *mut Ep,
     (buffer, count): (*mut c_void, usize),
     length: *mut usize,
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let ep = given(ep)?;
-    let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
+    // SAFETY: this function's contract.
+    let ep = unsafe { given(ep) }?;
+    // SAFETY: as above.
+    let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
     let mode = if call.flags() & WAIT_ALL != 0 { StreamRecvMode::WaitAll } else { StreamRecvMode::Some };
-    let call = &call.with_length(length);
+    // SAFETY: as above.
+    let call = &unsafe { call.with_length(length) };
     let worker = ep.worker();
     worker.inside(|plain| {
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<LengthRecv, _>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
                 let params = OpParams { done, mem: call.mem(), truncated: None };
@@ -80,21 +97,24 @@ fn recv(
 entry! {
     /// Sends bytes of a stream.
     fn ucp_stream_send_nbx(ep: *mut Ep, buffer: *const c_void, count: usize, param: *const RequestParam) -> StatusPtr {
-        send(ep, (buffer, count), &Call::read(param)?)
+        // SAFETY: the caller's contract.
+        unsafe { send(ep, (buffer, count), &Call::read(param)?) }
     }
 
     /// Sends bytes of a stream; old form.
     fn ucp_stream_send_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, cb: *const c_void, _flags: c_uint,
     ) -> StatusPtr {
-        send(ep, (buffer, count), &Call::of(&RequestParam::old(cb, datatype)))
+        // SAFETY: the caller's contract.
+        unsafe { send(ep, (buffer, count), &Call::of(&RequestParam::old(cb, datatype))) }
     }
 
     /// Receives bytes of a stream.
     fn ucp_stream_recv_nbx(
         ep: *mut Ep, buffer: *mut c_void, count: usize, length: *mut usize, param: *const RequestParam,
     ) -> StatusPtr {
-        recv(ep, (buffer, count), length, &Call::read(param)?)
+        // SAFETY: the caller's contract.
+        unsafe { recv(ep, (buffer, count), length, &Call::read(param)?) }
     }
 
     /// Receives bytes of a stream; old form.
@@ -108,17 +128,19 @@ entry! {
         flags: c_uint,
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype).with_flags(flags);
-        recv(ep, (buffer, count), length, &Call::of(&param))
+        // SAFETY: the caller's contract.
+        unsafe { recv(ep, (buffer, count), length, &Call::of(&param)) }
     }
 
     /// Returns bytes of a stream in memory of the library; null if there are none.
-    fn ucp_stream_recv_data_nb(ep: *mut Ep, length: *mut usize) -> StatusPtr {
-        let ep = given(ep)?;
+    fn ucp_stream_recv_data_nb(ep: *mut Ep, length: OutPtr<usize>) -> StatusPtr {
+        // SAFETY: the caller's contract.
+        let ep = unsafe { given(ep) }?;
         let worker = ep.worker();
         let data = worker.inside(|_| ep.ep.stream_recv_data())?.map_err(Error::status)?;
         let Some(data) = data else { return Ok(StatusPtr::OK) };
         let at = data.as_ptr().cast_mut().cast::<c_void>();
-        crate::handle::store(length, data.len())?;
+        length.store(data.len())?;
         worker.inside(|_| worker.streams.0.borrow_mut().insert(at.addr(), data)).map(drop)?;
         Ok(StatusPtr(at))
     }
@@ -139,13 +161,16 @@ entry! {
         worker.inside(|_| {
             let eps = worker.eps.borrow();
             let ready = eps.iter().copied().filter(|ep| {
-                given(*ep).is_ok_and(|ep| ep.ep.has_stream_data())
+                // SAFETY: a worker has endpoints that are live.
+                unsafe { given(*ep) }.is_ok_and(|ep| ep.ep.has_stream_data())
             });
             let mut count = 0;
             for ep in ready.take(max) {
-                let user_data = given(ep)?.user_data.get();
+                // SAFETY: as above.
+                let user_data = unsafe { given(ep) }?.user_data.get();
                 let entry = StreamPollEp { ep, user_data, flags: 0, reserved: [0; 16] };
-                crate::handle::store(found.wrapping_add(count), entry)?;
+                // SAFETY: the caller has room for `max` of them.
+                unsafe { OutPtr::new(found.wrapping_add(count)) }.store(entry)?;
                 count += 1;
             }
             Ok(count as isize)

@@ -7,6 +7,7 @@ use ::ucs::Status;
 use ucp::select::Sync;
 use ucp::{Match, Message, OpParams, SendParams};
 
+use crate::arg::OutPtr;
 use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
@@ -27,21 +28,25 @@ impl Named for Message {
 }
 
 /// Sends a message: a short one at once, others by `any`. // HOT
+/// # Safety
+/// `ep` is null or live, `param` as for [`Call::quick`], and the data can be read during the call.
 #[inline(always)]
-fn send(
+unsafe fn send(
     ep: *mut Ep,
     (buffer, count): (*const c_void, usize),
     tag: u64,
     param: *const RequestParam,
     any: impl FnOnce() -> StatusPtr,
 ) -> StatusPtr {
-    if let Some(call) = Call::quick(param)
+    // SAFETY: this function's contract.
+    if let Some(call) = unsafe { Call::quick(param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
-        && let Ok(ep) = given(ep)
+        // SAFETY: as above.
+        && let Ok(ep) = unsafe { given(ep) }
         // A callback may free the endpoint, and not the worker.
         && let worker = ep.worker()
         && worker.plain().is_some()
-        // SAFETY: the caller passes readable bytes, and an endpoint that is valid until a callback frees it.
+        // SAFETY: as above: the bytes are readable, and the endpoint is valid until a callback frees it.
         && unsafe { ucp::send_now_calling(&raw const ep.ep, tag, buffer.cast(), len) }
     {
         worker.wake_sleepers();
@@ -61,45 +66,57 @@ struct SendArgs {
 }
 
 /// [`ucp_tag_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker. // HOT
+/// # Safety
+/// As for [`ucp_tag_send_nbx`].
 #[inline(never)]
-fn send_nbx_any(args: &SendArgs) -> StatusPtr {
+unsafe fn send_nbx_any(args: &SendArgs) -> StatusPtr {
     let SendArgs { ep, buffer, count, tag, param } = *args;
     if is_on() {
-        enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]);
+        // SAFETY: this function's contract.
+        unsafe { enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]) };
     }
-    if let Some(call) = Call::quick(param)
+    // SAFETY: this function's contract.
+    if let Some(call) = unsafe { Call::quick(param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
-        && let Ok(ep) = given(ep)
+        // SAFETY: as above.
+        && let Ok(ep) = unsafe { given(ep) }
         && let worker = ep.worker()
         && let ep = &raw const ep.ep
-        // SAFETY: the caller passes readable bytes, and an endpoint that is valid until a callback frees it.
+        // SAFETY: as above: the bytes are readable, and the endpoint is valid until a callback frees it.
         && worker.locked(|_| unsafe { ucp::send_now_calling(ep, tag, buffer.cast(), len) }) == Some(true)
     {
         return StatusPtr::OK;
     }
-    match Call::read_any(param) {
-        Ok(call) => send_any(ep, (buffer, count), (tag, Sync::No), &call),
+    // SAFETY: this function's contract.
+    match unsafe { Call::read_any(param) } {
+        // SAFETY: as above.
+        Ok(call) => unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &call) },
         Err(status) => StatusPtr::error(status),
     }
 }
 
 /// Starts a send.
+/// # Safety
+/// `ep` is null or live, and the data can be read until the send has ended.
 #[inline(never)]
-fn send_any(
+unsafe fn send_any(
     ep: *mut Ep,
     (buffer, count): (*const c_void, usize),
     (tag, sync): (u64, Sync),
     call: &Call,
 ) -> StatusPtr {
     let started = || {
-        let ep = given(ep)?;
+        // SAFETY: this function's contract.
+        let ep = unsafe { given(ep) }?;
         if call.must_end() {
-            return send_now(ep, (buffer, count), tag, call);
+            // SAFETY: as above.
+            return unsafe { send_now(ep, (buffer, count), tag, call) };
         }
-        let data = Data::new(buffer, count, call.datatype(), Use::Pack)?;
+        // SAFETY: as above.
+        let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Pack) }?;
         let worker = ep.worker();
         worker.inside(|plain| {
-            // SAFETY: the caller keeps buffer and callback valid until the end.
+            // SAFETY: as above: data and callback stay valid until the end.
             unsafe {
                 run::<NoResult, _>(worker, plain, call, None, |done| {
                     let params =
@@ -116,35 +133,44 @@ fn send_any(
 }
 
 /// Sends contiguous data within the call, or nothing (`UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL`).
-fn send_now(
+/// # Safety
+/// The data can be read during the call.
+unsafe fn send_now(
     ep: &Ep,
     (buffer, count): (*const c_void, usize),
     tag: u64,
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let Data::Bytes(at, len) = Data::contiguous(buffer, count, call.datatype())? else {
+    // SAFETY: this function's contract.
+    let Data::Bytes(at, len) = (unsafe { Data::contiguous(buffer, count, call.datatype()) })? else {
         return Err(Status::NoResource);
     };
-    // SAFETY: the caller passes readable bytes.
+    // SAFETY: as above.
     let sent = ep.worker().inside(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, at, len) })?;
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
 /// Starts a receive: of a message that has not come at once, others by `any`. Nothing is checked: `is_on` was
 /// false. // HOT
+/// # Safety
+/// `worker` is null or live, `param` as for [`Call::quick`], and the buffer can be written until the receive
+/// has ended.
 #[inline(always)]
-fn recv(
+unsafe fn recv(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
     (tag, mask): (u64, u64),
     param: *const RequestParam,
     any: impl FnOnce() -> StatusPtr,
 ) -> StatusPtr {
-    if let Some(call) = Call::quick(param)
+    // SAFETY: this function's contract.
+    if let Some(call) = unsafe { Call::quick(param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
-        && let Ok(of) = given(worker)
+        // SAFETY: as above.
+        && let Ok(of) = unsafe { given(worker) }
         && let Some(plain) = of.plain()
-        && let Some(request) = post(of, plain, (buffer, len), (tag, mask), &call)
+        // SAFETY: as above.
+        && let Some(request) = unsafe { post(of, plain, (buffer, len), (tag, mask), &call) }
     {
         of.wake_sleepers();
         return request;
@@ -153,8 +179,10 @@ fn recv(
 }
 
 /// Posts a receive of a message that has not come. `None`: nothing has happened. // HOT
+/// # Safety
+/// The buffer can be written until the receive has ended.
 #[inline(always)]
-fn post(
+unsafe fn post(
     worker: &Worker,
     plain: &ucp::Worker,
     (buffer, len): (*mut c_void, usize),
@@ -164,15 +192,17 @@ fn post(
     let callback = call.callback();
     let done = call.done::<TagRecv>(callback);
     let matching = Match::tagged(tag, mask);
-    // SAFETY: the caller keeps buffer and callback valid until the end.
+    // SAFETY: this function's contract; the callback is valid as long.
     let id = unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) }?;
     Some(StatusPtr(set_words_unchecked(id, worker, callback)))
 }
 
 /// [`ucp_tag_recv_nbx`] of what is not posted at once, is checked, or needs the lock of the worker. Its
 /// arguments stay in registers. // HOT
+/// # Safety
+/// As for [`ucp_tag_recv_nbx`].
 #[inline(never)]
-fn recv_nbx_any(
+unsafe fn recv_nbx_any(
     worker: *mut Worker,
     buffer: *mut c_void,
     count: usize,
@@ -181,50 +211,69 @@ fn recv_nbx_any(
     param: *const RequestParam,
 ) -> StatusPtr {
     if is_on() {
-        enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]);
-    } else if let Some(call) = Call::quick(param)
+        // SAFETY: this function's contract.
+        unsafe { enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]) };
+    // SAFETY: this function's contract.
+    } else if let Some(call) = unsafe { Call::quick(param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
-        && let Ok(of) = given(worker)
-        && let Some(Some(request)) = of.locked(|plain| post(of, plain, (buffer, len), (tag, mask), &call))
+        // SAFETY: as above.
+        && let Ok(of) = unsafe { given(worker) }
+        && let Some(Some(request)) = of.locked(|plain| {
+            // SAFETY: as above.
+            unsafe { post(of, plain, (buffer, len), (tag, mask), &call) }
+        })
     {
         return request;
     }
-    match Call::read_any(param) {
-        Ok(call) => recv_any(worker, (buffer, count), (tag, mask), &call),
+    // SAFETY: this function's contract.
+    match unsafe { Call::read_any(param) } {
+        // SAFETY: as above.
+        Ok(call) => unsafe { recv_any(worker, (buffer, count), (tag, mask), &call) },
         Err(status) => StatusPtr::error(status),
     }
 }
 
 /// A receive of the old interface.
+/// # Safety
+/// As for [`recv`].
 #[inline(always)]
-fn recv_old(
+unsafe fn recv_old(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
     (tag, mask): (u64, u64),
     param: &RequestParam,
 ) -> StatusPtr {
-    let any = || recv_any(worker, (buffer, count), (tag, mask), &Call::of(param));
-    if is_on() { any() } else { recv(worker, (buffer, count), (tag, mask), param, any) }
+    // SAFETY: this function's contract.
+    let any = || unsafe { recv_any(worker, (buffer, count), (tag, mask), &Call::of(param)) };
+    if is_on() {
+        return any();
+    }
+    // SAFETY: as above.
+    unsafe { recv(worker, (buffer, count), (tag, mask), param, any) }
 }
 
 /// Starts a receive.
+/// # Safety
+/// `worker` is null or live, and the buffer can be written until the receive has ended.
 #[inline(never)]
-fn recv_any(
+unsafe fn recv_any(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
     (tag, mask): (u64, u64),
     call: &Call,
 ) -> StatusPtr {
     let started = || {
-        let worker = given(worker)?;
-        let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
+        // SAFETY: this function's contract.
+        let worker = unsafe { given(worker) }?;
+        // SAFETY: as above.
+        let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
         let truncated = Cell::new(NOTHING);
         worker.inside(|plain| {
             let matching = Match::tagged(tag, mask);
             if call.must_end() && (call.always_request() || !ucp::has_whole_message(plain, matching)) {
                 return Err(Status::NoResource);
             }
-            // SAFETY: the caller keeps buffer and callback valid until the end.
+            // SAFETY: as above: buffer and callback stay valid until the end.
             unsafe {
                 run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
                     let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
@@ -239,23 +288,28 @@ fn recv_any(
     started().unwrap_or_else(StatusPtr::error)
 }
 
-/// A message that a probe has taken: `ucp_tag_message_h`.
-fn recv_message(
+/// Receives a message that a probe has taken: `ucp_tag_message_h`.
+/// # Safety
+/// `worker` is null or live. `message` is null, or a result of `ucp_tag_probe_nb` that has not been received.
+/// The buffer can be written until the receive has ended.
+unsafe fn recv_message(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
     message: *mut Message,
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let worker = given(worker)?;
+    // SAFETY: this function's contract.
+    let worker = unsafe { given(worker) }?;
     if message.is_null() || message == not_taken() {
         return Err(invalid("the message is null, or its probe has not removed it"));
     }
-    let data = Data::new(buffer, count, call.datatype(), Use::Unpack)?;
+    // SAFETY: this function's contract.
+    let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
     let truncated = Cell::new(NOTHING);
     worker.inside(|plain| {
-        // SAFETY: `ucp_tag_probe_nb` has made it; the program receives it once.
+        // SAFETY: as above.
         let message = unsafe { take(message) };
-        // SAFETY: the caller keeps buffer and callback valid until the end.
+        // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
                 let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
@@ -275,6 +329,8 @@ fn not_taken() -> *mut Message {
 }
 
 /// Sends a tagged message. // HOT
+/// # Safety
+/// `ep` is null or live, `param` as for [`Call::quick`], and the data can be read until the send has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
     ep: *mut Ep,
@@ -285,16 +341,21 @@ pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
 ) -> StatusPtr {
     guard("ucp_tag_send_nbx", || {
         let args = SendArgs { ep, buffer, count, tag, param };
-        let any = || send_nbx_any(&args);
+        // SAFETY: this function's contract.
+        let any = || unsafe { send_nbx_any(&args) };
         // In this order: the load between them keeps the compiler from joining the conditions.
         if param.is_null() || is_on() {
             return Ok(any());
         }
-        Ok(send(ep, (buffer, count), tag, param, any))
+        // SAFETY: this function's contract.
+        Ok(unsafe { send(ep, (buffer, count), tag, param, any) })
     })
 }
 
 /// Receives a tagged message. // HOT
+/// # Safety
+/// `worker` is null or live, `param` as for [`Call::quick`], and the buffer can be written until the receive
+/// has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
     worker: *mut Worker,
@@ -305,11 +366,13 @@ pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
     param: *const RequestParam,
 ) -> StatusPtr {
     guard("ucp_tag_recv_nbx", || {
-        let any = || recv_nbx_any(worker, buffer, count, tag, mask, param);
+        // SAFETY: this function's contract.
+        let any = || unsafe { recv_nbx_any(worker, buffer, count, tag, mask, param) };
         if param.is_null() || is_on() {
             return Ok(any());
         }
-        Ok(recv(worker, (buffer, count), (tag, mask), param, any))
+        // SAFETY: this function's contract.
+        Ok(unsafe { recv(worker, (buffer, count), (tag, mask), param, any) })
     })
 }
 
@@ -318,7 +381,8 @@ entry! {
     fn ucp_tag_send_sync_nbx(
         ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
     ) -> StatusPtr {
-        Ok(send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::read(param)?))
+        // SAFETY: the caller's contract.
+        Ok(unsafe { send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::read(param)?) })
     }
 
     /// Sends a tagged message; old form.
@@ -326,15 +390,19 @@ entry! {
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype);
-        let any = || send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param));
-        Ok(send(ep, (buffer, count), tag, &param, any))
+        // SAFETY: the caller's contract.
+        let any = || unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
+        // SAFETY: as above.
+        Ok(unsafe { send(ep, (buffer, count), tag, &param, any) })
     }
 
     /// Sends a synchronous tagged message; old form.
     fn ucp_tag_send_sync_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
     ) -> StatusPtr {
-        Ok(send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::of(&RequestParam::old(cb, datatype))))
+        let param = RequestParam::old(cb, datatype);
+        // SAFETY: the caller's contract.
+        Ok(unsafe { send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::of(&param)) })
     }
 
     /// Sends a tagged message with a request in memory of the caller. // HOT
@@ -345,8 +413,10 @@ entry! {
             return Err(invalid("ucp_tag_send_nbr: the request is null"));
         }
         let param = RequestParam::in_request(request, datatype);
-        let any = || send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param));
-        let started = send(ep, (buffer, count), tag, &param, any);
+        // SAFETY: the caller's contract.
+        let any = || unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
+        // SAFETY: as above.
+        let started = unsafe { send(ep, (buffer, count), tag, &param, any) };
         match started.status() {
             None => Err(Status::InProgress),
             Some(status) => as_result(status),
@@ -364,7 +434,8 @@ entry! {
         cb: *const c_void,
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
-        Ok(recv_old(worker, (buffer, count), (tag, mask), &param))
+        // SAFETY: the caller's contract.
+        Ok(unsafe { recv_old(worker, (buffer, count), (tag, mask), &param) })
     }
 
     /// Receives a tagged message with a request in memory of the caller, which tells the result.
@@ -381,16 +452,18 @@ entry! {
             return Err(invalid("ucp_tag_recv_nbr: the request is null"));
         }
         let param = RequestParam::in_request(request, datatype).and(op_attr::NO_IMM_CMPL);
-        let started = recv_old(worker, (buffer, count), (tag, mask), &param);
+        // SAFETY: the caller's contract.
+        let started = unsafe { recv_old(worker, (buffer, count), (tag, mask), &param) };
         started.status().map_or(Ok(()), as_result)
     }
 
     /// Finds an unexpected message, and takes it out of the queue if `remove` is not 0.
     fn ucp_tag_probe_nb(
-        worker: *mut Worker, tag: u64, mask: u64, remove: c_int, info: *mut TagInfo,
+        worker: *mut Worker, tag: u64, mask: u64, remove: c_int, info: OutPtr<TagInfo>,
     ) -> *mut Message {
         let matching = Match::tagged(tag, mask);
-        let (message, found) = given(worker)?.inside(|plain| match remove {
+        // SAFETY: the caller's contract.
+        let (message, found) = unsafe { given(worker) }?.inside(|plain| match remove {
             0 => (not_taken(), plain.probe(matching)),
             _ => match plain.mprobe(matching) {
                 Some(message) => {
@@ -402,7 +475,7 @@ entry! {
         })?;
         let Some(found) = found else { return Ok(std::ptr::null_mut()) };
         if !info.is_null() {
-            crate::handle::store(info, TagInfo { sender_tag: found.tag, length: found.len as usize })?;
+            info.store(TagInfo { sender_tag: found.tag, length: found.len as usize })?;
         }
         Ok(message)
     }
@@ -417,13 +490,15 @@ entry! {
         cb: *const c_void,
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
-        recv_message(worker, (buffer, count), message, &Call::of(&param))
+        // SAFETY: the caller's contract.
+        unsafe { recv_message(worker, (buffer, count), message, &Call::of(&param)) }
     }
 
     /// Receives a message that a probe has taken.
     fn ucp_tag_msg_recv_nbx(
         worker: *mut Worker, buffer: *mut c_void, count: usize, message: *mut Message, param: *const RequestParam,
     ) -> StatusPtr {
-        recv_message(worker, (buffer, count), message, &Call::read(param)?)
+        // SAFETY: the caller's contract.
+        unsafe { recv_message(worker, (buffer, count), message, &Call::read(param)?) }
     }
 }

@@ -20,7 +20,8 @@ macro_rules! operation {
         $(#[$meta])*
         pub(crate) unsafe extern "C" fn $name($($arg: $T),*) $(-> $Ret)? {
             if crate::check::is_on() {
-                crate::check::enter(stringify!($name), &[$(crate::check::argument!($arg)),*]);
+                // SAFETY: the arguments are those of the caller of this function, who keeps its contract.
+                unsafe { crate::check::enter(stringify!($name), &[$(crate::check::argument!($arg)),*]) };
             }
             crate::entry::guard(stringify!($name), move || $body)
         }
@@ -74,12 +75,14 @@ fn answer_length(outcome: Outcome<usize>) -> Result<isize, Status> {
 }
 
 /// Bytes of the caller. // HOT
+/// # Safety
+/// `at` is null, or this many bytes can be read there and stay as they are while the result is used.
 #[inline(always)]
-fn bytes<'a>(at: *const std::ffi::c_void, length: usize) -> Result<&'a [u8], Status> {
+unsafe fn bytes<'a>(at: *const std::ffi::c_void, length: usize) -> Result<&'a [u8], Status> {
     match (at.is_null(), length) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(invalid("the buffer is null")),
-        // SAFETY: the caller passes this many bytes, which stay as they are during the call.
+        // SAFETY: this function's contract.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(at.cast(), length) }),
     }
 }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::ucs::Status;
 use ucp::mt::SharedWorker;
 
+use crate::arg::OutPtr;
 use crate::entry::{CStatus, invalid};
-use crate::handle::{checked, store};
+use crate::handle::checked;
 use crate::worker::Worker;
 
 /// `UCP_WAKEUP_EDGE`.
@@ -51,14 +52,14 @@ pub(crate) fn stop_reporting(fd: c_int, worker: &SharedWorker) {
 
 entry! {
     /// Descriptor that becomes readable at an event after `ucp_worker_arm`.
-    fn ucp_worker_get_efd(worker: *mut Worker, fd: *mut c_int) -> CStatus {
+    fn ucp_worker_get_efd(worker: *mut Worker, fd: OutPtr<c_int>) -> CStatus {
         let worker = checked(worker)?;
         if worker.reports_to.is_some() {
             tracing::error!("ucp_worker_get_efd: the worker reports to the descriptor of the program (event_fd)");
             return Err(Status::Unsupported);
         }
         let found = worker.shared_here().event_fd().map_err(|_| Status::Busy)?;
-        store(fd, found.ok_or_else(has_no_events)?.as_raw_fd())
+        fd.store(found.ok_or_else(has_no_events)?.as_raw_fd())
     }
 
     /// Arms the descriptor; busy: there may be something to progress.

@@ -9,10 +9,11 @@ use ucp::mt::{SharedWorker, ThreadMode, Unlocked};
 use ucp::{AM_MAX_HEADER, Address};
 
 use crate::am::AmState;
-use crate::context::{Context, copy_name, text_of};
-use crate::entry::{CStatus, invalid, mask_of};
+use crate::arg::{AttrPtr, OutPtr, ParamsPtr, StrPtr};
+use crate::context::{Context, copy_name};
+use crate::entry::{CStatus, invalid};
 use crate::ep::Ep;
-use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle, store};
+use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle};
 use crate::packed::{Packed, alloc_packed, release};
 use crate::request::Allocated;
 use crate::stream::StreamState;
@@ -137,11 +138,13 @@ const RAW_BEGIN: [u8; 4] = [0xfe, 0x80, 0, 0];
 const RAW_LEN: usize = 32;
 
 /// The packed address at a pointer, whose length is in its first four bytes, or a raw address of libfabric.
-pub(crate) fn read_address(at: *const c_void) -> Result<Address, Status> {
+/// # Safety
+/// `at` is null, or an address of one of these kinds can be read there.
+pub(crate) unsafe fn read_address(at: *const c_void) -> Result<Address, Status> {
     if at.is_null() {
         return Err(invalid("ucp_ep_create: the address is null"));
     }
-    // SAFETY: the caller passes an address of this library, of which none is shorter.
+    // SAFETY: this function's contract: no address is shorter.
     let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), 4) };
     let len = if first == RAW_BEGIN { Ok(RAW_LEN) } else { Address::packed_len(first) };
     let len = len.map_err(|error| {
@@ -156,36 +159,39 @@ pub(crate) fn read_address(at: *const c_void) -> Result<Address, Status> {
     })
 }
 
-fn new_worker(context: &Context, params: *const WorkerParams) -> Result<Worker, Status> {
-    let mask = mask_of(params, "ucp_worker_create")?;
-    let mode = field!(params, mask, worker_params::THREAD_MODE, thread_mode).unwrap_or(thread_mode::SINGLE);
+fn new_worker(context: &Context, params: ParamsPtr<WorkerParams>) -> Result<Worker, Status> {
+    let params = params.fields("ucp_worker_create")?;
+    let mode = field!(params, worker_params::THREAD_MODE, thread_mode).unwrap_or(thread_mode::SINGLE);
     let shared_mode = match mode {
         thread_mode::SINGLE => ThreadMode::Single,
         thread_mode::SERIALIZED => ThreadMode::Serialized,
         thread_mode::MULTI => ThreadMode::Multi,
         _ => return Err(invalid("ucp_worker_create: no such thread_mode")),
     };
-    let alignment = field!(params, mask, worker_params::AM_ALIGNMENT, am_alignment).unwrap_or(1);
+    let alignment = field!(params, worker_params::AM_ALIGNMENT, am_alignment).unwrap_or(1);
     if !alignment.is_power_of_two() {
         return Err(invalid("ucp_worker_create: am_alignment is no power of two"));
     }
-    let name = field!(params, mask, worker_params::NAME, name).map_or_else(String::new, text_of);
-    let client_id = field!(params, mask, worker_params::CLIENT_ID, client_id).unwrap_or(0);
+    let name = field!(params, worker_params::NAME, name).map(|name| {
+        // SAFETY: the program's name is a C string.
+        unsafe { StrPtr::new(name) }.text()
+    });
+    let client_id = field!(params, worker_params::CLIENT_ID, client_id).unwrap_or(0);
     let shared = context.context.shared_worker(shared_mode).map_err(|error| {
         tracing::error!("{error}");
         crate::context::open_status(&error)
     })?;
-    let reports_to = field!(params, mask, worker_params::EVENT_FD, event_fd);
+    let reports_to = field!(params, worker_params::EVENT_FD, event_fd);
     if let Some(fd) = reports_to {
-        let events = field!(params, mask, worker_params::EVENTS, events).unwrap_or(0);
-        let user_data = field!(params, mask, worker_params::USER_DATA, user_data);
+        let events = field!(params, worker_params::EVENTS, events).unwrap_or(0);
+        let user_data = field!(params, worker_params::USER_DATA, user_data);
         report_to(fd, &shared, events & WAKEUP_EDGE != 0, user_data.unwrap_or(std::ptr::null_mut()))?;
     }
     Ok(Worker {
         magic: Magic::of::<Worker>(),
         shared,
         mode,
-        name,
+        name: name.unwrap_or_default(),
         client_id,
         eps: RefCell::default(),
         reply_eps: RefCell::default(),
@@ -199,12 +205,12 @@ fn new_worker(context: &Context, params: *const WorkerParams) -> Result<Worker, 
 
 entry! {
     /// Makes a worker.
-    fn ucp_worker_create(context: *mut Context, params: *const WorkerParams, worker: *mut *mut Worker) -> CStatus {
+    fn ucp_worker_create(context: *mut Context, params: ParamsPtr<WorkerParams>, worker: OutPtr<*mut Worker>) -> CStatus {
         if worker.is_null() {
             return Err(invalid("ucp_worker_create: worker is null"));
         }
         let made = new_worker(checked(context)?, params)?;
-        store(worker, into_handle(made))
+        worker.store(into_handle(made))
     }
 
     /// Frees a worker and its endpoints.
@@ -228,31 +234,31 @@ entry! {
     }
 
     /// Thread mode, address and limits of a worker.
-    fn ucp_worker_query(worker: *mut Worker, attr: *mut WorkerAttr) -> CStatus {
+    fn ucp_worker_query(worker: *mut Worker, attr: AttrPtr<WorkerAttr>) -> CStatus {
         let worker = checked(worker)?;
-        let mask = mask_of(attr, "ucp_worker_query")?;
-        answer!(attr, mask, worker_attr::THREAD_MODE, thread_mode = worker.mode);
-        if mask & worker_attr::ADDRESS != 0 {
-            let flags = field!(attr, mask, worker_attr::ADDRESS_FLAGS, address_flags).unwrap_or(0);
+        let attr = attr.fields("ucp_worker_query")?;
+        answer!(attr, worker_attr::THREAD_MODE, thread_mode = worker.mode);
+        if attr.mask() & worker_attr::ADDRESS != 0 {
+            let flags = field!(attr, worker_attr::ADDRESS_FLAGS, address_flags).unwrap_or(0);
             let packed = worker.packed_address(flags)?;
             let at = alloc_packed(&packed, Packed::Address)?;
-            answer!(attr, mask, worker_attr::ADDRESS, address = at);
-            answer!(attr, mask, worker_attr::ADDRESS, address_length = packed.len());
+            answer!(attr, worker_attr::ADDRESS, address = at);
+            answer!(attr, worker_attr::ADDRESS, address_length = packed.len());
         }
-        answer!(attr, mask, worker_attr::MAX_AM_HEADER, max_am_header = AM_MAX_HEADER);
-        answer!(attr, mask, worker_attr::NAME, name = copy_name(&worker.name));
-        answer!(attr, mask, worker_attr::MAX_INFO_STRING, max_debug_string = 256);
+        answer!(attr, worker_attr::MAX_AM_HEADER, max_am_header = AM_MAX_HEADER);
+        answer!(attr, worker_attr::NAME, name = copy_name(&worker.name));
+        answer!(attr, worker_attr::MAX_INFO_STRING, max_debug_string = 256);
         Ok(())
     }
 
     /// Address of a worker, to be sent to peers.
-    fn ucp_worker_get_address(worker: *mut Worker, address: *mut *mut c_void, len: *mut usize) -> CStatus {
+    fn ucp_worker_get_address(worker: *mut Worker, address: OutPtr<*mut c_void>, len: OutPtr<usize>) -> CStatus {
         if address.is_null() || len.is_null() {
             return Err(invalid("ucp_worker_get_address: address or len is null"));
         }
         let packed = checked(worker)?.packed_address(0)?;
-        store(address, alloc_packed(&packed, Packed::Address)?)?;
-        store(len, packed.len())
+        address.store(alloc_packed(&packed, Packed::Address)?)?;
+        len.store(packed.len())
     }
 
     /// Frees an address that this library has packed; refuses anything else.
@@ -262,24 +268,27 @@ entry! {
     }
 
     /// Number of the worker in an address.
-    fn ucp_worker_address_query(address: *mut c_void, attr: *mut AddressAttr) -> CStatus {
-        let mask = mask_of(attr, "ucp_worker_address_query")?;
-        let uid = read_address(address)?.uid().unwrap_or(0);
-        answer!(attr, mask, 1 << 0, worker_uid = uid);
+    fn ucp_worker_address_query(address: *mut c_void, attr: AttrPtr<AddressAttr>) -> CStatus {
+        let attr = attr.fields("ucp_worker_address_query")?;
+        // SAFETY: the caller's contract.
+        let uid = unsafe { read_address(address) }?.uid().unwrap_or(0);
+        answer!(attr, 1 << 0, worker_uid = uid);
         Ok(())
     }
 
     /// Raw address of a worker's `efa`, for libfabric; declared in `ucx4efa.h`.
-    fn ucx4efa_efa_raw_address(address: *const c_void, raw: *mut [u8; RAW_LEN]) -> CStatus {
-        let found = read_address(address)?.efa_raw();
+    fn ucx4efa_efa_raw_address(address: *const c_void, raw: OutPtr<[u8; RAW_LEN]>) -> CStatus {
+        // SAFETY: the caller's contract.
+        let found = unsafe { read_address(address) }?.efa_raw();
         if raw.is_null() {
             return Err(invalid("ucx4efa_efa_raw_address: raw is null"));
         }
-        store(raw, found.ok_or(Status::Unreachable)?)
+        raw.store(found.ok_or(Status::Unreachable)?)
     }
 
     /// Receives and completes. Returns the number of events. // HOT
     fn ucp_worker_progress(worker: *mut Worker) -> c_uint {
-        given(worker)?.progress().map(|events| events as c_uint)
+        // SAFETY: the caller's contract.
+        unsafe { given(worker) }?.progress().map(|events| events as c_uint)
     }
 }

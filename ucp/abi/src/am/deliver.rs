@@ -19,7 +19,10 @@ const RECV_RNDV: u64 = 1 << 17;
 const CB_DATA: c_uint = 1 << 0;
 
 /// Calls a handler of the program for data that is there. Returns whether the program keeps the data.
-fn call(
+/// # Safety
+/// The handler may be called with its argument. The data can be read until the call returns, or longer if the
+/// program keeps it.
+unsafe fn call(
     (handler, arg): (Handler, *mut c_void),
     header: &[u8],
     (data, len): (*const u8, usize),
@@ -30,7 +33,7 @@ fn call(
         Handler::Present(cb) => {
             let has_reply = if reply.is_null() { 0 } else { RECV_REPLY_EP };
             let param = AmRecvParam { recv_attr: attr | has_reply, reply_ep: reply };
-            // SAFETY: the program's function, with memory that stays valid during the call.
+            // SAFETY: this function's contract.
             unsafe { cb(arg, header.as_ptr().cast(), header.len(), data, len, &param) }
         }
         // SAFETY: as above.
@@ -57,10 +60,13 @@ fn log_failed(status: CStatus) {
 /// A message has arrived for a handler of the present interface. Inside the lock, with nothing of the worker
 /// borrowed. What most messages are is handed over here: with data that has come, and no wish for a reply.
 /// // HOT
+/// # Safety
+/// `cb` may be called with `arg`.
 #[inline(always)]
-pub(super) fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, message: AmMessage) {
+pub(super) unsafe fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, message: AmMessage) {
     let am = &worker.am;
-    let any = |message| on_message_any(worker, Handler::Present(cb), arg, message);
+    // SAFETY: this function's contract.
+    let any = |message| unsafe { on_message_any(worker, Handler::Present(cb), arg, message) };
     let Some(data) = message.data() else { return any(message) };
     if worker.ends.get() || message.wants_reply() {
         return any(message);
@@ -77,7 +83,7 @@ pub(super) fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, 
     }
     let before = am.handled.replace(Handled { data: at, message: &message });
     let param = AmRecvParam { recv_attr: RECV_DATA, reply_ep: std::ptr::null_mut() };
-    // SAFETY: the program's function, with memory that stays valid during the call.
+    // SAFETY: this function's contract; the memory stays valid during the call.
     let status = unsafe { cb(arg, header.as_ptr().cast(), header.len(), at.cast_mut().cast(), len, &param) };
     let after = am.handled.replace(before);
     if wants_to_keep(status) && !after.data.is_null() {
@@ -104,14 +110,17 @@ fn keep(am: &AmState, data: *const u8, memory: Option<Vec<u8>>, message: AmMessa
 }
 
 /// [`on_message`] of any message and handler.
+/// # Safety
+/// The handler may be called with `arg`.
 #[inline(never)]
-pub(super) fn on_message_any(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage) {
+pub(super) unsafe fn on_message_any(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage) {
     if worker.ends.get() {
         return;
     }
     let reply = if message.wants_reply() { reply_ep(worker, &message) } else { std::ptr::null_mut() };
     if message.data().is_none() {
-        return on_announced(worker, handler, arg, message, reply);
+        // SAFETY: this function's contract.
+        return unsafe { on_announced(worker, handler, arg, message, reply) };
     }
     let (header, data) = (message.header(), message.data().unwrap_or(&[]));
     let (at, len) = (data.as_ptr(), data.len());
@@ -122,21 +131,32 @@ pub(super) fn on_message_any(worker: &Worker, handler: Handler, arg: *mut c_void
             return;
         };
         let copy = memory.as_ptr().wrapping_add(offset);
-        let called = || call((handler, arg), header, (copy, len), (reply, RECV_DATA));
+        // SAFETY: this function's contract; the copy is kept if the program keeps it.
+        let called = || unsafe { call((handler, arg), header, (copy, len), (reply, RECV_DATA)) };
         match worker.am.handle(copy, &message, called) {
             true => worker.am.keep(copy, Kept::Aligned { memory, message }),
             false => worker.am.spare.give_back(memory),
         }
         return;
     }
-    if worker.am.handle(at, &message, || call((handler, arg), header, (at, len), (reply, RECV_DATA))) {
+    // SAFETY: this function's contract; the message is kept if the program keeps its data.
+    let called = || unsafe { call((handler, arg), header, (at, len), (reply, RECV_DATA)) };
+    if worker.am.handle(at, &message, called) {
         worker.am.keep(at, Kept::Message(message));
     }
 }
 
 /// A message whose data the handler asks for (`UCP_AM_RECV_ATTR_FLAG_RNDV`), or, by the old interface, gets
 /// when it has been received.
-fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage, reply: *mut Ep) {
+/// # Safety
+/// The handler may be called with `arg`.
+unsafe fn on_announced(
+    worker: &Worker,
+    handler: Handler,
+    arg: *mut c_void,
+    message: AmMessage,
+    reply: *mut Ep,
+) {
     let Ok(len) = usize::try_from(message.data_len()) else { return };
     match handler {
         Handler::Present(_) => {
@@ -146,7 +166,8 @@ fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: Am
             // Inside the message's memory, and so unlike any other message's.
             let at = message.header().as_ptr().wrapping_add(message.header().len());
             worker.am.keep(at, Kept::Message(message));
-            if !call((handler, arg), &header, (at, len), (reply, RECV_RNDV)) {
+            // SAFETY: this function's contract. Announced data is not read.
+            if !unsafe { call((handler, arg), &header, (at, len), (reply, RECV_RNDV)) } {
                 // Unless the handler has received it.
                 drop(worker.am.take(at.cast()));
             }
@@ -156,7 +177,8 @@ fn on_announced(worker: &Worker, handler: Handler, arg: *mut c_void, message: Am
             let Some(memory) = worker.am.spare.take(len) else {
                 return tracing::error!("no memory for an active message of {len} bytes: dropped");
             };
-            receive_for_old(OldRecv { worker, handler, arg, reply, memory }, len, message);
+            // SAFETY: this function's contract.
+            unsafe { receive_for_old(OldRecv { worker, handler, arg, reply, memory }, len, message) };
         }
     }
 }
@@ -174,8 +196,10 @@ pub(super) struct OldRecv {
 }
 
 /// Starts the receive. The handler is called at its end.
-fn receive_for_old(recv: OldRecv, len: usize, message: AmMessage) {
-    // SAFETY: a handler of this worker runs, so it is there.
+/// # Safety
+/// The handler may be called with its argument. A handler of the worker runs.
+unsafe fn receive_for_old(recv: OldRecv, len: usize, message: AmMessage) {
+    // SAFETY: this function's contract.
     let worker = unsafe { &*recv.worker };
     let free = worker.am.received.borrow_mut().pop();
     let state = match free {
@@ -201,6 +225,8 @@ fn receive_for_old(recv: OldRecv, len: usize, message: AmMessage) {
 }
 
 /// Called by progress when the data of a message has come, or will not.
+/// # Safety
+/// `state` is one of `receive_for_old`, whose operation has ended.
 unsafe fn on_old_received(state: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
     let state = state.cast::<OldRecv>();
     // SAFETY: the state lives until this call; progress of its worker makes it, so the worker is there.
@@ -225,7 +251,9 @@ unsafe fn old_received(state: *mut OldRecv, ended: Result<usize, ()>) {
     // SAFETY: the operation has written this many bytes.
     unsafe { memory.set_len(len.min(memory.capacity())) };
     let data = memory.as_ptr();
-    if !worker.ends.get() && call((handler, arg), &[], (data, memory.len()), (reply, 0)) {
+    // SAFETY: the receive was started for a handler that may be called; the memory is kept if the program
+    // keeps it.
+    if !worker.ends.get() && unsafe { call((handler, arg), &[], (data, memory.len()), (reply, 0)) } {
         worker.am.keep(data, Kept::Received(memory));
     } else {
         worker.am.spare.give_back(memory);

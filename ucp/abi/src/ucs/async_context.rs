@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use ::ucs::Status;
 
+use crate::arg::OutPtr;
 use crate::entry::CStatus;
-use crate::handle::store;
 
 /// `UCS_ASYNC_MODE_LAST`.
 const MODES: c_int = 4;
@@ -33,12 +33,12 @@ entry! {
     }
 
     /// Makes a context.
-    fn ucs_async_context_create(mode: c_int, context: *mut *mut c_void) -> CStatus {
+    fn ucs_async_context_create(mode: c_int, context: OutPtr<*mut c_void>) -> CStatus {
         check(mode)?;
         if context.is_null() {
             return Err(Status::InvalidParam);
         }
-        store(context, Box::into_raw(Box::new(mode)).cast())
+        context.store(Box::into_raw(Box::new(mode)).cast())
     }
 
     /// Frees a context.
@@ -88,13 +88,16 @@ mod tests {
 
     #[test]
     fn contexts_are_made_and_freed() {
-        let mut context = std::ptr::null_mut();
+        let mut context = std::ptr::null_mut::<c_void>();
         // SAFETY: the memory is of this test.
         unsafe {
-            assert_eq!(ucs_async_context_create(1, &mut context), CStatus(0));
+            assert_eq!(ucs_async_context_create(1, (&mut context).into()), CStatus(0));
             ucs_async_context_destroy(context);
-            assert_eq!(ucs_async_context_create(4, &mut context), Status::InvalidParam.into());
-            assert_eq!(ucs_async_context_create(1, std::ptr::null_mut()), Status::InvalidParam.into());
+            assert_eq!(ucs_async_context_create(4, (&mut context).into()), Status::InvalidParam.into());
+            assert_eq!(
+                ucs_async_context_create(1, OutPtr::new(std::ptr::null_mut())),
+                Status::InvalidParam.into()
+            );
             assert_eq!(ucs_async_context_init(std::ptr::null_mut(), 1), Status::InvalidParam.into());
             ucs_async_context_destroy(std::ptr::null_mut());
         }

@@ -224,7 +224,8 @@ fn load<T: Copy>(from: *const c_void) -> Result<T, Status> {
 
 /// Result of a function that prints a value: the length of the text.
 fn show(to: *mut c_char, size: usize, text: &str) -> Result<c_int, Status> {
-    crate::info::fill_string(to, size, text);
+    // SAFETY: a function of the interface passes the memory of its caller.
+    unsafe { crate::info::fill_string(to, size, text) };
     Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
 }
 

@@ -1,9 +1,10 @@
 //! Messages of programs: they go to the log of this library.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use super::global::{LogComponent, abort_level, log_level};
 use super::variadic::Args;
+use crate::arg::StrPtr;
 
 /// `UCS_LOG_LEVEL_PRINT`: a message that no level hides.
 const LEVEL_PRINT: c_int = 13;
@@ -18,9 +19,11 @@ variadic! {
 }
 
 /// A text of the program, for people.
+/// # Safety
+/// `at` is null or a C string.
 unsafe fn text(at: *const c_char) -> String {
-    // SAFETY: the caller passes a C string or null.
-    if at.is_null() { String::new() } else { unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned() }
+    // SAFETY: this function's contract.
+    unsafe { StrPtr::new(at) }.text()
 }
 
 unsafe extern "C" fn log_dispatch(args: *const Args) {
@@ -51,7 +54,7 @@ fn log_of(component: &LogComponent, level: c_int, file: &str, line: u32, message
     if level > component.level && level != LEVEL_PRINT {
         return;
     }
-    let name = CStr::from_bytes_until_nul(&component.name).unwrap_or_default().to_string_lossy();
+    let name = std::ffi::CStr::from_bytes_until_nul(&component.name).unwrap_or_default().to_string_lossy();
     let kind = usize::try_from(level).ok().and_then(|level| LEVELS.get(level)).unwrap_or(&"PRINT");
     eprintln!("{kind:>5} {name}: {}:{line} {}", base_name(file), message.trim_end());
     if level <= abort_level() {

@@ -64,7 +64,8 @@ entry! {
         if text.is_null() || to.is_null() {
             return Err(Status::InvalidParam);
         }
-        let value = parse_memunits(&crate::context::text_of(text)).ok_or(Status::InvalidParam)?;
+        // SAFETY: the caller's contract.
+        let value = parse_memunits(&unsafe { crate::context::text_of(text) }).ok_or(Status::InvalidParam)?;
         // SAFETY: the caller has a `size_t` there.
         unsafe { to.cast::<usize>().write_unaligned(value) };
         Ok(())
@@ -72,14 +73,16 @@ entry! {
 
     /// Prints a number of bytes with its unit, or `inf` or `auto`. Returns the buffer.
     fn ucs_memunits_to_str(value: usize, buffer: *mut c_char, size: usize) -> *mut c_char {
-        crate::info::fill_string(buffer, size, &text_of_memunits(value));
+        // SAFETY: the caller's contract.
+        unsafe { crate::info::fill_string(buffer, size, &text_of_memunits(value)) };
         Ok(buffer)
     }
 
     /// Prints two numbers of bytes with `..` between them. Returns the buffer.
     fn ucs_memunits_range_str(first: usize, last: usize, buffer: *mut c_char, size: usize) -> *mut c_char {
         let text = format!("{}..{}", text_of_memunits(first), text_of_memunits(last));
-        crate::info::fill_string(buffer, size, &text);
+        // SAFETY: the caller's contract.
+        unsafe { crate::info::fill_string(buffer, size, &text) };
         Ok(buffer)
     }
 

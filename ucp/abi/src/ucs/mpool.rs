@@ -158,7 +158,9 @@ unsafe fn grow(pool: *mut Pool, count: c_uint) -> Result<(), Status> {
     let CStatus(code) = unsafe { alloc(pool, &raw mut size, &raw mut at) };
     if code != 0 || at.is_null() {
         crate::log::init_from_env();
-        tracing::error!("the pool {} gets no chunk of {least} bytes", text_of(data.name));
+        // SAFETY: the name of a pool is a C string.
+        let name = unsafe { text_of(data.name) };
+        tracing::error!("the pool {name} gets no chunk of {least} bytes");
         return Err(Status::NoMemory);
     }
     let chunk: *mut Chunk = at.cast();

@@ -82,7 +82,8 @@ unsafe fn init(pool: *mut Pool, params: &Params, is_later: bool) -> Result<(), S
     let (elem_size, data_size) = sizes.ok_or(Status::InvalidParam)?;
     let alignment = alignment.max(align_of::<*mut Elem>());
     elem_size.checked_next_multiple_of(alignment).ok_or(Status::InvalidParam)?;
-    let name = CString::new(text_of(params.name)).map_err(|_| Status::InvalidParam)?;
+    // SAFETY: the caller's contract: the name is a C string.
+    let name = CString::new(unsafe { text_of(params.name) }).map_err(|_| Status::InvalidParam)?;
     // SAFETY: `calloc` takes any sizes.
     let data: *mut Data = unsafe { libc::calloc(1, data_size) }.cast();
     if data.is_null() {

@@ -5,11 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ::ucs::Status;
 
+use crate::arg::{OutPtr, StrPtr};
 use crate::entry::CStatus;
 
 /// Address and port of a socket address of the caller. `None`: of another family.
+/// # Safety
+/// An address of its family can be read there.
 unsafe fn parts(address: *const libc::sockaddr) -> Option<(IpAddr, u16)> {
-    // SAFETY: an address has the size of its family.
+    // SAFETY: this function's contract.
     unsafe {
         match c_int::from((&raw const (*address).sa_family).read_unaligned()) {
             libc::AF_INET => {
@@ -26,8 +29,10 @@ unsafe fn parts(address: *const libc::sockaddr) -> Option<(IpAddr, u16)> {
 }
 
 /// Sets family and address.
+/// # Safety
+/// There is room for an address of this family.
 unsafe fn set_ip(address: *mut libc::sockaddr, ip: IpAddr) {
-    // SAFETY: the caller has room for an address of this family.
+    // SAFETY: this function's contract.
     unsafe {
         match ip {
             IpAddr::V4(ip) => {
@@ -75,12 +80,12 @@ entry! {
     }
 
     /// Makes an address of its text; the port stays as it is.
-    fn ucs_sock_ipstr_to_sockaddr(text: *const c_char, address: *mut libc::sockaddr_storage) -> CStatus {
-        if text.is_null() || address.is_null() {
+    fn ucs_sock_ipstr_to_sockaddr(text: StrPtr, address: *mut libc::sockaddr_storage) -> CStatus {
+        if text.get().is_none() || address.is_null() {
             return Err(Status::InvalidParam);
         }
-        let ip = crate::context::text_of(text).parse().map_err(|_| {
-            tracing::error!("invalid address {}", crate::context::text_of(text));
+        let ip = text.text().parse().map_err(|_| {
+            tracing::error!("invalid address {}", text.text());
             Status::InvalidAddr
         })?;
         // SAFETY: the caller passes room for the address of every family.
@@ -89,13 +94,13 @@ entry! {
     }
 
     /// Stores the port of an address.
-    fn ucs_sockaddr_get_port(address: *const libc::sockaddr, port: *mut u16) -> CStatus {
+    fn ucs_sockaddr_get_port(address: *const libc::sockaddr, port: OutPtr<u16>) -> CStatus {
         if address.is_null() {
             return Err(Status::InvalidParam);
         }
         // SAFETY: the caller passes an address.
         let (_, found) = unsafe { parts(address) }.ok_or(Status::InvalidParam)?;
-        crate::handle::store(port, found)
+        port.store(found)
     }
 
     /// Sets the port of an address.
@@ -174,15 +179,15 @@ mod tests {
             let mut address: libc::sockaddr_storage = std::mem::zeroed();
             let at: *mut libc::sockaddr = (&raw mut address).cast();
             for (text, printed_as) in [(c"10.1.2.3", "10.1.2.3:77"), (c"fe80::7", "fe80::7:77")] {
-                assert_eq!(ucs_sock_ipstr_to_sockaddr(text.as_ptr(), &mut address), CStatus(0));
+                assert_eq!(ucs_sock_ipstr_to_sockaddr(text.into(), &mut address), CStatus(0));
                 assert_eq!(ucs_sockaddr_set_port(at, 77), CStatus(0));
                 let mut port = 0;
-                assert_eq!((ucs_sockaddr_get_port(at, &mut port), port), (CStatus(0), 77));
+                assert_eq!((ucs_sockaddr_get_port(at, (&mut port).into()), port), (CStatus(0), 77));
                 assert_eq!(printed(at, 64), printed_as);
                 assert_eq!(ucs_sockaddr_set_inaddr_any(at, (*at).sa_family), CStatus(0));
             }
             assert_eq!(printed(at, 64), ":::77");
-            let bad = ucs_sock_ipstr_to_sockaddr(c"here".as_ptr(), &mut address);
+            let bad = ucs_sock_ipstr_to_sockaddr(c"here".into(), &mut address);
             assert_eq!(bad, Status::InvalidAddr.into());
             assert_eq!(ucs_sockaddr_set_inaddr_any(at, 99), Status::InvalidParam.into());
         }

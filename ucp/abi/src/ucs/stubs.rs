@@ -1,10 +1,11 @@
 //! Functions that programs put into tables of functions where nothing is to be done, and loaded modules, of
 //! which there are none.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_int, c_uint};
 
 use ::ucs::Status;
 
+use crate::arg::StrPtr;
 use crate::entry::{CStatus, StatusPtr};
 
 /// Functions without an effect, which return a value.
@@ -83,7 +84,7 @@ pub(crate) struct InitOnce {
 entry! {
     /// Loads the modules of a framework, once. They are parts of UCX for memory of devices, and link with
     /// its libraries: none is loaded.
-    fn ucs_load_modules(framework: *const c_char, modules: *const c_char, once: *mut InitOnce, _flags: c_uint) {
+    fn ucs_load_modules(framework: StrPtr, modules: StrPtr, once: *mut InitOnce, _flags: c_uint) {
         if once.is_null() {
             return Err(Status::InvalidParam);
         }
@@ -93,7 +94,7 @@ entry! {
             (*once).initialized = 1;
             libc::pthread_mutex_unlock(&raw mut (*once).lock);
         }
-        let (framework, modules) = (crate::context::text_of(framework), crate::context::text_of(modules));
+        let (framework, modules) = (framework.text(), modules.text());
         tracing::debug!("modules of {framework} are not loaded: {modules:?}");
         Ok(())
     }

@@ -146,7 +146,11 @@ impl StringBuffer {
 
     /// Text of the buffer, which grew.
     pub(super) fn into_text(self) -> String {
-        let text = if self.length > 0 { crate::context::text_of(self.text) } else { String::new() };
+        let text = match self.length {
+            0 => String::new(),
+            // SAFETY: a buffer that is not empty has a C string.
+            _ => unsafe { crate::context::text_of(self.text) },
+        };
         // SAFETY: the memory is the allocator's, or null.
         unsafe { libc::free(self.text.cast()) };
         text
@@ -157,6 +161,8 @@ impl StringBuffer {
     }
 
     /// Makes room for `capacity` bytes. Returns whether there is room for them now.
+    /// # Safety
+    /// `text` is null or memory of the C allocator, unless the lowest bit of `capacity` is set.
     unsafe fn reserve(&mut self, capacity: usize) -> bool {
         if capacity <= self.capacity() {
             return true;

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use crate::arg::OutPtr;
 use crate::entry::CStatus;
-use crate::handle::store;
 
 /// `ucs_sys_dev_distance_t`.
 #[repr(C)]
@@ -14,8 +14,8 @@ pub(crate) struct Distance {
 
 entry! {
     /// The distance between two devices: no device here has a place, so that nothing is known to be far.
-    fn ucs_topo_get_distance(_one: u8, _other: u8, distance: *mut Distance) -> CStatus {
-        store(distance, Distance { latency: 0.0, bandwidth: f64::MAX })
+    fn ucs_topo_get_distance(_one: u8, _other: u8, distance: OutPtr<Distance>) -> CStatus {
+        distance.store(Distance { latency: 0.0, bandwidth: f64::MAX })
     }
 
     /// Prints nothing: copies are those of the C library, which has no limits to print.

@@ -28,14 +28,25 @@ fn no_operation(number: c_uint) -> Status {
     Status::Unsupported
 }
 
+/// Changes a word. // HOT
+/// # Safety
+/// `ep` is null or live, and `rkey` is as for [`rkey_of`].
 #[inline(always)]
-fn post<W: Word>(ep: *mut Ep, op: c_uint, value: W, remote: u64, rkey: usize) -> Result<(), Status> {
-    let ep = given(ep)?;
-    answer(ep.inner.atomic_post(op_of(op)?, value, remote, rkey_of(rkey, ep.iface())?))
+unsafe fn post<W: Word>(ep: *mut Ep, op: c_uint, value: W, remote: u64, rkey: usize) -> Result<(), Status> {
+    // SAFETY: this function's contract.
+    let ep = unsafe { given(ep) }?;
+    let op = op_of(op)?;
+    // SAFETY: as above.
+    let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
+    answer(ep.inner.atomic_post(op, value, remote, rkey))
 }
 
+/// Changes a word and gets what it was. // HOT
+/// # Safety
+/// `ep` is null or live, and `rkey` is as for [`rkey_of`]. The result can be written, and the completion is
+/// valid, until the operation has ended.
 #[inline(always)]
-fn fetch<W: Word>(
+unsafe fn fetch<W: Word>(
     ep: *mut Ep,
     op: c_uint,
     value: W,
@@ -44,18 +55,24 @@ fn fetch<W: Word>(
     rkey: usize,
     completion: *mut Completion,
 ) -> Result<(), Status> {
-    let ep = given(ep)?;
+    // SAFETY: this function's contract.
+    let ep = unsafe { given(ep) }?;
     let (op, result) = (
         op_of(op)?,
         NonNull::new(result).ok_or_else(|| invalid("the result of an atomic operation is null"))?,
     );
-    let rkey = rkey_of(rkey, ep.iface())?;
-    // SAFETY: the caller keeps the room for the result until the operation has ended.
+    // SAFETY: this function's contract.
+    let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
+    // SAFETY: as above: the room for the result is there until the operation has ended.
     answer(unsafe { ep.inner.atomic_fetch(op, value, result, remote, rkey, comp_of(completion)) })
 }
 
+/// Compares and swaps a word. // HOT
+/// # Safety
+/// `ep` is null or live, and `rkey` is as for [`rkey_of`]. The result can be written, and the completion is
+/// valid, until the operation has ended.
 #[inline(always)]
-fn cswap<W: Word>(
+unsafe fn cswap<W: Word>(
     ep: *mut Ep,
     words: (W, W),
     remote: u64,
@@ -63,11 +80,13 @@ fn cswap<W: Word>(
     result: *mut W,
     completion: *mut Completion,
 ) -> Result<(), Status> {
-    let ep = given(ep)?;
+    // SAFETY: this function's contract.
+    let ep = unsafe { given(ep) }?;
     let result = NonNull::new(result).ok_or_else(|| invalid("the result of an atomic operation is null"))?;
-    let rkey = rkey_of(rkey, ep.iface())?;
+    // SAFETY: this function's contract.
+    let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
     let (compare, swap) = words;
-    // SAFETY: the caller keeps the room for the result until the operation has ended.
+    // SAFETY: as above: the room for the result is there until the operation has ended.
     answer(unsafe { ep.inner.atomic_cswap(compare, swap, result, remote, rkey, comp_of(completion)) })
 }
 
@@ -77,7 +96,8 @@ operation! {
         ep: *mut Ep, compare: u64, swap: u64, remote: u64, rkey: usize, result: *mut u64,
         completion: *mut Completion,
     ) -> CStatus {
-        cswap(ep, (compare, swap), remote, rkey, result, completion)
+        // SAFETY: the caller's contract.
+        unsafe { cswap(ep, (compare, swap), remote, rkey, result, completion) }
     }
 
     /// Compares and swaps 32 bits.
@@ -85,17 +105,20 @@ operation! {
         ep: *mut Ep, compare: u32, swap: u32, remote: u64, rkey: usize, result: *mut u32,
         completion: *mut Completion,
     ) -> CStatus {
-        cswap(ep, (compare, swap), remote, rkey, result, completion)
+        // SAFETY: the caller's contract.
+        unsafe { cswap(ep, (compare, swap), remote, rkey, result, completion) }
     }
 
     /// Changes 32 bits.
     fn post32(ep: *mut Ep, op: c_uint, value: u32, remote: u64, rkey: usize) -> CStatus {
-        post(ep, op, value, remote, rkey)
+        // SAFETY: the caller's contract.
+        unsafe { post(ep, op, value, remote, rkey) }
     }
 
     /// Changes 64 bits.
     fn post64(ep: *mut Ep, op: c_uint, value: u64, remote: u64, rkey: usize) -> CStatus {
-        post(ep, op, value, remote, rkey)
+        // SAFETY: the caller's contract.
+        unsafe { post(ep, op, value, remote, rkey) }
     }
 
     /// Changes 32 bits and gets what they were.
@@ -103,7 +126,8 @@ operation! {
         ep: *mut Ep, op: c_uint, value: u32, result: *mut u32, remote: u64, rkey: usize,
         completion: *mut Completion,
     ) -> CStatus {
-        fetch(ep, op, value, result, remote, rkey, completion)
+        // SAFETY: the caller's contract.
+        unsafe { fetch(ep, op, value, result, remote, rkey, completion) }
     }
 
     /// Changes 64 bits and gets what they were.
@@ -111,6 +135,7 @@ operation! {
         ep: *mut Ep, op: c_uint, value: u64, result: *mut u64, remote: u64, rkey: usize,
         completion: *mut Completion,
     ) -> CStatus {
-        fetch(ep, op, value, result, remote, rkey, completion)
+        // SAFETY: the caller's contract.
+        unsafe { fetch(ep, op, value, result, remote, rkey, completion) }
     }
 }

@@ -10,9 +10,10 @@ use ::uct::api::{DevKind, TlResource};
 use super::md::Md;
 use super::name_of;
 use super::types::{self, ComponentAttr, MdResource, component_attr, device_type};
-use crate::entry::{CStatus, invalid, mask_of};
+use crate::arg::{AttrPtr, OutPtr};
+use crate::entry::{CStatus, invalid};
+use crate::handle::checked;
 use crate::handle::{Handle, Magic};
-use crate::handle::{checked, store};
 use crate::packed::{Packed, alloc_list, release};
 use crate::ucs::global::Global;
 
@@ -82,7 +83,7 @@ impl Component {
 
 entry! {
     /// Lists the components: an array that the program returns.
-    fn uct_query_components(components: *mut *mut *const Component, count: *mut c_uint) -> CStatus {
+    fn uct_query_components(components: OutPtr<*mut *const Component>, count: OutPtr<c_uint>) -> CStatus {
         if components.is_null() || count.is_null() {
             return Err(invalid("uct_query_components: components or count is null"));
         }
@@ -92,8 +93,8 @@ entry! {
             // SAFETY: the array has this many elements.
             unsafe { list.add(at).write(std::ptr::from_ref(component)) };
         }
-        store(components, list)?;
-        store(count, COMPONENTS.len() as c_uint)
+        components.store(list)?;
+        count.store(COMPONENTS.len() as c_uint)
     }
 
     /// Frees a list of components.
@@ -102,14 +103,14 @@ entry! {
     }
 
     /// Answers what the mask asks for. The program has room for as many memory domains as it was told.
-    fn uct_component_query(component: *const Component, attr: *mut ComponentAttr) -> CStatus {
+    fn uct_component_query(component: *const Component, attr: AttrPtr<ComponentAttr>) -> CStatus {
         let component = checked(component)?;
-        let mask = mask_of(attr, "uct_component_query")?;
-        answer!(attr, mask, component_attr::NAME, name = name_of(component.tl));
-        answer!(attr, mask, component_attr::FLAGS, flags = 0);
+        let attr = attr.fields("uct_component_query")?;
+        answer!(attr, component_attr::NAME, name = name_of(component.tl));
+        answer!(attr, component_attr::FLAGS, flags = 0);
         let resources = component.resources()?;
-        answer!(attr, mask, component_attr::MD_RESOURCE_COUNT, md_resource_count = resources.len() as c_uint);
-        let Some(list) = field!(attr, mask, component_attr::MD_RESOURCES, md_resources) else { return Ok(()) };
+        answer!(attr, component_attr::MD_RESOURCE_COUNT, md_resource_count = resources.len() as c_uint);
+        let Some(list) = field!(attr, component_attr::MD_RESOURCES, md_resources) else { return Ok(()) };
         if list.is_null() && !resources.is_empty() {
             return Err(invalid("uct_component_query: md_resources is null"));
         }
@@ -123,7 +124,7 @@ entry! {
 
     /// Lists the transports of a memory domain, one: an array that the program returns.
     fn uct_md_query_tl_resources(
-        md: *mut Md, resources: *mut *mut types::TlResource, count: *mut c_uint,
+        md: *mut Md, resources: OutPtr<*mut types::TlResource>, count: OutPtr<c_uint>,
     ) -> CStatus {
         let md = checked(md)?;
         if resources.is_null() || count.is_null() {
@@ -140,8 +141,8 @@ entry! {
         let (tl_name, dev_name) = (name_of(found.tl), name_of(&found.dev));
         // SAFETY: the array has one element.
         unsafe { list.write(types::TlResource { tl_name, dev_name, dev_type, sys_device: u8::MAX }) };
-        store(resources, list)?;
-        store(count, 1)
+        resources.store(list)?;
+        count.store(1)
     }
 
     /// Frees a list of transports.

@@ -1,7 +1,7 @@
 //! Configurations of memory domains and interfaces: the environment at the time of reading, and changes of
 //! the program.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
 use ::ucs::Status;
 use ::ucs::config::{Source, TableDesc, effective};
@@ -9,9 +9,9 @@ use ::uct::any;
 
 use super::component::Component;
 use super::md::Md;
-use crate::context::text_of;
+use crate::arg::{OutPtr, StrPtr};
 use crate::entry::{CStatus, invalid};
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 
 /// `uct_md_config_t` and `uct_iface_config_t`: both are all keys of a transport.
 #[repr(C)]
@@ -30,8 +30,8 @@ impl Handle for Config {
 }
 
 impl Config {
-    fn read(tl: &'static str, prefix: *const c_char) -> Result<Config, Status> {
-        let source = super::component::from_env()?.with_prefix(&text_of(prefix));
+    fn read(tl: &'static str, prefix: StrPtr) -> Result<Config, Status> {
+        let source = super::component::from_env()?.with_prefix(&prefix.text());
         Ok(Config { magic: Magic::of::<Config>(), tl, source })
     }
 
@@ -47,40 +47,37 @@ impl Config {
 }
 
 /// A C string of the caller as text.
-fn text<'a>(at: *const c_char) -> Result<&'a str, Status> {
-    if at.is_null() {
-        return Err(invalid("the text is null"));
-    }
-    // SAFETY: the caller passes a C string, which stays during the call.
-    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| invalid("the text is no UTF-8"))
+fn text(at: StrPtr<'_>) -> Result<&str, Status> {
+    let text = at.get().ok_or_else(|| invalid("the text is null"))?;
+    text.to_str().map_err(|_| invalid("the text is no UTF-8"))
 }
 
 entry! {
     /// Reads the configuration of a component's memory domains. A file is not read: `UCX_CONFIG_FILE` names
     /// one.
     fn uct_md_config_read(
-        component: *const Component, prefix: *const c_char, _file: *const c_char, config: *mut *mut Config,
+        component: *const Component, prefix: StrPtr, _file: *const c_char, config: OutPtr<*mut Config>,
     ) -> CStatus {
         let component = checked(component)?;
         if config.is_null() {
             return Err(invalid("uct_md_config_read: config is null"));
         }
-        store(config, into_handle(Config::read(component.tl, prefix)?))
+        config.store(into_handle(Config::read(component.tl, prefix)?))
     }
 
     /// Reads the configuration of interfaces of a memory domain.
     fn uct_md_iface_config_read(
-        md: *mut Md, tl: *const c_char, prefix: *const c_char, _file: *const c_char, config: *mut *mut Config,
+        md: *mut Md, tl: StrPtr, prefix: StrPtr, _file: *const c_char, config: OutPtr<*mut Config>,
     ) -> CStatus {
         let md = checked(md)?;
         if config.is_null() {
             return Err(invalid("uct_md_iface_config_read: config is null"));
         }
-        if !tl.is_null() && text(tl)? != md.component.tl {
-            tracing::error!("memory domain {} has no transport {}", md.name(), text_of(tl));
+        if tl.get().is_some() && text(tl)? != md.component.tl {
+            tracing::error!("memory domain {} has no transport {}", md.name(), tl.text());
             return Err(Status::NoDevice);
         }
-        store(config, into_handle(Config::read(md.component.tl, prefix)?))
+        config.store(into_handle(Config::read(md.component.tl, prefix)?))
     }
 
     /// Frees a configuration.
@@ -89,7 +86,7 @@ entry! {
     }
 
     /// Stores the value of a key as text.
-    fn uct_config_get(config: *const Config, name: *const c_char, value: *mut c_char, size: usize) -> CStatus {
+    fn uct_config_get(config: *const Config, name: StrPtr, value: *mut c_char, size: usize) -> CStatus {
         let config = checked(config)?;
         let (table, key) = config.key(text(name)?).ok_or(Status::NoElem)?;
         if value.is_null() || size == 0 {
@@ -109,7 +106,7 @@ entry! {
     }
 
     /// Sets a key: its name is with or without `UCX_` and the transport.
-    fn uct_config_modify(config: *mut Config, name: *const c_char, value: *const c_char) -> CStatus {
+    fn uct_config_modify(config: *mut Config, name: StrPtr, value: StrPtr) -> CStatus {
         let (name, value) = (text(name)?, text(value)?);
         let (table, key) = checked(config)?.key(name).ok_or(Status::NoElem)?;
         // SAFETY: the handle is checked, and the program uses a configuration in one thread at a time.

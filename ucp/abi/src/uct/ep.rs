@@ -15,8 +15,9 @@ use super::iface::{Iface, checked_iface};
 use super::ops::Ops;
 use super::progress::comp_of;
 use super::types::{Completion, EpParams, PendingReq, ep_param};
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Magic, Named, found, free_read_inline, into_handle, store};
+use crate::arg::{OutPtr, ParamsPtr};
+use crate::entry::{CStatus, invalid};
+use crate::handle::{Magic, Named, found, free_read_inline, into_handle};
 
 /// `uct_ep_t`, and behind it the endpoint.
 #[repr(C)]
@@ -101,10 +102,13 @@ pub(super) unsafe fn free(ep: *mut Ep) {
 }
 
 /// Connects an endpoint of the transport to addresses of the caller.
-fn connect(iface: &Iface, device: *const c_void, address: *const c_void) -> Result<Connected, Status> {
+/// # Safety
+/// They are null or have the lengths that the attributes of the interface say.
+unsafe fn connect(iface: &Iface, device: *const c_void, address: *const c_void) -> Result<Connected, Status> {
     let attr = iface.inner.attr();
-    let device = super::bytes(device, attr.device_addr_len)?;
-    let address = super::bytes(address, attr.iface_addr_len)?;
+    // SAFETY: this function's contract.
+    let (device, address) =
+        unsafe { (super::bytes(device, attr.device_addr_len)?, super::bytes(address, attr.iface_addr_len)?) };
     let ep = iface.inner.connect(device, address).map_err(|error| {
         tracing::error!("cannot connect an endpoint of {}/{}: {error}", attr.tl, attr.dev);
         Status::Unreachable
@@ -114,20 +118,21 @@ fn connect(iface: &Iface, device: *const c_void, address: *const c_void) -> Resu
 
 entry! {
     /// Connects a new endpoint to an interface.
-    fn uct_ep_create(params: *const EpParams, ep: *mut *mut Ep) -> CStatus {
-        let mask = mask_of(params, "uct_ep_create")?;
+    fn uct_ep_create(params: ParamsPtr<EpParams>, ep: OutPtr<*mut Ep>) -> CStatus {
+        let params = params.fields("uct_ep_create")?;
         if ep.is_null() {
             return Err(invalid("uct_ep_create: ep is null"));
         }
-        let Some(handle) = field!(params, mask, ep_param::IFACE, iface) else {
+        let Some(handle) = field!(params, ep_param::IFACE, iface) else {
             tracing::error!("uct_ep_create: endpoints are made on interfaces, not by connection managers");
             return Err(Status::Unsupported);
         };
         let iface = checked_iface(handle)?;
-        let device = field!(params, mask, ep_param::DEV_ADDR, dev_addr);
-        let address = field!(params, mask, ep_param::IFACE_ADDR, iface_addr);
+        let device = field!(params, ep_param::DEV_ADDR, dev_addr);
+        let address = field!(params, ep_param::IFACE_ADDR, iface_addr);
         let connected = match (device, address) {
-            (Some(device), Some(address)) => OnceCell::from(connect(iface, device, address)?),
+            // SAFETY: the caller's contract.
+            (Some(device), Some(address)) => OnceCell::from(unsafe { connect(iface, device, address) }?),
             (None, None) => OnceCell::new(),
             _ => {
                 tracing::error!("uct_ep_create: pass both addresses of an interface, or none");
@@ -147,7 +152,7 @@ entry! {
         let endpoint = unsafe { &*made };
         endpoint.tag.set(tag);
         endpoint.begin();
-        store(ep, made)
+        ep.store(made)
     }
 
     /// Destroys an endpoint. The program has flushed it, or its completions stay valid until they are called.
@@ -163,7 +168,8 @@ entry! {
     fn uct_ep_get_address(ep: *mut Ep, address: *mut c_void) -> CStatus {
         let iface = checked_ep(ep)?.iface();
         let own = iface.inner.iface_addr();
-        Iface::store_address(address, &own, iface.inner.attr().iface_addr_len)
+        // SAFETY: the caller's contract.
+        unsafe { Iface::store_address(address, &own, iface.inner.attr().iface_addr_len) }
     }
 
     /// Connects an endpoint that was created without addresses.
@@ -173,7 +179,8 @@ entry! {
             tracing::error!("uct_ep_connect_to_ep: the endpoint is connected");
             return Err(Status::InvalidParam);
         }
-        let connected = connect(ep.iface(), device, address)?;
+        // SAFETY: the caller's contract.
+        let connected = unsafe { connect(ep.iface(), device, address) }?;
         ep.inner.0.set(connected).map_err(|_| Status::InvalidParam)?;
         ep.begin();
         Ok(())
@@ -186,6 +193,7 @@ entry! {
             return Err(invalid("uct_ep_check: there are no flags"));
         }
         ep.inner.get()?;
-        answer(ep.inner.check(comp_of(completion)))
+        // SAFETY: the caller's contract.
+        answer(ep.inner.check(unsafe { comp_of(completion) }))
     }
 }

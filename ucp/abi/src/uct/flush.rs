@@ -27,7 +27,8 @@ operation! {
     /// Completes when the endpoint's operations have.
     fn ep_flush(ep: *mut Ep, flags: c_uint, completion: *mut Completion) -> CStatus {
         check_flags(flags, CANCEL)?;
-        match checked_ep(ep)?.inner.flush(comp_of(completion)) {
+        // SAFETY: the caller's contract.
+        match checked_ep(ep)?.inner.flush(unsafe { comp_of(completion) }) {
             // Nothing is left of what was to be cancelled.
             Err(Refused::Failed(Error::PeerDead)) if flags & CANCEL != 0 => Ok(()),
             flushed => answer(flushed),
@@ -42,7 +43,8 @@ operation! {
     /// Completes when all operations of the interface have.
     fn iface_flush(iface: *mut Iface, flags: c_uint, completion: *mut Completion) -> CStatus {
         check_flags(flags, 0)?;
-        answer(checked_iface(iface)?.inner.flush(comp_of(completion)))
+        // SAFETY: the caller's contract.
+        answer(checked_iface(iface)?.inner.flush(unsafe { comp_of(completion) }))
     }
 
     /// Operations of all endpoints that follow take effect after those before.

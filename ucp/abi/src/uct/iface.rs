@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::AsRawFd as _;
 
 use ::ucs::Status;
@@ -19,9 +19,9 @@ use super::types::{
     iface_param,
 };
 use super::worker::{Worker, checked_worker};
-use crate::context::text_of;
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Named, checked, found, free_read_inline, into_handle, store};
+use crate::arg::{Fields, OutPtr, ParamsPtr, StrPtr};
+use crate::entry::{CStatus, invalid};
+use crate::handle::{Named, checked, found, free_read_inline, into_handle};
 use crate::types::thread_mode;
 
 /// `uct_iface_t`, and behind it the interface.
@@ -84,14 +84,16 @@ impl Iface {
     }
 
     /// The address with zeros behind it, as the program has `length` bytes for it.
-    pub(crate) fn store_address(to: *mut c_void, address: &[u8], length: usize) -> Result<(), Status> {
+    /// # Safety
+    /// `to` is null or has room for `length` bytes.
+    pub(crate) unsafe fn store_address(to: *mut c_void, address: &[u8], length: usize) -> Result<(), Status> {
         if length == 0 {
             return Ok(());
         }
         if to.is_null() || address.len() > length {
             return Err(invalid("no room for the address"));
         }
-        // SAFETY: the caller has room for the length that the attributes say.
+        // SAFETY: this function's contract.
         unsafe {
             to.cast::<u8>().write_bytes(0, length);
             to.cast::<u8>().copy_from_nonoverlapping(address.as_ptr(), address.len());
@@ -111,18 +113,24 @@ pub(crate) fn checked_iface<'a>(iface: *const Iface) -> Result<&'a Iface, Status
 }
 
 /// Checks that the parameters name the transport and device of a domain.
-fn check_params(params: *const IfaceParams, mask: u64, md: &Md) -> Result<(), Status> {
-    let mode = field!(params, mask, iface_param::OPEN_MODE, open_mode).unwrap_or(OPEN_MODE_DEVICE);
+fn check_params(params: &Fields<IfaceParams>, md: &Md) -> Result<(), Status> {
+    let mode = field!(params, iface_param::OPEN_MODE, open_mode).unwrap_or(OPEN_MODE_DEVICE);
     if mode & OPEN_MODE_DEVICE == 0 {
         tracing::error!("uct_iface_open: interfaces are opened on devices, not on socket addresses");
         return Err(Status::Unsupported);
     }
-    // SAFETY: the open mode says that both names are there.
-    let (tl, dev) = unsafe { ((*params).tl_name, (*params).dev_name) };
-    if tl.is_null() || dev.is_null() {
+    // SAFETY: the open mode says that both names are there, which are C strings.
+    let (tl, dev) = unsafe {
+        let params = params.at();
+        (
+            StrPtr::new((&raw const (*params).tl_name).read()),
+            StrPtr::new((&raw const (*params).dev_name).read()),
+        )
+    };
+    if tl.get().is_none() || dev.get().is_none() {
         return Err(invalid("tl or dev is null"));
     }
-    let (tl, dev) = (text_of(tl), text_of(dev));
+    let (tl, dev) = (tl.text(), dev.text());
     if tl != md.component.tl || dev != md.dev {
         tracing::error!("uct_iface_open: memory domain {} is not one of {tl}/{dev}", md.name());
         return Err(Status::NoDevice);
@@ -131,8 +139,10 @@ fn check_params(params: *const IfaceParams, mask: u64, md: &Md) -> Result<(), St
 }
 
 /// Lets `self` call handlers within the send, as UCX's does: a message needs neither the queue nor progress.
-fn deliver_within_send(made: *mut Iface) {
-    // SAFETY: the interface has just been made.
+/// # Safety
+/// `made` is live, until `uct_iface_close` ends this.
+unsafe fn deliver_within_send(made: *mut Iface) {
+    // SAFETY: this function's contract.
     let iface = unsafe { &*made };
     if !iface.inner.deliver_within_send(true) {
         return;
@@ -147,15 +157,15 @@ fn deliver_within_send(made: *mut Iface) {
 entry! {
     /// Opens an interface.
     fn uct_iface_open(
-        md: *mut Md, worker: *mut Worker, params: *const IfaceParams, config: *const Config,
-        iface: *mut *mut Iface,
+        md: *mut Md, worker: *mut Worker, params: ParamsPtr<IfaceParams>, config: *const Config,
+        iface: OutPtr<*mut Iface>,
     ) -> CStatus {
         let (domain, group) = (checked(md.cast_const())?, checked_worker(worker)?);
-        let mask = mask_of(params, "uct_iface_open")?;
+        let params = params.fields("uct_iface_open")?;
         if iface.is_null() {
             return Err(invalid("uct_iface_open: iface is null"));
         }
-        check_params(params, mask, domain)?;
+        check_params(&params, domain)?;
         let source = if config.is_null() { &super::component::from_env()? } else { &checked(config)?.source };
         let opened = match group.mode {
             thread_mode::SINGLE => any::open_iface(&domain.md, source),
@@ -169,8 +179,8 @@ entry! {
             tracing::error!("cannot open an interface of {}: {error}", domain.name());
             error.status()
         })?;
-        let handler = field!(params, mask, iface_param::ERR_HANDLER, err_handler).flatten();
-        let arg = field!(params, mask, iface_param::ERR_HANDLER_ARG, err_handler_arg);
+        let handler = field!(params, iface_param::ERR_HANDLER, err_handler).flatten();
+        let arg = field!(params, iface_param::ERR_HANDLER_ARG, err_handler_arg);
         let made = into_handle(Iface {
             ops: Ops::new(),
             unconnected: Ops::unconnected(),
@@ -188,9 +198,10 @@ entry! {
             scratch: RefCell::default(),
         });
         if group.mode == thread_mode::SINGLE {
-            deliver_within_send(made);
+            // SAFETY: the interface has just been made.
+            unsafe { deliver_within_send(made) };
         }
-        store(iface, made)
+        iface.store(made)
     }
 
     /// Closes an interface. Destroys endpoints that the program has left.
@@ -216,20 +227,22 @@ entry! {
     }
 
     /// Answers all attributes.
-    fn uct_iface_query(iface: *mut Iface, attr: *mut types::IfaceAttr) -> CStatus {
-        store(attr, super::attr::attr_of(checked_iface(iface)?.inner.attr()))
+    fn uct_iface_query(iface: *mut Iface, attr: OutPtr<types::IfaceAttr>) -> CStatus {
+        attr.store(super::attr::attr_of(checked_iface(iface)?.inner.attr()))
     }
 
     /// Stores the address of the device.
     fn uct_iface_get_device_address(iface: *mut Iface, address: *mut c_void) -> CStatus {
         let iface = checked_iface(iface)?;
-        Iface::store_address(address, &iface.inner.device_addr(), iface.inner.attr().device_addr_len)
+        // SAFETY: the caller's contract.
+        unsafe { Iface::store_address(address, &iface.inner.device_addr(), iface.inner.attr().device_addr_len) }
     }
 
     /// Stores the address of the interface.
     fn uct_iface_get_address(iface: *mut Iface, address: *mut c_void) -> CStatus {
         let iface = checked_iface(iface)?;
-        Iface::store_address(address, &iface.inner.iface_addr(), iface.inner.attr().iface_addr_len)
+        // SAFETY: the caller's contract.
+        unsafe { Iface::store_address(address, &iface.inner.iface_addr(), iface.inner.attr().iface_addr_len) }
     }
 
     /// Whether an endpoint to an address can be created; without an interface's address, to the device.
@@ -238,9 +251,11 @@ entry! {
     ) -> c_int {
         let iface = checked_iface(iface)?;
         let attr = iface.inner.attr();
-        let device = super::bytes(device, attr.device_addr_len)?;
+        // SAFETY: the caller's contract.
+        let device = unsafe { super::bytes(device, attr.device_addr_len) }?;
         let own = iface.inner.iface_addr();
-        let address = if address.is_null() { &own } else { super::bytes(address, attr.iface_addr_len)? };
+        // SAFETY: as above.
+        let address = if address.is_null() { &own } else { unsafe { super::bytes(address, attr.iface_addr_len) }? };
         match iface.inner.reachable(device, address) {
             Ok(()) => Ok(1),
             Err(error) => {
@@ -267,25 +282,26 @@ entry! {
 
     /// Allocates memory that peers of the interface reach, and registers it.
     fn uct_iface_mem_alloc(
-        iface: *mut Iface, length: usize, flags: c_uint, name: *const c_char, memory: *mut AllocatedMemory,
+        iface: *mut Iface, length: usize, flags: c_uint, name: StrPtr, memory: OutPtr<AllocatedMemory>,
     ) -> CStatus {
         let iface = checked_iface(iface)?;
         if memory.is_null() || length == 0 {
             return Err(invalid("uct_iface_mem_alloc: memory is null, or length is 0"));
         }
         let nowhere = std::ptr::null_mut();
-        store(memory, allocate(iface.md, iface.inner.md(), None, length, flags, nowhere, &memory_name(name))?)
+        memory.store(allocate(iface.md, iface.inner.md(), None, length, flags, nowhere, &memory_name(name))?)
     }
 
     /// Frees memory of `uct_iface_mem_alloc`.
     fn uct_iface_mem_free(memory: *const AllocatedMemory) {
-        free(memory)
+        // SAFETY: the caller's contract.
+        unsafe { free(memory) }
     }
 
     /// Stores a descriptor that becomes readable after `uct_iface_event_arm`.
-    fn uct_iface_event_fd_get(iface: *mut Iface, fd: *mut c_int) -> CStatus {
+    fn uct_iface_event_fd_get(iface: *mut Iface, fd: OutPtr<c_int>) -> CStatus {
         let iface = checked_iface(iface)?;
-        store(fd, iface.inner.event_fd().map_err(Error::status)?.as_raw_fd())
+        fd.store(iface.inner.event_fd().map_err(Error::status)?.as_raw_fd())
     }
 
     /// Arms the descriptor for one wake-up. Busy: progress first.
@@ -310,7 +326,8 @@ operation! {
     fn progress_enable(handle: *mut Iface, flags: c_uint) {
         let iface = checked_iface(handle)?;
         if flags & BOTH != 0 && iface.member.get().is_none() {
-            let member = checked_worker(iface.worker)?.add(progress_member, handle.cast(), false);
+            // SAFETY: an interface leaves the worker before it is freed.
+            let member = unsafe { checked_worker(iface.worker)?.add(progress_member, handle.cast(), false) };
             iface.member.set(Some(member));
         }
         Ok(())

@@ -16,9 +16,9 @@ use super::name_of;
 use super::types::{
     self, AllocatedMemory, MdMemAttr, MemAllocParams, alloc_method, md_flag, mem_alloc_param, mem_flag,
 };
-use crate::context::text_of;
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::arg::{AttrFields, AttrPtr, OutPtr, ParamsPtr, StrPtr};
+use crate::entry::{CStatus, invalid};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 use crate::ucs::global::Global;
 
 /// `uct_md_t`.
@@ -157,8 +157,8 @@ pub(crate) fn allocate(
 }
 
 /// A name of the caller for memory.
-pub(crate) fn memory_name(name: *const c_char) -> String {
-    if name.is_null() { "anonymous".to_owned() } else { text_of(name) }
+pub(crate) fn memory_name(name: StrPtr) -> String {
+    if name.get().is_none() { "anonymous".to_owned() } else { name.text() }
 }
 
 /// Memory of `uct_mem_alloc` without a domain, by address: it has no handle.
@@ -184,8 +184,10 @@ fn allocate_host(
 }
 
 /// Frees memory that [`allocate`] or [`allocate_host`] has made.
-pub(crate) fn free(memory: *const AllocatedMemory) -> Result<(), Status> {
-    // SAFETY: the caller passes what an allocation has filled.
+/// # Safety
+/// `memory` is null, or what one of them has filled.
+pub(crate) unsafe fn free(memory: *const AllocatedMemory) -> Result<(), Status> {
+    // SAFETY: this function's contract.
     let memory = unsafe { memory.as_ref() }.ok_or_else(|| invalid("memory is null"))?;
     if memory.memh.is_null() {
         return without_domain()
@@ -279,8 +281,7 @@ fn reg_cost(md: &Md) -> types::Linear {
 fn answer_memory(
     md: *mut Md,
     (address, length): (*const c_void, usize),
-    attr: *mut MdMemAttr,
-    mask: u64,
+    attr: &AttrFields<MdMemAttr>,
 ) -> Result<(), Status> {
     let md = checked(md)?;
     let found = md.md.query(address.cast()).ok_or(Status::InvalidAddr)?;
@@ -288,27 +289,27 @@ fn answer_memory(
     if length > left {
         return Err(Status::InvalidAddr);
     }
-    answer!(attr, mask, 1 << 0, mem_type = HOST);
-    answer!(attr, mask, 1 << 1, sys_dev = u8::MAX);
-    answer!(attr, mask, 1 << 2, base_address = std::ptr::with_exposed_provenance_mut(found.start));
-    answer!(attr, mask, 1 << 3, alloc_length = found.len);
-    answer!(attr, mask, 1 << 4, dmabuf_fd = -1);
-    answer!(attr, mask, 1 << 5, dmabuf_offset = 0);
+    answer!(attr, 1 << 0, mem_type = HOST);
+    answer!(attr, 1 << 1, sys_dev = u8::MAX);
+    answer!(attr, 1 << 2, base_address = std::ptr::with_exposed_provenance_mut(found.start));
+    answer!(attr, 1 << 3, alloc_length = found.len);
+    answer!(attr, 1 << 4, dmabuf_fd = -1);
+    answer!(attr, 1 << 5, dmabuf_offset = 0);
     Ok(())
 }
 
 entry! {
     /// Opens a memory domain.
     fn uct_md_open(
-        component: *const Component, md_name: *const c_char, config: *const Config, md: *mut *mut Md,
+        component: *const Component, md_name: StrPtr, config: *const Config, md: OutPtr<*mut Md>,
     ) -> CStatus {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         // SAFETY: a component that is not null is one of the four, which are never freed.
         let component: &'static Component = checked(component)?;
-        if md_name.is_null() || md.is_null() {
+        if md_name.get().is_none() || md.is_null() {
             return Err(invalid("uct_md_open: md_name or md is null"));
         }
-        let dev = component.device_of(&text_of(md_name))?;
+        let dev = component.device_of(&md_name.text())?;
         let source = if config.is_null() { &super::component::from_env()? } else { &checked(config)?.source };
         let opened = any::open_md(component.tl, &dev, source).map_err(|error| {
             tracing::error!("cannot open memory domain {}/{dev}: {error}", component.tl);
@@ -316,7 +317,7 @@ entry! {
         })?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         open_domains().push(OpenMd { id, tl: component.tl, md: opened.clone() });
-        store(md, into_handle(Md { magic: Magic::of::<Md>(), component, dev, md: opened, id }))
+        md.store(into_handle(Md { magic: Magic::of::<Md>(), component, dev, md: opened, id }))
     }
 
     /// Closes a memory domain. Memory and interfaces of it live on until they are freed.
@@ -327,13 +328,13 @@ entry! {
     }
 
     /// Answers all attributes.
-    fn uct_md_query(md: *mut Md, attr: *mut types::MdAttr) -> CStatus {
-        store(attr, attr_of(checked(md)?, true))
+    fn uct_md_query(md: *mut Md, attr: OutPtr<types::MdAttr>) -> CStatus {
+        attr.store(attr_of(checked(md)?, true))
     }
 
     /// Registers memory of the program.
     fn uct_md_mem_reg(
-        md: *mut Md, address: *mut c_void, length: usize, flags: c_uint, memh: *mut *mut MemHandle,
+        md: *mut Md, address: *mut c_void, length: usize, flags: c_uint, memh: OutPtr<*mut MemHandle>,
     ) -> CStatus {
         let md = checked(md)?;
         if address.is_null() || length == 0 || memh.is_null() {
@@ -347,7 +348,7 @@ entry! {
             }
             error.status()
         })?;
-        store(memh, MemHandle::new(mem))
+        memh.store(MemHandle::new(mem))
     }
 
     /// Ends a registration.
@@ -373,51 +374,51 @@ entry! {
 
     /// Answers what kind of memory is at an address: all is the host's.
     fn uct_md_mem_query(
-        md: *mut Md, address: *const c_void, length: usize, attr: *mut MdMemAttr,
+        md: *mut Md, address: *const c_void, length: usize, attr: AttrPtr<MdMemAttr>,
     ) -> CStatus {
-        let mask = mask_of(attr, "uct_md_mem_query")?;
-        answer_memory(md, (address, length), attr, mask)
+        let attr = attr.fields("uct_md_mem_query")?;
+        answer_memory(md, (address, length), &attr)
     }
 
     /// As `uct_md_mem_query`, with flags of the memory: there are none.
     fn uct_md_mem_query_v2(
-        md: *mut Md, address: *const c_void, length: usize, attr: *mut MdMemAttr,
+        md: *mut Md, address: *const c_void, length: usize, attr: AttrPtr<MdMemAttr>,
     ) -> CStatus {
-        let mask = mask_of(attr, "uct_md_mem_query_v2")?;
-        answer_memory(md, (address, length), attr, mask)?;
-        answer!(attr, mask, 1 << 6, mem_flags = 0);
+        let attr = attr.fields("uct_md_mem_query_v2")?;
+        answer_memory(md, (address, length), &attr)?;
+        answer!(attr, 1 << 6, mem_flags = 0);
         Ok(())
     }
 
     /// Answers the type of memory: the host's.
     fn uct_md_detect_memory_type(
-        md: *mut Md, address: *const c_void, _length: usize, memory_type: *mut c_int,
+        md: *mut Md, address: *const c_void, _length: usize, memory_type: OutPtr<c_int>,
     ) -> CStatus {
         checked(md)?;
         if address.is_null() {
             return Err(invalid("uct_md_detect_memory_type: address is null"));
         }
-        store(memory_type, HOST)
+        memory_type.store(HOST)
     }
 
     /// Allocates memory by the first method that works. A domain registers it, too; without one it has no
     /// handle.
     fn uct_mem_alloc(
-        length: usize, methods: *const c_int, count: c_uint, params: *const MemAllocParams,
-        memory: *mut AllocatedMemory,
+        length: usize, methods: *const c_int, count: c_uint, params: ParamsPtr<MemAllocParams>,
+        memory: OutPtr<AllocatedMemory>,
     ) -> CStatus {
-        let mask = mask_of(params, "uct_mem_alloc")?;
+        let params = params.fields("uct_mem_alloc")?;
         if memory.is_null() || methods.is_null() || count == 0 || length == 0 {
             return Err(invalid("uct_mem_alloc: memory or methods is null, or there are no methods, or length is 0"));
         }
-        let memory_type = field!(params, mask, mem_alloc_param::MEM_TYPE, mem_type);
+        let memory_type = field!(params, mem_alloc_param::MEM_TYPE, mem_type);
         if memory_type.is_some_and(|wanted| wanted != HOST) {
             tracing::error!("uct_mem_alloc: memory of the host only");
             return Err(Status::Unsupported);
         }
-        let flags = field!(params, mask, mem_alloc_param::FLAGS, flags).unwrap_or(0);
-        let at = field!(params, mask, mem_alloc_param::ADDRESS, address).unwrap_or(std::ptr::null_mut());
-        let domains = field!(params, mask, mem_alloc_param::MDS, mds).zip(field!(params, mask, mem_alloc_param::MDS, mds_count));
+        let flags = field!(params, mem_alloc_param::FLAGS, flags).unwrap_or(0);
+        let at = field!(params, mem_alloc_param::ADDRESS, address).unwrap_or(std::ptr::null_mut());
+        let domains = field!(params, mem_alloc_param::MDS, mds).zip(field!(params, mem_alloc_param::MDS, mds_count));
         let (list, domains) = domains.filter(|(list, count)| !list.is_null() && *count > 0).unzip();
         // SAFETY: the caller passes this many.
         let methods = unsafe { std::slice::from_raw_parts(methods, count as usize) };
@@ -431,7 +432,7 @@ entry! {
             let method = method_of(*method).ok_or_else(|| invalid("uct_mem_alloc: no such method"))?;
             if list.is_empty() {
                 match allocate_host(method, length, flags, at) {
-                    Ok(made) => return store(memory, made),
+                    Ok(made) => return memory.store(made),
                     Err(status) => last = status,
                 }
             }
@@ -439,7 +440,7 @@ entry! {
                 let domain = checked(handle.cast_const())?;
                 let quiet = flags | mem_flag::HIDE_ERRORS;
                 match allocate(*handle, &domain.md, Some(&[method]), length, quiet, at, "uct_mem_alloc") {
-                    Ok(made) => return store(memory, made),
+                    Ok(made) => return memory.store(made),
                     Err(status) => last = status,
                 }
             }
@@ -449,7 +450,8 @@ entry! {
 
     /// Frees memory of `uct_mem_alloc`.
     fn uct_mem_free(memory: *const AllocatedMemory) -> CStatus {
-        free(memory)
+        // SAFETY: the caller's contract.
+        unsafe { free(memory) }
     }
 }
 

@@ -21,9 +21,11 @@ pub(crate) struct Handler {
 }
 
 /// Counts an operation as ended, and calls back after the last. // HOT
+/// # Safety
+/// The completion is the program's, which keeps it until its operations have ended.
 #[inline(always)]
 unsafe fn complete(completion: *mut Completion, status: Status) {
-    // SAFETY: the program keeps a completion until its operations have ended.
+    // SAFETY: this function's contract.
     unsafe {
         if status != Status::Ok && (*completion).status == CStatus(0) {
             (*completion).status = status.into();
@@ -71,8 +73,10 @@ fn answered(id: u8, status: CStatus) {
 }
 
 /// The completion of an operation, by its address. // HOT
+/// # Safety
+/// It is null, or valid until the operation has ended.
 #[inline(always)]
-pub(crate) fn comp_of(completion: *mut Completion) -> ::uct::api::Comp {
+pub(crate) unsafe fn comp_of(completion: *mut Completion) -> ::uct::api::Comp {
     if completion.is_null() {
         ::uct::api::Comp::None
     } else {
@@ -127,12 +131,14 @@ impl Drop for Ended<'_> {
 /// Called by a worker for each of its interfaces. // HOT
 pub(crate) unsafe extern "C" fn progress_member(iface: *mut c_void) -> c_uint {
     // An interface leaves its worker before it is freed.
-    guard("uct_worker_progress", || Ok(given(iface.cast::<Iface>())?.progress()))
+    // SAFETY: so that it is live.
+    guard("uct_worker_progress", || Ok(unsafe { given(iface.cast::<Iface>()) }?.progress()))
 }
 
 operation! {
     /// Progresses one interface.
     fn iface_progress(iface: *mut Iface) -> c_uint {
-        Ok(given(iface)?.progress())
+        // SAFETY: the caller's contract.
+        Ok(unsafe { given(iface) }?.progress())
     }
 }

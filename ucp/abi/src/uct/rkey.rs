@@ -11,8 +11,9 @@ use super::component::Component;
 use super::iface::Iface;
 use super::md::{Md, MemHandle};
 use super::types::{INVALID_RKEY, RkeyBundle};
+use crate::arg::OutPtr;
 use crate::entry::{CStatus, invalid};
-use crate::handle::{Handle, Magic, checked, from_handle, into_handle, store};
+use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
 
 /// Bytes of a packed key, if its content takes at most `len`.
 pub(crate) fn packed_size(len: usize) -> usize {
@@ -80,12 +81,15 @@ pub(super) fn compare(one: usize, other: usize) -> Result<std::cmp::Ordering, St
 }
 
 /// The key behind a number of the caller, for endpoints of an interface. // HOT
+/// # Safety
+/// `rkey` is 0, [`INVALID_RKEY`], or a key of `uct_rkey_unpack`, which is not released while the result is
+/// used.
 #[inline(always)]
-pub(crate) fn rkey_of<'a>(rkey: usize, iface: &Iface) -> Result<&'a any::Rkey, Status> {
+pub(crate) unsafe fn rkey_of<'a>(rkey: usize, iface: &Iface) -> Result<&'a any::Rkey, Status> {
     if rkey == 0 || rkey == INVALID_RKEY {
         return Err(invalid("the remote key is 0 or UCT_INVALID_RKEY"));
     }
-    // SAFETY: other numbers are those of `uct_rkey_unpack`, and have not been released.
+    // SAFETY: this function's contract.
     let key: &'a Rkey = unsafe { &*std::ptr::with_exposed_provenance(rkey) };
     key.on(iface)
 }
@@ -112,7 +116,7 @@ entry! {
 
     /// Unpacks a key. It is checked here if a memory domain of the component is open, else at its first use.
     fn uct_rkey_unpack(
-        component: *const Component, buffer: *const c_void, bundle: *mut RkeyBundle,
+        component: *const Component, buffer: *const c_void, bundle: OutPtr<RkeyBundle>,
     ) -> CStatus {
         let component = checked(component)?;
         if buffer.is_null() || bundle.is_null() {
@@ -133,7 +137,7 @@ entry! {
         }
         let key = into_handle(Rkey { magic: Magic::of::<Rkey>(), packed, first, others: RefCell::default() });
         let kind = std::ptr::from_ref(component).cast_mut().cast();
-        store(bundle, RkeyBundle { rkey: key.expose_provenance(), handle: key.cast(), kind })
+        bundle.store(RkeyBundle { rkey: key.expose_provenance(), handle: key.cast(), kind })
     }
 
     /// Frees a key.
@@ -146,7 +150,7 @@ entry! {
 
     /// Stores an address at which remote memory is mapped here.
     fn uct_rkey_ptr(
-        component: *const Component, bundle: *const RkeyBundle, remote: u64, address: *mut *mut c_void,
+        component: *const Component, bundle: *const RkeyBundle, remote: u64, address: OutPtr<*mut c_void>,
     ) -> CStatus {
         let component = checked(component)?;
         // SAFETY: the caller passes a bundle, or null.
@@ -159,6 +163,6 @@ entry! {
         let left = start.checked_add(len as u64).and_then(|end| end.checked_sub(remote)).filter(|_| remote >= start);
         let left = left.filter(|left| *left > 0).ok_or(Status::InvalidAddr)?;
         let found = md.rkey_ptr(rkey, remote, left as usize).ok_or(Status::Unreachable)?;
-        store(address, found.cast())
+        address.store(found.cast())
     }
 }

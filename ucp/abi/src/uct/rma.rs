@@ -18,9 +18,12 @@ use crate::handle::given;
 operation! {
     /// Writes bytes. // HOT
     fn put_short(ep: *mut Ep, buffer: *const c_void, length: c_uint, remote: u64, rkey: usize) -> CStatus {
-        let ep = given(ep)?;
-        let rkey = rkey_of(rkey, ep.iface())?;
-        answer(ep.inner.put_short(bytes(buffer, length as usize)?, remote, rkey))
+        // SAFETY: the caller's contract.
+        let ep = unsafe { given(ep) }?;
+        // SAFETY: as above.
+        let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
+        // SAFETY: as above.
+        answer(ep.inner.put_short(unsafe { bytes(buffer, length as usize) }?, remote, rkey))
     }
 
     /// Writes what a function of the caller writes. It does not say how long that will be: if the key covers
@@ -28,21 +31,26 @@ operation! {
     fn put_bcopy(
         ep: *mut Ep, call: Option<PackCallback>, arg: *mut c_void, remote: u64, rkey: usize,
     ) -> isize {
-        let ep = given(ep)?;
+        // SAFETY: the caller's contract.
+        let ep = unsafe { given(ep) }?;
         let call = call.ok_or_else(|| invalid("the function that packs or unpacks is null"))?;
         let iface = ep.iface();
-        let rkey = rkey_of(rkey, iface)?;
+        // SAFETY: as above.
+        let rkey = unsafe { rkey_of(rkey, iface) }?;
         let max = iface.inner.attr().put.max_bcopy.min(MAX_BCOPY);
         let (start, len) = rkey.range();
         let left = remote.checked_sub(start).and_then(|offset| (len as u64).checked_sub(offset));
         let left = left.filter(|left| *left > 0).ok_or(Status::Rejected)?;
         if left >= max as u64 {
-            return answer_length(ep.inner.put_bcopy(max, |slot| pack(call, arg, slot), remote, rkey));
+            // SAFETY: the caller's function writes no more than the attributes allow: there is room.
+            let packed = |slot: &mut [u8]| unsafe { pack(call, arg, slot) };
+            return answer_length(ep.inner.put_bcopy(max, packed, remote, rkey));
         }
         let beside = |slot: &mut [u8]| {
             let mut scratch = iface.scratch.take();
             scratch.resize(MAX_BCOPY, 0);
-            let length = pack(call, arg, &mut scratch);
+            // SAFETY: as above.
+            let length = unsafe { pack(call, arg, &mut scratch) };
             if let (Some(to), Some(from)) = (slot.get_mut(..length), scratch.get(..length)) {
                 to.copy_from_slice(from);
             }
@@ -56,18 +64,22 @@ operation! {
     fn put_zcopy(
         ep: *mut Ep, iov: *const Iov, count: usize, remote: u64, rkey: usize, completion: *mut Completion,
     ) -> CStatus {
-        let ep = given(ep)?;
-        let rkey = rkey_of(rkey, ep.iface())?;
-        with_pieces(iov, count, |pieces| {
-            // SAFETY: the caller keeps the memory until the operation has ended.
-            unsafe { ep.inner.put_zcopy(pieces, remote, rkey, comp_of(completion)) }
-        })
+        // SAFETY: the caller's contract.
+        let ep = unsafe { given(ep) }?;
+        // SAFETY: as above.
+        let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
+        // SAFETY: as above: the caller keeps the memory until the operation has ended.
+        unsafe {
+            with_pieces(iov, count, |pieces| ep.inner.put_zcopy(pieces, remote, rkey, comp_of(completion)))
+        }
     }
 
     /// Reads bytes within the call.
     fn get_short(ep: *mut Ep, buffer: *mut c_void, length: c_uint, remote: u64, rkey: usize) -> CStatus {
-        let ep = given(ep)?;
-        let rkey = rkey_of(rkey, ep.iface())?;
+        // SAFETY: the caller's contract.
+        let ep = unsafe { given(ep) }?;
+        // SAFETY: as above.
+        let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
         if buffer.is_null() && length > 0 {
             return Err(invalid("uct_ep_get_short: the buffer is null"));
         }
@@ -85,23 +97,28 @@ operation! {
         ep: *mut Ep, call: Option<UnpackCallback>, arg: *mut c_void, length: usize, remote: u64, rkey: usize,
         completion: *mut Completion,
     ) -> CStatus {
-        let ep = given(ep)?;
+        // SAFETY: the caller's contract.
+        let ep = unsafe { given(ep) }?;
         let call = call.ok_or_else(|| invalid("the function that packs or unpacks is null"))?;
-        let rkey = rkey_of(rkey, ep.iface())?;
+        // SAFETY: as above.
+        let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
         // SAFETY: the function and its argument are the caller's, and valid until the operation has ended.
         let unpack = move |data: &[u8]| unsafe { call(arg, data.as_ptr().cast(), data.len()) };
-        answer(ep.inner.get_bcopy(length, unpack, remote, rkey, comp_of(completion)))
+        // SAFETY: as above.
+        answer(ep.inner.get_bcopy(length, unpack, remote, rkey, unsafe { comp_of(completion) }))
     }
 
     /// Reads into memory of the caller.
     fn get_zcopy(
         ep: *mut Ep, iov: *const Iov, count: usize, remote: u64, rkey: usize, completion: *mut Completion,
     ) -> CStatus {
-        let ep = given(ep)?;
-        let rkey = rkey_of(rkey, ep.iface())?;
-        with_pieces(iov, count, |pieces| {
-            // SAFETY: the caller keeps the memory, and lets nobody else use it, until the operation ends.
-            unsafe { ep.inner.get_zcopy(pieces, remote, rkey, comp_of(completion)) }
-        })
+        // SAFETY: the caller's contract.
+        let ep = unsafe { given(ep) }?;
+        // SAFETY: as above.
+        let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
+        // SAFETY: as above: the caller keeps the memory for this operation alone until it ends.
+        unsafe {
+            with_pieces(iov, count, |pieces| ep.inner.get_zcopy(pieces, remote, rkey, comp_of(completion)))
+        }
     }
 }

@@ -24,39 +24,49 @@ fn check_id(id: u8) -> Result<(), Status> {
 }
 
 /// A list of the caller. // HOT
+/// # Safety
+/// `iov` is null or has this many pieces, while the result is used.
 #[inline(always)]
-fn list_of<'a>(iov: *const Iov, count: usize) -> Result<&'a [Iov], Status> {
+unsafe fn list_of<'a>(iov: *const Iov, count: usize) -> Result<&'a [Iov], Status> {
     match (iov.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(invalid("the buffer is null")),
         (_, count) if count > MAX_IOV => Err(Status::ExceedsLimit),
-        // SAFETY: the caller passes this many pieces.
+        // SAFETY: this function's contract.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(iov, count) }),
     }
 }
 
-// HOT
+/// A piece of local memory. // HOT
+/// # Safety
+/// Its memory handle is null or live while the result is used.
 #[inline(always)]
-fn piece_of<'m>(piece: &Iov) -> Result<Piece<'m>, Status> {
-    let mem = if piece.memh.is_null() { None } else { Some(&given(piece.memh)?.mem) };
+unsafe fn piece_of<'m>(piece: &Iov) -> Result<Piece<'m>, Status> {
+    // SAFETY: this function's contract.
+    let mem = if piece.memh.is_null() { None } else { Some(&unsafe { given(piece.memh) }?.mem) };
     let count = piece.count.max(1) as usize;
     let len = if piece.count == 0 { 0 } else { piece.length };
     Ok(api::Iov { addr: piece.buffer.cast(), len, stride: piece.stride, count, mem })
 }
 
 /// Starts an operation on a list of local memory: mostly it is one piece. // HOT
+/// # Safety
+/// As for [`list_of`] and [`piece_of`], during the call.
 #[inline(always)]
-pub(super) fn with_pieces(
+pub(super) unsafe fn with_pieces(
     iov: *const Iov,
     count: usize,
     start: impl FnOnce(&[Piece<'_>]) -> Outcome,
 ) -> Result<(), Status> {
-    match list_of(iov, count)? {
-        [piece] => answer(start(&[piece_of(piece)?])),
+    // SAFETY: this function's contract.
+    match unsafe { list_of(iov, count) }? {
+        // SAFETY: as above.
+        [piece] => answer(start(&[unsafe { piece_of(piece) }?])),
         list => {
             let mut pieces = [Piece::new(std::ptr::null(), 0, None); MAX_IOV];
             for (to, from) in pieces.iter_mut().zip(list) {
-                *to = piece_of(from)?;
+                // SAFETY: as above.
+                *to = unsafe { piece_of(from) }?;
             }
             answer(start(&pieces[..list.len()]))
         }
@@ -65,9 +75,11 @@ pub(super) fn with_pieces(
 
 /// Calls the caller's function to write into a buffer. Returns how much it says that it has written.
 /// // HOT
+/// # Safety
+/// The function may be called with `arg`, and writes no more than `slot` has room for.
 #[inline(always)]
-pub(super) fn pack(call: PackCallback, arg: *mut c_void, slot: &mut [u8]) -> usize {
-    // SAFETY: the caller's function writes no more than the attributes allow, for which there is room.
+pub(super) unsafe fn pack(call: PackCallback, arg: *mut c_void, slot: &mut [u8]) -> usize {
+    // SAFETY: this function's contract.
     unsafe { call(slot.as_mut_ptr().cast(), arg) }
 }
 
@@ -75,23 +87,29 @@ operation! {
     /// Sends a word and bytes. // HOT
     fn am_short(ep: *mut Ep, id: u8, header: u64, payload: *const c_void, length: c_uint) -> CStatus {
         check_id(id)?;
-        answer(given(ep)?.inner.am_short(id, header, bytes(payload, length as usize)?))
+        // SAFETY: the caller's contract.
+        let (ep, payload) = unsafe { (given(ep)?, bytes(payload, length as usize)?) };
+        answer(ep.inner.am_short(id, header, payload))
     }
 
     /// Sends a list of bytes.
     fn am_short_iov(ep: *mut Ep, id: u8, iov: *const Iov, count: usize) -> CStatus {
         check_id(id)?;
-        let list = list_of(iov, count)?;
+        // SAFETY: the caller's contract.
+        let list = unsafe { list_of(iov, count) }?;
         let mut pieces: [&[u8]; MAX_IOV] = [&[]; MAX_IOV];
         for (to, from) in pieces.iter_mut().zip(list) {
-            let piece = piece_of(from)?;
+            // SAFETY: as above.
+            let piece = unsafe { piece_of(from) }?;
             let (at, length) = piece.contiguous().ok_or_else(|| {
                 tracing::error!("uct_ep_am_short_iov: pieces with a stride are not supported");
                 Status::Unsupported
             })?;
-            *to = bytes(at.cast_const().cast(), length)?;
+            // SAFETY: as above.
+            *to = unsafe { bytes(at.cast_const().cast(), length) }?;
         }
-        answer(given(ep)?.inner.am_short_iov(id, &pieces[..list.len()]))
+        // SAFETY: as above.
+        answer(unsafe { given(ep) }?.inner.am_short_iov(id, &pieces[..list.len()]))
     }
 
     /// Sends what a function of the caller writes. // HOT
@@ -100,7 +118,9 @@ operation! {
     ) -> isize {
         check_id(id)?;
         let call = call.ok_or_else(|| invalid("the function that packs is null"))?;
-        answer_length(given(ep)?.inner.am_bcopy(id, |slot| pack(call, arg, slot)))
+        // SAFETY: the caller's contract: its function writes no more than the attributes allow, for which a
+        // slot has room.
+        answer_length(unsafe { given(ep)?.inner.am_bcopy(id, |slot| pack(call, arg, slot)) })
     }
 
     /// Sends a header and memory of the caller, which is read in place.
@@ -109,11 +129,10 @@ operation! {
         _flags: c_uint, completion: *mut Completion,
     ) -> CStatus {
         check_id(id)?;
-        let ep = given(ep)?;
-        let header = bytes(header, header_length as usize)?;
-        with_pieces(iov, count, |pieces| {
-            // SAFETY: the caller keeps the memory until the operation has ended.
-            unsafe { ep.inner.am_zcopy(id, header, pieces, comp_of(completion)) }
-        })
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (ep, header) = (given(ep)?, bytes(header, header_length as usize)?);
+            with_pieces(iov, count, |pieces| ep.inner.am_zcopy(id, header, pieces, comp_of(completion)))
+        }
     }
 }

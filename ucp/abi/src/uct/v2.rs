@@ -12,8 +12,9 @@ use super::md::{Md, MemHandle, attr_of, uct_md_mem_reg};
 use super::refused::refuse;
 use super::rkey::{compare, uct_md_mkey_pack, uct_rkey_unpack};
 use super::types::{Bandwidth, Completion, Linear, NAME_MAX, RkeyBundle};
-use crate::entry::{CStatus, invalid, mask_of};
-use crate::handle::{checked, from_handle, store};
+use crate::arg::{AttrPtr, Fields, OutPtr, ParamsPtr};
+use crate::entry::{CStatus, invalid};
+use crate::handle::{checked, from_handle};
 use crate::ucs::global::Global;
 
 /// `UCT_MD_GLOBAL_ID_MAX`.
@@ -154,8 +155,10 @@ pub(crate) struct ConnectParams {
 }
 
 /// Completes an operation of the program that has ended in its call.
-fn complete(comp: *mut Completion) {
-    // SAFETY: the caller passes a completion, which it keeps until it is called, or null.
+/// # Safety
+/// `comp` is null, or a completion of the program that waits for the operation.
+unsafe fn complete(comp: *mut Completion) {
+    // SAFETY: this function's contract.
     let Some(comp) = (unsafe { comp.as_mut() }) else { return };
     comp.count -= 1;
     if comp.count == 0
@@ -176,18 +179,19 @@ fn must_revoke(md: &Md) -> Result<(), Status> {
 }
 
 /// Why an address is not reachable; `None`: it is.
-fn unreachable_because(
+/// # Safety
+/// The addresses that the parameters name are null, or have the lengths that the interface's attributes say.
+unsafe fn unreachable_because(
     iface: &Iface,
-    params: *const ReachableParams,
-    mask: u64,
+    params: &Fields<ReachableParams>,
 ) -> Result<Option<String>, Status> {
-    let device = field!(params, mask, 1 << 0, device_addr);
-    let address = field!(params, mask, 1 << 1, iface_addr).filter(|address| !address.is_null());
-    let scope = field!(params, mask, 1 << 4, scope).unwrap_or(1);
+    let device = field!(params, 1 << 0, device_addr);
+    let address = field!(params, 1 << 1, iface_addr).filter(|address| !address.is_null());
+    let scope = field!(params, 1 << 4, scope).unwrap_or(1);
     let attr = iface.inner.attr();
     for (given, least) in [
-        (field!(params, mask, 1 << 5, device_addr_length), attr.device_addr_len),
-        (field!(params, mask, 1 << 6, iface_addr_length), attr.iface_addr_len),
+        (field!(params, 1 << 5, device_addr_length), attr.device_addr_len),
+        (field!(params, 1 << 6, iface_addr_length), attr.iface_addr_len),
     ] {
         if given.is_some_and(|length| length < least) {
             return Ok(Some(format!("an address of this transport has {least} bytes")));
@@ -195,7 +199,8 @@ fn unreachable_because(
     }
     let own_device = iface.inner.device_addr();
     let device = match device.filter(|device| !device.is_null()) {
-        Some(device) => super::bytes(device, attr.device_addr_len)?,
+        // SAFETY: this function's contract.
+        Some(device) => unsafe { super::bytes(device, attr.device_addr_len) }?,
         None if attr.device_addr_len == 0 => &[],
         None => return Err(invalid("uct_iface_is_reachable_v2: device_addr is missing")),
     };
@@ -205,7 +210,8 @@ fn unreachable_because(
     }
     let own = iface.inner.iface_addr();
     let address = match address {
-        Some(address) => super::bytes(address, attr.iface_addr_len)?,
+        // SAFETY: as above.
+        Some(address) => unsafe { super::bytes(address, attr.iface_addr_len) }?,
         None => &own,
     };
     Ok(iface.inner.reachable(device, address).err().map(|error| error.to_string()))
@@ -213,39 +219,39 @@ fn unreachable_because(
 
 entry! {
     /// Answers what the mask asks for.
-    fn uct_md_query_v2(md: *mut Md, attr: *mut MdAttrV2) -> CStatus {
+    fn uct_md_query_v2(md: *mut Md, attr: AttrPtr<MdAttrV2>) -> CStatus {
         let md = checked(md)?;
-        let mask = mask_of(attr, "uct_md_query_v2")?;
-        let found = attr_of(md, mask & (1 << 10) != 0);
-        answer!(attr, mask, 1 << 0, max_alloc = found.max_alloc);
-        answer!(attr, mask, 1 << 1, max_reg = found.max_reg);
-        answer!(attr, mask, 1 << 2, flags = found.flags);
-        answer!(attr, mask, 1 << 3, reg_mem_types = found.reg_mem_types);
-        answer!(attr, mask, 1 << 4, reg_nonblock_mem_types = 0);
-        answer!(attr, mask, 1 << 5, cache_mem_types = found.reg_mem_types);
-        answer!(attr, mask, 1 << 6, detect_mem_types = found.detect_mem_types);
-        answer!(attr, mask, 1 << 7, alloc_mem_types = found.alloc_mem_types);
-        answer!(attr, mask, 1 << 8, access_mem_types = found.access_mem_types);
-        answer!(attr, mask, 1 << 9, dmabuf_mem_types = 0);
-        answer!(attr, mask, 1 << 10, reg_cost = Linear { c: found.reg_cost.c, m: found.reg_cost.m });
-        answer!(attr, mask, 1 << 11, component_name = found.component_name);
-        answer!(attr, mask, 1 << 12, rkey_packed_size = found.rkey_packed_size);
-        answer!(attr, mask, 1 << 13, local_cpus = found.local_cpus);
-        answer!(attr, mask, 1 << 14, exported_mkey_packed_size = 0);
-        answer!(attr, mask, 1 << 15, global_id = super::name_of(&md.name()));
-        answer!(attr, mask, 1 << 16, reg_alignment = 1);
-        answer!(attr, mask, 1 << 17, gva_mem_types = 0);
-        answer!(attr, mask, 1 << 18, required_mem_flags = 0);
+        let attr = attr.fields("uct_md_query_v2")?;
+        let found = attr_of(md, attr.mask() & (1 << 10) != 0);
+        answer!(attr, 1 << 0, max_alloc = found.max_alloc);
+        answer!(attr, 1 << 1, max_reg = found.max_reg);
+        answer!(attr, 1 << 2, flags = found.flags);
+        answer!(attr, 1 << 3, reg_mem_types = found.reg_mem_types);
+        answer!(attr, 1 << 4, reg_nonblock_mem_types = 0);
+        answer!(attr, 1 << 5, cache_mem_types = found.reg_mem_types);
+        answer!(attr, 1 << 6, detect_mem_types = found.detect_mem_types);
+        answer!(attr, 1 << 7, alloc_mem_types = found.alloc_mem_types);
+        answer!(attr, 1 << 8, access_mem_types = found.access_mem_types);
+        answer!(attr, 1 << 9, dmabuf_mem_types = 0);
+        answer!(attr, 1 << 10, reg_cost = Linear { c: found.reg_cost.c, m: found.reg_cost.m });
+        answer!(attr, 1 << 11, component_name = found.component_name);
+        answer!(attr, 1 << 12, rkey_packed_size = found.rkey_packed_size);
+        answer!(attr, 1 << 13, local_cpus = found.local_cpus);
+        answer!(attr, 1 << 14, exported_mkey_packed_size = 0);
+        answer!(attr, 1 << 15, global_id = super::name_of(&md.name()));
+        answer!(attr, 1 << 16, reg_alignment = 1);
+        answer!(attr, 1 << 17, gva_mem_types = 0);
+        answer!(attr, 1 << 18, required_mem_flags = 0);
         Ok(())
     }
 
     /// Registers memory. Memory of devices is refused.
     fn uct_md_mem_reg_v2(
-        md: *mut Md, address: *mut c_void, length: usize, params: *const RegParams, memh: *mut *mut MemHandle,
+        md: *mut Md, address: *mut c_void, length: usize, params: ParamsPtr<RegParams>, memh: OutPtr<*mut MemHandle>,
     ) -> CStatus {
-        let mask = mask_of(params, "uct_md_mem_reg_v2")?;
-        let flags = field!(params, mask, 1 << 0, flags).unwrap_or(0);
-        if field!(params, mask, 1 << 1, dmabuf_fd).is_some_and(|fd| fd >= 0) {
+        let params = params.fields("uct_md_mem_reg_v2")?;
+        let flags = field!(params, 1 << 0, flags).unwrap_or(0);
+        if field!(params, 1 << 1, dmabuf_fd).is_some_and(|fd| fd >= 0) {
             tracing::error!("uct_md_mem_reg_v2: memory of devices (dmabuf) is not supported");
             return Err(Status::Unsupported);
         }
@@ -255,30 +261,31 @@ entry! {
 
     /// Ends a registration. With a flag, ends also the access by keys that peers have unpacked, and then
     /// calls a completion.
-    fn uct_md_mem_dereg_v2(md: *mut Md, params: *const DeregParams) -> CStatus {
+    fn uct_md_mem_dereg_v2(md: *mut Md, params: ParamsPtr<DeregParams>) -> CStatus {
         let md = checked(md)?;
-        let mask = mask_of(params, "uct_md_mem_dereg_v2")?;
-        let memh = field!(params, mask, 1 << 0, memh).ok_or_else(|| invalid("uct_md_mem_dereg_v2: memh is missing"))?;
-        let flags = field!(params, mask, 1 << 1, flags).unwrap_or(0);
+        let params = params.fields("uct_md_mem_dereg_v2")?;
+        let memh = field!(params, 1 << 0, memh).ok_or_else(|| invalid("uct_md_mem_dereg_v2: memh is missing"))?;
+        let flags = field!(params, 1 << 1, flags).unwrap_or(0);
         if flags & 1 == 0 {
             return from_handle(memh).map(drop);
         }
         must_revoke(md)?;
-        let comp = field!(params, mask, 1 << 2, comp).ok_or_else(|| invalid("uct_md_mem_dereg_v2: comp is missing"))?;
+        let comp = field!(params, 1 << 2, comp).ok_or_else(|| invalid("uct_md_mem_dereg_v2: comp is missing"))?;
         let memory = from_handle(memh)?;
         memory.mem.revoke();
         drop(memory);
-        complete(comp);
+        // SAFETY: the caller's contract.
+        unsafe { complete(comp) };
         Ok(())
     }
 
     /// Packs the key of registered memory: of all of it, whatever range is given inside.
     fn uct_md_mkey_pack_v2(
-        md: *mut Md, memh: *const MemHandle, address: *mut c_void, length: usize, params: *const PackParams,
+        md: *mut Md, memh: *const MemHandle, address: *mut c_void, length: usize, params: ParamsPtr<PackParams>,
         buffer: *mut c_void,
     ) -> CStatus {
-        let mask = mask_of(params, "uct_md_mkey_pack_v2")?;
-        let flags = field!(params, mask, 1 << 0, flags).unwrap_or(0);
+        let params = params.fields("uct_md_mkey_pack_v2")?;
+        let flags = field!(params, 1 << 0, flags).unwrap_or(0);
         // `UCT_MD_MKEY_PACK_FLAG_EXPORT`: `ucp_memh_pack` exports memory.
         if flags & 4 != 0 {
             tracing::error!("uct_md_mkey_pack_v2: exported keys are not supported: see ucp_memh_pack");
@@ -298,79 +305,81 @@ entry! {
 
     /// Unpacks a key. The device of the system does not matter.
     fn uct_rkey_unpack_v2(
-        component: *const Component, buffer: *const c_void, params: *const c_void, bundle: *mut RkeyBundle,
+        component: *const Component, buffer: *const c_void, params: ParamsPtr<u64>, bundle: OutPtr<RkeyBundle>,
     ) -> CStatus {
-        mask_of(params, "uct_rkey_unpack_v2")?;
+        params.fields("uct_rkey_unpack_v2")?;
         // SAFETY: the caller's contract is that of the other form.
         crate::request::as_result_of(unsafe { uct_rkey_unpack(component, buffer, bundle) })
     }
 
     /// Order of two keys: negative, 0 or positive. They are equal if the owner packed the same.
     fn uct_rkey_compare(
-        component: *const Component, one: usize, other: usize, params: *const c_void, result: *mut c_int,
+        component: *const Component, one: usize, other: usize, params: ParamsPtr<u64>, result: OutPtr<c_int>,
     ) -> CStatus {
         checked(component)?;
-        mask_of(params, "uct_rkey_compare")?;
-        store(result, compare(one, other)? as c_int)
+        params.fields("uct_rkey_compare")?;
+        result.store(compare(one, other)? as c_int)
     }
 
     /// Whether an endpoint to an address can be created, and why not.
-    fn uct_iface_is_reachable_v2(iface: *mut Iface, params: *const ReachableParams) -> c_int {
+    fn uct_iface_is_reachable_v2(iface: *mut Iface, params: ParamsPtr<ReachableParams>) -> c_int {
         let iface = checked_iface(iface)?;
-        let mask = mask_of(params, "uct_iface_is_reachable_v2")?;
-        let reason = unreachable_because(iface, params, mask)?;
-        let text = field!(params, mask, 1 << 2, info_string);
-        if let Some((text, length)) = text.zip(field!(params, mask, 1 << 3, info_string_length)) {
-            crate::info::fill_string(text, length, reason.as_deref().unwrap_or(""));
+        let params = params.fields("uct_iface_is_reachable_v2")?;
+        // SAFETY: the caller's contract.
+        let reason = unsafe { unreachable_because(iface, &params) }?;
+        let text = field!(params, 1 << 2, info_string);
+        if let Some((text, length)) = text.zip(field!(params, 1 << 3, info_string_length)) {
+            // SAFETY: as above.
+            unsafe { crate::info::fill_string(text, length, reason.as_deref().unwrap_or("")) };
         }
         Ok(c_int::from(reason.is_none()))
     }
 
     /// Cost of an operation of an interface. All operations cost the same.
-    fn uct_iface_estimate_perf(iface: *mut Iface, attr: *mut PerfAttr) -> CStatus {
+    fn uct_iface_estimate_perf(iface: *mut Iface, attr: AttrPtr<PerfAttr>) -> CStatus {
         let iface = checked_iface(iface)?;
-        let mask = mask_of(attr, "uct_iface_estimate_perf")?;
+        let attr = attr.fields("uct_iface_estimate_perf")?;
         let found = super::attr::attr_of(iface.inner.attr());
-        answer!(attr, mask, 1 << 5, send_pre_overhead = found.overhead);
-        answer!(attr, mask, 1 << 6, send_post_overhead = 0.0);
-        answer!(attr, mask, 1 << 7, recv_overhead = found.overhead);
+        answer!(attr, 1 << 5, send_pre_overhead = found.overhead);
+        answer!(attr, 1 << 6, send_post_overhead = 0.0);
+        answer!(attr, 1 << 7, recv_overhead = found.overhead);
         let Bandwidth { dedicated, shared } = found.bandwidth;
-        answer!(attr, mask, 1 << 8, bandwidth = Bandwidth { dedicated, shared });
+        answer!(attr, 1 << 8, bandwidth = Bandwidth { dedicated, shared });
         // An interface has one path.
-        answer!(attr, mask, 1 << 9, path_bandwidth = Bandwidth { dedicated, shared });
-        answer!(attr, mask, 1 << 10, latency = Linear { c: found.latency.c, m: found.latency.m });
-        answer!(attr, mask, 1 << 11, max_inflight_eps = found.max_num_eps);
-        answer!(attr, mask, 1 << 12, flags = 0);
+        answer!(attr, 1 << 9, path_bandwidth = Bandwidth { dedicated, shared });
+        answer!(attr, 1 << 10, latency = Linear { c: found.latency.c, m: found.latency.m });
+        answer!(attr, 1 << 11, max_inflight_eps = found.max_num_eps);
+        answer!(attr, 1 << 12, flags = 0);
         Ok(())
     }
 
     /// Answers what the mask asks for: no transport has operations on lists, or tokens.
-    fn uct_iface_query_v2(iface: *mut Iface, attr: *mut IfaceAttrV2) -> CStatus {
+    fn uct_iface_query_v2(iface: *mut Iface, attr: AttrPtr<IfaceAttrV2>) -> CStatus {
         checked_iface(iface)?;
-        let mask = mask_of(attr, "uct_iface_query_v2")?;
-        if mask & (1 << 5 | 1 << 6) != 0 {
+        let attr = attr.fields("uct_iface_query_v2")?;
+        if attr.mask() & (1 << 5 | 1 << 6) != 0 {
             tracing::error!("uct_iface_query_v2: interfaces have no tokens");
             return Err(Status::Unsupported);
         }
-        answer!(attr, mask, 1 << 0, max_put_sgl_zcopy_count = 0);
-        answer!(attr, mask, 1 << 1, max_get_sgl_zcopy_count = 0);
-        answer!(attr, mask, 1 << 2, cap_flags = 0);
-        answer!(attr, mask, 1 << 3, tx_token_length = 0);
-        answer!(attr, mask, 1 << 4, rx_token_length = 0);
+        answer!(attr, 1 << 0, max_put_sgl_zcopy_count = 0);
+        answer!(attr, 1 << 1, max_get_sgl_zcopy_count = 0);
+        answer!(attr, 1 << 2, cap_flags = 0);
+        answer!(attr, 1 << 3, tx_token_length = 0);
+        answer!(attr, 1 << 4, rx_token_length = 0);
         Ok(())
     }
 
     /// Not supported: an endpoint is closed to end its operations.
-    fn uct_ep_invalidate(ep: *mut Ep, params: *const c_void) -> CStatus {
+    fn uct_ep_invalidate(ep: *mut Ep, params: ParamsPtr<u64>) -> CStatus {
         checked_ep(ep)?;
-        mask_of(params, "uct_ep_invalidate")?;
+        params.fields("uct_ep_invalidate")?;
         refuse("uct_ep_invalidate")
     }
 
     /// Not supported.
-    fn uct_ep_outstanding_purge(ep: *mut Ep, params: *const c_void) -> CStatus {
+    fn uct_ep_outstanding_purge(ep: *mut Ep, params: ParamsPtr<u64>) -> CStatus {
         checked_ep(ep)?;
-        mask_of(params, "uct_ep_outstanding_purge")?;
+        params.fields("uct_ep_outstanding_purge")?;
         refuse("uct_ep_outstanding_purge")
     }
 
@@ -415,9 +424,9 @@ entry! {
     }
 
     /// Socket addresses of an endpoint, which has none.
-    fn uct_ep_query(ep: *mut Ep, attr: *mut c_void) -> CStatus {
+    fn uct_ep_query(ep: *mut Ep, attr: AttrPtr<u64>) -> CStatus {
         checked_ep(ep)?;
-        if mask_of(attr, "uct_ep_query")? == 0 {
+        if attr.fields("uct_ep_query")?.mask() == 0 {
             return Ok(());
         }
         tracing::error!("uct_ep_query: endpoints have no socket addresses");
@@ -426,23 +435,23 @@ entry! {
 
     /// Not supported: no transport exports keys to other processes of its host.
     fn uct_md_mem_attach(
-        md: *mut Md, _key: *const c_void, params: *const c_void, _memh: *mut *mut MemHandle,
+        md: *mut Md, _key: *const c_void, params: ParamsPtr<u64>, _memh: *mut *mut MemHandle,
     ) -> CStatus {
         checked(md)?;
-        mask_of(params, "uct_md_mem_attach")?;
+        params.fields("uct_md_mem_attach")?;
         tracing::error!("uct_md_mem_attach: no memory domain exports keys");
         Err(Status::Unsupported)
     }
 
     /// As `uct_ep_connect_to_ep`, with the lengths of the addresses.
     fn uct_ep_connect_to_ep_v2(
-        ep: *mut Ep, device: *const c_void, address: *const c_void, params: *const ConnectParams,
+        ep: *mut Ep, device: *const c_void, address: *const c_void, params: ParamsPtr<ConnectParams>,
     ) -> CStatus {
         let attr = checked_ep(ep)?.iface().inner.attr();
-        let mask = mask_of(params, "uct_ep_connect_to_ep_v2")?;
+        let params = params.fields("uct_ep_connect_to_ep_v2")?;
         for (given, least) in [
-            (field!(params, mask, 1 << 0, device_addr_length), attr.device_addr_len),
-            (field!(params, mask, 1 << 1, ep_addr_length), attr.iface_addr_len),
+            (field!(params, 1 << 0, device_addr_length), attr.device_addr_len),
+            (field!(params, 1 << 1, ep_addr_length), attr.iface_addr_len),
         ] {
             if given.is_some_and(|length| length < least) {
                 return Err(invalid("uct_ep_connect_to_ep_v2: the address is too short"));
@@ -453,19 +462,20 @@ entry! {
     }
 
     /// Whether an endpoint was created for these addresses.
-    fn uct_ep_is_connected(ep: *mut Ep, params: *const ConnectedParams) -> c_int {
+    fn uct_ep_is_connected(ep: *mut Ep, params: ParamsPtr<ConnectedParams>) -> c_int {
         let ep = checked_ep(ep)?;
-        let mask = mask_of(params, "uct_ep_is_connected")?;
+        let params = params.fields("uct_ep_is_connected")?;
         let Ok(connected) = ep.inner.get() else { return Ok(0) };
         let (device, address) = &connected.remote;
         for (given, is) in [
-            (field!(params, mask, 1 << 0, device_addr), device),
-            (field!(params, mask, 1 << 1, iface_addr), address),
+            (field!(params, 1 << 0, device_addr), device),
+            (field!(params, 1 << 1, iface_addr), address),
             // Address of the peer's interface, too.
-            (field!(params, mask, 1 << 2, ep_addr), address),
+            (field!(params, 1 << 2, ep_addr), address),
         ] {
             if let Some(given) = given
-                && super::bytes(given, is.len())? != &**is
+                // SAFETY: the caller's contract.
+                && unsafe { super::bytes(given, is.len()) }? != &**is
             {
                 return Ok(0);
             }

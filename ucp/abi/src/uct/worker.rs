@@ -6,8 +6,9 @@ use std::ffi::{c_int, c_uint, c_void};
 use ::ucs::Status;
 
 use super::types::{CallbackQueue, QueueElement};
+use crate::arg::OutPtr;
 use crate::entry::{CStatus, invalid};
-use crate::handle::{Named, found, free_read_inline, into_handle, store};
+use crate::handle::{Named, found, free_read_inline, into_handle};
 use crate::types::thread_mode;
 
 /// `uct_worker_t`, and behind it what is progressed.
@@ -48,7 +49,9 @@ const UNUSED: c_int = 0;
 
 impl Worker {
     /// Progresses something from now on. Returns its number.
-    pub(crate) fn add(&self, call: Callback, arg: *mut c_void, once: bool) -> c_int {
+    /// # Safety
+    /// `call` may be called with `arg` until it is removed.
+    pub(crate) unsafe fn add(&self, call: Callback, arg: *mut c_void, once: bool) -> c_int {
         let id = self.next_id.get();
         self.next_id.set(id.wrapping_add(1) & c_int::MAX);
         self.members.borrow_mut().push(Member { id, call, arg, once });
@@ -72,7 +75,7 @@ impl Worker {
             if member.once && self.remove(member.id) {
                 at -= 1;
             }
-            // SAFETY: the caller's promise for callbacks; an interface leaves the list before it is freed.
+            // SAFETY: the contract of `add`.
             events += unsafe { (member.call)(member.arg) };
         }
     }
@@ -99,7 +102,7 @@ pub(crate) fn checked_worker<'a>(worker: *mut Worker) -> Result<&'a Worker, Stat
 entry! {
     /// Makes a worker. The context of asynchronous events is not used: nothing here needs it. A worker for
     /// several threads at a time opens no interface.
-    fn uct_worker_create(_context: *mut c_void, mode: c_int, worker: *mut *mut Worker) -> CStatus {
+    fn uct_worker_create(_context: *mut c_void, mode: c_int, worker: OutPtr<*mut Worker>) -> CStatus {
         if worker.is_null() || !(thread_mode::SINGLE..=thread_mode::MULTI).contains(&mode) {
             return Err(invalid("uct_worker_create: worker is null, or there is no such thread mode"));
         }
@@ -114,7 +117,7 @@ entry! {
         let first = QueueElement { cb: Some(progress), arg: made.cast(), ..nothing };
         // SAFETY: the worker has just been made, and nobody else has it.
         unsafe { (&raw mut (*made).queue.fast_elems[0]).write(first) };
-        store(worker, made)
+        worker.store(made)
     }
 
     /// Frees a worker. Its interfaces have been closed.
@@ -135,10 +138,11 @@ entry! {
     ) {
         let worker = checked_worker(worker)?;
         let call = func.ok_or_else(|| invalid("uct_worker_progress_register_safe: the function is null"))?;
-        // SAFETY: the caller passes a number, which is null until a callback is registered.
+        // SAFETY: the caller passes a number, which is the null number before a registration, or null.
         let id = unsafe { id.as_mut() }.ok_or_else(|| invalid("uct_worker_progress_register_safe: id is null"))?;
         if *id == NO_ID {
-            *id = worker.add(call, arg, flags & ONESHOT != 0);
+            // SAFETY: the caller's contract.
+            *id = unsafe { worker.add(call, arg, flags & ONESHOT != 0) };
         }
         Ok(())
     }
@@ -176,10 +180,10 @@ mod tests {
 
     #[test]
     fn callbacks_are_called_until_they_are_removed() {
-        let (mut worker, mut calls, mut id) = (std::ptr::null_mut(), 0 as c_uint, NO_ID);
+        let (mut worker, mut calls, mut id) = (std::ptr::null_mut::<Worker>(), 0 as c_uint, NO_ID);
         // SAFETY: memory and callbacks are of this test.
         unsafe {
-            assert_eq!(uct_worker_create(std::ptr::null_mut(), 1, &mut worker), CStatus(0));
+            assert_eq!(uct_worker_create(std::ptr::null_mut(), 1, (&mut worker).into()), CStatus(0));
             assert_eq!(dispatch(worker), 0);
             let arg = (&raw mut calls).cast();
             uct_worker_progress_register_safe(worker, Some(count), arg, 0, &mut id);
@@ -189,7 +193,10 @@ mod tests {
             uct_worker_progress_unregister_safe(worker, &mut id);
             assert_eq!((id, dispatch(worker), calls), (NO_ID, 0, 3));
             uct_worker_destroy(worker);
-            assert_eq!(uct_worker_create(std::ptr::null_mut(), 7, &mut worker), Status::InvalidParam.into());
+            assert_eq!(
+                uct_worker_create(std::ptr::null_mut(), 7, (&mut worker).into()),
+                Status::InvalidParam.into()
+            );
         }
     }
 }

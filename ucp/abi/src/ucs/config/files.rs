@@ -49,7 +49,8 @@ fn entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
 entry! {
     /// Reads a file of options of UCX's form. Values that there are already stay, unless `overrides`.
     fn ucs_config_parse_config_file(folder: *const c_char, name: *const c_char, overrides: c_int) {
-        let path = Path::new(&text_of(folder)).join(text_of(name));
+        // SAFETY: the caller's contract.
+        let path = unsafe { Path::new(&text_of(folder)).join(text_of(name)) };
         let Ok(text) = std::fs::read_to_string(&path) else {
             tracing::debug!("there is no file of options {}", path.display());
             return Ok(());

@@ -106,7 +106,9 @@ impl Printer<'_> {
         if self.has(DOC) {
             // SAFETY: the table is a program's.
             let main = unsafe { fields(table) }.find(|of| of.offset == field.offset && !of.is_alias());
-            let doc = text_of(main.filter(|_| field.is_alias()).map_or(field.doc, |main| main.doc));
+            let doc = main.filter(|_| field.is_alias()).map_or(field.doc, |main| main.doc);
+            // SAFETY: as above: the texts of a table are C strings.
+            let doc = unsafe { text_of(doc) };
             self.text += "#\n";
             for line in doc.split('\n') {
                 _ = writeln!(self.text, "# {line}");
@@ -160,7 +162,8 @@ unsafe fn print(
         printer.text += "# UCX library configuration file\n# Uncomment to modify values\n";
     }
     if printer.has(HEADER) {
-        _ = writeln!(printer.text, "\n#\n# {}\n#\n", text_of(title));
+        // SAFETY: this function's contract: the title is a C string.
+        _ = writeln!(printer.text, "\n#\n# {}\n#\n", unsafe { text_of(title) });
     }
     if printer.has(CONFIG) {
         // SAFETY: the contract of this function.
@@ -185,10 +188,13 @@ entry! {
         later_filter: *const c_char,
     ) {
         both(opts, table)?;
-        // SAFETY: the table is the caller's.
-        let filter = if unsafe { is_later(table) } { text_of(later_filter) } else { String::new() };
-        // SAFETY: the table describes the structure, whose values are only read.
-        write_text(stream, &unsafe { print(title, opts.cast_mut(), table, table_prefix, &text_of(prefix), flags, &filter) })
+        // SAFETY: the caller's contract: the table describes the structure, whose values are only read.
+        unsafe {
+            let filter = if is_later(table) { text_of(later_filter) } else { String::new() };
+            let prefix = text_of(prefix);
+            let text = print(title, opts.cast_mut(), table, table_prefix, &prefix, flags, &filter);
+            write_text(stream, &text)
+        }
     }
 
     /// Prints the options of all tables of a list, as the environment has them. For the list of UCX's own
@@ -203,9 +209,11 @@ entry! {
         let is_own = std::ptr::eq(list, ucs_config_global_list.get());
         if list.is_null() || is_own {
             let source = Source::from_env().map_err(|_| Status::InvalidParam)?;
-            let prefix = text_of(prefix);
+            // SAFETY: the caller's contract.
+            let prefix = unsafe { text_of(prefix) };
             let inner = prefix.strip_prefix("UCX_").unwrap_or_default().trim_end_matches('_');
-            crate::info::print_config(stream, &source.with_prefix(inner), "UCX configuration", flags)?;
+            // SAFETY: as above.
+            unsafe { crate::info::print_config(stream, &source.with_prefix(inner), "UCX configuration", flags) }?;
         }
         // SAFETY: the list is a ring that ends at its head.
         let mut link = unsafe { list.as_ref() }.map_or(list, |list| list.next);
@@ -216,7 +224,8 @@ entry! {
             // SAFETY: an entry describes a table.
             if !entry.table.is_null() && unsafe { fields(entry.table) }.next().is_some() {
                 // SAFETY: as above.
-                let filter = if unsafe { is_later(entry.table) } { text_of(later_filter) } else { String::new() };
+                // SAFETY: the caller's contract.
+                let filter = if unsafe { is_later(entry.table) } { unsafe { text_of(later_filter) } } else { String::new() };
                 // SAFETY: as above.
                 unsafe { print_entry(stream, entry, prefix, flags, &filter) }?;
             }
@@ -246,5 +255,6 @@ unsafe fn print_entry(
     let text = unsafe { print(entry.name, at, entry.table, entry.prefix, &text_of(prefix), flags, filter) };
     // SAFETY: as above.
     unsafe { release_first(at, entry.table, usize::MAX) };
-    write_text(stream, &text)
+    // SAFETY: as above: the stream is open.
+    unsafe { write_text(stream, &text) }
 }

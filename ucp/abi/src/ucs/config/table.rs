@@ -244,7 +244,8 @@ entry! {
         let name = unsafe { string(name, "the name of an option") }?;
         // SAFETY: the table describes what is there.
         let text = unsafe { get(opts, table, name.to_bytes()) }.ok_or(Status::NoElem)?;
-        crate::info::fill_string(value, size, &text);
+        // SAFETY: the caller's contract.
+        unsafe { crate::info::fill_string(value, size, &text) };
         Ok(())
     }
 

@@ -26,7 +26,8 @@ entry! {
 
     /// Prints a text.
     fn ucs_config_sprintf_string(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
-        show(to, size, &text_of(load::<*const c_char>(from)?))
+        // SAFETY: the caller's contract.
+        show(to, size, &unsafe { text_of(load::<*const c_char>(from)?) })
     }
 
     /// Copies a text.
@@ -52,7 +53,8 @@ entry! {
 
     /// Prints the form of values, which is the argument.
     fn ucs_config_help_generic(to: *mut c_char, size: usize, arg: *const c_void) {
-        show(to, size, &text_of(arg.cast())).map(|_| ())
+        // SAFETY: the caller's contract.
+        show(to, size, &unsafe { text_of(arg.cast()) }).map(|_| ())
     }
 }
 

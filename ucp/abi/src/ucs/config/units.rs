@@ -155,13 +155,16 @@ entry! {
     /// Prints a device and its bandwidth.
     fn ucs_config_sprintf_bw_spec(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
         let Bandwidth { name, bytes_per_second } = load(from)?;
-        show(to, size, &format!("{}:{}", text_of(name), text_of_bandwidth(bytes_per_second)))
+        // SAFETY: the caller's contract.
+        let name = unsafe { text_of(name) };
+        show(to, size, &format!("{name}:{}", text_of_bandwidth(bytes_per_second)))
     }
 
     /// Copies a device and its bandwidth.
     fn ucs_config_clone_bw_spec(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
         let Bandwidth { name, bytes_per_second } = load(from)?;
-        let name = CString::new(text_of(name)).map_err(|_| Status::InvalidParam)?;
+        // SAFETY: the caller's contract.
+        let name = CString::new(unsafe { text_of(name) }).map_err(|_| Status::InvalidParam)?;
         store(to, Some(Bandwidth { name: duplicate(&name)?, bytes_per_second })).map(|_| ())
     }
 

@@ -31,9 +31,9 @@ const SEND_RNDV: u32 = 1 << 2;
 /// Data that the program keeps.
 enum Kept {
     Message(AmMessage),
-    /// Data of a message, copied for its alignment, or because it would move with the message.
-    Aligned {
-        memory: Vec<u8>,
+    /// Data of a message of eight bytes, copied because it would move with the message.
+    Word {
+        memory: WordBox,
         message: AmMessage,
     },
     /// Data that was received into memory of the library.
@@ -53,8 +53,6 @@ struct Handled {
 pub(crate) struct AmState {
     kept: RefCell<HashMap<usize, Kept>>,
     handled: Cell<Handled>,
-    /// Alignment of data that handlers get, bytes.
-    alignment: usize,
     /// Memory for headers and data.
     spare: Spare,
     /// Memory for the next message that does not stay where it is; `None`: a handler has it.
@@ -76,11 +74,10 @@ enum Handler {
 }
 
 impl AmState {
-    pub(crate) fn new(alignment: usize) -> AmState {
+    pub(crate) fn new() -> AmState {
         AmState {
             kept: RefCell::default(),
             handled: Cell::new(NOT_HANDLED),
-            alignment,
             spare: Spare::default(),
             word: Cell::new(None),
             received: RefCell::default(),
@@ -143,7 +140,7 @@ impl AmState {
     /// Whether the program keeps a message at an address that can be received.
     fn has_message(&self, data: *const c_void) -> bool {
         let kept = self.kept.borrow();
-        matches!(kept.get(&data.addr()), Some(Kept::Message(_) | Kept::Aligned { .. }))
+        matches!(kept.get(&data.addr()), Some(Kept::Message(_) | Kept::Word { .. }))
     }
 
     fn take(&self, data: *const c_void) -> Option<Kept> {
@@ -154,9 +151,9 @@ impl AmState {
     fn release(&self, kept: Kept) {
         match kept {
             Kept::Message(message) => drop(message),
-            Kept::Aligned { memory, message } => {
+            Kept::Word { memory, message } => {
                 drop(message);
-                self.spare.give_back(memory);
+                self.give_back_word(memory);
             }
             Kept::Received(memory) => self.spare.give_back(memory),
         }
@@ -452,8 +449,8 @@ entry! {
             let data = data()?;
             let message = match worker.am.take(desc) {
                 Some(Kept::Message(message)) => message,
-                Some(Kept::Aligned { memory, message }) => {
-                    worker.am.spare.give_back(memory);
+                Some(Kept::Word { memory, message }) => {
+                    worker.am.give_back_word(memory);
                     message
                 }
                 _ => return Err(Status::InvalidParam),

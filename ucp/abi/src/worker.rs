@@ -177,7 +177,8 @@ fn new_worker(context: &Context, params: ParamsPtr<WorkerParams>) -> Result<Work
         unsafe { StrPtr::new(name) }.text()
     });
     let client_id = field!(params, worker_params::CLIENT_ID, client_id).unwrap_or(0);
-    let shared = context.context.shared_worker(shared_mode).map_err(|error| {
+    let context_of = context.context.clone().with_am_alignment(alignment);
+    let shared = context_of.shared_worker(shared_mode).map_err(|error| {
         tracing::error!("{error}");
         crate::context::open_status(&error)
     })?;
@@ -195,7 +196,7 @@ fn new_worker(context: &Context, params: ParamsPtr<WorkerParams>) -> Result<Work
         client_id,
         eps: RefCell::default(),
         reply_eps: RefCell::default(),
-        am: AmState::new(alignment),
+        am: AmState::new(),
         streams: StreamState::default(),
         allocated: Allocated::new(context.room),
         reports_to,

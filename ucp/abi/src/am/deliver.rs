@@ -5,7 +5,7 @@ use std::ffi::{c_uint, c_void};
 use ::ucs::Status;
 use ucp::{AmMessage, Callback, Error, OpParams, OpStatus, RecvStatus, RequestId};
 
-use super::{AmState, Handled, Handler, Kept};
+use super::{AmState, Handled, Handler, Kept, WordBox};
 use crate::entry::CStatus;
 use crate::ep::{Ep, reply_ep};
 use crate::types::{AmRecvCallback, AmRecvParam};
@@ -77,17 +77,12 @@ pub(super) unsafe fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c
         let Some(copy) = am.copy_word(word) else { return any(message) };
         at = memory.insert(copy).as_mut_ptr().wrapping_add(header.len()).cast_const();
     }
-    if len > 0 && at.addr() & (am.alignment - 1) != 0 {
-        memory.into_iter().for_each(|memory| am.give_back_word(memory));
-        return any(message);
-    }
     let before = am.handled.replace(Handled { data: at, message: &message });
     let param = AmRecvParam { recv_attr: RECV_DATA, reply_ep: std::ptr::null_mut() };
     // SAFETY: this function's contract; the memory stays valid during the call.
     let status = unsafe { cb(arg, header.as_ptr().cast(), header.len(), at.cast_mut().cast(), len, &param) };
     let after = am.handled.replace(before);
     if wants_to_keep(status) && !after.data.is_null() {
-        let memory = memory.map(|memory| Vec::from(memory as Box<[u8]>));
         return keep(am, at, memory, message);
     }
     if status.0 < 0 {
@@ -101,9 +96,9 @@ pub(super) unsafe fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c
 /// Keeps a message, whose data may have been copied.
 #[cold]
 #[inline(never)]
-fn keep(am: &AmState, data: *const u8, memory: Option<Vec<u8>>, message: AmMessage) {
+fn keep(am: &AmState, data: *const u8, memory: Option<WordBox>, message: AmMessage) {
     let kept = match memory {
-        Some(memory) => Kept::Aligned { memory, message },
+        Some(memory) => Kept::Word { memory, message },
         None => Kept::Message(message),
     };
     am.keep(data, kept);
@@ -123,27 +118,19 @@ pub(super) unsafe fn on_message_any(worker: &Worker, handler: Handler, arg: *mut
         return unsafe { on_announced(worker, handler, arg, message, reply) };
     }
     let (header, data) = (message.header(), message.data().unwrap_or(&[]));
-    let (at, len) = (data.as_ptr(), data.len());
-    let alignment = worker.am.alignment;
-    if message.inline_word().is_some() || len > 0 && !at.addr().is_multiple_of(alignment) {
-        let Some((memory, offset)) = worker.am.spare.aligned_copy(data, alignment) else {
-            tracing::error!("no memory to align an active message of {len} bytes: dropped");
-            return;
+    let (mut at, len, mut memory) = (data.as_ptr(), data.len(), None);
+    if let Some(word) = message.inline_word() {
+        let Some(copy) = worker.am.copy_word(word) else {
+            return tracing::error!("no memory for an active message of eight bytes: dropped");
         };
-        let copy = memory.as_ptr().wrapping_add(offset);
-        // SAFETY: this function's contract; the copy is kept if the program keeps it.
-        let called = || unsafe { call((handler, arg), header, (copy, len), (reply, RECV_DATA)) };
-        match worker.am.handle(copy, &message, called) {
-            true => worker.am.keep(copy, Kept::Aligned { memory, message }),
-            false => worker.am.spare.give_back(memory),
-        }
-        return;
+        at = memory.insert(copy).as_mut_ptr().wrapping_add(header.len()).cast_const();
     }
-    // SAFETY: this function's contract; the message is kept if the program keeps its data.
+    // SAFETY: this function's contract; message and copy are kept if the program keeps the data.
     let called = || unsafe { call((handler, arg), header, (at, len), (reply, RECV_DATA)) };
     if worker.am.handle(at, &message, called) {
-        worker.am.keep(at, Kept::Message(message));
+        return keep(&worker.am, at, memory, message);
     }
+    memory.into_iter().for_each(|memory| worker.am.give_back_word(memory));
 }
 
 /// A message whose data the handler asks for (`UCP_AM_RECV_ATTR_FLAG_RNDV`), or, by the old interface, gets

@@ -146,6 +146,12 @@ fn run_compiled(name: &str, tls: &[&str], flags: &[&str], arguments: &[&str], en
     }
 }
 
+/// Threads with a worker each, and threads that share one.
+#[test]
+fn threads_with_own_and_shared_workers() {
+    run("threads.c", &["posix", "efa", "self,posix,cma"]);
+}
+
 #[test]
 fn tagged_messages() {
     run("tagged.c", &["posix", "efa", "posix,cma"]);
@@ -341,7 +347,7 @@ fn stubs_are_opened_and_closed_in_any_order() {
 }
 
 /// Every C program of the tests on `ucp_*` and `ucs_*` functions that ends by itself.
-const PROGRAMS: [&str; 22] = [
+const PROGRAMS: [&str; 23] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -364,6 +370,7 @@ const PROGRAMS: [&str; 22] = [
     "options.c",
     "pools.c",
     "later.c",
+    "threads.c",
 ];
 
 /// Every C program with a `main` runs under the address sanitizer, but for those named here.

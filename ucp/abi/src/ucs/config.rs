@@ -87,12 +87,6 @@ impl Parser {
         (is_table && !self.arg.is_null()).then(|| self.arg.cast())
     }
 
-    /// Whether a value has no memory of its own.
-    fn has_no_memory(&self) -> bool {
-        self.release
-            .is_none_or(|release| std::ptr::fn_addr_eq(release, text::ucs_config_release_nop as Release))
-    }
-
     /// Reads a text into a value that has no memory yet.
     ///
     /// # Safety

@@ -164,9 +164,8 @@ unsafe fn grow(pool: *mut Pool, count: c_uint) -> Result<(), Status> {
         return Err(Status::NoMemory);
     }
     let chunk: *mut Chunk = at.cast();
-    // A chunk may be larger than asked for.
-    let count =
-        c_uint::try_from(data.room(chunk, size.max(least))).unwrap_or(c_uint::MAX - 1).min(data.quota);
+    // A chunk may be larger than asked for, and that of a careless function smaller.
+    let count = c_uint::try_from(data.room(chunk, size)).unwrap_or(c_uint::MAX - 1).min(data.quota);
     let elems = chunk.wrapping_add(1).cast::<u8>().wrapping_add(data.padding(chunk)).cast();
     // SAFETY: the chunk is the pool's, and large enough.
     unsafe { chunk.write(Chunk { next: data.chunks, elems, num_elems: count }) };
@@ -258,16 +257,24 @@ entry! {
             }
             (*pool).free = std::ptr::null_mut();
         }
+        // All are looked at before the first is released: the text of an object may be in another chunk.
         let mut chunk = data.chunks;
         while !chunk.is_null() {
-            // SAFETY: chunks are a list; a chunk is left alone after it is released.
+            // SAFETY: chunks are a list.
             unsafe {
-                let next = (*chunk).next;
                 for elem in elements(data, chunk).filter(|elem| leak_check != 0 && !(**elem).pool.is_null()) {
                     let text = text_of_object(pool, ops, object(elem));
                     crate::log::init_from_env();
                     tracing::warn!("object {:p} was not returned to the pool {}{text}", object(elem), text_of(data.name));
                 }
+                chunk = (*chunk).next;
+            }
+        }
+        let mut chunk = data.chunks;
+        while !chunk.is_null() {
+            // SAFETY: as above; a chunk is left alone after it is released.
+            unsafe {
+                let next = (*chunk).next;
                 if let Some(release) = ops.chunk_release {
                     release(pool, chunk.cast());
                 }

@@ -93,15 +93,22 @@ entry! {
     fn ucs_mpool_chunk_malloc(_pool: *mut Pool, size: *mut usize, chunk: *mut *mut c_void) -> CStatus {
         // SAFETY: both are the caller's.
         unsafe {
-            let total = total(size, chunk, HEADER)?;
-            give(libc::malloc(total), 0, total, size, chunk)
+            if size.is_null() || chunk.is_null() {
+                return Err(Status::InvalidParam);
+            }
+            let at = libc::malloc(size.read());
+            if at.is_null() {
+                return Err(Status::NoMemory);
+            }
+            chunk.write(at);
         }
+        Ok(())
     }
 
-    /// Frees a chunk of [`ucs_mpool_chunk_malloc`].
+    /// Frees a chunk of [`ucs_mpool_chunk_malloc`], or of `malloc`.
     fn ucs_mpool_chunk_free(_pool: *mut Pool, chunk: *mut c_void) {
-        // SAFETY: the chunk is of that function.
-        unsafe { free(chunk) };
+        // SAFETY: the chunk is of these functions.
+        unsafe { libc::free(chunk) };
         Ok(())
     }
 

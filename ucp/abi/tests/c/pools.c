@@ -132,6 +132,52 @@ static void bad_input(void)
     }
 }
 
+/* Memory of malloc, which a function of the library frees. */
+static ucs_status_t take(ucs_mpool_t *pool, size_t *size, void **chunk)
+{
+    *chunk = malloc(*size);
+    return *chunk == NULL ? UCS_ERR_NO_MEMORY : UCS_OK;
+}
+
+/* Less memory than asked for, behind a header. */
+static ucs_status_t take_less(ucs_mpool_t *pool, size_t *size, void **chunk)
+{
+    char *at = malloc(*size);
+
+    *size -= 64;
+    *chunk = at + 64;
+    return UCS_OK;
+}
+
+static void give_less(ucs_mpool_t *pool, void *chunk)
+{
+    free((char*)chunk - 64);
+}
+
+/* Each object is within the memory of its chunk. */
+static void careless_allocators(void)
+{
+    ucs_mpool_ops_t all[2] = {{take, ucs_mpool_chunk_free, NULL, NULL, NULL},
+                              {take_less, give_less, NULL, NULL, NULL}};
+    ucs_mpool_t pool;
+    void *object[50];
+    int i, k;
+
+    for (i = 0; i < 2; i++) {
+        CHECK(ucs_mpool_init(&pool, 0, 100, 0, 16, 10, UINT_MAX, &all[i], "careless") == UCS_OK);
+        for (k = 0; k < 50; k++) {
+            object[k] = ucs_mpool_get(&pool);
+            CHECK(object[k] != NULL);
+            memset(object[k], k, 100);
+        }
+        while (k-- > 0) {
+            CHECK(((unsigned char*)object[k])[99] == k);
+            ucs_mpool_put(object[k]);
+        }
+        ucs_mpool_cleanup(&pool, 1);
+    }
+}
+
 static void allocators(void)
 {
     ucs_mpool_ops_t all[3] = {{ucs_mpool_chunk_malloc, ucs_mpool_chunk_free, init, cleanup, NULL},
@@ -208,6 +254,7 @@ int main(int argc, char **argv)
     limits();
     bad_input();
     allocators();
+    careless_allocators();
     texts();
     locks();
     return 0;

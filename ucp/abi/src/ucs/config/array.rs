@@ -29,6 +29,9 @@ pub(crate) struct AllowList {
     pub(super) mode: c_int,
 }
 
+/// `UCS_CONFIG_ARRAY_MAX`: elements of an array that count.
+const MAX_ELEMENTS: usize = 128;
+
 /// Values of `ucs_config_allow_list_mode_t`.
 const ALLOW_ALL: c_int = 0;
 const ALLOW: c_int = 1;
@@ -62,6 +65,9 @@ impl Array {
         unsafe { std::slice::from_raw_parts(self.data.cast(), self.count as usize) }
     }
 
+    /// No elements.
+    const NONE: Array = Array { data: std::ptr::null_mut(), count: 0, pad: 0 };
+
     /// Memory for elements, all zero, with one more, so that pointers end with a null.
     fn with_room(desc: &ArrayDesc, count: usize) -> Result<Array, Status> {
         // SAFETY: `calloc` takes any sizes.
@@ -74,12 +80,12 @@ impl Array {
         self.data.cast::<u8>().wrapping_add(index * desc.elem_size).cast()
     }
 
-    /// Reads a list. An empty element counts as none.
+    /// Reads a list, of which only [`MAX_ELEMENTS`] count. An empty element counts as none.
     ///
     /// # Safety
     /// `desc` is a program's description of the elements.
     unsafe fn parse(desc: &ArrayDesc, text: &str) -> Result<Array, Status> {
-        let parts: Vec<&str> = text.split(',').filter(|part| !part.is_empty()).collect();
+        let parts: Vec<&str> = text.split(',').filter(|part| !part.is_empty()).take(MAX_ELEMENTS).collect();
         let mut array = Array::with_room(desc, parts.len())?;
         for (index, part) in parts.into_iter().enumerate() {
             let part = CString::new(part).map_err(|_| Status::InvalidParam)?;
@@ -197,6 +203,9 @@ entry! {
     fn ucs_config_sscanf_allow_list(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let (list, mode) = mode_of(unsafe { trimmed(text) }?).ok_or(Status::InvalidParam)?;
+        if mode == ALLOW_ALL {
+            return store(to, Some(AllowList { array: Array::NONE, mode }));
+        }
         // SAFETY: the caller passes a description of elements.
         store(to, Some(AllowList { array: unsafe { Array::parse(&elements_of(arg)?, list) }?, mode }))
     }
@@ -215,14 +224,21 @@ entry! {
     /// Copies a list of what is allowed.
     fn ucs_config_clone_allow_list(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
         let AllowList { array, mode } = load(from)?;
+        if mode == ALLOW_ALL {
+            return store(to, Some(AllowList { array: Array::NONE, mode })).map(|_| ());
+        }
         // SAFETY: as above.
         store(to, Some(AllowList { array: unsafe { array.duplicate(&elements_of(arg)?) }?, mode })).map(|_| ())
     }
 
     /// Frees a list of what is allowed.
     fn ucs_config_release_allow_list(value: *mut c_void, arg: *const c_void) {
-        // SAFETY: as above.
-        unsafe { load::<AllowList>(value)?.array.free(&elements_of(arg)?) };
+        let AllowList { array, mode } = load(value)?;
+        // A program may set this mode without a list.
+        if mode != ALLOW_ALL {
+            // SAFETY: as above.
+            unsafe { array.free(&elements_of(arg)?) };
+        }
         Ok(())
     }
 

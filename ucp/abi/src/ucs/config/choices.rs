@@ -81,16 +81,16 @@ entry! {
         show(to, size, if load::<c_int>(from)? != 0 { "y" } else { "n" })
     }
 
-    /// Reads `y`, `n` or `try`.
+    /// Reads `y`, `n` or `try`, which is also `maybe`.
     fn ucs_config_sscanf_ternary(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
-        store(to, boolean_or(unsafe { trimmed(text) }?, &[("try", 2)]))
+        store(to, boolean_or(unsafe { trimmed(text) }?, &[("try", 2), ("maybe", 2)]))
     }
 
-    /// Reads `y`, `n`, `try` or `auto`.
+    /// Reads `y`, `n`, `try`, which is also `maybe`, or `auto`.
     fn ucs_config_sscanf_ternary_auto(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
-        store(to, boolean_or(unsafe { trimmed(text) }?, &[("try", 2), ("auto", 3)]))
+        store(to, boolean_or(unsafe { trimmed(text) }?, &[("try", 2), ("maybe", 2), ("auto", 3)]))
     }
 
     /// Prints `y`, `n`, `try` or `auto`.
@@ -104,9 +104,9 @@ entry! {
         store(to, boolean_or(unsafe { trimmed(text) }?, &[("on", 1), ("off", 0)]))
     }
 
-    /// Reads `on`, `off` or `auto`; `try` is `auto`.
+    /// Reads `on`, `off` or `auto`; `try` and `maybe` are `auto`.
     fn ucs_config_sscanf_on_off_auto(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
-        const OTHERS: &[(&str, c_int)] = &[("on", 1), ("off", 0), ("auto", 2), ("try", 2)];
+        const OTHERS: &[(&str, c_int)] = &[("on", 1), ("off", 0), ("auto", 2), ("try", 2), ("maybe", 2)];
         // SAFETY: the caller passes a string or null.
         store(to, boolean_or(unsafe { trimmed(text) }?, OTHERS))
     }

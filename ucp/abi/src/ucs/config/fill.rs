@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use ::ucs::Status;
 
 use super::form::entry_at;
-use super::table::{assign, both, is_stored, read_default, release_first};
+use super::table::{OnRefusal, assign, both, is_stored, read_default, release_first};
 use super::{Field, fields, files, string, unused};
 use crate::entry::{CStatus, invalid};
 
@@ -96,7 +96,7 @@ impl Lookup<'_> {
                 continue;
             }
             // SAFETY: as above.
-            let assigned = unsafe { assign(table, &field, to, &value) };
+            let assigned = unsafe { assign(table, &field, to, &value, OnRefusal::Default) };
             if !self.ignores_errors {
                 assigned?;
             }

@@ -21,6 +21,15 @@ impl Found {
     }
 }
 
+/// Value of an option after a text was refused.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum OnRefusal {
+    /// The value that it had.
+    Keep,
+    /// The default of the option.
+    Default,
+}
+
 /// Reads a text into an option that has a value.
 ///
 /// # Safety
@@ -30,11 +39,12 @@ pub(super) unsafe fn assign(
     field: &Field,
     to: *mut c_void,
     text: &CStr,
+    on_refusal: OnRefusal,
 ) -> Result<(), Status> {
-    if !field.parser.has_no_memory() {
-        // SAFETY: the contract of this function.
-        unsafe { field.parser.release(to) };
-    }
+    // SAFETY: the contract of this function.
+    let before = CString::new(unsafe { field.parser.text(to) });
+    // SAFETY: as above.
+    unsafe { field.parser.release(to) };
     // SAFETY: as above; what had memory has been released.
     if unsafe { field.parser.read(text, to) } {
         return Ok(());
@@ -43,8 +53,13 @@ pub(super) unsafe fn assign(
     let (name, form) = unsafe { (field.name().to_string_lossy(), field.parser.help()) };
     crate::log::init_from_env();
     tracing::error!("invalid value for {name}: '{}'. Expected: {form}", text.to_string_lossy());
-    if !field.parser.has_no_memory() {
-        // The option gets its default, so that it can be released.
+    // What the parser has refused may have left anything there, and the option can be released afterwards.
+    // SAFETY: as above.
+    if on_refusal == OnRefusal::Default && unsafe { read_default(table, field, to) }.is_ok() {
+        return Err(Status::InvalidParam);
+    }
+    // SAFETY: as above.
+    if !before.is_ok_and(|before| unsafe { field.parser.read(&before, to) }) {
         // SAFETY: as above.
         unsafe { read_default(table, field, to) }?;
     }
@@ -56,9 +71,12 @@ pub(super) unsafe fn assign(
 /// # Safety
 /// As [`assign`]; the option has no memory.
 pub(super) unsafe fn read_default(table: *const Field, field: &Field, to: *mut c_void) -> Result<(), Status> {
-    let is_own = |of: &Field| of.offset == field.offset && !of.is_alias();
-    // SAFETY: the table is a program's.
-    let own = unsafe { fields(table) }.find(is_own).unwrap_or(*field);
+    let is_own = |of: &Field| of.offset == field.offset && !of.is_alias() && of.parser.table().is_none();
+    let own = match field.is_alias() {
+        // SAFETY: the table is a program's.
+        true => unsafe { fields(table) }.find(is_own).unwrap_or(*field),
+        false => *field,
+    };
     // SAFETY: a default is a string or null.
     let text = unsafe { string(own.default, "the default of an option") }?;
     // SAFETY: the contract of this function.
@@ -108,7 +126,7 @@ unsafe fn set(
                 continue;
             }
             // SAFETY: as above.
-            unsafe { assign(table, &field, to, value) }?;
+            unsafe { assign(table, &field, to, value, OnRefusal::Keep) }?;
             found = Found::Set;
         }
     }

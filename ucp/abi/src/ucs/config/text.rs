@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use ::ucs::Status;
 
 use super::super::global::LogComponent;
-use super::{copied, load, show, store, string};
+use super::{load, show, store, string};
 use crate::context::text_of;
 use crate::entry::CStatus;
 
@@ -58,7 +58,18 @@ entry! {
     }
 }
 
-copied! {
-    /// Copies a component of the log.
-    fn ucs_config_clone_log_comp: LogComponent;
+entry! {
+    /// Copies level and name of a component of the log. Its filter of files stays what it was.
+    fn ucs_config_clone_log_comp(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
+        let (from, to) = (from.cast::<LogComponent>(), to.cast::<LogComponent>());
+        if from.is_null() || to.is_null() {
+            return Err(Status::InvalidParam);
+        }
+        // SAFETY: both are components of the caller, of which a program without filters has as many bytes.
+        unsafe {
+            (&raw mut (*to).level).write_unaligned((&raw const (*from).level).read_unaligned());
+            (&raw mut (*to).name).write_unaligned((&raw const (*from).name).read_unaligned());
+        }
+        Ok(())
+    }
 }

@@ -173,13 +173,9 @@ impl AmPool {
         self.align
     }
 
-    /// Copies a message of at most [`POSTED_LEN`] bytes, whose data begins behind `lead` of them. `None`: no
-    /// memory. // HOT
+    /// Copies a message of at most [`POSTED_LEN`] bytes, whose data is not aligned. // HOT
     #[inline]
-    pub(crate) fn copy(&mut self, message: &[u8], lead: usize) -> Option<AmBuf> {
-        if self.align > 1 {
-            return self.copy_aligned(message, lead);
-        }
+    pub(crate) fn copy(&mut self, message: &[u8]) -> AmBuf {
         let len = message.len();
         assert!(len <= POSTED_LEN);
         let chunk = match &self.current {
@@ -190,12 +186,11 @@ impl AmPool {
         self.used = (at + len + ALIGN) & !(ALIGN - 1);
         // SAFETY: at + len < CHUNK, no buffer covers these bytes yet, and packets do not lie on chunks.
         unsafe { ucs::mem::copy_bytes(message.as_ptr(), chunk.at(at), len) };
-        Some(AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 })
+        AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 }
     }
 
-    /// [`AmPool::copy`] of data that is aligned.
-    #[inline(never)]
-    fn copy_aligned(&mut self, message: &[u8], lead: usize) -> Option<AmBuf> {
+    /// [`AmPool::copy`] of data that is aligned, and begins behind `lead` bytes. `None`: no memory.
+    pub(crate) fn copy_aligned(&mut self, message: &[u8], lead: usize) -> Option<AmBuf> {
         let (len, align) = (message.len(), self.align);
         if len > POSTED_LEN || align > MAX_ALIGN {
             return AmBuf::aligned_copy(message, lead, align);
@@ -278,7 +273,8 @@ mod tests {
                 let lead = len / 3;
                 let buf = match AmBuf::try_inline(&bytes).filter(|_| align == 1) {
                     Some(buf) => buf,
-                    None if byte & 1 == 0 => pool.copy(&bytes, lead).unwrap(),
+                    None if align == 1 => pool.copy(&bytes),
+                    None if byte & 1 == 0 => pool.copy_aligned(&bytes, lead).unwrap(),
                     None => received(&mut pool, &bytes).aligned(lead, align).unwrap(),
                 };
                 prop_assert!(buf.bytes()[lead..].as_ptr().addr().is_multiple_of(align));
@@ -297,7 +293,7 @@ mod tests {
     #[test]
     fn no_message_begins_where_another_one_ends() {
         let mut pool = AmPool::new(1);
-        let bufs: Vec<AmBuf> = (0..2000).map(|n| pool.copy(&vec![1; n % 40], 0).unwrap()).collect();
+        let bufs: Vec<AmBuf> = (0..2000).map(|n| pool.copy(&vec![1; n % 40])).collect();
         let begins: std::collections::HashSet<_> = bufs.iter().map(|buf| buf.bytes().as_ptr()).collect();
         assert_eq!(begins.len(), bufs.len());
         for buf in &bufs {
@@ -310,7 +306,7 @@ mod tests {
     fn chunks_are_used_again() {
         let mut pool = AmPool::new(64);
         for _ in 0..1000 {
-            let bufs: Vec<AmBuf> = (0..20).map(|_| pool.copy(&[1; 5000], 3).unwrap()).collect();
+            let bufs: Vec<AmBuf> = (0..20).map(|_| pool.copy_aligned(&[1; 5000], 3).unwrap()).collect();
             let reserved = [pool.reserve(), pool.reserve()];
             drop((bufs, reserved));
         }

@@ -84,21 +84,39 @@ impl AmQueue {
     /// Queues a message of another length than a word, or behind others.
     #[inline(never)]
     fn try_push_any(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+        if !self.takes_words.get() {
+            return self.try_push_aligned(from, tag, payload);
+        }
+        if payload.len() > POSTED_LEN {
+            return false;
+        }
+        let buf = AmBuf::try_inline(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
+        self.push(ReceivedAm { from, tag, buf });
+        true
+    }
+
+    /// Queues a message whose data is aligned.
+    #[cold]
+    #[inline(never)]
+    fn try_push_aligned(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         if !self.is_enabled.get() || payload.len() > POSTED_LEN {
             return false;
         }
-        let word = if self.takes_words.get() { AmBuf::try_inline(payload) } else { None };
         let lead = usize::from(AmTag::header_len_of(tag)).min(payload.len());
-        let Some(buf) = word.or_else(|| self.pool.borrow_mut().copy(payload, lead)) else {
-            tracing::error!("no memory to align an active message of {} bytes: dropped", payload.len());
-            return true;
-        };
-        let message = ReceivedAm { from, tag, buf };
+        match self.pool.borrow_mut().copy_aligned(payload, lead) {
+            Some(buf) => self.push(ReceivedAm { from, tag, buf }),
+            None => tracing::error!("no memory to align an active message: dropped"),
+        }
+        true
+    }
+
+    // HOT
+    #[inline(always)]
+    fn push(&self, message: ReceivedAm) {
         match self.len.replace(self.len.get() + 1) {
             0 => self.first.set(Some(message)),
             _ => self.rest.borrow_mut().push_back(message),
         }
-        true
     }
 
     /// Whether a message is queued. // HOT

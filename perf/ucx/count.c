@@ -1,21 +1,23 @@
 /* Small operations by the C interface, from a worker to itself, for instruction counts: the loops of count (perf/src/bin/count.rs).
  *
- *   count tag|tag-multi|put|get|fadd|am|am-multi|am-header TIMES
+ *   count tag|tag-multi|unexpected|put|get|fadd|am|am-multi|am-header TIMES [BYTES]
  *
- * perf/c-interface runs it. Of `tag`, a receive, a send, and the test and free of a request are a message. The
- * names with `multi` are of thread mode multi. */
+ * perf/c-interface runs it. Of `tag`, a receive, a send, and the test and free of a request are a message. A message of
+ * `unexpected` has arrived before its receive, which follows a probe. The names with `multi` are of thread mode multi.
+ * BYTES are those of a tagged message, 8 if they are not given, and at most 8000. */
 #include <ucp/api/ucp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 16, SIZE = 8, AM = 1 };
+enum { WINDOW = 16, SIZE = 8, MOST = 8000, AM = 1 };
 
 static ucp_context_h context;
 static ucp_worker_h worker;
 static ucp_ep_h ep;
-static char out[SIZE] = {1, 2, 3, 4, 5, 6, 7, 8}, in[SIZE];
+static char out[MOST] = {1, 2, 3, 4, 5, 6, 7, 8}, in[MOST];
+static size_t size = SIZE;
 static const ucp_request_param_t none = {.op_attr_mask = 0};
 
 static void fail(const char *what)
@@ -47,13 +49,13 @@ static void tag(long times, int is_warm)
 
     for (done = 0; done < times; done += WINDOW) {
         for (i = count = 0; i < WINDOW; i++) {
-            started = ucp_tag_recv_nbx(worker, in, SIZE, 1, ~0ull, &none);
+            started = ucp_tag_recv_nbx(worker, in, size, 1, ~0ull, &none);
             if (UCS_PTR_IS_PTR(started)) {
                 running[count++] = started;
             }
         }
         for (i = 0; i < WINDOW; i++) {
-            started = ucp_tag_send_nbx(ep, out, SIZE, 1, &none);
+            started = ucp_tag_send_nbx(ep, out, size, 1, &none);
             if (started != NULL) {
                 if (is_warm) {
                     fail("a send does not end in its call");
@@ -67,6 +69,25 @@ static void tag(long times, int is_warm)
             } else {
                 ucp_request_free(running[--count]);
             }
+        }
+    }
+}
+
+static void unexpected(long times)
+{
+    ucp_tag_recv_info_t info;
+    long done;
+    int i;
+
+    for (done = 0; done < times; done += WINDOW) {
+        for (i = 0; i < WINDOW; i++) {
+            finish(ucp_tag_send_nbx(ep, out, size, 1, &none));
+        }
+        for (i = 0; i < WINDOW; i++) {
+            while (ucp_tag_probe_nb(worker, 1, ~0ull, 0, &info) == NULL) {
+                ucp_worker_progress(worker);
+            }
+            finish(ucp_tag_recv_nbx(worker, in, size, 1, ~0ull, &none));
         }
     }
 }
@@ -132,6 +153,8 @@ static __attribute__((noinline)) void counted(const char *what, long times)
 {
     if (!strcmp(what, "tag") || !strcmp(what, "tag-multi")) {
         tag(times, 1);
+    } else if (!strcmp(what, "unexpected") || !strcmp(what, "unexpected-multi")) {
+        unexpected(times);
     } else if (!strcmp(what, "am") || !strcmp(what, "am-multi")) {
         am(times, NULL, 0);
     } else if (!strcmp(what, "am-header")) {
@@ -139,7 +162,7 @@ static __attribute__((noinline)) void counted(const char *what, long times)
     } else if (!strcmp(what, "put") || !strcmp(what, "get") || !strcmp(what, "fadd")) {
         one_sided(what, times);
     } else {
-        fail("count tag|tag-multi|put|get|fadd|am|am-multi|am-header TIMES");
+        fail("count tag|tag-multi|unexpected|put|get|fadd|am|am-multi|am-header TIMES [BYTES]");
     }
 }
 
@@ -156,6 +179,9 @@ int main(int argc, char **argv)
     ucp_address_t *address;
     size_t length;
 
+    if (argc > 3 && (size = atol(argv[3])) > MOST) {
+        fail("at most 8000 bytes");
+    }
     of.thread_mode = strstr(what, "-multi") == NULL ? UCS_THREAD_MODE_SINGLE : UCS_THREAD_MODE_MULTI;
     if (ucp_init(&params, NULL, &context) != UCS_OK || ucp_worker_create(context, &of, &worker) != UCS_OK ||
         ucp_worker_get_address(worker, &address, &length) != UCS_OK) {

@@ -267,6 +267,12 @@ impl<'a> Call<'a> {
         self.mask & op_attr::NO_IMM_CMPL != 0
     }
 
+    /// An operation that ends in its call has more to do than to return. // HOT
+    #[inline(always)]
+    pub(crate) fn tells_end_in_call(&self) -> bool {
+        self.mask & (op_attr::NO_IMM_CMPL | op_attr::RECV_INFO | op_attr::REQUEST) != 0
+    }
+
     /// Callback; null: none. // HOT
     #[inline(always)]
     pub(crate) fn callback(&self) -> *const c_void {
@@ -578,10 +584,9 @@ pub(crate) fn run_plain<K: Kind, M: Message>(
     start: impl FnOnce(Option<Callback>) -> Result<OpStatus<M>, Error>,
 ) -> Result<StatusPtr, Status> {
     let callback = call.callback();
-    const NEEDS_MORE: u32 = op_attr::NO_IMM_CMPL | op_attr::RECV_INFO | op_attr::REQUEST;
     match start(call.done::<K>(callback)) {
         Ok(OpStatus::InProgress(id)) => Ok(StatusPtr(set_words(id, worker, callback))),
-        Ok(OpStatus::Done(_)) if call.mask & NEEDS_MORE == 0 => Ok(StatusPtr::OK),
+        Ok(OpStatus::Done(_)) if !call.tells_end_in_call() => Ok(StatusPtr::OK),
         ended => finish::<K>(worker, plain, call, truncated, ended.map(Message::ended)),
     }
 }

@@ -197,6 +197,25 @@ unsafe fn post(
     Some(StatusPtr(set_words_unchecked(id, worker, callback)))
 }
 
+/// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing has happened.
+/// // HOT
+/// # Safety
+/// The buffer can be written during the call.
+#[inline(always)]
+unsafe fn take_arrived(
+    plain: &ucp::Worker,
+    (buffer, len): (*mut c_void, usize),
+    (tag, mask): (u64, u64),
+    call: &Call,
+) -> Option<StatusPtr> {
+    if call.tells_end_in_call() {
+        return None;
+    }
+    // SAFETY: this function's contract.
+    unsafe { ucp::recv_arrived_raw(plain, buffer.cast(), len, Match::tagged(tag, mask)) }
+        .map(|_| StatusPtr::OK)
+}
+
 /// [`ucp_tag_recv_nbx`] of what is not posted at once, is checked, or needs the lock of the worker. Its
 /// arguments stay in registers. // HOT
 /// # Safety
@@ -218,12 +237,24 @@ unsafe fn recv_nbx_any(
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
         // SAFETY: as above.
         && let Ok(of) = unsafe { given(worker) }
-        && let Some(Some(request)) = of.locked(|plain| {
-            // SAFETY: as above.
-            unsafe { post(of, plain, (buffer, len), (tag, mask), &call) }
-        })
     {
-        return request;
+        let begun = match of.plain() {
+            // It was not posted, as a message waits.
+            // SAFETY: as above.
+            Some(plain) => unsafe { take_arrived(plain, (buffer, len), (tag, mask), &call) },
+            None => {
+                let begin = |plain: &_| {
+                    // SAFETY: as above.
+                    unsafe { post(of, plain, (buffer, len), (tag, mask), &call) }
+                        // SAFETY: as above.
+                        .or_else(|| unsafe { take_arrived(plain, (buffer, len), (tag, mask), &call) })
+                };
+                of.locked(begin).flatten()
+            }
+        };
+        if let Some(begun) = begun {
+            return begun;
+        }
     }
     // SAFETY: this function's contract.
     match unsafe { Call::read_any(param) } {

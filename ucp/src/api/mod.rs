@@ -56,7 +56,7 @@ pub use queue::counter::Counter;
 pub use queue::tracked::Tracked;
 pub use raw::{
     am_send_now_raw, cancel_now, cancel_unsent, flush_ep_raw, flush_worker_raw, has_whole_message,
-    post_recv_raw, request_at, send_now_calling, send_now_raw,
+    post_recv_raw, recv_arrived_raw, request_at, send_now_calling, send_now_raw,
 };
 pub use request::buf::{IoBuf, IoBufMut};
 pub(crate) use request::handles::RawRequest;

@@ -133,6 +133,23 @@ pub unsafe fn post_recv_raw(
     post_recv(&mut core, RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done).ok()
 }
 
+/// Receives the oldest message that `matching` accepts into `len` bytes at `buf`, if it has arrived, in one
+/// packet, and fits. `None`: nothing has been done, and [`Worker::recv_raw`] posts a receive, or receives the
+/// message and tells the error. // HOT
+/// # Safety
+/// `len` bytes at `buf` are valid for writes.
+#[inline]
+pub unsafe fn recv_arrived_raw(
+    worker: &Worker,
+    buf: *mut u8,
+    len: usize,
+    matching: Match,
+) -> Option<RecvStatus> {
+    // SAFETY: the memory is used within the call only, for which the caller vouches.
+    let buf = unsafe { RecvBuf::new(buf, len) };
+    worker.core_keep_idle().engine.receives().take_arrived(matching.kind, matching.from, &buf)
+}
+
 /// Whether the message that a receive with `matching` would get has come as a whole: [`Worker::recv_raw`]
 /// ends in its call then.
 pub fn has_whole_message(worker: &Worker, matching: Match) -> bool {

@@ -377,12 +377,13 @@ impl UnexpectedQueue {
             let entry = &self.entries[at as usize];
             pattern.fits(entry.tag, who(entry.from))
         };
-        let at = if pattern.is_exact() {
-            let list = &self.buckets.lists[self.buckets.of(pattern.tag)];
-            list.iter(self.by_tag.as_slice()).find(fits)
+        let (list, links) = if pattern.is_exact() {
+            (&self.buckets.lists[self.buckets.of(pattern.tag)], &self.by_tag)
         } else {
-            self.all.iter(self.by_arrival.as_slice()).find(fits)
-        }?;
+            (&self.all, &self.by_arrival)
+        };
+        let first = list.front().filter(fits);
+        let at = first.or_else(|| list.iter(links.as_slice()).find(fits))?;
         Some(self.entries[at as usize].op)
     }
 

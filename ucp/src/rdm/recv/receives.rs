@@ -45,7 +45,7 @@ pub struct Receives<'a> {
     pub(in crate::rdm) peers: &'a mut Peers,
     pub(in crate::rdm) pending: &'a mut Pending,
     /// The engine is in zero-copy receive mode.
-    zcopy: bool,
+    pub(in crate::rdm) zcopy: bool,
 }
 
 impl Receives<'_> {
@@ -117,6 +117,35 @@ impl Receives<'_> {
         Some(Probed { handle: MsgHandle(id), len, tag, from, cq_data, is_whole })
     }
 
+    /// Receives the oldest message that matches, if it has arrived as a whole in one packet, its sender waits
+    /// for nothing, and it fits contiguous memory. `None`: nothing has happened, and [`Engine::recv`]
+    /// receives it. // HOT
+    pub fn take_arrived(
+        &mut self,
+        kind: RecvKind,
+        from: Option<PeerId>,
+        buf: &RecvBuf,
+    ) -> Option<RecvStatus> {
+        let id = self.recvs.find_unexpected(self.peers, kind.kind(), &kind.pattern(from))?;
+        let held = self.recvs.unexpected.get_mut(id)?;
+        let Envelope { len, tag, from, cq_data, protocol, .. } = held.envelope;
+        let (Protocol::Eager, Some(queued), Segments::One(_, bytes)) =
+            (protocol, held.queued, &mut held.segments)
+        else {
+            return None;
+        };
+        if held.kind == Kind::AmData {
+            return None;
+        }
+        buf.contig_target(bytes.bytes().len())?.fill(bytes.bytes());
+        self.pending.held_packets.release_unexpected(std::mem::take(bytes));
+        self.recvs.match_queues[held.kind as usize].unexpected.remove(queued);
+        self.peers.counters.count_received(&held.envelope, false);
+        self.recvs.unexpected.discard(id);
+        self.peers.forget_unexpected(self.pending, from);
+        Some(RecvStatus { len: len as usize, tag, from, cq_data })
+    }
+
     /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
     /// nobody wants it.
     pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
@@ -149,6 +178,9 @@ impl Engine {
     pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
         if self.zcopy_recv.is_some() {
             return zcopy_recv::post_user_recv(self, w, r);
+        }
+        if let Some(status) = self.receives().take_arrived(r.kind, r.from, &r.buf) {
+            return Started::Done(status);
         }
         let pattern = r.kind.pattern(r.from);
         if let Some(id) = self.ops.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
@@ -388,15 +420,27 @@ impl Recvs {
             refuse_piece(peers, pending, a);
             return None;
         }
-        let segments = Segments::One(at, pending.held_packets.copy_unexpected(rtm.payload));
-        let id = self
-            .unexpected
-            .insert(Unexpected { envelope, kind, queued: None, segments, received, rma_read: None })
-            .ok()?;
-        let index = self.match_queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
-        if let Some(held) = self.unexpected.get_mut(id) {
-            held.queued = Some(index);
-        }
+        self.keep_unexpected(peers, pending, kind, envelope, rtm.payload, (at, received))
+    }
+
+    /// Keeps the first packet of an unexpected message, for which there is room. // HOT
+    // [M5.9]
+    #[inline(always)]
+    pub(in crate::rdm) fn keep_unexpected(
+        &mut self,
+        peers: &mut Peers,
+        pending: &mut Pending,
+        kind: Kind,
+        envelope: Envelope,
+        payload: &[u8],
+        (at, received): (u64, ReceivedRanges),
+    ) -> Option<SlotId> {
+        let segments = Segments::One(at, pending.held_packets.copy_unexpected(payload));
+        let queue = &mut self.match_queues[kind as usize].unexpected;
+        let id = self.unexpected.insert_with(|id| {
+            let queued = Some(queue.push(envelope.tag, envelope.from, id));
+            Unexpected { envelope, kind, queued, segments, received, rma_read: None }
+        })?;
         peers.table[envelope.from].unexpected += 1;
         peers.counters.stats.rare.unexpected += 1;
         pending.held_packets.add_unexpected();

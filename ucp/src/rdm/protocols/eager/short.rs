@@ -5,17 +5,19 @@ use crate::rdm::features::supports_classes;
 use crate::rdm::ids::{PeerId, Source, WireId};
 use crate::rdm::io::{ReceiveSink, Wire};
 use crate::rdm::op::Payload;
+use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::Kind;
+use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::receives::Receives;
 use crate::rdm::send::message::{CommonFields, MessagePacket};
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::types::EngineEvent;
 use crate::wire::rtm::Short;
-use crate::wire::{MsgClass, Opts};
+use crate::wire::{MsgClass, Opts, PktType};
 
 use super::header;
 
@@ -77,16 +79,42 @@ impl Receives<'_> {
         sender.next_rx = hdr.msg_id.wrapping_add(1);
         let carry = sender.short.received.count(payload.len());
         if !recv_matched(self.recvs, self.peers, self.pending, to, peer, &hdr, payload) {
-            // The general path handles it again.
-            let sender = &mut self.peers.table[peer];
-            sender.next_rx = hdr.msg_id;
-            sender.short.received.undo(payload.len());
-            return false;
+            return self.hold_short(peer, &hdr, payload);
         }
         if let Some(sum) = carry {
             self.peers.counters.carry_received(peer, sum);
         }
         true
+    }
+}
+
+impl Receives<'_> {
+    /// Keeps a short tagged message in order that no receive waits for. False: nothing has happened, and the
+    /// general path handles it.
+    // [M5.9]
+    #[inline(never)]
+    fn hold_short(&mut self, from: PeerId, hdr: &Short, payload: &[u8]) -> bool {
+        let sender = &mut self.peers.table[from];
+        // It counts as received when a receive takes it.
+        sender.short.received.undo(payload.len());
+        let most = self.peers.cfg.unexpected_hard_max;
+        let is_plain = hdr.class == MsgClass::Message && self.recvs.multi_recvs.is_empty() && !self.zcopy;
+        if !is_plain
+            || self.recvs.unexpected.is_full()
+            || !self.pending.held_packets.has_unexpected_room(payload.len(), most)
+        {
+            sender.next_rx = hdr.msg_id;
+            return false;
+        }
+        self.peers.counters.count_fast_path(from, PktType::EAGER_TAGRTM);
+        let len = payload.len() as u64;
+        let mut received = ReceivedRanges::new();
+        received.add(0, len);
+        let &Short { tag, msg_id, .. } = hdr;
+        let envelope =
+            Envelope { len, tag, from, msg_id, protocol: Protocol::Eager, cq_data: None, send_id: 0 };
+        let (recvs, at) = (&mut *self.recvs, (0, received));
+        recvs.keep_unexpected(self.peers, self.pending, Kind::Tagged, envelope, payload, at).is_some()
     }
 }
 

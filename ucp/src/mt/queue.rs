@@ -77,10 +77,11 @@ impl<B: Send + 'static> SharedCompletionQueue<B> {
             Err(error) => return Err(NotTracked { request, error: error.into() }),
         };
         let queue = self.0.fixed();
-        if let Err(error) = queue.room() {
-            return Err(NotTracked { request, error });
-        }
-        queue.add(request.into_tracked(), context);
+        let slot = match queue.room() {
+            Ok(slot) => slot,
+            Err(error) => return Err(NotTracked { request, error }),
+        };
+        queue.add(slot, request.into_tracked(), context);
         Ok(())
     }
 

@@ -2,10 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
-use std::ptr::null;
+use std::ptr::from_ref;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{CallAt, Callback, Ended, OpStatus, RequestId};
@@ -16,7 +15,7 @@ use crate::api::worker::handle::Worker;
 
 use crate::rdm::{Cancel, RecvStatus};
 
-use super::slots::{Entry, Slots};
+use super::slots::{Entry, Slot, Slots};
 use super::tracked::Tracked;
 
 /// The ends of operations of one worker, in the order in which they come, as a completion queue of libfabric
@@ -41,7 +40,7 @@ use super::tracked::Tracked;
 /// A queue keeps its worker, as an endpoint does.
 pub struct CompletionQueue<B: 'static = Vec<u8>> {
     worker: Worker,
-    inner: Rc<Inner<B>>,
+    slots: Rc<Slots<B>>,
     depth: u32,
 }
 
@@ -79,55 +78,22 @@ impl<R> std::fmt::Debug for NotTracked<R> {
     }
 }
 
-struct Inner<B: 'static> {
-    /// Borrowed only within functions of the queue that call nothing of the program.
-    slots: RefCell<Slots<B>>,
-    /// Arguments of the callbacks, one of each slot.
-    tickets: Box<[Ticket<B>]>,
-    /// Threads that wait for an end, of a shared worker. Their wakers use no worker.
-    waiting: RefCell<Vec<Waker>>,
-}
-
-/// Argument of the callback of a slot.
-struct Ticket<B: 'static> {
-    queue: Cell<*const Inner<B>>,
-    slot: u32,
-}
-
 /// Notes the end of the operation of a slot. // HOT
 /// # Safety
-/// `arg` is a ticket of a queue that exists.
+/// `arg` is a slot of a queue that exists.
 unsafe fn on_end<B: 'static>(arg: *mut (), _: RequestId, ended: Ended) {
     // SAFETY: this function's contract. A queue that is dropped takes the callbacks of all that runs away.
-    let ticket = unsafe { &*arg.cast::<Ticket<B>>() };
+    let slot = unsafe { &*arg.cast_const().cast::<Slot<B>>() };
     // SAFETY: as above; it was set when the queue was made.
-    let inner = unsafe { &*ticket.queue.get() };
-    inner.slots.borrow_mut().end(ticket.slot, ended);
-    inner.wake_waiting();
-}
-
-impl<B: 'static> Inner<B> {
-    // HOT
-    #[inline]
-    fn wake_waiting(&self) {
-        if !self.waiting.borrow().is_empty() {
-            self.waiting.take().into_iter().for_each(Waker::wake);
-        }
-    }
+    let slots = unsafe { &*slot.all.get() };
+    slots.end(slot, ended);
 }
 
 impl<B: 'static> CompletionQueue<B> {
     /// Makes a queue for the operations of a worker, with room for `depth` of them, at least one.
     pub fn new(worker: &Worker, depth: u32) -> CompletionQueue<B> {
         let depth = depth.max(1);
-        let ticket = |slot| Ticket { queue: Cell::new(null()), slot };
-        let slots = RefCell::new(Slots::new(depth));
-        let tickets = (0..depth).map(ticket).collect();
-        let inner = Rc::new(Inner { slots, tickets, waiting: RefCell::default() });
-        for ticket in &inner.tickets {
-            ticket.queue.set(Rc::as_ptr(&inner));
-        }
-        CompletionQueue { worker: worker.clone(), inner, depth }
+        CompletionQueue { worker: worker.clone(), slots: Slots::new(depth), depth }
     }
 
     /// The worker whose operations it takes.
@@ -140,33 +106,31 @@ impl<B: 'static> CompletionQueue<B> {
     /// out. Panics if the operation runs at another worker. // HOT
     #[inline]
     pub fn track<R: Tracked<B>>(&self, request: R, context: u64) -> Result<(), NotTracked<R>> {
-        if let Err(error) = self.room() {
-            return Err(NotTracked { request, error });
-        }
+        let slot = match self.room() {
+            Ok(slot) => slot,
+            Err(error) => return Err(NotTracked { request, error }),
+        };
         let is_own = request.running_at().is_none_or(|worker| worker.is(&self.worker));
         assert!(is_own, "the operation belongs to another worker");
-        self.add(request.into_tracked(), context);
+        self.add(slot, request.into_tracked(), context);
         Ok(())
     }
 
-    /// Whether there is an entry for another operation. // HOT
+    /// The slot of the next operation. // HOT
     #[inline]
-    pub(crate) fn room(&self) -> Result<(), Error> {
-        match self.inner.slots.borrow().is_full() {
-            true => Err(Error::QueueFull(self.depth as usize)),
-            false => Ok(()),
-        }
+    pub(crate) fn room(&self) -> Result<&Slot<B>, Error> {
+        self.slots.free().ok_or(Error::QueueFull(self.depth as usize))
     }
 
-    /// Adds an operation of the worker to a queue that has room. // HOT
+    /// Adds an operation of the worker, in the slot of [`CompletionQueue::room`]. // HOT
     #[inline]
-    pub(crate) fn add(&self, op: TrackedOp<B>, context: u64) {
+    pub(crate) fn add(&self, slot: &Slot<B>, op: TrackedOp<B>, context: u64) {
         let TrackedOp { state, buf, set_filled } = op;
         let entry = Entry { context, buf, set_filled };
         match state {
-            TrackedState::Ended(ended) => self.push_ended(ended, entry),
+            TrackedState::Ended(ended) => self.slots.push_ended(slot, ended, entry),
             TrackedState::Running(id) => {
-                let refused = self.push(id, entry);
+                let refused = self.push(slot, id, entry);
                 // Nothing else has the request. A buffer that were refused would be leaked, not freed.
                 debug_assert!(refused.is_ok(), "a request that was given away has no callback");
             }
@@ -186,13 +150,14 @@ impl<B: 'static> CompletionQueue<B> {
         started: Result<OpStatus<T>, Error>,
         context: u64,
     ) -> Result<(), NotTracked<Result<OpStatus<T>, Error>>> {
-        if let Err(error) = self.room() {
-            return Err(NotTracked { request: started, error });
-        }
+        let slot = match self.room() {
+            Ok(slot) => slot,
+            Err(error) => return Err(NotTracked { request: started, error }),
+        };
         let entry = Entry { context, buf: None, set_filled: None };
         let ended = match started {
             Ok(OpStatus::InProgress(id)) => {
-                return match self.push(id, entry) {
+                return match self.push(slot, id, entry) {
                     Ok(()) => Ok(()),
                     Err(_) => Err(NotTracked { request: started, error: Error::Invalid }),
                 };
@@ -200,42 +165,33 @@ impl<B: 'static> CompletionQueue<B> {
             Ok(OpStatus::Done(status)) => Ok(status.into_status()),
             Err(error) => Err(error),
         };
-        self.push_ended(ended, entry);
+        self.slots.push_ended(slot, ended, entry);
         Ok(())
     }
 
-    // HOT
+    /// Adds an operation that has been started, in the slot of [`CompletionQueue::room`]. Returns the entry
+    /// of one that cannot be taken over. // HOT
     #[inline]
-    fn push_ended(&self, ended: Ended, entry: Entry<B>) {
-        self.inner.slots.borrow_mut().push_ended(ended, entry);
-        self.inner.wake_waiting();
-    }
-
-    /// Adds an operation that has been started, in a queue that has room. Returns the entry of one that
-    /// cannot be taken over. // HOT
-    #[inline]
-    fn push(&self, id: RequestId, entry: Entry<B>) -> Result<(), Entry<B>> {
-        let Some(slot) = self.inner.slots.borrow().next() else { return Err(entry) };
+    fn push(&self, slot: &Slot<B>, id: RequestId, entry: Entry<B>) -> Result<(), Entry<B>> {
         let mut core = self.worker.core_keep_idle();
-        if let Some(ended) = core.reqs.take(id) {
+        let done = Callback { fun: on_end::<B>, arg: from_ref(slot).cast_mut().cast(), at: CallAt::End };
+        if let Some(before) = core.reqs.set_raw_callback(id, done) {
+            self.slots.start(slot, id, entry);
             drop(core);
-            self.push_ended(ended, entry);
+            // The waker is the program's, and may use the worker and the queue.
+            drop(before);
             return Ok(());
         }
-        let ticket: *const Ticket<B> = &self.inner.tickets[slot as usize];
-        let done = Callback { fun: on_end::<B>, arg: ticket.cast_mut().cast(), at: CallAt::End };
-        let Some(before) = core.reqs.set_raw_callback(id, done) else { return Err(entry) };
-        self.inner.slots.borrow_mut().push_running(id, entry);
+        let Some(ended) = core.reqs.take(id) else { return Err(entry) };
         drop(core);
-        // The waker is the program's, and may use the worker and the queue.
-        drop(before);
+        self.slots.push_ended(slot, ended, entry);
         Ok(())
     }
 
     /// Takes the end that came first. Makes no progress. // HOT
     #[inline]
     pub fn read(&self) -> Option<Completion<B>> {
-        let (result, Entry { context, buf, set_filled }) = self.inner.slots.borrow_mut().pop()?;
+        let (result, Entry { context, buf, set_filled }) = self.slots.pop()?;
         let buf = buf.map(LentBuf::into_inner);
         let buf = match set_filled {
             Some(set_filled) => buf.map(|buf| with_len_set(result, buf, set_filled)),
@@ -246,11 +202,8 @@ impl<B: 'static> CompletionQueue<B> {
 
     /// Makes progress until there is an end, and takes it. `None`: no operation of the queue runs.
     pub fn wait(&self) -> Option<Completion<B>> {
-        let slots = &self.inner.slots;
-        self.worker.run_until(|_| {
-            let slots = slots.borrow();
-            (slots.ended() > 0 || slots.running() == 0).then_some(())
-        });
+        let slots = &self.slots;
+        self.worker.run_until(|_| (slots.ended() > 0 || slots.running() == 0).then_some(()));
         self.read()
     }
 
@@ -261,18 +214,18 @@ impl<B: 'static> CompletionQueue<B> {
         if ended.is_some() || self.running() == 0 {
             return Poll::Ready(ended);
         }
-        self.inner.waiting.borrow_mut().push(cx.waker().clone());
+        self.slots.wait_for_end(cx.waker().clone());
         Poll::Pending
     }
 
     /// Operations of the queue that run.
     pub fn running(&self) -> usize {
-        self.inner.slots.borrow().running()
+        self.slots.running()
     }
 
     /// Ends that can be read.
     pub fn len(&self) -> usize {
-        self.inner.slots.borrow().ended()
+        self.slots.ended()
     }
 
     /// Whether there is no end to be read.
@@ -288,7 +241,7 @@ impl<B: 'static> CompletionQueue<B> {
     /// Cancels the operations with this number, as their requests would. Returns how many will end with
     /// [`Error::Cancelled`], which are entries when progress is made. Looks at each entry of the queue.
     pub fn cancel(&self, context: u64) -> usize {
-        let requests = self.inner.slots.borrow().requests(Some(context));
+        let requests = self.slots.requests(context);
         requests.into_iter().filter(|id| self.worker.core().cancel(*id, Cancel::Unfinished)).count()
     }
 }
@@ -315,13 +268,10 @@ impl IntoStatus for () {
 
 impl<B: 'static> Drop for CompletionQueue<B> {
     fn drop(&mut self) {
-        let receives = self.inner.slots.borrow().receives();
-        for id in receives {
+        for id in self.slots.receives() {
             self.worker.core().cancel(id, Cancel::Unfinished);
         }
-        loop {
-            // Nothing is borrowed while the program's buffers and wakers are dropped.
-            let Some((id, entry)) = self.inner.slots.borrow_mut().take_running() else { break };
+        while let Some((id, entry)) = self.slots.take_running() {
             let buf = entry.buf.map(|lent| Box::new(DetachedBuf::new(lent)) as Box<dyn std::any::Any>);
             let dropped = self.worker.core().reqs.abandon(id, buf);
             drop(dropped);

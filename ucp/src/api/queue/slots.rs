@@ -1,8 +1,11 @@
-//! The operations of a completion queue by number, and those that have ended, in the order of their ends.
+//! The operations of a completion queue, and those that have ended, in the order of their ends.
 
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
+use std::ptr::null;
+use std::rc::Rc;
+use std::task::Waker;
 
-use crate::api::core::requests::{Ended, RequestId};
+use crate::api::core::requests::{EMPTY_STATUS, Ended, RequestId};
 use crate::api::request::buf::LentBuf;
 use crate::api::request::tracked::SetFilled;
 
@@ -14,116 +17,190 @@ pub(super) struct Entry<B: 'static> {
     pub set_filled: Option<SetFilled<B>>,
 }
 
-enum Slot<B: 'static> {
-    Free,
-    Running(RequestId, Entry<B>),
-    Ended(Ended, Entry<B>),
+/// Place of one operation. It is in the list of the free ones, or its operation runs, or it is in the list of
+/// those that have ended.
+pub(crate) struct Slot<B: 'static> {
+    /// All slots, whose memory is not moved.
+    pub(super) all: Cell<*const Slots<B>>,
+    number: u32,
+    /// Next in its list; [`NONE`] is no slot.
+    next: Cell<u32>,
+    /// Of an operation that runs.
+    request: Cell<Option<RequestId>>,
+    /// Of an operation that has ended.
+    ended: Cell<Ended>,
+    context: Cell<u64>,
+    buf: Cell<Option<LentBuf<B>>>,
+    set_filled: Cell<Option<SetFilled<B>>>,
 }
 
-/// As many slots as the queue is deep. Nothing is allocated after the first operations.
+const NONE: u32 = u32::MAX;
+
+impl<B: 'static> Slot<B> {
+    // HOT
+    #[inline(always)]
+    fn put(&self, Entry { context, buf, set_filled }: Entry<B>) {
+        self.context.set(context);
+        // What was there has been taken.
+        self.buf.set(buf);
+        self.set_filled.set(set_filled);
+    }
+
+    // HOT
+    #[inline(always)]
+    fn take(&self) -> Entry<B> {
+        Entry { context: self.context.get(), buf: self.buf.take(), set_filled: self.set_filled.get() }
+    }
+
+    /// Request and entry of an operation that runs.
+    fn running(&self) -> Option<(RequestId, &Slot<B>)> {
+        Some((self.request.get()?, self))
+    }
+}
+
+/// As many slots as the queue is deep. Nothing is allocated for an operation.
 pub(super) struct Slots<B: 'static> {
     slots: Box<[Slot<B>]>,
-    free: Vec<u32>,
-    ended: VecDeque<u32>,
+    first_free: Cell<u32>,
+    first_ended: Cell<u32>,
+    last_ended: Cell<u32>,
+    running: Cell<u32>,
+    ended: Cell<u32>,
+    /// Threads that wait for an end, of a shared worker. Their wakers use no worker.
+    waiting: RefCell<Vec<Waker>>,
 }
 
 impl<B: 'static> Slots<B> {
-    pub(super) fn new(depth: u32) -> Slots<B> {
-        Slots {
-            slots: (0..depth).map(|_| Slot::Free).collect(),
-            free: (0..depth).rev().collect(),
-            ended: VecDeque::with_capacity(depth as usize),
+    pub(super) fn new(depth: u32) -> Rc<Slots<B>> {
+        let slot = |number| Slot {
+            all: Cell::new(null()),
+            number,
+            next: Cell::new(if number + 1 == depth { NONE } else { number + 1 }),
+            request: Cell::new(None),
+            ended: Cell::new(Ok(EMPTY_STATUS)),
+            context: Cell::new(0),
+            buf: Cell::new(None),
+            set_filled: Cell::new(None),
+        };
+        let all = Rc::new(Slots {
+            slots: (0..depth).map(slot).collect(),
+            first_free: Cell::new(0),
+            first_ended: Cell::new(NONE),
+            last_ended: Cell::new(NONE),
+            running: Cell::new(0),
+            ended: Cell::new(0),
+            waiting: RefCell::default(),
+        });
+        for slot in &all.slots {
+            slot.all.set(Rc::as_ptr(&all));
         }
+        all
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty()
+    /// Wakes a thread at the next end.
+    pub(super) fn wait_for_end(&self, waker: Waker) {
+        self.waiting.borrow_mut().push(waker);
     }
 
     /// Operations that run.
     pub(super) fn running(&self) -> usize {
-        self.slots.len() - self.free.len() - self.ended.len()
+        self.running.get() as usize
     }
 
     /// Operations that have ended and were not read.
     pub(super) fn ended(&self) -> usize {
-        self.ended.len()
+        self.ended.get() as usize
     }
 
-    /// Number of the slot that the next operation gets. // HOT
-    #[inline]
-    pub(super) fn next(&self) -> Option<u32> {
-        self.free.last().copied()
+    /// The slot that the next operation gets. `None`: the queue is full. // HOT
+    #[inline(always)]
+    pub(super) fn free(&self) -> Option<&Slot<B>> {
+        self.slots.get(self.first_free.get() as usize)
     }
 
-    /// Puts an operation that runs into the slot of [`Slots::next`]. // HOT
-    #[inline]
-    pub(super) fn push_running(&mut self, id: RequestId, entry: Entry<B>) {
-        if let Some(at) = self.free.pop() {
-            self.slots[at as usize] = Slot::Running(id, entry);
+    /// Puts an operation that runs into the slot of [`Slots::free`]. // HOT
+    #[inline(always)]
+    pub(super) fn start(&self, slot: &Slot<B>, id: RequestId, entry: Entry<B>) {
+        self.first_free.set(slot.next.get());
+        slot.request.set(Some(id));
+        slot.put(entry);
+        self.running.set(self.running.get() + 1);
+    }
+
+    /// Puts an operation that has ended into the slot of [`Slots::free`]. // HOT
+    #[inline(always)]
+    pub(super) fn push_ended(&self, slot: &Slot<B>, ended: Ended, entry: Entry<B>) {
+        self.first_free.set(slot.next.get());
+        slot.put(entry);
+        self.append_ended(slot, ended);
+    }
+
+    /// Notes the end of the operation of a slot, which runs. // HOT
+    #[inline(always)]
+    pub(super) fn end(&self, slot: &Slot<B>, ended: Ended) {
+        slot.request.set(None);
+        self.running.set(self.running.get() - 1);
+        self.append_ended(slot, ended);
+    }
+
+    // HOT
+    #[inline(always)]
+    fn append_ended(&self, slot: &Slot<B>, ended: Ended) {
+        slot.ended.set(ended);
+        slot.next.set(NONE);
+        match self.slots.get(self.last_ended.replace(slot.number) as usize) {
+            Some(last) => last.next.set(slot.number),
+            None => self.first_ended.set(slot.number),
+        }
+        self.ended.set(self.ended.get() + 1);
+        if !self.waiting.borrow().is_empty() {
+            self.wake_waiting();
         }
     }
 
-    /// Puts an operation that has ended into the slot of [`Slots::next`]. // HOT
-    #[inline]
-    pub(super) fn push_ended(&mut self, ended: Ended, entry: Entry<B>) {
-        if let Some(at) = self.free.pop() {
-            self.slots[at as usize] = Slot::Ended(ended, entry);
-            self.ended.push_back(at);
-        }
-    }
-
-    /// Notes the end of an operation. // HOT
-    #[inline]
-    pub(super) fn end(&mut self, at: u32, ended: Ended) {
-        let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        match std::mem::replace(slot, Slot::Free) {
-            Slot::Running(_, entry) => {
-                *slot = Slot::Ended(ended, entry);
-                self.ended.push_back(at);
-            }
-            other => *slot = other,
-        }
+    #[cold]
+    #[inline(never)]
+    fn wake_waiting(&self) {
+        self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
     /// Takes the operation that has ended first. // HOT
-    #[inline]
-    pub(super) fn pop(&mut self) -> Option<(Ended, Entry<B>)> {
-        let at = self.ended.pop_front()?;
-        self.free.push(at);
-        match std::mem::replace(&mut self.slots[at as usize], Slot::Free) {
-            Slot::Ended(ended, entry) => Some((ended, entry)),
-            _ => None,
+    #[inline(always)]
+    pub(super) fn pop(&self) -> Option<(Ended, Entry<B>)> {
+        let slot = self.slots.get(self.first_ended.get() as usize)?;
+        self.first_ended.set(slot.next.get());
+        if slot.next.get() == NONE {
+            self.last_ended.set(NONE);
         }
+        self.ended.set(self.ended.get() - 1);
+        self.free_slot(slot);
+        Some((slot.ended.get(), slot.take()))
     }
 
-    /// Requests that run with this context, or all of them.
-    pub(super) fn requests(&self, context: Option<u64>) -> Vec<RequestId> {
-        let running = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Running(id, entry) if context.is_none_or(|asked| asked == entry.context) => Some(*id),
-            _ => None,
-        });
-        running.collect()
+    // HOT
+    #[inline(always)]
+    fn free_slot(&self, slot: &Slot<B>) {
+        slot.next.set(self.first_free.replace(slot.number));
+    }
+
+    /// Requests that run with this context.
+    pub(super) fn requests(&self, context: u64) -> Vec<RequestId> {
+        let running = self.slots.iter().filter_map(Slot::running);
+        running.filter(|(_, slot)| slot.context.get() == context).map(|(id, _)| id).collect()
     }
 
     /// Requests that run and receive.
     pub(super) fn receives(&self) -> Vec<RequestId> {
-        let running = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Running(id, entry) if entry.set_filled.is_some() => Some(*id),
-            _ => None,
-        });
-        running.collect()
+        let running = self.slots.iter().filter_map(Slot::running);
+        running.filter(|(_, slot)| slot.set_filled.get().is_some()).map(|(id, _)| id).collect()
     }
 
     /// Takes an operation out that runs.
-    pub(super) fn take_running(&mut self) -> Option<(RequestId, Entry<B>)> {
-        let at = self.slots.iter().position(|slot| matches!(slot, Slot::Running(..)))?;
-        match std::mem::replace(&mut self.slots[at], Slot::Free) {
-            Slot::Running(id, entry) => {
-                self.free.push(at as u32);
-                Some((id, entry))
-            }
-            _ => None,
-        }
+    pub(super) fn take_running(&self) -> Option<(RequestId, Entry<B>)> {
+        let (id, slot) = self.slots.iter().find_map(Slot::running)?;
+        slot.request.set(None);
+        self.running.set(self.running.get() - 1);
+        self.free_slot(slot);
+        Some((id, slot.take()))
     }
 }

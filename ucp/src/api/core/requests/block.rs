@@ -278,9 +278,23 @@ impl Block {
     /// Begins an operation as [`Block::begin`], at whose end `call` is called. // HOT
     #[inline(always)]
     pub(super) fn begin_awaited(&self, role: Role, call: Callback) -> Generation {
-        // A free block has no notification that is to be dropped: at most a callback that has been called.
-        std::mem::forget(self.notify.replace(Notify::Raw(call)));
+        self.set_first_callback(call);
         self.begin_in(Stage::Awaited, role)
+    }
+
+    /// Has `call` called at the end of an operation that runs, which nothing awaits. // HOT
+    #[inline(always)]
+    pub(super) fn await_end(&self, call: Callback) {
+        self.set_first_callback(call);
+        self.add_to_state(Stage::Awaited as u64);
+    }
+
+    // HOT
+    #[inline(always)]
+    fn set_first_callback(&self, call: Callback) {
+        // A block that nothing awaits has no notification that is to be dropped: at most a callback that has
+        // been called.
+        std::mem::forget(self.notify.replace(Notify::Raw(call)));
     }
 
     // HOT

@@ -208,25 +208,19 @@ impl Requests {
 
     /// Has `call` called at the end of an operation that runs, in place of a waker. That is returned: to drop
     /// it is user code, which may use the worker. `None`: nothing was set, as there is no such operation, its
-    /// request was dropped, or it has a callback, which may be the library's own.
+    /// request was dropped, or it has a callback, which may be the library's own. // HOT
     #[must_use]
+    #[inline(always)]
     pub(crate) fn set_raw_callback(&mut self, id: RequestId, call: Callback) -> Option<Option<Waker>> {
         let block = self.find(id)?;
-        let before = match block.stage() {
-            // What is there is the callback of an operation before.
-            Stage::Running => None,
-            Stage::Awaited => match block.notify.take() {
-                Notify::Waker(waker) => Some(waker),
-                other => {
-                    block.notify.set(other);
-                    return None;
-                }
-            },
-            Stage::Ended | Stage::Detached => return None,
-        };
-        block.set_stage(Stage::Awaited);
-        block.notify.set(Notify::Raw(call));
-        Some(before)
+        match block.stage() {
+            Stage::Running => {
+                block.await_end(call);
+                Some(None)
+            }
+            Stage::Awaited => replace_waker(block, call).map(Some),
+            Stage::Ended | Stage::Detached => None,
+        }
     }
 
     /// The callback of [`CallAt::Progress`] that awaits the end of an operation.
@@ -262,6 +256,22 @@ impl Requests {
         };
         block.notify.set(notify);
         (None, waker)
+    }
+}
+
+/// Has `call` called at the end of an operation whose end a waker awaits, which is returned.
+#[cold]
+#[inline(never)]
+fn replace_waker(block: BlockPtr, call: Callback) -> Option<Waker> {
+    match block.notify.take() {
+        Notify::Waker(waker) => {
+            block.notify.set(Notify::Raw(call));
+            Some(waker)
+        }
+        other => {
+            block.notify.set(other);
+            None
+        }
     }
 }
 

@@ -6,10 +6,11 @@
 
 use crate::common::{LockedWorkers, is_shared, shared_worker};
 use ucp::mt::ThreadMode;
+use ucp::rdm::amo::Form;
 use ucp::select::Sync;
 use ucp::{
     Access, AtomicOp, AtomicParams, Context, Datatype, Ep, EpParams, Error, Mem, OpStatus, RecvStatus, Rkey,
-    RmaParams, TAG_MASK_FULL, Worker,
+    RmaParams, TAG_MASK_FULL, Worker, atomic_own_raw, get_own_raw, put_own_raw,
 };
 use ucs::config::Source;
 
@@ -161,9 +162,49 @@ fn counted_memory_is_counted(tls: &str) {
     assert_eq!(get.wait().0.map(|status| status.len), Err(Error::RemoteAccess(ep.peer())));
 }
 
+fn calls_that_take_the_number_do_what_the_others_do_or_nothing(tls: &str) {
+    let own = Own::on(tls);
+    let (base, key) = (own.mem.addr(), own.mem.libfabric_key());
+    let other = Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap().worker().unwrap();
+    let theirs = other.connect(&own.worker.address(), EpParams::default()).unwrap();
+    // SAFETY: the bytes are locals.
+    let put = |ep: &Ep, at, key| unsafe { put_own_raw(ep, [7u8; 8].as_ptr(), 8, at, key) };
+    assert!(put(&own.ep, base, key) && own.word(0) == 0x0707_0707_0707_0707);
+    assert!(!put(&own.ep, base + 8, key ^ 1 << 20) && !put(&own.ep, base + 505, key));
+    assert!(!put(&theirs, base + 8, key), "another worker's memory");
+    let mut got = [0u8; 16];
+    // SAFETY: as above.
+    let mut get = |at| unsafe { get_own_raw(&own.ep, got.as_mut_ptr(), 16, at, key) };
+    assert!(get(base) && !get(base + 504));
+    assert_eq!(got, [7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let run = |op, ty, form, (operand, compare): (u64, u64), at| {
+        let mut old = 0u64;
+        let operands = [(&raw const operand).cast(), (&raw const compare).cast()];
+        // SAFETY: as above.
+        unsafe { atomic_own_raw(&own.ep, (op, ty, form), operands, (&raw mut old).cast(), at, key) }
+            .then_some(old)
+    };
+    let (word, half) = (Datatype::Uint64, Datatype::Int32);
+    assert_eq!(run(AtomicOp::Write, word, Form::Fetch, (5, 0), base + 16), Some(0));
+    assert_eq!(run(AtomicOp::Sum, half, Form::Fetch, (u64::MAX, 0), base + 16), Some(5));
+    assert_eq!(run(AtomicOp::Read, word, Form::Fetch, (9, 0), base + 16), Some(4));
+    assert_eq!(run(AtomicOp::CompareSwap, word, Form::Compare, (8, 3), base + 16), Some(4));
+    assert_eq!(run(AtomicOp::CompareSwap, word, Form::Compare, (8, 4), base + 16), Some(4));
+    for (op, ty, form, at) in [
+        (AtomicOp::Sum, Datatype::Double, Form::Fetch, 16),
+        (AtomicOp::Max, word, Form::Fetch, 16),
+        (AtomicOp::Sum, word, Form::Fetch, 20),
+        (AtomicOp::Sum, half, Form::Fetch, 18),
+        (AtomicOp::Sum, word, Form::Fetch, 512),
+    ] {
+        assert_eq!(run(op, ty, form, (1, 0), base + at), None, "{op:?} {ty:?} at {at}");
+    }
+    assert_eq!((own.word(1), own.word(2), own.word(3)), (0, 8, 0));
+}
+
 on! {
     [operations_end_within_the_call what_memory_does_not_permit_is_refused order_with_operations_by_packets_is_kept
-     counted_memory_is_counted]
+     counted_memory_is_counted calls_that_take_the_number_do_what_the_others_do_or_nothing]
     plain: "posix",
     shared: "shared posix",
 }

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use ucp::rdm::amo::{Form, has_form, has_type};
-use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov};
+use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov, atomic_own_raw};
 
 use super::Ep;
-use super::one_sided::sync_of;
+use super::one_sided::{packet_key, sync_of};
 use super::owned_op::OwnedOp;
 use super::send::{Memory, check_count};
 use crate::abi::{FiAddr, Ioc, RmaIov, flags};
@@ -178,6 +178,15 @@ impl Ep {
         };
         let record = self.new_transmit(kind, atomic.flags, atomic.context, atomic.is_silent);
         let RmaIov { addr, key, .. } = atomic.remote[0];
+        let AtomicParams { count, operand, compare, result, .. } = params;
+        if count == 1
+            && let Some(key) = packet_key(key)
+            // SAFETY: the caller's memory is there during the call.
+            && unsafe { atomic_own_raw(ep, (op, ty, atomic.form), [operand, compare], result, addr, key) }
+        {
+            self.end_send(&record, Ok(()));
+            return Ok(0);
+        }
         let params = AtomicParams { done: Some(self.on_sent()), ..params };
         // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
         // operations.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use ucp::select::Sync;
-use ucp::{Iov, RemoteIov, Rkey, RmaParams};
+use ucp::{Iov, RemoteIov, Rkey, RmaParams, get_own_raw, put_own_raw};
 
 use super::Ep;
 use super::owned_op::OwnedOp;
@@ -45,6 +45,12 @@ pub(super) fn sync_of(op_flags: u64) -> Sync {
         flags::INJECT_COMPLETE => Sync::No,
         _ => Sync::Yes,
     }
+}
+
+/// The key in packets of a key that a call passes, whatever the transport: one of 64 bits. // HOT
+#[inline(always)]
+pub(super) fn packet_key(key: u64) -> Option<u64> {
+    (key > u64::from(u32::MAX)).then_some(key)
 }
 
 impl Ep {
@@ -90,6 +96,16 @@ impl Ep {
     fn write_to(&self, ep: &ucp::Ep, write: &OneSided<'_>) -> Result<isize, Errno> {
         let kind = flags::RMA | flags::WRITE;
         let mut op = self.new_transmit(kind, write.flags, write.context, write.is_silent);
+        if let (Memory::Bytes(at, len), [one], None) = (write.memory, write.remote, write.data)
+            && one.len == len
+            && write.flags & flags::INJECT == 0
+            && let Some(key) = packet_key(one.key)
+            // SAFETY: the caller's bytes are there during the call.
+            && unsafe { put_own_raw(ep, at, len, one.addr, key) }
+        {
+            self.end_send(&op, Ok(()));
+            return Ok(0);
+        }
         let mut memory = write.memory;
         if write.flags & flags::INJECT != 0 {
             let mut copy = self.copied(&memory)?;
@@ -129,6 +145,15 @@ impl Ep {
 
     fn read_from(&self, ep: &ucp::Ep, read: &OneSided<'_>) -> Result<isize, Errno> {
         let op = self.new_transmit(flags::RMA | flags::READ, read.flags, read.context, false);
+        if let (Memory::Bytes(at, len), [one]) = (read.memory, read.remote)
+            && one.len == len
+            && let Some(key) = packet_key(one.key)
+            // SAFETY: the caller's bytes are there during the call.
+            && unsafe { get_own_raw(ep, at, len, one.addr, key) }
+        {
+            self.end_send(&op, Ok(()));
+            return Ok(0);
+        }
         let params = RmaParams { done: Some(self.on_sent()), ..RmaParams::default() };
         // SAFETY: the caller keeps the memory, which nobody else uses, until the completion. The endpoint
         // outlives its worker's operations.

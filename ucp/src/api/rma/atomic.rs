@@ -22,12 +22,11 @@ use crate::api::rma::deferred::defer_atomic;
 use crate::api::rma::fetch::{FetchRequest, take_buf};
 use crate::api::rma::query::RmaMethod;
 use crate::api::rma::rkey::Rkey;
-use crate::api::rma::start::{mapped_now, may_access};
+use crate::api::rma::start::{mapped_now, may_access, with_own};
 
 use crate::rdm::amo::{Form, has_form, has_type};
 use crate::rdm::{
-    Access, AtomicArgs, Gather, OwnAtomic, OwnMemory, RecvBuf, RecvStatus, Scatter, SendBuf,
-    Started as EngineStarted,
+    Access, AtomicArgs, Gather, OwnAtomic, RecvBuf, RecvStatus, Scatter, SendBuf, Started as EngineStarted,
 };
 use crate::select::{AtomicVerdict, Sync, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
@@ -214,13 +213,54 @@ pub unsafe fn atomic_now_raw(
         return false;
     }
     let Some(at) = mapped_now(ep, (remote, size), rkey, Access::ATOMIC) else { return false };
-    if (remote as usize | at.addr()) & (size - 1) != 0 {
+    // SAFETY: the word is mapped while the key lives; whoever gives a key for atomics accesses it by atomics
+    // alone. The rest is this function's contract.
+    remote as usize & (size - 1) == 0 && unsafe { execute_at(at, (op, size), [operand, compare], result) }
+}
+
+/// Executes an operation on one element within the call, if it is a single instruction and `remote` is memory
+/// of the worker's own context, named as for [`put_own_raw`](crate::put_own_raw). The operands are as for
+/// [`atomic_now_raw`]. False: nothing has happened, and [`Ep::atomic_raw`] does it, or tells the error. //
+/// HOT
+/// # Safety
+/// As for [`atomic_now_raw`].
+#[inline]
+pub unsafe fn atomic_own_raw(
+    ep: &Ep,
+    (op, ty, form): (AtomicOp, Datatype, Form),
+    [operand, compare]: [*const u8; 2],
+    result: *mut u8,
+    remote: u64,
+    key: u64,
+) -> bool {
+    let size = ty.size();
+    if !is_instruction(op, ty, form) {
+        return false;
+    }
+    let iov = RmaIov { addr: remote, len: size as u64, key };
+    with_own(ep, |own| {
+        // SAFETY: the word is there while this runs; others use it by atomics, or agree with peers on when
+        // (`Region::new`). The rest is this function's contract.
+        own.with_word(&iov, |at| unsafe { execute_at(at, (op, size), [operand, compare], result) })
+    })
+}
+
+/// Executes `op` on the word of `size` 4 or 8 at `at`. False: it is not aligned, or no instruction. // HOT
+/// # Safety
+/// The word can be accessed by atomics. The rest is as for [`atomic_now_raw`].
+#[inline(always)]
+unsafe fn execute_at(
+    at: *mut u8,
+    (op, size): (AtomicOp, usize),
+    [operand, compare]: [*const u8; 2],
+    result: *mut u8,
+) -> bool {
+    if at.addr() & (size - 1) != 0 {
         return false;
     }
     if size == 4 {
         let operands = [operand, compare].map(<*const u8>::cast::<u32>);
-        // SAFETY: the word is aligned, and mapped while the key lives; whoever gives a key for atomics
-        // accesses it by atomics alone. The rest is this function's contract.
+        // SAFETY: this function's contract.
         return unsafe { execute(at.cast(), op, operands, result.cast()) };
     }
     let operands = [operand, compare].map(<*const u8>::cast::<u64>);
@@ -286,12 +326,17 @@ fn fetch<T: AtomicType>(
 /// As for [`Ep::atomic_raw`], until this returns.
 #[inline]
 unsafe fn is_executed_here(ep: &Ep, iov: &RmaIov, p: &AtomicParams<'_>) -> bool {
-    let AtomicParams { op, ty, operand, compare, result, .. } = *p;
-    let atomic = OwnAtomic { op, ty, form: p.form(), operand, compare, result };
-    let mut core = ep.worker().core_keep_idle();
-    let (engine, mut wire, _) = core.split();
-    // SAFETY: this function's contract.
-    unsafe { OwnMemory { engine, wire: &mut wire, peer: ep.peer() }.atomic(iov, &atomic) }
+    let AtomicParams { op, ty, count, operand, compare, result, .. } = *p;
+    let form = p.form();
+    if count == 1
+        // SAFETY: this function's contract.
+        && unsafe { atomic_own_raw(ep, (op, ty, form), [operand, compare], result, iov.addr, iov.key) }
+    {
+        return true;
+    }
+    let atomic = OwnAtomic { op, ty, form, operand, compare, result };
+    // SAFETY: as above.
+    with_own(ep, |own| unsafe { own.atomic(iov, &atomic) })
 }
 
 /// Has the engine execute the operation, which checks operation, type and lengths. Unsafe: as for
@@ -312,7 +357,7 @@ unsafe fn start_emulated(
     if !rkey.covers(remote, len as u64, Access::ATOMIC) {
         return Err(Error::RemoteAccess(peer));
     }
-    if rkey.is_number && state.is_own() {
+    if rkey.is_number {
         let iov = RmaIov { addr: remote, len: len as u64, key: rkey.key };
         // SAFETY: this function's contract.
         if unsafe { is_executed_here(ep, &iov, params) } {

@@ -9,6 +9,7 @@ use uct::api::{Access as LaneAccess, Comp, Ep as _, Iov as UctIov, Outcome, Refu
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{EMPTY_STATUS, OpStatus};
+use crate::api::core::sink::CompletionSink;
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::iov::Iov;
 use crate::api::ep::handle::Ep;
@@ -16,7 +17,7 @@ use crate::api::rma::deferred::{defer_get, defer_put};
 use crate::api::rma::params::{RemoteIov, RmaParams};
 use crate::api::rma::rkey::Rkey;
 
-use crate::lane::{self, PeerEps};
+use crate::lane::{self, Bound, PeerEps};
 use crate::rdm::features::direct_write;
 use crate::rdm::io::PeerId;
 use crate::rdm::{
@@ -122,26 +123,42 @@ fn ended(sent: Outcome, peer: PeerId) -> Option<Result<(), Error>> {
     }
 }
 
-/// Writes to memory of the worker's own context, if it is that. False: nothing has happened.
-/// # Safety
-/// As for [`Ep::put_raw`], until this returns.
-#[inline]
-unsafe fn put_own(ep: &Ep, buf: *const u8, iov: &RmaIov) -> bool {
+/// Runs `f` with memory of the worker's own context, if the peer is the worker itself. False: nothing has
+/// happened. // HOT
+#[inline(always)]
+pub(crate) fn with_own(
+    ep: &Ep,
+    f: impl FnOnce(&mut OwnMemory<'_, Bound<'_, CompletionSink<'_>>>) -> bool,
+) -> bool {
+    let state = ep.state();
+    if !state.is_own() || state.refusal.get().is_some() {
+        return false;
+    }
     let mut core = ep.worker().core_keep_idle();
     let (engine, mut wire, _) = core.split();
-    // SAFETY: this function's contract.
-    unsafe { OwnMemory { engine, wire: &mut wire, peer: ep.peer() }.put(iov, buf) }
+    f(&mut OwnMemory { engine, wire: &mut wire, peer: state.peer() })
 }
 
-/// Reads memory of the worker's own context, if it is that. False: nothing has happened.
+/// Writes `len` bytes at `buf` within the call, if the peer of the endpoint is the worker itself, and
+/// `remote` is memory of its context. `key` is of packets, as for [`Rkey::from_key`]. False: nothing has
+/// happened, and [`Ep::put_raw`] writes them, or tells the error. // HOT
 /// # Safety
-/// As for [`Ep::get_raw`], until this returns.
+/// `buf..buf + len` can be read.
 #[inline]
-unsafe fn get_own(ep: &Ep, buf: *mut u8, iov: &RmaIov) -> bool {
-    let mut core = ep.worker().core_keep_idle();
-    let (engine, mut wire, _) = core.split();
+pub unsafe fn put_own_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, key: u64) -> bool {
+    let iov = RmaIov { addr: remote, len: len as u64, key };
     // SAFETY: this function's contract.
-    unsafe { OwnMemory { engine, wire: &mut wire, peer: ep.peer() }.get(iov, buf) }
+    with_own(ep, |own| unsafe { own.put(&iov, buf) })
+}
+
+/// Reads own memory as [`put_own_raw`] writes it. // HOT
+/// # Safety
+/// `buf..buf + len` can be written.
+#[inline]
+pub unsafe fn get_own_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, key: u64) -> bool {
+    let iov = RmaIov { addr: remote, len: len as u64, key };
+    // SAFETY: this function's contract.
+    with_own(ep, |own| unsafe { own.get(&iov, buf) })
 }
 
 /// Writes to memory that [`mapped_now`] does not give: it is not mapped here, or its peer is not known yet,
@@ -165,12 +182,12 @@ pub(crate) unsafe fn put_later(
     if !rkey.covers(remote, len as u64, Access::WRITE) {
         return Err(Error::RemoteAccess(peer));
     }
-    if rkey.is_number && state.is_own() && params.cq_data.is_none() {
-        let iov = RmaIov { addr: remote, len: len as u64, key: rkey.key };
+    if rkey.is_number
+        && params.cq_data.is_none()
         // SAFETY: this function's contract.
-        if unsafe { put_own(ep, buf, &iov) } {
-            return Ok(OpStatus::Done(()));
-        }
+        && unsafe { put_own_raw(ep, buf, len, remote, rkey.key) }
+    {
+        return Ok(OpStatus::Done(()));
     }
     let mut core = ep.worker().core();
     if params.cq_data.is_none()
@@ -238,12 +255,9 @@ pub(crate) unsafe fn get_later(
     if !rkey.covers(remote, len as u64, Access::READ) {
         return Err(Error::RemoteAccess(peer));
     }
-    if rkey.is_number && state.is_own() {
-        let iov = RmaIov { addr: remote, len: len as u64, key: rkey.key };
-        // SAFETY: this function's contract.
-        if unsafe { get_own(ep, buf, &iov) } {
-            return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
-        }
+    // SAFETY: this function's contract.
+    if rkey.is_number && unsafe { get_own_raw(ep, buf, len, remote, rkey.key) } {
+        return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
     }
     let mut core = ep.worker().core();
     if let Some((lane, key)) = mapped_ep(&core, peer, rkey) {

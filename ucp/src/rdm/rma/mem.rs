@@ -124,6 +124,31 @@ impl Span {
         unsafe { copy(bytes.as_ptr(), self.ptr.as_ptr(), bytes.len()) };
         true
     }
+
+    /// Address of the first byte, valid as [`Spans`] are. // HOT
+    #[inline(always)]
+    pub(super) fn ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// Writes the bytes at `from`, as many as there are. They may be bytes of a region, too. // HOT
+    /// # Safety
+    /// They can be read.
+    #[inline(always)]
+    pub(super) unsafe fn store(&self, from: *const u8) {
+        // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`). The caller has
+        // as many.
+        unsafe { move_bytes(from, self.ptr.as_ptr(), self.len) };
+    }
+
+    /// Copies all bytes to `to`, which may be bytes of a region, too. // HOT
+    /// # Safety
+    /// As many can be written there.
+    #[inline(always)]
+    pub(super) unsafe fn load(&self, to: *mut u8) {
+        // SAFETY: as in `store`, the other way round.
+        unsafe { move_bytes(self.ptr.as_ptr(), to, self.len) };
+    }
 }
 
 /// Checked pieces of regions, as one run of bytes. Valid until one of its regions is removed: the engine then
@@ -138,6 +163,14 @@ impl Spans {
     /// The pieces of `list`, `len` bytes in all.
     #[inline]
     pub(super) fn new(list: ArrayVec<Span, MAX_IOV>, len: u64) -> Spans {
+        Spans { list, len }
+    }
+
+    /// One piece. // HOT
+    #[inline(always)]
+    pub(super) fn one(span: Span) -> Spans {
+        let (mut list, len) = (ArrayVec::new(), span.len as u64);
+        list.push(span);
         Spans { list, len }
     }
 
@@ -199,33 +232,6 @@ impl Spans {
             done += n;
         });
         done
-    }
-
-    /// Writes the bytes at `from`, as many as there are. They may be bytes of a region, too. // HOT
-    /// # Safety
-    /// They can be read.
-    #[inline]
-    pub(super) unsafe fn store(&self, from: *const u8) {
-        let mut at = 0;
-        for span in &self.list {
-            // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`).
-            // The caller has as many.
-            unsafe { move_bytes(from.wrapping_add(at), span.ptr.as_ptr(), span.len) };
-            at += span.len;
-        }
-    }
-
-    /// Copies all bytes to `to`, which may be bytes of a region, too. // HOT
-    /// # Safety
-    /// As many can be written there.
-    #[inline]
-    pub(super) unsafe fn load(&self, to: *mut u8) {
-        let mut at = 0;
-        for span in &self.list {
-            // SAFETY: as in `store`, the other way round.
-            unsafe { move_bytes(span.ptr.as_ptr(), to.wrapping_add(at), span.len) };
-            at += span.len;
-        }
     }
 
     /// Replaces each element of `N` bytes by what `change` makes of it, of its operand in `with` and its

@@ -9,7 +9,7 @@ use crate::rdm::amo::{self, Form};
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
 use crate::rdm::protocols::atomic::Computation;
-use crate::rdm::rma::mem::{Access, Spans};
+use crate::rdm::rma::mem::{Access, Span, Spans};
 use crate::wire::{AtomicOp, Datatype, RmaIov};
 
 /// Most bytes of elements of an atomic operation; longer ones go by packets.
@@ -48,9 +48,9 @@ impl<W: Wire> OwnMemory<'_, W> {
     /// As many bytes as `iov` has can be read at `from`.
     #[inline]
     pub unsafe fn put(&mut self, iov: &RmaIov, from: *const u8) -> bool {
-        self.with_piece(iov, Access::WRITE, |spans| {
+        self.with_piece(iov, Access::WRITE, |span| {
             // SAFETY: this function's contract.
-            unsafe { spans.store(from) };
+            unsafe { span.store(from) };
             true
         })
     }
@@ -60,11 +60,18 @@ impl<W: Wire> OwnMemory<'_, W> {
     /// As many bytes as `iov` has can be written at `to`.
     #[inline]
     pub unsafe fn get(&mut self, iov: &RmaIov, to: *mut u8) -> bool {
-        self.with_piece(iov, Access::READ, |spans| {
+        self.with_piece(iov, Access::READ, |span| {
             // SAFETY: this function's contract.
-            unsafe { spans.load(to) };
+            unsafe { span.load(to) };
             true
         })
+    }
+
+    /// Runs `f` with the address of own memory for atomic operations, as [`OwnMemory::put`]: it has as many
+    /// bytes as `iov` says, until `f` returns, which answers whether it has done anything. // HOT
+    #[inline]
+    pub fn with_word(&mut self, iov: &RmaIov, f: impl FnOnce(*mut u8) -> bool) -> bool {
+        self.with_piece(iov, Access::ATOMIC, |span| f(span.ptr()))
     }
 
     /// Computes on own memory, as [`OwnMemory::put`]. // HOT
@@ -92,8 +99,8 @@ impl<W: Wire> OwnMemory<'_, W> {
             filled = 2 * len;
         }
         let payload = &payload[..filled];
-        self.with_piece(iov, Access::ATOMIC, |spans| {
-            let computation = Computation { op, ty, spans, payload };
+        self.with_piece(iov, Access::ATOMIC, |span| {
+            let computation = Computation { op, ty, spans: &Spans::one(span.clone()), payload };
             if !computation.has_valid_lengths(form) {
                 return false;
             }
@@ -109,7 +116,7 @@ impl<W: Wire> OwnMemory<'_, W> {
     /// Runs `f` with the piece that `iov` names, and answers what it does. False: the piece has to wait for
     /// operations under way, is counted, or is refused. // HOT
     #[inline(always)]
-    fn with_piece(&mut self, iov: &RmaIov, need: Access, f: impl FnOnce(&Spans) -> bool) -> bool {
+    fn with_piece(&mut self, iov: &RmaIov, need: Access, f: impl FnOnce(&Span) -> bool) -> bool {
         let engine = &mut *self.engine;
         if !engine.ops.rma_ops.table.is_empty() || !engine.peers.may_bypass_queue(self.peer) {
             return false;
@@ -117,8 +124,7 @@ impl<W: Wire> OwnMemory<'_, W> {
         let domain = engine.peers.domain_of(self.peer);
         let entered = engine.enter_memory(self.wire);
         let regions = &engine.ops.rma_ops.regions;
-        let done =
-            !regions.has_counts() && regions.resolve_one(domain, iov, need).is_some_and(|spans| f(&spans));
+        let done = !regions.has_counts() && regions.span(domain, iov, need).is_some_and(|span| f(&span));
         if entered {
             engine.leave_memory();
         }

@@ -143,9 +143,7 @@ impl Regions {
     /// Resolves one piece of memory. // HOT
     #[inline]
     pub(in crate::rdm) fn resolve_one(&self, domain: DomainId, iov: &RmaIov, need: Access) -> Option<Spans> {
-        let mut list = ArrayVec::new();
-        list.push(self.span(domain, iov, need)?);
-        Some(Spans::new(list, iov.len))
+        Some(Spans::one(self.span(domain, iov, need)?))
     }
 
     /// Writes `bytes` to one piece. False if that is not permitted or it has another length. // HOT
@@ -190,8 +188,9 @@ impl Regions {
         }
     }
 
+    /// Resolves one piece of memory, for those who need it alone. // HOT
     #[inline]
-    fn span(&self, domain: DomainId, iov: &RmaIov, need: Access) -> Option<Span> {
+    pub(super) fn span(&self, domain: DomainId, iov: &RmaIov, need: Access) -> Option<Span> {
         if iov.len == 0 {
             return Some(Span::EMPTY);
         }

@@ -108,7 +108,7 @@ fn kind(of: &str) -> Option<&'static str> {
     Some(match name {
         _ if of.starts_with('*') || of.starts_with("Option<") || of.starts_with('&') => "P",
         "" | "()" => "0",
-        "StatusPtr" | "StrPtr" => "P",
+        "StatusPtr" | "StrPtr" | "ValuePtr" | "PlacePtr" | "TextPtr" => "P",
         _ if ["ParamsPtr<", "AttrPtr<", "OutPtr<"].iter().any(|start| of.starts_with(start)) => "P",
         "usize" | "isize" | "u64" | "i64" => "8",
         "c_ulong" => "8",

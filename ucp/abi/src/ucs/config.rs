@@ -13,6 +13,7 @@ mod table;
 mod text;
 mod units;
 mod unused;
+mod value;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -20,19 +21,20 @@ use std::sync::OnceLock;
 use ::ucs::Status;
 
 use form::fields;
+use value::{PlacePtr, TextPtr, ValuePtr};
 
 use crate::entry::{CStatus, invalid};
 
 /// Reads a value. Returns 1, or another number if the text is no value.
-type Read = unsafe extern "C" fn(*const c_char, *mut c_void, *const c_void) -> c_int;
+type Read = unsafe extern "C" fn(*const c_char, PlacePtr, *const c_void) -> c_int;
 /// Prints a value.
-type Write = unsafe extern "C" fn(*mut c_char, usize, *const c_void, *const c_void) -> c_int;
+type Write = unsafe extern "C" fn(TextPtr, usize, ValuePtr, *const c_void) -> c_int;
 /// Copies a value.
-type Clone = unsafe extern "C" fn(*const c_void, *mut c_void, *const c_void) -> CStatus;
+type Clone = unsafe extern "C" fn(ValuePtr, PlacePtr, *const c_void) -> CStatus;
 /// Releases the memory of a value.
-type Release = unsafe extern "C" fn(*mut c_void, *const c_void);
+type Release = unsafe extern "C" fn(ValuePtr, *const c_void);
 /// Prints the form of values.
-type Help = unsafe extern "C" fn(*mut c_char, usize, *const c_void);
+type Help = unsafe extern "C" fn(TextPtr, usize, *const c_void);
 
 /// `ucs_config_parser_t`.
 #[derive(Clone, Copy)]
@@ -93,7 +95,7 @@ impl Parser {
     /// `to` is a place for a value of this parser.
     unsafe fn read(&self, text: &CStr, to: *mut c_void) -> bool {
         // SAFETY: the parser's function takes a text, and the contract of this function.
-        self.read.is_some_and(|read| unsafe { read(text.as_ptr(), to, self.arg) } == 1)
+        self.read.is_some_and(|read| unsafe { read(text.as_ptr(), PlacePtr::new(to), self.arg) } == 1)
     }
 
     /// Releases the memory of a value.
@@ -103,7 +105,7 @@ impl Parser {
     unsafe fn release(&self, value: *mut c_void) {
         if let Some(release) = self.release {
             // SAFETY: the contract of this function.
-            unsafe { release(value, self.arg) }
+            unsafe { release(ValuePtr::new(value), self.arg) }
         }
     }
 
@@ -114,7 +116,7 @@ impl Parser {
     unsafe fn clone(&self, from: *const c_void, to: *mut c_void) -> Result<(), Status> {
         let clone = self.clone.ok_or(Status::Unsupported)?;
         // SAFETY: the contract of this function.
-        match unsafe { clone(from, to, self.arg) } {
+        match unsafe { clone(ValuePtr::new(from), PlacePtr::new(to), self.arg) } {
             CStatus(0) => Ok(()),
             CStatus(code) => Err(Status::try_from(code).unwrap_or(Status::IoError)),
         }
@@ -127,7 +129,9 @@ impl Parser {
     unsafe fn text(&self, value: *const c_void) -> String {
         let Some(write) = self.write else { return String::new() };
         // SAFETY: the buffer has that many bytes; the contract of this function.
-        printed(|buffer, size| unsafe { _ = write(buffer, size, value, self.arg) })
+        printed(|buffer, size| unsafe {
+            _ = write(TextPtr::new(buffer), size, ValuePtr::new(value), self.arg)
+        })
     }
 
     /// Form of values.
@@ -137,7 +141,7 @@ impl Parser {
     unsafe fn help(&self) -> String {
         let Some(help) = self.help else { return String::new() };
         // SAFETY: the buffer has that many bytes; the contract of this function.
-        printed(|buffer, size| unsafe { help(buffer, size, self.arg) })
+        printed(|buffer, size| unsafe { help(TextPtr::new(buffer), size, self.arg) })
     }
 }
 
@@ -195,46 +199,6 @@ unsafe fn trimmed<'a>(at: *const c_char) -> Result<&'a str, Status> {
     let text = unsafe { string(at, "the text of an option") }?;
     text.to_str().map(str::trim).map_err(|_| Status::InvalidParam)
 }
-
-/// Result of a function that reads a value.
-fn store<T>(to: *mut c_void, value: Option<T>) -> Result<c_int, Status> {
-    let value = value.ok_or(Status::InvalidParam)?;
-    if to.is_null() {
-        return Err(Status::InvalidParam);
-    }
-    // SAFETY: the caller has a place for a value of this type there.
-    unsafe { to.cast::<T>().write_unaligned(value) };
-    Ok(1)
-}
-
-/// A value of an option.
-fn load<T: Copy>(from: *const c_void) -> Result<T, Status> {
-    if from.is_null() {
-        return Err(Status::InvalidParam);
-    }
-    // SAFETY: the caller has a value of this type there.
-    Ok(unsafe { from.cast::<T>().read_unaligned() })
-}
-
-/// Result of a function that prints a value: the length of the text.
-fn show(to: *mut c_char, size: usize, text: &str) -> Result<c_int, Status> {
-    // SAFETY: a function of the interface passes the memory of its caller.
-    unsafe { crate::info::fill_string(to, size, text) };
-    Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
-}
-
-/// Defines functions that copy a value without memory of its own.
-macro_rules! copied {
-    ($($(#[$meta:meta])* fn $name:ident: $T:ty;)+) => {$(
-        entry! {
-            $(#[$meta])*
-            fn $name(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
-                $crate::ucs::config::store(to, Some($crate::ucs::config::load::<$T>(from)?)).map(|_| ())
-            }
-        }
-    )+};
-}
-use copied;
 
 #[cfg(test)]
 mod tests {

@@ -78,9 +78,12 @@ entry! {
         Ok(buffer)
     }
 
-    /// Prints two numbers of bytes with `..` between them. Returns the buffer.
+    /// Prints two numbers of bytes with `..` between them, or one if they are equal. Returns the buffer.
     fn ucs_memunits_range_str(first: usize, last: usize, buffer: *mut c_char, size: usize) -> *mut c_char {
-        let text = format!("{}..{}", text_of_memunits(first), text_of_memunits(last));
+        let text = match first == last {
+            true => text_of_memunits(first),
+            false => format!("{}..{}", text_of_memunits(first), text_of_memunits(last)),
+        };
         // SAFETY: the caller's contract.
         unsafe { crate::info::fill_string(buffer, size, &text) };
         Ok(buffer)
@@ -127,6 +130,16 @@ mod tests {
     fn every_text_is_read_as_its_size() {
         for value in [0, 1, 1023, 1024, 1500, 1 << 20, 3 << 30, 1 << 50, 5 << 60, INF, AUTO] {
             assert_eq!(parse_memunits(&text_of_memunits(value)), Some(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_one_size_is_one_number() {
+        let mut buffer = [0u8; 16];
+        for (first, last, text) in [(1024, 1024, "1K"), (1, 1 << 20, "1..1M"), (8, usize::MAX, "8..inf")] {
+            // SAFETY: the buffer is of this test.
+            unsafe { ucs_memunits_range_str(first, last, buffer.as_mut_ptr().cast(), buffer.len()) };
+            assert_eq!(CStr::from_bytes_until_nul(&buffer).expect("a text").to_str(), Ok(text));
         }
     }
 

@@ -28,6 +28,8 @@ extern "C" {
 
 void ucs_spinlock_destroy(ucs_spinlock_t *lock);
 void ucs_recursive_spinlock_destroy(ucs_recursive_spinlock_t *lock);
+int ucs_spinlock_is_held(ucs_spinlock_t *lock);
+int ucs_recursive_spinlock_is_held(const ucs_recursive_spinlock_t *lock);
 
 #ifdef __cplusplus
 }

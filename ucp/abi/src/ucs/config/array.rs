@@ -9,7 +9,8 @@ use super::text::{
     ucs_config_clone_string, ucs_config_help_generic, ucs_config_release_string, ucs_config_sprintf_string,
     ucs_config_sscanf_string,
 };
-use super::{ArrayDesc, Parser, form, load, show, store, trimmed};
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
+use super::{ArrayDesc, Parser, form, trimmed};
 use crate::entry::CStatus;
 
 /// `UCS_CONFIG_ARRAY_FIELD`.
@@ -168,39 +169,39 @@ fn mode_of(text: &str) -> Option<(&str, c_int)> {
 
 entry! {
     /// Reads a list with commas.
-    fn ucs_config_sscanf_array(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_array(text: *const c_char, to: PlacePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null, and a description of elements.
         store(to, Some(unsafe { Array::parse(&elements_of(arg)?, trimmed(text)?) }?))
     }
 
     /// Prints a list.
-    fn ucs_config_sprintf_array(to: *mut c_char, size: usize, from: *const c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_array(to: TextPtr, size: usize, from: ValuePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a list and the description of its elements.
         show(to, size, &unsafe { load::<Array>(from)?.text(&elements_of(arg)?) })
     }
 
     /// Copies a list.
-    fn ucs_config_clone_array(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
+    fn ucs_config_clone_array(from: ValuePtr, to: PlacePtr, arg: *const c_void) -> CStatus {
         // SAFETY: as above.
         store(to, Some(unsafe { load::<Array>(from)?.duplicate(&elements_of(arg)?) }?)).map(|_| ())
     }
 
     /// Frees a list.
-    fn ucs_config_release_array(value: *mut c_void, arg: *const c_void) {
+    fn ucs_config_release_array(value: ValuePtr, arg: *const c_void) {
         // SAFETY: as above.
         unsafe { load::<Array>(value)?.free(&elements_of(arg)?) };
         Ok(())
     }
 
     /// Prints the form of lists.
-    fn ucs_config_help_array(to: *mut c_char, size: usize, arg: *const c_void) {
+    fn ucs_config_help_array(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller passes a description of elements.
         let elements = unsafe { elements_of(arg)?.parser.help() };
         show(to, size, &format!("comma-separated list of: {elements}")).map(|_| ())
     }
 
     /// Reads a list of what is allowed, or after `^` of what is not, or `all`.
-    fn ucs_config_sscanf_allow_list(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_allow_list(text: *const c_char, to: PlacePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let (list, mode) = mode_of(unsafe { trimmed(text) }?).ok_or(Status::InvalidParam)?;
         if mode == ALLOW_ALL {
@@ -211,7 +212,7 @@ entry! {
     }
 
     /// Prints a list of what is allowed.
-    fn ucs_config_sprintf_allow_list(to: *mut c_char, size: usize, from: *const c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_allow_list(to: TextPtr, size: usize, from: ValuePtr, arg: *const c_void) -> c_int {
         let list = load::<AllowList>(from)?;
         if list.mode == ALLOW_ALL {
             return show(to, size, ALL);
@@ -222,7 +223,7 @@ entry! {
     }
 
     /// Copies a list of what is allowed.
-    fn ucs_config_clone_allow_list(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
+    fn ucs_config_clone_allow_list(from: ValuePtr, to: PlacePtr, arg: *const c_void) -> CStatus {
         let AllowList { array, mode } = load(from)?;
         if mode == ALLOW_ALL {
             return store(to, Some(AllowList { array: Array::NONE, mode })).map(|_| ());
@@ -232,7 +233,7 @@ entry! {
     }
 
     /// Frees a list of what is allowed.
-    fn ucs_config_release_allow_list(value: *mut c_void, arg: *const c_void) {
+    fn ucs_config_release_allow_list(value: ValuePtr, arg: *const c_void) {
         let AllowList { array, mode } = load(value)?;
         // A program may set this mode without a list.
         if mode != ALLOW_ALL {
@@ -243,7 +244,7 @@ entry! {
     }
 
     /// Prints the form of lists of what is allowed.
-    fn ucs_config_help_allow_list(to: *mut c_char, size: usize, arg: *const c_void) {
+    fn ucs_config_help_allow_list(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller passes a description of elements.
         let elements = unsafe { elements_of(arg)?.parser.help() };
         let help = "comma-separated list (\"all\" includes all, '^' in front negates) of:";

@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::array::Array;
-use super::{load, show, store, trimmed};
+use super::trimmed;
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
 
 const YES: &[&str] = &["y", "yes", "1"];
 const NO: &[&str] = &["n", "no", "0"];
@@ -71,53 +72,53 @@ unsafe fn bits(text: &str, arg: *const c_void) -> Option<c_uint> {
 
 entry! {
     /// Reads `y` or `n`.
-    fn ucs_config_sscanf_bool(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_bool(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, boolean(unsafe { trimmed(text) }?))
     }
 
     /// Prints `y` or `n`.
-    fn ucs_config_sprintf_bool(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_bool(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, if load::<c_int>(from)? != 0 { "y" } else { "n" })
     }
 
     /// Reads `y`, `n` or `try`, which is also `maybe`.
-    fn ucs_config_sscanf_ternary(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_ternary(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, boolean_or(unsafe { trimmed(text) }?, &[("try", 2), ("maybe", 2)]))
     }
 
     /// Reads `y`, `n`, `try`, which is also `maybe`, or `auto`.
-    fn ucs_config_sscanf_ternary_auto(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_ternary_auto(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, boolean_or(unsafe { trimmed(text) }?, &[("try", 2), ("maybe", 2), ("auto", 3)]))
     }
 
     /// Prints `y`, `n`, `try` or `auto`.
-    fn ucs_config_sprintf_ternary_auto(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_ternary_auto(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &name_of(load(from)?, &["n", "y", "try", "auto"]))
     }
 
     /// Reads `on` or `off`.
-    fn ucs_config_sscanf_on_off(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_on_off(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, boolean_or(unsafe { trimmed(text) }?, &[("on", 1), ("off", 0)]))
     }
 
     /// Reads `on`, `off` or `auto`; `try` and `maybe` are `auto`.
-    fn ucs_config_sscanf_on_off_auto(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_on_off_auto(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         const OTHERS: &[(&str, c_int)] = &[("on", 1), ("off", 0), ("auto", 2), ("try", 2), ("maybe", 2)];
         // SAFETY: the caller passes a string or null.
         store(to, boolean_or(unsafe { trimmed(text) }?, OTHERS))
     }
 
     /// Prints `on`, `off` or `auto`.
-    fn ucs_config_sprintf_on_off_auto(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_on_off_auto(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &name_of(load(from)?, &["off", "on", "auto"]))
     }
 
     /// Reads a name of a list: its place there.
-    fn ucs_config_sscanf_enum(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_enum(text: *const c_char, to: PlacePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null, and a list of names.
         let at = unsafe {
             let text = trimmed(text)?;
@@ -127,7 +128,7 @@ entry! {
     }
 
     /// Prints a name of a list.
-    fn ucs_config_sprintf_enum(to: *mut c_char, size: usize, from: *const c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_enum(to: TextPtr, size: usize, from: ValuePtr, arg: *const c_void) -> c_int {
         let value = load::<c_uint>(from)?;
         // SAFETY: the caller passes a list of names.
         let name = unsafe { names(arg) }.nth(value as usize);
@@ -135,19 +136,19 @@ entry! {
     }
 
     /// Prints the names of a list.
-    fn ucs_config_help_enum(to: *mut c_char, size: usize, arg: *const c_void) {
+    fn ucs_config_help_enum(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller passes a list of names.
         show(to, size, &unsafe { alternatives(arg) }).map(|_| ())
     }
 
     /// Reads names of a list, with commas between them: a bit for each.
-    fn ucs_config_sscanf_bitmap(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_bitmap(text: *const c_char, to: PlacePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null, and a list of names.
         store(to, unsafe { bits(trimmed(text)?, arg) })
     }
 
     /// Prints the names of the bits that are set.
-    fn ucs_config_sprintf_bitmap(to: *mut c_char, size: usize, from: *const c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_bitmap(to: TextPtr, size: usize, from: ValuePtr, arg: *const c_void) -> c_int {
         let mask = load::<c_uint>(from)?;
         // SAFETY: the caller passes a list of names.
         let names = unsafe { names(arg) }.take(32).enumerate();
@@ -156,7 +157,7 @@ entry! {
     }
 
     /// Prints the names of a list.
-    fn ucs_config_help_bitmap(to: *mut c_char, size: usize, arg: *const c_void) {
+    fn ucs_config_help_bitmap(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller passes a list of names.
         show(to, size, &format!("comma-separated list of: {}", unsafe { alternatives(arg) })).map(|_| ())
     }

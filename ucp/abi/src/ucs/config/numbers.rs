@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
-use super::{copied, load, show, store, trimmed};
+use super::trimmed;
+use super::value::{PlacePtr, TextPtr, ValuePtr, copied, load, show, store};
 use crate::entry::CStatus;
 
 /// `UCS_ULUNITS_INF`.
@@ -22,12 +23,23 @@ pub(crate) struct Range {
 
 /// Digits of a number with a sign, decimal or after `0x`.
 fn integer(text: &str) -> Option<i128> {
+    digits(text, 10)
+}
+
+/// A number of 32 bits with a sign. As with `scanf`'s `%i`, one that begins with 0 is octal.
+fn int(text: &str) -> Option<c_int> {
+    let is_octal = text.trim_start_matches(['-', '+']).starts_with('0');
+    digits(text, if is_octal { 8 } else { 10 }).and_then(|value| c_int::try_from(value).ok())
+}
+
+/// Digits of a number with a sign, after `0x` hexadecimal, else of this radix.
+fn digits(text: &str, radix: u32) -> Option<i128> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
-    let (digits, radix) = hex.map_or((digits, 10), |hex| (hex, 16));
+    let (digits, radix) = hex.map_or((digits, radix), |hex| (hex, 16));
     // `from_str_radix` takes a second sign.
     let is_number = digits.chars().all(|c| c.is_digit(radix));
     let value = i128::from(u64::from_str_radix(digits, radix).ok().filter(|_| is_number)?);
@@ -78,25 +90,25 @@ fn range(text: &str) -> Option<Range> {
 
 entry! {
     /// Reads a number with a sign.
-    fn ucs_config_sscanf_int(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_int(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
-        store(to, integer(unsafe { trimmed(text) }?).and_then(|value| c_int::try_from(value).ok()))
+        store(to, int(unsafe { trimmed(text) }?))
     }
 
     /// Prints a number with a sign.
-    fn ucs_config_sprintf_int(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_int(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &load::<c_int>(from)?.to_string())
     }
 
     /// Reads a number, or `inf`.
-    fn ucs_config_sscanf_uint(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_uint(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let text = unsafe { trimmed(text) }?;
         store(to, if text.eq_ignore_ascii_case("inf") { Some(c_uint::MAX) } else { uint(text) })
     }
 
     /// Prints a number, or `inf`.
-    fn ucs_config_sprintf_uint(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_uint(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         match load::<c_uint>(from)? {
             c_uint::MAX => show(to, size, "inf"),
             value => show(to, size, &value.to_string()),
@@ -104,40 +116,40 @@ entry! {
     }
 
     /// Reads a number of 64 bits.
-    fn ucs_config_sscanf_ulong(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_ulong(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, ulong(unsafe { trimmed(text) }?))
     }
 
     /// Prints a number of 64 bits.
-    fn ucs_config_sprintf_ulong(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_ulong(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &load::<c_ulong>(from)?.to_string())
     }
 
     /// Reads a number of 64 bits, `inf` or `auto`.
-    fn ucs_config_sscanf_ulunits(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_ulunits(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, ulunits(unsafe { trimmed(text) }?))
     }
 
     /// Prints a number of 64 bits, `inf` or `auto`.
-    fn ucs_config_sprintf_ulunits(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_ulunits(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &ulunits_text(load(from)?))
     }
 
     /// Reads a number with a point.
-    fn ucs_config_sscanf_double(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_double(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, unsafe { trimmed(text) }?.parse::<f64>().ok().filter(|value| !value.is_nan()))
     }
 
     /// Prints a number with a point.
-    fn ucs_config_sprintf_double(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_double(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &format!("{:.3}", load::<f64>(from)?))
     }
 
     /// Reads a hexadecimal number after `0x`, or `auto`.
-    fn ucs_config_sscanf_hex(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_hex(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let text = unsafe { trimmed(text) }?;
         let value = match text.starts_with("0x") || text.starts_with("0X") {
@@ -148,7 +160,7 @@ entry! {
     }
 
     /// Prints a hexadecimal number, or `auto`.
-    fn ucs_config_sprintf_hex(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_hex(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         match load::<c_uint>(from)? {
             HEX_AUTO => show(to, size, "auto"),
             value => show(to, size, &format!("{value:#x}")),
@@ -156,25 +168,25 @@ entry! {
     }
 
     /// Reads a number of bits: a mask with so many of them set, from the lowest on.
-    fn ucs_config_sscanf_bitmask(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_bitmask(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let count = uint(unsafe { trimmed(text) }?);
         store(to, count.map(|count| 1u32.checked_shl(count).map_or(u32::MAX, |bit| bit - 1)))
     }
 
     /// Prints the number of bits of a mask.
-    fn ucs_config_sprintf_bitmask(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_bitmask(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &load::<u32>(from)?.count_ones().to_string())
     }
 
     /// Reads a number, or two with a `-` between them.
-    fn ucs_config_sscanf_range_spec(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_range_spec(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, range(unsafe { trimmed(text) }?))
     }
 
     /// Prints the two ends of a range, or the one number that it has.
-    fn ucs_config_sprintf_range_spec(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_range_spec(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         let Range { first, last } = load(from)?;
         show(to, size, &if first == last { first.to_string() } else { format!("{first}-{last}") })
     }
@@ -201,6 +213,8 @@ mod tests {
     fn numbers_have_signs_and_two_bases() {
         assert_eq!(integer("-5"), Some(-5));
         assert_eq!(integer("+0x1F"), Some(31));
+        assert_eq!((int("017"), int("-010"), int("0"), int("0x1f")), (Some(15), Some(-8), Some(0), Some(31)));
+        assert_eq!((int("08"), int("2147483648"), uint("010")), (None, None, Some(10)));
         for text in ["", "-", "0x", "--5", "-+5", "5x", "5 5", "0x-5", "99999999999999999999"] {
             assert_eq!(integer(text), None, "{text}");
         }

@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use ::ucs::Status;
 
 use super::form::is_later;
+use super::value::{PlacePtr, TextPtr, ValuePtr, show};
 use super::{Field, fields, string};
 use crate::entry::{CStatus, invalid};
 
@@ -196,7 +197,8 @@ pub(super) fn both(opts: *const c_void, table: *const Field) -> Result<(), Statu
 
 entry! {
     /// Sets options of a table that is filled: `NAME=value`, with `;` between them.
-    fn ucs_config_sscanf_table(text: *const c_char, to: *mut c_void, arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_table(text: *const c_char, to: PlacePtr, arg: *const c_void) -> c_int {
+        let to = to.get();
         both(to, arg.cast())?;
         // SAFETY: the caller passes a string or null.
         let text = unsafe { super::trimmed(text) }?;
@@ -213,7 +215,8 @@ entry! {
     }
 
     /// Copies all options of a table.
-    fn ucs_config_clone_table(from: *const c_void, to: *mut c_void, arg: *const c_void) -> CStatus {
+    fn ucs_config_clone_table(from: ValuePtr, to: PlacePtr, arg: *const c_void) -> CStatus {
+        let (from, to) = (from.get(), to.get());
         both(from, arg.cast())?;
         both(to, arg.cast())?;
         // SAFETY: the table describes what is there.
@@ -221,7 +224,8 @@ entry! {
     }
 
     /// Releases all options of a table.
-    fn ucs_config_release_table(value: *mut c_void, arg: *const c_void) {
+    fn ucs_config_release_table(value: ValuePtr, arg: *const c_void) {
+        let value = value.get().cast_mut();
         both(value, arg.cast())?;
         // SAFETY: the table describes what is there.
         unsafe { release_first(value, arg.cast(), usize::MAX) };
@@ -229,8 +233,8 @@ entry! {
     }
 
     /// Prints that the option is a table.
-    fn ucs_config_help_table(to: *mut c_char, size: usize, _arg: *const c_void) {
-        super::show(to, size, "Table").map(|_| ())
+    fn ucs_config_help_table(to: TextPtr, size: usize, _arg: *const c_void) {
+        show(to, size, "Table").map(|_| ())
     }
 
     /// Copies all options of a structure.

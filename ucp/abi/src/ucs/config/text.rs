@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use ::ucs::Status;
 
 use super::super::global::LogComponent;
-use super::{load, show, store, string};
+use super::string;
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
 use crate::context::text_of;
 use crate::entry::CStatus;
 
@@ -18,20 +19,20 @@ pub(super) fn duplicate(text: &CStr) -> Result<*mut c_char, Status> {
 
 entry! {
     /// Reads a text: a copy of it.
-    fn ucs_config_sscanf_string(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_string(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let text = unsafe { string(text, "the text of an option") }?;
         store(to, Some(duplicate(text)?))
     }
 
     /// Prints a text.
-    fn ucs_config_sprintf_string(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_string(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller's contract.
         show(to, size, &unsafe { text_of(load::<*const c_char>(from)?) })
     }
 
     /// Copies a text.
-    fn ucs_config_clone_string(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
+    fn ucs_config_clone_string(from: ValuePtr, to: PlacePtr, _arg: *const c_void) -> CStatus {
         let text = load::<*const c_char>(from)?;
         // SAFETY: the option is a string or null.
         let copy = if text.is_null() { std::ptr::null_mut() } else { duplicate(unsafe { CStr::from_ptr(text) })? };
@@ -39,7 +40,7 @@ entry! {
     }
 
     /// Frees a text.
-    fn ucs_config_release_string(value: *mut c_void, _arg: *const c_void) {
+    fn ucs_config_release_string(value: ValuePtr, _arg: *const c_void) {
         let text = load::<*mut c_char>(value)?;
         // SAFETY: the option has its text from `malloc`, or is null.
         unsafe { libc::free(text.cast()) };
@@ -47,12 +48,12 @@ entry! {
     }
 
     /// Releases nothing.
-    fn ucs_config_release_nop(_value: *mut c_void, _arg: *const c_void) {
+    fn ucs_config_release_nop(_value: ValuePtr, _arg: *const c_void) {
         Ok(())
     }
 
     /// Prints the form of values, which is the argument.
-    fn ucs_config_help_generic(to: *mut c_char, size: usize, arg: *const c_void) {
+    fn ucs_config_help_generic(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller's contract.
         show(to, size, &unsafe { text_of(arg.cast()) }).map(|_| ())
     }
@@ -60,8 +61,8 @@ entry! {
 
 entry! {
     /// Copies level and name of a component of the log. Its filter of files stays what it was.
-    fn ucs_config_clone_log_comp(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
-        let (from, to) = (from.cast::<LogComponent>(), to.cast::<LogComponent>());
+    fn ucs_config_clone_log_comp(from: ValuePtr, to: PlacePtr, _arg: *const c_void) -> CStatus {
+        let (from, to) = (from.get().cast::<LogComponent>(), to.get().cast::<LogComponent>());
         if from.is_null() || to.is_null() {
             return Err(Status::InvalidParam);
         }

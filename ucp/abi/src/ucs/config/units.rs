@@ -8,7 +8,8 @@ use super::super::cpu::ticks_per_second;
 use super::super::memunits::{parse_memunits, text_of_memunits};
 use super::numbers::{AUTO, INF, ulunits_text};
 use super::text::duplicate;
-use super::{load, show, store, trimmed};
+use super::trimmed;
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
 use crate::context::text_of;
 use crate::entry::CStatus;
 
@@ -25,7 +26,12 @@ pub(crate) struct Bandwidth {
 
 /// A number and what follows it.
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && !".+-".contains(c)).unwrap_or(text.len());
+    let is_end = |c: char| !c.is_ascii_digit() && !".+-".contains(c);
+    let end = text.find(is_end).unwrap_or(text.len());
+    // An exponent: `e` with digits after it.
+    let power = text[end..].strip_prefix(['e', 'E']).filter(|rest| rest.starts_with(|c| !is_end(c)));
+    let end = power
+        .map_or(end, |rest| rest.find(is_end).map_or(text.len(), |after| text.len() - rest.len() + after));
     let (number, unit) = text.split_at(end);
     Some((number.parse().ok()?, unit.trim_start()))
 }
@@ -102,18 +108,18 @@ fn signal(text: &str) -> Option<c_int> {
 
 entry! {
     /// Reads a time with its unit, in seconds.
-    fn ucs_config_sscanf_time(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_time(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, time(unsafe { trimmed(text) }?))
     }
 
     /// Prints a time of seconds.
-    fn ucs_config_sprintf_time(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_time(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &text_of_time(load(from)?))
     }
 
     /// Reads a time with its unit, or `auto`, in counts of the processor's time counter.
-    fn ucs_config_sscanf_time_units(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_time_units(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let text = unsafe { trimmed(text) }?;
         if text.eq_ignore_ascii_case("auto") {
@@ -125,7 +131,7 @@ entry! {
     }
 
     /// Prints a time of counts.
-    fn ucs_config_sprintf_time_units(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_time_units(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         match load::<c_ulong>(from)? {
             value @ (INF | AUTO) => show(to, size, &ulunits_text(value)),
             value => show(to, size, &text_of_time(value as f64 / ticks_per_second())),
@@ -133,18 +139,18 @@ entry! {
     }
 
     /// Reads a bandwidth, or `auto`.
-    fn ucs_config_sscanf_bw(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_bw(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, bandwidth(unsafe { trimmed(text) }?))
     }
 
     /// Prints a bandwidth.
-    fn ucs_config_sprintf_bw(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_bw(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &text_of_bandwidth(load(from)?))
     }
 
     /// Reads a device and its bandwidth.
-    fn ucs_config_sscanf_bw_spec(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_bw_spec(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         let (name, rate) = unsafe { trimmed(text) }?.split_once(':').ok_or(Status::InvalidParam)?;
         let bytes_per_second = bandwidth(rate).ok_or(Status::InvalidParam)?;
@@ -153,7 +159,7 @@ entry! {
     }
 
     /// Prints a device and its bandwidth.
-    fn ucs_config_sprintf_bw_spec(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_bw_spec(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         let Bandwidth { name, bytes_per_second } = load(from)?;
         // SAFETY: the caller's contract.
         let name = unsafe { text_of(name) };
@@ -161,7 +167,7 @@ entry! {
     }
 
     /// Copies a device and its bandwidth.
-    fn ucs_config_clone_bw_spec(from: *const c_void, to: *mut c_void, _arg: *const c_void) -> CStatus {
+    fn ucs_config_clone_bw_spec(from: ValuePtr, to: PlacePtr, _arg: *const c_void) -> CStatus {
         let Bandwidth { name, bytes_per_second } = load(from)?;
         // SAFETY: the caller's contract.
         let name = CString::new(unsafe { text_of(name) }).map_err(|_| Status::InvalidParam)?;
@@ -169,33 +175,33 @@ entry! {
     }
 
     /// Frees the name of a device.
-    fn ucs_config_release_bw_spec(value: *mut c_void, _arg: *const c_void) {
+    fn ucs_config_release_bw_spec(value: ValuePtr, _arg: *const c_void) {
         // SAFETY: the name is of `malloc`.
         unsafe { libc::free(load::<Bandwidth>(value)?.name.cast()) };
         Ok(())
     }
 
     /// Reads the number or the name of a signal.
-    fn ucs_config_sscanf_signo(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_signo(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, signal(unsafe { trimmed(text) }?))
     }
 
     /// Prints the name of a signal, or its number if it has none.
-    fn ucs_config_sprintf_signo(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_signo(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         let number = load::<c_int>(from)?;
         let name = usize::try_from(number).ok().and_then(|number| SIGNALS.get(number.wrapping_sub(1)));
         show(to, size, &name.map_or_else(|| number.to_string(), |name| (*name).into()))
     }
 
     /// Reads a number of bytes with its unit, `inf` or `auto`.
-    fn ucs_config_sscanf_memunits(text: *const c_char, to: *mut c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sscanf_memunits(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
         store(to, parse_memunits(unsafe { trimmed(text) }?))
     }
 
     /// Prints a number of bytes with its unit.
-    fn ucs_config_sprintf_memunits(to: *mut c_char, size: usize, from: *const c_void, _arg: *const c_void) -> c_int {
+    fn ucs_config_sprintf_memunits(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         show(to, size, &text_of_memunits(load(from)?))
     }
 }
@@ -211,6 +217,7 @@ mod tests {
             (of("1"), of("1.5ms"), of("2us"), of("3ns")),
             (Some(1e9), Some(1.5e6), Some(2e3), Some(3.0))
         );
+        assert_eq!((of("2e-3s"), of("1E3us"), time("1e"), time("1es")), (Some(2e6), Some(1e6), None, None));
         assert_eq!((of("1m"), time("inf")), (Some(6e10), Some(f64::INFINITY)));
         assert_eq!((time(""), time("1h"), time("ms"), time("auto")), (None, None, None, None));
         assert_eq!((text_of_time(0.0015), text_of_time(f64::INFINITY)), ("1500.00us".into(), "inf".into()));

@@ -1,14 +1,15 @@
 //! A process that ends without destroying its queue pairs says goodbye over UDP, and its forked child does
-//! not say it in its place. The test runs this binary as its peer.
+//! not say it in its place. What it owes its peers arrives, even if it is lost. The tests run this binary as
+//! their peer.
 
 #![allow(unsafe_code)]
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use ucs::config::Source;
 use uct::api::Access;
-use uct::efa::dev::soft::{self, Cq, Device, Mr, Net, Pd, Qp};
+use uct::efa::dev::soft::{self, Ah, Cq, Device, Mr, Net, Pd, Qp};
 use uct::efa::dev::{Channel, Cqe, Dest, Dev, DevCq, DevMr, DevQp, DevStatus, Gid, QpInit, QpKind, Sge};
 
 const ROLE: &str = "UCT_TEST_ROLE";
@@ -25,10 +26,10 @@ struct Side {
     qp: Qp<Net>,
 }
 
-fn open() -> Side {
+fn open(more: &[(&str, &str)]) -> Side {
     let vars = [("SOFTEFA_UDP", "all"), ("SOFTEFA_UDP_MTU", "1311")];
-    let source =
-        Source::from_vars(vars.into_iter().map(|(name, value)| (name.into(), value.into()))).unwrap();
+    let vars = vars.iter().chain(more).copied();
+    let source = Source::from_vars(vars.map(|(name, value)| (name.into(), value.into()))).unwrap();
     let dev = soft::open(&source, "softefa0").unwrap();
     let pd = dev.alloc_pd().unwrap();
     let mr = dev.alloc_mr(&pd, LEN, Access::ALL).unwrap();
@@ -73,13 +74,13 @@ impl Side {
 }
 
 /// Not a test: what the other process runs. It receives a message; its forked child ends by `exit`; it
-/// receives another one, and ends by `exit`.
+/// receives another one, and ends by `exit`. In role `lossy` it loses a fifth of what it sends, receives one
+/// message and ends at once.
 #[test]
 fn peer() {
-    if std::env::var(ROLE).is_err() {
-        return;
-    }
-    let side = open();
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let is_lossy = role == "lossy";
+    let side = open(if is_lossy { &[("SOFTEFA_UDP_LOSS", "0.2")] } else { &[] });
     println!("@{} {}", side.dev.gid().iid(), side.qp.qpn());
     std::io::stdout().flush().unwrap();
     let receive = || {
@@ -87,6 +88,10 @@ fn peer() {
         assert_eq!(side.next_cqe(TIMEOUT).unwrap().status, DevStatus::Ok);
     };
     receive();
+    if is_lossy {
+        // SAFETY: ends the process without destroying the queue pair.
+        unsafe { libc::exit(0) }
+    }
     // SAFETY: the child calls `exit` only.
     match unsafe { libc::fork() } {
         0 => {
@@ -105,12 +110,11 @@ fn peer() {
     unsafe { libc::exit(0) }
 }
 
-#[test]
-fn a_process_that_ends_says_goodbye_and_its_child_does_not() {
-    let side = open();
+/// Starts this binary as the peer. Returns the process, and where it receives.
+fn start(side: &Side, role: &str) -> (Child, Dest<Ah>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "peer", "--nocapture", "--test-threads=1"])
-        .env(ROLE, "peer")
+        .env(ROLE, role)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -119,7 +123,26 @@ fn a_process_that_ends_says_goodbye_and_its_child_does_not() {
     let line = line.expect("the peer does not start");
     let (iid, qpn) = line.split_once(' ').unwrap();
     let ah = side.dev.create_ah(&side.pd, Gid::link_local(iid.parse().unwrap())).unwrap();
-    let to = Dest { ah, qpn: qpn.parse().unwrap(), qkey: QKEY };
+    (child, Dest { ah, qpn: qpn.parse().unwrap(), qkey: QKEY })
+}
+
+/// A verdict that is lost is sent again, though the process has called `exit`.
+#[test]
+fn what_a_process_owes_arrives_though_it_ends_at_once() {
+    let side = open(&[]);
+    for n in 0..12 {
+        let (mut child, to) = start(&side, "lossy");
+        side.qp.send(&to, n, &[side.sge()], None).unwrap();
+        assert_eq!(side.next_cqe(TIMEOUT).unwrap().status, DevStatus::Ok, "process {n}");
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_process_that_ends_says_goodbye_and_its_child_does_not() {
+    // A device that no other test has: the counters are its own.
+    let side = open(&[("SOFTEFA_UDP_MTU", "1312")]);
+    let (mut child, to) = start(&side, "peer");
     for message in 1..=2 {
         side.qp.send(&to, message, &[side.sge()], None).unwrap();
         assert_eq!(side.next_cqe(TIMEOUT).unwrap().status, DevStatus::Ok, "message {message}");

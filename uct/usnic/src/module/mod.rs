@@ -353,6 +353,11 @@ impl Module {
         self.endpoint(ep).is_none_or(|endpoint| endpoint.window.is_empty() && endpoint.queue.is_empty())
     }
 
+    /// Whether nothing for a peer waits to be sent for the first time.
+    pub fn has_sent_all(&self, ep: EpId) -> bool {
+        self.endpoint(ep).is_none_or(|endpoint| endpoint.queue.is_empty())
+    }
+
     /// Segments in use, and segments made so far.
     pub fn segments(&self) -> (usize, usize) {
         (self.core.segments.in_use(), self.core.segments.made())

@@ -133,7 +133,8 @@ impl Sink for State {
                 self.ip,
                 self.name_of(node)
             );
-        } else if let Some(peer) = self.peers.get(&ep).filter(|peer| peer.outstanding != 0) {
+        } else if let Some(peer) = self.peers.get(&ep).filter(|peer| peer.outstanding != 0 && !peer.was_left)
+        {
             tracing::warn!("requests to {} (fe80::{node:x}) end: {}", peer.addr, cause_of(why));
         }
         self.end_peer(ep, status);

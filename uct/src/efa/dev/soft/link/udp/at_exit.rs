@@ -5,15 +5,19 @@
 
 #![allow(unsafe_code)]
 
+use super::nic::Goodbye;
 use super::{OPENED, Udp};
 use std::panic::catch_unwind;
 use std::sync::TryLockError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ucs::sys::proc;
 
-/// Looks at a lock that another thread holds, a millisecond apart: the thread may have been interrupted for
-/// good by the handler of a signal that calls `exit`.
-const LOOKS: u32 = 50;
+/// Time in which peers acknowledge what they were sent. Meanwhile the NIC's thread sends it again if it is
+/// lost, and nobody does that later. A peer that has heard the goodbye waits for 100 ms. It is also the time
+/// in which another thread may hold the lock: the handler of a signal that calls `exit` may have interrupted
+/// it for good.
+const LINGER: Duration = Duration::from_millis(150);
+const LOOK: Duration = Duration::from_millis(1);
 
 #[used]
 // SAFETY: the section holds pointers to functions of this type, which the C library calls at the end.
@@ -31,20 +35,34 @@ pub(super) fn say_goodbye() {
         Ok(opened) => opened.iter().filter(|nic| nic.pid == proc::pid()).map(|nic| nic.udp.clone()).collect(),
         Err(_) => return,
     };
-    for udp in opened {
-        say_goodbye_of(&udp);
+    let mut left: Vec<(Udp, bool)> = opened.into_iter().map(|udp| (udp, false)).collect();
+    let start = Instant::now();
+    loop {
+        let waited = start.elapsed();
+        left.retain_mut(|(udp, is_said)| !is_over(udp, is_said, waited));
+        if left.is_empty() || waited > LINGER {
+            return;
+        }
+        std::thread::sleep(LOOK);
     }
 }
 
-fn say_goodbye_of(udp: &Udp) {
-    for _ in 0..LOOKS {
-        match udp.0.nic.try_lock() {
-            Ok(mut nic) => {
-                let now = udp.0.now();
-                return nic.say_goodbye(now);
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-            Err(TryLockError::Poisoned(_)) => return,
-        }
+/// Looks at a NIC: says goodbye when peers were sent all that they wait for, or half of the time is over, and
+/// is over when they have acknowledged it, or all of the time is. The NIC's thread does the work between.
+fn is_over(udp: &Udp, is_said: &mut bool, waited: Duration) -> bool {
+    let mut nic = match udp.0.nic.try_lock() {
+        Ok(nic) => nic,
+        Err(TryLockError::WouldBlock) => return false,
+        Err(TryLockError::Poisoned(_)) => return true,
+    };
+    if !*is_said && (nic.has_sent_all() || waited > LINGER / 2) {
+        nic.say_goodbye(udp.0.now(), Goodbye::All);
+        *is_said = true;
     }
+    let is_over = *is_said && (nic.is_acknowledged() || waited > LINGER);
+    if is_over {
+        // Another thread may have spoken to somebody meanwhile.
+        nic.say_goodbye(udp.0.now(), Goodbye::New);
+    }
+    is_over
 }

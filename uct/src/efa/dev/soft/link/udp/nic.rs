@@ -66,6 +66,18 @@ fn send_alone((socket, capture): (&Socket, &Option<Box<DatagramCapture>>), to: S
     }
 }
 
+/// Peers that are told goodbye.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Goodbye {
+    /// Those that were sent all that waits for them. One that is left out learns by the verdict on its next
+    /// request that the queue pair is gone.
+    Served,
+    /// Each.
+    All,
+    /// Those that have not been told.
+    New,
+}
+
 /// The NIC of one device.
 pub(super) struct Nic {
     pub module: Module,
@@ -280,7 +292,7 @@ impl Nic {
 
     /// Leaves all peers: no queue pair is left. Segments on their way are still sent again, by the thread.
     pub fn leave(&mut self, now: u64) {
-        self.say_goodbye(now);
+        self.say_goodbye(now, Goodbye::Served);
         let left: Vec<_> =
             self.state.peers.iter().filter(|(_, peer)| peer.was_left).map(|(ep, _)| *ep).collect();
         for ep in left {
@@ -290,13 +302,35 @@ impl Nic {
         }
     }
 
-    /// Says goodbye to all peers, behind the verdicts that they wait for.
-    pub fn say_goodbye(&mut self, now: u64) {
+    /// Whether all that waits for peers has been sent.
+    pub fn has_sent_all(&self) -> bool {
+        self.state.owing.is_empty()
+            && self.unsent.iter().all(|queue| queue.is_empty())
+            && self.state.peers.keys().all(|ep| self.module.has_sent_all(*ep))
+    }
+
+    /// Whether peers have acknowledged all that they were to be sent.
+    pub fn is_acknowledged(&self) -> bool {
+        self.has_sent_all() && self.state.peers.keys().all(|ep| self.module.is_idle(*ep))
+    }
+
+    /// Says goodbye to peers, behind the verdicts that they wait for. A peer ends what is not answered when
+    /// it hears it.
+    pub fn say_goodbye(&mut self, now: u64, whom: Goodbye) {
         self.state.now = now;
         self.send_all_verdicts(now);
         self.flush(now);
         let peers: Vec<_> = self.state.peers.iter().map(|(ep, peer)| (*ep, peer.iid, peer.addr)).collect();
         for (ep, iid, addr) in peers {
+            let was_left = self.state.peers.get(&ep).is_some_and(|peer| peer.was_left);
+            let is_meant = match whom {
+                Goodbye::Served => self.module.has_sent_all(ep),
+                Goodbye::All => true,
+                Goodbye::New => !was_left,
+            };
+            if !is_meant {
+                continue;
+            }
             let Some(goodbye) = self.module.goodbye(ep) else { continue };
             if !self.losses.next() {
                 self.send_header(now, Some(iid), addr, &goodbye);

@@ -69,6 +69,28 @@ pub struct Config {
     pub features: u8,
 }
 
+/// Doublings of the time between two requests to connect, at most.
+pub(crate) const MOST_HELLO_DOUBLINGS: u32 = 6;
+
+/// Tries that together take at least `ns`, of which the first waits for `first`, and each for twice as long
+/// as the one before, up to so many doublings.
+pub(crate) fn tries_within(ns: u64, first: u64, doublings: u32) -> u32 {
+    let (mut waited, mut tries) = (0, 0);
+    while waited < ns {
+        waited += first << tries.min(doublings);
+        tries += 1;
+    }
+    tries
+}
+
+impl Config {
+    /// Keeps asking for a connection for at least so long.
+    pub fn connecting_for(self, ns: u64) -> Config {
+        let hellos = tries_within(ns, self.hello_interval, MOST_HELLO_DOUBLINGS);
+        Config { hellos: self.hellos.max(hellos), ..self }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         const MS: u64 = 1_000_000;

@@ -10,7 +10,10 @@ use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
 /// Longest time between two tries, as a power of two of the first.
-const MOST_DOUBLINGS: u32 = 5;
+pub(super) const MOST_DOUBLINGS: u32 = 5;
+
+/// Tries with one cookie.
+const COOKIE_TRIES: u32 = 3;
 
 /// A handshake that this node has started.
 pub struct Pending {
@@ -87,7 +90,7 @@ impl Auth {
         }
         pending.due = now + (config.retry << pending.tries.min(MOST_DOUBLINGS));
         pending.tries += 1;
-        if pending.tries > config.tries / 2 {
+        if pending.tries > COOKIE_TRIES {
             // The cookie may be too old, or the peer have started anew.
             pending.cookie = None;
         }

@@ -36,6 +36,7 @@ pub use stats::AuthStats;
 pub use wire::{CLEAR, ClearHeader, MESSAGE, OVERHEAD, clear, opened_header};
 pub(crate) use wire::{mark_of, opened};
 
+use crate::config::tries_within;
 use core::net::SocketAddr;
 use handshake::{Pending, pending_due};
 use secret::Random;
@@ -60,6 +61,14 @@ pub struct AuthConfig {
     pub cookie_life: u64,
     /// Notices of unknown sessions that are sent in a second, at most.
     pub notices: u32,
+}
+
+impl AuthConfig {
+    /// Keeps asking for a session for at least so long.
+    pub fn connecting_for(self, ns: u64) -> AuthConfig {
+        let tries = tries_within(ns, self.retry, handshake::MOST_DOUBLINGS);
+        AuthConfig { tries: self.tries.max(tries), ..self }
+    }
 }
 
 impl Default for AuthConfig {

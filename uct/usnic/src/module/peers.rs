@@ -6,6 +6,7 @@ use super::core::{Control, Core, Timer, blank_header, write_header};
 use super::endpoint::{Birth, Endpoint, State};
 use super::{Death, EpId, Module, Sink};
 use crate::channel::ChannelId;
+use crate::config::MOST_HELLO_DOUBLINGS;
 use crate::fragment::Fragment;
 use crate::header::{
     FRAG_HEADER, HEADER, HELLO, Header, HelloBody, HelloMore, LONG_HELLO, MAX_ACK, feature, kind,
@@ -253,7 +254,7 @@ impl Endpoint {
         // The first one is a ping of full length. Where it does not get through, the next one may.
         let len = if self.hellos == 0 { core.config.data.mtu as usize } else { LONG_HELLO };
         self.queue_hello(core, kind::HELLO, 0, len);
-        let due = now + (core.config.hello_interval << self.hellos.min(6));
+        let due = now + (core.config.hello_interval << self.hellos.min(MOST_HELLO_DOUBLINGS));
         self.hellos += 1;
         self.set_timer(core, Timer::Hello, due);
     }

@@ -212,6 +212,9 @@ impl Udp {
             features: head::VERDICT_IN_HEAD,
             ..Config::default()
         };
+        // Half as long as for one that was heard before: it may not be there at all.
+        let connecting = config.timeout / 2;
+        let settings = settings.connecting_for(connecting);
         let shown: Result<_, _> = socket.arriving().map(|fd| fd.try_clone_to_owned()).collect();
         let shown = shown.map_err(|e| OpenError::Op(Error::Sys { call: "dup", errno: e.into() }))?;
         let of_job = key.as_ref().filter(|key| key.is_of_job);
@@ -220,7 +223,12 @@ impl Udp {
         let strangers = Strangers::new(of_job.is_some());
         let auth = key.map(|key| {
             let seed = random_seed()?;
-            Ok::<_, OpenError>(Box::new(Auth::new(AuthConfig::default(), &key.secret, iid, &seed)))
+            Ok::<_, OpenError>(Box::new(Auth::new(
+                AuthConfig::default().connecting_for(connecting),
+                &key.secret,
+                iid,
+                &seed,
+            )))
         });
         let losses = Losses { probability: config.loss, rng: ChaCha8Rng::seed_from_u64(seed) };
         let mut state = State::new(iid, local.ip, mtu, rnr_interval);

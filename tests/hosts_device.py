@@ -3,11 +3,12 @@
 import json, os, shutil, subprocess, tempfile, time
 
 import hosts_slurm
-from hosts_net import HOSTS_V6, by_sender, slowness, told_if_other, traffic_rows, wait_for
+from hosts_net import HOSTS_V6, PATIENCE, by_sender, slowness, told_if_other, traffic_rows, wait_for
 
 SECRET = "the secret of tests/hosts"
 NET = "10.77.0.0/24"
 NET_V6 = "fd77::/64"
+PINGPONG_PORT = 47592
 
 # What a relay does to datagrams: end of the row's name, what stands in the table, the network, and the share of the messages
 # each way: half, so that both ways make the number; or a twentieth, unless rows are run whole.
@@ -116,7 +117,7 @@ def run_traffic(row, folder, messages, seed, limit, make, is_whole):
     command = [os.path.join(folder, "traffic"), "--tls", "efa", "--unpinned", "--json", "-n", str(messages), "--rma",
                str(wanted), "--seed", str(seed)]
     command += waiting(net)
-    keys = secret.keys()
+    keys = {**PATIENCE, **secret.keys()}
     really = network.really(about) if hasattr(network, "hosts") else by_sender(net)
     if hasattr(network, "hosts"):
         keys["SOFTEFA_NET"] = NET_V6 if name.endswith("-v6") else NET
@@ -157,7 +158,7 @@ MCA = {"pml": "cm", "mtl": "ofi", "mtl_ofi_provider_include": "efa", "btl": "^va
 
 def of_ucp():
     """Settings of a program that uses the device through ucp, with a secret from its launcher."""
-    return {"UCX_TLS": "efa", "SOFTEFA_NET": NET, "SOFTEFA_JOB_SECRET": "pmix"}
+    return {"UCX_TLS": "efa", "SOFTEFA_NET": NET, "SOFTEFA_JOB_SECRET": "pmix", **PATIENCE}
 
 
 def own_program(name, folder, is_quick):
@@ -225,9 +226,9 @@ def run_stock(row, folder, seed, limit, make, is_quick):
     network, ends, outs, passed, cluster = make(net, seed), [], [], False, None
     start, limit = time.monotonic(), limit * slowness()
     options = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         device = ["--net", NET] + {"mpi-secret": ["--job-secret", "pmix"], "pingpong-user": []}.get(name, ["--insecure"])
-        env = {**os.environ, "FI_EFA_ENABLE_SHM_TRANSFER": "0", "TMPDIR": work}
+        env = {**os.environ, **PATIENCE, "FI_EFA_ENABLE_SHM_TRANSFER": "0", "TMPDIR": work}
         try:
             if name.startswith("srun"):
                 cluster = hosts_slurm.Cluster(network, work)
@@ -236,12 +237,16 @@ def run_stock(row, folder, seed, limit, make, is_quick):
                 for n, command in enumerate(stock_commands(name, network, folder, device, work, is_quick)):
                     if command:
                         ends.append(network.start(n, command, env=env, **options))
-                        time.sleep(min(2, slowness()))
+                    if n == 0 and name.startswith("pingpong"):
+                        network.wait_for_listener(0, PINGPONG_PORT, start + limit)
+            codes = []
             for end in ends:
-                outs.append(end.communicate(timeout=max(0.1, start + limit - time.monotonic()))[0])
-            passed = all(end.returncode == 0 for end in ends)
-        except subprocess.TimeoutExpired:
-            outs.append(f"nothing more within {limit:.0f} s\n")
+                code, out, _ = wait_for(end, max(0.1, start + limit - time.monotonic()))
+                codes.append(code)
+                outs.append(out if code == 0 else f"{out}exit code {code}\n")
+            passed = not any(codes)
+        except OSError as e:
+            outs.append(f"{e}\n")
         finally:
             for end in ends:
                 end.kill()

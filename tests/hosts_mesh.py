@@ -4,7 +4,7 @@ each other one at the same time (`traffic --with`)."""
 import errno, json, math, os, select, subprocess, time
 
 from hosts_device import ALL, NET, RELAYS, Secret, relayed
-from hosts_net import (IP_UDP, IPS, Child, Namespaces, Relay, by_sender, die_with_parent, enter, ip, open_tun, slowness,
+from hosts_net import (IP_UDP, IPS, PATIENCE, Child, Namespaces, Relay, by_sender, die_with_parent, enter, ip, open_tun, slowness,
                        told_if_other, traffic_rows, wait_for)
 
 # Name, what stands in the table, the network of each host's line to the bridge, and the share of the operations between two of
@@ -101,7 +101,7 @@ def run(row, folder, messages, seed, limit, is_loopback, is_whole):
     really = by_sender(net) if is_loopback else about
     options = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        keys = {**os.environ, **secret.keys()}
+        keys = {**os.environ, **PATIENCE, **secret.keys()}
         if network:
             for pid in network.hosts[1:]:
                 command += ["--with", f"nsenter -t {pid} -n -u --"]

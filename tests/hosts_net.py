@@ -1,6 +1,6 @@
 """Networks of tests/hosts: hosts that are network namespaces, and relays that lose, repeat, swap, corrupt and delay."""
 
-import ctypes, errno, fcntl, heapq, os, random, select, shutil, signal, socket, struct, subprocess, sys, time
+import ctypes, errno, fcntl, heapq, os, random, select, shutil, signal, socket, struct, subprocess, sys, threading, time
 
 NEWNS, NEWUTS, NEWUSER, NEWNET = 0x20000, 0x04000000, 0x10000000, 0x40000000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
@@ -10,6 +10,8 @@ IPS = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
 # Addresses as hosts give themselves: they differ before their last 32 bits, too.
 HOSTS_V6 = ["fd78::1:0:a:1", "fd78::2:0:a:2"]
 PORT = 47000
+# Silence after which a peer is dead, in rows where none dies: on a machine with other work, processes and the relay wait long.
+PATIENCE = {"SOFTEFA_UDP_TIMEOUT": "60s"}
 FLOWS = 4
 IP_UDP = 28
 
@@ -42,6 +44,23 @@ def by_sender(net):
     sealed = "; sealed" if (net or {}).get("secret") else ""
     loss = f"the sender loses {100 * net['loss']:.0f} %" if net and net.get("loss") else "nothing lost"
     return f"loopback, no relay; {loss}{sealed}"
+
+
+class Pauses(threading.Thread):
+    """Measures for how long this machine lets a process wait that wants to run: more than the waits of a test by itself."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.total = 0.0
+
+    def run(self):
+        while True:
+            start = time.monotonic()
+            time.sleep(0.05)
+            self.total += max(0.0, time.monotonic() - start - 0.1)
+
+
+PAUSES = Pauses()
 
 
 def slowness():
@@ -83,10 +102,12 @@ class Relay:
     def take(self, side, datagram, now, body):
         net, rng = self.net, self.rng
         self.seen += 1
-        self.first = now if self.first is None else self.first
-        # A route that changes later drops what is longer from then on.
-        is_long = len(datagram) > net.get("longest", 1 << 20) and now - self.first >= net.get("longest_after", 0)
         is_udp = body and len(datagram) > self.header + 9 and datagram[self.header + 9] == socket.IPPROTO_UDP
+        # The kernel has sent before, when the interface came up.
+        if self.first is None and (is_udp or not body):
+            self.first = now
+        # A route that changes later drops what is longer from then on.
+        is_long = len(datagram) > net.get("longest", 1 << 20) and self.first is not None and now - self.first >= net.get("longest_after", 0)
         if rng.random() < net.get("loss", 0) or is_long or is_udp and net.get("no_udp"):
             self.lost += 1
             return
@@ -299,6 +320,17 @@ class Namespaces:
     def start(self, n, command, **more):
         return subprocess.Popen(command, preexec_fn=lambda: (enter(self.hosts[n]), die_with_parent()), **more)
 
+    def wait_for_listener(self, n, port, until):
+        """Waits until a process of a host listens at a TCP port."""
+        while time.monotonic() < until:
+            for table in ("tcp", "tcp6"):
+                with open(f"/proc/{self.hosts[n]}/net/{table}") as f:
+                    sockets = [line.split() for line in f][1:]
+                if any(s[1].endswith(f":{port:04X}") and s[3] == "0A" for s in sockets):
+                    return
+            time.sleep(0.02)
+        raise OSError(f"nobody listens at port {port}")
+
     def addresses(self):
         return [[f"{IPS[0]}:{PORT}", f"{IPS[1]}:{PORT}"], [f"{IPS[1]}:{PORT}", f"{IPS[0]}:{PORT}"]]
 
@@ -312,24 +344,26 @@ class Loopback:
 
     def __init__(self, net, seed):
         self.net = net or {}
-        self.ports = [self.free_ports() for _ in range(4)]
+        held = []
+        self.ports = [self.free_ports(held) for _ in range(4)]
+        # A process that takes one from now on makes the row fail.
+        for s in held:
+            s.close()
         self.child = Child(lambda ready: self.relay(seed, ready))
 
-    def free_ports(self):
-        """First of some ports in a row that are free; a process that takes one meanwhile makes the row fail."""
+    def free_ports(self, held):
+        """First of some ports in a row that are free; `held` gets sockets that keep them."""
         rng = random.Random()
         while True:
-            first, held = rng.randrange(20000, 32000), []
+            first, own = rng.randrange(20000, 32000), []
             try:
                 for n in range(FLOWS):
-                    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                    held.append(s)
-                    s.bind(("127.0.0.1", first + n))
+                    own.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                    own[-1].bind(("127.0.0.1", first + n))
+                held.extend(own)
                 return first
             except OSError:
-                continue
-            finally:
-                for s in held:
+                for s in own:
                     s.close()
 
     def relay(self, seed, ready):

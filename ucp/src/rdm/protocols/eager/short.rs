@@ -90,14 +90,15 @@ impl Receives<'_> {
 
 impl Receives<'_> {
     /// Keeps a short tagged message in order that no receive waits for. False: nothing has happened, and the
-    /// general path handles it.
+    /// general path handles it: also what exceeds the limit from which on the worker polls less, as that path
+    /// makes the next call of progress a whole one.
     // [M5.9]
     #[inline(never)]
     fn hold_short(&mut self, from: PeerId, hdr: &Short, payload: &[u8]) -> bool {
         let sender = &mut self.peers.table[from];
         // It counts as received when a receive takes it.
         sender.short.received.undo(payload.len());
-        let most = self.peers.cfg.unexpected_hard_max;
+        let most = self.peers.cfg.unexpected_max.min(self.peers.cfg.unexpected_hard_max);
         let is_plain = hdr.class == MsgClass::Message && self.recvs.multi_recvs.is_empty() && !self.zcopy;
         if !is_plain
             || self.recvs.unexpected.is_full()

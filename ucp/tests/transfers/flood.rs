@@ -68,6 +68,34 @@ fn expected_message_arrives_during_a_flood(tls: &str) {
     assert!(count >= 2001, "{count}");
 }
 
+/// A sender that is no faster than the receiver's calls of progress, each of which finds one message, is held
+/// back at the limit, too: a limit for closing peers that is little above it is not reached.
+#[test]
+fn one_message_a_call_is_held_back_at_the_limit() {
+    let source = Source::empty().with("UCX_TLS", "posix").with("UCX_PROGRESS_BATCH", "1");
+    let source = source.with("UCX_UNEXP_MEM", "256k").with("UCX_UNEXP_MAX", "256k");
+    let context = Context::configured(source).unwrap();
+    let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
+    let mut left = Vec::new();
+    let count = 2_000;
+    for n in 0..count {
+        left.push(pair.ab.tag_send(n, bytes(n, LEN)));
+        pair.a.progress();
+        pair.b.progress();
+        left.retain_mut(|send| !send.is_done());
+    }
+    let cost = pair.b.diagnostics().unexpected_bytes();
+    assert!(cost > LIMIT && cost < LIMIT + 4 * 8192, "{cost} bytes");
+    assert!(!left.is_empty(), "the sender is held back");
+    for n in 0..count {
+        let recv = pair.b.tag_recv(n, TAG_MASK_FULL, vec![0; LEN]);
+        pair.until(|| recv.is_done());
+        let (result, got) = recv.wait();
+        assert!(result.is_ok() && got == bytes(n, LEN), "message {n}: {result:?}");
+    }
+    left.into_iter().for_each(|send| send.wait().0.unwrap());
+}
+
 /// `UCX_UNEXP_MAX` is never exceeded, whatever is expected; the peer that sends more fails with an error.
 fn flood_memory_is_bounded(tls: &str) {
     const MOST: usize = 2 << 20;

@@ -65,13 +65,21 @@ pub enum Error {
     #[error("no more {0}")]
     Exhausted(&'static str),
     /// A system call failed.
-    #[error("{call}: {errno}")]
+    #[error("{call}: {errno}{}", limit_of(.errno))]
     Sys {
         /// The call's name.
         call: &'static str,
         /// Error number.
         errno: Errno,
     },
+}
+
+/// The limit that made a system call fail, for its message; empty where it is none, or not known.
+fn limit_of(errno: &Errno) -> &'static str {
+    match errno.0 {
+        libc::EMFILE | libc::ENFILE => " (raise the limit, see `ulimit -n`)",
+        _ => "",
+    }
 }
 
 impl Error {
@@ -170,5 +178,20 @@ impl OpenError {
             OpenError::Exhausted { .. } => Status::NoMemory,
             OpenError::Op(e) => e.status(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_a_descriptor_names_the_limit() {
+        let error = |errno| Error::Sys { call: "eventfd", errno: Errno(errno) }.to_string();
+        assert_eq!(
+            error(libc::EMFILE),
+            "eventfd: EMFILE: Too many open files (raise the limit, see `ulimit -n`)"
+        );
+        assert_eq!(error(libc::EACCES), "eventfd: EACCES: Permission denied");
     }
 }

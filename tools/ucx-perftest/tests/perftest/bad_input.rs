@@ -234,7 +234,7 @@ fn missing_shared_memory_is_an_error() {
 fn missing_descriptors_are_an_error() {
     for line in ["am_lat -x posix", "am_lat -x efa", "tag_lat -x posix", "tag_lat -x efa"] {
         let mut went_well = false;
-        for n in 5..32 {
+        for n in 4..32 {
             let ran = limited(&format!("-n {n}"), &format!("-l -n 100 -t {line}"), &[]);
             went_well = ran.status == 0;
             if !went_well {

@@ -321,7 +321,7 @@ fn a_goodbye_waits_for_what_it_overtakes_and_a_lost_one_is_silence() {
     world.send(1, 0, 2, 10);
     world.network.cut_off[0] = false;
     world.leave(1, 0, 1);
-    run(&mut world, 90 * MS);
+    run(&mut world, 290 * MS);
     assert!(world.nodes[0].received.dead.is_empty(), "a segment is missing");
     run(&mut world, 20 * MS);
     assert_eq!(world.nodes[0].received.dead[0].2, Death::Left);

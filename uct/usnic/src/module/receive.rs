@@ -20,6 +20,10 @@ pub(super) struct Deferred {
     time: u64,
 }
 
+/// Time for which a peer that has left may send again what its goodbye has overtaken, in first timers of a
+/// segment: 300 ms.
+const LEFT_RTOS: u64 = 3;
+
 /// Connection of a datagram.
 enum Known {
     Index(usize),
@@ -98,9 +102,10 @@ impl Module {
             kind::ACK => endpoint.on_ack(core, now, header, rest),
             kind::PIECE => endpoint.on_ack(core, now, header, &[]),
             kind::BYE => {
-                // What it has overtaken is waited for, not for long: nobody may be there to send it again.
+                // What it has overtaken is waited for, for as long as a process that ends stays to send it
+                // again.
                 endpoint.ends_at = Some(Seq(header.seq.get()));
-                let due = now + core.config.first_rto;
+                let due = now + LEFT_RTOS * core.config.first_rto;
                 endpoint.set_timer(core, Timer::Left, due);
                 endpoint.on_ack(core, now, header, &[])
             }

@@ -2,7 +2,7 @@
 
 use super::core::{Guest, Timer};
 use super::endpoint::State;
-use super::{Death, Module, Sink};
+use super::{Death, EpId, Module, Sink};
 use crate::ack::Need;
 use crate::header::kind;
 use crate::hotel::Room;
@@ -32,6 +32,16 @@ impl Module {
         }
         endpoint.unpark(&mut self.core);
         endpoint.make_ready(&mut self.core);
+    }
+
+    /// Sends the oldest segment that a peer has not acknowledged again, whatever its timer says: for an owner
+    /// that will not be there when the timer expires.
+    pub fn resend_oldest(&mut self, now: u64, ep: EpId) {
+        let Some(index) = self.index(ep) else { return };
+        let Some(endpoint) = self.endpoints[index].as_deref() else { return };
+        let Some(seg) = endpoint.window.get(endpoint.window.first()) else { return };
+        self.core.hotel.check_out(&mut self.core.segments[seg].room);
+        self.on_segment_timer(now, seg);
     }
 
     fn on_timer(&mut self, now: u64, index: usize, timer: Timer, sink: &mut impl Sink) {

@@ -12,12 +12,13 @@ use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 use ucs::sys::proc;
 
-/// Time in which peers acknowledge what they were sent. Meanwhile the NIC's thread sends it again if it is
-/// lost, and nobody does that later. A peer that has heard the goodbye waits for 100 ms. It is also the time
-/// in which another thread may hold the lock: the handler of a signal that calls `exit` may have interrupted
-/// it for good.
-const LINGER: Duration = Duration::from_millis(150);
+/// Time in which peers acknowledge what they were sent. Meanwhile it is sent again, and nobody does that
+/// later. A peer that has heard the goodbye waits for as long. It is also the time in which another thread
+/// may hold the lock: the handler of a signal that calls `exit` may have interrupted it for good.
+const LINGER: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(1);
+/// Time between two tries: the timer of a peer that has acknowledged nothing yet would take 100 ms.
+const RESEND: Duration = Duration::from_millis(10);
 
 #[used]
 // SAFETY: the section holds pointers to functions of this type, which the C library calls at the end.
@@ -35,11 +36,11 @@ pub(super) fn say_goodbye() {
         Ok(opened) => opened.iter().filter(|nic| nic.pid == proc::pid()).map(|nic| nic.udp.clone()).collect(),
         Err(_) => return,
     };
-    let mut left: Vec<(Udp, bool)> = opened.into_iter().map(|udp| (udp, false)).collect();
+    let mut left: Vec<Leaving> = opened.into_iter().map(|udp| Leaving { udp, tried: None }).collect();
     let start = Instant::now();
     loop {
         let waited = start.elapsed();
-        left.retain_mut(|(udp, is_said)| !is_over(udp, is_said, waited));
+        left.retain_mut(|nic| !nic.is_over(waited));
         if left.is_empty() || waited > LINGER {
             return;
         }
@@ -47,22 +48,39 @@ pub(super) fn say_goodbye() {
     }
 }
 
-/// Looks at a NIC: says goodbye when peers were sent all that they wait for, or half of the time is over, and
-/// is over when they have acknowledged it, or all of the time is. The NIC's thread does the work between.
-fn is_over(udp: &Udp, is_said: &mut bool, waited: Duration) -> bool {
-    let mut nic = match udp.0.nic.try_lock() {
-        Ok(nic) => nic,
-        Err(TryLockError::WouldBlock) => return false,
-        Err(TryLockError::Poisoned(_)) => return true,
-    };
-    if !*is_said && (nic.has_sent_all() || waited > LINGER / 2) {
-        nic.say_goodbye(udp.0.now(), Goodbye::All);
-        *is_said = true;
+/// A NIC of a process that ends.
+struct Leaving {
+    udp: Udp,
+    /// When goodbye was said, or what is not acknowledged was sent again.
+    tried: Option<Duration>,
+}
+
+impl Leaving {
+    /// Says goodbye when peers were sent all that they wait for, or half of the time is over. True when they
+    /// have acknowledged it, or all of the time is over. The NIC's thread receives meanwhile.
+    fn is_over(&mut self, waited: Duration) -> bool {
+        let mut nic = match self.udp.0.nic.try_lock() {
+            Ok(nic) => nic,
+            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::Poisoned(_)) => return true,
+        };
+        let now = self.udp.0.now();
+        match self.tried {
+            None if nic.has_sent_all() || waited > LINGER / 2 => {
+                nic.say_goodbye(now, Goodbye::All);
+                self.tried = Some(waited);
+            }
+            Some(tried) if !nic.is_acknowledged() && waited > tried + RESEND => {
+                nic.resend(now);
+                self.tried = Some(waited);
+            }
+            _ => {}
+        }
+        let is_over = self.tried.is_some() && (nic.is_acknowledged() || waited > LINGER);
+        if is_over {
+            // Another thread may have spoken to somebody meanwhile.
+            nic.say_goodbye(now, Goodbye::New);
+        }
+        is_over
     }
-    let is_over = *is_said && (nic.is_acknowledged() || waited > LINGER);
-    if is_over {
-        // Another thread may have spoken to somebody meanwhile.
-        nic.say_goodbye(udp.0.now(), Goodbye::New);
-    }
-    is_over
 }

@@ -314,6 +314,15 @@ impl Nic {
         self.has_sent_all() && self.state.peers.keys().all(|ep| self.module.is_idle(*ep))
     }
 
+    /// Sends the oldest segment again that a peer has not acknowledged, of each peer.
+    pub fn resend(&mut self, now: u64) {
+        self.state.now = now;
+        for ep in self.state.peers.keys() {
+            self.module.resend_oldest(now, *ep);
+        }
+        self.flush(now);
+    }
+
     /// Says goodbye to peers, behind the verdicts that they wait for. A peer ends what is not answered when
     /// it hears it.
     pub fn say_goodbye(&mut self, now: u64, whom: Goodbye) {

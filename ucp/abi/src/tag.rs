@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use ::ucs::Status;
 use ucp::select::Sync;
-use ucp::{Match, Message, OpParams, SendParams};
+use ucp::{Match, Message, OpParams, SendParams, TAG_MASK_FULL};
 
 use crate::arg::OutPtr;
 use crate::check::{argument, enter, is_on};
@@ -197,8 +197,9 @@ unsafe fn post(
     Some(StatusPtr(set_words_unchecked(id, worker, callback)))
 }
 
-/// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing has happened.
-/// // HOT
+/// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing has happened;
+/// also where only some bits of the tag count, for which the general way would search all messages again. //
+/// HOT
 /// # Safety
 /// The buffer can be written during the call.
 #[inline(always)]
@@ -208,7 +209,7 @@ unsafe fn take_arrived(
     (tag, mask): (u64, u64),
     call: &Call,
 ) -> Option<StatusPtr> {
-    if call.tells_end_in_call() {
+    if call.tells_end_in_call() || mask != TAG_MASK_FULL {
         return None;
     }
     // SAFETY: this function's contract.

@@ -127,6 +127,12 @@ impl Receives<'_> {
         buf: &RecvBuf,
     ) -> Option<RecvStatus> {
         let id = self.recvs.find_unexpected(self.peers, kind.kind(), &kind.pattern(from))?;
+        self.take_found(id, buf)
+    }
+
+    /// [`Receives::take_arrived`] of the message that was found. // HOT
+    #[inline]
+    fn take_found(&mut self, id: SlotId, buf: &RecvBuf) -> Option<RecvStatus> {
         let held = self.recvs.unexpected.get_mut(id)?;
         let Envelope { len, tag, from, cq_data, protocol, .. } = held.envelope;
         let (Protocol::Eager, Some(queued), Segments::One(_, bytes)) =
@@ -179,12 +185,12 @@ impl Engine {
         if self.zcopy_recv.is_some() {
             return zcopy_recv::post_user_recv(self, w, r);
         }
-        if let Some(status) = self.receives().take_arrived(r.kind, r.from, &r.buf) {
-            return Started::Done(status);
-        }
         let pattern = r.kind.pattern(r.from);
         if let Some(id) = self.ops.recvs.find_unexpected(&self.peers, r.kind.kind(), &pattern) {
-            return recv_unexpected(self, w, id, r.buf, r.user, RecvRole::Single);
+            return match self.receives().take_found(id, &r.buf) {
+                Some(status) => Started::Done(status),
+                None => recv_unexpected(self, w, id, r.buf, r.user, RecvRole::Single),
+            };
         }
         let kind = r.kind.kind();
         let error = r.from.and_then(|from| match kind {

@@ -86,9 +86,7 @@ impl Receives<'_> {
         }
         true
     }
-}
 
-impl Receives<'_> {
     /// Keeps a short tagged message in order that no receive waits for. False: nothing has happened, and the
     /// general path handles it: also what exceeds the limit from which on the worker polls less, as that path
     /// makes the next call of progress a whole one.

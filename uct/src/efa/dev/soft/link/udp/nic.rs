@@ -329,9 +329,8 @@ impl Nic {
         self.state.now = now;
         self.send_all_verdicts(now);
         self.flush(now);
-        let peers: Vec<_> = self.state.peers.iter().map(|(ep, peer)| (*ep, peer.iid, peer.addr)).collect();
-        for (ep, iid, addr) in peers {
-            let was_left = self.state.peers.get(&ep).is_some_and(|peer| peer.was_left);
+        let peers = self.state.peers.iter().map(|(ep, peer)| (*ep, peer.iid, peer.addr, peer.was_left));
+        for (ep, iid, addr, was_left) in peers.collect::<Vec<_>>() {
             let is_meant = match whom {
                 Goodbye::Served => self.module.has_sent_all(ep),
                 Goodbye::All => true,

@@ -129,6 +129,11 @@ impl Cntr {
         value.wrapping_add(errors)
     }
 
+    /// Whether work that waits for it is to start.
+    pub(crate) fn is_due(&self) -> bool {
+        self.triggers.is_due(self.total())
+    }
+
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<c_int, Errno> {
         let deadline = Deadline::after(timeout);
         let errors = self.errors.load(Ordering::Acquire);

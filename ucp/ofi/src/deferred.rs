@@ -1,7 +1,7 @@
 //! Deferred work and operations with `FI_TRIGGER`, which start when a counter reaches a threshold.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{Fid, flags};
@@ -62,7 +62,8 @@ unsafe impl Send for Work {}
 pub(crate) struct WorkQueue {
     counters: Mutex<Vec<*const Cntr>>,
     waiting: AtomicUsize,
-    is_running: AtomicBool,
+    /// Held while work starts, and while it is taken back: none of it is between both then.
+    starts: Mutex<()>,
 }
 
 impl Work {
@@ -116,6 +117,22 @@ impl Work {
         }
     }
 
+    /// The operation, if it is one of this endpoint, and of this direction if there is one: that of receives
+    /// or that of other operations.
+    fn op_of(&self, ep: &Ep, is_recv: Option<bool>) -> Option<&OwnedOp> {
+        match &self.what {
+            What::Operation(of, op) if std::ptr::eq(*of, ep) => {
+                Some(&**op).filter(|op| is_recv.is_none_or(|is_recv| op.is_recv() == is_recv))
+            }
+            What::Operation(..) | What::Counter { .. } => None,
+        }
+    }
+
+    /// Whether it is an operation with `FI_TRIGGER`.
+    fn is_triggered(&self) -> bool {
+        self.at.is_null()
+    }
+
     /// Objects that are not closed while the work waits.
     fn uses(&self) -> impl Iterator<Item = &Users> {
         let counters = [self.changed(), self.completion()].into_iter().flatten().map(Object::users);
@@ -132,12 +149,13 @@ impl Work {
                     CNTR_SET => cntr.set(*value),
                     _ => cntr.count_many(*value),
                 }
+                cntr.members.signal();
                 Ok(())
             }
             What::Operation(ep, op) => {
                 // SAFETY: as in `ep`.
                 let ep = unsafe { &**ep };
-                if self.at.is_null() {
+                if self.is_triggered() {
                     return op.start(ep);
                 }
                 ep.start_deferred(self.completion(), op).or_else(|errno| self.fail(errno))
@@ -154,6 +172,7 @@ impl Work {
         tracing::error!("deferred work could not start: error {}", errno.0);
         if let Some(cntr) = self.completion() {
             cntr.count(true);
+            cntr.members.signal();
         }
         Ok(())
     }
@@ -172,15 +191,22 @@ impl Domain {
             flags::CANCEL_WORK => {
                 // SAFETY: as above.
                 let cntr: &Cntr = unsafe { checked(it()?.triggering) }?;
-                let work = cntr.triggers.cancel(|work| std::ptr::eq(work.at, arg)).ok_or(Errno::NOENT)?;
-                self.leave_queue(cntr, &work);
+                self.between_starts(|| {
+                    let found = cntr.triggers.cancel(|work| std::ptr::eq(work.at, arg));
+                    found.map(|work| self.leave_queue(cntr, &work)).ok_or(Errno::NOENT)
+                })?;
             }
             // Of one counter, if a description names it; else of all.
             flags::FLUSH_WORK if arg.is_null() => {
-                self.counters_with_work().into_iter().for_each(|cntr| self.flush_work(cntr));
+                self.between_starts(|| {
+                    self.counters_with_work().into_iter().for_each(|cntr| self.take_back(cntr, |_| true));
+                });
             }
-            // SAFETY: as above.
-            flags::FLUSH_WORK => self.flush_work(unsafe { checked(it()?.triggering) }?),
+            flags::FLUSH_WORK => {
+                // SAFETY: as above.
+                let cntr: &Cntr = unsafe { checked(it()?.triggering) }?;
+                self.between_starts(|| self.take_back(cntr, |_| true));
+            }
             command => {
                 return Err(crate::refused::log_refusal(&format!(
                     "fi_control of a domain: command {command}"
@@ -225,27 +251,67 @@ impl Domain {
         }
         work.uses().chain([cntr.users()]).for_each(Users::add);
         self.work.waiting.fetch_add(1, Ordering::AcqRel);
-        let mut counters = self.work.lock();
-        if !counters.iter().any(|known| std::ptr::eq(*known, cntr)) {
-            counters.push(cntr);
-        }
-        cntr.triggers.defer(threshold, work);
-        drop(counters);
+        self.list(cntr, || cntr.triggers.defer(threshold, work));
         self.run_work();
         Ok(())
     }
 
-    /// Forgets triggered operations of an endpoint that is closed.
-    pub(crate) fn forget_triggered(&self, ep: &Ep) {
+    /// Forgets triggered operations of an endpoint that is closed, or of one direction of it: that of
+    /// receives or that of other operations. [`Errno::BUSY`], and nothing is forgotten: deferred work of it
+    /// waits, or, where there is no direction, something else uses the endpoint.
+    pub(crate) fn forget_triggered(&self, ep: &Ep, is_recv: Option<bool>) -> Result<(), Errno> {
         if self.work.waiting.load(Ordering::Acquire) == 0 {
-            return;
+            return Ok(());
         }
-        let is_one = |work: &Work| work.at.is_null() && work.ep().is_some_and(|of| std::ptr::eq(of, ep));
-        for cntr in self.counters_with_work() {
-            while let Some(work) = cntr.triggers.cancel(is_one) {
-                self.leave_queue(cntr, &work);
+        let is_its = |work: &Work, is_triggered: bool| {
+            work.is_triggered() == is_triggered && work.op_of(ep, is_recv).is_some()
+        };
+        self.between_starts(|| {
+            let counters = self.counters_with_work();
+            let count = |is_triggered: bool| -> usize {
+                counters.iter().map(|cntr| cntr.triggers.count(|work| is_its(work, is_triggered))).sum()
+            };
+            let is_used = is_recv.is_none() && ep.users().count() > count(true);
+            if is_used || count(false) > 0 {
+                tracing::debug!("{} cannot be closed: deferred work or an object uses it", Ep::NAME);
+                return Err(Errno::BUSY);
             }
+            counters.into_iter().for_each(|cntr| self.take_back(cntr, |work| is_its(work, true)));
+            Ok(())
+        })
+    }
+
+    /// Cancels a triggered operation of an endpoint, which ends, or one that has just started.
+    pub(crate) fn cancel_triggered(&self, ep: &Ep, context: *mut c_void) -> Result<(), Errno> {
+        if self.work.waiting.load(Ordering::Acquire) == 0 {
+            return Err(Errno::NOENT);
         }
+        let is_it = |work: &Work| {
+            work.is_triggered() && work.op_of(ep, None).is_some_and(|op| op.context() == context)
+        };
+        self.between_starts(|| {
+            if ep.cancel_running(context)? {
+                return Ok(());
+            }
+            for cntr in self.counters_with_work() {
+                if let Some(work) = cntr.triggers.cancel(is_it) {
+                    let ended = work.op_of(ep, None).map_or(Ok(()), |op| op.end_cancelled(ep));
+                    self.leave_queue(cntr, &work);
+                    return ended;
+                }
+            }
+            Err(Errno::NOENT)
+        })
+    }
+
+    /// Runs `f` while no work starts, then starts what has become due meanwhile. Outside the locks of
+    /// endpoints.
+    fn between_starts<R>(&self, f: impl FnOnce() -> R) -> R {
+        let starts = self.work.lock_starts();
+        let result = f();
+        drop(starts);
+        self.run_work();
+        result
     }
 
     /// Starts work whose counter has reached its threshold. Outside the locks of endpoints. // HOT
@@ -259,37 +325,54 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn run_waiting(&self) {
-        if self.work.is_running.swap(true, Ordering::AcqRel) {
+        // SAFETY: a counter leaves the list before its work lets it be closed.
+        let is_due = |cntr: &*const Cntr| unsafe { &**cntr }.is_due();
+        if !self.work.lock().iter().any(is_due) {
             return;
         }
+        // Another thread may have looked before the counter has reached the threshold: no leaving it to that.
+        let _starts = self.work.lock_starts();
         // Work may change counters for which other work waits.
         while self.counters_with_work().into_iter().any(|cntr| self.run_work_of(cntr)) {}
-        self.work.is_running.store(false, Ordering::Release);
     }
 
     /// Starts what is due at a counter. Returns whether something has started.
     fn run_work_of(&self, cntr: &Cntr) -> bool {
         let mut has_started = false;
-        while let Some((threshold, work)) = cntr.triggers.take_due(cntr.total()) {
-            match work.start() {
-                Err(Errno::AGAIN) => {
-                    cntr.triggers.put_back(threshold, work);
-                    break;
-                }
-                _ => self.leave_queue(cntr, &work),
+        let mut next = cntr.triggers.take_due(cntr.total());
+        while let Some((threshold, work)) = next {
+            if work.start() == Err(Errno::AGAIN) {
+                self.list(cntr, || cntr.triggers.put_back(threshold, work));
+                break;
             }
             has_started = true;
+            // The program may close the counter as soon as its last work has left.
+            next = cntr.triggers.take_due(cntr.total());
+            self.leave_queue(cntr, &work);
         }
         has_started
     }
 
-    fn flush_work(&self, cntr: &Cntr) {
-        while let Some(work) = cntr.triggers.cancel(|_| true) {
+    /// Work waits for a counter, to which `add` adds it.
+    fn list(&self, cntr: &Cntr, add: impl FnOnce()) {
+        let mut counters = self.work.lock();
+        if !counters.iter().any(|known| std::ptr::eq(*known, cntr)) {
+            counters.push(cntr);
+        }
+        add();
+    }
+
+    /// Takes back the work of a counter for which `is_its` is true. Between starts.
+    fn take_back(&self, cntr: &Cntr, is_its: impl Fn(&Work) -> bool) {
+        let mut next = cntr.triggers.cancel(&is_its);
+        while let Some(work) = next {
+            // As in `run_work_of`.
+            next = cntr.triggers.cancel(&is_its);
             self.leave_queue(cntr, &work);
         }
     }
 
-    /// Work of a counter waits no more.
+    /// Work of a counter waits no more. A counter that no work uses may be closed from now on.
     fn leave_queue(&self, cntr: &Cntr, work: &Work) {
         let mut counters = self.work.lock();
         if cntr.triggers.is_empty() {
@@ -309,5 +392,9 @@ impl Domain {
 impl WorkQueue {
     fn lock(&self) -> MutexGuard<'_, Vec<*const Cntr>> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_starts(&self) -> MutexGuard<'_, ()> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,11 +25,12 @@ impl Users {
     }
 
     pub(crate) fn remove(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        // Whoever closes the object does it behind the last use.
+        self.0.fetch_sub(1, Ordering::Release);
     }
 
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
     }
 }
 

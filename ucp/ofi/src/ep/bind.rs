@@ -135,17 +135,19 @@ impl Ep {
         Ok(())
     }
 
-    /// Ends the operations of a context that is closed.
+    /// Ends the operations of a context that is closed. [`Errno::BUSY`]: deferred work of it waits.
     pub(super) fn disable_direction(&self, bit: u64) -> Result<(), Errno> {
         let is_tx = bit == flags::SEND;
+        self.domain().forget_triggered(self, Some(!is_tx))?;
         self.inside(|plain| {
             if is_tx {
-                self.domain().forget_triggered(self);
                 let _ = plain.flush_within(FLUSH_WITHIN).wait();
                 self.can_send.store(false, Ordering::Relaxed);
             } else {
                 self.can_recv.set(false);
-                drop(self.multi_recvs.take());
+                let multi_recvs = self.multi_recvs.take();
+                self.rx.running.set(self.rx.running.get() - multi_recvs.len());
+                drop(multi_recvs);
                 for record in self.running.all() {
                     // SAFETY: the record lies in the request of a receive that runs.
                     plain.cancel(unsafe { ucp::RequestId::from_user_memory(record.cast()) });

@@ -136,8 +136,12 @@ pub(crate) unsafe fn operation<'a>(op_type: u32, at: *const c_void) -> Result<(&
             unsafe { atomic(Form::Compare, msg, [compare, result], flags) }
         }
         _ => Err(Errno::NOSYS),
-    };
-    Ok((ep, op?))
+    }?;
+    if op.has_trigger() {
+        tracing::debug!("an operation of deferred work with FI_TRIGGER, which waits by itself");
+        return Err(Errno::BADFLAGS);
+    }
+    Ok((ep, op))
 }
 
 fn message(
@@ -173,7 +177,8 @@ impl Ep {
     pub(crate) fn start_deferred(&self, completion: Option<&Cntr>, op: &OwnedOp) -> Result<(), Errno> {
         self.inside(|_| {
             // With room, no progress is made in the call, so that no other operation starts in it.
-            if !self.tx.has_room() || !self.rx.has_room() {
+            let way = if op.is_recv() { &self.rx } else { &self.tx };
+            if !way.has_room() {
                 self.progress();
                 return Err(Errno::AGAIN);
             }

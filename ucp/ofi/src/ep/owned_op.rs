@@ -96,6 +96,20 @@ impl OwnedOp {
         Ok(OwnedOp { peer, flags, context, call, _copy: Box::default() })
     }
 
+    /// Whether it is a receive.
+    pub(crate) fn is_recv(&self) -> bool {
+        matches!(self.call, Call::Recv { .. })
+    }
+
+    pub(crate) fn context(&self) -> *mut c_void {
+        self.context
+    }
+
+    /// Whether it has the flag `FI_TRIGGER`.
+    pub(super) fn has_trigger(&self) -> bool {
+        self.flags & flags::TRIGGER != 0
+    }
+
     /// Takes the flag `FI_TRIGGER` off, and returns the event that the context names.
     /// # Safety
     /// The operation was called with the flag, so that its context is a `struct fi_triggered_context`.
@@ -115,6 +129,11 @@ impl OwnedOp {
             }
             Ok(_) => Ok(()),
         }
+    }
+
+    /// Reports that the operation was cancelled before it has started.
+    pub(crate) fn end_cancelled(&self, ep: &Ep) -> Result<(), Errno> {
+        ep.inside(|_| self.end(ep, Errno::CANCELED))
     }
 
     /// Starts the operation, or tells why it cannot.
@@ -161,6 +180,7 @@ impl OwnedOp {
             Errno::OPNOTSUPP | Errno::NOSYS => Error::Unsupported,
             Errno::NOTCONN | Errno::SHUTDOWN | Errno::CONNRESET | Errno::HOSTUNREACH => Error::NotConnected,
             Errno::NOMEM => Error::Exhausted,
+            Errno::CANCELED => Error::Cancelled,
             _ => Error::Invalid,
         };
         let shown = match &self.call {

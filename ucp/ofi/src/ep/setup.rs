@@ -197,7 +197,7 @@ pub(super) unsafe fn open_any(
 pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
     // SAFETY: this function's contract.
     if let Ok((ep, _)) = unsafe { Face::checked(fid) } {
-        ep.domain().forget_triggered(ep);
+        ep.domain().forget_triggered(ep, None)?;
     }
     // SAFETY: as above.
     let ep = unsafe { from_handle::<Ep>(fid) }?;
@@ -219,6 +219,21 @@ pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
     })?;
     ep.domain().users().remove();
     Ok(())
+}
+
+impl Ep {
+    /// Cancels an operation that has started. False: there is none with this context, or it goes on.
+    pub(crate) fn cancel_running(&self, context: *mut c_void) -> Result<bool, Errno> {
+        self.inside(|plain| {
+            if self.cancel_multi(context) {
+                return true;
+            }
+            let of_context = self.running.with(context).into_iter().chain(self.running_tx.with(context));
+            // SAFETY: the record lies in the request of an operation that runs.
+            let mut ids = of_context.map(|record| unsafe { ucp::RequestId::from_user_memory(record.cast()) });
+            ids.any(|id| ucp::cancel_unsent(plain, id))
+        })
+    }
 }
 
 calls! {
@@ -288,18 +303,13 @@ calls! {
     }
 
     /// Cancels an operation: a receive until a message has been matched, another one until some of it has
-    /// been sent. It ends with `FI_ECANCELED`.
+    /// been sent. It ends with `FI_ECANCELED`, as one that waits for its counter does.
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         let (ep, _) = Face::checked(fid)?;
-        ep.inside(|plain| {
-            if ep.cancel_multi(context) {
-                return Ok(0);
-            }
-            let of_context = ep.running.with(context).into_iter().chain(ep.running_tx.with(context));
-            // SAFETY: the record lies in the request of an operation that runs.
-            let mut ids = of_context.map(|record| unsafe { ucp::RequestId::from_user_memory(record.cast()) });
-            if ids.any(|id| ucp::cancel_unsent(plain, id)) { Ok(0) } else { Err(Errno::NOENT) }
-        })?
+        if !ep.cancel_running(context)? {
+            ep.domain().cancel_triggered(ep, context)?;
+        }
+        Ok(0)
     }
 
     fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {

@@ -15,6 +15,8 @@
 
 #include "check.h"
 
+enum { ROOM = 16 };
+
 static struct fi_info *info;
 static struct fid_domain *domain;
 static struct fid_av *av;
@@ -54,6 +56,7 @@ static void open_all(void)
     OK(fi_close(&domain->fid));
     info = find(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_TRIGGER);
     CHECK(info->caps & FI_TRIGGER);
+    info->tx_attr->size = info->rx_attr->size = ROOM;
     OK(fi_domain(fabric, info, &domain, NULL));
     OK(fi_av_open(domain, &av_attr, &av, NULL));
     OK(fi_endpoint(domain, info, &ep, NULL));
@@ -232,6 +235,10 @@ static void bad(void)
     other = work;
     other.op_type = 99;
     IS(fi_control(&domain->fid, FI_QUEUE_WORK, &other), -FI_ENOSYS);
+    other = work;
+    send.flags = FI_TRIGGER;
+    IS(fi_control(&domain->fid, FI_QUEUE_WORK, &other), -FI_EBADFLAGS);
+    send.flags = 0;
     IS(fi_control(&domain->fid, FI_BACKLOG, NULL), -FI_ENOSYS);
     /* A peer that is not there: only the counter can tell. */
     queue(&work);
@@ -243,11 +250,45 @@ static void bad(void)
     CHECK(entry_of(rx).op_context == in && entry_of(tx).op_context == out && fi_cntr_read(done) == 0);
 }
 
+/* Work needs room of its own direction only. */
+static void room(void)
+{
+    struct iovec from = { out, 16 }, to = { in, 64 };
+    struct fi_op_tagged send = { ep, { &from, NULL, 1, self, 55, 0, NULL, 0 }, 0 };
+    struct fi_op_tagged recv = { ep, { &to, NULL, 1, FI_ADDR_UNSPEC, 66, 0, NULL, 0 }, 0 };
+    struct fi_deferred_work sends = work_at(0, FI_OP_TSEND, &send), recvs = work_at(0, FI_OP_TRECV, &recv);
+    int n;
+    for (n = 0; n < ROOM; n++) {
+        OK(fi_trecv(ep, in, 64, NULL, FI_ADDR_UNSPEC, 55, 0, in));
+    }
+    IS(fi_trecv(ep, in, 64, NULL, FI_ADDR_UNSPEC, 55, 0, in), -FI_EAGAIN);
+    for (n = 0; n < ROOM; n++) {
+        queue(&sends);
+        OK(fi_cntr_wait(done, n + 1, 20000));
+        CHECK(entry_of(rx).op_context == in);
+    }
+    reset();
+    for (n = 0; n < ROOM; n++) {
+        OK(fi_tsend(ep, out, 16, NULL, self, 66, out));
+    }
+    IS(fi_tsend(ep, out, 16, NULL, self, 66, out), -FI_EAGAIN);
+    for (n = 0; n < ROOM; n++) {
+        queue(&recvs);
+        OK(fi_cntr_wait(done, n + 1, 20000));
+    }
+    for (n = 0; n < ROOM; n++) {
+        CHECK(entry_of(tx).op_context == out);
+    }
+    nothing();
+    reset();
+}
+
 int main(void)
 {
     open_all();
     messages();
     chain();
+    room();
     taken_back();
     bad();
     /* A counter of deferred work may be closed before its endpoint. */

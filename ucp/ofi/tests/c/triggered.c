@@ -195,6 +195,48 @@ static void bad(void)
     OK(fi_cntr_set(start, 0));
 }
 
+static void check_cancelled(struct fid_cq *cq, void *context, uint64_t flags)
+{
+    struct fi_cq_err_entry error = { 0 };
+    struct fi_cq_tagged_entry entry;
+    OK(fi_cancel(&ep->fid, context));
+    IS(fi_cancel(&ep->fid, context), -FI_ENOENT);
+    IS(fi_cq_read(cq, &entry, 1), -FI_EAVAIL);
+    IS(fi_cq_readerr(cq, &error, 0), 1);
+    CHECK(error.op_context == context && error.err == FI_ECANCELED && error.flags == flags);
+}
+
+/* What waits can be cancelled. It frees its counter. */
+static void cancelled(void)
+{
+    struct fi_triggered_context2 first = at(1), second = at(1), third = at(1);
+    struct iovec to = { in, 64 };
+    struct fi_msg_tagged recv = { &to, NULL, 1, FI_ADDR_UNSPEC, 7, 0, &second, 0 };
+    OK(fi_send(alias, out, 8, NULL, self, &first));
+    OK(fi_trecvmsg(ep, &recv, FI_TRIGGER));
+    OK(fi_write(alias, out, 8, NULL, self, (uintptr_t)words, key, &third));
+    check_cancelled(rx, &second, FI_TAGGED | FI_RECV);
+    check_cancelled(tx, &first, FI_MSG | FI_SEND);
+    IS(fi_close(&start->fid), -FI_EBUSY);
+    check_cancelled(tx, &third, FI_RMA | FI_WRITE);
+    OK(fi_cntr_add(start, 1));
+    nothing();
+    OK(fi_close(&start->fid));
+    OK(fi_cntr_open(domain, NULL, &start, NULL));
+}
+
+/* A close that is refused changes nothing. */
+static void refused(void)
+{
+    struct fi_triggered_context2 context = at(1);
+    OK(fi_send(alias, out, 8, NULL, self, &context));
+    IS(fi_close(&ep->fid), -FI_EBUSY);
+    OK(fi_recv(ep, in, 64, NULL, FI_ADDR_UNSPEC, in));
+    OK(fi_cntr_add(start, 1));
+    CHECK(entry_of(rx).op_context == in && entry_of(tx).op_context == &context);
+    OK(fi_cntr_set(start, 0));
+}
+
 int main(void)
 {
     struct fi_triggered_context2 context = at(1);
@@ -202,6 +244,8 @@ int main(void)
     messages();
     memory();
     bad();
+    cancelled();
+    refused();
     /* What waits goes with its endpoint. */
     context = at(1);
     OK(fi_send(alias, out, 8, NULL, self, &context));

@@ -44,9 +44,14 @@ impl<T> Triggers<T> {
         self.note(&waiting);
     }
 
+    /// Whether the counter has reached the threshold of an operation.
+    pub fn is_due(&self, counter: u64) -> bool {
+        self.least.load(Ordering::Acquire) <= counter
+    }
+
     /// Takes an operation whose threshold the counter has reached: the least one first, then the oldest.
     pub fn take_due(&self, counter: u64) -> Option<(u64, T)> {
-        if self.least.load(Ordering::Acquire) > counter {
+        if !self.is_due(counter) {
             return None;
         }
         let mut waiting = self.lock();
@@ -65,6 +70,11 @@ impl<T> Triggers<T> {
         let (_, what) = waiting.remove(at);
         self.note(&waiting);
         Some(what)
+    }
+
+    /// Number of operations for which `is_it` is true.
+    pub fn count(&self, is_it: impl Fn(&T) -> bool) -> usize {
+        self.lock().iter().filter(|(_, what)| is_it(what)).count()
     }
 
     /// Whether nothing waits.
@@ -93,10 +103,12 @@ mod tests {
             triggers.defer(threshold, what);
         }
         assert_eq!(triggers.take_due(2), None);
+        assert_eq!((triggers.is_due(2), triggers.is_due(3)), (false, true));
         assert_eq!(triggers.take_due(3), Some((3, 'b')));
         triggers.put_back(3, 'b');
         assert_eq!((triggers.take_due(5), triggers.take_due(5)), (Some((3, 'b')), Some((3, 'd'))));
         assert_eq!(triggers.take_due(4), None);
+        assert_eq!(triggers.count(|what| "ace".contains(*what)), 3);
         assert_eq!(triggers.cancel(|what| *what == 'a'), Some('a'));
         assert_eq!(triggers.cancel(|what| *what == 'a'), None);
         assert_eq!((triggers.take_due(9), triggers.take_due(9)), (Some((5, 'c')), None));

@@ -7,7 +7,7 @@ use crate::common::{bytes, context, spin};
 const AM_ID: u16 = 3;
 
 on! {
-    [every_operation a_slow_member other_lengths a_member_that_closes]
+    [every_operation a_slow_member other_lengths a_member_that_closes a_death_in_a_larger_group]
     own: "self,posix",
     posix: "posix",
     posix_cma: "posix,cma",
@@ -181,4 +181,23 @@ fn a_member_that_closes(tls: &str) {
     drop(groups);
     assert!(dropped.is_done());
     dropped.wait().unwrap_err();
+}
+
+/// Operations of two groups wait, and a member of the larger one closes: that group's operation ends with an
+/// error, and the other one's goes on.
+fn a_death_in_a_larger_group(tls: &str) {
+    let mut members = Members::on(tls, 3);
+    let mut larger = members.groups();
+    let smaller = [0, 1].map(|rank: usize| members.makers[rank].group(&members.addresses[..2]).unwrap());
+    assert!(members.all(&larger, Group::barrier).iter().all(Result::is_ok));
+    let (waits, goes_on) = (larger[0].barrier(), smaller[0].barrier());
+    drop(larger.pop());
+    drop(members.makers.pop());
+    members.workers.pop().unwrap().close();
+    members.until(|| waits.is_done());
+    waits.wait().unwrap_err();
+    assert!(!goes_on.is_done());
+    let other = smaller[1].barrier();
+    members.until(|| goes_on.is_done() && other.is_done());
+    assert_eq!([goes_on.wait(), other.wait()], [Ok(Vec::new()), Ok(Vec::new())]);
 }

@@ -74,6 +74,15 @@ impl GroupMaker {
     /// same order, and make groups of the same workers in the same order. Sends nothing: messages of members
     /// that are faster wait for the group, and [`Group::barrier`] tells that all have made it.
     pub fn group(&self, members: &[Address]) -> Result<Group, GroupError> {
+        self.group_by(members, |member, params| self.worker.connect(member, params))
+    }
+
+    /// [`GroupMaker::group`] by this way to connect.
+    fn group_by(
+        &self,
+        members: &[Address],
+        connect: impl Fn(&Address, EpParams) -> Result<Ep, ConnectError>,
+    ) -> Result<Group, GroupError> {
         let packed: Vec<Vec<u8>> = members.iter().map(Address::pack).collect();
         let own = self.worker.address().pack();
         let rank = packed.iter().position(|member| *member == own).ok_or(GroupError::NotAMember)?;
@@ -84,7 +93,8 @@ impl GroupMaker {
         }
         let lens: Vec<u64> = packed.iter().map(|member| member.len() as u64).collect();
         let same_members = stable_key(packed.concat(), &lens);
-        let id = stable_key([], &[same_members, self.state.count(same_members)]);
+        // All members count the groups that they have made: one that cannot be made now may be tried again.
+        let id = stable_key([], &[same_members, self.state.made(same_members)]);
         let mut eps = Vec::with_capacity(members.len());
         for (at, member) in members.iter().enumerate() {
             if at == rank {
@@ -99,9 +109,11 @@ impl GroupMaker {
                 }
             };
             let params = EpParams { errors: ErrorMode::Peer(Box::new(on_error)), ..EpParams::default() };
-            let ep = self.worker.connect(member, params);
+            let ep = connect(member, params);
             eps.push(Some(ep.map_err(|error| GroupError::Connect { rank: at, error })?));
         }
+        let peer = |ep: &Option<Ep>| Some(ep.as_ref()?.peer());
+        self.state.add(same_members, id, eps.iter().map(peer).collect());
         Ok(Group {
             worker: self.worker.clone(),
             am_id: self.am_id,
@@ -188,5 +200,43 @@ impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut f = f.debug_struct("Group");
         f.field("rank", &self.rank).field("size", &self.size()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::context::open::Context;
+
+    /// A member whose first tries to make a group fail is in the same group as the others at last.
+    #[test]
+    fn a_group_that_cannot_be_made_is_tried_again() {
+        let context =
+            Context::configured(ucs::config::Source::empty().with("UCX_TLS", "self,posix")).unwrap();
+        let workers = [0; 3].map(|_| context.worker().unwrap());
+        let makers = workers.each_ref().map(|worker| GroupMaker::new(worker, 1));
+        let members = workers.each_ref().map(Worker::address);
+        let refuse = |at: usize| {
+            let made = makers[0].group_by(&members, |member, params| {
+                if *member == members[at] {
+                    Err(ConnectError::EndpointClosed)
+                } else {
+                    workers[0].connect(member, params)
+                }
+            });
+            assert!(matches!(made, Err(GroupError::Connect { rank, .. }) if rank == at));
+        };
+        for _ in 0..2 {
+            [1, 2, 1].into_iter().for_each(refuse);
+            let groups = makers.each_ref().map(|maker| maker.group(&members).unwrap());
+            let ended = groups.each_ref().map(Group::barrier);
+            for _ in 0..1_000_000 {
+                workers.iter().for_each(|worker| _ = worker.progress());
+                if ended.iter().all(GroupRequest::is_done) {
+                    break;
+                }
+            }
+            assert!(ended.into_iter().all(|ended| ended.test().is_ok_and(|ended| ended.is_ok())));
+        }
     }
 }

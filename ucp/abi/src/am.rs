@@ -15,7 +15,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{checked, given};
-use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, run};
+use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, is_refused, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, RequestParam};
 use crate::worker::Worker;
 
@@ -116,14 +116,8 @@ impl AmState {
     }
 
     /// The message that the handler which runs has got with its data, once.
-    fn take_handled(&self, data: *const c_void) -> Option<&AmMessage> {
-        if !self.is_handled(data) {
-            return None;
-        }
-        let handled = self.handled.get();
-        self.handled.set(NOT_HANDLED);
-        // SAFETY: `handle` borrows the message while the handler runs, which makes this call.
-        Some(unsafe { &*handled.message })
+    fn take_handled(&self, data: *const c_void) -> Option<Handled> {
+        self.is_handled(data).then(|| self.handled.replace(NOT_HANDLED))
     }
 
     /// Drops what the program keeps.
@@ -350,17 +344,23 @@ unsafe fn send_any(
 unsafe fn copy_handled(
     worker: &Worker,
     plain: &ucp::Worker,
-    message: &AmMessage,
+    handled: Handled,
     data: &Data,
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     let truncated = Cell::new(NOTHING);
+    // SAFETY: `AmState::handle` borrows the message while the handler runs, which makes this call.
+    let message = unsafe { &*handled.message };
     // SAFETY: this function's contract; the callback is valid during the call, and not used later.
     unsafe {
         run::<LengthRecv, _>(worker, plain, call, Some(&truncated), |_| {
             let params = OpParams { truncated: Some(&truncated), mem: call.mem(), ..OpParams::default() };
             let copied = message.copy_layout_raw(data.layout(&data.single()), &params);
-            copied.unwrap_or(Err(ucp::Error::Closed))
+            let copied = copied.unwrap_or(Err(ucp::Error::Closed));
+            if is_refused(&copied) {
+                worker.am.handled.set(handled);
+            }
+            copied
         })
     }
 }
@@ -437,9 +437,9 @@ entry! {
             // The message is found first, and stays if the buffer or the datatype is refused.
             if worker.am.is_handled(desc) {
                 let data = data()?;
-                let message = worker.am.take_handled(desc).ok_or(Status::InvalidParam)?;
+                let handled = worker.am.take_handled(desc).ok_or(Status::InvalidParam)?;
                 // SAFETY: as above.
-                return unsafe { copy_handled(worker, plain, message, &data, &call) };
+                return unsafe { copy_handled(worker, plain, handled, &data, &call) };
             }
             if !worker.am.has_message(desc) {
                 crate::check::kept(desc, false);
@@ -447,25 +447,22 @@ entry! {
                 return Err(Status::InvalidParam);
             }
             let data = data()?;
-            let message = match worker.am.take(desc) {
-                Some(Kept::Message(message)) => message,
-                Some(Kept::Word { memory, message }) => {
-                    worker.am.give_back_word(memory);
-                    message
-                }
-                _ => return Err(Status::InvalidParam),
+            let mut kept = worker.am.take(desc).ok_or(Status::InvalidParam)?;
+            let (Kept::Message(message) | Kept::Word { message, .. }) = &mut kept else {
+                return Err(Status::InvalidParam);
             };
-            let truncated = Cell::new(NOTHING);
+            let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
             // MPICH counts on a request for data that was announced, as UCX gives one.
             let ends_later = message.data().is_none() && !call.must_end();
             // SAFETY: as above: buffer and callback stay valid until the end.
-            unsafe {
+            let received = unsafe {
                 run::<LengthRecv, _>(worker, plain, &call, Some(&truncated), |done| {
                     let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
                     let started = match data {
                         Data::Bytes(at, len) => message.recv_raw(at, len, &params),
                         ref other => message.recv_layout_raw(other.layout(&other.single()), &params),
                     };
+                    refused.set(is_refused(&started));
                     let (message, error) = match started {
                         Ok(OpStatus::Done(message)) if ends_later => (message, None),
                         Err(error @ ucp::Error::Truncated { .. }) if ends_later => (truncated.get(), Some(error)),
@@ -473,7 +470,12 @@ entry! {
                     };
                     RequestId::ending(plain, message, error, done).map(OpStatus::InProgress)
                 })
+            };
+            match refused.get() {
+                true => worker.am.keep(desc.cast(), kept),
+                false => worker.am.release(kept),
             }
+            received
         })?
     }
 

@@ -14,7 +14,8 @@ use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{Named, given, into_handle, take};
 use crate::op::{
-    Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
+    Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, is_refused, run,
+    set_words_unchecked,
 };
 use crate::request::as_result;
 use crate::types::{RequestParam, TagInfo, op_attr};
@@ -337,20 +338,25 @@ unsafe fn recv_message(
     }
     // SAFETY: this function's contract.
     let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
-    let truncated = Cell::new(NOTHING);
+    let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
     worker.inside(|plain| {
-        // SAFETY: as above.
-        let message = unsafe { take(message) };
-        // SAFETY: as above: buffer and callback stay valid until the end.
-        unsafe {
+        // SAFETY: as above: buffer and callback stay valid until the end. Nobody else has the message.
+        let received = unsafe {
             run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
                 let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
-                match data {
-                    Data::Bytes(at, len) => message.recv_raw(at, len, &params),
-                    ref other => message.recv_layout_raw(other.layout(&other.single()), &params),
-                }
+                let started = match data {
+                    Data::Bytes(at, len) => (*message).recv_raw(at, len, &params),
+                    ref other => (*message).recv_layout_raw(other.layout(&other.single()), &params),
+                };
+                refused.set(is_refused(&started));
+                started
             })
+        };
+        if !refused.get() {
+            // SAFETY: as above: the program does not use it any more.
+            drop(unsafe { take(message) });
         }
+        received
     })?
 }
 

@@ -380,7 +380,7 @@ fn raw_forms(tls: &str) {
                 }
                 _ => {
                     pair.until(|| !kept.borrow().is_empty());
-                    let message = kept.borrow_mut().pop().unwrap();
+                    let mut message = kept.borrow_mut().pop().unwrap();
                     // SAFETY: as above.
                     unsafe { message.recv_layout_raw(to.generic(), &OpParams::with_callback(to.done())) }
                 }

@@ -3,11 +3,14 @@
 // Blocks of calls that share one argument of safety.
 #![allow(clippy::multiple_unsafe_ops_per_block)]
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use crate::common::{Pair, bytes};
 use ucp::{
-    Access, AmParams, AtomicIovParams, AtomicOp, AtomicParams, Datatype, Error, IoBufMut, Iov, Match, Mem,
-    MultiRecvParams, OpParams, OpStatus, RemoteIov, RequestId, Rkey, RmaParams, SendParams, StreamRecvMode,
-    StridedIov, TAG_MASK_FULL,
+    Access, AmParams, AmProto, AtomicIovParams, AtomicOp, AtomicParams, Datatype, Error, IoBufMut, Iov,
+    Match, Mem, MultiRecvParams, OpParams, OpStatus, RemoteIov, RequestId, Rkey, RmaParams, SendParams,
+    StreamRecvMode, StridedIov, TAG_MASK_FULL,
 };
 
 const LEN: usize = 1 << 20;
@@ -219,6 +222,68 @@ fn data_outside_of_named_memory_is_refused(tls: &str) {
     assert_eq!(Error::OutsideMem { len: 2, mem: len }.status(), ucs::Status::InvalidParam);
 }
 
+/// A message that is refused for its memory is received by the next call, or dropped: its send ends.
+fn a_refused_message_stays(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.meet();
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let to = kept.clone();
+    pair.b.set_am_handler(5, move |message| to.borrow_mut().push(message));
+    let mem = pair.b.mem_alloc(LEN, Access::READ | Access::WRITE).unwrap();
+    let (at, op) = (mem.as_ptr(), op_params(&mem));
+    let outside = Err(Error::OutsideMem { len: LEN, mem: mem.len() });
+    let pieces = [Iov { addr: at.wrapping_add(mem.len()), len: LEN }];
+    for (n, proto) in [AmProto::Rendezvous, AmProto::Rendezvous, AmProto::Eager].into_iter().enumerate() {
+        let len = if proto == AmProto::Eager { 5000 } else { LEN };
+        let sent = bytes(n as u64, len);
+        let send = pair.ab.am_send_with(proto, 5, b"header", sent.clone());
+        pair.until(|| !kept.borrow().is_empty());
+        let mut message = kept.borrow_mut().pop().unwrap();
+        // SAFETY: the memory outlives the operations; what is outside of it is not accessed.
+        let refused = unsafe {
+            [
+                message.recv_raw(at.wrapping_add(mem.len()), LEN, &op),
+                message.recv_layout_raw(&pieces, &op),
+                message.recv_raw(at.wrapping_add(1), mem.len(), &op),
+            ]
+        };
+        assert_eq!(refused.map(|started| started.map(drop))[..2], [outside, outside]);
+        assert_eq!((message.data_len(), message.header()), (len as u64, &b"header"[..]));
+        if n == 1 {
+            drop(message);
+        } else {
+            // SAFETY: as above.
+            let received = unsafe { message.recv_raw(at, LEN, &op) };
+            until_ended(&pair, &[running(received)]);
+            let mut got = vec![0; len];
+            mem.read(0, &mut got);
+            assert!(got == sent);
+            // SAFETY: as above.
+            let again = unsafe { message.recv_raw(at, LEN, &op) };
+            assert_eq!(again.is_err(), proto == AmProto::Rendezvous, "announced data is received once");
+        }
+        pair.until(|| send.is_done());
+        send.wait().0.unwrap();
+    }
+    let send = pair.ab.tag_send(1, bytes(9, LEN));
+    let mut found = None;
+    pair.until(|| {
+        found = pair.b.mprobe(TAG);
+        found.is_some()
+    });
+    let mut message = found.unwrap();
+    // SAFETY: as above.
+    let refused =
+        unsafe { [message.recv_raw(pieces[0].addr, LEN, &op), message.recv_layout_raw(&pieces, &op)] };
+    assert_eq!(refused.map(|started| started.map(drop)), [outside, outside]);
+    // SAFETY: as above.
+    let received = unsafe { message.recv_raw(at, LEN, &op) };
+    until_ended(&pair, &[running(received)]);
+    pair.until(|| send.is_done());
+    send.wait().0.unwrap();
+    kept.borrow_mut().clear();
+}
+
 /// Ends of a put that is acknowledged, a get, and an atomic operation with a result on eight bytes at `at`,
 /// by a peer that claims all rights. It also posts an atomic operation, of which it hears no more.
 fn outcomes(pair: &Pair, at: u64, key: &Rkey) -> [Result<(), Error>; 3] {
@@ -322,7 +387,7 @@ fn pages_without_rights(tls: &str) {
 
 on! {
     [named_memory_is_not_registered_again named_memory_receives_old_values
-     data_outside_of_named_memory_is_refused rights_bound_packets read_only_pages pages_without_rights flushes_report_refused_posts]
+     data_outside_of_named_memory_is_refused a_refused_message_stays rights_bound_packets read_only_pages pages_without_rights flushes_report_refused_posts]
     to_itself: "self",
     over_posix: "posix",
     over_efa: "efa",

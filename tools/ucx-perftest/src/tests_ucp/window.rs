@@ -305,7 +305,7 @@ impl WindowBuffers {
         wait: &mut Waiter<'_>,
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let found = loop {
+        let mut found = loop {
             match self.worker.call(|worker| worker.mprobe(matching)) {
                 Some(found) => break found,
                 None => _ = wait.progress(&self.worker)?,

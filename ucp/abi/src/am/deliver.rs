@@ -185,7 +185,7 @@ pub(super) struct OldRecv {
 /// Starts the receive. The handler is called at its end.
 /// # Safety
 /// The handler may be called with its argument. A handler of the worker runs.
-unsafe fn receive_for_old(recv: OldRecv, len: usize, message: AmMessage) {
+unsafe fn receive_for_old(recv: OldRecv, len: usize, mut message: AmMessage) {
     // SAFETY: this function's contract.
     let worker = unsafe { &*recv.worker };
     let free = worker.am.received.borrow_mut().pop();

@@ -6,7 +6,7 @@
 #define KEPT 48
 
 /* What the handler does with a message. */
-typedef enum { COPY, KEEP, FAIL, NEST, TAKE } what_t;
+typedef enum { COPY, KEEP, FAIL, NEST, TAKE, REFUSE } what_t;
 
 static pair_t *the_pair;
 static what_t what;
@@ -17,6 +17,9 @@ static size_t header_length_in, length_in;
 static uint64_t attr_in;
 static ucp_ep_h reply_in;
 static ucs_status_ptr_t receiving;
+/* Registered memory with room for a message, and data that has been announced. */
+static ucp_mem_h memory_in;
+static void *announced;
 /* All data that the program has kept. */
 static struct {
     unsigned char *at, first_header;
@@ -40,6 +43,17 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length, v
     attr_in          = param->recv_attr;
     reply_in         = param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP ? param->reply_ep : NULL;
     mine             = ++got;
+    if (what == REFUSE) {
+        recv.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH;
+        recv.memh         = memory_in;
+        announced         = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ? data : NULL;
+        CHECK(length > 1 && UCS_PTR_IS_ERR(ucp_am_recv_data_nbx(the_pair->b, data, before, length, &recv)));
+        if (announced == NULL) {
+            recv.op_attr_mask = 0;
+            CHECK(ucp_am_recv_data_nbx(the_pair->b, data, in, length, &recv) == NULL);
+        }
+        return UCS_INPROGRESS;
+    }
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
         receiving = ucp_am_recv_data_nbx(the_pair->b, data, in, length, &recv);
         return UCS_INPROGRESS;
@@ -75,6 +89,8 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length, v
         CHECK(ucp_am_recv_data_nbx(the_pair->b, data, in, length, &recv) == NULL);
         /* What has been received is not kept. */
         return UCS_INPROGRESS;
+    case REFUSE:
+        break;
     }
     return UCS_OK;
 }
@@ -335,6 +351,69 @@ static void aligned(pair_t *pair, size_t to)
     pair->ab = ep_before;
 }
 
+/* A receive into other memory than the handle's is refused, and the next one gets the message. */
+static void refused_memory(pair_t *pair)
+{
+    ucp_mem_map_params_t map  = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH};
+    ucp_request_param_t param = plain(), named = plain();
+    unsigned char *out = malloc(MAX), *room = malloc(MAX), *other = malloc(MAX);
+    ucp_dt_iov_t pieces[2] = {{room, 100}, {other, MAX - 100}};
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h message;
+    ucs_status_ptr_t sent;
+    unsigned before, i;
+
+    map.address = room;
+    map.length  = MAX;
+    CHECK(ucp_mem_map(pair->context, &map, &memory_in) == UCS_OK);
+    named.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH;
+    named.memh         = memory_in;
+    /* Data that was announced, that comes with the handler, and that the program keeps. */
+    for (i = 0; i < 3; i++) {
+        before             = got;
+        kept_count         = 0;
+        what               = i == 2 ? KEEP : REFUSE;
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags        = i == 0 ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+        announced          = NULL;
+        fill(out, MAX, i);
+        memset(in, 0xee, MAX);
+        sent = ucp_am_send_nbx(pair->ab, ID, NULL, 0, out, MAX, &param);
+        UNTIL(pair, got > before);
+        if (i == 1) {
+            wait_for(pair, sent, UCS_OK);
+            check_filled(in, MAX, i);
+            continue;
+        }
+        announced          = i == 0 ? announced : kept[0].at;
+        named.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH;
+        CHECK(UCS_PTR_IS_ERR(ucp_am_recv_data_nbx(pair->b, announced, other, MAX, &named)));
+        CHECK(UCS_PTR_IS_ERR(ucp_am_recv_data_nbx(pair->b, announced, room + 1, MAX, &named)));
+        named.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_DATATYPE;
+        named.datatype     = ucp_dt_make_iov();
+        CHECK(UCS_PTR_IS_ERR(ucp_am_recv_data_nbx(pair->b, announced, pieces, 2, &named)));
+        named.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH;
+        memset(room, 0xee, MAX);
+        wait_for(pair, ucp_am_recv_data_nbx(pair->b, announced, room, MAX, &named), UCS_OK);
+        check_filled(room, MAX, i);
+        CHECK(UCS_PTR_IS_ERR(ucp_am_recv_data_nbx(pair->b, announced, room, MAX, &named)));
+        wait_for(pair, sent, UCS_OK);
+    }
+    /* A tagged message that a probe has taken stays, too. */
+    param.op_attr_mask = 0;
+    fill(out, MAX, 9);
+    sent = ucp_tag_send_nbx(pair->ab, out, MAX, 9, &param);
+    UNTIL(pair, (message = ucp_tag_probe_nb(pair->b, 9, ~0ull, 1, &info)) != NULL);
+    CHECK(UCS_PTR_IS_ERR(ucp_tag_msg_recv_nbx(pair->b, other, MAX, message, &named)));
+    wait_for(pair, ucp_tag_msg_recv_nbx(pair->b, room, MAX, message, &named), UCS_OK);
+    check_filled(room, MAX, 9);
+    wait_for(pair, sent, UCS_OK);
+    CHECK(ucp_mem_unmap(pair->context, memory_in) == UCS_OK);
+    free(out);
+    free(room);
+    free(other);
+}
+
 int main(void)
 {
     static const ucs_thread_mode_t modes[] = {UCS_THREAD_MODE_SINGLE, UCS_THREAD_MODE_MULTI};
@@ -349,6 +428,7 @@ int main(void)
         keep_many(&pair);
         other_ends(&pair);
         refused(&pair);
+        refused_memory(&pair);
         aligned(&pair, 8);
         aligned(&pair, 64);
         free_pair(&pair);

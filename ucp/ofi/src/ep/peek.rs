@@ -57,7 +57,7 @@ impl Ep {
             tracing::error!("FI_CLAIM or FI_DISCARD: no message was claimed for context {:p}", recv.context);
             return Err(Errno::INVAL);
         };
-        let message = claimed.swap_remove(at).message;
+        let mut message = claimed.swap_remove(at).message;
         drop(claimed);
         if discards {
             let found = status_of(&message.envelope());
@@ -66,11 +66,15 @@ impl Ep {
             return Ok(0);
         }
         // SAFETY: as for a receive that is posted.
-        self.receive_into(&recv.memory, op, |memory, params| unsafe {
+        let started = self.receive_into(&recv.memory, op, |memory, params| unsafe {
             match *memory {
                 Memory::Bytes(at, len) => message.recv_raw(at, len, params),
                 Memory::Pieces(pieces) => message.recv_layout_raw(Layout::Iov(pieces), params),
             }
-        })
+        });
+        if let Err(Errno::AGAIN) = started {
+            self.claimed.borrow_mut().push(Claimed { context: recv.context, message });
+        }
+        started
     }
 }

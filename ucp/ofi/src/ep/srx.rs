@@ -170,7 +170,7 @@ impl Ep {
         // SAFETY: a shared context is not closed before its endpoints.
         let Some(srx) = (unsafe { self.srx.get().as_ref() }) else { return };
         while self.rx.has_room() {
-            let Some((message, posted)) = srx.recvs.take(plain) else { break };
+            let Some((mut message, posted)) = srx.recvs.take(plain) else { break };
             let memory = match posted.pieces[..] {
                 [one] => Memory::Bytes(one.addr, one.len),
                 _ => Memory::Pieces(&posted.pieces),

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::api::data::params::{OpParams, check_mem};
+use crate::api::tag::recv::start_recv;
 use crate::api::worker::handle::PostedRecv;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -137,28 +138,32 @@ impl AmMessage {
     /// Receives the rendezvous data into an empty buffer, so that the sender's operation completes.
     #[cold]
     fn discard(&mut self) {
-        if let Some(data) = self.take_data_match() {
-            self.worker.recv(data, Vec::new()).detach();
+        if let Ok(OpStatus::InProgress(id)) = self.start_recv(RecvBuf::EMPTY, &OpParams::default()) {
+            self.worker.free(id);
         }
     }
 
-    /// Returns the match of data that is still to be received; the caller then has to receive it.
-    pub(crate) fn take_data_match(&mut self) -> Option<Match> {
-        let rts = self.rts()?;
-        // Keeps `drop` from discarding the data.
-        self.kind = AmKind::Eager;
-        if self.worker.core_keep_idle().ended.of(self.from) != self.ended {
-            self.ended = LOST;
-            return None;
+    /// Starts the receive of the data; `buf` stays valid until it ends. Data that is still to come stays to
+    /// be received if that cannot begin ([`Error::Exhausted`]).
+    pub(crate) fn start_recv(
+        &mut self,
+        buf: RecvBuf,
+        params: &OpParams<'_>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        let Some(rts) = self.rts() else { return self.copy_data(buf).map(OpStatus::Done) };
+        let ended = std::mem::replace(&mut self.ended, LOST);
+        if ended == LOST || ended != self.worker.core_keep_idle().ended.of(self.from) {
+            return Err(Error::Aborted(self.from, ABORTED));
         }
-        Some(data_match(rts.number, self.from))
+        let started = start_recv(&self.worker, buf, data_match(rts.number, self.from), params);
+        if let Err(Error::Exhausted) = started {
+            self.ended = ended;
+        }
+        started
     }
 
     /// Receives data that is already here.
     pub(crate) fn copy_data(&self, mut buf: RecvBuf) -> Ended {
-        if self.ended == LOST {
-            return Err(Error::Aborted(self.from, ABORTED));
-        }
         let data = self.header_and_data().1;
         let (room, len) = (buf.put(0, data), data.len());
         match buf.error() {
@@ -171,40 +176,34 @@ impl AmMessage {
     /// Receives the data into `buf`; longer data ends with [`Error::Truncated`]. Dropping the message
     /// instead, or cancelling the receive, discards the data.
     pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
-        if let Some(data) = self.take_data_match() {
-            return self.worker.recv(data, buf);
-        }
         let mut lent = LentBuf::new(buf);
-        // SAFETY: used in this call only, in which `lent` keeps the container.
-        let ended = unsafe { lent.recv_buf() }.and_then(|buf| self.copy_data(buf));
-        RecvRequest::new(&self.worker, ended.map(OpStatus::Done), lent)
+        // SAFETY: the request keeps the container until the end, and its memory does not move.
+        let buf = unsafe { lent.recv_buf() };
+        let started = buf.and_then(|buf| self.start_recv(buf, &OpParams::default()));
+        RecvRequest::new(&self.worker, started, lent)
     }
 
-    /// Receives the data into `len` bytes at `buf`; otherwise like [`AmMessage::recv`].
+    /// Receives the data into `len` bytes at `buf`; otherwise like [`AmMessage::recv`]. After
+    /// [`Error::OutsideMem`], [`Error::Invalid`] or [`Error::Exhausted`] the message is as before, and may be
+    /// received again.
     /// # Safety
     /// As for [`Worker::recv_raw`].
     pub unsafe fn recv_raw(
-        mut self,
+        &mut self,
         buf: *mut u8,
         len: usize,
         params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        match self.take_data_match() {
-            // SAFETY: this function's contract.
-            Some(data) => unsafe { self.worker.recv_raw(buf, len, data, params) },
-            None => {
-                check_mem(params.mem, buf, len)?;
-                // SAFETY: as above.
-                self.copy_data(unsafe { RecvBuf::new(buf, len) }).map(OpStatus::Done)
-            }
-        }
+        check_mem(params.mem, buf, len)?;
+        // SAFETY: this function's contract.
+        self.start_recv(unsafe { RecvBuf::new(buf, len) }, params)
     }
 }
 
 impl Drop for AmMessage {
     #[inline]
     fn drop(&mut self) {
-        if self.kind == AmKind::Rendezvous {
+        if self.kind == AmKind::Rendezvous && self.ended != LOST {
             self.discard();
         }
     }

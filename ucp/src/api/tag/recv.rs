@@ -172,11 +172,12 @@ impl Message {
         RecvRequest::new(&self.worker, started, lent)
     }
 
-    /// Receives the message into `len` bytes at `buf`.
+    /// Receives the message into `len` bytes at `buf`. After [`Error::OutsideMem`], [`Error::Invalid`] or
+    /// [`Error::Exhausted`] it may be received again.
     /// # Safety
     /// As for [`Worker::recv_raw`].
     pub unsafe fn recv_raw(
-        mut self,
+        &mut self,
         buf: *mut u8,
         len: usize,
         params: &OpParams<'_>,
@@ -187,22 +188,29 @@ impl Message {
         self.start(buf, params)
     }
 
-    /// Starts the receive; `buf` stays valid until it ends.
+    /// Starts the receive; `buf` stays valid until it ends. One that cannot begin ([`Error::Exhausted`])
+    /// leaves the message as it was.
     pub(crate) fn start(
         &mut self,
         buf: RecvBuf,
         params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        let handle = self.handle.take().ok_or(Error::NoMessage)?;
+        let handle = self.handle.ok_or(Error::NoMessage)?;
         let mut core = self.worker.core();
         let (engine, mut wire, reqs) = core.split();
         let user = reqs.next_token()?;
+        self.handle = None;
         match engine.recv_probed(&mut wire, handle, buf, user) {
             EngineStarted::Done(status) => Ok(OpStatus::Done(status)),
             EngineStarted::Pending(op) => {
                 Ok(OpStatus::InProgress(reqs.start(user, Role::Recv(op), params.done)))
             }
-            EngineStarted::Failed(e) => Err(failed_recv(e, params)),
+            EngineStarted::Failed(e) => {
+                if e == OpError::NoResource {
+                    self.handle = Some(handle);
+                }
+                Err(failed_recv(e, params))
+            }
         }
     }
 }

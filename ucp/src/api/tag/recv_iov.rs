@@ -7,11 +7,11 @@ use std::convert::Infallible;
 use std::io::IoSliceMut;
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Ended, OpStatus, RequestId};
+use crate::api::core::requests::{OpStatus, RequestId};
 use crate::api::data::iov::Iov;
 use crate::api::data::params::OpParams;
 use crate::api::data::raw::Layout;
-use crate::api::data::start::{build_list, with_recv_data};
+use crate::api::data::start::with_recv_data;
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
@@ -20,7 +20,7 @@ use crate::api::stream::state::StreamRecvMode;
 use crate::api::tag::recv::{Match, Message, start_recv};
 use crate::api::worker::handle::{AmMessage, Worker};
 
-use crate::rdm::{RecvBuf, RecvList, RecvStatus};
+use crate::rdm::RecvStatus;
 
 fn iov_of_mut<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {
     bufs.iter_mut().map(|buf| buf.memory()).map(|(addr, len)| Iov { addr, len }).collect()
@@ -68,11 +68,11 @@ impl Worker {
 }
 
 impl Message {
-    /// Receives the message into the memory of a [`Layout`].
+    /// Receives the message into the memory of a [`Layout`]; otherwise like [`Message::recv_raw`].
     /// # Safety
     /// As for [`Worker::recv_layout_raw`].
     pub unsafe fn recv_layout_raw<'a>(
-        mut self,
+        &mut self,
         data: impl Into<Layout<'a>>,
         params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
@@ -83,7 +83,7 @@ impl Message {
     }
 
     /// Receives the message into containers, filled in order.
-    pub fn recv_iov<B: IoBufMut>(self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
+    pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
         let (worker, lent) = (self.worker.clone(), LentBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
@@ -95,41 +95,25 @@ impl Message {
 impl AmMessage {
     /// Receives the data into containers, filled in order; otherwise like [`AmMessage::recv`].
     pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
-        if let Some(data) = self.take_data_match() {
-            return self.worker.recv_iov(data, bufs);
-        }
         let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
-        // SAFETY: `lent` keeps the containers for this call, and nothing is written later.
-        let ended = unsafe { self.copy_to_pieces(&pieces) };
-        RecvRequest::new_list(&self.worker, ended.map(OpStatus::Done), lent)
+        // SAFETY: as in `Worker::recv_iov`.
+        let started = unsafe { self.recv_layout_raw(&pieces, &OpParams::default()) };
+        RecvRequest::new_list(&self.worker, started, lent)
     }
 
-    /// Receives data that is already here. Safety: as for [`RecvBuf::new`], of every piece.
-    unsafe fn copy_to_pieces(&self, pieces: &[Iov]) -> Ended {
-        let mut list = RecvList::NONE;
-        // SAFETY: this function's contract.
-        unsafe { build_list(&mut list, pieces) }?;
-        // SAFETY: as above.
-        self.copy_data(unsafe { RecvBuf::of_list(&list) })
-    }
-
-    /// Receives the data into the memory of a [`Layout`]; otherwise like [`AmMessage::recv`].
+    /// Receives the data into the memory of a [`Layout`]; otherwise like [`AmMessage::recv_raw`].
     /// # Safety
     /// As for [`Worker::recv_layout_raw`].
     pub unsafe fn recv_layout_raw<'a>(
-        mut self,
+        &mut self,
         data: impl Into<Layout<'a>>,
         params: &OpParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let worker = self.worker.clone();
-        if let Some(matching) = self.take_data_match() {
-            // SAFETY: this function's contract.
-            return unsafe { worker.recv_layout_raw(data, matching, params) };
-        }
-        let copy = |buf, _done| self.copy_data(buf).map(OpStatus::Done);
+        let start = |buf, done| self.start_recv(buf, &OpParams { done, ..*params });
         // SAFETY: this function's contract.
-        unsafe { with_recv_data(&worker, data.into(), params, copy) }
+        unsafe { with_recv_data(&worker, data.into(), params, start) }
     }
 
     /// Copies data that came with the header into the memory of a [`Layout`]. The message keeps it. `None`:

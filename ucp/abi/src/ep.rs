@@ -117,8 +117,11 @@ const NO_PEER: ucp::PeerId = ucp::PeerId(u32::MAX);
 pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
     let connection = message.connection();
     let from = (message.from(), connection);
-    if let Some(known) = worker.reply_eps.borrow().get(&from) {
-        return *known;
+    // SAFETY: a worker has endpoints that are live.
+    let has_failed = |ep: &*mut Ep| unsafe { given(*ep) }.is_ok_and(|ep| ucp::failure_of(&ep.ep).is_some());
+    let known = worker.reply_eps.borrow().get(&from).copied();
+    if let Some(known) = known.filter(|known| !has_failed(known)) {
+        return known;
     }
     // The program's own endpoint, as in UCX: that of the connection, else one to the peer. Else one of this
     // library.
@@ -130,8 +133,8 @@ pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
                 && [from.0, NO_PEER].contains(&ep.peer())
         }
     };
-    // SAFETY: a worker has endpoints that are live.
-    let is_own = |ep: &*mut Ep| unsafe { given(*ep) }.is_ok_and(|ep| is_of(&ep.ep));
+    // SAFETY: as above.
+    let is_own = |ep: &*mut Ep| unsafe { given(*ep) }.is_ok_and(|of| is_of(&of.ep)) && !has_failed(ep);
     let own = worker.eps.borrow().iter().copied().find(is_own);
     if let Some(own) = own {
         worker.reply_eps.borrow_mut().insert(from, own);
@@ -217,6 +220,18 @@ fn error_mode(link: &Rc<Cell<*mut Ep>>) -> ErrorMode {
     }))
 }
 
+/// The peer of an endpoint that is created.
+enum PeerOfEp {
+    /// A client that asks a listener.
+    Client(ucp::ConnRequest),
+    Listener {
+        to: SocketAddr,
+        local: Option<SocketAddr>,
+        client_id: u64,
+    },
+    Worker(ucp::Address),
+}
+
 fn create(worker: &Worker, params: ParamsPtr<EpParams>) -> Result<*mut Ep, Status> {
     let params = params.fields("ucp_ep_create")?;
     let mode = field!(params, ep_params::ERR_HANDLING_MODE, err_mode).unwrap_or(0);
@@ -225,13 +240,8 @@ fn create(worker: &Worker, params: ParamsPtr<EpParams>) -> Result<*mut Ep, Statu
     }
     let flags = field!(params, ep_params::FLAGS, flags).unwrap_or(0);
     let named = Named::read(&params);
-    let link = new_link();
-    // UCP_ERR_HANDLING_MODE_PEER, or _FAILOVER.
-    let check_peer = mode != 0;
-    let params_of_ep = ucp::EpParams { errors: error_mode(&link), check_peer };
-    let ep = if let Some(request) = field!(params, ep_params::CONN_REQUEST, conn_request) {
-        let request = from_handle(request)?.request;
-        worker.inside(|plain| plain.accept(request, params_of_ep))?.map_err(|error| connect_status(&error))?
+    let to = if let Some(request) = field!(params, ep_params::CONN_REQUEST, conn_request) {
+        PeerOfEp::Client(from_handle(request)?.request)
     } else if flags & EP_CLIENT_SERVER != 0 || params.mask() & ep_params::SOCK_ADDR != 0 {
         let to = field!(params, ep_params::SOCK_ADDR, sockaddr)
             .ok_or_else(|| invalid("ucp_ep_create: sockaddr is missing"))?;
@@ -239,18 +249,29 @@ fn create(worker: &Worker, params: ParamsPtr<EpParams>) -> Result<*mut Ep, Statu
         // SAFETY: the program's addresses are of that kind.
         let (to, local) = unsafe { (socket_addr(to)?, local.map(|local| socket_addr(local)).transpose()?) };
         let client_id = if flags & EP_SEND_CLIENT_ID != 0 { worker.client_id } else { 0 };
-        let params = ConnectParams { ep: params_of_ep, local, client_id };
-        worker.inside(|plain| plain.connect_to(to, params))?.map_err(|error| connect_status(&error))?
+        PeerOfEp::Listener { to, local, client_id }
     } else {
         let at = field!(params, ep_params::REMOTE_ADDRESS, address)
             .ok_or_else(|| invalid("ucp_ep_create: address is missing"))?;
         // SAFETY: the program's address is of a worker.
-        let address = unsafe { read_address(at) }?;
-        worker
-            .inside(|plain| plain.connect(&address, params_of_ep))?
-            .map_err(|error| connect_status(&error))?
+        PeerOfEp::Worker(unsafe { read_address(at) }?)
     };
-    worker.inside(|_| add_ep(worker, ep, link, named))
+    // UCP_ERR_HANDLING_MODE_PEER, or _FAILOVER.
+    let check_peer = mode != 0;
+    // Another thread may learn of a failure as soon as the lock is free: the handler has its endpoint then.
+    worker.inside(|plain| {
+        let link = new_link();
+        let ep = ucp::EpParams { errors: error_mode(&link), check_peer };
+        let connected = match to {
+            PeerOfEp::Client(request) => plain.accept(request, ep),
+            PeerOfEp::Listener { to, local, client_id } => {
+                plain.connect_to(to, ConnectParams { ep, local, client_id })
+            }
+            PeerOfEp::Worker(address) => plain.connect(&address, ep),
+        };
+        let connected = connected.map_err(|error| connect_status(&error))?;
+        Ok(add_ep(worker, connected, link, named))
+    })?
 }
 
 /// Changes the function for failures and the user data of an endpoint. Its peer and its error mode stay.

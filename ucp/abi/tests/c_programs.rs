@@ -229,6 +229,12 @@ fn closes_of_one_of_two_connections() {
     run("closes.c", &["posix", "efa", "self,posix,cma,efa"]);
 }
 
+/// Answers behind a close by force, and error handlers that another thread calls.
+#[test]
+fn endpoints_that_fail() {
+    run("failed.c", &["posix", "efa", "self,posix,cma,efa"]);
+}
+
 #[test]
 fn other_forms_of_operations() {
     run("rest.c", &["posix", "efa"]);
@@ -347,7 +353,7 @@ fn stubs_are_opened_and_closed_in_any_order() {
 }
 
 /// Every C program of the tests on `ucp_*` and `ucs_*` functions that ends by itself.
-const PROGRAMS: [&str; 23] = [
+const PROGRAMS: [&str; 24] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -355,6 +361,7 @@ const PROGRAMS: [&str; 23] = [
     "messages.c",
     "active_messages.c",
     "closes.c",
+    "failed.c",
     "rest.c",
     "pitfalls.c",
     "bad_input.c",

@@ -55,8 +55,8 @@ pub use queue::completion::{Completion, CompletionQueue, IntoStatus, NotTracked}
 pub use queue::counter::Counter;
 pub use queue::tracked::Tracked;
 pub use raw::{
-    am_send_now_raw, cancel_now, cancel_unsent, flush_ep_raw, flush_worker_raw, has_whole_message,
-    post_recv_raw, recv_arrived_raw, request_at, send_now_calling, send_now_raw,
+    am_send_now_raw, cancel_now, cancel_unsent, failure_of, flush_ep_raw, flush_worker_raw,
+    has_whole_message, post_recv_raw, recv_arrived_raw, request_at, send_now_calling, send_now_raw,
 };
 pub use request::buf::{IoBuf, IoBufMut};
 pub(crate) use request::handles::RawRequest;

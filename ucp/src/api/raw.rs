@@ -150,6 +150,11 @@ pub unsafe fn recv_arrived_raw(
     worker.core_keep_idle().engine.receives().take_arrived(matching.kind, matching.from, &buf)
 }
 
+/// Error with which an endpoint refuses operations, once it or its peer has failed.
+pub fn failure_of(ep: &Ep) -> Option<Error> {
+    ep.state().failure()
+}
+
 /// Whether the message that a receive with `matching` would get has come as a whole: [`Worker::recv_raw`]
 /// ends in its call then.
 pub fn has_whole_message(worker: &Worker, matching: Match) -> bool {

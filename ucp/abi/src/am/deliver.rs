@@ -232,7 +232,9 @@ unsafe fn old_received(state: *mut OldRecv, ended: Result<usize, ()>) {
     // SAFETY: as above: the worker is there.
     let worker = unsafe { &*state.worker };
     let mut memory = std::mem::take(&mut state.memory);
-    let (handler, arg, reply) = (state.handler, state.arg, state.reply);
+    let (handler, arg) = (state.handler, state.arg);
+    // The program may have closed it since.
+    let reply = if worker.eps.borrow().contains(&state.reply) { state.reply } else { std::ptr::null_mut() };
     worker.am.received.borrow_mut().push(state);
     let Ok(len) = ended else { return worker.am.spare.give_back(memory) };
     // SAFETY: the operation has written this many bytes.

@@ -13,7 +13,7 @@ const INF: usize = usize::MAX;
 const AUTO: usize = usize::MAX - 1;
 
 /// Units, each 1024 times the one before.
-const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+pub(super) const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 
 /// Names of units, with a null at the end.
 #[allow(non_upper_case_globals)]

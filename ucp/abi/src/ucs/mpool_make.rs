@@ -57,8 +57,20 @@ pub(crate) struct Params {
     name: *const c_char,
 }
 
-/// Data of a program in a pool is smaller than this, and no pool is below this address.
+/// No pool is below this address.
 const LOWEST_ADDRESS: usize = 64 << 10;
+
+/// Whether an argument is the address of a pool, and not the size of a program's data: there is memory.
+fn is_address(argument: usize) -> bool {
+    // SAFETY: the call names the size of a page of any system, and has no memory.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let mut is_resident = 0;
+    let at: *mut c_void = std::ptr::without_provenance_mut(argument / page * page);
+    argument >= LOWEST_ADDRESS
+        // SAFETY: the call looks at the page tables for one page, and writes a byte.
+        && (unsafe { libc::mincore(at, 1, &raw mut is_resident) } == 0
+            || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM))
+}
 
 /// Initializes a pool.
 ///
@@ -158,7 +170,7 @@ entry! {
         if pool.is_null() {
             return Err(invalid("ucs_mpool_init: the pool is null"));
         }
-        if priv_size >= LOWEST_ADDRESS {
+        if is_address(priv_size) {
             // SAFETY: the first argument is the structure, and the second the pool.
             let params = unsafe { pool.cast::<Params>().read() };
             // SAFETY: as above.
@@ -208,8 +220,42 @@ entry! {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mpool::{ucs_mpool_cleanup, ucs_mpool_get, ucs_mpool_priv, ucs_mpool_put};
+    use super::super::mpool_chunk::{ucs_mpool_chunk_free, ucs_mpool_chunk_malloc};
     use super::*;
     use std::mem::offset_of;
+
+    /// A program of UCX 1.13 has as much data in a pool as it likes.
+    #[test]
+    fn the_data_of_a_program_may_be_large() {
+        let ops = Ops {
+            chunk_alloc: Some(ucs_mpool_chunk_malloc),
+            chunk_release: Some(ucs_mpool_chunk_free),
+            obj_init: None,
+            obj_cleanup: None,
+            obj_str: None,
+        };
+        for size in [LOWEST_ADDRESS - 1, LOWEST_ADDRESS, 300_000] {
+            let mut pool = Pool { free: std::ptr::null_mut(), shown: std::ptr::null_mut() };
+            // SAFETY: pool and operations are of this test, and outlive the pool.
+            unsafe {
+                let made = ucs_mpool_init(&mut pool, size, 40, 0, 64, 4, 8, &ops, c"large".as_ptr());
+                assert_eq!(made, CStatus(0), "{size}");
+                let data = ucs_mpool_priv(&mut pool).cast::<u8>();
+                data.write_bytes(7, size);
+                let object = ucs_mpool_get(&mut pool);
+                assert!(!object.is_null());
+                assert_eq!((data.read(), data.add(size - 1).read()), (7, 7));
+                ucs_mpool_put(object);
+                ucs_mpool_cleanup(&mut pool, 1);
+            }
+        }
+        let mut pool = Pool { free: std::ptr::null_mut(), shown: std::ptr::null_mut() };
+        // SAFETY: as above; no pool is made.
+        let made = unsafe { ucs_mpool_init(&mut pool, usize::MAX, 40, 0, 64, 4, 8, &ops, c"".as_ptr()) };
+        assert_ne!(made, CStatus(0));
+        assert!(is_address((&raw const pool).addr()) && !is_address(8));
+    }
 
     #[test]
     fn layouts_are_those_of_the_headers() {

@@ -9,7 +9,7 @@ use super::text::{
     ucs_config_clone_string, ucs_config_help_generic, ucs_config_release_string, ucs_config_sprintf_string,
     ucs_config_sscanf_string,
 };
-use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, show_text, store};
 use super::{ArrayDesc, Parser, form, trimmed};
 use crate::entry::CStatus;
 
@@ -160,10 +160,11 @@ unsafe fn elements_of(arg: *const c_void) -> Result<ArrayDesc, Status> {
 fn mode_of(text: &str) -> Option<(&str, c_int)> {
     let (list, mode) = text.strip_prefix('^').map_or((text, ALLOW), |list| (list, NEGATE));
     let mut parts = list.split(',').filter(|part| !part.is_empty());
-    match parts.any(|part| part == ALL) {
-        // It stands alone.
-        true => (list == ALL).then_some(("", ALLOW_ALL)),
-        false => Some((list, mode)),
+    match (parts.next(), parts.next()) {
+        (Some(ALL), None) => Some(("", ALLOW_ALL)),
+        // As in UCX: only as the first element it has to stand alone, and elsewhere it is one as any other.
+        (Some(ALL), Some(_)) => None,
+        _ => Some((list, mode)),
     }
 }
 
@@ -177,7 +178,7 @@ entry! {
     /// Prints a list.
     fn ucs_config_sprintf_array(to: TextPtr, size: usize, from: ValuePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a list and the description of its elements.
-        show(to, size, &unsafe { load::<Array>(from)?.text(&elements_of(arg)?) })
+        show_text(to, size, &unsafe { load::<Array>(from)?.text(&elements_of(arg)?) })
     }
 
     /// Copies a list.
@@ -215,11 +216,11 @@ entry! {
     fn ucs_config_sprintf_allow_list(to: TextPtr, size: usize, from: ValuePtr, arg: *const c_void) -> c_int {
         let list = load::<AllowList>(from)?;
         if list.mode == ALLOW_ALL {
-            return show(to, size, ALL);
+            return show_text(to, size, ALL);
         }
         let sign = if list.mode == NEGATE { "^" } else { "" };
         // SAFETY: the caller passes a list and the description of its elements.
-        show(to, size, &format!("{sign}{}", unsafe { list.array.text(&elements_of(arg)?) }))
+        show_text(to, size, &format!("{sign}{}", unsafe { list.array.text(&elements_of(arg)?) }))
     }
 
     /// Copies a list of what is allowed.
@@ -263,6 +264,31 @@ mod tests {
         assert_eq!(mode_of("all"), Some(("", ALLOW_ALL)));
         assert_eq!(mode_of("^all"), Some(("", ALLOW_ALL)));
         assert_eq!(mode_of(""), Some(("", ALLOW)));
-        assert_eq!((mode_of("all,a"), mode_of("^a,all")), (None, None));
+        assert_eq!(mode_of(",all,"), Some(("", ALLOW_ALL)));
+        assert_eq!((mode_of("all,a"), mode_of("^all,all")), (None, None));
+        assert_eq!((mode_of("a,all"), mode_of("^a,all")), (Some(("a,all", ALLOW)), Some(("a,all", NEGATE))));
+    }
+
+    /// The functions of UCX 1.13.1 return 1 for a text, also for an empty one.
+    #[test]
+    fn empty_values_are_printed() {
+        let mut buffer = [7u8; 4];
+        let text: *const c_char = c"".as_ptr();
+        let list = AllowList { array: Array::NONE, mode: ALLOW };
+        let [text, list, array] =
+            [(&raw const text).cast(), (&raw const list).cast(), (&raw const list.array).cast::<c_void>()];
+        let desc = ucs_config_array_string.get().cast();
+        for (write, value) in [
+            (ucs_config_sprintf_string as super::super::Write, text),
+            (ucs_config_sprintf_allow_list, list),
+            (ucs_config_sprintf_array, array),
+        ] {
+            buffer[0] = 7;
+            // SAFETY: buffer and values are of this test, and of the type that the function prints.
+            let result = unsafe {
+                write(TextPtr::new(buffer.as_mut_ptr().cast()), buffer.len(), ValuePtr::new(value), desc)
+            };
+            assert_eq!((result, buffer[0]), (1, 0));
+        }
     }
 }

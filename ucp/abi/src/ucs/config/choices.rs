@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::array::Array;
 use super::trimmed;
-use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, show_text, store};
 
 const YES: &[&str] = &["y", "yes", "1"];
 const NO: &[&str] = &["n", "no", "0"];
@@ -132,7 +132,7 @@ entry! {
         let value = load::<c_uint>(from)?;
         // SAFETY: the caller passes a list of names.
         let name = unsafe { names(arg) }.nth(value as usize);
-        show(to, size, &name.map_or_else(|| value.to_string(), str::to_owned))
+        show_text(to, size, &name.map_or_else(|| value.to_string(), str::to_owned))
     }
 
     /// Prints the names of a list.
@@ -153,7 +153,7 @@ entry! {
         // SAFETY: the caller passes a list of names.
         let names = unsafe { names(arg) }.take(32).enumerate();
         let set: Vec<_> = names.filter(|(at, _)| mask & 1 << at != 0).map(|(_, name)| name).collect();
-        show(to, size, &set.join(","))
+        show_text(to, size, &set.join(","))
     }
 
     /// Prints the names of a list.

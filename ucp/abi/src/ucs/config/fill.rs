@@ -49,15 +49,20 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// The value that the environment or a file has for an option.
-    fn value(&self, table_prefix: &CStr, field: &CStr) -> Option<CString> {
+    /// The value that the environment or a file has for an option, and whether it is the first one of this
+    /// name that an option takes.
+    fn value(&self, table_prefix: &CStr, field: &CStr) -> Option<(CString, bool)> {
         let name = [self.prefix.to_bytes(), table_prefix.to_bytes(), field.to_bytes()].concat();
         let value = match std::env::var_os(OsStr::from_bytes(&name)) {
             Some(value) => CString::new(value.as_bytes()).ok()?,
             None => files::value(std::str::from_utf8(&name).ok()?)?,
         };
-        unused::is_used(&name);
-        Some(value)
+        Some((value, unused::is_used(&name)))
+    }
+
+    /// Whether a deprecated option that has a value is worth a warning: once, as in UCX.
+    fn warns_of_deprecated(&self, is_first: bool) -> bool {
+        is_first && !self.ignores_errors && unused::warns()
     }
 
     /// Sets the options of a table for which there is a value. `goes_down`: nested tables with their own
@@ -89,10 +94,12 @@ impl Lookup<'_> {
                 }
                 continue;
             }
-            let Some(value) = self.value(prefix.unwrap_or_default(), name) else { continue };
+            let Some((value, is_first)) = self.value(prefix.unwrap_or_default(), name) else { continue };
             if field.is_deprecated() {
-                crate::log::init_from_env();
-                tracing::warn!("the option {} is deprecated: it has no effect", name.to_string_lossy());
+                if self.warns_of_deprecated(is_first) {
+                    crate::log::init_from_env();
+                    tracing::warn!("the option {} is deprecated: it has no effect", name.to_string_lossy());
+                }
                 continue;
             }
             // SAFETY: as above.
@@ -106,7 +113,7 @@ impl Lookup<'_> {
 }
 
 /// The last part of a prefix, if it has several: `UCX_` of `MPI_UCX_`.
-fn last_part(prefix: &CStr) -> Result<Option<&CStr>, Status> {
+pub(super) fn last_part(prefix: &CStr) -> Result<Option<&CStr>, Status> {
     let bytes = prefix.to_bytes_with_nul();
     if bytes.len() < 3 {
         return Err(invalid(&format!("the prefix of options is too short: '{}'", prefix.to_string_lossy())));
@@ -169,5 +176,18 @@ mod tests {
         assert_eq!(last_part(c"MPI_UCX_").expect("a prefix"), Some(c"UCX_"));
         assert_eq!(last_part(c"A_B_C_").expect("a prefix"), Some(c"C_"));
         assert!(last_part(c"").is_err() && last_part(c"T").is_err());
+    }
+
+    #[test]
+    fn a_deprecated_name_is_warned_of_once() {
+        // SAFETY: no other test has variables of this prefix.
+        unsafe { std::env::set_var("TEST_OLD_NAME", "1") };
+        let lookup = |ignores_errors| Lookup { prefix: c"TEST_", ignores_errors };
+        let warned = [0; 2].map(|_| {
+            let (_, is_first) = lookup(false).value(c"OLD_", c"NAME").expect("a value");
+            [lookup(false), lookup(true)].map(|lookup| lookup.warns_of_deprecated(is_first))
+        });
+        assert_eq!(warned, [[true, false], [false, false]]);
+        assert_eq!(lookup(false).value(c"OLD_", c"OTHER"), None);
     }
 }

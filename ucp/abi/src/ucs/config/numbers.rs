@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use super::trimmed;
-use super::value::{PlacePtr, TextPtr, ValuePtr, copied, load, show, store};
+use super::value::{PlacePtr, TextPtr, ValuePtr, copied, load, show, show_text, store};
 use crate::entry::CStatus;
 
 /// `UCS_ULUNITS_INF`.
@@ -188,7 +188,7 @@ entry! {
     /// Prints the two ends of a range, or the one number that it has.
     fn ucs_config_sprintf_range_spec(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         let Range { first, last } = load(from)?;
-        show(to, size, &if first == last { first.to_string() } else { format!("{first}-{last}") })
+        show_text(to, size, &if first == last { first.to_string() } else { format!("{first}-{last}") })
     }
 }
 

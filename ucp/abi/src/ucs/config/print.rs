@@ -147,9 +147,9 @@ impl Printer<'_> {
 /// Prints options with a title.
 ///
 /// # Safety
-/// As [`Printer::table`]; `title` and `table_prefix` are strings or null.
+/// As [`Printer::table`]; `table_prefix` is a string or null.
 unsafe fn print(
-    title: *const c_char,
+    title: &str,
     opts: *mut c_void,
     table: *const Field,
     table_prefix: *const c_char,
@@ -162,8 +162,7 @@ unsafe fn print(
         printer.text += "# UCX library configuration file\n# Uncomment to modify values\n";
     }
     if printer.has(HEADER) {
-        // SAFETY: this function's contract: the title is a C string.
-        _ = writeln!(printer.text, "\n#\n# {}\n#\n", unsafe { text_of(title) });
+        _ = writeln!(printer.text, "\n#\n# {title}\n#\n");
     }
     if printer.has(CONFIG) {
         // SAFETY: the contract of this function.
@@ -192,7 +191,7 @@ entry! {
         unsafe {
             let filter = if is_later(table) { text_of(later_filter) } else { String::new() };
             let prefix = text_of(prefix);
-            let text = print(title, opts.cast_mut(), table, table_prefix, &prefix, flags, &filter);
+            let text = print(&text_of(title), opts.cast_mut(), table, table_prefix, &prefix, flags, &filter);
             write_text(stream, &text)
         }
     }
@@ -234,6 +233,11 @@ entry! {
     }
 }
 
+/// Title of the options of a table with a name, which may be empty.
+fn title_of(name: &str) -> String {
+    format!("{name} configuration").trim_start().to_owned()
+}
+
 /// Prints the options of a table that is filled for this.
 ///
 /// # Safety
@@ -251,10 +255,25 @@ unsafe fn print_entry(
     if unsafe { ucs_config_parser_fill_opts(at, entry.table, prefix, entry.prefix, 0) } != CStatus(0) {
         return Ok(());
     }
+    // SAFETY: the name is a C string or null.
+    let title = title_of(&unsafe { text_of(entry.name) });
     // SAFETY: it is filled.
-    let text = unsafe { print(entry.name, at, entry.table, entry.prefix, &text_of(prefix), flags, filter) };
+    let text = unsafe { print(&title, at, entry.table, entry.prefix, &text_of(prefix), flags, filter) };
     // SAFETY: as above.
     unsafe { release_first(at, entry.table, usize::MAX) };
     // SAFETY: as above: the stream is open.
     unsafe { write_text(stream, &text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_begins_with_the_name() {
+        assert_eq!(
+            (title_of("UCT self"), title_of("")),
+            ("UCT self configuration".into(), "configuration".into())
+        );
+    }
 }

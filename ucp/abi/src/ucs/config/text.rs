@@ -6,7 +6,7 @@ use ::ucs::Status;
 
 use super::super::global::LogComponent;
 use super::string;
-use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, show_text, store};
 use crate::context::text_of;
 use crate::entry::CStatus;
 
@@ -28,7 +28,7 @@ entry! {
     /// Prints a text.
     fn ucs_config_sprintf_string(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller's contract.
-        show(to, size, &unsafe { text_of(load::<*const c_char>(from)?) })
+        show_text(to, size, &unsafe { text_of(load::<*const c_char>(from)?) })
     }
 
     /// Copies a text.

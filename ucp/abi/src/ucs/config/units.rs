@@ -5,13 +5,16 @@ use std::ffi::{CString, c_char, c_int, c_ulong, c_void};
 use ::ucs::Status;
 
 use super::super::cpu::ticks_per_second;
-use super::super::memunits::{parse_memunits, text_of_memunits};
+use super::super::memunits::{UNITS, parse_memunits, text_of_memunits};
 use super::numbers::{AUTO, INF, ulunits_text};
 use super::text::duplicate;
 use super::trimmed;
-use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, store};
+use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, show_text, store};
 use crate::context::text_of;
 use crate::entry::CStatus;
+
+/// A larger number of bytes a second is printed in a larger unit, as UCX does.
+const LARGEST_SHOWN: f64 = 50_000.0;
 
 /// `UCS_CONFIG_BW_AUTO`.
 const BANDWIDTH_AUTO: f64 = -2.0;
@@ -63,7 +66,7 @@ fn bandwidth(text: &str) -> Option<f64> {
         return Some(BANDWIDTH_AUTO);
     }
     let (number, unit) = number_and_unit(text)?;
-    let prefixes = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let prefixes = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("P", 50), ("E", 60)];
     let prefix = prefixes.iter().find_map(|(prefix, shift)| Some((unit.strip_prefix(prefix)?, *shift)));
     let (unit, shift) = prefix.unwrap_or((unit, 0));
     let (rate, bits) =
@@ -76,17 +79,12 @@ fn text_of_bandwidth(bytes: f64) -> String {
     if bytes == BANDWIDTH_AUTO {
         return "auto".into();
     }
-    // At least two digits stay before the point.
-    let (mut value, mut prefixes) = (bytes, ["", "K", "M", "G", "T"].iter().peekable());
-    let mut prefix = "";
-    while let Some(next) = prefixes.next() {
-        prefix = next;
-        if value < 10_240.0 || prefixes.peek().is_none() {
-            break;
-        }
+    let (mut value, mut unit) = (bytes, 0);
+    while value > LARGEST_SHOWN && unit + 1 < UNITS.len() {
         value /= 1024.0;
+        unit += 1;
     }
-    format!("{value:.2}{prefix}Bps")
+    format!("{value:.2}{}Bps", UNITS[unit])
 }
 
 /// Names of signals, without `SIG`, from number 1 on.
@@ -146,7 +144,7 @@ entry! {
 
     /// Prints a bandwidth.
     fn ucs_config_sprintf_bw(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
-        show(to, size, &text_of_bandwidth(load(from)?))
+        show_text(to, size, &text_of_bandwidth(load(from)?))
     }
 
     /// Reads a device and its bandwidth.
@@ -163,7 +161,7 @@ entry! {
         let Bandwidth { name, bytes_per_second } = load(from)?;
         // SAFETY: the caller's contract.
         let name = unsafe { text_of(name) };
-        show(to, size, &format!("{name}:{}", text_of_bandwidth(bytes_per_second)))
+        show_text(to, size, &format!("{name}:{}", text_of_bandwidth(bytes_per_second)))
     }
 
     /// Copies a device and its bandwidth.
@@ -191,7 +189,7 @@ entry! {
     fn ucs_config_sprintf_signo(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         let number = load::<c_int>(from)?;
         let name = usize::try_from(number).ok().and_then(|number| SIGNALS.get(number.wrapping_sub(1)));
-        show(to, size, &name.map_or_else(|| number.to_string(), |name| (*name).into()))
+        show_text(to, size, &name.map_or_else(|| number.to_string(), |name| (*name).into()))
     }
 
     /// Reads a number of bytes with its unit, `inf` or `auto`.
@@ -202,7 +200,7 @@ entry! {
 
     /// Prints a number of bytes with its unit.
     fn ucs_config_sprintf_memunits(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
-        show(to, size, &text_of_memunits(load(from)?))
+        show_text(to, size, &text_of_memunits(load(from)?))
     }
 }
 
@@ -244,7 +242,19 @@ mod tests {
             (text_of_bandwidth(1342177280.0), text_of_bandwidth(-2.0)),
             ("1280.00MBps".into(), "auto".into())
         );
-        assert_eq!(text_of_bandwidth(1e20), "90949470.18TBps");
+        // The texts of UCX 1.13.1.
+        for (bytes, text) in [
+            (0.0, "0.00Bps"),
+            (50_000.0, "50000.00Bps"),
+            (50_001.0, "48.83KBps"),
+            (40.0 * 1024.0 * 1024.0, "40960.00KBps"),
+            (50.0 * 1024.0 * 1024.0, "50.00MBps"),
+            (60.0 * 1024f64.powi(4), "60.00TBps"),
+            (1e20, "86.74EBps"),
+        ] {
+            assert_eq!(text_of_bandwidth(bytes), text);
+        }
+        assert_eq!((bandwidth("2PBps"), bandwidth("1EBs")), (Some(2f64.powi(51)), Some(2f64.powi(60))));
     }
 
     #[test]

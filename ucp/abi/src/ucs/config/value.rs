@@ -75,11 +75,16 @@ pub(super) fn load<T: Copy>(from: ValuePtr) -> Result<T, Status> {
     Ok(unsafe { from.0.cast::<T>().read_unaligned() })
 }
 
-/// Result of a function that prints a value: the length of the text.
+/// Result of a function that prints a number or one of a few names: the length of the text.
 pub(super) fn show(to: TextPtr, size: usize, text: &str) -> Result<c_int, Status> {
     // SAFETY: the type's invariant: `size` is the argument after it.
     unsafe { crate::info::fill_string(to.0, size, text) };
     Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
+}
+
+/// Result of a function that prints a value whose text may be empty: 1, as in UCX, where 0 is a failure.
+pub(super) fn show_text(to: TextPtr, size: usize, text: &str) -> Result<c_int, Status> {
+    show(to, size, text).map(|_| 1)
 }
 
 /// Defines functions that copy a value without memory of its own.

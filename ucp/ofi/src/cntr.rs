@@ -28,6 +28,8 @@ pub(crate) struct Cntr {
     wait_set: *mut Fid,
     value: AtomicU64,
     errors: AtomicU64,
+    /// The total when the program read it last.
+    seen: AtomicU64,
     /// Deferred work that waits for it.
     pub(crate) triggers: ucp::Triggers<Work>,
 }
@@ -82,6 +84,7 @@ pub(crate) unsafe fn open(
         wait_set,
         value: AtomicU64::new(0),
         errors: AtomicU64::new(0),
+        seen: AtomicU64::new(0),
         triggers: ucp::Triggers::default(),
     };
     // SAFETY: as above.
@@ -116,8 +119,16 @@ impl Cntr {
         self.value.store(value, Ordering::Release);
     }
 
+    /// Value and errors, which the program is told. // HOT
+    #[inline]
+    fn see(&self) -> (u64, u64) {
+        let (value, errors) = (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire));
+        self.seen.store(value.wrapping_add(errors), Ordering::Relaxed);
+        (value, errors)
+    }
+
     /// Progress of its endpoints, and deferred work that is due then.
-    fn progress(&self) {
+    pub(crate) fn progress(&self) {
         self.members.progress();
         // SAFETY: a domain is not closed before its counters.
         unsafe { &*self.domain }.run_work();
@@ -140,10 +151,11 @@ impl Cntr {
         let mut spins = 0;
         loop {
             self.progress();
-            if self.value.load(Ordering::Acquire) >= threshold {
+            let now = self.see();
+            if now.0 >= threshold {
                 return Ok(0);
             }
-            if self.errors.load(Ordering::Acquire) != errors {
+            if now.1 != errors {
                 return Err(Errno::AVAIL);
             }
             spins += 1;
@@ -161,9 +173,13 @@ impl Cntr {
         }
     }
 
-    /// Whether a program may sleep on the descriptor.
-    pub(crate) fn try_wait(&self) -> bool {
-        self.members.arm(|| false)
+    /// Whether a program may sleep on the descriptor: it has been told of the total, by a read of the counter
+    /// or by the wait set that has reported `reported`, and there is nothing to do.
+    pub(crate) fn try_wait(&self, reported: Option<u64>) -> bool {
+        self.members.arm(|| {
+            let total = self.total();
+            total != self.seen.load(Ordering::Relaxed) && Some(total) != reported
+        })
     }
 }
 
@@ -204,14 +220,14 @@ calls! {
     fn cntr_read(fid: *mut Fid) -> u64 {
         let cntr: &Cntr = given(fid)?;
         cntr.progress();
-        Ok(cntr.value.load(Ordering::Acquire))
+        Ok(cntr.see().0)
     }
 
     /// Number of operations that have failed.
     fn cntr_readerr(fid: *mut Fid) -> u64 {
         let cntr: &Cntr = given(fid)?;
         cntr.progress();
-        Ok(cntr.errors.load(Ordering::Acquire))
+        Ok(cntr.see().1)
     }
 
     fn cntr_add(fid: *mut Fid, value: u64) -> c_int {

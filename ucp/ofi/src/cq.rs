@@ -320,7 +320,10 @@ impl Cq {
         let threshold = if self.has_threshold { cond.addr() } else { 1 };
         let mut spins = 0;
         loop {
-            let is_enough = threshold <= 1 || deadline.is_over() || self.has_at_least(threshold);
+            let is_enough = threshold <= 1 || deadline.is_over() || {
+                self.members.progress();
+                self.holds(threshold)
+            };
             if is_enough {
                 // SAFETY: this function's contract.
                 match unsafe { self.take(at, count, sources) } {
@@ -340,7 +343,7 @@ impl Cq {
             if deadline.is_over() {
                 return Err(Errno::AGAIN);
             }
-            self.members.sleep(&deadline, || threshold <= 1 && self.has_entries());
+            self.members.sleep(&deadline, || self.holds(threshold.max(1)));
         }
     }
 
@@ -379,9 +382,8 @@ impl Cq {
         self.members.arm(|| self.has_entries())
     }
 
-    /// Makes progress. Whether so many entries are there, or an error.
-    fn has_at_least(&self, threshold: usize) -> bool {
-        self.members.progress();
+    /// Whether so many entries are there, or an error.
+    fn holds(&self, threshold: usize) -> bool {
         let mut total = 0usize;
         for ep in self.members.inside().eps() {
             let counted = ep.inside(|plain| {
@@ -400,13 +402,7 @@ impl Cq {
 
     /// Whether there is something to read.
     pub(crate) fn has_entries(&self) -> bool {
-        let has_entry = |ep: &Ep| {
-            ep.inside(|plain| {
-                ep.collect_kept(plain);
-                ep.rings_of(self).next().is_some()
-            })
-        };
-        self.members.inside().eps().any(|ep| has_entry(ep).unwrap_or(true))
+        self.holds(1)
     }
 }
 

@@ -202,13 +202,12 @@ impl Members {
     pub(crate) fn arm(&self, is_ready: impl Fn() -> bool) -> bool {
         // Stored before the endpoints are looked at inside their locks, in which `wake` reads it.
         self.has_sleeper.store(true, Ordering::SeqCst);
-        if is_ready() {
-            return false;
-        }
-        self.inside().eps().all(|ep| {
+        let is_armed = self.inside().eps().all(|ep| {
             ep.adopt();
             ep.shared.arm().unwrap_or(false)
-        })
+        });
+        // What has ended before an endpoint was armed is seen here; what ends later wakes.
+        is_armed && !is_ready()
     }
 
     /// Sleeps until an endpoint may have something to do, `is_ready` says so, a signal, or the deadline.

@@ -86,7 +86,7 @@ impl Source {
             Ok(cq) => cq.members.progress(),
             Err(_) => {
                 // SAFETY: as above.
-                unsafe { checked::<Cntr>(self.object) }.into_iter().for_each(|cntr| cntr.members.progress())
+                unsafe { checked::<Cntr>(self.object) }.into_iter().for_each(Cntr::progress)
             }
         }
     }
@@ -113,12 +113,20 @@ impl Source {
 /// # Safety
 /// `object` is null or an object of this crate that is open.
 pub(crate) unsafe fn try_wait(object: *mut Fid) -> Result<bool, Errno> {
+    // SAFETY: this function's contract.
+    unsafe { try_wait_behind(object, None) }
+}
+
+/// [`try_wait`]; of a counter, with the total that a set has reported.
+/// # Safety
+/// As for [`try_wait`].
+unsafe fn try_wait_behind(object: *mut Fid, reported: Option<u64>) -> Result<bool, Errno> {
     // SAFETY: every object begins with its class.
     match unsafe { object.as_ref() }.ok_or(Errno::INVAL)?.fclass {
         // SAFETY: this function's contract.
         flags::CLASS_CQ => Ok(unsafe { checked::<Cq>(object) }?.try_wait()),
         // SAFETY: as above.
-        flags::CLASS_CNTR => Ok(unsafe { checked::<Cntr>(object) }?.try_wait()),
+        flags::CLASS_CNTR => Ok(unsafe { checked::<Cntr>(object) }?.try_wait(reported)),
         // SAFETY: as above.
         flags::CLASS_EQ => Ok(unsafe { checked::<Eq>(object) }?.try_wait()),
         // SAFETY: as above.
@@ -227,7 +235,8 @@ impl WaitSet {
     fn may_sleep(&self) -> Result<bool, Errno> {
         let sources = self.sources().clone();
         // SAFETY: the object is not closed while it is in a set.
-        sources.iter().try_fold(true, |all, source| Ok(unsafe { try_wait(source.object) }? && all))
+        let try_wait = |source: &Source| unsafe { try_wait_behind(source.object, Some(source.reported)) };
+        sources.iter().try_fold(true, |all, source| Ok(try_wait(source)? && all))
     }
 
     /// Makes progress. Whether an object has something new.

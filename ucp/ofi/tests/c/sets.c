@@ -140,6 +140,27 @@ static void wait_set(void)
     IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
 }
 
+/* A program that has read a counter must not sleep if a read of the queue has counted since. */
+static void counted_elsewhere(void)
+{
+    struct fid *fids[1] = { &cntr->fid };
+    uint64_t before = fi_cntr_read(cntr);
+    int n;
+
+    while (fi_trywait(fabric, fids, 1) == -FI_EAGAIN) {
+        CHECK(fi_cntr_read(cntr) == before);
+    }
+    message();
+    drain(2);
+    for (n = 0; n < 20; n++) {
+        IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+    }
+    CHECK(fi_cntr_read(cntr) == before + 1);
+    while (fi_trywait(fabric, fids, 1) == -FI_EAGAIN) {
+        fi_cntr_read(cntr);
+    }
+}
+
 static void threshold(void)
 {
     struct fi_cq_entry entries[8];
@@ -188,6 +209,7 @@ int main(void)
     open_all(info);
     poll_set();
     wait_set();
+    counted_elsewhere();
     threshold();
     unread();
     options();

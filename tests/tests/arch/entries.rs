@@ -47,7 +47,6 @@ pub const CHECKED: &[(&str, &str)] = &[
     ("ucp/abi/src/op.rs: set_words_unchecked", "stores the pointer"),
     ("ucp/abi/src/packed.rs: release", "looks the address up in the table of live ones"),
     ("ucp/abi/src/ucm.rs: module_of", "the C library takes any address"),
-    ("ucp/ofi/src/ep/complete.rs: report", "an endpoint's counter, which is closed behind it"),
     ("ucp/ofi/src/info/tree.rs: build", "stores the pointer"),
     ("ucp/ofi/src/pep.rs: take_request", "looks the handle up in the list of requests"),
 ];

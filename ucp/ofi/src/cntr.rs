@@ -199,10 +199,13 @@ unsafe fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Err
 calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Cntr>(fid)?;
-        gone.members.inside().eps().for_each(|ep| ep.leave(&gone));
-        crate::wait_set::leave(gone.wait_set, &gone.fid);
         // SAFETY: a domain is not closed before its counters.
-        unsafe { &*gone.domain }.users().remove();
+        let domain = unsafe { &*gone.domain };
+        let joins = domain.lock_joins();
+        gone.members.inside().eps().for_each(|ep| ep.leave(&gone));
+        drop(joins);
+        crate::wait_set::leave(gone.wait_set, &gone.fid);
+        domain.users().remove();
         Ok(0)
     }
 

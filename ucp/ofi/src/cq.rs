@@ -197,8 +197,7 @@ impl Cq {
     #[inline(always)]
     unsafe fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
         let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
-        // SAFETY: a domain is not closed before its queues.
-        unsafe { &*self.domain }.run_work();
+        self.domain().run_work();
         if let Some(ep) = self.members.only_unlocked()
             && let Some(plain) = ep.plain()
         {
@@ -219,6 +218,19 @@ impl Cq {
         self.take_locked(out)
     }
 
+    // HOT
+    #[inline(always)]
+    fn domain(&self) -> &Domain {
+        // SAFETY: a domain is not closed before its queues.
+        unsafe { &*self.domain }
+    }
+
+    /// Progress of its endpoints, and deferred work that is due then.
+    pub(crate) fn progress(&self) {
+        self.members.progress();
+        self.domain().run_work();
+    }
+
     /// Takes entries of endpoints with a lock, or of several.
     #[inline(never)]
     fn take_locked(&self, mut out: Out) -> Result<isize, Errno> {
@@ -227,6 +239,9 @@ impl Cq {
             Some(ep) => self.take_of(ep, &mut out),
             None => self.take_in_turn(&inside, &mut out),
         };
+        drop(inside);
+        // A thread that sleeps may wait for work that this progress has made due.
+        self.domain().run_work();
         out.result(has_error)
     }
 
@@ -321,7 +336,7 @@ impl Cq {
         let mut spins = 0;
         loop {
             let is_enough = threshold <= 1 || deadline.is_over() || {
-                self.members.progress();
+                self.progress();
                 self.holds(threshold)
             };
             if is_enough {

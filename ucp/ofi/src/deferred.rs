@@ -238,10 +238,11 @@ impl Domain {
     }
 
     fn wait_for(&self, cntr: &Cntr, threshold: u64, work: Work) -> Result<(), Errno> {
+        let joins = self.lock_joins();
         // Whoever waits for a counter that the work uses makes progress of all that it waits for.
         let counted: Vec<*const Ep> = cntr.members.inside().eps().map(std::ptr::from_ref).collect();
         let counted = counted.into_iter().map(|ep| {
-            // SAFETY: an endpoint leaves its counters before it is closed.
+            // SAFETY: an endpoint leaves its counters before it is closed, none of them while others join.
             unsafe { &*ep }
         });
         for ep in counted.chain(work.ep()) {
@@ -250,6 +251,7 @@ impl Domain {
             }
         }
         work.uses().chain([cntr.users()]).for_each(Users::add);
+        drop(joins);
         self.work.waiting.fetch_add(1, Ordering::AcqRel);
         self.list(cntr, || cntr.triggers.defer(threshold, work));
         self.run_work();

@@ -1,6 +1,7 @@
 //! Domains: a context of the engine, with the memory and configuration that its endpoints share.
 
 use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ucp::mt::ThreadMode;
 use ucp::{RequestRoom, Rkey};
@@ -41,9 +42,16 @@ pub(crate) struct Domain {
     /// Deferred work.
     pub(crate) work: WorkQueue,
     pub(crate) region_events: RegionEvents,
+    joins: Mutex<()>,
 }
 
 impl Domain {
+    /// Held while endpoints join counters that are not bound to them, or leave counters, and while a counter
+    /// is closed: neither is freed meanwhile. Before all other locks.
+    pub(crate) fn lock_joins(&self) -> MutexGuard<'_, ()> {
+        self.joins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn fabric(&self) -> &Fabric {
         // SAFETY: a fabric is not closed before its domains.
         unsafe { &*self.fabric }
@@ -94,11 +102,13 @@ static OPS: DomainOps = DomainOps {
     endpoint2,
 };
 
-/// Threads of an endpoint, by the domain's threading.
+/// Threads of an endpoint, by the domain's threading. With `FI_THREAD_COMPLETION`, a call with an object of
+/// one thread may use an endpoint of another: one that starts deferred work, reads a counter of a region or
+/// removes an address.
 fn thread_mode(threading: u32, has_progress_thread: bool) -> ThreadMode {
     match threading {
         _ if has_progress_thread => ThreadMode::Multi,
-        flags::THREAD_DOMAIN | flags::THREAD_COMPLETION => ThreadMode::Single,
+        flags::THREAD_DOMAIN => ThreadMode::Single,
         _ => ThreadMode::Multi,
     }
 }
@@ -167,6 +177,7 @@ pub(crate) unsafe fn open(
         av_type: attr.av_type,
         work: WorkQueue::default(),
         region_events: RegionEvents::default(),
+        joins: Mutex::default(),
     };
     // SAFETY: this function's contract.
     unsafe { store_handle(to, made) }?;
@@ -226,5 +237,20 @@ calls! {
             return Err(Errno::NOSYS);
         }
         crate::ep::open(checked(fid)?, info, ep, context).map(|()| 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_thread_at_a_time_takes_no_locks() {
+        let completion = 4;
+        assert_eq!(thread_mode(flags::THREAD_DOMAIN, false), ThreadMode::Single);
+        assert_eq!(thread_mode(flags::THREAD_DOMAIN, true), ThreadMode::Multi);
+        for threading in [0, flags::THREAD_SAFE, completion, flags::THREAD_ENDPOINT] {
+            assert_eq!(thread_mode(threading, false), ThreadMode::Multi);
+        }
     }
 }

@@ -52,9 +52,15 @@ impl RegionEvents {
 impl Domain {
     /// Adds an endpoint that serves peers: whoever waits for a counter of a region makes its progress.
     pub(crate) fn add_server(&self, ep: &Ep) -> Result<(), Errno> {
+        let _joins = self.lock_joins();
         let mut lists = self.region_events.lock();
         lists.eps.push(ep);
-        lists.regions.iter().flat_map(Counted::counters).try_for_each(|cntr| ep.join(cntr))
+        let counters = lists.regions.iter().flat_map(|counted| [counted.reads, counted.writes]);
+        let counters: Vec<*const Cntr> = counters.collect();
+        // Endpoints that make progress take this lock inside those that a join takes.
+        drop(lists);
+        // SAFETY: a counter is not closed while endpoints join.
+        counters.into_iter().filter_map(|cntr| unsafe { cntr.as_ref() }).try_for_each(|cntr| ep.join(cntr))
     }
 
     pub(crate) fn remove_server(&self, ep: &Ep) {
@@ -69,8 +75,15 @@ impl Domain {
         if asked == 0 || asked & !(flags::REMOTE_READ | flags::REMOTE_WRITE) != 0 {
             return Err(Errno::BADFLAGS);
         }
+        let _joins = self.lock_joins();
+        // As in `add_server`. It joins before the region counts.
+        let eps = self.region_events.lock().eps.clone();
+        for ep in eps {
+            // SAFETY: an endpoint is not closed while endpoints join.
+            unsafe { &*ep }.join(cntr)?;
+        }
         let mut lists = self.region_events.lock();
-        let Lists { regions, eps } = &mut *lists;
+        let regions = &mut lists.regions;
         let at = regions.iter().position(|known| std::ptr::eq(known.region, region)).unwrap_or_else(|| {
             let (reads, writes) = (std::ptr::null(), std::ptr::null());
             regions.push(Counted { region, reads, writes, seen: region.served() });
@@ -81,10 +94,6 @@ impl Domain {
         let of: Vec<_> = of.into_iter().filter(|(bit, _)| asked & bit != 0).collect();
         if of.iter().any(|(_, bound)| !bound.is_null()) {
             return Err(Errno::INVAL);
-        }
-        for ep in eps.iter() {
-            // SAFETY: an endpoint leaves the list before it is freed.
-            unsafe { &**ep }.join(cntr)?;
         }
         for (_, bound) in of {
             *bound = cntr;

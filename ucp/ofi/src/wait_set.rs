@@ -83,7 +83,7 @@ impl Source {
     pub(crate) fn progress(&self) {
         // SAFETY: the object is not closed while it is in a set.
         match unsafe { checked::<Cq>(self.object) } {
-            Ok(cq) => cq.members.progress(),
+            Ok(cq) => cq.progress(),
             Err(_) => {
                 // SAFETY: as above.
                 unsafe { checked::<Cntr>(self.object) }.into_iter().for_each(Cntr::progress)

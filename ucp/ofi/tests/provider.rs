@@ -342,6 +342,13 @@ fn one_thread_at_a_time() {
 }
 
 #[test]
+fn threads_that_open_close_and_count() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/threads.c", tls, &[]);
+    }
+}
+
+#[test]
 fn progress_by_a_thread() {
     rdm("posix", &["1", "1"]);
     rdm("efa", &["1", "1"]);

@@ -65,7 +65,6 @@ pub(crate) const PROTO_EFA: u32 = 20;
 
 pub(crate) const THREAD_SAFE: u32 = 1;
 pub(crate) const THREAD_DOMAIN: u32 = 3;
-pub(crate) const THREAD_COMPLETION: u32 = 4;
 pub(crate) const THREAD_ENDPOINT: u32 = 5;
 
 pub(crate) const PROGRESS_AUTO: u32 = 1;

@@ -27,13 +27,16 @@ impl Ep {
         if ways.clone().any(|(_, way)| !way.cq.get().is_null()) {
             return Err(Errno::INVAL);
         }
+        let _joins = self.domain().lock_joins();
         cq.members.add(self)?;
-        for (_, way) in ways {
-            way.cq.set(cq);
-            way.is_selective.set(is_selective);
-            cq.users().add();
-        }
-        Ok(())
+        // The other context of a number makes progress of both.
+        self.inside(|_| {
+            for (_, way) in ways {
+                way.cq.set(cq);
+                way.is_selective.set(is_selective);
+                cq.users().add();
+            }
+        })
     }
 
     pub(super) fn bind_av(&self, av: &Av) -> Result<(), Errno> {
@@ -61,12 +64,15 @@ impl Ep {
         if counters.clone().any(|(_, of)| !of.get().is_null()) {
             return Err(Errno::INVAL);
         }
+        let _joins = self.domain().lock_joins();
         cntr.members.add(self)?;
-        for (_, of) in counters {
-            of.set(cntr);
-            cntr.users().add();
-        }
-        Ok(())
+        // As in `bind_cq`.
+        self.inside(|_| {
+            for (_, of) in counters {
+                of.set(cntr);
+                cntr.users().add();
+            }
+        })
     }
 
     /// Counters of the endpoint, by the flag that binds each.
@@ -135,7 +141,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Ends the operations of a context that is closed. [`Errno::BUSY`]: deferred work of it waits.
+    /// Ends the operations of a context that is closed: nobody hears of them any more. [`Errno::BUSY`]:
+    /// deferred work of it waits.
     pub(super) fn disable_direction(&self, bit: u64) -> Result<(), Errno> {
         let is_tx = bit == flags::SEND;
         self.domain().forget_triggered(self, Some(!is_tx))?;
@@ -143,38 +150,47 @@ impl Ep {
             if is_tx {
                 let _ = plain.flush_within(FLUSH_WITHIN).wait();
                 self.can_send.store(false, Ordering::Relaxed);
+                self.detach(plain, &self.running_tx);
             } else {
                 self.can_recv.set(false);
                 let multi_recvs = self.multi_recvs.take();
                 self.rx.running.set(self.rx.running.get() - multi_recvs.len());
-                drop(multi_recvs);
-                for record in self.running.all() {
-                    // SAFETY: the record lies in the request of a receive that runs.
-                    plain.cancel(unsafe { ucp::RequestId::from_user_memory(record.cast()) });
-                }
-                self.progress();
+                drop((multi_recvs, self.claimed.take()));
+                self.detach(plain, &self.running);
             }
+            self.progress();
         })?;
         self.unbind_direction(is_tx);
-        (if is_tx { &self.tx } else { &self.rx }).ring.clear();
-        Ok(())
+        self.inside(|_| (if is_tx { &self.tx } else { &self.rx }).ring.clear())
     }
 
     /// Leaves queues and counters of sends, or of receives.
     pub(super) fn unbind_direction(&self, is_tx: bool) {
+        let of_tx = flags::SEND | flags::READ | flags::WRITE;
         let (way, other) = if is_tx { (&self.tx, &self.rx) } else { (&self.rx, &self.tx) };
+        // Each that was bound, and whether something else of this endpoint still uses it.
+        let take = || {
+            let of_way = self.counters().into_iter().filter(|(bit, _)| (bit & of_tx != 0) == is_tx);
+            let bound: Vec<_> = of_way.map(|(_, of)| of.replace(std::ptr::null())).collect();
+            let is_used = |cntr| self.counters().iter().any(|(_, of)| std::ptr::eq(of.get(), cntr));
+            let counters: Vec<_> = bound.into_iter().map(|cntr| (cntr, is_used(cntr))).collect();
+            let cq = way.cq.replace(std::ptr::null());
+            (cq, std::ptr::eq(cq, other.cq.get()), counters)
+        };
+        let _joins = self.domain().lock_joins();
+        // What ends in another thread finds them inside the lock, or not at all.
+        let (cq, is_used, counters) = self.inside(|_| take()).unwrap_or_else(|_| take());
         // SAFETY: queues and counters are not closed before the endpoints that use them.
-        if let Some(cq) = unsafe { way.cq.replace(std::ptr::null()).as_ref() } {
-            if !std::ptr::eq(cq, other.cq.get()) {
+        if let Some(cq) = unsafe { cq.as_ref() } {
+            if !is_used {
                 cq.members.remove(self);
             }
             cq.users().remove();
         }
-        let of_tx = flags::SEND | flags::READ | flags::WRITE;
-        for (_, of) in self.counters().into_iter().filter(|(bit, _)| (bit & of_tx != 0) == is_tx) {
+        for (cntr, is_used) in counters {
             // SAFETY: as above.
-            if let Some(cntr) = unsafe { of.replace(std::ptr::null()).as_ref() } {
-                if !self.counters().iter().any(|(_, other)| std::ptr::eq(cntr, other.get())) {
+            if let Some(cntr) = unsafe { cntr.as_ref() } {
+                if !is_used && !self.has_joined(cntr) {
                     cntr.members.remove(self);
                 }
                 cntr.users().remove();

@@ -47,7 +47,7 @@ pub(crate) struct Op {
     pub is_reported: bool,
     /// Copy of the data, of which the operation is the owner ([`Box::into_raw`]); null: none.
     pub copy: *mut InjectBuf,
-    /// Null, or of deferred work: the counter of its end, or [`NO_CNTR`].
+    /// Null; of deferred work the counter of its end, or [`NO_CNTR`]; or [`DETACHED`].
     pub cntr: *const Cntr,
     /// Neighbours in the list of operations that run.
     pub next: *mut Op,
@@ -59,6 +59,8 @@ pub(crate) const OP_SIZE: usize = size_of::<Op>();
 
 /// Stands for the counter of deferred work that has none.
 pub(super) const NO_CNTR: *const Cntr = std::ptr::without_provenance(1);
+/// Stands for the counter of an operation of whose end nobody hears.
+pub(super) const DETACHED: *const Cntr = std::ptr::without_provenance(2);
 
 impl Op {
     // HOT
@@ -84,10 +86,12 @@ pub(crate) struct Running(Cell<*mut Op>);
 
 impl Running {
     /// Adds a record. // HOT
+    /// # Safety
+    /// The record is one of an operation that runs, and is not in a list.
     #[inline]
-    fn add(&self, op: NonNull<Op>) {
+    unsafe fn add(&self, op: NonNull<Op>) {
         let first = self.0.get();
-        // SAFETY: records in the list are those of requests that run.
+        // SAFETY: this function's contract; records in the list are those of requests that run.
         unsafe {
             (*op.as_ptr()).next = first;
             if let Some(first) = first.as_mut() {
@@ -98,8 +102,10 @@ impl Running {
     }
 
     /// Removes a record. // HOT
+    /// # Safety
+    /// The record is in this list.
     #[inline]
-    fn remove(&self, op: &Op) {
+    unsafe fn remove(&self, op: &Op) {
         // SAFETY: neighbours are records of requests that run.
         unsafe {
             match op.previous.as_mut() {
@@ -131,8 +137,10 @@ impl Running {
 
 impl Direction {
     /// Reports an end to counter and queue; `fault` if the operation has failed. // HOT
+    /// # Safety
+    /// `cntr` is null or a counter that is open, as the queue of this direction is, if it has one.
     #[inline(always)]
-    pub(super) fn report(
+    pub(super) unsafe fn report(
         &self,
         ep: &Ep,
         cntr: *const Cntr,
@@ -140,12 +148,12 @@ impl Direction {
         entry: Entry,
         fault: Option<Fault>,
     ) {
-        // SAFETY: a counter is not closed before the endpoints that use it.
+        // SAFETY: this function's contract.
         if let Some(cntr) = unsafe { cntr.as_ref() } {
             cntr.count(fault.is_some());
             cntr.members.wake(ep);
         }
-        // SAFETY: a queue is not closed before the endpoints that use it.
+        // SAFETY: as above.
         let Some(cq) = (unsafe { self.cq.get().as_ref() }) else { return };
         match fault {
             None if !is_reported => return,
@@ -173,7 +181,8 @@ unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>)
     let ep = unsafe { &*arg.cast::<Ep>() };
     // SAFETY: the record was written when the operation was started, and is there until this returns.
     let op = unsafe { id.user_memory().cast::<Op>().as_ref() };
-    ep.running_tx.remove(op);
+    // SAFETY: the record was added when the operation was started.
+    unsafe { ep.running_tx.remove(op) };
     ep.tx.running.set(ep.tx.running.get() - 1);
     if op.flags == REPORTED {
         if let Some(thread) = &*ep.flush_thread.borrow() {
@@ -191,7 +200,8 @@ unsafe fn on_received(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Err
     let ep = unsafe { &*arg.cast::<Ep>() };
     // SAFETY: the record was written when the operation was started, and is there until this returns.
     let op = unsafe { id.user_memory().cast::<Op>().as_ref() };
-    ep.running.remove(op);
+    // SAFETY: the record was added when the operation was started.
+    unsafe { ep.running.remove(op) };
     ep.rx.running.set(ep.rx.running.get() - 1);
     match ended {
         Ok(ref message) if ep.queues_alone(op, message) => ep.queue_message(op, message),
@@ -214,7 +224,8 @@ impl Ep {
         let record = id.user_memory().cast::<Op>();
         // SAFETY: the request has `OP_SIZE` bytes of this crate.
         unsafe { record.write(op) };
-        self.running_tx.add(record);
+        // SAFETY: it has just begun to run.
+        unsafe { self.running_tx.add(record) };
         self.tx.running.set(self.tx.running.get() + 1);
     }
 
@@ -224,7 +235,8 @@ impl Ep {
         let record = id.user_memory().cast::<Op>();
         // SAFETY: as above.
         unsafe { record.write(op) };
-        self.running.add(record);
+        // SAFETY: as above.
+        unsafe { self.running.add(record) };
         self.rx.running.set(self.rx.running.get() + 1);
     }
 
@@ -286,9 +298,16 @@ impl Ep {
             _ => &self.writes,
         };
         let fault = ended.err().map(Fault::of);
-        let cntr =
-            if op.cntr.is_null() { cntr.get() } else { self.end_deferred(op, cntr.get(), fault.is_some()) };
-        self.tx.report(self, cntr, op.is_reported, Entry::without_data(op.context, op.flags), fault);
+        let cntr = if op.cntr.is_null() {
+            cntr.get()
+        } else if op.cntr == DETACHED {
+            return;
+        } else {
+            self.end_deferred(op, cntr.get(), fault.is_some())
+        };
+        let entry = Entry::without_data(op.context, op.flags);
+        // SAFETY: queues and counters are not closed before the endpoints that use them.
+        unsafe { self.tx.report(self, cntr, op.is_reported, entry, fault) };
     }
 
     /// Whether all of the report of a receive is an entry, for which there is room, without data of the
@@ -345,8 +364,32 @@ impl Ep {
         }
         let fault = error.map(|error| Fault { cause: Cause::Failed(error), cut });
         let cntr = self.rx.cntr.get();
-        let cntr = if op.cntr.is_null() { cntr } else { self.end_deferred(op, cntr, fault.is_some()) };
-        self.rx.report(self, cntr, op.is_reported, Entry { shown, from, is_error: false }, fault);
+        let cntr = if op.cntr.is_null() {
+            cntr
+        } else if op.cntr == DETACHED {
+            return;
+        } else {
+            self.end_deferred(op, cntr, fault.is_some())
+        };
+        let entry = Entry { shown, from, is_error: false };
+        // SAFETY: as in `end_send`.
+        unsafe { self.rx.report(self, cntr, op.is_reported, entry, fault) };
+    }
+
+    /// Cancels operations, and lets nobody hear of the end of those that go on: only the completion counter
+    /// of deferred work hears at once of an error. Inside the lock.
+    pub(super) fn detach(&self, plain: &ucp::Worker, running: &Running) {
+        for record in running.all() {
+            // SAFETY: the record lies in the request of an operation that runs. Nobody else uses it, inside
+            // the lock.
+            let op = unsafe { &mut *record.as_ptr() };
+            if ![std::ptr::null(), DETACHED].contains(&op.cntr) {
+                self.end_deferred(op, std::ptr::null(), true);
+            }
+            op.cntr = DETACHED;
+            // SAFETY: as above.
+            plain.cancel(unsafe { ucp::RequestId::from_user_memory(record.cast()) });
+        }
     }
 
     /// Most bytes of a message that is copied.

@@ -208,34 +208,36 @@ impl Ep {
         if op.is_reported && of_ep != op.cntr { of_ep } else { std::ptr::null() }
     }
 
-    /// Makes progress of this endpoint part of waiting for a counter.
+    /// Makes progress of this endpoint part of waiting for a counter, bound to it or not. Inside the lock of
+    /// joins.
     pub(crate) fn join(&self, cntr: &Cntr) -> Result<(), Errno> {
-        let is_known = |known: *const Cntr| std::ptr::eq(known, cntr);
-        if self.counters().iter().any(|(_, of)| is_known(of.get())) {
-            return Ok(());
-        }
-        let mut joined = self.joined();
-        if !joined.iter().any(|known| is_known(*known)) {
+        if !self.has_joined(cntr) {
             cntr.members.add(self)?;
-            joined.push(cntr);
+            self.joined().push(cntr);
         }
         Ok(())
+    }
+
+    /// Whether it waits with a counter that need not be bound. Inside the lock of joins.
+    pub(super) fn has_joined(&self, cntr: &Cntr) -> bool {
+        self.joined().iter().any(|known| std::ptr::eq(*known, cntr))
     }
 
     fn joined(&self) -> MutexGuard<'_, Vec<*const Cntr>> {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a counter that is closed.
+    /// Forgets a counter that is closed. Inside the lock of joins.
     pub(crate) fn leave(&self, cntr: &Cntr) {
         self.joined().retain(|known| !std::ptr::eq(*known, cntr));
     }
 
-    /// Leaves all counters of deferred work.
+    /// Leaves all counters that need not be bound.
     pub(super) fn leave_all(&self) {
+        let _joins = self.domain().lock_joins();
         let joined = std::mem::take(&mut *self.joined());
         for cntr in joined {
-            // SAFETY: a counter that is closed leaves the list.
+            // SAFETY: a counter that is closed leaves the list, and none is closed while endpoints leave.
             unsafe { &*cntr }.members.remove(self);
         }
     }

@@ -143,7 +143,8 @@ impl Ep {
             Err(error) => Some(Fault::of(error)),
         };
         let entry = Entry::without_data(context, flags::COLLECTIVE);
-        self.tx.report(self, std::ptr::null(), true, entry, fault);
+        // SAFETY: a queue is not closed before the endpoints that use it.
+        unsafe { self.tx.report(self, std::ptr::null(), true, entry, fault) };
     }
 
     fn joined_by(&self, address: FiAddr) -> Result<Joined, Errno> {

@@ -135,7 +135,7 @@ pub(crate) struct Ep {
     served: Cell<ucp::ServedOps>,
     /// Counter of operations that start now, if they are deferred work: see [`complete::Op::cntr`].
     deferred: Cell<*const Cntr>,
-    /// Counters of deferred work that are not bound.
+    /// Counters of deferred work and of regions, whose waits make progress here.
     joined: Mutex<Vec<*const Cntr>>,
     peers: Peers,
     /// Receives that run, and other operations: to be cancelled by their context.

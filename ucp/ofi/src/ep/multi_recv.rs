@@ -107,7 +107,8 @@ impl Ep {
         // It is no message: the counter counts it only if it is an error.
         let cntr = if error.is_some() { self.rx.cntr.get() } else { std::ptr::null() };
         let fault = error.map(Fault::of);
-        self.rx.report(self, cntr, op.is_reported, entry, fault);
+        // SAFETY: queues and counters are not closed before the endpoints that use them.
+        unsafe { self.rx.report(self, cntr, op.is_reported, entry, fault) };
     }
 
     /// Cancels the receive of many messages with this context. False: there is none. Inside the lock.

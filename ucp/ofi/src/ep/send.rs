@@ -149,7 +149,8 @@ impl Ep {
         }
         let is_reported = !self.tx.is_selective.get() || op_flags & flags::COMPLETION != 0;
         let entry = Entry::without_data(context, shown_flags(Some(tag)));
-        self.tx.report(self, self.tx.cntr.get(), is_reported && !is_silent, entry, None);
+        // SAFETY: queues and counters are not closed before the endpoints that use them.
+        unsafe { self.tx.report(self, self.tx.cntr.get(), is_reported && !is_silent, entry, None) };
         self.shared.wake_sleepers();
         true
     }

@@ -150,6 +150,17 @@ impl Sep {
         Ok(())
     }
 
+    /// Whether neither contexts nor work use the endpoints beneath, which are closed without a result.
+    fn check_unused(&self) -> Result<(), Errno> {
+        if self.users.count() > 0 {
+            return Err(Errno::BUSY);
+        }
+        (0..self.eps.borrow().len()).try_for_each(|number| {
+            let ep = self.ep(number)?;
+            ep.domain().forget_triggered(ep, None)
+        })
+    }
+
     fn close_eps(&self) {
         for fid in self.eps.take() {
             // SAFETY: `open_eps` has opened it, and no context uses it any more.
@@ -231,6 +242,7 @@ impl Context {
 calls! {
     /// Closes a scalable endpoint, after its contexts.
     fn close(fid: *mut Fid) -> c_int {
+        checked::<Sep>(fid)?.check_unused()?;
         from_handle::<Sep>(fid)?.close_eps();
         Ok(0)
     }

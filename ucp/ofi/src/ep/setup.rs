@@ -181,13 +181,15 @@ pub(super) unsafe fn open_any(
     let is_server = made.caps & flags::RMA_EVENT != 0;
     // SAFETY: this function's contract.
     unsafe { Face::store(to, made) }?;
+    domain.users().add();
     if is_server {
         // SAFETY: as above.
         let fid = unsafe { read(to) }?;
         // SAFETY: it has just been stored.
-        domain.add_server(unsafe { Face::checked(fid) }?.0)?;
+        let joined = domain.add_server(unsafe { Face::checked(fid) }?.0);
+        // SAFETY: as above; the caller does not get it.
+        joined.or_else(|errno| unsafe { close_ep(fid) }.and(Err(errno)))?;
     }
-    domain.users().add();
     Ok(())
 }
 

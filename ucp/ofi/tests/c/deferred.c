@@ -43,7 +43,8 @@ static void open_all(void)
 {
     struct fid_fabric *fabric;
     struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
-    struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
+    struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC,
+                                  .wait_cond = FI_CQ_COND_THRESHOLD };
     struct fi_deferred_work work = { 0 };
     char name[512];
     size_t len = sizeof(name);
@@ -250,6 +251,27 @@ static void bad(void)
     CHECK(entry_of(rx).op_context == in && entry_of(tx).op_context == out && fi_cntr_read(done) == 0);
 }
 
+/* A reader that waits for two entries starts the work that makes the second one. */
+static void waited_for(void)
+{
+    struct fi_cq_tagged_entry entries[2];
+    struct iovec from = { out, 16 };
+    uint64_t flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+    struct fi_op_tagged send = { ep, { &from, NULL, 1, self, 7, 0, NULL, 0 }, flags };
+    struct fi_deferred_work first = work_at(1, FI_OP_TSEND, &send), second = work_at(1, FI_OP_TSEND, &send);
+    int n;
+    second.triggering_cntr = done;
+    queue(&second);
+    queue(&first);
+    for (n = 0; n < 2; n++) {
+        OK(fi_trecv(ep, in, 64, NULL, FI_ADDR_UNSPEC, 7, 0, in));
+    }
+    OK(fi_cntr_add(start, 1));
+    IS(fi_cq_sread(tx, entries, 2, (void*)2, 20000), 2);
+    CHECK(entry_of(rx).op_context == in && entry_of(rx).op_context == in);
+    reset();
+}
+
 /* Work needs room of its own direction only. */
 static void room(void)
 {
@@ -288,6 +310,7 @@ int main(void)
     open_all();
     messages();
     chain();
+    waited_for();
     room();
     taken_back();
     bad();

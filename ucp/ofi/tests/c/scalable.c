@@ -10,6 +10,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
+#include <rdma/fi_trigger.h>
 
 #include "check.h"
 
@@ -25,7 +26,7 @@ static struct fi_info *info;
 static struct fid_domain *domain;
 static struct fid_av *av;
 static struct end a, b;
-static struct fid_cntr *writes;
+static struct fid_cntr *writes, *start;
 static char out[64], in[64];
 
 static struct fi_info *hints_of(uint64_t caps, size_t tx, size_t rx)
@@ -67,7 +68,8 @@ static void offers(void)
     hints = hints_of(FI_MSG, 2, 2);
     hints->ep_attr->type = FI_EP_MSG;
     IS(find(hints, &found), -FI_ENODATA);
-    OK(find(hints_of(caps | FI_SOURCE | FI_NAMED_RX_CTX, TX, RX), &info));
+    caps |= FI_SOURCE | FI_NAMED_RX_CTX | FI_TRIGGER | FI_MULTI_RECV;
+    OK(find(hints_of(caps, TX, RX), &info));
     CHECK(info->ep_attr->tx_ctx_cnt == TX && info->ep_attr->rx_ctx_cnt == RX && info->caps & FI_NAMED_RX_CTX);
 }
 
@@ -79,6 +81,13 @@ static void open_rx(struct end *end, int n)
     IS(fi_enable(end->rx[n]), -FI_ENOCQ);
     OK(fi_ep_bind(end->rx[n], &end->rxcq[n]->fid, FI_RECV));
     OK(fi_enable(end->rx[n]));
+}
+
+static void open_tx(struct end *end, int n)
+{
+    OK(fi_tx_context(end->sep, n, NULL, &end->tx[n], NULL));
+    OK(fi_ep_bind(end->tx[n], &end->txcq[n]->fid, FI_TRANSMIT));
+    OK(fi_enable(end->tx[n]));
 }
 
 static void open_end(struct end *end)
@@ -192,6 +201,96 @@ static void bad(void)
     CHECK(entry_of(a.txcq[0], NULL).op_context == in);
 }
 
+static void wait_until_idle(void)
+{
+    struct end *ends[2] = { &a, &b };
+    int e, n, rounds;
+    for (rounds = 0; rounds < 1000; rounds++) {
+        for (e = 0; e < 2; e++) {
+            for (n = 0; n < TX + RX; n++) {
+                IS(fi_cq_read(n < TX ? ends[e]->txcq[n] : ends[e]->rxcq[n - TX], NULL, 0), -FI_EAGAIN);
+            }
+        }
+    }
+}
+
+/* A receive of many messages takes no room of the context that is opened again. */
+static void room(void)
+{
+    struct iovec to = { in, 64 };
+    struct fi_msg recv = { &to, NULL, 1, FI_ADDR_UNSPEC, in, 0 };
+    ssize_t left = fi_rx_size_left(b.rx[1]);
+    CHECK(left > 0);
+    OK(fi_recvmsg(b.rx[1], &recv, FI_MULTI_RECV));
+    IS(fi_rx_size_left(b.rx[1]), left - 1);
+    OK(fi_close(&b.rx[1]->fid));
+    open_rx(&b, 1);
+    IS(fi_rx_size_left(b.rx[1]), left);
+}
+
+/* A context takes with it the operations of its own direction that wait. */
+static void waiting(void)
+{
+    struct fi_triggered_context2 first = { .event_type = FI_TRIGGER_THRESHOLD }, second;
+    struct iovec to = { in, 64 }, from = { out, 8 };
+    struct fi_msg recv = { &to, NULL, 1, FI_ADDR_UNSPEC, &first, 0 };
+    struct fi_msg send = { &from, NULL, 1, a.addr, &second, 0 };
+    struct fi_op_msg op = { b.tx[1], { &from, NULL, 1, a.addr, NULL, 0 }, 0 };
+    struct fi_deferred_work work = { .threshold = 5, .op_type = FI_OP_SEND };
+
+    first.trigger.threshold.cntr      = start;
+    first.trigger.threshold.threshold = 1;
+    second                            = first;
+    OK(fi_recvmsg(b.rx[1], &recv, FI_TRIGGER));
+    OK(fi_sendmsg(b.tx[1], &send, FI_TRIGGER));
+    OK(fi_close(&b.tx[1]->fid));
+    open_tx(&b, 1);
+    OK(fi_cntr_add(start, 1));
+    OK(fi_inject(a.tx[0], "late", 5, fi_rx_addr(b.addr, 1, BITS)));
+    CHECK(entry_of(b.rxcq[1], NULL).op_context == &first && strcmp(in, "late") == 0);
+    wait_until_idle();
+    OK(fi_cntr_set(start, 0));
+    OK(fi_recvmsg(b.rx[1], &recv, FI_TRIGGER));
+    OK(fi_close(&b.rx[1]->fid));
+    /* Nothing holds the counter any more. */
+    OK(fi_close(&start->fid));
+    OK(fi_cntr_open(domain, NULL, &start, NULL));
+    open_rx(&b, 1);
+    /* Deferred work holds its context, and nothing else. */
+    op.ep                = b.tx[1];
+    work.triggering_cntr = start;
+    work.op.msg          = &op;
+    OK(fi_control(&domain->fid, FI_QUEUE_WORK, &work));
+    IS(fi_close(&b.tx[1]->fid), -FI_EBUSY);
+    OK(fi_close(&b.rx[1]->fid));
+    open_rx(&b, 1);
+    OK(fi_control(&domain->fid, FI_CANCEL_WORK, &work));
+    OK(fi_close(&b.tx[1]->fid));
+    open_tx(&b, 1);
+}
+
+/* What a context has sent and nobody receives ends with it. */
+static void unfinished(void)
+{
+    enum { LEN = 1 << 20 };
+    char *large = calloc(1, LEN);
+    ssize_t left = fi_tx_size_left(a.tx[0]);
+    int n;
+    for (n = 0; n < 3; n++) {
+        OK(fi_tsend(a.tx[0], large, LEN, NULL, b.addr, 777, large));
+    }
+    CHECK(fi_tx_size_left(a.tx[0]) == left - 3);
+    OK(fi_close(&a.tx[0]->fid));
+    open_tx(&a, 0);
+    IS(fi_tx_size_left(a.tx[0]), left);
+    wait_until_idle();
+    OK(fi_trecv(b.rx[0], in, 64, NULL, FI_ADDR_UNSPEC, 778, 0, in));
+    OK(fi_tsend(a.tx[0], "more", 5, NULL, b.addr, 778, out));
+    CHECK(entry_of(b.rxcq[0], NULL).op_context == in && strcmp(in, "more") == 0);
+    CHECK(entry_of(a.txcq[0], NULL).op_context == out);
+    free(large);
+}
+
 static void close_end(struct end *end)
 {
     int n;
@@ -221,11 +320,15 @@ int main(int argc, char **argv)
     IS(fi_av_open(domain, &wide, &av, NULL), -FI_EINVAL);
     OK(fi_av_open(domain, &av_attr, &av, NULL));
     OK(fi_cntr_open(domain, NULL, &writes, NULL));
+    OK(fi_cntr_open(domain, NULL, &start, NULL));
     open_end(&a);
     open_end(&b);
     messages();
     memory();
     bad();
+    room();
+    waiting();
+    unfinished();
     OK(fi_av_lookup(av, fi_rx_addr(b.addr, 2, BITS), name, &len));
     len = sizeof(text);
     CHECK(fi_av_straddr(av, name, text, &len) == text && strncmp(text, "fi_addr_efa4://", 15) == 0);
@@ -234,6 +337,7 @@ int main(int argc, char **argv)
     close_end(&a);
     close_end(&b);
     OK(fi_close(&writes->fid));
+    OK(fi_close(&start->fid));
     OK(fi_close(&av->fid));
     OK(fi_close(&domain->fid));
     OK(fi_close(&fabric->fid));

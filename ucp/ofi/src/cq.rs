@@ -197,10 +197,10 @@ impl Cq {
     #[inline(always)]
     unsafe fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
         let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
-        self.domain().run_work();
         if let Some(ep) = self.members.only_unlocked()
             && let Some(plain) = ep.plain()
         {
+            self.domain().run_work();
             let mut has_progressed = false;
             loop {
                 let has_error = self.drain_rings(ep, &mut out);
@@ -240,7 +240,7 @@ impl Cq {
             None => self.take_in_turn(&inside, &mut out),
         };
         drop(inside);
-        // A thread that sleeps may wait for work that this progress has made due.
+        // Behind the progress: a thread that sleeps may wait for work that this has made due.
         self.domain().run_work();
         out.result(has_error)
     }

@@ -211,6 +211,31 @@ fn announced_data_ends(tls: &str) {
     }
 }
 
+/// An answer to a message goes by the connection on which it has come, and by a new endpoint once that has
+/// failed.
+fn answers_to_a_closed_connection(tls: &str) {
+    let mut net = Net::new(tls, false, 2);
+    let kept: Rc<RefCell<Vec<AmMessage>>> = Rc::default();
+    let to = kept.clone();
+    net.server.set_am_handler(1, move |message| to.borrow_mut().push(message));
+    let sent = net.end(0, 0).ep().am_send_with(AmProto::Eager, 1, b"", vec![7]);
+    net.until(|| kept.borrow().len() == 1 && sent.is_done());
+    let message = kept.borrow_mut().pop().unwrap();
+    for tag in [8, 9] {
+        let reply = message.reply_ep().expect("the peer lives");
+        assert_eq!(reply.socket_addrs().is_some(), tag == 8, "the endpoint of the connection");
+        let send = reply.tag_send(tag, bytes(tag, 100));
+        let recv = net.client.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(100));
+        net.until(|| recv.is_done() && send.is_done());
+        assert!(recv.wait().1 == bytes(tag, 100) && send.wait().0 == Ok(()));
+        if tag == 8 {
+            net.force(0, 0);
+        }
+    }
+    net.server.clear_am_handler(1);
+    net.exchange(1);
+}
+
 /// Two endpoints of `a` to the address of `b`, and one back, whose failure is told. They have met.
 struct ByAddress {
     a: Worker,
@@ -316,6 +341,6 @@ fn sends_of_a_worker_to_itself(tls: &str) {
 
 on! {
     [sends_between_two_workers sends_of_a_worker_to_itself matched_receives_end announced_data_ends
-     endpoints_to_an_address flush_of_one one_is_dropped stream_of_several]
+     endpoints_to_an_address flush_of_one one_is_dropped stream_of_several answers_to_a_closed_connection]
     posix: "posix", soft: "soft", itself: "self,posix", several: "self,posix,cma,efa", reorder: "reorder",
 }

@@ -124,10 +124,10 @@ impl AmMessage {
     }
 
     /// Returns an endpoint to the sender: the end at this worker of the connection that the message belongs
-    /// to, else a new one. `None` if the peer has failed or its address is unknown.
+    /// to, unless it has failed, else a new one. `None` if the peer has failed or its address is unknown.
     pub fn reply_ep(&self) -> Option<Ep> {
         // The peer may send before this worker has its address.
-        let is_of = |ep: &Rc<EpState>| ep.is_pending() || ep.peer() == self.from;
+        let is_of = |ep: &Rc<EpState>| ep.failure().is_none() && (ep.is_pending() || ep.peer() == self.from);
         let of_connection = self.worker.core().cm.ep_of(self.connection()).filter(is_of);
         match of_connection {
             Some(state) => Some(Ep::from_state(self.worker.clone(), state)),

@@ -61,15 +61,24 @@ fn assert_ended_well(what: &str, output: &Output) {
 
 /// Runs a server and a client with the same arguments. Both must end well, and the client must report.
 fn run_pair(folder: &Path, tls: &str, args: &str) {
+    run_pair_on(folder, (tls, "all"), args);
+}
+
+/// The same with the values of `UCX_TLS` and `UCX_NET_DEVICES`.
+fn run_pair_on(folder: &Path, (tls, devices): (&str, &str), args: &str) {
     let port = free_port().to_string();
     let mut args: Vec<_> = args.split_whitespace().collect();
     args.extend(["-p", &port]);
     let mut server = perftest(folder, tls, &args);
-    let server = server.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let server = server
+        .env("UCX_NET_DEVICES", devices)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped());
     let server = server.spawn().expect("the server starts");
     wait_for_listener(port.parse().expect("a port"));
     args.insert(0, "127.0.0.1");
-    let client = perftest(folder, tls, &args).output().expect("the client runs");
+    let client =
+        perftest(folder, tls, &args).env("UCX_NET_DEVICES", devices).output().expect("the client runs");
     let server = server.wait_with_output().expect("the server ends");
     assert_ended_well(&format!("client of {args:?} on {tls}"), &client);
     assert_ended_well(&format!("server of {args:?} on {tls}"), &server);
@@ -142,6 +151,35 @@ fn options_of_ucp_tests() {
         ("-t tag_lat -B -s 100000", "posix"),
     ] {
         run_pair(&folder, tls, &format!("{args} -n 20 -w 2"));
+    }
+}
+
+/// The device of libibverbs, as it is reached by the library that `tools/install --verbs` builds. These tests run
+/// under `softefa run`.
+#[cfg(feature = "verbs")]
+mod verbs {
+    use super::*;
+
+    #[test]
+    fn every_ucp_test_through_verbs() {
+        let Some(folder) = installed("ucx_perftest") else { return };
+        for test in UCP_TESTS {
+            run_pair_on(&folder, ("efa", "softefa0:1"), &format!("-t {test} -n 30 -w 3"));
+        }
+    }
+
+    #[test]
+    fn every_uct_test_through_verbs() {
+        uct_tests("efa", "softefa0:1", &UCT_TESTS);
+    }
+
+    #[test]
+    fn ucx_info_lists_the_device() {
+        let Some(folder) = installed("ucx_info") else { return };
+        let output = Command::new("/usr/bin/ucx_info").arg("-d").env("LD_LIBRARY_PATH", &folder).output();
+        let output = output.expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("Device: softefa0:1"), "{text}");
     }
 }
 

@@ -78,6 +78,11 @@ fn pingpong(tls: &str, ep: &str, mode: &str) {
 
 /// Exchanges such messages by a provider of this name.
 fn pingpong_by(provider: &str, tls: &str, ep: &str, mode: &str) {
+    pingpong_on(provider, (tls, "all"), ep, mode);
+}
+
+/// The same with the values of `UCX_TLS` and `UCX_NET_DEVICES`.
+fn pingpong_on(provider: &str, (tls, devices): (&str, &str), ep: &str, mode: &str) {
     if !has_program("fi_pingpong") {
         return;
     }
@@ -86,11 +91,19 @@ fn pingpong_by(provider: &str, tls: &str, ep: &str, mode: &str) {
     let arguments = ["-p", provider, "-e", ep, "-m", mode, "-S", "all", "-c", "-I", "4"];
     let is_layered = if provider.contains(';') { "y" } else { "n" };
     let mut server = command("fi_pingpong", tls);
-    server.args(arguments).args(["-B", &port]).env("UCX_OFI_LAYERED", is_layered);
+    server
+        .args(arguments)
+        .args(["-B", &port])
+        .env("UCX_OFI_LAYERED", is_layered)
+        .env("UCX_NET_DEVICES", devices);
     let server = spawn(server);
     wait_for_listener(number);
     let mut client = command("fi_pingpong", tls);
-    client.args(arguments).args(["-P", &port, "127.0.0.1"]).env("UCX_OFI_LAYERED", is_layered);
+    client
+        .args(arguments)
+        .args(["-P", &port, "127.0.0.1"])
+        .env("UCX_OFI_LAYERED", is_layered)
+        .env("UCX_NET_DEVICES", devices);
     let (client, server) = (end_of(spawn(client), 180), end_of(server, 60));
     for output in [&client, &server] {
         let text = text(output);
@@ -110,6 +123,20 @@ fn fi_pingpong_over_shared_memory() {
 fn fi_pingpong_over_connections_below_a_utility_provider() {
     for tls in ["posix", "efa"] {
         pingpong_by("efa4;ofi_rxm", tls, "rdm", "tagged");
+    }
+}
+
+/// The device of libibverbs, as it is reached by the provider that `tools/install --verbs` builds. These tests run
+/// under `softefa run`.
+#[cfg(feature = "verbs")]
+mod verbs {
+    use super::*;
+
+    #[test]
+    fn fi_pingpong_through_verbs() {
+        for (ep, mode) in [("rdm", "msg"), ("rdm", "tagged"), ("msg", "tagged"), ("dgram", "msg")] {
+            pingpong_on("efa4", ("efa", "softefa0:1"), ep, mode);
+        }
     }
 }
 

@@ -37,7 +37,7 @@ conform_suite!(posix_locked, || {
     Pair::new(open(), open())
 });
 conform_suite!(any_efa_locked, || {
-    let bare = Source::empty().with("UCX_EFA_BARE_RX_QUEUE_LEN", "16");
+    let bare = Source::empty().with("UCX_EFA_USER_RX_QUEUE_LEN", "16");
     let iface = || any::open("efa", "softefa0", &bare).unwrap();
     let open = || Locked::new(iface(), ThreadMode::Serialized);
     Pair::new(open(), open())

@@ -288,7 +288,7 @@ fn few_functions_take_the_whole_engine() {
         ("peers/end_some.rs", 1),
         ("peers/identify.rs", 2),
         ("peers/lifecycle.rs", 1),
-        ("peers/strangers.rs", 1),
+        ("peers/unknown_peers.rs", 1),
         ("protocols/atomic.rs", 1),
         ("protocols/handshake.rs", 1),
         ("protocols/longread/finish.rs", 6),

@@ -126,7 +126,7 @@ fn start(side: &Side, role: &str) -> (Child, Dest<Ah>) {
     (child, Dest { ah, qpn: qpn.parse().unwrap(), qkey: QKEY })
 }
 
-/// A verdict that is lost is sent again, though the process has called `exit`.
+/// A response that is lost is sent again, though the process has called `exit`.
 #[test]
 fn what_a_process_owes_arrives_though_it_ends_at_once() {
     let side = open(&[]);

@@ -110,7 +110,7 @@ fn step(native: &mut Option<NativeEnd>, line: &Line) -> Result<String, String> {
         }
         (_, None) => Err("open comes first".into()),
         ("features", Some(end)) => end.features(line),
-        ("passed", Some(end)) => Ok(end.worker.stats().rare.passed_on.to_string()),
+        ("passed", Some(end)) => Ok(end.worker.stats().rare.forwarded.to_string()),
         ("mem", Some(end)) => end.memory.add(&end.worker, line),
         ("look", Some(end)) => end.memory.look(line),
         ("forget", Some(end)) => end.memory.forget(line).map(|()| String::new()),

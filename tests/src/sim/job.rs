@@ -212,13 +212,13 @@ impl Job {
             self.outcome.nacked += rare.nacks_received;
             self.outcome.not_ready += rare.not_ready;
             self.outcome.peer_errors += rare.errors_received;
-            self.outcome.passed_on += rare.passed_on;
+            self.outcome.passed_on += rare.forwarded;
             self.outcome.zcopy_received += self.workers[n].worker.stats().received(Protocol::UserQp).msgs;
             self.outcome.striped += rare.striped;
-            self.outcome.cts_striped += rare.data_abreast;
-            self.outcome.failed_over += rare.peers_moved;
-            self.outcome.resent_on_other_nic += rare.sent_elsewhere;
-            self.outcome.uncertain += rare.unsure;
+            self.outcome.cts_striped += rare.ctsdata_striped;
+            self.outcome.failed_over += rare.failovers;
+            self.outcome.resent_on_other_nic += rare.resent_after_failover;
+            self.outcome.uncertain += rare.outcome_unknown;
         }
         for sim_worker in &self.workers {
             self.outcome.coverage.add_packets_of(&sim_worker.worker.stats());

@@ -11,13 +11,13 @@ use std::time::Duration;
 use common::{Folder, run_dump};
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-use usnic::{Config, Death, EpId, Head, Module, NoSource, Sink};
+use usnic::{CloseReason, Config, EpId, Head, Module, NoSource, Sink};
 
 struct Ignores;
 
 impl Sink for Ignores {
     fn on_accept(&mut self, _ep: EpId, _node: u64) {}
-    fn on_dead(&mut self, _ep: EpId, _node: u64, why: Death) {
+    fn on_dead(&mut self, _ep: EpId, _node: u64, why: CloseReason) {
         panic!("{why:?}");
     }
     fn on_frag(&mut self, _ep: EpId, _head: &Head, _payload: &[u8]) {}

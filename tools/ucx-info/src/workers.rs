@@ -61,7 +61,7 @@ pub fn restrict_to(source: &Source, kind: DevKind) -> Result<Source, String> {
 pub fn memory(source: &Source, bytes: usize) -> Result<MemoryInfo, String> {
     let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
     let mem = worker.mem_alloc(bytes, ucp::Access::all()).map_err(|e| format!("-m {bytes}: {e}"))?;
-    let mut device_keys: Vec<&'static str> = worker.lanes().into_iter().map(|lane| lane.tl).collect();
+    let mut device_keys: Vec<&'static str> = worker.ifaces().into_iter().map(|lane| lane.tl).collect();
     device_keys.retain(|tl| mem.device_key(tl).is_some());
     device_keys.dedup();
     let address = format!("{:#x}", mem.addr());
@@ -80,7 +80,7 @@ pub fn worker(source: &Source) -> Result<WorkerInfo, String> {
     let address = worker.address();
     let lane = |attr: IfaceAttr| Lane { transport: attr.tl, device: attr.dev };
     Ok(WorkerInfo {
-        lanes: worker.lanes().into_iter().map(lane).collect(),
+        lanes: worker.ifaces().into_iter().map(lane).collect(),
         rma_only: context
             .rma_only_resources()
             .iter()

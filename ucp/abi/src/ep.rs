@@ -336,7 +336,7 @@ fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: &AttrFields<EpAttr>) -> R
     let Some(mut transports) = field!(attr, ep_attr::TRANSPORTS, transports) else { return Ok(()) };
     let entry_size = transports.entry_size.max(1);
     let names = ep.ep.protocols().transports();
-    let lanes = plain.lanes();
+    let lanes = plain.ifaces();
     let mut count = 0;
     for name in names.iter().take(transports.num_entries as usize) {
         let device = lanes.iter().find(|lane| lane.tl == *name).map_or("", |lane| &lane.dev);

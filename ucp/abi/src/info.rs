@@ -93,7 +93,7 @@ entry! {
         let worker = checked(worker)?;
         let text = worker.inside(|plain| {
             let mut text = format!("#\n# UCP worker '{}'\n#\n#                 address: {}\n", worker.name, plain.address());
-            for lane in plain.lanes() {
+            for lane in plain.ifaces() {
                 _ = writeln!(text, "#                    lane: {}/{}", lane.tl, lane.dev);
             }
             text.push_str("#\n");

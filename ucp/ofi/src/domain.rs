@@ -160,7 +160,7 @@ pub(crate) unsafe fn open(
     let nics = crate::info::count_nics(&made_context);
     let name_form = NameForm::of(info.addr_format, nics, is_scalable);
     let has_progress_thread =
-        attr.data_progress == flags::PROGRESS_AUTO || crate::provider::has_auto_progress();
+        attr.data_progress == flags::PROGRESS_AUTO || crate::provider::settings()?.auto_progress;
     let made = Domain {
         fid: refused::fid(flags::CLASS_DOMAIN, context, &FID_OPS),
         ops: &OPS,

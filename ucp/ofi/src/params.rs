@@ -3,6 +3,9 @@
 
 use std::ffi::{CString, OsString, c_char, c_int};
 
+use ucp::LibfabricConfig;
+use ucs::config::Table;
+
 use crate::abi::Provider;
 
 /// `FI_PARAM_STRING`: the engine reads the text of a value.
@@ -11,9 +14,10 @@ const PREFIX: &str = "UCX_";
 
 type Define = unsafe extern "C" fn(*const Provider, *const c_char, c_int, *const c_char, ...) -> c_int;
 
-/// Names of all keys without their prefix.
+/// Names of the engine's keys without their prefix. Those of the provider itself are variables only.
 fn keys() -> impl Iterator<Item = (&'static str, &'static ucs::config::KeyDesc)> {
-    let tables = ucp::Context::tables().into_iter();
+    let tables =
+        ucp::Context::tables().into_iter().filter(|table| table.prefix != LibfabricConfig::DESC.prefix);
     tables.flat_map(|table| table.keys).filter_map(|key| Some((key.name.strip_prefix(PREFIX)?, key)))
 }
 

@@ -1,26 +1,19 @@
 //! The provider, as libfabric finds it.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
-use ucs::config::Source;
+use ucp::LibfabricConfig;
+use ucs::config::{ConfigError, Source, Table};
 
 use crate::abi::info::{FabricAttr, Info};
 use crate::abi::{Fid, Provider, version};
 use crate::entry::guard;
 use crate::errno::Errno;
 
-/// Environment variable with the name of the provider.
-const NAME_KEY: &str = "UCX_OFI_NAME";
-/// Environment variable that permits utility providers to layer over endpoints of types `FI_EP_MSG` and
-/// `FI_EP_DGRAM`.
-const LAYERED_KEY: &str = "UCX_OFI_LAYERED";
-/// Environment variable that gives every endpoint a thread that makes progress, also where a program asks for
-/// manual progress.
-const AUTO_PROGRESS_KEY: &str = "UCX_OFI_AUTO_PROGRESS";
-/// Name of the provider without the first variable.
-const NAME: &str = "efa4";
+/// Name of the provider if the configuration cannot be read.
+const NAME: &CStr = c"efa4";
 /// Release of libfabric whose headers these are.
 const HEADERS: u32 = version(1, 17);
 /// Version of the provider. Of two providers with one name libfabric takes the one with the higher version;
@@ -44,10 +37,23 @@ const CORE: c_int = 0;
 type Log = unsafe extern "C" fn(*const Provider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
 type LogEnabled = unsafe extern "C" fn(*const Provider, c_int, c_int) -> c_int;
 
-/// The configuration of the engine: the environment without the keys of this crate.
+/// The settings of the provider, read once.
+/// # Errors
+/// A value is bad: a warning says which.
+pub(crate) fn settings() -> Result<&'static LibfabricConfig, Errno> {
+    static SETTINGS: OnceLock<Result<LibfabricConfig, String>> = OnceLock::new();
+    let read = || LibfabricConfig::load(&Source::from_env()?);
+    SETTINGS.get_or_init(|| read().map_err(|error: ConfigError| error.to_string())).as_ref().map_err(
+        |error| {
+            warn(error);
+            Errno::INVAL
+        },
+    )
+}
+
+/// The configuration of the engine: the environment, and libfabric's variables of this provider.
 pub(crate) fn source() -> Result<Source, Errno> {
-    let is_ours = |key: &OsStr| [NAME_KEY, LAYERED_KEY, AUTO_PROGRESS_KEY].iter().any(|ours| key == *ours);
-    let mut vars: Vec<_> = std::env::vars_os().filter(|(key, _)| !is_ours(key)).collect();
+    let mut vars: Vec<_> = std::env::vars_os().collect();
     vars.extend(crate::params::translated(&vars, &name().to_string_lossy()));
     Source::from_vars(vars).map_err(|error| {
         warn(&error.to_string());
@@ -112,24 +118,10 @@ fn running_release() -> u32 {
     unsafe { fi_version() }
 }
 
-/// Whether utility providers may layer over endpoints of types other than `FI_EP_RDM`.
-pub(crate) fn permits_layers() -> bool {
-    is_set(LAYERED_KEY)
-}
-
-/// Whether endpoints make progress by themselves, whatever a program asks for.
-pub(crate) fn has_auto_progress() -> bool {
-    is_set(AUTO_PROGRESS_KEY)
-}
-
-fn is_set(key: &str) -> bool {
-    std::env::var(key).is_ok_and(|value| ["y", "1", "yes"].contains(&&*value))
-}
-
 /// Name of the provider (`UCX_OFI_NAME`).
 pub(crate) fn name() -> CString {
-    let given = std::env::var(NAME_KEY).ok().filter(|name| !name.is_empty());
-    CString::new(given.as_deref().unwrap_or(NAME)).unwrap_or_default()
+    let given = settings().ok().and_then(|settings| CString::new(&*settings.name).ok());
+    given.filter(|name| !name.is_empty()).unwrap_or_else(|| NAME.to_owned())
 }
 
 /// Returns the provider. Libfabric calls it when it has loaded this library.

@@ -23,6 +23,7 @@ pub use cm::connect::{ConnectParams, SocketAddrs};
 pub use cm::listener::{ListenError, Listener};
 pub use context::calibrate::{CacheError, Calibration, DeviceCosts, DeviceType, Key as CalibrationKey};
 pub use context::config::Config;
+pub use context::libfabric::LibfabricConfig;
 pub use context::open::Context;
 pub use core::ep_state::ErrorMode;
 pub use core::error::Error;

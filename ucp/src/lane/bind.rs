@@ -25,13 +25,13 @@ use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
 use crate::token::CompletionToken;
 
 use super::regs::{RegTable, needs_alloc};
-use super::{Ep, LaneIdx, RmaOnlyLane, WorkerIface};
+use super::{Ep, IfaceIdx, RmaOnlyLane, WorkerIface};
 
 /// A peer's endpoint and its lane.
 pub(crate) struct PeerEp {
     pub ep: Ep,
     mtu: u32,
-    pub lane: LaneIdx,
+    pub lane: IfaceIdx,
 }
 
 impl PeerEp {
@@ -69,7 +69,7 @@ impl PeerEps {
         }
     }
 
-    pub(crate) fn set(&mut self, id: impl Into<LaneId>, lane: LaneIdx, ep: Ep) {
+    pub(crate) fn set(&mut self, id: impl Into<LaneId>, lane: IfaceIdx, ep: Ep) {
         let id = id.into();
         ep.set_tag(EpTag(u64::from(id.0)));
         let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
@@ -107,7 +107,7 @@ impl PeerEps {
     }
 
     /// Moves a peer to another endpoint and keeps the old one among those abandoned.
-    fn replace(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
+    fn replace(&mut self, peer: PeerId, lane: IfaceIdx, ep: Ep) {
         let old = self.by_peer.get_mut(peer.0 as usize).and_then(Option::take);
         self.abandoned.extend(old.map(|peer_ep| (peer, peer_ep.ep)));
         self.set(peer, lane, ep);
@@ -142,7 +142,7 @@ impl PeerEps {
 
 /// Lanes and endpoints, lent to the engine for one call.
 pub(crate) struct Bound<'a, S> {
-    pub lanes: &'a [WorkerIface],
+    pub ifaces: &'a [WorkerIface],
     pub peer_eps: &'a mut PeerEps,
     pub regs: &'a mut RegTable,
     /// Access to peers' memory where their lane has none.
@@ -150,7 +150,7 @@ pub(crate) struct Bound<'a, S> {
     /// Receives completions at once while packets are handled.
     pub sink: Option<S>,
     /// The lane whose packet the engine is handling.
-    pub receiving: LaneIdx,
+    pub receiving: IfaceIdx,
 }
 
 impl<S: ReceiveSink> ReceiveSink for Bound<'_, S> {
@@ -248,7 +248,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         reg: &Reg,
         receive: u32,
     ) -> Result<(), NotPosted> {
-        let lane = self.lanes.iter().find(|lane| lane.wire == wire);
+        let lane = self.ifaces.iter().find(|lane| lane.wire == wire);
         let (Some(lane), Some((_, mem))) = (lane, self.regs.get(reg.id)) else {
             return Err(NotPosted::Peer(PeerError::NO_RDMA));
         };
@@ -267,7 +267,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
     fn connect(&mut self, id: LaneId, from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         let raw = addr.to_bytes();
-        let lane = &self.lanes[usize::from(self.receiving.0)];
+        let lane = &self.ifaces[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
         // Only a refusal must be known now; silence and shortages are retried later.
         let started = |ep: Ep| match ep.begin_connecting() {
@@ -300,7 +300,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
     fn reroute(&mut self, peer: PeerId, onto: LaneId, addr: &RawAddr) -> Result<(), PeerError> {
         let at = self.peer_eps.on_lane(onto).ok_or(PeerError::Gone)?.lane;
-        let lane = &self.lanes[usize::from(at.0)];
+        let lane = &self.ifaces[usize::from(at.0)];
         let (device, iface) = lane.form.addrs(&addr.to_bytes(), &lane.device);
         let ep = lane.iface.connect(&device, &iface).map_err(|e| match e {
             ConnectError::Op(e) => fault_of(e),
@@ -311,13 +311,13 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     }
 
     fn register(&mut self, wire: WireId, piece: Piece, for_what: RegAccess) -> Result<Reg, RegError> {
-        let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(RegError::Refused)?;
-        let at = LaneIdx(lane as u8);
+        let lane = self.ifaces.iter().position(|lane| lane.wire == wire).ok_or(RegError::Refused)?;
+        let at = IfaceIdx(lane as u8);
         // SAFETY: the piece is valid until its registration is released; its user holds no reference
         // meanwhile.
-        match unsafe { self.regs.register(self.lanes, at, piece, for_what) } {
+        match unsafe { self.regs.register(self.ifaces, at, piece, for_what) } {
             Err(RegError::Refused)
-                if for_what == RegAccess::REMOTE_READ && needs_alloc(&self.lanes[lane].iface) =>
+                if for_what == RegAccess::REMOTE_READ && needs_alloc(&self.ifaces[lane].iface) =>
             {
                 let key =
                     self.rma_only.and_then(|rma_only| rma_only.offer(piece)).ok_or(RegError::Refused)?;
@@ -341,7 +341,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         address: &RmaAddress,
     ) -> Option<Result<(), NotPosted>> {
         let peer_ep = self.peer_eps.get(peer)?;
-        if !needs_alloc(&self.lanes[usize::from(peer_ep.lane.0)].iface) {
+        if !needs_alloc(&self.ifaces[usize::from(peer_ep.lane.0)].iface) {
             return None;
         }
         let Some(rma_only) = self.rma_only else { return Some(Err(NotPosted::Peer(PeerError::NO_RDMA))) };
@@ -361,7 +361,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let Some(rma_only) = self.rma_only else { return false };
         // Lanes that reach all memory read it themselves. Messages that fit a packet have another reason.
         let applies = |peer_ep: &PeerEp| {
-            len > peer_ep.mtu() && needs_alloc(&self.lanes[usize::from(peer_ep.lane.0)].iface)
+            len > peer_ep.mtu() && needs_alloc(&self.ifaces[usize::from(peer_ep.lane.0)].iface)
         };
         self.peer_eps.get(peer).is_some_and(applies) && rma_only.prefers_packets(peer, len)
     }
@@ -431,7 +431,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
     fn read_copy_max(&self, peer: PeerId) -> usize {
         let Some(peer_ep) = self.peer_eps.get(peer) else { return 0 };
-        let attr = self.lanes[usize::from(peer_ep.lane.0)].iface.attr();
+        let attr = self.ifaces[usize::from(peer_ep.lane.0)].iface.attr();
         if attr.has(Caps::GET_BCOPY | Caps::MR_KEY) { attr.get.max_bcopy } else { 0 }
     }
 
@@ -458,7 +458,7 @@ impl<S> Bound<'_, S> {
     /// Returns a peer's endpoint and lane, if the lane's own buffers take `len` bytes.
     fn bcopy_lane(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&PeerEp, &WorkerIface), NotPosted> {
         let peer_ep = self.peer_eps.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
-        let lane = &self.lanes[usize::from(peer_ep.lane.0)];
+        let lane = &self.ifaces[usize::from(peer_ep.lane.0)];
         let attr = lane.iface.attr();
         let max = if cap == Caps::PUT_BCOPY { attr.put.max_bcopy } else { attr.get.max_bcopy };
         match attr.has(cap | Caps::MR_KEY) && len <= max {
@@ -477,7 +477,7 @@ impl<S> Bound<'_, S> {
         // A registration on the lane that the peer has left is of no use on its present one.
         let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == peer_ep.lane);
         let (lane, mem) = reg.ok_or(NotPosted::Peer(PeerError::NO_RDMA))?;
-        Ok((peer_ep, &self.lanes[usize::from(lane.0)], mem))
+        Ok((peer_ep, &self.ifaces[usize::from(lane.0)], mem))
     }
 }
 

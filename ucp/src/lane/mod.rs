@@ -24,7 +24,7 @@ pub(crate) use rma_only::{RmaOnlyEp, RmaOnlyLane};
 pub(crate) use rx::{FastPollSink, FlushEnd, PollSink};
 pub(crate) use wireup::{Route, further_routes, rail_lanes, routes};
 
-/// The interface type of every lane: a transport chosen at run time, called without indirection.
+/// The interface type of every transport: a transport chosen at run time, called without indirection.
 pub type Iface = uct::any::Iface;
 pub(crate) type Ep = <Iface as uct::api::Iface>::Ep;
 
@@ -32,9 +32,11 @@ pub(crate) type Md = <Iface as uct::api::Iface>::Md;
 pub(crate) type Mem = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Mem;
 pub(crate) type Rkey = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Rkey;
 
+/// Position of an interface among those of its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct LaneIdx(pub u8);
+pub(crate) struct IfaceIdx(pub u8);
 
+/// An interface that a worker has opened, with the wire it is to the engine, and its memory domain.
 pub(crate) struct WorkerIface {
     pub iface: Iface,
     pub wire: WireId,

@@ -14,7 +14,7 @@ use crate::rdm::Piece;
 use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};
 
 use super::domains::{Domains, HandleLists};
-use super::{Iface, LaneIdx, Md, Mem, WorkerIface};
+use super::{Iface, IfaceIdx, Md, Mem, WorkerIface};
 
 /// Whether registrations are cached for later operations on the same memory (`UCX_RCACHE_ENABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,7 +79,7 @@ enum Cache {
 
 /// The registrations of all lanes.
 pub(crate) struct RegTable {
-    all: Slots<(LaneIdx, Registration)>,
+    all: Slots<(IfaceIdx, Registration)>,
     caches: Vec<Cache>,
     pub(crate) domains: Arc<Domains>,
     /// By domain: registrations that the program holds, at version `seen`.
@@ -112,12 +112,12 @@ impl RegTable {
     /// what the device may write meanwhile.
     pub(super) unsafe fn register(
         &mut self,
-        lanes: &[WorkerIface],
-        lane: LaneIdx,
+        ifaces: &[WorkerIface],
+        lane: IfaceIdx,
         piece: Piece,
         for_what: RegAccess,
     ) -> Result<Reg, RegError> {
-        let md = lanes[usize::from(lane.0)].iface.md();
+        let md = ifaces[usize::from(lane.0)].iface.md();
         if for_what.difference(RegAccess::LOCAL_WRITE).is_empty() && !md.attr().needs_local_key {
             return self.insert(lane, Registration::Unneeded, 0);
         }
@@ -125,7 +125,7 @@ impl RegTable {
         // Revocable memory must be out of the device's reach at once, whatever else shares its pages.
         let reg = match NonNull::new(piece.ptr()).filter(|_| !for_what.contains(RegAccess::EXCLUSIVE)) {
             // SAFETY: the caller's promise.
-            Some(at) => unsafe { self.shared(lanes, lane, at, piece.len(), access) },
+            Some(at) => unsafe { self.shared(ifaces, lane, at, piece.len(), access) },
             None => None,
         };
         let reg = match reg {
@@ -159,19 +159,19 @@ impl RegTable {
     /// As for [`RegTable::register`].
     unsafe fn shared(
         &mut self,
-        lanes: &[WorkerIface],
-        lane: LaneIdx,
+        ifaces: &[WorkerIface],
+        lane: IfaceIdx,
         at: NonNull<u8>,
         len: usize,
         access: Access,
     ) -> Option<Arc<Mem>> {
         self.follow_handles();
-        let handles = self.handles.get(usize::from(lanes[usize::from(lane.0)].domain.0));
+        let handles = self.handles.get(usize::from(ifaces[usize::from(lane.0)].domain.0));
         if let Some(mem) = handles.and_then(|handles| handles.find(at.addr().get(), len, access)) {
             return Some(mem);
         }
         // SAFETY: the caller's promise; in the rest of its pages the device writes nothing.
-        self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
+        self.cache(ifaces, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
     }
 
     /// Takes a new snapshot of the program's registrations if they have changed. // HOT
@@ -183,11 +183,11 @@ impl RegTable {
     }
 
     /// Records memory that peers of a lane read by the RMA-only lane, with its key.
-    pub(super) fn offer(&mut self, lane: LaneIdx, key: u64) -> Result<Reg, RegError> {
+    pub(super) fn offer(&mut self, lane: IfaceIdx, key: u64) -> Result<Reg, RegError> {
         self.insert(lane, Registration::RmaOnly, key)
     }
 
-    fn insert(&mut self, lane: LaneIdx, reg: Registration, key: u64) -> Result<Reg, RegError> {
+    fn insert(&mut self, lane: IfaceIdx, reg: Registration, key: u64) -> Result<Reg, RegError> {
         let id = self.all.insert((lane, reg)).map_err(|_| RegError::Full)?.raw();
         Ok(Reg { id, key })
     }
@@ -197,14 +197,14 @@ impl RegTable {
         matches!(self.all.get(SlotId::from_raw(id)), Some((_, Registration::RmaOnly)))
     }
 
-    fn cache(&mut self, lanes: &[WorkerIface], lane: LaneIdx) -> Option<&mut CacheFront<Md>> {
+    fn cache(&mut self, ifaces: &[WorkerIface], lane: IfaceIdx) -> Option<&mut CacheFront<Md>> {
         let at = usize::from(lane.0);
         if self.caches.len() <= at {
-            self.caches.resize_with(lanes.len(), || Cache::Unknown);
+            self.caches.resize_with(ifaces.len(), || Cache::Unknown);
         }
         if let Cache::Unknown = self.caches[at] {
-            let domain = self.domains.get(lanes[at].domain);
-            let cache = domain.reg_cache.get_or_init(|| self.new_cache(&lanes[at].iface));
+            let domain = self.domains.get(ifaces[at].domain);
+            let cache = domain.reg_cache.get_or_init(|| self.new_cache(&ifaces[at].iface));
             self.caches[at] = match cache {
                 Some(cache) => Cache::Is(Box::new(CacheFront::new(cache.clone()))),
                 None => Cache::None,
@@ -237,7 +237,7 @@ impl RegTable {
     }
 
     /// Returns the lane of a registration, and the lane's handle if it needs one.
-    pub(super) fn get(&self, id: u32) -> Option<(LaneIdx, Option<&Mem>)> {
+    pub(super) fn get(&self, id: u32) -> Option<(IfaceIdx, Option<&Mem>)> {
         match self.all.get(SlotId::from_raw(id))? {
             (_, Registration::RmaOnly) => None,
             (lane, reg) => Some((*lane, reg.mem())),

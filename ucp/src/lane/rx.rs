@@ -52,7 +52,7 @@ impl<S> PollSink<'_, S> {
     /// Returns the ticks at which a long packet is handled, if times are measured.
     #[inline(never)]
     fn start_timing(&self) -> Option<NonZero<u64>> {
-        let lane = &self.bound.lanes[usize::from(self.bound.receiving.0)];
+        let lane = &self.bound.ifaces[usize::from(self.bound.receiving.0)];
         let measures_packets = |rma_only: &RmaOnlyLane| rma_only.measures_packets();
         let is_host = lane.iface.attr().kind == DevKind::Shm;
         if is_host && self.bound.rma_only.is_some_and(measures_packets) {

@@ -6,13 +6,13 @@ use uct::api::{ConnectError as WireRefusal, DevKind, Iface as _, IfaceAttr};
 use super::connect_error::ConnectError;
 use crate::address::{Address, Entry};
 
-use super::{LaneIdx, RawBytes, WorkerIface, rdma};
+use super::{IfaceIdx, RawBytes, WorkerIface, rdma};
 
 /// Message size by which lanes are compared, bytes: latency dominates, bandwidth counts a little.
 const TYPICAL_MSG_LEN: f64 = 1024.0;
 
 pub(crate) struct Route<'a> {
-    pub lane: LaneIdx,
+    pub lane: IfaceIdx,
     pub entry: &'a Entry,
     pub raw: RawBytes,
     cost: f64,
@@ -20,13 +20,13 @@ pub(crate) struct Route<'a> {
 
 /// Returns all routes to `address` from the process `here`, cheapest first; ties go to the lane opened first.
 pub(crate) fn routes<'a>(
-    lanes: &[WorkerIface],
+    ifaces: &[WorkerIface],
     here: u32,
     address: &'a Address,
 ) -> Result<Vec<Route<'a>>, ConnectError> {
     let mut found = Vec::new();
     let mut tried: Vec<(&'static str, WireRefusal)> = Vec::new();
-    for (at, lane) in lanes.iter().enumerate() {
+    for (at, lane) in ifaces.iter().enumerate() {
         let attr = lane.iface.attr();
         for entry in address.entries.iter().filter(|e| e.tl() == attr.tl) {
             if attr.kind == DevKind::Loopback && address.id.process != here {
@@ -38,7 +38,7 @@ pub(crate) fn routes<'a>(
                 .reachable(&entry.device, &entry.iface)
                 .and_then(|()| lane.form.raw(&entry.iface, entry.connid).ok_or(WireRefusal::Malformed));
             match raw {
-                Ok(raw) => found.push(Route { lane: LaneIdx(at as u8), entry, raw, cost: cost(attr) }),
+                Ok(raw) => found.push(Route { lane: IfaceIdx(at as u8), entry, raw, cost: cost(attr) }),
                 Err(why) => tried.push((attr.tl, why)),
             }
         }
@@ -50,7 +50,7 @@ pub(crate) fn routes<'a>(
     if tried.is_empty() {
         return Err(ConnectError::NoCommonTransport {
             theirs: join(address.transports()),
-            ours: join(lanes.iter().map(|l| l.iface.attr().tl)),
+            ours: join(ifaces.iter().map(|l| l.iface.attr().tl)),
         });
     }
     Err(ConnectError::Unreachable { tried })
@@ -59,11 +59,11 @@ pub(crate) fn routes<'a>(
 /// Returns the routes of multi-rail after `main`: RDMA lanes of its kind, paired with the peer's in an order
 /// that both sides share.
 pub(crate) fn further_routes<'a>(
-    lanes: &[WorkerIface],
+    ifaces: &[WorkerIface],
     main: &Route<'a>,
     address: &'a Address,
 ) -> Vec<Route<'a>> {
-    let ours = rail_lanes(lanes, main.lane);
+    let ours = rail_lanes(ifaces, main.lane);
     let tl = main.entry.tl();
     let theirs: Vec<&Entry> = address.entries.iter().filter(|entry| entry.tl() == tl).collect();
     let first = |at: Option<usize>| at.unwrap_or(0);
@@ -72,7 +72,7 @@ pub(crate) fn further_routes<'a>(
     let pair = |n: usize| {
         let at = ours[(here + n) % ours.len()];
         let entry = theirs[(there + n) % theirs.len()];
-        let lane = &lanes[usize::from(at.0)];
+        let lane = &ifaces[usize::from(at.0)];
         lane.iface.reachable(&entry.device, &entry.iface).ok()?;
         let raw = lane.form.raw(&entry.iface, entry.connid)?;
         Some(Route { lane: at, entry, raw, cost: main.cost })
@@ -81,14 +81,14 @@ pub(crate) fn further_routes<'a>(
 }
 
 /// Returns the RDMA network lanes of the transport of `lane`, itself included, in the worker's order.
-pub(crate) fn rail_lanes(lanes: &[WorkerIface], lane: LaneIdx) -> Vec<LaneIdx> {
-    let tl = lanes[usize::from(lane.0)].iface.attr().tl;
+pub(crate) fn rail_lanes(ifaces: &[WorkerIface], lane: IfaceIdx) -> Vec<IfaceIdx> {
+    let tl = ifaces[usize::from(lane.0)].iface.attr().tl;
     let is_rail = |lane: &WorkerIface| {
         let attr = lane.iface.attr();
         attr.tl == tl && attr.kind == DevKind::Net && rdma(&lane.iface).read > 0
     };
-    let all = lanes.iter().enumerate().filter(|(_, lane)| is_rail(lane));
-    all.map(|(at, _)| LaneIdx(at as u8)).collect()
+    let all = ifaces.iter().enumerate().filter(|(_, lane)| is_rail(lane));
+    all.map(|(at, _)| IfaceIdx(at as u8)).collect()
 }
 
 fn cost(attr: &IfaceAttr) -> f64 {

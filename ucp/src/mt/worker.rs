@@ -408,8 +408,8 @@ impl SharedWorker {
         next_timer() Option<Duration>;
         /// Size of the user memory behind each request: [`Worker::request_room`].
         request_room() usize;
-        /// Attributes of every lane, in polling order.
-        lanes() Vec<IfaceAttr>;
+        /// Attributes of every interface, in polling order.
+        ifaces() Vec<IfaceAttr>;
         /// Counters of the protocol engine, by packet type and protocol.
         stats() RdmStats;
         /// Printable counters of this worker.

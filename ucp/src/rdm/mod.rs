@@ -96,7 +96,7 @@ pub use peers::conversation::Conversation;
 pub use peers::counters::served;
 pub use peers::end_some::{EndedSend, end_some};
 pub use peers::peer::FailedLane;
-pub use peers::strangers::{has_strangers, mark_connected, reap_strangers};
+pub use peers::unknown_peers::{has_unknown_peers, mark_connected, remove_unknown_peers};
 pub use peers::wires::Wires;
 pub use peers::workers::is_same_worker;
 pub use pending::Pending;

@@ -37,8 +37,8 @@ ucs::counters! {
         unexpected,
         /// Unexpected messages that arrived over the memory limit.
         over_limit,
-        /// Times that polling stopped for that reason.
-        rests,
+        /// Times that polling stopped, as unexpected messages were over `UCX_UNEXP_MEM`.
+        poll_stops,
         /// Receives shorter than their message (truncated).
         truncated,
         /// Times the wire had no room.
@@ -48,7 +48,7 @@ ucs::counters! {
         /// Packets sent again after RNR.
         sent_again,
         /// Messages in packets that were forwarded to user receives (zero-copy receive mode).
-        passed_on,
+        forwarded,
         /// Messages to this worker itself that were copied straight into a posted receive; counted here only.
         passed_to_self,
         /// RDMA reads posted.
@@ -60,19 +60,19 @@ ucs::counters! {
         /// Pieces of transfers posted to rails.
         pieces,
         /// CTSDATA packets sent over a further lane.
-        data_abreast,
+        ctsdata_striped,
         /// Pieces that failed on one rail and went over another.
         rails_lost,
         /// Peers that failed over to another pair of NICs.
-        peers_moved,
+        failovers,
         /// Packets sent again after a failover.
-        sent_elsewhere,
+        resent_after_failover,
         /// Operations that ended with a lane and may have taken effect.
-        unsure,
+        outcome_unknown,
         /// READ_NACKs sent: messages that we could not read.
         nacks_sent,
         /// READ_NACKs sent by choice, as packets were faster.
-        declined,
+        nacks_by_choice,
         /// READ_NACKs received: messages of ours that were sent after all.
         nacks_received,
         /// PEER_ERRORs sent.
@@ -92,7 +92,7 @@ ucs::counters! {
         /// Peers that failed.
         peers_failed,
         /// Peers removed that had introduced themselves, and of which nobody was there.
-        strangers_removed,
+        unknown_peers_removed,
     }
 }
 

@@ -64,9 +64,9 @@ pub struct EngineConfig {
     /// Most peers, including those that introduced themselves.
     pub max_peers: u32,
     /// Most senders that have introduced themselves and not sent a HANDSHAKE. Packets of more are dropped.
-    pub max_strangers: u32,
+    pub max_unknown_peers: u32,
     /// Time after which a sender that has introduced itself and is not there is removed.
-    pub strangers_timeout: Duration,
+    pub unknown_peers_timeout: Duration,
     /// Packets sent to one peer before the next one is served.
     pub burst: u32,
     /// Bytes of the head of a RUNTREAD message; 0: there are none (libfabric: `FI_EFA_RUNT_SIZE`).
@@ -107,8 +107,8 @@ impl Default for EngineConfig {
             cts_credits: 32,
             device_version: 0xefa2,
             max_peers: 1 << 24,
-            max_strangers: 1 << 18,
-            strangers_timeout: Duration::from_secs(60),
+            max_unknown_peers: 1 << 18,
+            unknown_peers_timeout: Duration::from_secs(60),
             burst: 16,
             runt_size: 0,
             read_segment: 1 << 30,
@@ -276,8 +276,8 @@ pub enum EngineEvent {
         /// Our number of the connection, as the peer says.
         connection: u32,
     },
-    /// Packets of senders unknown so far are dropped, since as many strangers as may be have not answered.
-    StrangersRefused {
+    /// Packets of senders unknown so far are dropped, since as many unknown peers as may be have not answered.
+    UnknownPeersRefused {
         /// The limit.
         limit: u32,
     },

@@ -51,10 +51,10 @@ pub enum CopyPolicy {
 impl CopyPolicy {
     const NAMES: [(&str, CopyPolicy); 5] = [
         ("auto", CopyPolicy::Auto),
-        ("said", CopyPolicy::Estimated),
+        ("estimated", CopyPolicy::Estimated),
         ("kernel", CopyPolicy::Kernel),
         ("packets", CopyPolicy::Packets),
-        ("turns", CopyPolicy::Alternate),
+        ("alternate", CopyPolicy::Alternate),
     ];
 
     /// Whether the choice may change from one message to the next.

@@ -364,7 +364,7 @@ fn unsuitable_interfaces_are_rejected() {
     assert!(error.to_string().contains("1 to 255 interfaces"), "{error}");
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let worker = worker(&context, &fabric, 0, 8900, &mut Rng(3));
-    assert_eq!(worker.lanes().len(), 1);
+    assert_eq!(worker.ifaces().len(), 1);
     let posix = crate::common::context("posix").worker().unwrap();
     let error = posix.connect(&worker.address(), EpParams::default()).err().unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A live engine under a script of bytes: packets of any bytes from a known peer, another one and strangers,
+//! A live engine under a script of bytes: packets of any bytes from a known peer, another one and unknown_peers,
 //! its own packets sent back, between operations of every kind, RDMA completions, returned packets, receives
 //! without headers, cancels, failures. Run by the fuzzer and by a property test.
 //!

@@ -19,7 +19,7 @@ fn handlers_use_their_worker(tls: &str) {
             let n = message.header()[0];
             // Progress, queries, sends and a wait, all inside.
             inner.worker().progress().unwrap();
-            assert!(!inner.worker().lanes().unwrap().is_empty());
+            assert!(!inner.worker().ifaces().unwrap().is_empty());
             inner.tag_send(1, vec![n; 8]).wait().unwrap().0.unwrap();
             let then = inner.clone();
             inner

@@ -32,7 +32,7 @@ fn unexpected_messages_stay_below_the_limit(tls: &str) {
     // A batch may have been in progress when the limit was reached.
     assert!(cost > LIMIT && cost < LIMIT + 64 * 8192, "{cost} bytes");
     assert!(!left.is_empty(), "the sender is held back");
-    assert!(pair.b.stats().rare.rests > 0);
+    assert!(pair.b.stats().rare.poll_stops > 0);
     for n in 0..count {
         let recv = pair.b.tag_recv(n, TAG_MASK_FULL, vec![0; LEN]);
         pair.until(|| recv.is_done());

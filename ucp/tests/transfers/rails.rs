@@ -127,7 +127,7 @@ fn granted_data_of_a_lost_nic_are_resent() {
         }
         let lost: Vec<bool> = pair.ab.protocols().rails().iter().map(|rail| rail.fault.is_some()).collect();
         assert_eq!((lost, pair.ba.protocols().rails()[0].fault), (vec![false, true], None), "after {after}");
-        elsewhere += pair.a.stats().rare.sent_elsewhere;
+        elsewhere += pair.a.stats().rare.resent_after_failover;
     }
     assert!(elsewhere > 20, "{elsewhere} packets came back");
 }

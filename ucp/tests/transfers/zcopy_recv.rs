@@ -21,7 +21,7 @@ fn worker(keys: &[(&str, &str)]) -> Result<Worker, uct::api::OpenError> {
 
 /// A sender, and a receiver in the mode that posts up to four receives.
 fn pair(kind: &str, sender: &[(&str, &str)], receiver: &[(&str, &str)]) -> Pair {
-    let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_EFA_BARE_RX_QUEUE_LEN", "4")];
+    let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_EFA_USER_RX_QUEUE_LEN", "4")];
     let receiver: Vec<_> = mode.iter().chain(receiver).copied().collect();
     Pair::of_contexts(&context(sender).unwrap(), &context(&receiver).unwrap(), kind == "shared")
 }
@@ -71,7 +71,7 @@ fn messages_land_in_receives_directly(kind: &str) {
         assert_eq!(take(&pair, receives, back), sent);
         let (tx, rx) = (from.stats(), to.stats());
         assert_eq!((tx.sent(Protocol::UserQp).msgs, rx.received(Protocol::UserQp).msgs), (12, 12));
-        assert_eq!(rx.rare.passed_on, 0, "none by way of a packet");
+        assert_eq!(rx.rare.forwarded, 0, "none by way of a packet");
     }
     assert_eq!((pair.a.diagnostics().registrations(), pair.b.diagnostics().registrations()), (0, 0));
 }
@@ -103,7 +103,7 @@ fn packets_deliver_sender_and_data(kind: &str) {
         sent.sort();
         assert_eq!(take(&pair, receives, &pair.ba), sent, "{mode}");
         sends.into_iter().for_each(|send| send.wait().0.unwrap());
-        let passed = pair.b.stats().rare.passed_on;
+        let passed = pair.b.stats().rare.forwarded;
         assert!(
             if receiver.is_empty() { (1..10).contains(&passed) } else { passed == 10 },
             "{mode}: {passed}"
@@ -161,7 +161,7 @@ fn receipt_follows_the_receive(kind: &str) {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(kind, &[], &[("UCX_WITHHOLD_FEATURES", &old)]);
     let send = pair.ab.send(b"sync".to_vec(), &SendParams { sync: Sync::Yes, ..SendParams::default() });
-    pair.until(|| pair.b.stats().rare.passed_on == 1);
+    pair.until(|| pair.b.stats().rare.forwarded == 1);
     pair.settle();
     assert!(!send.is_done());
     let got = take(&pair, post(&pair.b, 1), &pair.ba);
@@ -299,7 +299,7 @@ fn closing_the_endpoint_to_self_affects_no_other(kind: &str) {
         pair.settle();
     }
     let mut receives = post(&pair.b, 4);
-    pair.until(|| pair.b.stats().rare.passed_on >= 4 && pair.b.diagnostics().unexpected_bytes() == 0);
+    pair.until(|| pair.b.stats().rare.forwarded >= 4 && pair.b.diagnostics().unexpected_bytes() == 0);
     let got = receives.iter_mut().filter_map(|receive| receive.is_done().then_some(())).count();
     assert!(got >= 3, "{got}");
     // The others cannot be cancelled, and end with their worker.

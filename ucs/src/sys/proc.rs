@@ -106,9 +106,9 @@ pub fn yama_scope() -> Option<u32> {
 /// Lets any process of this user access the memory of this one, for the rest of its life, if that is `wanted`
 /// and the system would not by itself.
 pub fn let_peers_in(wanted: bool) {
-    static LET_IN: Once = Once::new();
-    if has_to_let_in(wanted, yama_scope) {
-        LET_IN.call_once(|| {
+    static ALLOW_PEERS: Once = Once::new();
+    if must_allow_peers(wanted, yama_scope) {
+        ALLOW_PEERS.call_once(|| {
             // As without Yama: whoever may send this process a signal may access its memory.
             if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
                 tracing::debug!("cannot let peers in: {e}");
@@ -126,7 +126,7 @@ pub fn is_dumpable() -> bool {
 
 /// Without Yama, and with a scope of 0, processes of one user may access each other; with one above 1 no
 /// process can permit it.
-fn has_to_let_in(wanted: bool, scope: impl FnOnce() -> Option<u32>) -> bool {
+fn must_allow_peers(wanted: bool, scope: impl FnOnce() -> Option<u32>) -> bool {
     wanted && scope() == Some(1)
 }
 
@@ -370,8 +370,8 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_let_in_only_where_yama_asks_the_process() {
-        for (wanted, scope, lets_in) in [
+    fn peers_are_allowed_only_where_yama_asks_the_process() {
+        for (wanted, scope, allows) in [
             (true, Some(1), true),
             (true, Some(0), false),
             (true, Some(2), false),
@@ -379,7 +379,7 @@ mod tests {
             (true, None, false),
             (false, Some(1), false),
         ] {
-            assert_eq!(has_to_let_in(wanted, || scope), lets_in, "{wanted} {scope:?}");
+            assert_eq!(must_allow_peers(wanted, || scope), allows, "{wanted} {scope:?}");
         }
     }
 

@@ -183,7 +183,7 @@ pub fn with_rnr_resend(source: &Source) -> Source {
 
 /// Configuration for users of `Iface::post_user_recv`: by default 256 receives at a time.
 pub fn with_user_receives(source: &Source) -> Source {
-    const DEPTH: &str = "UCX_EFA_BARE_RX_QUEUE_LEN";
+    const DEPTH: &str = "UCX_EFA_USER_RX_QUEUE_LEN";
     match source.is_set(DEPTH) {
         true => source.clone(),
         false => source.clone().with(DEPTH, "256"),

@@ -7,7 +7,7 @@ use std::fmt;
 use ucs::sys::CpuSet;
 
 bitflags! {
-    /// Capabilities of an interface. An operation whose bit is off answers [`super::Error::Unsupported`].
+    /// Capabilities of an interface. An operation whose bit is off returns [`super::Error::Unsupported`].
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Caps: u64 {
         /// `am_short`, `am_short_iov`.

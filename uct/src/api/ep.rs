@@ -102,7 +102,7 @@ pub trait Pack {
     /// Whether packing may send (see [`Ep::am_bcopy`]). If false, such a send may lose the message.
     const MAY_SEND: bool = true;
 
-    /// Writes the packet to the start of `slot`; answers its length.
+    /// Writes the packet to the start of `slot`; returns its length.
     fn pack(self, slot: &mut [u8]) -> usize;
 
     /// A copy for one of several code paths. Shared by pointer, it would be stored to memory for all of them.
@@ -149,7 +149,7 @@ pub trait Ep {
     }
 
     /// Sends what `pack` writes into the transport's buffer (at least `max_bcopy` bytes, initialised); `pack`
-    /// answers its length and is called only when there is room. Answers that length; nothing completes
+    /// returns its length and is called only when there is room. Returns that length; nothing completes
     /// later. A length beyond the buffer is [`Error::InvalidParam`].
     ///
     /// `pack` may use the interface as a handler may. Its own messages to the same peer may find *no
@@ -175,7 +175,7 @@ pub trait Ep {
     }
 
     /// Sends up to `max` bytes (at most `max_bcopy + 1`, perhaps none) without an id to a user queue pair of
-    /// the peer, with an immediate. Flush, fence, tag and errors are the endpoint's. Answers the bytes
+    /// the peer, with an immediate. Flush, fence, tag and errors are the endpoint's. Returns the bytes
     /// packed.
     fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &self,
@@ -211,7 +211,7 @@ pub trait Ep {
         unsupported!(PutShort)
     }
 
-    /// Writes what `pack` writes to remote memory; answers the bytes. `pack` may get the remote memory
+    /// Writes what `pack` writes to remote memory; returns the bytes. `pack` may get the remote memory
     /// itself, so all `max` bytes lie inside the key's range, and a refused write may leave bytes.
     fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
         &self,

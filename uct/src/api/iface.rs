@@ -33,7 +33,7 @@ pub enum ArmStatus {
 }
 
 impl ArmStatus {
-    /// Of two interfaces one sleeps on: the one that is to be looked at first says how.
+    /// Combines the states of two interfaces for one sleep: busy if either is, else the shorter sleep.
     pub fn and(self, other: ArmStatus) -> ArmStatus {
         match (self, other) {
             (ArmStatus::Busy, _) | (_, ArmStatus::Busy) => ArmStatus::Busy,
@@ -56,14 +56,14 @@ impl ArmStatus {
 /// Outcome of a [`poll_one`](Iface::poll_one).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PollOne {
-    /// A poll now would find nothing, and this stood for it.
+    /// No packet has arrived. A full poll would find nothing either.
     Empty,
     /// One packet, which was taken.
     Received {
         /// Whether there is another one behind it.
         more: bool,
     },
-    /// Something that wants a [poll](Iface::poll). Nothing has happened.
+    /// Work is left that only a [poll](Iface::poll) does. Nothing was received.
     NeedsPoll,
 }
 
@@ -101,7 +101,7 @@ pub trait Iface: Sized {
     /// Whether [`Iface::connect`] to that address can work, and if not, why.
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError>;
     /// Connects a new endpoint to a remote interface; one side suffices. The transport may defer the exchange
-    /// to the first message, which then answers [`Error::PeerDead`], [`Error::Unreachable`] or
+    /// to the first message, which then returns [`Error::PeerDead`], [`Error::Unreachable`] or
     /// [`Error::Unresponsive`]; while a stopped peer does not answer, messages find no resource, and become
     /// unreachable after the configured time.
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError>;
@@ -112,7 +112,7 @@ pub trait Iface: Sized {
 
     /// Sets or removes the handler of an id, for [`Iface::progress`]. Other messages are counted and dropped.
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>);
-    /// Lets messages within one thread go to their handler inside the send call; answers whether they will.
+    /// Lets messages within one thread go to their handler inside the send call; returns whether they will.
     /// Handlers may then run in any `am_*` call of this thread. What a handler sends, and what follows it,
     /// waits for a poll, so order stays and calls do not nest. Sinks of [`Iface::poll`] do not see such
     /// messages.
@@ -143,11 +143,12 @@ pub trait Iface: Sized {
     }
 
     /// Takes in up to `max` events (arrivals, completions) and reports them to `sink`; then tries what waits
-    /// for room, up to `max` events in all, and at least one operation however much has come. Answers how
-    /// many there were. A handler does not poll the interface that called it: [`Iface::progress`] answers 0
+    /// for room, up to `max` events in all, and at least one operation however much has come. Returns how
+    /// many there were. A handler does not poll the interface that called it: [`Iface::progress`] returns 0
     /// there, and a message that came meanwhile waits for the handler's end.
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;
-    /// True: a poll now would find nothing, and this replaced it, cheaper. False is always right.
+    /// Cheap replacement for an empty poll: true means that [`Iface::poll`] would find nothing. False is always
+    /// allowed.
     fn is_idle(&self) -> bool {
         false
     }
@@ -156,7 +157,7 @@ pub trait Iface: Sized {
         let _ = callback;
         if self.is_idle() { PollOne::Empty } else { PollOne::NeedsPoll }
     }
-    /// [`Iface::poll`] with the registered handlers as sink. Tokens go nowhere.
+    /// [`Iface::poll`] with the registered handlers as sink. Completions with a token are dropped.
     fn progress(&self, max: usize) -> usize;
 
     /// [`Ep::flush`] of all endpoints, in constant time.

@@ -1,4 +1,4 @@
-//! Answers of a communication call ([`Outcome`]). [`Refused::status`] maps onto [`ucs::Status`] one to one.
+//! Results of a communication call ([`Outcome`]). [`Refused::status`] maps onto [`ucs::Status`] one to one.
 
 use super::Error;
 

@@ -44,7 +44,7 @@ ucs::config_table! {
     pub struct Config, prefix "UCX_CMA_" {
         /// Let other processes of this user read and write this one's memory where Yama's ptrace_scope is 1.
         /// Without it peers have no permission there.
-        pub allow_peers: bool = "y", key "LET_IN";
+        pub allow_peers: bool = "y", key "ALLOW_PEERS";
         /// Map memory that a peer has allocated by a transport of this host, and copy without a system call.
         pub map: bool = "y", key "MAP";
         /// How long a peer's process may take to pass memory to map. Memory that it does not pass by then is
@@ -137,7 +137,7 @@ impl Iface {
         Self::open_on(&Md::open(config)?, config)
     }
 
-    /// Opens an interface on a memory domain that other interfaces may share. `LET_IN`, `MAP`,
+    /// Opens an interface on a memory domain that other interfaces may share. `ALLOW_PEERS`, `MAP`,
     /// `ANSWER_TIMEOUT` and `SOCKET_DIR` count as the domain was opened.
     pub fn open_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
         let server = md.server().clone();

@@ -97,7 +97,7 @@ fn cost(direction: Direction) -> Option<Linear> {
 /// Why Yama forbids access between unrelated processes.
 fn forbidden_by_yama(scope: Option<u32>, capabilities: u64) -> Option<String> {
     match scope {
-        // With 1 an interface permits access when it opens (`UCX_CMA_LET_IN`).
+        // With 1 an interface permits access when it opens (`UCX_CMA_ALLOW_PEERS`).
         None | Some(0 | 1) => None,
         Some(2) if capabilities & 1 << CAP_SYS_PTRACE != 0 => None,
         Some(scope) => Some(format!(

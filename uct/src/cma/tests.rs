@@ -35,7 +35,7 @@ fn put(ep: &Ep, bytes: &[u8], to: *const u8, rkey: &Rkey) -> Outcome {
 fn a_setting_keeps_peers_out() {
     use ucs::config::{Source, Table};
     for (value, lets_in) in [("n", false), ("y", true)] {
-        let source = Source::empty().with("UCX_CMA_LET_IN", value);
+        let source = Source::empty().with("UCX_CMA_ALLOW_PEERS", value);
         assert_eq!(Config::load(&source).unwrap().allow_peers, lets_in);
     }
     assert!(Config::default().allow_peers, "unless it is told otherwise");

@@ -43,7 +43,7 @@ ucs::config_table! {
         pub rx_spare: u32 = "128", key "RX_SPARE", unit "buffers", range 0..=65536;
         /// Receives into user memory posted at a time, on a queue pair of their own; 0: no such queue pair.
         /// `ucp` asks for 256 where UCX_ZCOPY_RECV is set.
-        pub user_rx_queue_len: u32 = "0", key "BARE_RX_QUEUE_LEN", unit "receives", range 0..=65536;
+        pub user_rx_queue_len: u32 = "0", key "USER_RX_QUEUE_LEN", unit "receives", range 0..=65536;
         /// Retries by the device when the receiver has no receive posted (RNR), before the operation fails;
         /// 7: for ever. Unless this is set, `ucp` asks for 3 and resends by itself.
         pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;

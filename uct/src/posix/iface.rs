@@ -2,7 +2,7 @@
 //! one load of shared memory and no system call.
 
 use super::addr;
-use super::link::{Link, Loss};
+use super::link::{Link, PeerFailure};
 use super::peer::Peer;
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
@@ -52,7 +52,7 @@ ucs::config_table! {
         /// Longest time for which the answer to a short message is not polled for in a ping-pong, so that its
         /// cache line stays with its writer. In use is most of an answer's usual time; slower answers are not
         /// delayed, and a poll waits for half of it at most. 0: no delay.
-        pub poll_delay: Duration = "1us", key "HOLD_OFF";
+        pub poll_delay: Duration = "1us", key "POLL_DELAY";
         /// How long a peer's process may take to pass its memory; a stopped one does not answer. Calls that
         /// need it (`ensure_connected`, unpacking a key, `max_bcopy` if the peer's SEG_SIZE is not the
         /// default) wait so long, and sends find no resource. Then the peer is unreachable until it answers.
@@ -172,9 +172,9 @@ impl Iface {
         let peer = Rc::new(Peer::new(name));
         if inner.rx.is_corrupt() {
             // Answers could not arrive.
-            peer.mark_failed(Loss::Corrupt);
+            peer.mark_failed(PeerFailure::Corrupt);
         } else if inner.rx.has_peer_failed() && peer.has_died(own.server()) {
-            peer.mark_failed(Loss::Dead);
+            peer.mark_failed(PeerFailure::Dead);
         }
         if peers.len() == peers.capacity() {
             peers.retain(|_, peer| peer.strong_count() > 0);
@@ -433,8 +433,8 @@ impl Inner {
         if !dead.is_empty() || !lost.is_empty() || !corrupt.is_empty() {
             self.rx.set_peer_failed();
         }
-        lost.iter().for_each(|peer| peer.mark_failed(Loss::Dead));
-        corrupt.iter().for_each(|peer| peer.mark_failed(Loss::Corrupt));
+        lost.iter().for_each(|peer| peer.mark_failed(PeerFailure::Dead));
+        corrupt.iter().for_each(|peer| peer.mark_failed(PeerFailure::Corrupt));
         self.failed_peers.add(lost.into_iter().chain(corrupt), |peer| &peer.eps);
     }
 }

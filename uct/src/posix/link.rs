@@ -28,21 +28,21 @@ const PREFETCH_LEN: usize = 1024;
 
 /// Why a peer has failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
+pub enum PeerFailure {
     /// The process has died, or has closed the interface.
     Dead,
     /// A process has overwritten shared memory.
     Corrupt,
 }
 
-impl Loss {
+impl PeerFailure {
     /// The error of operations with the peer. Each arm is a constant, so that the compiler sees in a caller
     /// that they fail. // HOT
     #[inline(always)]
     pub fn error(self) -> Error {
         match self {
-            Loss::Dead => Error::PeerDead,
-            Loss::Corrupt => Error::Corrupt,
+            PeerFailure::Dead => Error::PeerDead,
+            PeerFailure::Corrupt => Error::Corrupt,
         }
     }
 }
@@ -65,7 +65,7 @@ pub struct Link {
     watch: Arc<ProcWatch>,
     dead: Cell<bool>,
     /// Why, if it is dead.
-    loss: Cell<Loss>,
+    failure: Cell<PeerFailure>,
     full_count: Cell<u32>,
     wake: Wake,
 }
@@ -137,7 +137,7 @@ impl Link {
             own_name: iface.name(),
             watch: fetched.watch,
             dead: Cell::new(false),
-            loss: Cell::new(Loss::Dead),
+            failure: Cell::new(PeerFailure::Dead),
             full_count: Cell::new(0),
             wake,
         })
@@ -304,8 +304,8 @@ impl Link {
 
     /// Sets the cached tail to full: an endpoint waits for room from now on.
     pub fn mark_full(&self) {
-        let full_count = self.seg.head().load(Ordering::Relaxed).wrapping_sub(self.cells.get());
-        if self.is_packing() { self.saved_tail.set(full_count) } else { self.cached_tail.set(full_count) }
+        let full_tail = self.seg.head().load(Ordering::Relaxed).wrapping_sub(self.cells.get());
+        if self.is_packing() { self.saved_tail.set(full_tail) } else { self.cached_tail.set(full_tail) }
     }
 
     #[cold]
@@ -319,12 +319,12 @@ impl Link {
             return Refused::NoResource;
         }
         // A closed interface does not count: its process may have memory to put to.
-        if self.loss.get() == Loss::Corrupt {
+        if self.failure.get() == PeerFailure::Corrupt {
             by.on_peer_corrupt();
         } else if self.watch.check() {
             by.on_peer_dead();
         }
-        Refused::Failed(self.loss.get().error())
+        Refused::Failed(self.failure.get().error())
     }
 
     pub fn is_alive(&self) -> bool {
@@ -332,16 +332,16 @@ impl Link {
             let flags = fifo::flags(self.seg.state());
             let cells = u64::from(self.seg.shape().cells);
             if flags & fifo::CORRUPT != 0 {
-                self.mark_dead(Loss::Corrupt);
+                self.mark_dead(PeerFailure::Corrupt);
             } else if flags & fifo::CLOSED != 0 || self.watch.check() {
-                self.mark_dead(Loss::Dead);
+                self.mark_dead(PeerFailure::Dead);
             } else if !fifo::is_possible(self.seg.head(), self.seg.tail(), cells) {
                 tracing::error!(
                     "head or tail of a peer's shared memory is corrupt: a process has overwritten it"
                 );
                 // The peer finds it, and other writers.
                 self.seg.state().fetch_or(fifo::CLOSED | fifo::CORRUPT, Ordering::SeqCst);
-                self.mark_dead(Loss::Corrupt);
+                self.mark_dead(PeerFailure::Corrupt);
             }
         }
         !self.dead.get()
@@ -352,8 +352,8 @@ impl Link {
     }
 
     /// Why sends to it fail, if they do: its process has died, its interface is closed, or memory is corrupt.
-    pub fn loss(&self) -> Option<Loss> {
-        self.dead.get().then(|| self.loss.get())
+    pub fn failure(&self) -> Option<PeerFailure> {
+        self.dead.get().then(|| self.failure.get())
     }
 
     /// Whether its process has died, perhaps before the fd server was notified: asks the system.
@@ -366,9 +366,9 @@ impl Link {
         self.watch.is_dead()
     }
 
-    pub fn mark_dead(&self, loss: Loss) {
+    pub fn mark_dead(&self, failure: PeerFailure) {
         if !self.dead.replace(true) {
-            self.loss.set(loss);
+            self.failure.set(failure);
         }
         self.cells.set(0);
     }
@@ -376,7 +376,7 @@ impl Link {
     #[cold]
     fn on_flags(&self, flags: u32) {
         if flags & fifo::CLOSED != 0 {
-            self.mark_dead(if flags & fifo::CORRUPT != 0 { Loss::Corrupt } else { Loss::Dead });
+            self.mark_dead(if flags & fifo::CORRUPT != 0 { PeerFailure::Corrupt } else { PeerFailure::Dead });
         }
         if flags & fifo::ARMED == 0 || !fifo::disarm(self.seg.state()) {
             return;

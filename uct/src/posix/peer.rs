@@ -1,7 +1,7 @@
 //! A peer as this interface knows it, shared by all its endpoints: the query for its segment, the [`Link`] to
 //! it once it is attached, and why it has failed.
 
-use super::link::{Link, Loss};
+use super::link::{Link, PeerFailure};
 use super::pending_order::WaitingQueues;
 use super::seg::DEFAULT_SLOT_LEN;
 use crate::api::{ConnectError, Error};
@@ -23,7 +23,7 @@ pub struct Peer {
     failed_or_dead: Cell<bool>,
     reported: Cell<bool>,
     /// Why, once it has failed.
-    loss: Cell<Loss>,
+    failure: Cell<PeerFailure>,
     /// The log says why it cannot be reached.
     told_why: Cell<bool>,
     /// The ticket below which all is that it can have sent, once it is dead.
@@ -37,7 +37,7 @@ impl Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
         let (failed, failed_or_dead) = (Cell::new(false), Cell::new(false));
         let (reported, told_why) = (Cell::new(false), Cell::new(false));
-        let loss = Cell::new(Loss::Dead);
+        let failure = Cell::new(PeerFailure::Dead);
         let drain_limit = Cell::new(None);
         let (link, eps, waiting) = (OnceCell::new(), EpTable::default(), WaitingQueues::default());
         Peer {
@@ -48,7 +48,7 @@ impl Peer {
             failed,
             failed_or_dead,
             reported,
-            loss,
+            failure,
             told_why,
             drain_limit,
             eps,
@@ -115,12 +115,12 @@ impl Peer {
 
     /// Marks the peer failed, as its process has died, or shared memory is corrupt: every call on its
     /// endpoints fails from now on.
-    pub fn mark_failed(&self, loss: Loss) {
-        self.loss.set(loss);
+    pub fn mark_failed(&self, failure: PeerFailure) {
+        self.failure.set(failure);
         self.set_failed();
         self.reported.set(true);
         if let Some(link) = self.link.get() {
-            link.mark_dead(loss);
+            link.mark_dead(failure);
         }
         self.query.take();
         self.drop_fetched();
@@ -149,20 +149,20 @@ impl Peer {
     /// The error of a peer that has failed, or of which a send has found that it will. // HOT
     #[inline(always)]
     pub fn cause(&self) -> Error {
-        self.loss().error()
+        self.failure().error()
     }
 
     #[cold]
-    fn loss(&self) -> Loss {
+    fn failure(&self) -> PeerFailure {
         match self.link.get() {
-            Some(link) => link.loss().unwrap_or(self.loss.get()),
-            None => self.loss.get(),
+            Some(link) => link.failure().unwrap_or(self.failure.get()),
+            None => self.failure.get(),
         }
     }
 
     /// Whether a send has found its segment corrupt, and its endpoints have not been failed.
     pub fn is_found_corrupt(&self) -> bool {
-        !self.reported.get() && self.loss() == Loss::Corrupt
+        !self.reported.get() && self.failure() == PeerFailure::Corrupt
     }
 
     pub fn is_reported(&self) -> bool {
@@ -171,7 +171,7 @@ impl Peer {
 
     /// Whether sends to it fail, because it has failed or closed its interface.
     pub fn is_send_failing(&self) -> bool {
-        self.failed.get() || self.link.get().is_some_and(|link| link.loss().is_some())
+        self.failed.get() || self.link.get().is_some_and(|link| link.failure().is_some())
     }
 
     /// The attached segment. // HOT

@@ -238,7 +238,7 @@ fn ping_pong_delays_polls() {
     let exchange = |setting: &str, a_sends: usize, send: &dyn Fn(&Ep, u64)| {
         const ROUNDS: usize = 3000;
         const SLOW: usize = 1200;
-        let source = Source::empty().with("UCX_POSIX_HOLD_OFF", setting);
+        let source = Source::empty().with("UCX_POSIX_POLL_DELAY", setting);
         let (a, b) = (open(&source), open(&source));
         let to = |from: &Iface, to: &Iface| from.connect(&to.device_addr(), &to.iface_addr()).unwrap();
         let (ab, ba) = (to(&a, &b), to(&b, &a));

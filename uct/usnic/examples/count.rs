@@ -9,7 +9,7 @@
 //! ```
 
 use std::error::Error;
-use usnic::{Config, Death, EpId, HEAD, Head, Module, Posted, Sink, Source};
+use usnic::{CloseReason, Config, EpId, HEAD, Head, Module, Posted, Sink, Source};
 
 const TINY: [u8; 64] = [7; 64];
 const LARGE: u32 = 64 << 10;
@@ -28,7 +28,7 @@ impl Sink for Above {
         self.accepted = Some(ep);
     }
 
-    fn on_dead(&mut self, _ep: EpId, _node: u64, why: Death) {
+    fn on_dead(&mut self, _ep: EpId, _node: u64, why: CloseReason) {
         panic!("{why:?}");
     }
 

@@ -15,7 +15,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use usnic::auth::{Auth, AuthConfig, OVERHEAD, Opened, Secret};
-use usnic::{ChannelConfig, ChannelId, Config, Death, EpId, HEAD, Head, Module, Posted, Sink, Source};
+use usnic::{ChannelConfig, ChannelId, CloseReason, Config, EpId, HEAD, Head, Module, Posted, Sink, Source};
 
 /// Flows of the data channel; the priority channel has a port of its own before them.
 const FLOWS: usize = 3;
@@ -54,7 +54,7 @@ struct Received {
     corrupt: u64,
     partly: HashMap<u64, Vec<u8>>,
     peer_is_done: bool,
-    dead: Option<Death>,
+    dead: Option<CloseReason>,
 }
 
 impl Received {
@@ -77,7 +77,7 @@ impl Received {
 
 impl Sink for Received {
     fn on_accept(&mut self, _: EpId, _: u64) {}
-    fn on_dead(&mut self, _: EpId, _: u64, why: Death) {
+    fn on_dead(&mut self, _: EpId, _: u64, why: CloseReason) {
         self.dead = Some(why);
     }
     fn on_frag(&mut self, _: EpId, head: &Head, payload: &[u8]) {

@@ -262,7 +262,7 @@ pub fn open(datagram: &[u8]) -> Result<(&Header, &[u8]), Malformed> {
 
 /// Whom a datagram claims to come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Claim {
+pub enum ClaimedSource {
     /// A node that asks for a connection, or grants one.
     Node(u64),
     /// The peer of a connection.
@@ -271,11 +271,11 @@ pub enum Claim {
 
 /// Tells whom a datagram claims to come from, for an owner that knows addresses. Nothing else of it is
 /// checked. `None`: it is none of ours.
-pub fn claim(datagram: &[u8]) -> Option<Claim> {
+pub fn claimed_source(datagram: &[u8]) -> Option<ClaimedSource> {
     let (header, rest) = Header::ref_from_prefix(datagram).ok()?;
     match header.kind {
-        kind::HELLO | kind::HELLO_ACK => parse_hello(rest).map(|body| Claim::Node(body.node.get())),
-        _ => Some(Claim::Connection(EpId(header.dst.get()))),
+        kind::HELLO | kind::HELLO_ACK => parse_hello(rest).map(|body| ClaimedSource::Node(body.node.get())),
+        _ => Some(ClaimedSource::Connection(EpId(header.dst.get()))),
     }
 }
 
@@ -426,18 +426,18 @@ mod tests {
     #[test]
     fn a_claim_is_read_without_a_check() {
         let probe = header(kind::PROBE, 0);
-        assert_eq!(claim(probe.as_bytes()), Some(Claim::Connection(EpId(0x0403_0201))));
+        assert_eq!(claimed_source(probe.as_bytes()), Some(ClaimedSource::Connection(EpId(0x0403_0201))));
         let mut hello = header(kind::HELLO, 0).as_bytes().to_vec();
-        assert_eq!(claim(&hello), None);
+        assert_eq!(claimed_source(&hello), None);
         hello.resize(HELLO, 0);
         hello[HEADER] = 7;
-        assert_eq!((claim(&hello), claim(&[1; 5])), (Some(Claim::Node(7)), None));
+        assert_eq!((claimed_source(&hello), claimed_source(&[1; 5])), (Some(ClaimedSource::Node(7)), None));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (open(&bytes), claim(&bytes));
+            let _ = (open(&bytes), claimed_source(&bytes));
             let _ = (parse_frag(&bytes), parse_chunk(&bytes), parse_hello(&bytes));
         }
 

@@ -52,6 +52,8 @@ mod stats;
 pub use channel::{ChannelId, channel_of};
 pub use config::{ChannelConfig, Config};
 pub use decode::{Decoded, Piece, Plain, decode};
-pub use header::{CHUNK_HEADER, Claim, FRAG_HEADER, HEAD, HEADER, Head, MAX_FLOWS, claim, flow_of, seal};
-pub use module::{Death, EpId, Module, NoSource, Posted, SendError, Sink, Source};
+pub use header::{
+    CHUNK_HEADER, ClaimedSource, FRAG_HEADER, HEAD, HEADER, Head, MAX_FLOWS, claimed_source, flow_of, seal,
+};
+pub use module::{CloseReason, EpId, Module, NoSource, Posted, SendError, Sink, Source};
 pub use stats::{RTT_BUCKETS, Stats};

@@ -1,7 +1,7 @@
 //! Mechanisms of the module step by step: what the two channels carry, when an acknowledgement is due, what
 //! the counters tell.
 
-use usnic::{ChannelConfig, ChannelId, Config, Death, EpId, Head, Module, Posted, Sink, Source};
+use usnic::{ChannelConfig, ChannelId, CloseReason, Config, EpId, Head, Module, Posted, Sink, Source};
 
 const MS: u64 = 1_000_000;
 const ONLY_PRIORITY: [bool; 2] = [true, false];
@@ -12,7 +12,7 @@ struct Nothing;
 
 impl Sink for Nothing {
     fn on_accept(&mut self, _: EpId, _: u64) {}
-    fn on_dead(&mut self, _: EpId, _: u64, why: Death) {
+    fn on_dead(&mut self, _: EpId, _: u64, why: CloseReason) {
         panic!("{why:?}");
     }
     fn on_frag(&mut self, _: EpId, _: &Head, _: &[u8]) {}

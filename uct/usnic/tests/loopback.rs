@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use usnic::{ChannelId, Config, Death, EpId, HEAD, Head, Module, Posted, Sink, Source, Stats};
+use usnic::{ChannelId, CloseReason, Config, EpId, HEAD, Head, Module, Posted, Sink, Source, Stats};
 
 const FLOWS: usize = 3;
 const MESSAGES: u64 = 3_000;
@@ -52,7 +52,7 @@ impl Received {
 
 impl Sink for Received {
     fn on_accept(&mut self, _: EpId, _: u64) {}
-    fn on_dead(&mut self, _: EpId, node: u64, why: Death) {
+    fn on_dead(&mut self, _: EpId, node: u64, why: CloseReason) {
         panic!("node {node}: {why:?}");
     }
     fn on_frag(&mut self, _: EpId, head: &Head, payload: &[u8]) {

@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use usnic::{Config, Death, EpId, HEAD, Head, Module, Sink, Source};
+use usnic::{CloseReason, Config, EpId, HEAD, Head, Module, Sink, Source};
 
 struct Counting;
 
@@ -35,7 +35,7 @@ struct Count {
 
 impl Sink for Count {
     fn on_accept(&mut self, _: EpId, _: u64) {}
-    fn on_dead(&mut self, _: EpId, _: u64, why: Death) {
+    fn on_dead(&mut self, _: EpId, _: u64, why: CloseReason) {
         panic!("{why:?}");
     }
     fn on_frag(&mut self, _: EpId, _: &Head, payload: &[u8]) {

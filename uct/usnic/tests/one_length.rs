@@ -1,6 +1,6 @@
 //! Datagrams of a large fragment have one length, so that the kernel takes them as one.
 
-use usnic::{Config, Death};
+use usnic::{CloseReason, Config};
 use usnic::{EpId, HEAD, Head, Module, Sink, Source};
 
 #[derive(Default)]
@@ -11,7 +11,7 @@ struct Target {
 
 impl Sink for Target {
     fn on_accept(&mut self, _: EpId, _: u64) {}
-    fn on_dead(&mut self, _: EpId, _: u64, why: Death) {
+    fn on_dead(&mut self, _: EpId, _: u64, why: CloseReason) {
         panic!("{why:?}");
     }
     fn on_frag(&mut self, _: EpId, _: &Head, _: &[u8]) {}

@@ -23,7 +23,7 @@ mod world;
 use network::{Faults, Rand};
 use node::{is_refused, vanishes};
 use std::env;
-use usnic::{ChannelConfig, Config, Death};
+use usnic::{ChannelConfig, CloseReason, Config};
 use world::World;
 
 const MS: u64 = 1_000_000;
@@ -194,7 +194,7 @@ fn a_silent_peer_is_dead_within_the_bound() {
     world.send(0, 1, 4, 100_000);
     while world.nodes[0].received.dead.is_empty() && world.step(u64::MAX) {}
     let (_, node, why) = world.nodes[0].received.dead[0];
-    assert_eq!((node, why), (1, Death::Unresponsive));
+    assert_eq!((node, why), (1, CloseReason::Unresponsive));
     let config = plain(0);
     let bound = config.keepalive * u64::from(config.probes + 2);
     assert!(world.now - cut_off <= bound, "{} ns", world.now - cut_off);
@@ -208,7 +208,7 @@ fn a_peer_that_never_answers_is_unreachable() {
     world.send(0, 1, 1, 10);
     run(&mut world, 60_000 * MS);
     assert_eq!(world.nodes[0].received.dead.len(), 1);
-    assert_eq!(world.nodes[0].received.dead[0].2, Death::Unreachable);
+    assert_eq!(world.nodes[0].received.dead[0].2, CloseReason::Unreachable);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_goodbye_ends_the_connection_at_once() {
         world.send(0, 1, 6, 100_000);
         run(&mut world, MS);
         let dead: Vec<_> = world.nodes[0].received.dead.iter().map(|(_, node, why)| (*node, *why)).collect();
-        assert_eq!(dead, [(1, Death::Left)]);
+        assert_eq!(dead, [(1, CloseReason::Left)]);
         assert!(world.nodes[0].received.whole.contains(&4));
         // It may come back.
         world.send(1, 0, 7, 10);
@@ -324,7 +324,7 @@ fn a_goodbye_waits_for_what_it_overtakes_and_a_lost_one_is_silence() {
     run(&mut world, 290 * MS);
     assert!(world.nodes[0].received.dead.is_empty(), "a segment is missing");
     run(&mut world, 20 * MS);
-    assert_eq!(world.nodes[0].received.dead[0].2, Death::Left);
+    assert_eq!(world.nodes[0].received.dead[0].2, CloseReason::Left);
 
     let mut world = pair(CALM, plain);
     world.watch = false;
@@ -334,7 +334,7 @@ fn a_goodbye_waits_for_what_it_overtakes_and_a_lost_one_is_silence() {
     world.network.cut_off[1] = true;
     world.send(0, 1, 2, 10);
     run(&mut world, 10_000 * MS);
-    assert_eq!(world.nodes[0].received.dead[0].2, Death::Unresponsive);
+    assert_eq!(world.nodes[0].received.dead[0].2, CloseReason::Unresponsive);
 }
 
 /// A goodbye with other names, or of an earlier connection, ends nothing, and is not answered.
@@ -378,7 +378,7 @@ fn a_peer_in_the_place_of_another_is_noticed() {
     world.send(0, 1, 2, 10);
     run(&mut world, 10 * MS);
     assert_eq!(world.nodes[0].received.dead.len(), 1);
-    assert_eq!(world.nodes[0].received.dead[0].2, Death::Restarted);
+    assert_eq!(world.nodes[0].received.dead[0].2, CloseReason::Restarted);
     world.send(0, 1, 7, 10);
     run(&mut world, 10 * MS);
     assert!(world.nodes[1].received.whole.contains(&7) && !world.nodes[1].received.whole.contains(&2));
@@ -396,7 +396,7 @@ fn a_peer_with_an_earlier_clock_takes_the_place_of_another() {
     run(&mut world, 500 * MS);
     assert!(world.nodes[0].received.whole.contains(&2), "{:?}", world.nodes[0].module.stats());
     let dead: Vec<_> = world.nodes[0].received.dead.iter().map(|(_, _, why)| *why).collect();
-    assert_eq!(dead, [Death::Restarted]);
+    assert_eq!(dead, [CloseReason::Restarted]);
 }
 
 /// Datagrams that are sent before the peer's MTU is known fit it too.

@@ -224,7 +224,7 @@ fn ptrace(m: &Machine) -> Option<Finding> {
     let scope = m.number("/proc/sys/kernel/yama/ptrace_scope").unwrap_or(0);
     Some(match scope {
         0 => Finding::good("ptrace scope", "0: processes of one user may read each other's memory"),
-        1 => Finding::good("ptrace scope", "1: transport cma lets its peers in (UCX_CMA_LET_IN)"),
+        1 => Finding::good("ptrace scope", "1: transport cma lets its peers in (UCX_CMA_ALLOW_PEERS)"),
         n => Finding::slow(
             "ptrace scope",
             format!("{n}: a process may not read or write another's memory by system call"),

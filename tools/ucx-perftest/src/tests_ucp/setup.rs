@@ -67,7 +67,7 @@ pub fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
 
 pub fn path(worker: &Worker, ep: &Ep, data_path: &str) -> UsedTransport {
     let transport = ep.protocols().transports().first().copied().unwrap_or_default();
-    let device = worker.lanes().into_iter().find(|lane| lane.tl == transport).map(|lane| lane.dev);
+    let device = worker.ifaces().into_iter().find(|lane| lane.tl == transport).map(|lane| lane.dev);
     UsedTransport {
         transport: transport.into(),
         device: device.unwrap_or_default(),

@@ -43,7 +43,7 @@ pub(crate) unsafe fn find(
         tracing::debug!("no answer for domain {}, {kind:?} endpoints: {why}", offer.name);
     };
     // libfabric ranks utility providers on a provider that it does not know before the provider itself.
-    let is_for_layer = call_flags & flags::CORE_PROV_ONLY != 0 && !crate::provider::permits_layers();
+    let is_for_layer = call_flags & flags::CORE_PROV_ONLY != 0 && !crate::provider::settings()?.layered;
     for kind in hints.kinds().inspect_err(|why| tracing::debug!("no answer: {why}")).unwrap_or_default() {
         if is_for_layer && kind != EpKind::Rdm {
             tracing::debug!(

@@ -35,7 +35,7 @@ ucs::config_table! {
         /// Length from which the device or the kernel carries a get; values as for UCX_MIN_RDMA_PUT.
         pub min_rdma_get: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_GET", unit "bytes";
         /// Copy method on this host of long messages in memory that no transport allocated. auto: as
-        /// measured; said: as estimated; kernel; packets; turns: alternating, for tests. UCX_MIN_READ wins.
+        /// measured; estimated; kernel; packets; alternate: in turn, for tests. UCX_MIN_READ wins.
         pub kernel_copy: crate::select::copy_method::CopyPolicy = "auto", key "KERNEL_COPY";
         /// Choose protocols by measured costs of this machine instead of the transports' estimates. The first
         /// context measures for some tens of ms and saves the costs in UCX_CACHE_DIR.
@@ -52,10 +52,10 @@ ucs::config_table! {
         pub unexp_max: usize = "1g", key "UNEXP_MAX", unit "bytes";
         /// Most senders that have introduced themselves to a worker by a packet and have not answered since.
         /// Packets of further unknown senders are dropped; known peers go on. A sender costs some 400 bytes.
-        pub strangers_max: u32 = "262144", key "STRANGERS_MAX", range 1..;
+        pub unknown_peers_max: u32 = "262144", key "UNKNOWN_PEERS_MAX", range 1..;
         /// Time after which such a sender is removed, if the transport has found that nobody is there and no
         /// message of it waits to be received.
-        pub strangers_timeout: Duration = "60s", key "STRANGERS_TIMEOUT";
+        pub unknown_peers_timeout: Duration = "60s", key "UNKNOWN_PEERS_TIMEOUT";
         /// Ask peers for constant header length (bit 2 of the HANDSHAKE): every request carries the sender's
         /// address of 36 bytes. Costs those bytes, and the fast path of short messages.
         pub const_hdr: bool = "n", key "CONST_HDR";

@@ -2,5 +2,6 @@
 
 pub(crate) mod calibrate;
 pub(crate) mod config;
+pub(crate) mod libfabric;
 pub(crate) mod open;
 pub(crate) mod resources;

@@ -14,6 +14,7 @@ use uct::rcache::Limits;
 use crate::address::{WorkerId, lane_connid, nonce_of};
 use crate::api::context::calibrate::{self, Calibration};
 use crate::api::context::config::Config;
+use crate::api::context::libfabric::LibfabricConfig;
 use crate::api::context::resources::{ListPolicy, choose_resources, choose_rma_only};
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
@@ -25,7 +26,7 @@ use crate::api::worker::handle::Worker;
 
 use crate::cm::CmConfig;
 use crate::lane::{
-    Domains, Iface, LaneIdx, Md, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes,
+    Domains, Iface, IfaceIdx, Md, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes,
     rdma, source,
 };
 use crate::rdm::rma::PacketOrder;
@@ -121,7 +122,7 @@ impl Context {
 
     /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
     pub fn tables() -> Vec<&'static TableDesc> {
-        [&Config::DESC].into_iter().chain(uct::any::tables()).collect()
+        [&Config::DESC, &LibfabricConfig::DESC].into_iter().chain(uct::any::tables()).collect()
     }
 
     /// The tables of all layers, this one's first.
@@ -174,7 +175,7 @@ impl Context {
             _ => self.config.kernel_copy,
         };
         let mut core = worker.core();
-        let connid = lane_connid(core.id.nonce, core.lanes.len());
+        let connid = lane_connid(core.id.nonce, core.ifaces.len());
         if let Some(rma_only) = RmaOnlyLane::open(&domains, &source, connid, policy) {
             rma_only.publish(domains.memory.publish());
             core.ep_configs.set_kernel_costs(rma_only.attr(), self.calibration());
@@ -325,8 +326,8 @@ fn engine_config(config: &Config, nonce: u32) -> EngineConfig {
         read_segment: config.read_segment as u64,
         unexpected_max: config.unexp_mem,
         unexpected_hard_max: config.unexp_max.max(config.unexp_mem.saturating_add(poll)),
-        max_strangers: config.strangers_max,
-        strangers_timeout: config.strangers_timeout,
+        max_unknown_peers: config.unknown_peers_max,
+        unknown_peers_timeout: config.unknown_peers_timeout,
         emulation: if config.emulation { Emulation::Allowed } else { Emulation::Refused },
         first_contact: if config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
         retry: RetryPolicy { first_delay: config.rnr_wait, max_delay: config.rnr_max_wait },
@@ -375,8 +376,8 @@ fn add_lanes(
 
 /// Enters zero-copy receive mode. The worker forwards packets to itself, hence the endpoint to itself.
 fn enable_zcopy_recv(core: &mut WorkerCore) -> Result<(), String> {
-    let [lane] = &core.lanes[..] else {
-        let lanes = core.lanes.len();
+    let [lane] = &core.ifaces[..] else {
+        let lanes = core.ifaces.len();
         return Err(format!(
             "UCX_ZCOPY_RECV=y is for one NIC and no other transport, not {lanes} (UCX_TLS=efa, UCX_NET_DEVICES)"
         ));
@@ -391,16 +392,16 @@ fn enable_zcopy_recv(core: &mut WorkerCore) -> Result<(), String> {
     let ep = ep.map_err(|e| format!("UCX_ZCOPY_RECV=y: no way to ourselves: {e}"))?;
     let qp = UserRecvQp { qpn: qp.qpn.into(), qkey: qp.qkey };
     let me = core.engine.enable_zcopy_recv(lane.wire, qp, source(&lane.raw));
-    core.peer_eps.set(me, LaneIdx(0), ep);
+    core.peer_eps.set(me, IfaceIdx(0), ep);
     Ok(())
 }
 
-fn set_rails(engine: &mut Engine, lanes: &[WorkerIface]) {
-    let mut done: Vec<LaneIdx> = Vec::new();
-    for at in (0..lanes.len()).map(|at| LaneIdx(at as u8)) {
-        let all = rail_lanes(lanes, at);
+fn set_rails(engine: &mut Engine, ifaces: &[WorkerIface]) {
+    let mut done: Vec<IfaceIdx> = Vec::new();
+    for at in (0..ifaces.len()).map(|at| IfaceIdx(at as u8)) {
+        let all = rail_lanes(ifaces, at);
         if !done.contains(&at) && all.contains(&at) {
-            let wires: Vec<_> = all.iter().map(|at| lanes[usize::from(at.0)].wire).collect();
+            let wires: Vec<_> = all.iter().map(|at| ifaces[usize::from(at.0)].wire).collect();
             engine.wires_mut().set_rails(&wires);
             done.extend(all);
         }
@@ -408,9 +409,9 @@ fn set_rails(engine: &mut Engine, lanes: &[WorkerIface]) {
 }
 
 /// Epoll set over all lanes; `None` if a lane has no descriptor.
-fn event_set(lanes: &[WorkerIface]) -> Option<Epoll> {
+fn event_set(ifaces: &[WorkerIface]) -> Option<Epoll> {
     let all = Epoll::new().ok()?;
-    for (at, lane) in lanes.iter().enumerate() {
+    for (at, lane) in ifaces.iter().enumerate() {
         if !lane.iface.attr().has(Caps::EVENT_RECV) {
             return None;
         }

@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use crate::api::core::ep_config::{EpConfig, table_index};
 use crate::api::core::error::Error;
 
-use crate::lane::{self, LaneIdx, RmaOnlyEp, RmaOnlyLane};
+use crate::lane::{self, IfaceIdx, RmaOnlyEp, RmaOnlyLane};
 use crate::rdm::MAX_RAILS;
 use crate::rdm::io::{LaneId, PeerId};
 use crate::select::{CqData, Kind, Sync};
@@ -48,7 +48,7 @@ pub(crate) struct EpLink {
     /// Peer on the lane that carries messages.
     pub(crate) peer: PeerId,
     /// Lanes to the peer, cheapest first.
-    pub(crate) lanes: ArrayVec<LaneIdx, MAX_LANES>,
+    pub(crate) lanes: ArrayVec<IfaceIdx, MAX_LANES>,
     pub(crate) rma_only_ep: RmaOnlyEp,
     pub(crate) rails: Rails,
     pub(crate) tables: Rc<EpConfig>,
@@ -185,7 +185,7 @@ impl EpState {
     }
 
     #[inline]
-    pub(crate) fn lanes(&self) -> &[LaneIdx] {
+    pub(crate) fn lanes(&self) -> &[IfaceIdx] {
         self.link.get().map_or(&[], |link| &link.lanes)
     }
 
@@ -205,7 +205,7 @@ impl EpState {
 
     /// Lane of messages.
     #[inline]
-    pub(crate) fn lane(&self) -> Option<LaneIdx> {
+    pub(crate) fn lane(&self) -> Option<IfaceIdx> {
         self.lanes().first().copied()
     }
 

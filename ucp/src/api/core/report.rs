@@ -32,12 +32,12 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn of(engine: &Engine, lanes: &[WorkerIface], rma_only: Option<&RmaOnlyLane>) -> Report {
+    pub(crate) fn of(engine: &Engine, ifaces: &[WorkerIface], rma_only: Option<&RmaOnlyLane>) -> Report {
         Report {
             stats: engine.peers().stats(),
             peers: engine.peers().iter_with_stats().collect(),
-            transports: lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
-            devices: device_counters(lanes),
+            transports: ifaces.iter().map(|lane| lane.iface.attr().tl).collect(),
+            devices: device_counters(ifaces),
             copy_times: copy_times(rma_only),
             held: engine.pending().held_bytes(),
             unexpected: engine.pending().unexpected_bytes(),
@@ -46,9 +46,9 @@ impl Report {
 }
 
 /// Counters of the devices of the lanes, each device once, by its name.
-pub(crate) fn device_counters(lanes: &[WorkerIface]) -> Vec<(String, Vec<DeviceCounters>)> {
+pub(crate) fn device_counters(ifaces: &[WorkerIface]) -> Vec<(String, Vec<DeviceCounters>)> {
     let mut all: Vec<(String, Vec<DeviceCounters>)> = Vec::new();
-    for lane in lanes {
+    for lane in ifaces {
         let name = &lane.iface.attr().dev;
         if all.iter().all(|(known, _)| known != name) {
             all.push((name.clone(), lane.iface.device_counters()));

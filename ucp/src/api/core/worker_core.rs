@@ -30,13 +30,15 @@ use crate::cm::CmConfig;
 use crate::token::UserToken;
 
 use crate::lane::{
-    Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
+    Bound, FastPollSink, FlushEnd, IfaceIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
 };
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Cancel, Conversation, Engine, EngineEvent, Kind, OpError, has_strangers, reap_strangers};
+use crate::rdm::{
+    Cancel, Conversation, Engine, EngineEvent, Kind, OpError, has_unknown_peers, remove_unknown_peers,
+};
 use crate::wire::RawAddr;
 
-/// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
+/// Consecutive messages of one interface, less one, before the next is polled first (as `UCX_POSIX_FIFO_MAX_POLL` of UCX).
 const MAX_CONSECUTIVE: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
@@ -47,7 +49,7 @@ const RMA_ONLY_EVERY: u32 = 64;
 /// Result of a fast poll.
 pub(crate) enum FastPoll {
     Nothing,
-    /// Received a message without notification. Other lanes may have more.
+    /// Received a message without notification. Other interfaces may have more.
     Received,
     /// Received a message; a request is ready.
     Completed,
@@ -61,8 +63,8 @@ pub(crate) enum FastPoll {
 pub(crate) enum PollWork {
     /// The whole poll.
     All,
-    /// A lane, its events so far, and the number of following lanes not yet polled.
-    From { lane: usize, had: usize, left: usize },
+    /// An interface, its events so far, and the number of following interfaces not yet polled.
+    From { iface: usize, had: usize, left: usize },
     /// The events of a received message.
     Events,
 }
@@ -75,12 +77,12 @@ pub(crate) enum ConnectCheck {
     Later,
 }
 
-/// State of a worker. Fields drop in order: buffers outlive engine and lanes.
+/// State of a worker. Fields drop in order: buffers outlive engine and interfaces.
 #[repr(C)]
 pub(crate) struct WorkerCore {
     pub engine: Engine,
     pub peer_eps: PeerEps,
-    pub lanes: Vec<WorkerIface>,
+    pub ifaces: Vec<WorkerIface>,
     /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_keep_idle`].
     pub idle: bool,
     /// Whether a program of one thread sleeps on the armed descriptor.
@@ -91,7 +93,7 @@ pub(crate) struct WorkerCore {
     /// Forks before this worker was made.
     forks: u32,
     /// Lane polled first: the last with a message, or after [`MAX_CONSECUTIVE`] messages the one behind it.
-    first_lane: usize,
+    first_iface: usize,
     consecutive_left: u32,
     pub reqs: Requests,
     pub flushes: Vec<Flush>,
@@ -104,13 +106,13 @@ pub(crate) struct WorkerCore {
     pub id: WorkerId,
     /// Kernel access to memory of processes on this host.
     pub rma_only: Option<RmaOnlyLane>,
-    /// Dropped after the lanes: memory stays registered while a device may access it.
+    /// Dropped after the interfaces: memory stays registered while a device may access it.
     pub regs: RegTable,
     pub eps: Vec<Weak<EpState>>,
     pub deferred: DeferredOps,
     pub cm: WorkerCm,
     pub flushed: Vec<FlushEnd>,
-    /// Dropped after engine and lanes, which write to buffers of dropped requests.
+    /// Dropped after engine and interfaces, which write to buffers of dropped requests.
     pub multi_recvs: MultiRecvs,
     pub keepalive: KeepaliveTimer,
     pub remote_writes: RemoteWrites,
@@ -132,7 +134,7 @@ impl Drop for WorkerCore {
 impl WorkerCore {
     pub(crate) fn new(
         engine: Engine,
-        (lanes, regs): (Vec<WorkerIface>, RegTable),
+        (ifaces, regs): (Vec<WorkerIface>, RegTable),
         batch: usize,
         keepalive: Option<Duration>,
         (ep_configs, stats_dump, clock): (EpConfigs, Option<StatsDump>, WorkerClock),
@@ -141,7 +143,7 @@ impl WorkerCore {
         WorkerCore {
             engine,
             peer_eps: PeerEps::default(),
-            lanes,
+            ifaces,
             id: WorkerId::default(),
             rma_only: None,
             regs,
@@ -166,7 +168,7 @@ impl WorkerCore {
             is_armed: false,
             needs_poll: false,
             armed_for: ArmedFor::default(),
-            first_lane: 0,
+            first_iface: 0,
             consecutive_left: MAX_CONSECUTIVE,
             calls_to_clock: CLOCK_EVERY,
             forks: ucs::sys::fork::generation(),
@@ -174,23 +176,23 @@ impl WorkerCore {
     }
 
     pub(crate) fn report(&self) -> Report {
-        Report::of(&self.engine, &self.lanes, self.rma_only.as_ref())
+        Report::of(&self.engine, &self.ifaces, self.rma_only.as_ref())
     }
 
     #[inline(always)]
     pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_, CompletionSink<'_>>, &mut Requests) {
         let bound = Bound {
-            lanes: &self.lanes,
+            ifaces: &self.ifaces,
             peer_eps: &mut self.peer_eps,
             regs: &mut self.regs,
             rma_only: self.rma_only.as_ref(),
             sink: None,
-            receiving: LaneIdx(0),
+            receiving: IfaceIdx(0),
         };
         (&mut self.engine, bound, &mut self.reqs)
     }
 
-    /// Polls for one short message, lane by lane: the whole work of most progress calls. // HOT
+    /// Polls for one short message, interface by interface: the whole work of most progress calls. // HOT
     #[inline(always)]
     pub(crate) fn poll_fast(&mut self, am_queue: &AmQueue) -> FastPoll {
         self.calls_to_clock -= 1;
@@ -203,7 +205,7 @@ impl WorkerCore {
                 return poll_not_idle(self, am_queue);
             }
         }
-        poll_lanes(self, am_queue)
+        poll_ifaces(self, am_queue)
     }
 
     // HOT
@@ -211,16 +213,16 @@ impl WorkerCore {
     fn poll_first_again(&mut self, at: usize) {
         match self.consecutive_left {
             0 => self.consecutive_left = MAX_CONSECUTIVE,
-            left => (self.first_lane, self.consecutive_left) = (at, left - 1),
+            left => (self.first_iface, self.consecutive_left) = (at, left - 1),
         }
     }
 
-    /// Polls a lane of a transport without inlined fast path. // HOT
+    /// Polls an interface of a transport without inlined fast path. // HOT
     #[inline(never)]
     fn poll_one_outlined(&mut self, at: usize, am_queue: &AmQueue) -> PollOne {
-        let lane = &self.lanes[at];
+        let iface = &self.ifaces[at];
         let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue };
-        lane.iface.poll_one(FastPollSink { engine: &mut self.engine, sink, wire: lane.wire })
+        iface.iface.poll_one(FastPollSink { engine: &mut self.engine, sink, wire: iface.wire })
     }
 
     /// Whether only arrivals can cause work.
@@ -247,7 +249,7 @@ impl WorkerCore {
         let mut events = match work {
             PollWork::All => return self.poll_all(am_queue),
             PollWork::Events => 1,
-            PollWork::From { lane, had, left } => self.poll_from(lane, had, left, am_queue),
+            PollWork::From { iface, had, left } => self.poll_from(iface, had, left, am_queue),
         };
         if events > 0 && self.streams.has_waiters() {
             self.progress_streams();
@@ -258,16 +260,16 @@ impl WorkerCore {
         events
     }
 
-    /// Polls `lane`, which had `had` events, and the `left` lanes after it, cyclically.
-    fn poll_from(&mut self, lane: usize, had: usize, left: usize, am_queue: &AmQueue) -> usize {
+    /// Polls `iface`, which had `had` events, and the `left` interfaces after it, cyclically.
+    fn poll_from(&mut self, iface: usize, had: usize, left: usize, am_queue: &AmQueue) -> usize {
         let mut events = had;
         if had < self.batch {
-            events += self.poll_lane(lane, self.batch - had, self.now, am_queue);
+            events += self.poll_iface(iface, self.batch - had, self.now, am_queue);
         }
-        let lanes = self.lanes.len();
-        for at in (lane + 1..lanes).chain(0..lane).take(left) {
-            if !self.lanes[at].iface.is_idle() {
-                events += self.poll_lane(at, self.batch, self.now, am_queue);
+        let count = self.ifaces.len();
+        for at in (iface + 1..count).chain(0..iface).take(left) {
+            if !self.ifaces[at].iface.is_idle() {
+                events += self.poll_iface(at, self.batch, self.now, am_queue);
             }
         }
         events
@@ -280,9 +282,9 @@ impl WorkerCore {
             return 0;
         }
         let mut events = 0;
-        for at in 0..self.lanes.len() {
-            if !self.lanes[at].iface.is_idle() || self.engine.pending().is_draining() {
-                events += self.poll_lane(at, self.batch, now, am_queue);
+        for at in 0..self.ifaces.len() {
+            if !self.ifaces[at].iface.is_idle() || self.engine.pending().is_draining() {
+                events += self.poll_iface(at, self.batch, now, am_queue);
             }
         }
         if let Some(rma_only) = self.rma_only.as_ref().filter(|rma_only| !rma_only.is_idle()) {
@@ -310,23 +312,23 @@ impl WorkerCore {
         self.flushes.is_empty() && streams && self.engine.may_stop_polling()
     }
 
-    /// Polls one lane for up to `max` events. Out of line, so that an empty poll stays small. // HOT
+    /// Polls one interface for up to `max` events. Out of line, so that an empty poll stays small. // HOT
     #[inline(never)]
-    fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, am_queue: &AmQueue) -> usize {
-        let lane = &self.lanes[at];
+    fn poll_iface(&mut self, at: usize, max: usize, now: Nanos, am_queue: &AmQueue) -> usize {
+        let iface = &self.ifaces[at];
         let bound = Bound {
-            lanes: &self.lanes,
+            ifaces: &self.ifaces,
             peer_eps: &mut self.peer_eps,
             regs: &mut self.regs,
             rma_only: self.rma_only.as_ref(),
             sink: Some(CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue }),
-            receiving: LaneIdx(at as u8),
+            receiving: IfaceIdx(at as u8),
         };
         let mut sink =
-            PollSink { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
-        let taken = lane.iface.poll(max, &mut sink);
+            PollSink { engine: &mut self.engine, bound, wire: iface.wire, now, flushed: &mut self.flushed };
+        let taken = iface.iface.poll(max, &mut sink);
         if taken == 0 && sink.engine.pending().is_draining() {
-            sink.engine.on_wire_drained(&mut sink.bound, lane.wire);
+            sink.engine.on_wire_drained(&mut sink.bound, iface.wire);
         }
         taken
     }
@@ -341,7 +343,7 @@ impl WorkerCore {
                 refuse_forked_child(self.forks);
                 self.cm.poll(self.now);
                 self.engine.receives().trim();
-                if has_strangers(self.engine.peers()) {
+                if has_unknown_peers(self.engine.peers()) {
                     remove_absent(self);
                 }
             }
@@ -422,10 +424,10 @@ impl WorkerCore {
                     self.on_connection_closed(peer, connection)
                 }
                 EngineEvent::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
-                EngineEvent::StrangersRefused { limit } => {
+                EngineEvent::UnknownPeersRefused { limit } => {
                     tracing::warn!(
                         "{limit} senders have introduced themselves and not answered: packets of further unknown \
-                         senders are dropped (UCX_STRANGERS_MAX)"
+                         senders are dropped (UCX_UNKNOWN_PEERS_MAX)"
                     );
                     None
                 }
@@ -474,20 +476,20 @@ impl WorkerCore {
         Some(Action::Failed(failed, error))
     }
 
-    /// Adds a peer to engine and lanes. Returns the existing peer if there is one.
+    /// Adds a peer to engine and interfaces. Returns the existing peer if there is one.
     pub(crate) fn add_peer(
         &mut self,
         route: &crate::lane::Route<'_>,
         check: ConnectCheck,
     ) -> Result<PeerId, uct::api::ConnectError> {
-        let lane = &self.lanes[usize::from(route.lane.0)];
-        let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
+        let iface = &self.ifaces[usize::from(route.lane.0)];
+        let ep = iface.iface.connect(&route.entry.device, &route.entry.iface)?;
         if check == ConnectCheck::Now {
             // A peer in handshake is reachable.
             ep.begin_connecting()?;
         }
         let addr = RawAddr::from_bytes(&route.raw);
-        let (wire, from) = (lane.wire, source(&route.raw));
+        let (wire, from) = (iface.wire, source(&route.raw));
         let (engine, mut bound, _) = self.split();
         let peer = engine.add_peer(&mut bound, wire, addr, from);
         if self.peer_eps.get(peer).is_none() {
@@ -498,7 +500,7 @@ impl WorkerCore {
 
     pub(crate) fn is_self(&self, peer: PeerId) -> bool {
         let Some(path) = self.peer_eps.get(peer) else { return false };
-        let iface = &self.lanes[usize::from(path.lane.0)].iface;
+        let iface = &self.ifaces[usize::from(path.lane.0)].iface;
         iface.attr().kind == DevKind::Loopback
             && path.ep.is_connected(&iface.device_addr(), &iface.iface_addr())
     }
@@ -549,28 +551,28 @@ fn poll_not_idle(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     if !is_idle_but_for_ready(core, am_queue) {
         return FastPoll::NeedsPoll(PollWork::All);
     }
-    match poll_lanes(core, am_queue) {
+    match poll_ifaces(core, am_queue) {
         FastPoll::Nothing => FastPoll::Ready,
         polled => polled,
     }
 }
 
-/// Polls for one short message, lane by lane. // HOT
+/// Polls for one short message, interface by interface. // HOT
 #[inline(always)]
-fn poll_lanes(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
-    let mut left = core.lanes.len();
+fn poll_ifaces(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
+    let mut left = core.ifaces.len();
     loop {
         if left == 0 {
             return FastPoll::Nothing;
         }
         left -= 1;
-        let at = core.first_lane;
-        core.first_lane = if at + 1 == core.lanes.len() { 0 } else { at + 1 };
-        let lane = &core.lanes[at];
-        let polled = match lane.iface.fast_iface() {
+        let at = core.first_iface;
+        core.first_iface = if at + 1 == core.ifaces.len() { 0 } else { at + 1 };
+        let worker_iface = &core.ifaces[at];
+        let polled = match worker_iface.iface.fast_iface() {
             Some(iface) => {
                 let sink = CompletionSink { reqs: &mut core.reqs, streams: &mut core.streams, am_queue };
-                iface.poll_one(FastPollSink { engine: &mut core.engine, sink, wire: lane.wire })
+                iface.poll_one(FastPollSink { engine: &mut core.engine, sink, wire: worker_iface.wire })
             }
             None => core.poll_one_outlined(at, am_queue),
         };
@@ -590,9 +592,9 @@ fn poll_lanes(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
                 };
             }
             PollOne::Received { more: true } => {
-                return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 1, left });
+                return FastPoll::NeedsPoll(PollWork::From { iface: at, had: 1, left });
             }
-            PollOne::NeedsPoll => return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 0, left }),
+            PollOne::NeedsPoll => return FastPoll::NeedsPoll(PollWork::From { iface: at, had: 0, left }),
         }
     }
 }
@@ -628,15 +630,15 @@ fn on_rma_failed(core: &mut WorkerCore, token: u64, error: OpError) {
 #[cold]
 fn remove_absent(core: &mut WorkerCore) {
     let mut wire: Bound<'_, CompletionSink<'_>> = Bound {
-        lanes: &core.lanes,
+        ifaces: &core.ifaces,
         peer_eps: &mut core.peer_eps,
         regs: &mut core.regs,
         rma_only: core.rma_only.as_ref(),
         sink: None,
-        receiving: LaneIdx(0),
+        receiving: IfaceIdx(0),
     };
     let streams = &core.streams;
-    let reaped = reap_strangers(&mut core.engine, &mut wire, core.now, |peer| streams.has(peer));
+    let reaped = remove_unknown_peers(&mut core.engine, &mut wire, core.now, |peer| streams.has(peer));
     for lane in reaped {
         core.peer_eps.forget_lane(lane);
         if let Some((peer, rma_only)) = lane.first_of().zip(core.rma_only.as_ref()) {

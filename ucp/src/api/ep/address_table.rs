@@ -266,7 +266,7 @@ impl Address {
     pub fn of_sender(worker: &Worker, from: PeerId) -> Option<Address> {
         let core = worker.core();
         let view = core.engine.peers().info(from)?;
-        let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
+        let lane = core.ifaces.iter().find(|lane| lane.wire == view.wire)?;
         let raw = view.addr.to_bytes();
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
         let attr = lane.iface.attr();

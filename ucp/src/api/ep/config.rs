@@ -7,7 +7,7 @@ use uct::api::{DevKind, Iface as _, Md as _, OrderKind};
 use crate::api::core::ep_config::{EpConfig, EpConfigKey, ProcessTables, keys};
 use crate::api::core::worker_core::WorkerCore;
 
-use crate::lane::{LaneIdx, needs_alloc};
+use crate::lane::{IfaceIdx, needs_alloc};
 use crate::rdm::SendBuf;
 use crate::rdm::io::{PeerId, Rdma};
 use crate::rdm::rma::PacketOrder;
@@ -16,10 +16,10 @@ use crate::select::{
     MemKind, PeerCaps, ReadSupport, RmaTables, RmaWire, SelectKey, Table, Thresholds, WireCaps,
 };
 
-pub(crate) fn is_allocated(core: &WorkerCore, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
+pub(crate) fn is_allocated(core: &WorkerCore, lane: Option<IfaceIdx>, buf: &SendBuf) -> bool {
     match (lane, buf.piece()) {
         (Some(at), Some(piece)) => {
-            core.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
+            core.ifaces[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
         }
         _ => false,
     }
@@ -40,12 +40,12 @@ pub(crate) fn wire_caps(core: &WorkerCore, peer: PeerId) -> WireCaps {
 pub(crate) fn rma_wire(core: &WorkerCore, peer: PeerId) -> RmaWire {
     let path = core.peer_eps.get(peer);
     let lane = path.map(|path| usize::from(path.lane.0));
-    let order = lane.map_or(OrderKind::Unordered, |at| core.lanes[at].iface.attr().order);
+    let order = lane.map_or(OrderKind::Unordered, |at| core.ifaces[at].iface.attr().order);
     RmaWire {
         mtu: path.map_or(0, |path| path.mtu()),
         // Reads that need allocated memory serve messages only.
         rdma: match lane {
-            Some(at) if needs_alloc(&core.lanes[at].iface) => Rdma::NONE,
+            Some(at) if needs_alloc(&core.ifaces[at].iface) => Rdma::NONE,
             _ => core.engine.peers().rdma(peer),
         },
         order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
@@ -55,13 +55,13 @@ pub(crate) fn rma_wire(core: &WorkerCore, peer: PeerId) -> RmaWire {
         kernel: core
             .ep_configs
             .kernel
-            .filter(|_| lane.is_some_and(|at| core.lanes[at].iface.attr().kind == DevKind::Shm)),
+            .filter(|_| lane.is_some_and(|at| core.ifaces[at].iface.attr().kind == DevKind::Shm)),
     }
 }
 
 /// Thresholds for messages to this peer.
 pub(crate) fn limits_to(core: &WorkerCore, peer: PeerId, limits: &Thresholds) -> Thresholds {
-    let kind = core.peer_eps.get(peer).map(|path| core.lanes[usize::from(path.lane.0)].iface.attr().kind);
+    let kind = core.peer_eps.get(peer).map(|path| core.ifaces[usize::from(path.lane.0)].iface.attr().kind);
     if kind == Some(DevKind::Net) { limits.to_other_host() } else { *limits }
 }
 

@@ -16,7 +16,7 @@ use crate::api::ep::handle::{Ep, EpParams};
 use crate::api::ep::rails::{add_rails, rank};
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{ConnectError, LaneIdx, RmaOnlyEp, routes};
+use crate::lane::{ConnectError, IfaceIdx, RmaOnlyEp, routes};
 use crate::rdm::Conversation;
 use crate::rdm::io::PeerId;
 use crate::rdm::mark_connected;
@@ -62,10 +62,10 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
     let view = core.engine.peers().info(peer).filter(|view| view.fault.is_none())?;
     core.peer_eps.get(peer)?;
     mark_connected(core.engine.peers_mut(), peer);
-    let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
+    let lane = core.ifaces.iter().position(|lane| lane.wire == view.wire)?;
     let link = EpLink {
         peer,
-        lanes: ArrayVec::from_iter([LaneIdx(lane as u8)]),
+        lanes: ArrayVec::from_iter([IfaceIdx(lane as u8)]),
         rails: Rails::new(),
         rma_only_ep: RmaOnlyEp::none(),
         tables: tables(&mut core, peer, &worker.inner.limits),
@@ -83,7 +83,7 @@ fn link_to(
     address: &Address,
     check: ConnectCheck,
 ) -> Result<EpLink, ConnectError> {
-    let mut routes = routes(&core.lanes, core.id.process, address)?;
+    let mut routes = routes(&core.ifaces, core.id.process, address)?;
     routes.sort_by_key(|route| rank(core, route));
     let mut tried = Vec::new();
     let (mut peer, mut rails) = (None, Rails::new());
@@ -98,7 +98,7 @@ fn link_to(
                     peer = Some(id);
                 }
                 Err(why) => {
-                    let lane = &core.lanes[usize::from(route.lane.0)];
+                    let lane = &core.ifaces[usize::from(route.lane.0)];
                     tried.push((lane.iface.attr().tl, why));
                     continue;
                 }
@@ -111,7 +111,7 @@ fn link_to(
     let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
     let packets = core.peer_eps.get(peer).zip(core.rma_only.as_ref());
     let rma_only_ep = lanes.first().zip(packets).map_or_else(RmaOnlyEp::none, |(at, (peer_ep, rma_only))| {
-        let lane = &core.lanes[usize::from(at.0)].iface;
+        let lane = &core.ifaces[usize::from(at.0)].iface;
         rma_only.ep_to(lane, &peer_ep.ep, core.id.process, address)
     });
     let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));

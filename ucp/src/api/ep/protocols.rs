@@ -52,7 +52,7 @@ impl EpProtocols<'_> {
     /// Transports that reach the peer, cheapest first; messages take the first.
     pub fn transports(&self) -> Vec<&'static str> {
         let core = self.ep.worker().core();
-        self.ep.state().lanes().iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
+        self.ep.state().lanes().iter().map(|at| core.ifaces[usize::from(at.0)].iface.attr().tl).collect()
     }
 
     /// Measured cost of messages of `len` bytes from the peer, by kernel and by packets, in ns per KiB, and

@@ -51,11 +51,11 @@ impl std::fmt::Display for Rail {
 /// Adds the further lanes of a peer. Skips lanes that cannot connect.
 pub(crate) fn add_rails(core: &mut WorkerCore, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
     let mut rails = Rails::new();
-    for route in further_routes(&core.lanes, main, address).into_iter().take(rails.capacity()) {
+    for route in further_routes(&core.ifaces, main, address).into_iter().take(rails.capacity()) {
         match add_lane(core, peer, &route) {
             Ok(lane) => rails.extend(lane),
             Err(why) => {
-                let device = &core.lanes[usize::from(route.lane.0)].iface.attr().dev;
+                let device = &core.ifaces[usize::from(route.lane.0)].iface.attr().dev;
                 tracing::debug!(peer = peer.0, device, "no further lane: {why}");
             }
         }
@@ -67,7 +67,7 @@ pub(crate) fn add_rails(core: &mut WorkerCore, peer: PeerId, main: &Route<'_>, a
 
 /// Adds a further lane of a peer. `None`: it is a peer of its own.
 fn add_lane(core: &mut WorkerCore, peer: PeerId, route: &Route<'_>) -> Result<Option<LaneId>, ConnectError> {
-    let lane = &core.lanes[usize::from(route.lane.0)];
+    let lane = &core.ifaces[usize::from(route.lane.0)];
     let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
     ep.begin_connecting()?;
     let (wire, addr) = (lane.wire, RawAddr::from_bytes(&route.raw));
@@ -82,14 +82,14 @@ fn add_lane(core: &mut WorkerCore, peer: PeerId, route: &Route<'_>) -> Result<Op
 
 /// Rank of a route apart from its cost: prefers the lane in use after failover, avoids failed lanes.
 pub(crate) fn rank(core: &WorkerCore, route: &Route<'_>) -> LaneRank {
-    let wire = core.lanes[usize::from(route.lane.0)].wire;
+    let wire = core.ifaces[usize::from(route.lane.0)].wire;
     core.engine.peers().lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
 }
 
 /// Returns the label of the memory domain that the other end of a lane is of.
 pub(crate) fn remote_domain(core: &WorkerCore, lane: impl Into<LaneId>) -> Option<u32> {
     let view = core.engine.peers().lane_info(lane.into())?;
-    let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
+    let lane = core.ifaces.iter().find(|lane| lane.wire == view.wire)?;
     Some(lane.remote_domain(&view.addr.to_bytes()))
 }
 
@@ -127,7 +127,7 @@ impl EpProtocols<'_> {
         let core = self.ep.worker().core();
         let view = |peer: PeerId| core.engine.peers().info(peer);
         let device = |wire: WireId| {
-            let lane = core.lanes.iter().find(|lane| lane.wire == wire)?;
+            let lane = core.ifaces.iter().find(|lane| lane.wire == wire)?;
             Some(lane.iface.attr().dev.clone())
         };
         let rail = |view: PeerView| {

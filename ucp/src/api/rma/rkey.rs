@@ -46,12 +46,12 @@ impl Ep {
         };
         let of_lane = at.map(|nth| &parsed.domains[nth]);
         let lane = of_lane.and_then(|(_, key, _)| {
-            let lane = &core.lanes[usize::from(self.state().lane()?.0)];
+            let lane = &core.ifaces[usize::from(self.state().lane()?.0)];
             let unpacked = lane.iface.md().unpack_rkey(key);
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
         let mapped_at = lane.as_ref().and_then(|key| {
-            let lane = &core.lanes[usize::from(self.state().lane()?.0)];
+            let lane = &core.ifaces[usize::from(self.state().lane()?.0)];
             let at = lane.iface.md().rkey_ptr(key, parsed.addr, parsed.len as usize);
             let at = at.filter(|_| lane.iface.attr().kind != DevKind::Net)?;
             NonZeroUsize::new(at.expose_provenance())
@@ -98,7 +98,7 @@ impl Rkey {
     pub fn from_libfabric_key(ep: &Ep, key: u64) -> Rkey {
         let Ok(device_key) = u32::try_from(key) else { return Rkey::from_key(key) };
         let core = ep.worker().core_keep_idle();
-        let lane = ep.state().lane().and_then(|lane| core.lanes.get(usize::from(lane.0)));
+        let lane = ep.state().lane().and_then(|lane| core.ifaces.get(usize::from(lane.0)));
         match lane {
             Some(lane) if lane.iface.attr().tl == EFA => Rkey::from_device_key(key),
             _ => Rkey::from_key(KeySpace::Device.key(device_key)),

@@ -70,7 +70,7 @@ pub(crate) fn arm_lanes(worker: &Worker) -> bool {
     core.armed_for = ArmedFor { resources: core.waits_for_resources(), deadline: core.next_deadline() };
     // Some lanes cannot signal free resources and need polling.
     let waits = core.armed_for.resources;
-    core.lanes.iter().all(|lane| {
+    core.ifaces.iter().all(|lane| {
         let signals_send = lane.iface.attr().has(Caps::EVENT_SEND);
         let events = if signals_send { Events::RECV | Events::SEND } else { Events::RECV };
         (signals_send || !waits) && lane.iface.arm(events) == Ok(true)

@@ -57,7 +57,7 @@ impl Diagnostics<'_> {
     /// Counters of the devices of the lanes by name and part, each device once: for the software EFA device
     /// over UDP what was sent again and why, acknowledgements, stalls, and round-trip times.
     pub fn device_counters(&self) -> Vec<(String, Vec<DeviceCounters>)> {
-        device_counters(&self.worker.core().lanes)
+        device_counters(&self.worker.core().ifaces)
     }
 
     /// Operations that are running, or completed and not yet freed.

@@ -141,7 +141,7 @@ impl WorkerCore {
         if let Stage::Lanes { next, waiting } = &mut flush.stage {
             let posted = match peer {
                 Some(peer) => self.flush_path(peer, flush.number, next, waiting),
-                None => flush_lanes(&self.lanes, flush.number, next, waiting),
+                None => flush_lanes(&self.ifaces, flush.number, next, waiting),
             };
             if let Err(error) = posted {
                 flush.result = Err(error);
@@ -211,12 +211,12 @@ impl WorkerCore {
 
 /// Flushes every lane. `next` is `usize::MAX` afterwards.
 fn flush_lanes(
-    lanes: &[WorkerIface],
+    ifaces: &[WorkerIface],
     number: u32,
     next: &mut usize,
     waiting: &mut usize,
 ) -> Result<(), Error> {
-    while let Some(lane) = lanes.get(*next) {
+    while let Some(lane) = ifaces.get(*next) {
         if !count_if_pending(None, lane.iface.flush(CompletionToken::Flush(number).comp()), waiting)? {
             return Ok(());
         }

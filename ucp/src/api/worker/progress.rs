@@ -32,7 +32,7 @@ impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here, in
     /// [`cancel_now`](crate::cancel_now) and in [`send_now_calling`](crate::send_now_calling) are callbacks
     /// called and wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one
-    /// short message: the next call polls other lanes first. // HOT
+    /// short message: the next call polls other interfaces first. // HOT
     ///
     /// # Panics
     /// In a forked child, which needs a worker of its own.
@@ -121,15 +121,15 @@ impl Worker {
         address
     }
 
-    /// Address by which peers of other hosts connect to this worker: network lanes only. Peers of this host
-    /// connect by it, too, over the network. Without a network lane, nobody can.
+    /// Address by which peers of other hosts connect to this worker: network interfaces only. Peers of this host
+    /// connect by it, too, over the network. Without a network interface, nobody can.
     pub fn address_net(&self) -> Address {
         address_of(&self.core(), |attr| attr.kind == DevKind::Net)
     }
 
-    /// Attributes of every lane, in polling order.
-    pub fn lanes(&self) -> Vec<IfaceAttr> {
-        self.core().lanes.iter().map(|lane| lane.iface.attr().clone()).collect()
+    /// Attributes of every interface, in polling order.
+    pub fn ifaces(&self) -> Vec<IfaceAttr> {
+        self.core().ifaces.iter().map(|iface| iface.iface.attr().clone()).collect()
     }
 
     /// Counters of the protocol engine, by packet type and protocol.
@@ -240,9 +240,9 @@ fn flush_until(worker: &Worker, deadline: Nanos) -> FlushRequest {
     FlushRequest::new(worker, started.map(Some))
 }
 
-/// Address of a worker with the lanes that `is_wanted` selects.
+/// Address of a worker with the interfaces that `is_wanted` selects.
 fn address_of(core: &WorkerCore, is_wanted: impl Fn(&IfaceAttr) -> bool) -> Address {
-    let lanes = core.lanes.iter().filter(|lane| is_wanted(lane.iface.attr()));
+    let lanes = core.ifaces.iter().filter(|lane| is_wanted(lane.iface.attr()));
     let entries = lanes.map(|lane| Entry {
         tl: ArrayVec::try_from(lane.iface.attr().tl.as_bytes()).unwrap_or_default(),
         connid: connid(&lane.raw),

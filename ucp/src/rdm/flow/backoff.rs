@@ -211,7 +211,7 @@ impl Pending {
     /// Queues a packet that came back from a failed lane, before anything new, for the peer's current lane.
     #[cold]
     pub(in crate::rdm) fn resend_on_lane(&mut self, peers: &mut Peers, to: PeerId, packet: &[u8]) {
-        peers.counters.stats.rare.sent_elsewhere += 1;
+        peers.counters.stats.rare.resent_after_failover += 1;
         self.queue_resend(peers, Nanos(0), to.into(), packet, ResendTo::MainQp);
         self.schedule(peers, to);
     }

@@ -12,7 +12,7 @@ use crate::rdm::peers::end_ops::EndScope;
 use crate::rdm::peers::lanes;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerQueue};
 use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags};
-use crate::rdm::peers::strangers::mark_connected;
+use crate::rdm::peers::unknown_peers::mark_connected;
 use crate::rdm::peers::workers;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Sync};

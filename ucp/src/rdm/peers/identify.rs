@@ -7,7 +7,7 @@ use crate::rdm::io::Wire;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::lane::{FurtherLane, Lane};
 use crate::rdm::peers::peer::Peer;
-use crate::rdm::peers::strangers::Admission;
+use crate::rdm::peers::unknown_peers::Admission;
 use crate::rdm::peers::workers;
 use crate::rdm::rails::failover;
 use crate::rdm::status::PeerError;
@@ -21,7 +21,7 @@ impl Peers {
         let own_connid = self.wires[wire].me.connid;
         let worker = workers::worker_at(self, wire, &addr);
         let mut peer = Peer::new(Lane::new(wire, addr, from), (own_connid, worker));
-        peer.next_rx = self.strangers.next_rx(wire, from, addr.connid);
+        peer.next_rx = self.unknown_peers.next_rx(wire, from, addr.connid);
         let (new, before) = self.table.add(peer);
         self.counters.forget(new, before);
         if let Some(old) = self.add_source(new.into(), wire, from).and_then(LaneId::first_of) {
@@ -69,12 +69,12 @@ fn identify_other<W: Wire>(
     if e.peers.table.len() + e.peers.table.lanes.len() >= e.peers.cfg.max_peers as usize {
         return Err(DropReason::NoPath);
     }
-    match e.peers.strangers.admit(&e.peers.table, e.peers.cfg.max_strangers as usize) {
+    match e.peers.unknown_peers.admit(&e.peers.table, e.peers.cfg.max_unknown_peers as usize) {
         Admission::Granted => {}
         Admission::Refused => return Err(DropReason::NoPath),
         Admission::RefusedAnew => {
-            let limit = e.peers.cfg.max_strangers;
-            e.pending.events.push_back(EngineEvent::StrangersRefused { limit });
+            let limit = e.peers.cfg.max_unknown_peers;
+            e.pending.events.push_back(EngineEvent::UnknownPeersRefused { limit });
             return Err(DropReason::NoPath);
         }
     }
@@ -87,7 +87,7 @@ fn identify_other<W: Wire>(
             return Err(DropReason::NoPath);
         }
         e.peers.add_source(lane, wire, from);
-        e.peers.strangers.note(lane);
+        e.peers.unknown_peers.note(lane);
         return Ok(lane);
     }
     let peer = e.peers.add_new(wire, addr, from);
@@ -96,7 +96,7 @@ fn identify_other<W: Wire>(
         e.remove_peer(w, peer);
         return Err(DropReason::NoPath);
     }
-    e.peers.strangers.note(peer.into());
+    e.peers.unknown_peers.note(peer.into());
     e.peers.counters.stats.rare.peers_found += 1;
     e.peers.counters.trace.push(TraceEvent::PeerFound(peer));
     // It may have sent, flushed and exited: its messages have arrived.

@@ -13,7 +13,7 @@ pub(super) mod lookup;
 pub(super) mod peer;
 pub(super) mod refused_ops;
 pub(super) mod state;
-pub(super) mod strangers;
+pub(super) mod unknown_peers;
 pub(super) mod wires;
 pub(super) mod workers;
 
@@ -27,7 +27,7 @@ use lookup::PeerLookup;
 use peer::{Peer, PeerTable};
 use refused_ops::RefusedOps;
 use state::PeerFlags;
-use strangers::Strangers;
+use unknown_peers::UnknownPeers;
 use wires::Wires;
 
 /// The peers of an engine, our wires to them, and the counters of the traffic with them.
@@ -56,7 +56,7 @@ pub struct Peers {
     /// Streams of connections.
     pub(crate) streams: ConnectionStreams,
     /// Senders that have not answered.
-    pub(in crate::rdm) strangers: Strangers,
+    pub(in crate::rdm) unknown_peers: UnknownPeers,
     /// The engine's limits.
     pub(in crate::rdm) cfg: EngineConfig,
 }
@@ -75,7 +75,7 @@ impl Peers {
             to_be_told: Vec::new(),
             packed: Vec::new(),
             streams: ConnectionStreams::default(),
-            strangers: Strangers::default(),
+            unknown_peers: UnknownPeers::default(),
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
         }
     }

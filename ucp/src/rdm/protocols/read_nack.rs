@@ -37,7 +37,7 @@ pub(in crate::rdm) fn push<W: Wire>(
         ReadNack { send_id, recv_id, not_now, connid: Some(peers.wires.own_addr(&peers.table[to]).connid) };
     peers.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
     peers.counters.stats.rare.nacks_sent += 1;
-    peers.counters.stats.rare.declined += u64::from(not_now);
+    peers.counters.stats.rare.nacks_by_choice += u64::from(not_now);
     Ok(())
 }
 

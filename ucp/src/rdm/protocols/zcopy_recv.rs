@@ -362,7 +362,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
         cq_data: rtm.opts.cq_data,
         send_id: rtm.receipt.unwrap_or(0),
     };
-    e.peers.counters.stats.rare.passed_on += 1;
+    e.peers.counters.stats.rare.forwarded += 1;
     e.queue_forward(w, envelope, rtm.payload);
     Next::Nothing
 }

@@ -195,7 +195,7 @@ fn move_to_lane<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, onto: LaneId, fa
     peer.wire = wire;
     peer.set_from(from);
     e.peers.add_source(id.into(), wire, from);
-    e.peers.counters.stats.rare.peers_moved += 1;
+    e.peers.counters.stats.rare.failovers += 1;
     e.peers.counters.trace.push(TraceEvent::PeerMoved(id, fault));
     e.send_ctl(w, id, Ctl::LaneChanged);
     e.pending.schedule(&mut e.peers, id);
@@ -218,7 +218,7 @@ impl RmaOps {
         peer: PeerId,
         fault: PeerError,
     ) {
-        peers.counters.stats.rare.unsure += 1;
+        peers.counters.stats.rare.outcome_unknown += 1;
         peers.counters.trace.push(TraceEvent::Uncertain(peer, fault));
         self.finish(peers, pending, id, Err(OpError::Peer(peer, fault)));
     }

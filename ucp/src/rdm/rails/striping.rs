@@ -53,7 +53,7 @@ pub(in crate::rdm) fn count_granted(
     sent: SentSegment,
 ) -> Result<usize, SendProgress> {
     let SentSegment { lane, len, result } = sent;
-    peers.counters.stats.rare.data_abreast += u64::from(lane.is_further() && result.is_ok());
+    peers.counters.stats.rare.ctsdata_striped += u64::from(lane.is_further() && result.is_ok());
     let posted = match lane.is_further() {
         true => peers.posted_on(lane, PktType::CTSDATA, result),
         false => peers.posted(to, PktType::CTSDATA, result),

@@ -235,7 +235,7 @@ impl Engine {
         let pending = !self.pending.backed_off.is_empty() || !self.pending.draining.is_empty();
         let pending = pending || !self.pending.scheduled.is_empty() || !self.pending.events.is_empty();
         let stop = self.pending.is_over_limit() && !wanted && !busy && !pending;
-        self.peers.counters.stats.rare.rests += u64::from(stop);
+        self.peers.counters.stats.rare.poll_stops += u64::from(stop);
         stop
     }
 }

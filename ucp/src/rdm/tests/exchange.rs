@@ -207,7 +207,7 @@ impl Exchange {
                 EngineEvent::MultiRecvMessage { .. }
                 | EngineEvent::MultiRecvDone { .. }
                 | EngineEvent::ConnectionClosed { .. }
-                | EngineEvent::StrangersRefused { .. } => panic!("{out:?}"),
+                | EngineEvent::UnknownPeersRefused { .. } => panic!("{out:?}"),
             }
         }
         for out in outs {

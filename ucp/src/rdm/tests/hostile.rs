@@ -72,7 +72,7 @@ fn storm(seed: u64) {
                     | EngineEvent::RemoteWrite { .. }
                     | EngineEvent::PeerFailed { .. }
                     | EngineEvent::ConnectionClosed { .. }
-                    | EngineEvent::StrangersRefused { .. } => continue,
+                    | EngineEvent::UnknownPeersRefused { .. } => continue,
                     EngineEvent::MultiRecvMessage { .. } | EngineEvent::MultiRecvDone { .. } => {
                         panic!("{out:?}")
                     }

@@ -18,6 +18,6 @@ mod rma_lane;
 mod rules;
 mod scatter;
 mod stages;
-mod strangers;
+mod unknown_peers;
 mod user_qp_send;
 mod write_read;

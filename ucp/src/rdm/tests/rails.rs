@@ -687,7 +687,7 @@ fn lost_device_loses_no_byte() {
         };
         let all = [ended(&mine), ended(&remote_id)].concat();
         lost += rig.engines.iter().map(|e| e.peers().stats().rare.rails_lost).sum::<u64>();
-        moved += rig.engines.iter().map(|e| e.peers().stats().rare.peers_moved).sum::<u64>();
+        moved += rig.engines.iter().map(|e| e.peers().stats().rare.failovers).sum::<u64>();
         assert_eq!(all, [Ok(()); 4], "{mine:?} {remote_id:?}");
         assert!(room == bytes && far == bytes && back == other);
         assert_eq!(rig.regs(), 2 * nics, "what is exposed");

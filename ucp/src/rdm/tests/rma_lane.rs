@@ -121,7 +121,10 @@ fn receiver_declines_each_offer_it_does_not_want() {
     }
     assert_eq!(net.nodes[0].device.answers, [(LEN, false), (LEN, true), (LEN, false)]);
     let (sender, receiver) = (net.nodes[0].engine.peers().stats(), net.nodes[1].engine.peers().stats());
-    assert_eq!((receiver.rare.declined, receiver.rare.nacks_sent, sender.rare.nacks_received), (2, 2, 2));
+    assert_eq!(
+        (receiver.rare.nacks_by_choice, receiver.rare.nacks_sent, sender.rare.nacks_received),
+        (2, 2, 2)
+    );
     assert_eq!((net.nodes[1].device.rma_lane_reads, net.regs()), (1, 0));
 }
 
@@ -149,7 +152,7 @@ fn declined_offers_keep_message_order() {
         net.settle();
         assert_eq!((net.events(1).len(), net.events(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
         assert!(messages == rooms, "seed {seed}");
-        let declined = net.nodes[1].engine.peers().stats().rare.declined;
+        let declined = net.nodes[1].engine.peers().stats().rare.nacks_by_choice;
         let answers = &net.nodes[0].device.answers;
         assert_eq!(answers.len(), 12, "seed {seed}");
         assert_eq!(answers.iter().filter(|(_, read)| !read).count() as u64, declined, "seed {seed}");

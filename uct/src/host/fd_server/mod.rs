@@ -8,7 +8,7 @@
 //! | `namespace.rs` | the names of sockets |
 //! | `wire.rs` | request and reply |
 //! | `server.rs` | the thread |
-//! | `seats.rs` | the connections it keeps |
+//! | `client_table.rs` | the connections it keeps |
 //! | `guesses.rs` | names that were guessed |
 //! | `client.rs` | the socket calls of a querying process |
 //! | `query.rs` | a query, until its reply arrives |
@@ -16,11 +16,11 @@
 //! | `notifier.rs` | the synchronisation of the notification, with its loom model |
 
 mod client;
+mod client_table;
 mod guesses;
 mod namespace;
 mod notifier;
 mod query;
-mod seats;
 mod server;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! The thread of the fd server: answers requests at the socket and notifies of deaths. Started and stopped by
 //! `mod.rs`. No client can make it wait: each is served when it is ready.
 
+use super::client_table::ClientTable;
 use super::guesses::Guesses;
 use super::namespace::{ProcKey, SocketNamespace};
-use super::seats::Seats;
 use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, MAX_NAMES, PerName, Reply, Request, Status};
 use super::{Capability, ExportEntry, ExportKind, Shared, lock};
 use crate::api::Error;
@@ -35,7 +35,7 @@ pub struct ServerThread {
     closes_at_once: bool,
     namespace: SocketNamespace,
     shared: Arc<Shared>,
-    seats: Seats,
+    clients: ClientTable,
     guesses: RefCell<Guesses>,
     next_token: u64,
     /// Kept for a client that connects when none is left; while it is in use, clients wait in the backlog.
@@ -59,14 +59,14 @@ impl ServerThread {
         shared.watches.epoll().add(&listener, LISTENER)?;
         shared.watches.epoll().add(&shared.stop, STOP)?;
         let spare = Some(EventFd::new()?);
-        let (seats, guesses) = (Seats::new(), RefCell::new(Guesses::new()));
+        let (clients, guesses) = (ClientTable::new(), RefCell::new(Guesses::new()));
         let closes_at_once = refuse_descriptors(&listener);
         Ok(ServerThread {
             listener,
             closes_at_once,
             namespace,
             shared,
-            seats,
+            clients,
             guesses,
             next_token: FIRST_CLIENT,
             spare,
@@ -94,7 +94,7 @@ impl ServerThread {
                 }
             }
             self.resume_accept();
-            while let Some(token) = self.seats.overdue() {
+            while let Some(token) = self.clients.overdue() {
                 self.remove(token);
             }
         }
@@ -102,7 +102,7 @@ impl ServerThread {
 
     /// Nobody notifies of descriptors that are free again, or of a client that stays silent.
     fn timeout(&self) -> Option<Duration> {
-        if self.spare.is_none() { Some(BACKOFF) } else { self.seats.next_overdue() }
+        if self.spare.is_none() { Some(BACKOFF) } else { self.clients.next_overdue() }
     }
 
     fn accept(&mut self) {
@@ -148,7 +148,7 @@ impl ServerThread {
             // Before the reply: the end of a kept connection is the notification of a death.
             Received::Request(lookups, KeepOpen::Yes) => match self.register(&client) {
                 Some(token) => {
-                    self.seats.add_answered(token, client);
+                    self.clients.add_answered(token, client);
                     self.reply_to(token, &lookups);
                 }
                 None => {
@@ -157,7 +157,7 @@ impl ServerThread {
                 }
             },
             Received::Nothing => match self.register(&client) {
-                Some(token) => self.seats.add_silent(token, client),
+                Some(token) => self.clients.add_silent(token, client),
                 // It sees the hang-up and connects again.
                 None => self.close(client),
             },
@@ -167,12 +167,12 @@ impl ServerThread {
 
     /// Watches a client for further input, if it may stay.
     fn register(&mut self, client: &OwnedFd) -> Option<u64> {
-        while let Some(silent) = self.seats.in_the_way() {
+        while let Some(silent) = self.clients.client_to_evict() {
             self.remove(silent);
         }
         let token = self.next_token;
         self.next_token += 1;
-        if !self.seats.has_room() {
+        if !self.clients.has_room() {
             tracing::warn!("the fd server rejects a client: its connections take half of the descriptors");
             return None;
         }
@@ -195,10 +195,10 @@ impl ServerThread {
     }
 
     fn serve(&mut self, token: u64) {
-        let Some(client) = self.seats.get(token) else { return };
+        let Some(client) = self.clients.get(token) else { return };
         match self.receive(client) {
             Received::Request(lookups, keep_open) => {
-                self.seats.note_request(token);
+                self.clients.note_request(token);
                 self.reply_to(token, &lookups);
                 if keep_open == KeepOpen::No {
                     self.remove(token);
@@ -210,7 +210,7 @@ impl ServerThread {
     }
 
     fn reply_to(&mut self, token: u64, lookups: &[Lookup]) {
-        let Some(client) = self.seats.get(token) else { return };
+        let Some(client) = self.clients.get(token) else { return };
         match reply(client, lookups) {
             // A client that does not read gets no reply.
             Ok(_) | Err(Errno::AGAIN) => {}
@@ -223,7 +223,7 @@ impl ServerThread {
     }
 
     fn remove(&mut self, token: u64) {
-        if let Some(client) = self.seats.remove(token) {
+        if let Some(client) = self.clients.remove(token) {
             // Closing would do, unless a forked child holds a copy.
             let _ = self.shared.watches.epoll().remove(&client);
             self.close(client);

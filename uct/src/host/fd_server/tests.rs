@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::seats::{MAX_SILENT, SILENCE_LIMIT};
+use super::client_table::{MAX_SILENT, SILENCE_LIMIT};
 use super::wire::{BUF_LEN, KeepOpen, MAX_NAMES, MemRange, Reply, Request, Status};
 use super::*;
 use std::os::fd::AsFd;

@@ -34,7 +34,7 @@ pub(super) enum State {
 }
 
 /// Age of a peer's side of a connection: a later one has a larger one.
-pub(super) type Birth = (u64, u32);
+pub(super) type Incarnation = (u64, u32);
 
 /// Segments that take one flow before the next one is used: a system takes them as one.
 const FLOW_RUN: u32 = 16;
@@ -48,7 +48,7 @@ pub(super) struct Endpoint {
     pub(super) remote: u32,
     pub(super) state: State,
     pub(super) serial: u32,
-    pub(super) birth: Birth,
+    pub(super) incarnation: Incarnation,
     /// Longest datagram to it.
     pub(super) mtu: u32,
     pub(super) flows: u8,
@@ -111,7 +111,7 @@ impl Endpoint {
             remote: 0,
             state: State::Connecting,
             serial,
-            birth: (0, 0),
+            incarnation: (0, 0),
             mtu: config.data.mtu,
             flows: 1,
             ports: [0; MAX_FLOWS - 1],

@@ -56,7 +56,7 @@ impl EpId {
 
 /// Why a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Death {
+pub enum CloseReason {
     /// The peer has never answered.
     Unreachable,
     /// The peer answered once, and does no longer.
@@ -90,7 +90,7 @@ pub trait Sink {
     /// A peer has asked for a connection, which now exists.
     fn on_accept(&mut self, ep: EpId, node: u64);
     /// A connection has ended. Targets of its incomplete fragments were aborted before.
-    fn on_dead(&mut self, ep: EpId, node: u64, why: Death);
+    fn on_dead(&mut self, ep: EpId, node: u64, why: CloseReason);
     /// A whole fragment.
     fn on_frag(&mut self, ep: EpId, head: &Head, payload: &[u8]);
     /// The first chunk of a fragment of `total` bytes. Returns the target of its chunks; `None` to drop them.

@@ -3,8 +3,8 @@
 //! earlier one at its address.
 
 use super::core::{Control, Core, Timer, blank_header, write_header};
-use super::endpoint::{Birth, Endpoint, State};
-use super::{Death, EpId, Module, Sink};
+use super::endpoint::{Endpoint, Incarnation, State};
+use super::{CloseReason, EpId, Module, Sink};
 use crate::channel::ChannelId;
 use crate::config::MOST_HELLO_DOUBLINGS;
 use crate::fragment::Fragment;
@@ -46,7 +46,7 @@ impl Module {
     /// Ends a connection here. The peer learns of it with its next send.
     pub fn disconnect(&mut self, ep: EpId, sink: &mut impl Sink) {
         if let Some(index) = self.index(ep) {
-            self.kill(index, Death::Disconnected, sink);
+            self.kill(index, CloseReason::Disconnected, sink);
         }
     }
 
@@ -108,7 +108,7 @@ impl Module {
             self.core.stats.malformed += 1;
             return;
         };
-        let (node, birth, remote) = (body.node.get(), birth(body), header.src.get());
+        let (node, incarnation, remote) = (body.node.get(), incarnation(body), header.src.get());
         let request = Request { remote, body, more: parse_more(rest), len: (HEADER + rest.len()) as u32 };
         if let Some(&index) = self.by_node.get(&node) {
             let index = index as usize;
@@ -117,16 +117,16 @@ impl Module {
                 endpoint.open(&mut self.core, now, &request);
                 return endpoint.answer_hello(&mut self.core, &request);
             }
-            if endpoint.remote == remote && endpoint.birth == birth {
+            if endpoint.remote == remote && endpoint.incarnation == incarnation {
                 // The answer was lost.
                 return endpoint.answer_hello(&mut self.core, &request);
             }
-            if birth <= endpoint.birth {
+            if incarnation <= endpoint.incarnation {
                 // Of an earlier connection and late; or of a process that started after the clock was set
                 // back. That one answers a probe of the connection by a reset, and asks again.
                 return endpoint.queue_control(&mut self.core, kind::PROBE, &[]);
             }
-            self.kill(index, Death::Restarted, sink);
+            self.kill(index, CloseReason::Restarted, sink);
         }
         let Some(index) = self.new_endpoint(node) else { return };
         let Some(endpoint) = self.endpoints[index].as_deref_mut() else { return };
@@ -160,7 +160,7 @@ impl Module {
     }
 
     /// Ends a connection: releases its segments and timers, aborts what was incomplete, and says so.
-    pub(super) fn kill(&mut self, index: usize, why: Death, sink: &mut impl Sink) {
+    pub(super) fn kill(&mut self, index: usize, why: CloseReason, sink: &mut impl Sink) {
         let Some(mut endpoint) = self.endpoints[index].take() else { return };
         self.by_node.remove(&endpoint.node);
         self.free.push(index as u32);
@@ -214,7 +214,7 @@ fn is_sound(body: &HelloBody) -> bool {
     window.is_power_of_two() && window >= 64 && body.mtu.get() >= MIN_MTU && body.flows > 0
 }
 
-fn birth(body: &HelloBody) -> Birth {
+fn incarnation(body: &HelloBody) -> Incarnation {
     (body.epoch.get(), body.serial.get())
 }
 
@@ -225,7 +225,7 @@ impl Endpoint {
         let window = config.window.min(body.window.get());
         self.state = State::Open;
         self.remote = request.remote;
-        self.birth = birth(body);
+        self.incarnation = incarnation(body);
         self.mtu = config.data.mtu.min(body.mtu.get()).max(FRAG_HEADER as u32 + 1);
         if let Some(more) = request.more {
             self.ports = more.ports.map(|port| port.get());

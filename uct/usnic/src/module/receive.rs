@@ -4,7 +4,7 @@
 
 use super::core::{Core, Timer, blank_header};
 use super::endpoint::{Endpoint, State};
-use super::{Death, EpId, Module, Sink};
+use super::{CloseReason, EpId, Module, Sink};
 use crate::ack::Need;
 use crate::header::{self, HEADER, Header, Malformed, flag, kind};
 use crate::recv_window::Arrival;
@@ -84,7 +84,7 @@ impl Module {
             (header, rest) = (&pieces.0, &pieces.1);
         }
         let is_good = match header.kind {
-            kind::RESET => return self.kill(index, Death::Restarted, sink),
+            kind::RESET => return self.kill(index, CloseReason::Restarted, sink),
             kind::PROBE => {
                 let need = endpoint.acks.raise(Need::Now);
                 endpoint.need_ack(core, now, need);
@@ -114,9 +114,9 @@ impl Module {
             }
         };
         if !is_good {
-            self.kill(index, Death::Violation, sink);
+            self.kill(index, CloseReason::Violation, sink);
         } else if endpoint.has_left() {
-            self.kill(index, Death::Left, sink);
+            self.kill(index, CloseReason::Left, sink);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::core::{Guest, Timer};
 use super::endpoint::State;
-use super::{Death, EpId, Module, Sink};
+use super::{CloseReason, EpId, Module, Sink};
 use crate::ack::Need;
 use crate::header::kind;
 use crate::hotel::Room;
@@ -62,7 +62,7 @@ impl Module {
             }
             Timer::Keepalive => self.on_keepalive(now, index, sink),
             Timer::Hello => self.on_hello_timer(now, index, sink),
-            Timer::Left => self.kill(index, Death::Left, sink),
+            Timer::Left => self.kill(index, CloseReason::Left, sink),
             Timer::Path => self.on_path_timer(now, index, sink),
         }
     }
@@ -74,7 +74,7 @@ impl Module {
             return;
         }
         if let Some(len) = endpoint.undelivered(core, now) {
-            return self.kill(index, Death::Undelivered { len }, sink);
+            return self.kill(index, CloseReason::Undelivered { len }, sink);
         }
         match endpoint.keepalive.on_timer(&core.config) {
             Silence::None => {}
@@ -82,7 +82,7 @@ impl Module {
                 core.stats.probes += 1;
                 endpoint.queue_control(core, kind::PROBE, &[]);
             }
-            Silence::Dead => return self.kill(index, Death::Unresponsive, sink),
+            Silence::Dead => return self.kill(index, CloseReason::Unresponsive, sink),
         }
         let due = now + core.config.keepalive;
         endpoint.set_timer(core, Timer::Keepalive, due);
@@ -95,7 +95,7 @@ impl Module {
             return;
         }
         if endpoint.hellos >= core.config.hellos {
-            return self.kill(index, Death::Unreachable, sink);
+            return self.kill(index, CloseReason::Unreachable, sink);
         }
         endpoint.send_hello(core, now);
     }

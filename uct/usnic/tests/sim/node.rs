@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use std::collections::{HashMap, HashSet};
-use usnic::{Death, EpId, HEAD, Head, Module, Sink, Source};
+use usnic::{CloseReason, EpId, HEAD, Head, Module, Sink, Source};
 
 /// Byte `at` of message `id`.
 pub fn byte(id: u64, at: u32) -> u8 {
@@ -30,7 +30,7 @@ pub struct Received {
     /// Incomplete messages by id: for each byte whether it has arrived.
     pub partly: HashMap<u64, Vec<bool>>,
     pub accepted: Vec<(EpId, u64)>,
-    pub dead: Vec<(EpId, u64, Death)>,
+    pub dead: Vec<(EpId, u64, CloseReason)>,
     /// Nodes to which the path is short: bytes that it carries, and bytes that were wanted.
     pub short_paths: Vec<(u64, u32, u32)>,
 }
@@ -56,7 +56,7 @@ impl Sink for Received {
         self.accepted.push((ep, node));
     }
 
-    fn on_dead(&mut self, ep: EpId, node: u64, why: Death) {
+    fn on_dead(&mut self, ep: EpId, node: u64, why: CloseReason) {
         self.dead.push((ep, node, why));
     }
 

@@ -119,7 +119,7 @@ fn a_path_that_carries_next_to_nothing_ends_the_connection_within_a_bound() {
     }
     let (_, node, why) = world.nodes[0].received.dead[0];
     // The chunks of a fragment have one length.
-    assert!(node == 1 && matches!(why, Death::Undelivered { len: 1_001..=1_472 }), "{node}: {why:?}");
+    assert!(node == 1 && matches!(why, CloseReason::Undelivered { len: 1_001..=1_472 }), "{node}: {why:?}");
     assert!(world.now - start <= 15_000 * MS, "{} ns", world.now - start);
     assert_eq!(world.nodes[1].received.dead.len(), 0);
 }

@@ -164,8 +164,8 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
         assert_eq!((word(&old), word(&far)), (word(&before), word(&before).wrapping_add(1)), "added once");
         for e in &rig.engines {
             assert!(e.is_flushed(None) && e.quiet(), "{:?}", e.snapshot());
-            moved += e.peers().stats().rare.peers_moved;
-            again += e.peers().stats().rare.sent_elsewhere;
+            moved += e.peers().stats().rare.failovers;
+            again += e.peers().stats().rare.resent_after_failover;
         }
         assert_eq!(rig.regs(), nics, "what is exposed");
     }
@@ -516,7 +516,7 @@ fn losing_a_further_nic_loses_no_message() {
             assert_eq!((sends, recvs), (MESSAGES, MESSAGES), "{me}: {:?}", rig.engines[me].snapshot());
             assert!(rig.engines[me].peers().info(peers[me]).unwrap().fault.is_none());
             let rare = &rig.engines[me].peers().stats().rare;
-            lost_on_way += rare.rails_lost + rare.sent_elsewhere;
+            lost_on_way += rare.rails_lost + rare.resent_after_failover;
         }
         assert_eq!(rig.regs(), 0);
     }

@@ -62,7 +62,7 @@ fn granted_data_go_over_every_lane() {
                 assert_eq!(data[lanes..].iter().sum::<u32>(), 0);
                 let further = data[1..].iter().sum::<u32>();
                 let stats = rig.engines[me].peers().stats();
-                assert_eq!(stats.rare.data_abreast, u64::from(further));
+                assert_eq!(stats.rare.ctsdata_striped, u64::from(further));
                 assert_eq!((stats.rare.bad_id, stats.rare.bad_window, stats.rare.unknown_sender), (0, 0, 0));
             }
         }
@@ -117,7 +117,11 @@ fn peer_without_striping_gets_all_over_one_lane() {
             assert!(sent == came);
         }
         for me in 0..2 {
-            assert_eq!((rig.engines[me].peers().stats().rare.data_abreast, rig.data[me][1]), (0, 0), "{n}");
+            assert_eq!(
+                (rig.engines[me].peers().stats().rare.ctsdata_striped, rig.data[me][1]),
+                (0, 0),
+                "{n}"
+            );
         }
     }
     let (mut rig, peer) = Rig::connected([2, 2], 1);
@@ -173,7 +177,7 @@ fn lost_lane_loses_no_byte() {
         }
         rig.settle();
         let outs = [rig.events(0), rig.events(1)].concat();
-        let unsure = rig.engines.iter().map(|e| e.peers().stats().rare.unsure).sum::<u64>();
+        let unsure = rig.engines.iter().map(|e| e.peers().stats().rare.outcome_unknown).sum::<u64>();
         assert_eq!(ended_well(&outs) as u64 + unsure, 6, "{outs:?}");
         assert!(rooms[1] == bytes[0] && rooms[0] == bytes[1]);
         assert!(unsure > 0 || far == write && back == read);
@@ -181,8 +185,8 @@ fn lost_lane_loses_no_byte() {
             let rare = e.peers().stats().rare;
             assert_eq!((rare.bad_window, rare.unknown_sender), (0, 0));
             assert!(e.is_flushed(None) && e.quiet(), "{:?}", e.snapshot());
-            elsewhere += rare.sent_elsewhere;
-            abreast += rare.data_abreast;
+            elsewhere += rare.resent_after_failover;
+            abreast += rare.ctsdata_striped;
             twice += rare.bad_segment + rare.bad_id;
         }
     }
@@ -227,7 +231,7 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
         !rig.engines[0].pending().is_backed_off(rig.engines[0].peers(), Some(peer))
             && rig.engines[0].is_flushed(Some(peer))
     );
-    assert!(rig.engines[0].peers().stats().rare.sent_elsewhere >= 4);
+    assert!(rig.engines[0].peers().stats().rare.resent_after_failover >= 4);
 }
 
 /// A packet that never comes back may have been data, so the peer fails.

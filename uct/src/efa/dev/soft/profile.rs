@@ -117,7 +117,7 @@ ucs::config_table! {
         pub rdma: Auto<bool> = "auto", key "RDMA";
         /// Let other processes of this user read and write this one's memory where Yama's ptrace_scope is 1,
         /// for as long as it lives. Without it peers there reach only memory that the device has allocated.
-        pub allow_peers: bool = "y", key "LET_IN";
+        pub allow_peers: bool = "y", key "ALLOW_PEERS";
         /// GID of the first device. Automatic: unique per process, so that each process is a host of its own.
         pub gid: Auto<Iid> = "auto", key "GID";
         /// Peers that are reached over UDP: those of other hosts (y), all (all), or none. SOFTEFA_NET implies

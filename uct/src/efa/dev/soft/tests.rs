@@ -18,7 +18,7 @@ const QKEY: u32 = 0x1234_5678;
 fn a_setting_keeps_peers_out_of_the_device() {
     use ucs::config::{Source, Table};
     for (value, lets_in) in [("n", false), ("y", true)] {
-        let source = Source::empty().with("SOFTEFA_LET_IN", value);
+        let source = Source::empty().with("SOFTEFA_ALLOW_PEERS", value);
         assert_eq!(SoftConfig::load(&source).unwrap().allow_peers, lets_in);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::state::State;
 use std::net::{IpAddr, SocketAddr};
-use usnic::{Claim, Module};
+use usnic::{ClaimedSource, Module};
 
 /// Senders that may connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,10 +37,10 @@ pub(super) struct Admission {
 impl Admission {
     /// Whether an authenticated datagram of a node speaks for that node only.
     pub fn admits_node(&mut self, state: &State, node: u64, datagram: &[u8]) -> bool {
-        let admitted = match usnic::claim(datagram) {
+        let admitted = match usnic::claimed_source(datagram) {
             None => false,
-            Some(Claim::Connection(ep)) => state.peers.get(&ep).is_none_or(|peer| peer.iid == node),
-            Some(Claim::Node(claimed)) => claimed == node && node != state.me,
+            Some(ClaimedSource::Connection(ep)) => state.peers.get(&ep).is_none_or(|peer| peer.iid == node),
+            Some(ClaimedSource::Node(claimed)) => claimed == node && node != state.me,
         };
         self.refused += u64::from(!admitted);
         admitted
@@ -50,9 +50,9 @@ impl Admission {
     /// another port there that the peer has told to be of a flow; a request to connect only from the address
     /// that the peer's name says.
     pub fn admits(&mut self, (state, module): (&State, &Module), from: SocketAddr, datagram: &[u8]) -> bool {
-        let admitted = match usnic::claim(datagram) {
+        let admitted = match usnic::claimed_source(datagram) {
             None => false,
-            Some(Claim::Connection(ep)) => match state.peers.get(&ep) {
+            Some(ClaimedSource::Connection(ep)) => match state.peers.get(&ep) {
                 Some(peer) => {
                     let is_of_flow = || from.ip() == peer.addr.ip() && module.has_flow_port(ep, from.port());
                     peer.addr == from || is_of_flow()
@@ -60,7 +60,9 @@ impl Admission {
                 // It is answered by a reset, which is no longer than itself.
                 None => self.policy == Policy::Anybody || from.ip().is_loopback(),
             },
-            Some(Claim::Node(node)) => state.may_be_at(node, from) && node != state.me && self.trusts(from),
+            Some(ClaimedSource::Node(node)) => {
+                state.may_be_at(node, from) && node != state.me && self.trusts(from)
+            }
         };
         self.refused += u64::from(!admitted);
         admitted

@@ -1,15 +1,15 @@
-//! Handles arrivals: messages, writes, reads, bytes that were read, verdicts. Nothing of a datagram is
+//! Handles arrivals: messages, writes, reads, bytes that were read, responses. Nothing of a datagram is
 //! trusted: a length is compared with the memory it goes to, a token with the peer that was asked.
 
 use super::super::{Msg, Rdma, RemoteQp, SendBuf, Sender, TryOutcome};
-use super::head::{OpHead, Verdict, op};
+use super::head::{OpHead, Response, op};
 use super::header_len;
 use super::requests::{Arrival, ArrivalTo, Bytes, ReadService};
 use super::state::State;
 use crate::efa::dev::DevStatus;
 use ucs::coll::slots::SlotId;
 use usnic::auth::OVERHEAD;
-use usnic::{Death, EpId, Head, Sink};
+use usnic::{CloseReason, EpId, Head, Sink};
 use zerocopy::FromBytes;
 
 /// Reads of one peer that are served at once, at most. Others are to be asked for again.
@@ -81,34 +81,34 @@ impl State {
         true
     }
 
-    /// Takes the verdict that a message has brought along.
-    fn on_verdict_of(&mut self, ep: EpId, head: &OpHead) {
-        if let Some(verdict) = head.verdict() {
-            self.end_request(ep, verdict.token(), verdict.outcome());
+    /// Takes the response that a message has brought along.
+    fn on_response_of(&mut self, ep: EpId, head: &OpHead) {
+        if let Some(response) = head.response() {
+            self.end_request(ep, response.token(), response.outcome());
         }
     }
 
-    fn on_verdicts(&mut self, ep: EpId, payload: &[u8]) {
-        let Ok(all) = <[Verdict]>::ref_from_bytes(payload) else { return };
-        for verdict in all {
-            self.end_request(ep, verdict.token(), verdict.outcome());
+    fn on_responses(&mut self, ep: EpId, payload: &[u8]) {
+        let Ok(all) = <[Response]>::ref_from_bytes(payload) else { return };
+        for response in all {
+            self.end_request(ep, response.token(), response.outcome());
         }
     }
 }
 
 /// The end of a connection, in words for its user.
-fn cause_of(death: Death) -> &'static str {
+fn cause_of(death: CloseReason) -> &'static str {
     match death {
-        Death::Unreachable => {
+        CloseReason::Unreachable => {
             "it has never answered. Nobody listens there, a firewall drops the datagrams, or the two hosts have \
              different secrets (SOFTEFA_SECRET_FILE): `softefa doctor` tells which"
         }
-        Death::Unresponsive => "it no longer answers",
-        Death::Undelivered { .. } => "its path drops long datagrams",
-        Death::Restarted => "another process is at its address now",
-        Death::Left => "it has left",
-        Death::Violation => "it breaks the rules of the protocol",
-        Death::Disconnected => "the connection was closed here",
+        CloseReason::Unresponsive => "it no longer answers",
+        CloseReason::Undelivered { .. } => "its path drops long datagrams",
+        CloseReason::Restarted => "another process is at its address now",
+        CloseReason::Left => "it has left",
+        CloseReason::Violation => "it breaks the rules of the protocol",
+        CloseReason::Disconnected => "the connection was closed here",
     }
 }
 
@@ -118,15 +118,15 @@ impl Sink for State {
         self.add_peer(ep, node, self.from);
     }
 
-    fn on_dead(&mut self, ep: EpId, node: u64, why: Death) {
+    fn on_dead(&mut self, ep: EpId, node: u64, why: CloseReason) {
         let status = match why {
-            Death::Unreachable => DevStatus::Unreachable,
-            Death::Unresponsive | Death::Undelivered { .. } => DevStatus::Unresponsive,
-            Death::Restarted | Death::Left => DevStatus::BadDestQpn,
-            Death::Violation => DevStatus::BadStatus,
-            Death::Disconnected => DevStatus::RemoteAbort,
+            CloseReason::Unreachable => DevStatus::Unreachable,
+            CloseReason::Unresponsive | CloseReason::Undelivered { .. } => DevStatus::Unresponsive,
+            CloseReason::Restarted | CloseReason::Left => DevStatus::BadDestQpn,
+            CloseReason::Violation => DevStatus::BadStatus,
+            CloseReason::Disconnected => DevStatus::RemoteAbort,
         };
-        if let Death::Undelivered { len } = why {
+        if let CloseReason::Undelivered { len } = why {
             tracing::error!(
                 "the path from {} to {} has become shorter: it drops datagrams of {len} bytes. Set SOFTEFA_UDP_MTU on both \
                  hosts to what `softefa doctor` says",
@@ -154,7 +154,7 @@ impl Sink for State {
     fn on_frag(&mut self, ep: EpId, head: &Head, payload: &[u8]) {
         let (head, iid) = (OpHead::of(head), self.iid(ep));
         let token = head.token.get();
-        self.on_verdict_of(ep, &head);
+        self.on_response_of(ep, &head);
         match head.op {
             op::SEND => {
                 let outcome = self.deliver(iid, &head, payload);
@@ -170,14 +170,14 @@ impl Sink for State {
                     self.end_request(ep, token, OK);
                 }
             }
-            op::VERDICTS => self.on_verdicts(ep, payload),
+            op::RESPONSES => self.on_responses(ep, payload),
             _ => self.decide(ep, token, TryOutcome::Done(DevStatus::FeatureMismatch)),
         }
     }
 
     fn on_first_chunk(&mut self, ep: EpId, head: &Head, total: u32) -> Option<u64> {
         let (head, iid) = (OpHead::of(head), self.iid(ep));
-        self.on_verdict_of(ep, &head);
+        self.on_response_of(ep, &head);
         let to = match head.op {
             op::SEND if total <= self.mtu => ArrivalTo::Message(self.buffer(total as usize)),
             op::SEND => {
@@ -241,7 +241,7 @@ impl Sink for State {
                 };
                 self.decide(ep, token, outcome);
             }
-            // Else a verdict follows.
+            // Else a response follows.
             ArrivalTo::Read if whole => self.end_request(ep, token, OK),
             ArrivalTo::Read => {}
         }

@@ -16,20 +16,20 @@ pub(super) mod op {
     pub const READ: u8 = 3;
     /// The bytes of an RDMA read; `token` is the request's.
     pub const READ_DATA: u8 = 4;
-    /// Outcomes of requests, as [`super::Verdict`]s.
-    pub const VERDICTS: u8 = 5;
+    /// Outcomes of requests, as [`super::Response`]s.
+    pub const RESPONSES: u8 = 5;
 }
 
 /// Bits of [`OpHead::flags`].
 mod flag {
     pub const IMM: u8 = 1;
     pub const UD: u8 = 2;
-    /// A message with a verdict: `rkey` is its token, `raddr` its code.
-    pub const VERDICT: u8 = 4;
+    /// A message with a response: `rkey` is its token, `raddr` its code.
+    pub const RESPONSE: u8 = 4;
 }
 
-/// Feature of a device: it takes a verdict in the head of a message.
-pub(super) const VERDICT_IN_HEAD: u8 = 1;
+/// Feature of a device: it takes a response in the head of a message.
+pub(super) const RESPONSE_IN_HEAD: u8 = 1;
 
 /// Head of a fragment.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -75,18 +75,19 @@ impl OpHead {
         (self.flags & flag::IMM != 0).then(|| self.arg.get())
     }
 
-    /// Adds a verdict to the head of a message.
-    pub fn with_verdict(mut self, verdict: Verdict) -> OpHead {
-        self.flags |= flag::VERDICT;
-        self.rkey = verdict.token;
-        self.raddr.set(verdict.code.get().into());
+    /// Adds a response to the head of a message.
+    pub fn with_response(mut self, response: Response) -> OpHead {
+        self.flags |= flag::RESPONSE;
+        self.rkey = response.token;
+        self.raddr.set(response.code.get().into());
         self
     }
 
-    /// The verdict in the head of a message.
-    pub fn verdict(&self) -> Option<Verdict> {
+    /// The response in the head of a message.
+    pub fn response(&self) -> Option<Response> {
         let code = u32::try_from(self.raddr.get()).unwrap_or(u32::MAX).into();
-        (self.op == op::SEND && self.flags & flag::VERDICT != 0).then_some(Verdict { token: self.rkey, code })
+        (self.op == op::SEND && self.flags & flag::RESPONSE != 0)
+            .then_some(Response { token: self.rkey, code })
     }
 
     pub fn with_kind(mut self, kind: QpKind) -> OpHead {
@@ -119,19 +120,19 @@ pub fn describe(head: &Head) -> Option<String> {
         op::WRITE => "WRITE",
         op::READ => "READ",
         op::READ_DATA => return Some(format!("READ_DATA of {:#x}", head.token.get())),
-        op::VERDICTS => return Some("VERDICTS".into()),
+        op::RESPONSES => return Some("RESPONSES".into()),
         _ => return None,
     };
-    let verdict =
-        head.verdict().map_or_else(String::new, |it| format!(", with VERDICT on {:#x}", it.token()));
+    let response =
+        head.response().map_or_else(String::new, |it| format!(", with RESPONSE on {:#x}", it.token()));
     let (token, from, to) = (head.token.get(), head.src_qpn.get(), head.dst_qpn.get());
-    Some(format!("{name} {token:#x}, qp {from} > {to}{verdict}"))
+    Some(format!("{name} {token:#x}, qp {from} > {to}{response}"))
 }
 
 /// Outcome of a request at its target.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Verdict {
+pub(super) struct Response {
     token: U32,
     code: U32,
 }
@@ -139,16 +140,16 @@ pub(super) struct Verdict {
 const NOT_READY: u32 = 0x100;
 const BUSY: u32 = 0x101;
 
-impl Verdict {
-    pub const LEN: usize = size_of::<Verdict>();
+impl Response {
+    pub const LEN: usize = size_of::<Response>();
 
-    pub fn new(token: u32, outcome: TryOutcome) -> Verdict {
+    pub fn new(token: u32, outcome: TryOutcome) -> Response {
         let code = match outcome {
             TryOutcome::Done(status) => u8::from(status).into(),
             TryOutcome::NotReady => NOT_READY,
             TryOutcome::Busy | TryOutcome::Partial(_) | TryOutcome::Pending(_) => BUSY,
         };
-        Verdict { token: token.into(), code: code.into() }
+        Response { token: token.into(), code: code.into() }
     }
 
     pub fn token(&self) -> u32 {
@@ -193,22 +194,22 @@ mod tests {
     }
 
     #[test]
-    fn a_message_takes_a_verdict_along() {
-        let verdict = Verdict::new(0x0d0c_0b0a, TryOutcome::NotReady);
-        let head = OpHead::new(op::SEND, 5).with_imm(Some(7)).with_verdict(verdict);
+    fn a_message_takes_a_response_along() {
+        let response = Response::new(0x0d0c_0b0a, TryOutcome::NotReady);
+        let head = OpHead::new(op::SEND, 5).with_imm(Some(7)).with_response(response);
         let back = OpHead::of(&head.bytes());
-        let got = back.verdict().map(|it| (it.token(), it.outcome()));
+        let got = back.response().map(|it| (it.token(), it.outcome()));
         assert_eq!((got, back.imm()), (Some((0x0d0c_0b0a, TryOutcome::NotReady)), Some(7)));
-        assert_eq!(describe(&head.bytes()).unwrap(), "SEND 0x5, qp 0 > 0, with VERDICT on 0xd0c0b0a");
+        assert_eq!(describe(&head.bytes()).unwrap(), "SEND 0x5, qp 0 > 0, with RESPONSE on 0xd0c0b0a");
         // Neither of another operation, nor a code that is too long.
-        assert!(OpHead { op: op::WRITE, ..head }.verdict().is_none());
-        let long = OpHead { raddr: (1 << 32).into(), ..head }.verdict().map(|it| it.outcome());
+        assert!(OpHead { op: op::WRITE, ..head }.response().is_none());
+        let long = OpHead { raddr: (1 << 32).into(), ..head }.response().map(|it| it.outcome());
         assert_eq!(long, Some(TryOutcome::Done(DevStatus::BadStatus)));
     }
 
     #[test]
     fn outcomes_cross_the_wire() {
-        let back = |outcome| Verdict::new(5, outcome).outcome();
+        let back = |outcome| Response::new(5, outcome).outcome();
         for code in 0..=20 {
             if let Ok(status) = DevStatus::try_from(code) {
                 assert_eq!(back(TryOutcome::Done(status)), TryOutcome::Done(status));
@@ -219,8 +220,8 @@ mod tests {
             (TryOutcome::NotReady, TryOutcome::Busy)
         );
         for code in [16u32, 255, 0x102, u32::MAX] {
-            let verdict = Verdict { token: 1.into(), code: code.into() };
-            assert_eq!(verdict.outcome(), TryOutcome::Done(DevStatus::BadStatus));
+            let response = Response { token: 1.into(), code: code.into() };
+            assert_eq!(response.outcome(), TryOutcome::Done(DevStatus::BadStatus));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The link to processes of other hosts: the reliability of [`usnic`] over datagrams.
 //!
-//! * `nic`: the engine with its socket. * `state`: peers, requests, verdicts. * `arrive`, `serve`: what comes
+//! * `nic`: the engine with its socket. * `state`: peers, requests, responses. * `arrive`, `serve`: what comes
 //!   and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
 //! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job.
@@ -8,7 +8,7 @@
 //! * `at_exit`: the goodbye of a process that ends.
 //!
 //! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending
-//! until the far side has decided: the verdict, not the acknowledgement of a datagram, completes it.
+//! until the far side has decided: the response, not the acknowledgement of a datagram, completes it.
 
 mod admission;
 mod arrive;
@@ -209,7 +209,7 @@ impl Udp {
             salt: seed as u32,
             epoch,
             node: iid,
-            features: head::VERDICT_IN_HEAD,
+            features: head::RESPONSE_IN_HEAD,
             ..Config::default()
         };
         // Half as long as for one that was heard before: it may not be there at all.
@@ -322,7 +322,7 @@ impl Udp {
         is_loopback || node == Node::new(node.device(), SocketAddr::new(self.0.ip, node.port()))
     }
 
-    /// A queue pair that is reached over UDP; whether it is there, its verdicts will tell.
+    /// A queue pair that is reached over UDP; whether it is there, its responses will tell.
     pub(super) fn remote(&self, dev: &Shm, iid: u64, qpn: u16) -> UdpRemoteQp {
         UdpRemoteQp::new(self.clone(), dev.clone(), iid, qpn)
     }

@@ -4,7 +4,7 @@
 use super::super::shm::Shm;
 use super::super::{Msg, Rdma, Sender, TryOutcome};
 use super::admission::{Admission, Strangers};
-use super::head::{OpHead, VERDICT_IN_HEAD, Verdict, op};
+use super::head::{OpHead, RESPONSE_IN_HEAD, Response, op};
 use super::poll_turns::PollTurns;
 use super::requests::{self, Bytes, LocalRange, Request};
 use super::socket::{BATCH, Socket};
@@ -29,7 +29,7 @@ const RECV_AFTER_PAUSE: usize = 8192;
 /// Time without a call that is a pause, ns.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// Replies to a peer that wait in the engine, at most; about as many, for a batch of verdicts may be several.
+/// Replies to a peer that wait in the engine, at most; about as many, for a batch of responses may be several.
 const MOST_REPLIES: u32 = 256;
 
 /// Bytes of requests of which the kernel is told without a poll.
@@ -69,7 +69,7 @@ fn send_alone((socket, capture): (&Socket, &Option<Box<DatagramCapture>>), to: S
 /// Peers that are told goodbye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Goodbye {
-    /// Those that were sent all that waits for them. One that is left out learns by the verdict on its next
+    /// Those that were sent all that waits for them. One that is left out learns by the response on its next
     /// request that the queue pair is gone.
     Served,
     /// Each.
@@ -153,13 +153,13 @@ impl Nic {
     }
 
     /// Takes in what has arrived, and sends what is to be sent. `now` was read after the lock was taken.
-    /// Verdicts on what arrives now go with the next request of the program, or in the next call: its answer
+    /// Responses on what arrives now go with the next request of the program, or in the next call: its answer
     /// is often made of what has arrived, and should not wait for them. So does the bookkeeping of a message
     /// that has come alone.
     pub fn progress(&mut self, now: u64) {
         self.state.now = now;
         (self.has_posted, self.coalesced) = (false, 0);
-        self.send_all_verdicts(now);
+        self.send_all_responses(now);
         let paused = now.saturating_sub(std::mem::replace(&mut self.last_progress, now)) > PAUSE_NS;
         let looks = self.turns.next();
         let had_deferred = self.module.has_deferred();
@@ -167,7 +167,7 @@ impl Nic {
             true => self.recv(now, RECV_AFTER_PAUSE, [true; 2]),
             false => self.recv(now, RECV_ENOUGH, looks),
         }
-        self.state.tell_held();
+        self.state.push_held_outcomes();
         self.end_greedy();
         if self.module.has_deferred() && !had_deferred {
             return self.write_capture();
@@ -190,7 +190,7 @@ impl Nic {
 
     /// Time at which there is something to do at the latest.
     pub fn next_due(&self) -> Option<u64> {
-        if self.unsent.iter().any(|unsent| !unsent.is_empty()) || !self.state.owing.is_empty() {
+        if self.unsent.iter().any(|unsent| !unsent.is_empty()) || !self.state.with_responses.is_empty() {
             return Some(0);
         }
         let auth = self.auth.as_ref().and_then(|auth| auth.next_due());
@@ -304,7 +304,7 @@ impl Nic {
 
     /// Whether all that waits for peers has been sent.
     pub fn has_sent_all(&self) -> bool {
-        self.state.owing.is_empty()
+        self.state.with_responses.is_empty()
             && self.unsent.iter().all(|queue| queue.is_empty())
             && self.state.peers.keys().all(|ep| self.module.has_sent_all(*ep))
     }
@@ -323,11 +323,11 @@ impl Nic {
         self.flush(now);
     }
 
-    /// Says goodbye to peers, behind the verdicts that they wait for. A peer ends what is not answered when
+    /// Says goodbye to peers, behind the responses that they wait for. A peer ends what is not answered when
     /// it hears it.
     pub fn say_goodbye(&mut self, now: u64, whom: Goodbye) {
         self.state.now = now;
-        self.send_all_verdicts(now);
+        self.send_all_responses(now);
         self.flush(now);
         let peers = self.state.peers.iter().map(|(ep, peer)| (*ep, peer.iid, peer.addr, peer.was_left));
         for (ep, iid, addr, was_left) in peers.collect::<Vec<_>>() {
@@ -374,7 +374,7 @@ impl Nic {
                     has_sent |= *takes;
                 }
             }
-            // The last bytes of a read that failed leave a verdict.
+            // The last bytes of a read that failed leave a response.
             if is_empty && self.state.dirty.is_empty() || !is_empty && !has_sent {
                 return self.write_capture();
             }
@@ -479,7 +479,7 @@ impl Nic {
     }
 
     /// Whether the engine is given replies to this peer. While it does not acknowledge those that it has,
-    /// they wait here, where they are bounded: reads by their number, verdicts by [`State::most_verdicts`].
+    /// they wait here, where they are bounded: reads by their number, responses by [`State::max_responses`].
     fn takes_replies(&self, ep: EpId) -> bool {
         self.module.replies(ep) < MOST_REPLIES
     }
@@ -495,15 +495,15 @@ impl Nic {
             if let Some(peer) = self.state.peers.get_mut(&ep) {
                 peer.is_held = false;
                 self.state.mark_dirty(ep);
-                self.send_verdicts(now, ep);
+                self.send_responses(now, ep);
             }
         }
     }
 
-    fn send_all_verdicts(&mut self, now: u64) {
-        while let Some(ep) = self.state.owing.pop() {
+    fn send_all_responses(&mut self, now: u64) {
+        while let Some(ep) = self.state.with_responses.pop() {
             match self.takes_replies(ep) {
-                true => self.send_verdicts(now, ep),
+                true => self.send_responses(now, ep),
                 false => self.state.hold_replies(ep),
             }
         }
@@ -511,33 +511,33 @@ impl Nic {
 
     /// Ends connections to peers that have asked for more than any device does, and acknowledge nothing.
     fn end_greedy(&mut self) {
-        while let Some(ep) = self.state.greedy.pop() {
+        while let Some(ep) = self.state.over_limit.pop() {
             if let Some(peer) = self.state.peers.get(&ep) {
                 tracing::warn!(
                     "the connection to {} (fe80::{:x}) is closed: it has made {} requests whose outcomes it does not \
                      acknowledge",
                     peer.addr,
                     peer.iid,
-                    peer.verdicts.len()
+                    peer.responses.len()
                 );
             }
             self.module.disconnect(ep, &mut self.state);
         }
     }
 
-    fn send_verdicts(&mut self, now: u64, ep: EpId) {
+    fn send_responses(&mut self, now: u64, ep: EpId) {
         let Some(peer) = self.state.peers.get_mut(&ep) else { return };
-        let mut verdicts = std::mem::take(&mut peer.verdicts);
-        let most = self.module.longest_small(ep).min(self.module.config().tiny as usize) / Verdict::LEN;
-        for some in verdicts.chunks(most.max(1)) {
-            let head = OpHead::new(op::VERDICTS, 0).bytes();
+        let mut responses = std::mem::take(&mut peer.responses);
+        let most = self.module.longest_small(ep).min(self.module.config().tiny as usize) / Response::LEN;
+        for some in responses.chunks(most.max(1)) {
+            let head = OpHead::new(op::RESPONSES, 0).bytes();
             if let Ok(Some(posted)) = self.module.send_reply(now, ep, &head, [some.as_bytes(), &[]]) {
                 self.queue(now, posted);
             }
         }
-        verdicts.clear();
+        responses.clear();
         if let Some(peer) = self.state.peers.get_mut(&ep) {
-            peer.verdicts = verdicts;
+            peer.responses = responses;
         }
     }
 
@@ -603,10 +603,10 @@ impl Nic {
         };
         head.token.set(id.raw());
         if head.op == op::SEND
-            && self.module.features(ep) & VERDICT_IN_HEAD != 0
-            && let Some(verdict) = self.state.take_only_verdict(ep)
+            && self.module.features(ep) & RESPONSE_IN_HEAD != 0
+            && let Some(response) = self.state.take_only_response(ep)
         {
-            head = head.with_verdict(verdict);
+            head = head.with_response(response);
         }
         let sent = if large {
             self.module.send_large(now, ep, &head.bytes(), len, id.raw().into()).map(|()| None)
@@ -630,7 +630,7 @@ impl Nic {
         let waits = std::mem::replace(&mut self.has_posted, true) && self.is_polled;
         if !waits || self.coalesced >= COALESCED {
             self.coalesced = 0;
-            self.send_all_verdicts(now);
+            self.send_all_responses(now);
             self.flush(now);
         }
         TryOutcome::Pending(id.raw())

@@ -1,4 +1,4 @@
-//! A queue pair of another host. Each attempt is pending until the far side's verdict has come.
+//! A queue pair of another host. Each attempt is pending until the far side's response has come.
 
 use super::super::shm::Shm;
 use super::super::{Msg, Rdma, RemoteQp, Sender, TryOutcome};

@@ -75,7 +75,7 @@ pub(super) enum Bytes {
     Target(LocalRange),
 }
 
-/// A request of this process. It ends with the verdict of the far side.
+/// A request of this process. It ends with the response of the far side.
 pub(super) struct Request {
     pub ep: EpId,
     /// Queue pair that has posted it.

@@ -11,7 +11,7 @@ use usnic::Source;
 const OK: TryOutcome = TryOutcome::Done(DevStatus::Ok);
 
 impl State {
-    /// Reads registered memory of this process for a peer. A failure is kept for the verdict.
+    /// Reads registered memory of this process for a peer. A failure is kept for the response.
     pub fn fetch_for_peer(&mut self, id: SlotId, offset: u32, to: &mut [u8]) -> TryOutcome {
         let Some(service) = self.services.get(id) else { return TryOutcome::Busy };
         let (iid, head) = (service.iid, service.head);
@@ -36,7 +36,7 @@ impl State {
         outcome
     }
 
-    /// Ends a read of a peer. If it failed, a verdict tells so; else the bytes do.
+    /// Ends a read of a peer. If it failed, a response tells so; else the bytes do.
     pub fn end_service(&mut self, id: SlotId) {
         let Some(service) = self.services.remove(id) else { return };
         if let Some(peer) = self.peers.get_mut(&service.ep) {

@@ -1,8 +1,8 @@
-//! State of a NIC: peers, requests, arrivals, verdicts. The engine calls it with what has come
+//! State of a NIC: peers, requests, arrivals, responses. The engine calls it with what has come
 //! ([`usnic::Sink`], in `arrive`) and for what is to go ([`usnic::Source`], in `serve`).
 
 use super::super::TryOutcome;
-use super::head::Verdict;
+use super::head::Response;
 use super::locals::Locals;
 use super::node_of;
 use super::requests::{Arrival, Bytes, ReadService, Request};
@@ -17,8 +17,8 @@ use usnic::addr::{Node, NodeTable};
 
 /// Devices whose addresses are kept, where their numbers do not tell them.
 const MOST_NODES: usize = 1 << 16;
-/// Verdicts that wait for one peer, at most: as many requests as a device has open.
-const MOST_VERDICTS: usize = 1 << 20;
+/// Responses that wait for one peer, at most: as many requests as a device has open.
+const MAX_RESPONSES: usize = 1 << 20;
 /// Staging buffers that are kept for reuse.
 const KEPT_BUFFERS: usize = 256;
 
@@ -29,12 +29,12 @@ const SESSION_GRACE: u64 = 1_000_000_000;
 pub(super) struct Peer {
     pub iid: u64,
     pub addr: SocketAddr,
-    /// Requests that wait for its verdict.
+    /// Requests that wait for its response.
     pub outstanding: u32,
     /// Whether the engine was told that some do.
     pub expecting: bool,
-    /// Verdicts for it, not sent yet.
-    pub verdicts: Vec<Verdict>,
+    /// Responses for it, not sent yet.
+    pub responses: Vec<Response>,
     /// Reads that it has asked for, not begun yet.
     pub to_serve: VecDeque<SlotId>,
     /// Reads that it has asked for, begun or not.
@@ -83,14 +83,14 @@ pub(super) struct State {
     pub gone: VecDeque<(u64, u64)>,
     /// Peers for which something is to be sent.
     pub dirty: Vec<EpId>,
-    /// Peers for which there are verdicts.
-    pub owing: Vec<EpId>,
-    /// Peers whose verdicts and reads wait until the engine takes more replies to them.
+    /// Peers for which there are responses.
+    pub with_responses: Vec<EpId>,
+    /// Peers whose responses and reads wait until the engine takes more replies to them.
     pub held_replies: VecDeque<EpId>,
-    /// Verdicts that wait for a peer, at most.
-    pub most_verdicts: usize,
+    /// Responses that wait for a peer, at most.
+    pub max_responses: usize,
     /// Peers for which more would wait.
-    pub greedy: Vec<EpId>,
+    pub over_limit: Vec<EpId>,
     buffers: Vec<Vec<u8>>,
 }
 
@@ -117,10 +117,10 @@ impl State {
             held: VecDeque::new(),
             gone: VecDeque::new(),
             dirty: Vec::new(),
-            owing: Vec::new(),
+            with_responses: Vec::new(),
             held_replies: VecDeque::new(),
-            most_verdicts: MOST_VERDICTS,
-            greedy: Vec::new(),
+            max_responses: MAX_RESPONSES,
+            over_limit: Vec::new(),
             buffers: Vec::new(),
         }
     }
@@ -170,7 +170,7 @@ impl State {
             addr,
             outstanding: 0,
             expecting: false,
-            verdicts: Vec::new(),
+            responses: Vec::new(),
             to_serve: VecDeque::new(),
             serving: 0,
             was_left: false,
@@ -215,20 +215,20 @@ impl State {
         }
     }
 
-    /// Queues a verdict on a request of a peer. One that has more requests open than a device can have is to
+    /// Queues a response on a request of a peer. One that has more requests open than a device can have is to
     /// be left.
     pub fn decide(&mut self, ep: EpId, token: u32, outcome: TryOutcome) {
         if let Some(peer) = self.peers.get_mut(&ep) {
-            if peer.verdicts.is_empty() && !peer.is_held {
-                self.owing.push(ep);
+            if peer.responses.is_empty() && !peer.is_held {
+                self.with_responses.push(ep);
             }
-            if peer.verdicts.len() >= self.most_verdicts {
-                if !self.greedy.contains(&ep) {
-                    self.greedy.push(ep);
+            if peer.responses.len() >= self.max_responses {
+                if !self.over_limit.contains(&ep) {
+                    self.over_limit.push(ep);
                 }
                 return;
             }
-            peer.verdicts.push(Verdict::new(token, outcome));
+            peer.responses.push(Response::new(token, outcome));
         }
     }
 
@@ -241,11 +241,11 @@ impl State {
         }
     }
 
-    /// Takes the verdict for a peer, if it is the only one: a message takes it along.
-    pub fn take_only_verdict(&mut self, ep: EpId) -> Option<Verdict> {
-        let verdicts = &mut self.peers.get_mut(&ep)?.verdicts;
-        let only = if verdicts.len() == 1 { verdicts.pop() } else { None }?;
-        self.owing.retain(|owed| *owed != ep);
+    /// Takes the response for a peer, if it is the only one: a message takes it along.
+    pub fn take_only_response(&mut self, ep: EpId) -> Option<Response> {
+        let responses = &mut self.peers.get_mut(&ep)?.responses;
+        let only = if responses.len() == 1 { responses.pop() } else { None }?;
+        self.with_responses.retain(|owed| *owed != ep);
         Some(only)
     }
 
@@ -262,7 +262,7 @@ impl State {
                 let due = self.now + self.rnr_interval;
                 self.held.push_back((due, request.qpn, token, outcome));
             }
-            outcome => self.tell(request.qpn, token, outcome),
+            outcome => self.push_outcome(request.qpn, token, outcome),
         }
         if let Bytes::Staged(buffer) = request.bytes {
             self.recycle(buffer);
@@ -280,7 +280,7 @@ impl State {
         Some(request)
     }
 
-    fn tell(&mut self, qpn: u16, token: u32, outcome: TryOutcome) {
+    fn push_outcome(&mut self, qpn: u16, token: u32, outcome: TryOutcome) {
         self.outcomes.entry(qpn).or_default().push_back((token, outcome));
     }
 
@@ -290,10 +290,10 @@ impl State {
     }
 
     /// Tells outcomes whose time has come.
-    pub fn tell_held(&mut self) {
+    pub fn push_held_outcomes(&mut self) {
         while self.held.front().is_some_and(|(due, ..)| *due <= self.now) {
             if let Some((_, qpn, token, outcome)) = self.held.pop_front() {
-                self.tell(qpn, token, outcome);
+                self.push_outcome(qpn, token, outcome);
             }
         }
     }

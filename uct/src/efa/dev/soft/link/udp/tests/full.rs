@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The data channel's socket has no room: acknowledgements and verdicts go all the same, and so do short
+/// The data channel's socket has no room: acknowledgements and responses go all the same, and so do short
 /// messages. The rest goes when there is room again.
 #[test]
 fn short_messages_do_not_wait_for_a_full_data_channel() {
@@ -42,7 +42,7 @@ fn short_messages_do_not_wait_for_a_full_data_channel() {
         }
         assert!(at_a.iter().chain(&at_b).all(|cqe| (cqe.wr_id, cqe.status) == (n, DevStatus::Ok)));
     }
-    // A verdict may ride in a message that goes the same way.
+    // A response may ride in a message that goes the same way.
     assert!(counter(&a, "priority sent") >= before + 20);
     link.nic().socket.full.set([false; 2]);
     assert_eq!(wait(&a, &b, 0).0.wr_id, 1);

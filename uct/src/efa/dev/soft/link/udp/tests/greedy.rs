@@ -4,7 +4,7 @@ use super::super::head::{OpHead, op};
 use super::*;
 use std::net::SocketAddr;
 use usnic::addr::Node;
-use usnic::{Config, Death, EpId, Head, Module, NoSource, Sink};
+use usnic::{CloseReason, Config, EpId, Head, Module, NoSource, Sink};
 
 /// The engine of the peer, and a socket.
 struct Greedy {
@@ -24,7 +24,7 @@ struct Heard {
 
 impl Sink for Heard {
     fn on_accept(&mut self, _: EpId, _: u64) {}
-    fn on_dead(&mut self, _: EpId, _: u64, _: Death) {
+    fn on_dead(&mut self, _: EpId, _: u64, _: CloseReason) {
         self.dead = true;
     }
     fn on_frag(&mut self, _: EpId, _: &Head, _: &[u8]) {
@@ -104,7 +104,7 @@ fn a_peer_that_acknowledges_nothing_is_left() {
     read.raddr.set(b.mr.addr() as u64);
     read.arg.set(1000);
     for head in [OpHead::new(99, 1), read] {
-        udp.0.nic().state.most_verdicts = 20_000;
+        udp.0.nic().state.max_responses = 20_000;
         let mut greedy = Greedy::new(iid);
         let (start, mut asked, mut most) = (Instant::now(), 0u64, 0);
         while !greedy.heard.dead {
@@ -120,7 +120,7 @@ fn a_peer_that_acknowledges_nothing_is_left() {
         assert!(asked >= 20_000, "{asked}");
         let window = udp.0.nic().module.config().window as usize;
         assert!(most <= window + 1024, "{most} segments");
-        assert!(!udp.0.nic().state.peers.values().any(|peer| !peer.verdicts.is_empty()));
+        assert!(!udp.0.nic().state.peers.values().any(|peer| !peer.responses.is_empty()));
         exchange_one(&a, &b);
     }
     let nic = udp.0.nic();

@@ -1,6 +1,6 @@
-//! Strangers: senders that have introduced themselves by a packet and have not answered. Whoever can forge a
+//! Unknown peers: senders that have introduced themselves by a packet and have not answered. Whoever can forge a
 //! source makes as many as it likes, and each costs memory. So their number is bounded, and those that are
-//! known to be absent are [removed](reap_strangers) after a time. Known peers go on meanwhile.
+//! known to be absent are [removed](remove_unknown_peers) after a time. Known peers go on meanwhile.
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -17,15 +17,15 @@ use crate::rdm::pending::Pending;
 use crate::rdm::recv::Recvs;
 use crate::rdm::rma::RmaOps;
 
-/// Strangers looked at in one call.
+/// Unknown peers looked at in one call.
 const REAP_BATCH: usize = 64;
 
-/// Removed strangers of each of two generations whose next message is remembered.
+/// Removed unknown peers of each of two generations whose next message is remembered.
 const MAX_REMOVED: usize = 1 << 16;
 
 /// Senders that were unknown when their packet arrived. Some of them may have answered since.
 #[derive(Debug, Default)]
-pub struct Strangers {
+pub struct UnknownPeers {
     /// The lanes, each with the time at which it was first looked at; [`Nanos::NEVER`]: not yet.
     lanes: Vec<(LaneId, Nanos)>,
     /// Senders that may be refused before the list is looked through again.
@@ -35,7 +35,7 @@ pub struct Strangers {
     removed: Removed,
 }
 
-/// Strangers that were removed after messages of theirs had been taken: by wire, source and connid, the id of
+/// Unknown peers that were removed after messages of theirs had been taken: by wire, source and connid, the id of
 /// the next message. One that was there after all goes on with it. The older half is given up when the
 /// younger one is full.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Removed {
     }
 }
 
-/// Whether another stranger becomes a peer.
+/// Whether another unknown peer becomes a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     Granted,
@@ -70,8 +70,8 @@ pub enum Admission {
     RefusedAnew,
 }
 
-impl Strangers {
-    /// Decides about one more stranger, with at most `limit` of them. Takes constant time on average.
+impl UnknownPeers {
+    /// Decides about one more unknown peer, with at most `limit` of them. Takes constant time on average.
     pub fn admit(&mut self, table: &PeerTable, limit: usize) -> Admission {
         if self.lanes.len() < limit {
             return Admission::Granted;
@@ -80,7 +80,7 @@ impl Strangers {
             self.refusals -= 1;
             return Admission::Refused;
         }
-        self.lanes.retain(|&(lane, _)| is_stranger(table, lane));
+        self.lanes.retain(|&(lane, _)| is_unknown(table, lane));
         if self.lanes.len() < limit {
             return Admission::Granted;
         }
@@ -93,12 +93,12 @@ impl Strangers {
         self.lanes.push((lane, Nanos::NEVER));
     }
 
-    /// True if there may be strangers to remove.
+    /// True if there may be unknown peers to remove.
     pub fn is_any(&self) -> bool {
         !self.lanes.is_empty()
     }
 
-    /// Returns the id of the next message of a sender that was removed as a stranger; 0 of all others.
+    /// Returns the id of the next message of a sender that was removed as an unknown peer; 0 of all others.
     pub fn next_rx(&mut self, wire: WireId, from: Source, connid: u32) -> u32 {
         if self.removed.young.is_empty() && self.removed.old.is_empty() {
             return 0;
@@ -106,7 +106,7 @@ impl Strangers {
         self.removed.take((wire, from, connid)).unwrap_or(0)
     }
 
-    /// Takes the next stranger that has been one for `timeout`, of up to `looks` strangers.
+    /// Takes the next unknown peer that has been one for `timeout`, of up to `looks` unknown peers.
     fn next_due(
         &mut self,
         table: &PeerTable,
@@ -118,7 +118,7 @@ impl Strangers {
             self.next %= self.lanes.len();
             let at = self.next;
             let (lane, since) = &mut self.lanes[at];
-            if !is_stranger(table, *lane) {
+            if !is_unknown(table, *lane) {
                 self.lanes.swap_remove(at);
                 continue;
             }
@@ -140,19 +140,19 @@ pub fn mark_connected(peers: &mut Peers, id: PeerId) {
     }
 }
 
-/// True if senders that have not answered may be [removed](reap_strangers).
-pub fn has_strangers(peers: &Peers) -> bool {
-    peers.strangers.is_any()
+/// True if senders that have not answered may be [removed](remove_unknown_peers).
+pub fn has_unknown_peers(peers: &Peers) -> bool {
+    peers.unknown_peers.is_any()
 }
 
-/// Removes strangers of which the wire has found for the configured time that nobody is there, and with
+/// Removes unknown peers of which the wire has found for the configured time that nobody is there, and with
 /// which nothing goes on; `keep` names peers that the caller needs. Looks at some of them in each call.
 /// Returns the lanes removed: their endpoints can go, their numbers are used again.
 ///
 /// A sender that may be there stays: it may compute for an hour before it answers. So does one of which an
 /// unexpected message waits.
 #[cold]
-pub fn reap_strangers<W: Wire>(
+pub fn remove_unknown_peers<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     now: Nanos,
@@ -163,15 +163,15 @@ pub fn reap_strangers<W: Wire>(
     if e.pending.has_events() || !e.peers.lost_lanes.is_empty() {
         return reaped;
     }
-    let (mut looks, timeout) = (REAP_BATCH, e.peers.cfg.strangers_timeout);
-    while let Some((at, lane)) = e.peers.strangers.next_due(&e.peers.table, (now, timeout), &mut looks) {
+    let (mut looks, timeout) = (REAP_BATCH, e.peers.cfg.unknown_peers_timeout);
+    while let Some((at, lane)) = e.peers.unknown_peers.next_due(&e.peers.table, (now, timeout), &mut looks) {
         let removed = match lane.first_of() {
             Some(peer) => {
                 let may_go = !keep(peer) && is_removable(&e.peers, &e.ops.recvs, &e.ops.rma_ops, peer);
                 if may_go {
                     let gone = &e.peers.table[peer];
                     let of = (gone.wire, gone.from(), gone.addr.connid);
-                    e.peers.strangers.removed.note(of, gone.next_rx);
+                    e.peers.unknown_peers.removed.note(of, gone.next_rx);
                     e.remove_peer(w, peer);
                 }
                 may_go
@@ -179,16 +179,16 @@ pub fn reap_strangers<W: Wire>(
             None => remove_absent_lane(&mut e.peers, &e.pending, lane),
         };
         if removed {
-            e.peers.strangers.lanes.swap_remove(at);
-            e.peers.strangers.next = at;
-            e.peers.counters.stats.rare.strangers_removed += 1;
+            e.peers.unknown_peers.lanes.swap_remove(at);
+            e.peers.unknown_peers.next = at;
+            e.peers.counters.stats.rare.unknown_peers_removed += 1;
             reaped.push(lane);
         }
     }
     reaped
 }
 
-/// Whether a stranger is absent, and nothing goes on with it.
+/// Whether an unknown peer is absent, and nothing goes on with it.
 fn is_removable(peers: &Peers, recvs: &Recvs, rma_ops: &RmaOps, id: PeerId) -> bool {
     let Some(peer) = peers.table.get(id) else { return false };
     let in_use = PeerFlags::CONNECTED
@@ -233,7 +233,7 @@ fn is_absent(lane: &Lane) -> bool {
 }
 
 /// Whether nothing shows that somebody is at the other end.
-fn is_stranger(table: &PeerTable, lane: LaneId) -> bool {
+fn is_unknown(table: &PeerTable, lane: LaneId) -> bool {
     match lane.first_of() {
         Some(peer) => table.get(peer).is_some_and(|peer| !peer.state.has(PeerFlags::MET)),
         None => table.lanes.get(lane).is_some_and(|lane| lane.peer.is_none()),

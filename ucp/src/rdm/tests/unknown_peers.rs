@@ -1,4 +1,4 @@
-//! Strangers: senders that introduce themselves and do not answer are bounded in number, and removed if
+//! UnknownPeers: senders that introduce themselves and do not answer are bounded in number, and removed if
 //! nobody is there. Honest ones lose nothing.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::rdm::protocol::Protocol;
 use crate::rdm::status::PeerError;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
-use crate::rdm::{has_strangers, mark_connected, reap_strangers};
+use crate::rdm::{has_unknown_peers, mark_connected, remove_unknown_peers};
 use ucs::time::Nanos;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ fn forged_senders_are_bounded_and_known_peers_go_on() {
     let peer = net.peer(0, 1);
     net.send(0, peer, b"forged", Some(1), Protocol::Eager);
     let first = net.sent_packets.pop().unwrap();
-    let cfg = EngineConfig { max_strangers: LIMIT, ..EngineConfig::default() };
+    let cfg = EngineConfig { max_unknown_peers: LIMIT, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
     // An honest peer that has answered before.
     let honest = net.peer(0, 1);
@@ -45,7 +45,8 @@ fn forged_senders_are_bounded_and_known_peers_go_on() {
     let rare = net.nodes[1].engine.peers().stats().rare;
     assert!(rare.peers_found <= u64::from(LIMIT) + 1, "{rare:?}");
     assert!(rare.no_path >= 8 * u64::from(LIMIT), "{rare:?}");
-    let told = events.iter().filter(|event| matches!(event, EngineEvent::StrangersRefused { limit: LIMIT }));
+    let told =
+        events.iter().filter(|event| matches!(event, EngineEvent::UnknownPeersRefused { limit: LIMIT }));
     assert!((1..100).contains(&told.count()));
 }
 
@@ -82,14 +83,14 @@ fn receive_all(net: &mut Net, many: usize) {
 /// Removes who is absent at this time, and returns how many they were.
 fn reap(net: &mut Net, at: Duration, keep: Option<PeerId>) -> usize {
     let reap = |e: &mut crate::rdm::Engine, w: &mut NodeWire<'_>| {
-        let round = |_| reap_strangers(e, w, Nanos::default() + at, |peer| Some(peer) == keep).len();
+        let round = |_| remove_unknown_peers(e, w, Nanos::default() + at, |peer| Some(peer) == keep).len();
         (0..64).map(round).sum()
     };
     net.at(1, reap)
 }
 
 #[test]
-fn absent_strangers_are_removed_and_their_memory_used_again() {
+fn absent_unknown_peers_are_removed_and_their_memory_used_again() {
     const MANY: usize = 500;
     let packets = messages(1);
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
@@ -103,17 +104,17 @@ fn absent_strangers_are_removed_and_their_memory_used_again() {
         receive_all(&mut net, MANY);
         assert_eq!(reap(&mut net, at + TIMEOUT / 2, None), 0, "not yet");
         assert_eq!(reap(&mut net, at + TIMEOUT, None), MANY);
-        assert!(!has_strangers(net.nodes[1].engine.peers()));
+        assert!(!has_unknown_peers(net.nodes[1].engine.peers()));
         assert_eq!(net.nodes[1].engine.peers().table.len(), 0);
         slots.push(net.nodes[1].engine.peers().table.slots());
     }
     assert_eq!(slots, [MANY as u32; 4], "the same slots");
     let rare = net.nodes[1].engine.peers().stats().rare;
-    assert_eq!((rare.strangers_removed, rare.peers_found), (4 * MANY as u64, 4 * MANY as u64));
+    assert_eq!((rare.unknown_peers_removed, rare.peers_found), (4 * MANY as u64, 4 * MANY as u64));
 }
 
 #[test]
-fn strangers_that_may_be_there_stay() {
+fn unknown_peers_that_may_be_there_stay() {
     let packets = messages(1);
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     // One that got our answer, one that the program needs, one of which a message waits, and a connected one.
@@ -137,7 +138,7 @@ fn strangers_that_may_be_there_stay() {
 
 /// The network was down for longer than the limit: the next message of the sender is the next one here.
 #[test]
-fn a_removed_stranger_goes_on_with_its_next_message() {
+fn a_removed_unknown_peer_goes_on_with_its_next_message() {
     let packets = messages(3);
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     for (n, packet) in packets.iter().enumerate() {

@@ -12,7 +12,8 @@ pub const MAX_SILENT: usize = 64;
 /// How long a client may be silent. An honest one sends its request as it connects.
 pub const SILENCE_LIMIT: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(5) };
 
-pub struct Seats {
+/// The connected clients of a descriptor server.
+pub struct ClientTable {
     clients: HashMap<u64, OwnedFd>,
     /// When each silent client came. Tokens only grow, so the first one is the oldest.
     silent: BTreeMap<u64, Instant>,
@@ -20,11 +21,11 @@ pub struct Seats {
     limit: usize,
 }
 
-impl Seats {
-    pub fn new() -> Seats {
+impl ClientTable {
+    pub fn new() -> ClientTable {
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = files.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX));
-        Seats { clients: HashMap::new(), silent: BTreeMap::new(), limit }
+        ClientTable { clients: HashMap::new(), silent: BTreeMap::new(), limit }
     }
 
     pub fn get(&self, token: u64) -> Option<&OwnedFd> {
@@ -37,7 +38,7 @@ impl Seats {
     }
 
     /// The silent client that has to leave before another one comes.
-    pub fn in_the_way(&self) -> Option<u64> {
+    pub fn client_to_evict(&self) -> Option<u64> {
         let is_full = self.silent.len() >= MAX_SILENT || !self.has_room();
         self.silent.first_key_value().filter(|_| is_full).map(|(token, _)| *token)
     }

@@ -64,7 +64,7 @@ fn run_pair(folder: &Path, tls: &str, args: &str) {
     run_pair_on(folder, (tls, "all"), args);
 }
 
-/// The same with the values of `UCX_TLS` and `UCX_NET_DEVICES`.
+/// As above, with the values of `UCX_TLS` and `UCX_NET_DEVICES`.
 fn run_pair_on(folder: &Path, (tls, devices): (&str, &str), args: &str) {
     let port = free_port().to_string();
     let mut args: Vec<_> = args.split_whitespace().collect();
@@ -154,8 +154,8 @@ fn options_of_ucp_tests() {
     }
 }
 
-/// The device of libibverbs, as it is reached by the library that `tools/install --verbs` builds. These tests run
-/// under `softefa run`.
+/// The device of libibverbs, as it is reached by the library that `tools/install --verbs` builds. These tests
+/// run under `softefa run`.
 #[cfg(feature = "verbs")]
 mod verbs {
     use super::*;

@@ -81,7 +81,7 @@ fn pingpong_by(provider: &str, tls: &str, ep: &str, mode: &str) {
     pingpong_on(provider, (tls, "all"), ep, mode);
 }
 
-/// The same with the values of `UCX_TLS` and `UCX_NET_DEVICES`.
+/// As above, with the values of `UCX_TLS` and `UCX_NET_DEVICES`.
 fn pingpong_on(provider: &str, (tls, devices): (&str, &str), ep: &str, mode: &str) {
     if !has_program("fi_pingpong") {
         return;
@@ -126,8 +126,8 @@ fn fi_pingpong_over_connections_below_a_utility_provider() {
     }
 }
 
-/// The device of libibverbs, as it is reached by the provider that `tools/install --verbs` builds. These tests run
-/// under `softefa run`.
+/// The device of libibverbs, as it is reached by the provider that `tools/install --verbs` builds. These
+/// tests run under `softefa run`.
 #[cfg(feature = "verbs")]
 mod verbs {
     use super::*;

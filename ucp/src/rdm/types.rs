@@ -276,7 +276,8 @@ pub enum EngineEvent {
         /// Our number of the connection, as the peer says.
         connection: u32,
     },
-    /// Packets of senders unknown so far are dropped, since as many unknown peers as may be have not answered.
+    /// Packets of senders unknown so far are dropped, since as many unknown peers as may be have not
+    /// answered.
     UnknownPeersRefused {
         /// The limit.
         limit: u32,

@@ -1,6 +1,6 @@
-//! A live engine under a script of bytes: packets of any bytes from a known peer, another one and unknown_peers,
-//! its own packets sent back, between operations of every kind, RDMA completions, returned packets, receives
-//! without headers, cancels, failures. Run by the fuzzer and by a property test.
+//! A live engine under a script of bytes: packets of any bytes from a known peer, another one and unknown
+//! ones, its own packets sent back, between operations of every kind, RDMA completions, returned packets,
+//! receives without headers, cancels, failures. Run by the fuzzer and by a property test.
 //!
 //! Invariants: no panic; nothing is written outside of lent memory, nor to read-only memory; the device is
 //! used within live registrations only; nothing completes twice; held memory is bounded by what has arrived;

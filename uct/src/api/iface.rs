@@ -147,8 +147,8 @@ pub trait Iface: Sized {
     /// many there were. A handler does not poll the interface that called it: [`Iface::progress`] returns 0
     /// there, and a message that came meanwhile waits for the handler's end.
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;
-    /// Cheap replacement for an empty poll: true means that [`Iface::poll`] would find nothing. False is always
-    /// allowed.
+    /// Cheap replacement for an empty poll: true means that [`Iface::poll`] would find nothing. False is
+    /// always allowed.
     fn is_idle(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! CloseReason of a peer within a bounded time. The document leaves it to the job. A peer from which something is
+//! Death of a peer within a bounded time. The document leaves it to the job. A peer from which something is
 //! awaited and that is silent is probed; after some probes without a word it is dead. Probes are counted,
 //! not time: a clock that jumps, or a process that was stopped, declares nobody dead.
 

@@ -38,7 +38,8 @@ use crate::rdm::{
 };
 use crate::wire::RawAddr;
 
-/// Consecutive messages of one interface, less one, before the next is polled first (as `UCX_POSIX_FIFO_MAX_POLL` of UCX).
+/// Consecutive messages of one interface, less one, before the next is polled first (as
+/// `UCX_POSIX_FIFO_MAX_POLL` of UCX).
 const MAX_CONSECUTIVE: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;

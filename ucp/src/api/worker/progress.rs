@@ -121,8 +121,8 @@ impl Worker {
         address
     }
 
-    /// Address by which peers of other hosts connect to this worker: network interfaces only. Peers of this host
-    /// connect by it, too, over the network. Without a network interface, nobody can.
+    /// Address by which peers of other hosts connect to this worker: network interfaces only. Peers of this
+    /// host connect by it, too, over the network. Without a network interface, nobody can.
     pub fn address_net(&self) -> Address {
         address_of(&self.core(), |attr| attr.kind == DevKind::Net)
     }

@@ -1,6 +1,6 @@
-//! Unknown peers: senders that have introduced themselves by a packet and have not answered. Whoever can forge a
-//! source makes as many as it likes, and each costs memory. So their number is bounded, and those that are
-//! known to be absent are [removed](remove_unknown_peers) after a time. Known peers go on meanwhile.
+//! Unknown peers: senders that have introduced themselves by a packet and have not answered. Whoever can
+//! forge a source makes as many as it likes, and each costs memory. So their number is bounded, and those
+//! that are known to be absent are [removed](remove_unknown_peers) after a time. Known peers go on meanwhile.
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -35,8 +35,8 @@ pub struct UnknownPeers {
     removed: Removed,
 }
 
-/// Unknown peers that were removed after messages of theirs had been taken: by wire, source and connid, the id of
-/// the next message. One that was there after all goes on with it. The older half is given up when the
+/// Unknown peers that were removed after messages of theirs had been taken: by wire, source and connid, the
+/// id of the next message. One that was there after all goes on with it. The older half is given up when the
 /// younger one is full.
 #[derive(Debug, Default)]
 struct Removed {

@@ -1,7 +1,7 @@
 //! The link to processes of other hosts: the reliability of [`usnic`] over datagrams.
 //!
-//! * `nic`: the engine with its socket. * `state`: peers, requests, responses. * `arrive`, `serve`: what comes
-//!   and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
+//! * `nic`: the engine with its socket. * `state`: peers, requests, responses. * `arrive`, `serve`: what
+//!   comes and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
 //! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job.
 //! * `poll_turns`: which channel a poll looks at. * `thread`: the NIC's thread.

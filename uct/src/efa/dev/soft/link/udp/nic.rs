@@ -29,7 +29,8 @@ const RECV_AFTER_PAUSE: usize = 8192;
 /// Time without a call that is a pause, ns.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// Replies to a peer that wait in the engine, at most; about as many, for a batch of responses may be several.
+/// Replies to a peer that wait in the engine, at most; about as many, for a batch of responses may be
+/// several.
 const MOST_REPLIES: u32 = 256;
 
 /// Bytes of requests of which the kernel is told without a poll.
@@ -153,9 +154,9 @@ impl Nic {
     }
 
     /// Takes in what has arrived, and sends what is to be sent. `now` was read after the lock was taken.
-    /// Responses on what arrives now go with the next request of the program, or in the next call: its answer
-    /// is often made of what has arrived, and should not wait for them. So does the bookkeeping of a message
-    /// that has come alone.
+    /// Responses to requests that arrive in this call are sent with the program's next request or in the next
+    /// call, so that they do not delay the program's reply. The bookkeeping of a message that has come alone
+    /// is done in the next call, too.
     pub fn progress(&mut self, now: u64) {
         self.state.now = now;
         (self.has_posted, self.coalesced) = (false, 0);

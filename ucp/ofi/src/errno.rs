@@ -73,3 +73,89 @@ impl From<Error> for Errno {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes the table of `docs/ucp.md` with `PAGE=write`; fails if it is stale.
+    #[test]
+    fn the_page_lists_every_error() {
+        const BEGIN: &str = "<!-- errors -->\n";
+        const END: &str = "<!-- /errors -->\n";
+        let peer = ucp::PeerId(7);
+        let all = [
+            Error::Truncated { len: 100, room: 8 },
+            Error::Cancelled,
+            Error::Invalid,
+            Error::OutsideMem { len: 100, mem: 64 },
+            Error::TooManyPieces { max: 4 },
+            Error::AtomicTooLong { len: 10_000, max: 8000 },
+            Error::EmulationDisabled,
+            Error::HeaderTooLong { len: 70_000, max: 4000 },
+            Error::NotConnected,
+            Error::ConnectFailed(ucp::ConnectFailure::Refused),
+            Error::Thread(ucp::LockError::WrongThread),
+            Error::Closed,
+            Error::NoMessage,
+            Error::PeerGone(peer),
+            Error::Reset(peer),
+            Error::Corrupt(peer),
+            Error::Unreachable(peer),
+            Error::Unresponsive(peer),
+            Error::TimedOut(Some(peer)),
+            Error::RemoteAccess(peer),
+            Error::Aborted(peer, 4127),
+            Error::TooLong { len: 10_000, max: 8000 },
+            Error::Unsupported,
+            Error::Exhausted,
+            Error::QueueFull(64),
+            Error::NoDescriptor(peer),
+            Error::OverLimit(peer),
+            Error::NoMemory(peer),
+        ];
+        let errnos = [
+            (Errno::TRUNC, "FI_ETRUNC"),
+            (Errno::CANCELED, "FI_ECANCELED"),
+            (Errno::INVAL, "FI_EINVAL"),
+            (Errno::MSGSIZE, "FI_EMSGSIZE"),
+            (Errno::NOMEM, "FI_ENOMEM"),
+            (Errno::AGAIN, "FI_EAGAIN"),
+            (Errno::OPNOTSUPP, "FI_EOPNOTSUPP"),
+            (Errno::SHUTDOWN, "FI_ESHUTDOWN"),
+            (Errno::CONNRESET, "FI_ECONNRESET"),
+            (Errno::HOSTUNREACH, "FI_EHOSTUNREACH"),
+            (Errno::TIMEDOUT, "FI_ETIMEDOUT"),
+            (Errno::ACCES, "FI_EACCES"),
+            (Errno::NOMSG, "FI_ENOMSG"),
+            (Errno::BUSY, "FI_EBUSY"),
+            (Errno::IO, "FI_EIO"),
+        ];
+        let mut must = String::from("| `Error` | message | status in C | libfabric |\n|---|---|---|---|\n");
+        for error in all {
+            let name = format!("{error:?}");
+            let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            // UCS_ERR_NO_MEMORY of NoMemory.
+            let status =
+                format!("{:?}", error.status()).chars().fold(String::from("UCS_ERR"), |mut text, c| {
+                    if c.is_uppercase() {
+                        text.push('_');
+                    }
+                    text.push(c.to_ascii_uppercase());
+                    text
+                });
+            let errno = Errno::from(error);
+            let errno = errnos.iter().find(|(known, _)| *known == errno).expect("its name is known").1;
+            must += &format!("| `{name}` | {error} | `{status}` | `{errno}` |\n");
+        }
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ucp.md");
+        let page = std::fs::read_to_string(&path).expect("the page is there");
+        let (head, rest) = page.split_once(BEGIN).expect("the page has a place for the table");
+        let (is, tail) = rest.split_once(END).expect("the table has an end");
+        if std::env::var("PAGE").is_ok_and(|mode| mode == "write") {
+            return std::fs::write(path, format!("{head}{BEGIN}{must}{END}{tail}"))
+                .expect("the page is written");
+        }
+        assert_eq!(is, must, "docs/ucp.md says the first, the code the second (PAGE=write writes it)");
+    }
+}

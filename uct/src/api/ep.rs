@@ -138,12 +138,14 @@ pub trait Ep {
     /// Sets the number that error reports of this endpoint carry.
     fn set_tag(&self, tag: EpTag);
 
-    /// Sends `header` (8 bytes, little endian) followed by `payload`.
+    /// Sends `header` (8 bytes, little endian) followed by `payload`, together at most
+    /// [`AmLimits::max_short`](super::AmLimits::max_short) bytes.
     fn am_short(&self, _id: u8, _header: u64, _payload: &[u8]) -> Outcome {
         unsupported!(AmShort)
     }
 
-    /// Sends the pieces of `iov` as one message.
+    /// Sends the pieces of `iov` as one message of at most
+    /// [`AmLimits::max_short`](super::AmLimits::max_short) bytes.
     fn am_short_iov(&self, _id: u8, _iov: &[&[u8]]) -> Outcome {
         unsupported!(AmShortIov)
     }
@@ -341,6 +343,8 @@ pub trait Ep {
     }
 
     /// Completes after all earlier operations of this endpoint (remotely with [`super::Caps::FLUSH_REMOTE`]).
+    /// On `efa` it completes also if operations failed: the error handler was called before. On `posix` and
+    /// `cma` it fails with [`Error::PeerDead`] when the peer is dead.
     fn flush(&self, comp: Comp) -> Outcome;
 
     /// Operations issued after it take effect after those issued before it.
@@ -348,6 +352,7 @@ pub trait Ep {
 
     /// Queues an operation until there is room: in order per endpoint, endpoints in turn. On ordered wires
     /// ([`super::OrderKind::Ordered`]) a direct send finds *no resource* while others wait.
+    /// [`PendingQueued`] tells whether the operation was queued, or there is room for it now.
     fn pending_add(&self, _op: Pending) -> Result<PendingQueued, Error> {
         Err(Error::Unsupported(Op::Pending))
     }
@@ -365,7 +370,8 @@ pub trait Ep {
         self.ensure_connected().map(|()| true)
     }
 
-    /// Asks whether the peer is alive; completes with [`Error::PeerDead`] if not.
+    /// Asks whether the peer is alive; completes with [`Error::PeerDead`], [`Error::Unreachable`] or
+    /// [`Error::Unresponsive`] if not.
     fn check(&self, _comp: Comp) -> Outcome {
         unsupported!(Check)
     }

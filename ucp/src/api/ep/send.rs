@@ -199,7 +199,8 @@ impl Ep {
         SendRequest::new(self.worker(), started, lent)
     }
 
-    /// Sends a tagged message. Completes when the buffer may be reused.
+    /// Sends a tagged message. Completes when the buffer may be reused. Messages to one peer are matched in
+    /// the order in which they were sent.
     pub fn tag_send<B: SendData>(&self, tag: u64, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams { tag: Some(tag), ..SendParams::default() })
     }
@@ -209,7 +210,8 @@ impl Ep {
         self.send(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
     }
 
-    /// Sends an untagged message. [`Worker::msg_recv`](crate::Worker::msg_recv) matches in order of arrival.
+    /// Sends an untagged message. [`Worker::msg_recv`](crate::Worker::msg_recv) matches those of one peer in
+    /// the order in which they were sent.
     pub fn msg_send<B: SendData>(&self, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams::default())
     }

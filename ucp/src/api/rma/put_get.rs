@@ -172,7 +172,13 @@ impl Ep {
         unsafe { with_scatter(self.worker(), local, start) }
     }
 
-    /// Writes to the peer's memory. Completes when the buffer may be reused.
+    /// Writes to the peer's memory. Completes when the buffer may be reused. The bytes are in the target's
+    /// memory after a flush of the endpoint or worker, or at completion with [`Sync::Yes`] in
+    /// [`Ep::put_with`]. Puts and gets are not ordered with other operations unless [`Ep::fence`] is between
+    /// them.
+    /// # Errors
+    /// [`Error::RemoteAccess`]: the key does not permit the access or the range; errors of the peer, as
+    /// [`Error::PeerGone`].
     pub fn put<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey) -> SendRequest<B> {
         self.put_with(buf, remote, rkey, &RmaParams::default())
     }
@@ -187,7 +193,8 @@ impl Ep {
         SendRequest::new(self.worker(), started, lent)
     }
 
-    /// Reads from the peer's memory as many bytes as the container has room for.
+    /// Reads from the peer's memory as many bytes as the container has room for. Order and errors are those
+    /// of [`Ep::put`].
     pub fn get<B: IoBufMut>(&self, buf: B, remote: u64, rkey: &Rkey) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
         let (at, len) = lent.memory();
@@ -216,7 +223,8 @@ impl Ep {
         }
     }
 
-    /// Writes without a request. A flush of the endpoint or worker completes the put.
+    /// Writes without a request. A flush of the endpoint or worker completes the put, and reports its
+    /// failure.
     /// # Safety
     /// `buf..buf + len` stays valid and unchanged until that flush has ended.
     pub unsafe fn put_nbi(&self, buf: *const u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {
@@ -228,7 +236,7 @@ impl Ep {
         Ok(())
     }
 
-    /// Reads without a request. A flush of the endpoint or worker completes the get.
+    /// Reads without a request. A flush of the endpoint or worker completes the get, and reports its failure.
     /// # Safety
     /// `buf..buf + len` stays valid for writes, accessed by nobody else, until that flush has ended.
     pub unsafe fn get_nbi(&self, buf: *mut u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {
@@ -240,7 +248,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Orders one-sided operations to this peer: later ones take effect after earlier ones.
+    /// Orders one-sided operations to this peer: later ones take effect after earlier ones. It does not order
+    /// messages, and waits for nothing.
     pub fn fence(&self) {
         if self.state().is_pending() {
             return defer_without_request(

@@ -301,9 +301,11 @@ unsafe fn take(
     if next.error.is_some() {
         return Err(Errno::AVAIL);
     }
-    // Programs read the end of a join with the room of an event of a connection, too: libfabric cuts it.
+    // Programs read the end of a join with the room of an event of a connection, too, or with none, as they
+    // want to know that it has come: libfabric cuts it.
     let is_cut = !next.of.is_null() || next.number == JOIN_COMPLETE;
-    let count = if is_cut && len >= CM_ENTRY { next.bytes.len().min(len) } else { next.bytes.len() };
+    let is_enough = len >= CM_ENTRY || len == 0;
+    let count = if is_cut && is_enough { next.bytes.len().min(len) } else { next.bytes.len() };
     if count > len {
         return Err(Errno::TOOSMALL);
     }
@@ -312,8 +314,10 @@ unsafe fn take(
     if count > 0 && buf.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller passes memory of this length.
-    unsafe { std::ptr::copy_nonoverlapping(next.bytes.as_ptr(), buf.cast::<u8>(), count) };
+    if count > 0 {
+        // SAFETY: the caller passes memory of this length.
+        unsafe { std::ptr::copy_nonoverlapping(next.bytes.as_ptr(), buf.cast::<u8>(), count) };
+    }
     if flags & flags::PEEK == 0 {
         if let Some(Event { info: Some(info), .. }) = events.pop_front() {
             // The program has its address.

@@ -209,6 +209,8 @@ impl Cq {
                 }
                 if has_progressed {
                     ep.release_shutdown(plain);
+                    // A program may sleep now: what this progress has made due starts before.
+                    self.domain().run_work();
                     return Err(Errno::AGAIN);
                 }
                 ep.progress_plain(plain);

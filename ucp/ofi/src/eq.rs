@@ -304,7 +304,7 @@ unsafe fn take(
     // Programs read the end of a join with the room of an event of a connection, too, or with none, as they
     // want to know that it has come: libfabric cuts it.
     let is_cut = !next.of.is_null() || next.number == JOIN_COMPLETE;
-    let is_enough = len >= CM_ENTRY || len == 0;
+    let is_enough = len >= CM_ENTRY || len == 0 && next.number == JOIN_COMPLETE;
     let count = if is_cut && is_enough { next.bytes.len().min(len) } else { next.bytes.len() };
     if count > len {
         return Err(Errno::TOOSMALL);

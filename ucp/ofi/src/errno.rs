@@ -77,13 +77,17 @@ impl From<Error> for Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ucp::rdm::LocalError;
+    use ucp::wire::EfaStatus;
+    use ucp::{DatatypeError, PeerId};
+    use ucs::StaticText;
 
     /// Writes the table of `docs/ucp.md` with `PAGE=write`; fails if it is stale.
     #[test]
-    fn the_page_lists_every_error() {
+    fn the_page_lists_errors_with_their_numbers() {
         const BEGIN: &str = "<!-- errors -->\n";
         const END: &str = "<!-- /errors -->\n";
-        let peer = ucp::PeerId(7);
+        let peer = PeerId(7);
         let all = [
             Error::Truncated { len: 100, room: 8 },
             Error::Cancelled,
@@ -113,6 +117,10 @@ mod tests {
             Error::NoDescriptor(peer),
             Error::OverLimit(peer),
             Error::NoMemory(peer),
+            Error::NoMore(peer, StaticText::new("queue pairs")),
+            Error::Local(Some(peer), LocalError::NotConnected),
+            Error::Device(Some(peer), EfaStatus::from(15)),
+            Error::Datatype(DatatypeError::Pack),
         ];
         let errnos = [
             (Errno::TRUNC, "FI_ETRUNC"),

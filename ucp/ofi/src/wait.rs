@@ -206,8 +206,9 @@ impl Members {
             ep.adopt();
             ep.shared.arm().unwrap_or(false)
         });
-        // What has ended before an endpoint was armed is seen here; what ends later wakes.
-        is_armed && !is_ready()
+        // What has ended before an endpoint was armed is seen here; what ends later wakes. A wake in between
+        // may have been taken by another thread that sleeps on the endpoint: it has cleared the mark.
+        is_armed && !is_ready() && self.has_sleeper.load(Ordering::Relaxed)
     }
 
     /// Sleeps until an endpoint may have something to do, `is_ready` says so, a signal, or the deadline.

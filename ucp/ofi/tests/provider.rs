@@ -148,6 +148,11 @@ fn fi_pingpong_over_efa() {
     pingpong("efa", "dgram", "msg");
 }
 
+/// `FI_THREAD_SAFE`.
+const THREAD_SAFE: &str = "1";
+/// `FI_THREAD_DOMAIN`.
+const THREAD_DOMAIN: &str = "3";
+
 /// Runs a C program with threading, data progress and address format as numbers of libfabric.
 fn run(program: &str, tls: &str, arguments: &[&str]) {
     let Some(program) = compiled(program) else { return };
@@ -169,7 +174,6 @@ fn collective_operations() {
     for tls in ["posix", "posix,cma", "efa"] {
         run("tests/c/collective.c", tls, &[]);
     }
-    const THREAD_DOMAIN: &str = "3";
     run("tests/c/collective.c", "posix", &[THREAD_DOMAIN]);
 }
 
@@ -347,8 +351,10 @@ fn receives_that_endpoints_share() {
 #[test]
 fn work_that_waits_for_counters() {
     for tls in ["posix", "efa"] {
-        run("tests/c/deferred.c", tls, &[]);
-        run("tests/c/triggered.c", tls, &[]);
+        for threading in [THREAD_SAFE, THREAD_DOMAIN] {
+            run("tests/c/deferred.c", tls, &[threading]);
+            run("tests/c/triggered.c", tls, &[threading]);
+        }
     }
 }
 

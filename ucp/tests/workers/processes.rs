@@ -287,7 +287,7 @@ fn cma_and_packets_keep_their_order() {
         eprintln!("not tried: {why}");
         return;
     }
-    exchange_between("copy-turns", "copy-turns", |worker, _| {
+    exchange_between("copy-alternate", "copy-alternate", |worker, _| {
         let (stats, rare) = (worker.stats(), worker.stats().rare);
         assert!(rare.reads > 50, "{rare:?}");
         assert!(rare.nacks_by_choice > 10 && rare.nacks_received > 10, "{rare:?}");

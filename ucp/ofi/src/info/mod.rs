@@ -37,13 +37,14 @@ pub(crate) unsafe fn find(
 ) -> Result<*mut Info, Errno> {
     // SAFETY: this function's contract.
     let hints = unsafe { Hints::read(version, call_flags, hints) };
+    let settings = crate::provider::settings()?;
     let offers = Offer::all()?;
     let mut answers = Vec::new();
     let refuse = |offer: &Offer, kind: EpKind, why: String| {
         tracing::debug!("no answer for domain {}, {kind:?} endpoints: {why}", offer.name);
     };
     // libfabric ranks utility providers on a provider that it does not know before the provider itself.
-    let is_for_layer = call_flags & flags::CORE_PROV_ONLY != 0 && !crate::provider::settings()?.layered;
+    let is_for_layer = call_flags & flags::CORE_PROV_ONLY != 0 && !settings.layered;
     for kind in hints.kinds().inspect_err(|why| tracing::debug!("no answer: {why}")).unwrap_or_default() {
         if is_for_layer && kind != EpKind::Rdm {
             tracing::debug!(

@@ -17,6 +17,7 @@
 
 enum { ROOM = 16 };
 
+static enum fi_threading threading = FI_THREAD_SAFE;
 static struct fi_info *info;
 static struct fid_domain *domain;
 static struct fid_av *av;
@@ -33,6 +34,7 @@ static struct fi_info *find(uint64_t caps)
     struct fi_info *hints = fi_allocinfo(), *found;
     hints->caps                   = caps;
     hints->ep_attr->type          = FI_EP_RDM;
+    hints->domain_attr->threading = threading;
     hints->domain_attr->mr_mode   = FI_MR_BASIC;
     hints->fabric_attr->prov_name = strdup("efa4");
     OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &found));
@@ -305,8 +307,10 @@ static void room(void)
     reset();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        threading = atoi(argv[1]);
     open_all();
     messages();
     chain();

@@ -15,6 +15,7 @@
 
 #include "check.h"
 
+static enum fi_threading threading = FI_THREAD_SAFE;
 static struct fi_info *info;
 static struct fid_domain *domain;
 static struct fid_av *av;
@@ -31,6 +32,7 @@ static struct fi_info *find(uint64_t caps)
     struct fi_info *hints = fi_allocinfo(), *found;
     hints->caps                   = caps;
     hints->ep_attr->type          = FI_EP_RDM;
+    hints->domain_attr->threading = threading;
     hints->domain_attr->mr_mode   = FI_MR_BASIC;
     hints->fabric_attr->prov_name = strdup("efa4");
     OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &found));
@@ -237,9 +239,11 @@ static void refused(void)
     OK(fi_cntr_set(start, 0));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct fi_triggered_context2 context = at(1);
+    if (argc > 1)
+        threading = atoi(argv[1]);
     open_all();
     messages();
     memory();

@@ -173,7 +173,7 @@ impl Ep {
     }
 
     /// Writes to the peer's memory. Completes when the buffer may be reused. The bytes are in the target's
-    /// memory after a flush of the endpoint or worker, or at completion with [`Sync::Yes`] in
+    /// memory after a flush of the endpoint or worker, or at completion with `Sync::Yes` in
     /// [`Ep::put_with`]. Puts and gets are not ordered with other operations unless [`Ep::fence`] is between
     /// them.
     /// # Errors

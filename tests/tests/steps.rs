@@ -1,7 +1,7 @@
 //! A process fails at every step of every protocol; the outcomes are the table of `docs/deaths.md`.
-//! `STEPS=all` tries every way to end at every step, not only SIGKILL; `STEPS=write` writes the table.
+//! `STEPS=all` tries every way to end at every step, not only SIGKILL; `PAGE=write` writes the table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use suites::steps::observer::{Notification, Run};
 use suites::steps::op::Op;
@@ -22,8 +22,7 @@ fn main() {
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let mode = std::env::var("STEPS").unwrap_or_default();
-    let all = mode == "all";
+    let all = std::env::var("STEPS").is_ok_and(|mode| mode == "all");
     let start = Instant::now();
     let wires = WIRES.map(|wire| std::thread::spawn(move || Wire::new(wire).run(all)));
     let [posix, efa] = wires.map(|wire| wire.join().unwrap_or_else(|_| std::process::exit(1)));
@@ -35,16 +34,7 @@ fn main() {
         table.push_str(posix);
         table.push_str(efa);
     }
-    let page = std::fs::read_to_string(PAGE).unwrap();
-    let (head, rest) = page.split_once(BEGIN).unwrap();
-    let (is, tail) = rest.split_once(END).unwrap();
-    if mode == "write" {
-        return std::fs::write(PAGE, format!("{head}{BEGIN}{table}{END}{tail}")).unwrap();
-    }
-    for (is, must) in is.lines().zip(table.lines()) {
-        assert_eq!(is, must, "docs/deaths.md says the first, the run was the second (STEPS=write writes it)");
-    }
-    assert_eq!(is, table);
+    ucs::testing::page_has(Path::new(PAGE), (BEGIN, END), &table);
     println!("test steps ... ok");
 }
 

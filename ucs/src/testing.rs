@@ -1,7 +1,9 @@
-//! For tests: reports those that cannot run on this machine, and waits for servers.
+//! For tests: reports those that cannot run on this machine, waits for servers, and checks tables of
+//! documents.
 
 use std::fmt::Display;
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Says on standard error that `test` is skipped and why. With `SKIPS=fail` it fails instead.
@@ -26,4 +28,20 @@ pub fn wait_for_listener(port: u16) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody listens on port {port}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Checks that a document has exactly this text between two marks, such as a table that a test makes of the
+/// source. With `PAGE=write` in the environment the text is written instead.
+pub fn page_has(page: &Path, (begin, end): (&str, &str), must: &str) {
+    let name = page.file_name().unwrap_or_default().display();
+    let text = std::fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+    let (head, rest) = text.split_once(begin).expect("the page has a place for the table");
+    let (is, tail) = rest.split_once(end).expect("the table has an end");
+    if std::env::var("PAGE").is_ok_and(|mode| mode == "write") {
+        return std::fs::write(page, format!("{head}{begin}{must}{end}{tail}")).expect("the page is written");
+    }
+    for (is, must) in is.lines().zip(must.lines()) {
+        assert_eq!(is, must, "{name} says the first, the source the second (PAGE=write writes it)");
+    }
+    assert!(is == must, "{name} is stale: PAGE=write writes it");
 }

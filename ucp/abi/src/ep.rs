@@ -336,10 +336,10 @@ fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: &AttrFields<EpAttr>) -> R
     let Some(mut transports) = field!(attr, ep_attr::TRANSPORTS, transports) else { return Ok(()) };
     let entry_size = transports.entry_size.max(1);
     let names = ep.ep.protocols().transports();
-    let lanes = plain.ifaces();
+    let ifaces = plain.ifaces();
     let mut count = 0;
     for name in names.iter().take(transports.num_entries as usize) {
-        let device = lanes.iter().find(|lane| lane.tl == *name).map_or("", |lane| &lane.dev);
+        let device = ifaces.iter().find(|iface| iface.tl == *name).map_or("", |iface| &iface.dev);
         let entry = TransportEntry { transport_name: interned(name), device_name: interned(device) };
         if transports.entries.is_null() || entry_size < size_of::<TransportEntry>() {
             return Err(invalid("ucp_ep_query: no room for the transports"));

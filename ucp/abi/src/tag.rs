@@ -198,9 +198,8 @@ unsafe fn post(
     Some(StatusPtr(set_words_unchecked(id, worker, callback)))
 }
 
-/// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing has happened;
-/// also where only some bits of the tag count, for which the general way would search all messages again. //
-/// HOT
+/// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing was received.
+/// Only exact tags are searched: for a partial mask the caller takes the general way. // HOT
 /// # Safety
 /// The buffer can be written during the call.
 #[inline(always)]

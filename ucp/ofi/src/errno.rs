@@ -82,11 +82,9 @@ mod tests {
     use ucp::{DatatypeError, PeerId};
     use ucs::StaticText;
 
-    /// Writes the table of `docs/ucp.md` with `PAGE=write`; fails if it is stale.
+    /// `PAGE=write` writes the table of `docs/ucp.md`.
     #[test]
     fn the_page_lists_errors_with_their_numbers() {
-        const BEGIN: &str = "<!-- errors -->\n";
-        const END: &str = "<!-- /errors -->\n";
         let peer = PeerId(7);
         let all = [
             Error::Truncated { len: 100, room: 8 },
@@ -156,14 +154,7 @@ mod tests {
             let errno = errnos.iter().find(|(known, _)| *known == errno).expect("its name is known").1;
             must += &format!("| `{name}` | {error} | `{status}` | `{errno}` |\n");
         }
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ucp.md");
-        let page = std::fs::read_to_string(&path).expect("the page is there");
-        let (head, rest) = page.split_once(BEGIN).expect("the page has a place for the table");
-        let (is, tail) = rest.split_once(END).expect("the table has an end");
-        if std::env::var("PAGE").is_ok_and(|mode| mode == "write") {
-            return std::fs::write(path, format!("{head}{BEGIN}{must}{END}{tail}"))
-                .expect("the page is written");
-        }
-        assert_eq!(is, must, "docs/ucp.md says the first, the code the second (PAGE=write writes it)");
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ucp.md");
+        ucs::testing::page_has(&page, ("<!-- errors -->\n", "<!-- /errors -->\n"), &must);
     }
 }

@@ -20,7 +20,7 @@ const HEADER: usize = size_of::<Mapped>();
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Size of a page.
-fn page() -> usize {
+pub(super) fn page() -> usize {
     // SAFETY: a question without arguments that matter.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

@@ -6,6 +6,7 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use ::ucs::Status;
 
 use super::mpool::{Chunk, Data, Elem, HEADER, Ops, Pool};
+use super::mpool_chunk::page;
 use crate::context::text_of;
 use crate::entry::{CStatus, invalid};
 
@@ -62,8 +63,7 @@ const LOWEST_ADDRESS: usize = 64 << 10;
 
 /// Whether an argument is the address of a pool, and not the size of a program's data: there is memory.
 fn is_address(argument: usize) -> bool {
-    // SAFETY: the call names the size of a page of any system, and has no memory.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let page = page();
     let mut is_resident = 0;
     let at: *mut c_void = std::ptr::without_provenance_mut(argument / page * page);
     argument >= LOWEST_ADDRESS

@@ -22,18 +22,7 @@ pub fn without_comments(text: &str) -> String {
     parts.fold(first, |all, part| all + part.split_once("*/").map_or("", |(_, behind)| behind))
 }
 
-/// Checks that the page has this table between two marks; with `PAGE=write` it has it then.
+/// Checks that `docs/abi.md` has this table between two marks.
 pub fn page_has(begin: &str, end: &str, must: &str) {
-    let page_path = folder().join("../../docs/abi.md");
-    let page = read(page_path.clone());
-    let (head, rest) = page.split_once(begin).expect("the page has a place for the table");
-    let (is, tail) = rest.split_once(end).expect("the table has an end");
-    if std::env::var("PAGE").is_ok_and(|mode| mode == "write") {
-        return std::fs::write(page_path, format!("{head}{begin}{must}{end}{tail}"))
-            .expect("the page is written");
-    }
-    for (is, must) in is.lines().zip(must.lines()) {
-        assert_eq!(is, must, "docs/abi.md says the first, the headers the second (PAGE=write writes it)");
-    }
-    assert!(is == must, "docs/abi.md is stale: PAGE=write writes it");
+    ::ucs::testing::page_has(&folder().join("../../docs/abi.md"), (begin, end), must);
 }

@@ -5,6 +5,8 @@ use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Mutex, PoisonError};
 
+use ::ucs::config::{Source, SourceConfig, Table as _};
+
 use super::fill::last_part;
 use super::string;
 
@@ -21,8 +23,8 @@ pub(super) fn is_used(name: &[u8]) -> bool {
 
 /// Whether the program is warned of variables that have no effect.
 pub(super) fn warns() -> bool {
-    let is_off = |value: std::ffi::OsString| ["n", "no", "0"].iter().any(|no| value.eq_ignore_ascii_case(no));
-    !std::env::var_os("UCX_WARN_UNUSED_ENV_VARS").is_some_and(is_off)
+    let config = Source::from_env().and_then(|source| SourceConfig::load(&source));
+    config.is_ok_and(|config| config.warn_unused)
 }
 
 /// Names of the variables with a prefix that no option has taken.

@@ -1,12 +1,13 @@
 //! The NIC: the engine, its socket, and what it knows. Whoever holds its lock does its work: a thread of the
 //! program that polls or posts, or the NIC's own thread while the program does neither.
+//! * `post`: requests of this process. * `reply`: responses, and bytes that peers read.
 
-use super::super::shm::Shm;
-use super::super::{Msg, Rdma, Sender, TryOutcome};
+mod post;
+mod reply;
+
+use super::super::TryOutcome;
 use super::admission::{Admission, Strangers};
-use super::head::{OpHead, RESPONSE_IN_HEAD, Response, op};
 use super::poll_turns::PollTurns;
-use super::requests::{self, Bytes, LocalRange, Request};
 use super::socket::{BATCH, Socket};
 use super::state::State;
 use crate::efa::dev::DevStatus;
@@ -16,10 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use ucs::coll::slots::SlotId;
 use usnic::auth::{Auth, OVERHEAD, Opened, opened_header};
-use usnic::{CHUNK_HEADER, ChannelId, EpId, HEADER, Module, Posted, SendError};
-use zerocopy::IntoBytes;
+use usnic::{ChannelId, HEADER, Module, Posted};
 
 /// Datagrams after which one call takes in no more: the program waits meanwhile.
 const RECV_ENOUGH: usize = 128;
@@ -28,13 +27,6 @@ const RECV_ENOUGH: usize = 128;
 const RECV_AFTER_PAUSE: usize = 8192;
 /// Time without a call that is a pause, ns.
 const PAUSE_NS: u64 = 1_000_000;
-
-/// Replies to a peer that wait in the engine, at most; about as many, for a batch of responses may be
-/// several.
-const MOST_REPLIES: u32 = 256;
-
-/// Bytes of requests of which the kernel is told without a poll.
-const COALESCED: usize = 64 << 10;
 
 const OK: TryOutcome = TryOutcome::Done(DevStatus::Ok);
 
@@ -477,233 +469,5 @@ impl Nic {
                 self.module.set_expecting(now, ep, peer.expecting);
             }
         }
-    }
-
-    /// Whether the engine is given replies to this peer. While it does not acknowledge those that it has,
-    /// they wait here, where they are bounded: reads by their number, responses by [`State::max_responses`].
-    fn takes_replies(&self, ep: EpId) -> bool {
-        self.module.replies(ep) < MOST_REPLIES
-    }
-
-    /// Goes on with replies that waited, of peers that take some now.
-    fn resume_replies(&mut self, now: u64) {
-        for _ in 0..self.state.held_replies.len() {
-            let Some(ep) = self.state.held_replies.pop_front() else { return };
-            if !self.takes_replies(ep) {
-                self.state.held_replies.push_back(ep);
-                continue;
-            }
-            if let Some(peer) = self.state.peers.get_mut(&ep) {
-                peer.is_held = false;
-                self.state.mark_dirty(ep);
-                self.send_responses(now, ep);
-            }
-        }
-    }
-
-    fn send_all_responses(&mut self, now: u64) {
-        while let Some(ep) = self.state.with_responses.pop() {
-            match self.takes_replies(ep) {
-                true => self.send_responses(now, ep),
-                false => self.state.hold_replies(ep),
-            }
-        }
-    }
-
-    /// Ends connections to peers that have asked for more than any device does, and acknowledge nothing.
-    fn end_greedy(&mut self) {
-        while let Some(ep) = self.state.over_limit.pop() {
-            if let Some(peer) = self.state.peers.get(&ep) {
-                tracing::warn!(
-                    "the connection to {} (fe80::{:x}) is closed: it has made {} requests whose outcomes it does not \
-                     acknowledge",
-                    peer.addr,
-                    peer.iid,
-                    peer.responses.len()
-                );
-            }
-            self.module.disconnect(ep, &mut self.state);
-        }
-    }
-
-    fn send_responses(&mut self, now: u64, ep: EpId) {
-        let Some(peer) = self.state.peers.get_mut(&ep) else { return };
-        let mut responses = std::mem::take(&mut peer.responses);
-        let most = self.module.longest_small(ep).min(self.module.config().tiny as usize) / Response::LEN;
-        for some in responses.chunks(most.max(1)) {
-            let head = OpHead::new(op::RESPONSES, 0).bytes();
-            if let Ok(Some(posted)) = self.module.send_reply(now, ep, &head, [some.as_bytes(), &[]]) {
-                self.queue(now, posted);
-            }
-        }
-        responses.clear();
-        if let Some(peer) = self.state.peers.get_mut(&ep) {
-            peer.responses = responses;
-        }
-    }
-
-    /// Begins to send the bytes of a read.
-    fn serve_read(&mut self, now: u64, id: SlotId) {
-        let Some(service) = self.state.services.get(id) else { return };
-        let (ep, len, token) = (service.ep, service.head.arg.get(), service.head.token.get());
-        let head = OpHead::new(op::READ_DATA, token).bytes();
-        if len as usize > self.module.longest_small(ep) {
-            if self.module.send_large(now, ep, &head, len, id.raw().into()).is_err() {
-                self.state.end_service(id);
-            }
-            return;
-        }
-        let mut bytes = std::mem::take(&mut self.scratch);
-        bytes.clear();
-        bytes.resize(len as usize, 0);
-        if self.state.fetch_for_peer(id, 0, &mut bytes) == OK
-            && let Ok(Some(posted)) = self.module.send_reply(now, ep, &head, [&bytes, &[]])
-        {
-            self.queue(now, posted);
-        }
-        self.scratch = bytes;
-        self.state.end_service(id);
-    }
-
-    /// Connection to a device, asked for if there is none.
-    fn connect(&mut self, now: u64, iid: u64) -> Result<EpId, TryOutcome> {
-        if let Some(&ep) = self.state.by_iid.get(&iid) {
-            if self.state.peers.get(&ep).is_none_or(|peer| !peer.was_left) {
-                return Ok(ep);
-            }
-            // The peer has ended this connection.
-            self.module.disconnect(ep, &mut self.state);
-        }
-        let addr = self.state.addr_of(iid).ok_or(TryOutcome::Done(DevStatus::Unreachable))?;
-        let ep = self.module.connect(now, iid).ok_or(TryOutcome::Busy)?;
-        self.state.add_peer(ep, iid, addr);
-        Ok(ep)
-    }
-
-    fn head(op: u8, from: Sender, to: &Target) -> OpHead {
-        let mut head = OpHead::new(op, 0).with_kind(from.kind);
-        head.src_qpn.set(from.qpn);
-        head.dst_qpn.set(to.qpn);
-        head.qkey.set(to.qkey);
-        head
-    }
-
-    /// Starts a request: its first bytes go now, if windows allow.
-    fn start(
-        &mut self,
-        now: u64,
-        ep: EpId,
-        qpn: u16,
-        mut head: OpHead,
-        len: u32,
-        bytes: Bytes,
-    ) -> TryOutcome {
-        let large = matches!(bytes, Bytes::Staged(_) | Bytes::Source(_));
-        let Ok(id) = self.state.requests.insert(Request { ep, qpn, bytes, lost: false }) else {
-            return TryOutcome::Busy;
-        };
-        head.token.set(id.raw());
-        if head.op == op::SEND
-            && self.module.features(ep) & RESPONSE_IN_HEAD != 0
-            && let Some(response) = self.state.take_only_response(ep)
-        {
-            head = head.with_response(response);
-        }
-        let sent = if large {
-            self.module.send_large(now, ep, &head.bytes(), len, id.raw().into()).map(|()| None)
-        } else {
-            self.module.send(now, ep, &head.bytes(), [&self.scratch, &[]])
-        };
-        match sent {
-            Ok(posted) => posted.into_iter().for_each(|posted| self.queue(now, posted)),
-            Err(SendError::Gone | SendError::TooLong) => {
-                self.state.requests.remove(id);
-                return TryOutcome::Busy;
-            }
-        }
-        if let Some(peer) = self.state.peers.get_mut(&ep) {
-            peer.outstanding += 1;
-        }
-        self.state.mark_dirty(ep);
-        // The first request since the last poll goes at once. Those that follow it go in batches, at the
-        // latest with the next poll of a program that polls.
-        self.coalesced += len as usize + CHUNK_HEADER;
-        let waits = std::mem::replace(&mut self.has_posted, true) && self.is_polled;
-        if !waits || self.coalesced >= COALESCED {
-            self.coalesced = 0;
-            self.send_all_responses(now);
-            self.flush(now);
-        }
-        TryOutcome::Pending(id.raw())
-    }
-
-    /// Sends a message.
-    pub fn send(&mut self, now: u64, to: &Target, from: Sender, msg: &Msg<'_>) -> TryOutcome {
-        self.state.now = now;
-        let ep = match self.connect(now, to.iid) {
-            Ok(ep) => ep,
-            Err(outcome) => return outcome,
-        };
-        let head = Nic::head(op::SEND, from, to).with_imm(msg.imm);
-        let len = msg.len() as usize;
-        let bytes = if len <= self.module.longest_small(ep) {
-            self.scratch.resize(len, 0);
-            if !requests::copy_message(msg, &mut self.scratch) {
-                return TryOutcome::Done(DevStatus::InvalidLkey);
-            }
-            Bytes::Sent
-        } else {
-            let mut buffer = self.state.buffer(len);
-            if !requests::copy_message(msg, &mut buffer) {
-                return TryOutcome::Done(DevStatus::InvalidLkey);
-            }
-            Bytes::Staged(buffer)
-        };
-        self.start(now, ep, from.qpn, head, msg.len(), bytes)
-    }
-
-    /// Writes remote memory.
-    pub fn write(
-        &mut self,
-        now: u64,
-        (to, dev): (&Target, &Shm),
-        from: Sender,
-        rdma: &Rdma,
-        imm: Option<u32>,
-    ) -> TryOutcome {
-        self.state.now = now;
-        let ep = match self.connect(now, to.iid) {
-            Ok(ep) => ep,
-            Err(outcome) => return outcome,
-        };
-        let mut head = Nic::head(op::WRITE, from, to).with_imm(imm);
-        head.rkey.set(rdma.rkey);
-        head.raddr.set(rdma.raddr);
-        let bytes = if rdma.len as usize <= self.module.longest_small(ep) {
-            self.scratch.resize(rdma.len as usize, 0);
-            if !requests::copy_checked(rdma, &mut self.scratch) {
-                return TryOutcome::Done(DevStatus::InvalidLkey);
-            }
-            Bytes::Sent
-        } else {
-            Bytes::Source(LocalRange::new(dev, rdma))
-        };
-        self.start(now, ep, from.qpn, head, rdma.len, bytes)
-    }
-
-    /// Reads remote memory.
-    pub fn read(&mut self, now: u64, (to, dev): (&Target, &Shm), from: Sender, rdma: &Rdma) -> TryOutcome {
-        self.state.now = now;
-        let ep = match self.connect(now, to.iid) {
-            Ok(ep) => ep,
-            Err(outcome) => return outcome,
-        };
-        let mut head = Nic::head(op::READ, from, to);
-        head.rkey.set(rdma.rkey);
-        head.raddr.set(rdma.raddr);
-        head.arg.set(rdma.len);
-        self.scratch.clear();
-        let bytes = Bytes::Target(LocalRange::new(dev, rdma));
-        self.start(now, ep, from.qpn, head, 0, bytes)
     }
 }

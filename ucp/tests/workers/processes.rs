@@ -12,8 +12,8 @@ use crate::common::{bytes, context, ends, spin};
 use ucp::select::copy_method::CopyMethod;
 use ucp::select::{Kind, Line, MemKind, Protocol, RmaChoice, RmaOp, RmaVerdict, Sync, Verdict};
 use ucp::{
-    ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, DeviceType, Ep, EpParams, Error,
-    ErrorMode, Rkey, RmaMethod, TAG_MASK_FULL, Worker,
+    ANY_TAG, Access, Address, Calibration, Config, ConnectError, Context, DeviceCosts, DeviceType, Ep,
+    EpParams, Error, ErrorMode, Rkey, RmaMethod, TAG_MASK_FULL, Worker,
 };
 use ucs::config::{Source, Table as _};
 
@@ -69,6 +69,14 @@ fn child() {
             }
             ep.tag_send_blocking(2, &worker.stats().rare.nacks_sent.to_le_bytes()).unwrap();
             ep.flush().wait().unwrap();
+        }
+        "outlives-a-worker" => {
+            let gone = context(tls).worker().unwrap().address();
+            ep.tag_send_blocking(1, &gone.pack()).unwrap();
+            loop {
+                worker.progress();
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         // Runs until it is killed.
         "victim" => loop {
@@ -232,7 +240,7 @@ fn long_length(n: u64) -> usize {
     LONG_MOST - (n * 70_001) as usize % (LONG_MOST / 2)
 }
 
-/// Ends the other thread of a scope, whatever happens.
+/// Ends what a test has started, whatever happens.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -279,6 +287,34 @@ fn long_messages_survive_a_process_that_is_stopped_now_and_then() {
         worker.progress();
     }
     assert!(child.wait().unwrap().success());
+}
+
+/// The process of a worker that is gone says so when it runs again.
+#[test]
+fn a_check_of_the_peer_waits_for_a_process_that_is_slow() {
+    use rustix::process::Signal;
+    let worker = context("posix").worker().unwrap();
+    let mut child = start("outlives-a-worker", "posix", &worker);
+    let ep = meet(&worker, ErrorMode::None);
+    let mut room = [0; 512];
+    let status = worker.tag_recv_blocking(1, TAG_MASK_FULL, &mut room).unwrap();
+    let gone = Address::unpack(&room[..status.len]).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let signal = |it| rustix::process::kill_process(pid, it).unwrap();
+    let _end = OnDrop(|| signal(Signal::KILL));
+    signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(10));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            signal(Signal::CONT);
+        });
+        let checked = EpParams { check_peer: true, ..EpParams::default() };
+        let made = worker.connect(&gone, checked).map(drop);
+        assert!(matches!(made, Err(ConnectError::Unreachable { .. })), "{made:?}");
+    });
+    drop(ep);
+    assert!(child.try_wait().unwrap().is_none(), "the process lives");
 }
 
 #[test]

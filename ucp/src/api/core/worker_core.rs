@@ -2,7 +2,7 @@
 
 use crate::api::core::requests::EMPTY_STATUS;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ucs::time::Clock as _;
 
 use ucs::time::Nanos;
@@ -72,11 +72,17 @@ pub(crate) enum PollWork {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConnectCheck {
-    /// At connection, since another lane could serve instead.
+    /// For the time of its answer: at most [`CHECK_WAIT`].
     Now,
+    /// For a moment, since another lane could serve instead.
+    Briefly,
     /// With the first message.
     Later,
 }
+
+/// How long making an endpoint that checks its peer waits for the peer's process. One that does not run by
+/// then counts as reachable.
+const CHECK_WAIT: Duration = Duration::from_millis(500);
 
 /// State of a worker. Fields drop in order: buffers outlive engine and interfaces.
 #[repr(C)]
@@ -485,9 +491,11 @@ impl WorkerCore {
     ) -> Result<PeerId, uct::api::ConnectError> {
         let iface = &self.ifaces[usize::from(route.lane.0)];
         let ep = iface.iface.connect(&route.entry.device, &route.entry.iface)?;
-        if check == ConnectCheck::Now {
-            // A peer in handshake is reachable.
-            ep.begin_connecting()?;
+        if check != ConnectCheck::Later {
+            let start = Instant::now();
+            while !ep.begin_connecting()? && check == ConnectCheck::Now && start.elapsed() < CHECK_WAIT {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         let addr = RawAddr::from_bytes(&route.raw);
         let (wire, from) = (iface.wire, source(&route.raw));

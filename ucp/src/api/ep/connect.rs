@@ -91,7 +91,10 @@ fn link_to(
     for route in &routes {
         if peer.is_none() {
             // Another lane may reach it.
-            let check = if routes.len() > 1 { ConnectCheck::Now } else { check };
+            let check = match check {
+                ConnectCheck::Later if routes.len() > 1 => ConnectCheck::Briefly,
+                check => check,
+            };
             match core.add_peer(route, check) {
                 Ok(id) => {
                     rails = add_rails(core, id, route, address);

@@ -14,7 +14,8 @@ pub struct EpParams {
     /// Handling of a failure of the peer.
     pub errors: ErrorMode,
     /// Whether the call asks if the worker is there: one of this host that is gone is
-    /// [`ConnectError::Unreachable`](crate::ConnectError::Unreachable). Else the first operation finds out.
+    /// [`ConnectError::Unreachable`](crate::ConnectError::Unreachable). It waits for a process that does not
+    /// run, for at most half a second. Else the first operation finds out.
     pub check_peer: bool,
 }
 

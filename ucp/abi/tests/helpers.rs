@@ -89,8 +89,42 @@ fn later_forms_of_tables_and_pools_are_known() {
     }
 }
 
+/// Hash tables, lists, tables of regions, atomics, bits and numbers.
+#[test]
+fn structures_are_those_of_ucx() {
+    for log in logs("structures.c") {
+        assert_eq!(log, "");
+    }
+}
+
+#[test]
+fn classes_have_parents_and_messages_have_levels() {
+    for log in logs("classes.c") {
+        let has = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+        assert_eq!(has("INFO SHAPES: classes.c"), 1, "{log}");
+        assert_eq!(has("a message of a component, number 1"), 1, "{log}");
+        assert_eq!(has("ERROR"), 1, "{log}");
+        assert_eq!(has("an error of the program, number 2"), 1, "{log}");
+        assert_eq!(has("a warning of the program"), 1, "{log}");
+        assert_eq!(has("hidden"), 0, "{log}");
+    }
+}
+
+/// Headers of UCX 1.13 have other arrays.
+#[test]
+fn arrays_have_the_form_of_ucx_1_23() {
+    if !has_compiler() {
+        return;
+    }
+    let mut command = Command::new(compile("arrays.c", true));
+    command.env("LD_LIBRARY_PATH", library_folder());
+    assert_eq!(log_of("arrays.c", command), "");
+}
+
 #[test]
 fn ucx_agrees() {
+    run_on_ucx("structures.c");
+    run_on_ucx("classes.c");
     run_on_ucx("options.c");
     run_on_ucx("pools.c");
 }

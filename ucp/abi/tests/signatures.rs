@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use ucs::testing::skipped;
 
-const HEADERS: [&str; 14] = [
+const HEADERS: [&str; 21] = [
     "ucx4efa.h",
     "ucp/api/device/ucp_host.h",
     "ucp/api/ucp.h",
@@ -26,6 +26,13 @@ const HEADERS: [&str; 14] = [
     "ucs/sys/stubs.h",
     "ucs/sys/uid.h",
     "ucs/type/spinlock.h",
+    "ucs/config/global_opts.h",
+    "ucs/datastruct/pgtable.h",
+    "ucs/debug/debug.h",
+    "ucs/debug/log_def.h",
+    "ucs/debug/memtrack.h",
+    "ucs/profile/profile_defs.h",
+    "ucs/type/class.h",
 ];
 
 /// Functions that later releases of UCX call with more arguments than the headers say, which say so many.
@@ -108,7 +115,7 @@ fn kind(of: &str) -> Option<&'static str> {
     Some(match name {
         _ if of.starts_with('*') || of.starts_with("Option<") || of.starts_with('&') => "P",
         "" | "()" => "0",
-        "StatusPtr" | "StrPtr" | "ValuePtr" | "PlacePtr" | "TextPtr" => "P",
+        "StatusPtr" | "StrPtr" | "ValuePtr" | "PlacePtr" | "TextPtr" | "Callback" | "Search" => "P",
         _ if ["ParamsPtr<", "AttrPtr<", "OutPtr<"].iter().any(|start| of.starts_with(start)) => "P",
         "usize" | "isize" | "u64" | "i64" => "8",
         "c_ulong" => "8",

@@ -14,14 +14,7 @@ use std::process::{Command, Stdio};
 const LIST: &str = include_str!("ucx-1.23.txt");
 
 /// Headers of UCX of whose names none is needed, and why. `uct.h` includes them.
-const ABSENT_HEADERS: &[(&str, &str)] = &[
-    ("ucs/debug/debug.h", "UCX's own debugging"),
-    ("ucs/memory/numa.h", "UCX's own view of NUMA nodes"),
-    (
-        "ucs/stats/stats_fwd.h",
-        "statistics of UCX's build with --enable-stats; `ucs_stats_node_t` is in uct_def.h",
-    ),
-];
+const ABSENT_HEADERS: &[(&str, &str)] = &[("ucs/memory/numa.h", "UCX's own view of NUMA nodes")];
 
 /// Names that are absent, by their beginning, and why.
 const ABSENT: &[(&str, &str)] = &[
@@ -40,6 +33,8 @@ const ABSENT: &[(&str, &str)] = &[
     ("UCS_SYS_DEVICE_ORDINAL_INVALID", "as ucs_topo_*"),
     ("UCS_SYS_DEVICE_USER_VALUE_EMPTY", "as ucs_topo_*"),
     ("UCT_SCM_", "the commit of UCX's build"),
+    ("UCS_ASAN_", "checks of UCX's build with AddressSanitizer"),
+    ("ucs_debug_asan_", "as UCS_ASAN_"),
 ];
 
 /// Lines of the list that do not hold here, and why.

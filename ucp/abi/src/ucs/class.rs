@@ -1,4 +1,4 @@
-//! `ucs_class_*`: objects of programs whose types have a parent. The macros of UCX's header call the
+//! `ucs_class_*`: objects of programs whose types have a parent. The macros of the header call the
 //! functions of a type that make an object; what undoes them is called here.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -100,5 +100,6 @@ mod tests {
             std::mem::offset_of!(Class, cleanup)
         );
         crate::layout::assert_compiles("/usr/include/ucs/type/class.h", &source);
+        crate::layout::assert_compiles_with_ours(&source);
     }
 }

@@ -309,5 +309,6 @@ mod tests {
             source += &format!("_Static_assert(OFFSET({field}) == {offset}, \"{field}\");\n");
         }
         crate::layout::assert_compiles("/usr/include/ucs/config/global_opts.h", &source);
+        crate::layout::assert_compiles_with_ours(&source);
     }
 }

@@ -63,7 +63,7 @@ fn log_of(component: &LogComponent, level: c_int, file: &str, line: u32, message
 }
 
 /// Names of levels.
-const LEVELS: [&str; 12] =
+pub(super) const LEVELS: [&str; 12] =
     ["FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC", "POLL"];
 
 /// Name of a file without its folder.

@@ -61,10 +61,10 @@
 /* Before the body of a function that runs as the library or program is loaded, or as it ends. */
 #define UCS_STATIC_INIT UCS_STATIC_FUNCTION_(constructor, ucs_at_load_)
 #define UCS_STATIC_CLEANUP UCS_STATIC_FUNCTION_(destructor, ucs_at_end_)
-#define UCS_STATIC_FUNCTION_(_attribute, _prefix) UCS_STATIC_NAMED_(_attribute, _prefix, __LINE__)
-#define UCS_STATIC_NAMED_(_attribute, _prefix, _line) UCS_STATIC_LINE_(_attribute, _prefix, _line)
-#define UCS_STATIC_LINE_(_attribute, _prefix, _line) \
-    static void __attribute__((_attribute)) _prefix##_line(void)
+#define UCS_STATIC_FUNCTION_(_attribute, _prefix) UCS_STATIC_NAMED_(_attribute, _prefix, __COUNTER__)
+#define UCS_STATIC_NAMED_(_attribute, _prefix, _number) UCS_STATIC_NUMBER_(_attribute, _prefix, _number)
+#define UCS_STATIC_NUMBER_(_attribute, _prefix, _number) \
+    static void __attribute__((_attribute)) _prefix##_number(void)
 
 /* Addresses. */
 #define UCS_PTR_BYTE_OFFSET(_ptr, _offset) ((void*)((char*)(_ptr) + (ptrdiff_t)(_offset)))

@@ -7,7 +7,9 @@
 #include <ucs/datastruct/callbackq.h>
 #include <ucs/datastruct/linear_func.h>
 #include <ucs/datastruct/list.h>
+#include <ucs/debug/debug.h>
 #include <ucs/memory/memory_type.h>
+#include <ucs/stats/stats_fwd.h>
 #include <ucs/sys/compiler_def.h>
 #include <ucs/sys/sock.h>
 #include <ucs/sys/topo/base/topo.h>
@@ -62,7 +64,6 @@ typedef union uct_device_mem_elem uct_device_mem_elem_t;
 typedef struct uct_device_local_mem_elem uct_device_local_mem_elem_t;
 typedef struct uct_device_remote_tl_elem uct_device_remote_tl_elem_t;
 typedef struct uct_device_remote_mem_elem uct_device_remote_mem_elem_t;
-typedef struct ucs_stats_node ucs_stats_node_t;
 typedef struct uct_md_config uct_md_config_t;
 typedef struct uct_iface_config uct_iface_config_t;
 typedef struct uct_cm_config uct_cm_config_t;

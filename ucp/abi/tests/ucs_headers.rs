@@ -193,6 +193,24 @@ fn each_header_compiles_alone() {
     }
 }
 
+/// `helpers.rs` runs these programs as C. Their macros and inline functions are C++, too.
+#[test]
+fn macros_and_inline_functions_are_c_and_cpp() {
+    if !common::has_compiler() {
+        return;
+    }
+    let ours = format!("-I{}", include().display());
+    for program in ["structures.c", "classes.c", "arrays.c"] {
+        let at = include().join("../tests/c").join(program);
+        for (language, standard) in [("c", "-std=gnu99"), ("c", "-std=gnu17"), ("c++", "-std=gnu++17")] {
+            let arguments = [standard, "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", &ours];
+            if let Err(said) = gcc(language, &arguments, &format!("#include \"{}\"\n", at.display())) {
+                panic!("{program} {standard}: {said}");
+            }
+        }
+    }
+}
+
 /// Whether there are headers of UCX to compare with.
 fn has_system() -> bool {
     let found = Path::new(SYSTEM).join("ucs/type/class.h").exists();

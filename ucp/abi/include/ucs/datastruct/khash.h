@@ -277,7 +277,7 @@ static kh_inline klib_unused khint_t kh_buckets_(khint_t wanted)
 
 #define KHASH_STATIC_INITIALIZER \
     { \
-        0 \
+        0, 0, 0, 0, NULL, NULL, NULL \
     }
 
 /* Hash values, and whether keys are equal. Numbers are multiplied by 2^64 divided by the golden ratio. */

@@ -2,6 +2,7 @@
  * Messages, writes, reads and fetching atomics by a provider of libfabric, between this process and one that it forks, each
  * on a core of its own. BENCH_PROVIDER names the provider, efa without it. `perf/src/bin/ucp_bench` has the same loops with ucp.
  * Started by `versus`; by `perf/udp` as two processes on two hosts, which meet over TCP.
+ * With BENCH_THREADS set the domain is opened for several threads.
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
  *   bench TEST SIZE ITERS CORE CORE
@@ -312,7 +313,7 @@ static void open_all(uint64_t caps)
 	hints->caps = caps;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
-	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	hints->domain_attr->threading = getenv("BENCH_THREADS") ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
 	must(fi_getinfo(FI_VERSION(1, 17), own_address, NULL, own_address ? FI_SOURCE : 0, hints, &info), "no endpoint of the provider");
 	fi_freeinfo(hints);
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };

@@ -125,6 +125,16 @@ struct Out {
     filled: usize,
 }
 
+/// Result of a call that has taken so many entries. // HOT
+#[inline(always)]
+fn result(filled: usize, has_error: bool) -> Result<isize, Errno> {
+    match filled {
+        0 if has_error => Err(Errno::AVAIL),
+        0 => Err(Errno::AGAIN),
+        filled => Ok(filled as isize),
+    }
+}
+
 /// Copies words between memory that need not be aligned. Unsafe: both have as many. // HOT
 #[inline(always)]
 unsafe fn copy_words<const N: usize>(from: *const [u64; N], to: *mut [u64; N]) {
@@ -135,16 +145,6 @@ unsafe fn copy_words<const N: usize>(from: *const [u64; N], to: *mut [u64; N]) {
 impl Out {
     fn is_full(&self) -> bool {
         self.filled == self.count
-    }
-
-    /// Result of the call. // HOT
-    #[inline(always)]
-    fn result(&self, has_error: bool) -> Result<isize, Errno> {
-        match self.filled {
-            0 if has_error => Err(Errno::AVAIL),
-            0 => Err(Errno::AGAIN),
-            filled => Ok(filled as isize),
-        }
     }
 
     // HOT
@@ -205,7 +205,7 @@ impl Cq {
             loop {
                 let has_error = self.drain_rings(ep, &mut out);
                 if out.filled > 0 || has_error {
-                    return out.result(has_error);
+                    return result(out.filled, has_error);
                 }
                 if has_progressed {
                     ep.release_shutdown(plain);
@@ -213,7 +213,8 @@ impl Cq {
                     self.domain().run_work();
                     return Err(Errno::AGAIN);
                 }
-                ep.progress_plain(plain);
+                plain.progress();
+                ep.collect_kept(plain);
                 has_progressed = true;
             }
         }
@@ -235,54 +236,52 @@ impl Cq {
 
     /// Takes entries of endpoints with a lock, or of several.
     #[inline(never)]
-    fn take_locked(&self, mut out: Out) -> Result<isize, Errno> {
-        let inside = self.members.inside();
-        let has_error = match inside.only() {
-            Some(ep) => self.take_of(ep, &mut out),
-            None => self.take_in_turn(&inside, &mut out),
+    fn take_locked(&self, out: Out) -> Result<isize, Errno> {
+        let members = self.members.inside();
+        let (filled, has_error) = match members.only() {
+            Some(ep) => self.take_of(ep, out),
+            None => self.take_in_turn(&members, out),
         };
-        drop(inside);
+        drop(members);
         // Behind the progress: a thread that sleeps may wait for work that this has made due.
         self.domain().run_work();
-        out.result(has_error)
+        result(filled, has_error)
     }
 
-    /// Takes entries of the only endpoint. Returns whether an error is next.
-    fn take_of(&self, ep: &Ep, out: &mut Out) -> bool {
-        let taken = ep.inside(|plain| {
-            if ep.keeps_unreported() {
-                ep.collect_kept(plain);
-            }
-            if self.drain_rings(ep, out) {
-                return true;
-            }
-            if out.filled == 0 {
-                ep.progress();
-                let has_error = self.drain_rings(ep, out);
-                if out.filled == 0 && !has_error {
-                    ep.release_shutdown(plain);
-                }
-                return has_error;
-            }
-            false
-        });
-        taken.unwrap_or(false)
-    }
-
-    /// Takes entries of several endpoints. Returns whether an error is next.
-    fn take_in_turn(&self, inside: &crate::wait::Inside<'_>, out: &mut Out) -> bool {
-        let has_error = self.drain(inside, out);
-        if out.filled > 0 || has_error {
-            return has_error;
+    /// Takes entries of the only endpoint. Returns how many, and whether an error is next. // HOT
+    #[inline(always)]
+    fn take_of(&self, ep: &Ep, mut out: Out) -> (usize, bool) {
+        let inside = ep.enter();
+        if ep.keeps_unreported {
+            ep.collect_kept(&inside);
         }
-        inside.eps().for_each(|ep| ep.progress());
-        let has_error = self.drain(inside, out);
+        if out.count == 0 || ep.directions().iter().all(|way| way.ring_of(self).is_none()) {
+            ep.shared.progress_inside(&inside);
+            ep.collect_kept(&inside);
+        }
+        let has_error = self.drain_rings(ep, &mut out);
         if out.filled == 0 && !has_error {
-            for ep in inside.eps() {
-                let _ = ep.inside(|plain| ep.release_shutdown(plain));
+            ep.release_shutdown(&inside);
+        }
+        drop(inside);
+        (out.filled, has_error)
+    }
+
+    /// Takes entries of several endpoints. Returns how many, and whether an error is next.
+    #[inline(never)]
+    fn take_in_turn(&self, members: &crate::wait::Inside<'_>, mut out: Out) -> (usize, bool) {
+        let has_error = self.drain(members, &mut out);
+        if out.filled > 0 || has_error {
+            return (out.filled, has_error);
+        }
+        members.eps().for_each(|ep| ep.progress());
+        let has_error = self.drain(members, &mut out);
+        if out.filled == 0 && !has_error {
+            for ep in members.eps() {
+                ep.inside(|plain| ep.release_shutdown(plain));
             }
         }
-        has_error
+        (out.filled, has_error)
     }
 
     /// Takes entries of the endpoints in turn. Returns whether an error is next.
@@ -294,13 +293,10 @@ impl Cq {
             if out.is_full() && out.count > 0 {
                 break;
             }
-            let drained = ep.inside(|plain| {
+            ep.inside(|plain| {
                 ep.collect_kept(plain);
                 has_error |= self.drain_rings(ep, out);
             });
-            if drained.is_err() {
-                break;
-            }
         }
         self.turn.set(first + 1);
         has_error
@@ -309,15 +305,9 @@ impl Cq {
     /// Takes entries of an endpoint, inside its lock. Returns whether an error is next. // HOT
     #[inline(always)]
     fn drain_rings(&self, ep: &Ep, out: &mut Out) -> bool {
-        let [rx, tx] = ep.rings();
-        let mut has_error = false;
-        if !rx.is_empty() && ep.reports_to(self, flags::RECV) {
-            has_error = drain_ring(rx, ep, out);
-        }
-        if !tx.is_empty() && ep.reports_to(self, flags::SEND) {
-            has_error |= drain_ring(tx, ep, out);
-        }
-        has_error
+        let [rx, tx] = ep.directions();
+        let has_error = rx.ring_of(self).is_some_and(|ring| drain_ring(ring, ep, out));
+        tx.ring_of(self).is_some_and(|ring| drain_ring(ring, ep, out)) || has_error
     }
 
     /// Takes entries, sleeping until there are some, or as many as the condition says.
@@ -381,7 +371,7 @@ impl Cq {
                     Cause::Failed(error) => (entry, fault, text_bytes(ep.text_of(error))),
                     Cause::UnknownSource => (entry, fault, ep.name_of(entry.from)),
                 })
-            })?;
+            });
             if let Some((entry, fault, made)) = next {
                 // SAFETY: inside the lock of the members.
                 let data = unsafe { &mut *self.err_data.get() };
@@ -410,8 +400,8 @@ impl Cq {
                 })
             });
             match counted {
-                Ok((sum, false)) => total += sum,
-                _ => return true,
+                (sum, false) => total += sum,
+                (_, true) => return true,
             }
         }
         total >= threshold

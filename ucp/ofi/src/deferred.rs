@@ -292,14 +292,14 @@ impl Domain {
             work.is_triggered() && work.op_of(ep, None).is_some_and(|op| op.context() == context)
         };
         self.between_starts(|| {
-            if ep.cancel_running(context)? {
+            if ep.cancel_running(context) {
                 return Ok(());
             }
             for cntr in self.counters_with_work() {
                 if let Some(work) = cntr.triggers.cancel(is_it) {
-                    let ended = work.op_of(ep, None).map_or(Ok(()), |op| op.end_cancelled(ep));
+                    work.op_of(ep, None).into_iter().for_each(|op| op.end_cancelled(ep));
                     self.leave_queue(cntr, &work);
-                    return ended;
+                    return Ok(());
                 }
             }
             Err(Errno::NOENT)

@@ -14,7 +14,7 @@ const FIRST_CAPACITY: usize = 256;
 
 /// A completion, as a queue hands it out: one cache line.
 #[derive(Clone, Copy)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Entry {
     pub shown: CqTaggedEntry,
     /// Sender of a message or write; [`NO_SOURCE`]: there is none.
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     pub is_error: bool,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 64);
+const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
     /// An entry of an operation that has received nothing. // HOT

@@ -224,7 +224,7 @@ impl Members {
             limit = limit
                 .into_iter()
                 .chain(timer)
-                .chain(ep.keeps_unreported().then_some(LONGEST_BLIND_SLEEP))
+                .chain(ep.keeps_unreported.then_some(LONGEST_BLIND_SLEEP))
                 .min();
             match ep.event_fd() {
                 Ok(fd) => fds.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),

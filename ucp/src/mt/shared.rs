@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -180,49 +179,43 @@ impl Inside<'_> {
         self.shared.lock.has_waiters()
     }
 
-    /// Leaves as a drop does, without a call if nobody is to be woken. // HOT
-    #[inline(always)]
-    pub(super) fn leave(self) {
-        if self.shared.wakeup.has_work_sleepers() || self.worker().inner.wakers.has_some() {
-            return drop(self);
-        }
-        drop(ManuallyDrop::new(self).guard.take());
-    }
-
     /// Leaves; what was done inside has left no work.
     pub(super) fn leave_idle(mut self) {
         self.adds_work = false;
     }
+}
 
+impl Shared {
     /// Wakes the thread that sleeps for work, if there is some that no arrival will start, and the program
-    /// that sleeps on the armed descriptor, if that does not tell of it.
+    /// that sleeps on the armed descriptor, if that does not tell of it. Inside.
     #[cold]
     fn wake_for_work(&self) {
-        if !self.worker().inner.awaits_arrivals_only() {
-            self.shared.wakeup.wake_for_work();
+        if !self.worker.inner.awaits_arrivals_only() {
+            self.wakeup.wake_for_work();
         }
-        if self.worker().inner.needs_wakeup() {
-            self.shared.wakeup.wake_armed_fd();
+        if self.worker.inner.needs_wakeup() {
+            self.wakeup.wake_armed_fd();
         }
     }
 
     /// Leaves, then wakes those whose requests have ended.
     #[cold]
-    fn leave_and_wake(&mut self) {
-        let wakers = self.worker().inner.wakers.take();
-        self.guard = None;
+    fn leave_and_wake(&self, guard: Option<RecursiveGuard<'_>>) {
+        let wakers = self.worker.inner.wakers.take();
+        drop(guard);
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 }
 
 impl Drop for Inside<'_> {
-    #[inline]
+    // HOT: passes its parts to functions, and not itself, so that they stay in registers.
+    #[inline(always)]
     fn drop(&mut self) {
         if self.adds_work && self.shared.wakeup.has_work_sleepers() {
-            self.wake_for_work();
+            self.shared.wake_for_work();
         }
-        if self.worker().inner.wakers.has_some() && !self.shared.lock.is_nested() {
-            self.leave_and_wake();
+        if self.shared.worker.inner.wakers.has_some() && !self.shared.lock.is_nested() {
+            self.shared.leave_and_wake(self.guard.take());
         }
     }
 }
@@ -234,11 +227,32 @@ impl<'a> WorkerGuard<'a> {
     pub(super) fn of(shared: &'a Arc<Shared>) -> Result<WorkerGuard<'a>, LockError> {
         Ok(WorkerGuard(shared.enter()?))
     }
+
+    /// In mode single without a look at the thread. // HOT
+    /// # Safety
+    /// As for [`SharedWorker::lock_unless_single`](super::SharedWorker::lock_unless_single).
+    #[inline(always)]
+    pub(super) unsafe fn unless_single(shared: &'a Arc<Shared>) -> WorkerGuard<'a> {
+        let guard = match shared.lock.mode() {
+            ThreadMode::Single => None,
+            // Only a lock of mode single may be another thread's.
+            ThreadMode::Serialized | ThreadMode::Multi => shared.lock.enter_waiting(),
+        };
+        WorkerGuard(Inside { shared, guard, adds_work: true })
+    }
+
+    // HOT
+    #[inline(always)]
+    pub(super) fn progress_inside(&self) -> usize {
+        self.0.progress()
+    }
 }
 
 impl Deref for WorkerGuard<'_> {
     type Target = Worker;
 
+    // HOT
+    #[inline(always)]
     fn deref(&self) -> &Worker {
         self.0.worker()
     }

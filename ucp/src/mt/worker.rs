@@ -134,9 +134,7 @@ impl SharedWorker {
     /// handlers that `f` leaves in the worker may be called, used and dropped by any thread.
     pub unsafe fn with<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         let inside = self.shared.enter()?;
-        let result = f(inside.worker());
-        inside.leave();
-        Ok(result)
+        Ok(f(inside.worker()))
     }
 
     /// Locks the worker for the calling thread until the result is dropped: for several calls that no other
@@ -146,6 +144,15 @@ impl SharedWorker {
     /// As for [`SharedWorker::with`], with the life of the result in place of `f`.
     pub unsafe fn lock(&self) -> Result<WorkerGuard<'_>, Error> {
         Ok(WorkerGuard::of(&self.shared)?)
+    }
+
+    /// [`SharedWorker::lock`], in mode single without a look at the thread; in the others it waits. // HOT
+    /// # Safety
+    /// As for [`SharedWorker::lock`]; in mode single also as for [`SharedWorker::unlocked`].
+    #[inline(always)]
+    pub unsafe fn lock_unless_single(&self) -> WorkerGuard<'_> {
+        // SAFETY: this function's contract.
+        unsafe { WorkerGuard::unless_single(&self.shared) }
     }
 
     /// The plain worker in [`ThreadMode::Single`], without a look at the thread. `None` in other modes.
@@ -198,6 +205,14 @@ impl SharedWorker {
             }
             None => self.progress(),
         }
+    }
+
+    /// [`SharedWorker::progress`] by a thread that is inside, without another look at the lock. // HOT
+    #[inline(always)]
+    pub fn progress_inside(&self, inside: &WorkerGuard<'_>) -> usize {
+        let events = inside.progress_inside();
+        self.see(events);
+        events
     }
 
     /// Gives a worker of [`ThreadMode::Single`] to the calling thread. Returns false in other modes, and

@@ -179,7 +179,8 @@ impl RecursiveLock {
     }
 
     /// Goes in, waiting in each mode while another thread is inside: for what cannot fail, such as a drop.
-    /// `None`: the lock belongs to another thread ([`ThreadMode::Single`]).
+    /// `None`: the lock belongs to another thread ([`ThreadMode::Single`]). // HOT
+    #[inline]
     pub fn enter_waiting(&self) -> Option<RecursiveGuard<'_>> {
         let me = this_thread();
         match self.lock(me) {

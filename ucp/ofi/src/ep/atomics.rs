@@ -159,7 +159,7 @@ fn plain_params(atomic: &Atomic<'_>, op: AtomicOp, ty: Datatype) -> Option<Atomi
 
 impl Ep {
     /// Starts an atomic operation. // HOT
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn atomic(&self, atomic: &Atomic<'_>) -> Result<isize, Errno> {
         let direction = if atomic.form == Form::Write { flags::WRITE } else { flags::READ };
         let what = (atomic.peer, atomic.flags & !flags::TAGGED);

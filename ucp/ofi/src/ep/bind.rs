@@ -36,7 +36,8 @@ impl Ep {
                 way.is_selective.set(is_selective);
                 cq.users().add();
             }
-        })
+        });
+        Ok(())
     }
 
     pub(super) fn bind_av(&self, av: &Av) -> Result<(), Errno> {
@@ -72,7 +73,8 @@ impl Ep {
                 of.set(cntr);
                 cntr.users().add();
             }
-        })
+        });
+        Ok(())
     }
 
     /// Counters of the endpoint, by the flag that binds each.
@@ -159,9 +161,10 @@ impl Ep {
                 self.detach(plain, &self.running);
             }
             self.progress();
-        })?;
+        });
         self.unbind_direction(is_tx);
-        self.inside(|_| (if is_tx { &self.tx } else { &self.rx }).ring.clear())
+        self.inside(|_| (if is_tx { &self.tx } else { &self.rx }).ring.clear());
+        Ok(())
     }
 
     /// Leaves queues and counters of sends, or of receives.
@@ -179,7 +182,7 @@ impl Ep {
         };
         let _joins = self.domain().lock_joins();
         // What ends in another thread finds them inside the lock, or not at all.
-        let (cq, is_used, counters) = self.inside(|_| take()).unwrap_or_else(|_| take());
+        let (cq, is_used, counters) = self.inside(|_| take());
         // SAFETY: queues and counters are not closed before the endpoints that use them.
         if let Some(cq) = unsafe { cq.as_ref() } {
             if !is_used {

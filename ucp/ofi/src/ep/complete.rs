@@ -12,9 +12,10 @@ use super::{Direction, Ep};
 use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
 use crate::cntr::Cntr;
+use crate::cq::Cq;
 use crate::errno::Errno;
 use crate::info::{EpKind, INJECT_SIZE, MAX_DATAGRAM};
-use crate::ring::{Cause, Entry, Fault, NO_SOURCE};
+use crate::ring::{Cause, Entry, Fault, NO_SOURCE, Ring};
 
 /// Memory for a copy of a message that an inject call could not send at once, or of a datagram.
 pub(crate) struct InjectBuf(Box<[u8]>);
@@ -136,6 +137,12 @@ impl Running {
 }
 
 impl Direction {
+    /// Entries that a queue reads, if there are some. // HOT
+    #[inline(always)]
+    pub(crate) fn ring_of(&self, cq: &Cq) -> Option<&Ring> {
+        (!self.ring.is_empty() && std::ptr::eq(self.cq.get(), cq)).then_some(&self.ring)
+    }
+
     /// Reports an end to counter and queue; `fault` if the operation has failed. // HOT
     /// # Safety
     /// `cntr` is null or a counter that is open, as the queue of this direction is, if it has one.

@@ -192,7 +192,7 @@ impl Ep {
                 cntr.users().remove();
             }
             started.map(drop)
-        })?
+        })
     }
 
     /// Counts the end of deferred work. Returns the endpoint's counter if that counts it, too.

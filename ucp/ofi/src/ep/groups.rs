@@ -124,7 +124,7 @@ impl Ep {
                 ep.end_collective(result, to, context);
             });
             Ok(0)
-        })?
+        })
     }
 
     fn end_collective(&self, result: Result<Vec<u8>, Error>, to: ResultBuf, context: *mut c_void) {
@@ -157,7 +157,7 @@ impl Ep {
 
     /// Number of members of the group with this address.
     pub(super) fn group_size(&self, address: FiAddr) -> Result<usize, Errno> {
-        self.inside(|_| Ok(self.joined_by(address)?.group.size()))?
+        self.inside(|_| Ok(self.joined_by(address)?.group.size()))
     }
 
     /// Whether this endpoint is the member with address `member` of a group.
@@ -165,7 +165,7 @@ impl Ep {
         self.inside(|_| {
             let joined = self.joined_by(address)?;
             Ok(joined.rank_of(member)? == joined.group.rank())
-        })?
+        })
     }
 
     /// Joins the group of a set's members. Returns its address, and the barrier by which all members tell
@@ -194,7 +194,7 @@ impl Ep {
             drop(known);
             drop(before);
             Ok::<GroupRequest, Errno>(request)
-        })??;
+        })?;
         Ok((address, request))
     }
 }
@@ -222,7 +222,7 @@ calls! {
         let CollectiveAddr { set, coll_addr } = read(addr)?;
         let set: &AvSet = checked(set)?;
         let is_known = coll_addr == ADDR_UNSPEC || coll_addr == set.address
-            || ep.inside(|_| ep.groups.joined.borrow().contains_key(&coll_addr))?;
+            || ep.inside(|_| ep.groups.joined.borrow().contains_key(&coll_addr));
         if !is_known {
             return Err(Errno::INVAL);
         }
@@ -251,7 +251,7 @@ calls! {
                     eq.report_cm_error(unsafe { &*of_event }, CmError { errno, prov_errno, data: Vec::new() });
                 }
             }
-        }))?;
+        }));
         Ok(0)
     }
 
@@ -270,7 +270,7 @@ calls! {
             let of_set = joined.get(&set.address).is_some_and(is_last).then(|| joined.remove(&set.address));
             drop(joined);
             drop((own, of_set));
-        })?;
+        });
         // SAFETY: a queue is not closed before the endpoints that are bound to it.
         if let Some(eq) = unsafe { of_eq.as_ref() } {
             eq.discard(fid);

@@ -54,7 +54,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use ucp::mt::{ProgressThread, SharedWorker};
+use ucp::mt::{ProgressThread, SharedWorker, WorkerGuard};
 
 use crate::abi::{FiAddr, flags};
 use crate::av::Av;
@@ -106,6 +106,9 @@ pub(crate) struct Ep {
     flush_thread: RefCell<Option<late::FlushThread>>,
     pub(crate) shared: SharedWorker,
     caps: u64,
+    /// Whether a sleeper or reader has to look for what the engine keeps: the thread that makes progress
+    /// tells nobody of it.
+    pub(crate) keeps_unreported: bool,
     name: Vec<u8>,
     av: Cell<*const Av>,
     /// Bits of an address for receive contexts: those of the address vector.
@@ -162,24 +165,26 @@ impl Object for Ep {
 }
 
 impl Ep {
-    /// The plain worker, in the modes in which never two threads use a domain. `None`: it has a lock. // HOT
+    /// The plain worker, in the mode in which never two threads use a domain, for the shortest calls.
+    /// `None`: it has a lock. // HOT
     #[inline(always)]
     pub(crate) fn plain(&self) -> Option<&ucp::Worker> {
-        // SAFETY: plain objects of the worker lie in this endpoint, and are dropped by `inside`. libfabric's
-        // contract of these modes is that never two threads use a domain.
+        // SAFETY: as in `enter`.
         unsafe { self.shared.plain() }
     }
 
-    /// Runs `f` inside the lock, on the plain worker. // HOT
+    /// Takes the lock of the worker until the result is dropped. There is none in the mode in which never two
+    /// threads use a domain. // HOT
     #[inline(always)]
-    pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Errno> {
-        if let Some(plain) = self.plain() {
-            let result = f(plain);
-            self.shared.wake_sleepers();
-            return Ok(result);
-        }
+    pub(crate) fn enter(&self) -> WorkerGuard<'_> {
         // SAFETY: plain objects of the worker lie in this endpoint, are used inside only, and dropped there.
-        unsafe { self.shared.with(f) }.map_err(|_| Errno::IO)
+        // Without a lock: libfabric's contract of that mode.
+        unsafe { self.shared.lock_unless_single() }
+    }
+
+    /// Runs `f` inside the lock, on the plain worker.
+    pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> R {
+        f(&self.enter())
     }
 
     /// Gives the worker to the calling thread where it has no lock, for calls of the engine that look at the
@@ -189,51 +194,25 @@ impl Ep {
         unsafe { self.shared.adopt() };
     }
 
-    /// Receives and completes. // HOT
-    #[inline(always)]
-    pub(crate) fn progress(&self) {
-        match self.plain() {
-            Some(plain) => self.progress_plain(plain),
-            None => self.progress_locked(),
-        }
-    }
-
-    /// Progress without a lock. Nobody else waits for its events. // HOT
-    #[inline(always)]
-    pub(crate) fn progress_plain(&self, plain: &ucp::Worker) {
-        plain.progress();
-        if self.caps & remote_writes::KEPT != 0 {
-            self.collect_kept(plain);
-        }
-    }
-
+    /// Receives and completes, unless another thread is inside.
     #[inline(never)]
-    fn progress_locked(&self) {
-        let _ = self.shared.progress();
+    pub(crate) fn progress(&self) {
+        // SAFETY: without a lock: as in `enter`.
+        let _ = unsafe { self.shared.progress_unlocked() };
         if self.caps & remote_writes::KEPT != 0 {
-            let _ = self.inside(|plain| self.collect_kept(plain));
+            self.inside(|plain| self.collect_kept(plain));
         }
     }
 
-    /// Entries of receives and of sends. // HOT
+    /// Receives and sends. // HOT
     #[inline(always)]
-    pub(crate) fn rings(&self) -> [&Ring; 2] {
-        [&self.rx.ring, &self.tx.ring]
-    }
-
-    /// Whether receives (`FI_RECV`) or sends are reported to a queue. // HOT
-    #[inline(always)]
-    pub(crate) fn reports_to(&self, cq: &Cq, way: u64) -> bool {
-        let way = if way == flags::RECV { &self.rx } else { &self.tx };
-        std::ptr::eq(way.cq.get(), cq)
+    pub(crate) fn directions(&self) -> [&Direction; 2] {
+        [&self.rx, &self.tx]
     }
 
     /// Entries that a queue reads.
     pub(crate) fn rings_of(&self, cq: &Cq) -> impl Iterator<Item = &Ring> {
-        [&self.rx, &self.tx]
-            .into_iter()
-            .filter(move |way| !way.ring.is_empty() && std::ptr::eq(way.cq.get(), cq))
-            .map(|way| &way.ring)
+        self.directions().into_iter().filter_map(|way| way.ring_of(cq))
     }
 
     /// Descriptor of the worker.

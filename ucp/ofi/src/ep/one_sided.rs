@@ -6,6 +6,7 @@ use ucp::select::Sync;
 use ucp::{Iov, RemoteIov, Rkey, RmaParams, get_own_raw, put_own_raw};
 
 use super::Ep;
+use super::complete::Op;
 use super::owned_op::OwnedOp;
 use super::send::{Memory, check_count};
 use crate::abi::{FiAddr, RmaIov, flags};
@@ -86,16 +87,18 @@ impl Ep {
     }
 
     /// Starts a write to memory of a peer. // HOT
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn write(&self, write: &OneSided<'_>) -> Result<isize, Errno> {
         let what = (write.peer, write.flags);
         let trigger = || self.trigger(OwnedOp::of_write(write));
         self.start_one_sided(flags::RMA | flags::WRITE, what, |ep| self.write_to(ep, write), trigger)
     }
 
+    // HOT
+    #[inline(always)]
     fn write_to(&self, ep: &ucp::Ep, write: &OneSided<'_>) -> Result<isize, Errno> {
         let kind = flags::RMA | flags::WRITE;
-        let mut op = self.new_transmit(kind, write.flags, write.context, write.is_silent);
+        let op = self.new_transmit(kind, write.flags, write.context, write.is_silent);
         if let (Memory::Bytes(at, len), [one], None) = (write.memory, write.remote, write.data)
             && one.len == len
             && write.flags & flags::INJECT == 0
@@ -106,6 +109,12 @@ impl Ep {
             self.end_send(&op, Ok(()));
             return Ok(0);
         }
+        self.start_write(ep, write, op)
+    }
+
+    /// Starts a write that has not been done at once.
+    #[inline(never)]
+    fn start_write(&self, ep: &ucp::Ep, write: &OneSided<'_>, mut op: Op) -> Result<isize, Errno> {
         let mut memory = write.memory;
         if write.flags & flags::INJECT != 0 {
             let mut copy = self.copied(&memory)?;
@@ -133,7 +142,7 @@ impl Ep {
     }
 
     /// Starts a read of memory of a peer. // HOT
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn read(&self, read: &OneSided<'_>) -> Result<isize, Errno> {
         if read.flags & (flags::INJECT | flags::REMOTE_CQ_DATA) != 0 {
             return Err(Errno::BADFLAGS);
@@ -143,6 +152,8 @@ impl Ep {
         self.start_one_sided(flags::RMA | flags::READ, what, |ep| self.read_from(ep, read), trigger)
     }
 
+    // HOT
+    #[inline(always)]
     fn read_from(&self, ep: &ucp::Ep, read: &OneSided<'_>) -> Result<isize, Errno> {
         let op = self.new_transmit(flags::RMA | flags::READ, read.flags, read.context, false);
         if let (Memory::Bytes(at, len), [one]) = (read.memory, read.remote)
@@ -154,6 +165,12 @@ impl Ep {
             self.end_send(&op, Ok(()));
             return Ok(0);
         }
+        self.start_read(ep, read, op)
+    }
+
+    /// Starts a read that has not been done at once.
+    #[inline(never)]
+    fn start_read(&self, ep: &ucp::Ep, read: &OneSided<'_>, op: Op) -> Result<isize, Errno> {
         let params = RmaParams { done: Some(self.on_sent()), ..RmaParams::default() };
         // SAFETY: the caller keeps the memory, which nobody else uses, until the completion. The endpoint
         // outlives its worker's operations.

@@ -125,15 +125,16 @@ impl OwnedOp {
             Err(Errno::AGAIN) => Err(Errno::AGAIN),
             Err(errno) => {
                 tracing::error!("a triggered operation could not start: error {}", errno.0);
-                ep.inside(|_| self.end(ep, errno))
+                ep.inside(|_| self.end(ep, errno));
+                Ok(())
             }
             Ok(_) => Ok(()),
         }
     }
 
     /// Reports that the operation was cancelled before it has started.
-    pub(crate) fn end_cancelled(&self, ep: &Ep) -> Result<(), Errno> {
-        ep.inside(|_| self.end(ep, Errno::CANCELED))
+    pub(crate) fn end_cancelled(&self, ep: &Ep) {
+        ep.inside(|_| self.end(ep, Errno::CANCELED));
     }
 
     /// Starts the operation, or tells why it cannot.

@@ -54,13 +54,12 @@ impl Ep {
         f: impl FnOnce(&ucp::Ep) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let at = self.place_of(address);
-        let eps = self.peers.eps.borrow();
-        if let Some(Some(ep)) = eps.get(at) {
-            return f(ep);
+        let mut eps = self.peers.eps.borrow();
+        if !matches!(eps.get(at), Some(Some(_))) {
+            drop(eps);
+            self.connect(plain, address & self.address_mask)?;
+            eps = self.peers.eps.borrow();
         }
-        drop(eps);
-        self.connect(plain, address & self.address_mask)?;
-        let eps = self.peers.eps.borrow();
         match eps.get(at) {
             Some(Some(ep)) => f(ep),
             _ => Err(Errno::INVAL),
@@ -134,7 +133,7 @@ impl Ep {
 
     /// The name of a sender, as the address vector takes it. Empty: it is no peer any more. Inside the lock.
     pub(crate) fn name_of(&self, from: PeerId) -> Vec<u8> {
-        let address = self.inside(|plain| ucp::Address::of_sender(plain, from)).ok().flatten();
+        let address = self.inside(|plain| ucp::Address::of_sender(plain, from));
         let form = self.domain().name_form;
         let packed = address.and_then(|address| match form {
             NameForm::Efa => address.efa_raw().map(Vec::from),
@@ -165,14 +164,14 @@ impl Ep {
     #[cold]
     fn find_new_source(&self, from: PeerId) -> Option<FiAddr> {
         let av = self.av()?;
-        let found = self.inside(|plain| av.sender(plain, from)).ok().flatten()?;
+        let found = self.inside(|plain| av.sender(plain, from))?;
         self.peers.numbers.borrow_mut().insert(from.0, found);
         Some(found)
     }
 
     /// Forgets the peer at an address that is removed from the vector.
     pub(crate) fn forget_peer(&self, address: FiAddr) {
-        let _ = self.inside(|_| {
+        self.inside(|_| {
             let bits = self.rx_ctx_bits.get();
             let contexts = (address as usize) << bits..(address as usize + 1) << bits;
             let mut eps = self.peers.eps.borrow_mut();

@@ -39,8 +39,7 @@ pub(super) struct Recv<'a> {
 }
 
 impl Ep {
-    /// Posts a tagged receive of a message that has not come, where there is no lock. Returns false if
-    /// nothing was done. // HOT
+    /// Posts a tagged receive of a message that has not come. Returns false if nothing was done. // HOT
     /// # Safety
     /// As for [`Memory::bytes`].
     #[inline(always)]
@@ -54,23 +53,59 @@ impl Ep {
     ) -> bool {
         let is_usual = !buf.is_null()
             && op_flags & !SHORT == 0
-            && (from == ADDR_UNSPEC || self.caps & flags::DIRECTED_RECV == 0)
-            && self.deferred.get().is_null()
-            && self.can_recv.get()
-            && self.rx.has_room();
-        let Some(plain) = self.plain() else { return false };
+            && (from == ADDR_UNSPEC || self.caps & flags::DIRECTED_RECV == 0);
         if !is_usual {
             return false;
         }
-        let matching = Match::tagged(tag, mask);
+        let Some(plain) = self.plain() else {
+            // SAFETY: this function's contract.
+            return unsafe { self.post_locked((buf, len), (tag, mask), op_flags, context) };
+        };
+        // SAFETY: as above.
+        let is_posted = unsafe { self.post_inside(plain, (buf, len), (tag, mask), op_flags, context) };
+        self.shared.wake_sleepers();
+        is_posted
+    }
+
+    /// [`Ep::post_short`] where there is a lock. // HOT
+    /// # Safety
+    /// As for [`Memory::bytes`].
+    #[inline(never)]
+    unsafe fn post_locked(
+        &self,
+        bytes: (*mut c_void, usize),
+        matching: (u64, u64),
+        op_flags: u64,
+        context: *mut c_void,
+    ) -> bool {
+        let inside = self.enter();
+        // SAFETY: this function's contract.
+        unsafe { self.post_inside(&inside, bytes, matching, op_flags, context) }
+    }
+
+    /// [`Ep::post_short`] inside the lock. // HOT
+    /// # Safety
+    /// As for [`Memory::bytes`].
+    #[inline(always)]
+    unsafe fn post_inside(
+        &self,
+        plain: &ucp::Worker,
+        (buf, len): (*mut c_void, usize),
+        (tag, mask): (u64, u64),
+        op_flags: u64,
+        context: *mut c_void,
+    ) -> bool {
+        if !self.can_recv.get() || !self.rx.has_room() {
+            return false;
+        }
+        let (matching, done) = (Match::tagged(tag, mask), Some(self.on_received()));
         // SAFETY: the caller keeps the memory until the completion. The endpoint outlives its worker's
         // operations.
-        let posted = unsafe { post_recv_raw(plain, buf.cast(), len, matching, Some(self.on_received())) };
+        let posted = unsafe { post_recv_raw(plain, buf.cast(), len, matching, done) };
         let Some(id) = posted else { return false };
         let is_reported = !self.rx.is_selective.get() || op_flags & flags::COMPLETION != 0;
         let op = Op::new(context, shown_flags(true), is_reported, std::ptr::null());
         self.keep_recv(id, Op { room: len, buf, ..op });
-        self.shared.wake_sleepers();
         true
     }
 
@@ -83,32 +118,31 @@ impl Ep {
                 _ => Err(refuse_flags(recv.flags)),
             };
         }
-        self.inside(|plain| {
-            if !self.can_recv.get() {
-                return Err(refuse_recv(self.is_enabled.get()));
+        let inside = self.enter();
+        if !self.can_recv.get() {
+            return Err(refuse_recv(self.is_enabled.get()));
+        }
+        if !self.rx.has_room() {
+            self.progress();
+            return Err(Errno::AGAIN);
+        }
+        let mut matching = match recv.tag {
+            Some((tag, mask)) => Match::tagged(tag, mask),
+            None => Match::untagged(),
+        };
+        if recv.from != ADDR_UNSPEC && self.caps & flags::DIRECTED_RECV != 0 {
+            matching = self.with_peer(&inside, recv.from, |ep| Ok(matching.from(ep)))?;
+        }
+        if recv.flags & (LOOKS | flags::MULTI_RECV) != 0 {
+            if !self.deferred.get().is_null() {
+                return Err(refuse_flags(recv.flags));
             }
-            if !self.rx.has_room() {
-                self.progress();
-                return Err(Errno::AGAIN);
-            }
-            let mut matching = match recv.tag {
-                Some((tag, mask)) => Match::tagged(tag, mask),
-                None => Match::untagged(),
+            return match recv.flags & LOOKS {
+                0 => self.recv_multi(&inside, recv, matching),
+                _ => self.peek(&inside, recv, matching),
             };
-            if recv.from != ADDR_UNSPEC && self.caps & flags::DIRECTED_RECV != 0 {
-                matching = self.with_peer(plain, recv.from, |ep| Ok(matching.from(ep)))?;
-            }
-            if recv.flags & (LOOKS | flags::MULTI_RECV) != 0 {
-                if !self.deferred.get().is_null() {
-                    return Err(refuse_flags(recv.flags));
-                }
-                return match recv.flags & LOOKS {
-                    0 => self.recv_multi(plain, recv, matching),
-                    _ => self.peek(plain, recv, matching),
-                };
-            }
-            self.start_recv(plain, recv, matching)
-        })?
+        }
+        self.start_recv(&inside, recv, matching)
     }
 
     /// Record of a receive.

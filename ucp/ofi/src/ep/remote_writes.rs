@@ -18,6 +18,9 @@ impl Ep {
     /// lock. // HOT
     #[inline(always)]
     pub(crate) fn collect_kept(&self, plain: &ucp::Worker) {
+        if self.caps & KEPT == 0 {
+            return;
+        }
         if self.caps & flags::RMA != 0 {
             self.collect_remote_writes(plain);
         }
@@ -84,13 +87,5 @@ impl Ep {
         if !self.rx.cq.get().is_null() {
             self.rx.ring.push(Entry { shown, from: write.from, is_error: false });
         }
-    }
-
-    /// Whether a sleeper or reader has to look by itself, as the thread that makes progress tells nobody of
-    /// these.
-    // HOT
-    #[inline(always)]
-    pub(crate) fn keeps_unreported(&self) -> bool {
-        self.caps & KEPT != 0 && self.domain().has_progress_thread
     }
 }

@@ -118,8 +118,8 @@ pub(super) const fn shown_flags(tag: Option<u64>) -> u64 {
 }
 
 impl Ep {
-    /// Sends a short tagged message to a known peer within the call, where there is no lock. Returns false if
-    /// nothing was sent. `is_silent`: nothing is reported. // HOT
+    /// Sends a short tagged message to a known peer within the call. Returns false if nothing was sent.
+    /// `is_silent`: nothing is reported. // HOT
     /// # Safety
     /// As for [`Memory::bytes`].
     #[inline(always)]
@@ -128,17 +128,55 @@ impl Ep {
         (buf, len): (*const c_void, usize),
         to: FiAddr,
         tag: u64,
+        how: (u64, bool),
+        context: *mut c_void,
+    ) -> bool {
+        let (op_flags, _) = how;
+        let is_usual =
+            !buf.is_null() && op_flags & !SHORT == 0 && (op_flags & flags::INJECT == 0 || len <= INJECT_SIZE);
+        if !is_usual {
+            return false;
+        }
+        if self.plain().is_none() {
+            // SAFETY: this function's contract.
+            return unsafe { self.send_locked((buf, len), to, tag, how, context) };
+        }
+        // SAFETY: as above.
+        let is_sent = unsafe { self.send_inside((buf, len), to, tag, how, context) };
+        self.shared.wake_sleepers();
+        is_sent
+    }
+
+    /// [`Ep::send_short`] where there is a lock. // HOT
+    /// # Safety
+    /// As for [`Memory::bytes`].
+    #[inline(never)]
+    unsafe fn send_locked(
+        &self,
+        bytes: (*const c_void, usize),
+        to: FiAddr,
+        tag: u64,
+        how: (u64, bool),
+        context: *mut c_void,
+    ) -> bool {
+        let _inside = self.enter();
+        // SAFETY: this function's contract.
+        unsafe { self.send_inside(bytes, to, tag, how, context) }
+    }
+
+    /// [`Ep::send_short`] inside the lock. // HOT
+    /// # Safety
+    /// As for [`Memory::bytes`].
+    #[inline(always)]
+    unsafe fn send_inside(
+        &self,
+        (buf, len): (*const c_void, usize),
+        to: FiAddr,
+        tag: u64,
         (op_flags, is_silent): (u64, bool),
         context: *mut c_void,
     ) -> bool {
-        let is_usual = !buf.is_null()
-            && op_flags & !SHORT == 0
-            && (op_flags & flags::INJECT == 0 || len <= INJECT_SIZE)
-            && self.deferred.get().is_null()
-            && self.plain().is_some()
-            && self.can_send.load(Ordering::Relaxed)
-            && self.tx.has_room();
-        if !is_usual {
+        if !self.can_send.load(Ordering::Relaxed) || !self.tx.has_room() {
             return false;
         }
         let eps = self.peers.known();
@@ -151,7 +189,6 @@ impl Ep {
         let entry = Entry::without_data(context, shown_flags(Some(tag)));
         // SAFETY: queues and counters are not closed before the endpoints that use them.
         unsafe { self.tx.report(self, self.tx.cntr.get(), is_reported && !is_silent, entry, None) };
-        self.shared.wake_sleepers();
         true
     }
 

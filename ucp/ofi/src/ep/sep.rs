@@ -136,7 +136,7 @@ impl Sep {
             self.eps.borrow_mut().push(fid);
             // SAFETY: it has just been opened.
             let (ep, _) = unsafe { Face::checked(fid) }?;
-            self.name.extend(ep.inside(|plain| plain.address().pack())?);
+            self.name.extend(ep.inside(|plain| plain.address().pack()));
         }
         if self.name.len() > domain.name_form.len() {
             tracing::error!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::connection::{self, Connection};
 use super::face::Face;
-use super::remote_writes::SHARED_RX;
+use super::remote_writes::{KEPT, SHARED_RX};
 use super::stx::Stx;
 use super::{Direction, Ep};
 use crate::abi::info::Info;
@@ -140,6 +140,7 @@ pub(super) unsafe fn open_any(
     let op_flags = (tx.map_or(0, |attr| attr.op_flags), rx.map_or(0, |attr| attr.op_flags));
     let shares_tx = ep_attr.is_some_and(|attr| attr.tx_ctx_cnt == flags::SHARED_CONTEXT);
     let shares_rx = ep_attr.is_some_and(|attr| attr.rx_ctx_cnt == flags::SHARED_CONTEXT);
+    let caps = info.caps & !SHARED_RX | if shares_rx { SHARED_RX } else { 0 };
     let made = Ep {
         face: Face::new(refused::fid(flags::CLASS_EP, context, &FID_OPS), op_flags),
         domain,
@@ -147,7 +148,8 @@ pub(super) unsafe fn open_any(
         progress_thread: RefCell::new(progress_thread),
         flush_thread: RefCell::default(),
         shared,
-        caps: info.caps & !SHARED_RX | if shares_rx { SHARED_RX } else { 0 },
+        caps,
+        keeps_unreported: caps & KEPT != 0 && domain.has_progress_thread,
         name,
         av: Cell::new(std::ptr::null()),
         rx_ctx_bits: Cell::new(0),
@@ -204,7 +206,7 @@ pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
     // SAFETY: as above.
     let ep = unsafe { from_handle::<Ep>(fid) }?;
     drop(ep.progress_thread.take());
-    let flush_thread = ep.inside(|_| ep.flush_thread.take())?;
+    let flush_thread = ep.inside(|_| ep.flush_thread.take());
     drop(flush_thread);
     ep.domain().remove_server(&ep);
     ep.unbind();
@@ -218,14 +220,14 @@ pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
         ep.forget_all_peers();
         ep.disconnect();
         plain.close();
-    })?;
+    });
     ep.domain().users().remove();
     Ok(())
 }
 
 impl Ep {
     /// Cancels an operation that has started. False: there is none with this context, or it goes on.
-    pub(crate) fn cancel_running(&self, context: *mut c_void) -> Result<bool, Errno> {
+    pub(crate) fn cancel_running(&self, context: *mut c_void) -> bool {
         self.inside(|plain| {
             if self.cancel_multi(context) {
                 return true;
@@ -308,7 +310,7 @@ calls! {
     /// been sent. It ends with `FI_ECANCELED`, as one that waits for its counter does.
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         let (ep, _) = Face::checked(fid)?;
-        if !ep.cancel_running(context)? {
+        if !ep.cancel_running(context) {
             ep.domain().cancel_triggered(ep, context)?;
         }
         Ok(0)
@@ -374,7 +376,7 @@ calls! {
         if !ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
-        ep.inside(|_| ep.rx.room() as isize)
+        Ok(ep.inside(|_| ep.rx.room() as isize))
     }
 
     /// Number of other operations that may be started now.
@@ -383,7 +385,7 @@ calls! {
         if !ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
-        ep.inside(|_| ep.tx.room() as isize)
+        Ok(ep.inside(|_| ep.tx.room() as isize))
     }
 
     fn getname(fid: *mut Fid, name: *mut c_void, len: *mut usize) -> c_int {

@@ -32,21 +32,20 @@ impl Ep {
         if op_flags & !KNOWN != 0 {
             return if op_flags & !KNOWN == flags::TRIGGER { trigger() } else { Err(Errno::BADFLAGS) };
         }
-        self.inside(|plain| {
-            if !self.can_send.load(Ordering::Relaxed) {
-                return Err(self.refusal());
+        let inside = self.enter();
+        if !self.can_send.load(Ordering::Relaxed) {
+            return Err(self.refusal());
+        }
+        if !self.tx.has_room() {
+            self.progress();
+            return Err(Errno::AGAIN);
+        }
+        self.with_peer(&inside, peer, |ep| {
+            if op_flags & flags::FENCE != 0 {
+                ep.fence();
             }
-            if !self.tx.has_room() {
-                self.progress();
-                return Err(Errno::AGAIN);
-            }
-            self.with_peer(plain, peer, |ep| {
-                if op_flags & flags::FENCE != 0 {
-                    ep.fence();
-                }
-                start(ep)
-            })
-        })?
+            start(ep)
+        })
     }
 
     /// Record of an operation whose completion has flags `shown`. // HOT

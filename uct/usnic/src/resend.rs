@@ -39,6 +39,8 @@ pub struct LostSegments {
     lost: BinaryHeap<Lost>,
     /// Turns given up since the congestion window had no room.
     parked: usize,
+    /// The next turn does not wait for room in the congestion window.
+    hurried: bool,
 }
 
 impl LostSegments {
@@ -55,6 +57,17 @@ impl LostSegments {
     /// Gives a turn up until [`unpark`](Self::unpark).
     pub fn park(&mut self) {
         self.parked += 1;
+    }
+
+    /// Has the next turn sent without room in the congestion window. Returns how many turns to take again.
+    pub fn hurry(&mut self) -> usize {
+        self.hurried = true;
+        self.unpark(1)
+    }
+
+    /// Begins a turn. Returns whether it does not wait for room.
+    pub fn take_hurry(&mut self) -> bool {
+        std::mem::take(&mut self.hurried)
     }
 
     /// Takes up to `most` turns that were given up.

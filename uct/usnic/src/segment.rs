@@ -104,7 +104,7 @@ pub struct SegmentPool {
 impl SegmentPool {
     /// Creates an empty pool for channels of these MTUs.
     pub fn new(priority: u32, data: u32) -> Self {
-        let sizes = [MAX_ACK as u32, priority.max(data.min(priority)), data.max(priority)];
+        let sizes = [MAX_ACK as u32, priority, data.max(priority)];
         SegmentPool { segments: Vec::new(), free: Default::default(), sizes }
     }
 

@@ -303,3 +303,36 @@ fn round_trips_are_counted_by_their_length() {
     // 2048, 32 768 and 1 048 576 ns.
     assert_eq!(more, [(11, 1), (15, 2), (20, 1)]);
 }
+
+#[test]
+fn the_oldest_segment_goes_again_at_once_wherever_it_waits() {
+    let mut star = Star::new(1, |config| config);
+    star.large(0);
+    let (ep, now) = (star.eps[0], star.now);
+    let module = &mut star.all[0];
+    // A network that loses all.
+    let send = |module: &mut Module| {
+        std::iter::from_fn(|| {
+            let posted = module.poll_send(now, &mut Zeros)?;
+            let bytes = module.bytes(&posted).to_vec();
+            module.completed(&posted);
+            Some(bytes)
+        })
+        .count()
+    };
+    let resent = |module: &Module| module.stats().resent_by_timer;
+    assert!(send(module) > 4, "the window holds some");
+    for _ in 0..4 {
+        // First it waits for its acknowledgement, then on the list of those to send again.
+        (0..3).for_each(|_| {
+            module.resend_oldest(now, ep);
+            module.check().unwrap();
+        });
+        let before = resent(module);
+        assert!(send(module) > 0 && resent(module) > before, "the congestion window held it back");
+        module.check().unwrap();
+    }
+    (0..10_000).for_each(|_| star.turn(MS, &[]));
+    assert!(star.all[0].is_idle(ep), "{}", star.all[0].describe());
+    star.all[0].check().unwrap();
+}

@@ -238,4 +238,10 @@ impl Endpoint {
         let turns = self.lost.unpark(room);
         core.resend.extend(std::iter::repeat_n(self.index, turns));
     }
+
+    /// Has the oldest lost segment sent without room in the congestion window.
+    pub(super) fn hurry(&mut self, core: &mut Core) {
+        let turns = self.lost.hurry();
+        core.resend.extend(std::iter::repeat_n(self.index, turns));
+    }
 }

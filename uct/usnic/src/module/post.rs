@@ -57,7 +57,7 @@ impl Module {
         while self.core.takes(open, ChannelId::Data) {
             let index = self.core.resend.pop_front()?;
             let Some(endpoint) = self.endpoints[index as usize].as_deref_mut() else { continue };
-            if !endpoint.has_congestion_room() {
+            if !endpoint.lost.take_hurry() && !endpoint.has_congestion_room() {
                 endpoint.lost.park();
             } else if let Some(seg) = endpoint.next_lost(&self.core) {
                 if endpoint.needs_pieces(&self.core, seg) {

@@ -7,7 +7,7 @@ use crate::ack::Need;
 use crate::header::kind;
 use crate::hotel::Room;
 use crate::keepalive::Silence;
-use crate::segment::{Cause, SegId};
+use crate::segment::{Cause, SegId, SegState};
 
 impl Module {
     /// Does what has become due. Datagrams that wait are to be passed in before.
@@ -34,14 +34,22 @@ impl Module {
         endpoint.make_ready(&mut self.core);
     }
 
-    /// Sends the oldest segment that a peer has not acknowledged again, whatever its timer says: for an owner
-    /// that will not be there when the timer expires.
+    /// Sends the oldest segment that a peer has not acknowledged again, whatever its timer and the congestion
+    /// window say: for an owner that will not be there when the timer expires.
     pub fn resend_oldest(&mut self, now: u64, ep: EpId) {
         let Some(index) = self.index(ep) else { return };
         let Some(endpoint) = self.endpoints[index].as_deref() else { return };
         let Some(seg) = endpoint.window.get(endpoint.window.first()) else { return };
-        self.core.hotel.check_out(&mut self.core.segments[seg].room);
-        self.on_segment_timer(now, seg);
+        if self.core.segments[seg].state == SegState::InHotel {
+            self.core.hotel.check_out(&mut self.core.segments[seg].room);
+            self.on_segment_timer(now, seg);
+        }
+        // Unless the channel still holds it.
+        if self.core.segments[seg].state == SegState::ReSend
+            && let Some(endpoint) = self.endpoints[index].as_deref_mut()
+        {
+            endpoint.hurry(&mut self.core);
+        }
     }
 
     fn on_timer(&mut self, now: u64, index: usize, timer: Timer, sink: &mut impl Sink) {

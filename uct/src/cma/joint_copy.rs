@@ -158,15 +158,11 @@ impl OwnTable {
         }
         let table = self.table();
         let offers = table.offers.0.load(Relaxed);
-        for (at, slot) in table.slots.iter().enumerate().filter(|(at, _)| offers >> at & 1 != 0) {
+        let is_offered = |(at, slot)| (offers >> at & 1 != 0).then_some(slot);
+        for slot in table.slots.iter().enumerate().filter_map(is_offered) {
             let seen = joint::load(&slot.word);
             let offer = slot.read();
             if !joint::is_offered(seen) {
-                // The requester may be between two steps, or dead.
-                if joint::is_used(&slot.word) && self.is_gone(own, &offer.requester) {
-                    table.offers.0.fetch_and(!(1 << at), Relaxed);
-                    joint::close(&slot.word);
-                }
                 continue;
             }
             // What the kernel refuses to peers is not done for them.
@@ -175,6 +171,22 @@ impl OwnTable {
             let copied = matches!(requester, Some(Ok(proc)) if offer.copy_part(&proc, n).is_ok());
             joint::end_part(&slot.word, copied);
             return;
+        }
+        self.give_up_copies(own);
+    }
+
+    /// Frees slots of dead requesters, also of those that had taken their offer back. Others are between two
+    /// steps, or wait for a part.
+    fn give_up_copies(&self, own: &Inner) {
+        let table = self.table();
+        for (at, slot) in table.slots.iter().enumerate() {
+            let seen = joint::load(&slot.word);
+            if joint::has_requester(seen)
+                && self.is_gone(own, &slot.read().requester)
+                && joint::give_up(&slot.word, seen)
+            {
+                table.offers.0.fetch_and(!(1 << at), Relaxed);
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 //! | Label | Release side | Acquire side | Carries |
 //! |---|---|---|---|
 //! | SYNC(offer) | [`offer`] | the peer's load of the word | the slot's fields |
-//! | SYNC(claim) | [`claim_last`] | [`begin`], after [`close`] | the fields were read |
+//! | SYNC(claim) | [`claim_last`], [`give_up`] | [`begin`], after [`close`] | the fields were read |
 //! | SYNC(part) | [`end_part`] | [`peer_state`] | the peer's part was copied |
 
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub fn offer(word: &AtomicU64, parts: u32) {
 
 /// Takes the first part, for the requester. `None`: all are taken.
 pub fn claim_first(word: &AtomicU64) -> Option<u32> {
-    let next = |word: u64| (front(word) < back(word)).then_some(word + 1);
+    let next = |word: u64| (front(word) < back(word)).then_some(word.wrapping_add(1));
     word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(front)
 }
 
@@ -108,19 +108,34 @@ pub fn peer_state(word: &AtomicU64) -> PeerState {
 }
 
 /// The part that the peer took last. All parts before it are the requester's.
+#[cfg(test)]
 pub fn last_claimed(word: &AtomicU64) -> u32 {
     back(word.load(Ordering::Relaxed))
 }
 
 /// Whether a requester uses the slot.
+#[cfg(test)]
 pub fn is_used(word: &AtomicU64) -> bool {
     !word.load(Ordering::Relaxed).is_multiple_of(GENERATION)
 }
 
-/// Frees the slot of a copy whose parts are all taken and copied, or whose requester is dead.
+/// Frees the slot of a copy whose parts are all taken and copied, for its requester.
 pub fn close(word: &AtomicU64) {
     let used = word.load(Ordering::Relaxed);
     word.store(used & !(GENERATION - 1), Ordering::Relaxed);
+}
+
+/// Whether the copy with this word is to be given up when its requester is dead: its fields are filled in,
+/// and the peer copies nothing for it.
+pub fn has_requester(word: u64) -> bool {
+    word & OFFERED != 0 && word & BUSY == 0
+}
+
+/// Frees the slot of a dead requester, for the peer, which has read the requester's name since it saw `seen`.
+/// `false`: the word has changed, and the slot may be another's.
+pub fn give_up(word: &AtomicU64, seen: u64) -> bool {
+    // SYNC(claim)
+    word.compare_exchange(seen, seen & !(GENERATION - 1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 /// Rounds of spinning for the peer's last part; then the processor is left to it.
@@ -129,16 +144,33 @@ const SPINS: u32 = 4096;
 /// Carries out parts of a copy of `len` bytes, `part` in each, until none is left: `copy` gets the offset and
 /// the length of each. Returns how many bytes from the front are the requester's, and its first error. After
 /// an error the parts are taken all the same, so that the peer takes no more.
+///
+/// The word is in the peer's memory. If it does not say what this side has left there, all parts are the
+/// requester's.
 pub fn copy_front<E>(
     word: &AtomicU64,
     (len, part): (u32, u32),
     mut copy: impl FnMut(u32, u32) -> Result<(), E>,
 ) -> (u32, Result<(), E>) {
+    let parts = len.div_ceil(part);
+    debug_assert!(parts <= MAX_PARTS);
     let mut result = Ok(());
-    while let Some(n) = claim_first(word) {
-        result = result.and_then(|()| copy(n * part, part.min(len - n * part)));
+    let mut carry_out = |n: u32| {
+        if result.is_ok() {
+            result = copy(n * part, part.min(len - n * part));
+        }
+    };
+    let mut taken = 0;
+    while taken < parts && claim_first(word) == Some(taken) {
+        carry_out(taken);
+        taken += 1;
     }
-    (last_claimed(word).saturating_mul(part).min(len), result)
+    let seen = word.load(Ordering::Relaxed);
+    if seen & OFFERED == 0 || (front(seen), back(seen)) != (taken, taken) {
+        (taken..parts).for_each(carry_out);
+        return (len, result);
+    }
+    (taken.saturating_mul(part).min(len), result)
 }
 
 /// Waits up to `longest` for the peer's last part, spinning first, then yielding.
@@ -163,4 +195,77 @@ pub fn await_peer(word: &AtomicU64, longest: Duration, is_dead: impl Fn() -> boo
         state = peer_state(word);
     }
     state
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const PART: u32 = 4096;
+    const LEN: u32 = 3 * PART + 100;
+
+    fn offered() -> AtomicU64 {
+        let word = AtomicU64::new(0);
+        begin(&word).expect("the slot is free");
+        offer(&word, LEN.div_ceil(PART));
+        word
+    }
+
+    /// Carries out the requester's parts; `before` is called at each. Returns how many bytes are its, and
+    /// what it copied.
+    fn copy(word: &AtomicU64, mut before: impl FnMut(u32)) -> (u32, Vec<(u32, u32)>) {
+        let mut copied = Vec::new();
+        let (from, result) = copy_front(word, (LEN, PART), |at, len| {
+            before(at / PART);
+            copied.push((at, len));
+            Ok::<(), ()>(())
+        });
+        result.unwrap();
+        (from, copied)
+    }
+
+    fn whole() -> Vec<(u32, u32)> {
+        vec![(0, PART), (PART, PART), (2 * PART, PART), (3 * PART, 100)]
+    }
+
+    #[test]
+    fn parts_that_the_peer_takes_are_not_the_requesters() {
+        let word = offered();
+        assert_eq!(claim_last(&word, load(&word)), Some(3));
+        end_part(&word, true);
+        assert_eq!(copy(&word, |_| {}), (3 * PART, whole()[..3].to_vec()));
+        assert_eq!(peer_state(&word), PeerState::Done);
+    }
+
+    #[test]
+    fn a_word_that_a_peer_has_overwritten_leaves_all_parts_to_the_requester() {
+        let end = |back: u64| OFFERED | back << PART_BITS;
+        // More parts than the copy has, the first part again and again, no copy, and parts that are not next.
+        for forged in [end(0xff), end(4), u64::MAX, 0, 1 | end(4), 3 | end(4)] {
+            let word = offered();
+            word.store(forged, Ordering::Relaxed);
+            let from_start = |n| {
+                if n == 0 {
+                    word.store(forged, Ordering::Relaxed)
+                }
+            };
+            assert_eq!(copy(&word, from_start), (LEN, whole()), "{forged:#x} from the start");
+            let word = offered();
+            let ever = |_| word.store(forged, Ordering::Relaxed);
+            assert_eq!(copy(&word, ever), (LEN, whole()), "{forged:#x} ever again");
+        }
+    }
+
+    #[test]
+    fn the_slot_of_a_living_requester_is_not_given_up_for_a_dead_one() {
+        let word = offered();
+        let seen = load(&word);
+        assert!(has_requester(seen));
+        close(&word);
+        begin(&word).expect("the slot is free");
+        assert!(!has_requester(load(&word)), "the fields may name the one before");
+        offer(&word, LEN.div_ceil(PART));
+        assert!(!give_up(&word, seen) && is_used(&word));
+        assert!(give_up(&word, load(&word)) && !is_used(&word));
+    }
 }

@@ -141,6 +141,11 @@ fn the_slot_of_a_dead_requester_is_freed() {
     let slot = pair.offer(|slot| slot.pid.store(child.id(), Relaxed));
     (0..3).for_each(|_| pair.poll_owner());
     assert!(pair.is_copied(0, 0) && !joint::is_used(&slot.word) && pair.owner.is_idle());
+    // One that had taken its offer back is found with the next offer.
+    let slot = pair.offer(|slot| slot.pid.store(child.id(), Relaxed));
+    pair.table().offers.0.store(1 << 5, Relaxed);
+    pair.poll_owner();
+    assert!(!joint::is_used(&slot.word));
 }
 
 #[test]

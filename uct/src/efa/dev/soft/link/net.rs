@@ -244,6 +244,7 @@ impl Link for Net {
     }
 
     fn await_copies(&self) {
+        self.shm.await_copies();
         if let Some(udp) = &self.udp {
             udp.await_copies();
         }

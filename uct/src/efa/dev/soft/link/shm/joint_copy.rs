@@ -16,7 +16,7 @@ use crate::api::Access;
 use crate::efa::dev::DevStatus;
 use crate::host::joint::{self, PeerState};
 use std::cell::RefCell;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 use ucs::sync::Ordering::Relaxed;
 use ucs::sys::{ProcId, proc};
@@ -217,6 +217,8 @@ impl Offer {
         };
         let ours = self.ours.checked_add(at.into()).ok_or(bad)?;
         let theirs = self.theirs.checked_add(at.into()).ok_or(bad)?;
+        // Deregistration removes the key, and then waits.
+        let _copies = dev.0.copies.read().unwrap_or_else(PoisonError::into_inner);
         if self.part > MAX_PART || !dev.0.table.allows(self.rkey, self.pd, ours, len.into(), need) {
             return Err(bad);
         }
@@ -263,16 +265,18 @@ impl super::ShmDevice {
     #[cold]
     pub(super) fn free_abandoned_copies(&self) {
         let hdr = self.seg.hdr();
-        let offers = hdr.offers.bits.load(Relaxed);
-        for (at, slot) in hdr.copies.iter().enumerate().filter(|(at, _)| offers >> at & 1 != 0) {
+        for (at, slot) in hdr.copies.iter().enumerate() {
+            let seen = joint::load(&slot.word);
+            if !joint::has_requester(seen) {
+                continue;
+            }
             let offer = slot.offer();
             let gone = match proc::start_time(offer.requester.pid) {
                 Ok(start) => start != Some(offer.requester.start),
                 Err(_) => false,
             };
-            if gone && joint::is_used(&slot.word) {
+            if gone && joint::give_up(&slot.word, seen) {
                 hdr.offers.bits.fetch_and(!(1 << at), Relaxed);
-                joint::close(&slot.word);
             }
         }
     }

@@ -39,7 +39,7 @@ use rustc_hash::FxHashMap;
 use seg::{DevSeg, QpIdentity, QpLayout, QpSeg};
 use std::cell::Cell;
 use std::rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 use ucs::mem::{FixedMap, MapOpts, MemError, SharedMem};
 use ucs::sync::Ordering::{Relaxed, Release};
@@ -70,6 +70,8 @@ pub struct ShmDevice {
     /// By process, its start, and the inode of the device's memory file.
     remotes: Mutex<FxHashMap<(u32, u64, u64), Weak<RemoteDevice>>>,
     born: Instant,
+    /// Read while a part of a joint copy is copied, after whose check of the key it may be removed.
+    copies: RwLock<()>,
 }
 
 #[derive(Default)]
@@ -119,6 +121,7 @@ impl Shm {
             known: Mutex::default(),
             remotes: Mutex::default(),
             born: Instant::now(),
+            copies: RwLock::default(),
         };
         Ok(Shm(Arc::new(device)))
     }
@@ -304,6 +307,10 @@ impl Link for Shm {
 
     fn is_owner_process(&self) -> bool {
         self.0.is_owner_process()
+    }
+
+    fn await_copies(&self) {
+        drop(self.0.copies.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn set_peer_known(&self, iid: u64, known: bool) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use crate::efa::dev::soft::link::{Link, Sender};
 use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Pd, Qp, open_shm};
 use crate::efa::dev::{Channel, Cqe, Dest, Dev, DevCq, DevMr, DevQp, QpInit, QpKind, Sge};
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use ucs::config::Source;
 use ucs::mem::SharedMem;
@@ -191,6 +192,11 @@ fn a_copy_of_an_unknown_process_is_left_to_it_and_its_slot_freed_when_it_is_dead
     // Upkeep comes with idle polls.
     (0..10_000).for_each(|_| assert_eq!(side.poll(), None));
     assert!(!joint::is_used(word) && !side.dev.link().has_offers());
+    // A requester that had taken its offer back waited for a part.
+    side.offer(&seg, |slot| slot.pid.store(child.id(), Relaxed));
+    seg.hdr().offers.bits.store(0, Relaxed);
+    (0..10_000).for_each(|_| assert_eq!(side.poll(), None));
+    assert!(!joint::is_used(word));
 }
 
 /// Plays the peer: takes the last part of the copy that `side` offers, and ends it as `end` says.
@@ -297,6 +303,27 @@ fn a_request_ends_when_its_peer_dies_within_a_part() {
         }
     });
     assert_eq!(outcome, TryOutcome::Done(DevStatus::BadDestQpn));
+}
+
+#[test]
+fn deregistration_waits_for_a_part_that_another_thread_copies() {
+    let side = Side::new();
+    let link = side.dev.link().clone();
+    let (begun, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // What a thread has while it copies.
+            let _copies = link.0.copies.read().unwrap();
+            begun.store(true, SeqCst);
+            thread::sleep(Duration::from_millis(50));
+            ended.store(true, SeqCst);
+        });
+        while !begun.load(SeqCst) {
+            thread::yield_now();
+        }
+        side.mr.revoke();
+        assert!(ended.load(SeqCst), "the memory was given back meanwhile");
+    });
 }
 
 /// Ends the played peer, also when the test fails.

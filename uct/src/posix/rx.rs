@@ -9,6 +9,7 @@ use super::slot_map;
 use super::tuning::Tuning;
 use super::writer_table::REUSE_FROM;
 use crate::api::{Am, Error, Keep, PollOne, RecvCallback, RecvDesc, Sink, SrcAddr};
+use crate::base::hold::Hold;
 use crate::base::recv_desc::RecvDescPool;
 use crate::base::reentry::ReentryGuard;
 use crate::host::fd_server::{Alarm, Export, ExportKind, FdServer, Name, ProcKey};
@@ -66,7 +67,8 @@ pub struct Rx {
     stuck_wait: Cell<u32>,
     stuck_every: Cell<u32>,
     suspect_ticket: Cell<u64>,
-    suspect_since: Cell<Option<Instant>>,
+    /// How long that ticket has been held; `None` if there is none.
+    suspect: Cell<Option<Hold>>,
     /// Used writer entries when last looked, and the first slot map entry to compare next.
     writers_seen: Cell<u32>,
     map_checked: Cell<u32>,
@@ -130,7 +132,7 @@ impl Rx {
             stuck_wait: Cell::new(0),
             stuck_every: Cell::new(1),
             suspect_ticket: Cell::new(fifo::NO_TICKET),
-            suspect_since: Cell::new(None),
+            suspect: Cell::new(None),
             writers_seen: Cell::new(0),
             map_checked: Cell::new(0),
             corrupt: Cell::new(false),
@@ -481,14 +483,17 @@ impl Rx {
             return;
         }
         if self.suspect_ticket.replace(ticket) != ticket {
-            self.suspect_since.set(Some(Instant::now()));
+            self.suspect.set(Some(Hold::new(Instant::now())));
             return;
         }
+        let mut suspect = self.suspect.get();
+        suspect.iter_mut().for_each(|hold| hold.look(Instant::now()));
+        self.suspect.set(suspect);
         let server = self.export.server();
         let holders = || self.seg().writers().filter_map(|writer| writer.holder(ticket).map(ProcKey));
         if let Some(holder) = holders().find(|who| server.is_alive(*who)) {
             self.stuck_every.set((self.stuck_every.get() * 2).min(MAX_STUCK_INTERVAL));
-            let is_long = self.suspect_since.get().is_some_and(|since| since.elapsed() > MAX_HOLD);
+            let is_long = suspect.is_some_and(|hold| hold.held() > MAX_HOLD);
             if is_long && !server.may_be_halted(holder) {
                 self.mark_corrupt("a cell, or who writes it");
             }

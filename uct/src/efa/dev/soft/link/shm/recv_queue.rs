@@ -11,6 +11,7 @@ use super::seg::{
     FLAG_WRITE, Head, INLINE, QpSeg, SHORT,
 };
 use crate::api::Access;
+use crate::base::hold::Hold;
 use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::Cell;
@@ -38,8 +39,8 @@ impl DescFields {
     }
 }
 
-/// A claim that is not published: its index, and when that was found.
-type Stuck = (u32, Instant);
+/// A claim that is not published: its index, and for how long.
+type Stuck = (u32, Hold);
 
 /// Time for which a live process that runs may hold a claim without publishing it: a copy takes microseconds.
 const MAX_HOLD: Duration = Duration::from_secs(4);
@@ -58,7 +59,7 @@ pub struct ShmRecvQueue {
     min_recv_len: Cell<u32>,
     direct: Cell<bool>,
     unsol_tail: Cell<u32>,
-    /// Tails at the last upkeep, if claimed and unpublished then, and since when.
+    /// Tails at the last upkeep, if claimed and unpublished then, and for how long.
     stuck: Cell<Option<Stuck>>,
     unsol_stuck: Cell<Option<Stuck>>,
     closed: Cell<bool>,
@@ -257,7 +258,9 @@ impl ShmRecvQueue {
         if head.word.load(Acquire) as u32 == index || ring::is_published(&this.seq, index) {
             return false;
         }
-        ring::claimer(&head.word, index, ring, &this.claimer, &after.before).is_some_and(is_dead_pid)
+        let claimer = ring::claimer(&head.word, index, ring, &this.claimer, &after.before);
+        // It may have published between that and its death.
+        claimer.is_some_and(is_dead_pid) && !ring::is_published(&this.seq, index)
     }
 
     /// Which word of the segment is not as the owner, which writes it, or any sender leaves it.
@@ -290,8 +293,8 @@ impl ShmRecvQueue {
 
     /// Whether a claim has been held for long by no process that may be halted or has died.
     fn is_overdue(&self, held: Option<Stuck>, head: &Head, ring: u32, this: &Desc, after: &Desc) -> bool {
-        let Some((index, since)) = held else { return false };
-        if since.elapsed() <= MAX_HOLD || ring::is_published(&this.seq, index) {
+        let Some((index, hold)) = held else { return false };
+        if hold.held() <= MAX_HOLD || ring::is_published(&this.seq, index) {
             return false;
         }
         let holder = ring::claimer(&head.word, index, ring, &this.claimer, &after.before);
@@ -316,12 +319,15 @@ impl ShmRecvQueue {
 
     /// Notes a claim that is not published, or that there is none. Whether it was noted before.
     fn note_stuck(noted: &Cell<Option<Stuck>>, stuck: Option<u32>) -> bool {
-        let before = noted.get();
-        let is_known = stuck.is_some_and(|index| before.is_some_and(|(noted, _)| noted == index));
-        if !is_known {
-            noted.set(stuck.map(|index| (index, Instant::now())));
-        }
-        is_known
+        let before = noted.get().filter(|(index, _)| stuck == Some(*index));
+        noted.set(match before {
+            Some((index, mut hold)) => {
+                hold.look(Instant::now());
+                Some((index, hold))
+            }
+            None => stuck.map(|index| (index, Hold::new(Instant::now()))),
+        });
+        before.is_some()
     }
 
     /// Skips a claim abandoned by a dead sender, if seen at two upkeeps, so that the system calls are rare.

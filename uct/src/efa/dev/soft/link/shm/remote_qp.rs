@@ -17,6 +17,8 @@ use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Duration;
+use ucs::Blame;
+use ucs::mem::MemError;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::{fence, prefetch_write};
 use ucs::sys::Waker;
@@ -50,7 +52,9 @@ pub struct ShmRemoteQp {
     sent: Cell<u32>,
     misses: Cell<u32>,
     dead: Cell<bool>,
+    /// `None` inside: it cannot be woken.
     waker: OnceCell<Option<Waker>>,
+    warned_asleep: Cell<bool>,
 }
 
 /// A claimed ring entry, made by a compare-and-swap.
@@ -73,6 +77,7 @@ impl ShmRemoteQp {
             misses: Cell::new(0),
             dead: Cell::new(false),
             waker: OnceCell::new(),
+            warned_asleep: Cell::new(false),
         }
     }
 
@@ -168,20 +173,41 @@ impl ShmRemoteQp {
         prefetch_write(self.seg.desc(index.wrapping_add(PREFETCH_AHEAD)).seq.as_ptr());
     }
 
+    /// Wakes the receiver. If that fails, the flag stays set for other senders, and for later messages.
     #[cold]
-    fn wake(&self) {
-        if !ring::disarm(&self.seg.hdr().armed.flag) {
-            return;
-        }
-        let open = || {
-            let waker = Waker::open(self.identity.pid, self.identity.wake_fd).ok();
-            // If the peer is dead, its pid may be another's.
-            waker.filter(|_| !self.remote.is_dead())
-        };
-        let waker = self.waker.get_or_init(open);
-        if let Some(waker) = waker {
+    pub(super) fn wake(&self) {
+        self.wake_by(|| Waker::open(self.identity.pid, self.identity.wake_fd));
+    }
+
+    pub(super) fn wake_by(&self, open: impl FnOnce() -> Result<Waker, MemError>) {
+        if let Some(waker) = self.waker(open)
+            && ring::disarm(&self.seg.hdr().armed.flag)
+        {
             let _ = waker.wake();
         }
+    }
+
+    /// Opens the receiver's pipe, unless it is open, or will never be.
+    fn waker(&self, open: impl FnOnce() -> Result<Waker, MemError>) -> Option<&Waker> {
+        if self.waker.get().is_none() {
+            let waker = match open() {
+                // If the peer is dead, its pid may be another's.
+                Ok(waker) => Some(waker).filter(|_| !self.remote.is_dead()),
+                Err(MemError::Gone { .. }) => None,
+                Err(e) => {
+                    if !self.warned_asleep.replace(true) {
+                        tracing::warn!("cannot wake process {}: {e}", self.identity.pid);
+                    }
+                    if e.blame() != Blame::Peer {
+                        // It may work for the next message.
+                        return None;
+                    }
+                    None
+                }
+            };
+            let _ = self.waker.set(waker);
+        }
+        self.waker.get()?.as_ref()
     }
 
     /// Checks liveness now and then; returns whether the receiver lives. // HOT

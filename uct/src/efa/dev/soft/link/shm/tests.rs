@@ -574,3 +574,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_sender_without_descriptors_wakes_the_receiver_with_a_later_message() {
+    let (side, _, seg) = side_with(Channel::With);
+    side.recv(1);
+    let remote = side.dev.link().attach(side.dev.gid().iid(), side.qp.qpn(), QpKind::Srd).ok().unwrap();
+    assert!(side.cq.arm());
+    let is_armed = || ring::is_armed(&seg.hdr().armed.flag);
+    assert!(is_armed());
+    let errno = ucs::Errno(libc::EMFILE);
+    remote.wake_by(|| Err(MemError::Descriptors { what: "a peer's segment", errno }));
+    assert!(is_armed(), "nobody would wake it any more");
+    let epoll = Epoll::new().unwrap();
+    epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
+    remote.wake();
+    assert!(!is_armed());
+    assert_eq!(epoll.wait(&mut Vec::new(), Some(Duration::from_secs(20))), Ok(1));
+}

@@ -47,6 +47,34 @@ fn single_refuses_other_threads() {
     assert!(iface.spawn_progress().is_err());
 }
 
+/// Drops something in a forked child, which must end.
+fn drop_in_child<T>(it: T) -> T {
+    // SAFETY: the child drops what it has got a copy of, and ends; a signal ends it if it hangs.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: no memory is touched.
+            unsafe { libc::alarm(20) };
+            drop(it);
+            // SAFETY: ends the child without the exit handlers of the test's process.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `status` is valid.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "the child hung in a join");
+            it
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_does_not_wait_for_threads_of_its_parent() {
+    let iface = open("posix", ThreadMode::Multi);
+    let thread = drop_in_child(iface.spawn_progress().unwrap());
+    assert!(thread.is_running());
+}
+
 #[test]
 fn serialized_refuses_concurrent_calls() {
     let iface = open("posix", ThreadMode::Serialized);

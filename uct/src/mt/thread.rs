@@ -9,9 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 use ucs::sys::fd::EventFd;
+use ucs::sys::proc;
+use ucs::sys::thread::spawn_masked;
 
 const BATCH: usize = 64;
 const SPIN: u32 = 200;
+/// Handlers of the program run on it: as much as threads have by default.
+const STACK: usize = 2 << 20;
 
 /// A progress thread, ended and joined on drop, except when dropped inside one of its interfaces.
 #[derive(Debug)]
@@ -20,6 +24,8 @@ pub struct ProgressThread {
     id: ThreadId,
     thread: Option<JoinHandle<()>>,
     ifaces: Vec<Iface>,
+    /// Process that has the thread.
+    pid: u32,
 }
 
 #[derive(Debug)]
@@ -47,11 +53,10 @@ impl ProgressThread {
                 tracing::warn!(%error, "a progress thread ends early");
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("uct-progress".into())
-            .spawn(body)
-            .map_err(|e| OpenError::Op(Error::Sys { call: "thread", errno: e.into() }))?;
-        Ok(ProgressThread { stop, id: thread.thread().id(), thread: Some(thread), ifaces })
+        let thread = spawn_masked("uct-progress", STACK, body)
+            .map_err(|errno| OpenError::Op(Error::Sys { call: "thread", errno }))?;
+        let id = thread.thread().id();
+        Ok(ProgressThread { stop, id, thread: Some(thread), ifaces, pid: proc::pid() })
     }
 
     /// Whether it still serves: not after a panic of a handler or an error of an interface.
@@ -69,6 +74,11 @@ impl Iface {
 
 impl Drop for ProgressThread {
     fn drop(&mut self) {
+        if self.pid != proc::pid() {
+            // A forked child has no such thread, and shares the descriptor with its parent.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.stop.now.store(true, Ordering::Relaxed);
         // It can only fail for want of the descriptor, which we hold.
         let _ = self.stop.wake.signal();

@@ -14,8 +14,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
-use ucs::sys::EventFd;
 use ucs::sys::thread::spawn_masked;
+use ucs::sys::{EventFd, proc};
 
 const STACK: usize = 256 << 10;
 
@@ -62,6 +62,8 @@ struct ServerThread {
     addr: AmoAddr,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Process that has the thread.
+    pid: u32,
 }
 
 /// Membership of a registration in the table of regions that peers may change. Ends with `close` or its drop.
@@ -124,13 +126,19 @@ impl AmoDomain {
                 Error::Exhausted("queue pairs")
             }
         })?;
-        *thread = Some(ServerThread { addr, shared: self.shared.clone(), thread: Some(handle) });
+        *thread =
+            Some(ServerThread { addr, shared: self.shared.clone(), thread: Some(handle), pid: proc::pid() });
         Ok(addr)
     }
 }
 
 impl Drop for ServerThread {
     fn drop(&mut self) {
+        if self.pid != proc::pid() {
+            // A forked child has no such thread, and shares the descriptor with its parent.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.stop.store(true, Ordering::Release);
         // It can only fail for want of the descriptor, which we hold.
         let _ = self.shared.wake.signal();

@@ -47,8 +47,8 @@ impl Epochs {
         self.open & FENCED != 0
     }
 
-    pub(super) fn set_reserved(&mut self, set_reserved: bool) {
-        self.open = self.open & !RESERVED | if set_reserved { RESERVED } else { 0 };
+    pub(super) fn set_reserved(&mut self, reserved: bool) {
+        self.open = self.open & !RESERVED | if reserved { RESERVED } else { 0 };
     }
 
     #[inline]

@@ -134,15 +134,15 @@ impl Request {
 impl Reply {
     /// A reply with `statuses`, and [`Status::NotFound`] for the remaining places.
     pub fn new(statuses: impl IntoIterator<Item = Status>) -> Reply {
-        let (mut bytes_out, mut ranges) =
+        let (mut bytes, mut ranges) =
             ([Status::NotFound.to_byte(); MAX_NAMES], [MemRange::default(); MAX_NAMES]);
         for (n, status) in statuses.into_iter().enumerate().take(MAX_NAMES) {
-            bytes_out[n] = status.to_byte();
+            bytes[n] = status.to_byte();
             if let Status::Memory(range) = status {
                 ranges[n] = range;
             }
         }
-        Reply { head: HEADER, statuses: bytes_out, ranges }
+        Reply { head: HEADER, statuses: bytes, ranges }
     }
 
     /// The statuses, or the version of the server if it is another; `None` if malformed.
@@ -176,9 +176,9 @@ mod tests {
         }
         let here = Status::Memory(MemRange::new(0x7000, 4096, 3));
         let all = [here, Status::Iface, Status::NotFound, Status::Denied, Status::RetryLater];
-        let names_in = Reply::read(Reply::new(all).as_bytes()).unwrap().unwrap();
-        assert_eq!(names_in[..all.len()], all);
-        assert!(names_in[all.len()..].iter().all(|status| *status == Status::NotFound));
+        let statuses = Reply::read(Reply::new(all).as_bytes()).unwrap().unwrap();
+        assert_eq!(statuses[..all.len()], all);
+        assert!(statuses[all.len()..].iter().all(|status| *status == Status::NotFound));
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl MrTableView {
         }
         // SAFETY: `index < count` and `count` entries lie inside the mapping (checked in `new`).
         let at = unsafe { self.first.as_ptr().add(index) };
-        // SAFETY: mapped while `_keep` lives, aligned, every bit pattern is a Row of atomics.
+        // SAFETY: mapped while `_memory` lives, aligned, every bit pattern is an entry of atomics.
         Some(unsafe { &*at })
     }
 

@@ -38,9 +38,15 @@ fn read_or_make(path: &str) -> io::Result<Secret> {
 /// Makes the file, unless another process makes it at the same time. It is whole when it has its name.
 fn make(path: &str) -> io::Result<()> {
     static NTH: AtomicU32 = AtomicU32::new(0);
+    let secret = job_secret::new_secret()?;
     let draft = format!("{path}.{}.{}", std::process::id(), NTH.fetch_add(1, Relaxed));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let written = file.write_all(job_secret::new_secret()?.as_bytes());
+    let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
+    let mut file = match create() {
+        // A process with this number died while it made the file. One of another user cannot be removed.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => fs::remove_file(&draft).and_then(|()| create()),
+        file => file,
+    }?;
+    let written = file.write_all(secret.as_bytes());
     let linked = written.and_then(|()| fs::hard_link(&draft, path));
     fs::remove_file(&draft)?;
     match linked {

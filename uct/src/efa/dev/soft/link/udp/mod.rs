@@ -51,7 +51,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Instant, SystemTime};
 use ucs::sys::proc;
 use usnic::addr::{Advertised, BadSetting, Node};
@@ -347,7 +347,10 @@ impl Udp {
         if !is_due || shared.pid != proc::pid() {
             return;
         }
-        let nic = shared.nic.try_lock();
+        let nic = match shared.nic.try_lock() {
+            Err(TryLockError::Poisoned(nic)) => Ok(nic.into_inner()),
+            nic => nic,
+        };
         // Behind the lock: with an older time than others have used a round trip would be too short.
         let now = shared.now();
         // Also a program that finds the lock taken, by the thread, polls.

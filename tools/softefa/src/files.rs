@@ -11,7 +11,8 @@ const RDMA_DEV_DIR: &[u8] = b"/dev/infiniband/";
 const SUBSTITUTE: &CStr = c"/dev/null";
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
-/// Path to ask the system for. Unsafe: `path` is null or a string.
+/// Path to ask the system for. Unsafe: `path` is null or a string; another one faults here, where the kernel
+/// would answer EFAULT.
 unsafe fn redirect(path: *const c_char) -> *const c_char {
     if path.is_null() {
         return path;

@@ -9,11 +9,8 @@ use std::ffi::c_int;
 use uct::efa::dev::soft::MAX_RECV_SGE;
 use uct::efa::dev::{DevQp, Sge};
 
-const WR_WRITE: c_int = 0;
-const WR_WRITE_IMM: c_int = 1;
 const WR_SEND: c_int = 2;
 const WR_SEND_IMM: c_int = 3;
-const WR_READ: c_int = 4;
 
 /// The SGEs of a list. Unsafe: `list` has `n` entries, or `n` is not positive.
 #[inline]
@@ -37,8 +34,7 @@ unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<SendWr, Errno> {
     let (opcode, imm) = match wr.opcode {
         WR_SEND => (WrOpcode::Send, None),
         WR_SEND_IMM => (WrOpcode::Send, Some(wr.imm_data)),
-        // Plain RDMA posts have no room for a destination: the extended functions do.
-        WR_WRITE | WR_WRITE_IMM | WR_READ => return Err(libc::EINVAL),
+        // RDMA too: plain posts have no room for its destination, the extended functions do.
         _ => return Err(libc::EINVAL),
     };
     let mut r = SendWr::new(opcode, wr.wr_id, imm);

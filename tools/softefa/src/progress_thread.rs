@@ -8,11 +8,14 @@ use std::process;
 use std::sync::{Arc, MutexGuard, Once};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use ucs::sys::thread::spawn_masked;
 
 /// Time between two rounds while requests are deferred.
 const ROUND: Duration = Duration::from_micros(50);
 /// Polls of a busy program in that time.
 const ROUND_POLLS: u32 = 512;
+/// As much as threads have by default: rounds copy and write to the log.
+const STACK: usize = 2 << 20;
 
 /// Locked while the thread holds a context's lock, which a fork would leave locked in the child.
 static FORK_LOCK: SplitLock<()> = SplitLock::new(());
@@ -90,17 +93,7 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
         // SAFETY: the handlers take and give a flag, which may be done around a fork.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
     });
-    // SAFETY: all-zero is a valid signal set, and is filled below.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    let mut before = all;
-    // SAFETY: `all` is writable.
-    unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: both sets are valid; the new thread inherits the mask of this one.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
-    let thread = thread::Builder::new().name("softefa".into()).spawn(body);
-    // SAFETY: `before` was filled by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    thread.ok()
+    spawn_masked("softefa", STACK, body).ok()
 }
 
 // HOT

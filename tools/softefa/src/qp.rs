@@ -329,11 +329,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_transitions_are_those_of_the_kernel() {
+    fn transitions_of_states_and_what_they_require() {
         assert!(transition(RESET, INIT).is_some());
         assert!(transition(RESET, RTS).is_none());
         assert!(transition(RTS, INIT).is_none());
         assert!(transition(RESET, ERR).is_none());
+        // The kernel has these; see "What does not" in docs/softefa.md.
+        assert!([INIT, RTR, RTS, SQD, ERR].iter().all(|from| transition(*from, RESET).is_none()));
         assert!(transition(ERR, ERR).is_some() && transition(ERR, RTS).is_none());
         assert_eq!(transition(RTS, SQD), Some((0, 1 << 2)));
         assert_eq!(transition(RTR, RTS).map(|s| s.0), Some(ATTR_SQ_PSN));

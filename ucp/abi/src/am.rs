@@ -15,7 +15,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{checked, given};
-use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, is_refused, run};
+use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, RequestParam};
 use crate::worker::Worker;
 
@@ -357,7 +357,7 @@ unsafe fn copy_handled(
             let params = OpParams { truncated: Some(&truncated), mem: call.mem(), ..OpParams::default() };
             let copied = message.copy_layout_raw(data.layout(&data.single()), &params);
             let copied = copied.unwrap_or(Err(ucp::Error::Closed));
-            if is_refused(&copied) {
+            if copied.as_ref().is_err_and(|error| error.keeps_message()) {
                 worker.am.handled.set(handled);
             }
             copied
@@ -462,7 +462,7 @@ entry! {
                         Data::Bytes(at, len) => message.recv_raw(at, len, &params),
                         ref other => message.recv_layout_raw(other.layout(&other.single()), &params),
                     };
-                    refused.set(is_refused(&started));
+                    refused.set(started.as_ref().is_err_and(|error| error.keeps_message()));
                     let (message, error) = match started {
                         Ok(OpStatus::Done(message)) if ends_later => (message, None),
                         Err(error @ ucp::Error::Truncated { .. }) if ends_later => (truncated.get(), Some(error)),

@@ -574,11 +574,6 @@ pub(crate) unsafe fn run<K: Kind, M: Message>(
     unsafe { plain.with_request_memory(memory, in_memory) }
 }
 
-/// Whether the receive of a message has not begun: the message may be received again.
-pub(crate) fn is_refused<T>(started: &Result<T, Error>) -> bool {
-    matches!(started, Err(Error::OutsideMem { .. } | Error::Invalid | Error::Exhausted))
-}
-
 /// [`run`] with a request of the library. // HOT
 #[inline(always)]
 pub(crate) fn run_plain<K: Kind, M: Message>(

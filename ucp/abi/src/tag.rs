@@ -14,8 +14,7 @@ use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{Named, given, into_handle, take};
 use crate::op::{
-    Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, is_refused, run,
-    set_words_unchecked,
+    Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
 };
 use crate::request::as_result;
 use crate::types::{RequestParam, TagInfo, op_attr};
@@ -347,7 +346,7 @@ unsafe fn recv_message(
                     Data::Bytes(at, len) => (*message).recv_raw(at, len, &params),
                     ref other => (*message).recv_layout_raw(other.layout(&other.single()), &params),
                 };
-                refused.set(is_refused(&started));
+                refused.set(started.as_ref().is_err_and(|error| error.keeps_message()));
                 started
             })
         };

@@ -247,6 +247,7 @@ fn a_refused_message_stays(tls: &str) {
                 message.recv_raw(at.wrapping_add(1), mem.len(), &op),
             ]
         };
+        assert!(refused.iter().all(|started| started.is_err_and(Error::keeps_message)));
         assert_eq!(refused.map(|started| started.map(drop))[..2], [outside, outside]);
         assert_eq!((message.data_len(), message.header()), (len as u64, &b"header"[..]));
         if n == 1 {
@@ -261,6 +262,7 @@ fn a_refused_message_stays(tls: &str) {
             // SAFETY: as above.
             let again = unsafe { message.recv_raw(at, LEN, &op) };
             assert_eq!(again.is_err(), proto == AmProto::Rendezvous, "announced data is received once");
+            assert!(!again.is_err_and(Error::keeps_message));
         }
         pair.until(|| send.is_done());
         send.wait().0.unwrap();

@@ -183,9 +183,8 @@ impl AmMessage {
         RecvRequest::new(&self.worker, started, lent)
     }
 
-    /// Receives the data into `len` bytes at `buf`; otherwise like [`AmMessage::recv`]. After
-    /// [`Error::OutsideMem`], [`Error::Invalid`] or [`Error::Exhausted`] the message is as before, and may be
-    /// received again.
+    /// Receives the data into `len` bytes at `buf`; otherwise like [`AmMessage::recv`]. After an
+    /// error that [keeps the message](Error::keeps_message) it may be received again.
     /// # Safety
     /// As for [`Worker::recv_raw`].
     pub unsafe fn recv_raw(

@@ -182,6 +182,12 @@ impl Error {
         }
     }
 
+    /// Whether a receive that has failed so has not begun: the message is as before, and may be received
+    /// again, as after [`Message::recv_raw`](crate::Message::recv_raw).
+    pub fn keeps_message(self) -> bool {
+        matches!(self, Error::OutsideMem { .. } | Error::Invalid | Error::Exhausted)
+    }
+
     /// Status code in the C API.
     pub fn status(self) -> Status {
         use Error::*;

@@ -172,8 +172,8 @@ impl Message {
         RecvRequest::new(&self.worker, started, lent)
     }
 
-    /// Receives the message into `len` bytes at `buf`. After [`Error::OutsideMem`], [`Error::Invalid`] or
-    /// [`Error::Exhausted`] it may be received again.
+    /// Receives the message into `len` bytes at `buf`. After an error that
+    /// [keeps it](Error::keeps_message) it may be received again.
     /// # Safety
     /// As for [`Worker::recv_raw`].
     pub unsafe fn recv_raw(

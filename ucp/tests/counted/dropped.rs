@@ -1,43 +1,91 @@
 //! Memory of operations that run when their worker is dropped.
 
-use ucp::{Access, Iov, OpStatus, Rkey, RmaParams, RmaPiece, put_list_raw};
+use ucp::{
+    Access, AmProto, Counter, GroupMaker, Iov, OpStatus, Rkey, RmaParams, RmaPiece, get_list_raw,
+    put_list_raw,
+};
 
 use crate::common::Pair;
 
 const PIECES: usize = 40;
 const SPAN: usize = 20_000;
 
-/// Drops a worker while `lists` puts of lists run, which a peer without progress keeps from ending.
-fn drop_with_running(lists: usize) {
+/// Memory of a peer, and ours.
+struct Memory {
+    data: Vec<u8>,
+    at: u64,
+    rkey: Rkey,
+}
+
+impl Memory {
+    fn pieces(&self) -> impl Iterator<Item = RmaPiece<'_>> + Clone {
+        self.data.chunks(SPAN).enumerate().map(|(n, part)| RmaPiece {
+            local: Iov { addr: part.as_ptr().cast_mut(), len: SPAN },
+            remote: self.at + (n * SPAN) as u64,
+            rkey: &self.rkey,
+            mem: None,
+        })
+    }
+}
+
+/// Drops a worker while operations run that `start` has begun `times` times. A peer without progress keeps
+/// them from ending.
+fn drop_with_running(start: impl Fn(&Pair, &Memory), times: usize) {
     let pair = Pair::on("posix");
     let mem = pair.b.mem_alloc(PIECES * SPAN, Access::all()).unwrap();
-    let rkey = Rkey::from_key(mem.key());
     let data = vec![7; PIECES * SPAN];
-    for _ in 0..lists {
-        let pieces = data.chunks(SPAN).enumerate().map(|(n, part)| RmaPiece {
-            local: Iov { addr: part.as_ptr().cast_mut(), len: SPAN },
-            remote: mem.addr() + (n * SPAN) as u64,
-            rkey: &rkey,
-            mem: None,
-        });
-        // SAFETY: the data outlives the worker.
-        let put = unsafe { put_list_raw(&pair.ab, pieces, &RmaParams::default()) };
-        assert!(matches!(put, Ok(OpStatus::InProgress(_))), "{put:?}");
+    let memory = Memory { data, at: mem.addr(), rkey: Rkey::from_key(mem.key()) };
+    for _ in 0..times {
+        start(&pair, &memory);
     }
     drop(pair);
 }
 
 /// Bytes that stay when a worker has been dropped so.
-fn growth(lists: usize) -> usize {
+fn growth(start: impl Fn(&Pair, &Memory), times: usize) -> isize {
     // What the process keeps for later workers.
-    drop_with_running(lists);
+    drop_with_running(&start, times);
     let before = crate::counting::bytes();
-    drop_with_running(lists);
-    crate::counting::bytes() - before
+    drop_with_running(&start, times);
+    crate::counting::bytes().wrapping_sub(before) as isize
 }
 
+/// A worker without operations leaves some bytes as well.
+fn is_freed(what: &str, start: impl Fn(&Pair, &Memory)) {
+    assert_eq!(growth(&start, 2), growth(&start, 0), "{what}");
+}
+
+fn runs<T>(started: Result<OpStatus<T>, ucp::Error>) {
+    assert!(matches!(started, Ok(OpStatus::InProgress(_))));
+}
+
+/// One test, since workers of the process share memory for requests.
 #[test]
-fn a_dropped_worker_frees_lists_that_run() {
-    // A worker without lists leaves some bytes as well.
-    assert_eq!(growth(2), growth(0));
+fn a_dropped_worker_frees_what_runs() {
+    // SAFETY: the memory outlives the worker.
+    let put =
+        |pair: &Pair, of: &Memory| unsafe { put_list_raw(&pair.ab, of.pieces(), &RmaParams::default()) };
+    // SAFETY: as above; nobody reads it.
+    let get =
+        |pair: &Pair, of: &Memory| unsafe { get_list_raw(&pair.ab, of.pieces(), &RmaParams::default()) };
+    is_freed("put of a list", |pair, of| runs(put(pair, of)));
+    is_freed("get of a list", |pair, of| runs(get(pair, of)));
+    let buf = || vec![3; PIECES * SPAN];
+    is_freed("send", |pair, _| pair.ab.tag_send(1, buf()).detach());
+    is_freed("send with a callback", |pair, _| pair.ab.tag_send(1, buf()).then(|_, _| ()));
+    is_freed("receive", |pair, _| pair.a.tag_recv(1, 0, buf()).detach());
+    is_freed("receive of a stream", |pair, _| pair.ab.stream_recv(buf()).detach());
+    for proto in [AmProto::Eager, AmProto::Rendezvous] {
+        is_freed("active message", |pair, _| pair.ab.am_send_with(proto, 1, b"header", buf()).detach());
+    }
+    is_freed("operations of a counter", |pair, of| {
+        let counter = Counter::new(&pair.a);
+        (0..3).for_each(|_| counter.track(put(pair, of)).unwrap());
+        assert_eq!(counter.running(), 3);
+    });
+    is_freed("operation of a group", |pair, _| {
+        let maker = GroupMaker::new(&pair.a, 1);
+        let group = maker.group(&[pair.a.address(), pair.b.address()]).unwrap();
+        group.all_gather(vec![0; SPAN]).detach();
+    });
 }

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -61,10 +62,10 @@ impl Counts {
 
 /// Counts the end of an operation. // HOT
 /// # Safety
-/// `arg` is from [`Rc::into_raw`], for this call alone.
+/// `arg` is counts that the worker of the operation keeps.
 unsafe fn on_end(arg: *mut (), _: RequestId, ended: Ended) {
-    // SAFETY: this function's contract. Dropping the counts runs nothing of the program.
-    let counts = unsafe { Rc::from_raw(arg.cast_const().cast::<Counts>()) };
+    // SAFETY: this function's contract.
+    let counts = unsafe { &*arg.cast_const().cast::<Counts>() };
     counts.running.set(counts.running.get() - 1);
     counts.note(ended.map(drop));
 }
@@ -72,7 +73,19 @@ unsafe fn on_end(arg: *mut (), _: RequestId, ended: Ended) {
 impl Counter {
     /// Makes a counter of operations of a worker, which begins with zero.
     pub fn new(worker: &Worker) -> Counter {
-        Counter { worker: worker.clone(), counts: Rc::default() }
+        let counts = Rc::<Counts>::default();
+        // Operations of counters that are gone may still run.
+        let is_needed = |kept: &Rc<dyn Any>| {
+            let counts = kept.downcast_ref::<Counts>();
+            Rc::strong_count(kept) > 1 || counts.is_some_and(|counts| counts.running.get() > 0)
+        };
+        let mut all = worker.inner.counts.borrow_mut();
+        if all.len() == all.capacity() {
+            all.retain(is_needed);
+        }
+        all.push(counts.clone());
+        drop(all);
+        Counter { worker: worker.clone(), counts }
     }
 
     /// Counts what a raw call has started, when it ends, and takes its request over, which the program does
@@ -95,13 +108,9 @@ impl Counter {
             self.counts.note(ended.map(drop));
             return Ok(());
         }
-        let arg = Rc::into_raw(self.counts.clone());
+        let arg = Rc::as_ptr(&self.counts);
         let done = Callback { fun: on_end, arg: arg.cast_mut().cast(), at: CallAt::End };
-        let Some(before) = core.reqs.set_raw_callback(id, done) else {
-            // SAFETY: it is from `into_raw` above, and no callback has it.
-            drop(unsafe { Rc::from_raw(arg) });
-            return Err(Error::Invalid);
-        };
+        let Some(before) = core.reqs.set_raw_callback(id, done) else { return Err(Error::Invalid) };
         self.counts.running.set(self.counts.running.get() + 1);
         drop(core);
         // The waker is the program's, and may use the worker.

@@ -1,5 +1,6 @@
 //! Handle of a worker, with received active messages and receives posted for them.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::{Rc, Weak};
@@ -50,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) is_calling: Cell<bool>,
     /// Dropped after the engine, which calls their callbacks.
     pub(crate) groups: Groups<WeakWorker>,
+    /// Counts of operations, which their callbacks name. Dropped after the engine, which calls these.
+    pub(crate) counts: RefCell<Vec<Rc<dyn Any>>>,
     /// Memory for the results of atomic operations, between two of them.
     pub(crate) fetch_bufs: RefCell<Vec<Box<[u8]>>>,
 }
@@ -198,6 +201,7 @@ impl Worker {
                 wakers: WakerList::default(),
                 is_calling: Cell::new(false),
                 groups: Groups::default(),
+                counts: RefCell::default(),
                 fetch_bufs: RefCell::default(),
             }),
         };

@@ -31,6 +31,8 @@ pub struct Pending {
     pub(in crate::rdm) held_packets: HeldPackets,
     /// State of the random generator for back-off delays.
     pub(in crate::rdm) rng: u64,
+    /// Most memory of unexpected messages, bytes.
+    pub(in crate::rdm) unexpected_max: usize,
 }
 
 impl Pending {
@@ -73,6 +75,7 @@ impl Pending {
             events: VecDeque::new(),
             held_packets: HeldPackets::new(cfg.unexpected_max),
             rng: u64::from(cfg.nonce),
+            unexpected_max: cfg.unexpected_hard_max,
         }
     }
 }

@@ -141,10 +141,15 @@ fn kind(tls: &str) -> (Kind, &str) {
     }
 }
 
-/// A context for a `UCX_TLS` value, or for `efa*` with what [`several_nics`] takes, `verbs` (`efa` on a
-/// device of libibverbs) or `soft` (`efa` on the software device of this process).
+/// A context of [`source`].
 pub fn context(tls: &str) -> Context {
-    let source = match tls {
+    Context::configured(source(tls)).unwrap()
+}
+
+/// The configuration for a `UCX_TLS` value, or for `efa*` with what [`several_nics`] takes, `verbs` (`efa` on
+/// a device of libibverbs) or `soft` (`efa` on the software device of this process).
+pub fn source(tls: &str) -> Source {
+    match tls {
         "verbs" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", &verbs_device()),
         // The kernel reads what does not fit 4 KiB, at any cost.
         "kernel" => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_MIN_READ", "4k"),
@@ -156,8 +161,7 @@ pub fn context(tls: &str) -> Context {
             (_, Some(rule)) => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_KERNEL_COPY", rule),
             _ => Source::empty().with("UCX_TLS", tls),
         },
-    };
-    Context::configured(source).unwrap()
+    }
 }
 
 /// `efa` on several software NICs, of which one may fail after some packets: `4`, `4/1:300`.

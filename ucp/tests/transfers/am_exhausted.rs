@@ -12,6 +12,8 @@ use ucs::config::Source;
 const MESSAGES: usize = 100;
 /// Two packets, shorter than a buffer.
 const LEN: usize = 6000;
+/// Announced.
+const LONG: usize = 1 << 20;
 
 /// Posts a receive that nothing matches.
 fn one_more(worker: &Worker, into: *mut u8) -> Result<RequestId, Error> {
@@ -59,6 +61,17 @@ fn am_buffers_are_reposted_after_exhaustion() {
     send(MESSAGES);
     let held = 3 + MESSAGES - come.get();
     assert!(held > 0, "there are fewer buffers than messages");
+    // A message that nobody wants, and announced data: in vain do their senders wait for a receive.
+    let tagged = pair.ab.tag_send(1, vec![1; LONG]);
+    let mut unwanted = None;
+    pair.until(|| {
+        unwanted = pair.b.mprobe(Match::tagged(1, TAG_MASK_FULL));
+        unwanted.is_some()
+    });
+    drop(unwanted);
+    let announced = pair.ab.am_send_with(AmProto::Rendezvous, 5, &[], vec![1; LONG]);
+    pair.settle();
+    assert!(!tagged.is_done() && !announced.is_done());
     // Waiting messages arrive, and later ones too.
     posting.set(false);
     for id in running.borrow_mut().drain(..) {
@@ -66,6 +79,8 @@ fn am_buffers_are_reposted_after_exhaustion() {
         pair.b.free(id);
     }
     pair.until(|| come.get() == 3 + MESSAGES);
+    pair.until(|| tagged.is_done() && announced.is_done());
+    assert_eq!((tagged.wait().0, announced.wait().0), (Ok(()), Ok(())));
     send(MESSAGES);
     assert_eq!(come.get(), 3 + 2 * MESSAGES);
 }

@@ -2,12 +2,13 @@
 
 use ucp::{Address, AtomicOp, Context, Datatype, Error, Group, GroupError, GroupMaker, GroupRequest, Worker};
 
-use crate::common::{bytes, context, spin};
+use crate::common::{bytes, context, source, spin};
 
 const AM_ID: u16 = 3;
 
 on! {
-    [every_operation a_slow_member other_lengths a_member_that_closes a_death_in_a_larger_group]
+    [every_operation a_slow_member other_lengths a_member_that_closes a_death_in_a_larger_group
+     a_flood_of_early_messages]
     own: "self,posix",
     posix: "posix",
     posix_cma: "posix,cma",
@@ -24,11 +25,14 @@ struct Members {
 
 impl Members {
     fn on(tls: &str, number: usize) -> Members {
-        let context = context(tls);
+        Members::with(&context(tls), number)
+    }
+
+    fn with(context: &Context, number: usize) -> Members {
         let workers: Vec<Worker> = (0..number).map(|_| context.worker().unwrap()).collect();
         let makers = workers.iter().map(|worker| GroupMaker::new(worker, AM_ID)).collect();
         let addresses = workers.iter().map(Worker::address).collect();
-        Members { _context: context, workers, makers, addresses }
+        Members { _context: context.clone(), workers, makers, addresses }
     }
 
     fn groups(&self) -> Vec<Group> {
@@ -200,4 +204,37 @@ fn a_death_in_a_larger_group(tls: &str) {
     let other = smaller[1].barrier();
     members.until(|| goes_on.is_done() && other.is_done());
     assert_eq!([goes_on.wait(), other.wait()], [Ok(Vec::new()), Ok(Vec::new())]);
+}
+
+/// A member that runs ahead of one that begins nothing exceeds the limit of unexpected messages, and fails.
+/// What it has sent is freed, and another member goes on.
+fn a_flood_of_early_messages(tls: &str) {
+    const LEN: usize = 1 << 20;
+    let source = source(tls).with("UCX_UNEXP_MEM", "1m").with("UCX_UNEXP_MAX", "8m");
+    let members = Members::with(&Context::configured(source).unwrap(), 3);
+    let groups = [0, 1, 2].map(|rank: usize| members.makers[rank].group(&members.addresses).unwrap());
+    let quiet = groups[2].broadcast(2, vec![5; 100]);
+    let unexpected = || members.workers[1].diagnostics().unexpected_bytes();
+    let mut sent: Vec<GroupRequest> = Vec::new();
+    let mut begun = 0;
+    members.until(|| {
+        if begun < 200 && sent.iter().all(GroupRequest::is_done) {
+            sent = vec![groups[0].broadcast(0, vec![3; LEN])];
+            begun += 1;
+        }
+        assert!(unexpected() <= 16 << 20, "{} bytes", unexpected());
+        begun > 20 && sent.iter().all(GroupRequest::is_done)
+    });
+    members.until(|| unexpected() < LEN);
+    let lost = groups[1].broadcast(0, Vec::new());
+    members.until(|| lost.is_done());
+    let error = lost.wait().unwrap_err();
+    assert!(matches!(error, Error::OverLimit(_)) && error.to_string().contains("UCX_UNEXP_MAX"), "{error}");
+    drop(sent);
+    // A group of the others still works. The first operation of `quiet` came before the flood.
+    members.until(|| quiet.is_done());
+    let small = [1, 2].map(|rank: usize| members.makers[rank].group(&members.addresses[1..]).unwrap());
+    let both = small.each_ref().map(Group::barrier);
+    members.until(|| both.iter().all(GroupRequest::is_done));
+    assert!(both.into_iter().all(|request| request.wait().is_ok()));
 }

@@ -17,6 +17,7 @@ use crate::api::core::ended::LOST;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::view::RecvData;
 use crate::api::ep::connect::ep_to;
 use crate::api::ep::handle::Ep;
@@ -26,7 +27,7 @@ use crate::api::tag::recv::{Match, TAG_MASK_FULL};
 use crate::api::worker::handle::{AmMessage, Worker};
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{ABORTED, RecvBuf, RecvKind, RecvStatus};
+use crate::rdm::{ABORTED, Discard, Kind, RecvBuf, RecvKind, RecvStatus, discard};
 use crate::wire::MsgClass;
 
 const POSTED_RECVS: usize = 32;
@@ -135,11 +136,15 @@ impl AmMessage {
         }
     }
 
-    /// Receives the rendezvous data into an empty buffer, so that the sender's operation completes.
+    /// Discards the rendezvous data, so that the sender's operation completes.
     #[cold]
     fn discard(&mut self) {
-        if let Ok(OpStatus::InProgress(id)) = self.start_recv(RecvBuf::EMPTY, &OpParams::default()) {
-            self.worker.free(id);
+        let Some(rts) = self.rts() else { return };
+        let ended = std::mem::replace(&mut self.ended, LOST);
+        let mut core = self.worker.core();
+        if ended == core.ended.of(self.from) {
+            let (engine, mut wire, _) = core.split();
+            discard(engine, &mut wire, self.from, Discard::Announced(rts.number));
         }
     }
 
@@ -352,7 +357,12 @@ fn probe_large_ams(worker: &Worker) -> usize {
         post_idle(worker.clone());
     }
     let mut found = 0;
-    while let Some(message) = worker.mprobe(eager_match(AmTag::EXCEEDS_POSTED)) {
+    // Without a request for its receive, the message stays for a later call.
+    let may_receive =
+        |core: &mut WorkerCore| !core.engine.has_unexpected(Kind::Am) || core.reqs.next_token().is_ok();
+    while may_receive(&mut worker.core_keep_idle())
+        && let Some(message) = worker.mprobe(eager_match(AmTag::EXCEEDS_POSTED))
+    {
         found += 1;
         let len = message.envelope().len;
         // Room to move the message within, for the alignment of its data.

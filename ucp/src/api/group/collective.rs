@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use ucs::sys::host::stable_key;
 
-use super::messages::{GroupMessages, OpKey, Parts};
+use super::messages::{GroupMessages, Parts};
+use super::part::OpKey;
 use super::request::{GroupRequest, Outcome};
 use crate::address::Address;
 use crate::api::am::send::AmProto;
@@ -64,7 +65,7 @@ impl GroupMaker {
     /// Sets handler `am_id` of the worker, which has to be the same number in every member, and one that the
     /// program does not use otherwise.
     pub fn new(worker: &Worker, am_id: u16) -> GroupMaker {
-        let state = Rc::<GroupMessages>::default();
+        let state = Rc::new(GroupMessages::of(worker.downgrade()));
         let of_handler = state.clone();
         worker.set_am_handler(am_id, move |message: AmMessage| of_handler.receive(&message));
         GroupMaker { worker: worker.clone(), am_id, state }

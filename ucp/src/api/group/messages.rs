@@ -6,36 +6,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::api::core::error::Error;
-use crate::api::worker::handle::AmMessage;
+use crate::api::worker::handle::{AmMessage, WeakWorker};
 use crate::rdm::io::PeerId;
 
-/// Bytes of the header of a message: group and number of the operation, u64 each, and the sender's rank, u32.
-const HEADER: usize = 20;
-
-/// An operation of a group: the group, and its number there.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct OpKey {
-    pub group: u64,
-    pub number: u64,
-}
-
-impl OpKey {
-    /// Header of a message of the member with this rank.
-    pub(super) fn header(self, rank: usize) -> [u8; HEADER] {
-        let mut header = [0; HEADER];
-        header[..8].copy_from_slice(&self.group.to_le_bytes());
-        header[8..16].copy_from_slice(&self.number.to_le_bytes());
-        header[16..].copy_from_slice(&(rank as u32).to_le_bytes());
-        header
-    }
-
-    fn of_header(header: &[u8]) -> Option<(OpKey, usize)> {
-        let header: &[u8; HEADER] = header.try_into().ok()?;
-        let word = |at: usize| header[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-        let rank = header[16..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
-        Some((OpKey { group: word(0)?, number: word(8)? }, rank as usize))
-    }
-}
+use super::early::EarlyMessages;
+use super::part::{OpKey, Part};
 
 /// Bytes of each member, by rank; `None` of those that send nothing.
 pub(super) type Parts = Vec<Option<Vec<u8>>>;
@@ -60,19 +35,10 @@ impl Running {
     }
 }
 
-/// A message of an operation.
-struct Part {
-    from: PeerId,
-    /// Rank of the sender, as the message tells it.
-    rank: usize,
-    data: Vec<u8>,
-}
-
 /// Everything of the groups of one worker that its handler of messages needs.
 #[derive(Default)]
 pub(super) struct GroupMessages {
-    /// Messages that have come before their operation was started.
-    early: RefCell<HashMap<OpKey, Vec<Part>>>,
+    early: RefCell<EarlyMessages>,
     running: RefCell<HashMap<OpKey, Rc<Running>>>,
     /// Number of operations of each group that have begun; of a group that is gone, the largest number. Late
     /// messages of these operations are dropped.
@@ -86,6 +52,11 @@ pub(super) struct GroupMessages {
 }
 
 impl GroupMessages {
+    /// Makes what a worker keeps, without groups.
+    pub(super) fn of(worker: WeakWorker) -> GroupMessages {
+        GroupMessages { early: RefCell::new(EarlyMessages::of(worker)), ..GroupMessages::default() }
+    }
+
     /// Number of groups of these members that have been made.
     pub(super) fn made(&self, members: u64) -> u64 {
         self.made.borrow().get(&members).copied().unwrap_or(0)
@@ -110,7 +81,10 @@ impl GroupMessages {
         match running {
             Some(running) => self.put(key, &running, part),
             None if self.begun.borrow().get(&key.group).is_some_and(|begun| key.number < *begun) => {}
-            None => self.early.borrow_mut().entry(key).or_default().push(part),
+            None => {
+                let is_known = |group| self.peers.borrow().contains_key(&group);
+                self.early.borrow_mut().keep(key, part, is_known);
+            }
         }
     }
 
@@ -136,7 +110,7 @@ impl GroupMessages {
             then: RefCell::new(Some(then)),
         });
         self.running.borrow_mut().insert(key, running.clone());
-        let early = self.early.borrow_mut().remove(&key).unwrap_or_default();
+        let early = self.early.borrow_mut().take(key);
         for part in early {
             self.put(key, &running, part);
         }
@@ -223,7 +197,7 @@ impl GroupMessages {
     /// Forgets a group that is dropped. Its operations end as cancelled.
     pub(super) fn forget(&self, group: u64) {
         self.begun.borrow_mut().insert(group, u64::MAX);
-        self.early.borrow_mut().retain(|key, _| key.group != group);
+        self.early.borrow_mut().forget(group);
         self.failed.borrow_mut().retain(|(of, _), _| *of != group);
         self.peers.borrow_mut().remove(&group);
         self.end_all(Error::Cancelled, |key, _| key.group == group);
@@ -278,17 +252,17 @@ mod tests {
         let messages = GroupMessages::default();
         messages.take_in(key(0), part(1, &[1]));
         let first = begin(&messages, 0);
-        assert!(messages.early.borrow().is_empty() && first.get().is_none());
+        assert!(messages.early.borrow().operations() == 0 && first.get().is_none());
         // The second message has a wrong length and ends the operation; the third comes too late.
         messages.take_in(key(0), part(2, &[1, 2]));
         assert_eq!(first.get(), Some(false));
         messages.take_in(key(0), part(2, &[1]));
-        assert!(messages.early.borrow().is_empty());
+        assert!(messages.early.borrow().operations() == 0);
         messages.take_in(key(1), part(2, &[1]));
-        assert_eq!(messages.early.borrow().len(), 1);
+        assert_eq!(messages.early.borrow().operations(), 1);
         messages.forget(GROUP);
         messages.take_in(key(1), part(1, &[1]));
-        assert!(messages.early.borrow().is_empty() && messages.running.borrow().is_empty());
+        assert!(messages.early.borrow().operations() == 0 && messages.running.borrow().is_empty());
     }
 
     #[test]
@@ -316,7 +290,7 @@ mod tests {
         messages.fail(GROUP, 1, Error::Cancelled);
         assert_eq!(begin(&messages, 0).get(), Some(true));
         assert_eq!(begin(&messages, 1).get(), Some(false));
-        assert!(messages.early.borrow().is_empty() && messages.running.borrow().is_empty());
+        assert!(messages.early.borrow().operations() == 0 && messages.running.borrow().is_empty());
     }
 
     #[test]

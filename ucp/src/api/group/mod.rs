@@ -6,11 +6,15 @@
 //! | File | Contents |
 //! |---|---|
 //! | `collective.rs` | groups, and the exchange that every operation is |
-//! | `messages.rs` | messages that have come before their operation, and operations that wait for messages |
+//! | `early.rs` | messages that have come before their operation |
+//! | `messages.rs` | operations that wait for messages |
 //! | `ops.rs` | the operations |
+//! | `part.rs` | a message of an operation, and its header |
 //! | `request.rs` | an operation that runs |
 
 pub(crate) mod collective;
+mod early;
 mod messages;
 mod ops;
+mod part;
 pub(crate) mod request;

@@ -161,7 +161,7 @@ impl WorkerCore {
             } else {
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
-                    stream.error = Some(Error::Exhausted);
+                    (stream.broken, stream.error) = (true, Some(Error::Exhausted));
                     continue;
                 }
                 // SAFETY: the `len` bytes are of the vector in `inflight`, unused until the receive ends.

@@ -14,8 +14,8 @@ use crate::api::worker::handle::{CoreMut, Worker};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{
-    MsgHandle, OpError, OpId, ProbeRemove, Probed, RecvArgs, RecvBuf, RecvKind, RecvStatus,
-    Started as EngineStarted,
+    Discard, MsgHandle, OpError, OpId, ProbeRemove, Probed, RecvArgs, RecvBuf, RecvKind, RecvStatus,
+    Started as EngineStarted, discard,
 };
 
 /// Mask that compares all bits of a tag.
@@ -249,19 +249,15 @@ pub(crate) fn post_recv(
 }
 
 impl WorkerCore {
-    /// Cancels a receive. Active-message data goes into an empty buffer instead, so that its send completes.
+    /// Cancels a receive. Active-message data is discarded, so that its send completes.
     pub(crate) fn cancel_recv(&mut self, op: OpId) -> bool {
-        let Some((kind, from)) = self.engine.receives().awaits_data(op) else {
-            return self.engine.receives().cancel(op);
-        };
-        let Ok(user) = self.reqs.next_token() else { return false };
+        let awaited = self.engine.receives().awaits_data(op);
         if !self.engine.receives().cancel(op) {
             return false;
         }
-        let args = RecvArgs { buf: RecvBuf::EMPTY, kind, from, user };
-        if let Ok(OpStatus::InProgress(id)) = self.recv(args, &OpParams::default()) {
-            // Nothing is there to be left over.
-            drop(self.reqs.detach(id, None));
+        if let Some((from, number)) = awaited {
+            let (engine, mut wire, _) = self.split();
+            discard(engine, &mut wire, from, Discard::Announced(number));
         }
         true
     }
@@ -283,8 +279,9 @@ impl WorkerCore {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        if let Ok(OpStatus::InProgress(id)) = self.start(RecvBuf::EMPTY, &OpParams::default()) {
-            self.worker.free(id);
-        }
+        let Some(handle) = self.handle.take() else { return };
+        let mut core = self.worker.core();
+        let (engine, mut wire, _) = core.split();
+        discard(engine, &mut wire, self.envelope.from, Discard::Probed(handle));
     }
 }

@@ -5,7 +5,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::ids::PeerId;
 use crate::rdm::op::buf::{RecvBuf, RecvList};
 use crate::rdm::op::received_ranges::ReceivedRanges;
-use crate::rdm::protocol::{Kind, Protocol};
+use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::matching::{MatchEntry, Pattern};
 use crate::rdm::status::{OpError, RecvStatus};
@@ -43,6 +43,8 @@ pub enum RecvRole {
     Multi(SlotId),
     /// Receives one message of that receive, at this offset of its buffer.
     Part(SlotId, usize),
+    /// Takes a message that nobody wants. Its end is not reported.
+    Discarded,
 }
 
 /// A receive. Small, since most see one packet only.
@@ -91,6 +93,24 @@ pub struct Unexpected {
     pub segments: Segments,
     pub received: ReceivedRanges,
     pub rma_read: Option<SlotId>,
+}
+
+impl Unexpected {
+    /// Whether all of it has arrived.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.received.bytes() == self.envelope.len && self.rma_read.is_none()
+    }
+
+    /// The sender's id of a send that waits for an answer.
+    pub fn waiting_send(&self) -> Option<u32> {
+        let waits = match self.envelope.protocol.plain() {
+            Protocol::LongCts => !self.is_whole(),
+            Protocol::LongRead | Protocol::RuntRead => self.rma_read.is_some(),
+            _ => false,
+        };
+        (waits || self.envelope.protocol.sync() == Sync::Yes).then_some(self.envelope.send_id)
+    }
 }
 
 /// Held pieces of a message. One piece, the common case, needs no list.

@@ -18,6 +18,7 @@ use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Sync};
 use crate::rdm::protocols::{peer_error, zcopy_recv};
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::discard_queue::drop_discards;
 use crate::rdm::rma::Reads;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::trace::TraceEvent;
@@ -123,6 +124,7 @@ fn close_up<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError) {
 fn end<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, error: OpError) {
     let sends: Vec<_> = e.ops.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
     sends.into_iter().for_each(|op| e.ops.sends.finish(&mut e.peers, &mut e.pending, w, op, Err(error)));
+    drop_discards(&mut e.ops.recvs, &mut e.ops.reads, &mut e.peers, &mut e.pending, w, id);
     e.ops.rma_ops.end_of_peer(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, id, error);
     e.ops.recvs.end_of_peer(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, (id, EndScope::All), error);
     // Their senders are told that they were not received.

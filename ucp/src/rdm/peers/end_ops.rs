@@ -10,6 +10,7 @@ use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::recv::Recvs;
+use crate::rdm::recv::discard_queue::drop_discards;
 use crate::rdm::recv::streams::{StreamPiece, break_streams};
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
@@ -37,6 +38,7 @@ pub(super) fn end_ops<W: Wire>(
 ) {
     let sends: Vec<_> = ops.sends.table.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
     sends.into_iter().for_each(|op| ops.sends.finish(peers, pending, w, op, Err(error)));
+    drop_discards(&mut ops.recvs, &mut ops.reads, peers, pending, w, id);
     ops.rma_ops.end_of_peer(&mut ops.reads, peers, pending, w, id, error);
     ops.recvs.end_of_peer(&mut ops.reads, peers, pending, w, (id, scope), error);
     pending.end_backoff(peers, id.into());

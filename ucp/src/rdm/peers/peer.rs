@@ -15,6 +15,7 @@ use crate::rdm::peers::counters::ShortCounters;
 use crate::rdm::peers::lane::{FurtherLane, Lane, LaneTable};
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::rails::rail_plan::RailList;
+use crate::rdm::recv::discard_queue::Discard;
 use crate::rdm::recv::reorder::ReorderWindow;
 use crate::rdm::status::PeerError;
 use crate::wire::ctl::ErrorRef;
@@ -68,6 +69,8 @@ pub struct PeerQueue {
     pub grants: VecDeque<SlotId>,
     /// RMA reads with a read to post, served round robin.
     pub reads: VecDeque<SlotId>,
+    /// Messages to be discarded, for which no receive was left.
+    pub discards: VecDeque<Discard>,
     /// Further lanes. Those that have become peers of their own are stale.
     pub lanes: RailList<LaneId>,
     /// Lanes that the peer announced over the first one as its own.

@@ -171,6 +171,7 @@ impl Engine {
             let of = &held.envelope;
             held.kind == Kind::Stream && of.tag == tag && from.is_none_or(|from| of.from == from)
         };
+        self.ops.recvs.tell_senders(&mut self.peers, &mut self.pending, is_of);
         self.ops.recvs.drop_unexpected_of(&mut self.ops.reads, &mut self.peers, &mut self.pending, w, is_of);
         match from {
             None => self.peers.streams.close(tag),
@@ -444,6 +445,12 @@ impl Recvs {
         all.into_iter().for_each(|id| self.drop_unexpected(reads, peers, pending, w, id, OpError::Cancelled));
     }
 
+    /// Tells the senders of these unexpected messages that nobody will receive them.
+    fn tell_senders(&self, peers: &mut Peers, pending: &mut Pending, is_one: impl Fn(&Unexpected) -> bool) {
+        let all = self.unexpected.iter().map(|(_, held)| held).filter(|held| is_one(held));
+        all.for_each(|held| tell_sender(peers, pending, held));
+    }
+
     /// Breaks a stream of a peer before a message that is, or may be, a piece of it.
     // [M11.7]
     pub(in crate::rdm) fn end_stream_before<W: Wire>(
@@ -457,6 +464,9 @@ impl Recvs {
     ) {
         let mut behind = Vec::new();
         self.break_streams(peers, from, vec![piece], &mut behind);
+        for held in behind.iter().filter_map(|&id| self.unexpected.get(id)) {
+            tell_sender(peers, pending, held);
+        }
         behind.into_iter().for_each(|id| {
             self.drop_unexpected(reads, peers, pending, w, id, OpError::Aborted(from, ABORTED))
         });
@@ -479,6 +489,18 @@ impl Recvs {
             return;
         }
         self.fail(pending, rx, error);
+    }
+}
+
+/// Tells the sender of an unexpected message that nobody will receive it, if it waits for an answer.
+// [M10.3]
+fn tell_sender(peers: &mut Peers, pending: &mut Pending, held: &Unexpected) {
+    let from = held.envelope.from;
+    let Some(send_id) = held.waiting_send().filter(|_| peers.table.is_up(from)) else { return };
+    let error = OpError::Aborted(from, ABORTED);
+    if let Next::Ctl(ctl) = peers.error_to(from, ErrorRef::Op(send_id), error) {
+        peers.table[from].queue_mut().ctl.push_back(ctl);
+        pending.schedule(peers, from);
     }
 }
 

@@ -1,5 +1,8 @@
 //! Receives: posting, matching, the reorder window of each peer, and packet bytes that have to be kept.
 
+pub(super) mod discard_queue;
+pub(super) mod discards;
+pub(super) mod elsewhere;
 pub(super) mod held_bytes;
 pub(super) mod held_packets;
 pub mod matching;

@@ -26,9 +26,7 @@ use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQ
 use crate::rdm::recv::streams::{refuse_piece, stream_error, takes_stream};
 use crate::rdm::stats::Counters;
 use crate::rdm::status::{OpError, RecvStatus};
-use crate::rdm::trace::DropReason;
 use crate::rdm::types::{EngineEvent, ProbeRemove, Probed, RecvArgs, RecvKind, Started};
-use crate::wire::MsgClass;
 use crate::wire::rtm::Rtm;
 
 /// Queues of one kind of message.
@@ -113,7 +111,7 @@ impl Receives<'_> {
             self.recvs.match_queues[kind.kind() as usize].unexpected.remove(index);
         }
         let Envelope { len, tag, from, cq_data, .. } = held.envelope;
-        let is_whole = held.received.bytes() == len && held.rma_read.is_none();
+        let is_whole = held.is_whole();
         Some(Probed { handle: MsgHandle(id), len, tag, from, cq_data, is_whole })
     }
 
@@ -152,10 +150,12 @@ impl Receives<'_> {
         Some(RecvStatus { len: len as usize, tag, from, cq_data })
     }
 
-    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
-    /// nobody wants it.
-    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
-        self.recvs.awaits_data(op)
+    /// Returns the sender and the number of the announced data that a receive waits for, if it does.
+    pub fn awaits_data(&self, op: OpId) -> Option<(PeerId, u64)> {
+        let posted = |rx: &&RxOp| rx.kind == Kind::AmData && rx.state == RxState::Posted;
+        let entry = self.recvs.table.get(op.0).filter(posted)?.entry;
+        let pattern = entry.pattern();
+        Some((pattern.from?, pattern.tag))
     }
 
     /// Gives memory of unexpected messages back that is not needed any more. Called now and then.
@@ -249,10 +249,12 @@ pub(in crate::rdm) fn recv_unexpected<W: Wire>(
     user: u64,
     role: RecvRole,
 ) -> Started<RecvStatus> {
-    if e.ops.recvs.table.is_full() {
+    let Some(held) = e.ops.recvs.unexpected.get(id) else { return Started::Failed(OpError::Unknown) };
+    if !held.is_whole() && e.ops.recvs.table.is_full() {
         return Started::Failed(OpError::NoResource);
     }
     let Some(held) = e.ops.recvs.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
+    let is_whole = held.is_whole();
     let envelope = held.envelope;
     let kind = held.kind;
     if let Some(index) = held.queued {
@@ -266,7 +268,7 @@ pub(in crate::rdm) fn recv_unexpected<W: Wire>(
     if let Some(error) = withdrawn(kind, &envelope) {
         return Started::Failed(error);
     }
-    if held.received.bytes() == envelope.len && held.rma_read.is_none() {
+    if is_whole {
         let status = envelope.result(&buf);
         e.peers.counters.count_received(&envelope, is_truncated(&status));
         e.follow(w, envelope.from, Next::receipt(&envelope));
@@ -326,14 +328,6 @@ impl Recvs {
         Some(id)
     }
 
-    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
-    /// nobody wants it.
-    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
-        let rx = self.table.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
-        let Pattern { tag, mask, from } = rx.entry.pattern();
-        Some((RecvKind::Class { class: MsgClass::AmData, tag, mask }, from))
-    }
-
     /// True while a receive waits for a message.
     #[cfg(test)]
     pub fn is_posted(&self, op: OpId) -> bool {
@@ -350,6 +344,7 @@ impl Recvs {
     ) {
         match op.role {
             RecvRole::Single => pending.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
+            RecvRole::Discarded => {}
             role => self.end_multi_message(pending, role, result),
         }
     }
@@ -415,7 +410,7 @@ impl Recvs {
         (at, received): (u64, ReceivedRanges),
     ) -> Option<SlotId> {
         if self.unexpected.is_full() {
-            peers.drop_packet(a, DropReason::NoRoom);
+            peers.refuse_over_limit(a);
             return None;
         }
         if !peers.reserve_unexpected(pending, a, rtm) {

@@ -28,6 +28,7 @@ use crate::rdm::protocols::{
     user_qp_send,
 };
 use crate::rdm::rails::announce;
+use crate::rdm::recv::discards;
 use crate::rdm::rma::ops::{self, is_rma_entry};
 use crate::rdm::status::{ABORTED, OpError};
 
@@ -312,7 +313,7 @@ fn step<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, round: u32) -> Step {
             step => return step,
         }
     }
-    Step::Idle
+    discards::step_discards(e, w, id)
 }
 
 fn drive_steps<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) -> usize {

@@ -4,6 +4,7 @@ mod backoff;
 mod classes;
 mod conversation;
 mod direct;
+mod discards;
 mod errors;
 mod exchange;
 mod flood;

@@ -6,7 +6,7 @@ use crate::rdm::ids::{PeerId, Source, WireId};
 use crate::rdm::io::{ReceiveSink, Wire};
 use crate::rdm::op::Payload;
 use crate::rdm::op::received_ranges::ReceivedRanges;
-use crate::rdm::op::rx::Envelope;
+use crate::rdm::op::rx::{Envelope, RecvRole};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::workers::WorkerSender;
 use crate::rdm::pending::Pending;
@@ -196,9 +196,12 @@ fn take_expected_short(
     let at = recvs.match_queues[kind as usize].expected.take(&mut recvs.table, tag, sender)?;
     let mut receive = recvs.table.occupied(at as usize)?;
     let op = receive.element();
-    let (room, user) = (op.buf.put(0, payload), op.user);
+    let (room, user, role) = (op.buf.put(0, payload), op.user, op.role);
     let error = op.buf.error();
     receive.end();
+    if role == RecvRole::Discarded {
+        return Some(None);
+    }
     if payload.len() <= room && error.is_none() {
         return Some(Some(user));
     }

@@ -47,7 +47,10 @@ pub(in crate::rdm) fn on_rtm<W: Wire>(
         true => None,
         false => match reads.table.insert(RmaRead::new(a.peer, iov, runt)) {
             Ok(rma_read) => Some(rma_read),
-            Err(_) => return peers.drop_packet(a, DropReason::NoRoom),
+            Err(_) => {
+                peers.refuse_over_limit(a);
+                return Next::Nothing;
+            }
         },
     };
     let missing = (rtm.payload.len() as u64) < runt;

@@ -1,0 +1,31 @@
+//! Received messages that the caller of the engine keeps until they are wanted, counted as unexpected ones.
+
+use crate::rdm::Engine;
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Wire;
+use crate::rdm::peers::conversation;
+use crate::rdm::peers::state::PeerFlags;
+use crate::rdm::pending::Pending;
+use crate::rdm::status::PeerError;
+
+impl Pending {
+    /// Counts memory of received messages that the caller keeps, as that of unexpected ones. False: all would
+    /// use more than the limit.
+    pub fn hold_elsewhere(&mut self, bytes: usize) -> bool {
+        self.held_packets.add_elsewhere(bytes, self.unexpected_max)
+    }
+
+    /// Uncounts memory of messages that the caller has kept.
+    pub fn release_elsewhere(&mut self, bytes: usize) {
+        self.held_packets.remove_elsewhere(bytes);
+    }
+}
+
+/// Closes a peer that has sent more than may be kept.
+pub fn close_over_limit<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
+    if e.peers.table.get(id).is_some() {
+        e.peers.table[id].state.insert(PeerFlags::OVER_LIMIT);
+        conversation::force_close_with(e, w, id, PeerError::OverLimit);
+        e.pending.schedule(&mut e.peers, id);
+    }
+}

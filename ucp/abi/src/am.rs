@@ -21,7 +21,7 @@ use crate::worker::Worker;
 
 mod deliver;
 mod spare;
-use deliver::{OldRecvBox, on_message, on_message_any};
+use deliver::{OldRecvs, on_message, on_message_any};
 use spare::Spare;
 
 /// Values of `ucp_send_am_flags`.
@@ -58,7 +58,7 @@ pub(crate) struct AmState {
     /// Memory for the next message that does not stay where it is; `None`: a handler has it.
     word: Cell<Option<WordBox>>,
     /// Receives for handlers of the old interface. Freed behind the engine, which writes into their memory.
-    received: RefCell<Vec<OldRecvBox>>,
+    received: OldRecvs,
 }
 
 /// Memory for a message of eight bytes. It has more, so that the address behind an empty message is inside.
@@ -80,7 +80,7 @@ impl AmState {
             handled: Cell::new(NOT_HANDLED),
             spare: Spare::default(),
             word: Cell::new(None),
-            received: RefCell::default(),
+            received: OldRecvs::default(),
         }
     }
 

@@ -23,6 +23,9 @@ use crate::types::{
 };
 use crate::worker::{Worker, read_address};
 
+mod reply;
+pub(crate) use reply::{ReplyEps, reply_ep};
+
 /// Bit 0 of the flags of `ucp_ep_close_nbx`: by force.
 const CLOSE_FORCE: u32 = 1 << 0;
 /// `UCP_EP_CLOSE_MODE_FORCE`, of the old form.
@@ -108,42 +111,6 @@ fn new_link() -> Rc<Cell<*mut Ep>> {
 /// Hands an endpoint out that the program has not created, inside the lock.
 pub(crate) fn add_unnamed_ep(worker: &Worker, ep: ucp::Ep) -> *mut Ep {
     add_ep(worker, ep, new_link(), Named::default())
-}
-
-/// Number of the peer of an endpoint that is not connected yet.
-const NO_PEER: ucp::PeerId = ucp::PeerId(u32::MAX);
-
-/// Endpoint for answers to a peer, inside the lock; null if there is none.
-pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
-    let connection = message.connection();
-    let from = (message.from(), connection);
-    // SAFETY: a worker has endpoints that are live.
-    let has_failed = |ep: &*mut Ep| unsafe { given(*ep) }.is_ok_and(|ep| ucp::failure_of(&ep.ep).is_some());
-    let known = worker.reply_eps.borrow().get(&from).copied();
-    if let Some(known) = known.filter(|known| !has_failed(known)) {
-        return known;
-    }
-    // The program's own endpoint, as in UCX: that of the connection, else one to the peer. Else one of this
-    // library.
-    let is_of = |ep: &ucp::Ep| match connection {
-        0 => ep.peer() == from.0,
-        // The peer may send before this worker has its address.
-        _ => {
-            ep.socket_addrs().is_some_and(|of| of.connection == connection)
-                && [from.0, NO_PEER].contains(&ep.peer())
-        }
-    };
-    // SAFETY: as above.
-    let is_own = |ep: &*mut Ep| unsafe { given(*ep) }.is_ok_and(|of| is_of(&of.ep)) && !has_failed(ep);
-    let own = worker.eps.borrow().iter().copied().find(is_own);
-    if let Some(own) = own {
-        worker.reply_eps.borrow_mut().insert(from, own);
-        return own;
-    }
-    let Some(ep) = message.reply_ep() else { return std::ptr::null_mut() };
-    let handle = add_unnamed_ep(worker, ep);
-    worker.reply_eps.borrow_mut().insert(from, handle);
-    handle
 }
 
 fn connect_status(error: &ConnectError) -> Status {
@@ -302,7 +269,7 @@ fn close(ep: *mut Ep, by_force: bool, call: &Call) -> Result<StatusPtr, Status> 
         let gone = from_handle(ep)?;
         gone.link.set(std::ptr::null_mut());
         worker.eps.borrow_mut().remove(&ep);
-        worker.reply_eps.borrow_mut().retain(|_, of| *of != ep);
+        worker.reply_eps.borrow_mut().forget(ep);
         let how = if by_force { CloseMode::Force } else { CloseMode::Flush(CLOSE_WITHIN) };
         // An endpoint that has failed is closed all the same.
         // SAFETY: the callback of a call is valid until the end.

@@ -1,7 +1,7 @@
 //! Workers: creation, attributes, addresses, progress.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{c_int, c_uint, c_void};
 
 use ::ucs::Status;
@@ -12,7 +12,7 @@ use crate::am::AmState;
 use crate::arg::{AttrPtr, OutPtr, ParamsPtr, StrPtr};
 use crate::context::{Context, copy_name};
 use crate::entry::{CStatus, invalid};
-use crate::ep::Ep;
+use crate::ep::{Ep, ReplyEps};
 use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle};
 use crate::packed::{Packed, alloc_packed, release};
 use crate::request::Allocated;
@@ -35,8 +35,8 @@ pub(crate) struct Worker {
     pub(crate) client_id: u64,
     /// Endpoints that the program has not closed. Freed with the worker.
     pub(crate) eps: RefCell<HashSet<*mut Ep>>,
-    /// Endpoints made to answer senders, by the number of the peer.
-    pub(crate) reply_eps: RefCell<HashMap<(ucp::PeerId, u32), *mut Ep>>,
+    /// Endpoints to answer senders.
+    pub(crate) reply_eps: RefCell<ReplyEps>,
     pub(crate) am: AmState,
     pub(crate) streams: StreamState,
     /// Requests of `ucp_request_alloc`. Freed behind the engine, which looks at those that run.

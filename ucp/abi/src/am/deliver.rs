@@ -1,5 +1,6 @@
 //! Delivery of active messages to the handlers of a program: of data that is here, and of announced data.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_uint, c_void};
 
 use ::ucs::Status;
@@ -112,7 +113,21 @@ pub(super) unsafe fn on_message_any(worker: &Worker, handler: Handler, arg: *mut
     if worker.ends.get() {
         return;
     }
-    let reply = if message.wants_reply() { reply_ep(worker, &message) } else { std::ptr::null_mut() };
+    if !message.wants_reply() {
+        // SAFETY: this function's contract.
+        return unsafe { hand_over(worker, handler, arg, message, std::ptr::null_mut()) };
+    }
+    let reply = reply_ep(worker, &message);
+    worker.reply_eps.borrow_mut().hold(reply);
+    // SAFETY: as above.
+    unsafe { hand_over(worker, handler, arg, message, reply) };
+    worker.reply_eps.borrow_mut().release(reply);
+}
+
+/// Hands a message over, with the endpoint for answers, which may be null.
+/// # Safety
+/// The handler may be called with `arg`.
+unsafe fn hand_over(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage, reply: *mut Ep) {
     if message.data().is_none() {
         // SAFETY: this function's contract.
         return unsafe { on_announced(worker, handler, arg, message, reply) };
@@ -165,13 +180,16 @@ unsafe fn on_announced(
                 return tracing::error!("no memory for an active message of {len} bytes: dropped");
             };
             // SAFETY: this function's contract.
-            unsafe { receive_for_old(OldRecv { worker, handler, arg, reply, memory }, len, message) };
+            unsafe {
+                receive_for_old(
+                    OldRecv { worker, handler, arg, reply, memory, at: Cell::new(0) },
+                    len,
+                    message,
+                )
+            };
         }
     }
 }
-
-/// Memory of a receive that is to be used again. Its address is an argument of the callback.
-pub(super) type OldRecvBox = Box<OldRecv>;
 
 /// A receive of the data of a message for a handler of the old interface.
 pub(super) struct OldRecv {
@@ -180,6 +198,63 @@ pub(super) struct OldRecv {
     arg: *mut c_void,
     reply: *mut Ep,
     memory: Vec<u8>,
+    /// Position among those that run.
+    at: Cell<usize>,
+}
+
+/// The receives that run for handlers of the old interface. Freed behind the engine, which writes into their
+/// memory.
+#[derive(Default)]
+pub(super) struct OldRecvs {
+    /// From [`Box::into_raw`].
+    running: RefCell<Vec<*mut OldRecv>>,
+    /// Memory of ended ones, for later ones.
+    #[expect(clippy::vec_box, reason = "they are leaked one by one, at their address")]
+    spare: RefCell<Vec<Box<OldRecv>>>,
+}
+
+impl OldRecvs {
+    /// Keeps a receive that begins at one address, until [`OldRecvs::end`].
+    fn begin(&self, recv: OldRecv) -> *mut OldRecv {
+        let spare = self.spare.borrow_mut().pop();
+        let state = match spare {
+            Some(mut state) => {
+                *state = recv;
+                state
+            }
+            None => Box::new(recv),
+        };
+        let mut running = self.running.borrow_mut();
+        state.at.set(running.len());
+        let state = Box::into_raw(state);
+        running.push(state);
+        state
+    }
+
+    /// Takes a receive that has ended.
+    /// # Safety
+    /// It is from `begin`, and has not ended before.
+    unsafe fn end(&self, state: *mut OldRecv) -> Box<OldRecv> {
+        // SAFETY: this function's contract.
+        let state = unsafe { Box::from_raw(state) };
+        let mut running = self.running.borrow_mut();
+        let at = state.at.get();
+        running.swap_remove(at);
+        if let Some(moved) = running.get(at) {
+            // SAFETY: those that run are alive.
+            unsafe { &**moved }.at.set(at);
+        }
+        state
+    }
+}
+
+impl Drop for OldRecvs {
+    fn drop(&mut self) {
+        for state in self.running.get_mut().drain(..) {
+            // SAFETY: from `begin`; the engine that used it is gone.
+            drop(unsafe { Box::from_raw(state) });
+        }
+    }
 }
 
 /// Starts the receive. The handler is called at its end.
@@ -188,15 +263,8 @@ pub(super) struct OldRecv {
 unsafe fn receive_for_old(recv: OldRecv, len: usize, mut message: AmMessage) {
     // SAFETY: this function's contract.
     let worker = unsafe { &*recv.worker };
-    let free = worker.am.received.borrow_mut().pop();
-    let state = match free {
-        Some(mut state) => {
-            *state = recv;
-            state
-        }
-        None => Box::new(recv),
-    };
-    let state = Box::into_raw(state);
+    worker.reply_eps.borrow_mut().hold(recv.reply);
+    let state = worker.am.received.begin(recv);
     // SAFETY: just made; nothing else has it yet.
     let at = unsafe { (*state).memory.as_mut_ptr() };
     let params = OpParams::with_callback(Callback::new(on_old_received, state.cast()));
@@ -227,22 +295,37 @@ unsafe fn on_old_received(state: *mut (), id: RequestId, ended: Result<RecvStatu
 /// # Safety
 /// `state` is one of `receive_for_old`, whose operation has ended.
 unsafe fn old_received(state: *mut OldRecv, ended: Result<usize, ()>) {
-    // SAFETY: this function's contract.
-    let mut state = unsafe { Box::from_raw(state) };
-    // SAFETY: as above: the worker is there.
-    let worker = unsafe { &*state.worker };
-    let mut memory = std::mem::take(&mut state.memory);
+    // SAFETY: this function's contract; the worker is there.
+    let worker = unsafe { &*(*state).worker };
+    // SAFETY: as above.
+    let mut state = unsafe { worker.am.received.end(state) };
+    let (memory, held) = (std::mem::take(&mut state.memory), state.reply);
     let (handler, arg) = (state.handler, state.arg);
+    worker.am.received.spare.borrow_mut().push(state);
     // The program may have closed it since.
-    let reply = if worker.eps.borrow().contains(&state.reply) { state.reply } else { std::ptr::null_mut() };
-    worker.am.received.borrow_mut().push(state);
-    let Ok(len) = ended else { return worker.am.spare.give_back(memory) };
-    // SAFETY: the operation has written this many bytes.
+    let reply = if worker.eps.borrow().contains(&held) { held } else { std::ptr::null_mut() };
+    match ended {
+        // SAFETY: this function's contract: the operation has written this many bytes.
+        Ok(len) => unsafe { call_old(worker, (handler, arg), (memory, len), reply) },
+        Err(()) => worker.am.spare.give_back(memory),
+    }
+    worker.reply_eps.borrow_mut().release(held);
+}
+
+/// Calls a handler for data that has been received.
+/// # Safety
+/// The handler may be called with its argument. `len` bytes of the memory have been written.
+unsafe fn call_old(
+    worker: &Worker,
+    handler: (Handler, *mut c_void),
+    (mut memory, len): (Vec<u8>, usize),
+    reply: *mut Ep,
+) {
+    // SAFETY: this function's contract.
     unsafe { memory.set_len(len.min(memory.capacity())) };
     let data = memory.as_ptr();
-    // SAFETY: the receive was started for a handler that may be called; the memory is kept if the program
-    // keeps it.
-    if !worker.ends.get() && unsafe { call((handler, arg), &[], (data, memory.len()), (reply, 0)) } {
+    // SAFETY: as above; the memory is kept if the program keeps it.
+    if !worker.ends.get() && unsafe { call(handler, &[], (data, memory.len()), (reply, 0)) } {
         worker.am.keep(data, Kept::Received(memory));
     } else {
         worker.am.spare.give_back(memory);

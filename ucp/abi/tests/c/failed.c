@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #define ID      7
 #define ANSWER  8
 #define CREATED 300
+#define MANY    1500
 
 static unsigned asked, answered;
 static ucp_ep_h answer_to;
@@ -111,6 +113,37 @@ static void answers(int has_own)
     ucp_cleanup(pair.context);
 }
 
+/* A peer comes and goes many times: the endpoints of the library that have failed do not pile up. */
+static void many(void)
+{
+    size_t before = 0;
+    ucp_ep_h dead, ep;
+    pair_t pair;
+    int round;
+
+    make_pair(&pair, UCS_THREAD_MODE_SINGLE);
+    set_handler(pair.b, ID, on_question);
+    set_handler(pair.a, ANSWER, on_answer);
+    close_ep(&pair, pair.ba);
+    ep = pair.ab;
+    for (round = 0; round < MANY; round++) {
+        if (round == MANY / 3) {
+            before = mallinfo2().uordblks;
+        }
+        ask(&pair, ep);
+        dead = answer_to;
+        close_by_force(&pair, ep);
+        UNTIL(&pair, has_failed(&pair, dead));
+        ep = connect_to(pair.a, pair.b);
+    }
+    /* An endpoint has more bytes than these for each. */
+    CHECK(mallinfo2().uordblks < before + MANY * 100);
+    close_by_force(&pair, ep);
+    ucp_worker_destroy(pair.a);
+    ucp_worker_destroy(pair.b);
+    ucp_cleanup(pair.context);
+}
+
 static unsigned told, ends;
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -182,6 +215,7 @@ int main(void)
 {
     answers(0);
     answers(1);
+    many();
     handlers();
     return 0;
 }

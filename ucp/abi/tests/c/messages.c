@@ -336,6 +336,40 @@ static void failing_connects(pair_t *pair)
     CHECK(ucp_ep_create(pair->a, &params, &ep) == UCS_ERR_INVALID_ADDR);
 }
 
+static ucs_status_t on_none(void *arg, void *data, size_t length, ucp_ep_h reply_ep, unsigned flags)
+{
+    got++;
+    return UCS_OK;
+}
+
+/* A worker is destroyed while data for a handler of the old interface arrives: nothing stays of it. */
+static void destroyed_while_receiving(void)
+{
+    unsigned char *out = calloc(1, LONG);
+    ucs_status_ptr_t send;
+    pair_t pair;
+    int i;
+
+    make_pair(&pair, UCS_THREAD_MODE_SINGLE);
+    CHECK(ucp_worker_set_am_handler(pair.b, 3, on_none, NULL, 0) == UCS_OK);
+    got  = 0;
+    send = ucp_am_send_nb(pair.ab, 3, out, 8, ucp_dt_make_contig(1), NULL, 0);
+    until(&pair, &got, 1);
+    wait_for(&pair, send, UCS_OK);
+    send = ucp_am_send_nb(pair.ab, 3, out, LONG, ucp_dt_make_contig(1), NULL, UCP_AM_SEND_FLAG_RNDV);
+    CHECK(!UCS_PTR_IS_ERR(send));
+    for (i = 0; i < 1000; i++) {
+        ucp_worker_progress(pair.b);
+    }
+    if (UCS_PTR_IS_PTR(send)) {
+        ucp_request_free(send);
+    }
+    ucp_worker_destroy(pair.b);
+    ucp_worker_destroy(pair.a);
+    ucp_cleanup(pair.context);
+    free(out);
+}
+
 int main(void)
 {
     pair_t pair;
@@ -349,5 +383,6 @@ int main(void)
     client_server(&pair);
     failing_connects(&pair);
     free_pair(&pair);
+    destroyed_while_receiving();
     return 0;
 }

@@ -25,7 +25,11 @@ impl Module {
     /// has a running timer or is on the re-send list, and each endpoint that has something to send and is
     /// not ready has a timer running, or sends in the hands of a channel. Takes time with all of them.
     pub fn check(&self) -> Result<(), String> {
+        let mut in_hotel = vec![0; self.endpoints.len()];
         for (id, segment) in self.core.segments.iter() {
+            if segment.state == SegState::InHotel {
+                in_hotel[segment.endpoint as usize] += 1;
+            }
             let alive = self.endpoints.get(segment.endpoint as usize).and_then(Option::as_deref);
             let held = alive.and_then(|endpoint| endpoint.window.get(segment.seq)) == Some(id);
             let is_it = |lost: &Lost| lost.id == id && lost.uses == segment.uses;
@@ -48,7 +52,14 @@ impl Module {
                 self.core.tiny_queued
             ));
         }
-        self.endpoints.iter().flatten().try_for_each(|endpoint| endpoint.check(&self.core))
+        for endpoint in self.endpoints.iter().flatten() {
+            let (counted, there) = (endpoint.in_hotel.len(), in_hotel[endpoint.index as usize]);
+            if counted != there {
+                return Err(format!("{there} segments are in the hotel, and {counted} are counted"));
+            }
+            endpoint.check(&self.core)?;
+        }
+        Ok(())
     }
 }
 

@@ -357,6 +357,12 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         }))
     }
 
+    fn abandon_rma_lane_read(&mut self, peer: PeerId) {
+        if let Some(rma_only) = self.rma_only {
+            rma_only.abandon_read(peer);
+        }
+    }
+
     fn prefers_packets(&mut self, peer: PeerId, len: usize, _address: &RmaAddress) -> bool {
         let Some(rma_only) = self.rma_only else { return false };
         // Lanes that reach all memory read it themselves. Messages that fit a packet have another reason.

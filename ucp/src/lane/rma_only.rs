@@ -330,6 +330,17 @@ impl RmaOnlyLane {
         }
     }
 
+    /// Gives up a read that waits for the part of its peer. The endpoint goes with it, which waits until the
+    /// peer copies no longer.
+    #[cold]
+    pub(crate) fn abandon_read(&self, peer: PeerId) {
+        if let Some(state) = self.peers.borrow_mut().get_mut(&peer)
+            && state.waiting.take().is_some()
+        {
+            state.remote = None;
+        }
+    }
+
     #[cold]
     fn connect_offer(&self, address: &RmaAddress, lane_ep: &Ep) -> RemoteMem {
         let mut iface = decode_address(address);

@@ -248,6 +248,10 @@ pub trait Wire: ReceiveSink {
         None
     }
 
+    /// Gives up a read for which [`Wire::read_rma_lane`] found no room. Nobody writes to its memory any more
+    /// when this returns.
+    fn abandon_rma_lane_read(&mut self, _peer: PeerId) {}
+
     /// Writes bytes of ours, which lie in `reg`, to the other end of a lane: at least one, and at most
     /// [`Rdma::write`]. With `imm` the peer gets a completion with these 32 bits. Ends as [`Wire::read`]
     /// does.

@@ -325,7 +325,8 @@ fn on_ordered<W: Wire>(
             }
             e.peers.refuse_closed(&mut e.pending, a);
             let peer = &mut e.peers.table[a.peer];
-            if peer.may_reopen() {
+            let has_room = e.pending.held_packets.has_reorder_room(0, e.peers.cfg.unexpected_hard_max);
+            if has_room && peer.may_reopen() {
                 peer.state.insert(PeerFlags::REORDERING);
                 peer.queue_mut().reorder.skip(&mut e.pending.held_packets, msg_id);
             }

@@ -117,6 +117,8 @@ pub struct Device {
     pub access_denied: bool,
     /// Reads over the RMA-only lane.
     pub rma_lane_reads: usize,
+    /// Reads over the RMA-only lane that were given up.
+    pub rma_lane_abandoned: usize,
     /// One in so many offers is declined; 0: none.
     pub decline_one_in: usize,
     /// Results of offers: lengths, and whether the peer read.
@@ -313,6 +315,10 @@ impl Wire for NodeWire<'_> {
         unsafe { std::ptr::copy(source, to.ptr(), to.len()) };
         self.device.rma_lane_reads += 1;
         Some(Ok(()))
+    }
+
+    fn abandon_rma_lane_read(&mut self, _peer: PeerId) {
+        self.device.rma_lane_abandoned += 1;
     }
 
     fn prefers_packets(&mut self, _peer: PeerId, len: usize, address: &RmaAddress) -> bool {

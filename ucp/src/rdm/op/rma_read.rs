@@ -24,6 +24,8 @@ pub struct RmaRead {
     /// End of the read: the message's end, or the receive's if that is shorter.
     pub end: u64,
     pub in_flight: u32,
+    /// The RMA-only lane reads on, and the peer may copy a part of it.
+    pub lane_waits: bool,
     pub queued: bool,
     /// Registrations of the destination, by piece.
     pub regs: [Option<Reg>; MAX_IOV],
@@ -56,6 +58,7 @@ impl RmaRead {
             at: from,
             end: from,
             in_flight: 0,
+            lane_waits: false,
             queued: false,
             regs: [const { None }; MAX_IOV],
             staged: None,

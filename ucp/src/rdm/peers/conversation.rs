@@ -81,14 +81,21 @@ pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: P
     let Some(peer) = e.peers.table.get(id) else { return };
     // After too many messages some are missing: their order is lost.
     let orderly = peer.state.is_up() && fault != PeerError::OverLimit;
+    // Refusals go out behind the close.
+    let mut unsent_errors = Vec::new();
     if orderly {
         close_up(e, w, id, fault);
     } else {
         // One that has failed before did so for its own reason.
         let before = peer.fault.filter(|_| !peer.state.is_up());
+        let queue = e.peers.table[id].queue.as_mut();
+        unsent_errors = queue.map(|queue| std::mem::take(&mut queue.unsent_errors)).unwrap_or_default();
         e.on_peer_error(w, id, before.unwrap_or(fault));
     }
     if e.peers.table.get(id).is_some() {
+        if !unsent_errors.is_empty() {
+            e.peers.table[id].queue_mut().unsent_errors = unsent_errors;
+        }
         let state = &mut e.peers.table[id].state;
         if !orderly {
             state.remove(PeerFlags::CLOSE_DUE | PeerFlags::CLOSE_UNCONFIRMED | PeerFlags::AWAITS_CLOSE);

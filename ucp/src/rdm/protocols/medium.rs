@@ -127,7 +127,9 @@ fn on_further(
     msg_length: u64,
     seg_offset: u64,
 ) -> Next {
-    let fits = |envelope: &Envelope| envelope.len == msg_length;
+    // A message of another protocol has bytes that the device, or other packets, bring.
+    let fits =
+        |envelope: &Envelope| envelope.protocol.plain() == Protocol::Medium && envelope.len == msg_length;
     let mut next = Next::Nothing;
     let arrived = match peers.table.begun_msg(a, rtm) {
         None if peers.table[a.peer].state.is_failed() => return peers.drop_of_failed(a),

@@ -170,6 +170,8 @@ impl Recvs {
 
 /// The error of a receive of data that was withdrawn before; `None`: it is there.
 pub(in crate::rdm) fn withdrawn(kind: Kind, envelope: &Envelope) -> Option<OpError> {
-    let is_withdrawn = kind == Kind::AmData && envelope.cq_data.is_some();
+    // A note of ours is kept as an eager message; peers send such data otherwise.
+    let is_note = envelope.protocol == Protocol::Eager && envelope.cq_data.is_some();
+    let is_withdrawn = kind == Kind::AmData && is_note;
     is_withdrawn.then_some(OpError::Aborted(envelope.from, ABORTED))
 }

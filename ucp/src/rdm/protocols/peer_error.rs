@@ -222,6 +222,11 @@ fn end_message<W: Wire>(
             let reordering = peer.state.has(PeerFlags::REORDERING);
             return Some(if reordering { Next::InOrder } else { Next::Nothing });
         }
+        // A skipped number takes memory, too.
+        MsgOrder::Early if !pending.held_packets.has_reorder_room(0, peers.cfg.unexpected_hard_max) => {
+            peers.close_over_limit(from);
+            return None;
+        }
         MsgOrder::Early => {
             peer.state.insert(PeerFlags::REORDERING);
             peer.queue_mut().reorder.skip(&mut pending.held_packets, msg_id);
@@ -529,10 +534,16 @@ impl Peers {
     /// Drops a packet that exceeds the memory limit, and closes its sender, which gets an error.
     #[cold]
     pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
-        self.table[a.peer].state.insert(PeerFlags::OVER_LIMIT);
-        self.over_limit_peer = Some(a.peer);
+        self.close_over_limit(a.peer);
         self.drop_packet(a, DropReason::NoRoom);
         self.table.queue_refusal(a, NO_ROOM);
+    }
+
+    /// Closes a peer that exceeds a limit, when the packet at hand has been handled.
+    #[cold]
+    pub(in crate::rdm) fn close_over_limit(&mut self, id: PeerId) {
+        self.table[id].state.insert(PeerFlags::OVER_LIMIT);
+        self.over_limit_peer = Some(id);
     }
 
     /// Refuses a packet of a peer closed by force: an error if it waits for an answer, after our HANDSHAKE if

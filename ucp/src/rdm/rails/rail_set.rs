@@ -12,6 +12,7 @@ use crate::rdm::op::Piece;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{Accepted, PeerFlags};
+use crate::rdm::peers::workers::is_same_worker;
 use crate::rdm::protocols::handshake;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, RailList, RailPlan};
 use crate::rdm::rma::args::RailKeys;
@@ -282,6 +283,7 @@ impl Peers {
             } else if let Some(rail) = rail_wires.iter().find_map(|wire| self.lookup.known(*wire, source))
                 && self.table.lane(rail).is_some_and(|lane| is(&lane.addr))
                 && rail != from.into()
+                && self.table.peer_of(rail).is_none_or(|of| is_same_worker(self, of, from))
                 && self.is_rail(rail, Direction::Read)
             {
                 let _ = rails.try_push((rail, key));

@@ -99,7 +99,13 @@ impl RmaOps {
         id: SlotId,
     ) -> bool {
         match self.table.get(id) {
-            Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent && rma.ack != Ack::No => {
+            // While the device uses the memory, an acknowledgement is forged.
+            Some(rma)
+                if rma.peer == peer
+                    && rma.state == RmaState::AllSent
+                    && rma.ack != Ack::No
+                    && (rma.compact || rma.in_flight == 0) =>
+            {
                 self.finish(peers, pending, id, Ok(()));
                 true
             }
@@ -119,7 +125,7 @@ impl RmaOps {
         self.regions.resolve(domain, iovs, need).ok_or_else(|| peers.refuse_request(a, DropReason::BadAccess))
     }
 
-    /// Keeps a request until it is served; `None` after a refusal for lack of room.
+    /// Keeps a request until it is served, or refuses it for lack of room.
     pub(in crate::rdm) fn insert_served(
         &mut self,
         peers: &mut Peers,
@@ -141,7 +147,8 @@ impl RmaOps {
             Job::Load(_) => CtsFor::Read,
             _ => return peers.drop_packet(a, DropReason::BadId),
         };
-        if cts.of != of {
+        // An operation of the device takes no grants.
+        if cts.of != of || rma.in_flight > 0 || !rma.protocol.is_emulated() {
             return peers.drop_packet(a, DropReason::BadId);
         }
         if cts.recv_length == 0 {
@@ -211,7 +218,7 @@ impl RmaOps {
             Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
             _ => return peers.drop_packet(a, DropReason::BadId),
         };
-        if !matches!(rma.job, Job::Get(_) | Job::Store(_)) {
+        if !matches!(rma.job, Job::Get(_) | Job::Store(_)) || rma.in_flight > 0 {
             return peers.drop_packet(a, DropReason::BadId);
         }
         let len = payload.len() as u64;

@@ -26,6 +26,9 @@ impl Reads {
     /// Removes a read and releases its registrations. Returns what it was for.
     pub(in crate::rdm) fn take<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(RmaRead, SlotId)> {
         let mut rma_read = self.table.remove(id)?;
+        if rma_read.lane_waits {
+            w.abandon_rma_lane_read(rma_read.peer);
+        }
         rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
         let striped = rma_read.rail_plan.as_mut().map(|rail_plan| rail_plan.0.take_regs());
         striped.into_iter().flatten().for_each(|reg| w.release(reg));

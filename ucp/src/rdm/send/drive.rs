@@ -32,6 +32,10 @@ use crate::rdm::recv::discards;
 use crate::rdm::rma::ops::{self, is_rma_entry};
 use crate::rdm::status::{ABORTED, OpError};
 
+/// Most control packets that wait for one peer. Each answers a packet of an operation that the peer has
+/// begun, and no peer of ours has so many at a time.
+const MAX_QUEUED_CTL: usize = 1 << 20;
+
 impl Engine {
     /// Continues what waited for room: each peer in turn, a bounded number of packets each. Returns the
     /// number of steps done. // HOT
@@ -65,7 +69,11 @@ impl Engine {
                 Err(NotPosted::Peer(fault)) => return self.fail_peer(w, id, fault),
             }
         }
-        self.peers.table[id].queue_mut().ctl.push_back(ctl);
+        let queue = &mut self.peers.table[id].queue_mut().ctl;
+        queue.push_back(ctl);
+        if queue.len() > MAX_QUEUED_CTL {
+            self.peers.close_over_limit(id);
+        }
         self.pending.schedule(&mut self.peers, id);
     }
 }

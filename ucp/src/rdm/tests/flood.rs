@@ -7,6 +7,7 @@ use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
+use crate::wire::ctl::{self, ErrorRef};
 
 const LIMIT: usize = 20_000;
 
@@ -190,6 +191,26 @@ fn out_of_order_packets_never_exceed_the_memory_limit() {
     }
 }
 
+// [M10.4]
+#[test]
+fn skipped_message_ids_never_exceed_the_memory_limit() {
+    const MOST: usize = 40_000;
+    let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
+    let (peer, over_limit_peer) = (net.peer(0, 1), net.peer(1, 0));
+    net.send(0, peer, b"met", Some(0), Protocol::Eager);
+    net.settle();
+    let due = net.nodes[1].engine.next_rx(over_limit_peer);
+    for n in 1..10_000 {
+        let mut bytes = vec![0; ctl::PeerError::LEN];
+        let what = ErrorRef::Skip(due.wrapping_add(n));
+        ctl::PeerError { what, prov_errno: 5, connid: None }.write(&mut bytes);
+        net.deliver(&SentPacket { from: 0, to: 1, bytes });
+    }
+    let failed = EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::OverLimit };
+    assert!(net.events(1).contains(&failed));
+}
+
 // [M10.7]
 #[test]
 fn peer_cut_off_for_a_flood_gets_an_error() {
@@ -227,6 +248,12 @@ fn peer_cut_off_for_a_flood_gets_an_error() {
         net.send_args(0, flooded, sync(999));
         net.settle();
         assert!(told(&net.events(0), 999), "{protocol:?}");
+        if protocol == Protocol::Eager {
+            // The message that was one too many is told of, too.
+            let first = (1..=count).find(|user| told(&outs, *user)).unwrap();
+            let mut room = vec![0; body.len()];
+            assert!(matches!(net.recv(1, &mut room, exact(first - 1), 3), Started::Done(_)), "{first}");
+        }
     }
 }
 

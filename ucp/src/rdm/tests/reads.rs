@@ -9,7 +9,7 @@ use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
-use crate::wire::rtm::{LongRead, RtmBody};
+use crate::wire::rtm::{LongRead, Medium, RtmBody};
 use crate::wire::{self, EfaStatus, Iovs, Opts, Packet, PktType, RmaIov};
 
 const LEN: usize = 50_000;
@@ -116,6 +116,38 @@ fn runtread_sends_head_while_rest_is_read() {
             assert_eq!((net.events(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 2));
             assert_eq!(net.nodes[1].engine.pending().held_bytes(), 0);
         }
+    }
+}
+
+// [M5.3] [M7.9]
+#[test]
+fn segments_of_another_protocol_do_not_end_a_read_message() {
+    for early in [false, true] {
+        let (mut net, peer) = connected(7000, NetConfig::RELIABLE);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
+        if !early {
+            net.recv(1, &mut room, RecvKind::Untagged, 0);
+        }
+        let msg_id = net.nodes[1].engine.next_rx(PeerId(0));
+        net.send(0, peer, &bytes, None, Protocol::RuntRead);
+        net.deliver_one();
+        assert_eq!(net.pending_reads.is_empty(), early);
+        let medium = Medium { msg_id, msg_length: LEN as u64, ..Medium::default() };
+        for seg_offset in (0..LEN).step_by(500) {
+            let mut packet = vec![0; 64];
+            let len = Medium { seg_offset: seg_offset as u64, ..medium }.write(&mut packet);
+            packet.truncate(len);
+            packet.extend([0xee; 500]);
+            net.deliver(&SentPacket { from: 0, to: 1, bytes: packet });
+        }
+        assert_eq!(net.nodes[1].engine.peers().stats().rare.bad_segment, LEN as u64 / 500);
+        assert_eq!(received(&mut net), None, "the device writes on");
+        net.settle();
+        if early {
+            net.recv(1, &mut room, RecvKind::Untagged, 0);
+            net.settle();
+        }
+        assert_eq!((received(&mut net), room == bytes, net.regs()), (Some(Ok(LEN)), true, 0));
     }
 }
 

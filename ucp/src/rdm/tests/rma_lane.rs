@@ -3,6 +3,7 @@
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocols::peer_error;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
@@ -85,6 +86,28 @@ fn messages_arrive_for_any_receive_on_a_full_wire() {
             assert!(*room == message_bytes[..room.len()], "seed {seed}");
         }
     }
+}
+
+/// The peer may be copying a part of it: the lane must know before the memory is the program's again.
+// [M10.3] [M11.13]
+#[test]
+fn a_read_that_waits_is_given_up_before_its_receive_ends() {
+    let (mut net, peer) = connected(NetConfig::RELIABLE, EngineConfig::default());
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
+    net.recv(1, &mut room, exact(5), 0);
+    let Started::Pending(send) = net.send(0, peer, &bytes, Some(5), Protocol::LongRead) else { panic!() };
+    let sent = net.sent_packets.remove(0);
+    net.nodes[1].wire_full = true;
+    net.deliver(&sent);
+    net.resume(1);
+    assert_eq!((net.nodes[1].device.rma_lane_abandoned, net.events(1).len()), (0, 0));
+    assert!(net.at(0, |e, w| peer_error::abort(e, w, send)));
+    net.nodes[1].wire_full = false;
+    while net.sent_packets.iter().any(|packet| packet.to == 1) {
+        net.deliver_one();
+    }
+    assert!(matches!(received(&mut net), Err(OpError::Aborted(..))));
+    assert_eq!((net.nodes[1].device.rma_lane_abandoned, net.nodes[1].device.rma_lane_reads), (1, 0));
 }
 
 // [M11.13]

@@ -196,6 +196,7 @@ fn push_rma_lane<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> 
     let most = contiguous.min(e.peers.cfg.read_segment.max(1));
     let len = most.min(rma_read.end - rma_read.at).min(dest_left);
     let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &address)?;
+    e.ops.reads.table.get_mut(id)?.lane_waits = read == Err(NotPosted::Full);
     let stop = match read {
         Ok(()) => None,
         Err(NotPosted::Full) => {

@@ -290,6 +290,12 @@ impl<'a> Call<'a> {
         param!(self, op_attr::REQUEST, request).unwrap_or(std::ptr::null_mut())
     }
 
+    /// Memory of the caller for the block of the request; `None` for null.
+    pub(crate) fn request_memory(&self) -> Option<NonNull<u8>> {
+        let request = NonNull::new(self.request().cast::<u8>())?;
+        NonNull::new(request.as_ptr().wrapping_sub(REQUEST_SIZE))
+    }
+
     /// Registered memory that the caller names; null: none.
     pub(crate) fn memh(&self) -> *const crate::mem::Mem {
         param!(self, op_attr::MEMH, memh).unwrap_or(std::ptr::null())
@@ -566,9 +572,7 @@ pub(crate) unsafe fn run<K: Kind, M: Message>(
     if call.mask & op_attr::REQUEST == 0 {
         return run_plain::<K, M>(worker, plain, call, truncated, start);
     }
-    let memory = NonNull::new(call.request().cast::<u8>())
-        .and_then(|request| NonNull::new(request.as_ptr().wrapping_sub(REQUEST_SIZE)))
-        .ok_or_else(|| invalid("the request of the program is null"))?;
+    let memory = call.request_memory().ok_or_else(|| invalid("the request of the program is null"))?;
     let in_memory = || run_plain::<K, M>(worker, plain, call, truncated, start);
     // SAFETY: the caller has `REQUEST_SIZE` bytes there for this operation.
     unsafe { plain.with_request_memory(memory, in_memory) }

@@ -6,25 +6,28 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use ::ucs::Status;
-use ucp::{Error, RequestId};
+use ucp::{Error, RecvStatus, RequestId};
 
 use crate::arg::{AttrPtr, OutPtr};
-use crate::check::HELD_REQUESTS;
+use crate::check::{HELD_REQUESTS, argument, enter, is_on};
 use crate::context::Room;
-use crate::entry::{CStatus, invalid};
+use crate::entry::{CStatus, guard, invalid};
 use crate::handle::checked;
 use crate::op::{NOTHING, REQUEST_SIZE, id_of, request_at, set_words, silence, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
-/// Status of a request that the caller holds. // HOT
+/// Status of a request that the caller holds, and what it has received if it has ended. // HOT
 /// # Safety
 /// `request` is null or a request that has not been freed.
 #[inline(always)]
-unsafe fn status_of(request: *mut c_void) -> Result<(RequestId, Status), Status> {
+unsafe fn tested(request: *mut c_void) -> Result<(Status, Option<RecvStatus>), Status> {
     // SAFETY: this function's contract.
-    let id = unsafe { id_of(request) }?;
-    Ok((id, id.status().unwrap_or(Status::Ok)))
+    match unsafe { status_at(request) }? {
+        Status::InProgress => Ok((Status::InProgress, None)),
+        // SAFETY: as above.
+        status => Ok((status, unsafe { id_of(request) }?.info())),
+    }
 }
 
 /// A status as the result of an entry point that returns one.
@@ -60,38 +63,84 @@ impl Free {
     }
 }
 
-/// Frees a request by `how`, or takes back one of `ucp_request_alloc`. // HOT
+/// Frees a request of the library that has ended, of a worker of mode single; nothing is checked. False:
+/// nothing has happened. // HOT
 /// # Safety
 /// `request` is null or a request that has not been freed.
 #[inline(always)]
-unsafe fn free(request: *mut c_void, how: Free) -> Result<(), Status> {
+unsafe fn free_ended(request: *mut c_void) -> bool {
     // SAFETY: this function's contract.
-    let id = unsafe { id_of(request) }?;
-    let worker = worker_of(id)?;
-    if let Some(plain) = worker.unlocked()
-        && !worker.allocated.is_used.get()
+    if !is_on()
+        && !request.is_null()
+        // SAFETY: this function's contract.
+        && let Ok(id) = unsafe { id_of(request) }
+        && let Ok(worker) = worker_of(id)
+        && let Some(plain) = worker.plain()
     {
-        how.run(&plain, id);
-        return Ok(());
+        return !worker.allocated.is_used.get() && ucp::free_ended(plain, id);
     }
-    free_any(worker, (request, id), how)
+    false
 }
 
+/// Frees a request, or takes back one of `ucp_request_alloc`. It does not unwind, so that nothing is kept for
+/// it. `CALLED`: a callback is called that has not been ([`Free`]).
+/// # Safety
+/// `request` is null or a request that has not been freed.
 #[inline(never)]
-fn free_any(worker: &Worker, (request, id): (*mut c_void, RequestId), how: Free) -> Result<(), Status> {
-    worker.inside(|plain| {
-        if worker.allocated.is_used.get() && worker.allocated.put_back(request) {
-            let is_running = id.status() == Some(Status::InProgress);
-            if is_running {
-                how.run(plain, id);
+unsafe extern "C" fn free<const CALLED: bool>(request: *mut c_void) {
+    let (name, how) = match CALLED {
+        false => ("ucp_request_free", Free::Silently),
+        true => ("ucp_request_release", Free::Called),
+    };
+    if is_on() {
+        // SAFETY: this function's contract.
+        unsafe { enter(name, &[argument!(request)]) };
+    }
+    guard(name, || {
+        // SAFETY: as above.
+        let id = unsafe { id_of(request) }?;
+        let worker = worker_of(id)?;
+        worker.inside(|plain| {
+            if !worker.allocated.is_used.get() {
+                return how.run(plain, id);
             }
-            return;
-        }
-        match worker.allocated.is_used.get() && crate::check::checks() {
-            true => worker.allocated.hold_back(plain, (id, how)),
-            false => how.run(plain, id),
-        }
+            if worker.allocated.put_back(request) {
+                let is_running = id.status() == Some(Status::InProgress);
+                if is_running {
+                    how.run(plain, id);
+                }
+                return;
+            }
+            match crate::check::checks() {
+                true => worker.allocated.hold_back(plain, (id, how)),
+                false => how.run(plain, id),
+            }
+        })
     })
+}
+
+/// Frees a request, now or when its operation ends. Its callback is not called any more. // HOT
+/// # Safety
+/// `request` is null or a request that has not been freed.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
+    // SAFETY: this function's contract.
+    if !unsafe { free_ended(request) } {
+        // SAFETY: as above.
+        unsafe { free::<false>(request) };
+    }
+}
+
+/// Frees a request, now or when its operation ends. Its callback is still called. // HOT
+/// # Safety
+/// As for [`ucp_request_free`].
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_request_release(request: *mut c_void) {
+    // SAFETY: this function's contract.
+    if !unsafe { free_ended(request) } {
+        // SAFETY: as above.
+        unsafe { free::<true>(request) };
+    }
 }
 
 /// Requests of `ucp_request_alloc`, and those that `UCX_CHECK=y` holds back, used inside the worker's lock.
@@ -148,8 +197,8 @@ impl Allocated {
     fn take(&self, worker: &Worker, plain: &ucp::Worker) -> Result<*mut c_void, Status> {
         let mut free = self.free.borrow_mut();
         // SAFETY: the memory of these requests is this object's.
-        let status = |request: &*mut c_void| unsafe { status_of(*request) };
-        let has_ended = |request: &*mut c_void| status(request).is_ok_and(|(_, is)| is != Status::InProgress);
+        let status = |request: &*mut c_void| unsafe { status_at(*request) };
+        let has_ended = |request: &*mut c_void| status(request).is_ok_and(|is| is != Status::InProgress);
         let reused = if crate::check::checks() { None } else { free.iter().position(has_ended) };
         if let Some(at) = reused {
             let handle = free.swap_remove(at);
@@ -193,18 +242,37 @@ impl Drop for Allocated {
     }
 }
 
-entry! {
-    /// Status of a request: in progress, well, or the error it has ended with. // HOT
-    fn ucp_request_check_status(request: *mut c_void) -> CStatus {
-        // SAFETY: the caller's contract.
-        as_result(unsafe { status_at(request) }?)
+/// Status of a request: in progress, well, or the error it has ended with. // HOT
+/// # Safety
+/// `request` is null or a request that has not been freed.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_request_check_status(request: *mut c_void) -> CStatus {
+    if is_on() || request.is_null() {
+        // SAFETY: this function's contract.
+        return unsafe { check_status(request) };
     }
+    // SAFETY: this function's contract.
+    unsafe { status_at(request) }.unwrap_or_else(|error| error).into()
+}
 
+/// [`ucp_request_check_status`] of a request that is null, or is checked.
+/// # Safety
+/// As for [`ucp_request_check_status`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn check_status(request: *mut c_void) -> CStatus {
+    // SAFETY: this function's contract.
+    unsafe { enter("ucp_request_check_status", &[argument!(request)]) };
+    // SAFETY: as above.
+    guard("ucp_request_check_status", || as_result(unsafe { status_at(request) }?))
+}
+
+entry! {
     /// Status of a receive, and what it has received.
     fn ucp_tag_recv_request_test(request: *mut c_void, info: OutPtr<TagInfo>) -> CStatus {
         // SAFETY: the caller's contract.
-        let (id, status) = unsafe { status_of(request) }?;
-        if let Some(message) = id.info() {
+        let (status, message) = unsafe { tested(request) }?;
+        if let Some(message) = message {
             info.store(TagInfo { sender_tag: message.tag, length: message.len })?;
         }
         as_result(status)
@@ -213,8 +281,8 @@ entry! {
     /// Old name of [`ucp_tag_recv_request_test`].
     fn ucp_request_test(request: *mut c_void, info: OutPtr<TagInfo>) -> CStatus {
         // SAFETY: the caller's contract.
-        let (id, status) = unsafe { status_of(request) }?;
-        if let Some(message) = id.info().filter(|_| !info.is_null()) {
+        let (status, message) = unsafe { tested(request) }?;
+        if let Some(message) = message.filter(|_| !info.is_null()) {
             info.store(TagInfo { sender_tag: message.tag, length: message.len })?;
         }
         as_result(status)
@@ -223,8 +291,8 @@ entry! {
     /// Status of a stream's receive, and its length.
     fn ucp_stream_recv_request_test(request: *mut c_void, length: OutPtr<usize>) -> CStatus {
         // SAFETY: the caller's contract.
-        let (id, status) = unsafe { status_of(request) }?;
-        if let Some(message) = id.info() {
+        let (status, message) = unsafe { tested(request) }?;
+        if let Some(message) = message {
             length.store(message.len)?;
         }
         as_result(status)
@@ -234,18 +302,6 @@ entry! {
     fn ucp_request_is_completed(request: *mut c_void) -> c_int {
         // SAFETY: the caller's contract.
         Ok(c_int::from(unsafe { status_at(request) }? != Status::InProgress))
-    }
-
-    /// Frees a request, now or when its operation ends. Its callback is not called any more.
-    fn ucp_request_free(request: *mut c_void) {
-        // SAFETY: the caller's contract.
-        unsafe { free(request, Free::Silently) }
-    }
-
-    /// Frees a request, now or when its operation ends. Its callback is still called.
-    fn ucp_request_release(request: *mut c_void) {
-        // SAFETY: the caller's contract.
-        unsafe { free(request, Free::Called) }
     }
 
     /// Cancels an operation, if that is still possible: a receive until it has matched, a send until
@@ -274,7 +330,7 @@ entry! {
     /// Status, memory type and description of a request.
     fn ucp_request_query(request: *mut c_void, attr: AttrPtr<RequestAttr>) -> CStatus {
         // SAFETY: the caller's contract.
-        let (_, status) = unsafe { status_of(request) }?;
+        let status = unsafe { status_at(request) }?;
         let attr = attr.fields("ucp_request_query")?;
         answer!(attr, 1 << 2, status = status.into());
         answer!(attr, 1 << 3, mem_type = 0);

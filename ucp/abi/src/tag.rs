@@ -1,38 +1,35 @@
 //! Tagged messages: sends, receives, probes.
 
+mod probe;
+
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
+use std::ptr::NonNull;
 
 use ::ucs::Status;
 use ucp::select::Sync;
-use ucp::{Match, Message, OpParams, SendParams, TAG_MASK_FULL};
+use ucp::{Match, OpParams, SendParams, TAG_MASK_FULL};
 
-use crate::arg::OutPtr;
 use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
-use crate::handle::{Named, given, into_handle, take};
+use crate::handle::given;
 use crate::op::{
     Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
 };
 use crate::request::as_result;
-use crate::types::{RequestParam, TagInfo, op_attr};
+use crate::types::{RequestParam, op_attr};
 use crate::worker::Worker;
-
-impl Named for Message {
-    const NAME: &'static str = "probed message";
-    const IS_STATIC: bool = false;
-    // The data path makes and takes them.
-    const IS_LOOKED_UP: bool = false;
-}
 
 /// Sends a message: a short one at once, others by `any`. // HOT
 /// # Safety
-/// `ep` is null or live, `param` as for [`Call::quick`], and the data can be read during the call.
+/// `ep` is null or live, `plain` that of its worker in mode single, `param` as for [`Call::quick`], and the
+/// data can be read during the call.
 #[inline(always)]
 unsafe fn send(
     ep: *mut Ep,
+    plain: Option<&ucp::Worker>,
     (buffer, count): (*const c_void, usize),
     tag: u64,
     param: *const RequestParam,
@@ -45,9 +42,9 @@ unsafe fn send(
         && let Ok(ep) = unsafe { given(ep) }
         // A callback may free the endpoint, and not the worker.
         && let worker = ep.worker()
-        && worker.plain().is_some()
+        && let Some(plain) = plain
         // SAFETY: as above: the bytes are readable, and the endpoint is valid until a callback frees it.
-        && unsafe { ucp::send_now_calling(&raw const ep.ep, tag, buffer.cast(), len) }
+        && unsafe { ucp::send_now_calling(plain, &raw const ep.ep, tag, buffer.cast(), len) }
     {
         worker.wake_sleepers();
         return StatusPtr::OK;
@@ -55,44 +52,69 @@ unsafe fn send(
     any()
 }
 
-/// Arguments of [`ucp_tag_send_nbx`], in memory: the short way has more to keep than there are registers, and
-/// would store and load them.
-struct SendArgs {
-    ep: *mut Ep,
+/// The plain worker of an endpoint, in mode single. // HOT
+/// # Safety
+/// `ep` is null or live, and is not freed while the result is used.
+#[inline(always)]
+unsafe fn plain_of<'a>(ep: *mut Ep) -> Option<&'a ucp::Worker> {
+    // SAFETY: this function's contract.
+    unsafe { ep.as_ref() }?.worker().plain()
+}
+
+/// [`ucp_tag_send_nbx`] in mode single, where nothing is checked. // HOT
+/// # Safety
+/// As for [`ucp_tag_send_nbx`]; `plain` is that of the endpoint's worker.
+#[inline(never)]
+unsafe extern "C" fn send_nbx_single(
+    ep: NonNull<Ep>,
     buffer: *const c_void,
     count: usize,
     tag: u64,
-    param: *const RequestParam,
+    param: NonNull<RequestParam>,
+    plain: &ucp::Worker,
+) -> StatusPtr {
+    let (ep, param) = (ep.as_ptr(), param.as_ptr());
+    guard("ucp_tag_send_nbx", || {
+        // SAFETY: this function's contract.
+        let any = || unsafe { send_nbx_any(ep, buffer, count, tag, param) };
+        // SAFETY: as above.
+        Ok(unsafe { send(ep, Some(plain), (buffer, count), tag, param, any) })
+    })
 }
 
 /// [`ucp_tag_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker. // HOT
 /// # Safety
 /// As for [`ucp_tag_send_nbx`].
 #[inline(never)]
-unsafe fn send_nbx_any(args: &SendArgs) -> StatusPtr {
-    let SendArgs { ep, buffer, count, tag, param } = *args;
-    if is_on() {
+unsafe extern "C" fn send_nbx_any(
+    ep: *mut Ep,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const RequestParam,
+) -> StatusPtr {
+    guard("ucp_tag_send_nbx", || {
+        if is_on() {
+            // SAFETY: this function's contract.
+            unsafe { enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]) };
+        }
         // SAFETY: this function's contract.
-        unsafe { enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]) };
-    }
-    // SAFETY: this function's contract.
-    if let Some(call) = unsafe { Call::quick(param) }
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
+        if let Some(call) = unsafe { Call::quick(param) }
+            && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
+            // SAFETY: as above.
+            && let Ok(ep) = unsafe { given(ep) }
+            && let worker = ep.worker()
+            && let ep = &raw const ep.ep
+            // SAFETY: as above: the bytes are readable, and the endpoint is valid until a callback frees it.
+            && worker.locked(|plain| unsafe { ucp::send_now_calling(plain, ep, tag, buffer.cast(), len) }) == Some(true)
+        {
+            return Ok(StatusPtr::OK);
+        }
+        // SAFETY: this function's contract.
+        let call = unsafe { Call::read_any(param) }?;
         // SAFETY: as above.
-        && let Ok(ep) = unsafe { given(ep) }
-        && let worker = ep.worker()
-        && let ep = &raw const ep.ep
-        // SAFETY: as above: the bytes are readable, and the endpoint is valid until a callback frees it.
-        && worker.locked(|_| unsafe { ucp::send_now_calling(ep, tag, buffer.cast(), len) }) == Some(true)
-    {
-        return StatusPtr::OK;
-    }
-    // SAFETY: this function's contract.
-    match unsafe { Call::read_any(param) } {
-        // SAFETY: as above.
-        Ok(call) => unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &call) },
-        Err(status) => StatusPtr::error(status),
-    }
+        Ok(unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &call) })
+    })
 }
 
 /// Starts a send.
@@ -216,12 +238,51 @@ unsafe fn take_arrived(
         .map(|_| StatusPtr::OK)
 }
 
+/// [`post`] with a request in memory of the caller. // HOT
+/// # Safety
+/// As for [`post`].
+#[inline(never)]
+unsafe fn post_in_request(
+    worker: &Worker,
+    plain: &ucp::Worker,
+    (buffer, len): (*mut c_void, usize),
+    (tag, mask): (u64, u64),
+    call: Call,
+) -> Option<StatusPtr> {
+    let memory = call.request_memory()?;
+    // SAFETY: this function's contract.
+    let post = || unsafe { post(worker, plain, (buffer, len), (tag, mask), &call) };
+    // SAFETY: the caller has `REQUEST_SIZE` bytes there for this operation.
+    unsafe { plain.with_request_memory(memory, post) }
+}
+
+/// [`ucp_tag_recv_nbx`] in mode single, where nothing is checked. // HOT
+/// # Safety
+/// As for [`ucp_tag_recv_nbx`].
+#[inline(never)]
+unsafe extern "C" fn recv_nbx_single(
+    worker: NonNull<Worker>,
+    buffer: *mut c_void,
+    count: usize,
+    tag: u64,
+    mask: u64,
+    param: NonNull<RequestParam>,
+) -> StatusPtr {
+    let (worker, param) = (worker.as_ptr(), param.as_ptr());
+    guard("ucp_tag_recv_nbx", || {
+        // SAFETY: this function's contract.
+        let any = || unsafe { recv_nbx_any(worker, buffer, count, tag, mask, param) };
+        // SAFETY: as above.
+        Ok(unsafe { recv(worker, (buffer, count), (tag, mask), param, any) })
+    })
+}
+
 /// [`ucp_tag_recv_nbx`] of what is not posted at once, is checked, or needs the lock of the worker. Its
 /// arguments stay in registers. // HOT
 /// # Safety
 /// As for [`ucp_tag_recv_nbx`].
 #[inline(never)]
-unsafe fn recv_nbx_any(
+unsafe extern "C" fn recv_nbx_any(
     worker: *mut Worker,
     buffer: *mut c_void,
     count: usize,
@@ -229,39 +290,44 @@ unsafe fn recv_nbx_any(
     mask: u64,
     param: *const RequestParam,
 ) -> StatusPtr {
-    if is_on() {
+    guard("ucp_tag_recv_nbx", || {
+        const UNUSUAL: u32 = UNUSUAL_RECV & !op_attr::REQUEST | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
+        if is_on() {
+            // SAFETY: this function's contract.
+            unsafe { enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]) };
         // SAFETY: this function's contract.
-        unsafe { enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]) };
-    // SAFETY: this function's contract.
-    } else if let Some(call) = unsafe { Call::quick(param) }
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
-        // SAFETY: as above.
-        && let Ok(of) = unsafe { given(worker) }
-    {
-        let begun = match of.plain() {
-            // It was not posted, as a message waits.
+        } else if let Some(call) = unsafe { Call::quick(param) }
+            && let Some(len) = call.plain_len(buffer, count, UNUSUAL)
             // SAFETY: as above.
-            Some(plain) => unsafe { take_arrived(plain, (buffer, len), (tag, mask), &call) },
-            None => {
-                let begin = |plain: &_| {
+            && let Ok(of) = unsafe { given(worker) }
+        {
+            let begin = |plain: &_| {
+                if call.mask() & op_attr::REQUEST != 0 {
                     // SAFETY: as above.
-                    unsafe { post(of, plain, (buffer, len), (tag, mask), &call) }
-                        // SAFETY: as above.
-                        .or_else(|| unsafe { take_arrived(plain, (buffer, len), (tag, mask), &call) })
-                };
-                of.locked(begin).flatten()
+                    return unsafe { post_in_request(of, plain, (buffer, len), (tag, mask), call) };
+                }
+                // SAFETY: as above.
+                unsafe { post(of, plain, (buffer, len), (tag, mask), &call) }
+                    // SAFETY: as above.
+                    .or_else(|| unsafe { take_arrived(plain, (buffer, len), (tag, mask), &call) })
+            };
+            let begun = match of.plain() {
+                // It was not posted, as a message waits.
+                Some(plain) if call.mask() & op_attr::REQUEST == 0 => {
+                    // SAFETY: as above.
+                    unsafe { take_arrived(plain, (buffer, len), (tag, mask), &call) }
+                }
+                _ => of.short(begin).flatten(),
+            };
+            if let Some(begun) = begun {
+                return Ok(begun);
             }
-        };
-        if let Some(begun) = begun {
-            return begun;
         }
-    }
-    // SAFETY: this function's contract.
-    match unsafe { Call::read_any(param) } {
+        // SAFETY: this function's contract.
+        let call = unsafe { Call::read_any(param) }?;
         // SAFETY: as above.
-        Ok(call) => unsafe { recv_any(worker, (buffer, count), (tag, mask), &call) },
-        Err(status) => StatusPtr::error(status),
-    }
+        Ok(unsafe { recv_any(worker, (buffer, count), (tag, mask), &call) })
+    })
 }
 
 /// A receive of the old interface.
@@ -319,51 +385,6 @@ unsafe fn recv_any(
     started().unwrap_or_else(StatusPtr::error)
 }
 
-/// Receives a message that a probe has taken: `ucp_tag_message_h`.
-/// # Safety
-/// `worker` is null or live. `message` is null, or a result of `ucp_tag_probe_nb` that has not been received.
-/// The buffer can be written until the receive has ended.
-unsafe fn recv_message(
-    worker: *mut Worker,
-    (buffer, count): (*mut c_void, usize),
-    message: *mut Message,
-    call: &Call,
-) -> Result<StatusPtr, Status> {
-    // SAFETY: this function's contract.
-    let worker = unsafe { given(worker) }?;
-    if message.is_null() || message == not_taken() {
-        return Err(invalid("the message is null, or its probe has not removed it"));
-    }
-    // SAFETY: this function's contract.
-    let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
-    let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
-    worker.inside(|plain| {
-        // SAFETY: as above: buffer and callback stay valid until the end. Nobody else has the message.
-        let received = unsafe {
-            run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
-                let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
-                let started = match data {
-                    Data::Bytes(at, len) => (*message).recv_raw(at, len, &params),
-                    ref other => (*message).recv_layout_raw(other.layout(&other.single()), &params),
-                };
-                refused.set(started.as_ref().is_err_and(|error| error.keeps_message()));
-                started
-            })
-        };
-        if !refused.get() {
-            // SAFETY: as above: the program does not use it any more.
-            drop(unsafe { take(message) });
-        }
-        received
-    })?
-}
-
-/// Result of a probe that leaves the message in the queue: not null, and nothing to receive.
-fn not_taken() -> *mut Message {
-    static MARK: u64 = 0;
-    std::ptr::from_ref(&MARK).cast_mut().cast()
-}
-
 /// Sends a tagged message. // HOT
 /// # Safety
 /// `ep` is null or live, `param` as for [`Call::quick`], and the data can be read until the send has ended.
@@ -375,17 +396,16 @@ pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
     tag: u64,
     param: *const RequestParam,
 ) -> StatusPtr {
-    guard("ucp_tag_send_nbx", || {
-        let args = SendArgs { ep, buffer, count, tag, param };
+    if let (Some(of), Some(call)) = (NonNull::new(ep), NonNull::new(param.cast_mut()))
+        && !is_on()
         // SAFETY: this function's contract.
-        let any = || unsafe { send_nbx_any(&args) };
-        // In this order: the load between them keeps the compiler from joining the conditions.
-        if param.is_null() || is_on() {
-            return Ok(any());
-        }
-        // SAFETY: this function's contract.
-        Ok(unsafe { send(ep, (buffer, count), tag, param, any) })
-    })
+        && let Some(plain) = unsafe { of.as_ref() }.worker().plain()
+    {
+        // SAFETY: as above.
+        return unsafe { send_nbx_single(of, buffer, count, tag, call, plain) };
+    }
+    // SAFETY: as above.
+    unsafe { send_nbx_any(ep, buffer, count, tag, param) }
 }
 
 /// Receives a tagged message. // HOT
@@ -401,15 +421,16 @@ pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
     mask: u64,
     param: *const RequestParam,
 ) -> StatusPtr {
-    guard("ucp_tag_recv_nbx", || {
+    if let (Some(of), Some(call)) = (NonNull::new(worker), NonNull::new(param.cast_mut()))
+        && !is_on()
         // SAFETY: this function's contract.
-        let any = || unsafe { recv_nbx_any(worker, buffer, count, tag, mask, param) };
-        if param.is_null() || is_on() {
-            return Ok(any());
-        }
-        // SAFETY: this function's contract.
-        Ok(unsafe { recv(worker, (buffer, count), (tag, mask), param, any) })
-    })
+        && unsafe { of.as_ref() }.plain().is_some()
+    {
+        // SAFETY: as above.
+        return unsafe { recv_nbx_single(of, buffer, count, tag, mask, call) };
+    }
+    // SAFETY: as above.
+    unsafe { recv_nbx_any(worker, buffer, count, tag, mask, param) }
 }
 
 entry! {
@@ -429,7 +450,9 @@ entry! {
         // SAFETY: the caller's contract.
         let any = || unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
         // SAFETY: as above.
-        Ok(unsafe { send(ep, (buffer, count), tag, &param, any) })
+        let plain = unsafe { plain_of(ep) };
+        // SAFETY: as above.
+        Ok(unsafe { send(ep, plain, (buffer, count), tag, &param, any) })
     }
 
     /// Sends a synchronous tagged message; old form.
@@ -452,7 +475,9 @@ entry! {
         // SAFETY: the caller's contract.
         let any = || unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
         // SAFETY: as above.
-        let started = unsafe { send(ep, (buffer, count), tag, &param, any) };
+        let plain = unsafe { plain_of(ep) };
+        // SAFETY: as above.
+        let started = unsafe { send(ep, plain, (buffer, count), tag, &param, any) };
         match started.status() {
             None => Err(Status::InProgress),
             Some(status) => as_result(status),
@@ -491,50 +516,5 @@ entry! {
         // SAFETY: the caller's contract.
         let started = unsafe { recv_old(worker, (buffer, count), (tag, mask), &param) };
         started.status().map_or(Ok(()), as_result)
-    }
-
-    /// Finds an unexpected message, and takes it out of the queue if `remove` is not 0.
-    fn ucp_tag_probe_nb(
-        worker: *mut Worker, tag: u64, mask: u64, remove: c_int, info: OutPtr<TagInfo>,
-    ) -> *mut Message {
-        let matching = Match::tagged(tag, mask);
-        // SAFETY: the caller's contract.
-        let (message, found) = unsafe { given(worker) }?.inside(|plain| match remove {
-            0 => (not_taken(), plain.probe(matching)),
-            _ => match plain.mprobe(matching) {
-                Some(message) => {
-                    let found = message.envelope();
-                    (into_handle(message), Some(found))
-                }
-                None => (std::ptr::null_mut(), None),
-            },
-        })?;
-        let Some(found) = found else { return Ok(std::ptr::null_mut()) };
-        if !info.is_null() {
-            info.store(TagInfo { sender_tag: found.tag, length: found.len as usize })?;
-        }
-        Ok(message)
-    }
-
-    /// Receives a message that a probe has taken; old form, which always returns a request.
-    fn ucp_tag_msg_recv_nb(
-        worker: *mut Worker,
-        buffer: *mut c_void,
-        count: usize,
-        datatype: u64,
-        message: *mut Message,
-        cb: *const c_void,
-    ) -> StatusPtr {
-        let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
-        // SAFETY: the caller's contract.
-        unsafe { recv_message(worker, (buffer, count), message, &Call::of(&param)) }
-    }
-
-    /// Receives a message that a probe has taken.
-    fn ucp_tag_msg_recv_nbx(
-        worker: *mut Worker, buffer: *mut c_void, count: usize, message: *mut Message, param: *const RequestParam,
-    ) -> StatusPtr {
-        // SAFETY: the caller's contract.
-        unsafe { recv_message(worker, (buffer, count), message, &Call::read(param)?) }
     }
 }

@@ -91,11 +91,15 @@ impl Worker {
     /// single, which has no lock; or the lock cannot be had, and the general way tells why. // HOT
     #[inline(always)]
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
-        if self.plain().is_some() {
-            return None;
-        }
+        if self.plain().is_some() { None } else { self.short(f) }
+    }
+
+    /// Runs `f`, a short way of an operation, as [`Worker::inside`]. `None`: the lock cannot be had, and the
+    /// general way tells why. // HOT
+    #[inline(always)]
+    pub(crate) fn short<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
         // SAFETY: as in `inside`.
-        unsafe { self.shared.with(f) }.ok()
+        unsafe { self.shared.with_unlocked(f) }.ok()
     }
 
     /// The worker for calls that look at the thread: in mode single it becomes the calling one's.

@@ -13,11 +13,12 @@ use crate::api::core::requests::{Callback, OpStatus, RequestId};
 use crate::api::ep::close::{CloseMode, cancel_stream_recvs};
 use crate::api::ep::end_ops::abort_ep_ops;
 use crate::api::ep::handle::Ep;
-use crate::api::ep::send::send_short_to_self;
+use crate::api::ep::send::{copy_to_receive, send_packet_to_self};
 use crate::api::tag::recv::{Match, post_recv};
 use crate::api::worker::dispatch::run_ready;
 use crate::api::worker::handle::Worker;
 
+use crate::rdm::io::PeerId;
 use crate::rdm::{Cancel, ContigBuf, OpError, ProbeRemove, RecvArgs, RecvBuf, RecvStatus, SendBuf};
 use crate::wire::MsgClass;
 
@@ -82,9 +83,9 @@ pub unsafe fn send_now_raw(ep: &Ep, tag: u64, buf: *const u8, len: usize) -> boo
 /// receive, and of what has ended before, are called before the call returns, unless one of them makes this
 /// call. // HOT
 /// # Safety
-/// As for [`send_now_raw`]. `ep` is valid when the call begins; a callback may free it.
+/// As for [`send_now_raw`]. `ep`, of this worker, is valid when the call begins; a callback may free it.
 #[inline(always)]
-pub unsafe fn send_now_calling(ep: *const Ep, tag: u64, buf: *const u8, len: usize) -> bool {
+pub unsafe fn send_now_calling(worker: &Worker, ep: *const Ep, tag: u64, buf: *const u8, len: usize) -> bool {
     // SAFETY: this function's contract.
     let whole = unsafe { ContigBuf::new(buf, len) };
     // SAFETY: as above; it is not used behind a callback.
@@ -93,25 +94,39 @@ pub unsafe fn send_now_calling(ep: *const Ep, tag: u64, buf: *const u8, len: usi
         return of.send_short(MsgClass::Message, tag, whole);
     }
     // SAFETY: as above.
-    len < of.state().short_to_self_below.get() && unsafe { send_to_self_calling(ep, tag, whole) }
+    len < of.state().short_to_self_below.get() && send_to_self_calling(worker, of.peer(), tag, whole)
 }
 
 /// [`send_now_calling`] of a short message to the worker itself. // HOT
 #[inline(never)]
-unsafe fn send_to_self_calling(ep: *const Ep, tag: u64, whole: ContigBuf) -> bool {
-    let worker = {
-        // SAFETY: the contract of `send_now_calling`; callbacks run below.
-        let ep = unsafe { &*ep };
-        if !send_short_to_self(ep, MsgClass::Message, tag, whole) {
-            return false;
-        }
-        ep.worker().clone()
+fn send_to_self_calling(worker: &Worker, own: PeerId, tag: u64, whole: ContigBuf) -> bool {
+    let mut core = worker.core_keep_idle();
+    let is_calling = &worker.inner.is_calling;
+    let call = match copy_to_receive(worker, &mut core, own, (tag, whole), !is_calling.get()) {
+        Some(call) => call,
+        None if send_packet_to_self(&mut core, own, (MsgClass::Message, tag), whole) => None,
+        None => return false,
     };
-    if worker.core_keep_idle().reqs.has_ready() && !worker.inner.is_calling.replace(true) {
-        run_ready(&worker);
-        worker.inner.is_calling.set(false);
+    if is_calling.get() || call.is_none() && !core.reqs.has_ready() {
+        return true;
     }
+    drop(core);
+    is_calling.set(true);
+    if let Some((call, id, message)) = call {
+        call.run(id, Ok(message));
+    }
+    if worker.core_keep_idle().reqs.has_ready() {
+        run_ready(worker);
+    }
+    is_calling.set(false);
     true
+}
+
+/// Frees the request of an operation that has ended well, in memory of the worker. False: nothing has
+/// happened, and [`Worker::free`] frees it, or the worker is in use. // HOT
+#[inline(always)]
+pub fn free_ended(worker: &Worker, request: RequestId) -> bool {
+    worker.inner.core.try_borrow_mut().is_ok_and(|mut core| core.reqs.free_ended(request))
 }
 
 /// Posts a receive of a message that `matching` accepts into `len` bytes at `buf`, unless such a message is

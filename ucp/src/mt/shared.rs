@@ -66,39 +66,31 @@ impl Shared {
         Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: true })
     }
 
-    /// Goes in without a look at thread and depth. `None`: the mode is not single.
+    /// Goes in as [`Shared::enter`], in mode single without a look at thread and depth.
     /// # Safety
-    /// As for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
+    /// In mode single, as for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
     #[inline(always)]
-    pub(super) unsafe fn unlocked<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
-        // Made in mode single only: dropping one touches the worker.
-        (self.lock.mode() == ThreadMode::Single).then(|| Inside {
-            shared: self,
-            guard: None,
-            adds_work: true,
-        })
-    }
-
-    /// Progresses without a look at thread and depth. `None`: the mode is not single.
-    /// # Safety
-    /// As for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
-    #[inline(always)]
-    pub(super) unsafe fn progress_unlocked(self: &Arc<Self>) -> Option<usize> {
+    pub(super) unsafe fn enter_short(self: &Arc<Self>) -> Result<ShortInside<'_, true>, LockError> {
         if self.lock.mode() != ThreadMode::Single {
-            return None;
+            std::mem::forget(self.lock.enter()?);
         }
-        let events = self.progress_inside();
-        if self.worker.inner.wakers.has_some() {
-            self.wake_unlocked();
-        }
-        Some(events)
+        Ok(ShortInside(self))
     }
 
-    /// Wakes those whose requests have ended, in mode single.
-    #[cold]
-    #[inline(never)]
-    fn wake_unlocked(self: &Arc<Self>) {
-        drop(Inside { shared: self, guard: None, adds_work: false });
+    /// Goes in as [`Shared::enter_to_progress`], in mode single without a look at thread and depth.
+    /// # Safety
+    /// As for [`Shared::enter_short`]. // HOT
+    #[inline(always)]
+    pub(super) unsafe fn enter_short_to_progress(
+        self: &Arc<Self>,
+    ) -> Result<Option<ShortInside<'_, false>>, LockError> {
+        if self.lock.mode() != ThreadMode::Single {
+            match self.lock.try_enter()? {
+                Some(guard) => std::mem::forget(guard),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(ShortInside(self)))
     }
 
     /// [`Inside::progress`], for a thread that is inside. // HOT
@@ -216,6 +208,45 @@ impl Drop for Inside<'_> {
         }
         if self.shared.worker.inner.wakers.has_some() && !self.shared.lock.is_nested() {
             self.shared.leave_and_wake(self.guard.take());
+        }
+    }
+}
+
+/// An [`Inside`] that is an address only, so that it is kept in a register: the mode tells whether there is a
+/// lock to leave. `ADDS_WORK` is [`Inside::adds_work`].
+pub(super) struct ShortInside<'a, const ADDS_WORK: bool>(&'a Arc<Shared>);
+
+impl<const ADDS_WORK: bool> ShortInside<'_, ADDS_WORK> {
+    // HOT
+    #[inline(always)]
+    pub(super) fn worker(&self) -> &Worker {
+        &self.0.worker
+    }
+
+    /// [`Inside::progress`]. // HOT
+    #[inline(always)]
+    pub(super) fn progress(&self) -> usize {
+        self.0.progress_inside()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave_and_wake(&self) {
+        let is_locked = self.0.lock.mode() != ThreadMode::Single;
+        let guard = is_locked.then(|| self.0.lock.guard());
+        drop(Inside { shared: self.0, guard, adds_work: ADDS_WORK });
+    }
+}
+
+impl<const ADDS_WORK: bool> Drop for ShortInside<'_, ADDS_WORK> {
+    // HOT
+    #[inline(always)]
+    fn drop(&mut self) {
+        let Shared { lock, worker, wakeup, .. } = &**self.0;
+        if ADDS_WORK && wakeup.has_work_sleepers() || worker.inner.wakers.has_some() {
+            self.leave_and_wake();
+        } else if lock.mode() != ThreadMode::Single {
+            lock.unlock();
         }
     }
 }

@@ -180,15 +180,13 @@ impl SharedWorker {
         Unlocked::wake_sleepers(&self.shared);
     }
 
-    /// [`SharedWorker::with`], in mode single without a look at the thread.
+    /// [`SharedWorker::with`], in mode single without a look at the thread. // HOT
     /// # Safety
     /// As for [`SharedWorker::with`]; in mode single also as for [`SharedWorker::unlocked`].
+    #[inline(always)]
     pub unsafe fn with_unlocked<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         // SAFETY: this function's contract.
-        let inside = match unsafe { self.shared.unlocked() } {
-            Some(inside) => inside,
-            None => self.shared.enter()?,
-        };
+        let inside = unsafe { self.shared.enter_short() }?;
         Ok(f(inside.worker()))
     }
 
@@ -198,13 +196,10 @@ impl SharedWorker {
     #[inline(always)]
     pub unsafe fn progress_unlocked(&self) -> Result<usize, Error> {
         // SAFETY: this function's contract.
-        match unsafe { self.shared.progress_unlocked() } {
-            Some(events) => {
-                self.see(events);
-                Ok(events)
-            }
-            None => self.progress(),
-        }
+        let Some(inside) = unsafe { self.shared.enter_short_to_progress() }? else { return Ok(0) };
+        let events = inside.progress();
+        self.see(events);
+        Ok(events)
     }
 
     /// [`SharedWorker::progress`] by a thread that is inside, without another look at the lock. // HOT

@@ -205,6 +205,11 @@ impl RecursiveLock {
         RecursiveGuard::new(self)
     }
 
+    /// Guard of one entry of the thread that is inside, which has forgotten that of this entry.
+    pub fn guard(&self) -> RecursiveGuard<'_> {
+        RecursiveGuard::new(self)
+    }
+
     /// Thread `me` wants in. // HOT
     #[inline]
     pub fn lock(&self, me: ThreadKey) -> LockResult {

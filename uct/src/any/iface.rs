@@ -28,6 +28,12 @@ impl Iface {
         }
     }
 
+    /// Whether this is a loopback interface that a poll would find nothing on. // HOT
+    #[inline(always)]
+    pub fn is_idle_loopback(&self) -> bool {
+        matches!(self, Iface::Loopback(iface, _) if api::Iface::is_idle(iface))
+    }
+
     /// Hands the interface inside to `visitor`: the choice is made once, and not again at each call.
     pub fn visit<V: Visit>(self, visitor: V) -> V::Out {
         each!(self, Iface(iface, _) => visitor.visit(iface))

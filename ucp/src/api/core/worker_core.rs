@@ -583,6 +583,7 @@ fn poll_ifaces(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
                 let sink = CompletionSink { reqs: &mut core.reqs, streams: &mut core.streams, am_queue };
                 iface.poll_one(FastPollSink { engine: &mut core.engine, sink, wire: worker_iface.wire })
             }
+            None if worker_iface.iface.is_idle_loopback() => PollOne::Empty,
             None => core.poll_one_outlined(at, am_queue),
         };
         match polled {

@@ -7,8 +7,8 @@ use crate::api::am::tag::AmTag;
 use crate::api::core::ep_config::table_index;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, OpStatus, Role};
-use crate::api::core::sink::CompletionSink;
+use crate::api::core::requests::{Callback, OpStatus, ReadyCall, Role};
+use crate::api::core::sink::{CompletionSink, SelfSink};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::params::check_mem;
 use crate::api::data::start::send_generic;
@@ -277,16 +277,27 @@ unsafe fn send_packet(ep: &Ep, tag: u64, bytes: &[u8], params: &SendParams) -> R
 /// Tries to send a short message to this worker itself within the call: into a posted receive, or as one
 /// packet. // HOT
 #[inline(never)]
-pub(crate) fn send_short_to_self<B: Payload>(ep: &Ep, class: MsgClass, tag: u64, body: B) -> bool {
+fn send_short_to_self<B: Payload>(ep: &Ep, class: MsgClass, tag: u64, body: B) -> bool {
     let core = &mut ep.worker().core_keep_idle();
     let peer = ep.state().peer();
     if class == MsgClass::Message
         && let Some(message) = body.contiguous()
-        && copy_to_receive(ep.worker(), core, peer, (tag, message))
+        && copy_to_receive(ep.worker(), core, peer, (tag, message), false).is_some()
     {
         return true;
     }
-    send_packet_now(core, peer, (class, tag), body)
+    send_packet_to_self(core, peer, (class, tag), body)
+}
+
+/// Sends a short message to this worker itself as one packet, if that is possible. // HOT
+#[inline(never)]
+pub(crate) fn send_packet_to_self<B: Payload>(
+    core: &mut WorkerCore,
+    own: PeerId,
+    (class, tag): (MsgClass, u64),
+    body: B,
+) -> bool {
+    send_packet_now(core, own, (class, tag), body)
 }
 
 /// Copies a message to a posted receive of this worker. Returns false if there is none.
@@ -299,25 +310,32 @@ fn send_to_self(
     let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
         return false;
     };
-    copy_to_receive(worker, core, peer, (tag, message))
+    copy_to_receive(worker, core, peer, (tag, message), false).is_some()
 }
 
-/// Copies a tagged message to a posted receive of this worker. Returns false if there is none. // HOT
-#[inline]
-fn copy_to_receive(
+/// Copies a tagged message to a posted receive of this worker. `None`: there is none, and nothing has
+/// happened. Returns the callback that the caller is to call in place of progress, if it `calls` and there is
+/// one that can be called at once. // HOT
+#[inline(always)]
+pub(crate) fn copy_to_receive(
     worker: &Worker,
     core: &mut WorkerCore,
     peer: PeerId,
     (tag, message): (u64, ContigBuf),
-) -> bool {
+    calls: bool,
+) -> Option<Option<ReadyCall>> {
     let am_queue = &worker.inner.am_handlers.queue;
-    let mut sink = CompletionSink { reqs: &mut core.reqs, streams: &mut core.streams, am_queue };
-    let delivered = core.engine.receives().recv_from_self(&mut sink, peer, tag, message);
+    let sink = CompletionSink { reqs: &mut core.reqs, streams: &mut core.streams, am_queue };
+    let mut sink = SelfSink { sink, calls, call: None };
+    if !core.engine.receives().recv_from_self(&mut sink, peer, tag, message) {
+        return None;
+    }
+    let call = sink.call;
     core.idle &= !core.engine.pending().has_events() && !core.reqs.has_ready();
-    if delivered && core.is_armed {
+    if core.is_armed {
         worker.inner.wake_armed(core);
     }
-    delivered
+    Some(call)
 }
 
 /// Sends a message by a protocol. The message is as [`Ep::send_buf`] asks for it.

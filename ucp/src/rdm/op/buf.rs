@@ -318,8 +318,15 @@ impl RecvBuf {
     pub unsafe fn new(ptr: *mut u8, len: usize) -> RecvBuf {
         match NonNull::new(ptr) {
             Some(ptr) if len > 0 => RecvBuf { ptr, len },
-            _ => RecvBuf::EMPTY,
+            _ => RecvBuf::empty(),
         }
+    }
+
+    /// [`RecvBuf::EMPTY`], by a branch: else each word is chosen by itself.
+    #[cold]
+    #[inline(never)]
+    const fn empty() -> RecvBuf {
+        RecvBuf::EMPTY
     }
 
     /// Joins the pieces of `list` into one run, or unpacks with its callbacks.

@@ -173,7 +173,6 @@ pub struct Place<'a> {
     /// 1 if the receive names tag and sender exactly.
     added: usize,
     exact: &'a mut usize,
-    seq: &'a mut u64,
 }
 
 impl Place<'_> {
@@ -188,7 +187,6 @@ impl Place<'_> {
     pub fn fill<S: MatchStore + ?Sized>(self, all: &mut S, at: u32) {
         self.list.append_linked(&mut StoreLinks(all), at);
         *self.exact += self.added;
-        *self.seq += 1;
     }
 }
 
@@ -203,6 +201,7 @@ impl ExpectedQueue {
     #[inline(always)]
     pub fn place<S: MatchStore + ?Sized>(&mut self, all: &mut S, pattern: Pattern) -> Place<'_> {
         let entry = MatchEntry { seq: self.seq, ..MatchEntry::new(pattern) };
+        self.seq += 1;
         let (list, exact) = if pattern.is_exact() {
             if self.buckets.needs_growth(self.exact) {
                 self.rehash(all);
@@ -213,7 +212,7 @@ impl ExpectedQueue {
             (&mut self.wildcard, 0)
         };
         let entry = MatchEntry { link: list.next_link(), ..entry };
-        Place { entry, list, added: exact, exact: &mut self.exact, seq: &mut self.seq }
+        Place { entry, list, added: exact, exact: &mut self.exact }
     }
 
     /// Removes the oldest receive that matches a message.

@@ -25,7 +25,7 @@ use callers::CallersBlocks;
 use pool::Pool;
 
 pub use count::RequestTable;
-pub(crate) use op::{Action, EMPTY_STATUS, Ended, Notify, Role};
+pub(crate) use op::{Action, EMPTY_STATUS, Ended, Notify, ReadyCall, Role};
 pub use op::{CallAt, Callback, OpStatus};
 pub use pool::{MAX_OPERATIONS, RequestRoom};
 pub use request_id::RequestId;

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::task::Waker;
 
 use super::block::{BlockPtr, Stage};
-use super::op::{Action, CallAt, Callback, Ended, Leftovers, Notify, Role};
+use super::op::{Action, CallAt, Callback, Ended, Leftovers, Notify, ReadyCall, Role};
 use super::{RequestId, Requests};
 
 use crate::rdm::RecvStatus;
@@ -167,7 +167,7 @@ impl Requests {
     /// Finishes the first operation that is ready, if it has ended well and a callback awaits it, as most
     /// do. Returns the callback, and its arguments. // HOT
     #[inline(always)]
-    pub(crate) fn next_call(&mut self) -> Option<(Callback, RequestId, RecvStatus)> {
+    pub(crate) fn next_call(&mut self) -> Option<ReadyCall> {
         let block = self.first_ready?;
         if !block.state().is_plainly_awaited() || block.has_error() {
             return None;
@@ -177,6 +177,20 @@ impl Requests {
         block.end_awaited_well();
         let id = RequestId { block, generation: block.generation() };
         Some((call, id, block.load_plain_message()))
+    }
+
+    /// Ends the receive with this token if a callback of [`CallAt::Progress`] awaits it, and nothing is ready
+    /// before it. Returns what is to be called. `None`: nothing has happened. // HOT
+    #[inline(always)]
+    pub(crate) fn end_awaited_recv(&mut self, token: u64, message: RecvStatus) -> Option<ReadyCall> {
+        let block = self.block_of(token);
+        if self.has_ready() || message.cq_data.is_some() || !block.state().is_plainly_awaited() {
+            return None;
+        }
+        let call = block.callback(CallAt::Progress)?;
+        block.store_plain_message(&message);
+        block.end_awaited_well();
+        Some((call, RequestId { block, generation: block.generation() }, message))
     }
 
     /// Returns the waker set before: dropping it is user code, which may use the worker.

@@ -14,6 +14,9 @@ use crate::rdm::{OpId, RecvStatus};
 
 use super::request_id::RequestId;
 
+/// A callback to call, of an operation that has ended well, and its other arguments.
+pub(crate) type ReadyCall = (Callback, RequestId, RecvStatus);
+
 /// Result of an operation. The status of a send has no meaning.
 pub(crate) type Ended = Result<RecvStatus, Error>;
 

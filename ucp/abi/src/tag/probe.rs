@@ -1,0 +1,114 @@
+//! Probes of tagged messages, and receives of messages that a probe has taken.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+
+use ::ucs::Status;
+use ucp::{Match, Message, OpParams};
+
+use crate::arg::OutPtr;
+use crate::datatype::{Data, Use};
+use crate::entry::{StatusPtr, invalid};
+use crate::handle::{Named, given, into_handle, take};
+use crate::op::{Call, NOTHING, TagRecv, run};
+use crate::types::{RequestParam, TagInfo, op_attr};
+use crate::worker::Worker;
+
+impl Named for Message {
+    const NAME: &'static str = "probed message";
+    const IS_STATIC: bool = false;
+    // The data path makes and takes them.
+    const IS_LOOKED_UP: bool = false;
+}
+
+/// Receives a message that a probe has taken: `ucp_tag_message_h`.
+/// # Safety
+/// `worker` is null or live. `message` is null, or a result of `ucp_tag_probe_nb` that has not been received.
+/// The buffer can be written until the receive has ended.
+unsafe fn recv_message(
+    worker: *mut Worker,
+    (buffer, count): (*mut c_void, usize),
+    message: *mut Message,
+    call: &Call,
+) -> Result<StatusPtr, Status> {
+    // SAFETY: this function's contract.
+    let worker = unsafe { given(worker) }?;
+    if message.is_null() || message == not_taken() {
+        return Err(invalid("the message is null, or its probe has not removed it"));
+    }
+    // SAFETY: this function's contract.
+    let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
+    let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
+    worker.inside(|plain| {
+        // SAFETY: as above: buffer and callback stay valid until the end. Nobody else has the message.
+        let received = unsafe {
+            run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
+                let params = OpParams { done, mem: call.mem(), truncated: Some(&truncated) };
+                let started = match data {
+                    Data::Bytes(at, len) => (*message).recv_raw(at, len, &params),
+                    ref other => (*message).recv_layout_raw(other.layout(&other.single()), &params),
+                };
+                refused.set(started.as_ref().is_err_and(|error| error.keeps_message()));
+                started
+            })
+        };
+        if !refused.get() {
+            // SAFETY: as above: the program does not use it any more.
+            drop(unsafe { take(message) });
+        }
+        received
+    })?
+}
+
+/// Result of a probe that leaves the message in the queue: not null, and nothing to receive.
+fn not_taken() -> *mut Message {
+    static MARK: u64 = 0;
+    std::ptr::from_ref(&MARK).cast_mut().cast()
+}
+
+entry! {
+    /// Finds an unexpected message, and takes it out of the queue if `remove` is not 0.
+    fn ucp_tag_probe_nb(
+        worker: *mut Worker, tag: u64, mask: u64, remove: c_int, info: OutPtr<TagInfo>,
+    ) -> *mut Message {
+        let matching = Match::tagged(tag, mask);
+        // SAFETY: the caller's contract.
+        let (message, found) = unsafe { given(worker) }?.inside(|plain| match remove {
+            0 => (not_taken(), plain.probe(matching)),
+            _ => match plain.mprobe(matching) {
+                Some(message) => {
+                    let found = message.envelope();
+                    (into_handle(message), Some(found))
+                }
+                None => (std::ptr::null_mut(), None),
+            },
+        })?;
+        let Some(found) = found else { return Ok(std::ptr::null_mut()) };
+        if !info.is_null() {
+            info.store(TagInfo { sender_tag: found.tag, length: found.len as usize })?;
+        }
+        Ok(message)
+    }
+
+    /// Receives a message that a probe has taken; old form, which always returns a request.
+    fn ucp_tag_msg_recv_nb(
+        worker: *mut Worker,
+        buffer: *mut c_void,
+        count: usize,
+        datatype: u64,
+        message: *mut Message,
+        cb: *const c_void,
+    ) -> StatusPtr {
+        let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
+        // SAFETY: the caller's contract.
+        unsafe { recv_message(worker, (buffer, count), message, &Call::of(&param)) }
+    }
+
+    /// Receives a message that a probe has taken.
+    fn ucp_tag_msg_recv_nbx(
+        worker: *mut Worker, buffer: *mut c_void, count: usize, message: *mut Message, param: *const RequestParam,
+    ) -> StatusPtr {
+        // SAFETY: the caller's contract.
+        unsafe { recv_message(worker, (buffer, count), message, &Call::read(param)?) }
+    }
+}

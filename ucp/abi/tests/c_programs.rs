@@ -388,6 +388,7 @@ fn no_program_is_left_out() {
         // allocator of their own, or need an MPI library or libfabric.
         "allocations.c",
         "module.c",
+        "arrays.c",
         // It needs two transports.
         "network_only.c",
         // `consumers` runs it, on UCX as well.

@@ -124,7 +124,7 @@ fn callbacks_of_messages_to_oneself_run_in_the_send() {
         let ep =
             STATE.with_borrow_mut(|state| std::ptr::from_ref(state.as_ref().unwrap().ep.as_ref().unwrap()));
         // SAFETY: the endpoint stays in the state until the last callback drops it.
-        assert!(unsafe { ucp::send_now_calling(ep, 1, [7; 8].as_ptr(), 8) });
+        assert!(unsafe { ucp::send_now_calling(&worker, ep, 1, [7; 8].as_ptr(), 8) });
     }
     unsafe fn done(_: *mut (), _: RequestId, ended: Result<RecvStatus, Error>) {
         assert_eq!(ended.map(|status| status.len), Ok(8));

@@ -224,7 +224,7 @@ fn end_message<W: Wire>(
         }
         // A skipped number takes memory, too.
         MsgOrder::Early if !pending.held_packets.has_reorder_room(0, peers.cfg.unexpected_hard_max) => {
-            peers.close_over_limit(from);
+            note_over_limit(peers, from);
             return None;
         }
         MsgOrder::Early => {
@@ -509,6 +509,13 @@ fn tell_sender(peers: &mut Peers, pending: &mut Pending, held: &Unexpected) {
     }
 }
 
+/// Closes a peer that exceeds a limit, when the packet at hand has been handled.
+#[cold]
+pub(in crate::rdm) fn note_over_limit(peers: &mut Peers, id: PeerId) {
+    peers.table[id].state.insert(PeerFlags::OVER_LIMIT);
+    peers.over_limit_peer = Some(id);
+}
+
 impl Peers {
     /// Sends the next waiting error of a peer closed by force.
     pub(in crate::rdm) fn push_unsent_error<W: Wire>(
@@ -534,16 +541,9 @@ impl Peers {
     /// Drops a packet that exceeds the memory limit, and closes its sender, which gets an error.
     #[cold]
     pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
-        self.close_over_limit(a.peer);
+        note_over_limit(self, a.peer);
         self.drop_packet(a, DropReason::NoRoom);
         self.table.queue_refusal(a, NO_ROOM);
-    }
-
-    /// Closes a peer that exceeds a limit, when the packet at hand has been handled.
-    #[cold]
-    pub(in crate::rdm) fn close_over_limit(&mut self, id: PeerId) {
-        self.table[id].state.insert(PeerFlags::OVER_LIMIT);
-        self.over_limit_peer = Some(id);
     }
 
     /// Refuses a packet of a peer closed by force: an error if it waits for an answer, after our HANDSHAKE if

@@ -72,7 +72,7 @@ impl Engine {
         let queue = &mut self.peers.table[id].queue_mut().ctl;
         queue.push_back(ctl);
         if queue.len() > MAX_QUEUED_CTL {
-            self.peers.close_over_limit(id);
+            peer_error::note_over_limit(&mut self.peers, id);
         }
         self.pending.schedule(&mut self.peers, id);
     }

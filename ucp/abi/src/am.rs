@@ -14,14 +14,14 @@ use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
-use crate::handle::{checked, given};
+use crate::handle::{checked, from_ptr};
 use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, RequestParam};
 use crate::worker::Worker;
 
 mod deliver;
 mod spare;
-use deliver::{OldRecvs, on_message, on_message_any};
+use deliver::{OldRecvs, on_message, on_message_general};
 use spare::Spare;
 
 /// Values of `ucp_send_am_flags`.
@@ -165,14 +165,14 @@ unsafe fn set_handler(
 ) -> Result<(), Status> {
     let worker = checked(worker)?;
     let at = std::ptr::from_ref(worker);
-    worker.inside(|plain| match handler {
+    worker.with_worker(|plain| match handler {
         Some(Handler::Present(cb)) => plain.set_am_handler(id, move |message| {
             // SAFETY: progress of this worker calls this, so it is there. This function's contract.
             unsafe { on_message(&*at, cb, arg, message) };
         }),
         Some(old) => plain.set_am_handler(id, move |message| {
             // SAFETY: as above.
-            unsafe { on_message_any(&*at, old, arg, message) };
+            unsafe { on_message_general(&*at, old, arg, message) };
         }),
         None => plain.clear_am_handler(id),
     })
@@ -206,7 +206,7 @@ unsafe fn send_now(
     };
     let how = (id, call.flags() & SEND_REPLY != 0);
     // SAFETY: as above.
-    let sent = ep.worker().inside(|_| unsafe { ucp::am_send_now_raw(&ep.ep, how, header, at, len) })?;
+    let sent = ep.worker().with_worker(|_| unsafe { ucp::am_send_now_raw(&ep.ep, how, header, at, len) })?;
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
@@ -227,7 +227,7 @@ struct SendArgs {
 unsafe fn send_short(of: &Ep, args: &SendArgs) -> bool {
     let ((header, header_len), (buffer, count)) = (args.header, args.data);
     // SAFETY: this function's contract.
-    if let Some(call) = unsafe { Call::quick(args.param) }
+    if let Some(call) = unsafe { Call::fast(args.param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
         && let Ok(id) = u16::try_from(args.id)
         && (header_len == 0 || !header.is_null())
@@ -267,7 +267,7 @@ unsafe fn send_unlocked(args: &SendArgs) -> bool {
 /// # Safety
 /// As for [`ucp_am_send_nbx`].
 #[inline(never)]
-unsafe fn send_nbx_any(args: &SendArgs) -> StatusPtr {
+unsafe fn send_nbx_general(args: &SendArgs) -> StatusPtr {
     let SendArgs { ep, param, .. } = *args;
     if is_on() {
         // SAFETY: this function's contract.
@@ -281,7 +281,7 @@ unsafe fn send_nbx_any(args: &SendArgs) -> StatusPtr {
         return StatusPtr::OK;
     }
     // SAFETY: as above.
-    let started = unsafe { Call::read_any(param).and_then(|call| send(args, &call)) };
+    let started = unsafe { Call::read_general(param).and_then(|call| send(args, &call)) };
     started.unwrap_or_else(StatusPtr::error)
 }
 
@@ -291,11 +291,11 @@ unsafe fn send_nbx_any(args: &SendArgs) -> StatusPtr {
 unsafe fn send(args: &SendArgs, call: &Call) -> Result<StatusPtr, Status> {
     let SendArgs { ep, id, header, data, .. } = *args;
     // SAFETY: this function's contract.
-    let ep = unsafe { given(ep) }?;
+    let ep = unsafe { from_ptr(ep) }?;
     let id = u16::try_from(id).map_err(|_| invalid("ids of active messages have 16 bits"))?;
     // SAFETY: as above.
     let header = unsafe { header_of(header) }?;
-    if call.must_end() {
+    if call.must_complete_now() {
         // SAFETY: as above.
         return unsafe { send_now(ep, (id, header), data, call) };
     }
@@ -307,13 +307,13 @@ unsafe fn send(args: &SendArgs, call: &Call) -> Result<StatusPtr, Status> {
     };
     let how = AmParams { proto, reply: call.flags() & SEND_REPLY != 0, ..AmParams::default() };
     // SAFETY: as above.
-    unsafe { send_any(ep, (id, header), data, how, call) }
+    unsafe { send_general(ep, (id, header), data, how, call) }
 }
 
 /// Starts a send by a protocol.
 /// # Safety
 /// The data can be read until the send has ended.
-unsafe fn send_any(
+unsafe fn send_general(
     ep: &Ep,
     (id, header): (u16, &[u8]),
     (buffer, count): (*const c_void, usize),
@@ -323,7 +323,7 @@ unsafe fn send_any(
     // SAFETY: this function's contract.
     let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Pack) }?;
     let worker = ep.worker();
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
@@ -367,7 +367,7 @@ unsafe fn copy_handled(
 
 /// Sends an active message. // HOT
 /// # Safety
-/// `ep` is null or live, `param` as for [`Call::quick`], the header can be read during the call, and the data
+/// `ep` is null or live, `param` as for [`Call::fast`], the header can be read during the call, and the data
 /// until the send has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
@@ -384,7 +384,7 @@ pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
         // SAFETY: this function's contract.
         let is_sent = !is_on() && unsafe { send_unlocked(&args) };
         // SAFETY: as above.
-        Ok(if is_sent { StatusPtr::OK } else { unsafe { send_nbx_any(&args) } })
+        Ok(if is_sent { StatusPtr::OK } else { unsafe { send_nbx_general(&args) } })
     })
 }
 
@@ -430,10 +430,10 @@ entry! {
         worker: *mut Worker, desc: *mut c_void, buffer: *mut c_void, count: usize, param: *const RequestParam,
     ) -> StatusPtr {
         // SAFETY: the caller's contract.
-        let (call, worker) = unsafe { (Call::read(param)?, given(worker)?) };
+        let (call, worker) = unsafe { (Call::read(param)?, from_ptr(worker)?) };
         // SAFETY: as above.
         let data = || unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) };
-        worker.inside(|plain| {
+        worker.with_worker(|plain| {
             // The message is found first, and stays if the buffer or the datatype is refused.
             if worker.am.is_handled(desc) {
                 let data = data()?;
@@ -453,7 +453,7 @@ entry! {
             };
             let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
             // MPICH counts on a request for data that was announced, as UCX gives one.
-            let ends_later = message.data().is_none() && !call.must_end();
+            let ends_later = message.data().is_none() && !call.must_complete_now();
             // SAFETY: as above: buffer and callback stay valid until the end.
             let received = unsafe {
                 run::<LengthRecv, _>(worker, plain, &call, Some(&truncated), |done| {
@@ -482,8 +482,8 @@ entry! {
     /// Frees data that the program has kept.
     fn ucp_am_data_release(worker: *mut Worker, data: *mut c_void) {
         let worker = checked(worker)?;
-        let released = worker.inside(|_| worker.am.take(data))?;
+        let released = worker.with_worker(|_| worker.am.take(data))?;
         crate::check::kept(data, released.is_some());
-        worker.inside(|_| released.map(|kept| worker.am.release(kept))).map(drop)
+        worker.with_worker(|_| released.map(|kept| worker.am.release(kept))).map(drop)
     }
 }

@@ -11,7 +11,7 @@ use crate::check::{argument, enter, is_on};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::flush::wait;
-use crate::handle::given;
+use crate::handle::from_ptr;
 use crate::op::{BYTES, Call, NoResult, UNUSUAL_NOW, let_run, run, run_plain, target_now};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
@@ -125,7 +125,7 @@ unsafe fn start(
         return Err(invalid("the remote address of an atomic operation is not aligned to its size"));
     }
     // SAFETY: this function's contract.
-    let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
+    let (ep, rkey) = unsafe { (from_ptr(ep)?, &from_ptr(rkey)?.rkey) };
     let worker = ep.worker();
     // SAFETY: as above.
     let is_done = || unsafe { now((&ep.ep, rkey), (op, size), operands, result, remote) };
@@ -154,7 +154,7 @@ unsafe fn start(
         return run_plain::<NoResult, _>(worker, &plain, call, None, start);
     }
     // SAFETY: as above.
-    worker.inside(|plain| unsafe { run::<NoResult, _>(worker, plain, call, None, start) })?
+    worker.with_worker(|plain| unsafe { run::<NoResult, _>(worker, plain, call, None, start) })?
 }
 
 /// Starts an operation that returns the old value. For compare and swap, `value` is the value compared with,
@@ -220,7 +220,7 @@ unsafe fn fetch_and_wait(
     // SAFETY: this function's contract. There is no callback.
     unsafe {
         let started = fetch(ep, op, value, result, target, &Call::of(&NO_CALLBACK))?;
-        wait(given(ep)?.worker(), started)
+        wait(from_ptr(ep)?.worker(), started)
     }
 }
 
@@ -235,11 +235,11 @@ unsafe fn op_nbx(
     param: *const RequestParam,
 ) -> Result<StatusPtr, Status> {
     // SAFETY: this function's contract.
-    let call = unsafe { Call::read_any(param) }?;
-    if call.must_end() {
+    let call = unsafe { Call::read_general(param) }?;
+    if call.must_complete_now() {
         let (remote, rkey) = target;
         // SAFETY: as above.
-        let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
+        let (ep, rkey) = unsafe { (from_ptr(ep)?, &from_ptr(rkey)?.rkey) };
         let size = match call.datatype() {
             WORD_32 => 4,
             WORD_64 => 8,
@@ -352,7 +352,7 @@ unsafe fn op_nbx_now(
 /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a
 /// reply buffer. // HOT
 /// # Safety
-/// `ep` and `rkey` are null or live, and `param` is as for [`Call::quick`]. `buffer` is null or can be read
+/// `ep` and `rkey` are null or live, and `param` is as for [`Call::fast`]. `buffer` is null or can be read
 /// as a word, and the reply buffer can be written as one until the operation has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(

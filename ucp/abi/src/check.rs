@@ -202,7 +202,7 @@ impl<T: Named> Look for Probe<*const T> {
 impl Look for Probe<*const RequestParam> {
     unsafe fn look(&self, _: &str) -> Argument {
         // SAFETY: this function's contract.
-        let Some(call) = (unsafe { Call::quick(self.0) }) else { return Argument::Other };
+        let Some(call) = (unsafe { Call::fast(self.0) }) else { return Argument::Other };
         Argument::Param { request: call.request().addr(), memh: call.memh().addr() }
     }
 }

@@ -23,12 +23,12 @@ pub(crate) struct Context {
     pub(crate) context: ucp::Context,
     is_shared: bool,
     pub(crate) name: String,
-    pub(crate) room: Room,
+    pub(crate) room: RequestUserArea,
 }
 
 /// The program's memory at each request: its length in bytes, and functions for its begin and end.
 #[derive(Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct RequestUserArea {
     pub size: usize,
     pub init: Option<RequestHook>,
     pub cleanup: Option<RequestHook>,
@@ -71,7 +71,7 @@ pub(crate) fn open_status(error: &OpenError) -> Status {
 }
 
 /// Memory behind each request: the two words of this library, then the program's.
-fn request_room(Room { size, init, cleanup }: Room) -> RequestRoom {
+fn request_room(RequestUserArea { size, init, cleanup }: RequestUserArea) -> RequestRoom {
     // SAFETY: the hook gets the memory that the program asked for; it is called once for each block.
     let call =
         |hook: RequestHook, at: *mut u8| unsafe { hook(at.wrapping_add(PRIVATE_SIZE).cast::<c_void>()) };
@@ -90,7 +90,7 @@ fn new_context(from: ParamsPtr<Params>, config: *const Config) -> Result<Context
     if from.mask() & params::FEATURES == 0 {
         return Err(invalid("ucp_init: features is missing"));
     }
-    let room = Room {
+    let room = RequestUserArea {
         size: field!(from, params::REQUEST_SIZE, request_size).unwrap_or(0),
         init: field!(from, params::REQUEST_INIT, request_init).flatten(),
         cleanup: field!(from, params::REQUEST_CLEANUP, request_cleanup).flatten(),

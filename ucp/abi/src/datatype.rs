@@ -8,7 +8,7 @@ use ucp::{Generic, GenericOps, Iov, Layout};
 
 use crate::arg::{AttrPtr, OutPtr};
 use crate::entry::{CStatus, invalid};
-use crate::handle::{Handle, Magic, checked, checked_by_magic, from_handle, given, into_handle};
+use crate::handle::{Handle, Magic, checked, checked_by_magic, from_handle, from_ptr, into_handle};
 use crate::types::{DatatypeAttr, GenericDtOps};
 
 const CLASS: u64 = 7;
@@ -200,7 +200,7 @@ entry! {
     /// Makes a datatype of callbacks.
     fn ucp_dt_create_generic(ops: *const GenericDtOps, context: *mut c_void, datatype: OutPtr<u64>) -> CStatus {
         // SAFETY: the caller's contract.
-        let ops = *unsafe { given(ops) }?;
+        let ops = *unsafe { from_ptr(ops) }?;
         let whole = ops.pack.is_some() && ops.unpack.is_some() && ops.finish.is_some() && ops.packed_size.is_some();
         if !whole || datatype.is_null() {
             return Err(invalid("ucp_dt_create_generic: datatype is null, or one of pack, unpack, finish and packed_size is missing"));

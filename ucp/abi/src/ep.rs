@@ -15,7 +15,7 @@ use crate::arg::{AttrFields, AttrPtr, Fields, OutPtr, ParamsPtr, StrPtr};
 use crate::context::copy_name;
 use crate::entry::{CStatus, StatusPtr, invalid};
 use crate::flush::wait;
-use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle};
+use crate::handle::{Handle, Magic, checked, from_handle, from_ptr, into_handle};
 use crate::op::{BYTES, Call, NoResult, run};
 use crate::types::{
     EP_CLIENT_SERVER, EP_SEND_CLIENT_ID, EpAttr, EpParams, ErrorCallback, PerfAttr, PerfParam, RequestParam,
@@ -179,7 +179,7 @@ fn error_mode(link: &Rc<Cell<*mut Ep>>) -> ErrorMode {
     ErrorMode::Peer(Box::new(move |error| {
         let handle = link.get();
         // SAFETY: the link is null once the endpoint is closed.
-        let Ok(ep) = (unsafe { given(handle) }) else { return };
+        let Ok(ep) = (unsafe { from_ptr(handle) }) else { return };
         if let Some(cb) = ep.handler.get() {
             // SAFETY: the program's function, with the endpoint that it has not closed.
             unsafe { cb(ep.user_data.get(), handle, error.status().into()) };
@@ -226,7 +226,7 @@ fn create(worker: &Worker, params: ParamsPtr<EpParams>) -> Result<*mut Ep, Statu
     // UCP_ERR_HANDLING_MODE_PEER, or _FAILOVER.
     let check_peer = mode != 0;
     // Another thread may learn of a failure as soon as the lock is free: the handler has its endpoint then.
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         let link = new_link();
         let ep = ucp::EpParams { errors: error_mode(&link), check_peer };
         let connected = match to {
@@ -249,7 +249,7 @@ fn modify(ep: &Ep, params: ParamsPtr<EpParams>) -> Result<(), Status> {
         return Err(invalid("ucp_ep_modify_nb: the peer and the error mode of an endpoint stay"));
     }
     let named = Named::read(&params);
-    ep.worker().inside(|_| {
+    ep.worker().with_worker(|_| {
         if mask & ep_params::ERR_HANDLER != 0 {
             ep.handler.set(named.handler);
         }
@@ -265,7 +265,7 @@ const NO_CALLBACK: RequestParam = RequestParam::old(std::ptr::null(), BYTES);
 /// Closes an endpoint; the handle is gone afterwards.
 fn close(ep: *mut Ep, by_force: bool, call: &Call) -> Result<StatusPtr, Status> {
     let worker = checked(ep)?.worker();
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         let gone = from_handle(ep)?;
         gone.link.set(std::ptr::null_mut());
         worker.eps.borrow_mut().remove(&ep);
@@ -355,7 +355,7 @@ entry! {
         // SAFETY: the parameters name nothing.
         let closing = close(ep, false, &unsafe { Call::of(&NO_CALLBACK) })?;
         // SAFETY: the close has just been started, and the worker outlives its endpoints.
-        unsafe { wait(given(worker)?, closing) }
+        unsafe { wait(from_ptr(worker)?, closing) }
     }
 
     /// Changes the error handler and the user data of an endpoint, at once.
@@ -367,7 +367,7 @@ entry! {
     fn ucp_ep_query(ep: *mut Ep, attr: AttrPtr<EpAttr>) -> CStatus {
         let ep = checked(ep)?;
         let attr = attr.fields("ucp_ep_query")?;
-        let sockets = ep.worker().inside(|_| ep.ep.socket_addrs())?;
+        let sockets = ep.worker().with_worker(|_| ep.ep.socket_addrs())?;
         answer!(attr, ep_attr::NAME, name = copy_name(&ep.name));
         if attr.mask() & (ep_attr::LOCAL_SOCKADDR | ep_attr::REMOTE_SOCKADDR) != 0 {
             let sockets = sockets.ok_or(Status::NotConnected)?;
@@ -375,7 +375,7 @@ entry! {
             answer!(attr, ep_attr::REMOTE_SOCKADDR, remote_sockaddr = socket_storage(sockets.remote));
         }
         if attr.mask() & ep_attr::TRANSPORTS != 0 {
-            ep.worker().inside(|plain| fill_transports(ep, plain, &attr))??;
+            ep.worker().with_worker(|plain| fill_transports(ep, plain, &attr))??;
         }
         answer!(attr, ep_attr::USER_DATA, user_data = ep.user_data.get());
         Ok(())
@@ -386,7 +386,7 @@ entry! {
         let ep = checked(ep)?;
         let param = param.fields("ucp_ep_evaluate_perf")?;
         let len = field!(param, 1 << 0, message_size).ok_or_else(|| invalid("ucp_ep_evaluate_perf: message_size is missing"))?;
-        let candidates = ep.worker().inside(|_| ep.ep.protocols().explain(Kind::Tagged, Sync::No, len))?;
+        let candidates = ep.worker().with_worker(|_| ep.ep.protocols().explain(Kind::Tagged, Sync::No, len))?;
         let best = candidates.iter().filter_map(|candidate| candidate.ns).min().ok_or_else(|| {
             tracing::error!("ucp_ep_evaluate_perf: no protocol of the endpoint carries {len} bytes at a known cost");
             Status::Unsupported

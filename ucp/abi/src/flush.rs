@@ -16,7 +16,7 @@ use crate::worker::Worker;
 fn flush_ep(ep: *mut Ep, call: &Call) -> Result<StatusPtr, Status> {
     let ep = checked(ep)?;
     let worker = ep.worker();
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: the callback of a call is valid until the end.
         unsafe {
             run::<NoResult, ()>(worker, plain, call, None, |done| {
@@ -29,7 +29,7 @@ fn flush_ep(ep: *mut Ep, call: &Call) -> Result<StatusPtr, Status> {
 /// Starts a flush of a worker.
 fn flush_worker(worker: *mut Worker, call: &Call) -> Result<StatusPtr, Status> {
     let worker = checked(worker)?;
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: the callback of a call is valid until the end.
         unsafe {
             run::<NoResult, ()>(worker, plain, call, None, |done| {
@@ -48,8 +48,8 @@ pub(crate) unsafe fn wait(worker: &Worker, started: StatusPtr) -> Result<(), Sta
     }
     // SAFETY: this function's contract.
     let id = unsafe { id_of(started.0) }?;
-    let ended =
-        worker.run_until(|| worker.inside(|plain| plain.test(id)).unwrap_or(Some(Err(Error::Cancelled))))?;
+    let ended = worker
+        .run_until(|| worker.with_worker(|plain| plain.test(id)).unwrap_or(Some(Err(Error::Cancelled))))?;
     ended.map(drop).map_err(Error::status)
 }
 
@@ -101,6 +101,6 @@ entry! {
 
     /// Orders one-sided operations: later ones take effect after earlier ones to the same peer.
     fn ucp_worker_fence(worker: *mut Worker) -> CStatus {
-        checked(worker)?.inside(ucp::Worker::fence)
+        checked(worker)?.with_worker(ucp::Worker::fence)
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn checked<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> 
 /// `handle` is null or an object of this library, which is not freed while the result is used.
 pub(crate) unsafe fn checked_by_magic<'a, T: Handle>(handle: *const T) -> Result<&'a T, Status> {
     // SAFETY: this function's contract; every object begins with its kind.
-    let object = unsafe { given(handle) }?;
+    let object = unsafe { from_ptr(handle) }?;
     crate::check::handle(handle);
     if object.magic().kind() == T::MAGIC { Ok(object) } else { Err(not_valid(handle, T::NAME)) }
 }
@@ -95,7 +95,7 @@ pub(crate) fn found<'a, T: Named>(handle: *const T) -> Result<&'a T, Status> {
         return Err(not_valid(handle, T::NAME));
     }
     // SAFETY: an object of this kind is at the address.
-    unsafe { given(handle) }
+    unsafe { from_ptr(handle) }
 }
 
 #[cold]
@@ -114,7 +114,7 @@ fn null() -> Status {
 /// # Safety
 /// `handle` is null or an object of this type, which is not freed while the result is used.
 #[inline(always)]
-pub(crate) unsafe fn given<'a, T>(handle: *const T) -> Result<&'a T, Status> {
+pub(crate) unsafe fn from_ptr<'a, T>(handle: *const T) -> Result<&'a T, Status> {
     // SAFETY: this function's contract.
     unsafe { handle.as_ref() }.ok_or_else(null)
 }

@@ -91,7 +91,7 @@ entry! {
     /// Prints a worker's counters.
     fn ucp_worker_print_info(worker: *mut Worker, stream: *mut libc::FILE) {
         let worker = checked(worker)?;
-        let text = worker.inside(|plain| {
+        let text = worker.with_worker(|plain| {
             let mut text = format!("#\n# UCP worker '{}'\n#\n#                 address: {}\n", worker.name, plain.address());
             for lane in plain.ifaces() {
                 _ = writeln!(text, "#                    lane: {}/{}", lane.tl, lane.dev);
@@ -106,7 +106,7 @@ entry! {
     /// Prints the transports of an endpoint.
     fn ucp_ep_print_info(ep: *mut Ep, stream: *mut libc::FILE) {
         let ep = checked(ep)?;
-        let transports = ep.worker().inside(|_| ep.ep.protocols().transports())?;
+        let transports = ep.worker().with_worker(|_| ep.ep.protocols().transports())?;
         let mut text = String::from("#\n# UCP endpoint\n#\n");
         for (at, name) in transports.iter().enumerate() {
             _ = writeln!(text, "#                 lane[{at}]:  {name}");

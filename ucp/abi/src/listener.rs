@@ -64,8 +64,8 @@ impl OnRequest {
             }
             OnRequest::Accept(AcceptHandler { cb: Some(cb), arg }) => {
                 // SAFETY: this function's contract.
-                let Ok(worker) = (unsafe { crate::handle::given(worker) }) else { return };
-                let accepted = worker.inside(|plain| plain.accept(request, ucp::EpParams::default()));
+                let Ok(worker) = (unsafe { crate::handle::from_ptr(worker) }) else { return };
+                let accepted = worker.with_worker(|plain| plain.accept(request, ucp::EpParams::default()));
                 let ep = match accepted {
                     Ok(Ok(ep)) => add_unnamed_ep(worker, ep),
                     Ok(Err(error)) => return tracing::error!("a client was not accepted: {error}"),
@@ -96,7 +96,7 @@ entry! {
         let at = std::ptr::from_ref(worker);
         // SAFETY: progress of this worker calls this, so it is there.
         let call = move |request| unsafe { on_request.call(at, request) };
-        let made = worker.inside(|plain| plain.listen(addr, call))?;
+        let made = worker.with_worker(|plain| plain.listen(addr, call))?;
         let made = made.map_err(|error| {
             tracing::error!("{error}");
             match error {
@@ -110,8 +110,8 @@ entry! {
     /// Closes a listener.
     fn ucp_listener_destroy(listener: *mut Listener) {
         // SAFETY: a program destroys listeners before their worker.
-        let worker = unsafe { crate::handle::given(checked(listener)?.worker) }?;
-        worker.inside(|_| from_handle(listener).map(drop))?
+        let worker = unsafe { crate::handle::from_ptr(checked(listener)?.worker) }?;
+        worker.with_worker(|_| from_handle(listener).map(drop))?
     }
 
     /// Socket address of a listener.

@@ -28,7 +28,7 @@ pub(crate) unsafe fn let_run(started: StatusPtr) -> Result<bool, Status> {
     }
     // SAFETY: this function's contract.
     let id = unsafe { id_of(started.0) }?;
-    worker_of(id)?.inside(|plain| plain.free(id)).map(|()| true)
+    worker_of(id)?.with_worker(|plain| plain.free(id)).map(|()| true)
 }
 
 /// Words of this library behind the block of a request.
@@ -99,7 +99,7 @@ pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
     // SAFETY: `finish` has written the words of every request that is handed out.
     let worker = unsafe { private(id).as_ref() }.worker;
     // SAFETY: a worker frees its requests before it is freed.
-    unsafe { crate::handle::given(worker) }
+    unsafe { crate::handle::from_ptr(worker) }
 }
 
 /// Writes our words of a request. Returns the address that the caller sees. // HOT
@@ -121,7 +121,7 @@ pub(crate) fn set_words_unchecked(id: RequestId, worker: &Worker, callback: *con
 }
 
 /// Replaces the callback of a request by one that does nothing: the program has freed it.
-pub(crate) fn silence(id: RequestId) {
+pub(crate) fn clear_callback(id: RequestId) {
     extern "C" fn nothing() {}
     // SAFETY: `set_words` has written the words of every request that is handed out. The convention of calls
     // lets a function ignore its arguments.
@@ -166,12 +166,12 @@ impl<'a> Call<'a> {
         Call { param, mask: param.op_attr_mask, length: std::ptr::null_mut(), during: PhantomData }
     }
 
-    /// The parameters of the caller for a short way, which refuses what [`Call::read`] refuses by its bits.
+    /// The parameters of the caller for a fast path, which refuses what [`Call::read`] refuses by its bits.
     /// `None`: there are none. // HOT
     /// # Safety
     /// `param` is null or begins with its mask, and has the fields that the mask names during `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn quick(param: *const RequestParam) -> Option<Call<'a>> {
+    pub(crate) unsafe fn fast(param: *const RequestParam) -> Option<Call<'a>> {
         if param.is_null() {
             return None;
         }
@@ -181,26 +181,26 @@ impl<'a> Call<'a> {
     }
 
     /// The parameters of the caller for a one-sided operation that may end in its call on mapped memory.
-    /// `None`: handles are checked, or what the parameters name needs the general way. // HOT
+    /// `None`: handles are checked, or what the parameters name needs the general path. // HOT
     /// # Safety
-    /// As for [`Call::quick`].
+    /// As for [`Call::fast`].
     #[inline(always)]
     pub(crate) unsafe fn now(param: *const RequestParam) -> Option<Call<'a>> {
         if param.is_null() || is_on() {
             return None;
         }
         // SAFETY: this function's contract.
-        unsafe { Call::quick(param) }.filter(|call| call.mask & UNUSUAL_NOW == 0)
+        unsafe { Call::fast(param) }.filter(|call| call.mask & UNUSUAL_NOW == 0)
     }
 
     /// The parameters of the caller, for an operation that may be told to end in its call
-    /// ([`Call::must_end`]). // HOT
+    /// ([`Call::must_complete_now`]). // HOT
     /// # Safety
-    /// As for [`Call::quick`].
+    /// As for [`Call::fast`].
     #[inline(always)]
-    pub(crate) unsafe fn read_any(param: *const RequestParam) -> Result<Call<'a>, Status> {
+    pub(crate) unsafe fn read_general(param: *const RequestParam) -> Result<Call<'a>, Status> {
         // SAFETY: this function's contract.
-        let call = unsafe { Call::quick(param) }.ok_or_else(|| invalid("param is null"))?;
+        let call = unsafe { Call::fast(param) }.ok_or_else(|| invalid("param is null"))?;
         if call.mask & REMOTE_LIST != 0 {
             return Err(refused());
         }
@@ -209,11 +209,11 @@ impl<'a> Call<'a> {
 
     /// Reads the parameters of a put or get. Remote lists are permitted. // HOT
     /// # Safety
-    /// As for [`Call::quick`].
+    /// As for [`Call::fast`].
     #[inline(always)]
     pub(crate) unsafe fn read_with_lists(param: *const RequestParam) -> Result<Call<'a>, Status> {
         // SAFETY: this function's contract.
-        unsafe { Call::quick(param) }.ok_or_else(|| invalid("param is null"))?.checked()
+        unsafe { Call::fast(param) }.ok_or_else(|| invalid("param is null"))?.checked()
     }
 
     /// Refuses memory of devices. // HOT
@@ -227,12 +227,12 @@ impl<'a> Call<'a> {
 
     /// The parameters of the caller. An operation that has to end in its call is not started. // HOT
     /// # Safety
-    /// As for [`Call::quick`].
+    /// As for [`Call::fast`].
     #[inline(always)]
     pub(crate) unsafe fn read(param: *const RequestParam) -> Result<Call<'a>, Status> {
         // SAFETY: this function's contract.
-        let call = unsafe { Call::read_any(param) }?;
-        if call.must_end() { Err(Status::NoResource) } else { Ok(call) }
+        let call = unsafe { Call::read_general(param) }?;
+        if call.must_complete_now() { Err(Status::NoResource) } else { Ok(call) }
     }
 
     /// Stores the length of a stream's receive that ends in its call.
@@ -250,14 +250,14 @@ impl<'a> Call<'a> {
 
     /// The operation ends in its call, or is not started. // HOT
     #[inline(always)]
-    pub(crate) fn must_end(&self) -> bool {
+    pub(crate) fn must_complete_now(&self) -> bool {
         self.mask & op_attr::FORCE_IMM_CMPL != 0
     }
 
     /// Does an operation of an endpoint that has to end in its call by `now`, which tells whether it has. It
     /// runs inside the lock of the worker.
     pub(crate) fn end_now(&self, ep: &Ep, now: impl FnOnce() -> bool) -> Result<StatusPtr, Status> {
-        let has_ended = !self.always_request() && ep.worker().inside(|_| now())?;
+        let has_ended = !self.always_request() && ep.worker().with_worker(|_| now())?;
         if has_ended { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
     }
 
@@ -352,11 +352,11 @@ impl<'a> Call<'a> {
     fn named_mem(&self) -> Option<&'a ucp::Mem> {
         let memh = self.memh();
         // SAFETY: the parameters name memory that is mapped until the operation has ended, or null.
-        unsafe { crate::handle::given(memh) }.ok().and_then(|mem| mem.mem.as_ref())
+        unsafe { crate::handle::from_ptr(memh) }.ok().and_then(|mem| mem.mem.as_ref())
     }
 
     /// Length of contiguous data in an operation without parameters of these bits. `None` is no error: the
-    /// general way of the operation carries it out, or tells what is wrong. // HOT
+    /// general path of the operation carries it out, or tells what is wrong. // HOT
     #[inline(always)]
     pub(crate) fn plain_len(&self, buffer: *const c_void, count: usize, unusual: u32) -> Option<usize> {
         if self.mask & unusual != 0 {
@@ -367,11 +367,11 @@ impl<'a> Call<'a> {
             Some(datatype) => contiguous_len(datatype, count)?,
         };
         // One compare refuses a null buffer with a length. A buffer that begins at an address below its
-        // length is refused, too, and goes the general way.
+        // length is refused, too, and goes the general path.
         (len <= buffer.addr()).then_some(len)
     }
 
-    /// Whether no parameter keeps the operation from the short way. // HOT
+    /// Whether no parameter keeps the operation from the fast path. // HOT
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
         self.mask & UNUSUAL == 0
@@ -384,14 +384,14 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Bits that keep a send, which may end in its call, from the short way.
+/// Bits that keep a send, which may end in its call, from the fast path.
 pub(crate) const UNUSUAL_SEND: u32 = op_attr::NO_IMM_CMPL | op_attr::MEMH | op_attr::MEMORY_TYPE;
-/// Bits that keep a receive, which gets a request, from the short way.
+/// Bits that keep a receive, which gets a request, from the fast path.
 pub(crate) const UNUSUAL_RECV: u32 = op_attr::REQUEST | op_attr::MEMH | op_attr::MEMORY_TYPE;
-/// Bits that keep an operation of either outcome from the short way.
+/// Bits that keep an operation of either outcome from the fast path.
 pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
 
-/// Bits that keep an operation on mapped memory, which ends in its call, from the short way.
+/// Bits that keep an operation on mapped memory, which ends in its call, from the fast path.
 pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
 
 /// Endpoint and key of a one-sided operation that may end in its call on mapped memory: its worker is one of

@@ -10,10 +10,10 @@ use ucp::{Error, RecvStatus, RequestId};
 
 use crate::arg::{AttrPtr, OutPtr};
 use crate::check::{HELD_REQUESTS, argument, enter, is_on};
-use crate::context::Room;
+use crate::context::RequestUserArea;
 use crate::entry::{CStatus, guard, invalid};
 use crate::handle::checked;
-use crate::op::{NOTHING, REQUEST_SIZE, id_of, request_at, set_words, silence, status_at, worker_of};
+use crate::op::{NOTHING, REQUEST_SIZE, clear_callback, id_of, request_at, set_words, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
@@ -100,7 +100,7 @@ unsafe extern "C" fn free<const CALLED: bool>(request: *mut c_void) {
         // SAFETY: as above.
         let id = unsafe { id_of(request) }?;
         let worker = worker_of(id)?;
-        worker.inside(|plain| {
+        worker.with_worker(|plain| {
             if !worker.allocated.is_used.get() {
                 return how.run(plain, id);
             }
@@ -149,14 +149,14 @@ pub(crate) struct Allocated {
     is_used: Cell<bool>,
     /// Freed requests of the library that serve no other operation, the oldest first.
     held: RefCell<VecDeque<(RequestId, Free)>>,
-    room: Room,
+    room: RequestUserArea,
     all: RefCell<Vec<Box<[u128]>>>,
     /// Those that the program has given back. An operation may still run in one.
     free: RefCell<Vec<*mut c_void>>,
 }
 
 impl Allocated {
-    pub(crate) fn new(room: Room) -> Allocated {
+    pub(crate) fn new(room: RequestUserArea) -> Allocated {
         Allocated {
             is_used: Cell::new(crate::check::checks()),
             held: RefCell::default(),
@@ -169,7 +169,7 @@ impl Allocated {
     /// Frees a request when many more have been freed. Its callback is not called if it is not to be.
     fn hold_back(&self, plain: &ucp::Worker, (id, how): (RequestId, Free)) {
         if how == Free::Silently {
-            silence(id);
+            clear_callback(id);
         }
         let oldest = {
             let mut held = self.held.borrow_mut();
@@ -312,7 +312,7 @@ entry! {
         if request.is_null() {
             return Err(invalid("the request is null"));
         }
-        worker.inside(|plain| match request_at(plain, request) {
+        worker.with_worker(|plain| match request_at(plain, request) {
             Some(id) => {
                 let _ = ucp::cancel_now(plain, id);
             }
@@ -324,7 +324,7 @@ entry! {
     /// time. `ucp_request_free` takes it back.
     fn ucp_request_alloc(worker: *mut Worker) -> *mut c_void {
         let worker = checked(worker)?;
-        worker.inside(|plain| worker.allocated.take(worker, plain))?
+        worker.with_worker(|plain| worker.allocated.take(worker, plain))?
     }
 
     /// Status, memory type and description of a request.

@@ -61,7 +61,7 @@ unsafe fn unpack(ep: &Ep, at: *const c_void) -> Result<ucp::Rkey, Status> {
     })?;
     // SAFETY: that is the length of the key.
     let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
-    ep.worker().inside(|_| ep.ep.unpack_rkey(bytes))?.map_err(|error| {
+    ep.worker().with_worker(|_| ep.ep.unpack_rkey(bytes))?.map_err(|error| {
         tracing::error!("{error}");
         Status::InvalidParam
     })

@@ -10,7 +10,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard};
 use crate::ep::Ep;
 use crate::flush::wait;
-use crate::handle::given;
+use crate::handle::from_ptr;
 use crate::op::{
     BYTES, Call, Message, NOTHING, NoResult, UNUSUAL, UNUSUAL_NOW, let_run, run, run_plain, target_now,
 };
@@ -222,7 +222,7 @@ unsafe fn later<D: Direction>(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     // SAFETY: this function's contract.
-    let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
+    let (ep, rkey) = unsafe { (from_ptr(ep)?, &from_ptr(rkey)?.rkey) };
     let worker = ep.worker();
     if call.mask() & UNUSUAL_NOW == 0
         && let Some(len) = call.plain_len(buffer, count, 0)
@@ -245,7 +245,7 @@ unsafe fn later<D: Direction>(
     let single = data.single();
     // SAFETY: as above.
     let pieces = unsafe { pieces_of(&data, &single) }?;
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
@@ -282,7 +282,7 @@ unsafe fn start<D: Direction>(
 
 /// `ucp_put_nbx` or `ucp_get_nbx`. // HOT
 /// # Safety
-/// As for [`later`], with `param` as for [`Call::quick`].
+/// As for [`later`], with `param` as for [`Call::fast`].
 #[inline(always)]
 unsafe fn start_nbx<D: Direction>(
     ep: *mut Ep,
@@ -333,9 +333,9 @@ unsafe extern "C" fn nbx_later<D: Direction>(
             // SAFETY: as above.
             return unsafe { lists::<D>(ep, &list, &call) };
         }
-        if call.must_end() {
+        if call.must_complete_now() {
             // SAFETY: this function's contract.
-            let (ep, rkey) = unsafe { (given(ep)?, &given(rkey)?.rkey) };
+            let (ep, rkey) = unsafe { (from_ptr(ep)?, &from_ptr(rkey)?.rkey) };
             return call.end_now(ep, || {
                 call.plain_len(buffer, count, 0).is_some_and(|len| {
                     // SAFETY: as above.
@@ -354,13 +354,13 @@ unsafe extern "C" fn nbx_later<D: Direction>(
 #[cold]
 unsafe fn lists<D: Direction>(ep: *mut Ep, list: &List<'_>, call: &Call) -> Result<StatusPtr, Status> {
     // SAFETY: this function's contract.
-    let ep = unsafe { given(ep) }?;
-    if call.must_end() {
+    let ep = unsafe { from_ptr(ep) }?;
+    if call.must_complete_now() {
         // SAFETY: the pieces of a list can be read, or written, until its operation has ended.
         return call.end_now(ep, || unsafe { D::lists_now(&ep.ep, list.pieces()) });
     }
     let worker = ep.worker();
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: as above; the callback is valid as long.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
@@ -393,7 +393,7 @@ unsafe fn without_request(started: StatusPtr) -> Result<(), Status> {
 
 /// Writes to a peer's memory. // HOT
 /// # Safety
-/// `ep` and `rkey` are null or live, `param` as for [`Call::quick`], and the data can be read until the put
+/// `ep` and `rkey` are null or live, `param` as for [`Call::fast`], and the data can be read until the put
 /// has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_put_nbx(
@@ -410,7 +410,7 @@ pub(crate) unsafe extern "C" fn ucp_put_nbx(
 
 /// Reads from a peer's memory. // HOT
 /// # Safety
-/// `ep` and `rkey` are null or live, `param` as for [`Call::quick`], and the buffer can be written until the
+/// `ep` and `rkey` are null or live, `param` as for [`Call::fast`], and the buffer can be written until the
 /// get has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_get_nbx(
@@ -445,7 +445,7 @@ entry! {
         // SAFETY: the caller's contract.
         unsafe {
             let started = start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &NO_CALLBACK)?;
-            wait(given(ep)?.worker(), started)
+            wait(from_ptr(ep)?.worker(), started)
         }
     }
 
@@ -468,7 +468,7 @@ entry! {
         // SAFETY: the caller's contract.
         unsafe {
             let started = start::<Get>(ep, (buffer, len), (remote, rkey), &NO_CALLBACK)?;
-            wait(given(ep)?.worker(), started)
+            wait(from_ptr(ep)?.worker(), started)
         }
     }
 }

@@ -5,7 +5,7 @@ use ucp::{Iov, RmaPiece};
 
 use crate::arg::ParamsPtr;
 use crate::entry::invalid;
-use crate::handle::given;
+use crate::handle::from_ptr;
 use crate::mem::Mem;
 use crate::op::Call;
 use crate::rkey::Rkey;
@@ -130,9 +130,9 @@ impl<'a> List<'a> {
         let List { buffers, lengths, mems, addrs, rkeys } = *self;
         (0..lengths.len()).filter(|at| lengths[*at] > 0).filter_map(move |at| {
             // SAFETY: handles of a list are live, which is an invariant of the type.
-            let rkey = &unsafe { given(rkeys[at]) }.ok()?.rkey;
+            let rkey = &unsafe { from_ptr(rkeys[at]) }.ok()?.rkey;
             // SAFETY: as above.
-            let mem = mems.and_then(|mems| unsafe { given(mems[at]) }.ok()?.mem.as_ref());
+            let mem = mems.and_then(|mems| unsafe { from_ptr(mems[at]) }.ok()?.mem.as_ref());
             let local = Iov { addr: buffers[at], len: lengths[at] };
             Some(RmaPiece { local, remote: addrs[at], rkey, mem })
         })

@@ -11,7 +11,7 @@ use crate::arg::OutPtr;
 use crate::datatype::{Data, Use};
 use crate::entry::StatusPtr;
 use crate::ep::Ep;
-use crate::handle::{checked, given};
+use crate::handle::{checked, from_ptr};
 use crate::op::{Call, LengthRecv, NoResult, run};
 use crate::types::{RequestParam, StreamPollEp};
 use crate::worker::Worker;
@@ -39,11 +39,11 @@ unsafe fn send(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     // SAFETY: this function's contract.
-    let ep = unsafe { given(ep) }?;
+    let ep = unsafe { from_ptr(ep) }?;
     // SAFETY: as above.
     let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Pack) }?;
     let worker = ep.worker();
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<NoResult, _>(worker, plain, call, None, |done| {
@@ -68,14 +68,14 @@ unsafe fn recv(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     // SAFETY: this function's contract.
-    let ep = unsafe { given(ep) }?;
+    let ep = unsafe { from_ptr(ep) }?;
     // SAFETY: as above.
     let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
     let mode = if call.flags() & WAIT_ALL != 0 { StreamRecvMode::WaitAll } else { StreamRecvMode::Some };
     // SAFETY: as above.
     let call = &unsafe { call.with_length(length) };
     let worker = ep.worker();
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: as above: buffer and callback stay valid until the end.
         unsafe {
             run::<LengthRecv, _>(worker, plain, call, None, |done| -> Result<OpStatus<RecvStatus>, Error> {
@@ -135,22 +135,22 @@ entry! {
     /// Returns bytes of a stream in memory of the library; null if there are none.
     fn ucp_stream_recv_data_nb(ep: *mut Ep, length: OutPtr<usize>) -> StatusPtr {
         // SAFETY: the caller's contract.
-        let ep = unsafe { given(ep) }?;
+        let ep = unsafe { from_ptr(ep) }?;
         let worker = ep.worker();
-        let data = worker.inside(|_| ep.ep.stream_recv_data())?.map_err(Error::status)?;
+        let data = worker.with_worker(|_| ep.ep.stream_recv_data())?.map_err(Error::status)?;
         let Some(data) = data else { return Ok(StatusPtr::OK) };
         let at = data.as_ptr().cast_mut().cast::<c_void>();
         length.store(data.len())?;
-        worker.inside(|_| worker.streams.0.borrow_mut().insert(at.addr(), data)).map(drop)?;
+        worker.with_worker(|_| worker.streams.0.borrow_mut().insert(at.addr(), data)).map(drop)?;
         Ok(StatusPtr(at))
     }
 
     /// Frees bytes of a stream.
     fn ucp_stream_data_release(ep: *mut Ep, data: *mut c_void) {
         let worker = checked(ep)?.worker();
-        let released = worker.inside(|_| worker.streams.0.borrow_mut().remove(&data.addr()))?;
+        let released = worker.with_worker(|_| worker.streams.0.borrow_mut().remove(&data.addr()))?;
         crate::check::kept(data, released.is_some());
-        worker.inside(|_| drop(released))
+        worker.with_worker(|_| drop(released))
     }
 
     /// Finds endpoints with bytes to receive. Returns their number.
@@ -158,16 +158,16 @@ entry! {
         worker: *mut Worker, found: *mut StreamPollEp, max: usize, _flags: c_uint,
     ) -> isize {
         let worker = checked(worker)?;
-        worker.inside(|_| {
+        worker.with_worker(|_| {
             let eps = worker.eps.borrow();
             let ready = eps.iter().copied().filter(|ep| {
                 // SAFETY: a worker has endpoints that are live.
-                unsafe { given(*ep) }.is_ok_and(|ep| ep.ep.has_stream_data())
+                unsafe { from_ptr(*ep) }.is_ok_and(|ep| ep.ep.has_stream_data())
             });
             let mut count = 0;
             for ep in ready.take(max) {
                 // SAFETY: as above.
-                let user_data = unsafe { given(ep) }?.user_data.get();
+                let user_data = unsafe { from_ptr(ep) }?.user_data.get();
                 let entry = StreamPollEp { ep, user_data, flags: 0, reserved: [0; 16] };
                 // SAFETY: the caller has room for `max` of them.
                 unsafe { OutPtr::new(found.wrapping_add(count)) }.store(entry)?;

@@ -14,7 +14,7 @@ use crate::check::{argument, enter, is_on};
 use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
-use crate::handle::given;
+use crate::handle::from_ptr;
 use crate::op::{
     Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
 };
@@ -22,9 +22,9 @@ use crate::request::as_result;
 use crate::types::{RequestParam, op_attr};
 use crate::worker::Worker;
 
-/// Sends a message: a short one at once, others by `any`. // HOT
+/// Sends a message: a short one at once, others by `general`. // HOT
 /// # Safety
-/// `ep` is null or live, `plain` that of its worker in mode single, `param` as for [`Call::quick`], and the
+/// `ep` is null or live, `plain` that of its worker in mode single, `param` as for [`Call::fast`], and the
 /// data can be read during the call.
 #[inline(always)]
 unsafe fn send(
@@ -33,13 +33,13 @@ unsafe fn send(
     (buffer, count): (*const c_void, usize),
     tag: u64,
     param: *const RequestParam,
-    any: impl FnOnce() -> StatusPtr,
+    general: impl FnOnce() -> StatusPtr,
 ) -> StatusPtr {
     // SAFETY: this function's contract.
-    if let Some(call) = unsafe { Call::quick(param) }
+    if let Some(call) = unsafe { Call::fast(param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
         // SAFETY: as above.
-        && let Ok(ep) = unsafe { given(ep) }
+        && let Ok(ep) = unsafe { from_ptr(ep) }
         // A callback may free the endpoint, and not the worker.
         && let worker = ep.worker()
         && let Some(plain) = plain
@@ -49,7 +49,7 @@ unsafe fn send(
         worker.wake_sleepers();
         return StatusPtr::OK;
     }
-    any()
+    general()
 }
 
 /// The plain worker of an endpoint, in mode single. // HOT
@@ -76,9 +76,9 @@ unsafe extern "C" fn send_nbx_single(
     let (ep, param) = (ep.as_ptr(), param.as_ptr());
     guard("ucp_tag_send_nbx", || {
         // SAFETY: this function's contract.
-        let any = || unsafe { send_nbx_any(ep, buffer, count, tag, param) };
+        let general = || unsafe { send_nbx_general(ep, buffer, count, tag, param) };
         // SAFETY: as above.
-        Ok(unsafe { send(ep, Some(plain), (buffer, count), tag, param, any) })
+        Ok(unsafe { send(ep, Some(plain), (buffer, count), tag, param, general) })
     })
 }
 
@@ -86,7 +86,7 @@ unsafe extern "C" fn send_nbx_single(
 /// # Safety
 /// As for [`ucp_tag_send_nbx`].
 #[inline(never)]
-unsafe extern "C" fn send_nbx_any(
+unsafe extern "C" fn send_nbx_general(
     ep: *mut Ep,
     buffer: *const c_void,
     count: usize,
@@ -99,10 +99,10 @@ unsafe extern "C" fn send_nbx_any(
             unsafe { enter("ucp_tag_send_nbx", &[argument!(ep), argument!(param)]) };
         }
         // SAFETY: this function's contract.
-        if let Some(call) = unsafe { Call::quick(param) }
+        if let Some(call) = unsafe { Call::fast(param) }
             && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
             // SAFETY: as above.
-            && let Ok(ep) = unsafe { given(ep) }
+            && let Ok(ep) = unsafe { from_ptr(ep) }
             && let worker = ep.worker()
             && let ep = &raw const ep.ep
             // SAFETY: as above: the bytes are readable, and the endpoint is valid until a callback frees it.
@@ -111,9 +111,9 @@ unsafe extern "C" fn send_nbx_any(
             return Ok(StatusPtr::OK);
         }
         // SAFETY: this function's contract.
-        let call = unsafe { Call::read_any(param) }?;
+        let call = unsafe { Call::read_general(param) }?;
         // SAFETY: as above.
-        Ok(unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &call) })
+        Ok(unsafe { send_general(ep, (buffer, count), (tag, Sync::No), &call) })
     })
 }
 
@@ -121,7 +121,7 @@ unsafe extern "C" fn send_nbx_any(
 /// # Safety
 /// `ep` is null or live, and the data can be read until the send has ended.
 #[inline(never)]
-unsafe fn send_any(
+unsafe fn send_general(
     ep: *mut Ep,
     (buffer, count): (*const c_void, usize),
     (tag, sync): (u64, Sync),
@@ -129,15 +129,15 @@ unsafe fn send_any(
 ) -> StatusPtr {
     let started = || {
         // SAFETY: this function's contract.
-        let ep = unsafe { given(ep) }?;
-        if call.must_end() {
+        let ep = unsafe { from_ptr(ep) }?;
+        if call.must_complete_now() {
             // SAFETY: as above.
             return unsafe { send_now(ep, (buffer, count), tag, call) };
         }
         // SAFETY: as above.
         let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Pack) }?;
         let worker = ep.worker();
-        worker.inside(|plain| {
+        worker.with_worker(|plain| {
             // SAFETY: as above: data and callback stay valid until the end.
             unsafe {
                 run::<NoResult, _>(worker, plain, call, None, |done| {
@@ -168,14 +168,14 @@ unsafe fn send_now(
         return Err(Status::NoResource);
     };
     // SAFETY: as above.
-    let sent = ep.worker().inside(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, at, len) })?;
+    let sent = ep.worker().with_worker(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, at, len) })?;
     if sent { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
 }
 
-/// Starts a receive: of a message that has not come at once, others by `any`. Nothing is checked: `is_on` was
-/// false. // HOT
+/// Starts a receive: of a message that has not come at once, others by `general`. Nothing is checked:
+/// `is_on` was false. // HOT
 /// # Safety
-/// `worker` is null or live, `param` as for [`Call::quick`], and the buffer can be written until the receive
+/// `worker` is null or live, `param` as for [`Call::fast`], and the buffer can be written until the receive
 /// has ended.
 #[inline(always)]
 unsafe fn recv(
@@ -183,13 +183,13 @@ unsafe fn recv(
     (buffer, count): (*mut c_void, usize),
     (tag, mask): (u64, u64),
     param: *const RequestParam,
-    any: impl FnOnce() -> StatusPtr,
+    general: impl FnOnce() -> StatusPtr,
 ) -> StatusPtr {
     // SAFETY: this function's contract.
-    if let Some(call) = unsafe { Call::quick(param) }
+    if let Some(call) = unsafe { Call::fast(param) }
         && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
         // SAFETY: as above.
-        && let Ok(of) = unsafe { given(worker) }
+        && let Ok(of) = unsafe { from_ptr(worker) }
         && let Some(plain) = of.plain()
         // SAFETY: as above.
         && let Some(request) = unsafe { post(of, plain, (buffer, len), (tag, mask), &call) }
@@ -197,7 +197,7 @@ unsafe fn recv(
         of.wake_sleepers();
         return request;
     }
-    any()
+    general()
 }
 
 /// Posts a receive of a message that has not come. `None`: nothing has happened. // HOT
@@ -220,7 +220,7 @@ unsafe fn post(
 }
 
 /// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing was received.
-/// Only exact tags are searched: for a partial mask the caller takes the general way. // HOT
+/// Only exact tags are searched: for a partial mask the caller takes the general path. // HOT
 /// # Safety
 /// The buffer can be written during the call.
 #[inline(always)]
@@ -271,9 +271,9 @@ unsafe extern "C" fn recv_nbx_single(
     let (worker, param) = (worker.as_ptr(), param.as_ptr());
     guard("ucp_tag_recv_nbx", || {
         // SAFETY: this function's contract.
-        let any = || unsafe { recv_nbx_any(worker, buffer, count, tag, mask, param) };
+        let general = || unsafe { recv_nbx_general(worker, buffer, count, tag, mask, param) };
         // SAFETY: as above.
-        Ok(unsafe { recv(worker, (buffer, count), (tag, mask), param, any) })
+        Ok(unsafe { recv(worker, (buffer, count), (tag, mask), param, general) })
     })
 }
 
@@ -282,7 +282,7 @@ unsafe extern "C" fn recv_nbx_single(
 /// # Safety
 /// As for [`ucp_tag_recv_nbx`].
 #[inline(never)]
-unsafe extern "C" fn recv_nbx_any(
+unsafe extern "C" fn recv_nbx_general(
     worker: *mut Worker,
     buffer: *mut c_void,
     count: usize,
@@ -296,10 +296,10 @@ unsafe extern "C" fn recv_nbx_any(
             // SAFETY: this function's contract.
             unsafe { enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]) };
         // SAFETY: this function's contract.
-        } else if let Some(call) = unsafe { Call::quick(param) }
+        } else if let Some(call) = unsafe { Call::fast(param) }
             && let Some(len) = call.plain_len(buffer, count, UNUSUAL)
             // SAFETY: as above.
-            && let Ok(of) = unsafe { given(worker) }
+            && let Ok(of) = unsafe { from_ptr(worker) }
         {
             let begin = |plain: &_| {
                 if call.mask() & op_attr::REQUEST != 0 {
@@ -317,16 +317,16 @@ unsafe extern "C" fn recv_nbx_any(
                     // SAFETY: as above.
                     unsafe { take_arrived(plain, (buffer, len), (tag, mask), &call) }
                 }
-                _ => of.short(begin).flatten(),
+                _ => of.try_with_worker(begin).flatten(),
             };
             if let Some(begun) = begun {
                 return Ok(begun);
             }
         }
         // SAFETY: this function's contract.
-        let call = unsafe { Call::read_any(param) }?;
+        let call = unsafe { Call::read_general(param) }?;
         // SAFETY: as above.
-        Ok(unsafe { recv_any(worker, (buffer, count), (tag, mask), &call) })
+        Ok(unsafe { recv_general(worker, (buffer, count), (tag, mask), &call) })
     })
 }
 
@@ -341,19 +341,19 @@ unsafe fn recv_old(
     param: &RequestParam,
 ) -> StatusPtr {
     // SAFETY: this function's contract.
-    let any = || unsafe { recv_any(worker, (buffer, count), (tag, mask), &Call::of(param)) };
+    let general = || unsafe { recv_general(worker, (buffer, count), (tag, mask), &Call::of(param)) };
     if is_on() {
-        return any();
+        return general();
     }
     // SAFETY: as above.
-    unsafe { recv(worker, (buffer, count), (tag, mask), param, any) }
+    unsafe { recv(worker, (buffer, count), (tag, mask), param, general) }
 }
 
 /// Starts a receive.
 /// # Safety
 /// `worker` is null or live, and the buffer can be written until the receive has ended.
 #[inline(never)]
-unsafe fn recv_any(
+unsafe fn recv_general(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
     (tag, mask): (u64, u64),
@@ -361,13 +361,14 @@ unsafe fn recv_any(
 ) -> StatusPtr {
     let started = || {
         // SAFETY: this function's contract.
-        let worker = unsafe { given(worker) }?;
+        let worker = unsafe { from_ptr(worker) }?;
         // SAFETY: as above.
         let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
         let truncated = Cell::new(NOTHING);
-        worker.inside(|plain| {
+        worker.with_worker(|plain| {
             let matching = Match::tagged(tag, mask);
-            if call.must_end() && (call.always_request() || !ucp::has_whole_message(plain, matching)) {
+            if call.must_complete_now() && (call.always_request() || !ucp::has_whole_message(plain, matching))
+            {
                 return Err(Status::NoResource);
             }
             // SAFETY: as above: buffer and callback stay valid until the end.
@@ -387,7 +388,7 @@ unsafe fn recv_any(
 
 /// Sends a tagged message. // HOT
 /// # Safety
-/// `ep` is null or live, `param` as for [`Call::quick`], and the data can be read until the send has ended.
+/// `ep` is null or live, `param` as for [`Call::fast`], and the data can be read until the send has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
     ep: *mut Ep,
@@ -405,12 +406,12 @@ pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
         return unsafe { send_nbx_single(of, buffer, count, tag, call, plain) };
     }
     // SAFETY: as above.
-    unsafe { send_nbx_any(ep, buffer, count, tag, param) }
+    unsafe { send_nbx_general(ep, buffer, count, tag, param) }
 }
 
 /// Receives a tagged message. // HOT
 /// # Safety
-/// `worker` is null or live, `param` as for [`Call::quick`], and the buffer can be written until the receive
+/// `worker` is null or live, `param` as for [`Call::fast`], and the buffer can be written until the receive
 /// has ended.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
@@ -430,7 +431,7 @@ pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
         return unsafe { recv_nbx_single(of, buffer, count, tag, mask, call) };
     }
     // SAFETY: as above.
-    unsafe { recv_nbx_any(worker, buffer, count, tag, mask, param) }
+    unsafe { recv_nbx_general(worker, buffer, count, tag, mask, param) }
 }
 
 entry! {
@@ -439,7 +440,7 @@ entry! {
         ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
     ) -> StatusPtr {
         // SAFETY: the caller's contract.
-        Ok(unsafe { send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::read(param)?) })
+        Ok(unsafe { send_general(ep, (buffer, count), (tag, Sync::Yes), &Call::read(param)?) })
     }
 
     /// Sends a tagged message; old form.
@@ -448,11 +449,11 @@ entry! {
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype);
         // SAFETY: the caller's contract.
-        let any = || unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
+        let general = || unsafe { send_general(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
         // SAFETY: as above.
         let plain = unsafe { plain_of(ep) };
         // SAFETY: as above.
-        Ok(unsafe { send(ep, plain, (buffer, count), tag, &param, any) })
+        Ok(unsafe { send(ep, plain, (buffer, count), tag, &param, general) })
     }
 
     /// Sends a synchronous tagged message; old form.
@@ -461,7 +462,7 @@ entry! {
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype);
         // SAFETY: the caller's contract.
-        Ok(unsafe { send_any(ep, (buffer, count), (tag, Sync::Yes), &Call::of(&param)) })
+        Ok(unsafe { send_general(ep, (buffer, count), (tag, Sync::Yes), &Call::of(&param)) })
     }
 
     /// Sends a tagged message with a request in memory of the caller. // HOT
@@ -473,11 +474,11 @@ entry! {
         }
         let param = RequestParam::in_request(request, datatype);
         // SAFETY: the caller's contract.
-        let any = || unsafe { send_any(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
+        let general = || unsafe { send_general(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
         // SAFETY: as above.
         let plain = unsafe { plain_of(ep) };
         // SAFETY: as above.
-        let started = unsafe { send(ep, plain, (buffer, count), tag, &param, any) };
+        let started = unsafe { send(ep, plain, (buffer, count), tag, &param, general) };
         match started.status() {
             None => Err(Status::InProgress),
             Some(status) => as_result(status),

@@ -13,7 +13,7 @@ use crate::arg::{AttrPtr, OutPtr, ParamsPtr, StrPtr};
 use crate::context::{Context, copy_name};
 use crate::entry::{CStatus, invalid};
 use crate::ep::{Ep, ReplyEps};
-use crate::handle::{Handle, Magic, checked, from_handle, given, into_handle};
+use crate::handle::{Handle, Magic, checked, from_handle, from_ptr, into_handle};
 use crate::packed::{Packed, alloc_packed, release};
 use crate::request::Allocated;
 use crate::stream::StreamState;
@@ -56,10 +56,10 @@ impl Handle for Worker {
 }
 
 impl Worker {
-    /// The plain worker, in mode single. `None` in other modes, which go through [`Worker::inside`]. // HOT
+    /// The plain worker, in mode single. `None` in other modes, which use [`Worker::with_worker`]. // HOT
     #[inline(always)]
     pub(crate) fn unlocked(&self) -> Option<Unlocked<'_>> {
-        // SAFETY: UCX's contract of this mode: never two threads at a time. Else as in `inside`.
+        // SAFETY: UCX's contract of this mode: never two threads at a time. Else as in `with_worker`.
         unsafe { self.shared.unlocked() }
     }
 
@@ -78,7 +78,7 @@ impl Worker {
     }
 
     /// Runs `f` on the plain worker, in the modes of several threads inside the lock.
-    pub(crate) fn inside<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
+    pub(crate) fn with_worker<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Result<R, Status> {
         // SAFETY: plain objects of the worker lie in objects of this library, which are used inside only, and
         // freed there or with the worker. In mode single: UCX's contract, never two threads at a time.
         unsafe { self.shared.with_unlocked(f) }.map_err(|error| {
@@ -87,18 +87,18 @@ impl Worker {
         })
     }
 
-    /// Runs `f`, a short way of an operation, inside the lock of the modes of several threads. `None`: mode
-    /// single, which has no lock; or the lock cannot be had, and the general way tells why. // HOT
+    /// Runs `f`, the fast path of an operation, inside the lock of the modes of several threads. `None`: mode
+    /// single, which has no lock; or the lock cannot be had, and the general path tells why. // HOT
     #[inline(always)]
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
-        if self.plain().is_some() { None } else { self.short(f) }
+        if self.plain().is_some() { None } else { self.try_with_worker(f) }
     }
 
-    /// Runs `f`, a short way of an operation, as [`Worker::inside`]. `None`: the lock cannot be had, and the
-    /// general way tells why. // HOT
+    /// Runs `f`, the fast path of an operation, as [`Worker::with_worker`]. `None`: the lock cannot be had,
+    /// and the general path tells why. // HOT
     #[inline(always)]
-    pub(crate) fn short<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
-        // SAFETY: as in `inside`.
+    pub(crate) fn try_with_worker<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
+        // SAFETY: as in `with_worker`.
         unsafe { self.shared.with_unlocked(f) }.ok()
     }
 
@@ -129,7 +129,7 @@ impl Worker {
     }
 
     fn packed_address(&self, flags: u32) -> Result<Vec<u8>, Status> {
-        self.inside(|plain| {
+        self.with_worker(|plain| {
             let address = if flags & ADDRESS_NET_ONLY != 0 { plain.address_net() } else { plain.address() };
             address.pack()
         })
@@ -222,8 +222,8 @@ entry! {
     fn ucp_worker_destroy(worker: *mut Worker) {
         let gone = checked(worker)?;
         gone.ends.set(true);
-        let eps = gone.inside(|_| std::mem::take(&mut *gone.eps.borrow_mut()))?;
-        gone.inside(|plain| {
+        let eps = gone.with_worker(|_| std::mem::take(&mut *gone.eps.borrow_mut()))?;
+        gone.with_worker(|plain| {
             gone.reply_eps.borrow_mut().clear();
             gone.am.clear();
             gone.streams.clear();
@@ -294,6 +294,6 @@ entry! {
     /// Receives and completes. Returns the number of events. // HOT
     fn ucp_worker_progress(worker: *mut Worker) -> c_uint {
         // SAFETY: the caller's contract.
-        unsafe { given(worker) }?.progress().map(|events| events as c_uint)
+        unsafe { from_ptr(worker) }?.progress().map(|events| events as c_uint)
     }
 }

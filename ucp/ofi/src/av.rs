@@ -16,7 +16,7 @@ use crate::ep::Ep;
 use crate::eq::Eq;
 use crate::errno::Errno;
 use crate::info::NameForm;
-use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store, store_handle};
 use crate::refused;
 
 /// `FI_SYNC_ERR`.
@@ -34,7 +34,7 @@ pub(crate) struct Av {
     fid: Fid,
     ops: &'static AvOps,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
     form: NameForm,
     /// Bits of an address that name a receive context, at its top.
     pub(crate) rx_ctx_bits: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Av {
 impl Object for Av {
     const CLASS: usize = flags::CLASS_AV;
     const NAME: &'static str = "an address vector";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -106,7 +106,7 @@ pub(crate) unsafe fn open(
         fid: refused::fid(flags::CLASS_AV, context, &FID_OPS),
         ops: &OPS,
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
         form: domain.name_form,
         rx_ctx_bits: rx_ctx_bits.unwrap_or(0),
         is_async: given.flags & flags::EVENT != 0,

@@ -8,7 +8,7 @@ use crate::abi::ops::{AvSetOps, FidOps};
 use crate::abi::{ADDR_UNSPEC, AvSetAttr, FiAddr, Fid, flags};
 use crate::av::Av;
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store, store_handle};
 use crate::refused;
 
 /// Most members of a set.
@@ -33,7 +33,7 @@ pub(crate) struct AvSet {
     fid: Fid,
     ops: &'static AvSetOps,
     av: *const Av,
-    users: Users,
+    users: UserCount,
     /// Names the group that joins this set.
     pub(crate) address: FiAddr,
     most: usize,
@@ -43,7 +43,7 @@ pub(crate) struct AvSet {
 impl Object for AvSet {
     const CLASS: usize = flags::CLASS_AV_SET;
     const NAME: &'static str = "a set of addresses";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -85,7 +85,7 @@ pub(crate) unsafe fn open(
         fid: refused::fid(flags::CLASS_AV_SET, context, &FID_OPS),
         ops: &OPS,
         av,
-        users: Users::default(),
+        users: UserCount::default(),
         address: new_address(),
         most,
         members: Mutex::new(members),

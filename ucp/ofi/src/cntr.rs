@@ -9,7 +9,7 @@ use crate::abi::{Fid, flags};
 use crate::deferred::Work;
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, from_handle, given, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store, store_handle};
 use crate::refused;
 use crate::wait::{Deadline, Members};
 
@@ -22,7 +22,7 @@ pub(crate) struct Cntr {
     fid: Fid,
     ops: &'static CntrOps,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
     pub(crate) members: Members,
     wait_obj: u32,
     wait_set: *mut Fid,
@@ -37,7 +37,7 @@ pub(crate) struct Cntr {
 impl Object for Cntr {
     const CLASS: usize = flags::CLASS_CNTR;
     const NAME: &'static str = "a counter";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -78,7 +78,7 @@ pub(crate) unsafe fn open(
         fid: refused::fid(flags::CLASS_CNTR, context, &FID_OPS),
         ops: &OPS,
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
         members: Members::new(domain.mode, wait_obj)?,
         wait_obj,
         wait_set,
@@ -93,7 +93,7 @@ pub(crate) unsafe fn open(
         // SAFETY: it has just been stored.
         let object = unsafe { read(to) }?;
         // SAFETY: as above.
-        let fd = unsafe { given::<Cntr>(object) }?.members.fd()?;
+        let fd = unsafe { from_fid::<Cntr>(object) }?.members.fd()?;
         // SAFETY: this function's contract; the object leaves the set when it is closed.
         unsafe { crate::wait_set::join(wait_set, object, fd) }?;
     }
@@ -185,10 +185,10 @@ impl Cntr {
 
 /// Changes a value, and wakes a thread that waits for it.
 /// # Safety
-/// As for [`given`], of a counter.
+/// As for [`from_fid`], of a counter.
 unsafe fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Errno> {
     // SAFETY: this function's contract.
-    let cntr: &Cntr = unsafe { given(fid) }?;
+    let cntr: &Cntr = unsafe { from_fid(fid) }?;
     change(cntr);
     cntr.members.signal();
     // SAFETY: a domain is not closed before its counters.
@@ -221,14 +221,14 @@ calls! {
 
     /// Number of operations that have ended well, after progress. // HOT
     fn cntr_read(fid: *mut Fid) -> u64 {
-        let cntr: &Cntr = given(fid)?;
+        let cntr: &Cntr = from_fid(fid)?;
         cntr.progress();
         Ok(cntr.see().0)
     }
 
     /// Number of operations that have failed.
     fn cntr_readerr(fid: *mut Fid) -> u64 {
-        let cntr: &Cntr = given(fid)?;
+        let cntr: &Cntr = from_fid(fid)?;
         cntr.progress();
         Ok(cntr.see().1)
     }
@@ -251,6 +251,6 @@ calls! {
 
     /// Waits until the value reaches the threshold, an operation fails, or the timeout.
     fn cntr_wait(fid: *mut Fid, threshold: u64, timeout: c_int) -> c_int {
-        given::<Cntr>(fid)?.wait(threshold, timeout)
+        from_fid::<Cntr>(fid)?.wait(threshold, timeout)
     }
 }

@@ -13,9 +13,9 @@ use crate::domain::Domain;
 use crate::ep::Ep;
 use crate::errno::Errno;
 use crate::info::MAX_ERR_DATA;
-use crate::object::{Object, Users, checked, from_handle, given, read, store_handle};
+use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store_handle};
 use crate::refused;
-use crate::ring::{Cause, Entry, Fault, Ring};
+use crate::ring::{Cause, Entry, Failure, Ring};
 use crate::wait::{Deadline, Members};
 
 /// Reads of an empty queue before a thread sleeps.
@@ -27,7 +27,7 @@ pub(crate) struct Cq {
     fid: Fid,
     ops: &'static CqOps,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
     pub(crate) members: Members,
     wait_obj: u32,
     wait_set: *mut Fid,
@@ -45,7 +45,7 @@ pub(crate) struct Cq {
 impl Object for Cq {
     const CLASS: usize = flags::CLASS_CQ;
     const NAME: &'static str = "a completion queue";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -93,7 +93,7 @@ pub(crate) unsafe fn open(
         fid: refused::fid(flags::CLASS_CQ, context, &FID_OPS),
         ops: &OPS,
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
         members: Members::new(domain.mode, wait_obj)?,
         wait_obj,
         wait_set,
@@ -108,7 +108,7 @@ pub(crate) unsafe fn open(
         // SAFETY: it has just been stored.
         let object = unsafe { read(to) }?;
         // SAFETY: as above.
-        let fd = unsafe { given::<Cq>(object) }?.members.fd()?;
+        let fd = unsafe { from_fid::<Cq>(object) }?.members.fd()?;
         // SAFETY: this function's contract; the object leaves the set when it is closed.
         unsafe { crate::wait_set::join(wait_set, object, fd) }?;
     }
@@ -362,22 +362,22 @@ impl Cq {
         for ep in inside.eps() {
             let next = ep.inside(|_| {
                 let found = ep.rings_of(self).find_map(Ring::take_error);
-                found.map(|(entry, fault)| match fault.cause {
+                found.map(|(entry, failure)| match failure.cause {
                     // Answers to the program rather than failures. Programs read them into entries that
                     // they have not initialized, as `fi_recv_cancel` of fabtests: no data is written.
                     Cause::Failed(error) if matches!(Errno::from(error), Errno::CANCELED | Errno::NOMSG) => {
-                        (entry, fault, Vec::new())
+                        (entry, failure, Vec::new())
                     }
-                    Cause::Failed(error) => (entry, fault, text_bytes(ep.text_of(error))),
-                    Cause::UnknownSource => (entry, fault, ep.name_of(entry.from)),
+                    Cause::Failed(error) => (entry, failure, text_bytes(ep.text_of(error))),
+                    Cause::UnknownSource => (entry, failure, ep.name_of(entry.from)),
                 })
             });
-            if let Some((entry, fault, made)) = next {
+            if let Some((entry, failure, made)) = next {
                 // SAFETY: inside the lock of the members.
                 let data = unsafe { &mut *self.err_data.get() };
                 *data = made;
                 // SAFETY: the caller passes an entry.
-                unsafe { write_error(to, &entry, fault, data, api_err_data) };
+                unsafe { write_error(to, &entry, failure, data, api_err_data) };
                 return Ok(1);
             }
         }
@@ -427,21 +427,21 @@ const UNKNOWN_SOURCE: c_int = Errno::ADDRNOTAVAIL.0;
 /// Writes an error entry. Its data is copied to the memory that the entry names, or stays in `data`.
 /// # Safety
 /// `to` is an entry of the caller.
-unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, fault: Fault, data: &[u8], copies: bool) {
+unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, failure: Failure, data: &[u8], copies: bool) {
     // SAFETY: this function's contract.
-    let (given, size) = unsafe { ((*to).err_data, (*to).err_data_size) };
+    let (room, size) = unsafe { ((*to).err_data, (*to).err_data_size) };
     let (err_data, err_data_size) = if data.is_empty() {
         // `fi_cq_strerror` of a null pointer describes the number.
         (std::ptr::null_mut(), 0)
-    } else if copies && size > 0 && !given.is_null() {
+    } else if copies && size > 0 && !room.is_null() {
         let len = data.len().min(size);
         // SAFETY: the caller's memory has this size.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), given.cast::<u8>(), len) };
-        (given, len)
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), room.cast::<u8>(), len) };
+        (room, len)
     } else {
         (data.as_ptr().cast_mut().cast(), data.len())
     };
-    let (err, prov_errno) = match fault.cause {
+    let (err, prov_errno) = match failure.cause {
         Cause::Failed(error) => (Errno::from(error), error.status().code()),
         Cause::UnknownSource => (Errno::ADDRNOTAVAIL, UNKNOWN_SOURCE),
     };
@@ -453,7 +453,7 @@ unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, fault: Fault, data: &[
         buf: shown.buf,
         data: shown.data,
         tag: shown.tag,
-        olen: fault.cut,
+        olen: failure.cut,
         err: err.0,
         prov_errno,
         err_data,
@@ -519,12 +519,12 @@ calls! {
 
     /// Reads entries. // HOT
     fn cq_read(fid: *mut Fid, buf: *mut c_void, count: usize) -> isize {
-        given::<Cq>(fid)?.take(buf, count, std::ptr::null_mut())
+        from_fid::<Cq>(fid)?.take(buf, count, std::ptr::null_mut())
     }
 
     /// Reads entries, and from whom they are. // HOT
     fn cq_readfrom(fid: *mut Fid, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
-        given::<Cq>(fid)?.take(buf, count, sources)
+        from_fid::<Cq>(fid)?.take(buf, count, sources)
     }
 
     /// Reads an error.
@@ -535,19 +535,19 @@ calls! {
         if entry.is_null() {
             return Err(Errno::INVAL);
         }
-        given::<Cq>(fid)?.take_error(entry, true)
+        from_fid::<Cq>(fid)?.take_error(entry, true)
     }
 
     /// Reads entries, sleeping until there are some.
     fn cq_sread(fid: *mut Fid, buf: *mut c_void, count: usize, cond: *const c_void, timeout: c_int) -> isize {
-        given::<Cq>(fid)?.wait((buf, count), std::ptr::null_mut(), cond, timeout)
+        from_fid::<Cq>(fid)?.wait((buf, count), std::ptr::null_mut(), cond, timeout)
     }
 
     /// Reads entries and their sources, sleeping until there are some.
     fn cq_sreadfrom(
         fid: *mut Fid, buf: *mut c_void, count: usize, sources: *mut FiAddr, cond: *const c_void, timeout: c_int,
     ) -> isize {
-        given::<Cq>(fid)?.wait((buf, count), sources, cond, timeout)
+        from_fid::<Cq>(fid)?.wait((buf, count), sources, cond, timeout)
     }
 
     /// Ends the sleep of a reader.

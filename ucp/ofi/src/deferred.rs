@@ -9,7 +9,7 @@ use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::ep::{Ep, OwnedOp};
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, read};
+use crate::object::{Object, UserCount, checked, read};
 
 /// `struct fi_deferred_work`.
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ impl Work {
     }
 
     /// Objects that are not closed while the work waits.
-    fn uses(&self) -> impl Iterator<Item = &Users> {
+    fn uses(&self) -> impl Iterator<Item = &UserCount> {
         let counters = [self.changed(), self.completion()].into_iter().flatten().map(Object::users);
         counters.chain(self.ep().map(Object::users))
     }
@@ -250,7 +250,7 @@ impl Domain {
                 ep.join(of)?;
             }
         }
-        work.uses().chain([cntr.users()]).for_each(Users::add);
+        work.uses().chain([cntr.users()]).for_each(UserCount::add);
         drop(joins);
         self.work.waiting.fetch_add(1, Ordering::AcqRel);
         self.list(cntr, || cntr.triggers.defer(threshold, work));
@@ -382,7 +382,7 @@ impl Domain {
         }
         drop(counters);
         self.work.waiting.fetch_sub(1, Ordering::AcqRel);
-        work.uses().chain([cntr.users()]).for_each(Users::remove);
+        work.uses().chain([cntr.users()]).for_each(UserCount::remove);
     }
 
     fn counters_with_work<'a>(&self) -> Vec<&'a Cntr> {

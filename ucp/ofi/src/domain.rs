@@ -15,7 +15,7 @@ use crate::ep::OP_SIZE;
 use crate::errno::Errno;
 use crate::fabric::Fabric;
 use crate::info::{KeyMode, NameForm, ONE_SIDED};
-use crate::object::{Object, Users, checked, from_handle, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, store_handle};
 use crate::refused;
 use crate::region_events::RegionEvents;
 
@@ -26,7 +26,7 @@ pub(crate) struct Domain {
     ops: &'static DomainOps,
     mr: &'static MrOps,
     fabric: *const Fabric,
-    users: Users,
+    users: UserCount,
     pub(crate) context: ucp::Context,
     pub(crate) name: String,
     /// Which threads may use an endpoint.
@@ -80,7 +80,7 @@ impl Domain {
 impl Object for Domain {
     const CLASS: usize = flags::CLASS_DOMAIN;
     const NAME: &'static str = "a domain";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -166,7 +166,7 @@ pub(crate) unsafe fn open(
         ops: &OPS,
         mr: &crate::mr::OPS,
         fabric,
-        users: Users::default(),
+        users: UserCount::default(),
         context: made_context,
         name,
         mode: thread_mode(attr.threading, has_progress_thread),

@@ -14,7 +14,7 @@ use crate::abi::queue::{EqAttr, EqErrEntry};
 use crate::abi::{Fid, flags};
 use crate::errno::Errno;
 use crate::fabric::Fabric;
-use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store, store_handle};
 use crate::refused;
 use crate::wait::Deadline;
 
@@ -85,7 +85,7 @@ pub(crate) struct Eq {
     fid: Fid,
     ops: &'static EqOps,
     fabric: *const Fabric,
-    users: Users,
+    users: UserCount,
     events: Mutex<VecDeque<Event>>,
     /// Locked after the events.
     held: Mutex<Vec<Held>>,
@@ -101,7 +101,7 @@ pub(crate) struct Eq {
 impl Object for Eq {
     const CLASS: usize = flags::CLASS_EQ;
     const NAME: &'static str = "an event queue";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -139,7 +139,7 @@ pub(crate) unsafe fn open(
         fid: refused::fid(flags::CLASS_EQ, context, &FID_OPS),
         ops: &OPS,
         fabric,
-        users: Users::default(),
+        users: UserCount::default(),
         events: Mutex::default(),
         held: Mutex::default(),
         has_event: Condvar::new(),

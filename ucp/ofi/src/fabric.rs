@@ -11,7 +11,7 @@ use crate::abi::ops::{FabricOps, FidOps};
 use crate::abi::queue::{EqAttr, WaitAttr};
 use crate::abi::{Fid, flags, version};
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, from_handle, read, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store_handle};
 use crate::refused;
 
 /// `struct fid_fabric`, and what belongs to it.
@@ -20,7 +20,7 @@ pub(crate) struct Fabric {
     fid: Fid,
     ops: &'static FabricOps,
     api_version: u32,
-    users: Users,
+    users: UserCount,
     /// Connections of endpoints, from the first one on.
     cm: OnceLock<SockCm>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Fabric {
 impl Object for Fabric {
     const CLASS: usize = flags::CLASS_FABRIC;
     const NAME: &'static str = "a fabric";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -52,7 +52,7 @@ pub(crate) unsafe fn open(
         fid: refused::fid(flags::CLASS_FABRIC, context, &FID_OPS),
         ops: &OPS,
         api_version: attr.api_version,
-        users: Users::default(),
+        users: UserCount::default(),
         cm: OnceLock::new(),
     };
     // SAFETY: as above.

@@ -8,7 +8,7 @@ use crate::abi::ops::{FidOps, MrOps};
 use crate::abi::{Fid, IoVec, MrAttr, flags};
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, from_handle, read, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store_handle};
 use crate::refused;
 
 /// `struct fid_mr`, and what belongs to it.
@@ -20,7 +20,7 @@ pub(crate) struct Mr {
     /// Result of `fi_mr_key`.
     key: u64,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
     /// `None`: a region without memory.
     mem: Option<Mem>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Mr {
 impl Object for Mr {
     const CLASS: usize = flags::CLASS_MR;
     const NAME: &'static str = "a memory region";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -125,7 +125,7 @@ unsafe fn register(
         mem_desc: std::ptr::null_mut(),
         key,
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
         mem,
     };
     // SAFETY: this function's contract.

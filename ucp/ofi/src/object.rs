@@ -12,14 +12,14 @@ pub(crate) trait Object: Sized {
     /// Name for messages.
     const NAME: &'static str;
     /// Objects that have to be closed before this one.
-    fn users(&self) -> &Users;
+    fn users(&self) -> &UserCount;
 }
 
 /// Number of objects that use another one.
 #[derive(Default)]
-pub(crate) struct Users(AtomicUsize);
+pub(crate) struct UserCount(AtomicUsize);
 
-impl Users {
+impl UserCount {
     pub(crate) fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -45,14 +45,14 @@ pub(crate) unsafe fn checked<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Er
         return Err(Errno::INVAL);
     }
     // SAFETY: this function's contract, and the class is that of the type.
-    unsafe { given(fid) }
+    unsafe { from_fid(fid) }
 }
 
 /// The object of a call: only null is refused. // HOT
 /// # Safety
 /// `fid` is null or an object of this type, which is not closed while the result is used.
 #[inline(always)]
-pub(crate) unsafe fn given<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
+pub(crate) unsafe fn from_fid<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
     // SAFETY: this function's contract.
     unsafe { fid.cast::<T>().as_ref() }.ok_or(Errno::INVAL)
 }

@@ -17,7 +17,7 @@ use crate::eq::{Eq, OwnedInfo};
 use crate::errno::Errno;
 use crate::fabric::Fabric;
 use crate::info::{Answer, EpKind};
-use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store, store_handle};
 use crate::{refused, sockaddr};
 
 /// `struct fid_pep`, and what belongs to it.
@@ -27,7 +27,7 @@ pub(crate) struct Pep {
     ops: &'static EpOps,
     cm: &'static CmOps,
     fabric: *const Fabric,
-    users: Users,
+    users: UserCount,
     /// Attributes of the endpoints that are opened for requests.
     answer: Answer,
     eq: Cell<*const Eq>,
@@ -38,7 +38,7 @@ pub(crate) struct Pep {
 impl Object for Pep {
     const CLASS: usize = flags::CLASS_PEP;
     const NAME: &'static str = "a passive endpoint";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -133,7 +133,7 @@ pub(crate) unsafe fn open(
         ops: &EP_OPS,
         cm: &CM_OPS,
         fabric,
-        users: Users::default(),
+        users: UserCount::default(),
         answer,
         eq: Cell::new(std::ptr::null()),
         addr: Cell::new(addr),

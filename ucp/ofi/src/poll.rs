@@ -7,7 +7,7 @@ use crate::abi::ops::{FidOps, PollOps};
 use crate::abi::{Fid, flags};
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, from_handle, read, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store_handle};
 use crate::refused;
 use crate::wait_set::Source;
 
@@ -17,14 +17,14 @@ pub(crate) struct Poll {
     fid: Fid,
     ops: &'static PollOps,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
     sources: Mutex<Vec<Source>>,
 }
 
 impl Object for Poll {
     const CLASS: usize = flags::CLASS_POLL;
     const NAME: &'static str = "a poll set";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -45,7 +45,7 @@ pub(crate) unsafe fn open(domain: &Domain, attr: *const u64, to: *mut *mut Fid) 
         fid: refused::fid(flags::CLASS_POLL, std::ptr::null_mut(), &FID_OPS),
         ops: &OPS,
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
         sources: Mutex::default(),
     };
     // SAFETY: as above.

@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     pub shown: CqTaggedEntry,
     /// Sender of a message or write; [`NO_SOURCE`]: there is none.
     pub from: PeerId,
-    /// There is a [`Fault`].
+    /// There is a [`Failure`].
     pub is_error: bool,
 }
 
@@ -40,16 +40,16 @@ pub(crate) const NO_SOURCE: PeerId = PeerId(u32::MAX);
 
 /// The part of an entry that only operations have which have failed.
 #[derive(Clone, Copy)]
-pub(crate) struct Fault {
+pub(crate) struct Failure {
     pub cause: Cause,
     /// Bytes of a message that did not fit its receive.
     pub cut: usize,
 }
 
-impl Fault {
+impl Failure {
     /// The failure of an operation without a message.
-    pub(crate) fn of(error: Error) -> Fault {
-        Fault { cause: Cause::Failed(error), cut: 0 }
+    pub(crate) fn of(error: Error) -> Failure {
+        Failure { cause: Cause::Failed(error), cut: 0 }
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Ring {
     head: Cell<usize>,
     tail: Cell<usize>,
     /// Faults of the entries that have one, in their order.
-    faults: RefCell<VecDeque<Fault>>,
+    faults: RefCell<VecDeque<Failure>>,
 }
 
 impl Default for Ring {
@@ -120,8 +120,8 @@ impl Ring {
     /// Adds the entry of an operation that has failed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn push_error(&self, entry: Entry, fault: Fault) {
-        self.faults.borrow_mut().push_back(fault);
+    pub(crate) fn push_error(&self, entry: Entry, failure: Failure) {
+        self.faults.borrow_mut().push_back(failure);
         self.push(Entry { is_error: true, ..entry });
     }
 
@@ -173,7 +173,7 @@ impl Ring {
     }
 
     /// Takes the first entry if its operation has failed.
-    pub(crate) fn take_error(&self) -> Option<(Entry, Fault)> {
+    pub(crate) fn take_error(&self) -> Option<(Entry, Failure)> {
         let entry = *self.front().filter(|entry| entry.is_error)?;
         self.pop();
         Some((entry, self.faults.borrow_mut().pop_front()?))
@@ -187,7 +187,7 @@ impl Ring {
         let slots = unsafe { &mut *self.slots.get() };
         let at = self.head.get() & (slots.len() - 1);
         slots[at].write(Entry { is_error: true, ..entry });
-        self.faults.borrow_mut().push_front(Fault { cause: Cause::UnknownSource, cut: 0 });
+        self.faults.borrow_mut().push_front(Failure { cause: Cause::UnknownSource, cut: 0 });
     }
 
     /// Removes all.
@@ -241,15 +241,15 @@ mod tests {
     #[test]
     fn each_error_keeps_its_fault() {
         let ring = Ring::default();
-        ring.push_error(entry(1), Fault { cause: Cause::Failed(Error::Cancelled), cut: 1 });
+        ring.push_error(entry(1), Failure { cause: Cause::Failed(Error::Cancelled), cut: 1 });
         ring.push(entry(2));
-        ring.push_error(entry(3), Fault { cause: Cause::Failed(Error::Closed), cut: 3 });
+        ring.push_error(entry(3), Failure { cause: Cause::Failed(Error::Closed), cut: 3 });
         assert!(ring.has_error());
-        assert_eq!(ring.take_error().map(|(entry, fault)| (entry.shown.tag, fault.cut)), Some((1, 1)));
+        assert_eq!(ring.take_error().map(|(entry, failure)| (entry.shown.tag, failure.cut)), Some((1, 1)));
         assert!(ring.take_error().is_none());
         ring.pop();
-        let (last, fault) = ring.take_error().unwrap();
-        assert_eq!((last.shown.tag, fault.cut, fault.cause), (3, 3, Cause::Failed(Error::Closed)));
+        let (last, failure) = ring.take_error().unwrap();
+        assert_eq!((last.shown.tag, failure.cut, failure.cause), (3, 3, Cause::Failed(Error::Closed)));
         assert!(ring.is_empty());
     }
 
@@ -257,10 +257,10 @@ mod tests {
     fn an_entry_fails_before_the_errors_behind_it() {
         let ring = Ring::default();
         ring.push(entry(1));
-        ring.push_error(entry(2), Fault::of(Error::Closed));
+        ring.push_error(entry(2), Failure::of(Error::Closed));
         ring.fail_front();
         ring.fail_front();
-        let next = || ring.take_error().map(|(entry, fault)| (entry.shown.tag, fault.cause));
+        let next = || ring.take_error().map(|(entry, failure)| (entry.shown.tag, failure.cause));
         assert_eq!(next(), Some((1, Cause::UnknownSource)));
         assert_eq!(next(), Some((2, Cause::Failed(Error::Closed))));
         assert_eq!(next(), None);

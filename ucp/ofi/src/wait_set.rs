@@ -14,7 +14,7 @@ use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::errno::Errno;
 use crate::fabric::Fabric;
-use crate::object::{Object, Users, checked, from_handle, given, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store, store_handle};
 use crate::refused;
 use crate::wait::{Deadline, new_epoll};
 
@@ -49,26 +49,26 @@ impl Source {
         Ok(Source { object, reported })
     }
 
-    fn users(&self) -> Option<&Users> {
+    fn users(&self) -> Option<&UserCount> {
         // SAFETY: the object is not closed while it is in a set, by its users.
         match unsafe { self.object.as_ref() }?.fclass {
             // SAFETY: as above.
-            flags::CLASS_CQ => unsafe { given::<Cq>(self.object) }.ok().map(Object::users),
+            flags::CLASS_CQ => unsafe { from_fid::<Cq>(self.object) }.ok().map(Object::users),
             // SAFETY: as above.
-            flags::CLASS_CNTR => unsafe { given::<Cntr>(self.object) }.ok().map(Object::users),
+            flags::CLASS_CNTR => unsafe { from_fid::<Cntr>(self.object) }.ok().map(Object::users),
             // SAFETY: as above.
-            flags::CLASS_EQ => unsafe { given::<Eq>(self.object) }.ok().map(Object::users),
+            flags::CLASS_EQ => unsafe { from_fid::<Eq>(self.object) }.ok().map(Object::users),
             _ => None,
         }
     }
 
     /// Keeps the object from being closed.
     pub(crate) fn hold(&self) {
-        self.users().into_iter().for_each(Users::add);
+        self.users().into_iter().for_each(UserCount::add);
     }
 
     pub(crate) fn release(&self) {
-        self.users().into_iter().for_each(Users::remove);
+        self.users().into_iter().for_each(UserCount::remove);
     }
 
     pub(crate) fn is(&self, object: *const Fid) -> bool {
@@ -96,11 +96,11 @@ impl Source {
         // SAFETY: the object is not closed while it is in a set.
         match unsafe { self.object.as_ref() }.map_or(0, |fid| fid.fclass) {
             // SAFETY: as above.
-            flags::CLASS_CQ => unsafe { given::<Cq>(self.object) }.is_ok_and(|cq| cq.has_entries()),
+            flags::CLASS_CQ => unsafe { from_fid::<Cq>(self.object) }.is_ok_and(|cq| cq.has_entries()),
             // SAFETY: as above.
-            flags::CLASS_EQ => unsafe { given::<Eq>(self.object) }.is_ok_and(|eq| !eq.try_wait()),
+            flags::CLASS_EQ => unsafe { from_fid::<Eq>(self.object) }.is_ok_and(|eq| !eq.try_wait()),
             // SAFETY: as above.
-            flags::CLASS_CNTR => unsafe { given::<Cntr>(self.object) }.is_ok_and(|cntr| {
+            flags::CLASS_CNTR => unsafe { from_fid::<Cntr>(self.object) }.is_ok_and(|cntr| {
                 let total = cntr.total();
                 std::mem::replace(&mut self.reported, total) != total
             }),
@@ -144,7 +144,7 @@ pub(crate) struct WaitSet {
     fid: Fid,
     ops: &'static WaitOps,
     fabric: *const Fabric,
-    users: Users,
+    users: UserCount,
     fd: OwnedFd,
     sources: Mutex<Vec<Source>>,
 }
@@ -152,7 +152,7 @@ pub(crate) struct WaitSet {
 impl Object for WaitSet {
     const CLASS: usize = flags::CLASS_WAIT;
     const NAME: &'static str = "a wait set";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -177,7 +177,7 @@ pub(crate) unsafe fn open(fabric: &Fabric, attr: *const WaitAttr, to: *mut *mut 
         fid: refused::fid(flags::CLASS_WAIT, std::ptr::null_mut(), &FID_OPS),
         ops: &OPS,
         fabric,
-        users: Users::default(),
+        users: UserCount::default(),
         fd: new_epoll()?,
         sources: Mutex::default(),
     };

@@ -67,15 +67,15 @@ fn log_failed(status: CStatus) {
 pub(super) unsafe fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, message: AmMessage) {
     let am = &worker.am;
     // SAFETY: this function's contract.
-    let any = |message| unsafe { on_message_any(worker, Handler::Present(cb), arg, message) };
-    let Some(data) = message.data() else { return any(message) };
+    let general = |message| unsafe { on_message_general(worker, Handler::Present(cb), arg, message) };
+    let Some(data) = message.data() else { return general(message) };
     if worker.ends.get() || message.wants_reply() {
-        return any(message);
+        return general(message);
     }
     let header = message.header();
     let (mut at, len, mut memory) = (data.as_ptr(), data.len(), None);
     if let Some(word) = message.inline_word() {
-        let Some(copy) = am.copy_word(word) else { return any(message) };
+        let Some(copy) = am.copy_word(word) else { return general(message) };
         at = memory.insert(copy).as_mut_ptr().wrapping_add(header.len()).cast_const();
     }
     let before = am.handled.replace(Handled { data: at, message: &message });
@@ -109,7 +109,12 @@ fn keep(am: &AmState, data: *const u8, memory: Option<WordBox>, message: AmMessa
 /// # Safety
 /// The handler may be called with `arg`.
 #[inline(never)]
-pub(super) unsafe fn on_message_any(worker: &Worker, handler: Handler, arg: *mut c_void, message: AmMessage) {
+pub(super) unsafe fn on_message_general(
+    worker: &Worker,
+    handler: Handler,
+    arg: *mut c_void,
+    message: AmMessage,
+) {
     if worker.ends.get() {
         return;
     }
@@ -286,7 +291,7 @@ unsafe fn on_old_received(state: *mut (), id: RequestId, ended: Result<RecvStatu
     let state = state.cast::<OldRecv>();
     // SAFETY: the state lives until this call; progress of its worker makes it, so the worker is there.
     let worker = unsafe { &*(*state).worker };
-    _ = worker.inside(|plain| plain.free(id));
+    _ = worker.with_worker(|plain| plain.free(id));
     // SAFETY: this is the callback of the operation, called once.
     unsafe { old_received(state, ended.map(|status| status.len).map_err(drop)) };
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Ep, add_unnamed_ep};
-use crate::handle::{from_handle, given};
+use crate::handle::{from_handle, from_ptr};
 use crate::worker::Worker;
 
 /// Number of the peer of an endpoint that is not connected yet.
@@ -85,7 +85,7 @@ impl ReplyEps {
 /// It is live.
 unsafe fn has_failed(ep: *mut Ep) -> bool {
     // SAFETY: this function's contract.
-    unsafe { given(ep) }.is_ok_and(|ep| ucp::failure_of(&ep.ep).is_some())
+    unsafe { from_ptr(ep) }.is_ok_and(|ep| ucp::failure_of(&ep.ep).is_some())
 }
 
 /// Endpoint for answers to a peer, inside the lock; null if there is none.
@@ -131,7 +131,7 @@ pub(crate) fn reply_ep(worker: &Worker, message: &ucp::AmMessage) -> *mut Ep {
 fn find_own(worker: &Worker, is_wanted: impl Fn(&ucp::Ep) -> bool) -> Option<*mut Ep> {
     let is_own = |ep: &*mut Ep| {
         // SAFETY: a worker has endpoints that are live.
-        let is_wanted = unsafe { given(*ep) }.is_ok_and(|of| is_wanted(&of.ep));
+        let is_wanted = unsafe { from_ptr(*ep) }.is_ok_and(|of| is_wanted(&of.ep));
         // SAFETY: as above.
         is_wanted && !unsafe { has_failed(*ep) }
     };

@@ -9,7 +9,7 @@ use ucp::{Match, Message, OpParams};
 use crate::arg::OutPtr;
 use crate::datatype::{Data, Use};
 use crate::entry::{StatusPtr, invalid};
-use crate::handle::{Named, given, into_handle, take};
+use crate::handle::{Named, from_ptr, into_handle, take};
 use crate::op::{Call, NOTHING, TagRecv, run};
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
@@ -32,14 +32,14 @@ unsafe fn recv_message(
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     // SAFETY: this function's contract.
-    let worker = unsafe { given(worker) }?;
+    let worker = unsafe { from_ptr(worker) }?;
     if message.is_null() || message == not_taken() {
         return Err(invalid("the message is null, or its probe has not removed it"));
     }
     // SAFETY: this function's contract.
     let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
     let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
-    worker.inside(|plain| {
+    worker.with_worker(|plain| {
         // SAFETY: as above: buffer and callback stay valid until the end. Nobody else has the message.
         let received = unsafe {
             run::<TagRecv, _>(worker, plain, call, Some(&truncated), |done| {
@@ -73,7 +73,7 @@ entry! {
     ) -> *mut Message {
         let matching = Match::tagged(tag, mask);
         // SAFETY: the caller's contract.
-        let (message, found) = unsafe { given(worker) }?.inside(|plain| match remove {
+        let (message, found) = unsafe { from_ptr(worker) }?.with_worker(|plain| match remove {
             0 => (not_taken(), plain.probe(matching)),
             _ => match plain.mprobe(matching) {
                 Some(message) => {

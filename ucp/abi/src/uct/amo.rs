@@ -12,7 +12,7 @@ use super::progress::comp_of;
 use super::rkey::rkey_of;
 use super::types::Completion;
 use crate::entry::{CStatus, invalid};
-use crate::handle::given;
+use crate::handle::from_ptr;
 
 /// The operation with one operand that has a number of `uct_atomic_op_t`. // HOT
 #[inline(always)]
@@ -34,7 +34,7 @@ fn no_operation(number: c_uint) -> Status {
 #[inline(always)]
 unsafe fn post<W: Word>(ep: *mut Ep, op: c_uint, value: W, remote: u64, rkey: usize) -> Result<(), Status> {
     // SAFETY: this function's contract.
-    let ep = unsafe { given(ep) }?;
+    let ep = unsafe { from_ptr(ep) }?;
     let op = op_of(op)?;
     // SAFETY: as above.
     let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
@@ -56,7 +56,7 @@ unsafe fn fetch<W: Word>(
     completion: *mut Completion,
 ) -> Result<(), Status> {
     // SAFETY: this function's contract.
-    let ep = unsafe { given(ep) }?;
+    let ep = unsafe { from_ptr(ep) }?;
     let (op, result) = (
         op_of(op)?,
         NonNull::new(result).ok_or_else(|| invalid("the result of an atomic operation is null"))?,
@@ -81,7 +81,7 @@ unsafe fn cswap<W: Word>(
     completion: *mut Completion,
 ) -> Result<(), Status> {
     // SAFETY: this function's contract.
-    let ep = unsafe { given(ep) }?;
+    let ep = unsafe { from_ptr(ep) }?;
     let result = NonNull::new(result).ok_or_else(|| invalid("the result of an atomic operation is null"))?;
     // SAFETY: this function's contract.
     let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;

@@ -8,7 +8,7 @@ use ::uct::api::{Am, EpTag, Error, Iface as _, Sink};
 use super::iface::Iface;
 use super::types::{AmCallback, Completion};
 use crate::entry::{CStatus, guard};
-use crate::handle::given;
+use crate::handle::from_ptr;
 
 /// Events of an interface in one call of progress.
 const BUDGET: usize = 64;
@@ -132,13 +132,13 @@ impl Drop for Ended<'_> {
 pub(crate) unsafe extern "C" fn progress_member(iface: *mut c_void) -> c_uint {
     // An interface leaves its worker before it is freed.
     // SAFETY: so that it is live.
-    guard("uct_worker_progress", || Ok(unsafe { given(iface.cast::<Iface>()) }?.progress()))
+    guard("uct_worker_progress", || Ok(unsafe { from_ptr(iface.cast::<Iface>()) }?.progress()))
 }
 
 operation! {
     /// Progresses one interface.
     fn iface_progress(iface: *mut Iface) -> c_uint {
         // SAFETY: the caller's contract.
-        Ok(unsafe { given(iface) }?.progress())
+        Ok(unsafe { from_ptr(iface) }?.progress())
     }
 }

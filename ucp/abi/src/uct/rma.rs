@@ -13,13 +13,13 @@ use super::send::{pack, with_pieces};
 use super::types::{Completion, Iov, PackCallback, UnpackCallback};
 use super::{answer, answer_length, bytes};
 use crate::entry::{CStatus, invalid};
-use crate::handle::given;
+use crate::handle::from_ptr;
 
 operation! {
     /// Writes bytes. // HOT
     fn put_short(ep: *mut Ep, buffer: *const c_void, length: c_uint, remote: u64, rkey: usize) -> CStatus {
         // SAFETY: the caller's contract.
-        let ep = unsafe { given(ep) }?;
+        let ep = unsafe { from_ptr(ep) }?;
         // SAFETY: as above.
         let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
         // SAFETY: as above.
@@ -32,7 +32,7 @@ operation! {
         ep: *mut Ep, call: Option<PackCallback>, arg: *mut c_void, remote: u64, rkey: usize,
     ) -> isize {
         // SAFETY: the caller's contract.
-        let ep = unsafe { given(ep) }?;
+        let ep = unsafe { from_ptr(ep) }?;
         let call = call.ok_or_else(|| invalid("the function that packs or unpacks is null"))?;
         let iface = ep.iface();
         // SAFETY: as above.
@@ -65,7 +65,7 @@ operation! {
         ep: *mut Ep, iov: *const Iov, count: usize, remote: u64, rkey: usize, completion: *mut Completion,
     ) -> CStatus {
         // SAFETY: the caller's contract.
-        let ep = unsafe { given(ep) }?;
+        let ep = unsafe { from_ptr(ep) }?;
         // SAFETY: as above.
         let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
         // SAFETY: as above: the caller keeps the memory until the operation has ended.
@@ -77,7 +77,7 @@ operation! {
     /// Reads bytes within the call.
     fn get_short(ep: *mut Ep, buffer: *mut c_void, length: c_uint, remote: u64, rkey: usize) -> CStatus {
         // SAFETY: the caller's contract.
-        let ep = unsafe { given(ep) }?;
+        let ep = unsafe { from_ptr(ep) }?;
         // SAFETY: as above.
         let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
         if buffer.is_null() && length > 0 {
@@ -98,7 +98,7 @@ operation! {
         completion: *mut Completion,
     ) -> CStatus {
         // SAFETY: the caller's contract.
-        let ep = unsafe { given(ep) }?;
+        let ep = unsafe { from_ptr(ep) }?;
         let call = call.ok_or_else(|| invalid("the function that packs or unpacks is null"))?;
         // SAFETY: as above.
         let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
@@ -113,7 +113,7 @@ operation! {
         ep: *mut Ep, iov: *const Iov, count: usize, remote: u64, rkey: usize, completion: *mut Completion,
     ) -> CStatus {
         // SAFETY: the caller's contract.
-        let ep = unsafe { given(ep) }?;
+        let ep = unsafe { from_ptr(ep) }?;
         // SAFETY: as above.
         let rkey = unsafe { rkey_of(rkey, ep.iface()) }?;
         // SAFETY: as above: the caller keeps the memory for this operation alone until it ends.

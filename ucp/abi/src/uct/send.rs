@@ -12,7 +12,7 @@ use super::progress::comp_of;
 use super::types::{AM_IDS, Completion, Iov, PackCallback};
 use super::{answer, answer_length, bytes};
 use crate::entry::{CStatus, invalid};
-use crate::handle::given;
+use crate::handle::from_ptr;
 
 /// Pieces of local memory, as the crate has them.
 type Piece<'m> = api::Iov<'m, any::Mem>;
@@ -43,7 +43,7 @@ unsafe fn list_of<'a>(iov: *const Iov, count: usize) -> Result<&'a [Iov], Status
 #[inline(always)]
 unsafe fn piece_of<'m>(piece: &Iov) -> Result<Piece<'m>, Status> {
     // SAFETY: this function's contract.
-    let mem = if piece.memh.is_null() { None } else { Some(&unsafe { given(piece.memh) }?.mem) };
+    let mem = if piece.memh.is_null() { None } else { Some(&unsafe { from_ptr(piece.memh) }?.mem) };
     let count = piece.count.max(1) as usize;
     let len = if piece.count == 0 { 0 } else { piece.length };
     Ok(api::Iov { addr: piece.buffer.cast(), len, stride: piece.stride, count, mem })
@@ -88,7 +88,7 @@ operation! {
     fn am_short(ep: *mut Ep, id: u8, header: u64, payload: *const c_void, length: c_uint) -> CStatus {
         check_id(id)?;
         // SAFETY: the caller's contract.
-        let (ep, payload) = unsafe { (given(ep)?, bytes(payload, length as usize)?) };
+        let (ep, payload) = unsafe { (from_ptr(ep)?, bytes(payload, length as usize)?) };
         answer(ep.inner.am_short(id, header, payload))
     }
 
@@ -109,7 +109,7 @@ operation! {
             *to = unsafe { bytes(at.cast_const().cast(), length) }?;
         }
         // SAFETY: as above.
-        answer(unsafe { given(ep) }?.inner.am_short_iov(id, &pieces[..list.len()]))
+        answer(unsafe { from_ptr(ep) }?.inner.am_short_iov(id, &pieces[..list.len()]))
     }
 
     /// Sends what a function of the caller writes. // HOT
@@ -120,7 +120,7 @@ operation! {
         let call = call.ok_or_else(|| invalid("the function that packs is null"))?;
         // SAFETY: the caller's contract: its function writes no more than the attributes allow, for which a
         // slot has room.
-        answer_length(unsafe { given(ep)?.inner.am_bcopy(id, |slot| pack(call, arg, slot)) })
+        answer_length(unsafe { from_ptr(ep)?.inner.am_bcopy(id, |slot| pack(call, arg, slot)) })
     }
 
     /// Sends a header and memory of the caller, which is read in place.
@@ -131,7 +131,7 @@ operation! {
         check_id(id)?;
         // SAFETY: the caller's contract.
         unsafe {
-            let (ep, header) = (given(ep)?, bytes(header, header_length as usize)?);
+            let (ep, header) = (from_ptr(ep)?, bytes(header, header_length as usize)?);
             with_pieces(iov, count, |pieces| ep.inner.am_zcopy(id, header, pieces, comp_of(completion)))
         }
     }

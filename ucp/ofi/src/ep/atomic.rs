@@ -6,7 +6,7 @@ use ucp::rdm::amo::Form;
 
 use super::Ep;
 use super::atomics::{Atomic, elements, limits};
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::one_sided::remote_pieces;
 use crate::abi::ops::AtomicTable;
 use crate::abi::{AtomicAttr, FiAddr, Fid, Ioc, MsgAtomic, RmaIov, flags};
@@ -126,10 +126,10 @@ unsafe fn of_msg(
 
 /// Answers which number of elements an operation may have.
 /// # Safety
-/// As for [`Face::checked`]; `count` is null or can be written.
+/// As for [`EpFid::checked`]; `count` is null or can be written.
 unsafe fn valid(ep: *mut Fid, form: Form, datatype: u32, op: u32, count: *mut usize) -> Result<c_int, Errno> {
     // SAFETY: this function's contract.
-    unsafe { Face::checked(ep) }?;
+    unsafe { EpFid::checked(ep) }?;
     let (most, _) = limits(form, op, datatype)?;
     // SAFETY: as above.
     unsafe { store(count, most) }.map(|()| 0)
@@ -140,7 +140,7 @@ calls! {
         ep: *mut Fid, buf: *const c_void, count: usize, _desc: P, peer: FiAddr, addr: u64, key: u64, datatype: u32,
         op: u32, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         on_one(ep, Form::Write, [&[ioc(buf, count)], &[], &[]], target, (on.tx_flags(), context, false))
     }
@@ -149,19 +149,19 @@ calls! {
         ep: *mut Fid, iov: *const Ioc, _desc: *mut P, count: usize, peer: FiAddr, addr: u64, key: u64, datatype: u32,
         op: u32, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         on_one(ep, Form::Write, [elements(iov, count)?, &[], &[]], target, (on.tx_flags(), context, false))
     }
 
     fn writemsg(ep: *mut Fid, msg: *const MsgAtomic, flags: u64) -> isize {
-        of_msg(Face::of(ep)?.0, Form::Write, msg, [&[], &[]], flags)
+        of_msg(EpFid::of(ep)?.0, Form::Write, msg, [&[], &[]], flags)
     }
 
     fn inject(
         ep: *mut Fid, buf: *const c_void, count: usize, peer: FiAddr, addr: u64, key: u64, datatype: u32, op: u32,
     ) -> isize {
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let how = (flags::INJECT, std::ptr::null_mut(), true);
         on_one(ep, Form::Write, [&[ioc(buf, count)], &[], &[]], target, how)
@@ -171,7 +171,7 @@ calls! {
         ep: *mut Fid, buf: *const c_void, count: usize, _desc: P, result: P, _result_desc: P, peer: FiAddr, addr: u64,
         key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists = [&[ioc(buf, count)][..], &[], &[ioc(result, count)]];
         on_one(ep, Form::Fetch, lists, target, (on.tx_flags(), context, false))
@@ -181,7 +181,7 @@ calls! {
         ep: *mut Fid, iov: *const Ioc, _desc: *mut P, count: usize, result: *mut Ioc, _result_desc: *mut P,
         result_count: usize, peer: FiAddr, addr: u64, key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists = [elements(iov, count)?, &[], elements(result, result_count)?];
         on_one(ep, Form::Fetch, lists, target, (on.tx_flags(), context, false))
@@ -190,14 +190,14 @@ calls! {
     fn readwritemsg(
         ep: *mut Fid, msg: *const MsgAtomic, result: *mut Ioc, _result_desc: *mut P, count: usize, flags: u64,
     ) -> isize {
-        of_msg(Face::of(ep)?.0, Form::Fetch, msg, [&[], elements(result, count)?], flags)
+        of_msg(EpFid::of(ep)?.0, Form::Fetch, msg, [&[], elements(result, count)?], flags)
     }
 
     fn compwrite(
         ep: *mut Fid, buf: *const c_void, count: usize, _desc: P, compare: *const c_void, _compare_desc: P, result: P,
         _result_desc: P, peer: FiAddr, addr: u64, key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists = [&[ioc(buf, count)][..], &[ioc(compare, count)], &[ioc(result, count)]];
         on_one(ep, Form::Compare, lists, target, (on.tx_flags(), context, false))
@@ -208,7 +208,7 @@ calls! {
         compare_count: usize, result: *mut Ioc, _result_desc: *mut P, result_count: usize, peer: FiAddr, addr: u64,
         key: u64, datatype: u32, op: u32, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let target = Target { peer, addr, key, datatype, op };
         let lists =
             [elements(iov, count)?, elements(compare, compare_count)?, elements(result, result_count)?];
@@ -220,7 +220,7 @@ calls! {
         result: *mut Ioc, _result_desc: *mut P, result_count: usize, flags: u64,
     ) -> isize {
         let lists = [elements(compare, compare_count)?, elements(result, result_count)?];
-        of_msg(Face::of(ep)?.0, Form::Compare, msg, lists, flags)
+        of_msg(EpFid::of(ep)?.0, Form::Compare, msg, lists, flags)
     }
 
     fn writevalid(ep: *mut Fid, datatype: u32, op: u32, count: *mut usize) -> c_int {

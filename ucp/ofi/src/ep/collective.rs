@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use ucp::rdm::amo::combines;
 use ucp::{AtomicOp, Datatype};
 
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::groups::ResultBuf;
 use crate::abi::ops::CollectiveOps;
 use crate::abi::{AtomicAttr, CollectiveAttr, FiAddr, Fid, flags};
@@ -86,23 +86,23 @@ fn check_flags(op_flags: u64) -> Result<(), Errno> {
 
 /// Length of the pieces of all members together.
 /// # Safety
-/// As for [`Face::of`].
+/// As for [`EpFid::of`].
 unsafe fn of_all(ep: *mut Fid, coll_addr: FiAddr, len: usize) -> Result<usize, Errno> {
     // SAFETY: this function's contract.
-    let (ep, _) = unsafe { Face::of(ep) }?;
+    let (ep, _) = unsafe { EpFid::of(ep) }?;
     let size = ep.group_size(coll_addr)?;
     len.checked_mul(size).ok_or(Errno::INVAL)
 }
 
 calls! {
     fn barrier(ep: *mut Fid, coll_addr: FiAddr, context: P) -> isize {
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         ep.collective(coll_addr, NOTHING, context, |joined| Ok(joined.group.barrier()))
     }
 
     fn barrier2(ep: *mut Fid, coll_addr: FiAddr, flags: u64, context: P) -> isize {
         check_flags(flags)?;
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         ep.collective(coll_addr, NOTHING, context, |joined| Ok(joined.group.barrier()))
     }
 
@@ -113,7 +113,7 @@ calls! {
     ) -> isize {
         check_flags(flags)?;
         let (_, len) = sized(datatype, count)?;
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         let data = if ep.is_rank(coll_addr, root)? { copied(buf, len)? } else { vec![0; len] };
         let to = result_buf(buf, len)?;
         ep.collective(coll_addr, to, context, |joined| Ok(joined.group.broadcast(joined.rank_of(root)?, data)))
@@ -127,7 +127,7 @@ calls! {
         check_flags(flags)?;
         let len = of_all(ep, coll_addr, sized(datatype, count)?.1)?;
         let (data, to) = (copied(buf, len)?, result_buf(result, len)?);
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         ep.collective(coll_addr, to, context, |joined| Ok(joined.group.all_to_all(data)))
     }
 
@@ -139,7 +139,7 @@ calls! {
         let (ty, len) = sized(datatype, count)?;
         let op = reduction(op, ty)?;
         let (data, to) = (copied(buf, len)?, result_buf(result, len)?);
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         ep.collective(coll_addr, to, context, |joined| Ok(joined.group.all_reduce(op, ty, data)))
     }
 
@@ -151,7 +151,7 @@ calls! {
         check_flags(flags)?;
         let (_, len) = sized(datatype, count)?;
         let (data, to) = (copied(buf, len)?, result_buf(result, of_all(ep, coll_addr, len)?)?);
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         ep.collective(coll_addr, to, context, |joined| Ok(joined.group.all_gather(data)))
     }
 
@@ -164,7 +164,7 @@ calls! {
         let (ty, len) = sized(datatype, count)?;
         let op = reduction(op, ty)?;
         let (data, to) = (copied(buf, of_all(ep, coll_addr, len)?)?, result_buf(result, len)?);
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         ep.collective(coll_addr, to, context, |joined| Ok(joined.group.reduce_scatter(op, ty, data)))
     }
 
@@ -177,7 +177,7 @@ calls! {
         let (ty, len) = sized(datatype, count)?;
         let op = reduction(op, ty)?;
         let data = copied(buf, len)?;
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         let to = if ep.is_rank(coll_addr, root)? { result_buf(result, len)? } else { NOTHING };
         ep.collective(coll_addr, to, context, |joined| {
             Ok(joined.group.reduce(joined.rank_of(root)?, op, ty, data))
@@ -192,7 +192,7 @@ calls! {
         check_flags(flags)?;
         let (_, len) = sized(datatype, count)?;
         let all = of_all(ep, coll_addr, len)?;
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         let data = if ep.is_rank(coll_addr, root)? { copied(buf, all)? } else { Vec::new() };
         let to = result_buf(result, len)?;
         ep.collective(coll_addr, to, context, |joined| Ok(joined.group.scatter(joined.rank_of(root)?, data, len)))
@@ -207,7 +207,7 @@ calls! {
         let (_, len) = sized(datatype, count)?;
         let all = of_all(ep, coll_addr, len)?;
         let data = copied(buf, len)?;
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         let to = if ep.is_rank(coll_addr, root)? { result_buf(result, all)? } else { NOTHING };
         ep.collective(coll_addr, to, context, |joined| Ok(joined.group.gather(joined.rank_of(root)?, data)))
     }

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use ucp::mt::ThreadMode;
 use ucp::{CallAt, Callback, Error, OpStatus, RecvStatus, RequestId};
 
-use super::late::FlushThread;
+use super::flush_thread::FlushThread;
 use super::{Direction, Ep};
 use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
@@ -15,7 +15,7 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::errno::Errno;
 use crate::info::{EpKind, INJECT_SIZE, MAX_DATAGRAM};
-use crate::ring::{Cause, Entry, Fault, NO_SOURCE, Ring};
+use crate::ring::{Cause, Entry, Failure, NO_SOURCE, Ring};
 
 /// Memory for a copy of a message that an inject call could not send at once, or of a datagram.
 pub(crate) struct InjectBuf(Box<[u8]>);
@@ -143,7 +143,7 @@ impl Direction {
         (!self.ring.is_empty() && std::ptr::eq(self.cq.get(), cq)).then_some(&self.ring)
     }
 
-    /// Reports an end to counter and queue; `fault` if the operation has failed. // HOT
+    /// Reports an end to counter and queue; `failure` if the operation has failed. // HOT
     /// # Safety
     /// `cntr` is null or a counter that is open, as the queue of this direction is, if it has one.
     #[inline(always)]
@@ -153,19 +153,19 @@ impl Direction {
         cntr: *const Cntr,
         is_reported: bool,
         entry: Entry,
-        fault: Option<Fault>,
+        failure: Option<Failure>,
     ) {
         // SAFETY: this function's contract.
         if let Some(cntr) = unsafe { cntr.as_ref() } {
-            cntr.count(fault.is_some());
+            cntr.count(failure.is_some());
             cntr.members.wake(ep);
         }
         // SAFETY: as above.
         let Some(cq) = (unsafe { self.cq.get().as_ref() }) else { return };
-        match fault {
+        match failure {
             None if !is_reported => return,
             None => self.ring.push(entry),
-            Some(fault) => self.ring.push_error(entry, fault),
+            Some(failure) => self.ring.push_error(entry, failure),
         }
         cq.members.wake(ep);
     }
@@ -304,17 +304,17 @@ impl Ep {
             flags::READ => &self.reads,
             _ => &self.writes,
         };
-        let fault = ended.err().map(Fault::of);
+        let failure = ended.err().map(Failure::of);
         let cntr = if op.cntr.is_null() {
             cntr.get()
         } else if op.cntr == DETACHED {
             return;
         } else {
-            self.end_deferred(op, cntr.get(), fault.is_some())
+            self.end_deferred(op, cntr.get(), failure.is_some())
         };
         let entry = Entry::without_data(op.context, op.flags);
         // SAFETY: queues and counters are not closed before the endpoints that use them.
-        unsafe { self.tx.report(self, cntr, op.is_reported, entry, fault) };
+        unsafe { self.tx.report(self, cntr, op.is_reported, entry, failure) };
     }
 
     /// Whether all of the report of a receive is an entry, for which there is room, without data of the
@@ -369,18 +369,18 @@ impl Ep {
             }
             (cut, from) = (message.len - shown.len, message.from);
         }
-        let fault = error.map(|error| Fault { cause: Cause::Failed(error), cut });
+        let failure = error.map(|error| Failure { cause: Cause::Failed(error), cut });
         let cntr = self.rx.cntr.get();
         let cntr = if op.cntr.is_null() {
             cntr
         } else if op.cntr == DETACHED {
             return;
         } else {
-            self.end_deferred(op, cntr, fault.is_some())
+            self.end_deferred(op, cntr, failure.is_some())
         };
         let entry = Entry { shown, from, is_error: false };
         // SAFETY: as in `end_send`.
-        unsafe { self.rx.report(self, cntr, op.is_reported, entry, fault) };
+        unsafe { self.rx.report(self, cntr, op.is_reported, entry, failure) };
     }
 
     /// Cancels operations, and lets nobody hear of the end of those that go on: only the completion counter

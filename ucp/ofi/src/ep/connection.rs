@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use ucp::{Address, ConnRequest, ConnectFailure, SockCm, SockCmEvent, SockConn};
 
 use super::Ep;
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::setup::{FLUSH_WITHIN, store_name};
 use crate::abi::info::Info;
 use crate::abi::{Fid, flags};
@@ -146,10 +146,10 @@ unsafe fn data_of<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], Errno> 
 
 /// The endpoint of a call, which has to be of type `FI_EP_MSG`.
 /// # Safety
-/// As for [`Face::checked`].
+/// As for [`EpFid::checked`].
 unsafe fn of_type_msg<'a>(fid: *mut Fid) -> Result<&'a Ep, Errno> {
     // SAFETY: this function's contract.
-    let (ep, _) = unsafe { Face::checked(fid) }?;
+    let (ep, _) = unsafe { EpFid::checked(fid) }?;
     if ep.kind != EpKind::Msg {
         return Err(crate::refused::log_refusal("the endpoint is not of type FI_EP_MSG"));
     }
@@ -165,7 +165,7 @@ impl Ep {
     /// Handles an event of the connection, in the thread of connections.
     pub(crate) fn on_cm_event(&self, event: SockCmEvent) {
         let Some(eq) = self.connection.eq() else { return };
-        let fid = std::ptr::from_ref(&self.face.fid);
+        let fid = std::ptr::from_ref(&self.ep_fid.fid);
         let set = |stage: u8| {
             self.connection.stage.store(stage, Ordering::Release);
             self.can_send.store(stage == CONNECTED, Ordering::Release);
@@ -184,7 +184,7 @@ impl Ep {
                 set(FAILED);
                 tracing::debug!("an endpoint is not connected: {why}");
                 let prov_errno = why.status().code();
-                eq.report_cm_error(&self.face.fid, CmError { errno: errno_of(why), prov_errno, data });
+                eq.report_cm_error(&self.ep_fid.fid, CmError { errno: errno_of(why), prov_errno, data });
             }
             SockCmEvent::Closed(_) => {
                 set(DOWN);
@@ -215,7 +215,7 @@ impl Ep {
             && self.connection.is_held.swap(false, Ordering::AcqRel)
             && let Some(eq) = self.connection.eq()
         {
-            eq.release_shutdown(&self.face.fid);
+            eq.release_shutdown(&self.ep_fid.fid);
         }
     }
 
@@ -241,7 +241,7 @@ impl Ep {
         drop(self.connection.request.take());
         // SAFETY: a queue is not closed before the endpoints that use it.
         if let Some(eq) = unsafe { self.connection.eq.replace(std::ptr::null()).as_ref() } {
-            eq.discard(&self.face.fid);
+            eq.discard(&self.ep_fid.fid);
             eq.users().remove();
         }
     }
@@ -309,7 +309,7 @@ calls! {
         if ep.connection.stage.swap(DOWN, Ordering::AcqRel) == CONNECTED
             && let Some(eq) = ep.connection.eq()
         {
-            eq.report_cm(flags::SHUTDOWN, &ep.face.fid, None, &[]);
+            eq.report_cm(flags::SHUTDOWN, &ep.ep_fid.fid, None, &[]);
         }
         Ok(0)
     }

@@ -8,7 +8,7 @@ use ucp::rdm::amo::Form;
 use super::Ep;
 use super::atomics::{Atomic, elements};
 use super::complete::{NO_CNTR, Op};
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::one_sided::{OneSided, remote_pieces};
 use super::owned_op::OwnedOp;
 use super::recv::Recv;
@@ -84,7 +84,7 @@ pub(crate) unsafe fn operation<'a>(op_type: u32, at: *const c_void) -> Result<(&
     // SAFETY: this function's contract.
     let fid = unsafe { read(at.cast::<*mut Fid>()) }?;
     // SAFETY: as above.
-    let (ep, _) = unsafe { Face::checked(fid) }?;
+    let (ep, _) = unsafe { EpFid::checked(fid) }?;
     let op = match op_type {
         RECV | SEND => {
             // SAFETY: as above.

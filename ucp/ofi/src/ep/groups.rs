@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 use ucp::{Error, Group, GroupError, GroupMaker, GroupRequest};
 
 use super::Ep;
-use super::face::Face;
+use super::ep_fid::EpFid;
 use crate::abi::ops::FidOps;
 use crate::abi::{ADDR_UNSPEC, CollectiveAddr, FiAddr, Fid, flags};
 use crate::av_set::{AvSet, new_address};
 use crate::eq::{CmError, Eq};
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, from_handle, read, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store_handle};
 use crate::refused;
-use crate::ring::{Entry, Fault};
+use crate::ring::{Entry, Failure};
 
 /// Number of the handler of active messages: this provider has no others.
 const AM_ID: u16 = 0;
@@ -53,7 +53,7 @@ struct Mc {
     fid: Fid,
     /// Result of `fi_mc_addr`.
     address: FiAddr,
-    users: Users,
+    users: UserCount,
     ep: *const Ep,
     set: *const AvSet,
 }
@@ -61,7 +61,7 @@ struct Mc {
 impl Object for Mc {
     const CLASS: usize = flags::CLASS_MC;
     const NAME: &'static str = "a collective group";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -129,7 +129,7 @@ impl Ep {
 
     fn end_collective(&self, result: Result<Vec<u8>, Error>, to: ResultBuf, context: *mut c_void) {
         self.tx.running.set(self.tx.running.get() - 1);
-        let fault = match result {
+        let failure = match result {
             Ok(bytes) => {
                 let len = bytes.len().min(to.len);
                 if len > 0 {
@@ -140,11 +140,11 @@ impl Ep {
             }
             // The endpoint or the group is being closed: nothing is reported, as of other operations.
             Err(Error::Cancelled) => return,
-            Err(error) => Some(Fault::of(error)),
+            Err(error) => Some(Failure::of(error)),
         };
         let entry = Entry::without_data(context, flags::COLLECTIVE);
         // SAFETY: a queue is not closed before the endpoints that use it.
-        unsafe { self.tx.report(self, std::ptr::null(), true, entry, fault) };
+        unsafe { self.tx.report(self, std::ptr::null(), true, entry, failure) };
     }
 
     fn joined_by(&self, address: FiAddr) -> Result<Joined, Errno> {
@@ -204,7 +204,7 @@ calls! {
     fn join(
         fid: *mut Fid, addr: *const CollectiveAddr, call_flags: u64, mc: *mut *mut Fid, context: *mut c_void,
     ) -> c_int {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         if call_flags & flags::COLLECTIVE == 0 || ep.caps & flags::COLLECTIVE == 0 {
             return Err(refused::log_refusal("fi_join: there are no groups but those of FI_COLLECTIVE"));
         }
@@ -230,7 +230,7 @@ calls! {
         let made = Mc {
             fid: refused::fid(flags::CLASS_MC, context, &FID_OPS),
             address,
-            users: Users::default(),
+            users: UserCount::default(),
             ep,
             set,
         };

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `setup.rs` | opening and closing; options and names |
 //! | `bind.rs` | what is bound to an endpoint; enabling |
-//! | `face.rs` | handles of an endpoint: its own, and aliases |
+//! | `ep_fid.rs` | handles of an endpoint: its own, and aliases |
 //! | `sep.rs` | scalable endpoints and their contexts |
 //! | `stx.rs`, `srx.rs` | shared transmit contexts, shared receive contexts |
 //! | `deferred.rs`, `triggered.rs` | operations of deferred work, operations with `FI_TRIGGER` |
@@ -12,7 +12,7 @@
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
-//! | `late.rs` | the thread for datagrams that found no room |
+//! | `flush_thread.rs` | the thread for datagrams that found no room |
 //! | `transmit.rs` | what sends and operations on memory of peers have in common |
 //! | `send.rs`, `recv.rs`, `peek.rs` | starting of messages |
 //! | `one_sided.rs`, `atomics.rs` | starting of operations on memory of peers |
@@ -28,9 +28,9 @@ mod collective;
 pub(crate) mod complete;
 mod connection;
 mod deferred;
-mod face;
+mod ep_fid;
+mod flush_thread;
 mod groups;
-mod late;
 mod msg;
 mod multi_recv;
 mod one_sided;
@@ -63,7 +63,7 @@ use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::errno::Errno;
 use crate::info::EpKind;
-use crate::object::{Object, Users};
+use crate::object::{Object, UserCount};
 use crate::ring::Ring;
 
 use complete::{InjectBuf, Running};
@@ -73,7 +73,7 @@ pub(crate) use atomic::query_atomic;
 pub(crate) use collective::query_collective;
 pub(crate) use complete::OP_SIZE;
 pub(crate) use deferred::operation;
-pub(crate) use face::Face;
+pub(crate) use ep_fid::EpFid;
 pub(crate) use owned_op::OwnedOp;
 pub(crate) use setup::{open, store_name};
 
@@ -97,13 +97,13 @@ pub(crate) struct Direction {
 /// make at the same time as others (binding, options, closing).
 #[repr(C)]
 pub(crate) struct Ep {
-    face: Face,
+    ep_fid: EpFid,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
     /// Dropped before the worker.
     progress_thread: RefCell<Option<ProgressThread>>,
     /// Dropped before the worker. There once a datagram has found no room. Inside the lock.
-    flush_thread: RefCell<Option<late::FlushThread>>,
+    flush_thread: RefCell<Option<flush_thread::FlushThread>>,
     pub(crate) shared: SharedWorker,
     caps: u64,
     /// Whether a sleeper or reader has to look for what the engine keeps: the thread that makes progress
@@ -159,7 +159,7 @@ pub(crate) struct Ep {
 impl Object for Ep {
     const CLASS: usize = flags::CLASS_EP;
     const NAME: &'static str = "an endpoint";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }

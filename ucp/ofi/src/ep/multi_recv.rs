@@ -9,7 +9,7 @@ use super::send::Memory;
 use crate::abi::flags;
 use crate::abi::queue::CqTaggedEntry;
 use crate::errno::Errno;
-use crate::ring::{Entry, Fault, NO_SOURCE};
+use crate::ring::{Entry, Failure, NO_SOURCE};
 
 /// Memory of the program, which it keeps until the receive has ended.
 struct UserMemory(*mut u8, usize);
@@ -106,9 +106,9 @@ impl Ep {
         let entry = Entry { shown, from: NO_SOURCE, is_error: false };
         // It is no message: the counter counts it only if it is an error.
         let cntr = if error.is_some() { self.rx.cntr.get() } else { std::ptr::null() };
-        let fault = error.map(Fault::of);
+        let failure = error.map(Failure::of);
         // SAFETY: queues and counters are not closed before the endpoints that use them.
-        unsafe { self.rx.report(self, cntr, op.is_reported, entry, fault) };
+        unsafe { self.rx.report(self, cntr, op.is_reported, entry, failure) };
     }
 
     /// Cancels the receive of many messages with this context. False: there is none. Inside the lock.

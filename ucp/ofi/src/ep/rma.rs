@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::one_sided::{OneSided, remote_pieces};
 use super::send::Memory;
 use crate::abi::ops::RmaOps;
@@ -58,7 +58,7 @@ unsafe fn of_msg(
 calls! {
     // HOT
     fn read(ep: *mut Fid, buf: P, len: usize, _desc: P, from: FiAddr, addr: u64, key: u64, context: P) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let flags = on.tx_flags() & !flags::INJECT;
         one(Memory::bytes(buf, len)?, (from, addr, key), context, |read| ep.read(&OneSided { flags, ..*read }))
     }
@@ -66,14 +66,14 @@ calls! {
     fn readv(
         ep: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, from: FiAddr, addr: u64, key: u64, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let flags = on.tx_flags() & !flags::INJECT;
         let memory = Memory::pieces(iov, count)?;
         one(memory, (from, addr, key), context, |read| ep.read(&OneSided { flags, ..*read }))
     }
 
     fn readmsg(ep: *mut Fid, msg: *const MsgRma, flags: u64) -> isize {
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         of_msg(msg, flags, |read| ep.read(read))
     }
 
@@ -81,7 +81,7 @@ calls! {
     fn write(
         ep: *mut Fid, buf: *const c_void, len: usize, _desc: P, to: FiAddr, addr: u64, key: u64, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let flags = on.tx_flags();
         one(Memory::bytes(buf, len)?, (to, addr, key), context, |write| ep.write(&OneSided { flags, ..*write }))
     }
@@ -89,19 +89,19 @@ calls! {
     fn writev(
         ep: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, to: FiAddr, addr: u64, key: u64, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let flags = on.tx_flags();
         let memory = Memory::pieces(iov, count)?;
         one(memory, (to, addr, key), context, |write| ep.write(&OneSided { flags, ..*write }))
     }
 
     fn writemsg(ep: *mut Fid, msg: *const MsgRma, flags: u64) -> isize {
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         of_msg(msg, flags, |write| ep.write(write))
     }
 
     fn inject(ep: *mut Fid, buf: *const c_void, len: usize, to: FiAddr, addr: u64, key: u64) -> isize {
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         let (flags, is_silent) = (flags::INJECT, true);
         one(Memory::bytes(buf, len)?, (to, addr, key), std::ptr::null_mut(), |write| {
             ep.write(&OneSided { flags, is_silent, ..*write })
@@ -111,7 +111,7 @@ calls! {
     fn writedata(
         ep: *mut Fid, buf: *const c_void, len: usize, _desc: P, data: u64, to: FiAddr, addr: u64, key: u64, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let (flags, data) = (on.tx_flags(), Some(data));
         one(Memory::bytes(buf, len)?, (to, addr, key), context, |write| {
             ep.write(&OneSided { flags, data, ..*write })
@@ -121,7 +121,7 @@ calls! {
     fn injectdata(
         ep: *mut Fid, buf: *const c_void, len: usize, data: u64, to: FiAddr, addr: u64, key: u64,
     ) -> isize {
-        let (ep, _) = Face::of(ep)?;
+        let (ep, _) = EpFid::of(ep)?;
         let (flags, data, is_silent) = (flags::INJECT, Some(data), true);
         one(Memory::bytes(buf, len)?, (to, addr, key), std::ptr::null_mut(), |write| {
             ep.write(&OneSided { flags, data, is_silent, ..*write })

@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::setup::{close_ep, open_any, store_name};
 use super::{Ep, setup};
 use crate::abi::info::{Info, RxAttr, TxAttr};
@@ -17,7 +17,7 @@ use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::errno::Errno;
 use crate::info::{MAX_CONTEXTS, NameForm};
-use crate::object::{Object, Users, checked, from_handle, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store, store_handle};
 use crate::refused::{self, RefusedTable};
 
 /// `struct fid_ep` of a scalable endpoint, and what belongs to it.
@@ -31,7 +31,7 @@ pub(crate) struct Sep {
     tagged: &'static RefusedTable<9>,
     atomic: &'static RefusedTable<13>,
     collective: &'static RefusedTable<11>,
-    users: Users,
+    users: UserCount,
     /// Handles of the endpoints beneath the contexts.
     eps: RefCell<Vec<*mut Fid>>,
     /// Number of contexts for sends, and for receives.
@@ -45,7 +45,7 @@ pub(crate) struct Sep {
 impl Object for Sep {
     const CLASS: usize = flags::CLASS_SEP;
     const NAME: &'static str = "a scalable endpoint";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -53,7 +53,7 @@ impl Object for Sep {
 /// `struct fid_ep` of a context: a handle of the endpoint of its number.
 #[repr(C)]
 struct Context {
-    face: Face,
+    ep_fid: EpFid,
     sep: *const Sep,
     number: usize,
     is_tx: bool,
@@ -102,7 +102,7 @@ pub(crate) unsafe fn open(
         tagged: &NINE,
         atomic: &ATOMIC,
         collective: &refused::COLLECTIVE,
-        users: Users::default(),
+        users: UserCount::default(),
         eps: RefCell::default(),
         counts,
         open: Default::default(),
@@ -135,7 +135,7 @@ impl Sep {
             unsafe { open_any(domain, info, &mut fid, std::ptr::null_mut()) }?;
             self.eps.borrow_mut().push(fid);
             // SAFETY: it has just been opened.
-            let (ep, _) = unsafe { Face::checked(fid) }?;
+            let (ep, _) = unsafe { EpFid::checked(fid) }?;
             self.name.extend(ep.inside(|plain| plain.address().pack()));
         }
         if self.name.len() > domain.name_form.len() {
@@ -174,7 +174,7 @@ impl Sep {
     fn ep(&self, number: usize) -> Result<&Ep, Errno> {
         let fid = *self.eps.borrow().get(number).ok_or(Errno::INVAL)?;
         // SAFETY: `open_eps` has opened it; it is closed with this endpoint.
-        Ok(unsafe { Face::checked(fid) }?.0)
+        Ok(unsafe { EpFid::checked(fid) }?.0)
     }
 
     /// Opens a context.
@@ -195,8 +195,8 @@ impl Sep {
         }
         let class = if is_tx { flags::CLASS_TX_CTX } else { flags::CLASS_RX_CTX };
         let ep = self.ep(number)?;
-        let face = Face::of_context(refused::fid(class, context, &CONTEXT_OPS), ep, op_flags);
-        let made = Box::new(Context { face, sep: self, number, is_tx });
+        let ep_fid = EpFid::of_context(refused::fid(class, context, &CONTEXT_OPS), ep, op_flags);
+        let made = Box::new(Context { ep_fid, sep: self, number, is_tx });
         // SAFETY: this function's contract.
         unsafe { store(to, Box::into_raw(made).cast()) }?;
         self.open[way].set(self.open[way].get() | 1 << number);
@@ -229,7 +229,7 @@ impl Context {
 
     /// Permits the operations of the context.
     fn enable(&self) -> Result<(), Errno> {
-        let ep = self.face.ep();
+        let ep = self.ep_fid.ep();
         if ep.av.get().is_null() {
             tracing::error!("fi_enable: no address vector is bound to the scalable endpoint");
             return Err(Errno::NOAV);
@@ -298,7 +298,7 @@ calls! {
     /// Closes a context: it leaves its queue and counters, and its operations are reported no more.
     fn close_context(fid: *mut Fid) -> c_int {
         let context = Context::checked(fid)?;
-        let ep = context.face.ep();
+        let ep = context.ep_fid.ep();
         ep.disable_direction(if context.is_tx { flags::SEND } else { flags::RECV })?;
         // SAFETY: a scalable endpoint is not closed before its contexts.
         let sep = unsafe { &*context.sep };
@@ -315,7 +315,7 @@ calls! {
     /// Binds a queue or counter to a context.
     fn bind_context(fid: *mut Fid, to: *mut Fid, asked: u64) -> c_int {
         let context = Context::checked(fid)?;
-        let ep = context.face.ep();
+        let ep = context.ep_fid.ep();
         // SAFETY: every object begins with its class.
         match unsafe { to.as_ref() }.ok_or(Errno::INVAL)?.fclass {
             flags::CLASS_CQ => {
@@ -341,7 +341,7 @@ calls! {
             flags::ENABLE => context.enable()?,
             flags::GETOPSFLAG | flags::SETOPSFLAG => {
                 let asked: u64 = read(arg.cast::<u64>())?;
-                let of = context.face.flags_of(asked)?;
+                let of = context.ep_fid.flags_of(asked)?;
                 match command {
                     flags::GETOPSFLAG => store(arg.cast::<u64>(), of.get())?,
                     _ => of.set(asked & !(flags::SEND | flags::RECV)),

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::connection::{self, Connection};
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::remote_writes::{KEPT, SHARED_RX};
 use super::stx::Stx;
 use super::{Direction, Ep};
@@ -17,7 +17,7 @@ use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
 use crate::info::{EpKind, MIN_MULTI_RECV, NameForm, is_scalable};
-use crate::object::{Object, Users, checked, from_handle, read, store};
+use crate::object::{Object, UserCount, checked, from_handle, read, store};
 use crate::refused;
 
 /// Longest time for which a close waits until messages have left this process.
@@ -142,9 +142,9 @@ pub(super) unsafe fn open_any(
     let shares_rx = ep_attr.is_some_and(|attr| attr.rx_ctx_cnt == flags::SHARED_CONTEXT);
     let caps = info.caps & !SHARED_RX | if shares_rx { SHARED_RX } else { 0 };
     let made = Ep {
-        face: Face::new(refused::fid(flags::CLASS_EP, context, &FID_OPS), op_flags),
+        ep_fid: EpFid::new(refused::fid(flags::CLASS_EP, context, &FID_OPS), op_flags),
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
         progress_thread: RefCell::new(progress_thread),
         flush_thread: RefCell::default(),
         shared,
@@ -182,13 +182,13 @@ pub(super) unsafe fn open_any(
     };
     let is_server = made.caps & flags::RMA_EVENT != 0;
     // SAFETY: this function's contract.
-    unsafe { Face::store(to, made) }?;
+    unsafe { EpFid::store(to, made) }?;
     domain.users().add();
     if is_server {
         // SAFETY: as above.
         let fid = unsafe { read(to) }?;
         // SAFETY: it has just been stored.
-        let joined = domain.add_server(unsafe { Face::checked(fid) }?.0);
+        let joined = domain.add_server(unsafe { EpFid::checked(fid) }?.0);
         // SAFETY: as above; the caller does not get it.
         joined.or_else(|errno| unsafe { close_ep(fid) }.and(Err(errno)))?;
     }
@@ -200,7 +200,7 @@ pub(super) unsafe fn open_any(
 /// As for [`from_handle`].
 pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
     // SAFETY: this function's contract.
-    if let Ok((ep, _)) = unsafe { Face::checked(fid) } {
+    if let Ok((ep, _)) = unsafe { EpFid::checked(fid) } {
         ep.domain().forget_triggered(ep, None)?;
     }
     // SAFETY: as above.
@@ -247,7 +247,7 @@ calls! {
     }
 
     fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         if ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
@@ -286,12 +286,12 @@ calls! {
     }
 
     fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-        let (ep, face) = Face::checked(fid)?;
+        let (ep, ep_fid) = EpFid::checked(fid)?;
         match command {
             flags::ENABLE => ep.enable()?,
             flags::GETOPSFLAG | flags::SETOPSFLAG => {
                 let asked: u64 = read(arg.cast::<u64>())?;
-                let of = face.flags_of(asked)?;
+                let of = ep_fid.flags_of(asked)?;
                 match command {
                     flags::GETOPSFLAG => store(arg.cast::<u64>(), of.get())?,
                     _ => of.set(asked & !(flags::SEND | flags::RECV)),
@@ -299,7 +299,7 @@ calls! {
             }
             flags::ALIAS => {
                 let asked = read(arg.cast::<Alias>())?;
-                face.alias(asked.fid, asked.flags)?;
+                ep_fid.alias(asked.fid, asked.flags)?;
             }
             command => return Err(refused::log_refusal(&format!("fi_control of an endpoint: command {command}"))),
         }
@@ -309,7 +309,7 @@ calls! {
     /// Cancels an operation: a receive until a message has been matched, another one until some of it has
     /// been sent. It ends with `FI_ECANCELED`, as one that waits for its counter does.
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         if !ep.cancel_running(context) {
             ep.domain().cancel_triggered(ep, context)?;
         }
@@ -317,7 +317,7 @@ calls! {
     }
 
     fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         let known = match (level, name) {
             (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE) => match ep.kind {
                 EpKind::Msg => ucp::SockCm::MAX_DATA,
@@ -340,7 +340,7 @@ calls! {
     }
 
     fn setopt(fid: *mut Fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         if (level, name) == (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) {
             if len != size_of::<usize>() {
                 return Err(Errno::INVAL);
@@ -372,7 +372,7 @@ calls! {
 
     /// Number of receives that may be started now.
     fn rx_size_left(fid: *mut Fid) -> isize {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         if !ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
@@ -381,7 +381,7 @@ calls! {
 
     /// Number of other operations that may be started now.
     fn tx_size_left(fid: *mut Fid) -> isize {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         if !ep.is_enabled.get() {
             return Err(Errno::OPBADSTATE);
         }
@@ -389,7 +389,7 @@ calls! {
     }
 
     fn getname(fid: *mut Fid, name: *mut c_void, len: *mut usize) -> c_int {
-        let (ep, _) = Face::checked(fid)?;
+        let (ep, _) = EpFid::checked(fid)?;
         match ep.kind {
             EpKind::Msg => store_name(&ep.connection.local_name()?, name, len).map(|()| 0),
             EpKind::Rdm | EpKind::Dgram => store_name(&ep.name, name, len).map(|()| 0),

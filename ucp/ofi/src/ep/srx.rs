@@ -16,7 +16,7 @@ use crate::abi::{ADDR_UNSPEC, FiAddr, Fid, IoVec, Msg, MsgTagged, flags};
 use crate::domain::Domain;
 use crate::errno::Errno;
 use crate::info::DEFAULT_RX_SIZE;
-use crate::object::{Object, Users, checked, from_handle, given, read, store_handle};
+use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store_handle};
 use crate::refused::{self, Refused, RefusedTable};
 
 /// `struct fid_ep` of a shared receive context, and what belongs to it.
@@ -31,7 +31,7 @@ pub(crate) struct Srx {
     atomic: &'static RefusedTable<13>,
     collective: &'static RefusedTable<11>,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
     recvs: SharedRecvs<Posted>,
     /// Most receives that wait.
     size: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Srx {
 impl Object for Srx {
     const CLASS: usize = flags::CLASS_SRX_CTX;
     const NAME: &'static str = "a shared receive context";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -125,7 +125,7 @@ pub(crate) unsafe fn open(
         atomic: &ATOMIC,
         collective: &refused::COLLECTIVE,
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
         recvs: SharedRecvs::default(),
         size: if size == 0 { DEFAULT_RX_SIZE } else { size },
         op_flags: Cell::new(attr.map_or(0, |attr| attr.op_flags)),
@@ -245,37 +245,37 @@ calls! {
     }
 
     fn recv(fid: *mut Fid, buf: P, len: usize, _desc: P, _from: FiAddr, context: P) -> isize {
-        let srx: &Srx = given(fid)?;
+        let srx: &Srx = from_fid(fid)?;
         srx.post(&Memory::bytes(buf, len)?, None, srx.op_flags.get(), context)
     }
 
     fn recvv(fid: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, _from: FiAddr, context: P) -> isize {
-        let srx: &Srx = given(fid)?;
+        let srx: &Srx = from_fid(fid)?;
         srx.post(&Memory::pieces(iov, count)?, None, srx.op_flags.get(), context)
     }
 
     fn recvmsg(fid: *mut Fid, msg: *const Msg, flags: u64) -> isize {
         let msg = read(msg)?;
-        given::<Srx>(fid)?.post(&Memory::pieces(msg.msg_iov, msg.iov_count)?, None, flags, msg.context)
+        from_fid::<Srx>(fid)?.post(&Memory::pieces(msg.msg_iov, msg.iov_count)?, None, flags, msg.context)
     }
 
     fn trecv(
         fid: *mut Fid, buf: P, len: usize, _desc: P, _from: FiAddr, tag: u64, ignore: u64, context: P,
     ) -> isize {
-        let srx: &Srx = given(fid)?;
+        let srx: &Srx = from_fid(fid)?;
         srx.post(&Memory::bytes(buf, len)?, Some((tag, ignore)), srx.op_flags.get(), context)
     }
 
     fn trecvv(
         fid: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, _from: FiAddr, tag: u64, ignore: u64, context: P,
     ) -> isize {
-        let srx: &Srx = given(fid)?;
+        let srx: &Srx = from_fid(fid)?;
         srx.post(&Memory::pieces(iov, count)?, Some((tag, ignore)), srx.op_flags.get(), context)
     }
 
     fn trecvmsg(fid: *mut Fid, msg: *const MsgTagged, flags: u64) -> isize {
         let msg = read(msg)?;
         let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
-        given::<Srx>(fid)?.post(&memory, Some((msg.tag, msg.ignore)), flags, msg.context)
+        from_fid::<Srx>(fid)?.post(&memory, Some((msg.tag, msg.ignore)), flags, msg.context)
     }
 }

@@ -7,7 +7,7 @@ use crate::abi::ops::{EpOps, FidOps};
 use crate::abi::{Fid, flags};
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{Object, Users, from_handle, store_handle};
+use crate::object::{Object, UserCount, from_handle, store_handle};
 use crate::refused;
 
 /// `struct fid_stx`, and what belongs to it.
@@ -16,13 +16,13 @@ pub(crate) struct Stx {
     fid: Fid,
     ops: &'static EpOps,
     domain: *const Domain,
-    users: Users,
+    users: UserCount,
 }
 
 impl Object for Stx {
     const CLASS: usize = flags::CLASS_STX_CTX;
     const NAME: &'static str = "a shared transmit context";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.users
     }
 }
@@ -37,7 +37,7 @@ pub(crate) unsafe fn open(domain: &Domain, to: *mut *mut Fid, context: *mut c_vo
         fid: refused::fid(flags::CLASS_STX_CTX, context, &FID_OPS),
         ops: &crate::pep::EP_OPS,
         domain,
-        users: Users::default(),
+        users: UserCount::default(),
     };
     // SAFETY: this function's contract.
     unsafe { store_handle(to, made) }?;

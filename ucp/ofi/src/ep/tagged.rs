@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 
-use super::face::Face;
+use super::ep_fid::EpFid;
 use super::recv::Recv;
 use super::send::{Memory, Send};
 use crate::abi::ops::TaggedOps;
 use crate::abi::{FiAddr, Fid, IoVec, MsgTagged, flags};
 use crate::errno::Errno;
-use crate::object::{given, read};
+use crate::object::{from_fid, read};
 
 pub(super) static OPS: TaggedOps = TaggedOps {
     size: size_of::<TaggedOps>(),
@@ -30,7 +30,7 @@ type P = *mut c_void;
 /// As for [`Memory::bytes`].
 #[inline(never)]
 unsafe fn trecv_any(
-    on: &Face,
+    on: &EpFid,
     (buf, len): (P, usize),
     from: FiAddr,
     tag: (u64, u64),
@@ -46,7 +46,7 @@ unsafe fn trecv_any(
 /// As for [`Memory::bytes`].
 #[inline(never)]
 unsafe fn tsend_any(
-    on: &Face,
+    on: &EpFid,
     (buf, len): (*const c_void, usize),
     to: FiAddr,
     tag: u64,
@@ -61,7 +61,7 @@ unsafe fn tsend_any(
 calls! {
     // HOT
     fn trecv(ep: *mut Fid, buf: P, len: usize, _desc: P, from: FiAddr, tag: u64, ignore: u64, context: P) -> isize {
-        let on: &Face = given(ep)?;
+        let on: &EpFid = from_fid(ep)?;
         let flags = on.rx_flags();
         if on.ep().post_short((buf, len), from, (tag, !ignore), flags, context) {
             return Ok(0);
@@ -72,7 +72,7 @@ calls! {
     fn trecvv(
         ep: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, from: FiAddr, tag: u64, ignore: u64, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let (memory, flags) = (Memory::pieces(iov, count)?, on.rx_flags() & !flags::MULTI_RECV);
         ep.recv(&Recv { memory, from, tag: Some((tag, !ignore)), flags, context })
     }
@@ -81,12 +81,12 @@ calls! {
         let msg = read(msg)?;
         let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
         let tag = Some((msg.tag, !msg.ignore));
-        Face::of(ep)?.0.recv(&Recv { memory, from: msg.addr, tag, flags, context: msg.context })
+        EpFid::of(ep)?.0.recv(&Recv { memory, from: msg.addr, tag, flags, context: msg.context })
     }
 
     // HOT
     fn tsend(ep: *mut Fid, buf: *const c_void, len: usize, _desc: P, to: FiAddr, tag: u64, context: P) -> isize {
-        let on: &Face = given(ep)?;
+        let on: &EpFid = from_fid(ep)?;
         let flags = on.tx_flags();
         if on.ep().send_short((buf, len), to, tag, (flags, false), context) {
             return Ok(0);
@@ -97,7 +97,7 @@ calls! {
     fn tsendv(
         ep: *mut Fid, iov: *const IoVec, _desc: *mut P, count: usize, to: FiAddr, tag: u64, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let (memory, flags) = (Memory::pieces(iov, count)?, on.tx_flags());
         ep.send(&Send { memory, to, tag: Some(tag), data: None, flags, context, is_silent: false })
     }
@@ -107,12 +107,12 @@ calls! {
         let memory = Memory::pieces(msg.msg_iov, msg.iov_count)?;
         let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(msg.data);
         let (to, tag, context) = (msg.addr, Some(msg.tag), msg.context);
-        Face::of(ep)?.0.send(&Send { memory, to, tag, data, flags, context, is_silent: false })
+        EpFid::of(ep)?.0.send(&Send { memory, to, tag, data, flags, context, is_silent: false })
     }
 
     // HOT
     fn tinject(ep: *mut Fid, buf: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize {
-        let (on, context): (&Face, _) = (given(ep)?, std::ptr::null_mut());
+        let (on, context): (&EpFid, _) = (from_fid(ep)?, std::ptr::null_mut());
         if on.ep().send_short((buf, len), to, tag, (flags::INJECT, true), context) {
             return Ok(0);
         }
@@ -122,7 +122,7 @@ calls! {
     fn tsenddata(
         ep: *mut Fid, buf: *const c_void, len: usize, _desc: P, data: u64, to: FiAddr, tag: u64, context: P,
     ) -> isize {
-        let (ep, on) = Face::of(ep)?;
+        let (ep, on) = EpFid::of(ep)?;
         let (memory, flags, data) = (Memory::bytes(buf, len)?, on.tx_flags(), Some(data));
         ep.send(&Send { memory, to, tag: Some(tag), data, flags, context, is_silent: false })
     }
@@ -130,6 +130,6 @@ calls! {
     fn tinjectdata(ep: *mut Fid, buf: *const c_void, len: usize, data: u64, to: FiAddr, tag: u64) -> isize {
         let (memory, flags) = (Memory::bytes(buf, len)?, flags::INJECT);
         let (tag, data, context) = (Some(tag), Some(data), std::ptr::null_mut());
-        Face::of(ep)?.0.send(&Send { memory, to, tag, data, flags, context, is_silent: true })
+        EpFid::of(ep)?.0.send(&Send { memory, to, tag, data, flags, context, is_silent: true })
     }
 }

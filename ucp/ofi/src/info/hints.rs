@@ -1,14 +1,14 @@
-//! Hints, and whether an offer satisfies them.
+//! Hints, and whether a domain satisfies them.
 
 use std::ffi::{CStr, c_char};
 use std::net::SocketAddr;
 
-use super::names;
-use super::offer::{
+use super::domains::{
     DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, EpKind, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, KeyMode,
-    MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, OF_DOMAIN, ONE_SIDED, Offer, RMA_DIRECTIONS,
-    RMA_IOV_LIMIT, RX_OP_FLAGS, TX_OP_FLAGS, is_scalable,
+    MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, OF_DOMAIN, ONE_SIDED, OpenableDomain,
+    RMA_DIRECTIONS, RMA_IOV_LIMIT, RX_OP_FLAGS, TX_OP_FLAGS, is_scalable,
 };
+use super::names;
 use crate::abi::Fid;
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::abi::{flags, version};
@@ -57,7 +57,7 @@ pub(super) struct Sockets {
     pub dest: Option<SocketAddr>,
 }
 
-/// Refuses an offer, with a reason.
+/// Refuses a domain, with a reason.
 macro_rules! require {
     ($holds:expr, $($why:tt)+) => {
         if !$holds {
@@ -173,18 +173,18 @@ impl Hints {
     /// The answer for an offered domain, or why there is none.
     pub(super) fn answer(
         &self,
-        offer: &Offer,
+        domain: &OpenableDomain,
         kind: EpKind,
         sockets: &Sockets,
         keys: KeyMode,
     ) -> Result<Answer, String> {
         if let Some(name) = &self.domain_name {
-            require!(*name == offer.name, "the hints name domain {name}");
+            require!(*name == domain.name, "the hints name domain {name}");
         }
         if let Some(name) = &self.fabric_name {
             require!(name == FABRIC, "the hints name fabric {name}");
         }
-        let (addr_format, src_addr, dest_addr) = self.addresses(offer, kind, sockets)?;
+        let (addr_format, src_addr, dest_addr) = self.addresses(domain, kind, sockets)?;
         let caps = self.caps(kind)?;
         require!(
             !(keys.own || keys.by_offset) || caps & ONE_SIDED == 0 || addr_format != flags::ADDR_EFA,
@@ -203,7 +203,7 @@ impl Hints {
             rx,
             ep,
             domain: self.domain(kind, caps, keys)?,
-            domain_name: offer.name.clone(),
+            domain_name: domain.name.clone(),
             fabric: FabricAttr {
                 fabric: self.fabric.map_or(std::ptr::null_mut(), |attr| attr.fabric),
                 name: std::ptr::null_mut(),
@@ -217,7 +217,7 @@ impl Hints {
     /// Address format, source and destination of an answer.
     fn addresses(
         &self,
-        offer: &Offer,
+        domain: &OpenableDomain,
         kind: EpKind,
         sockets: &Sockets,
     ) -> Result<(u32, Vec<u8>, Vec<u8>), String> {
@@ -230,7 +230,7 @@ impl Hints {
             return Ok((format, sockaddr::write(source), dest));
         }
         require!(self.src_addr.is_empty(), "a source address cannot be chosen");
-        let form = self.name_form(offer)?;
+        let form = self.name_form(domain)?;
         // Datagrams of libfabric's EFA provider have no header, so that nobody shall take one for the other.
         require!(
             kind != EpKind::Dgram || form != NameForm::Efa,
@@ -243,16 +243,16 @@ impl Hints {
         Ok((form.format(), Vec::new(), self.dest_addr.clone()))
     }
 
-    fn name_form(&self, offer: &Offer) -> Result<NameForm, String> {
+    fn name_form(&self, domain: &OpenableDomain) -> Result<NameForm, String> {
         let format = self.addr_format;
         let is_known = [flags::FORMAT_UNSPEC, flags::ADDR_EFA, NameForm::Packed.format()].contains(&format);
         require!(is_known, "address format {format:#x} is not supported");
-        let form = NameForm::of(format, offer.nics, self.is_scalable());
+        let form = NameForm::of(format, domain.nics, self.is_scalable());
         require!(
             form != NameForm::Scalable || format != flags::ADDR_EFA,
             "scalable endpoints are not those of libfabric's EFA provider, so FI_ADDR_EFA does not name them"
         );
-        require!(form != NameForm::Efa || offer.nics > 0, "FI_ADDR_EFA names a NIC, and there is none");
+        require!(form != NameForm::Efa || domain.nics > 0, "FI_ADDR_EFA names a NIC, and there is none");
         Ok(form)
     }
 

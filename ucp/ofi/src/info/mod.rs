@@ -2,28 +2,28 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `offer.rs` | what this provider has |
-//! | `hints.rs` | what the caller asks for, and whether an offer has it |
+//! | `domains.rs` | what this provider has |
+//! | `hints.rs` | what the caller asks for, and whether a domain has it |
 //! | `names.rs` | nodes and services, and the socket addresses of this host |
 //! | `tree.rs` | the answer in memory of the C library, which libfabric frees |
 
+mod domains;
 mod hints;
 mod names;
-mod offer;
 mod tree;
 
 use crate::abi::flags;
 use crate::abi::info::Info;
 use crate::errno::Errno;
 
-pub(crate) use hints::Answer;
-pub(crate) use offer::{
+pub(crate) use domains::{
     DEFAULT_RX_SIZE, EpKind, INJECT_SIZE, IOV_LIMIT, KeyMode, MAX_CONTEXTS, MAX_DATAGRAM, MAX_ERR_DATA,
     MIN_MULTI_RECV, NameForm, ONE_SIDED, RMA_IOV_LIMIT, count_nics, device_of, is_scalable,
 };
+pub(crate) use hints::Answer;
 
+use domains::OpenableDomain;
 use hints::Hints;
-use offer::Offer;
 
 /// Finds the answers to hints, as a list for libfabric to free. [`Errno::NODATA`]: there are none. Debug
 /// lines tell why.
@@ -38,10 +38,10 @@ pub(crate) unsafe fn find(
     // SAFETY: this function's contract.
     let hints = unsafe { Hints::read(version, call_flags, hints) };
     let settings = crate::provider::settings()?;
-    let offers = Offer::all()?;
+    let domains = OpenableDomain::all()?;
     let mut answers = Vec::new();
-    let refuse = |offer: &Offer, kind: EpKind, why: String| {
-        tracing::debug!("no answer for domain {}, {kind:?} endpoints: {why}", offer.name);
+    let refuse = |domain: &OpenableDomain, kind: EpKind, why: String| {
+        tracing::debug!("no answer for domain {}, {kind:?} endpoints: {why}", domain.name);
     };
     // libfabric ranks utility providers on a provider that it does not know before the provider itself.
     let is_for_layer = call_flags & flags::CORE_PROV_ONLY != 0 && !settings.layered;
@@ -55,16 +55,16 @@ pub(crate) unsafe fn find(
         let sockets = match hints.sockets(kind, &names, call_flags) {
             Ok(sockets) => sockets,
             Err(why) => {
-                offers.iter().for_each(|offer| refuse(offer, kind, why.clone()));
+                domains.iter().for_each(|domain| refuse(domain, kind, why.clone()));
                 continue;
             }
         };
         for keys in hints.key_modes() {
-            for offer in &offers {
+            for domain in &domains {
                 for sockets in &sockets {
-                    match hints.answer(offer, kind, sockets, keys) {
+                    match hints.answer(domain, kind, sockets, keys) {
                         Ok(answer) => answers.push(answer),
-                        Err(why) => refuse(offer, kind, why),
+                        Err(why) => refuse(domain, kind, why),
                     }
                 }
             }

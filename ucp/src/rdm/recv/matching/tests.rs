@@ -77,7 +77,7 @@ proptest! {
                     let want = model.iter().position(|(p, _)| p.fits(tag, from));
                     prop_assert_eq!(queue.find(&mut wants, tag, from), want.map(|i| model[i].1));
                     let want = want.map(|i| model.remove(i).1);
-                    // The short way either finds the same, or leaves all as it was.
+                    // The fast path either finds the same, or leaves all as it was.
                     let short = queue.first(tag).and_then(|first| {
                         let at = first.at;
                         first.take(&wants[at as usize].clone(), tag, from).map(|()| at)

@@ -213,25 +213,25 @@ impl NameForm {
 
 /// A domain that programs may open.
 #[derive(Clone, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct OpenableDomain {
     pub name: String,
     /// NICs of the domain. Without one, endpoints cannot have names of [`NameForm::Efa`].
     pub nics: usize,
 }
 
-impl Offer {
+impl OpenableDomain {
     /// The domains of this host: one with all devices, and, of several NICs, one for each.
-    pub(super) fn all() -> Result<Vec<Offer>, Errno> {
+    pub(super) fn all() -> Result<Vec<OpenableDomain>, Errno> {
         let context = ucp::Context::configured(crate::provider::source()?).map_err(|error| {
             crate::provider::warn(&format!("no answer: {error}"));
             Errno::NODATA
         })?;
         let nics = nics(&context);
-        let mut offers = vec![Offer { name: FABRIC.into(), nics: nics.len() }];
+        let mut domains = vec![OpenableDomain { name: FABRIC.into(), nics: nics.len() }];
         if nics.len() > 1 {
-            offers.extend(nics.iter().map(|dev| Offer { name: (*dev).into(), nics: 1 }));
+            domains.extend(nics.iter().map(|dev| OpenableDomain { name: (*dev).into(), nics: 1 }));
         }
-        Ok(offers)
+        Ok(domains)
     }
 }
 

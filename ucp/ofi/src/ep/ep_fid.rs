@@ -7,13 +7,13 @@ use super::Ep;
 use crate::abi::ops::{AtomicTable, CmOps, CollectiveOps, EpOps, FidOps, MsgOps, RmaOps, TaggedOps};
 use crate::abi::{Fid, flags};
 use crate::errno::Errno;
-use crate::object::{Object, Users, checked, given, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_fid, read, store, store_handle};
 use crate::refused;
 
 /// A handle of an endpoint.
 #[derive(Clone)]
 #[repr(C)]
-pub(crate) struct Face {
+pub(crate) struct EpFid {
     pub fid: Fid,
     pub ops: &'static EpOps,
     pub cm: &'static CmOps,
@@ -29,18 +29,18 @@ pub(crate) struct Face {
     rx_flags: Cell<u64>,
 }
 
-impl Object for Face {
+impl Object for EpFid {
     const CLASS: usize = flags::CLASS_EP;
     const NAME: &'static str = "an endpoint";
-    fn users(&self) -> &Users {
+    fn users(&self) -> &UserCount {
         &self.ep().users
     }
 }
 
-impl Face {
+impl EpFid {
     /// A handle of an endpoint that is opened, with its tables of functions and flags.
-    pub(super) fn new(fid: Fid, (tx_flags, rx_flags): (u64, u64)) -> Face {
-        Face {
+    pub(super) fn new(fid: Fid, (tx_flags, rx_flags): (u64, u64)) -> EpFid {
+        EpFid {
             fid,
             ops: &super::setup::EP_OPS,
             cm: &super::setup::CM_OPS,
@@ -64,8 +64,8 @@ impl Face {
         // SAFETY: as above.
         let fid = unsafe { read(to) }?;
         // SAFETY: as above.
-        let ep: &Ep = unsafe { given(fid) }?;
-        ep.face.ep.set(ep);
+        let ep: &Ep = unsafe { from_fid(fid) }?;
+        ep.ep_fid.ep.set(ep);
         Ok(())
     }
 
@@ -77,31 +77,31 @@ impl Face {
 
     /// The endpoint of a call and the handle by which it came. // HOT
     /// # Safety
-    /// As for [`given`], of a handle of an endpoint.
+    /// As for [`from_fid`], of a handle of an endpoint.
     #[inline(always)]
-    pub(super) unsafe fn of<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
+    pub(super) unsafe fn of<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a EpFid), Errno> {
         // SAFETY: this function's contract.
-        let face: &Face = unsafe { given(fid) }?;
-        Ok((face.ep(), face))
+        let ep_fid: &EpFid = unsafe { from_fid(fid) }?;
+        Ok((ep_fid.ep(), ep_fid))
     }
 
     /// The endpoint of a call on a slow path: the class of its handle is checked.
     /// # Safety
     /// As for [`checked`].
-    pub(crate) unsafe fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a Face), Errno> {
+    pub(crate) unsafe fn checked<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a EpFid), Errno> {
         // SAFETY: this function's contract; every object begins with its class.
-        let face: &Face = match unsafe { fid.as_ref() }.ok_or(Errno::INVAL)?.fclass {
+        let ep_fid: &EpFid = match unsafe { fid.as_ref() }.ok_or(Errno::INVAL)?.fclass {
             // SAFETY: as above; a context begins with a handle.
-            flags::CLASS_TX_CTX | flags::CLASS_RX_CTX => unsafe { given(fid) }?,
+            flags::CLASS_TX_CTX | flags::CLASS_RX_CTX => unsafe { from_fid(fid) }?,
             // SAFETY: as above.
             _ => unsafe { checked(fid) }?,
         };
-        Ok((face.ep(), face))
+        Ok((ep_fid.ep(), ep_fid))
     }
 
     /// Makes the handle of a context of a scalable endpoint, whose operations are those of `ep`.
-    pub(super) fn of_context(fid: Fid, ep: &Ep, flags: (u64, u64)) -> Face {
-        let made = Face::new(fid, flags);
+    pub(super) fn of_context(fid: Fid, ep: &Ep, flags: (u64, u64)) -> EpFid {
+        let made = EpFid::new(fid, flags);
         made.ep.set(ep);
         made
     }
@@ -132,7 +132,7 @@ impl Face {
     /// `to` is null or can be written.
     pub(super) unsafe fn alias(&self, to: *mut *mut Fid, asked: u64) -> Result<(), Errno> {
         let directions = flags::SEND | flags::RECV;
-        let made = Face { fid: refused::fid(flags::CLASS_EP, self.fid.context, &ALIAS_OPS), ..self.clone() };
+        let made = EpFid { fid: refused::fid(flags::CLASS_EP, self.fid.context, &ALIAS_OPS), ..self.clone() };
         made.flags_of(asked)?.set(asked & !directions);
         // SAFETY: this function's contract.
         unsafe { store(to, Box::into_raw(Box::new(made)).cast()) }?;
@@ -146,12 +146,12 @@ static ALIAS_OPS: FidOps = refused::fid_ops(close, super::setup::bind, super::se
 calls! {
     /// Closes an alias. Its endpoint stays.
     fn close(fid: *mut Fid) -> c_int {
-        let (ep, face) = Face::checked(fid)?;
+        let (ep, ep_fid) = EpFid::checked(fid)?;
         ep.users.remove();
         // SAFETY: the handle begins with its class, which nobody reads any more.
         unsafe { (*fid).fclass = 0 };
         // SAFETY: `alias` has made it; the program closes it once.
-        drop(unsafe { Box::from_raw(std::ptr::from_ref(face).cast_mut()) });
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(ep_fid).cast_mut()) });
         Ok(0)
     }
 }

@@ -7,7 +7,7 @@ mod atomic128;
 pub mod check;
 pub mod direct;
 pub mod ep_table;
-pub mod hold;
+pub mod hold_time;
 pub mod inline_closure;
 pub mod iov;
 pub mod mem_ptr;

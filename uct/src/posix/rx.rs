@@ -9,7 +9,7 @@ use super::slot_map;
 use super::tuning::Tuning;
 use super::writer_table::REUSE_FROM;
 use crate::api::{Am, Error, Keep, PollOne, RecvCallback, RecvDesc, Sink, SrcAddr};
-use crate::base::hold::Hold;
+use crate::base::hold_time::HoldTime;
 use crate::base::recv_desc::RecvDescPool;
 use crate::base::reentry::ReentryGuard;
 use crate::host::fd_server::{Alarm, Export, ExportKind, FdServer, Name, ProcKey};
@@ -68,7 +68,7 @@ pub struct Rx {
     stuck_every: Cell<u32>,
     suspect_ticket: Cell<u64>,
     /// How long that ticket has been held; `None` if there is none.
-    suspect: Cell<Option<Hold>>,
+    suspect: Cell<Option<HoldTime>>,
     /// Used writer entries when last looked, and the first slot map entry to compare next.
     writers_seen: Cell<u32>,
     map_checked: Cell<u32>,
@@ -483,7 +483,7 @@ impl Rx {
             return;
         }
         if self.suspect_ticket.replace(ticket) != ticket {
-            self.suspect.set(Some(Hold::new(Instant::now())));
+            self.suspect.set(Some(HoldTime::new(Instant::now())));
             return;
         }
         let mut suspect = self.suspect.get();

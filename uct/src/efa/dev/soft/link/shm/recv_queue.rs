@@ -11,7 +11,7 @@ use super::seg::{
     FLAG_WRITE, Head, INLINE, QpSeg, SHORT,
 };
 use crate::api::Access;
-use crate::base::hold::Hold;
+use crate::base::hold_time::HoldTime;
 use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::Cell;
@@ -40,7 +40,7 @@ impl DescFields {
 }
 
 /// A claim that is not published: its index, and for how long.
-type Stuck = (u32, Hold);
+type Stuck = (u32, HoldTime);
 
 /// Time for which a live process that runs may hold a claim without publishing it: a copy takes microseconds.
 const MAX_HOLD: Duration = Duration::from_secs(4);
@@ -325,7 +325,7 @@ impl ShmRecvQueue {
                 hold.look(Instant::now());
                 Some((index, hold))
             }
-            None => stuck.map(|index| (index, Hold::new(Instant::now()))),
+            None => stuck.map(|index| (index, HoldTime::new(Instant::now()))),
         });
         before.is_some()
     }

@@ -8,15 +8,15 @@ const MAX_GAP: Duration = Duration::from_secs(1);
 
 /// Something that a peer holds, looked at now and then.
 #[derive(Clone, Copy, Debug)]
-pub struct Hold {
+pub struct HoldTime {
     held: Duration,
     seen: Instant,
 }
 
-impl Hold {
+impl HoldTime {
     /// Seen for the first time.
-    pub fn new(now: Instant) -> Hold {
-        Hold { held: Duration::ZERO, seen: now }
+    pub fn new(now: Instant) -> HoldTime {
+        HoldTime { held: Duration::ZERO, seen: now }
     }
 
     /// Seen again.
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn time_without_looks_does_not_count() {
         let start = Instant::now();
-        let mut hold = Hold::new(start);
+        let mut hold = HoldTime::new(start);
         hold.look(start + Duration::from_millis(300));
         assert_eq!(hold.held(), Duration::from_millis(300));
         // The whole job was stopped for an hour.

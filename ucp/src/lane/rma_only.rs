@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
@@ -42,6 +42,8 @@ pub(crate) struct RmaOnlyLane {
     policy: CopyPolicy,
     /// Tick counter and clock at opening; converts ticks to time.
     opened: (u64, Instant),
+    /// Reads that have waited.
+    reads: Cell<u32>,
     peers: RefCell<HashMap<PeerId, PeerState, FxBuildHasher>>,
 }
 
@@ -58,6 +60,8 @@ struct PeerState {
 
 /// A read that waits for the part of its peer: the engine asks for it again.
 struct WaitingRead {
+    /// Number that its completion carries. That of a read that was given up is dropped.
+    number: u32,
     to: *mut u8,
     from: Remote,
     result: Option<Result<(), Error>>,
@@ -72,7 +76,7 @@ impl Sink for EndedReads<'_> {
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
         let mut peers = self.0.peers.borrow_mut();
         if let Some(state) = peers.get_mut(&PeerId(token as u32))
-            && let Some(read) = &mut state.waiting
+            && let Some(read) = state.waiting.as_mut().filter(|read| read.number == (token >> 32) as u32)
         {
             read.result = Some(result);
         }
@@ -202,7 +206,15 @@ impl RmaOnlyLane {
         rma_only.find_map(open).map(|iface| {
             let address = encode_address(&iface.iface_addr());
             let opened = (ticks(), Instant::now());
-            RmaOnlyLane { iface, connid, address, policy, opened, peers: RefCell::default() }
+            RmaOnlyLane {
+                iface,
+                connid,
+                address,
+                policy,
+                opened,
+                reads: Cell::new(0),
+                peers: RefCell::default(),
+            }
         })
     }
 
@@ -316,15 +328,18 @@ impl RmaOnlyLane {
         let ep = remote.and_then(|remote| remote.ep.as_ref()).ok_or(Error::Unreachable)?;
         let rkey = self.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64)?;
         let iov = Iov::new(to.ptr(), to.len(), None);
+        let number = self.reads.get();
+        let comp = Comp::Token(u64::from(number) << 32 | u64::from(peer.0));
         let start = ticks();
         // SAFETY: the caller's promise; the transport needs no registration of ours.
-        match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, Comp::Token(peer.0.into())) }? {
+        match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, comp) }? {
             Sent::Done => {
                 state.receiver.record_read(to.len(), ticks().wrapping_sub(start));
                 Ok(())
             }
             Sent::InProgress => {
-                state.waiting = Some(WaitingRead { to: to.ptr(), from, result: None });
+                state.waiting = Some(WaitingRead { number, to: to.ptr(), from, result: None });
+                self.reads.set(number.wrapping_add(1));
                 Err(Refused::NoResource)
             }
         }
@@ -334,11 +349,11 @@ impl RmaOnlyLane {
     /// peer copies no longer.
     #[cold]
     pub(crate) fn abandon_read(&self, peer: PeerId) {
-        if let Some(state) = self.peers.borrow_mut().get_mut(&peer)
-            && state.waiting.take().is_some()
-        {
-            state.remote = None;
-        }
+        let mut peers = self.peers.borrow_mut();
+        let given_up = |state: &mut PeerState| state.waiting.take().and_then(|_| state.remote.take());
+        let remote = peers.get_mut(&peer).and_then(given_up);
+        drop(peers);
+        drop(remote);
     }
 
     #[cold]

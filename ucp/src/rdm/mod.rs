@@ -326,9 +326,14 @@ fn on_ordered<W: Wire>(
             e.peers.refuse_closed(&mut e.pending, a);
             let peer = &mut e.peers.table[a.peer];
             let has_room = e.pending.held_packets.has_reorder_room(0, e.peers.cfg.unexpected_hard_max);
-            if has_room && peer.may_reopen() {
+            if peer.may_reopen() && has_room {
                 peer.state.insert(PeerFlags::REORDERING);
                 peer.queue_mut().reorder.skip(&mut e.pending.held_packets, msg_id);
+            } else if peer.may_reopen() {
+                // The number would be missing in the next conversation: there is none.
+                let queue = peer.queue_mut();
+                queue.closes.orderly = false;
+                queue.reorder.clear(&mut e.pending.held_packets);
             }
         }
         MsgOrder::Early if is_lost(&e.peers, a.peer) => {

@@ -41,18 +41,26 @@ fn drop_with_running(start: impl Fn(&Pair, &Memory), times: usize) {
     drop(pair);
 }
 
-/// Bytes that stay when a worker has been dropped so.
+/// Bytes that stay as a rule when a worker has been dropped so. Now and then another thread frees some, or
+/// leaves them to this one.
 fn growth(start: impl Fn(&Pair, &Memory), times: usize) -> isize {
     // What the process keeps for later workers.
     drop_with_running(&start, times);
-    let before = crate::counting::bytes();
-    drop_with_running(&start, times);
-    crate::counting::bytes().wrapping_sub(before) as isize
+    let once = || {
+        let before = crate::counting::bytes();
+        drop_with_running(&start, times);
+        crate::counting::bytes().wrapping_sub(before) as isize
+    };
+    let mut grown: Vec<isize> = (0..9).map(|_| once()).collect();
+    grown.sort();
+    grown[4]
 }
 
-/// A worker without operations leaves some bytes as well.
+/// A worker without operations leaves some bytes as well, more or less by what other threads free.
 fn is_freed(what: &str, start: impl Fn(&Pair, &Memory)) {
-    assert_eq!(growth(&start, 2), growth(&start, 0), "{what}");
+    const TIMES: isize = 16;
+    let each = (growth(&start, TIMES as usize) - growth(&start, 0)) / TIMES;
+    assert!(each < 32, "{what}: an operation leaves {each} bytes");
 }
 
 fn runs<T>(started: Result<OpStatus<T>, ucp::Error>) {

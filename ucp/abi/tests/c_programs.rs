@@ -353,7 +353,7 @@ fn stubs_are_opened_and_closed_in_any_order() {
 }
 
 /// Every C program of the tests on `ucp_*` and `ucs_*` functions that ends by itself.
-const PROGRAMS: [&str; 24] = [
+const PROGRAMS: [&str; 26] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -378,6 +378,8 @@ const PROGRAMS: [&str; 24] = [
     "pools.c",
     "later.c",
     "threads.c",
+    "structures.c",
+    "classes.c",
 ];
 
 /// Every C program with a `main` runs under the address sanitizer, but for those named here.
@@ -388,6 +390,7 @@ fn no_program_is_left_out() {
         // allocator of their own, or need an MPI library or libfabric.
         "allocations.c",
         "module.c",
+        // It takes this project's headers only: `helpers` runs it.
         "arrays.c",
         // It needs two transports.
         "network_only.c",

@@ -100,6 +100,11 @@ static void objects_have_parts(void)
     }
     CHECK(ucs_strided_alloc_inuse_count(&pool) == 0 && ucs_strided_alloc_get(&pool, "again") == objects[COUNT - 1]);
     ucs_strided_alloc_cleanup(&pool);
+    ucs_strided_alloc_init(&pool, 64, 2);
+    for (i = 0; i < 3; i++) {
+        CHECK((uintptr_t)ucs_strided_alloc_get(&pool, "aligned") % 64 == 0);
+    }
+    ucs_strided_alloc_cleanup(&pool);
     ucs_strided_alloc_init(&pool, 2 * UCS_STRIDED_ALLOC_STRIDE, 1);
     CHECK(ucs_strided_alloc_get(&pool, "too large") == NULL);
     ucs_strided_alloc_cleanup(&pool);

@@ -27,8 +27,13 @@ typedef struct ucs_strided_alloc {
     unsigned                 inuse_count;
 } ucs_strided_alloc_t;
 
-/* The link of a chunk is at its beginning. */
+/* The beginning of a chunk, and its length. Objects whose size is a multiple of it are aligned to it. */
 #define UCS_STRIDED_ALLOC_HEAD_ 64
+
+typedef struct ucs_strided_alloc_chunk_ {
+    ucs_queue_elem_t link;
+    void             *memory;
+} ucs_strided_alloc_chunk_t_;
 
 /* A free object. */
 struct ucs_strided_alloc_elem {
@@ -48,11 +53,11 @@ static inline void ucs_strided_alloc_init(ucs_strided_alloc_t *sa, size_t elem_s
 
 static inline void ucs_strided_alloc_cleanup(ucs_strided_alloc_t *sa)
 {
-    ucs_queue_elem_t *chunk;
+    ucs_queue_elem_t *link;
 
-    while ((chunk = sa->chunks.head) != NULL) {
-        sa->chunks.head = chunk->next;
-        free(chunk);
+    while ((link = sa->chunks.head) != NULL) {
+        sa->chunks.head = link->next;
+        free(((ucs_strided_alloc_chunk_t_*)link)->memory);
     }
     ucs_strided_alloc_init(sa, sa->elem_size, sa->stride_count);
 }
@@ -61,18 +66,22 @@ static inline void ucs_strided_alloc_cleanup(ucs_strided_alloc_t *sa)
 static inline void *ucs_strided_alloc_get(ucs_strided_alloc_t *sa, const char *alloc_name)
 {
     ucs_strided_alloc_elem_t *elem;
-    ucs_queue_elem_t *chunk;
+    ucs_strided_alloc_chunk_t_ *chunk;
+    void *memory;
     size_t at;
 
     (void)alloc_name;
     if ((sa->freelist == NULL) && (sa->elem_size <= (UCS_STRIDED_ALLOC_STRIDE - UCS_STRIDED_ALLOC_HEAD_))) {
-        chunk = (ucs_queue_elem_t*)malloc(UCS_STRIDED_ALLOC_STRIDE * sa->stride_count);
-        if (chunk == NULL) {
+        memory = malloc((UCS_STRIDED_ALLOC_STRIDE * sa->stride_count) + UCS_STRIDED_ALLOC_HEAD_);
+        if (memory == NULL) {
             return NULL;
         }
-        chunk->next      = NULL;
-        *sa->chunks.ptail = chunk;
-        sa->chunks.ptail = &chunk->next;
+        chunk = (ucs_strided_alloc_chunk_t_*)UCS_PTR_BYTE_OFFSET(
+            memory, UCS_STRIDED_ALLOC_HEAD_ - ((size_t)memory % UCS_STRIDED_ALLOC_HEAD_));
+        chunk->memory     = memory;
+        chunk->link.next  = NULL;
+        *sa->chunks.ptail = &chunk->link;
+        sa->chunks.ptail  = &chunk->link.next;
         for (at = UCS_STRIDED_ALLOC_HEAD_; (at + sa->elem_size) <= UCS_STRIDED_ALLOC_STRIDE; at += sa->elem_size) {
             elem         = (ucs_strided_alloc_elem_t*)UCS_PTR_BYTE_OFFSET(chunk, at);
             elem->next   = sa->freelist;

@@ -7,6 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::SystemTime;
 use usnic::auth::Secret;
 
 /// Folder that the processes of a host share, and that is empty after it has started.
@@ -39,13 +40,10 @@ fn read_or_make(path: &str) -> io::Result<Secret> {
 fn make(path: &str) -> io::Result<()> {
     static NTH: AtomicU32 = AtomicU32::new(0);
     let secret = job_secret::new_secret()?;
-    let draft = format!("{path}.{}.{}", std::process::id(), NTH.fetch_add(1, Relaxed));
-    let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
-    let mut file = match create() {
-        // A process with this number died while it made the file. One of another user cannot be removed.
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => fs::remove_file(&draft).and_then(|()| create()),
-        file => file,
-    }?;
+    // Processes of several containers may have one number.
+    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+    let draft = format!("{path}.{}.{nanos}.{}", std::process::id(), NTH.fetch_add(1, Relaxed));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     let written = file.write_all(secret.as_bytes());
     let linked = written.and_then(|()| fs::hard_link(&draft, path));
     fs::remove_file(&draft)?;

@@ -207,7 +207,7 @@ fn a_death_in_a_larger_group(tls: &str) {
 }
 
 /// A member that runs ahead of one that begins nothing exceeds the limit of unexpected messages, and fails.
-/// What it has sent is freed, and another member goes on.
+/// The receiver frees the messages of the failed member, and another member goes on.
 fn a_flood_of_early_messages(tls: &str) {
     const LEN: usize = 1 << 20;
     let source = source(tls).with("UCX_UNEXP_MEM", "1m").with("UCX_UNEXP_MAX", "8m");

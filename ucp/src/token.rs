@@ -64,7 +64,8 @@ pub(crate) struct StreamId {
 }
 
 impl StreamId {
-    /// The stream of a message; `None`: its tag is no number of a connection. // HOT
+    /// The stream of a message; `None`: its tag is no number of a connection.
+    // HOT
     #[inline(always)]
     pub(crate) fn of_message(peer: PeerId, tag: u64) -> Option<StreamId> {
         u32::try_from(tag).ok().map(|connection| StreamId { peer, connection })

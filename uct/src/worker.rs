@@ -76,7 +76,8 @@ impl Worker {
         Some(member)
     }
 
-    /// Progresses each member once, with at most `max` events each; answers the events of all. // HOT
+    /// Progresses each member once, with at most `max` events each; answers the events of all.
+    // HOT
     pub fn progress(&self, max: usize) -> usize {
         let mut events = 0;
         let mut at = 0;

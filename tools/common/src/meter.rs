@@ -36,7 +36,7 @@ impl Samples {
         self.odd_counts.fill(0);
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     fn record(&mut self, sample: u64, times: u32) {
         self.counts[bucket(sample)] += u64::from(times);
@@ -172,7 +172,8 @@ impl Meter {
         self.report_at = self.started_cycles + (1 << 26);
     }
 
-    /// Counts one iteration and its time. HOT
+    /// Counts one iteration and its time.
+    // HOT
     #[inline(always)]
     pub fn tick(&mut self) {
         let now = ticks();
@@ -187,7 +188,8 @@ impl Meter {
     }
 
     /// Counts one iteration of a stream. Up to 64 that take less than 1024 cycles together share one reading.
-    /// Returns true after a reading, when a report may be due. HOT
+    /// Returns true after a reading, when a report may be due.
+    // HOT
     #[inline(always)]
     #[must_use]
     pub fn tick_stream(&mut self) -> bool {
@@ -216,14 +218,16 @@ impl Meter {
         self.left = self.group;
     }
 
-    /// Counts `n` iterations that were not timed. HOT
+    /// Counts `n` iterations that were not timed.
+    // HOT
     #[inline(always)]
     pub fn add_untimed(&mut self, n: u64) {
         self.iters += n;
         self.last = ticks();
     }
 
-    /// Returns true about once a second, when [`read`](Self::read) should be called. HOT
+    /// Returns true about once a second, when [`read`](Self::read) should be called.
+    // HOT
     #[inline(always)]
     pub fn is_report_due(&mut self) -> bool {
         self.last >= self.report_at && self.check_report_time()

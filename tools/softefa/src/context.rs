@@ -77,7 +77,8 @@ impl Context {
     }
 
     /// Wakes the progress thread if the post left deferred requests, which move even if the program stops
-    /// polling. // HOT
+    /// polling.
+    // HOT
     #[inline]
     pub fn wake_if_deferred(&self, state: &mut State, qp: SlotId) {
         if state.qps.get(qp).is_some_and(|qp_state| qp_state.qp.has_deferred()) {

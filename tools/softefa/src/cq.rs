@@ -145,7 +145,8 @@ fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<Removed, Errno> {
     Ok(Removed::Gone)
 }
 
-/// Polls the plain way. // HOT
+/// Polls the plain way.
+// HOT
 pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, n: c_int, wc: *mut IbvWc) -> c_int {
     // SAFETY: by this function's contract.
     let obj = unsafe { CqObj::of(cq) };

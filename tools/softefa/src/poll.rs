@@ -38,7 +38,8 @@ pub fn efadv_table() -> EfadvCq {
     EfadvCq { comp_mask: 0, wc_read_sgid: read_sgid, wc_is_unsolicited: is_unsolicited }
 }
 
-/// Moves to the next entry. The caller has locked the queue. // HOT
+/// Moves to the next entry. The caller has locked the queue.
+// HOT
 fn advance(obj: &CqObj) -> c_int {
     let Some(done) = next_completion(&mut obj.context().lock(), obj.id) else { return libc::ENOENT };
     let ex = obj.ex.get();

@@ -24,7 +24,8 @@ unsafe fn sge_list<'a>(list: *const IbvSge, n: c_int) -> Result<&'a [IbvSge], Er
     }
 }
 
-/// Converts a plain send work request. Unsafe: `wr`'s pointers are valid. // HOT
+/// Converts a plain send work request. Unsafe: `wr`'s pointers are valid.
+// HOT
 #[inline]
 unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<SendWr, Errno> {
     let flags = wr.send_flags;
@@ -56,7 +57,8 @@ unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<SendWr, Errno> {
     Ok(r)
 }
 
-/// Posts a list of sends. // HOT
+/// Posts a list of sends.
+// HOT
 pub unsafe extern "C" fn post_send(
     qp: *mut IbvQp,
     mut wr: *mut IbvSendWr,
@@ -83,7 +85,8 @@ pub unsafe extern "C" fn post_send(
     failed
 }
 
-/// Posts one receive. Unsafe: `wr`'s list is valid. // HOT
+/// Posts one receive. Unsafe: `wr`'s list is valid.
+// HOT
 #[inline]
 unsafe fn receive(qp_state: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
     // SAFETY: by this function's contract.
@@ -100,7 +103,8 @@ unsafe fn receive(qp_state: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
     done.map_err(post_errno)
 }
 
-/// Posts a list of receives. // HOT
+/// Posts a list of receives.
+// HOT
 pub unsafe extern "C" fn post_recv(
     qp: *mut IbvQp,
     mut wr: *mut IbvRecvWr,

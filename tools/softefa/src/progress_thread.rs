@@ -38,7 +38,8 @@ impl ProgressThread {
         ProgressThread { shared: Arc::new(FreeingLock::new(state)) }
     }
 
-    /// Locks the state, in which regions that the program unmapped have no key any more. // HOT
+    /// Locks the state, in which regions that the program unmapped have no key any more.
+    // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.shared.lock();

@@ -91,7 +91,8 @@ impl SendWr {
         Ok(())
     }
 
-    /// Checks as the driver does; a batch is posted whole or not at all. // HOT
+    /// Checks as the driver does; a batch is posted whole or not at all.
+    // HOT
     #[inline]
     pub fn check(&self, qp_state: &QpState, dev: &DevAttr) -> Result<(), Errno> {
         let fits = match (self.opcode, self.inline) {
@@ -104,7 +105,8 @@ impl SendWr {
         if fits && self.to.is_some() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// Posts it to the device. RDMA was [checked](Self::check). // HOT
+    /// Posts it to the device. RDMA was [checked](Self::check).
+    // HOT
     #[inline]
     pub fn post(&self, qp_state: &QpState) -> Result<(), Errno> {
         let to = self.to.as_ref().ok_or(libc::EINVAL)?;

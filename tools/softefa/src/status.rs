@@ -39,7 +39,8 @@ pub fn wc_status(status: DevStatus) -> i32 {
     }
 }
 
-/// The next completion of a queue. // HOT
+/// The next completion of a queue.
+// HOT
 #[inline]
 pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
     loop {
@@ -50,7 +51,8 @@ pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
     }
 }
 
-/// Converts `cqe`, a completion of `qp_state`. // HOT
+/// Converts `cqe`, a completion of `qp_state`.
+// HOT
 pub fn completion(state: &State, qp_state: &QpState, cqe: &Cqe) -> Completion {
     let receive = matches!(cqe.op, CqeOp::Recv | CqeOp::RecvWriteImm);
     let mut out = Completion::default();

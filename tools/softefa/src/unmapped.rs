@@ -47,7 +47,8 @@ impl Unmapped {
         }
     }
 
-    /// Ends the keys of regions that are not wholly mapped any more. // HOT
+    /// Ends the keys of regions that are not wholly mapped any more.
+    // HOT
     #[inline]
     pub fn revoke(&mut self, mrs: &Slots<Mr<Net>>) {
         if let Some(watch) = &self.watch {

@@ -51,7 +51,8 @@ unsafe fn batch<'a>(qp: *mut IbvQpEx) -> &'a mut WrBatch {
     unsafe { obj.batch.value() }
 }
 
-/// Begins a work request. Unsafe: as for [`batch`]. // HOT
+/// Begins a work request. Unsafe: as for [`batch`].
+// HOT
 unsafe fn begin(qp: *mut IbvQpEx, opcode: WrOpcode, imm: Option<u32>, (raddr, rkey): (u64, u32)) {
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };

@@ -33,13 +33,15 @@ impl Backoff {
         Backoff { empty_polls: 0, spin_mask: (1 << spin) - 1, since: None, timeout: TIMEOUT }
     }
 
-    /// Something happened. HOT
+    /// Something happened.
+    // HOT
     #[inline(always)]
     pub fn reset(&mut self) {
         self.empty_polls = 0;
     }
 
-    /// Counts an empty poll. An error ends the wait: the peer is gone, or the timeout has passed. HOT
+    /// Counts an empty poll. An error ends the wait: the peer is gone, or the timeout has passed.
+    // HOT
     #[inline(always)]
     pub fn idle(&mut self, link: &mut Link) -> Result<(), Failure> {
         self.empty_polls += 1;

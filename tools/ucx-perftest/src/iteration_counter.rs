@@ -22,7 +22,8 @@ impl<'a> IterationCounter<'a> {
         self.meter.start();
     }
 
-    /// Counts one iteration of a ping-pong. HOT
+    /// Counts one iteration of a ping-pong.
+    // HOT
     #[inline(always)]
     pub fn tick(&mut self) {
         self.meter.tick();
@@ -31,7 +32,8 @@ impl<'a> IterationCounter<'a> {
         }
     }
 
-    /// Counts one iteration of a stream. HOT
+    /// Counts one iteration of a stream.
+    // HOT
     #[inline(always)]
     pub fn tick_stream(&mut self) {
         if self.meter.tick_stream() && self.meter.is_report_due() {

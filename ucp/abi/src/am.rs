@@ -94,7 +94,8 @@ impl AmState {
         keeps && !after.data.is_null()
     }
 
-    /// A copy of a message of eight bytes, at an address where it stays. `None`: no memory. // HOT
+    /// A copy of a message of eight bytes, at an address where it stays. `None`: no memory.
+    // HOT
     #[inline(always)]
     fn copy_word(&self, word: [u8; 8]) -> Option<WordBox> {
         let mut copy = self.word.take().or_else(|| self.spare.take_array())?;
@@ -102,7 +103,8 @@ impl AmState {
         Some(copy)
     }
 
-    /// Takes the memory of a message of eight bytes back. // HOT
+    /// Takes the memory of a message of eight bytes back.
+    // HOT
     #[inline(always)]
     fn give_back_word(&self, word: WordBox) {
         if let Some(second) = self.word.replace(Some(word)) {
@@ -220,9 +222,10 @@ struct SendArgs {
 }
 
 /// Sends a short message to the endpoint `of`, which the arguments name, within the call. Returns whether it
-/// sent; what is unusual is not sent, and `send` carries it out or tells what is wrong. // HOT
+/// sent; what is unusual is not sent, and `send` carries it out or tells what is wrong.
 /// # Safety
 /// As for [`ucp_am_send_nbx`].
+// HOT
 #[inline(always)]
 unsafe fn send_short(of: &Ep, args: &SendArgs) -> bool {
     let ((header, header_len), (buffer, count)) = (args.header, args.data);
@@ -246,9 +249,10 @@ unsafe fn send_short(of: &Ep, args: &SendArgs) -> bool {
     false
 }
 
-/// [`send_short`] in mode single. // HOT
+/// [`send_short`] in mode single.
 /// # Safety
 /// As for [`ucp_am_send_nbx`].
+// HOT
 #[inline(always)]
 unsafe fn send_unlocked(args: &SendArgs) -> bool {
     // SAFETY: this function's contract.
@@ -263,9 +267,10 @@ unsafe fn send_unlocked(args: &SendArgs) -> bool {
     false
 }
 
-/// [`ucp_am_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker. // HOT
+/// [`ucp_am_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker.
 /// # Safety
 /// As for [`ucp_am_send_nbx`].
+// HOT
 #[inline(never)]
 unsafe fn send_nbx_general(args: &SendArgs) -> StatusPtr {
     let SendArgs { ep, param, .. } = *args;
@@ -365,10 +370,11 @@ unsafe fn copy_handled(
     }
 }
 
-/// Sends an active message. // HOT
+/// Sends an active message.
 /// # Safety
 /// `ep` is null or live, `param` as for [`Call::fast`], the header can be read during the call, and the data
 /// until the send has ended.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
     ep: *mut Ep,

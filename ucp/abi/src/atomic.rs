@@ -71,9 +71,10 @@ unsafe fn word_at(at: *const c_void, size: usize) -> Result<u64, Status> {
 }
 
 /// Executes an operation on mapped memory, with an operand and a value compared with; `result` is null for
-/// one without. False: nothing has happened. // HOT
+/// one without. False: nothing has happened.
 /// # Safety
 /// Operands can be read, and the result written, where the operation uses them, as words of the size.
+// HOT
 #[inline(always)]
 unsafe fn now(
     (ep, rkey): (&ucp::Ep, &ucp::Rkey),
@@ -86,9 +87,10 @@ unsafe fn now(
     unsafe { ucp::atomic_now_raw(ep, op, operands.map(<*const c_void>::cast), result.cast(), remote, rkey) }
 }
 
-/// [`now`] in mode single. False: nothing has happened, and [`start`] does it, or tells the error. // HOT
+/// [`now`] in mode single. False: nothing has happened, and [`start`] does it, or tells the error.
 /// # Safety
 /// As for [`now`]; `ep` and `rkey` are null or live.
+// HOT
 #[inline(always)]
 unsafe fn is_done_now(
     ep: *mut Ep,
@@ -304,7 +306,8 @@ unsafe extern "C" fn op_nbx_later(
 }
 
 /// Operation, operands and place of the result of [`ucp_atomic_op_nbx`] on one word. `None`: there is no such
-/// operation, or it is on several words. // HOT
+/// operation, or it is on several words.
+// HOT
 #[inline(always)]
 fn on_word(
     opcode: c_int,
@@ -326,9 +329,10 @@ fn on_word(
 }
 
 /// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
-/// it, or tells the error. // HOT
+/// it, or tells the error.
 /// # Safety
 /// As for [`ucp_atomic_op_nbx`].
+// HOT
 #[inline(always)]
 unsafe fn op_nbx_now(
     ep: *mut Ep,
@@ -350,10 +354,11 @@ unsafe fn op_nbx_now(
 }
 
 /// Starts an atomic operation on one word; the datatype says its size. It returns the old value if there is a
-/// reply buffer. // HOT
+/// reply buffer.
 /// # Safety
 /// `ep` and `rkey` are null or live, and `param` is as for [`Call::fast`]. `buffer` is null or can be read
 /// as a word, and the reply buffer can be written as one until the operation has ended.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(
     ep: *mut Ep,

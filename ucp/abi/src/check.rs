@@ -28,7 +28,8 @@ const ON: u8 = 2;
 
 static MODE: AtomicU8 = AtomicU8::new(UNDECIDED);
 
-/// Whether there may be something to check. // HOT
+/// Whether there may be something to check.
+// HOT
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     MODE.load(Ordering::Relaxed) != OFF

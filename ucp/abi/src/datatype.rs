@@ -89,10 +89,11 @@ fn lacks(callback: &str) -> Status {
 }
 
 impl Data {
-    /// Data of the caller: `count` elements of a datatype at `buffer`. // HOT
+    /// Data of the caller: `count` elements of a datatype at `buffer`.
     /// # Safety
     /// `datatype` is one of the interface, not freed. The data is valid as long as the result, and the
     /// operation that uses it.
+    // HOT
     #[inline(always)]
     pub(crate) unsafe fn new(
         buffer: *const c_void,

@@ -25,7 +25,8 @@ impl StatusPtr {
         StatusPtr(std::ptr::without_provenance_mut(status.code() as isize as usize))
     }
 
-    /// The status, unless it is a request. // HOT
+    /// The status, unless it is a request.
+    // HOT
     #[inline(always)]
     pub(crate) fn status(self) -> Option<Status> {
         match self.0.addr() as isize {
@@ -113,7 +114,8 @@ impl<T> Output for *mut T {
     }
 }
 
-/// Runs the body of an entry point. A panic becomes [`Status::IoError`]: it does not cross into C. // HOT
+/// Runs the body of an entry point. A panic becomes [`Status::IoError`]: it does not cross into C.
+// HOT
 #[inline(always)]
 pub(crate) fn guard<R: Output>(name: &str, body: impl FnOnce() -> Result<R::Value, Status>) -> R {
     match catch_unwind(AssertUnwindSafe(body)) {

@@ -110,9 +110,10 @@ fn null() -> Status {
     invalid("a handle or structure is null")
 }
 
-/// The object of a handle: only null is refused. // HOT
+/// The object of a handle: only null is refused.
 /// # Safety
 /// `handle` is null or an object of this type, which is not freed while the result is used.
+// HOT
 #[inline(always)]
 pub(crate) unsafe fn from_ptr<'a, T>(handle: *const T) -> Result<&'a T, Status> {
     // SAFETY: this function's contract.

@@ -44,21 +44,24 @@ pub(crate) const PRIVATE_SIZE: usize = size_of::<Private>();
 /// Bytes of a request below the address that the caller sees: `ucp_context_attr_t::request_size`.
 pub(crate) const REQUEST_SIZE: usize = RequestId::SIZE + PRIVATE_SIZE;
 
-/// Our words of a request. // HOT
+/// Our words of a request.
+// HOT
 #[inline(always)]
 fn private(id: RequestId) -> NonNull<Private> {
     id.user_memory().cast()
 }
 
-/// The address that the caller sees. // HOT
+/// The address that the caller sees.
+// HOT
 #[inline(always)]
 pub(crate) fn handle_of(id: RequestId) -> *mut c_void {
     private(id).as_ptr().wrapping_add(1).cast()
 }
 
-/// Our words of the request at an address that the caller sees. // HOT
+/// Our words of the request at an address that the caller sees.
 /// # Safety
 /// `handle` is null or a request that has not been freed.
+// HOT
 #[inline(always)]
 unsafe fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
     let handle = NonNull::new(handle.cast::<u8>()).ok_or_else(|| invalid("the request is null"))?;
@@ -66,9 +69,10 @@ unsafe fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
     Ok(unsafe { handle.sub(PRIVATE_SIZE) })
 }
 
-/// The request at an address that the caller sees. // HOT
+/// The request at an address that the caller sees.
 /// # Safety
 /// As for [`words_at`].
+// HOT
 #[inline(always)]
 pub(crate) unsafe fn id_of(handle: *mut c_void) -> Result<RequestId, Status> {
     // SAFETY: this function's contract.
@@ -82,9 +86,10 @@ pub(crate) fn request_at(plain: &ucp::Worker, handle: *mut c_void) -> Option<Req
     ucp::request_at(plain, handle.addr().checked_sub(PRIVATE_SIZE)?)
 }
 
-/// Status of the request at an address that the caller sees. // HOT
+/// Status of the request at an address that the caller sees.
 /// # Safety
 /// As for [`words_at`].
+// HOT
 #[inline(always)]
 pub(crate) unsafe fn status_at(handle: *mut c_void) -> Result<Status, Status> {
     // SAFETY: this function's contract.
@@ -93,7 +98,8 @@ pub(crate) unsafe fn status_at(handle: *mut c_void) -> Result<Status, Status> {
     Ok(unsafe { RequestId::status_at(at) })
 }
 
-/// The worker of a request. // HOT
+/// The worker of a request.
+// HOT
 #[inline(always)]
 pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
     // SAFETY: `finish` has written the words of every request that is handed out.
@@ -102,7 +108,8 @@ pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
     unsafe { crate::handle::from_ptr(worker) }
 }
 
-/// Writes our words of a request. Returns the address that the caller sees. // HOT
+/// Writes our words of a request. Returns the address that the caller sees.
+// HOT
 #[inline(always)]
 pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
     let handle = set_words_unchecked(id, worker, callback);
@@ -112,7 +119,8 @@ pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void)
     handle
 }
 
-/// [`set_words`], where nothing is checked: [`is_on`] was false. // HOT
+/// [`set_words`], where nothing is checked: [`is_on`] was false.
+// HOT
 #[inline(always)]
 pub(crate) fn set_words_unchecked(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
     // SAFETY: the two words behind the block are this library's.
@@ -167,9 +175,10 @@ impl<'a> Call<'a> {
     }
 
     /// The parameters of the caller for a fast path, which refuses what [`Call::read`] refuses by its bits.
-    /// `None`: there are none. // HOT
+    /// `None`: there are none.
     /// # Safety
     /// `param` is null or begins with its mask, and has the fields that the mask names during `'a`.
+    // HOT
     #[inline(always)]
     pub(crate) unsafe fn fast(param: *const RequestParam) -> Option<Call<'a>> {
         if param.is_null() {
@@ -181,9 +190,10 @@ impl<'a> Call<'a> {
     }
 
     /// The parameters of the caller for a one-sided operation that may end in its call on mapped memory.
-    /// `None`: handles are checked, or what the parameters name needs the general path. // HOT
+    /// `None`: handles are checked, or what the parameters name needs the general path.
     /// # Safety
     /// As for [`Call::fast`].
+    // HOT
     #[inline(always)]
     pub(crate) unsafe fn now(param: *const RequestParam) -> Option<Call<'a>> {
         if param.is_null() || is_on() {
@@ -194,9 +204,10 @@ impl<'a> Call<'a> {
     }
 
     /// The parameters of the caller, for an operation that may be told to end in its call
-    /// ([`Call::must_complete_now`]). // HOT
+    /// ([`Call::must_complete_now`]).
     /// # Safety
     /// As for [`Call::fast`].
+    // HOT
     #[inline(always)]
     pub(crate) unsafe fn read_general(param: *const RequestParam) -> Result<Call<'a>, Status> {
         // SAFETY: this function's contract.
@@ -207,16 +218,18 @@ impl<'a> Call<'a> {
         call.checked()
     }
 
-    /// Reads the parameters of a put or get. Remote lists are permitted. // HOT
+    /// Reads the parameters of a put or get. Remote lists are permitted.
     /// # Safety
     /// As for [`Call::fast`].
+    // HOT
     #[inline(always)]
     pub(crate) unsafe fn read_with_lists(param: *const RequestParam) -> Result<Call<'a>, Status> {
         // SAFETY: this function's contract.
         unsafe { Call::fast(param) }.ok_or_else(|| invalid("param is null"))?.checked()
     }
 
-    /// Refuses memory of devices. // HOT
+    /// Refuses memory of devices.
+    // HOT
     #[inline(always)]
     fn checked(self) -> Result<Call<'a>, Status> {
         if let Some(memory_type) = param!(self, op_attr::MEMORY_TYPE, memory_type) {
@@ -225,9 +238,10 @@ impl<'a> Call<'a> {
         Ok(self)
     }
 
-    /// The parameters of the caller. An operation that has to end in its call is not started. // HOT
+    /// The parameters of the caller. An operation that has to end in its call is not started.
     /// # Safety
     /// As for [`Call::fast`].
+    // HOT
     #[inline(always)]
     pub(crate) unsafe fn read(param: *const RequestParam) -> Result<Call<'a>, Status> {
         // SAFETY: this function's contract.
@@ -242,13 +256,15 @@ impl<'a> Call<'a> {
         Call { mask: self.mask | op_attr::RECV_INFO, length, ..self }
     }
 
-    /// Fields that the caller has set. // HOT
+    /// Fields that the caller has set.
+    // HOT
     #[inline(always)]
     pub(crate) fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// The operation ends in its call, or is not started. // HOT
+    /// The operation ends in its call, or is not started.
+    // HOT
     #[inline(always)]
     pub(crate) fn must_complete_now(&self) -> bool {
         self.mask & op_attr::FORCE_IMM_CMPL != 0
@@ -261,19 +277,22 @@ impl<'a> Call<'a> {
         if has_ended { Ok(StatusPtr::OK) } else { Err(Status::NoResource) }
     }
 
-    /// A request is returned, and the callback called, even if the operation ends in the call. // HOT
+    /// A request is returned, and the callback called, even if the operation ends in the call.
+    // HOT
     #[inline(always)]
     pub(crate) fn always_request(&self) -> bool {
         self.mask & op_attr::NO_IMM_CMPL != 0
     }
 
-    /// An operation that ends in its call has more to do than to return. // HOT
+    /// An operation that ends in its call has more to do than to return.
+    // HOT
     #[inline(always)]
     pub(crate) fn tells_end_in_call(&self) -> bool {
         self.mask & (op_attr::NO_IMM_CMPL | op_attr::RECV_INFO | op_attr::REQUEST) != 0
     }
 
-    /// Callback; null: none. // HOT
+    /// Callback; null: none.
+    // HOT
     #[inline(always)]
     pub(crate) fn callback(&self) -> *const c_void {
         param!(self, op_attr::CALLBACK, cb).unwrap_or(std::ptr::null())
@@ -356,7 +375,8 @@ impl<'a> Call<'a> {
     }
 
     /// Length of contiguous data in an operation without parameters of these bits. `None` is no error: the
-    /// general path of the operation carries it out, or tells what is wrong. // HOT
+    /// general path of the operation carries it out, or tells what is wrong.
+    // HOT
     #[inline(always)]
     pub(crate) fn plain_len(&self, buffer: *const c_void, count: usize, unusual: u32) -> Option<usize> {
         if self.mask & unusual != 0 {
@@ -371,13 +391,15 @@ impl<'a> Call<'a> {
         (len <= buffer.addr()).then_some(len)
     }
 
-    /// Whether no parameter keeps the operation from the fast path. // HOT
+    /// Whether no parameter keeps the operation from the fast path.
+    // HOT
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
         self.mask & UNUSUAL == 0
     }
 
-    /// The function for progress to call at the end. It calls `callback`, which is [`Call::callback`]. // HOT
+    /// The function for progress to call at the end. It calls `callback`, which is [`Call::callback`].
+    // HOT
     #[inline(always)]
     pub(crate) fn done<K: Kind>(&self, callback: *const c_void) -> Option<Callback> {
         (!callback.is_null()).then(|| Callback::new(on_end::<K>, self.user_data().cast()))
@@ -395,9 +417,10 @@ pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
 pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
 
 /// Endpoint and key of a one-sided operation that may end in its call on mapped memory: its worker is one of
-/// mode single. // HOT
+/// mode single.
 /// # Safety
 /// Both are null or live, and are not freed while the result is used.
+// HOT
 #[inline(always)]
 pub(crate) unsafe fn target_now<'a>(ep: *mut Ep, rkey: *mut Rkey) -> Option<(&'a ucp::Ep, &'a ucp::Rkey)> {
     // SAFETY: this function's contract.
@@ -578,7 +601,8 @@ pub(crate) unsafe fn run<K: Kind, M: Message>(
     unsafe { plain.with_request_memory(memory, in_memory) }
 }
 
-/// [`run`] with a request of the library. // HOT
+/// [`run`] with a request of the library.
+// HOT
 #[inline(always)]
 pub(crate) fn run_plain<K: Kind, M: Message>(
     worker: &Worker,

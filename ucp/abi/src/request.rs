@@ -17,9 +17,10 @@ use crate::op::{NOTHING, REQUEST_SIZE, clear_callback, id_of, request_at, set_wo
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
-/// Status of a request that the caller holds, and what it has received if it has ended. // HOT
+/// Status of a request that the caller holds, and what it has received if it has ended.
 /// # Safety
 /// `request` is null or a request that has not been freed.
+// HOT
 #[inline(always)]
 unsafe fn tested(request: *mut c_void) -> Result<(Status, Option<RecvStatus>), Status> {
     // SAFETY: this function's contract.
@@ -64,9 +65,10 @@ impl Free {
 }
 
 /// Frees a request of the library that has ended, of a worker of mode single; nothing is checked. False:
-/// nothing has happened. // HOT
+/// nothing has happened.
 /// # Safety
 /// `request` is null or a request that has not been freed.
+// HOT
 #[inline(always)]
 unsafe fn free_ended(request: *mut c_void) -> bool {
     // SAFETY: this function's contract.
@@ -119,9 +121,10 @@ unsafe extern "C" fn free<const CALLED: bool>(request: *mut c_void) {
     })
 }
 
-/// Frees a request, now or when its operation ends. Its callback is not called any more. // HOT
+/// Frees a request, now or when its operation ends. Its callback is not called any more.
 /// # Safety
 /// `request` is null or a request that has not been freed.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
     // SAFETY: this function's contract.
@@ -131,9 +134,10 @@ pub(crate) unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
     }
 }
 
-/// Frees a request, now or when its operation ends. Its callback is still called. // HOT
+/// Frees a request, now or when its operation ends. Its callback is still called.
 /// # Safety
 /// As for [`ucp_request_free`].
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_request_release(request: *mut c_void) {
     // SAFETY: this function's contract.
@@ -242,9 +246,10 @@ impl Drop for Allocated {
     }
 }
 
-/// Status of a request: in progress, well, or the error it has ended with. // HOT
+/// Status of a request: in progress, well, or the error it has ended with.
 /// # Safety
 /// `request` is null or a request that has not been freed.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_request_check_status(request: *mut c_void) -> CStatus {
     if is_on() || request.is_null() {

@@ -194,9 +194,10 @@ impl Direction for Get {
 }
 
 /// Copies to or from mapped memory. False: nothing has happened, and [`later`] does it, or tells the
-/// error. // HOT
+/// error.
 /// # Safety
 /// `ep` and `rkey` are null or live, and the buffer can be read, or written, during the call.
+// HOT
 #[inline(always)]
 unsafe fn is_done_now<D: Direction>(
     ep: *mut Ep,
@@ -280,9 +281,10 @@ unsafe fn start<D: Direction>(
     unsafe { later::<D>(ep, data, target, &call) }
 }
 
-/// `ucp_put_nbx` or `ucp_get_nbx`. // HOT
+/// `ucp_put_nbx` or `ucp_get_nbx`.
 /// # Safety
 /// As for [`later`], with `param` as for [`Call::fast`].
+// HOT
 #[inline(always)]
 unsafe fn start_nbx<D: Direction>(
     ep: *mut Ep,
@@ -391,10 +393,11 @@ unsafe fn without_request(started: StatusPtr) -> Result<(), Status> {
     if unsafe { let_run(started) }? { Err(Status::InProgress) } else { Ok(()) }
 }
 
-/// Writes to a peer's memory. // HOT
+/// Writes to a peer's memory.
 /// # Safety
 /// `ep` and `rkey` are null or live, `param` as for [`Call::fast`], and the data can be read until the put
 /// has ended.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_put_nbx(
     ep: *mut Ep,
@@ -408,10 +411,11 @@ pub(crate) unsafe extern "C" fn ucp_put_nbx(
     unsafe { start_nbx::<Put>(ep, buffer.cast_mut(), count, remote, rkey, param) }
 }
 
-/// Reads from a peer's memory. // HOT
+/// Reads from a peer's memory.
 /// # Safety
 /// `ep` and `rkey` are null or live, `param` as for [`Call::fast`], and the buffer can be written until the
 /// get has ended.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_get_nbx(
     ep: *mut Ep,
@@ -434,7 +438,8 @@ entry! {
         unsafe { start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &bytes_param(cb)) }
     }
 
-    /// Writes to a peer's memory; a flush completes it. // HOT
+    /// Writes to a peer's memory; a flush completes it.
+    // HOT
     fn ucp_put_nbi(ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey) -> CStatus {
         // SAFETY: the caller's contract.
         unsafe { without_request(start::<Put>(ep, (buffer.cast_mut(), len), (remote, rkey), &NO_CALLBACK)?) }

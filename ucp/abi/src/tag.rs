@@ -22,10 +22,11 @@ use crate::request::as_result;
 use crate::types::{RequestParam, op_attr};
 use crate::worker::Worker;
 
-/// Sends a message: a short one at once, others by `general`. // HOT
+/// Sends a message: a short one at once, others by `general`.
 /// # Safety
 /// `ep` is null or live, `plain` that of its worker in mode single, `param` as for [`Call::fast`], and the
 /// data can be read during the call.
+// HOT
 #[inline(always)]
 unsafe fn send(
     ep: *mut Ep,
@@ -52,18 +53,20 @@ unsafe fn send(
     general()
 }
 
-/// The plain worker of an endpoint, in mode single. // HOT
+/// The plain worker of an endpoint, in mode single.
 /// # Safety
 /// `ep` is null or live, and is not freed while the result is used.
+// HOT
 #[inline(always)]
 unsafe fn plain_of<'a>(ep: *mut Ep) -> Option<&'a ucp::Worker> {
     // SAFETY: this function's contract.
     unsafe { ep.as_ref() }?.worker().plain()
 }
 
-/// [`ucp_tag_send_nbx`] in mode single, where nothing is checked. // HOT
+/// [`ucp_tag_send_nbx`] in mode single, where nothing is checked.
 /// # Safety
 /// As for [`ucp_tag_send_nbx`]; `plain` is that of the endpoint's worker.
+// HOT
 #[inline(never)]
 unsafe extern "C" fn send_nbx_single(
     ep: NonNull<Ep>,
@@ -82,9 +85,10 @@ unsafe extern "C" fn send_nbx_single(
     })
 }
 
-/// [`ucp_tag_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker. // HOT
+/// [`ucp_tag_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker.
 /// # Safety
 /// As for [`ucp_tag_send_nbx`].
+// HOT
 #[inline(never)]
 unsafe extern "C" fn send_nbx_general(
     ep: *mut Ep,
@@ -173,10 +177,11 @@ unsafe fn send_now(
 }
 
 /// Starts a receive: of a message that has not come at once, others by `general`. Nothing is checked:
-/// `is_on` was false. // HOT
+/// `is_on` was false.
 /// # Safety
 /// `worker` is null or live, `param` as for [`Call::fast`], and the buffer can be written until the receive
 /// has ended.
+// HOT
 #[inline(always)]
 unsafe fn recv(
     worker: *mut Worker,
@@ -200,9 +205,10 @@ unsafe fn recv(
     general()
 }
 
-/// Posts a receive of a message that has not come. `None`: nothing has happened. // HOT
+/// Posts a receive of a message that has not come. `None`: nothing has happened.
 /// # Safety
 /// The buffer can be written until the receive has ended.
+// HOT
 #[inline(always)]
 unsafe fn post(
     worker: &Worker,
@@ -220,9 +226,10 @@ unsafe fn post(
 }
 
 /// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing was received.
-/// Only exact tags are searched: for a partial mask the caller takes the general path. // HOT
+/// Only exact tags are searched: for a partial mask the caller takes the general path.
 /// # Safety
 /// The buffer can be written during the call.
+// HOT
 #[inline(always)]
 unsafe fn take_arrived(
     plain: &ucp::Worker,
@@ -238,9 +245,10 @@ unsafe fn take_arrived(
         .map(|_| StatusPtr::OK)
 }
 
-/// [`post`] with a request in memory of the caller. // HOT
+/// [`post`] with a request in memory of the caller.
 /// # Safety
 /// As for [`post`].
+// HOT
 #[inline(never)]
 unsafe fn post_in_request(
     worker: &Worker,
@@ -256,9 +264,10 @@ unsafe fn post_in_request(
     unsafe { plain.with_request_memory(memory, post) }
 }
 
-/// [`ucp_tag_recv_nbx`] in mode single, where nothing is checked. // HOT
+/// [`ucp_tag_recv_nbx`] in mode single, where nothing is checked.
 /// # Safety
 /// As for [`ucp_tag_recv_nbx`].
+// HOT
 #[inline(never)]
 unsafe extern "C" fn recv_nbx_single(
     worker: NonNull<Worker>,
@@ -278,9 +287,10 @@ unsafe extern "C" fn recv_nbx_single(
 }
 
 /// [`ucp_tag_recv_nbx`] of what is not posted at once, is checked, or needs the lock of the worker. Its
-/// arguments stay in registers. // HOT
+/// arguments stay in registers.
 /// # Safety
 /// As for [`ucp_tag_recv_nbx`].
+// HOT
 #[inline(never)]
 unsafe extern "C" fn recv_nbx_general(
     worker: *mut Worker,
@@ -386,9 +396,10 @@ unsafe fn recv_general(
     started().unwrap_or_else(StatusPtr::error)
 }
 
-/// Sends a tagged message. // HOT
+/// Sends a tagged message.
 /// # Safety
 /// `ep` is null or live, `param` as for [`Call::fast`], and the data can be read until the send has ended.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
     ep: *mut Ep,
@@ -409,10 +420,11 @@ pub(crate) unsafe extern "C" fn ucp_tag_send_nbx(
     unsafe { send_nbx_general(ep, buffer, count, tag, param) }
 }
 
-/// Receives a tagged message. // HOT
+/// Receives a tagged message.
 /// # Safety
 /// `worker` is null or live, `param` as for [`Call::fast`], and the buffer can be written until the receive
 /// has ended.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_tag_recv_nbx(
     worker: *mut Worker,
@@ -465,7 +477,8 @@ entry! {
         Ok(unsafe { send_general(ep, (buffer, count), (tag, Sync::Yes), &Call::of(&param)) })
     }
 
-    /// Sends a tagged message with a request in memory of the caller. // HOT
+    /// Sends a tagged message with a request in memory of the caller.
+    // HOT
     fn ucp_tag_send_nbr(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, request: *mut c_void,
     ) -> CStatus {

@@ -58,7 +58,8 @@ pub(crate) use md::MemHandle;
 pub(crate) use rkey::Rkey;
 pub(crate) use types::{INVALID_RKEY, Iov};
 
-/// The status of the start of an operation: done is 0, in progress is 1, and the rest is negative. // HOT
+/// The status of the start of an operation: done is 0, in progress is 1, and the rest is negative.
+// HOT
 #[inline(always)]
 fn answer(outcome: Outcome) -> Result<(), Status> {
     match outcome {
@@ -68,15 +69,17 @@ fn answer(outcome: Outcome) -> Result<(), Status> {
     }
 }
 
-/// The result of the start of a copied operation: the bytes, or a negative status. // HOT
+/// The result of the start of a copied operation: the bytes, or a negative status.
+// HOT
 #[inline(always)]
 fn answer_length(outcome: Outcome<usize>) -> Result<isize, Status> {
     outcome.map(|length| length as isize).map_err(|refused| refused.status())
 }
 
-/// Bytes of the caller. // HOT
+/// Bytes of the caller.
 /// # Safety
 /// `at` is null, or this many bytes can be read there and stay as they are while the result is used.
+// HOT
 #[inline(always)]
 unsafe fn bytes<'a>(at: *const std::ffi::c_void, length: usize) -> Result<&'a [u8], Status> {
     match (at.is_null(), length) {

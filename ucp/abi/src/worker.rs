@@ -56,7 +56,8 @@ impl Handle for Worker {
 }
 
 impl Worker {
-    /// The plain worker, in mode single. `None` in other modes, which use [`Worker::with_worker`]. // HOT
+    /// The plain worker, in mode single. `None` in other modes, which use [`Worker::with_worker`].
+    // HOT
     #[inline(always)]
     pub(crate) fn unlocked(&self) -> Option<Unlocked<'_>> {
         // SAFETY: UCX's contract of this mode: never two threads at a time. Else as in `with_worker`.
@@ -64,14 +65,16 @@ impl Worker {
     }
 
     /// The plain worker in mode single, for the shortest calls. [`Worker::wake_sleepers`] follows an
-    /// operation that has begun. // HOT
+    /// operation that has begun.
+    // HOT
     #[inline(always)]
     pub(crate) fn plain(&self) -> Option<&ucp::Worker> {
         // SAFETY: as in `unlocked`.
         unsafe { self.shared.plain() }
     }
 
-    /// Wakes threads that sleep until there is work. // HOT
+    /// Wakes threads that sleep until there is work.
+    // HOT
     #[inline(always)]
     pub(crate) fn wake_sleepers(&self) {
         self.shared.wake_sleepers();
@@ -88,14 +91,16 @@ impl Worker {
     }
 
     /// Runs `f`, the fast path of an operation, inside the lock of the modes of several threads. `None`: mode
-    /// single, which has no lock; or the lock cannot be had, and the general path tells why. // HOT
+    /// single, which has no lock; or the lock cannot be had, and the general path tells why.
+    // HOT
     #[inline(always)]
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
         if self.plain().is_some() { None } else { self.try_with_worker(f) }
     }
 
     /// Runs `f`, the fast path of an operation, as [`Worker::with_worker`]. `None`: the lock cannot be had,
-    /// and the general path tells why. // HOT
+    /// and the general path tells why.
+    // HOT
     #[inline(always)]
     pub(crate) fn try_with_worker<R>(&self, f: impl FnOnce(&ucp::Worker) -> R) -> Option<R> {
         // SAFETY: as in `with_worker`.
@@ -109,7 +114,8 @@ impl Worker {
         &self.shared
     }
 
-    /// Receives and completes. Returns the number of events. // HOT
+    /// Receives and completes. Returns the number of events.
+    // HOT
     #[inline(always)]
     pub(crate) fn progress(&self) -> Result<usize, Status> {
         // SAFETY: UCX's contract of mode single: never two threads at a time.
@@ -291,7 +297,8 @@ entry! {
         raw.store(found.ok_or(Status::Unreachable)?)
     }
 
-    /// Receives and completes. Returns the number of events. // HOT
+    /// Receives and completes. Returns the number of events.
+    // HOT
     fn ucp_worker_progress(worker: *mut Worker) -> c_uint {
         // SAFETY: the caller's contract.
         unsafe { from_ptr(worker) }?.progress().map(|events| events as c_uint)

@@ -102,7 +102,8 @@ pub(crate) unsafe fn open(
 }
 
 impl Cntr {
-    /// Counts an operation that has ended. // HOT
+    /// Counts an operation that has ended.
+    // HOT
     #[inline]
     pub(crate) fn count(&self, is_error: bool) {
         let of = if is_error { &self.errors } else { &self.value };
@@ -119,7 +120,8 @@ impl Cntr {
         self.value.store(value, Ordering::Release);
     }
 
-    /// Value and errors, which the program is told. // HOT
+    /// Value and errors, which the program is told.
+    // HOT
     #[inline]
     fn see(&self) -> (u64, u64) {
         let (value, errors) = (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire));
@@ -219,7 +221,8 @@ calls! {
         Ok(0)
     }
 
-    /// Number of operations that have ended well, after progress. // HOT
+    /// Number of operations that have ended well, after progress.
+    // HOT
     fn cntr_read(fid: *mut Fid) -> u64 {
         let cntr: &Cntr = from_fid(fid)?;
         cntr.progress();

@@ -125,7 +125,8 @@ struct Out {
     filled: usize,
 }
 
-/// Result of a call that has taken so many entries. // HOT
+/// Result of a call that has taken so many entries.
+// HOT
 #[inline(always)]
 fn result(filled: usize, has_error: bool) -> Result<isize, Errno> {
     match filled {
@@ -135,7 +136,8 @@ fn result(filled: usize, has_error: bool) -> Result<isize, Errno> {
     }
 }
 
-/// Copies words between memory that need not be aligned. Unsafe: both have as many. // HOT
+/// Copies words between memory that need not be aligned. Unsafe: both have as many.
+// HOT
 #[inline(always)]
 unsafe fn copy_words<const N: usize>(from: *const [u64; N], to: *mut [u64; N]) {
     // SAFETY: this function's contract.
@@ -169,7 +171,8 @@ impl Out {
     }
 }
 
-/// Takes entries until the memory is full or an error is next. Returns whether one is. // HOT
+/// Takes entries until the memory is full or an error is next. Returns whether one is.
+// HOT
 #[inline(always)]
 fn drain_ring(ring: &Ring, ep: &Ep, out: &mut Out) -> bool {
     let refuses_unknown = ep.refuses_unknown_sources();
@@ -191,9 +194,10 @@ fn drain_ring(ring: &Ring, ep: &Ep, out: &mut Out) -> bool {
 }
 
 impl Cq {
-    /// Takes entries, with progress if there are none. // HOT
+    /// Takes entries, with progress if there are none.
     /// # Safety
     /// `at` is memory for `count` entries; `sources` is null or memory for as many.
+    // HOT
     #[inline(always)]
     unsafe fn take(&self, at: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize, Errno> {
         let mut out = Out { at: at.cast(), sources, entry_size: self.entry_size, count, filled: 0 };
@@ -248,7 +252,8 @@ impl Cq {
         result(filled, has_error)
     }
 
-    /// Takes entries of the only endpoint. Returns how many, and whether an error is next. // HOT
+    /// Takes entries of the only endpoint. Returns how many, and whether an error is next.
+    // HOT
     #[inline(always)]
     fn take_of(&self, ep: &Ep, mut out: Out) -> (usize, bool) {
         let inside = ep.enter();
@@ -302,7 +307,8 @@ impl Cq {
         has_error
     }
 
-    /// Takes entries of an endpoint, inside its lock. Returns whether an error is next. // HOT
+    /// Takes entries of an endpoint, inside its lock. Returns whether an error is next.
+    // HOT
     #[inline(always)]
     fn drain_rings(&self, ep: &Ep, out: &mut Out) -> bool {
         let [rx, tx] = ep.directions();
@@ -517,12 +523,14 @@ calls! {
         Ok(0)
     }
 
-    /// Reads entries. // HOT
+    /// Reads entries.
+    // HOT
     fn cq_read(fid: *mut Fid, buf: *mut c_void, count: usize) -> isize {
         from_fid::<Cq>(fid)?.take(buf, count, std::ptr::null_mut())
     }
 
-    /// Reads entries, and from whom they are. // HOT
+    /// Reads entries, and from whom they are.
+    // HOT
     fn cq_readfrom(fid: *mut Fid, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
         from_fid::<Cq>(fid)?.take(buf, count, sources)
     }

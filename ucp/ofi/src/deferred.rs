@@ -316,7 +316,8 @@ impl Domain {
         result
     }
 
-    /// Starts work whose counter has reached its threshold. Outside the locks of endpoints. // HOT
+    /// Starts work whose counter has reached its threshold. Outside the locks of endpoints.
+    // HOT
     #[inline(always)]
     pub(crate) fn run_work(&self) {
         if self.work.waiting.load(Ordering::Acquire) > 0 {

@@ -67,7 +67,8 @@ impl Domain {
         self.keys.by_offset && self.caps & ONE_SIDED != 0
     }
 
-    /// Key of a peer's memory, for operations of an endpoint of the engine. // HOT
+    /// Key of a peer's memory, for operations of an endpoint of the engine.
+    // HOT
     #[inline]
     pub(crate) fn rkey(&self, ep: &ucp::Ep, key: u64) -> Rkey {
         match u32::try_from(key) {

@@ -54,7 +54,8 @@ impl Output for () {
     fn of(_: Result<(), Errno>) {}
 }
 
-/// Runs the body of a function. A panic becomes an input/output error: it does not cross into C. // HOT
+/// Runs the body of a function. A panic becomes an input/output error: it does not cross into C.
+// HOT
 #[inline(always)]
 pub(crate) fn guard<R: Output>(name: &str, body: impl FnOnce() -> Result<R::Value, Errno>) -> R {
     // Within, the compiler knows which result it is.

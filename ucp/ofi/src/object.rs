@@ -48,9 +48,10 @@ pub(crate) unsafe fn checked<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Er
     unsafe { from_fid(fid) }
 }
 
-/// The object of a call: only null is refused. // HOT
+/// The object of a call: only null is refused.
 /// # Safety
 /// `fid` is null or an object of this type, which is not closed while the result is used.
+// HOT
 #[inline(always)]
 pub(crate) unsafe fn from_fid<'a, T: Object>(fid: *const Fid) -> Result<&'a T, Errno> {
     // SAFETY: this function's contract.

@@ -26,7 +26,8 @@ pub(crate) struct Entry {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
-    /// An entry of an operation that has received nothing. // HOT
+    /// An entry of an operation that has received nothing.
+    // HOT
     #[inline(always)]
     pub(crate) fn without_data(op_context: *mut c_void, flags: u64) -> Entry {
         let buf = std::ptr::null_mut();
@@ -97,14 +98,16 @@ impl Ring {
         self.tail.get() == self.head.get()
     }
 
-    /// Whether the next entry needs more memory. // HOT
+    /// Whether the next entry needs more memory.
+    // HOT
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         // SAFETY: one thread is inside the lock, and no reference to the list leaves this type's methods.
         self.len() == unsafe { &*self.slots.get() }.len()
     }
 
-    /// Adds the entry of an operation that has ended well. // HOT
+    /// Adds the entry of an operation that has ended well.
+    // HOT
     #[inline(always)]
     pub(crate) fn push(&self, entry: Entry) {
         if self.is_full() {
@@ -141,7 +144,8 @@ impl Ring {
         self.tail.set(len);
     }
 
-    /// The first entry. // HOT
+    /// The first entry.
+    // HOT
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<&Entry> {
         if self.is_empty() {
@@ -160,7 +164,8 @@ impl Ring {
     }
 
     /// Removes the first entry, of an operation that has ended well. An empty ring begins with its first slot
-    /// again, which the cache has. // HOT
+    /// again, which the cache has.
+    // HOT
     #[inline(always)]
     pub(crate) fn pop(&self) {
         let head = self.head.get().wrapping_add(1);

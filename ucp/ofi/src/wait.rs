@@ -41,7 +41,8 @@ pub(crate) struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// The endpoint, if there is one. // HOT
+    /// The endpoint, if there is one.
+    // HOT
     #[inline(always)]
     pub(crate) fn only(&self) -> Option<&Ep> {
         match self.eps {
@@ -51,7 +52,8 @@ impl Inside<'_> {
         }
     }
 
-    /// The endpoints. // HOT
+    /// The endpoints.
+    // HOT
     #[inline(always)]
     pub(crate) fn eps(&self) -> impl Iterator<Item = &Ep> + Clone {
         // SAFETY: an endpoint leaves the list before it is freed.
@@ -115,7 +117,8 @@ impl Members {
         Inside { _guard: guard, eps: unsafe { &*self.eps.get() } }
     }
 
-    /// The only endpoint, where there is no lock. `None`: there are several, none, or a lock. // HOT
+    /// The only endpoint, where there is no lock. `None`: there are several, none, or a lock.
+    // HOT
     #[inline(always)]
     pub(crate) fn only_unlocked(&self) -> Option<&Ep> {
         // SAFETY: an endpoint leaves the list, and this place, before it is freed.
@@ -183,7 +186,8 @@ impl Members {
         self.is_signalled.swap(false, Ordering::AcqRel)
     }
 
-    /// Wakes a thread that sleeps, inside the lock of an endpoint which has something new for it. // HOT
+    /// Wakes a thread that sleeps, inside the lock of an endpoint which has something new for it.
+    // HOT
     #[inline(always)]
     pub(crate) fn wake(&self, ep: &Ep) {
         if self.has_sleeper.load(Ordering::Relaxed) {

@@ -69,9 +69,10 @@ pub fn request_at(worker: &Worker, user_memory: usize) -> Option<RequestId> {
 }
 
 /// Sends `len` bytes at `buf` with a tag within the call, or not at all. Returns whether it sent: short
-/// messages to a peer that is ready. // HOT
+/// messages to a peer that is ready.
 /// # Safety
 /// `buf..buf + len` can be read.
+// HOT
 #[inline(always)]
 pub unsafe fn send_now_raw(ep: &Ep, tag: u64, buf: *const u8, len: usize) -> bool {
     // SAFETY: this function's contract.
@@ -81,9 +82,10 @@ pub unsafe fn send_now_raw(ep: &Ep, tag: u64, buf: *const u8, len: usize) -> boo
 
 /// Sends as [`send_now_raw`]. A message to the worker itself also ends its receive: callbacks of this
 /// receive, and of what has ended before, are called before the call returns, unless one of them makes this
-/// call. // HOT
+/// call.
 /// # Safety
 /// As for [`send_now_raw`]. `ep`, of this worker, is valid when the call begins; a callback may free it.
+// HOT
 #[inline(always)]
 pub unsafe fn send_now_calling(worker: &Worker, ep: *const Ep, tag: u64, buf: *const u8, len: usize) -> bool {
     // SAFETY: this function's contract.
@@ -97,7 +99,8 @@ pub unsafe fn send_now_calling(worker: &Worker, ep: *const Ep, tag: u64, buf: *c
     len < of.state().short_to_self_below.get() && send_to_self_calling(worker, of.peer(), tag, whole)
 }
 
-/// [`send_now_calling`] of a short message to the worker itself. // HOT
+/// [`send_now_calling`] of a short message to the worker itself.
+// HOT
 #[inline(never)]
 fn send_to_self_calling(worker: &Worker, own: PeerId, tag: u64, whole: ContigBuf) -> bool {
     let mut core = worker.core_keep_idle();
@@ -123,16 +126,18 @@ fn send_to_self_calling(worker: &Worker, own: PeerId, tag: u64, whole: ContigBuf
 }
 
 /// Frees the request of an operation that has ended well, in memory of the worker. False: nothing has
-/// happened, and [`Worker::free`] frees it, or the worker is in use. // HOT
+/// happened, and [`Worker::free`] frees it, or the worker is in use.
+// HOT
 #[inline(always)]
 pub fn free_ended(worker: &Worker, request: RequestId) -> bool {
     worker.inner.core.try_borrow_mut().is_ok_and(|mut core| core.reqs.free_ended(request))
 }
 
 /// Posts a receive of a message that `matching` accepts into `len` bytes at `buf`, unless such a message is
-/// there. `None`: nothing has been done, and [`Worker::recv_raw`] receives it, or tells the error. // HOT
+/// there. `None`: nothing has been done, and [`Worker::recv_raw`] receives it, or tells the error.
 /// # Safety
 /// As for [`Worker::recv_raw`].
+// HOT
 #[inline(always)]
 pub unsafe fn post_recv_raw(
     worker: &Worker,
@@ -150,9 +155,10 @@ pub unsafe fn post_recv_raw(
 
 /// Receives the oldest message that `matching` accepts into `len` bytes at `buf`, if it has arrived, in one
 /// packet, and fits. `None`: nothing has been done, and [`Worker::recv_raw`] posts a receive, or receives the
-/// message and tells the error. // HOT
+/// message and tells the error.
 /// # Safety
 /// `len` bytes at `buf` are valid for writes.
+// HOT
 #[inline]
 pub unsafe fn recv_arrived_raw(
     worker: &Worker,
@@ -179,9 +185,9 @@ pub fn has_whole_message(worker: &Worker, matching: Match) -> bool {
 
 /// Sends `header` and `len` bytes at `data` to handler `id` within the call, or not at all. Returns whether
 /// it sent: short messages to a peer that is ready. `reply` is [`AmParams::reply`](crate::AmParams::reply).
-/// // HOT
 /// # Safety
 /// `data..data + len` can be read.
+// HOT
 #[inline(always)]
 pub unsafe fn am_send_now_raw(
     ep: &Ep,
@@ -200,7 +206,8 @@ pub unsafe fn am_send_now_raw(
     len <= POSTED_LEN && ep.send_short(MsgClass::Am, am_tag.encode(len), unsafe { ContigBuf::new(data, len) })
 }
 
-/// [`am_send_now_raw`] with a header. // HOT
+/// [`am_send_now_raw`] with a header.
+// HOT
 #[inline(never)]
 unsafe fn am_send_header_now(
     ep: &Ep,

@@ -60,7 +60,8 @@ impl PeerEps {
         self.by_peer.get(peer.0 as usize)?.as_ref()
     }
 
-    /// Returns the endpoint of a lane; of a first lane, that of the lane which its peer uses. // HOT
+    /// Returns the endpoint of a lane; of a first lane, that of the lane which its peer uses.
+    // HOT
     #[inline(always)]
     pub(crate) fn on_lane(&self, lane: LaneId) -> Option<&PeerEp> {
         match lane.first_of() {
@@ -185,7 +186,8 @@ fn is_shortage(e: &Error) -> bool {
     matches!(e, Error::NoDescriptor | Error::NoMemory | Error::Exhausted(_))
 }
 
-/// Maps the outcome of a packet. It is copied within the call, so no token is ever pending. // HOT
+/// Maps the outcome of a packet. It is copied within the call, so no token is ever pending.
+// HOT
 #[inline(always)]
 fn sent(outcome: Outcome<usize>, peer_eps: &mut PeerEps, to: LaneId) -> Result<Posted, NotPosted> {
     match outcome {

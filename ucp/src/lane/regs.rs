@@ -174,7 +174,8 @@ impl RegTable {
         self.cache(ifaces, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
     }
 
-    /// Takes a new snapshot of the program's registrations if they have changed. // HOT
+    /// Takes a new snapshot of the program's registrations if they have changed.
+    // HOT
     #[inline]
     fn follow_handles(&mut self) {
         if self.domains.handles_version() != self.seen {

@@ -150,9 +150,10 @@ impl RmaOnlyEp {
     }
 
     /// Reads memory of the peer that a number names, by one system call with the check of what the peer
-    /// publishes. False: it is not known, or no longer so; the bytes at `to` are undefined. // HOT
+    /// publishes. False: it is not known, or no longer so; the bytes at `to` are undefined.
     /// # Safety
     /// As many bytes as `piece` has can be written at `to`, and nobody else uses them until the call returns.
+    // HOT
     pub(crate) unsafe fn read(
         &self,
         rma_only: Option<&RmaOnlyLane>,
@@ -274,7 +275,8 @@ impl RmaOnlyLane {
         &self.address
     }
 
-    /// Whether nothing is to be polled: no peer offers a part of its read, and no read of ours waits. // HOT
+    /// Whether nothing is to be polled: no peer offers a part of its read, and no read of ours waits.
+    // HOT
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.iface.is_idle()

@@ -85,13 +85,15 @@ impl SharedAmMessage {
         self.0.fixed().wants_reply()
     }
 
-    /// Header bytes. // HOT
+    /// Header bytes.
+    // HOT
     #[inline]
     pub fn header(&self) -> &[u8] {
         self.0.fixed().header()
     }
 
-    /// Data that came with the header; `None` if [`SharedAmMessage::recv`] has to receive it. // HOT
+    /// Data that came with the header; `None` if [`SharedAmMessage::recv`] has to receive it.
+    // HOT
     #[inline]
     pub fn data(&self) -> Option<&[u8]> {
         self.0.fixed().data()

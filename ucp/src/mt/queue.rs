@@ -63,7 +63,8 @@ impl SharedWorker {
 
 impl<B: Send + 'static> SharedCompletionQueue<B> {
     /// Takes an operation over, as [`CompletionQueue::track`]. A full queue, and one that the thread may not
-    /// use, return the request. Panics if the operation runs at another worker. // HOT
+    /// use, return the request. Panics if the operation runs at another worker.
+    // HOT
     #[inline]
     pub fn track<R: SharedTracked<B>>(
         &self,
@@ -92,7 +93,8 @@ impl<B: Send + 'static> SharedCompletionQueue<B> {
         Ok(self.0.with(|queue, _| f(queue))?)
     }
 
-    /// Takes the end that came first. Makes no progress. // HOT
+    /// Takes the end that came first. Makes no progress.
+    // HOT
     #[inline]
     pub fn read(&self) -> Result<Option<Completion<B>>, Error> {
         Ok(self.0.look(CompletionQueue::read)?)

@@ -108,7 +108,8 @@ const TAKEN: &str = "request was used after its end";
 impl<R: Operation> Unpin for SharedRequest<R> {}
 
 impl<R: Operation> SharedRequest<R> {
-    /// A request that has just been started. // HOT
+    /// A request that has just been started.
+    // HOT
     #[inline]
     pub(super) fn new(mut request: R, inside: &Inside<'_>) -> Self {
         match request.take_ended() {

@@ -60,7 +60,8 @@ impl Shared {
         self.lock.is_entered_by(this_thread())
     }
 
-    /// Goes in, as the mode says. // HOT
+    /// Goes in, as the mode says.
+    // HOT
     #[inline]
     pub(super) fn enter<'a>(self: &'a Arc<Self>) -> Result<Inside<'a>, LockError> {
         Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: true })
@@ -68,7 +69,8 @@ impl Shared {
 
     /// Goes in as [`Shared::enter`], in mode single without a look at thread and depth.
     /// # Safety
-    /// In mode single, as for [`SharedWorker::unlocked`](super::SharedWorker::unlocked). // HOT
+    /// In mode single, as for [`SharedWorker::unlocked`](super::SharedWorker::unlocked).
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn enter_short(self: &Arc<Self>) -> Result<ShortInside<'_, true>, LockError> {
         if self.lock.mode() != ThreadMode::Single {
@@ -79,7 +81,8 @@ impl Shared {
 
     /// Goes in as [`Shared::enter_to_progress`], in mode single without a look at thread and depth.
     /// # Safety
-    /// As for [`Shared::enter_short`]. // HOT
+    /// As for [`Shared::enter_short`].
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn enter_short_to_progress(
         self: &Arc<Self>,
@@ -93,7 +96,8 @@ impl Shared {
         Ok(Some(ShortInside(self)))
     }
 
-    /// [`Inside::progress`], for a thread that is inside. // HOT
+    /// [`Inside::progress`], for a thread that is inside.
+    // HOT
     #[inline(always)]
     fn progress_inside(&self) -> usize {
         if self.abandoned.any.load(Ordering::Relaxed) {
@@ -111,7 +115,8 @@ impl Shared {
         Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: false })
     }
 
-    /// Goes in to progress, unless another thread is inside (`None`). // HOT
+    /// Goes in to progress, unless another thread is inside (`None`).
+    // HOT
     #[inline]
     pub(super) fn enter_to_progress<'a>(self: &'a Arc<Self>) -> Result<Option<Inside<'a>>, LockError> {
         let guard = self.lock.try_enter()?;
@@ -159,13 +164,15 @@ impl Inside<'_> {
         &self.shared.worker
     }
 
-    /// Receives and completes, and wakes those that sleep for events. Returns the number of events. // HOT
+    /// Receives and completes, and wakes those that sleep for events. Returns the number of events.
+    // HOT
     #[inline]
     pub(super) fn progress(&self) -> usize {
         self.shared.progress_inside()
     }
 
-    /// Whether another thread waits to go in. // HOT
+    /// Whether another thread waits to go in.
+    // HOT
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         self.shared.lock.has_waiters()
@@ -223,7 +230,8 @@ impl<const ADDS_WORK: bool> ShortInside<'_, ADDS_WORK> {
         &self.0.worker
     }
 
-    /// [`Inside::progress`]. // HOT
+    /// [`Inside::progress`].
+    // HOT
     #[inline(always)]
     pub(super) fn progress(&self) -> usize {
         self.0.progress_inside()
@@ -259,9 +267,10 @@ impl<'a> WorkerGuard<'a> {
         Ok(WorkerGuard(shared.enter()?))
     }
 
-    /// In mode single without a look at the thread. // HOT
+    /// In mode single without a look at the thread.
     /// # Safety
     /// As for [`SharedWorker::lock_unless_single`](super::SharedWorker::lock_unless_single).
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn unless_single(shared: &'a Arc<Shared>) -> WorkerGuard<'a> {
         let guard = match shared.lock.mode() {
@@ -300,13 +309,15 @@ impl<'a> Unlocked<'a> {
         (shared.lock.mode() == ThreadMode::Single).then(|| Unlocked(shared))
     }
 
-    /// The worker of a value of this type. // HOT
+    /// The worker of a value of this type.
+    // HOT
     #[inline(always)]
     pub(super) fn plain(shared: &Arc<Shared>) -> Option<&Worker> {
         (shared.lock.mode() == ThreadMode::Single).then_some(&shared.worker)
     }
 
-    /// Wakes threads that sleep until there is work, as dropping a value of this type does. // HOT
+    /// Wakes threads that sleep until there is work, as dropping a value of this type does.
+    // HOT
     #[inline(always)]
     pub(super) fn wake_sleepers(shared: &Arc<Shared>) {
         if shared.wakeup.has_work_sleepers() {
@@ -375,7 +386,8 @@ impl<T: OfWorker> Locked<T> {
         self.shared.enter()
     }
 
-    /// Runs `f` inside. // HOT
+    /// Runs `f` inside.
+    // HOT
     #[inline]
     pub(super) fn with<R>(&self, f: impl FnOnce(&T, &Inside<'_>) -> R) -> Result<R, LockError> {
         let inside = self.shared.enter()?;
@@ -414,14 +426,16 @@ impl<T: OfWorker> Locked<T> {
     }
 
     /// Goes in to progress, unless another thread is inside (`None`), with the object. A caller that takes it
-    /// out drops it inside. // HOT
+    /// out drops it inside.
+    // HOT
     #[inline]
     pub(super) fn enter_to_progress(&mut self) -> Result<Option<(Inside<'_>, &mut Option<T>)>, LockError> {
         let inside = self.shared.enter_to_progress()?;
         Ok(inside.map(|inside| (inside, &mut self.object)))
     }
 
-    /// The object without the lock, for what it holds that never changes. // HOT
+    /// The object without the lock, for what it holds that never changes.
+    // HOT
     #[inline]
     pub(super) fn fixed(&self) -> &T {
         self.object.as_ref().expect(TAKEN)

@@ -146,9 +146,10 @@ impl SharedWorker {
         Ok(WorkerGuard::of(&self.shared)?)
     }
 
-    /// [`SharedWorker::lock`], in mode single without a look at the thread; in the others it waits. // HOT
+    /// [`SharedWorker::lock`], in mode single without a look at the thread; in the others it waits.
     /// # Safety
     /// As for [`SharedWorker::lock`]; in mode single also as for [`SharedWorker::unlocked`].
+    // HOT
     #[inline(always)]
     pub unsafe fn lock_unless_single(&self) -> WorkerGuard<'_> {
         // SAFETY: this function's contract.
@@ -156,33 +157,37 @@ impl SharedWorker {
     }
 
     /// The plain worker in [`ThreadMode::Single`], without a look at the thread. `None` in other modes.
-    /// Wakers of futures are woken by the next progress. // HOT
+    /// Wakers of futures are woken by the next progress.
     /// # Safety
     /// As for [`SharedWorker::with`]. Until the result is dropped, no other thread uses the worker, and what
     /// the last one has done comes before this call.
+    // HOT
     #[inline(always)]
     pub unsafe fn unlocked(&self) -> Option<Unlocked<'_>> {
         Unlocked::of(&self.shared)
     }
 
     /// The plain worker as [`SharedWorker::unlocked`], for the shortest calls: nothing is kept in memory to
-    /// be dropped. [`SharedWorker::wake_sleepers`] follows an operation that has begun. // HOT
+    /// be dropped. [`SharedWorker::wake_sleepers`] follows an operation that has begun.
     /// # Safety
     /// As for [`SharedWorker::unlocked`], until the result is not used any more.
+    // HOT
     #[inline(always)]
     pub unsafe fn plain(&self) -> Option<&Worker> {
         Unlocked::plain(&self.shared)
     }
 
-    /// Wakes threads that sleep until there is work, after an operation of [`SharedWorker::plain`]. // HOT
+    /// Wakes threads that sleep until there is work, after an operation of [`SharedWorker::plain`].
+    // HOT
     #[inline(always)]
     pub fn wake_sleepers(&self) {
         Unlocked::wake_sleepers(&self.shared);
     }
 
-    /// [`SharedWorker::with`], in mode single without a look at the thread. // HOT
+    /// [`SharedWorker::with`], in mode single without a look at the thread.
     /// # Safety
     /// As for [`SharedWorker::with`]; in mode single also as for [`SharedWorker::unlocked`].
+    // HOT
     #[inline(always)]
     pub unsafe fn with_unlocked<R>(&self, f: impl FnOnce(&Worker) -> R) -> Result<R, Error> {
         // SAFETY: this function's contract.
@@ -190,9 +195,10 @@ impl SharedWorker {
         Ok(f(inside.worker()))
     }
 
-    /// [`SharedWorker::progress`], in mode single without a look at the thread. // HOT
+    /// [`SharedWorker::progress`], in mode single without a look at the thread.
     /// # Safety
     /// In mode single, as for [`SharedWorker::unlocked`].
+    // HOT
     #[inline(always)]
     pub unsafe fn progress_unlocked(&self) -> Result<usize, Error> {
         // SAFETY: this function's contract.
@@ -202,7 +208,8 @@ impl SharedWorker {
         Ok(events)
     }
 
-    /// [`SharedWorker::progress`] by a thread that is inside, without another look at the lock. // HOT
+    /// [`SharedWorker::progress`] by a thread that is inside, without another look at the lock.
+    // HOT
     #[inline(always)]
     pub fn progress_inside(&self, inside: &WorkerGuard<'_>) -> usize {
         let events = inside.progress_inside();
@@ -220,7 +227,8 @@ impl SharedWorker {
 
     /// Receives arrivals, sends queued packets, completes operations, calls callbacks and handlers. Returns
     /// the number of events: 0 at once while another thread is inside, and, up to four times in a row, while
-    /// one waits to go in. Wakes those whose requests have ended after it has left the lock. // HOT
+    /// one waits to go in. Wakes those whose requests have ended after it has left the lock.
+    // HOT
     pub fn progress(&self) -> Result<usize, Error> {
         let Some(inside) = self.shared.enter_to_progress()? else { return Ok(0) };
         let events = inside.progress();
@@ -228,7 +236,8 @@ impl SharedWorker {
         Ok(events)
     }
 
-    /// Others may wait for events that have come; this handle knows of them. // HOT
+    /// Others may wait for events that have come; this handle knows of them.
+    // HOT
     #[inline(always)]
     fn see(&self, events: usize) {
         if events > 0 {

@@ -104,14 +104,16 @@ pub type RmaAddress = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
 /// A sink that takes completed receives at once, without an [`EngineEvent`](super::EngineEvent).
 pub trait ReceiveSink {
     /// Reports that the receive posted with this `user` has ended well. `is_next`: no event waits to be
-    /// taken, which this end would overtake. False: an [`EngineEvent`](super::EngineEvent) reports it. // HOT
+    /// taken, which this end would overtake. False: an [`EngineEvent`](super::EngineEvent) reports it.
+    // HOT
     #[inline]
     fn received(&mut self, _user: u64, _status: RecvStatus, _is_next: bool) -> bool {
         false
     }
 
     /// Delivers a short message of a class of our own, in order, when no earlier one waits for a receive.
-    /// True: it was taken and needs no receive. // HOT
+    /// True: it was taken and needs no receive.
+    // HOT
     #[inline]
     fn deliver(&mut self, _class: MsgClass, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
         false

@@ -186,7 +186,8 @@ impl Engine {
         &mut self.peers
     }
 
-    /// Handles a packet that has arrived on `wire`. Malformed packets are counted and dropped. // HOT
+    /// Handles a packet that has arrived on `wire`. Malformed packets are counted and dropped.
+    // HOT
     // [M10.6]
     #[inline(always)]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
@@ -230,14 +231,15 @@ impl Engine {
         }
     }
 
-    /// True if an unexpected message of this kind waits. // HOT
+    /// True if an unexpected message of this kind waits.
+    // HOT
     #[inline(always)]
     pub fn has_unexpected(&self, kind: Kind) -> bool {
         !self.ops.recvs.match_queues[kind as usize].unexpected.is_empty()
     }
 
     /// True if the engine is idle, no event waits to be taken, and no active message waits for a receive.
-    /// // HOT
+    // HOT
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
         let undelivered =
@@ -295,7 +297,8 @@ fn is_lost(peers: &Peers, id: PeerId) -> bool {
     peer.state.is_drained() && !peer.may_reopen()
 }
 
-/// Handles, keeps or drops a packet of the message order. // HOT
+/// Handles, keeps or drops a packet of the message order.
+// HOT
 #[inline]
 fn on_ordered<W: Wire>(
     e: &mut Engine,
@@ -404,7 +407,8 @@ impl Pending {
         !self.scheduled.is_empty()
     }
 
-    /// Zero if nothing waits: one branch for all, since every poll asks. // HOT
+    /// Zero if nothing waits: one branch for all, since every poll asks.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn waiting(&self) -> usize {
         let peers = self.scheduled.len() | self.backed_off.len() | self.draining.len();
@@ -412,7 +416,7 @@ impl Pending {
     }
 
     /// True if nothing waits for room, a deadline, a draining wire or memory: the engine only needs packets.
-    /// // HOT
+    // HOT
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.waiting() == 0 && !self.is_over_limit()

@@ -36,7 +36,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Takes the oldest event. // HOT
+    /// Takes the oldest event.
+    // HOT
     #[inline]
     pub fn take_event(&mut self) -> Option<EngineEvent> {
         self.events.pop_front()
@@ -53,13 +54,15 @@ impl Pending {
         self.events.iter().rposition(is_it).is_some_and(|at| self.events.remove(at).is_some())
     }
 
-    /// True if events wait to be taken. // HOT
+    /// True if events wait to be taken.
+    // HOT
     #[inline(always)]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// True if [`on_wire_drained`](crate::rdm::Engine::on_wire_drained) has anything to do. // HOT
+    /// True if [`on_wire_drained`](crate::rdm::Engine::on_wire_drained) has anything to do.
+    // HOT
     #[inline(always)]
     pub fn is_draining(&self) -> bool {
         !self.draining.is_empty()

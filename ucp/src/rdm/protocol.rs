@@ -32,7 +32,8 @@ impl Kind {
     /// Number of kinds.
     pub const COUNT: usize = 5;
 
-    /// Returns the kind of a message with this tag and class. Untagged messages have no class. // HOT
+    /// Returns the kind of a message with this tag and class. Untagged messages have no class.
+    // HOT
     #[inline(always)]
     pub const fn of(tag: Option<u64>, class: MsgClass) -> Kind {
         match (tag, class) {

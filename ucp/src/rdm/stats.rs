@@ -128,7 +128,8 @@ pub(super) struct CountersByPeer(Vec<Option<Box<[PeerStats; CountersByPeer::BLOC
 impl CountersByPeer {
     const BLOCK: usize = 16;
 
-    /// Returns a peer's counters for update. // HOT
+    /// Returns a peer's counters for update.
+    // HOT
     #[inline]
     pub(super) fn of(&mut self, peer: PeerId) -> &mut PeerStats {
         let (block, at) = (peer.0 as usize / Self::BLOCK, peer.0 as usize % Self::BLOCK);
@@ -154,7 +155,8 @@ impl CountersByPeer {
         block.map_or_else(PeerStats::default, |block| block[peer.0 as usize % Self::BLOCK])
     }
 
-    /// Counts a one-sided operation of ours. // HOT
+    /// Counts a one-sided operation of ours.
+    // HOT
     #[inline]
     pub(super) fn initiated(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
         match protocol {
@@ -165,7 +167,8 @@ impl CountersByPeer {
         }
     }
 
-    /// Counts a one-sided operation of a peer. // HOT
+    /// Counts a one-sided operation of a peer.
+    // HOT
     #[inline]
     pub(super) fn served(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
         match protocol {
@@ -195,21 +198,24 @@ pub(in crate::rdm) struct Counters {
 }
 
 impl Counters {
-    /// Counts a message sent to `to`. // HOT
+    /// Counts a message sent to `to`.
+    // HOT
     #[inline]
     pub fn count_sent(&mut self, to: PeerId, protocol: Protocol, len: usize) {
         self.stats.count_sent(protocol, len);
         self.by_peer.of(to).tx_bytes += len as u64;
     }
 
-    /// Counts a one-sided operation of ours at `peer`. // HOT
+    /// Counts a one-sided operation of ours at `peer`.
+    // HOT
     #[inline]
     pub fn count_initiated(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
         self.stats.count_rma(protocol, len);
         self.by_peer.initiated(peer, protocol, len);
     }
 
-    /// Counts a one-sided operation of `peer` that was served. // HOT
+    /// Counts a one-sided operation of `peer` that was served.
+    // HOT
     #[inline]
     pub fn count_served(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
         self.stats.count_served(protocol, len);
@@ -273,7 +279,8 @@ impl RdmStats {
         self.served[protocol as usize]
     }
 
-    /// Counts a one-sided operation of ours. // HOT
+    /// Counts a one-sided operation of ours.
+    // HOT
     #[inline]
     pub(super) fn count_rma(&mut self, protocol: RmaProtocol, bytes: u64) {
         let traffic = &mut self.initiated[protocol as usize];
@@ -281,7 +288,8 @@ impl RdmStats {
         traffic.bytes += bytes;
     }
 
-    /// Counts a one-sided operation of a peer. // HOT
+    /// Counts a one-sided operation of a peer.
+    // HOT
     #[inline]
     pub(super) fn count_served(&mut self, protocol: RmaProtocol, bytes: u64) {
         let traffic = &mut self.served[protocol as usize];
@@ -295,7 +303,8 @@ impl RdmStats {
         *counter(&mut copy, why)
     }
 
-    /// Counts a message sent. // HOT
+    /// Counts a message sent.
+    // HOT
     #[inline]
     pub(super) fn count_sent(&mut self, protocol: Protocol, bytes: usize) {
         let traffic = &mut self.sent[protocol as usize];
@@ -303,7 +312,8 @@ impl RdmStats {
         traffic.bytes += bytes as u64;
     }
 
-    /// Counts a message received. // HOT
+    /// Counts a message received.
+    // HOT
     #[inline]
     pub(super) fn count_received(&mut self, protocol: Protocol, bytes: usize) {
         let traffic = &mut self.received[protocol as usize];

@@ -103,7 +103,8 @@ impl RmaTables {
         }
     }
 
-    /// Picks what moves `len` bytes of memory that the kernel reaches. // HOT
+    /// Picks what moves `len` bytes of memory that the kernel reaches.
+    // HOT
     #[inline]
     pub const fn backend(&self, op: RmaOp, sync: Sync, len: usize) -> RmaBackend {
         match op {
@@ -113,7 +114,8 @@ impl RmaTables {
     }
 
     /// Picks the protocol of a put. The engine replaces EAGER by LONGCTS beyond one packet, and a read by
-    /// packets if the peer does not read. // HOT
+    /// packets if the peer does not read.
+    // HOT
     #[inline]
     pub const fn put(&self, device: DeviceRdma, sync: Sync, len: usize) -> RmaProtocol {
         match device {
@@ -123,7 +125,8 @@ impl RmaTables {
         }
     }
 
-    /// Picks the protocol of a get. // HOT
+    /// Picks the protocol of a get.
+    // HOT
     #[inline]
     pub const fn get(&self, device: DeviceRdma, len: usize) -> RmaProtocol {
         match device {
@@ -134,7 +137,8 @@ impl RmaTables {
     }
 }
 
-/// Whether a peer acknowledges packets, so that a put may use them as well as the device. // HOT
+/// Whether a peer acknowledges packets, so that a put may use them as well as the device.
+// HOT
 #[inline]
 pub const fn acknowledges(features: Option<Features>) -> bool {
     match features {

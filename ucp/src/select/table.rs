@@ -108,7 +108,8 @@ impl<R: Copy + PartialEq> Table<R> {
         table
     }
 
-    /// Picks the protocol for `len` bytes. // HOT
+    /// Picks the protocol for `len` bytes.
+    // HOT
     #[inline]
     pub const fn pick(&self, len: usize) -> R {
         let mut n = 0;

@@ -41,7 +41,8 @@ pub enum Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Packet type, as it was when the packet was parsed: its memory may have changed since. // HOT
+    /// Packet type, as it was when the packet was parsed: its memory may have changed since.
+    // HOT
     #[inline]
     pub fn ty(&self) -> PktType {
         match self {

@@ -60,7 +60,8 @@ pub(super) fn read_prefix<T: FromBytes + IntoBytes + Unaligned>(bytes: &[u8]) ->
 }
 
 /// The type of a packet, read once: a hint, since another process may be writing to the packet. Who goes by
-/// it checks the type in the header that it copies. // HOT
+/// it checks the type in the header that it copies.
+// HOT
 #[inline(always)]
 pub fn peek_type(packet: &[u8]) -> Option<PktType> {
     read_prefix(packet).map(|(ty, _)| PktType(ty))

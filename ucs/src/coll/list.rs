@@ -95,13 +95,15 @@ impl List {
         self.len += 1;
     }
 
-    /// Link of an element that is to be appended by [`append_linked`](Self::append_linked). // HOT
+    /// Link of an element that is to be appended by [`append_linked`](Self::append_linked).
+    // HOT
     #[inline(always)]
     pub const fn next_link(&self) -> Link {
         Link { prev: self.tail, next: NIL, linked: true }
     }
 
-    /// Appends element `at`, whose link is [`next_link`](Self::next_link) of this list as it is now. // HOT
+    /// Appends element `at`, whose link is [`next_link`](Self::next_link) of this list as it is now.
+    // HOT
     #[inline(always)]
     pub fn append_linked<L: Links + ?Sized>(&mut self, links: &mut L, at: u32) {
         match self.tail {
@@ -134,7 +136,8 @@ impl List {
         Some(at)
     }
 
-    /// Takes the first element out by its link alone, for an element that leaves the store too. // HOT
+    /// Takes the first element out by its link alone, for an element that leaves the store too.
+    // HOT
     #[inline(always)]
     pub fn drop_front(&mut self, link: &Link) {
         debug_assert!(self.head != NIL && link.linked);

@@ -24,19 +24,22 @@ impl<T> Ring<T> {
         self.capacity as usize
     }
 
-    /// Elements in it now. // HOT
+    /// Elements in it now.
+    // HOT
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.tail.get().wrapping_sub(self.head.get()) as usize
     }
 
-    /// True when there is nothing to pop. // HOT
+    /// True when there is nothing to pop.
+    // HOT
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.tail.get() == self.head.get()
     }
 
-    /// True when a push would be refused. // HOT
+    /// True when a push would be refused.
+    // HOT
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.len() >= self.capacity()
@@ -47,7 +50,8 @@ impl<T> Ring<T> {
         &self.cells[at as usize & (self.cells.len() - 1)]
     }
 
-    /// Appends, or gives the value back when full. // HOT
+    /// Appends, or gives the value back when full.
+    // HOT
     #[inline(always)]
     pub fn push(&self, value: T) -> Result<(), T> {
         if self.is_full() {
@@ -59,7 +63,8 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// The oldest, which stays. // HOT
+    /// The oldest, which stays.
+    // HOT
     #[inline(always)]
     pub fn front(&self) -> Option<T>
     where
@@ -68,7 +73,8 @@ impl<T> Ring<T> {
         if self.is_empty() { None } else { self.cell(self.head.get()).get() }
     }
 
-    /// Takes the oldest. // HOT
+    /// Takes the oldest.
+    // HOT
     #[inline(always)]
     pub fn pop(&self) -> Option<T> {
         if self.is_empty() {

@@ -181,7 +181,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     }
 
     /// Inserts what `make` builds from its own id; `None` (and `make` not called) when the limit is reached.
-    /// Inlined, so that what `make` captures stays in registers. // HOT
+    /// Inlined, so that what `make` captures stays in registers.
+    // HOT
     #[inline(always)]
     pub fn insert_with(&mut self, make: impl FnOnce(SlotId) -> T) -> Option<SlotId> {
         if self.free == NIL && !self.grow() {
@@ -434,7 +435,8 @@ pub struct OccupiedSlot<'a, T, const INDEX_BITS: u32, const HALF: u8> {
 }
 
 impl<T, const INDEX_BITS: u32, const HALF: u8> OccupiedSlot<'_, T, INDEX_BITS, HALF> {
-    /// The element. // HOT
+    /// The element.
+    // HOT
     #[inline(always)]
     pub fn element(&mut self) -> &mut T {
         match &mut self.entry.body {
@@ -443,7 +445,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> OccupiedSlot<'_, T, INDEX_BITS, H
         }
     }
 
-    /// Drops it; its id is stale from now on. // HOT
+    /// Drops it; its id is stale from now on.
+    // HOT
     #[inline(always)]
     pub fn end(self) {
         self.entry.generation = Slots::<T, INDEX_BITS, HALF>::next_generation(self.entry.generation);

@@ -9,9 +9,10 @@
 /// From here on a copy is worth a call of our own, and `memcpy` may choose `rep movsb`.
 const LONG: usize = 2048;
 
-/// Copies `len` bytes; of long copies the last bytes are written last. // HOT
+/// Copies `len` bytes; of long copies the last bytes are written last.
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`], but others may write the source: then bytes are mixed.
+// HOT
 #[inline(always)]
 pub unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     if len < LONG {
@@ -23,9 +24,10 @@ pub unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies, with one store for a machine word: a reader that polls the word sees it whole. // HOT
+/// Copies, with one store for a machine word: a reader that polls the word sees it whole.
 /// # Safety
 /// As for [`copy_bytes`].
+// HOT
 #[inline(always)]
 pub unsafe fn copy_word_or_bytes(from: *const u8, to: *mut u8, len: usize) {
     if len == 8 {
@@ -42,9 +44,10 @@ pub unsafe fn copy_word_or_bytes(from: *const u8, to: *mut u8, len: usize) {
 #[repr(C, packed)]
 struct Unaligned<T>(T);
 
-/// Copies `from` to `to`. // HOT
+/// Copies `from` to `to`.
 /// # Panics
 /// If they are not of one length.
+// HOT
 #[inline(always)]
 pub fn copy_slice(to: &mut [u8], from: &[u8]) {
     assert!(to.len() == from.len(), "{} bytes for {}", from.len(), to.len());

@@ -13,16 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Whether [`install`] was called. // HOT
+/// Whether [`install`] was called.
+// HOT
 #[inline(always)]
 pub fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
 /// Copies `len` bytes, which may overlap. False: a part of a range is not mapped, or not for this access;
-/// some bytes may have been copied. Without [`install`] that crashes. // HOT
+/// some bytes may have been copied. Without [`install`] that crashes.
 /// # Safety
 /// `from` is readable and `to` writable for `len` bytes, but for pages that are gone.
+// HOT
 #[inline(always)]
 #[must_use]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> bool {

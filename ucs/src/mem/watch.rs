@@ -111,8 +111,8 @@ impl Watch {
         self.0.add(at, len)
     }
 
-    /// Gives each range (first byte, bytes) gone since `taken` to `each`; everything after an overflow. //
-    /// HOT
+    /// Gives each range (first byte, bytes) gone since `taken` to `each`; everything after an overflow.
+    // HOT
     #[inline]
     pub fn drain(&self, taken: &mut Cursor, each: impl FnMut(usize, usize)) {
         if self.0.events.is_new(taken) {

@@ -10,7 +10,8 @@ struct Unaligned<T>(T);
 /// Copies `from` to `to`, which is as long, and reads each byte of `from` once. The copy is what was there at
 /// that moment, whoever writes later: the compiler must not read the source again, as it may after a plain
 /// copy. A length that is known at compile time takes one load for each word. Panics if the lengths
-/// differ. // HOT
+/// differ.
+// HOT
 #[inline(always)]
 pub fn copy_once(from: &[u8], to: &mut [u8]) {
     assert!(from.len() == to.len(), "copy of {} bytes to {}", from.len(), to.len());

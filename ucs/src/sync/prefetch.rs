@@ -2,7 +2,8 @@
 
 #![allow(unsafe_code)]
 
-/// Starts to fetch the line at `at`, to be read. // HOT
+/// Starts to fetch the line at `at`, to be read.
+// HOT
 #[inline(always)]
 pub fn prefetch_read<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -15,7 +16,8 @@ pub fn prefetch_read<T>(at: *const T) {
     let _ = at;
 }
 
-/// Starts to fetch the line at `at` for this core alone, to be written. // HOT
+/// Starts to fetch the line at `at` for this core alone, to be written.
+// HOT
 #[inline(always)]
 pub fn prefetch_write<T>(at: *mut T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -27,10 +29,11 @@ pub fn prefetch_write<T>(at: *mut T) {
     let _ = at;
 }
 
-/// Lets no later load begin before earlier ones have ended. // HOT
+/// Lets no later load begin before earlier ones have ended.
 ///
 /// Between two fruitless looks at a line: else the processor speculates dozens of loads and discards them
 /// when the line arrives, a third of a message's time between neighbouring cores.
+// HOT
 #[inline(always)]
 pub fn load_fence() {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

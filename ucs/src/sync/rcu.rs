@@ -69,7 +69,8 @@ impl Rcu {
 }
 
 impl RcuReader {
-    /// Begins a section. False: the caller is inside one already, which goes on. // HOT
+    /// Begins a section. False: the caller is inside one already, which goes on.
+    // HOT
     #[inline(always)]
     #[must_use]
     pub fn enter(&self) -> bool {
@@ -87,7 +88,8 @@ impl RcuReader {
         true
     }
 
-    /// Ends a section that [`enter`](RcuReader::enter) has begun. // HOT
+    /// Ends a section that [`enter`](RcuReader::enter) has begun.
+    // HOT
     #[inline(always)]
     pub fn leave(&self) {
         let count = self.sections.count.load(Ordering::Relaxed);
@@ -95,7 +97,8 @@ impl RcuReader {
         self.sections.count.store(count + 1, Ordering::Release);
     }
 
-    /// Whether a section is under way. // HOT
+    /// Whether a section is under way.
+    // HOT
     #[inline(always)]
     pub fn is_inside(&self) -> bool {
         self.sections.count.load(Ordering::Relaxed) % 2 == 1

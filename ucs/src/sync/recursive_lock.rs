@@ -22,7 +22,8 @@ pub enum ThreadMode {
 pub type ThreadKey = usize;
 
 /// The calling thread: the address of its control block, which no other running thread has. A variable of the
-/// thread would have such an address, too, but a shared library asks the loader for it by a call. // HOT
+/// thread would have such an address, too, but a shared library asks the loader for it by a call.
+// HOT
 #[inline(always)]
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux", not(loom), not(miri)))]
 pub fn this_thread() -> ThreadKey {
@@ -151,7 +152,8 @@ impl RecursiveLock {
         self.mode
     }
 
-    /// Goes in, as the mode says: [`ThreadMode::Multi`] waits while another thread is inside. // HOT
+    /// Goes in, as the mode says: [`ThreadMode::Multi`] waits while another thread is inside.
+    // HOT
     #[inline]
     pub fn enter(&self) -> Result<RecursiveGuard<'_>, LockError> {
         let me = this_thread();
@@ -163,7 +165,8 @@ impl RecursiveLock {
         }
     }
 
-    /// Goes in unless another thread is inside or, now and then, one waits (`None`). // HOT
+    /// Goes in unless another thread is inside or, now and then, one waits (`None`).
+    // HOT
     #[inline]
     pub fn try_enter(&self) -> Result<Option<RecursiveGuard<'_>>, LockError> {
         match self.try_lock(this_thread()) {
@@ -179,7 +182,8 @@ impl RecursiveLock {
     }
 
     /// Goes in, waiting in each mode while another thread is inside: for what cannot fail, such as a drop.
-    /// `None`: the lock belongs to another thread ([`ThreadMode::Single`]). // HOT
+    /// `None`: the lock belongs to another thread ([`ThreadMode::Single`]).
+    // HOT
     #[inline]
     pub fn enter_waiting(&self) -> Option<RecursiveGuard<'_>> {
         let me = this_thread();
@@ -210,7 +214,8 @@ impl RecursiveLock {
         RecursiveGuard::new(self)
     }
 
-    /// Thread `me` wants in. // HOT
+    /// Thread `me` wants in.
+    // HOT
     #[inline]
     pub fn lock(&self, me: ThreadKey) -> LockResult {
         let holder = self.holder.load(Ordering::Relaxed);
@@ -246,7 +251,8 @@ impl RecursiveLock {
         result
     }
 
-    /// [`lock`](Self::lock) for a caller that need not lock. `None`: yielded to a waiter. // HOT
+    /// [`lock`](Self::lock) for a caller that need not lock. `None`: yielded to a waiter.
+    // HOT
     #[inline]
     pub fn try_lock(&self, me: ThreadKey) -> Option<LockResult> {
         if self.waiters.waiting.load(Ordering::Relaxed) && self.yields_to_waiter(me) {
@@ -276,7 +282,8 @@ impl RecursiveLock {
         self.is_held_by(me) && !(is_owner && self.depth.load(Ordering::Relaxed) == 0)
     }
 
-    /// Whether a thread waits to go in, or has done so a moment ago. // HOT
+    /// Whether a thread waits to go in, or has done so a moment ago.
+    // HOT
     #[inline]
     pub fn has_waiters(&self) -> bool {
         self.waiters.waiting.load(Ordering::Relaxed)
@@ -290,7 +297,8 @@ impl RecursiveLock {
         self.depth.load(Ordering::Relaxed) > once
     }
 
-    /// The thread that is inside goes out, as often as it came in. // HOT
+    /// The thread that is inside goes out, as often as it came in.
+    // HOT
     #[inline]
     pub fn unlock(&self) {
         let depth = self.depth.load(Ordering::Relaxed);

@@ -3,7 +3,8 @@
 
 #![allow(unsafe_code)]
 
-/// `word`, which the compiler now has in a register of its own. Costs no instruction. // HOT
+/// `word`, which the compiler now has in a register of its own. Costs no instruction.
+// HOT
 #[inline(always)]
 pub fn scalar_load(word: u64) -> u64 {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(loom), not(miri)))]

@@ -29,7 +29,8 @@ impl SpinHint {
         SpinHint { hints: hint <= MAX_HINT }
     }
 
-    /// Leaves the word alone, for 30 ns at most. // HOT
+    /// Leaves the word alone, for 30 ns at most.
+    // HOT
     #[inline(always)]
     pub fn pause(self) {
         if self.hints {

@@ -102,7 +102,8 @@ impl Wakeup {
         self.count.get()
     }
 
-    /// Counts received events, and wakes those that sleep for events. // HOT
+    /// Counts received events, and wakes those that sleep for events.
+    // HOT
     #[inline]
     pub fn count_events(&self, events: usize) {
         self.count.set(self.count.get() + events as u64);
@@ -130,7 +131,8 @@ impl Wakeup {
         }
     }
 
-    /// Whether a thread sleeps for work, or the descriptor is armed for it. // HOT
+    /// Whether a thread sleeps for work, or the descriptor is armed for it.
+    // HOT
     #[inline]
     pub fn has_work_sleepers(&self) -> bool {
         self.for_work.sleepers.load(Ordering::Relaxed) != 0

@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 /// Time stamp counter (x86-64), virtual counter (AArch64), or monotonic nanoseconds; unit unknown. Old
-/// machines disagree between processors: use `wrapping_sub` and expect huge values. // HOT
+/// machines disagree between processors: use `wrapping_sub` and expect huge values.
+// HOT
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

@@ -13,7 +13,8 @@ use arrayvec::ArrayVec;
 
 const MAX_IOV: usize = 32;
 
-/// Calls `go` with the list, with registrations of the transport that will use it. // HOT
+/// Calls `go` with the list, with registrations of the transport that will use it.
+// HOT
 #[inline(always)]
 fn with_iov<'m, M: MemOfTransport<'m> + 'm>(
     iov: &[Iov<'m, Mem>],

@@ -19,7 +19,8 @@ pub trait Visit {
 
 impl Iface {
     /// The interface inside, if sending takes about a hundred instructions, so that inlining it pays. Several
-    /// inlined copies would lack registers. // HOT
+    /// inlined copies would lack registers.
+    // HOT
     #[inline(always)]
     pub fn fast_iface(&self) -> Option<&posix::Iface> {
         match self {
@@ -28,7 +29,8 @@ impl Iface {
         }
     }
 
-    /// Whether this is a loopback interface that a poll would find nothing on. // HOT
+    /// Whether this is a loopback interface that a poll would find nothing on.
+    // HOT
     #[inline(always)]
     pub fn is_idle_loopback(&self) -> bool {
         matches!(self, Iface::Loopback(iface, _) if api::Iface::is_idle(iface))

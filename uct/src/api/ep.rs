@@ -106,7 +106,7 @@ pub trait Pack {
     fn pack(self, slot: &mut [u8]) -> usize;
 
     /// A copy for one of several code paths. Shared by pointer, it would be stored to memory for all of them.
-    /// // HOT
+    // HOT
     #[inline(always)]
     fn copy(&self) -> Self
     where
@@ -202,7 +202,8 @@ pub trait Ep {
     /// Whether loads, stores and atomic instructions of the program, on memory that `rkey` maps here
     /// ([`Md::rkey_ptr`](super::Md::rkey_ptr)), may take the place of operations of this endpoint. `need` is
     /// the access. False if the peer has failed, the key has been revoked or lacks the right, and for
-    /// transports that map no memory. // HOT
+    /// transports that map no memory.
+    // HOT
     #[inline(always)]
     fn may_access(&self, _rkey: &Self::Rkey, _need: Access) -> bool {
         false

@@ -64,14 +64,16 @@ impl AmTable {
     }
 
     /// Hands a message to its handler; drops it while one is running. Inlined so that the message is built
-    /// where the handler reads it: a store-forwarding stall costs as much as all else here. // HOT
+    /// where the handler reads it: a store-forwarding stall costs as much as all else here.
+    // HOT
     #[inline(always)]
     pub fn dispatch(&self, am: Am<'_>) {
         let id = am.id();
         self.dispatch_as(id, am);
     }
 
-    /// As [`dispatch`](Self::dispatch), for a caller that has read the id and goes by it. // HOT
+    /// As [`dispatch`](Self::dispatch), for a caller that has read the id and goes by it.
+    // HOT
     #[inline(always)]
     pub fn dispatch_as(&self, id: u8, am: Am<'_>) {
         if self.is_running() {
@@ -88,7 +90,8 @@ impl AmTable {
         }
     }
 
-    /// Whether a handler of messages is running: a poll now would be one within a poll. // HOT
+    /// Whether a handler of messages is running: a poll now would be one within a poll.
+    // HOT
     #[inline(always)]
     pub fn is_running(&self) -> bool {
         self.running.get() != IDLE

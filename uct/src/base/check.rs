@@ -5,19 +5,22 @@ use ucs::mem::rights::may_access;
 
 use crate::api::{Access, AtomicOp, Error, Refused};
 
-/// Refuses what does not fit a limit. // HOT
+/// Refuses what does not fit a limit.
+// HOT
 #[inline(always)]
 pub fn fits(len: usize, max: usize) -> Result<(), Refused> {
     if len > max { Err(Refused::Failed(Error::TooLong { len, max })) } else { Ok(()) }
 }
 
-/// The length that a pack closure answers for a packet of at most `max` bytes. // HOT
+/// The length that a pack closure answers for a packet of at most `max` bytes.
+// HOT
 #[inline(always)]
 pub fn packed(len: usize, max: usize) -> Result<usize, Refused> {
     if len.wrapping_sub(1) < max { Ok(len) } else { Err(badly_packed()) }
 }
 
-/// Checks the length of packed put bytes, which may be none. // HOT
+/// Checks the length of packed put bytes, which may be none.
+// HOT
 #[inline(always)]
 pub fn packed_bytes(len: usize, max: usize) -> Result<usize, Refused> {
     if len <= max { Ok(len) } else { Err(badly_packed()) }
@@ -50,7 +53,8 @@ pub fn accessible(addr: *const u8, len: usize, access: Access) -> Result<(), Err
     Err(Error::Sys { call, errno: Errno(libc::EFAULT) })
 }
 
-/// Total length of pieces, saturating since pieces may repeat. // HOT
+/// Total length of pieces, saturating since pieces may repeat.
+// HOT
 #[inline(always)]
 pub fn total(pieces: &[&[u8]]) -> usize {
     pieces.iter().fold(0, |len: usize, piece| len.saturating_add(piece.len()))

@@ -35,7 +35,8 @@ impl Range {
         (self.remote, self.len)
     }
 
-    /// Offset of `len` bytes at `remote`, if the range covers them and allows `need`. // HOT
+    /// Offset of `len` bytes at `remote`, if the range covers them and allows `need`.
+    // HOT
     #[inline(always)]
     pub fn offset(&self, remote: u64, len: usize, need: Access) -> Result<usize, Error> {
         // An address below the range wraps to a huge offset.
@@ -79,14 +80,16 @@ impl Window {
         self.bounds.access
     }
 
-    /// Local address of `len` bytes at `remote`, if covered and allowed. // HOT
+    /// Local address of `len` bytes at `remote`, if covered and allowed.
+    // HOT
     #[inline(always)]
     pub fn at(&self, remote: u64, len: usize, need: Access) -> Result<*mut u8, Error> {
         Ok(self.local.0.wrapping_add(self.bounds.offset(remote, len, need)?))
     }
 }
 
-/// `Ep::put_short`. // HOT
+/// `Ep::put_short`.
+// HOT
 #[inline]
 pub fn put_short(w: &Window, bytes: &[u8], remote: u64) -> Outcome {
     let to = w.at(remote, bytes.len(), Access::REMOTE_WRITE)?;
@@ -96,7 +99,8 @@ pub fn put_short(w: &Window, bytes: &[u8], remote: u64) -> Outcome {
     Ok(Sent::Done)
 }
 
-/// `Ep::get_short`. // HOT
+/// `Ep::get_short`.
+// HOT
 #[inline]
 pub fn get_short(w: &Window, out: &mut [u8], remote: u64) -> Outcome {
     let from = w.at(remote, out.len(), Access::REMOTE_READ)?;
@@ -240,7 +244,8 @@ fn word_at<W: Word>(w: &Window, remote: u64) -> Result<*mut W, Refused> {
     Ok(at)
 }
 
-/// Applies `op`, gives the old value. // HOT
+/// Applies `op`, gives the old value.
+// HOT
 #[inline]
 fn fetch<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Result<W, Refused> {
     let at = word_at::<W>(w, remote)?;
@@ -250,7 +255,8 @@ fn fetch<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Result<W, 
     old.ok_or(Refused::Failed(Error::Unsupported(Op::AtomicFetch)))
 }
 
-/// `Ep::atomic_post`. // HOT
+/// `Ep::atomic_post`.
+// HOT
 #[inline]
 pub fn atomic_post<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Outcome {
     check::postable(op)?;
@@ -258,9 +264,10 @@ pub fn atomic_post<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> 
     Ok(Sent::Done)
 }
 
-/// `Ep::atomic_fetch`. // HOT
+/// `Ep::atomic_fetch`.
 /// # Safety
 /// `result` must be valid for writes.
+// HOT
 #[inline]
 pub unsafe fn atomic_fetch<W: Word>(
     w: &Window,
@@ -275,9 +282,10 @@ pub unsafe fn atomic_fetch<W: Word>(
     Ok(Sent::Done)
 }
 
-/// `Ep::atomic_cswap`. // HOT
+/// `Ep::atomic_cswap`.
 /// # Safety
 /// `result` must be valid for writes.
+// HOT
 #[inline]
 pub unsafe fn atomic_cswap<W: Word>(
     w: &Window,

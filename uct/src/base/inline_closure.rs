@@ -16,7 +16,8 @@ pub struct InlineClosure {
 }
 
 impl InlineClosure {
-    /// Moves `f` in, or into a box if it is larger than six words. // HOT
+    /// Moves `f` in, or into a box if it is larger than six words.
+    // HOT
     #[inline]
     pub fn new<F: FnOnce(&[u8]) + 'static>(f: F) -> Self {
         if size_of::<F>() <= size_of::<Storage>() && align_of::<F>() <= align_of::<Storage>() {

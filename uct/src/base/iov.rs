@@ -5,7 +5,8 @@
 use crate::api::{Error, Iov, Refused, RemoteIov};
 use ucs::mem::copy_bytes;
 
-/// Bytes in all blocks, if the list obeys the limits. // HOT
+/// Bytes in all blocks, if the list obeys the limits.
+// HOT
 #[inline]
 pub fn checked_len<M>(iov: &[Iov<'_, M>], max_iov: usize, max: usize) -> Result<usize, Refused> {
     if iov.len() > max_iov {
@@ -131,9 +132,10 @@ pub fn fragments<'a, M, K>(
     })
 }
 
-/// Copies the blocks, one after the other, to `to`. // HOT
+/// Copies the blocks, one after the other, to `to`.
 /// # Safety
 /// Every block must be valid for reads, `to` for writes of their total length, and they must not overlap.
+// HOT
 #[inline]
 pub unsafe fn gather<M>(iov: &[Iov<'_, M>], to: *mut u8) {
     let mut at = to;
@@ -148,9 +150,10 @@ pub unsafe fn gather<M>(iov: &[Iov<'_, M>], to: *mut u8) {
     }
 }
 
-/// Copies contiguous bytes at `from` into the blocks. // HOT
+/// Copies contiguous bytes at `from` into the blocks.
 /// # Safety
 /// Every block must be valid for writes, `from` for reads of their total length, and they must not overlap.
+// HOT
 #[inline]
 pub unsafe fn scatter<M>(from: *const u8, iov: &[Iov<'_, M>]) {
     let mut at = from;

@@ -46,7 +46,7 @@ impl<T: 'static> OpPool<T> {
     }
 
     /// Starts an operation of `parts` parts with user data; gives the data back when all handles are in use.
-    /// // HOT
+    // HOT
     pub fn start(&self, parts: u32, data: T) -> Result<Op<'_>, T> {
         let mut slots = self.slots.borrow_mut();
         let Some(n) = slots.free.pop() else { return Err(data) };

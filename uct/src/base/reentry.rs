@@ -6,7 +6,8 @@ use std::cell::Cell;
 pub struct ReentryGuard<'a>(&'a Cell<bool>);
 
 impl ReentryGuard<'_> {
-    /// `None`: they are already. // HOT
+    /// `None`: they are already.
+    // HOT
     #[inline(always)]
     pub fn begin(taking: &Cell<bool>) -> Option<ReentryGuard<'_>> {
         // Made only where it is to be: one that is made and dropped would end the other.

@@ -30,9 +30,10 @@ macro_rules! apply {
 }
 
 /// Applies `op` with `value` to the word at `at`; returns the old value. `None`: this processor has no such
-/// instruction, which is possible for words of 16 bytes only. // HOT
+/// instruction, which is possible for words of 16 bytes only.
 /// # Safety
 /// `at` is aligned and mapped for writing, and accessed by atomics only.
+// HOT
 #[inline(always)]
 pub unsafe fn fetch<W: Word>(at: *mut W, op: AtomicOp, value: W) -> Option<W> {
     let narrow = value.to_u64();
@@ -62,9 +63,10 @@ unsafe fn fetch_128<W: Word>(at: *mut W, op: AtomicOp, value: W) -> Option<W> {
 }
 
 /// Stores `swap` in the word at `at` if it holds `compare`; returns what it held. `None`: as for
-/// [`fetch`]. // HOT
+/// [`fetch`].
 /// # Safety
 /// As for [`fetch`].
+// HOT
 #[inline(always)]
 pub unsafe fn cswap<W: Word>(at: *mut W, compare: W, swap: W) -> Option<W> {
     let (old, new) = (compare.to_u64(), swap.to_u64());

@@ -112,16 +112,17 @@ impl BatchQueue {
         BatchQueue { max_ops, max_len, procs: RefCell::default(), finished, in_flight: Cell::new(0) }
     }
 
-    /// Whether a poll has something to do. // HOT
+    /// Whether a poll has something to do.
+    // HOT
     #[inline(always)]
     pub(super) fn is_busy(&self) -> bool {
         self.in_flight.get() > 0
     }
 
     /// Adds an operation to the batch of its process. False: it is to be done now; those before it have been.
-    /// // HOT
     /// # Safety
     /// As [`vm::transfer`], until the operation is complete.
+    // HOT
     #[inline]
     pub(super) unsafe fn add<M>(&self, proc: &Rc<Proc>, op: &Op<'_, M>, comp: Comp) -> bool {
         let blocks = op.list.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.count));
@@ -151,7 +152,8 @@ impl BatchQueue {
         true
     }
 
-    /// Runs the batch of a process. // HOT
+    /// Runs the batch of a process.
+    // HOT
     #[inline]
     pub(super) fn submit(&self, proc: &Proc) {
         if self.is_busy() {

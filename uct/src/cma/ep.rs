@@ -38,7 +38,8 @@ impl Ep {
 
     /// The mapping of a key, if there is one, for an operation that is done at once. Fails after the death of
     /// its owner, when it is mapped but not touched any more. No resource: an operation before it waits for
-    /// the peer's part. // HOT
+    /// the peer's part.
+    // HOT
     #[inline(always)]
     fn resolve<'k>(&self, rkey: &'k Rkey) -> Outcome<Option<&'k direct::Window>> {
         if self.peer.failure_reported.get() {

@@ -362,7 +362,8 @@ impl Inner {
         Addr::new(ucs::sys::proc::pid(), self.server.key().0, key_addr)
     }
 
-    /// Wakes whoever sleeps until there is something to poll. // HOT
+    /// Wakes whoever sleeps until there is something to poll.
+    // HOT
     #[inline]
     pub(super) fn wake(&self) {
         if self.armed.get() {

@@ -144,7 +144,8 @@ impl OwnTable {
         unsafe { self.at.as_ref() }
     }
 
-    /// Whether a peer offers a copy. // HOT
+    /// Whether a peer offers a copy.
+    // HOT
     #[inline(always)]
     pub(super) fn has_offers(&self) -> bool {
         self.table().offers.0.load(Relaxed) != 0

@@ -221,7 +221,8 @@ impl Rkey {
         self.owner
     }
 
-    /// The mapping, if there is one. // HOT
+    /// The mapping, if there is one.
+    // HOT
     #[inline(always)]
     pub(super) fn window(&self) -> Option<&Window> {
         match &self.memory {
@@ -230,7 +231,8 @@ impl Rkey {
         }
     }
 
-    /// The range in its owner's addresses. // HOT
+    /// The range in its owner's addresses.
+    // HOT
     #[inline(always)]
     pub(super) fn bounds(&self) -> &Range {
         match &self.memory {

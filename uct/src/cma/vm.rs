@@ -28,10 +28,11 @@ impl Direction {
     }
 }
 
-/// Transfers the blocks from or to `remote_addr` of process `pid`. // HOT
+/// Transfers the blocks from or to `remote_addr` of process `pid`.
 /// # Safety
 /// The blocks must be valid for reads, or exclusively for writes if the direction is [`Direction::Read`]. The
 /// remote range must be named by a key of the peer, or be ours and unused.
+// HOT
 pub unsafe fn transfer<M>(
     direction: Direction,
     pid: u32,

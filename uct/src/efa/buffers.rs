@@ -47,7 +47,8 @@ impl<M: DevMr> Buffers<M> {
         self.slot_len
     }
 
-    /// SGE of the first `len` bytes of a buffer. // HOT
+    /// SGE of the first `len` bytes of a buffer.
+    // HOT
     #[inline]
     pub(super) fn sge(&self, slot: u32, len: usize) -> Sge {
         debug_assert!(len <= self.slot_len);
@@ -55,7 +56,7 @@ impl<M: DevMr> Buffers<M> {
     }
 
     /// The first `len` bytes of a buffer, to read. Unsafe: nobody writes the buffer while the slice lives.
-    /// // HOT
+    // HOT
     #[inline]
     pub(super) unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
         assert!(len <= self.slot_len);
@@ -65,7 +66,7 @@ impl<M: DevMr> Buffers<M> {
     }
 
     /// The first `len` bytes of a buffer, to write. Unsafe: only the caller uses it while the slice lives.
-    /// // HOT
+    // HOT
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "slots are apart from each other; the caller owns this one")]
     pub(super) unsafe fn bytes_mut(&self, slot: u32, len: usize) -> &mut [u8] {

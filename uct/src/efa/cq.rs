@@ -29,14 +29,16 @@ impl Default for CqeBatch {
 }
 
 impl CqeBatch {
-    /// Completions that are not delivered yet. // HOT
+    /// Completions that are not delivered yet.
+    // HOT
     #[inline]
     fn left(&self) -> usize {
         self.end.get() - self.next.get()
     }
 
     /// Reads completions unless some are left. Returns how many there are, at most `max`, and whether the
-    /// device may have more. // HOT
+    /// device may have more.
+    // HOT
     #[inline]
     fn fill<Q: DevCq>(&self, cqes: &mut [Cqe; POLL_BATCH], cq: &Q, max: usize) -> (usize, bool) {
         if self.left() > 0 {
@@ -49,7 +51,8 @@ impl CqeBatch {
         (got, got == want)
     }
 
-    /// Takes the next completion out: a handler that panics does not get it again. // HOT
+    /// Takes the next completion out: a handler that panics does not get it again.
+    // HOT
     #[inline]
     fn take<'a>(&self, cqes: &'a [Cqe; POLL_BATCH]) -> &'a Cqe {
         let next = self.next.get();
@@ -57,7 +60,8 @@ impl CqeBatch {
         &cqes[next]
     }
 
-    /// Puts the completion taken last back. // HOT
+    /// Puts the completion taken last back.
+    // HOT
     #[inline]
     fn put_back(&self) {
         self.next.set(self.next.get() - 1);
@@ -65,7 +69,8 @@ impl CqeBatch {
 }
 
 impl<D: Dev> Inner<D> {
-    /// Polls up to `max` events and returns their number; returns 0 when called from a handler. // HOT
+    /// Polls up to `max` events and returns their number; returns 0 when called from a handler.
+    // HOT
     #[inline]
     pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         let batch = &self.cqe_batch;
@@ -105,7 +110,8 @@ impl<D: Dev> Inner<D> {
     }
 
     /// Polls for one packet: see [`crate::api::Iface::poll_one`]. Completions of sends that nobody waits for
-    /// end on the way to it. // HOT
+    /// end on the way to it.
+    // HOT
     #[inline]
     pub(super) fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         if self.is_idle() {
@@ -158,13 +164,15 @@ impl<D: Dev> Inner<D> {
         }
     }
 
-    /// Whether all there is to do for a completion is to free its slot. // HOT
+    /// Whether all there is to do for a completion is to free its slot.
+    // HOT
     #[inline]
     fn ends_silently(&self, cqe: &Cqe) -> bool {
         cqe.status == DevStatus::Ok && self.tx.borrow().is_silent(cqe.wr_id as u32)
     }
 
-    /// Gives a message to `callback`. False: it is not wanted, and stays received. // HOT
+    /// Gives a message to `callback`. False: it is not wanted, and stays received.
+    // HOT
     #[inline]
     fn recv_one<T: RecvCallback>(&self, cqe: &Cqe, callback: T) -> bool {
         let buffer = self.rx.take(cqe.wr_id);
@@ -175,7 +183,8 @@ impl<D: Dev> Inner<D> {
         taken
     }
 
-    /// Returns whether a poll would find nothing; `true` counts as a poll. // HOT
+    /// Returns whether a poll would find nothing; `true` counts as a poll.
+    // HOT
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.pending.waiting() == 0
@@ -221,7 +230,8 @@ impl<D: Dev> Inner<D> {
         }
     }
 
-    /// Completes a read; a bcopy get unpacks its bytes before the slot is free. // HOT
+    /// Completes a read; a bcopy get unpacks its bytes before the slot is free.
+    // HOT
     #[inline]
     fn on_read<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let slot = cqe.wr_id as u32;
@@ -350,7 +360,8 @@ impl<D: Dev> Inner<D> {
     }
 }
 
-/// Whether a receive is a message with an id, in one of our buffers. // HOT
+/// Whether a receive is a message with an id, in one of our buffers.
+// HOT
 #[inline]
 fn is_message(cqe: &Cqe) -> bool {
     cqe.op == CqeOp::Recv && cqe.status == DevStatus::Ok && cqe.len > 0 && cqe.wr_id & USER_RECV_BIT == 0

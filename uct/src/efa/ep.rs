@@ -42,7 +42,8 @@ impl<D: Dev> Ep<D> {
         Ok(Ep { to: Dest { ah, qpn: to.qpn, qkey: to.connid }, idx, queue, iface })
     }
 
-    /// Claims a TX slot. // HOT
+    /// Claims a TX slot.
+    // HOT
     #[inline(always)]
     pub(super) fn claim(&self, kind: OpKind, comp: Comp) -> Result<ClaimedSlot<'_>, Refused> {
         Tx::claim(&self.iface.tx, self.idx, kind, comp)
@@ -67,7 +68,8 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::Done)
     }
 
-    /// Sends the first `len` bytes of `packet` inline. // HOT
+    /// Sends the first `len` bytes of `packet` inline.
+    // HOT
     #[inline]
     fn send_inline(
         &self,
@@ -105,7 +107,8 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::Done)
     }
 
-    /// Commits the slot and rings the doorbell if the post succeeded. // HOT
+    /// Commits the slot and rings the doorbell if the post succeeded.
+    // HOT
     #[inline]
     pub(super) fn finish_post(
         &self,
@@ -165,7 +168,8 @@ fn check_packed(n: usize, max: usize) -> Result<usize, Refused> {
     Ok(n)
 }
 
-/// Appends `bytes` to the packet in `buf`, which has room. // HOT
+/// Appends `bytes` to the packet in `buf`, which has room.
+// HOT
 #[inline(always)]
 fn append(buf: &mut [u8], at: &mut usize, bytes: &[u8]) {
     buf[*at..*at + bytes.len()].copy_from_slice(bytes);
@@ -217,7 +221,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         Ok(Sent::Done)
     }
 
-    /// Builds the packet on the stack if `max` fits the inline limit, else in the slot's buffer. // HOT
+    /// Builds the packet on the stack if `max` fits the inline limit, else in the slot's buffer.
+    // HOT
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let (iface, limits) = (&*self.iface, &self.iface.limits);

@@ -35,7 +35,8 @@ struct Flushes {
 }
 
 impl Epochs {
-    /// Whether a fence or a reservation blocks operations. // HOT
+    /// Whether a fence or a reservation blocks operations.
+    // HOT
     #[inline(always)]
     pub(super) fn is_blocked(&self) -> bool {
         self.open & (FENCED | RESERVED) != 0
@@ -61,14 +62,16 @@ impl Epochs {
         self.open & !(FENCED | RESERVED)
     }
 
-    /// Counts an operation and returns its epoch. // HOT
+    /// Counts an operation and returns its epoch.
+    // HOT
     #[inline(always)]
     pub(super) fn start(&mut self) -> u32 {
         self.open += 1;
         self.current
     }
 
-    /// Ends an operation of `epoch`; moves flushes that waited for it to `done`. // HOT
+    /// Ends an operation of `epoch`; moves flushes that waited for it to `done`.
+    // HOT
     #[inline(always)]
     pub(super) fn finish(&mut self, epoch: u32, done: &mut VecDeque<Comp>) {
         if epoch == self.current {

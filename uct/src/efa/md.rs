@@ -274,7 +274,8 @@ impl Rkey {
         self.key
     }
 
-    /// The key, if it covers `remote..remote + len`. // HOT
+    /// The key, if it covers `remote..remote + len`.
+    // HOT
     #[inline]
     pub(super) fn covering(&self, remote: u64, len: usize) -> Result<u32, Error> {
         let offset = remote.wrapping_sub(self.addr);
@@ -301,7 +302,8 @@ impl<D: Dev> Mem<D> {
         if self.mr.is_revoked() { Err(Error::BadLocalKey) } else { Ok(()) }
     }
 
-    /// The SGE of `len` bytes at `addr`, if this registration covers them. // HOT
+    /// The SGE of `len` bytes at `addr`, if this registration covers them.
+    // HOT
     #[inline]
     pub(super) fn sge(&self, addr: *mut u8, len: usize) -> Result<Sge, Error> {
         let offset = (addr as usize).wrapping_sub(self.mr.addr() as usize);

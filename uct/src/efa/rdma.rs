@@ -36,7 +36,8 @@ impl<D: Dev> Ep<D> {
         max.ok_or(Error::Unsupported(op))
     }
 
-    /// Carries out `put_bcopy`, and `put_short` with a closure that copies. // HOT
+    /// Carries out `put_bcopy`, and `put_short` with a closure that copies.
+    // HOT
     #[inline]
     pub(super) fn put_packed(
         &self,
@@ -92,7 +93,8 @@ impl<D: Dev> Ep<D> {
         posted.map(|()| Sent::InProgress)
     }
 
-    /// Carries out `put_zcopy` and `get_zcopy`. Unsafe: as those. // HOT
+    /// Carries out `put_zcopy` and `get_zcopy`. Unsafe: as those.
+    // HOT
     #[inline]
     pub(super) unsafe fn zcopy(
         &self,

@@ -55,7 +55,8 @@ impl<M: DevMr + 'static> Rx<M> {
         Ok(Rx { pool, depth, posted: Cell::new(0), batch, closed: Cell::new(false) })
     }
 
-    /// Takes the buffer of a completed receive. // HOT
+    /// Takes the buffer of a completed receive.
+    // HOT
     #[inline]
     pub(super) fn take(&self, wr_id: u64) -> RecvBuffer<'_, M> {
         self.posted.set(self.posted.get() - 1);
@@ -74,13 +75,15 @@ impl<M: DevMr + 'static> Rx<M> {
         self.closed.set(true);
     }
 
-    /// Whether receives are missing that may be posted. // HOT
+    /// Whether receives are missing that may be posted.
+    // HOT
     #[inline]
     pub(super) fn needs_refill(&self) -> bool {
         self.posted.get() < self.depth && !self.closed.get()
     }
 
-    /// Posts the missing receives if they fill a batch. // HOT
+    /// Posts the missing receives if they fill a batch.
+    // HOT
     #[inline]
     pub(super) fn refill_batch<Q: DevQp>(&self, qp: &Q) {
         if self.depth - self.posted.get() >= self.batch {

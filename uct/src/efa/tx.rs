@@ -116,13 +116,15 @@ impl ClaimedSlot<'_> {
         self.slot
     }
 
-    /// Leaves the slot to the device. // HOT
+    /// Leaves the slot to the device.
+    // HOT
     #[inline(always)]
     pub(super) fn commit(self) {
         std::mem::forget(self);
     }
 
-    /// Keeps a copy of the inline packet, in case it is returned. // HOT
+    /// Keeps a copy of the inline packet, in case it is returned.
+    // HOT
     #[inline(always)]
     pub(super) fn set_inline_copy(&self, packet: &[u8; MAX_INLINE], len: usize) {
         let mut tx = self.tx.borrow_mut();
@@ -139,7 +141,8 @@ impl ClaimedSlot<'_> {
         self.tx.borrow_mut().imms[self.slot as usize] = imm;
     }
 
-    /// Records a packet of `len` bytes in the slot's buffer. // HOT
+    /// Records a packet of `len` bytes in the slot's buffer.
+    // HOT
     #[inline(always)]
     pub(super) fn set_buffer_len(&self, len: usize) {
         // A longer packet could not be returned whole: it becomes an endpoint error.
@@ -185,7 +188,8 @@ impl Tx {
         }
     }
 
-    /// Claims a slot for an operation of `ep`. // HOT
+    /// Claims a slot for an operation of `ep`.
+    // HOT
     #[inline]
     pub(super) fn claim(
         tx: &RefCell<Tx>,
@@ -230,7 +234,8 @@ impl Tx {
         e.state != EpState::Live
     }
 
-    /// Frees a slot that the device completed. // HOT
+    /// Frees a slot that the device completed.
+    // HOT
     #[inline]
     pub(super) fn finish(&mut self, slot: u32) -> CompletedSlot {
         let r = &mut self.slots[slot as usize];
@@ -270,7 +275,8 @@ impl Tx {
         self.slots[slot as usize].kind
     }
 
-    /// Whether nobody waits for the end of a slot's operation. // HOT
+    /// Whether nobody waits for the end of a slot's operation.
+    // HOT
     #[inline]
     pub(super) fn is_silent(&self, slot: u32) -> bool {
         let r = &self.slots[slot as usize];

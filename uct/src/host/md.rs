@@ -298,7 +298,8 @@ impl Ord for Rkey {
 }
 
 impl Rkey {
-    /// The memory of the peer. // HOT
+    /// The memory of the peer.
+    // HOT
     #[inline(always)]
     pub(crate) fn window(&self) -> &Window {
         &self.window

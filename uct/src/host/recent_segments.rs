@@ -15,7 +15,8 @@ thread_local! {
     static RECENT: RefCell<Segments> = const { RefCell::new(HashMap::with_hasher(FxBuildHasher)) };
 }
 
-/// The segment, if this thread has named it lately and it is still mapped. // HOT
+/// The segment, if this thread has named it lately and it is still mapped.
+// HOT
 #[inline]
 pub fn find(domain: u64, name: Name) -> Option<Arc<RemoteSegment>> {
     RECENT.try_with(|recent| recent.borrow().get(&(domain, name))?.upgrade()).ok().flatten()

@@ -261,7 +261,8 @@ impl RemoteSegments {
     }
 
     /// The segment of an MR key, from the cache if it is there. Does not wait: [`Error::NotReady`] until the
-    /// owner has answered, [`Error::Unreachable`] if it takes too long. // HOT
+    /// owner has answered, [`Error::Unreachable`] if it takes too long.
+    // HOT
     #[inline]
     pub fn by_mr_key(&self, name: Name) -> Result<Arc<RemoteSegment>, Error> {
         let Some(segment) = recent_segments::find(self.id, name) else { return self.by_new_mr_key(name) };

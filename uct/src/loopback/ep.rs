@@ -30,7 +30,8 @@ impl Ep {
         Ep { own, peer, queue, tag: Cell::default() }
     }
 
-    /// Refuses what would overtake what waits for room. // HOT
+    /// Refuses what would overtake what waits for room.
+    // HOT
     #[inline(always)]
     fn check_order(&self) -> Result<(), Refused> {
         if self.own.pending.waiting() > 0 && self.own.pending.holds_back(self.queue) {
@@ -41,7 +42,8 @@ impl Ep {
 }
 
 impl Ep {
-    /// A short message in a slot. // HOT
+    /// A short message in a slot.
+    // HOT
     #[inline(never)]
     fn push_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len().saturating_add(8), self.peer.attr.am.max_short)?;

@@ -235,7 +235,8 @@ impl Inner {
         self.queue.has_room()
     }
 
-    /// Takes a message in: `fill` gets a slot, writes `len` bytes, at least 1, and does nothing else. // HOT
+    /// Takes a message in: `fill` gets a slot, writes `len` bytes, at least 1, and does nothing else.
+    // HOT
     #[inline(always)]
     pub(super) fn push(&self, from: u64, len: usize, fill: impl FnOnce(&mut [u8])) -> Outcome<()> {
         if !self.queue.has_room() {
@@ -246,7 +247,8 @@ impl Inner {
         self.enqueue(slot, len, from)
     }
 
-    /// Queues what `pack` writes into `max` bytes. // HOT
+    /// Queues what `pack` writes into `max` bytes.
+    // HOT
     #[inline(always)]
     pub(super) fn push_packed(
         &self,
@@ -283,13 +285,15 @@ impl Inner {
     }
 
     /// Whether a message may go to its handler before the call that sends it returns. Not while the interface
-    /// is armed: the descriptor tells of the message. // HOT
+    /// is armed: the descriptor tells of the message.
+    // HOT
     #[inline(always)]
     pub(super) fn can_deliver_inline(&self) -> bool {
         self.deliver_on_send.get() && self.queue.is_vacant() && !self.taking.get() && !self.wake.armed.get()
     }
 
-    /// Does that. // HOT
+    /// Does that.
+    // HOT
     #[inline(always)]
     pub(super) fn deliver(&self, packet: &[u8], keep: &dyn Keep, from: u64) {
         let _taking = ReentryGuard::begin(&self.taking);
@@ -318,7 +322,8 @@ impl Inner {
         SrcAddr { node: self.id, port: 0 }
     }
 
-    /// Wakes a sleeper after a push. // HOT
+    /// Wakes a sleeper after a push.
+    // HOT
     #[inline]
     fn wake(&self) {
         if self.wake.armed.get() {
@@ -334,7 +339,8 @@ impl Inner {
         }
     }
 
-    /// A look for one message: see [`api::Iface::poll_one`]. // HOT
+    /// A look for one message: see [`api::Iface::poll_one`].
+    // HOT
     #[inline(always)]
     fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         let Some(oldest) = self.queue.front() else {
@@ -398,7 +404,8 @@ struct Peek<'a> {
 }
 
 impl Peek<'_> {
-    /// `None`: a message is being delivered already. // HOT
+    /// `None`: a message is being delivered already.
+    // HOT
     #[inline(always)]
     fn begin(inner: &Inner) -> Option<Peek<'_>> {
         ReentryGuard::begin(&inner.taking).map(|taking| Peek {

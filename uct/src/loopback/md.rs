@@ -145,7 +145,8 @@ impl api::Md for Md {
 }
 
 impl Rkey {
-    /// The memory, while it is registered. // HOT
+    /// The memory, while it is registered.
+    // HOT
     #[inline(always)]
     pub(super) fn window(&self) -> Result<&Window, Error> {
         self.region.window()

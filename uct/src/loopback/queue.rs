@@ -56,19 +56,22 @@ impl Queue {
         self.ring.is_empty()
     }
 
-    /// Nothing waits, and one more would be taken. // HOT
+    /// Nothing waits, and one more would be taken.
+    // HOT
     #[inline(always)]
     pub(super) fn is_vacant(&self) -> bool {
         self.ring.is_empty() && self.most_bytes.get() > 0
     }
 
-    /// Whether one more is taken, however long it is. // HOT
+    /// Whether one more is taken, however long it is.
+    // HOT
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         !self.ring.is_full() && self.bytes.get() < self.most_bytes.get()
     }
 
-    /// Keeps the room that there is. // HOT
+    /// Keeps the room that there is.
+    // HOT
     #[inline(always)]
     pub(super) fn reserve(&self) -> Reservation<'_> {
         Reservation { most_bytes: self.most_bytes.replace(0), queue: self }
@@ -84,7 +87,8 @@ impl Queue {
         self.is_closed.get()
     }
 
-    /// Appends. False: there is no room. // HOT
+    /// Appends. False: there is no room.
+    // HOT
     #[inline(always)]
     pub(super) fn push(&self, arrived: Arrived) -> bool {
         let taken = self.bytes.get() < self.most_bytes.get() && self.ring.push(arrived).is_ok();
@@ -94,13 +98,15 @@ impl Queue {
         taken
     }
 
-    /// The oldest, which stays. // HOT
+    /// The oldest, which stays.
+    // HOT
     #[inline(always)]
     pub(super) fn front(&self) -> Option<Arrived> {
         self.ring.front()
     }
 
-    /// Takes the oldest. // HOT
+    /// Takes the oldest.
+    // HOT
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Arrived> {
         let arrived = self.ring.pop()?;

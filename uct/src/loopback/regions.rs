@@ -199,7 +199,8 @@ impl Registration {
 }
 
 impl Region {
-    /// The open region of a number. // HOT
+    /// The open region of a number.
+    // HOT
     #[inline]
     pub(super) fn of(number: u64) -> Result<Region, Error> {
         let slot = slot((number & INDEX_MASK) as u32).ok_or(Error::RemoteAccess)?;
@@ -211,13 +212,15 @@ impl Region {
         self.0.state.close();
     }
 
-    /// The number of the registration, which no other of this process has or had. // HOT
+    /// The number of the registration, which no other of this process has or had.
+    // HOT
     #[inline]
     pub(super) fn number(&self) -> u64 {
         self.0.state.serial() << INDEX_BITS | u64::from(self.0.index)
     }
 
-    /// The memory, while it is registered. // HOT
+    /// The memory, while it is registered.
+    // HOT
     #[inline(always)]
     pub(super) fn window(&self) -> Result<&Window, Error> {
         if self.0.state.is_open() { Ok(self.any_window()) } else { Err(Error::RemoteAccess) }

@@ -46,7 +46,8 @@ impl Slots {
         })
     }
 
-    /// A slot to fill. // HOT
+    /// A slot to fill.
+    // HOT
     #[inline(always)]
     pub(super) fn take(&self) -> Option<TxSlot<'_>> {
         let left = self.left.get().checked_sub(1)?;
@@ -55,7 +56,8 @@ impl Slots {
         Some(TxSlot { slots: self, slot })
     }
 
-    /// Takes a slot back from its one holder. // HOT
+    /// Takes a slot back from its one holder.
+    // HOT
     #[inline(always)]
     fn give(&self, slot: u32) {
         let left = self.left.get();
@@ -63,13 +65,15 @@ impl Slots {
         self.left.set(left + 1);
     }
 
-    /// Begins to deliver the message in a slot that was [queued](TxSlot::into_queue), once. // HOT
+    /// Begins to deliver the message in a slot that was [queued](TxSlot::into_queue), once.
+    // HOT
     #[inline(always)]
     pub(super) fn deliver(&self, slot: u32) -> Delivery<'_> {
         Delivery { slots: self, slot, kept: Cell::new(false) }
     }
 
-    /// First byte of a slot. // HOT
+    /// First byte of a slot.
+    // HOT
     #[inline(always)]
     fn at(&self, slot: u32) -> *mut u8 {
         self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len + OFFSET)
@@ -88,7 +92,8 @@ pub(super) struct TxSlot<'a> {
 }
 
 impl TxSlot<'_> {
-    /// Bytes of the slot. // HOT
+    /// Bytes of the slot.
+    // HOT
     #[inline(always)]
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; this one was
@@ -101,7 +106,8 @@ impl TxSlot<'_> {
         self.slot
     }
 
-    /// The queue has it now. // HOT
+    /// The queue has it now.
+    // HOT
     #[inline(always)]
     pub(super) fn into_queue(self) {
         std::mem::forget(self);
@@ -122,7 +128,8 @@ pub(super) struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// The message's bytes. // HOT
+    /// The message's bytes.
+    // HOT
     #[inline(always)]
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
         assert!(len <= self.slots.slot_len - OFFSET);

@@ -130,7 +130,8 @@ impl Ep {
         Ok(inner_ep!(*self.ep, ep => ep.max_bcopy()))
     }
 
-    /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the lock. // HOT
+    /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the lock.
+    // HOT
     #[inline]
     pub fn am_short_packet(&self, max: usize, pack: impl Pack + Copy) -> Outcome<usize> {
         let _guard = self.shared.lock()?;

@@ -103,7 +103,8 @@ impl From<LockError> for Error {
 }
 
 impl Shared {
-    /// Goes in, as the mode says. // HOT
+    /// Goes in, as the mode says.
+    // HOT
     #[inline]
     pub(super) fn lock(&self) -> Result<RecursiveGuard<'_>, Error> {
         Ok(self.lock.enter()?)
@@ -122,7 +123,8 @@ impl Shared {
         guard
     }
 
-    /// Whether active messages are shown to a tracer. // HOT
+    /// Whether active messages are shown to a tracer.
+    // HOT
     #[inline(always)]
     pub(super) fn is_traced(&self) -> bool {
         self.traced.get()
@@ -154,7 +156,8 @@ impl Shared {
         }
     }
 
-    /// Runs an operation inside, with a token for its completion. // HOT
+    /// Runs an operation inside, with a token for its completion.
+    // HOT
     #[inline]
     pub(super) fn run<T>(
         &self,

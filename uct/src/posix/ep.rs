@@ -36,7 +36,8 @@ impl Ep {
         Ep { idx: peer.eps.insert(), peer, own, queue }
     }
 
-    /// The peer's segment, attached by the first call. // HOT
+    /// The peer's segment, attached by the first call.
+    // HOT
     #[inline(always)]
     pub(super) fn link(&self) -> Result<&Link, Refused> {
         match self.peer.link() {
@@ -45,7 +46,8 @@ impl Ep {
         }
     }
 
-    /// Fails if the peer is dead: its memory stays mapped while a key exists, but is not touched. // HOT
+    /// Fails if the peer is dead: its memory stays mapped while a key exists, but is not touched.
+    // HOT
     #[inline(always)]
     fn check_peer(&self) -> Result<(), Error> {
         if self.peer.has_failed_or_died() { Err(self.peer.cause()) } else { Ok(()) }

@@ -67,9 +67,10 @@ pub fn claim(
 }
 
 /// Takes the ticket `at`, which the writer knows to be free, if it is the next one; otherwise returns the
-/// head. // HOT
+/// head.
 ///
 /// A loser's intent is not its own ticket: [`claim`] has to follow.
+// HOT
 #[inline(always)]
 pub fn claim_at(head: &AtomicU64, at: u64, intent: &AtomicU64) -> Result<(), u64> {
     // SYNC(intent)
@@ -79,14 +80,16 @@ pub fn claim_at(head: &AtomicU64, at: u64, intent: &AtomicU64) -> Result<(), u64
     taken.map(drop)
 }
 
-/// Makes the packet of a claimed ticket readable; `meta` is the upper half of the word. // HOT
+/// Makes the packet of a claimed ticket readable; `meta` is the upper half of the word.
+// HOT
 #[inline(always)]
 pub fn publish(word: &AtomicU64, ticket: u64, meta: u32) {
     // SYNC(publish)
     word.store(u64::from(meta) << 32 | u64::from(seq(ticket)), Ordering::Release);
 }
 
-/// The upper half of the word, if the cell holds the packet of `ticket`. // HOT
+/// The upper half of the word, if the cell holds the packet of `ticket`.
+// HOT
 #[inline(always)]
 pub fn peek(word: &AtomicU64, ticket: u64) -> Option<u32> {
     // SYNC(publish)
@@ -94,7 +97,8 @@ pub fn peek(word: &AtomicU64, ticket: u64) -> Option<u32> {
     if word as u32 == seq(ticket) { Some((word >> 32) as u32) } else { None }
 }
 
-/// Frees all cells below `ticket` for writers. // HOT
+/// Frees all cells below `ticket` for writers.
+// HOT
 #[inline(always)]
 pub fn release(tail: &AtomicU64, ticket: u64) {
     // SYNC(tail)
@@ -123,7 +127,8 @@ pub fn names(intent: &AtomicU64, ticket: u64) -> bool {
     intent.load(Ordering::Acquire) == ticket
 }
 
-/// The reader's flags, checked by a writer after publishing. // HOT
+/// The reader's flags, checked by a writer after publishing.
+// HOT
 #[inline(always)]
 pub fn flags(state: &AtomicU32) -> u32 {
     // SYNC(arm): follows the SeqCst exchange of `claim` in program order.

@@ -37,7 +37,8 @@ pub enum PeerFailure {
 
 impl PeerFailure {
     /// The error of operations with the peer. Each arm is a constant, so that the compiler sees in a caller
-    /// that they fail. // HOT
+    /// that they fail.
+    // HOT
     #[inline(always)]
     pub fn error(self) -> Error {
         match self {
@@ -148,7 +149,8 @@ impl Link {
         self.slot_len
     }
 
-    /// Sends a packet of at most [`INLINE`] bytes; `fill` writes exactly `len` bytes. // HOT
+    /// Sends a packet of at most [`INLINE`] bytes; `fill` writes exactly `len` bytes.
+    // HOT
     #[inline(always)]
     pub fn send_inline(
         &self,
@@ -163,7 +165,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends what `pack` writes into a buffer of `max` bytes, which is at most [`INLINE`]. // HOT
+    /// Sends what `pack` writes into a buffer of `max` bytes, which is at most [`INLINE`].
+    // HOT
     #[inline(always)]
     pub fn send_in_cell<P: Pack>(&self, by: &impl Sender, max: usize, pack: P) -> Outcome<usize> {
         let max = max.min(INLINE);
@@ -178,7 +181,8 @@ impl Link {
         Ok(len)
     }
 
-    /// Sends what `pack` writes into a buffer of `max` bytes, at most [`Link::max_packet`]. // HOT
+    /// Sends what `pack` writes into a buffer of `max` bytes, at most [`Link::max_packet`].
+    // HOT
     #[inline]
     pub fn send_in_slot(
         &self,
@@ -213,7 +217,8 @@ impl Link {
         Ok(len)
     }
 
-    /// First byte of a ticket's packet in this layout, if the peer's slot number is valid. // HOT
+    /// First byte of a ticket's packet in this layout, if the peer's slot number is valid.
+    // HOT
     #[inline(always)]
     fn slot(&self, ticket: u64, layout: SlotLayout) -> Option<*mut u8> {
         let n = slot_map::slot_at(self.seg.slot_entry(self.seg.map_entry(ticket, layout)));
@@ -221,7 +226,8 @@ impl Link {
     }
 
     /// Prefetches the lines of the next packet, assuming it is like the last one. Left to the copy, these
-    /// misses took a third of the time of a message of 1 KiB. // HOT
+    /// misses took a third of the time of a message of 1 KiB.
+    // HOT
     #[inline(always)]
     fn prefetch_next(&self, len: usize) {
         let next = self.next_ticket.get();
@@ -232,7 +238,8 @@ impl Link {
         }
     }
 
-    /// The ticket and line of our next message, unless another writer claims it. // HOT
+    /// The ticket and line of our next message, unless another writer claims it.
+    // HOT
     #[inline(always)]
     pub fn next_tx(&self) -> (u64, *mut u8) {
         let ticket = self.next_ticket.get();

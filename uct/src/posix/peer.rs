@@ -140,13 +140,15 @@ impl Peer {
         self.failed_or_dead.set(true);
     }
 
-    /// Whether it has failed, or a send has found its process dead. // HOT
+    /// Whether it has failed, or a send has found its process dead.
+    // HOT
     #[inline(always)]
     pub fn has_failed_or_died(&self) -> bool {
         self.failed_or_dead.get()
     }
 
-    /// The error of a peer that has failed, or of which a send has found that it will. // HOT
+    /// The error of a peer that has failed, or of which a send has found that it will.
+    // HOT
     #[inline(always)]
     pub fn cause(&self) -> Error {
         self.failure().error()
@@ -174,7 +176,8 @@ impl Peer {
         self.failed.get() || self.link.get().is_some_and(|link| link.failure().is_some())
     }
 
-    /// The attached segment. // HOT
+    /// The attached segment.
+    // HOT
     #[inline(always)]
     pub fn link(&self) -> Option<&Link> {
         self.link.get()

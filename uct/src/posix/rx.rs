@@ -169,7 +169,8 @@ impl Rx {
         self.alarm.is_raised() || self.drain_until.get().is_some()
     }
 
-    /// Whether a word of the segment was found overwritten: its endpoints fail. // HOT
+    /// Whether a word of the segment was found overwritten: its endpoints fail.
+    // HOT
     #[inline(always)]
     pub fn is_corrupt(&self) -> bool {
         self.corrupt.get()
@@ -207,7 +208,8 @@ impl Rx {
     }
 
     /// Delivers up to `max` messages and returns their number; none while a message is with its handler.
-    /// Calls `on_peer_failed` when peers have died and all they sent is read. // HOT
+    /// Calls `on_peer_failed` when peers have died and all they sent is read.
+    // HOT
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, on_peer_failed: impl FnOnce(&mut S)) -> usize {
         // Inline: an empty poll is latency. A delayed poll looks at the cell too: 0 means no arrival.
@@ -231,13 +233,15 @@ impl Rx {
         events
     }
 
-    /// Whether a poll would find neither a message nor housekeeping due; counts as one. // HOT
+    /// Whether a poll would find neither a message nor housekeeping due; counts as one.
+    // HOT
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         matches!(self.peek(), Err(PollOne::Empty))
     }
 
-    /// Polls for one packet: see [`crate::api::Iface::poll_one`]. // HOT
+    /// Polls for one packet: see [`crate::api::Iface::poll_one`].
+    // HOT
     #[inline(always)]
     pub fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         let (ticket, cell, meta) = match self.peek() {
@@ -288,7 +292,8 @@ impl Rx {
     }
 
     /// Records a short message or short packet sent to `to`: the next one has ticket `ticket` there and will
-    /// be written to the line at `tx_line`. // HOT
+    /// be written to the line at `tx_line`.
+    // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, ticket: u64, tx_line: *mut u8) {
         // Numbered by the messages of the interface with the smaller name, so equal on both sides.
@@ -297,7 +302,8 @@ impl Rx {
     }
 
     /// After an empty poll: loads the line again only when it can have changed. Not after a thousand empty
-    /// polls: the fence would delay what a peer puts to memory that the program watches. // HOT
+    /// polls: the fence would delay what a peer puts to memory that the program watches.
+    // HOT
     #[inline(always)]
     fn pause_after_empty_poll(&self) {
         if self.recently_active.get() {
@@ -343,7 +349,8 @@ impl Rx {
     }
 
     /// Address and length of a ticket's packet, mapped and initialised, and the map entry whose slot holds
-    /// it. Honest writers keep away until the ticket is released. `None` if the word is invalid. // HOT
+    /// it. Honest writers keep away until the ticket is released. `None` if the word is invalid.
+    // HOT
     #[inline(always)]
     fn locate(&self, ticket: u64, cell: &CellRef<'_>, meta: u32) -> Option<(*const u8, usize, Option<u32>)> {
         if (meta as usize).wrapping_sub(1) < INLINE {
@@ -577,7 +584,8 @@ impl Keep for Delivery<'_> {
 }
 
 impl SlotStore {
-    /// First byte of one of our own slots. // HOT
+    /// First byte of one of our own slots.
+    // HOT
     #[inline(always)]
     fn slot(&self, n: u32) -> *const u8 {
         self.seg.slot(n).expect("bound and spare slots are ours to name")

@@ -119,13 +119,15 @@ impl SlotLayout {
         SlotLayout(bufs_log2 << BUFS_SHIFT | (padding as u32) << PADDING_SHIFT)
     }
 
-    /// Reads the layout from a cell's word, which may come from a peer. // HOT
+    /// Reads the layout from a cell's word, which may come from a peer.
+    // HOT
     #[inline(always)]
     pub fn from_word(meta: u32) -> SlotLayout {
         SlotLayout(meta & !((1 << BUFS_SHIFT) - 1))
     }
 
-    /// The layout as bits of a cell's word. // HOT
+    /// The layout as bits of a cell's word.
+    // HOT
     #[inline(always)]
     pub fn bits(self) -> u32 {
         self.0
@@ -136,7 +138,8 @@ impl SlotLayout {
         (self.0 >> BUFS_SHIFT) & 3
     }
 
-    /// Bytes of the slot before the packet: 0 to [`MAX_PADDING`]. // HOT
+    /// Bytes of the slot before the packet: 0 to [`MAX_PADDING`].
+    // HOT
     #[inline(always)]
     pub fn padding(self) -> usize {
         (self.0 >> PADDING_SHIFT) as usize
@@ -347,7 +350,8 @@ impl Segment {
         self.own_writer_offset = self.writer_offset(n);
     }
 
-    /// The entry in use, or the first. // HOT
+    /// The entry in use, or the first.
+    // HOT
     #[inline(always)]
     pub fn own_writer(&self) -> &Writer {
         // SAFETY: as in `writer`; only `use_writer` changes it.
@@ -362,20 +366,23 @@ impl Segment {
         unsafe { self.shared(offset) }
     }
 
-    /// The map entry of a ticket's packet. // HOT
+    /// The map entry of a ticket's packet.
+    // HOT
     #[inline(always)]
     pub fn map_entry(&self, ticket: u64, layout: SlotLayout) -> u32 {
         ticket as u32 & ((self.shape.cells << layout.bufs_log2()) - 1) & (self.shape.map_entries - 1)
     }
 
-    /// The cell of a ticket. // HOT
+    /// The cell of a ticket.
+    // HOT
     #[inline(always)]
     pub fn cell(&self, ticket: u64) -> CellRef<'_> {
         let (first, mask) = self.cells;
         CellRef { at: first.wrapping_add((ticket & mask) as usize), _seg: self }
     }
 
-    /// First byte of slot `n`, if it exists, valid for `slot_len` bytes behind any padding. // HOT
+    /// First byte of slot `n`, if it exists, valid for `slot_len` bytes behind any padding.
+    // HOT
     #[inline(always)]
     pub fn slot(&self, n: u32) -> Option<*mut u8> {
         if n >= self.shape.slots {

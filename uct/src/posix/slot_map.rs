@@ -9,7 +9,8 @@
 use std::cell::Cell;
 use ucs::sync::{AtomicU32, Ordering};
 
-/// The slot of an entry whose cell the caller has claimed. A peer may have put any number there. // HOT
+/// The slot of an entry whose cell the caller has claimed. A peer may have put any number there.
+// HOT
 #[inline(always)]
 pub fn slot_at(entry: &AtomicU32) -> u32 {
     entry.load(Ordering::Relaxed)

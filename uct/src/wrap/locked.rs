@@ -45,7 +45,8 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Goes in. // HOT
+/// Goes in.
+// HOT
 #[inline(always)]
 fn lock<'a, T>(inner: &'a T, lock: &'a RecursiveLock) -> Result<Guard<'a, T>, Error> {
     match lock.lock(this_thread()) {

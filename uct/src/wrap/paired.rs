@@ -116,7 +116,8 @@ impl<I: Iface> Paired<I> {
     }
 }
 
-/// The number in front of a packet that has something behind it, read once. // HOT
+/// The number in front of a packet that has something behind it, read once.
+// HOT
 #[inline(always)]
 fn number(packet: &[u8]) -> Option<u32> {
     let (prefix, _) = packet.split_at_checked(PREFIX).filter(|(_, rest)| !rest.is_empty())?;
@@ -126,7 +127,8 @@ fn number(packet: &[u8]) -> Option<u32> {
 }
 
 impl<I> Shared<I> {
-    /// Notes the receiving endpoint of a packet; counts it and answers false if there is none. // HOT
+    /// Notes the receiving endpoint of a packet; counts it and answers false if there is none.
+    // HOT
     #[inline]
     fn receives(&self, packet: &[u8]) -> bool {
         let receiver = match number(packet) {

@@ -70,7 +70,7 @@ impl AmReceiver {
         Ok(receiver)
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     fn on_message(&self, message: AmMessage, size: usize) {
         if self.is_unchecked && message.data().is_some() {

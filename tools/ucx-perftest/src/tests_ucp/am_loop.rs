@@ -123,7 +123,7 @@ impl AmLoop<'_> {
         Ok(())
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     fn send<W: MessageIo>(
         &mut self,
@@ -142,7 +142,8 @@ impl AmLoop<'_> {
         unsafe { slots.send_by(slot, begin) }
     }
 
-    /// Waits until at least `count` messages have arrived; returns their number. HOT
+    /// Waits until at least `count` messages have arrived; returns their number.
+    // HOT
     #[inline(always)]
     fn until<W: MessageIo>(&mut self, channel: &mut W, count: u64) -> Result<u64, Failure> {
         loop {

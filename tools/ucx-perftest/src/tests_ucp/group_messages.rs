@@ -101,7 +101,8 @@ impl GroupTest<'_> {
     }
 }
 
-/// Number of messages that have arrived from all peers. HOT
+/// Number of messages that have arrived from all peers.
+// HOT
 #[inline(always)]
 fn total_received<W: MessageIo>(channels: &mut [Option<W>], counts: Counts) -> Result<u64, Failure> {
     let mut channels = channels.iter_mut().flatten();

@@ -112,7 +112,7 @@ impl GroupTest<'_> {
         Ok(())
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     fn operation(
         &self,

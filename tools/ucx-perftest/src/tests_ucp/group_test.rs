@@ -46,7 +46,7 @@ impl GroupTest<'_> {
         Ok(buffers)
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     pub fn progress(&mut self) -> Result<(), Failure> {
         if self.worker.call(|worker| worker.progress()) > 0 {

@@ -30,7 +30,8 @@ impl ScatterBuffer {
         }
     }
 
-    /// Copies as much of a message as there is into the pieces. HOT
+    /// Copies as much of a message as there is into the pieces.
+    // HOT
     #[inline(always)]
     pub fn scatter(&mut self, message: &[u8]) {
         let mut rest = message;

@@ -22,7 +22,8 @@ impl<'a> SingleBuffer<'a> {
         SingleBuffer { worker, at, size }
     }
 
-    /// Sends the buffer for an idle slot. HOT
+    /// Sends the buffer for an idle slot.
+    // HOT
     #[inline(always)]
     pub fn send(&self, slot: &mut Slot, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
         debug_assert!(matches!(slot, Slot::Idle));
@@ -37,7 +38,8 @@ impl<'a> SingleBuffer<'a> {
         }
     }
 
-    /// Receives into the buffer for an idle slot. HOT
+    /// Receives into the buffer for an idle slot.
+    // HOT
     #[inline(always)]
     pub fn recv(&self, slot: &mut Slot, matching: Match) -> Result<(), Failure> {
         debug_assert!(matches!(slot, Slot::Idle));
@@ -54,7 +56,8 @@ impl<'a> SingleBuffer<'a> {
         }
     }
 
-    /// Waits until a slot is idle. HOT
+    /// Waits until a slot is idle.
+    // HOT
     #[inline(always)]
     pub fn wait(&self, slot: &mut Slot, wait: &mut Waiter<'_>) -> Result<(), Failure> {
         let Slot::Running(id) = *slot else { return Ok(()) };

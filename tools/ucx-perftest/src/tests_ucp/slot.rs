@@ -15,7 +15,7 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// HOT
+    // HOT
     #[inline(always)]
     pub fn of(started: Result<OpStatus<()>, ucp::Error>) -> Result<Slot, Failure> {
         Ok(match started.map_err(op_failed)? {

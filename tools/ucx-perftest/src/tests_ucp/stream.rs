@@ -57,7 +57,7 @@ impl<'a> StreamIo<'a> {
         })
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     fn arrived_in(&mut self, slot: usize) -> Result<(), Failure> {
         if self.into.is_none() && !self.checks {
@@ -73,7 +73,7 @@ impl<'a> StreamIo<'a> {
         seen
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     fn arrived(&mut self, message: &[u8]) -> Result<(), Failure> {
         let mut gathered = None;
@@ -89,7 +89,8 @@ impl<'a> StreamIo<'a> {
         Ok(())
     }
 
-    /// Takes available data and cuts them into messages. HOT
+    /// Takes available data and cuts them into messages.
+    // HOT
     fn take_data(&mut self) -> Result<(), Failure> {
         while let Some(data) =
             self.buffers.worker().call(|_| self.ep.stream_recv_data()).map_err(op_failed)?

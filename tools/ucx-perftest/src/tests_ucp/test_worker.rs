@@ -31,7 +31,8 @@ impl TestWorker {
         Ok(TestWorker { worker, shared: Some(shared) })
     }
 
-    /// Makes a call of the worker, or of an endpoint of it, inside the worker's lock if it has one. HOT
+    /// Makes a call of the worker, or of an endpoint of it, inside the worker's lock if it has one.
+    // HOT
     #[inline(always)]
     pub fn call<R>(&self, call: impl FnOnce(&Worker) -> R) -> R {
         match &self.shared {
@@ -41,7 +42,8 @@ impl TestWorker {
     }
 }
 
-/// Not inlined, so that the loops of mode single stay as short as without it. HOT
+/// Not inlined, so that the loops of mode single stay as short as without it.
+// HOT
 #[inline(never)]
 fn call_locked<R>(shared: &SharedWorker, call: impl FnOnce(&Worker) -> R) -> R {
     // SAFETY: the calls leave plain objects to this thread only.

@@ -28,7 +28,8 @@ impl<'a> Waiter<'a> {
         Waiter { link, ep, backoff, waiting: spec.waiting }
     }
 
-    /// One call of progress; returns whether anything happened. HOT
+    /// One call of progress; returns whether anything happened.
+    // HOT
     #[inline(always)]
     pub fn progress(&mut self, worker: &TestWorker) -> Result<bool, Failure> {
         if worker.call(Worker::progress) > 0 {
@@ -39,7 +40,8 @@ impl<'a> Waiter<'a> {
         Ok(false)
     }
 
-    /// Progress until `done`, which is asked between any two calls. HOT
+    /// Progress until `done`, which is asked between any two calls.
+    // HOT
     #[inline(always)]
     pub fn until(&mut self, worker: &TestWorker, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
         loop {

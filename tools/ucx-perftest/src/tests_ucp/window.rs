@@ -162,7 +162,8 @@ impl WindowBuffers {
         &self.worker
     }
 
-    /// The worker, and the message in a buffer. HOT
+    /// The worker, and the message in a buffer.
+    // HOT
     #[inline(always)]
     fn message(&mut self, slot: usize) -> (&TestWorker, Message<'_>) {
         let at = self.slot_ptr(slot);
@@ -222,7 +223,8 @@ impl WindowBuffers {
         unsafe { std::slice::from_raw_parts_mut(at, self.size) }
     }
 
-    /// Sends an idle buffer. HOT
+    /// Sends an idle buffer.
+    // HOT
     #[inline(always)]
     pub fn send(&mut self, slot: usize, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
@@ -238,10 +240,11 @@ impl WindowBuffers {
         Ok(())
     }
 
-    /// Sends an idle buffer by `begin`. HOT
+    /// Sends an idle buffer by `begin`.
     /// # Safety
     /// `begin` starts an operation of the window's worker that reads these bytes, and passes them to nothing
     /// else.
+    // HOT
     #[inline(always)]
     pub unsafe fn send_by(
         &mut self,
@@ -255,7 +258,8 @@ impl WindowBuffers {
         Ok(())
     }
 
-    /// Receives into an idle buffer from a stream until it is full. HOT
+    /// Receives into an idle buffer from a stream until it is full.
+    // HOT
     #[inline(always)]
     pub fn stream_recv(&mut self, slot: usize, ep: &Ep) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
@@ -274,7 +278,8 @@ impl WindowBuffers {
         Ok(())
     }
 
-    /// Receives into an idle buffer. HOT
+    /// Receives into an idle buffer.
+    // HOT
     #[inline(always)]
     pub fn recv(&mut self, slot: usize, matching: Match) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
@@ -321,7 +326,8 @@ impl WindowBuffers {
         self.set_started(slot, started)
     }
 
-    /// Puts an idle buffer to a peer's memory. HOT
+    /// Puts an idle buffer to a peer's memory.
+    // HOT
     #[inline(always)]
     pub fn put(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
@@ -342,7 +348,8 @@ impl WindowBuffers {
         Ok(())
     }
 
-    /// Gets a peer's memory into an idle buffer. HOT
+    /// Gets a peer's memory into an idle buffer.
+    // HOT
     #[inline(always)]
     pub fn get(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
@@ -362,7 +369,8 @@ impl WindowBuffers {
     }
 
     /// Starts an atomic on one element. Operands are copied in the call; a fetched value goes to an idle
-    /// buffer. HOT
+    /// buffer.
+    // HOT
     #[inline(always)]
     pub fn atomic(
         &mut self,
@@ -399,7 +407,8 @@ impl WindowBuffers {
         Ok(())
     }
 
-    /// Waits until a buffer is idle; returns the status of a receive. HOT
+    /// Waits until a buffer is idle; returns the status of a receive.
+    // HOT
     #[inline(always)]
     pub fn wait(&mut self, slot: usize, wait: &mut Waiter<'_>) -> Result<Option<RecvStatus>, Failure> {
         let state = &mut self.slots[slot];
@@ -422,7 +431,8 @@ impl WindowBuffers {
         Ok(status)
     }
 
-    /// Whether the operation of a buffer, if any, has ended. Makes no progress. HOT
+    /// Whether the operation of a buffer, if any, has ended. Makes no progress.
+    // HOT
     #[inline(always)]
     pub fn is_idle(&mut self, slot: usize) -> Result<bool, Failure> {
         if let Slot::Idle = self.slots[slot] {
@@ -431,7 +441,8 @@ impl WindowBuffers {
         Ok(self.poll_slot(slot)?.is_some())
     }
 
-    /// Status of a receive, once, when it has ended. Makes no progress. HOT
+    /// Status of a receive, once, when it has ended. Makes no progress.
+    // HOT
     #[inline(always)]
     pub fn poll(&mut self, slot: usize) -> Result<Option<RecvStatus>, Failure> {
         Ok(self.poll_slot(slot)?.flatten())

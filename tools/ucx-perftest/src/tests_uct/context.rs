@@ -193,7 +193,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
         self.spec.piece_ranges().flat_map(|(at, len)| self.source.read(base + at, len)).collect()
     }
 
-    /// The pieces of a source slot without their first `skip` bytes. HOT
+    /// The pieces of a source slot without their first `skip` bytes.
+    // HOT
     #[inline(always)]
     pub fn iov(&self, slot: u32, mut skip: usize) -> Pieces<'a, I> {
         let base = slot as usize * self.spec.span();
@@ -216,7 +217,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// Polls once; returns the number of events. HOT
+    /// Polls once; returns the number of events.
+    // HOT
     #[inline(always)]
     pub fn poll(&mut self) -> Result<usize, Failure> {
         let n = self.iface.poll(POLL_BATCH, &mut self.events);
@@ -236,7 +238,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
         self.events.error.take().unwrap_or(Failure::Run("an operation failed".into()))
     }
 
-    /// Polls until `done`, which is asked between any two polls. HOT
+    /// Polls until `done`, which is asked between any two polls.
+    // HOT
     #[inline(always)]
     pub fn poll_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
         loop {
@@ -252,7 +255,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
     }
 
     /// As [`poll_until`](Self::poll_until), with a pause between reads of memory that the other side writes:
-    /// reads without a pause delay its writes. HOT
+    /// reads without a pause delay its writes.
+    // HOT
     #[inline(always)]
     pub fn poll_memory_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
         let spin_hint = self.spin_hint;
@@ -274,7 +278,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
         if self.events.error.is_some() { Err(self.take_error()) } else { Ok(()) }
     }
 
-    /// Starts `op` with endpoint and remote key; polls while there are no resources. HOT
+    /// Starts `op` with endpoint and remote key; polls while there are no resources.
+    // HOT
     #[inline(always)]
     pub fn post(
         &mut self,
@@ -305,7 +310,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// Starts `op` with a free source slot; frees the slot if the operation ends in the call. HOT
+    /// Starts `op` with a free source slot; frees the slot if the operation ends in the call.
+    // HOT
     #[inline(always)]
     pub fn post_slot(&mut self, mut op: impl FnMut(&Self, u32) -> Outcome) -> Result<(), Failure> {
         let slot = loop {

@@ -310,7 +310,7 @@ impl<I: Iface> GroupTest<'_, I> {
         }
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     fn poll(&mut self) -> Result<(), Failure> {
         if self.iface.poll(POLL_BATCH, &mut self.events) > 0 {
@@ -321,7 +321,8 @@ impl<I: Iface> GroupTest<'_, I> {
         self.events.error.take().map_or(Ok(()), Err)
     }
 
-    /// Starts `op` on the endpoint to rank `to`; polls while there are no resources. HOT
+    /// Starts `op` on the endpoint to rank `to`; polls while there are no resources.
+    // HOT
     #[inline(always)]
     fn post<T>(
         &mut self,
@@ -340,7 +341,8 @@ impl<I: Iface> GroupTest<'_, I> {
         }
     }
 
-    /// As [`post`](Self::post) with a slot, which is freed when the operation ends. HOT
+    /// As [`post`](Self::post) with a slot, which is freed when the operation ends.
+    // HOT
     #[inline(always)]
     fn post_slot(
         &mut self,

@@ -117,7 +117,7 @@ impl<M: Md> RegisteredMemory<M> {
         self.mem.addr().wrapping_add(at)
     }
 
-    /// HOT
+    // HOT
     #[inline(always)]
     pub fn load(&self, at: usize) -> u8 {
         let byte = self.at(at, 1);
@@ -134,7 +134,8 @@ impl<M: Md> RegisteredMemory<M> {
         byte.store(value, Ordering::Release);
     }
 
-    /// The word at the start; the lower half of a word of 16 bytes. HOT
+    /// The word at the start; the lower half of a word of 16 bytes.
+    // HOT
     #[inline(always)]
     pub fn word(&self, bytes: usize) -> u64 {
         let word = self.at(0, bytes);

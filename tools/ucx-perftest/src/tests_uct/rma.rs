@@ -14,7 +14,8 @@ use crate::page_buffer::zeros;
 use crate::payload;
 use crate::spec::Layout;
 
-/// Puts `bytes` at `offset` of the other side's target. HOT
+/// Puts `bytes` at `offset` of the other side's target.
+// HOT
 #[inline(always)]
 fn put<I: Iface>(
     ctx: &mut TestContext<'_, I>,

@@ -46,7 +46,8 @@ unsafe fn call(
     wants_to_keep(status)
 }
 
-/// Whether a handler returns that its program keeps the data. // HOT
+/// Whether a handler returns that its program keeps the data.
+// HOT
 #[inline(always)]
 fn wants_to_keep(status: CStatus) -> bool {
     status == CStatus::from(Status::InProgress)
@@ -60,9 +61,9 @@ fn log_failed(status: CStatus) {
 
 /// A message has arrived for a handler of the present interface. Inside the lock, with nothing of the worker
 /// borrowed. What most messages are is handed over here: with data that has come, and no wish for a reply.
-/// // HOT
 /// # Safety
 /// `cb` may be called with `arg`.
+// HOT
 #[inline(always)]
 pub(super) unsafe fn on_message(worker: &Worker, cb: AmRecvCallback, arg: *mut c_void, message: AmMessage) {
     let am = &worker.am;

@@ -185,10 +185,11 @@ unsafe fn grow(pool: *mut Pool, count: c_uint) -> Result<(), Status> {
     Ok(())
 }
 
-/// Takes a free element, if there is one. // HOT
+/// Takes a free element, if there is one.
 ///
 /// # Safety
 /// `pool` is a pool of the program.
+// HOT
 #[inline(always)]
 unsafe fn pop(pool: *mut Pool) -> Option<*mut c_void> {
     // SAFETY: the contract of this function; free elements are a list.
@@ -203,20 +204,22 @@ unsafe fn pop(pool: *mut Pool) -> Option<*mut c_void> {
     }
 }
 
-/// Takes an object of a pool, which may grow. // HOT
+/// Takes an object of a pool, which may grow.
 ///
 /// # Safety
 /// `pool` is a pool of the program.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucs_mpool_get(pool: *mut Pool) -> *mut c_void {
     // SAFETY: the contract of this function.
     unsafe { pop(pool).unwrap_or_else(|| ucs_mpool_get_grow(pool)) }
 }
 
-/// Gives an object back to its pool. // HOT
+/// Gives an object back to its pool.
 ///
 /// # Safety
 /// The object is of a pool, and in use.
+// HOT
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucs_mpool_put(object: *mut c_void) {
     let elem = object.cast::<Elem>().wrapping_sub(1);

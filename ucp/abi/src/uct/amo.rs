@@ -14,7 +14,8 @@ use super::types::Completion;
 use crate::entry::{CStatus, invalid};
 use crate::handle::from_ptr;
 
-/// The operation with one operand that has a number of `uct_atomic_op_t`. // HOT
+/// The operation with one operand that has a number of `uct_atomic_op_t`.
+// HOT
 #[inline(always)]
 fn op_of(number: c_uint) -> Result<AtomicOp, Status> {
     const OPS: [AtomicOp; 5] = [AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor, AtomicOp::Swap];
@@ -28,9 +29,10 @@ fn no_operation(number: c_uint) -> Status {
     Status::Unsupported
 }
 
-/// Changes a word. // HOT
+/// Changes a word.
 /// # Safety
 /// `ep` is null or live, and `rkey` is as for [`rkey_of`].
+// HOT
 #[inline(always)]
 unsafe fn post<W: Word>(ep: *mut Ep, op: c_uint, value: W, remote: u64, rkey: usize) -> Result<(), Status> {
     // SAFETY: this function's contract.
@@ -41,10 +43,11 @@ unsafe fn post<W: Word>(ep: *mut Ep, op: c_uint, value: W, remote: u64, rkey: us
     answer(ep.inner.atomic_post(op, value, remote, rkey))
 }
 
-/// Changes a word and gets what it was. // HOT
+/// Changes a word and gets what it was.
 /// # Safety
 /// `ep` is null or live, and `rkey` is as for [`rkey_of`]. The result can be written, and the completion is
 /// valid, until the operation has ended.
+// HOT
 #[inline(always)]
 unsafe fn fetch<W: Word>(
     ep: *mut Ep,
@@ -67,10 +70,11 @@ unsafe fn fetch<W: Word>(
     answer(unsafe { ep.inner.atomic_fetch(op, value, result, remote, rkey, comp_of(completion)) })
 }
 
-/// Compares and swaps a word. // HOT
+/// Compares and swaps a word.
 /// # Safety
 /// `ep` is null or live, and `rkey` is as for [`rkey_of`]. The result can be written, and the completion is
 /// valid, until the operation has ended.
+// HOT
 #[inline(always)]
 unsafe fn cswap<W: Word>(
     ep: *mut Ep,

@@ -64,7 +64,8 @@ impl Deref for Connection {
 const EP: u32 = 0x7563_7465;
 
 impl Ep {
-    /// The interface, which is closed after its endpoints. // HOT
+    /// The interface, which is closed after its endpoints.
+    // HOT
     #[inline(always)]
     pub(crate) fn iface(&self) -> &Iface {
         // SAFETY: the program destroys endpoints before it closes their interface.

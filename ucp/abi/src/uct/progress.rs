@@ -20,9 +20,10 @@ pub(crate) struct Handler {
     pub arg: *mut c_void,
 }
 
-/// Counts an operation as ended, and calls back after the last. // HOT
+/// Counts an operation as ended, and calls back after the last.
 /// # Safety
 /// The completion is the program's, which keeps it until its operations have ended.
+// HOT
 #[inline(always)]
 unsafe fn complete(completion: *mut Completion, status: Status) {
     // SAFETY: this function's contract.
@@ -72,9 +73,10 @@ fn answered(id: u8, status: CStatus) {
     tracing::error!("the handler of active message {id} answers {}: the message is freed", status.0);
 }
 
-/// The completion of an operation, by its address. // HOT
+/// The completion of an operation, by its address.
 /// # Safety
 /// It is null, or valid until the operation has ended.
+// HOT
 #[inline(always)]
 pub(crate) unsafe fn comp_of(completion: *mut Completion) -> ::uct::api::Comp {
     if completion.is_null() {
@@ -85,7 +87,8 @@ pub(crate) unsafe fn comp_of(completion: *mut Completion) -> ::uct::api::Comp {
 }
 
 impl Iface {
-    /// Passes a message to its handler. // HOT
+    /// Passes a message to its handler.
+    // HOT
     #[inline(always)]
     pub(crate) fn on_am(&self, am: Am<'_>) {
         let handler = self.handlers.get(usize::from(am.id())).and_then(|handler| handler.get());
@@ -99,7 +102,8 @@ impl Iface {
         }
     }
 
-    /// Progresses the interface, unless a handler or completion that it calls does so. // HOT
+    /// Progresses the interface, unless a handler or completion that it calls does so.
+    // HOT
     #[inline(always)]
     pub(crate) fn progress(&self) -> c_uint {
         if self.delivers_within_send.get() && self.inner.is_idle() {
@@ -128,7 +132,8 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Called by a worker for each of its interfaces. // HOT
+/// Called by a worker for each of its interfaces.
+// HOT
 pub(crate) unsafe extern "C" fn progress_member(iface: *mut c_void) -> c_uint {
     // An interface leaves its worker before it is freed.
     // SAFETY: so that it is live.

@@ -40,7 +40,8 @@ impl Handle for Rkey {
 }
 
 impl Rkey {
-    /// The key for endpoints of an interface. // HOT
+    /// The key for endpoints of an interface.
+    // HOT
     #[inline(always)]
     fn on(&self, iface: &Iface) -> Result<&any::Rkey, Status> {
         match self.first.get() {
@@ -80,10 +81,11 @@ pub(super) fn compare(one: usize, other: usize) -> Result<std::cmp::Ordering, St
     Ok(packed(one)?.cmp(packed(other)?))
 }
 
-/// The key behind a number of the caller, for endpoints of an interface. // HOT
+/// The key behind a number of the caller, for endpoints of an interface.
 /// # Safety
 /// `rkey` is 0, [`INVALID_RKEY`], or a key of `uct_rkey_unpack`, which is not released while the result is
 /// used.
+// HOT
 #[inline(always)]
 pub(crate) unsafe fn rkey_of<'a>(rkey: usize, iface: &Iface) -> Result<&'a any::Rkey, Status> {
     if rkey == 0 || rkey == INVALID_RKEY {

@@ -16,7 +16,8 @@ use crate::entry::{CStatus, invalid};
 use crate::handle::from_ptr;
 
 operation! {
-    /// Writes bytes. // HOT
+    /// Writes bytes.
+    // HOT
     fn put_short(ep: *mut Ep, buffer: *const c_void, length: c_uint, remote: u64, rkey: usize) -> CStatus {
         // SAFETY: the caller's contract.
         let ep = unsafe { from_ptr(ep) }?;

@@ -17,15 +17,17 @@ use crate::handle::from_ptr;
 /// Pieces of local memory, as the crate has them.
 type Piece<'m> = api::Iov<'m, any::Mem>;
 
-/// Checks an active message id: UCX has 32. // HOT
+/// Checks an active message id: UCX has 32.
+// HOT
 #[inline(always)]
 fn check_id(id: u8) -> Result<(), Status> {
     if usize::from(id) < AM_IDS { Ok(()) } else { Err(invalid("no such id of active messages")) }
 }
 
-/// A list of the caller. // HOT
+/// A list of the caller.
 /// # Safety
 /// `iov` is null or has this many pieces, while the result is used.
+// HOT
 #[inline(always)]
 unsafe fn list_of<'a>(iov: *const Iov, count: usize) -> Result<&'a [Iov], Status> {
     match (iov.is_null(), count) {
@@ -37,9 +39,10 @@ unsafe fn list_of<'a>(iov: *const Iov, count: usize) -> Result<&'a [Iov], Status
     }
 }
 
-/// A piece of local memory. // HOT
+/// A piece of local memory.
 /// # Safety
 /// Its memory handle is null or live while the result is used.
+// HOT
 #[inline(always)]
 unsafe fn piece_of<'m>(piece: &Iov) -> Result<Piece<'m>, Status> {
     // SAFETY: this function's contract.
@@ -49,9 +52,10 @@ unsafe fn piece_of<'m>(piece: &Iov) -> Result<Piece<'m>, Status> {
     Ok(api::Iov { addr: piece.buffer.cast(), len, stride: piece.stride, count, mem })
 }
 
-/// Starts an operation on a list of local memory: mostly it is one piece. // HOT
+/// Starts an operation on a list of local memory: mostly it is one piece.
 /// # Safety
 /// As for [`list_of`] and [`piece_of`], during the call.
+// HOT
 #[inline(always)]
 pub(super) unsafe fn with_pieces(
     iov: *const Iov,
@@ -74,9 +78,9 @@ pub(super) unsafe fn with_pieces(
 }
 
 /// Calls the caller's function to write into a buffer. Returns how much it says that it has written.
-/// // HOT
 /// # Safety
 /// The function may be called with `arg`, and writes no more than `slot` has room for.
+// HOT
 #[inline(always)]
 pub(super) unsafe fn pack(call: PackCallback, arg: *mut c_void, slot: &mut [u8]) -> usize {
     // SAFETY: this function's contract.
@@ -84,7 +88,8 @@ pub(super) unsafe fn pack(call: PackCallback, arg: *mut c_void, slot: &mut [u8])
 }
 
 operation! {
-    /// Sends a word and bytes. // HOT
+    /// Sends a word and bytes.
+    // HOT
     fn am_short(ep: *mut Ep, id: u8, header: u64, payload: *const c_void, length: c_uint) -> CStatus {
         check_id(id)?;
         // SAFETY: the caller's contract.
@@ -112,7 +117,8 @@ operation! {
         answer(unsafe { from_ptr(ep) }?.inner.am_short_iov(id, &pieces[..list.len()]))
     }
 
-    /// Sends what a function of the caller writes. // HOT
+    /// Sends what a function of the caller writes.
+    // HOT
     fn am_bcopy(
         ep: *mut Ep, id: u8, call: Option<PackCallback>, arg: *mut c_void, _flags: c_uint,
     ) -> isize {

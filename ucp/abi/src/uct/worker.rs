@@ -81,7 +81,8 @@ impl Worker {
     }
 }
 
-/// Called by the inline function of programs. // HOT
+/// Called by the inline function of programs.
+// HOT
 unsafe extern "C" fn progress(worker: *mut c_void) -> c_uint {
     crate::entry::guard("uct_worker_progress", || {
         // SAFETY: the queue's argument is its worker.

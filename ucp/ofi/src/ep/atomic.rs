@@ -48,7 +48,8 @@ fn ioc(at: *const c_void, count: usize) -> Ioc {
     Ioc { addr: at.cast_mut(), count }
 }
 
-/// An operation on contiguous elements of the peer. // HOT
+/// An operation on contiguous elements of the peer.
+// HOT
 #[inline(always)]
 fn on_one(
     ep: &Ep,

@@ -130,7 +130,8 @@ impl Lists {
 }
 
 /// Parameters of an operation on one piece of a peer's memory whose lists have at most one piece each, all of
-/// its length. `None`: it is another one, or refused. // HOT
+/// its length. `None`: it is another one, or refused.
+// HOT
 #[inline(always)]
 fn plain_params(atomic: &Atomic<'_>, op: AtomicOp, ty: Datatype) -> Option<AtomicParams<'static>> {
     let [RmaIov { len: count, .. }] = *atomic.remote else { return None };
@@ -158,7 +159,8 @@ fn plain_params(atomic: &Atomic<'_>, op: AtomicOp, ty: Datatype) -> Option<Atomi
 }
 
 impl Ep {
-    /// Starts an atomic operation. // HOT
+    /// Starts an atomic operation.
+    // HOT
     #[inline(never)]
     pub(super) fn atomic(&self, atomic: &Atomic<'_>) -> Result<isize, Errno> {
         let direction = if atomic.form == Form::Write { flags::WRITE } else { flags::READ };

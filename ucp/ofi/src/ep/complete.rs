@@ -86,9 +86,10 @@ impl Op {
 pub(crate) struct Running(Cell<*mut Op>);
 
 impl Running {
-    /// Adds a record. // HOT
+    /// Adds a record.
     /// # Safety
     /// The record is one of an operation that runs, and is not in a list.
+    // HOT
     #[inline]
     unsafe fn add(&self, op: NonNull<Op>) {
         let first = self.0.get();
@@ -102,9 +103,10 @@ impl Running {
         self.0.set(op.as_ptr());
     }
 
-    /// Removes a record. // HOT
+    /// Removes a record.
     /// # Safety
     /// The record is in this list.
+    // HOT
     #[inline]
     unsafe fn remove(&self, op: &Op) {
         // SAFETY: neighbours are records of requests that run.
@@ -137,15 +139,17 @@ impl Running {
 }
 
 impl Direction {
-    /// Entries that a queue reads, if there are some. // HOT
+    /// Entries that a queue reads, if there are some.
+    // HOT
     #[inline(always)]
     pub(crate) fn ring_of(&self, cq: &Cq) -> Option<&Ring> {
         (!self.ring.is_empty() && std::ptr::eq(self.cq.get(), cq)).then_some(&self.ring)
     }
 
-    /// Reports an end to counter and queue; `failure` if the operation has failed. // HOT
+    /// Reports an end to counter and queue; `failure` if the operation has failed.
     /// # Safety
     /// `cntr` is null or a counter that is open, as the queue of this direction is, if it has one.
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn report(
         &self,
@@ -170,7 +174,8 @@ impl Direction {
         cq.members.wake(ep);
     }
 
-    /// Whether an operation more may start. // HOT
+    /// Whether an operation more may start.
+    // HOT
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         self.running.get() + self.ring.len() < self.size
@@ -182,7 +187,8 @@ impl Direction {
     }
 }
 
-/// Called by the engine as soon as a send has ended. // HOT
+/// Called by the engine as soon as a send has ended.
+// HOT
 unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
     // SAFETY: an endpoint lives as long as its worker.
     let ep = unsafe { &*arg.cast::<Ep>() };
@@ -201,7 +207,8 @@ unsafe fn on_sent(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>)
     ep.end_send(op, ended.map(drop));
 }
 
-/// Called by the engine as soon as a receive has ended. // HOT
+/// Called by the engine as soon as a receive has ended.
+// HOT
 unsafe fn on_received(arg: *mut (), id: RequestId, ended: Result<RecvStatus, Error>) {
     // SAFETY: an endpoint lives as long as its worker.
     let ep = unsafe { &*arg.cast::<Ep>() };
@@ -236,7 +243,8 @@ impl Ep {
         self.tx.running.set(self.tx.running.get() + 1);
     }
 
-    /// Writes the record of a receive that runs. // HOT
+    /// Writes the record of a receive that runs.
+    // HOT
     #[inline(always)]
     pub(super) fn keep_recv(&self, id: RequestId, op: Op) {
         let record = id.user_memory().cast::<Op>();
@@ -247,7 +255,8 @@ impl Ep {
         self.rx.running.set(self.rx.running.get() + 1);
     }
 
-    /// Makes the start of a send or of an operation on a peer's memory the result of its call. // HOT
+    /// Makes the start of a send or of an operation on a peer's memory the result of its call.
+    // HOT
     #[inline(always)]
     pub(super) fn finish_send<T>(&self, started: Result<OpStatus<T>, Error>, op: Op) -> Result<isize, Errno> {
         match started {
@@ -294,7 +303,8 @@ impl Ep {
         }
     }
 
-    /// Reports the end of a send. // HOT
+    /// Reports the end of a send.
+    // HOT
     #[inline(always)]
     pub(super) fn end_send(&self, op: &Op, ended: Result<(), Error>) {
         // SAFETY: the operation has ended, and each end is reported once.
@@ -318,7 +328,8 @@ impl Ep {
     }
 
     /// Whether all of the report of a receive is an entry, for which there is room, without data of the
-    /// sender. // HOT
+    /// sender.
+    // HOT
     #[inline(always)]
     fn queues_alone(&self, op: &Op, message: &RecvStatus) -> bool {
         op.is_reported
@@ -328,7 +339,8 @@ impl Ep {
             && !self.rx.ring.is_full()
     }
 
-    /// Reports a message where [`Ep::queues_alone`]. // HOT
+    /// Reports a message where [`Ep::queues_alone`].
+    // HOT
     #[inline(always)]
     fn queue_message(&self, op: &Op, message: &RecvStatus) {
         // SAFETY: a queue is not closed before the endpoints that use it.
@@ -413,9 +425,10 @@ impl Ep {
         known.unwrap_or_else(|| Box::new(InjectBuf(vec![0; self.most_copied()].into())))
     }
 
-    /// Keeps memory of a copy for the next one. // HOT
+    /// Keeps memory of a copy for the next one.
     /// # Safety
     /// `copy` is [`Op::copy`] of an operation that has ended or not begun, and is not used again.
+    // HOT
     #[inline(always)]
     unsafe fn return_copy(&self, copy: *mut InjectBuf) {
         if !copy.is_null() {

@@ -196,7 +196,8 @@ impl Ep {
     }
 
     /// Reports that the peer has closed the connection, if it has and nothing of it is left to be read.
-    /// Inside the lock, when a read of a queue has found nothing. // HOT
+    /// Inside the lock, when a read of a queue has found nothing.
+    // HOT
     #[inline(always)]
     pub(crate) fn release_shutdown(&self, plain: &ucp::Worker) {
         if self.connection.is_held.load(Ordering::Acquire) {
@@ -219,7 +220,8 @@ impl Ep {
         }
     }
 
-    /// Why an operation cannot be started. // HOT
+    /// Why an operation cannot be started.
+    // HOT
     #[cold]
     pub(super) fn refusal(&self) -> Errno {
         match self.connection.stage.load(Ordering::Acquire) {

@@ -75,9 +75,10 @@ impl EpFid {
         unsafe { &*self.ep.get() }
     }
 
-    /// The endpoint of a call and the handle by which it came. // HOT
+    /// The endpoint of a call and the handle by which it came.
     /// # Safety
     /// As for [`from_fid`], of a handle of an endpoint.
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn of<'a>(fid: *mut Fid) -> Result<(&'a Ep, &'a EpFid), Errno> {
         // SAFETY: this function's contract.
@@ -106,13 +107,15 @@ impl EpFid {
         made
     }
 
-    /// Flags of sends that have none of their own. // HOT
+    /// Flags of sends that have none of their own.
+    // HOT
     #[inline(always)]
     pub(super) fn tx_flags(&self) -> u64 {
         self.tx_flags.get()
     }
 
-    /// Flags of receives that have none of their own. // HOT
+    /// Flags of receives that have none of their own.
+    // HOT
     #[inline(always)]
     pub(super) fn rx_flags(&self) -> u64 {
         self.rx_flags.get()

@@ -166,7 +166,8 @@ impl Object for Ep {
 
 impl Ep {
     /// The plain worker, in the mode in which never two threads use a domain, for the shortest calls.
-    /// `None`: it has a lock. // HOT
+    /// `None`: it has a lock.
+    // HOT
     #[inline(always)]
     pub(crate) fn plain(&self) -> Option<&ucp::Worker> {
         // SAFETY: as in `enter`.
@@ -174,7 +175,8 @@ impl Ep {
     }
 
     /// Takes the lock of the worker until the result is dropped. There is none in the mode in which never two
-    /// threads use a domain. // HOT
+    /// threads use a domain.
+    // HOT
     #[inline(always)]
     pub(crate) fn enter(&self) -> WorkerGuard<'_> {
         // SAFETY: plain objects of the worker lie in this endpoint, are used inside only, and dropped there.
@@ -204,7 +206,8 @@ impl Ep {
         }
     }
 
-    /// Receives and sends. // HOT
+    /// Receives and sends.
+    // HOT
     #[inline(always)]
     pub(crate) fn directions(&self) -> [&Direction; 2] {
         [&self.rx, &self.tx]

@@ -25,9 +25,10 @@ pub(super) struct OneSided<'a> {
     pub is_silent: bool,
 }
 
-/// Pieces of a peer's memory that a call passes: at least one. // HOT
+/// Pieces of a peer's memory that a call passes: at least one.
 /// # Safety
 /// `at` is null or has `count` of them, as long as the result is used.
+// HOT
 #[inline]
 pub(super) unsafe fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Result<&'a [RmaIov], Errno> {
     check_count(count, RMA_IOV_LIMIT)?;
@@ -48,7 +49,8 @@ pub(super) fn sync_of(op_flags: u64) -> Sync {
     }
 }
 
-/// The key in packets of a key that a call passes, whatever the transport: one of 64 bits. // HOT
+/// The key in packets of a key that a call passes, whatever the transport: one of 64 bits.
+// HOT
 #[inline(always)]
 pub(super) fn packet_key(key: u64) -> Option<u64> {
     (key > u64::from(u32::MAX)).then_some(key)
@@ -71,7 +73,8 @@ impl Ep {
         f(&pieces[..remote.len().min(RMA_IOV_LIMIT)])
     }
 
-    /// Starts an operation on memory of a peer. The endpoint has to have capabilities `need`. // HOT
+    /// Starts an operation on memory of a peer. The endpoint has to have capabilities `need`.
+    // HOT
     #[inline(always)]
     pub(super) fn start_one_sided(
         &self,
@@ -86,7 +89,8 @@ impl Ep {
         self.transmit(what, start, trigger)
     }
 
-    /// Starts a write to memory of a peer. // HOT
+    /// Starts a write to memory of a peer.
+    // HOT
     #[inline(never)]
     pub(super) fn write(&self, write: &OneSided<'_>) -> Result<isize, Errno> {
         let what = (write.peer, write.flags);
@@ -141,7 +145,8 @@ impl Ep {
         self.finish_send(started, op)
     }
 
-    /// Starts a read of memory of a peer. // HOT
+    /// Starts a read of memory of a peer.
+    // HOT
     #[inline(never)]
     pub(super) fn read(&self, read: &OneSided<'_>) -> Result<isize, Errno> {
         if read.flags & (flags::INJECT | flags::REMOTE_CQ_DATA) != 0 {

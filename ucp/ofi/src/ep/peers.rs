@@ -30,7 +30,8 @@ impl Default for Peers {
 }
 
 impl Peers {
-    /// Endpoints of the engine by place, as far as they have been used. // HOT
+    /// Endpoints of the engine by place, as far as they have been used.
+    // HOT
     #[inline(always)]
     pub(super) fn known(&self) -> Ref<'_, Vec<Option<ucp::Ep>>> {
         self.eps.borrow()
@@ -39,13 +40,15 @@ impl Peers {
 
 impl Ep {
     /// Place of an address among the peers. The number of a receive context, from the high bits, becomes the
-    /// low one. // HOT
+    /// low one.
+    // HOT
     #[inline(always)]
     pub(super) fn place_of(&self, address: FiAddr) -> usize {
         (address & self.address_mask).rotate_left(self.rx_ctx_bits.get()) as usize
     }
 
-    /// Runs `f` with the engine's endpoint to an address. // HOT
+    /// Runs `f` with the engine's endpoint to an address.
+    // HOT
     #[inline(always)]
     pub(super) fn with_peer<R>(
         &self,
@@ -95,7 +98,8 @@ impl Ep {
     }
 
     /// Address of a sender. It is not available if there is no sender, if the address vector does not have
-    /// it, or without the capability. Inside the lock, and not in a callback. // HOT
+    /// it, or without the capability. Inside the lock, and not in a callback.
+    // HOT
     #[inline]
     pub(crate) fn source_of(&self, from: PeerId) -> FiAddr {
         if self.caps & flags::SOURCE == 0 || from == NO_SOURCE {
@@ -118,7 +122,8 @@ impl Ep {
         found.unwrap_or(ADDR_UNSPEC)
     }
 
-    /// Whether a message without a source in the address vector is an error. // HOT
+    /// Whether a message without a source in the address vector is an error.
+    // HOT
     #[inline(always)]
     pub(crate) fn refuses_unknown_sources(&self) -> bool {
         self.caps & flags::SOURCE_ERR != 0

@@ -39,9 +39,10 @@ pub(super) struct Recv<'a> {
 }
 
 impl Ep {
-    /// Posts a tagged receive of a message that has not come. Returns false if nothing was done. // HOT
+    /// Posts a tagged receive of a message that has not come. Returns false if nothing was done.
     /// # Safety
     /// As for [`Memory::bytes`].
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn post_short(
         &self,
@@ -67,9 +68,10 @@ impl Ep {
         is_posted
     }
 
-    /// [`Ep::post_short`] where there is a lock. // HOT
+    /// [`Ep::post_short`] where there is a lock.
     /// # Safety
     /// As for [`Memory::bytes`].
+    // HOT
     #[inline(never)]
     unsafe fn post_locked(
         &self,
@@ -83,9 +85,10 @@ impl Ep {
         unsafe { self.post_inside(&inside, bytes, matching, op_flags, context) }
     }
 
-    /// [`Ep::post_short`] inside the lock. // HOT
+    /// [`Ep::post_short`] inside the lock.
     /// # Safety
     /// As for [`Memory::bytes`].
+    // HOT
     #[inline(always)]
     unsafe fn post_inside(
         &self,

@@ -15,7 +15,8 @@ pub(super) const SHARED_RX: u64 = 1 << 63;
 
 impl Ep {
     /// Moves what the engine has kept to the ring of receives, as far as that has room. Inside the
-    /// lock. // HOT
+    /// lock.
+    // HOT
     #[inline(always)]
     pub(crate) fn collect_kept(&self, plain: &ucp::Worker) {
         if self.caps & KEPT == 0 {

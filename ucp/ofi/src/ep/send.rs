@@ -26,9 +26,10 @@ pub(super) enum Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// One range. Refuses null that is not empty. // HOT
+    /// One range. Refuses null that is not empty.
     /// # Safety
     /// `buf` is null or memory of `len` bytes, as long as the result is used and its operation runs.
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn bytes(buf: *const c_void, len: usize) -> Result<Memory<'static>, Errno> {
         if buf.is_null() {
@@ -40,9 +41,10 @@ impl Memory<'_> {
         Ok(Memory::Bytes(buf.cast_mut().cast(), len))
     }
 
-    /// The pieces of a list. // HOT
+    /// The pieces of a list.
     /// # Safety
     /// `iov` is null or has `count` pieces, as long as the result is used; each is as for [`Memory::bytes`].
+    // HOT
     #[inline]
     pub(super) unsafe fn pieces(iov: *const IoVec, count: usize) -> Result<Memory<'static>, Errno> {
         check_count(count, IOV_LIMIT)?;
@@ -87,7 +89,8 @@ impl Memory<'_> {
     }
 }
 
-/// Refuses a list of more pieces than a limit of `fi_info`. // HOT
+/// Refuses a list of more pieces than a limit of `fi_info`.
+// HOT
 #[inline(always)]
 pub(super) fn check_count(count: usize, limit: usize) -> Result<(), Errno> {
     if count <= limit { Ok(()) } else { Err(refuse_count(count, limit)) }
@@ -119,9 +122,10 @@ pub(super) const fn shown_flags(tag: Option<u64>) -> u64 {
 
 impl Ep {
     /// Sends a short tagged message to a known peer within the call. Returns false if nothing was sent.
-    /// `is_silent`: nothing is reported. // HOT
+    /// `is_silent`: nothing is reported.
     /// # Safety
     /// As for [`Memory::bytes`].
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn send_short(
         &self,
@@ -147,9 +151,10 @@ impl Ep {
         is_sent
     }
 
-    /// [`Ep::send_short`] where there is a lock. // HOT
+    /// [`Ep::send_short`] where there is a lock.
     /// # Safety
     /// As for [`Memory::bytes`].
+    // HOT
     #[inline(never)]
     unsafe fn send_locked(
         &self,
@@ -164,9 +169,10 @@ impl Ep {
         unsafe { self.send_inside(bytes, to, tag, how, context) }
     }
 
-    /// [`Ep::send_short`] inside the lock. // HOT
+    /// [`Ep::send_short`] inside the lock.
     /// # Safety
     /// As for [`Memory::bytes`].
+    // HOT
     #[inline(always)]
     unsafe fn send_inside(
         &self,

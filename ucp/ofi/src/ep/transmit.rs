@@ -21,7 +21,8 @@ const KNOWN: u64 = flags::COMPLETION
     | flags::MORE;
 
 impl Ep {
-    /// Starts an operation to a peer by `start`, inside the lock, or makes it wait by `trigger`. // HOT
+    /// Starts an operation to a peer by `start`, inside the lock, or makes it wait by `trigger`.
+    // HOT
     #[inline(always)]
     pub(super) fn transmit(
         &self,
@@ -48,7 +49,8 @@ impl Ep {
         })
     }
 
-    /// Record of an operation whose completion has flags `shown`. // HOT
+    /// Record of an operation whose completion has flags `shown`.
+    // HOT
     #[inline(always)]
     pub(super) fn new_transmit(
         &self,

@@ -40,7 +40,8 @@ impl<M, P> AmHandlers<M, P> {
         }
     }
 
-    /// Returns handler number `id`. // HOT
+    /// Returns handler number `id`.
+    // HOT
     #[inline(always)]
     pub(crate) fn handler(&self, id: u16) -> Option<Handler<M>> {
         let handlers = self.handlers.borrow();

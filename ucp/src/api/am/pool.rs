@@ -58,14 +58,16 @@ impl AmBuf {
         AmBuf { chunk: Some(Chunk::of(bytes)), word: 0, len }
     }
 
-    /// Copies a message of exactly [`WORD`] bytes; `None` for other lengths. // HOT
+    /// Copies a message of exactly [`WORD`] bytes; `None` for other lengths.
+    // HOT
     #[inline(always)]
     pub(crate) fn try_inline(message: &[u8]) -> Option<AmBuf> {
         let word = message.try_into().ok()?;
         Some(AmBuf { chunk: None, word: u64::from_ne_bytes(word), len: WORD as u32 })
     }
 
-    /// Returns the message. // HOT
+    /// Returns the message.
+    // HOT
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         let at = match &self.chunk {
@@ -76,20 +78,23 @@ impl AmBuf {
         unsafe { std::slice::from_raw_parts(at, self.len as usize) }
     }
 
-    /// The message, if it lies in this value: a word. // HOT
+    /// The message, if it lies in this value: a word.
+    // HOT
     #[inline(always)]
     pub(crate) fn inline_word(&self) -> Option<[u8; WORD]> {
         self.chunk.is_none().then(|| self.word.to_ne_bytes())
     }
 
-    /// Reloads the fields one by one; one wide load right behind their stores would stall. // HOT
+    /// Reloads the fields one by one; one wide load right behind their stores would stall.
+    // HOT
     #[inline(always)]
     pub(crate) fn scalar_reload(self) -> AmBuf {
         let AmBuf { chunk, word, len } = self;
         AmBuf { chunk, word: scalar_load(word), len: scalar_load(len.into()) as u32 }
     }
 
-    /// Length in bytes. // HOT
+    /// Length in bytes.
+    // HOT
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
@@ -173,7 +178,8 @@ impl AmPool {
         self.align
     }
 
-    /// Copies a message of at most [`POSTED_LEN`] bytes, whose data is not aligned. // HOT
+    /// Copies a message of at most [`POSTED_LEN`] bytes, whose data is not aligned.
+    // HOT
     #[inline]
     pub(crate) fn copy(&mut self, message: &[u8]) -> AmBuf {
         let len = message.len();

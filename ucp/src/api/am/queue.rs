@@ -64,7 +64,8 @@ impl AmQueue {
         self.is_enabled.replace(is_enabled)
     }
 
-    /// Queues a message; false if there is no handler yet or it is longer than [`POSTED_LEN`]. // HOT
+    /// Queues a message; false if there is no handler yet or it is longer than [`POSTED_LEN`].
+    // HOT
     #[inline(always)]
     pub(crate) fn try_push(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         if self.takes_words.get()
@@ -119,13 +120,15 @@ impl AmQueue {
         }
     }
 
-    /// Whether a message is queued. // HOT
+    /// Whether a message is queued.
+    // HOT
     #[inline(always)]
     pub(crate) fn has_messages(&self) -> bool {
         self.len.get() > 0
     }
 
-    /// Removes and returns the oldest message. // HOT
+    /// Removes and returns the oldest message.
+    // HOT
     #[inline]
     pub(crate) fn next(&self) -> Option<ReceivedAm> {
         self.len.set(self.len.get().checked_sub(1)?);

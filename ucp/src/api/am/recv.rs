@@ -76,20 +76,23 @@ impl AmMessage {
         self.from
     }
 
-    /// Splits the message into the header and the bytes behind it. // HOT
+    /// Splits the message into the header and the bytes behind it.
+    // HOT
     #[inline]
     pub(crate) fn header_and_data(&self) -> (&[u8], &[u8]) {
         self.buf.bytes().split_at(usize::from(AmTag::decode(self.tag).header_len))
     }
 
-    /// Header bytes. // HOT
+    /// Header bytes.
+    // HOT
     #[inline]
     pub fn header(&self) -> &[u8] {
         self.header_and_data().0
     }
 
     /// Data that came with the header; `None` if [`AmMessage::recv`] has to receive it. Its address is
-    /// aligned as the context asks for ([`with_am_alignment`](crate::Context::with_am_alignment)). // HOT
+    /// aligned as the context asks for ([`with_am_alignment`](crate::Context::with_am_alignment)).
+    // HOT
     #[inline]
     pub fn data(&self) -> Option<&[u8]> {
         match self.kind {
@@ -99,7 +102,8 @@ impl AmMessage {
     }
 
     /// Header and data, if they lie in this value and move with it: those of a message of eight bytes. Those
-    /// of other messages stay where they are until it is dropped. // HOT
+    /// of other messages stay where they are until it is dropped.
+    // HOT
     #[inline(always)]
     pub fn inline_word(&self) -> Option<[u8; 8]> {
         self.buf.inline_word()
@@ -304,7 +308,8 @@ fn deliver_received(worker: &Worker, status: &RecvStatus, buf: AmBuf) {
     deliver(worker, message);
 }
 
-/// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
+/// Calls the handler of a message. Inline: moving the freshly written message would stall.
+// HOT
 #[inline(always)]
 fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
     let AmTag { id, header_len, kind, .. } = AmTag::decode(tag);
@@ -324,7 +329,8 @@ fn deliver(worker: &Worker, ReceivedAm { from, tag, buf }: ReceivedAm) {
     }
 }
 
-/// Calls the handlers of queued messages. // HOT
+/// Calls the handlers of queued messages.
+// HOT
 #[inline]
 pub(crate) fn handle_ams(worker: &Worker) {
     if worker.inner.am_handlers.queue.has_messages() {

@@ -150,10 +150,11 @@ impl Ep {
         AmSend(SendRequest::new(self.worker(), started, lent))
     }
 
-    /// Sends a copy of `header` and `len` bytes at `data` to handler `id` of the peer. // HOT
+    /// Sends a copy of `header` and `len` bytes at `data` to handler `id` of the peer.
     /// # Safety
     /// Unless the call returns *done* or an error, `data..data + len` stays valid and unchanged until the
     /// operation ends, and `params.done` may be called with its argument.
+    // HOT
     #[inline]
     pub unsafe fn am_send_raw(
         &self,
@@ -184,7 +185,8 @@ impl Ep {
     }
 }
 
-/// Starts a message. Safety: as for [`Ep::am_send_raw`]. // HOT
+/// Starts a message. Safety: as for [`Ep::am_send_raw`].
+// HOT
 #[inline]
 pub(crate) unsafe fn start_am(
     ep: &Ep,
@@ -221,9 +223,10 @@ pub(crate) unsafe fn start_am(
 /// Longest header and data that are put together before they are sent: a list takes more to send.
 const SHORT_MESSAGE: usize = 256;
 
-/// Sends `data` behind `header` as one packet within the call. Returns whether it sent. // HOT
+/// Sends `data` behind `header` as one packet within the call. Returns whether it sent.
 /// # Safety
 /// As for [`SendBuf::new`], until the call returns.
+// HOT
 #[inline(never)]
 pub(crate) unsafe fn send_header_now(ep: &Ep, tag: u64, header: &[u8], data: SendBuf) -> Result<bool, Error> {
     if let Some(whole) = data.whole()
@@ -243,7 +246,8 @@ pub(crate) unsafe fn send_header_now(ep: &Ep, tag: u64, header: &[u8], data: Sen
     Ok(ep.send_short_list(MsgClass::Am, tag, header_and_data))
 }
 
-/// Sends `data` behind a copy of `header`. Safety: as for [`Ep::am_send_raw`]. // HOT
+/// Sends `data` behind a copy of `header`. Safety: as for [`Ep::am_send_raw`].
+// HOT
 #[inline]
 unsafe fn send_with_header(
     ep: &Ep,

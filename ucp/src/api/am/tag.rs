@@ -59,7 +59,8 @@ impl AmTag {
         (connection as u64) << 32
     }
 
-    /// Length of the header of a message with this tag. // HOT
+    /// Length of the header of a message with this tag.
+    // HOT
     #[inline(always)]
     pub const fn header_len_of(tag: u64) -> u16 {
         (tag >> 16) as u16

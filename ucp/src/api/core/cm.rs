@@ -73,7 +73,8 @@ impl WorkerCm {
         self.connections.get(&connection)?.upgrade()
     }
 
-    /// Whether there are events to be handled. // HOT
+    /// Whether there are events to be handled.
+    // HOT
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
         self.exchanges.as_ref().is_some_and(|exchanges| exchanges.has_events())

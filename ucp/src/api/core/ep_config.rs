@@ -123,7 +123,8 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [SelectKey; 8] {
 }
 
 impl EpConfig {
-    /// Protocol of a message. Looks up the kind of memory only if that makes a difference. // HOT
+    /// Protocol of a message. Looks up the kind of memory only if that makes a difference.
+    // HOT
     #[inline]
     pub(crate) fn protocol(
         &self,

@@ -172,7 +172,8 @@ impl EpState {
         self.to_self.get()
     }
 
-    /// Whether the peer is the worker itself, by whichever lane. // HOT
+    /// Whether the peer is the worker itself, by whichever lane.
+    // HOT
     #[inline(always)]
     pub(crate) fn is_own(&self) -> bool {
         self.is_own.get()
@@ -219,7 +220,8 @@ impl EpState {
         self.link.get().map(|link| &link.rma_only_ep)
     }
 
-    /// Longest tagged message sent in one packet, bytes. // HOT
+    /// Longest tagged message sent in one packet, bytes.
+    // HOT
     #[inline]
     pub(crate) fn eager_max(&self) -> usize {
         self.tables().send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
@@ -285,7 +287,8 @@ impl EpState {
         self.connection.set(number);
     }
 
-    /// The peer's number of the connection; 0: none. // HOT
+    /// The peer's number of the connection; 0: none.
+    // HOT
     #[inline(always)]
     pub(crate) fn peer_connection(&self) -> u32 {
         self.peer_connection.get()

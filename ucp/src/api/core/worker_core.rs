@@ -199,7 +199,8 @@ impl WorkerCore {
         (&mut self.engine, bound, &mut self.reqs)
     }
 
-    /// Polls for one short message, interface by interface: the whole work of most progress calls. // HOT
+    /// Polls for one short message, interface by interface: the whole work of most progress calls.
+    // HOT
     #[inline(always)]
     pub(crate) fn poll_fast(&mut self, am_queue: &AmQueue) -> FastPoll {
         self.calls_to_clock -= 1;
@@ -224,7 +225,8 @@ impl WorkerCore {
         }
     }
 
-    /// Polls an interface of a transport without inlined fast path. // HOT
+    /// Polls an interface of a transport without inlined fast path.
+    // HOT
     #[inline(never)]
     fn poll_one_outlined(&mut self, at: usize, am_queue: &AmQueue) -> PollOne {
         let iface = &self.ifaces[at];
@@ -319,7 +321,8 @@ impl WorkerCore {
         self.flushes.is_empty() && streams && self.engine.may_stop_polling()
     }
 
-    /// Polls one interface for up to `max` events. Out of line, so that an empty poll stays small. // HOT
+    /// Polls one interface for up to `max` events. Out of line, so that an empty poll stays small.
+    // HOT
     #[inline(never)]
     fn poll_iface(&mut self, at: usize, max: usize, now: Nanos, am_queue: &AmQueue) -> usize {
         let iface = &self.ifaces[at];
@@ -365,7 +368,8 @@ impl WorkerCore {
         self.now
     }
 
-    /// Whether no completion or message needs notification. // HOT
+    /// Whether no completion or message needs notification.
+    // HOT
     #[inline(always)]
     pub(crate) fn has_no_notifications(&self) -> bool {
         let engine = &self.engine;
@@ -395,7 +399,8 @@ impl WorkerCore {
         self.calls_to_clock = 1;
     }
 
-    /// Completes operations until one has an action to run; `None` when all are complete. // HOT
+    /// Completes operations until one has an action to run; `None` when all are complete.
+    // HOT
     #[inline]
     pub(crate) fn next_action(&mut self) -> Option<Action> {
         if let Some(action) = self.reqs.next_ready() {
@@ -554,7 +559,8 @@ impl WorkerCore {
     }
 }
 
-/// Polls for one short message, if all other work is that of requests that are ready. // HOT
+/// Polls for one short message, if all other work is that of requests that are ready.
+// HOT
 #[inline(never)]
 fn poll_not_idle(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     if !is_idle_but_for_ready(core, am_queue) {
@@ -566,7 +572,8 @@ fn poll_not_idle(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     }
 }
 
-/// Polls for one short message, interface by interface. // HOT
+/// Polls for one short message, interface by interface.
+// HOT
 #[inline(always)]
 fn poll_ifaces(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     let mut left = core.ifaces.len();
@@ -609,7 +616,8 @@ fn poll_ifaces(core: &mut WorkerCore, am_queue: &AmQueue) -> FastPoll {
     }
 }
 
-/// Whether only arrivals, and requests that are ready, can cause work. // HOT
+/// Whether only arrivals, and requests that are ready, can cause work.
+// HOT
 #[inline(always)]
 fn is_idle_but_for_ready(core: &WorkerCore, am_queue: &AmQueue) -> bool {
     // A handler may have called progress while other active messages wait.

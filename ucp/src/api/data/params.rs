@@ -31,7 +31,8 @@ impl OpParams<'_> {
     }
 }
 
-/// Checks that `len` bytes at `addr` lie in the memory that the parameters name, if they name one. // HOT
+/// Checks that `len` bytes at `addr` lie in the memory that the parameters name, if they name one.
+// HOT
 #[inline(always)]
 pub(crate) fn check_mem(mem: Option<&Mem>, addr: *const u8, len: usize) -> Result<(), Error> {
     match mem {

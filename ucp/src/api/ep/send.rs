@@ -56,7 +56,8 @@ impl SendParams<'_> {
         SendParams { tag: Some(tag), done, ..SendParams::default() }
     }
 
-    /// Tag of a message that has nothing but a tag. // HOT
+    /// Tag of a message that has nothing but a tag.
+    // HOT
     #[inline(always)]
     pub(crate) fn plain_tag(&self) -> Option<u64> {
         match *self {
@@ -74,10 +75,11 @@ impl SendParams<'_> {
 }
 
 impl Ep {
-    /// Sends `len` bytes at `buf`. // HOT
+    /// Sends `len` bytes at `buf`.
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until
     /// completion, and `params.done` may be called with its argument.
+    // HOT
     #[inline]
     pub unsafe fn send_raw(
         &self,
@@ -99,7 +101,8 @@ impl Ep {
         unsafe { self.start_send(MsgClass::Message, buf, params) }
     }
 
-    /// Tries to send a short message within the call. Returns false if nothing was sent. // HOT
+    /// Tries to send a short message within the call. Returns false if nothing was sent.
+    // HOT
     #[inline(always)]
     pub(crate) fn send_short<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let state = self.state();
@@ -117,7 +120,8 @@ impl Ep {
 
     /// Sends a message of any class and layout.
     /// # Safety
-    /// `buf` stays valid until completion, and `params.done` may be called with its argument. // HOT
+    /// `buf` stays valid until completion, and `params.done` may be called with its argument.
+    // HOT
     #[inline]
     pub(crate) unsafe fn send_buf(
         &self,
@@ -246,7 +250,8 @@ impl Ep {
     }
 }
 
-/// Sends a message as one packet now, if that is possible. // HOT
+/// Sends a message as one packet now, if that is possible.
+// HOT
 #[inline(always)]
 fn send_packet_now<B: Payload>(
     core: &mut WorkerCore,
@@ -275,7 +280,8 @@ unsafe fn send_packet(ep: &Ep, tag: u64, bytes: &[u8], params: &SendParams) -> R
 }
 
 /// Tries to send a short message to this worker itself within the call: into a posted receive, or as one
-/// packet. // HOT
+/// packet.
+// HOT
 #[inline(never)]
 fn send_short_to_self<B: Payload>(ep: &Ep, class: MsgClass, tag: u64, body: B) -> bool {
     let core = &mut ep.worker().core_keep_idle();
@@ -289,7 +295,8 @@ fn send_short_to_self<B: Payload>(ep: &Ep, class: MsgClass, tag: u64, body: B) -
     send_packet_to_self(core, peer, (class, tag), body)
 }
 
-/// Sends a short message to this worker itself as one packet, if that is possible. // HOT
+/// Sends a short message to this worker itself as one packet, if that is possible.
+// HOT
 #[inline(never)]
 pub(crate) fn send_packet_to_self<B: Payload>(
     core: &mut WorkerCore,
@@ -315,7 +322,8 @@ fn send_to_self(
 
 /// Copies a tagged message to a posted receive of this worker. `None`: there is none, and nothing has
 /// happened. Returns the callback that the caller is to call in place of progress, if it `calls` and there is
-/// one that can be called at once. // HOT
+/// one that can be called at once.
+// HOT
 #[inline(always)]
 pub(crate) fn copy_to_receive(
     worker: &Worker,

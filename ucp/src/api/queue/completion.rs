@@ -78,9 +78,10 @@ impl<R> std::fmt::Debug for NotTracked<R> {
     }
 }
 
-/// Notes the end of the operation of a slot. // HOT
+/// Notes the end of the operation of a slot.
 /// # Safety
 /// `arg` is a slot of a queue that exists.
+// HOT
 unsafe fn on_end<B: 'static>(arg: *mut (), _: RequestId, ended: Ended) {
     // SAFETY: this function's contract. A queue that is dropped takes the callbacks of all that runs away.
     let slot = unsafe { &*arg.cast_const().cast::<Slot<B>>() };
@@ -103,7 +104,8 @@ impl<B: 'static> CompletionQueue<B> {
 
     /// Takes an operation over: its end becomes an entry with `context`. One that has ended already is an
     /// entry at once. A full queue returns the request, which is dropped with the error if nobody takes it
-    /// out. Panics if the operation runs at another worker. // HOT
+    /// out. Panics if the operation runs at another worker.
+    // HOT
     #[inline]
     pub fn track<R: Tracked<B>>(&self, request: R, context: u64) -> Result<(), NotTracked<R>> {
         let slot = match self.room() {
@@ -116,13 +118,15 @@ impl<B: 'static> CompletionQueue<B> {
         Ok(())
     }
 
-    /// The slot of the next operation. // HOT
+    /// The slot of the next operation.
+    // HOT
     #[inline]
     pub(crate) fn room(&self) -> Result<&Slot<B>, Error> {
         self.slots.free().ok_or(Error::QueueFull(self.depth as usize))
     }
 
-    /// Adds an operation of the worker, in the slot of [`CompletionQueue::room`]. // HOT
+    /// Adds an operation of the worker, in the slot of [`CompletionQueue::room`].
+    // HOT
     #[inline]
     pub(crate) fn add(&self, slot: &Slot<B>, op: TrackedOp<B>, context: u64) {
         let TrackedOp { state, buf, set_filled } = op;
@@ -142,8 +146,8 @@ impl<B: 'static> CompletionQueue<B> {
     /// the raw call says, also if the queue is dropped.
     ///
     /// Returned are what finds the queue full, and, with [`Error::Invalid`], an operation that has a callback
-    /// (also one of data that callbacks pack or unpack), or that this worker does not know: they go on. //
-    /// HOT
+    /// (also one of data that callbacks pack or unpack), or that this worker does not know: they go on.
+    // HOT
     #[inline]
     pub fn track_raw<T: IntoStatus>(
         &self,
@@ -170,7 +174,8 @@ impl<B: 'static> CompletionQueue<B> {
     }
 
     /// Adds an operation that has been started, in the slot of [`CompletionQueue::room`]. Returns the entry
-    /// of one that cannot be taken over. // HOT
+    /// of one that cannot be taken over.
+    // HOT
     #[inline]
     fn push(&self, slot: &Slot<B>, id: RequestId, entry: Entry<B>) -> Result<(), Entry<B>> {
         let mut core = self.worker.core_keep_idle();
@@ -188,7 +193,8 @@ impl<B: 'static> CompletionQueue<B> {
         Ok(())
     }
 
-    /// Takes the end that came first. Makes no progress. // HOT
+    /// Takes the end that came first. Makes no progress.
+    // HOT
     #[inline]
     pub fn read(&self) -> Option<Completion<B>> {
         let (result, Entry { context, buf, set_filled }) = self.slots.pop()?;

@@ -60,9 +60,10 @@ impl Counts {
     }
 }
 
-/// Counts the end of an operation. // HOT
+/// Counts the end of an operation.
 /// # Safety
 /// `arg` is counts that the worker of the operation keeps.
+// HOT
 unsafe fn on_end(arg: *mut (), _: RequestId, ended: Ended) {
     // SAFETY: this function's contract.
     let counts = unsafe { &*arg.cast_const().cast::<Counts>() };
@@ -93,7 +94,8 @@ impl Counter {
     /// the program's, as the raw call says.
     ///
     /// [`Error::Invalid`], with nothing counted: the operation has a callback (also one of data that
-    /// callbacks pack or unpack), or this worker does not know it. It goes on. // HOT
+    /// callbacks pack or unpack), or this worker does not know it. It goes on.
+    // HOT
     #[inline]
     pub fn track<T: IntoStatus>(&self, started: Result<OpStatus<T>, Error>) -> Result<(), Error> {
         let id = match started {

@@ -112,13 +112,15 @@ impl<B: 'static> Slots<B> {
         self.ended.get() as usize
     }
 
-    /// The slot that the next operation gets. `None`: the queue is full. // HOT
+    /// The slot that the next operation gets. `None`: the queue is full.
+    // HOT
     #[inline(always)]
     pub(super) fn free(&self) -> Option<&Slot<B>> {
         self.slots.get(self.first_free.get() as usize)
     }
 
-    /// Puts an operation that runs into the slot of [`Slots::free`]. // HOT
+    /// Puts an operation that runs into the slot of [`Slots::free`].
+    // HOT
     #[inline(always)]
     pub(super) fn start(&self, slot: &Slot<B>, id: RequestId, entry: Entry<B>) {
         self.first_free.set(slot.next.get());
@@ -127,7 +129,8 @@ impl<B: 'static> Slots<B> {
         self.running.set(self.running.get() + 1);
     }
 
-    /// Puts an operation that has ended into the slot of [`Slots::free`]. // HOT
+    /// Puts an operation that has ended into the slot of [`Slots::free`].
+    // HOT
     #[inline(always)]
     pub(super) fn push_ended(&self, slot: &Slot<B>, ended: Ended, entry: Entry<B>) {
         self.first_free.set(slot.next.get());
@@ -135,7 +138,8 @@ impl<B: 'static> Slots<B> {
         self.append_ended(slot, ended);
     }
 
-    /// Notes the end of the operation of a slot, which runs. // HOT
+    /// Notes the end of the operation of a slot, which runs.
+    // HOT
     #[inline(always)]
     pub(super) fn end(&self, slot: &Slot<B>, ended: Ended) {
         slot.request.set(None);
@@ -164,7 +168,8 @@ impl<B: 'static> Slots<B> {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the operation that has ended first. // HOT
+    /// Takes the operation that has ended first.
+    // HOT
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<(Ended, Entry<B>)> {
         let slot = self.slots.get(self.first_ended.get() as usize)?;

@@ -60,7 +60,8 @@ impl State {
 }
 
 impl<B: 'static> Op<B> {
-    /// Whether the operation has ended. The result stays: loading it behind its store would stall. // HOT
+    /// Whether the operation has ended. The result stays: loading it behind its store would stall.
+    // HOT
     #[inline]
     fn is_done(&self) -> bool {
         match &self.state {
@@ -69,7 +70,8 @@ impl<B: 'static> Op<B> {
         }
     }
 
-    /// Takes the result, once, if the operation has ended. // HOT
+    /// Takes the result, once, if the operation has ended.
+    // HOT
     #[inline]
     fn take(&mut self) -> Option<Ended> {
         let ended = match &self.state {
@@ -193,7 +195,8 @@ impl<B: 'static> SendRequest<B> {
         self.take().ok_or(self)
     }
 
-    /// Takes the result and the buffer, once, if the operation has ended. // HOT
+    /// Takes the result and the buffer, once, if the operation has ended.
+    // HOT
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(Result<(), Error>, B)> {
         let ended = self.0.take()?;
@@ -288,7 +291,8 @@ impl<B: 'static> RecvRequest<B> {
         self.take().ok_or(self)
     }
 
-    /// Takes the result and the buffer, once, if the operation has ended. // HOT
+    /// Takes the result and the buffer, once, if the operation has ended.
+    // HOT
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(Result<RecvStatus, Error>, B)> {
         let ended = self.op.take()?;

@@ -54,11 +54,12 @@ fn is_native(op: AtomicOp, ty: Datatype) -> Option<bool> {
 }
 
 impl Ep {
-    /// Executes `params.op` on `params.count` elements of the peer's memory at `remote`. // HOT
+    /// Executes `params.op` on `params.count` elements of the peer's memory at `remote`.
     /// # Safety
     /// `operand` and `compare` are readable, `result` is writable, where the operation uses them. Unless the
     /// call returns *done* or an error, they stay so until completion and nobody else accesses them.
     /// `params.done` may be called with its argument.
+    // HOT
     pub unsafe fn atomic_raw(
         &self,
         remote: u64,
@@ -153,7 +154,8 @@ impl Ep {
 }
 
 /// Executes an operation on one element by an instruction, or returns false. What callers know when they are
-/// compiled, such as the type, costs nothing. Unsafe: as for [`Ep::atomic_raw`], until this returns. // HOT
+/// compiled, such as the type, costs nothing. Unsafe: as for [`Ep::atomic_raw`], until this returns.
+// HOT
 #[inline(always)]
 unsafe fn is_executed_natively(ep: &Ep, remote: u64, rkey: &Rkey, params: &AtomicParams<'_>) -> bool {
     let form = params.form();
@@ -196,10 +198,11 @@ unsafe fn native(ep: &Ep, (remote, rkey): (u64, &Rkey), p: &AtomicParams<'_>, fo
 
 /// Executes `op` on the word of `size` 4 or 8 at `remote` within the call, if the memory is mapped. The
 /// operand, the value compared with and the old value are words, of any alignment. False: nothing has
-/// happened, and [`Ep::atomic_raw`] does it, or tells the error. // HOT
+/// happened, and [`Ep::atomic_raw`] does it, or tells the error.
 /// # Safety
 /// `operand` can be read unless `op` is [`AtomicOp::Read`], `compare` if it is [`AtomicOp::CompareSwap`].
 /// `result` can be written, or is null.
+// HOT
 #[inline(always)]
 pub unsafe fn atomic_now_raw(
     ep: &Ep,
@@ -220,10 +223,10 @@ pub unsafe fn atomic_now_raw(
 
 /// Executes an operation on one element within the call, if it is a single instruction and `remote` is memory
 /// of the worker's own context, named as for [`put_own_raw`](crate::put_own_raw). The operands are as for
-/// [`atomic_now_raw`]. False: nothing has happened, and [`Ep::atomic_raw`] does it, or tells the error. //
-/// HOT
+/// [`atomic_now_raw`]. False: nothing has happened, and [`Ep::atomic_raw`] does it, or tells the error.
 /// # Safety
 /// As for [`atomic_now_raw`].
+// HOT
 #[inline]
 pub unsafe fn atomic_own_raw(
     ep: &Ep,
@@ -245,9 +248,10 @@ pub unsafe fn atomic_own_raw(
     })
 }
 
-/// Executes `op` on the word of `size` 4 or 8 at `at`. False: it is not aligned, or no instruction. // HOT
+/// Executes `op` on the word of `size` 4 or 8 at `at`. False: it is not aligned, or no instruction.
 /// # Safety
 /// The word can be accessed by atomics. The rest is as for [`atomic_now_raw`].
+// HOT
 #[inline(always)]
 unsafe fn execute_at(
     at: *mut u8,
@@ -268,9 +272,10 @@ unsafe fn execute_at(
     unsafe { execute(at.cast(), op, operands, result.cast()) }
 }
 
-/// Executes `op` on the word at `at`. False: it is no instruction. // HOT
+/// Executes `op` on the word at `at`. False: it is no instruction.
 /// # Safety
 /// As for [`word::fetch`], and as for [`atomic_now_raw`].
+// HOT
 #[inline(always)]
 unsafe fn execute<W: Word>(
     at: *mut W,
@@ -422,7 +427,8 @@ const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams<'static> {
     }
 }
 
-/// Whether an operation on one word is a single instruction. // HOT
+/// Whether an operation on one word is a single instruction.
+// HOT
 #[inline(always)]
 fn is_instruction(op: AtomicOp, ty: Datatype, form: Form) -> bool {
     use AtomicOp::{BitAnd, BitOr, BitXor, CompareSwap, Read, Sum, Write};

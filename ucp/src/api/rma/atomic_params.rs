@@ -35,7 +35,8 @@ pub struct AtomicParams<'a> {
 }
 
 impl AtomicParams<'_> {
-    /// Checks that the old values go to the memory that the parameters name, if they name one. // HOT
+    /// Checks that the old values go to the memory that the parameters name, if they name one.
+    // HOT
     #[inline(always)]
     pub(crate) fn check_mem(&self) -> Result<(), Error> {
         if self.mem.is_none() || self.result.is_null() {

@@ -14,9 +14,10 @@ use crate::api::rma::start::mapped_now;
 use crate::rdm::Access;
 
 /// Writes `len` bytes at `buf` to the peer's memory at `remote` within the call, if the memory is mapped.
-/// False: nothing has happened, and [`Ep::put_raw`] writes them, or tells the error. // HOT
+/// False: nothing has happened, and [`Ep::put_raw`] writes them, or tells the error.
 /// # Safety
 /// `buf..buf + len` can be read, and is no part of the memory that is written.
+// HOT
 #[inline(always)]
 pub unsafe fn put_now_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, rkey: &Rkey) -> bool {
     let Some(to) = mapped_now(ep, (remote, len), rkey, Access::WRITE) else { return false };
@@ -26,9 +27,10 @@ pub unsafe fn put_now_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, rkey
 }
 
 /// Reads `len` bytes of the peer's memory at `remote` into `buf` within the call, if the memory is mapped.
-/// False: nothing has happened, and [`Ep::get_raw`] reads them, or tells the error. // HOT
+/// False: nothing has happened, and [`Ep::get_raw`] reads them, or tells the error.
 /// # Safety
 /// `buf..buf + len` can be written, is accessed by nobody else, and is no part of the memory that is read.
+// HOT
 #[inline(always)]
 pub unsafe fn get_now_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, rkey: &Rkey) -> bool {
     let Some(from) = mapped_now(ep, (remote, len), rkey, Access::READ) else { return false };

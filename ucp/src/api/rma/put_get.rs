@@ -33,10 +33,11 @@ use crate::select::{DeviceRdma, RemoteMem};
 use crate::wire::MAX_IOV;
 
 impl Ep {
-    /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
+    /// Writes `len` bytes at `buf` to the peer's memory at `remote`.
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until
     /// completion, and `params.done` may be called with its argument.
+    // HOT
     #[inline]
     pub unsafe fn put_raw(
         &self,
@@ -106,10 +107,11 @@ impl Ep {
         unsafe { with_gather(self.worker(), local, start) }
     }
 
-    /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
+    /// Reads `len` bytes of the peer's memory at `remote` into `buf`.
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid for writes, accessed by
     /// nobody else, until completion, and `params.done` may be called with its argument.
+    // HOT
     #[inline]
     pub unsafe fn get_raw(
         &self,

@@ -169,7 +169,8 @@ impl Rkey {
     }
 
     /// Address in this process of `len` bytes at `remote`, if they are mapped and in range and `need` is
-    /// permitted. // HOT
+    /// permitted.
+    // HOT
     #[inline(always)]
     pub(crate) fn mapped_bytes(&self, remote: u64, len: u64, need: Access) -> Option<*mut u8> {
         let start = self.mapped_at?;
@@ -179,13 +180,15 @@ impl Rkey {
         Some(std::ptr::with_exposed_provenance_mut(start.get() + (remote - self.addr) as usize))
     }
 
-    /// Key of the lane that maps the memory or whose device reaches it. // HOT
+    /// Key of the lane that maps the memory or whose device reaches it.
+    // HOT
     #[inline(always)]
     pub(crate) fn of_lane(&self) -> Option<&lane::Rkey> {
         self.lane.as_ref()
     }
 
-    /// Lane key of mapped memory, on which the lane completes operations within the call. // HOT
+    /// Lane key of mapped memory, on which the lane completes operations within the call.
+    // HOT
     #[inline]
     pub(crate) fn mapped(&self) -> Option<&lane::Rkey> {
         if self.mapped_at.is_some() { self.lane.as_ref() } else { None }
@@ -201,7 +204,8 @@ impl Rkey {
         self.remote_mem
     }
 
-    /// Whether `len` bytes at `remote` are in range and `need` is permitted. // HOT
+    /// Whether `len` bytes at `remote` are in range and `need` is permitted.
+    // HOT
     #[inline]
     pub(crate) fn covers(&self, remote: u64, len: u64, need: Access) -> bool {
         let offset = remote.wrapping_sub(self.addr);

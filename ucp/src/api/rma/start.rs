@@ -30,7 +30,8 @@ use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 /// Address here of `len` bytes of a peer's memory at `remote`, if this thread may access them now as `need`
 /// says: they are mapped, the key permits it, the peer is not known to be gone, and nothing is queued for it.
-/// Valid while the key lives. // HOT
+/// Valid while the key lives.
+// HOT
 #[inline(always)]
 pub(crate) fn mapped_now(ep: &Ep, (remote, len): (u64, usize), rkey: &Rkey, need: Access) -> Option<*mut u8> {
     let state = ep.state();
@@ -54,14 +55,16 @@ pub(crate) fn may_access(ep: &Ep, rkey: &Rkey, need: Access) -> bool {
     lane_permits(&core.peer_eps, ep.peer(), rkey, need) && rkey.mapped_bytes(start, 0, need).is_some()
 }
 
-/// Whether the lane of a peer lets this thread access what its key maps. // HOT
+/// Whether the lane of a peer lets this thread access what its key maps.
+// HOT
 #[inline(always)]
 fn lane_permits(peers: &PeerEps, peer: PeerId, rkey: &Rkey, need: Access) -> bool {
     let (Some(to), Some(key)) = (peers.get(peer), rkey.of_lane()) else { return false };
     to.ep.may_access(key, lane_access(need))
 }
 
-/// Access to the memory of a peer, as lanes name it. // HOT
+/// Access to the memory of a peer, as lanes name it.
+// HOT
 #[inline(always)]
 fn lane_access(need: Access) -> LaneAccess {
     let mut all = LaneAccess::empty();
@@ -124,7 +127,8 @@ fn ended(sent: Outcome, peer: PeerId) -> Option<Result<(), Error>> {
 }
 
 /// Runs `f` with memory of the worker's own context, if the peer is the worker itself. False: nothing has
-/// happened. // HOT
+/// happened.
+// HOT
 #[inline(always)]
 pub(crate) fn with_own(
     ep: &Ep,
@@ -141,9 +145,10 @@ pub(crate) fn with_own(
 
 /// Writes `len` bytes at `buf` within the call, if the peer of the endpoint is the worker itself, and
 /// `remote` is memory of its context. `key` is of packets, as for [`Rkey::from_key`]. False: nothing has
-/// happened, and [`Ep::put_raw`] writes them, or tells the error. // HOT
+/// happened, and [`Ep::put_raw`] writes them, or tells the error.
 /// # Safety
 /// `buf..buf + len` can be read.
+// HOT
 #[inline]
 pub unsafe fn put_own_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, key: u64) -> bool {
     let iov = RmaIov { addr: remote, len: len as u64, key };
@@ -151,9 +156,10 @@ pub unsafe fn put_own_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, key:
     with_own(ep, |own| unsafe { own.put(&iov, buf) })
 }
 
-/// Reads own memory as [`put_own_raw`] writes it. // HOT
+/// Reads own memory as [`put_own_raw`] writes it.
 /// # Safety
 /// `buf..buf + len` can be written.
+// HOT
 #[inline]
 pub unsafe fn get_own_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, key: u64) -> bool {
     let iov = RmaIov { addr: remote, len: len as u64, key };

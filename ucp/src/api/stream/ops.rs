@@ -341,10 +341,11 @@ impl Ep {
         SendRequest::new(self.worker(), started, lent)
     }
 
-    /// Sends `len` bytes at `buf` to the peer's stream. // HOT
+    /// Sends `len` bytes at `buf` to the peer's stream.
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until the
     /// operation ends, and `done` may be called with its argument.
+    // HOT
     #[inline]
     pub unsafe fn stream_send_raw(
         &self,
@@ -359,10 +360,11 @@ impl Ep {
         unsafe { start_stream_send(self, buf, params.done) }
     }
 
-    /// Receives stream bytes into `len` bytes at `buf`; ends only from progress. // HOT
+    /// Receives stream bytes into `len` bytes at `buf`; ends only from progress.
     /// # Safety
     /// Unless the call returns an error, until the operation ends `buf..buf + len` stays valid for writes, is
     /// used only by receives of this worker, and `done` may be called with its argument.
+    // HOT
     pub unsafe fn stream_recv_raw(
         &self,
         buf: *mut u8,

@@ -76,13 +76,15 @@ impl Streams {
         self.by_id.keys().chain(self.ending.iter().map(|(of, _)| of)).any(|of| of.peer == peer)
     }
 
-    /// Whether a receive is waiting. // HOT
+    /// Whether a receive is waiting.
+    // HOT
     #[inline(always)]
     pub(crate) fn has_waiters(&self) -> bool {
         !self.with_waiters.is_empty()
     }
 
-    /// Gives a message to the waiting receive, if nothing precedes it, and keeps the rest. // HOT
+    /// Gives a message to the waiting receive, if nothing precedes it, and keeps the rest.
+    // HOT
     #[inline]
     pub(crate) fn try_deliver(&mut self, id: StreamId, bytes: &[u8], reqs: &mut Requests) -> bool {
         if self.with_waiters.is_empty() {
@@ -115,7 +117,8 @@ impl Stream {
         self.read_pos = 0;
     }
 
-    /// Copies unread bytes to waiters, and ends complete ones. // HOT
+    /// Copies unread bytes to waiters, and ends complete ones.
+    // HOT
     pub(crate) fn fill_waiters(&mut self, peer: PeerId, reqs: &mut Requests) {
         // Only the engine writes to the buffer of a direct receive.
         while !matches!(self.inflight, Some(InflightRecv::Direct(_)))

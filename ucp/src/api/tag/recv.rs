@@ -78,10 +78,11 @@ pub struct Message {
 }
 
 impl Worker {
-    /// Receives a message accepted by `matching` into `len` bytes at `buf`. // HOT
+    /// Receives a message accepted by `matching` into `len` bytes at `buf`.
     /// # Safety
     /// Unless the call returns *done* or an error, until the operation ends `buf..buf + len` stays valid for
     /// writes, is used only by receives of this worker, and `done` may be called with its argument.
+    // HOT
     #[inline]
     pub unsafe fn recv_raw(
         &self,
@@ -236,7 +237,8 @@ pub(crate) fn start_recv(
     core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, params)
 }
 
-/// Posts a receive unless a message that matches is there. // HOT
+/// Posts a receive unless a message that matches is there.
+// HOT
 #[inline(always)]
 pub(crate) fn post_recv(
     core: &mut WorkerCore,

@@ -116,7 +116,8 @@ impl Ep {
 }
 
 /// Sends a tagged message as one packet within the call, if possible. Safety: `pieces` is valid during the
-/// call. // HOT
+/// call.
+// HOT
 unsafe fn send_short_pieces(ep: &Ep, tag: u64, pieces: &[Iov]) -> Result<bool, Error> {
     let mut list = ArrayVec::<SendBuf, INLINE_PIECES>::new();
     for piece in pieces {

@@ -5,7 +5,8 @@ use crate::api::cm::progress::handle_cm_events;
 use crate::api::core::worker_core::PollWork;
 use crate::api::worker::handle::Worker;
 
-/// Runs the callbacks and wakers of requests that are ready. Returns their number. // HOT
+/// Runs the callbacks and wakers of requests that are ready. Returns their number.
+// HOT
 #[inline(never)]
 pub(crate) fn run_ready(worker: &Worker) -> usize {
     // One that ends with a call of `CallAt::End` leaves nothing to run, and is an event.
@@ -19,7 +20,8 @@ pub(crate) fn run_ready(worker: &Worker) -> usize {
     }
 }
 
-/// Calls the callbacks of the first requests that are ready and have ended well. Returns their number. // HOT
+/// Calls the callbacks of the first requests that are ready and have ended well. Returns their number.
+// HOT
 #[inline(always)]
 fn run_calls(worker: &Worker) -> usize {
     let mut count = 0;

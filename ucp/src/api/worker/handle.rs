@@ -216,7 +216,8 @@ impl Worker {
         CoreMut::new(self, self.inner.core_in_progress())
     }
 
-    /// Core for uses that leave no work for progress, such as short sends and completion checks. // HOT
+    /// Core for uses that leave no work for progress, such as short sends and completion checks.
+    // HOT
     #[inline(always)]
     pub(crate) fn core_keep_idle(&self) -> RefMut<'_, WorkerCore> {
         self.inner.core.borrow_mut()

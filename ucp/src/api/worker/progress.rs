@@ -32,10 +32,11 @@ impl Worker {
     /// Receives arrivals, sends queued packets, completes operations. Only here, in
     /// [`cancel_now`](crate::cancel_now) and in [`send_now_calling`](crate::send_now_calling) are callbacks
     /// called and wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one
-    /// short message: the next call polls other interfaces first. // HOT
+    /// short message: the next call polls other interfaces first.
     ///
     /// # Panics
     /// In a forked child, which needs a worker of its own.
+    // HOT
     pub fn progress(&self) -> usize {
         let polled = self.core_keep_idle().poll_fast(&self.inner.am_handlers.queue);
         match polled {

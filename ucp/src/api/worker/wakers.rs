@@ -22,7 +22,8 @@ impl WakerList {
         self.is_collecting.set(true);
     }
 
-    /// Whether there are collected wakers. // HOT
+    /// Whether there are collected wakers.
+    // HOT
     #[inline]
     pub(crate) fn has_some(&self) -> bool {
         self.has_some.get()

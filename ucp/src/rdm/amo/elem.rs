@@ -23,7 +23,8 @@ pub trait Elem<const N: usize>: Copy + PartialEq {
     }
 
     // [M9.6]
-    /// Returns the new value, or `None` if unchanged. Compares as `than op old`. // HOT
+    /// Returns the new value, or `None` if unchanged. Compares as `than op old`.
+    // HOT
     #[inline(always)]
     fn compute(op: AtomicOp, old: Self, with: Self, than: Self) -> Option<Self> {
         use AtomicOp::*;

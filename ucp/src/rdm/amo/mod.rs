@@ -63,7 +63,8 @@ pub trait Elements {
     fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>);
 }
 
-/// Does `op` on all elements, dispatched once. Nothing for a pair that [`has_type`] denies. // HOT
+/// Does `op` on all elements, dispatched once. Nothing for a pair that [`has_type`] denies.
+// HOT
 pub fn run(op: AtomicOp, ty: Datatype, on: impl Elements) {
     use Datatype::*;
     if !has_type(op, ty) {

@@ -134,7 +134,8 @@ pub(in crate::rdm) fn resend_due<W: Wire>(e: &mut Engine, w: &mut W, now: Nanos)
 }
 
 impl Pending {
-    /// True if the engine needs exact times: some peer's delay is measured. // HOT
+    /// True if the engine needs exact times: some peer's delay is measured.
+    // HOT
     #[inline(always)]
     pub fn needs_time(&self) -> bool {
         !self.backed_off.is_empty()

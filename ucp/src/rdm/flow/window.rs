@@ -98,7 +98,8 @@ pub(in crate::rdm) struct Segment {
 }
 
 impl Segment {
-    /// Sends it: `fill` copies the bytes. Returns the wire's result, for `Peers::posted`. // HOT
+    /// Sends it: `fill` copies the bytes. Returns the wire's result, for `Peers::posted`.
+    // HOT
     #[inline]
     pub fn send<W: Wire>(
         self,
@@ -123,7 +124,8 @@ pub(in crate::rdm) fn data_connid(peers: &Peers, on: LaneId) -> Option<u32> {
 }
 
 /// Checks that `len` bytes at `at` of `total` lie in the window and none of them is a duplicate, and notes
-/// them. After a failover (`moved`) a grant may have been sent twice: then the window is no bound. // HOT
+/// them. After a failover (`moved`) a grant may have been sent twice: then the window is no bound.
+// HOT
 #[inline]
 pub(in crate::rdm) fn admit(
     received: &mut ReceivedRanges,

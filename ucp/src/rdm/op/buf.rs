@@ -9,9 +9,10 @@ use crate::rdm::op::generic::GenericData;
 use crate::rdm::op::piece::{Piece, for_each_overlap, piece_at};
 use crate::rdm::status::DatatypeError;
 
-/// Copies `n` bytes; one word, the commonest small message, without a call. // HOT
+/// Copies `n` bytes; one word, the commonest small message, without a call.
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.
+// HOT
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     if n == 8 {
@@ -105,7 +106,8 @@ impl SendBuf {
         }
     }
 
-    /// Whether callbacks pack some of the bytes. // HOT
+    /// Whether callbacks pack some of the bytes.
+    // HOT
     #[inline(always)]
     pub(crate) fn has_callbacks(&self) -> bool {
         self.pieces != 0 && self.has_generic_piece()
@@ -135,7 +137,8 @@ impl SendBuf {
         if self.pieces == 0 { Some(Piece { ptr: self.ptr, len: self.len }) } else { None }
     }
 
-    /// Copies the bytes from `at` on to `to`, up to the end of either. Returns how many. // HOT
+    /// Copies the bytes from `at` on to `to`, up to the end of either. Returns how many.
+    // HOT
     #[inline]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
         match self.whole() {
@@ -144,13 +147,15 @@ impl SendBuf {
         }
     }
 
-    /// Returns the bytes if they are contiguous. // HOT
+    /// Returns the bytes if they are contiguous.
+    // HOT
     #[inline(always)]
     pub const fn whole(&self) -> Option<ContigBuf> {
         if self.pieces == 0 { Some(ContigBuf { ptr: self.ptr.as_ptr(), len: self.len }) } else { None }
     }
 
-    /// Copies from a list, or packs, as [`SendBuf::copy_to`] does. // HOT
+    /// Copies from a list, or packs, as [`SendBuf::copy_to`] does.
+    // HOT
     #[inline(never)]
     fn gather(&self, at: usize, to: &mut [u8]) -> usize {
         if let Some(data) = self.generic() {
@@ -180,18 +185,20 @@ pub struct ContigBuf {
 }
 
 impl ContigBuf {
-    /// Names the `len` bytes at `ptr`. // HOT
+    /// Names the `len` bytes at `ptr`.
     /// # Safety
     /// As for [`SendBuf::new`].
+    // HOT
     #[inline(always)]
     #[cfg(feature = "lanes")]
     pub(crate) const unsafe fn new(ptr: *const u8, len: usize) -> ContigBuf {
         ContigBuf { ptr, len }
     }
 
-    /// Copies `header`, and these bytes behind it, to `to`. Returns the length of both. // HOT
+    /// Copies `header`, and these bytes behind it, to `to`. Returns the length of both.
     /// # Safety
     /// `to` has room for both, and overlaps neither.
+    // HOT
     #[inline(always)]
     #[cfg(feature = "lanes")]
     pub(crate) unsafe fn copy_behind(self, header: &[u8], to: *mut u8) -> usize {
@@ -240,7 +247,8 @@ pub trait Payload: Copy {
     }
     /// Length, bytes.
     fn size(&self) -> usize;
-    /// Copies as many bytes to `to` as fit. Returns how many. // HOT
+    /// Copies as many bytes to `to` as fit. Returns how many.
+    // HOT
     fn copy_all(self, to: &mut [u8]) -> usize;
 }
 
@@ -291,7 +299,8 @@ pub(in crate::rdm) struct WriteTarget {
 }
 
 impl WriteTarget {
-    /// Writes as many bytes as there is room for. // HOT
+    /// Writes as many bytes as there is room for.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn fill(self, from: &[u8]) {
         let n = self.len.min(from.len());
@@ -385,14 +394,16 @@ impl RecvBuf {
         part.map_or(RecvBuf::EMPTY, |Piece { ptr, len }| RecvBuf { ptr, len })
     }
 
-    /// Returns the destination of `len` bytes; `None` if they do not fit or it is a list. // HOT
+    /// Returns the destination of `len` bytes; `None` if they do not fit or it is a list.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn contig_target(&self, len: usize) -> Option<WriteTarget> {
         // A list has length 0 here, so no byte is written to it.
         if len <= self.len { Some(WriteTarget { ptr: self.ptr, len }) } else { None }
     }
 
-    /// Writes `from` at offset `at`, up to the end. Returns the total length. // HOT
+    /// Writes `from` at offset `at`, up to the end. Returns the total length.
+    // HOT
     // [M5.7]
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) -> usize {
@@ -410,7 +421,8 @@ impl RecvBuf {
         list.len()
     }
 
-    /// Writes to contiguous bytes as [`RecvBuf::put`] does; nothing for a list. // HOT
+    /// Writes to contiguous bytes as [`RecvBuf::put`] does; nothing for a list.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn put_whole(&self, at: u64, from: &[u8]) -> usize {
         let at = at.min(self.len as u64) as usize;

@@ -51,7 +51,8 @@ impl Piece {
 }
 
 /// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the overlap of every piece with
-/// `at..at + len`. Bytes past the last piece are left out. // HOT
+/// `at..at + len`. Bytes past the last piece are left out.
+// HOT
 #[inline]
 pub fn for_each_overlap(
     lens: impl Iterator<Item = usize>,

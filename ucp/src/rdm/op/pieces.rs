@@ -61,7 +61,8 @@ impl Gather {
         piece_at(self.pieces().iter().filter_map(SendBuf::piece), at)
     }
 
-    /// Copies the bytes from `at` on to `to`, up to the end of either. Returns how many. // HOT
+    /// Copies the bytes from `at` on to `to`, up to the end of either. Returns how many.
+    // HOT
     #[inline]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
         if self.count <= 1 {
@@ -141,7 +142,8 @@ impl Scatter {
         piece_at(list.iter().map(|buf| buf.piece().unwrap_or(Piece::EMPTY)), at)
     }
 
-    /// Writes `from` at offset `at` of the run, up to the end. // HOT
+    /// Writes `from` at offset `at` of the run, up to the end.
+    // HOT
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) {
         if self.count <= 1 {

@@ -23,7 +23,8 @@ impl ReceivedRanges {
         self.total
     }
 
-    /// Adds `len` bytes at `at`; false, with nothing changed, if any of them have been received. // HOT
+    /// Adds `len` bytes at `at`; false, with nothing changed, if any of them have been received.
+    // HOT
     #[inline]
     pub fn add(&mut self, at: u64, len: u64) -> bool {
         if at == self.contiguous && self.ranges.is_empty() {

@@ -99,7 +99,8 @@ impl Operands {
         }
     }
 
-    /// Copies all bytes to `to`, which is long enough; returns how many. // HOT
+    /// Copies all bytes to `to`, which is long enough; returns how many.
+    // HOT
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         match self {
@@ -217,7 +218,8 @@ impl RmaOp {
         matches!(&self.job, Job::Store(spans) | Job::Load(spans) if spans.uses(region))
     }
 
-    /// Copies bytes to send, from `at` on. // HOT
+    /// Copies bytes to send, from `at` on.
+    // HOT
     #[inline]
     pub fn copy_to(&self, at: u64, to: &mut [u8]) -> usize {
         match &self.job {
@@ -227,7 +229,8 @@ impl RmaOp {
         }
     }
 
-    /// Stores received bytes at `at`. // HOT
+    /// Stores received bytes at `at`.
+    // HOT
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) {
         match &mut self.job {

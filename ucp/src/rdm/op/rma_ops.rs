@@ -43,7 +43,8 @@ impl RmaTable {
         self.ids.is_empty()
     }
 
-    /// Adds an operation; `None` if the table is full. // HOT
+    /// Adds an operation; `None` if the table is full.
+    // HOT
     #[inline]
     pub fn insert(&mut self, rma: RmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
@@ -51,7 +52,8 @@ impl RmaTable {
         Some(id)
     }
 
-    /// Adds a compact operation; `None` if the table is full. // HOT
+    /// Adds a compact operation; `None` if the table is full.
+    // HOT
     #[inline]
     pub fn insert_compact(&mut self, compact: CompactRmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
@@ -66,13 +68,15 @@ impl RmaTable {
         Some(id)
     }
 
-    /// Returns the operation with this id. // HOT
+    /// Returns the operation with this id.
+    // HOT
     #[inline]
     pub fn get(&self, id: SlotId) -> Option<&RmaOp> {
         self.ids.contains(id).then(|| self.at(id))
     }
 
-    /// Returns the operation with this id, mutably. // HOT
+    /// Returns the operation with this id, mutably.
+    // HOT
     #[inline]
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut RmaOp> {
         let index = Ids::index_of(id);
@@ -83,7 +87,8 @@ impl RmaTable {
         self.ids.remove(id).map(|()| std::mem::replace(self.slot(id), RmaOp::blank()))
     }
 
-    /// Drops an operation; false if there is none. // HOT
+    /// Drops an operation; false if there is none.
+    // HOT
     #[inline]
     pub fn discard(&mut self, id: SlotId) -> bool {
         if !self.ids.discard(id) {

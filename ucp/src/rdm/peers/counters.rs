@@ -34,7 +34,8 @@ pub(in crate::rdm) struct Carry {
 const CARRY: u64 = 1 << 16;
 
 impl ShortCounter {
-    /// Counts a message. Returns the carry if a number has overflowed. // HOT
+    /// Counts a message. Returns the carry if a number has overflowed.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn count(&mut self, len: usize) -> Option<Carry> {
         self.msgs = self.msgs.wrapping_add(1);

@@ -106,7 +106,8 @@ fn identify_other<W: Wire>(
     Ok(peer.into())
 }
 
-/// Resolves the lane of a packet. Unknown senders that bring their address become peers. // HOT
+/// Resolves the lane of a packet. Unknown senders that bring their address become peers.
+// HOT
 // [M2.3]
 #[inline]
 pub(in crate::rdm) fn identify<W: Wire>(

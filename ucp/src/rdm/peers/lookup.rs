@@ -77,7 +77,8 @@ impl PeerLookup {
         table.find(hash(from), |entry| entry.source() == from).map(|entry| entry.lane)
     }
 
-    /// Returns the lane that has this source now. // HOT
+    /// Returns the lane that has this source now.
+    // HOT
     #[inline]
     pub fn current(&mut self, wire: WireId, from: Source) -> Option<LaneId> {
         let CachedLookup { node, wire_port, lane } = self.cache;

@@ -174,7 +174,8 @@ impl Peer {
         self.queue.get_or_insert_default()
     }
 
-    /// Returns the further lanes, some of which may be stale. // HOT
+    /// Returns the further lanes, some of which may be stale.
+    // HOT
     #[inline]
     pub fn lanes(&self) -> &[LaneId] {
         self.queue.as_ref().map_or(&[], |queue| &queue.lanes)
@@ -267,20 +268,23 @@ impl PeerTable {
         self.free.push_back(id);
     }
 
-    /// Returns a peer that is not removed. // HOT
+    /// Returns a peer that is not removed.
+    // HOT
     #[inline]
     pub fn get(&self, id: PeerId) -> Option<&Peer> {
         self.list.get(id.0 as usize).filter(|peer| !peer.state.is_removed())
     }
 
-    /// Returns the peer whose first lane this is, perhaps a removed one. // HOT
+    /// Returns the peer whose first lane this is, perhaps a removed one.
+    // HOT
     #[inline]
     pub fn by_first_lane(&mut self, lane: LaneId) -> Option<(PeerId, &mut Peer)> {
         // The number of a further lane exceeds the slots.
         self.list.get_mut(lane.0 as usize).map(|peer| (PeerId(lane.0), peer))
     }
 
-    /// Returns a slot, perhaps of a removed peer. // HOT
+    /// Returns a slot, perhaps of a removed peer.
+    // HOT
     #[inline]
     pub fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
         self.list.get_mut(id.0 as usize)
@@ -303,7 +307,8 @@ impl PeerTable {
         }
     }
 
-    /// Whether this is the connid of the other end of a lane. // HOT
+    /// Whether this is the connid of the other end of a lane.
+    // HOT
     #[inline]
     pub fn has_connid(&self, id: LaneId, connid: u32) -> bool {
         let lane = match id.first_of() {

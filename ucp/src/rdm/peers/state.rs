@@ -139,44 +139,51 @@ impl PeerState {
         self.0 = self.0 & !LIFE | bits;
     }
 
-    /// Whether nothing can be sent to the peer any more. False for a removed one. // HOT
+    /// Whether nothing can be sent to the peer any more. False for a removed one.
+    // HOT
     #[inline(always)]
     pub const fn is_failed(self) -> bool {
         self.0 & FAILED != 0
     }
 
-    /// Whether nothing of the peer can arrive any more, or would be taken. // HOT
+    /// Whether nothing of the peer can arrive any more, or would be taken.
+    // HOT
     #[inline(always)]
     pub const fn is_drained(self) -> bool {
         self.0 & DRAINED != 0
     }
 
-    /// Whether the peer was closed by force. // HOT
+    /// Whether the peer was closed by force.
+    // HOT
     #[inline(always)]
     pub const fn is_closed(self) -> bool {
         self.0 & CLOSED != 0
     }
 
     /// Whether packets of the peer are refused: it was closed by force, or will be, or they belong to a
-    /// conversation that is over. // HOT
+    /// conversation that is over.
+    // HOT
     #[inline(always)]
     pub const fn refuses_packets(self) -> bool {
         self.0 & REFUSES != 0
     }
 
-    /// Whether the slot is free. // HOT
+    /// Whether the slot is free.
+    // HOT
     #[inline(always)]
     pub const fn is_removed(self) -> bool {
         self.0 & REMOVED != 0
     }
 
-    /// Whether the peer is in use: it has neither failed nor was it removed. // HOT
+    /// Whether the peer is in use: it has neither failed nor was it removed.
+    // HOT
     #[inline(always)]
     pub const fn is_up(self) -> bool {
         self.0 & (FAILED | REMOVED) == 0
     }
 
-    /// Whether our HANDSHAKE is due for this packet, the first, of a peer that has not failed. // HOT
+    /// Whether our HANDSHAKE is due for this packet, the first, of a peer that has not failed.
+    // HOT
     #[inline(always)]
     pub const fn owes_handshake(self) -> bool {
         self.0 & (SEEN | FAILED) == 0
@@ -199,7 +206,8 @@ impl PeerState {
         self.0 = self.0 & !(SEEN | QUEUED) | bits;
     }
 
-    /// Whether our HANDSHAKE waits for room. // HOT
+    /// Whether our HANDSHAKE waits for room.
+    // HOT
     #[inline(always)]
     pub const fn is_handshake_queued(self) -> bool {
         self.0 & QUEUED != 0
@@ -218,7 +226,8 @@ impl PeerState {
         }
     }
 
-    /// Notes a packet that the wire has accepted; `unconfirmed`: its loss does harm. // HOT
+    /// Notes a packet that the wire has accepted; `unconfirmed`: its loss does harm.
+    // HOT
     #[inline(always)]
     pub const fn note_posted(&mut self, accepted: Accepted, unconfirmed: bool) {
         self.0 |= match accepted {
@@ -231,7 +240,8 @@ impl PeerState {
         }
     }
 
-    /// Returns the identity header of our REQ packets to the peer. // HOT
+    /// Returns the identity header of our REQ packets to the peer.
+    // HOT
     #[inline]
     pub const fn hdr(self) -> ReqHdr {
         match self.0 & (CONNID | BARE) {
@@ -251,47 +261,54 @@ impl PeerState {
         self.0 = self.0 & !(CONNID | BARE) | bits;
     }
 
-    /// Whether a new operation cannot be sent at once, or not in the usual way. // HOT
+    /// Whether a new operation cannot be sent at once, or not in the usual way.
+    // HOT
     #[inline(always)]
     pub const fn is_blocked(self) -> bool {
         self.0 & BLOCKED != 0
     }
 
     /// Whether a short message can go out at once, and changes nothing here: it is not the first request, and
-    /// has a connid. // HOT
+    /// has a connid.
+    // HOT
     #[inline(always)]
     pub const fn is_ready_for_short(self) -> bool {
         let ready = POSTED | REQUESTED | PeerFlags::UNCONFIRMED.bits() | CONNID;
         self.0 & (BLOCKED | ready) == ready
     }
 
-    /// Whether a one-sided request can go out at once. // HOT
+    /// Whether a one-sided request can go out at once.
+    // HOT
     #[inline(always)]
     pub const fn is_ready_for_rma(self) -> bool {
         let ready = POSTED | REQUESTED | PeerFlags::MET.bits();
         self.0 & (BLOCKED | ready) == ready
     }
 
-    /// Whether a message to ourselves can be delivered at once. // HOT
+    /// Whether a message to ourselves can be delivered at once.
+    // HOT
     #[inline(always)]
     pub const fn is_ready_for_self(self) -> bool {
         let ready = SEEN | POSTED;
         self.0 & (BLOCKED | REFUSES | PeerFlags::REORDERING.bits() | ready) == ready
     }
 
-    /// Whether a short message of the peer can be taken at once, if it is next. // HOT
+    /// Whether a short message of the peer can be taken at once, if it is next.
+    // HOT
     #[inline(always)]
     pub const fn takes_short(self) -> bool {
         self.0 & (SEEN | FAILED | REFUSES | PeerFlags::REORDERING.bits()) == SEEN
     }
 
-    /// Whether a request outside the message order can be taken at once. // HOT
+    /// Whether a request outside the message order can be taken at once.
+    // HOT
     #[inline(always)]
     pub const fn takes_request(self) -> bool {
         self.0 & (SEEN | FAILED | REFUSES | PeerFlags::REFUSED_UNTOLD.bits()) == SEEN
     }
 
-    /// Whether a control packet can go out, if none is queued. // HOT
+    /// Whether a control packet can go out, if none is queued.
+    // HOT
     #[inline(always)]
     pub const fn takes_ctl(self) -> bool {
         self.0 & (QUEUED | FAILED | REMOVED | PeerFlags::BACKED_OFF.bits()) == 0
@@ -302,7 +319,8 @@ impl PeerState {
         self.0 & (FAILED | REMOVED | PeerFlags::MET.bits()) == PeerFlags::MET.bits()
     }
 
-    /// Whether all these flags are set. // HOT
+    /// Whether all these flags are set.
+    // HOT
     #[inline(always)]
     pub const fn has(self, flags: PeerFlags) -> bool {
         self.0 & flags.bits() == flags.bits()

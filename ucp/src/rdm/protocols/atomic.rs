@@ -104,7 +104,8 @@ pub(in crate::rdm) fn push<W: Wire>(
 }
 
 /// Fast path: sends a fetching atomic of one piece to a known peer with nothing queued. `None`: not possible,
-/// and nothing has happened. // HOT
+/// and nothing has happened.
+// HOT
 // [M9.1]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(
@@ -142,7 +143,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
 }
 
 /// Fast path: serves a valid fetching atomic of one piece, in order. False: not possible, and nothing has
-/// happened. // HOT
+/// happened.
+// HOT
 #[inline]
 pub(in crate::rdm) fn recv_short<W: Wire>(
     e: &mut Engine,
@@ -184,7 +186,7 @@ pub(in crate::rdm) fn recv_short<W: Wire>(
 }
 
 /// Fast path: takes the response to an atomic of ours. False: it is another packet, and nothing has happened.
-/// // HOT
+// HOT
 #[inline]
 pub(in crate::rdm) fn recv_short_response(
     rma_ops: &mut RmaOps,
@@ -296,7 +298,8 @@ impl Computation<'_> {
         (AtomRsp::LEN as u64).saturating_add(self.spans.len()) < mtu as u64
     }
 
-    /// Computes on every element, in order; writes as many old values as fit to `old`. // HOT
+    /// Computes on every element, in order; writes as many old values as fit to `old`.
+    // HOT
     pub fn compute(&self, old: &mut [u8]) {
         struct On<'a>(&'a Spans, (&'a [u8], &'a [u8]), &'a mut [u8]);
         impl Elements for On<'_> {
@@ -364,7 +367,8 @@ enum Response {
     Lost(PeerError),
 }
 
-/// Computes while the packet is written; a wire without room reports that before. // HOT
+/// Computes while the packet is written; a wire without room reports that before.
+// HOT
 // [M9.3]
 #[inline]
 fn send_response<W: Wire>(
@@ -428,7 +432,8 @@ fn on_response(
     }
 }
 
-/// Ends the atomic that these old values belong to. // HOT
+/// Ends the atomic that these old values belong to.
+// HOT
 #[inline]
 fn finish_fetch(
     rma_ops: &mut RmaOps,

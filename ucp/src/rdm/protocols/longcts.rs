@@ -188,7 +188,8 @@ fn on_cts(sends: &mut Sends, rma_ops: &mut RmaOps, peers: &mut Peers, a: &Arriva
     Next::DriveRails
 }
 
-/// Bytes within a window that we granted. // HOT
+/// Bytes within a window that we granted.
+// HOT
 fn on_data(
     recvs: &mut Recvs,
     rma_ops: &mut RmaOps,

@@ -35,7 +35,8 @@ pub(in crate::rdm) fn push<W: Wire>(
 }
 
 /// Fast path: takes the RECEIPT of a write or atomic of ours. False: it is another packet, and nothing has
-/// happened. // HOT
+/// happened.
+// HOT
 #[inline]
 pub(in crate::rdm) fn recv_short(
     rma_ops: &mut RmaOps,

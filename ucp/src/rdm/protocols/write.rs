@@ -36,7 +36,8 @@ const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Write, id_use: None }
 }
 
-/// Writes in one packet without acknowledgement. `None`: it does not fit. // HOT
+/// Writes in one packet without acknowledgement. `None`: it does not fit.
+// HOT
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
     peers: &mut Peers,
@@ -78,7 +79,8 @@ fn post_eager<W: Wire>(
 }
 
 /// Fast path: writes one piece in one acknowledged packet to a known peer with nothing queued. `None`: not
-/// possible, and nothing has happened. // HOT
+/// possible, and nothing has happened.
+// HOT
 // [M3.7] [M8.9]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(
@@ -108,7 +110,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
 }
 
 /// Fast path: takes a short write to writable memory. False: it is another packet, and nothing has happened.
-/// // HOT
+// HOT
 #[inline]
 pub(in crate::rdm) fn recv_short<W: Wire>(
     e: &mut Engine,
@@ -206,7 +208,8 @@ fn switch_protocol(rma_ops: &mut RmaOps, id: SlotId, protocol: RmaProtocol) -> S
     }
 }
 
-/// Serves a write of a peer. // HOT
+/// Serves a write of a peer.
+// HOT
 #[inline]
 pub(in crate::rdm) fn on_recv(
     rma_ops: &mut RmaOps,

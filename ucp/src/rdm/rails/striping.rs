@@ -45,7 +45,8 @@ pub(in crate::rdm) struct SentSegment {
 /// The lanes that carry one operation, the first lane or the one in its place first.
 type Lanes = ArrayVec<LaneId, MAX_RAILS>;
 
-/// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
+/// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error.
+// HOT
 #[inline]
 pub(in crate::rdm) fn count_granted(
     peers: &mut Peers,
@@ -98,7 +99,8 @@ impl Peers {
         self.table.get(to).map_or(&[], Peer::lanes)
     }
 
-    /// Sends the next packet of a grant over the next lane with room; `None` if no packet holds data. // HOT
+    /// Sends the next packet of a grant over the next lane with room; `None` if no packet holds data.
+    // HOT
     // [M5.6] [M11.11]
     pub(in crate::rdm) fn post_granted<W: Wire>(
         &self,

@@ -170,7 +170,8 @@ impl HeldPackets {
         self.in_use
     }
 
-    /// Whether unexpected messages use more than their limit. // HOT
+    /// Whether unexpected messages use more than their limit.
+    // HOT
     #[inline(always)]
     pub const fn is_over_limit(&self) -> bool {
         self.unexpected > self.max

@@ -176,13 +176,15 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The entry that the receive has in the store. // HOT
+    /// The entry that the receive has in the store.
+    // HOT
     #[inline(always)]
     pub fn entry(&self) -> MatchEntry {
         self.entry
     }
 
-    /// Appends the receive at `at` of the store, which has [`entry`](Self::entry). // HOT
+    /// Appends the receive at `at` of the store, which has [`entry`](Self::entry).
+    // HOT
     #[inline(always)]
     pub fn fill<S: MatchStore + ?Sized>(self, all: &mut S, at: u32) {
         self.list.append_linked(&mut StoreLinks(all), at);
@@ -197,7 +199,8 @@ impl ExpectedQueue {
     }
 
     /// Makes a place for a receive at the end of its list. The receive goes into the store with
-    /// [`Place::entry`], then [`Place::fill`] appends it. Dropping the place appends nothing. // HOT
+    /// [`Place::entry`], then [`Place::fill`] appends it. Dropping the place appends nothing.
+    // HOT
     #[inline(always)]
     pub fn place<S: MatchStore + ?Sized>(&mut self, all: &mut S, pattern: Pattern) -> Place<'_> {
         let entry = MatchEntry { seq: self.seq, ..MatchEntry::new(pattern) };
@@ -224,7 +227,8 @@ impl ExpectedQueue {
     }
 
     /// Returns the first receive of the only list that can match this tag, nearly always the right one.
-    /// `None`: other lists have to be searched. // HOT
+    /// `None`: other lists have to be searched.
+    // HOT
     #[inline(always)]
     pub fn first(&mut self, tag: u64) -> Option<FirstReceive<'_>> {
         if !self.wildcard.is_empty() {
@@ -290,7 +294,8 @@ pub struct FirstReceive<'a> {
 
 impl FirstReceive<'_> {
     /// Removes it from the queue if it matches; `want` is its entry. The caller then removes it from the
-    /// store. // HOT
+    /// store.
+    // HOT
     #[inline(always)]
     pub fn take(self, entry: &MatchEntry, tag: u64, from: PeerId) -> Option<()> {
         // All receives of the list want one tag.

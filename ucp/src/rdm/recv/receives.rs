@@ -48,7 +48,8 @@ pub struct Receives<'a> {
 
 impl Receives<'_> {
     /// Posts a receive if no message of its kind waits for one. Otherwise returns it, and nothing has
-    /// happened: call [`Engine::recv`]. // HOT
+    /// happened: call [`Engine::recv`].
+    // HOT
     #[inline(always)]
     pub fn post(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
@@ -117,7 +118,8 @@ impl Receives<'_> {
 
     /// Receives the oldest message that matches, if it has arrived as a whole in one packet, its sender waits
     /// for nothing, and it fits contiguous memory. `None`: nothing has happened, and [`Engine::recv`]
-    /// receives it. // HOT
+    /// receives it.
+    // HOT
     pub fn take_arrived(
         &mut self,
         kind: RecvKind,
@@ -128,7 +130,8 @@ impl Receives<'_> {
         self.take_found(id, buf)
     }
 
-    /// [`Receives::take_arrived`] of the message that was found. // HOT
+    /// [`Receives::take_arrived`] of the message that was found.
+    // HOT
     #[inline]
     fn take_found(&mut self, id: SlotId, buf: &RecvBuf) -> Option<RecvStatus> {
         let held = self.recvs.unexpected.get_mut(id)?;
@@ -293,7 +296,8 @@ pub(in crate::rdm) fn recv_unexpected<W: Wire>(
 }
 
 impl Recvs {
-    /// Returns a matched receive and its receive entry. // HOT
+    /// Returns a matched receive and its receive entry.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn rxe(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut RxEntry)> {
         let op = self.table.get_mut(id)?;
@@ -314,7 +318,8 @@ impl Recvs {
         }
     }
 
-    /// Inserts a receive into its table and queue. `None`: the table is full. // HOT
+    /// Inserts a receive into its table and queue. `None`: the table is full.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn post_expected(
         &mut self,
@@ -334,7 +339,8 @@ impl Recvs {
         self.table.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
     }
 
-    /// Reports the end of a receive that has left its table. // HOT
+    /// Reports the end of a receive that has left its table.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn notify_end(
         &mut self,
@@ -366,7 +372,8 @@ impl Recvs {
         self.notify_end(pending, &op, Err(error));
     }
 
-    /// Takes the receive that matches this message out of its queue; it stays in the table. // HOT
+    /// Takes the receive that matches this message out of its queue; it stays in the table.
+    // HOT
     // [M11.2]
     #[inline]
     pub(in crate::rdm) fn take_expected(
@@ -424,7 +431,8 @@ impl Recvs {
         self.keep_unexpected(peers, pending, kind, envelope, rtm.payload, (at, received))
     }
 
-    /// Keeps the first packet of an unexpected message, for which there is room. // HOT
+    /// Keeps the first packet of an unexpected message, for which there is room.
+    // HOT
     // [M5.9]
     #[inline(always)]
     pub(in crate::rdm) fn keep_unexpected(
@@ -449,7 +457,8 @@ impl Recvs {
         Some(id)
     }
 
-    /// Ends a receive that has left its table with this message. // HOT
+    /// Ends a receive that has left its table with this message.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn end(
         &mut self,
@@ -464,7 +473,8 @@ impl Recvs {
         Next::receipt(envelope)
     }
 
-    /// Completes receive `id`: all bytes have arrived. // HOT
+    /// Completes receive `id`: all bytes have arrived.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn finish(
         &mut self,
@@ -482,7 +492,8 @@ impl Recvs {
 }
 
 impl Pending {
-    /// True if unexpected messages use more memory than their limit. // HOT
+    /// True if unexpected messages use more memory than their limit.
+    // HOT
     #[inline(always)]
     pub fn is_over_limit(&self) -> bool {
         self.held_packets.is_over_limit()

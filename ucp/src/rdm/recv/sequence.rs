@@ -25,7 +25,8 @@ pub enum MsgOrder {
     Early,
 }
 
-/// Compares `msg_id` with the expected id `next`. Ids wrap. // HOT
+/// Compares `msg_id` with the expected id `next`. Ids wrap.
+// HOT
 // [M4.3]
 #[inline]
 pub const fn msg_order(next: u32, msg_id: u32) -> MsgOrder {

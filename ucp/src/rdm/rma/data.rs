@@ -89,7 +89,8 @@ pub(in crate::rdm) fn push_rma_data<W: Wire>(
 }
 
 impl RmaOps {
-    /// Handles the acknowledgement of a write. False: the operation does not expect one. // HOT
+    /// Handles the acknowledgement of a write. False: the operation does not expect one.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn on_ack(
         &mut self,
@@ -203,7 +204,8 @@ impl RmaOps {
         self.finish_served_write(peers, pending, rma.peer, rma.protocol, rma.len, (rma.cq_data, receipt))
     }
 
-    /// Takes data within a granted window, of a write to us or of our read. // HOT
+    /// Takes data within a granted window, of a write to us or of our read.
+    // HOT
     pub(in crate::rdm) fn on_data(
         &mut self,
         peers: &mut Peers,
@@ -246,7 +248,8 @@ impl RmaOps {
 }
 
 impl Peers {
-    /// Returns the memory domain that a peer's requests name device keys of. // HOT
+    /// Returns the memory domain that a peer's requests name device keys of.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn domain_of(&self, peer: PeerId) -> DomainId {
         self.wires[self.table[peer].home].domain

@@ -19,7 +19,8 @@ use crate::wire::{PktType, peek_type};
 
 impl RmaOps {
     /// Starts an operation with its only packet, of at most `max` bytes, which `fill` writes. `None`: no
-    /// room, and nothing has happened. // HOT
+    /// room, and nothing has happened.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn send_short<W: Wire>(
         &mut self,
@@ -48,7 +49,8 @@ impl RmaOps {
 
 impl Peers {
     /// Returns the connid for a request that may be sent at once: the peer is known, has not failed, and
-    /// nothing is queued to it. // HOT
+    /// nothing is queued to it.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn fast_path_connid(&self, to: PeerId) -> Option<u32> {
         let peer = self.table.get(to)?;
@@ -60,7 +62,7 @@ impl Peers {
     }
 
     /// Resolves the sender of a packet with this connid, if it has been seen and has not failed.
-    /// // HOT
+    // HOT
     #[inline]
     pub(in crate::rdm) fn fast_path_sender(
         &mut self,
@@ -75,7 +77,8 @@ impl Peers {
 }
 
 impl Counters {
-    /// Counts a packet of a peer. // HOT
+    /// Counts a packet of a peer.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn count_fast_path(&mut self, peer: PeerId, ty: PktType) {
         self.stats.rx_pkts[usize::from(ty.0)] += 1;
@@ -83,7 +86,8 @@ impl Counters {
     }
 }
 
-/// Handles such a packet. False: it is another one, and nothing has happened. // HOT
+/// Handles such a packet. False: it is another one, and nothing has happened.
+// HOT
 // [M10.6]
 #[inline(never)]
 pub(in crate::rdm) fn recv_short_rma<W: Wire>(

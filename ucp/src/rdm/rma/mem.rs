@@ -80,7 +80,8 @@ impl Region {
         (self.ptr.addr().get() as u64, self.len as u64, self.access)
     }
 
-    /// Returns the piece at the address `addr`, if it lies inside and `need` is permitted. // HOT
+    /// Returns the piece at the address `addr`, if it lies inside and `need` is permitted.
+    // HOT
     #[inline]
     pub(super) fn span(&self, addr: u64, len: u64, need: Access, region: SlotId) -> Option<Span> {
         // An address below the region wraps to a huge offset.
@@ -113,7 +114,8 @@ impl Span {
     /// No bytes, of no region.
     pub(super) const EMPTY: Span = Span { ptr: NonNull::dangling(), len: 0, region: SlotId::NONE };
 
-    /// Writes `bytes`; false if the piece has another length. // HOT
+    /// Writes `bytes`; false if the piece has another length.
+    // HOT
     #[inline]
     pub(super) fn put(&self, bytes: &[u8]) -> bool {
         if self.len != bytes.len() {
@@ -125,15 +127,17 @@ impl Span {
         true
     }
 
-    /// Address of the first byte, valid as [`Spans`] are. // HOT
+    /// Address of the first byte, valid as [`Spans`] are.
+    // HOT
     #[inline(always)]
     pub(super) fn ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// Writes the bytes at `from`, as many as there are. They may be bytes of a region, too. // HOT
+    /// Writes the bytes at `from`, as many as there are. They may be bytes of a region, too.
     /// # Safety
     /// They can be read.
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn store(&self, from: *const u8) {
         // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`). The caller has
@@ -141,9 +145,10 @@ impl Span {
         unsafe { move_bytes(from, self.ptr.as_ptr(), self.len) };
     }
 
-    /// Copies all bytes to `to`, which may be bytes of a region, too. // HOT
+    /// Copies all bytes to `to`, which may be bytes of a region, too.
     /// # Safety
     /// As many can be written there.
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn load(&self, to: *mut u8) {
         // SAFETY: as in `store`, the other way round.
@@ -166,7 +171,8 @@ impl Spans {
         Spans { list, len }
     }
 
-    /// One piece. // HOT
+    /// One piece.
+    // HOT
     #[inline(always)]
     pub(super) fn one(span: Span) -> Spans {
         let (mut list, len) = (ArrayVec::new(), span.len as u64);
@@ -208,7 +214,8 @@ impl Spans {
         piece_at(self.list.iter().filter_map(piece), at)
     }
 
-    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT
+    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped.
+    // HOT
     #[inline]
     pub fn put(&self, at: u64, from: &[u8]) {
         for_each_overlap(self.lens(), at, from.len(), |piece, to, out, n| {
@@ -220,7 +227,8 @@ impl Spans {
         });
     }
 
-    /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
+    /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many.
+    // HOT
     #[inline]
     pub fn copy_to(&self, at: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
@@ -238,7 +246,8 @@ impl Spans {
     /// compare value in `than` (zeros where there is none), unless that is `None`. The elements as they were
     /// go to `old`, as many as fit; what is left of a piece behind its last whole element is not touched.
     /// Aligned elements of up to 8 bytes change in one step for every processor, so that this goes together
-    /// with atomics by shared memory; others are safe among this engine's requests only. // HOT
+    /// with atomics by shared memory; others are safe among this engine's requests only.
+    // HOT
     #[inline]
     pub fn update<const N: usize>(
         &self,
@@ -274,9 +283,10 @@ impl Spans {
     }
 }
 
-/// Replaces an element in one step; answers what it was. // HOT
+/// Replaces an element in one step; answers what it was.
 /// # Safety
 /// `ptr` is aligned to `N` bytes and valid for reads and writes of them; `N` is 1, 2, 4 or 8.
+// HOT
 #[inline(always)]
 unsafe fn exchange<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Option<[u8; N]>) -> [u8; N] {
     macro_rules! word {
@@ -328,9 +338,10 @@ unsafe fn rewrite<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Opti
     was
 }
 
-/// Copies `n` bytes between places that may overlap; a word as [`copy`] does. // HOT
+/// Copies `n` bytes between places that may overlap; a word as [`copy`] does.
 /// # Safety
 /// As for `std::ptr::copy`.
+// HOT
 #[inline(always)]
 unsafe fn move_bytes(from: *const u8, to: *mut u8, n: usize) {
     if n == 8 {
@@ -343,9 +354,9 @@ unsafe fn move_bytes(from: *const u8, to: *mut u8, n: usize) {
 }
 
 /// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole.
-/// // HOT
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.
+// HOT
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     #[repr(C, packed)]

@@ -165,7 +165,8 @@ impl MemTable {
         self.state().slots.is_empty()
     }
 
-    /// The number of changes so far. // HOT
+    /// The number of changes so far.
+    // HOT
     #[inline(always)]
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

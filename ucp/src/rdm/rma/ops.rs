@@ -45,7 +45,8 @@ impl Engine {
     }
 
     /// Begins a section in which memory of the table stays valid, for devices too: follows the table, and
-    /// another thread that withdraws memory waits for the section's end. False: one is under way. // HOT
+    /// another thread that withdraws memory waits for the section's end. False: one is under way.
+    // HOT
     #[inline(always)]
     #[must_use]
     pub fn enter_memory<W: Wire>(&mut self, w: &mut W) -> bool {
@@ -56,13 +57,15 @@ impl Engine {
         entered
     }
 
-    /// Ends a section that [`Engine::enter_memory`] has begun. // HOT
+    /// Ends a section that [`Engine::enter_memory`] has begun.
+    // HOT
     #[inline(always)]
     pub fn leave_memory(&self) {
         self.ops.rma_ops.regions.leave();
     }
 
-    /// Starts a put. // HOT
+    /// Starts a put.
+    // HOT
     #[inline]
     pub fn put<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs) -> Started<()> {
         let Some(peer) = self.peers.table.get(to) else { return Started::Failed(OpError::Unknown) };
@@ -221,7 +224,8 @@ impl Engine {
     }
 }
 
-/// Runs `work` in a section in which memory of the table stays valid; see [`Engine::enter_memory`]. // HOT
+/// Runs `work` in a section in which memory of the table stays valid; see [`Engine::enter_memory`].
+// HOT
 #[inline(always)]
 pub(in crate::rdm) fn in_memory<W: Wire, R>(
     e: &mut Engine,
@@ -311,7 +315,8 @@ impl Peers {
     }
 
     /// True if an operation that uses no packets may go ahead: the peer's queue holds neither operations nor
-    /// fences. // HOT
+    /// fences.
+    // HOT
     #[inline]
     pub fn may_bypass_queue(&self, to: PeerId) -> bool {
         self.table.get(to).is_some_and(|peer| !peer.state.is_blocked())

@@ -43,9 +43,10 @@ pub struct OwnMemory<'a, W: Wire> {
 
 impl<W: Wire> OwnMemory<'_, W> {
     /// Writes the bytes at `from` to own memory. False: nothing has happened; packets do it, or tell the
-    /// error. // HOT
+    /// error.
     /// # Safety
     /// As many bytes as `iov` has can be read at `from`.
+    // HOT
     #[inline]
     pub unsafe fn put(&mut self, iov: &RmaIov, from: *const u8) -> bool {
         self.with_piece(iov, Access::WRITE, |span| {
@@ -55,9 +56,10 @@ impl<W: Wire> OwnMemory<'_, W> {
         })
     }
 
-    /// Reads own memory into the bytes at `to`, as [`OwnMemory::put`]. // HOT
+    /// Reads own memory into the bytes at `to`, as [`OwnMemory::put`].
     /// # Safety
     /// As many bytes as `iov` has can be written at `to`.
+    // HOT
     #[inline]
     pub unsafe fn get(&mut self, iov: &RmaIov, to: *mut u8) -> bool {
         self.with_piece(iov, Access::READ, |span| {
@@ -68,15 +70,17 @@ impl<W: Wire> OwnMemory<'_, W> {
     }
 
     /// Runs `f` with the address of own memory for atomic operations, as [`OwnMemory::put`]: it has as many
-    /// bytes as `iov` says, until `f` returns, which answers whether it has done anything. // HOT
+    /// bytes as `iov` says, until `f` returns, which answers whether it has done anything.
+    // HOT
     #[inline]
     pub fn with_word(&mut self, iov: &RmaIov, f: impl FnOnce(*mut u8) -> bool) -> bool {
         self.with_piece(iov, Access::ATOMIC, |span| f(span.ptr()))
     }
 
-    /// Computes on own memory, as [`OwnMemory::put`]. // HOT
+    /// Computes on own memory, as [`OwnMemory::put`].
     /// # Safety
     /// The pointers of `atomic` that the operation uses are to as many bytes as `iov` has.
+    // HOT
     #[inline]
     pub unsafe fn atomic(&mut self, iov: &RmaIov, atomic: &OwnAtomic) -> bool {
         let OwnAtomic { op, ty, form, operand, compare, result } = *atomic;
@@ -114,7 +118,8 @@ impl<W: Wire> OwnMemory<'_, W> {
     }
 
     /// Runs `f` with the piece that `iov` names, and answers what it does. False: the piece has to wait for
-    /// operations under way, is counted, or is refused. // HOT
+    /// operations under way, is counted, or is refused.
+    // HOT
     #[inline(always)]
     fn with_piece(&mut self, iov: &RmaIov, need: Access, f: impl FnOnce(&Span) -> bool) -> bool {
         let engine = &mut *self.engine;

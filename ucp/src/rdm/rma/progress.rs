@@ -186,7 +186,8 @@ impl RmaOps {
         }
     }
 
-    /// Notes that the wire has taken the last byte of a write, or the request of an atomic. // HOT
+    /// Notes that the wire has taken the last byte of a write, or the request of an atomic.
+    // HOT
     pub(in crate::rdm) fn all_sent(&mut self, peers: &mut Peers, pending: &mut Pending, id: SlotId) {
         let Some(rma) = self.table.get_mut(id) else { return };
         rma.state = RmaState::AllSent;

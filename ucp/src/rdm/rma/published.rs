@@ -119,7 +119,8 @@ impl PublishedRegions {
     }
 
     /// Returns where the bytes of a piece are in the peer's memory, if the peer publishes them and permits
-    /// `need`. `read` reads words at an address of the peer. // HOT
+    /// `need`. `read` reads words at an address of the peer.
+    // HOT
     pub fn resolve(
         &mut self,
         piece: &RmaIov,
@@ -142,7 +143,8 @@ impl PublishedRegions {
         self.at
     }
 
-    /// Whether the list is of the table with this header. // HOT
+    /// Whether the list is of the table with this header.
+    // HOT
     pub fn is_current(&self, header: &Header) -> bool {
         self.is_header(header) && header[1] == self.version
     }
@@ -151,7 +153,8 @@ impl PublishedRegions {
         header[0] == MARK ^ self.at
     }
 
-    /// Returns where the bytes of a piece were when the list was read. // HOT
+    /// Returns where the bytes of a piece were when the list was read.
+    // HOT
     pub fn known(&mut self, piece: &RmaIov, need: Access) -> Option<u64> {
         let [_, base, start, len, access] = *self.find(piece.key)?;
         let offset = piece.addr.wrapping_sub(base);

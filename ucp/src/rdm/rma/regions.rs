@@ -49,20 +49,23 @@ impl Regions {
         &self.table
     }
 
-    /// Begins a section in which no memory is withdrawn that the view has. False: one is under way. // HOT
+    /// Begins a section in which no memory is withdrawn that the view has. False: one is under way.
+    // HOT
     #[inline(always)]
     #[must_use]
     pub(in crate::rdm) fn enter(&self) -> bool {
         self.reader.enter()
     }
 
-    /// Ends a section that [`Regions::enter`] has begun. // HOT
+    /// Ends a section that [`Regions::enter`] has begun.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn leave(&self) {
         self.reader.leave();
     }
 
-    /// Whether the table has changed since [`Regions::update`]. // HOT
+    /// Whether the table has changed since [`Regions::update`].
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn is_stale(&self) -> bool {
         self.table.version() != self.seen
@@ -126,7 +129,8 @@ impl Regions {
     }
 
     /// Resolves the memory that a request from a wire of `domain` names. `None` if a piece is not inside a
-    /// region or `need` is not permitted. A piece without bytes needs no region. // HOT
+    /// region or `need` is not permitted. A piece without bytes needs no region.
+    // HOT
     // [M8.1] [M8.11]
     #[inline]
     pub(in crate::rdm) fn resolve(&self, domain: DomainId, iovs: &Iovs, need: Access) -> Option<Spans> {
@@ -140,13 +144,15 @@ impl Regions {
         Some(Spans::new(list, len))
     }
 
-    /// Resolves one piece of memory. // HOT
+    /// Resolves one piece of memory.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn resolve_one(&self, domain: DomainId, iov: &RmaIov, need: Access) -> Option<Spans> {
         Some(Spans::one(self.span(domain, iov, need)?))
     }
 
-    /// Writes `bytes` to one piece. False if that is not permitted or it has another length. // HOT
+    /// Writes `bytes` to one piece. False if that is not permitted or it has another length.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn put(&self, domain: DomainId, iov: &RmaIov, bytes: &[u8]) -> bool {
         match self.span(domain, iov, Access::WRITE) {
@@ -160,13 +166,15 @@ impl Regions {
         }
     }
 
-    /// Whether operations on some region are counted. // HOT
+    /// Whether operations on some region are counted.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn has_counts(&self) -> bool {
         !self.counted.is_empty()
     }
 
-    /// Counts an operation of a peer on these pieces, once for each of their regions. // HOT
+    /// Counts an operation of a peer on these pieces, once for each of their regions.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn count(&self, spans: &Spans, is_read: bool) {
         if !self.counted.is_empty() {
@@ -188,7 +196,8 @@ impl Regions {
         }
     }
 
-    /// Resolves one piece of memory, for those who need it alone. // HOT
+    /// Resolves one piece of memory, for those who need it alone.
+    // HOT
     #[inline]
     pub(super) fn span(&self, domain: DomainId, iov: &RmaIov, need: Access) -> Option<Span> {
         if iov.len == 0 {

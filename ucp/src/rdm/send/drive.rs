@@ -38,7 +38,8 @@ const MAX_QUEUED_CTL: usize = 1 << 20;
 
 impl Engine {
     /// Continues what waited for room: each peer in turn, a bounded number of packets each. Returns the
-    /// number of steps done. // HOT
+    /// number of steps done.
+    // HOT
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         if !self.pending.unused_regs.is_empty() || !self.pending.revoked_regs.is_empty() {

@@ -95,7 +95,8 @@ impl Message {
     }
 
     /// Posts a packet: the headers that `hdr` makes, of `header` bytes, and the bytes `part`.
-    /// Without `msg_id` it is the first packet and takes the next id. Returns the id. // HOT
+    /// Without `msg_id` it is the first packet and takes the next id. Returns the id.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn post<W: Wire, H: RtmHeader>(
         &self,
@@ -129,7 +130,8 @@ impl Message {
         Ok(posted.map_err(SendProgress::Fail)??)
     }
 
-    /// Posts a packet with `body` behind the headers. // HOT
+    /// Posts a packet with `body` behind the headers.
+    // HOT
     #[inline(always)]
     fn post_with<W: Wire, H: RtmHeader>(
         &self,

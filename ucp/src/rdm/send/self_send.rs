@@ -11,7 +11,8 @@ use crate::wire::rtm::Short;
 
 impl Receives<'_> {
     /// Delivers a tagged message to a posted receive of this worker. False, and nothing has happened: no
-    /// receive is posted for it, or an earlier message has not arrived yet. // HOT
+    /// receive is posted for it, or an earlier message has not arrived yet.
+    // HOT
     #[inline(always)]
     pub fn recv_from_self<I: ReceiveSink>(
         &mut self,

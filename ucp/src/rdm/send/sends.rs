@@ -29,14 +29,16 @@ const ROOM_CHECK_INTERVAL: u32 = 8;
 
 impl Engine {
     /// Starts a send. An eager one that finds room is complete at once; others wait in the engine and go on
-    /// in [`resume`](Self::resume). // HOT
+    /// in [`resume`](Self::resume).
+    // HOT
     #[inline]
     pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
         self.send_class(w, to, MsgClass::Message, s)
     }
 
     /// Starts a send of this class; classes other than [`MsgClass::Message`] are tagged and wait for the
-    /// peer's HANDSHAKE. // HOT
+    /// peer's HANDSHAKE.
+    // HOT
     #[inline]
     pub fn send_class<W: Wire>(
         &mut self,
@@ -55,7 +57,8 @@ impl Engine {
         }
     }
 
-    /// Reports the end of an RDMA operation that was accepted as pending with this token. // HOT
+    /// Reports the end of an RDMA operation that was accepted as pending with this token.
+    // HOT
     #[inline]
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         match token {
@@ -219,7 +222,8 @@ impl Pending {
 }
 
 impl Peers {
-    /// Counts a posted packet and updates the peer's flags. // HOT
+    /// Counts a posted packet and updates the peer's flags.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn posted(
         &mut self,
@@ -281,7 +285,8 @@ impl Peers {
         self.posted_on(id, ty, sent)
     }
 
-    /// Posts one packet. // HOT
+    /// Posts one packet.
+    // HOT
     #[inline(always)]
     pub(in crate::rdm) fn post<W: Wire, F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
@@ -296,7 +301,8 @@ impl Peers {
     }
 }
 
-/// Notes a packet that the wire has accepted. // HOT
+/// Notes a packet that the wire has accepted.
+// HOT
 // [M10.2]
 #[inline(always)]
 fn note_posted(lane: &mut Lane, ty: PktType) {
@@ -305,13 +311,15 @@ fn note_posted(lane: &mut Lane, ty: PktType) {
     lane.state.note_posted(accepted, is_data);
 }
 
-/// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
+/// True if an untagged message must wait for the peer's HANDSHAKE.
+// HOT
 #[inline(always)]
 pub(in crate::rdm) fn waits_for_handshake(peers: &Peers, peer: &Peer) -> bool {
     peers.cfg.first_contact == FirstContact::Wait && !peer.state.has(PeerFlags::MET)
 }
 
-/// Sends in one packet within the call, if possible. // HOT
+/// Sends in one packet within the call, if possible.
+// HOT
 #[inline]
 pub(in crate::rdm) fn send_now<W: Wire>(
     peers: &mut Peers,
@@ -358,7 +366,8 @@ pub(in crate::rdm) fn may_start<W: Wire>(
 }
 
 impl PeerTable {
-    /// True if a control packet may be sent to the peer now. // HOT
+    /// True if a control packet may be sent to the peer now.
+    // HOT
     #[inline]
     pub(in crate::rdm) fn may_send_ctl(&self, id: PeerId) -> bool {
         let peer = &self[id];
@@ -374,7 +383,8 @@ impl Wires {
         &self[peer.home].me
     }
 
-    /// Returns the optional headers of a REQ packet (rule R5 of the wire facts). // HOT
+    /// Returns the optional headers of a REQ packet (rule R5 of the wire facts).
+    // HOT
     #[inline]
     pub(in crate::rdm) fn req_opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
         let own = self.own_addr(peer);

@@ -35,7 +35,8 @@ impl UnmapEvents {
         UnmapEvents { seq: AtomicU64::new(0), log: Mutex::new(log) }
     }
 
-    /// Whether [`UnmapEvents::drain`] has something new, perhaps. // HOT
+    /// Whether [`UnmapEvents::drain`] has something new, perhaps.
+    // HOT
     #[inline(always)]
     pub fn is_new(&self, taken: &Cursor) -> bool {
         // SYNC(notice): a thread that has unmapped was let go after the count was made odd.

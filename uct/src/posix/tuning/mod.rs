@@ -46,7 +46,8 @@ impl Tuning {
         }
     }
 
-    /// Whether [`Tuning::wait_for_answer`] has to be called before the next cell is polled. // HOT
+    /// Whether [`Tuning::wait_for_answer`] has to be called before the next cell is polled.
+    // HOT
     #[inline(always)]
     pub fn is_delaying(&self) -> bool {
         self.poll_delay.is_delaying()
@@ -59,7 +60,8 @@ impl Tuning {
     }
 
     /// Records a short message sent to `to`, whose next one will be written at `tx_line`. `round` returns a
-    /// number that grows by one with each round of a ping-pong, equal on both sides. // HOT
+    /// number that grows by one with each round of a ping-pong, equal on both sides.
+    // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, tx_line: *mut u8, round: impl FnOnce() -> u64) {
         // First: a stream of short messages is 8 % faster without working out the round.
@@ -74,7 +76,8 @@ impl Tuning {
         self.poll_delay.on_received(source, ticks);
     }
 
-    /// Records a batch, the first message from `source()`. True: [`Tuning::on_more_received`] is next. // HOT
+    /// Records a batch, the first message from `source()`. True: [`Tuning::on_more_received`] is next.
+    // HOT
     #[inline(always)]
     pub fn on_batch(&self, source: impl FnOnce() -> u64) -> bool {
         let is_ping_pong = self.poll_delay.is_ping_pong();
@@ -91,7 +94,8 @@ impl Tuning {
         self.poll_delay.on_more_received();
     }
 
-    /// Records whether the handler of a message in a slot has read it; `hint` tells writers. // HOT
+    /// Records whether the handler of a message in a slot has read it; `hint` tells writers.
+    // HOT
     #[inline(always)]
     pub fn record_payload(&self, was_read: bool, hint: &AtomicU32) {
         self.payload_access.record(was_read, hint);

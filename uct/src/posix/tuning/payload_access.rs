@@ -21,7 +21,8 @@ pub struct PayloadAccess {
 }
 
 impl PayloadAccess {
-    /// Records whether the handler of a message in a slot has read it. // HOT
+    /// Records whether the handler of a message in a slot has read it.
+    // HOT
     #[inline(always)]
     pub fn record(&self, read: bool, hint: &AtomicU32) {
         let run = self.run.get();

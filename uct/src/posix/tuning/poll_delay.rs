@@ -68,7 +68,8 @@ impl PollDelay {
         }
     }
 
-    /// Whether [`PollDelay::wait`] comes before the next poll. // HOT
+    /// Whether [`PollDelay::wait`] comes before the next poll.
+    // HOT
     #[inline(always)]
     pub fn is_delaying(&self) -> bool {
         self.sent_at.get() != 0
@@ -97,14 +98,16 @@ impl PollDelay {
         true
     }
 
-    /// Whether several messages were sent in a row, so that one more changes nothing. // HOT
+    /// Whether several messages were sent in a row, so that one more changes nothing.
+    // HOT
     #[inline(always)]
     pub fn is_streaming(&self) -> bool {
         self.expected.get() == SENT_REPEATEDLY
     }
 
     /// Records a message sent to `to`, whose next one will be written at `tx_line`. `round` grows by one with
-    /// each round, equal on both sides. // HOT
+    /// each round, equal on both sides.
+    // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, tx_line: *mut u8, round: u64, now: impl FnOnce() -> u64) {
         let expected = self.expected.get();
@@ -126,7 +129,8 @@ impl PollDelay {
     }
 
     /// Records a message from `from`. If it is the expected answer, the line of our next message is
-    /// prefetched. The name comes from the peer and decides nothing but timing. // HOT
+    /// prefetched. The name comes from the peer and decides nothing but timing.
+    // HOT
     #[inline(always)]
     pub fn on_received(&self, from: u64, now: impl FnOnce() -> u64) {
         let expected = self.expected.get();
@@ -144,13 +148,15 @@ impl PollDelay {
         self.is_ping_pong.get()
     }
 
-    /// Ends the delay: the next message has been found. // HOT
+    /// Ends the delay: the next message has been found.
+    // HOT
     #[inline(always)]
     pub fn end(&self) {
         self.sent_at.set(0);
     }
 
-    /// Records further messages behind that of [`PollDelay::on_received`]. // HOT
+    /// Records further messages behind that of [`PollDelay::on_received`].
+    // HOT
     #[inline(always)]
     pub fn on_more_received(&self) {
         if self.expected.get() == NONE_EXPECTED {

@@ -71,13 +71,15 @@ impl State {
         self.0 & Self::CALLERS != 0
     }
 
-    /// True for an operation that runs without notification in a block of the worker. // HOT
+    /// True for an operation that runs without notification in a block of the worker.
+    // HOT
     #[inline(always)]
     pub(super) const fn is_plainly_running(self) -> bool {
         self.0 & Self::FLAGS == 0
     }
 
-    /// True for an operation that runs with a notification in a block of the worker. // HOT
+    /// True for an operation that runs with a notification in a block of the worker.
+    // HOT
     #[inline(always)]
     pub(super) const fn is_plainly_awaited(self) -> bool {
         self.0 & Self::FLAGS == Stage::Awaited as u64
@@ -189,9 +191,10 @@ impl Block {
         State(self.state.load(Ordering::Relaxed))
     }
 
-    /// The state, read without the cost of an atomic operation. // HOT
+    /// The state, read without the cost of an atomic operation.
     /// # Safety
     /// The calling thread has the worker that owns the block: nobody else writes the state.
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn own_state(&self) -> State {
         // SAFETY: this function's contract.
@@ -211,7 +214,8 @@ impl Block {
     }
 
     /// True if the request with this generation, of the worker with this number, has ended well in a
-    /// block of the worker, without `cq_data`. It is false for some that have. // HOT
+    /// block of the worker, without `cq_data`. It is false for some that have.
+    // HOT
     #[inline(always)]
     pub(super) fn has_ended_well(&self, owner: OwnerNumber, generation: Generation) -> bool {
         // A subtraction from what was read: one instruction less than a sum, which needs a register.
@@ -234,7 +238,8 @@ impl Block {
         self.state.store(state.0, Ordering::Release);
     }
 
-    /// Adds to the state; one instruction on x86, as only the worker writes it. // HOT
+    /// Adds to the state; one instruction on x86, as only the worker writes it.
+    // HOT
     #[inline(always)]
     fn add_to_state(&self, plus: u64) {
         self.state.store(self.state.load(Ordering::Relaxed).wrapping_add(plus), Ordering::Release);
@@ -248,7 +253,8 @@ impl Block {
     }
 
     /// The callback that is called at that point of the operation's end; the notification stays in its
-    /// place. // HOT
+    /// place.
+    // HOT
     #[inline(always)]
     pub(super) fn callback(&self, at: CallAt) -> Option<Callback> {
         // SAFETY: only the thread that has the worker uses the cell, and nothing changes it meanwhile.
@@ -258,7 +264,8 @@ impl Block {
         }
     }
 
-    /// Whether an operation whose result is stored has an error. // HOT
+    /// Whether an operation whose result is stored has an error.
+    // HOT
     #[inline(always)]
     pub(super) fn has_error(&self) -> bool {
         self.error.get().is_some()
@@ -269,20 +276,23 @@ impl Block {
         self.set_state(State(self.state().0 | State::CALLERS));
     }
 
-    /// Begins an operation in a free block of the calling thread's worker. Returns its generation. // HOT
+    /// Begins an operation in a free block of the calling thread's worker. Returns its generation.
+    // HOT
     #[inline(always)]
     pub(super) fn begin(&self, role: Role) -> Generation {
         self.begin_in(Stage::Running, role)
     }
 
-    /// Begins an operation as [`Block::begin`], at whose end `call` is called. // HOT
+    /// Begins an operation as [`Block::begin`], at whose end `call` is called.
+    // HOT
     #[inline(always)]
     pub(super) fn begin_awaited(&self, role: Role, call: Callback) -> Generation {
         self.set_first_callback(call);
         self.begin_in(Stage::Awaited, role)
     }
 
-    /// Has `call` called at the end of an operation that runs, which nothing awaits. // HOT
+    /// Has `call` called at the end of an operation that runs, which nothing awaits.
+    // HOT
     #[inline(always)]
     pub(super) fn await_end(&self, call: Callback) {
         self.set_first_callback(call);
@@ -323,7 +333,8 @@ impl Block {
         self.store_cq_data(message.cq_data);
     }
 
-    /// Stores all of a message but `cq_data`. // HOT
+    /// Stores all of a message but `cq_data`.
+    // HOT
     #[inline(always)]
     pub(super) fn store_plain_message(&self, message: &RecvStatus) {
         self.len.store(message.len as u64, Ordering::Relaxed);
@@ -339,7 +350,8 @@ impl Block {
         RecvStatus { cq_data, ..self.load_plain_message() }
     }
 
-    /// Message without `cq_data`. // HOT
+    /// Message without `cq_data`.
+    // HOT
     #[inline(always)]
     pub(super) fn load_plain_message(&self) -> RecvStatus {
         RecvStatus {
@@ -350,13 +362,15 @@ impl Block {
         }
     }
 
-    /// Ends an operation that is plainly running. Its message, without `cq_data`, is stored. // HOT
+    /// Ends an operation that is plainly running. Its message, without `cq_data`, is stored.
+    // HOT
     #[inline(always)]
     pub(super) fn end_well(&self) {
         self.add_to_state(State::ENDED_WELL);
     }
 
-    /// Ends an operation that is plainly awaited, as [`Block::end_well`]. // HOT
+    /// Ends an operation that is plainly awaited, as [`Block::end_well`].
+    // HOT
     #[inline(always)]
     pub(super) fn end_awaited_well(&self) {
         self.add_to_state(State::ENDED_WELL - Stage::Awaited as u64);
@@ -408,7 +422,8 @@ impl Block {
         }
     }
 
-    /// Ends the use of a block that has ended well, without `cq_data`: its request is stale. // HOT
+    /// Ends the use of a block that has ended well, without `cq_data`: its request is stale.
+    // HOT
     #[inline(always)]
     pub(super) fn release_well(&self) {
         self.add_to_state(State::NEXT_GENERATION);
@@ -441,7 +456,8 @@ impl Block {
         Generation(last)
     }
 
-    /// Status of the current operation. // HOT
+    /// Status of the current operation.
+    // HOT
     #[inline(always)]
     pub(super) fn status(&self) -> Status {
         self.status_in(State(self.state.load(Ordering::Acquire)))
@@ -520,7 +536,8 @@ impl BlockPtr {
         BlockPtr(memory.cast())
     }
 
-    /// Address, as an operation's token in the engine. // HOT
+    /// Address, as an operation's token in the engine.
+    // HOT
     #[inline(always)]
     pub(super) fn address(self) -> usize {
         self.0.as_ptr().expose_provenance()
@@ -528,7 +545,8 @@ impl BlockPtr {
 
     /// The block of a token.
     /// # Safety
-    /// `address` is the result of [`BlockPtr::address`], and its block still keeps to the invariant. // HOT
+    /// `address` is the result of [`BlockPtr::address`], and its block still keeps to the invariant.
+    // HOT
     #[inline(always)]
     pub(super) unsafe fn from_address(address: usize) -> BlockPtr {
         // SAFETY: an address of a block is not null.

@@ -64,13 +64,15 @@ impl Requests {
         }
     }
 
-    /// The block of a request of this worker that has not been freed. // HOT
+    /// The block of a request of this worker that has not been freed.
+    // HOT
     #[inline(always)]
     fn find(&self, id: RequestId) -> Option<BlockPtr> {
         id.block.is_of(self.number, id.generation).then_some(id.block)
     }
 
-    /// Token of the operation that [`Requests::start`] starts next. // HOT
+    /// Token of the operation that [`Requests::start`] starts next.
+    // HOT
     #[inline(always)]
     pub(crate) fn next_token(&mut self) -> Result<u64, Error> {
         match self.first_free {
@@ -87,7 +89,8 @@ impl Requests {
         Ok(UserToken::Request(block.address()).pack())
     }
 
-    /// Starts the operation with this [`Requests::next_token`]; no other has started since. // HOT
+    /// Starts the operation with this [`Requests::next_token`]; no other has started since.
+    // HOT
     #[inline(always)]
     pub(crate) fn start(&mut self, token: u64, role: Role, call: Option<Callback>) -> RequestId {
         let block = self.block_of(token);
@@ -189,7 +192,8 @@ impl Requests {
         self.first_free = Some(block);
     }
 
-    /// The block of a token of the engine, which is a request's. // HOT
+    /// The block of a token of the engine, which is a request's.
+    // HOT
     #[inline(always)]
     fn block_of(&self, token: u64) -> BlockPtr {
         debug_assert!(matches!(UserToken::unpack(token), UserToken::Request(_)), "{token:#x}");
@@ -233,7 +237,8 @@ impl Requests {
         self.parts.remove(&part.block);
     }
 
-    /// Completes the operation with this token. // HOT
+    /// Completes the operation with this token.
+    // HOT
     #[inline]
     pub(crate) fn complete_token(
         &mut self,
@@ -286,7 +291,8 @@ impl Requests {
     }
 
     /// Completes the receive with this token. One with a notification becomes ready if `is_next`: no event
-    /// precedes it. False: nothing has happened. // HOT
+    /// precedes it. False: nothing has happened.
+    // HOT
     #[inline(always)]
     pub(crate) fn complete_recv(&mut self, token: u64, status: RecvStatus, is_next: bool) -> bool {
         let block = self.block_of(token);
@@ -301,7 +307,8 @@ impl Requests {
         self.complete_noticed_recv(block, status.cq_data, is_next)
     }
 
-    /// Takes the result of a completed operation and frees its request. // HOT
+    /// Takes the result of a completed operation and frees its request.
+    // HOT
     #[inline(always)]
     pub(crate) fn take(&mut self, id: RequestId) -> Option<Ended> {
         let block = id.block;
@@ -315,7 +322,8 @@ impl Requests {
     }
 
     /// Frees the request of an operation that has ended well, which has no notification left. False: nothing
-    /// has happened, also for some that have. // HOT
+    /// has happened, also for some that have.
+    // HOT
     #[inline(always)]
     pub(crate) fn free_ended(&mut self, id: RequestId) -> bool {
         let has_ended = id.block.has_ended_well(self.number, id.generation);

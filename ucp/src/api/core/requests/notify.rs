@@ -11,7 +11,8 @@ use super::{RequestId, Requests};
 use crate::rdm::RecvStatus;
 
 impl Requests {
-    /// Ends an operation whose result is stored, and returns what is to be run. // HOT
+    /// Ends an operation whose result is stored, and returns what is to be run.
+    // HOT
     #[inline]
     pub(super) fn finish(&mut self, block: BlockPtr) -> Option<Action> {
         let stage = block.stage();
@@ -50,7 +51,8 @@ impl Requests {
         }
     }
 
-    /// Calls a callback of [`CallAt::End`], and frees the request. // HOT
+    /// Calls a callback of [`CallAt::End`], and frees the request.
+    // HOT
     #[inline(always)]
     fn call_early(&mut self, block: BlockPtr, call: Callback, ended: Ended) {
         let id = RequestId { block, generation: block.generation() };
@@ -60,7 +62,8 @@ impl Requests {
     }
 
     /// Completes a receive that is not plainly running. The message but for `cq_data` is stored. One that is
-    /// plainly awaited by a callback of [`CallAt::End`] ends here. // HOT
+    /// plainly awaited by a callback of [`CallAt::End`] ends here.
+    // HOT
     #[inline(never)]
     pub(super) fn complete_noticed_recv(
         &mut self,
@@ -86,7 +89,8 @@ impl Requests {
     }
 
     /// Completes a receive with a notification, in memory of the caller, or with `cq_data`. The rest of its
-    /// message is stored. // HOT
+    /// message is stored.
+    // HOT
     #[inline(never)]
     fn complete_other_recv(&mut self, block: BlockPtr, cq_data: Option<u64>, is_next: bool) -> bool {
         let stage = block.stage();
@@ -136,13 +140,15 @@ impl Requests {
         }
     }
 
-    /// Whether an operation has ended whose action is to be run. // HOT
+    /// Whether an operation has ended whose action is to be run.
+    // HOT
     #[inline(always)]
     pub(crate) fn has_ready(&self) -> bool {
         self.first_ready.is_some()
     }
 
-    /// Takes the first operation out of those that are ready. // HOT
+    /// Takes the first operation out of those that are ready.
+    // HOT
     #[inline(always)]
     fn pop_ready(&mut self) -> Option<BlockPtr> {
         let block = self.first_ready?;
@@ -165,7 +171,8 @@ impl Requests {
     }
 
     /// Finishes the first operation that is ready, if it has ended well and a callback awaits it, as most
-    /// do. Returns the callback, and its arguments. // HOT
+    /// do. Returns the callback, and its arguments.
+    // HOT
     #[inline(always)]
     pub(crate) fn next_call(&mut self) -> Option<ReadyCall> {
         let block = self.first_ready?;
@@ -180,7 +187,8 @@ impl Requests {
     }
 
     /// Ends the receive with this token if a callback of [`CallAt::Progress`] awaits it, and nothing is ready
-    /// before it. Returns what is to be called. `None`: nothing has happened. // HOT
+    /// before it. Returns what is to be called. `None`: nothing has happened.
+    // HOT
     #[inline(always)]
     pub(crate) fn end_awaited_recv(&mut self, token: u64, message: RecvStatus) -> Option<ReadyCall> {
         let block = self.block_of(token);
@@ -222,7 +230,8 @@ impl Requests {
 
     /// Has `call` called at the end of an operation that runs, in place of a waker. That is returned: to drop
     /// it is user code, which may use the worker. `None`: nothing was set, as there is no such operation, its
-    /// request was dropped, or it has a callback, which may be the library's own. // HOT
+    /// request was dropped, or it has a callback, which may be the library's own.
+    // HOT
     #[must_use]
     #[inline(always)]
     pub(crate) fn set_raw_callback(&mut self, id: RequestId, call: Callback) -> Option<Option<Waker>> {

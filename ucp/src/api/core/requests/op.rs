@@ -75,7 +75,8 @@ impl Callback {
         Callback { fun, arg, at: CallAt::Progress }
     }
 
-    /// Calls it, once, at the end of its operation. // HOT
+    /// Calls it, once, at the end of its operation.
+    // HOT
     #[inline(always)]
     pub(crate) fn run(self, request: RequestId, ended: Ended) {
         // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.

@@ -67,9 +67,10 @@ impl RequestId {
         RequestId { block, generation: block.generation() }
     }
 
-    /// [`RequestId::status`] of the request whose user memory is at `memory`. // HOT
+    /// [`RequestId::status`] of the request whose user memory is at `memory`.
     /// # Safety
     /// The request has not been freed.
+    // HOT
     #[inline(always)]
     pub unsafe fn status_at(memory: NonNull<u8>) -> Status {
         // SAFETY: as in `from_user_memory`.

@@ -35,7 +35,8 @@ const fn handler(ty: PktType) -> PacketHandler {
 }
 
 /// Sends in one packet at once: nothing is queued before it, and no receipt is wanted. False: it does not fit
-/// one packet, or the wire has not taken it. // HOT
+/// one packet, or the wire has not taken it.
+// HOT
 // [M4.1] [M4.2]
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
@@ -100,7 +101,8 @@ pub(in crate::rdm) fn push<W: Wire>(
     }
 }
 
-/// Receives a message in one packet. // HOT
+/// Receives a message in one packet.
+// HOT
 // [M5.1]
 #[inline]
 pub(in crate::rdm) fn on_recv(

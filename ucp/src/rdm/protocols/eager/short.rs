@@ -23,7 +23,8 @@ use super::header;
 
 impl Peers {
     /// Sends a short tagged message without a receipt to a peer that is known, has not failed and has nothing
-    /// queued. False: that is not possible at once, and nothing has happened. // HOT
+    /// queued. False: that is not possible at once, and nothing has happened.
+    // HOT
     // [M4.1] [M4.2]
     #[inline(always)]
     pub fn send_short<W: Wire, B: Payload>(
@@ -61,7 +62,8 @@ impl Peers {
 
 impl Receives<'_> {
     /// Receives a short tagged message in order, of a known peer, with a posted receive. False: it is another
-    /// packet, and nothing has happened. // HOT
+    /// packet, and nothing has happened.
+    // HOT
     #[inline(always)]
     pub fn recv_short<I: ReceiveSink>(
         &mut self,
@@ -118,7 +120,8 @@ impl Receives<'_> {
 }
 
 /// Receives a short tagged message that is in order, or delivers it if its class needs no receive.
-/// False: no receive is posted for it, or there are multi-receives, and nothing has happened. // HOT
+/// False: no receive is posted for it, or there are multi-receives, and nothing has happened.
+// HOT
 // [M5.1] [M11.2]
 #[inline(always)]
 pub(in crate::rdm) fn recv_matched<I: ReceiveSink>(
@@ -166,7 +169,8 @@ pub(in crate::rdm) fn recv_matched<I: ReceiveSink>(
 }
 
 /// Receives a tagged message into the first receive of its list, if that matches and is contiguous and long
-/// enough. Returns the user value of the receive. // HOT
+/// enough. Returns the user value of the receive.
+// HOT
 #[inline(always)]
 fn take_first_expected(recvs: &mut Recvs, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
     let first = recvs.match_queues[Kind::Tagged as usize].expected.first(tag)?;

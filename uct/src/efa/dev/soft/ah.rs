@@ -133,7 +133,8 @@ impl AhTable {
         registry.by_gid.find(hash(pd, iid), |&id| self.entry(id).owner() == (pd, iid)).is_some()
     }
 
-    /// Interface id of a handle of domain `pd`. // HOT
+    /// Interface id of a handle of domain `pd`.
+    // HOT
     #[inline]
     pub(super) fn iid(&self, pd: u32, ah: Ah) -> Option<u64> {
         let entry = self.entries.get(Slots::<u32>::index_of(ah.0))?;

@@ -118,7 +118,8 @@ impl<L: Link> CqCore<L> {
         self.ring.borrow_mut().retain(|e| e.qpn != qp.rx.qpn());
     }
 
-    /// Takes completions of sends and of failed receives. // HOT
+    /// Takes completions of sends and of failed receives.
+    // HOT
     #[inline]
     fn take_entries(&self, out: &mut [Cqe]) -> usize {
         let mut ring = self.ring.borrow_mut();

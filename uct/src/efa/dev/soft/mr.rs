@@ -107,13 +107,15 @@ impl MrTableView {
         Some(unsafe { &*at })
     }
 
-    /// Region of `key`. // HOT
+    /// Region of `key`.
+    // HOT
     #[inline]
     pub(super) fn find(&self, key: u32) -> Option<Region> {
         self.entry(key as usize & ((1 << INDEX_BITS) - 1))?.get(key)
     }
 
-    /// Unique id of the region that `key` now names: keys are reused. // HOT
+    /// Unique id of the region that `key` now names: keys are reused.
+    // HOT
     #[inline]
     pub(super) fn unique_key(&self, key: u32) -> u64 {
         let wraps = self.entry(key as usize & ((1 << INDEX_BITS) - 1)).map_or(0, MrEntry::key_wraps);
@@ -195,13 +197,15 @@ impl MrTable {
         }
     }
 
-    /// Whether domain `pd` may access `len` bytes at `addr` with `lkey`. // HOT
+    /// Whether domain `pd` may access `len` bytes at `addr` with `lkey`.
+    // HOT
     #[inline]
     pub(super) fn allows(&self, lkey: u32, pd: u32, addr: u64, len: u64, need: Access) -> bool {
         self.backing(lkey, pd, addr, len, need).is_some()
     }
 
-    /// As [`MrTable::allows`], and how the memory is reached. // HOT
+    /// As [`MrTable::allows`], and how the memory is reached.
+    // HOT
     #[inline]
     pub(super) fn backing(&self, lkey: u32, pd: u32, addr: u64, len: u64, need: Access) -> Option<Backing> {
         if len == 0 {

@@ -67,7 +67,8 @@ impl MrEntry {
         self.key_wraps.store(key_wraps, Ordering::Relaxed);
     }
 
-    /// Count for its key; valid after [`get`](Self::get) found the key. // HOT
+    /// Count for its key; valid after [`get`](Self::get) found the key.
+    // HOT
     #[inline]
     #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
     pub fn key_wraps(&self) -> u32 {
@@ -93,7 +94,8 @@ impl MrEntry {
         true
     }
 
-    /// Region under `key`, consistent, if it is valid. // HOT
+    /// Region under `key`, consistent, if it is valid.
+    // HOT
     #[inline]
     pub fn get(&self, key: u32) -> Option<Region> {
         if key == 0 || self.key.load(Ordering::Acquire) != key {

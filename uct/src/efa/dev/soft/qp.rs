@@ -171,7 +171,8 @@ impl<L: Link> Qp<L> {
         }
     }
 
-    /// Whether it has deferred requests, which polling progresses. // HOT
+    /// Whether it has deferred requests, which polling progresses.
+    // HOT
     #[inline]
     pub fn has_deferred(&self) -> bool {
         self.0.next_due.get() != u64::MAX
@@ -236,13 +237,15 @@ impl<L: Link> QpCore<L> {
         self.rx.close(&mut |posted| self.complete_failed_recv(posted.wr_id, status));
     }
 
-    /// Whether arrivals need no processing at poll. // HOT
+    /// Whether arrivals need no processing at poll.
+    // HOT
     #[inline]
     pub(super) fn polls_directly(&self) -> bool {
         self.unmodified && self.kind == QpKind::Srd && !self.scatters()
     }
 
-    /// Frees a send queue entry after its completion was polled. // HOT
+    /// Frees a send queue entry after its completion was polled.
+    // HOT
     #[inline]
     pub(super) fn release_send_slot(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
@@ -270,7 +273,8 @@ impl<L: Link> QpCore<L> {
         self.complete_failed_recv(wr_id, if error { DevStatus::Flushed } else { DevStatus::InvalidLkey });
     }
 
-    /// Calls `f` with the remote queue pair (`iid`, `qpn`), whose q-key must be `qkey`. // HOT
+    /// Calls `f` with the remote queue pair (`iid`, `qpn`), whose q-key must be `qkey`.
+    // HOT
     #[inline]
     fn with_peer(&self, iid: u64, qpn: u16, qkey: u32, f: impl Fn(&L::RemoteQp) -> TryOutcome) -> TryOutcome {
         let slot = PeerCache::<L>::slot(iid, qpn);
@@ -281,7 +285,8 @@ impl<L: Link> QpCore<L> {
         self.try_resolved(slot, iid, qpn, qkey, &f)
     }
 
-    /// Calls `f` if the direct-mapped slot holds the remote queue pair. // HOT
+    /// Calls `f` if the direct-mapped slot holds the remote queue pair.
+    // HOT
     #[inline]
     fn try_cached(
         &self,

@@ -139,7 +139,8 @@ impl AhTable {
         *slot = None;
     }
 
-    /// The library's handle; `None` if it was destroyed. // HOT
+    /// The library's handle; `None` if it was destroyed.
+    // HOT
     #[inline]
     pub(super) fn handle(&self, ah: Ah) -> Option<*mut ibv_ah> {
         // SYNC(ah)
@@ -147,7 +148,8 @@ impl AhTable {
         (!handle.is_null()).then_some(handle)
     }
 
-    /// GID of an AHN. // HOT
+    /// GID of an AHN.
+    // HOT
     #[inline]
     pub(super) fn gid_of(&self, ahn: u32) -> Option<Gid> {
         self.gids.get(ahn as usize)?.get()

@@ -128,14 +128,16 @@ impl Entry<'_> {
         self.0.ex.as_ptr()
     }
 
-    /// Moves to the next entry; after `false` the readers must not be called. // HOT
+    /// Moves to the next entry; after `false` the readers must not be called.
+    // HOT
     #[inline]
     fn next(&mut self) -> bool {
         // SAFETY: a live queue in a poll.
         unsafe { ibv_next_poll(self.ex()) == 0 }
     }
 
-    /// Reads the completion; `None` if its queue pair is not one of `cq`'s. // HOT
+    /// Reads the completion; `None` if its queue pair is not one of `cq`'s.
+    // HOT
     #[inline]
     fn read(&self, cq: &CqCore) -> Option<Cqe> {
         // SAFETY: a live queue in a poll, at an entry; so for all readers below.
@@ -180,7 +182,8 @@ impl Entry<'_> {
         Some(cqe)
     }
 
-    /// GID of the sender: by the AHN, or in full if the receiver has no address handle of it. // HOT
+    /// GID of the sender: by the AHN, or in full if the receiver has no address handle of it.
+    // HOT
     #[inline]
     fn source(&self, qp: &QpCore) -> Gid {
         // SAFETY: a live queue in a poll, at an entry.
@@ -303,7 +306,8 @@ impl CqCore {
         }
     }
 
-    /// Flushes unposted requests and takes completions of those that failed before the device. // HOT
+    /// Flushes unposted requests and takes completions of those that failed before the device.
+    // HOT
     #[inline]
     fn take_local(&self, out: &mut [Cqe]) -> usize {
         let mut n = 0;
@@ -326,7 +330,8 @@ impl CqCore {
         n
     }
 
-    /// Polls the device. // HOT
+    /// Polls the device.
+    // HOT
     #[inline]
     fn take(&self, out: &mut [Cqe]) -> usize {
         let Some(mut entry) = self.cq.start() else { return 0 };

@@ -57,13 +57,15 @@ impl PdCore {
         self.ahs.destroy(ah);
     }
 
-    /// The library's handle; `None` if it was destroyed. // HOT
+    /// The library's handle; `None` if it was destroyed.
+    // HOT
     #[inline]
     pub(super) fn ah(&self, ah: Ah) -> Option<*mut ibv_ah> {
         self.ahs.handle(ah)
     }
 
-    /// GID of an AHN. // HOT
+    /// GID of an AHN.
+    // HOT
     #[inline]
     pub(super) fn gid_of(&self, ahn: u32) -> Option<Gid> {
         self.ahs.gid_of(ahn)

@@ -172,7 +172,8 @@ impl QpCore {
         }
     }
 
-    /// Adds a work request to the batch; `fill` describes it. // HOT
+    /// Adds a work request to the batch; `fill` describes it.
+    // HOT
     #[inline]
     fn post(&self, wr_id: u64, op: CqeOp, fill: impl FnOnce(&WrBuilder)) -> Result<(), PostError> {
         let s = &mut *self.sends.borrow_mut();
@@ -202,7 +203,8 @@ impl QpCore {
         Ok(())
     }
 
-    /// Posts the batch. // HOT
+    /// Posts the batch.
+    // HOT
     #[inline]
     fn complete(&self, s: &mut Sends) {
         // SAFETY: a live queue pair with an open session.
@@ -221,7 +223,8 @@ impl QpCore {
         s.failed.extend(s.batch.iter().map(|slot| (*slot, DevStatus::QpInternal)));
     }
 
-    /// Frees the slot of a completed send; `None` if the slot is unused. // HOT
+    /// Frees the slot of a completed send; `None` if the slot is unused.
+    // HOT
     #[inline]
     pub(super) fn sent(&self, slot: u64) -> Option<PostedSend> {
         let s = &mut *self.sends.borrow_mut();

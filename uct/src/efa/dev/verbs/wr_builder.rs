@@ -15,7 +15,8 @@ pub(super) struct WrBuilder(NonNull<ibv_qp_ex>);
 
 impl WrBuilder {
     /// Begins the request of a slot. `ex` is a queue pair with an open batch of this thread, until the
-    /// request is complete. // HOT
+    /// request is complete.
+    // HOT
     #[inline(always)]
     pub(super) fn begin(ex: NonNull<ibv_qp_ex>, slot: u32) -> Self {
         // SAFETY: in a session nobody else touches the field; so for the one below.

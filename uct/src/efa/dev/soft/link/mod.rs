@@ -60,7 +60,8 @@ impl<'a> SendBuf<'a> {
     }
 
     /// Copies the bytes to `to`, which may overlap. False: the program has unmapped them, see [`guard`].
-    /// Unsafe: `to` is writable for `len()` bytes. // HOT
+    /// Unsafe: `to` is writable for `len()` bytes.
+    // HOT
     #[inline]
     #[must_use]
     pub(super) unsafe fn copy_to(&self, to: *mut u8) -> bool {
@@ -83,7 +84,8 @@ impl Msg<'_> {
     }
 
     /// Copies the message to `to`. False: the program has unmapped a part of it. Unsafe: `to` is writable for
-    /// `len()` bytes. // HOT
+    /// `len()` bytes.
+    // HOT
     #[inline]
     #[must_use]
     pub(super) unsafe fn copy_to(&self, to: *mut u8) -> bool {
@@ -181,7 +183,8 @@ pub trait RemoteQp {
     fn is_gone(&self) -> bool {
         false
     }
-    /// Delivers a message into a posted receive. // HOT
+    /// Delivers a message into a posted receive.
+    // HOT
     fn send(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome;
     /// Reads remote memory.
     fn read(&self, from: Sender, op: &Rdma) -> TryOutcome;
@@ -253,7 +256,8 @@ pub trait Link: Clone + Send + Sync + 'static {
     fn is_owner_process(&self) -> bool {
         true
     }
-    /// Called first at every poll of a completion queue, which has been polled `polls` times. // HOT
+    /// Called first at every poll of a completion queue, which has been polled `polls` times.
+    // HOT
     fn on_poll(&self, polls: &Cell<u64>);
     /// Clock by which requests are deferred that complete to a queue polled `polls` times.
     fn ticks(&self, polls: &Cell<u64>) -> u64;
@@ -269,11 +273,13 @@ pub trait Link: Clone + Send + Sync + 'static {
     fn register_progress(&self, progress: Weak<dyn Progress>);
     /// Takes the device down for good, visibly for peers. False: it was.
     fn go_down(&self) -> bool;
-    /// Whether the device is down. // HOT
+    /// Whether the device is down.
+    // HOT
     fn is_down(&self) -> bool;
     /// False once the device was killed.
     fn alive(&self) -> bool;
-    /// Whether a peer has offered to share a copy. // HOT
+    /// Whether a peer has offered to share a copy.
+    // HOT
     #[inline]
     fn has_offers(&self) -> bool {
         false

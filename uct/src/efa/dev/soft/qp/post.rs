@@ -17,7 +17,8 @@ const KEY_BITS: u32 = 24;
 pub(super) const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };
 
 impl<L: Link> QpCore<L> {
-    /// Takes an entry of the send queue. // HOT
+    /// Takes an entry of the send queue.
+    // HOT
     #[inline]
     fn take_send_slot(&self) -> Result<(), PostError> {
         let n = self.in_flight.get();
@@ -28,7 +29,8 @@ impl<L: Link> QpCore<L> {
         Ok(())
     }
 
-    /// Whether requests take the fast path: no faults, no capture, not in error, device not down. // HOT
+    /// Whether requests take the fast path: no faults, no capture, not in error, device not down.
+    // HOT
     #[inline]
     fn takes_fast_path(&self) -> bool {
         self.fast.get() && !self.dev.link.is_down()
@@ -69,7 +71,8 @@ impl<L: Link> QpCore<L> {
         self.dev.link.regions().allows(sge.lkey, self.pd, sge.addr as u64, u64::from(sge.len), need)
     }
 
-    /// Attempts to send SGEs, checking their keys. // HOT
+    /// Attempts to send SGEs, checking their keys.
+    // HOT
     #[inline]
     pub(super) fn try_send(
         &self,
@@ -92,7 +95,8 @@ impl<L: Link> QpCore<L> {
         self.with_peer(iid, qpn, qkey, |peer| peer.send(self.sender(), &msg))
     }
 
-    /// Attempts to send inline data. // HOT
+    /// Attempts to send inline data.
+    // HOT
     #[inline]
     pub(super) fn try_inline(
         &self,

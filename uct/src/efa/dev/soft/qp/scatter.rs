@@ -97,7 +97,8 @@ impl<L: Link> Qp<L> {
 }
 
 impl<L: Link> QpCore<L> {
-    /// Whether receives of several SGEs were posted. // HOT
+    /// Whether receives of several SGEs were posted.
+    // HOT
     #[inline]
     pub(in super::super) fn scatters(&self) -> bool {
         self.scatter.borrow().is_some()

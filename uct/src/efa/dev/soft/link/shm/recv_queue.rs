@@ -96,7 +96,8 @@ impl ShmRecvQueue {
         (index & (self.seg.layout().ring - 1)) as usize
     }
 
-    /// Rechecks the receive's key and moves the message of claim `index` to its buffer. // HOT
+    /// Rechecks the receive's key and moves the message of claim `index` to its buffer.
+    // HOT
     #[inline]
     fn finish(&self, desc: &Desc, index: u32, fields: DescFields, posted: &PostedRecv) -> DevStatus {
         let DescFields { src: flags, len } = fields;
@@ -132,7 +133,8 @@ impl ShmRecvQueue {
     }
 
     /// Copies a short message out. False: the program has unmapped the buffer. Unsafe: `len` is at most
-    /// SHORT, and `to` writable for that many bytes. // HOT
+    /// SHORT, and `to` writable for that many bytes.
+    // HOT
     #[inline]
     unsafe fn copy_short(&self, desc: &Desc, index: u32, len: usize, to: *mut u8) -> bool {
         let body: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
@@ -197,14 +199,16 @@ impl ShmRecvQueue {
         }
     }
 
-    /// Whether an arrival is there that consumed a receive. // HOT
+    /// Whether an arrival is there that consumed a receive.
+    // HOT
     #[inline]
     fn has_arrival(&self) -> bool {
         let tail = self.tail.get();
         ring::is_published(&self.seg.desc(tail).seq, tail)
     }
 
-    /// Completes the arrival that is there into `out`, and has it inspected. False: none to report. // HOT
+    /// Completes the arrival that is there into `out`, and has it inspected. False: none to report.
+    // HOT
     #[inline]
     fn next(&self, out: &mut Cqe, inspect: &mut impl FnMut(&mut Cqe, Option<&PostedRecv>)) -> bool {
         let tail = self.tail.get();

@@ -150,7 +150,8 @@ impl RemoteDevice {
         found
     }
 
-    /// Local mapping of `len` bytes at the peer's `addr` in `region`. // HOT
+    /// Local mapping of `len` bytes at the peer's `addr` in `region`.
+    // HOT
     #[inline]
     fn map_range(
         &self,
@@ -215,7 +216,7 @@ impl RemoteDevice {
     }
 
     /// Local mapping of a posted receive. `Err`: no such memory. `Ok(None)`: only system calls reach it.
-    /// // HOT
+    // HOT
     #[inline]
     pub(super) fn recv_buffer(
         &self,

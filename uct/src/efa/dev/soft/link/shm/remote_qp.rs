@@ -146,13 +146,15 @@ impl ShmRemoteQp {
         Ok(Claim { index, word })
     }
 
-    /// Signs a descriptor after the claim: the owner can tell a slow sender from a dead one. // HOT
+    /// Signs a descriptor after the claim: the owner can tell a slow sender from a dead one.
+    // HOT
     #[inline]
     fn sign(&self, desc: &Desc, claim: &Claim, ring: u32) {
         ring::sign_claim(&desc.claimer, &desc.before, self.me, claim.word, ring);
     }
 
-    /// Publishes a descriptor of either ring. // HOT
+    /// Publishes a descriptor of either ring.
+    // HOT
     #[inline]
     fn publish(&self, desc: &Desc, index: u32, from: Sender, len: u32, imm: Option<u32>, flags: u32) {
         let flags = flags | if imm.is_some() { FLAG_IMM } else { 0 };
@@ -166,7 +168,8 @@ impl ShmRemoteQp {
         }
     }
 
-    /// Publishes a message's descriptor and prefetches a later one. // HOT
+    /// Publishes a message's descriptor and prefetches a later one.
+    // HOT
     #[inline]
     fn publish_msg(&self, desc: &Desc, index: u32, from: Sender, msg: &Msg<'_>, flags: u32) {
         self.publish(desc, index, from, msg.len(), msg.imm, flags);
@@ -210,7 +213,8 @@ impl ShmRemoteQp {
         self.waker.get()?.as_ref()
     }
 
-    /// Checks liveness now and then; returns whether the receiver lives. // HOT
+    /// Checks liveness now and then; returns whether the receiver lives.
+    // HOT
     #[inline]
     fn alive(&self) -> bool {
         let n = self.sent.get().wrapping_add(1);
@@ -221,7 +225,8 @@ impl ShmRemoteQp {
         !self.dead.get()
     }
 
-    /// Sends a message. The lengths of receives are read after the credit, which covers them. // HOT
+    /// Sends a message. The lengths of receives are read after the credit, which covers them.
+    // HOT
     #[inline]
     fn send_message(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let h = self.seg.hdr();
@@ -249,7 +254,8 @@ impl ShmRemoteQp {
         }
     }
 
-    /// Publishes a short message in its descriptor and extension. // HOT
+    /// Publishes a short message in its descriptor and extension.
+    // HOT
     #[inline]
     fn fill_desc(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let desc = self.seg.desc(claim.index);
@@ -312,7 +318,7 @@ impl ShmRemoteQp {
     }
 
     /// Publishes a long message in a payload slot. A recycled slot is free once taken one round before.
-    /// // HOT
+    // HOT
     #[inline]
     fn fill_slot(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let index = claim.index;

@@ -33,13 +33,15 @@ pub fn signed_pid(word: u32, index: u32, ring: u32) -> Option<u32> {
     (pid != 0 && word == signature(pid, index, ring)).then_some(pid)
 }
 
-/// Whether `index` is below `posted`. Both wrap and are never further apart than the ring is long. // HOT
+/// Whether `index` is below `posted`. Both wrap and are never further apart than the ring is long.
+// HOT
 #[inline(always)]
 pub fn is_below(index: u32, posted: u32) -> bool {
     (index.wrapping_sub(posted) as i32) < 0
 }
 
-/// Grants receives to claims below `posted`. // HOT
+/// Grants receives to claims below `posted`.
+// HOT
 #[inline(always)]
 pub fn grant(credit: &AtomicU32, posted: u32) {
     // SYNC(credit)
@@ -54,7 +56,7 @@ pub fn granted(credit: &AtomicU32) -> u32 {
 }
 
 /// Claims the entry `word` names, if the head is still `word`; else returns the head. Validates the WQE read.
-/// // HOT
+// HOT
 #[inline(always)]
 pub fn claim_at(head: &AtomicU64, word: u64, me: u32) -> Result<u32, u64> {
     let next = u64::from(me) << 32 | u64::from((word as u32).wrapping_add(1));
@@ -63,7 +65,8 @@ pub fn claim_at(head: &AtomicU64, word: u64, me: u32) -> Result<u32, u64> {
     Ok(word as u32)
 }
 
-/// Records who made this claim and the one before, to tell a slow sender from a dead one. // HOT
+/// Records who made this claim and the one before, to tell a slow sender from a dead one.
+// HOT
 #[inline(always)]
 pub fn sign_claim(claimer: &AtomicU32, before: &AtomicU32, me: u32, word: u64, ring: u32) {
     let index = word as u32;
@@ -101,21 +104,24 @@ pub fn is_published(seq: &AtomicU32, index: u32) -> bool {
     seq.load(Ordering::Acquire) == index.wrapping_add(1)
 }
 
-/// Marks claim `index` as taken by the owner. // HOT
+/// Marks claim `index` as taken by the owner.
+// HOT
 #[inline(always)]
 pub fn set_taken(taken: &AtomicU32, index: u32) {
     // SYNC(taken)
     taken.store(index.wrapping_add(1), Ordering::Release);
 }
 
-/// Claims taken by the owner. // HOT
+/// Claims taken by the owner.
+// HOT
 #[inline(always)]
 pub fn taken(taken: &AtomicU32) -> u32 {
     // SYNC(taken)
     taken.load(Ordering::Acquire)
 }
 
-/// Whether claim `index` has one of `slots` recycled payload slots, with `taken` claims taken. // HOT
+/// Whether claim `index` has one of `slots` recycled payload slots, with `taken` claims taken.
+// HOT
 #[inline(always)]
 pub fn has_slot(index: u32, taken: u32, slots: u32) -> bool {
     index.wrapping_sub(taken) < slots
@@ -134,7 +140,8 @@ pub fn has_unpublished(head: &AtomicU64, tail: u32) -> bool {
     head.load(Ordering::SeqCst) as u32 != tail
 }
 
-/// Whether the owner sleeps or is about to; checked by senders after publishing. // HOT
+/// Whether the owner sleeps or is about to; checked by senders after publishing.
+// HOT
 #[inline(always)]
 pub fn is_armed(flag: &AtomicU32) -> bool {
     // SYNC(arm): the claim precedes this load; the owner sets the flag before it looks for claims.

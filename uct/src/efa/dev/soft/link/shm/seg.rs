@@ -364,7 +364,8 @@ impl QpSeg {
         self.desc_at((self.layout.ring + (index & (self.layout.unsol - 1))) as usize)
     }
 
-    /// Offset of claim `index`'s recycled payload slot. // HOT
+    /// Offset of claim `index`'s recycled payload slot.
+    // HOT
     #[inline]
     pub(super) fn hot_slot(&self, index: u32) -> u64 {
         let slot = index & (self.layout.hot() - 1);
